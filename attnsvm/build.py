@@ -1,0 +1,88 @@
+"""From a name or a config to the object that it names - inside the packages that are allowed."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Iterable
+from typing import Any
+
+from attnsvm.config import GROUPS, ConfigError
+
+GROUP_BASES = {
+    "model": "attnsvm.model.Model",
+    "parameterization": "attnsvm.parameterization.Parameterization",
+    "head": "attnsvm.head.Head",
+    "data": "attnsvm.data.Data",
+    "optimizer": "attnsvm.optimizer.Optimizer",
+    "loss": "attnsvm.loss.Loss",
+}
+
+
+def build(config: Any, group: str, extensions: Iterable[str] = ()) -> Any:
+    """Return the object that `config._target_` names, made from the other fields of `config`.
+
+    Parameters
+    ----------
+    config : dataclass
+        An option of `group`; its fields are the keyword arguments (`lambda` arrives as `lam`).
+    group : str
+        One of `GROUP_BASES`.
+    extensions : iterable of str
+        Packages, beside attnsvm, in which a target may lie.
+
+    Raises
+    ------
+    ConfigError
+        If the target lies outside the allowed packages, does not exist, or is not a class of the
+        group.
+    """
+    cls = target_class(config._target_, group, extensions)
+    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    fields.pop("_target_")
+    if "lambda" in fields:
+        fields["lam"] = fields.pop("lambda")
+    return cls(**fields)
+
+
+def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> type:
+    """Return the class called `target`, a subclass of the group's base in an allowed package."""
+    allowed = ("attnsvm", *extensions)
+    module, _, name = target.rpartition(".")
+    if module.split(".")[0] not in allowed:
+        raise ConfigError(
+            f"{group}._target_={target}: allowed are classes in {', '.join(allowed)}; "
+            f"name a package of your own with extensions=[package]"
+        )
+    base = _attribute(*GROUP_BASES[group].rsplit(".", 1))
+    try:
+        cls = _attribute(module, name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{group}._target_={target}: cannot be imported ({error})") from error
+    if not (isinstance(cls, type) and issubclass(cls, base)):
+        raise ConfigError(f"{group}._target_={target}: allowed are subclasses of {base.__name__}")
+    return cls
+
+
+def named(group: str, name: str, **fields: Any) -> Any:
+    """Return the object of option `name` of `group`, its fields checked against the schema.
+
+    Raises
+    ------
+    ConfigError
+        If the option or a field does not exist, or a value is out of range.
+    """
+    options = GROUPS[group]
+    if name not in options:
+        raise ConfigError(f"{group}={name}: allowed is {' | '.join(options)}")
+    if "lam" in fields:
+        fields["lambda"] = fields.pop("lam")
+    known = [f.name for f in dataclasses.fields(options[name]) if f.name != "_target_"]
+    for field in fields:
+        if field not in known:
+            raise ConfigError(f"{group}.{field}: {name} has {', '.join(known) or 'no fields'}")
+    return build(options[name](**fields), group)
+
+
+def _attribute(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
