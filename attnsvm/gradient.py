@@ -1,0 +1,101 @@
+"""The gradient of the risk with respect to the logits: as published, and exact at any norm.
+
+With r_i = dL/do_i from head and loss, g_it = -r_i^T x_it plays the role of a token score and
+
+    q_it = dL/dlogit_it = -s_it (g_it - sum_u s_iu g_iu).
+
+Once the softmax saturates, g_top - sum_u s_iu g_iu cancels in floating point and the products are
+rounding noise. The rows of q sum to zero, so q_top follows from the others; and relative to the
+largest log s over the non-top tokens of an instance the others neither cancel nor underflow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnsvm.loss import Loss
+from attnsvm.problem import ProblemBatch
+
+
+@dataclass(frozen=True, eq=False)
+class Forward:
+    """One forward pass: what the attention sees and predicts at given weights.
+
+    Attributes
+    ----------
+    log_softmax, softmax : Tensor
+        log s and s, shape (B, n, T); -inf and 0 at inadmissible tokens.
+    attended : Tensor
+        o_i = X_i^T s_i, shape (B, n, d).
+    margins : Tensor
+        u_i = Y_i h(o_i), shape (B, n).
+    """
+
+    log_softmax: Tensor
+    softmax: Tensor
+    attended: Tensor
+    margins: Tensor
+
+
+def attend(batch: ProblemBatch, U: Tensor) -> Forward:
+    """Return the forward pass with logits X_i u_i, `U` of shape (B, n, d) being u_i = W z_i."""
+    B, n, T, d = batch.X.shape
+    tokens = batch.X.view(B * n, T, d)
+    logits = torch.bmm(tokens, U.reshape(B * n, d, 1)).view(B, n, T)
+    if not batch.unmasked:
+        logits = logits.masked_fill(~batch.mask, -torch.inf)
+    log_softmax = torch.log_softmax(logits, -1)
+    softmax = log_softmax.exp()
+    attended = torch.bmm(softmax.view(B * n, 1, T), tokens).view(B, n, d)
+    margins = batch.Y * batch.head.value(attended, batch.head_parameters)
+    return Forward(log_softmax, softmax, attended, margins)
+
+
+def token_scores(batch: ProblemBatch, forward: Forward, loss: Loss) -> Tensor:
+    """Return g_it = -x_it^T dL/do_i, shape (B, n, T), of the risk L = mean_i l(u_i)."""
+    B, n, T, d = batch.X.shape
+    slope = loss.derivative(forward.margins) * batch.Y / -n
+    R = batch.head.gradient(forward.attended, batch.head_parameters) * slope.unsqueeze(-1)
+    return torch.bmm(batch.X.view(B * n, T, d), R.view(B * n, d, 1)).view(B, n, T)
+
+
+def direct(forward: Forward, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Return q as published, shape (B, n, T), and its log-scale, zero for each instance (B,)."""
+    s = forward.softmax
+    q = s * ((s * g).sum(-1, keepdim=True) - g)
+    return q, q.new_zeros(len(q))
+
+
+def log_domain(forward: Forward, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Return q exp(-shift) free of cancellation and underflow, and the shift.
+
+    Returns
+    -------
+    q : Tensor
+        Shape (B, n, T), rows summing to zero; dL/dlogit = q exp(shift).
+    shift : Tensor
+        Largest log s of an instance over its non-top tokens, shape (B,); 0 where there are none.
+    """
+    log_s = forward.log_softmax
+    top = log_s.argmax(-1, keepdim=True)
+    others = log_s.scatter(-1, top, -torch.inf)
+    shift = others.flatten(1).amax(-1)
+    shift = torch.where(shift == -torch.inf, 0.0, shift)
+    e = (others - shift[:, None, None]).exp()
+    above = g - g.gather(-1, top)
+    mean = (e * above).sum(-1, keepdim=True) * shift.exp()[:, None, None]
+    q = e * (mean - above)
+    return q.scatter_(-1, top, -q.sum(-1, keepdim=True)), shift
+
+
+def token_gradient(batch: ProblemBatch, q: Tensor) -> Tensor:
+    """Return P_i = X_i^T q_i, shape (B, n, d), so that dL/dW = sum_i P_i z_i^T."""
+    B, n, T, d = batch.X.shape
+    return torch.bmm(q.view(B * n, 1, T), batch.X.view(B * n, T, d)).view(B, n, d)
+
+
+GRADIENTS = {"direct": direct, "log_domain": log_domain}
+"""The gradients that an optimizer may ask for, by name."""

@@ -1,0 +1,61 @@
+"""The risk of a prediction: a decreasing loss of the margin u = Y f."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+
+class Loss(ABC):
+    """A loss l(u) of the margins u = Y f, any shape; the risk is its mean over the n samples.
+
+    The empirical risk is equation (ERM) of arXiv 2308.16898; its assumption A asks for l strictly
+    decreasing and smooth.
+    """
+
+    @abstractmethod
+    def value(self, u: Tensor) -> Tensor:
+        """Return l(u), the shape of `u`."""
+
+    @abstractmethod
+    def derivative(self, u: Tensor) -> Tensor:
+        """Return l'(u) < 0, the shape of `u`."""
+
+
+class Logistic(Loss):
+    """l(u) = log(1 + exp(-u))."""
+
+    def value(self, u: Tensor) -> Tensor:
+        """Return log(1 + exp(-u)), exact also where exp(-u) overflows or is negligible."""
+        return softplus(-u, threshold=700.0)
+
+    def derivative(self, u: Tensor) -> Tensor:
+        """Return -1 / (1 + exp(u))."""
+        return -torch.sigmoid(-u)
+
+
+class Exponential(Loss):
+    """l(u) = exp(-u)."""
+
+    def value(self, u: Tensor) -> Tensor:
+        """Return exp(-u)."""
+        return torch.exp(-u)
+
+    def derivative(self, u: Tensor) -> Tensor:
+        """Return -exp(-u)."""
+        return -torch.exp(-u)
+
+
+class Linear(Loss):
+    """l(u) = -u, the correlation loss."""
+
+    def value(self, u: Tensor) -> Tensor:
+        """Return -u."""
+        return -u
+
+    def derivative(self, u: Tensor) -> Tensor:
+        """Return -1."""
+        return -torch.ones_like(u)

@@ -1,0 +1,116 @@
+"""Who attends to what: from drawn tokens, queries and labels to samples with a mask."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnsvm.config import ConfigError
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples of instances: X (..., n, T, d), Z (..., n, d), Y (..., n), mask (..., n, T)."""
+
+    X: Tensor
+    Z: Tensor
+    Y: Tensor
+    mask: Tensor
+
+
+class Model(ABC):
+    """A rule that gives every sample its query, its admissible tokens and its label."""
+
+    OWN_QUERIES = True
+    """Whether the queries are tokens, so that none need be given."""
+
+    def label_shape(self, n: int, T: int) -> tuple[int, ...]:
+        """Return the shape of the labels of n drawn samples, (n,) or (n, T): one per query."""
+        return (n,)
+
+    @abstractmethod
+    def expand(self, X: Tensor, Z: Tensor | None, Y: Tensor, mask: Tensor | None) -> Samples:
+        """Return the samples made of drawn ones.
+
+        Parameters
+        ----------
+        X : Tensor
+            Tokens, shape (..., n, T, d).
+        Z : Tensor or None
+            Queries, shape (..., n, d).
+        Y : Tensor
+            Labels, shape (..., *label_shape(n, T)).
+        mask : Tensor or None
+            Admissible tokens, shape (..., n, T); None means all.
+        """
+
+
+class CrossAttention(Model):
+    """The query z_i is drawn with the sample, independent of its tokens."""
+
+    OWN_QUERIES = False
+
+    def expand(self, X: Tensor, Z: Tensor | None, Y: Tensor, mask: Tensor | None) -> Samples:
+        """Return the drawn samples."""
+        if Z is None:
+            raise ConfigError("Z: missing; allowed with model=cross_attention is (B, n, d)")
+        return Samples(X, Z, Y, _all_or(mask, X))
+
+
+class SelfAttention(Model):
+    """The query is one of the sample's own tokens, z_i = x_{i,query} (arXiv 2308.16898, eq. 1).
+
+    Parameters
+    ----------
+    query : int
+        Index of the query token, 0 <= query < T.
+    """
+
+    def __init__(self, query: int = 0) -> None:
+        self.query = query
+
+    def expand(self, X: Tensor, Z: Tensor | None, Y: Tensor, mask: Tensor | None) -> Samples:
+        """Return the drawn samples with z_i = x_{i,query}."""
+        T = X.shape[-2]
+        if not 0 <= self.query < T:
+            raise ConfigError(f"model.query={self.query}: allowed is 0 <= query < T={T}")
+        return Samples(X, X[..., self.query, :].contiguous(), Y, _all_or(mask, X))
+
+
+class Sequence(Model):
+    """Every position is a query: n sequences of T tokens become n*T samples.
+
+    Sample (i, k), at index i*T + k, has the tokens of sequence i and the query z = x_ik
+    (arXiv 2308.16898, sec. 7). Positions that the given mask excludes as keys still ask as queries;
+    a causal query k without an admissible t <= k has no sample and is an error.
+
+    Parameters
+    ----------
+    causal : bool
+        Query k attends to tokens t <= k only.
+    """
+
+    def __init__(self, causal: bool = False) -> None:
+        self.causal = causal
+
+    def label_shape(self, n: int, T: int) -> tuple[int, ...]:
+        """Return (n, T): one label per query."""
+        return (n, T)
+
+    def expand(self, X: Tensor, Z: Tensor | None, Y: Tensor, mask: Tensor | None) -> Samples:
+        """Return the n*T samples."""
+        T = X.shape[-2]
+        allowed = _all_or(mask, X).unsqueeze(-2).expand(*X.shape[:-1], T)
+        if self.causal:
+            allowed = allowed & torch.ones(T, T, dtype=torch.bool, device=X.device).tril()
+        keys = X.unsqueeze(-3).expand(*X.shape[:-2], T, *X.shape[-2:])
+        flat: Callable[[Tensor, int], Tensor] = lambda t, at: t.flatten(at - 1, at).contiguous()  # noqa: E731
+        return Samples(flat(keys, -3), flat(X, -2), flat(Y, -1), flat(allowed, -2))
+
+
+def _all_or(mask: Tensor | None, X: Tensor) -> Tensor:
+    return torch.ones_like(X[..., 0], dtype=torch.bool) if mask is None else mask

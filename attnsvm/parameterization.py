@@ -1,0 +1,156 @@
+"""What is trained: the variables that the attention weights W are made of."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Generator, Tensor
+
+from attnsvm.config import ConfigError
+from attnsvm.problem import check_array
+
+Variables = tuple[Tensor, ...]
+
+INIT_STREAM = 0x9E3779B9
+"""Seeds of initial weights are seed ^ this: distinct from every data seed below 2^31."""
+
+
+class Parameterization(ABC):
+    """Variables, W as a function of them, and the chain rule back from token space to them.
+
+    Every method is batched over the B instances; `Variables` is a tuple of tensors (B, ...).
+    """
+
+    NAMES: tuple[str, ...]
+
+    @abstractmethod
+    def shapes(self, d: int) -> tuple[tuple[int, ...], ...]:
+        """Return the shape of each variable of one instance."""
+
+    @abstractmethod
+    def combine(self, variables: Variables) -> Tensor:
+        """Return W, shape (B, d, d)."""
+
+    @abstractmethod
+    def query(self, variables: Variables, Z: Tensor) -> Tensor:
+        """Return u_i = W z_i, shape (B, n, d), so that the logits are X_i u_i."""
+
+    @abstractmethod
+    def pullback(self, variables: Variables, P: Tensor, Z: Tensor) -> Variables:
+        """Return the gradient in the variables of sum_i P_i^T W z_i, `P` of shape (B, n, d)."""
+
+    def zero(self, generator: Generator, d: int) -> Variables:
+        """Return the variables of one instance that make W = 0."""
+        return tuple(torch.zeros(shape, dtype=torch.float64) for shape in self.shapes(d))
+
+    def init(self, kind: str, scale: float, seeds: Tensor, d: int) -> Variables:
+        """Return initial variables, each instance's from a CPU generator of its own.
+
+        Parameters
+        ----------
+        kind : str
+            zero: W = 0; uniform: entries uniform in +-1/sqrt(d); small: those times `scale`.
+        scale : float
+            Factor of `small`.
+        seeds : Tensor
+            Seed of each instance, shape (B,).
+        d : int
+            Dimension of a token.
+        """
+        drawn = [self._init_one(kind, scale, int(seed), d) for seed in seeds]
+        return tuple(torch.stack(parts).to(seeds.device) for parts in zip(*drawn, strict=True))
+
+    def _init_one(self, kind: str, scale: float, seed: int, d: int) -> Variables:
+        generator = Generator().manual_seed(seed ^ INIT_STREAM)
+        if kind == "zero":
+            return self.zero(generator, d)
+        bound = (scale if kind == "small" else 1.0) / math.sqrt(d)
+        return tuple(
+            bound * (2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1)
+            for shape in self.shapes(d)
+        )
+
+    def given(self, variables: Tensor | Variables, B: int, d: int) -> Variables:
+        """Return copies of given initial variables; a missing axis B means: the same for all.
+
+        Raises
+        ------
+        ConfigError
+            If their number, a shape, a type or a value is not what this parameterization has.
+        """
+        tensors = (variables,) if isinstance(variables, Tensor) else tuple(variables)
+        if len(tensors) != len(self.NAMES):
+            raise ConfigError(f"init: {len(tensors)} tensors; allowed are {', '.join(self.NAMES)}")
+        checked = []
+        for name, tensor, shape in zip(self.NAMES, tensors, self.shapes(d), strict=True):
+            full = tensor.expand(B, *tensor.shape) if tensor.ndim == len(shape) else tensor
+            check_array(f"init {name}", full, (B, *shape), torch.float64)
+            checked.append(full.clone(memory_format=torch.contiguous_format))
+        return tuple(checked)
+
+
+class W(Parameterization):
+    """The combined weights W, shape (B, d, d), themselves (problem W-ERM of arXiv 2308.16898)."""
+
+    NAMES = ("W0",)
+
+    def shapes(self, d: int) -> tuple[tuple[int, ...], ...]:
+        """Return ((d, d),)."""
+        return ((d, d),)
+
+    def combine(self, variables: Variables) -> Tensor:
+        """Return W."""
+        return variables[0]
+
+    def query(self, variables: Variables, Z: Tensor) -> Tensor:
+        """Return W z_i."""
+        return torch.bmm(Z, variables[0].mT)
+
+    def pullback(self, variables: Variables, P: Tensor, Z: Tensor) -> Variables:
+        """Return (dL/dW,) = (sum_i P_i z_i^T,)."""
+        return (torch.bmm(P.mT, Z),)
+
+
+class KQ(Parameterization):
+    """W = K Q^T with K, Q of shape (B, d, m) (problem KQ-ERM of arXiv 2308.16898).
+
+    Parameters
+    ----------
+    m : int or None
+        Columns of K and Q, 1 <= m <= d; None means d.
+    """
+
+    NAMES = ("K0", "Q0")
+
+    def __init__(self, m: int | None = None) -> None:
+        self.m = m
+
+    def shapes(self, d: int) -> tuple[tuple[int, ...], ...]:
+        """Return ((d, m), (d, m))."""
+        m = d if self.m is None else self.m
+        if not 1 <= m <= d:
+            raise ConfigError(f"parameterization.m={m}: allowed is 1 <= m <= d={d}")
+        return ((d, m), (d, m))
+
+    def zero(self, generator: Generator, d: int) -> Variables:
+        """Return K = 0.1 * normal and Q = 0: W = 0, but not a stationary point."""
+        shape = self.shapes(d)[0]
+        K = 0.1 * torch.randn(shape, generator=generator, dtype=torch.float64)
+        return K, torch.zeros_like(K)
+
+    def combine(self, variables: Variables) -> Tensor:
+        """Return K Q^T."""
+        K, Q = variables
+        return torch.bmm(K, Q.mT)
+
+    def query(self, variables: Variables, Z: Tensor) -> Tensor:
+        """Return K Q^T z_i."""
+        K, Q = variables
+        return torch.bmm(torch.bmm(Z, Q), K.mT)
+
+    def pullback(self, variables: Variables, P: Tensor, Z: Tensor) -> Variables:
+        """Return (dL/dW Q, dL/dW^T K) = (sum_i P_i (Q^T z_i)^T, sum_i z_i (K^T P_i)^T)."""
+        K, Q = variables
+        return torch.bmm(P.mT, torch.bmm(Z, Q)), torch.bmm(Z.mT, torch.bmm(P, K))

@@ -1,0 +1,131 @@
+"""The batch of problem instances that every stage works on."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnsvm.config import ConfigError
+from attnsvm.head import Head, Parameters
+
+
+@dataclass(frozen=True, eq=False)
+class ProblemBatch:
+    """B independent instances of n samples with T tokens of dimension d (arXiv 2308.16898, sec. 2).
+
+    Sample i attends with weights s_i = softmax(X_i W z_i) over its admissible tokens and predicts
+    f_i = h(X_i^T s_i). The logit of token t is x_it^T W z_i everywhere in this package.
+
+    Attributes
+    ----------
+    X : Tensor
+        Key tokens, shape (B, n, T, d), float64, finite.
+    Z : Tensor
+        Query of each sample, shape (B, n, d), float64, finite.
+    Y : Tensor
+        Labels, shape (B, n), float64, each -1 or +1.
+    mask : Tensor
+        Tokens that a sample may attend to, shape (B, n, T), bool, at least one for each sample.
+    head : Head
+        The prediction head h.
+    head_parameters : dict of str to Tensor
+        Its parameters, each with a leading axis B.
+    seeds : Tensor
+        Seed of each instance, shape (B,), int64.
+
+    Raises
+    ------
+    ConfigError
+        If an array has a wrong shape, type or value; the message names it and what is allowed.
+    """
+
+    X: Tensor
+    Z: Tensor
+    Y: Tensor
+    mask: Tensor
+    head: Head
+    head_parameters: Parameters
+    seeds: Tensor
+
+    def __post_init__(self) -> None:
+        if self.X.ndim != 4 or 0 in self.X.shape:
+            raise ConfigError(f"X: shape {tuple(self.X.shape)}; allowed is (B, n, T, d), none 0")
+        B, n, T, d = self.X.shape
+        check_array("X", self.X, (B, n, T, d), torch.float64)
+        check_array("Z", self.Z, (B, n, d), torch.float64)
+        check_array("Y", self.Y, (B, n), torch.float64)
+        check_array("mask", self.mask, (B, n, T), torch.bool)
+        check_array("seeds", self.seeds, (B,), torch.int64)
+        check_labels(self.Y)
+        if not self.mask.any(-1).all():
+            raise ConfigError("mask: a sample without a token to attend to; allowed is at least 1")
+        for name, value in self.head_parameters.items():
+            check_array(f"head parameter {name}", value, (B, *value.shape[1:]), torch.float64)
+
+    @property
+    def B(self) -> int:
+        """Number of instances."""
+        return self.X.shape[0]
+
+    @property
+    def n(self) -> int:
+        """Samples of an instance."""
+        return self.X.shape[1]
+
+    @property
+    def T(self) -> int:
+        """Tokens of a sample."""
+        return self.X.shape[2]
+
+    @property
+    def d(self) -> int:
+        """Dimension of a token."""
+        return self.X.shape[3]
+
+    @cached_property
+    def unmasked(self) -> bool:
+        """Whether every token is admissible."""
+        return bool(self.mask.all())
+
+    def scores(self) -> Tensor:
+        """Return gamma_it = Y_i h(x_it), shape (B, n, T), -inf at inadmissible tokens (Def. 1)."""
+        gamma = self.Y.unsqueeze(-1) * self.head.value(self.X, self.head_parameters)
+        return gamma.masked_fill(~self.mask, -torch.inf)
+
+    def take(self, index: Tensor | slice) -> ProblemBatch:
+        """Return the instances at `index`: a slice, or a (B',) tensor of indices or booleans."""
+        return self._map(lambda tensor: tensor[index])
+
+    def to(self, device: torch.device | str) -> ProblemBatch:
+        """Return the batch on `device`."""
+        return self._map(lambda tensor: tensor.to(device))
+
+    def _map(self, change: Any) -> ProblemBatch:
+        names = ("X", "Z", "Y", "mask", "seeds")
+        changed = {name: change(getattr(self, name)) for name in names}
+        parameters = {name: change(value) for name, value in self.head_parameters.items()}
+        return dataclasses.replace(self, head_parameters=parameters, **changed)
+
+
+def check_array(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Raise ConfigError unless `tensor` is finite and has this shape and type."""
+    if tuple(tensor.shape) != shape:
+        raise ConfigError(f"{name}: shape {tuple(tensor.shape)}; allowed is {shape}")
+    if tensor.dtype != dtype:
+        raise ConfigError(f"{name}: {tensor.dtype}; allowed is {dtype}")
+    if tensor.dtype.is_floating_point and not tensor.isfinite().all():
+        bad = (~tensor.isfinite()).nonzero()[0].tolist()
+        value = tensor[tuple(bad)].item()
+        raise ConfigError(f"{name}: {value} at index {bad}; allowed are finite numbers")
+
+
+def check_labels(Y: Tensor) -> None:
+    """Raise ConfigError unless all labels are -1 or +1."""
+    wrong = Y[Y.abs() != 1]
+    if wrong.numel():
+        raise ConfigError(f"Y: label {wrong[0].item()}; allowed is -1 or +1")
