@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Generator
+
+from attnsvm.head import Head, Linear, Quadratic, Relu
+
+HEADS = [Linear(), Relu(), Quadratic(0.3)]
+named = pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)
+
+
+def parameters_of(head, B=3, d=5):
+    drawn = [head.draw(Generator().manual_seed(i), d) for i in range(B)]
+    return {name: torch.stack([one[name] for one in drawn]) for name in drawn[0]}
+
+
+def points(*shape, seed=0):
+    return torch.randn(*shape, generator=Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@named
+def test_parameters_are_float32_draws_of_norm_one(head):
+    for value in parameters_of(head).values():
+        assert value.dtype == torch.float64
+        assert value.equal(value.float().double())
+        torch.testing.assert_close(
+            value.flatten(1).norm(dim=1), torch.ones(3).double(), atol=1e-6, rtol=0
+        )
+
+
+@named
+@pytest.mark.parametrize("shape", [(3, 5), (3, 4, 5), (3, 4, 2, 5)])
+def test_gradient_is_that_of_autograd(head, shape):
+    o, parameters = points(*shape), parameters_of(head)
+    assert head.value(o, parameters).shape == shape[:-1]
+    torch.testing.assert_close(
+        head.gradient(o, parameters), Head.gradient(head, o, parameters), rtol=1e-14, atol=1e-15
+    )
+
+
+@named
+def test_gradient_is_that_of_finite_differences(head):
+    o, parameters, eps = points(3, 2, 5), parameters_of(head), 1e-6
+    for j in range(5):
+        step = torch.zeros(5, dtype=torch.float64)
+        step[j] = eps
+        slope = (head.value(o + step, parameters) - head.value(o - step, parameters)) / (2 * eps)
+        torch.testing.assert_close(head.gradient(o, parameters)[..., j], slope, atol=1e-9, rtol=0)
+
+
+def test_values_in_closed_form():
+    o = torch.tensor([[1.0, -2.0]], dtype=torch.float64)
+    v = {"v": torch.tensor([[3.0, 0.5]], dtype=torch.float64)}
+    V = {"V": torch.tensor([[[1.0, -1.0], [0.0, 1.0]]], dtype=torch.float64)}
+    assert Linear().value(o, v).item() == 2.0
+    assert Quadratic(0.1).value(o, v).item() == pytest.approx(2.0 - 0.5)
+    assert Relu().value(o, V).item() == 1.0  # V^T o = (1, -3)
+
+
+def test_instances_do_not_mix():
+    o, parameters = points(3, 2, 5), parameters_of(Relu())
+    alone = {name: value[1:2] for name, value in parameters.items()}
+    torch.testing.assert_close(Relu().value(o, parameters)[1:2], Relu().value(o[1:2], alone))
