@@ -1,0 +1,205 @@
+r"""What may be believed about a claimed solution, computed from the problem alone.
+
+With rows d_k, z_k, h_k and M(a) = sum_k a_k d_k z_k^T:
+
+- any W with mu = min_k d_k^T W z_k / h_k > 0 gives the upper bound  norm(W) / mu;
+- any a, a_k >= 0 on inequalities, gives the lower bound  h^T a / dual_norm(M(a));
+- an a with M(a) = 0 and h^T a > 0 proves that no W is feasible, whatever the norm (Farkas).
+
+This bracket needs no solver and is independent of the scale of W and a. Only a tight bracket makes
+an instance `solved`, only a ray makes it `infeasible`. No solver is imported here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from attnsvm.svm.constraints import SvmProblem
+from attnsvm.svm.solution import Claim, SvmStatus
+
+Norm = Literal["frobenius", "nuclear"]
+NORMS: tuple[Norm, ...] = ("frobenius", "nuclear")
+
+EPS = torch.finfo(torch.float64).eps
+RAY_RATIO = 1e12  # a relative change of the rows by 1 / RAY_RATIO makes them contradict each other
+MAX_GAP = 2e-2  # a wider bracket is not a solution, however ill-conditioned the instance
+MAX_RESIDUAL = 1e-11  # of an equality, relative to ||d_k|| ||z_k|| ||W||_F
+TOP_SINGULAR = 1e-6  # relative: singular values of M(a) this close to the first count as equal
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The proof that comes with every instance; `inf` or NaN where there is none.
+
+    Attributes
+    ----------
+    multipliers : (B, N)
+        a_k, one per row of the problem (row i (T - 1) + j is the j-th token of sample i other than
+        the reference), scaled so that dual_norm(M(a)) = 1; then h^T a = lower.
+    upper, lower : (B,)
+        The bracket: lower <= least norm <= upper.
+    gap, gap_target : (B,)
+        upper / lower - 1, and what it must not exceed: max(gap asked for, 64 eps kappa).
+    equality_residual : (B,)
+        max_k |d_k^T W z_k - h_k| / (||d_k|| ||z_k|| ||W||_F) over the equalities.
+    ray : (B, N)
+        The Farkas ray, 1^T |a| = 1; NaN where there is none.
+    ray_ratio : (B,)
+        sum_k a_k ||d_k|| ||z_k|| / ||M(a)||_F of the ray: it proves infeasibility from 1e12 on.
+    """
+
+    multipliers: Tensor
+    upper: Tensor
+    lower: Tensor
+    gap: Tensor
+    gap_target: Tensor
+    equality_residual: Tensor
+    ray: Tensor
+    ray_ratio: Tensor
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """W as certified (scaled to least margin one), its certificate, and what follows from both."""
+
+    W: Tensor
+    certificate: Certificate
+    status: tuple[SvmStatus, ...]
+    min_margin: Tensor
+    kappa: Tensor
+    sigma: Tensor
+    rank: Tensor
+    rank_bound: Tensor
+
+
+def certify(
+    problem: SvmProblem, claim: Claim, norm: Norm, gap: float, rank_tolerance: float
+) -> Verdict:
+    """Return what the bracket and the ray of `claim` prove about `problem`.
+
+    Parameters
+    ----------
+    claim : Claim
+        W (B, d, d), multipliers (B, N), ray (B, N); NaN where nothing is claimed.
+    gap : float
+        Largest accepted upper / lower - 1.
+    rank_tolerance : float
+        Singular values above rank_tolerance * sigma_1 count; a rank is reported (else -1) only
+        where the gap is at most 1e-8.
+    """
+    W, min_margin, residual = _least_margin_one(problem, claim.W)
+    sigma = torch.linalg.svdvals(W.nan_to_num(0.0))
+    upper = torch.where(W.isnan().any(dim=(1, 2)), torch.inf, _norm(sigma, norm))
+    a, lower, sigma_dual = lower_bound(problem, claim.multipliers, norm)
+    kappa = _norm(sigma, "frobenius") * problem.scale().amax(dim=1)
+    kappa = torch.where(upper.isfinite(), kappa, torch.inf)
+    target = torch.clamp(64 * EPS * kappa, min=gap, max=MAX_GAP)
+    trivial = (problem.h == 0).all(dim=1)
+    reached = torch.where(trivial, 0.0, upper / lower - 1).nan_to_num(torch.inf, torch.inf)
+    ray, ray_ratio = check_ray(problem, claim.ray)
+    certificate = Certificate(a, upper, lower, reached, target, residual, ray, ray_ratio)
+    rank = (sigma > rank_tolerance * sigma[:, :1]).sum(dim=1)
+    return Verdict(
+        W,
+        certificate,
+        _statuses(certificate, trivial),
+        min_margin,
+        kappa,
+        torch.where(upper.isfinite()[:, None], sigma, torch.nan),
+        torch.where(reached <= 1e-8, rank, -1),
+        torch.where(upper.isfinite(), _rank_bound(problem, sigma_dual, norm, trivial), -1),
+    )
+
+
+def _least_margin_one(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return W / mu (NaN where no margin is proved), its least margin and equality residual.
+
+    A margin counts as positive only above the rounding error of computing it. Where an equality
+    has h_k != 0 the problem is not homogeneous and W keeps its scale.
+    """
+    size = W.flatten(1).norm(dim=1)
+    reach = problem.scale() * size[:, None]
+    margins = problem.margins(W)
+    rounding = (2 * problem.d + 10) * EPS * reach
+    ratio = torch.where(problem.inequality, margins / problem.h, torch.inf)
+    mu = ratio.amin(dim=1)
+    proved = torch.where(problem.inequality, margins > rounding, True).all(dim=1)
+    violation = torch.where(problem.equality, (margins - problem.h).abs() / reach, 0.0)
+    residual = violation.nan_to_num(0.0 if problem.N == 0 else torch.inf, torch.inf).amax(dim=1)
+    residual = torch.where((size == 0) & ~problem.equality.any(dim=1), 0.0, residual)
+    homogeneous = (torch.where(problem.equality, problem.h, 0.0) == 0).all(dim=1)
+    stretch = torch.where(homogeneous & mu.isfinite(), mu, 1.0)
+    feasible = proved & (residual <= MAX_RESIDUAL) & (mu / stretch >= 1 - 1e-9)
+    trivial = (problem.h == 0).all(dim=1)
+    W = torch.where(feasible[:, None, None], W / stretch[:, None, None], torch.nan)
+    W = torch.where(trivial[:, None, None], 0.0, W)
+    mu = torch.where(feasible, mu / stretch, -torch.inf)
+    return W, torch.where(trivial, torch.inf, mu), torch.where(trivial, 0.0, residual)
+
+
+def lower_bound(problem: SvmProblem, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a scaled to dual_norm(M(a)) = 1, the bound h^T a, and the singular values of M(a)."""
+    a = torch.where(problem.inequality, a.clamp(min=0.0), a)
+    a = torch.where(problem.kind == 0, 0.0, a).nan_to_num(0.0, 0.0, 0.0)
+    sigma = torch.linalg.svdvals(problem.combine(a))
+    dual = sigma[:, 0] if norm == "nuclear" else _norm(sigma, "frobenius")
+    dual = torch.where(dual > 0, dual, torch.inf)
+    a = a / dual[:, None]
+    return a, (problem.h * a).sum(dim=1).clamp(min=0.0), sigma / dual[:, None]
+
+
+def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the ray with 1^T |a| = 1 and how well it cancels:  sum_k |a_k| s_k / ||M(a)||_F.
+
+    s_k = ||d_k|| ||z_k||, and the sum runs over the rows with h_k != 0, times
+    h^T a / sum_k |h_k a_k|, so that a ratio r means: no W is feasible whose margins are exact to
+    a relative 1 / r of s_k ||W||_F. It is at most kappa of every feasible W.
+    """
+    a = torch.where(problem.inequality, ray.clamp(min=0.0), ray)
+    a = torch.where(problem.kind == 0, 0.0, a).nan_to_num(0.0, 0.0, 0.0)
+    total = a.abs().sum(dim=1)
+    a = a / torch.where(total > 0, total, 1.0)[:, None]
+    value, weight = (problem.h * a).sum(dim=1), (problem.h * a).abs().sum(dim=1)
+    asked = torch.where(problem.h != 0, a.abs() * problem.scale(), 0.0).sum(dim=1)
+    size = problem.combine(a).flatten(1).norm(dim=1)
+    ratio = asked * value / weight / size
+    ratio = torch.where((size == 0) & (value > 0), torch.inf, ratio)
+    ratio = torch.where(value > 0, ratio, 0.0).nan_to_num(0.0, torch.inf)
+    return torch.where((ratio > 0)[:, None], a, torch.nan), ratio
+
+
+def _statuses(certificate: Certificate, trivial: Tensor) -> tuple[SvmStatus, ...]:
+    """Return the status of each instance; a bracket and a ray together prove neither."""
+    solved = certificate.gap.abs() <= certificate.gap_target
+    infeasible = (certificate.ray_ratio >= RAY_RATIO) & ~certificate.upper.isfinite()
+    return tuple(
+        SvmStatus.unconstrained
+        if t
+        else SvmStatus.solved
+        if s
+        else SvmStatus.infeasible
+        if i
+        else SvmStatus.undecided
+        for t, s, i in zip(trivial.tolist(), solved.tolist(), infeasible.tolist(), strict=True)
+    )
+
+
+def _rank_bound(problem: SvmProblem, sigma_dual: Tensor, norm: Norm, trivial: Tensor) -> Tensor:
+    """Return an upper bound of the rank of every optimal W, (B,).
+
+    Nuclear: complementarity confines W to the top singular space of M(a). Frobenius: the row space
+    of W lies in the span of the queries, rank <= min(n, d) (Lemma 1 of arXiv 2308.16898).
+    """
+    if norm == "nuclear":
+        bound = (sigma_dual >= (1 - TOP_SINGULAR) * sigma_dual[:, :1]).sum(dim=1)
+    else:
+        bound = torch.full_like(trivial, min(problem.n, problem.d), dtype=torch.int64)
+    return torch.where(trivial, 0, bound)
+
+
+def _norm(sigma: Tensor, norm: Norm) -> Tensor:
+    return sigma.sum(dim=1) if norm == "nuclear" else sigma.norm(dim=1)

@@ -1,0 +1,58 @@
+"""One KKT kit for every solver: feasibility, dual domain, complementarity, stationarity."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attnsvm.svm import SvmProblem, SvmSolution
+
+
+def assert_optimal(problem: SvmProblem, solution: SvmSolution, tolerance: float = 1e-8) -> None:
+    """Assert the KKT conditions of the solved instances, each relative to its own size.
+
+    Stationarity is Fenchel's equality <M(a), W> = dual_norm(M) norm(W): M / dual_norm(M) is then a
+    subgradient of the norm at W.
+    """
+    solved = torch.tensor([s.value == "solved" for s in solution.status])
+    assert solved.any()
+    part = problem.take(solved)
+    W, a = solution.W[solved], solution.certificate.multipliers[solved]
+    margins, M = part.margins(W), part.combine(a)
+    value = norm(W, solution.norm)
+    reach = part.scale() * W.flatten(1).norm(dim=1)[:, None]
+    active_scale = (a.abs() * part.h.abs()).sum(dim=1)
+    slack = margins - part.h
+    assert (slack[part.inequality] >= -1e-12 * reach[part.inequality]).all(), "feasibility"
+    assert (slack[part.equality].abs() <= 1e-11 * reach[part.equality]).all(), "equalities"
+    assert (a[part.inequality] >= 0).all(), "dual domain"
+    assert (a[part.kind == 0] == 0).all(), "no multiplier on padding"
+    products = torch.where(part.inequality, a * slack, 0.0).sum(dim=1)
+    assert (products <= tolerance * active_scale).all(), "complementarity"
+    pairing = (M * W).sum(dim=(1, 2))
+    assert ((pairing / (dual_norm(M, solution.norm) * value) - 1).abs() <= tolerance).all(), (
+        "stationarity"
+    )
+    assert ((part.h * a).sum(dim=1) / value - 1 <= tolerance).all(), "weak duality"
+
+
+def assert_infeasible(problem: SvmProblem, solution: SvmSolution) -> None:
+    """Assert that every instance is infeasible and its ray a Farkas certificate."""
+    ray = solution.certificate.ray
+    assert [s.value for s in solution.status] == ["infeasible"] * problem.B
+    assert (ray[problem.inequality] >= 0).all()
+    assert ((problem.h * ray).sum(dim=1) > 0).all()
+    cancelled = problem.combine(ray).flatten(1).norm(dim=1)
+    assert (cancelled <= 1e-12 * (ray.abs() * problem.scale()).sum(dim=1)).all()
+    assert solution.objective.isinf().all()
+    assert solution.W.isnan().all()
+
+
+def norm(W: Tensor, name: str) -> Tensor:
+    """Return the Frobenius or nuclear norm of each matrix."""
+    return torch.linalg.matrix_norm(W, ord="fro" if name == "frobenius" else "nuc")
+
+
+def dual_norm(M: Tensor, name: str) -> Tensor:
+    """Return the norm dual to `name` of each matrix."""
+    return torch.linalg.matrix_norm(M, ord="fro" if name == "frobenius" else 2)

@@ -1,0 +1,34 @@
+"""Seeded instances for the SVM tests."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def sphere(n: int, T: int, d: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return X (n, T, d), Z (n, d) and the optimal tokens (n,) of the published instance."""
+    generator = torch.Generator().manual_seed(seed)
+    v = torch.randn(d, generator=generator)
+    v /= v.norm()
+    Y = 2 * (torch.randn(n, generator=generator) > 0) - 1
+    X = torch.randn(n, T, d, generator=generator)
+    X /= X.norm(dim=-1, keepdim=True)
+    Z = torch.randn(n, d, generator=generator)
+    Z /= Z.norm(dim=-1, keepdim=True)
+    X, v = X.double(), v.double()
+    return X, Z.double(), (Y[:, None] * (X @ v)).argmax(dim=1)
+
+
+def spheres(n: int, T: int, d: int, seeds: range) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a batch of `sphere` instances."""
+    X, Z, selected = zip(*(sphere(n, T, d, seed) for seed in seeds), strict=True)
+    return torch.stack(X), torch.stack(Z), torch.stack(selected)
+
+
+def gaussian(n: int, T: int, d: int, B: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a batch of Gaussian tokens with token 0 selected."""
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.randn(B, n, T, d, generator=generator, dtype=torch.float64)
+    Z = torch.randn(B, n, d, generator=generator, dtype=torch.float64)
+    return X, Z, torch.zeros(B, n, dtype=torch.int64)
