@@ -1,0 +1,1 @@
+"""From a sweep's folder to tables, figures and a report; nothing here trains or solves."""

@@ -1,0 +1,88 @@
+"""One module per experiment: the numbers behind its figures, and the drawing of those numbers.
+
+A module `sweeps/figures/NAME.py` draws the sweep of the same name in `conf/sweep`. It has
+
+- `QUESTION`: what the experiment asks, in one or two sentences;
+- `tables(frames)`: the tidy numbers, by name, every statistic from `sweeps.statistics`;
+- `draw(tables, remarks)`: figures that show these tables and nothing else; `remarks` are printed
+  below them.
+
+Sweeps without a module of their own are drawn by `adhoc`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import pandas as pd
+
+from sweeps.aggregate import CELL_KEYS as CONFIG_KEYS
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from sweeps.aggregate import SweepFrames
+
+CELL_KEYS = ("model", "parameterization", "head", "data", "loss", "optimizer", *CONFIG_KEYS)
+"""The options and fields that name a cell of a sweep."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, the name of its files and what a reader must know to read it."""
+
+    name: str
+    figure: Figure
+    caption: str
+
+
+class FigureModule(Protocol):
+    """What every module of this package offers."""
+
+    QUESTION: str
+
+    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
+        """Return the tidy numbers behind the figures, by the name of their CSV file."""
+
+    def draw(self, tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
+        """Return the figures of these tables, with remarks in their small print."""
+
+
+def figure_module(sweep: str) -> FigureModule:
+    """Return the module that draws the sweep of that name; `adhoc` if it has none of its own."""
+    own = {module.name for module in pkgutil.iter_modules(__path__)}
+    name = sweep if sweep in own else "adhoc"
+    return cast(FigureModule, importlib.import_module(f"{__name__}.{name}"))
+
+
+def varying(frame: pd.DataFrame, besides: Sequence[str] = ()) -> list[str]:
+    """Return the cell keys that take more than one value in `frame`, except those `besides`."""
+    present = [key for key in CELL_KEYS if key in frame and key not in besides]
+    return [key for key in present if frame[key].nunique(dropna=False) > 1]
+
+
+def split(frame: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield the part of `frame` of each combination of `keys` with a label such as `head=relu`."""
+    if not keys or frame.empty:
+        yield "", frame
+        return
+    for values, part in frame.groupby(list(keys), dropna=False, sort=True):
+        yield label(dict(zip(keys, values, strict=True))), part
+
+
+def label(cell: dict[str, Any]) -> str:
+    """Return a cell's keys as a user types them: `head=relu, d=4`."""
+    return ", ".join(f"{key}={number(value)}" for key, value in cell.items())
+
+
+def number(value: Any) -> str:
+    """Return a value as short as it can be told: 5 rather than 5.0, a dash for a missing one."""
+    if value is None or value is pd.NA or value != value:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)

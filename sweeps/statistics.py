@@ -1,0 +1,214 @@
+"""Summaries with their uncertainty: what a figure draws is computed here and nowhere else.
+
+Nothing is averaged in silence: every summary says how many values it used (`used`) and how many
+rows of its group had none (`excluded`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+LEVEL = 0.95
+RESAMPLES = 2000
+
+Statistic = Literal["mean", "median"]
+
+
+def resampling_weights(n: int, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
+    """Return the bootstrap draws for n values as weights of the mean.
+
+    Equal n gives equal draws, so that curves over steps of the same instances have smooth bands.
+
+    Returns
+    -------
+    numpy.ndarray
+        (resamples, n), rows sum to 1: how often each value was drawn, over n.
+    """
+    draws = _resampling_index(n, resamples, seed)
+    flat = (draws + n * np.arange(resamples)[:, None]).ravel()
+    return np.bincount(flat, minlength=resamples * n).reshape(resamples, n) / n
+
+
+def bootstrap_interval(
+    values: np.ndarray,
+    statistic: Statistic = "mean",
+    *,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the percentile bootstrap interval of a statistic of each row.
+
+    Parameters
+    ----------
+    values : numpy.ndarray
+        (groups, n), finite.
+    statistic : {"mean", "median"}
+        What is resampled.
+    level : float
+        Coverage of the interval, e.g. 0.95.
+    resamples, seed : int
+        Number of bootstrap draws and the seed that fixes them.
+
+    Returns
+    -------
+    low, high : numpy.ndarray
+        (groups,); NaN where n < 2: one value says nothing about its spread.
+    """
+    groups, n = values.shape
+    if n < 2 or groups == 0:
+        return np.full(groups, np.nan), np.full(groups, np.nan)
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    if statistic == "mean":
+        # centred, so that the interval of equal values is that value, without rounding noise
+        centre = values[:, :1]
+        replicas = (values - centre) @ resampling_weights(n, resamples, seed).T + centre
+    else:
+        draws = _resampling_index(n, resamples, seed)
+        replicas = np.stack([np.median(row[draws], axis=1) for row in values])
+    low, high = np.quantile(replicas, tails, axis=1)
+    return low, high
+
+
+def summaries(
+    frame: pd.DataFrame,
+    by: Sequence[str],
+    value: str,
+    statistic: Statistic = "mean",
+    *,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Return one row per group of `by`: the statistics of column `value`.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        One row per instance. Values that are missing or not finite are counted, not used.
+    by : sequence of str
+        Columns that name a group; missing keys form a group of their own.
+    value : str
+        The column to summarise; a column that the frame lacks counts as missing everywhere.
+    statistic : {"mean", "median"}
+        The statistic that [low, high] is the bootstrap interval of.
+    level, resamples, seed
+        As in `bootstrap_interval`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns `by`, used (values), excluded (rows without a value), mean, std (used - 1), median,
+        q25, q75, low, high; NaN where used = 0, std and the interval also where used = 1.
+    """
+    data = _column(frame, value)
+    rows: list[dict[str, Any]] = []
+    samples: list[np.ndarray] = []
+    for key, part in data.groupby(_grouping(frame, by), dropna=False, sort=True):
+        used = part.to_numpy(dtype=float)
+        used = used[np.isfinite(used)]
+        samples.append(used)
+        rows.append(
+            dict(zip(by, key, strict=True))
+            | {"used": used.size, "excluded": len(part) - used.size}
+            | _moments(used)
+            | {"low": np.nan, "high": np.nan}
+        )
+    columns = [*by, "used", "excluded", "mean", "std", "median", "q25", "q75", "low", "high"]
+    table = pd.DataFrame(rows, columns=columns)
+    sizes = np.array([used.size for used in samples])
+    for n in np.unique(sizes[sizes >= 2]):
+        at = np.flatnonzero(sizes == n)
+        block = np.stack([samples[i] for i in at])
+        low, high = bootstrap_interval(
+            block, statistic, level=level, resamples=resamples, seed=seed
+        )
+        table.loc[at, "low"], table.loc[at, "high"] = low, high
+    return table
+
+
+def wilson_interval(
+    count: np.ndarray, n: np.ndarray, level: float = LEVEL
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return Wilson's score interval of the proportion count / n, elementwise; NaN where n = 0."""
+    count, n = np.asarray(count, dtype=float), np.asarray(n, dtype=float)
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = count / n
+        centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
+        half = z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    # at count = 0 and count = n one end is exactly 0 or 1; rounding must not move it
+    low = np.where(count == 0, np.where(n > 0, 0.0, np.nan), centre - half)
+    high = np.where(count == n, np.where(n > 0, 1.0, np.nan), centre + half)
+    return low, high
+
+
+def shares(
+    frame: pd.DataFrame, by: Sequence[str], flag: str, *, level: float = LEVEL
+) -> pd.DataFrame:
+    """Return one row per group of `by`: the proportion of instances on which `flag` holds.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        One row per instance; `flag` is True, False or missing (not known: counted, not used).
+    by : sequence of str
+        Columns that name a group.
+    flag : str
+        The column of truth values.
+    level : float
+        Coverage of Wilson's interval.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns `by`, used (known), excluded (not known), count, share, low, high; NaN where
+        used = 0.
+    """
+    grouped = _column(frame, flag).groupby(_grouping(frame, by), dropna=False, sort=True)
+    table = grouped.agg(["count", "size", "sum"]).reset_index()
+    table.columns = pd.Index([*by, "used", "size", "count"])
+    table["excluded"] = table["size"] - table["used"]
+    used, count = table["used"].to_numpy(dtype=float), table["count"].to_numpy(dtype=float)
+    table["count"] = count.astype(int)
+    table["share"] = np.divide(count, used, out=np.full(used.shape, np.nan), where=used > 0)
+    table["low"], table["high"] = wilson_interval(count, used, level)
+    return table[[*by, "used", "excluded", "count", "share", "low", "high"]]
+
+
+def counts(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """Return the number of rows of each combination of `by` that occurs, in column `count`."""
+    if frame.empty:
+        return pd.DataFrame(columns=[*by, "count"])
+    return frame.groupby(list(by), dropna=False, sort=True).size().reset_index(name="count")
+
+
+def _resampling_index(n: int, resamples: int, seed: int) -> np.ndarray:
+    return np.random.default_rng([seed, n]).integers(0, n, size=(resamples, n))
+
+
+def _moments(used: np.ndarray) -> dict[str, float]:
+    if used.size == 0:
+        return dict.fromkeys(("mean", "std", "median", "q25", "q75"), np.nan)
+    q25, median, q75 = np.quantile(used, [0.25, 0.5, 0.75])
+    # around the first value: equal values then have exactly that mean and no spread
+    mean = used[0] + np.mean(used - used[0])
+    std = np.std(used - used[0], ddof=1) if used.size > 1 else np.nan
+    return {"mean": mean, "std": std, "median": median, "q25": q25, "q75": q75}
+
+
+def _column(frame: pd.DataFrame, name: str) -> pd.Series[float]:
+    """Return a column as floats, everything missing where the frame has no such column."""
+    if name not in frame:
+        return pd.Series(np.nan, index=frame.index, dtype=float)
+    values = frame[name].to_numpy(dtype=float, na_value=np.nan)
+    return pd.Series(values, index=frame.index)
+
+
+def _grouping(frame: pd.DataFrame, by: Sequence[str]) -> list[pd.Series[Any]]:
+    return [frame[key] for key in by]

@@ -1,0 +1,231 @@
+"""How every figure looks: one typeface, one palette, one way to write numbers below the axes.
+
+Colours are told apart by colour-blind readers (Okabe and Ito) and in grey, since every series also
+has its own marker. Figures are made without pyplot, so that no global state is left behind.
+"""
+
+from __future__ import annotations
+
+import io
+import textwrap
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import (
+    FixedLocator,
+    NullFormatter,
+    NullLocator,
+    PercentFormatter,
+    ScalarFormatter,
+)
+
+INK = "#1b1b1b"
+FAINT = "#8a8a8a"
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4d4d4d")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+CONVERGENCE_COLOURS = {
+    "global": "#0072B2",
+    "local": "#56B4E9",
+    "not_local": "#E69F00",
+    "unsaturated": "#CC79A7",
+    "infeasible": "#8a8a8a",
+    "undecided": "#d9d9d9",
+}
+"""Types of convergence from best to worst, in the order in which bars are stacked."""
+
+STATUS_COLOURS = {
+    "ok": "#0072B2",
+    "infeasible": "#8a8a8a",
+    "unsaturated": "#CC79A7",
+    "tie": "#F0E442",
+    "diverged": "#D55E00",
+    "undecided": "#d9d9d9",
+    "failed": "#1b1b1b",
+    "rejected": "#E69F00",
+}
+"""Statuses of an instance, in the order in which bars are stacked."""
+
+_RC = {
+    "font.family": "STIXGeneral",
+    "mathtext.fontset": "stix",
+    "font.size": 10.0,
+    "axes.titlesize": 10.5,
+    "axes.labelsize": 10.0,
+    "xtick.labelsize": 9.0,
+    "ytick.labelsize": 9.0,
+    "legend.fontsize": 9.0,
+    "legend.title_fontsize": 9.0,
+    "legend.frameon": False,
+    "legend.handlelength": 2.2,
+    "figure.titlesize": 12.0,
+    "figure.facecolor": "white",
+    "axes.facecolor": "white",
+    "axes.edgecolor": "#4d4d4d",
+    "axes.linewidth": 0.7,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": "#4d4d4d",
+    "ytick.color": "#4d4d4d",
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.direction": "out",
+    "ytick.direction": "out",
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "xtick.major.size": 3.0,
+    "ytick.major.size": 3.0,
+    "ytick.minor.size": 1.5,
+    "xtick.minor.size": 1.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.grid.which": "major",
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4.2,
+    "lines.markeredgewidth": 0.0,
+    "pdf.fonttype": 42,  # TrueType: text in the PDF stays text
+    "ps.fonttype": 42,
+    "svg.fonttype": "none",
+    "savefig.dpi": 200,
+}
+
+
+@contextmanager
+def paper() -> Iterator[None]:
+    """Within this context, figures are drawn and saved in the project's style."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(_RC)  # type: ignore[arg-type]
+        yield
+
+
+def figure(width: float, height: float) -> Figure:
+    """Return an empty figure of that size in inches whose parts are laid out without overlap."""
+    fig = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(fig)
+    fig.get_layout_engine().set(w_pad=0.06, h_pad=0.05, hspace=0.03, wspace=0.03)  # type: ignore[union-attr, call-arg]
+    return fig
+
+
+def png(fig: Figure) -> bytes:
+    """Return the figure as a PNG file."""
+    buffer = io.BytesIO()
+    fig.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def pdf(fig: Figure) -> bytes:
+    """Return the figure as a PDF file with its fonts embedded, the same bytes every time."""
+    buffer = io.BytesIO()
+    fig.savefig(buffer, format="pdf", metadata={"CreationDate": None})
+    return buffer.getvalue()
+
+
+def plain(text: object, limit: int = 80) -> str:
+    """Return `text` so that matplotlib prints it as it stands: one line, no formulas, no surprises.
+
+    Characters that the typeface may lack, and the dollar that starts a formula, are replaced by a
+    question mark.
+    """
+    words = " ".join(str(text).split())
+    shown = "".join(c if c.isprintable() and ord(c) < 0x250 and c != "$" else "?" for c in words)
+    return shown if len(shown) <= limit else shown[: limit - 3] + "..."
+
+
+def colours(keys: Iterable[Hashable]) -> dict[Any, str]:
+    """Return one colour per key, in order: the palette, or shades of viridis for many keys."""
+    keys = list(keys)
+    if len(keys) <= len(PALETTE):
+        return dict(zip(keys, PALETTE, strict=False))
+    shades = mpl.colormaps["viridis"](np.linspace(0, 0.9, len(keys)))
+    return {key: mpl.colors.to_hex(shade) for key, shade in zip(keys, shades, strict=True)}
+
+
+def markers(keys: Iterable[Hashable]) -> dict[Any, str]:
+    """Return one marker per key, in order; they repeat when there are more than seven keys."""
+    return {key: MARKERS[i % len(MARKERS)] for i, key in enumerate(keys)}
+
+
+def band(
+    ax: Axes, x: pd.Series[Any], low: pd.Series[Any], high: pd.Series[Any], colour: str
+) -> None:
+    """Shade an interval around a curve; points without an interval are left out."""
+    ax.fill_between(
+        np.asarray(x, float),
+        np.asarray(low, float),
+        np.asarray(high, float),
+        color=colour,
+        alpha=0.18,
+        linewidth=0,
+    )
+
+
+def ticks_at(ax: Axes, values: Iterable[float]) -> None:
+    """Put the ticks of the x axis at the values of the grid, or at round ones if those are many."""
+    ticks = sorted({float(v) for v in values if np.isfinite(v)})
+    if not 1 <= len(ticks) <= 12:
+        return
+    ax.xaxis.set_major_locator(FixedLocator(ticks))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(ScalarFormatter())
+    if len(ticks) == 1:
+        ax.set_xlim(ticks[0] - 1, ticks[0] + 1)
+
+
+def share_axis(ax: Axes, label: str) -> None:
+    """Make the y axis run from 0 to 100 %."""
+    ax.set_ylim(-0.04, 1.04)
+    ax.set_yticks([0, 0.5, 1])
+    ax.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+    ax.set_ylabel(label)
+
+
+def heading(ax: Axes, text: str) -> None:
+    """Write a panel's heading in bold, left-aligned."""
+    ax.set_title(text, loc="left", fontweight="bold")
+
+
+def log_axis(axis: Axis) -> None:
+    """Make an axis with data on it logarithmic, over whole decades, labelled at decades only."""
+    ax = axis.axes
+    get, set_scale, set_limits = (
+        (ax.get_xlim, ax.set_xscale, ax.set_xlim)
+        if axis is ax.xaxis
+        else (ax.get_ylim, ax.set_yscale, ax.set_ylim)
+    )
+    set_scale("log")
+    axis.set_minor_formatter(NullFormatter())
+    if get()[0] <= 0:  # nothing drawn yet, or nothing positive
+        return
+    low, high = np.log10(get())
+    if high - low < 1.5:
+        set_limits(10.0 ** np.floor(low + 0.05), 10.0 ** np.ceil(high - 0.05))
+
+
+def note(fig: Figure, lines: Sequence[str]) -> None:
+    """Write lines of small print under the figure, wrapped; the layout makes room for them."""
+    width = int(19 * fig.get_figwidth())
+    wrapped = [part for line in lines for part in textwrap.wrap(plain(line, limit=2000), width)]
+    fig.supxlabel(
+        "\n".join(wrapped), x=0.01, ha="left", fontsize=8.0, color="#4d4d4d", linespacing=1.35
+    )
+
+
+def empty(ax: Axes, text: str) -> None:
+    """Say in an empty panel why it is empty."""
+    ax.tick_params(which="both", bottom=False, labelbottom=False)
+    ax.text(0.5, 0.5, text, ha="center", va="center", transform=ax.transAxes, color=FAINT)

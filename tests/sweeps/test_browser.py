@@ -1,0 +1,86 @@
+"""The report in a real browser: it renders without an error and its tables sort."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import synthetic
+
+from sweeps import report
+
+CHROMIUM = shutil.which("chromium")
+OPTIONS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--enable-logging=stderr",
+    "--v=0",
+)
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no `chromium` on the PATH")
+
+PROBE = """
+const table = document.querySelectorAll("table")[1], counts = () =>
+  [...table.tBodies[0].rows].map(row => Number(row.lastElementChild.dataset.value));
+const button = table.querySelector("th:last-child button");
+button.click(); const up = counts().join();
+button.click(); const down = counts().join();
+const pictures = [...document.images].map(i => i.complete && i.naturalWidth > 0).join();
+document.title = ["probe", up, down, pictures, document.styleSheets.length].join("|");
+"""
+
+
+def browse(page: Path, profile: Path) -> subprocess.CompletedProcess[str]:
+    assert CHROMIUM is not None
+    command = [CHROMIUM, *OPTIONS, f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+
+
+def console(done: subprocess.CompletedProcess[str]) -> list[str]:
+    return [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+
+
+def test_the_report_renders_without_console_errors(tmp_path: Path):
+    files = report.write_report(synthetic.rank_frames(tmp_path, ds=(1, 5, 20), trials=8))
+    done = browse(files.html, tmp_path / "profile")
+    assert console(done) == []
+    assert "<h1>rank_vs_d</h1>" in done.stdout
+
+
+def test_tables_sort_both_ways_and_pictures_load(tmp_path: Path):
+    files = report.write_report(synthetic.rank_frames(tmp_path, ds=(1, 5, 20), trials=8))
+    # the page allows its own script only, so the probe takes the policy's place
+    text = files.html.read_text()
+    start = text.index('<meta http-equiv="Content-Security-Policy"')
+    text = text[:start] + text[text.index(">", start) + 1 :]
+    probe = tmp_path / "probe.html"
+    probe.write_text(text.replace("</body>", f"<script>{PROBE}</script></body>"))
+    done = browse(probe, tmp_path / "profile")
+    assert console(done) == []
+    title = done.stdout.split("<title>")[1].split("</title>")[0]
+    _, up, down, pictures, sheets = title.split("|")
+    counts = [int(n) for n in up.split(",")]
+    assert counts == sorted(counts)
+    assert [int(n) for n in down.split(",")] == counts[::-1]
+    assert len(counts) > 2
+    assert set(pictures.split(",")) == {"true"}
+    assert sheets == "1"
+
+
+def test_the_policy_stops_scripts_that_are_not_the_pages_own(tmp_path: Path):
+    files = report.write_report(synthetic.rank_frames(tmp_path, ds=(5,), trials=4))
+    smuggled = "<script>document.title = 'smuggled'</script></body>"
+    page = tmp_path / "smuggled.html"
+    page.write_text(files.html.read_text().replace("</body>", smuggled))
+    done = browse(page, tmp_path / "profile")
+    assert "<title>smuggled" not in done.stdout
+    assert any("Content Security Policy" in line for line in console(done))

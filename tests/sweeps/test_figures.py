@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic
+
+from sweeps import style
+from sweeps.aggregate import SweepFrames
+from sweeps.figures import Drawing, adhoc, correlation_vs_d, figure_module, rank_vs_d
+
+HERE = Path("sweep")
+
+
+def drawn(frames: SweepFrames) -> tuple[dict[str, pd.DataFrame], list[Drawing]]:
+    module = figure_module(frames.name)
+    with style.paper():
+        tables = module.tables(frames)
+        drawings = module.draw(tables, ["a remark"])
+        for drawing in drawings:
+            assert style.png(drawing.figure).startswith(b"\x89PNG")
+    return tables, drawings
+
+
+def text_of(drawing: Drawing) -> str:
+    artists = drawing.figure.findobj(lambda artist: hasattr(artist, "get_text"))
+    return "\n".join(artist.get_text() for artist in artists)
+
+
+def test_a_sweep_is_drawn_by_the_module_of_its_name():
+    assert figure_module("rank_vs_d") is rank_vs_d
+    assert figure_module("") is adhoc
+    assert figure_module("../../os") is adhoc
+    assert figure_module("sys") is adhoc
+
+
+# --- rank_vs_d -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def rank() -> SweepFrames:
+    return synthetic.rank_frames(HERE)
+
+
+def rank_cell(table: pd.DataFrame, **keys: object) -> pd.Series:
+    chosen = table
+    for key, value in keys.items():
+        chosen = chosen[chosen[key] == value]
+    assert len(chosen) == 1
+    return chosen.iloc[0]
+
+
+def test_certified_means_use_certified_solutions_only(rank: SweepFrames):
+    table = rank_vs_d.tables(rank)["rank_vs_d"]
+    row = rank_cell(table, n=5, T=5, d=20, method="certified", norm="nuclear")
+    trials = rank.trials.query("n == 5 and T == 5 and d == 20")
+    used = trials[(trials["status"] == "ok") & (trials["nuclear_status"] == "solved")]
+    assert row["used"] == len(used)
+    assert row["rank_mean"] == pytest.approx(used["nuclear_rank"].astype(float).mean())
+    assert row["undecided"] == 1
+    assert row["set_aside"] == 2  # the tie and the failure
+    assert row["used"] + row["nothing"] + row["undecided"] + row["set_aside"] == row["trials"]
+
+
+def test_every_instance_of_every_cell_is_accounted_for(rank: SweepFrames):
+    table = rank_vs_d.tables(rank)["rank_vs_d"]
+    fates = table["used"] + table["nothing"] + table["undecided"] + table["set_aside"]
+    certified = table["method"] == "certified"
+    assert (fates == table["trials"])[certified].all()
+    assert (table["used"] + table["set_aside"] == table["trials"])[~certified].all()
+    assert table.loc[certified & (table["norm"] == "nuclear"), "trials"].sum() == len(rank.trials)
+
+
+def test_infeasible_cells_have_no_certified_point_but_a_published_one(rank: SweepFrames):
+    table, drawings = drawn(rank)
+    row = rank_cell(table["rank_vs_d"], n=5, T=5, d=1, method="certified", norm="frobenius")
+    assert np.isnan(row["rank_mean"])
+    assert row["nothing_share"] == 1.0
+    row = rank_cell(table["rank_vs_d"], n=5, T=5, d=1, method="published", norm="frobenius")
+    assert row["rank_mean"] == 1.0
+    certified_panel = drawings[0].figure.axes[0]
+    assert min(min(line.get_xdata(), default=9) for line in certified_panel.lines) > 1
+
+
+def test_the_rank_figure_says_what_it_leaves_out(rank: SweepFrames):
+    _, (drawing,) = drawn(rank)
+    text = text_of(drawing).replace("\n", " ")
+    assert "certified infeasible" in text
+    assert "20 undecided" in text
+    assert "set aside" in text
+    assert "a remark" in text
+
+
+@pytest.mark.parametrize(
+    ("cells", "ds", "panels"),
+    [
+        ([(7, 5)], (5, 10), 1),
+        ([(5, 5), (10, 5), (15, 5), (5, 10), (5, 15)], (5, 10), 2),
+        ([(n, T) for n in (5, 10) for T in (5, 10)], (5,), 4),
+        ([(5, 5), (10, 5), (3, 4)], (2, 3, 4), 2),
+    ],
+)
+def test_narrowed_and_widened_grids_show_every_cell(
+    cells: list[tuple[int, int]], ds: tuple[int, ...], panels: int
+):
+    _, (drawing,) = drawn(synthetic.rank_frames(HERE, cells, ds, trials=8))
+    assert len(drawing.figure.axes) == panels * 4  # ranks and strip, two methods
+
+
+def test_other_keys_that_vary_get_a_figure_each(rank: SweepFrames):
+    twice = pd.concat([rank.trials, rank.trials.assign(head="relu")], ignore_index=True)
+    _, drawings = drawn(dataclasses.replace(rank, trials=twice))
+    assert [d.name for d in drawings] == ["rank_vs_d", "rank_vs_d_1"]
+    assert "head=relu" in text_of(drawings[1])
+
+
+def test_one_norm_and_no_published_columns_are_enough(rank: SweepFrames):
+    columns = [c for c in rank.trials if "nuclear" not in c and "published" not in c]
+    tables, (drawing,) = drawn(dataclasses.replace(rank, trials=rank.trials[columns]))
+    assert set(tables["rank_vs_d"]["norm"]) == {"frobenius"}
+    assert len(drawing.figure.axes) == 4
+
+
+def test_a_single_trial_is_a_point_without_interval():
+    tables, _ = drawn(synthetic.rank_frames(HERE, [(5, 5)], (20,), trials=1))
+    row = rank_cell(tables["rank_vs_d"], method="certified", norm="nuclear")
+    assert row["used"] == 1
+    assert np.isnan(row["rank_low"])
+
+
+# --- correlation_vs_d ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def correlation() -> SweepFrames:
+    return synthetic.correlation_frames(HERE)
+
+
+def test_only_accepted_instances_enter_the_correlations(correlation: SweepFrames):
+    tables = correlation_vs_d.tables(correlation)
+    accepted = correlation.trials[correlation.trials["status"] == "ok"]
+    final = tables["correlation_vs_d"]
+    row = rank_cell(final, d=4, quantity="one_minus_corr_svmeq")
+    values = accepted.loc[accepted["d"] == 4, "one_minus_corr_svmeq"]
+    assert row["used"] == len(values)
+    assert row["mean"] == pytest.approx(values.mean())
+    assert len(tables["correlation_vs_d_instances"]) == len(accepted)
+    steps = tables["correlation_vs_d_steps"]
+    assert (steps["used"] + steps["excluded"]).max() == len(values)
+    assert tables["correlation_vs_d_counts"]["count"].sum() == len(correlation.trials)
+
+
+def test_a_step_where_nothing_is_defined_has_no_point(correlation: SweepFrames):
+    steps = correlation_vs_d.tables(correlation)["correlation_vs_d_steps"]
+    row = rank_cell(steps, d=4, quantity="one_minus_corr_svmeq", step=0)
+    assert row["used"] == 0
+    assert np.isnan(row["mean"])
+
+
+def test_the_correlation_figures_count_rejections_by_reason(correlation: SweepFrames):
+    _, drawings = drawn(correlation)
+    assert [d.name for d in drawings] == [
+        "correlation_vs_d",
+        "correlation_vs_d_steps",
+        "correlation_vs_d_scatter",
+    ]
+    for drawing in drawings:
+        text = text_of(drawing).replace("\n", " ")
+        assert "64 rejected: ambiguous softmax" in text
+        assert "84 accepted" in text
+    assert "no accepted instance" in text_of(drawings[1])
+    assert "28 of 40 accepted" in text_of(drawings[1])
+
+
+@pytest.mark.parametrize("ds", [(4,), (4, 6, 8, 10, 12, 14)])
+def test_the_correlation_grid_may_be_narrowed_or_widened(ds: tuple[int, ...]):
+    _, drawings = drawn(synthetic.correlation_frames(HERE, ds, trials=10))
+    assert len(drawings[1].figure.axes) == len(ds)
+
+
+def test_all_rejected_is_drawn_as_such():
+    _, drawings = drawn(synthetic.correlation_frames(HERE, (10,), trials=6))
+    assert all("no accepted instance" in text_of(d) for d in drawings)
+
+
+# --- adhoc ---------------------------------------------------------------------------------------
+
+
+def test_adhoc_shares_sum_to_one_in_every_cell():
+    tables, _ = drawn(synthetic.adhoc_frames(HERE))
+    total = tables["outcomes"].groupby("cell")["share"].sum()
+    np.testing.assert_allclose(total, 1)
+    assert list(tables["outcomes"]["cell"].unique()) == [
+        "head=linear, d=4",
+        "head=linear, d=8",
+        "head=relu, d=4",
+        "head=relu, d=8",
+    ]
+
+
+def test_adhoc_draws_a_single_cell_and_one_without_any_trained_instance():
+    frames = synthetic.adhoc_frames(HERE)
+    one = frames.trials.query("head == 'relu' and d == 4")
+    tables, _ = drawn(dataclasses.replace(frames, trials=one))
+    assert set(tables["outcomes"]["cell"]) == {"all"}
+    lost = one.assign(status="failed", convergence="", one_minus_corr_w_mm=np.nan)
+    _, (drawing,) = drawn(dataclasses.replace(frames, trials=lost))
+    assert "no instance" in text_of(drawing)

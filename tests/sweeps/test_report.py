@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import dataclasses
+import html.parser
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import synthetic
+
+from sweeps import aggregate, page, report
+from sweeps.aggregate import SweepFrames
+
+
+@pytest.fixture
+def rank(tmp_path: Path) -> SweepFrames:
+    return synthetic.rank_frames(tmp_path, ds=(1, 3, 10), trials=8)
+
+
+class Tags(html.parser.HTMLParser):
+    """The elements of a page, and the addresses that they name."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.addresses: list[str] = []
+        self.handlers: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.addresses += [v or "" for k, v in attrs if k in ("src", "href")]
+        self.handlers += [k for k, _ in attrs if k.startswith("on")]
+
+
+def test_the_report_and_its_files_are_written(rank: SweepFrames, tmp_path: Path):
+    files = report.write_report(rank)
+    assert files.html == tmp_path / "report.html"
+    names = sorted(p.relative_to(tmp_path).as_posix() for p in (*files.figures, *files.tables))
+    assert names == ["figures/rank_vs_d.pdf", "figures/rank_vs_d.png", "tables/rank_vs_d.csv"]
+    table = pd.read_csv(tmp_path / "tables" / "rank_vs_d.csv")
+    assert table["trials"].sum() == 4 * len(rank.trials)
+
+
+def test_a_hostile_record_cannot_put_markup_into_the_page(rank: SweepFrames):
+    tags = Tags(report.write_report(rank).html.read_text())
+    assert tags.names.count("script") == 1
+    assert tags.names.count("img") == 1
+    assert tags.handlers == []
+
+
+def test_the_page_loads_nothing_from_elsewhere(rank: SweepFrames):
+    text = report.write_report(rank).html.read_text()
+    for address in Tags(text).addresses:
+        assert address.startswith(("data:", "figures/", "tables/")), address
+    assert "http" not in re.sub(r'content="[^"]*"|http-equiv', "", text)
+    assert "url(" not in text
+
+
+def test_the_page_tells_what_is_lost(rank: SweepFrames):
+    text = report.write_report(rank).html.read_text()
+    assert "1 missing, 1 corrupt of 17 runs" in text
+    assert "sha256 differs" in text
+    assert "two tokens of equal score" in text
+    assert "attnsvm sweep=rank_vs_d" in text
+
+
+def test_a_sweep_without_any_finished_run_still_gets_a_page(rank: SweepFrames):
+    empty = dataclasses.replace(
+        rank,
+        runs=rank.runs[rank.runs["state"] != "done"],
+        trials=pd.DataFrame(),
+        history=pd.DataFrame(),
+    )
+    files = report.write_report(empty)
+    assert files.figures == ()
+    assert "nothing to draw yet" in files.html.read_text()
+
+
+def test_writing_twice_gives_the_same_bytes_and_leaves_nothing_else(rank: SweepFrames):
+    files = report.write_report(rank)
+    first = {p: p.read_bytes() for p in (files.html, *files.figures, *files.tables)}
+    report.write_report(rank)
+    assert {p: p.read_bytes() for p in first} == first
+    assert {p for p in files.html.parent.rglob("*") if p.is_file()} == set(first)
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def run_main(frames: SweepFrames, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(aggregate, "load", lambda directory: frames)
+    return report.main([str(frames.directory)])
+
+
+def test_main_names_what_is_lost_and_exits_1(
+    rank: SweepFrames, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    assert run_main(rank, monkeypatch) == 1
+    told = capsys.readouterr().out
+    assert "missing: lost: no record" in told
+    assert "corrupt: " in told
+    assert "\x07" not in told
+    assert "report.html" in told
+
+
+def test_main_exits_0_if_every_run_is_done(
+    rank: SweepFrames, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    done = dataclasses.replace(rank, runs=rank.runs[rank.runs["state"] == "done"])
+    assert run_main(done, monkeypatch) == 0
+    assert "infeasible" in capsys.readouterr().out
+
+
+def test_main_refuses_a_folder_that_does_not_exist_or_holds_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert report.main([str(tmp_path / "nowhere")]) == 2
+    assert "no such folder" in capsys.readouterr().err
+    assert report.main([str(tmp_path)]) == 2
+    assert "no record" in capsys.readouterr().err
+
+
+def test_main_says_when_the_folder_cannot_be_written(
+    rank: SweepFrames, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (rank.directory / "figures").write_text("a file where a folder must be")
+    assert run_main(rank, monkeypatch) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from sweeps.report import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print([m for m in ('torch', 'pandas', 'matplotlib', 'numpy') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.rstrip().endswith("[]")
+
+
+# --- the page's parts ----------------------------------------------------------------------------
+
+
+def test_everything_but_markup_is_escaped():
+    assert page.element("p", "<b>&\"'") == "<p>&lt;b&gt;&amp;&quot;&#x27;</p>"
+    assert page.element("p", page.element("b", "x")) == "<p><b>x</b></p>"
+    assert page.element("a", "x", href='"><script>') == '<a href="&quot;&gt;&lt;script&gt;">x</a>'
+
+
+def test_table_cells_show_four_digits_and_sort_by_all_of_them():
+    shown = page.table(pd.DataFrame({"x": [1 / 3, None], "name": ["<i>", "b"]}))
+    assert 'data-value="0.3333333333333333">0.3333<' in shown
+    assert 'data-value="">–<' in shown
+    assert "&lt;i&gt;" in shown
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [(3.21, "3.2 s"), (250, "4 min 10 s"), (7500, "2 h 5 min"), (float("nan"), "–")],
+)
+def test_durations_are_told_as_a_reader_says_them(value: float, told: str):
+    assert page.seconds(value) == told

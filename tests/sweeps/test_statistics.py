@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sweeps import statistics
+
+
+def frame(**columns: object) -> pd.DataFrame:
+    return pd.DataFrame(columns)
+
+
+def test_nan_is_counted_and_never_averaged():
+    table = statistics.summaries(
+        frame(d=[1, 1, 1, 2], rank=[2.0, np.nan, 4.0, np.nan]), ["d"], "rank"
+    )
+    assert table["used"].tolist() == [2, 0]
+    assert table["excluded"].tolist() == [1, 1]
+    assert table["mean"][0] == 3.0
+    assert table.loc[1, ["mean", "median", "low", "high", "std"]].isna().all()
+
+
+def test_infinite_and_nullable_values_are_excluded():
+    values = pd.Series([1, None, 3], dtype="Int64")
+    table = statistics.summaries(frame(d=[1, 1, 1], rank=values), ["d"], "rank")
+    assert (table["used"][0], table["excluded"][0], table["mean"][0]) == (2, 1, 2.0)
+    table = statistics.summaries(frame(d=[1, 1], rank=[1.0, np.inf]), ["d"], "rank")
+    assert (table["used"][0], table["mean"][0]) == (1, 1.0)
+
+
+def test_a_single_value_has_no_interval():
+    table = statistics.summaries(frame(d=[1], rank=[2.0]), ["d"], "rank")
+    assert table["mean"][0] == 2.0
+    assert table[["std", "low", "high"]].isna().all(axis=None)
+
+
+def test_equal_values_have_exactly_their_value_as_interval():
+    table = statistics.summaries(frame(d=[1] * 7, x=[0.1] * 7), ["d"], "x")
+    assert table.loc[0, ["mean", "median", "low", "high"]].tolist() == [0.1] * 4
+    assert table["std"][0] == 0.0
+
+
+def test_missing_keys_form_a_group_of_their_own():
+    table = statistics.summaries(frame(m=[np.nan, np.nan, 4.0], x=[1.0, 3.0, 5.0]), ["m"], "x")
+    assert table["mean"].tolist() == [5.0, 2.0]
+
+
+def test_empty_frames_give_empty_tables_with_the_columns():
+    empty = frame(d=[], x=[])
+    assert statistics.summaries(empty, ["d"], "x").columns[:3].tolist() == ["d", "used", "excluded"]
+    assert statistics.shares(empty, ["d"], "x").empty
+    assert statistics.counts(empty, ["d"]).columns.tolist() == ["d", "count"]
+
+
+def test_the_bootstrap_is_seeded():
+    values = np.random.default_rng(0).normal(size=(1, 50))
+    first = statistics.bootstrap_interval(values)
+    assert first == statistics.bootstrap_interval(values)
+    assert first != statistics.bootstrap_interval(values, seed=1)
+
+
+def test_bootstrap_weights_average_a_resample():
+    weights = statistics.resampling_weights(7, resamples=50)
+    assert weights.shape == (50, 7)
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-15)
+    np.testing.assert_array_equal(weights * 7, np.round(weights * 7))
+
+
+def test_mean_interval_is_that_of_resampled_means():
+    values = np.random.default_rng(1).normal(size=30)
+    low, high = statistics.bootstrap_interval(values[None], resamples=400, seed=3)
+    draws = np.random.default_rng([3, 30]).integers(0, 30, size=(400, 30))
+    expected = np.quantile(values[draws].mean(axis=1), [0.025, 0.975])
+    np.testing.assert_allclose([low[0], high[0]], expected, rtol=1e-12)
+
+
+def test_median_interval_is_that_of_resampled_medians():
+    values = np.random.default_rng(1).normal(size=31)
+    low, high = statistics.bootstrap_interval(values[None], "median", resamples=300)
+    draws = np.random.default_rng([0, 31]).integers(0, 31, size=(300, 31))
+    expected = np.quantile(np.median(values[draws], axis=1), [0.025, 0.975])
+    np.testing.assert_allclose([low[0], high[0]], expected, rtol=1e-12)
+
+
+def test_the_mean_interval_covers_the_truth_as_often_as_it_says():
+    samples = np.random.default_rng(5).normal(size=(2000, 60))
+    low, high = statistics.bootstrap_interval(samples)
+    covered = ((low <= 0) & (high >= 0)).mean()
+    assert 0.92 < covered < 0.96  # the percentile bootstrap is a little short at n = 60
+
+
+def test_wilson_interval_against_published_values():
+    # Newcombe (1998), Statistics in Medicine 17, table I, method 3
+    for count, n, low, high in (
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ):
+        found = statistics.wilson_interval(np.array([count]), np.array([n]))
+        np.testing.assert_allclose([found[0][0], found[1][0]], [low, high], atol=5e-5)
+
+
+@given(st.integers(0, 400), st.integers(0, 400))
+@settings(max_examples=60, deadline=None)
+def test_wilson_interval_holds_the_share_and_mirrors(count: int, more: int):
+    n = count + more
+    low, high = statistics.wilson_interval(np.array([count]), np.array([n]))
+    if n == 0:
+        assert math.isnan(low[0])
+        assert math.isnan(high[0])
+        return
+    assert 0 <= low[0] <= count / n <= high[0] <= 1
+    mirrored = statistics.wilson_interval(np.array([more]), np.array([n]))
+    np.testing.assert_allclose([1 - high[0], 1 - low[0]], [mirrored[0][0], mirrored[1][0]])
+
+
+def test_shares_leave_out_what_is_not_known():
+    flags = pd.Series([True, False, None, True], dtype="boolean")
+    table = statistics.shares(frame(d=[1, 1, 1, 2], flag=flags), ["d"], "flag")
+    assert table["used"].tolist() == [2, 1]
+    assert table["excluded"].tolist() == [1, 0]
+    assert table["count"].tolist() == [1, 1]
+    assert table["share"].tolist() == [0.5, 1.0]
+
+
+def test_shares_of_a_group_where_nothing_is_known_are_nan():
+    flags = pd.Series([None, None], dtype="boolean")
+    table = statistics.shares(frame(d=[1, 1], flag=flags), ["d"], "flag")
+    assert table["used"][0] == 0
+    assert table[["share", "low", "high"]].isna().all(axis=None)
+
+
+def test_counts_keep_rows_with_missing_keys():
+    table = statistics.counts(frame(status=["ok", None, None]), ["status"])
+    assert table["count"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("statistic", ["mean", "median"])
+def test_summaries_agree_with_one_group_at_a_time(statistic: statistics.Statistic):
+    rng = np.random.default_rng(2)
+    data = frame(d=rng.integers(0, 5, 200), x=rng.normal(size=200))
+    table = statistics.summaries(data, ["d"], "x", statistic)
+    for _, row in table.iterrows():
+        values = data.loc[data["d"] == row["d"], "x"].to_numpy()
+        low, high = statistics.bootstrap_interval(values[None], statistic)
+        np.testing.assert_allclose([row["low"], row["high"]], [low[0], high[0]], rtol=1e-12)
+        np.testing.assert_allclose(row["std"], values.std(ddof=1), rtol=1e-12)

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import matplotlib as mpl
+import pytest
+from synthetic import HOSTILE
+
+from sweeps import style
+
+
+def test_hostile_text_is_drawn_as_it_stands():
+    with style.paper():
+        fig = style.figure(3, 2)
+        ax = fig.subplots()
+        style.heading(ax, style.plain(HOSTILE))
+        style.note(fig, [HOSTILE * 3, "漢字 \U0001f600"])
+        assert style.png(fig).startswith(b"\x89PNG")
+
+
+def test_plain_is_one_short_line_without_formulas():
+    shown = style.plain(HOSTILE * 5, limit=50)
+    assert len(shown) == 50
+    assert "$" not in shown
+    assert shown.isprintable()
+    assert style.plain(style.plain(HOSTILE)) == style.plain(HOSTILE)
+
+
+def test_the_style_ends_with_its_context():
+    before = dict(mpl.rcParams)
+    with style.paper():
+        assert mpl.rcParams["pdf.fonttype"] == 42
+    assert dict(mpl.rcParams) == before
+
+
+def test_pdf_embeds_its_fonts_and_is_the_same_every_time():
+    def drawn() -> bytes:
+        with style.paper():
+            fig = style.figure(3, 2)
+            fig.subplots().set_title("mean rank of $W_{mm}$")
+            return style.pdf(fig)
+
+    first = drawn()
+    assert first == drawn()
+    assert b"FontFile2" in first  # an embedded TrueType font
+    assert b"/Type3" not in first
+
+
+def test_colours_are_distinct_for_few_and_many_keys():
+    for n in (3, 7, 12):
+        assert len(set(style.colours(range(n)).values())) == n
+
+
+def test_series_differ_in_marker_too():
+    assert len(set(style.markers(range(7)).values())) == 7
+
+
+@pytest.mark.parametrize("values", [[5.0], [1, 2, 3, 20], list(range(40))])
+def test_ticks_stand_at_the_values_of_a_small_grid(values: list[float]):
+    with style.paper():
+        ax = style.figure(3, 2).subplots()
+        ax.plot(values, values)
+        style.ticks_at(ax, values)
+        ticks = list(ax.get_xticks())
+    assert (ticks == sorted(values)) == (len(values) <= 12)
+
+
+def test_log_axes_span_at_least_a_decade():
+    with style.paper():
+        ax = style.figure(3, 2).subplots()
+        ax.plot([1, 2], [3e-3, 4e-3])
+        style.log_axis(ax.yaxis)
+        low, high = ax.get_ylim()
+    assert high / low >= 9.99
