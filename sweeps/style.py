@@ -200,17 +200,17 @@ def heading(ax: Axes, text: str) -> None:
 
 
 def log_axis(axis: Axis) -> None:
-    """Make an axis with data on it logarithmic, over whole decades, labelled at decades only."""
+    """Make an axis with positive data logarithmic, over whole decades, labelled at decades only."""
     ax = axis.axes
-    get, set_scale, set_limits = (
-        (ax.get_xlim, ax.set_xscale, ax.set_xlim)
+    get, set_scale, set_limits, data = (
+        (ax.get_xlim, ax.set_xscale, ax.set_xlim, ax.dataLim.intervalx)
         if axis is ax.xaxis
-        else (ax.get_ylim, ax.set_yscale, ax.set_ylim)
+        else (ax.get_ylim, ax.set_yscale, ax.set_ylim, ax.dataLim.intervaly)
     )
+    if not (np.isfinite(data).all() and data[1] > 0):
+        return
     set_scale("log")
     axis.set_minor_formatter(NullFormatter())
-    if get()[0] <= 0:  # nothing drawn yet, or nothing positive
-        return
     low, high = np.log10(get())
     if high - low < 1.5:
         set_limits(10.0 ** np.floor(low + 0.05), 10.0 ** np.ceil(high - 0.05))

@@ -227,10 +227,10 @@ def _small_print(table: pd.DataFrame) -> list[str]:
         )
     published = table[table["method"] == "published"]
     if len(published):
+        nothing, used = published["nothing"].sum(), published["used"].sum()
         lines.append(
-            f"The published way: {published['nothing'].sum()} of {published['used'].sum()} ranks "
-            f"are the 1 of a solver that returned no matrix; {published['set_aside'].sum()} "
-            "instances have no value."
+            f"The published way: {nothing} of {used} ranks are the 1 of a solver that returned no "
+            f"matrix; {published['set_aside'].sum()} instances have no value."
         )
     return lines
 
