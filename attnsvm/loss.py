@@ -33,8 +33,11 @@ class Logistic(Loss):
         return softplus(-u, threshold=700.0)
 
     def derivative(self, u: Tensor) -> Tensor:
-        """Return -1 / (1 + exp(u))."""
-        return -torch.sigmoid(-u)
+        """Return -1 / (1 + exp(u)).
+
+        Not torch.sigmoid, whose last bit depends on the position of an entry in the tensor.
+        """
+        return -1 / (1 + torch.exp(u))
 
 
 class Exponential(Loss):

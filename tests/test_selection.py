@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from attnsvm.data import sample
+from attnsvm.selection import optimal_tokens, select_tokens
+from attnsvm.training import train
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return sample("sphere", n=2, T=3, d=4, trials=4, seed=1)
+
+
+@pytest.fixture(scope="module")
+def path(batch):
+    return train(batch, steps=3)
+
+
+def attention(path, s):
+    """Return `path` with this attention (B, n, T) at its end."""
+    return dataclasses.replace(path, log_softmax=torch.tensor(s, dtype=torch.float64).log())
+
+
+def test_attention_is_read_by_thresholds(batch, path):
+    one = batch.take(slice(1))
+    rows = [[1 - 1e-4 - 1e-7, 1e-4, 1e-7], [0.7, 0.299, 1e-3]]
+    pick = select_tokens(one, attention(path, [rows]))
+    assert pick.selected.tolist() == [[0, 0]]
+    assert pick.attended.tolist() == [[[True, False, False], [True, True, True]]]
+    assert pick.ambiguous.tolist() == [True]
+    assert pick.max_masked.item() == pytest.approx(1e-4)
+    assert pick.saturated.tolist() == [False]
+    assert not pick.tie.item()
+
+
+def test_clear_attention_is_saturated_and_unambiguous(batch, path):
+    one = batch.take(slice(1))
+    pick = select_tokens(one, attention(path, [[[1 - 1e-7, 1e-7, 0.0], [1e-9, 1.0, 1e-300]]]))
+    assert pick.selected.tolist() == [[0, 1]]
+    assert not pick.ambiguous.item()
+    assert pick.saturated.item()
+    assert pick.max_masked.item() == pytest.approx(1e-7)
+
+
+def test_no_masked_token_leaves_no_masked_attention(batch, path):
+    one = batch.take(slice(1))
+    assert select_tokens(one, attention(path, [[[0.5, 0.3, 0.2]] * 2])).max_masked.item() == 0
+
+
+def test_tied_attention_is_reported(batch, path):
+    even = [[[1 / 3] * 3, [0.8, 0.1, 0.1]]]
+    assert select_tokens(batch.take(slice(1)), attention(path, even)).tie.item()
+    assert select_tokens(batch, train(batch, steps=0, init="zero")).tie.all()
+    assert not select_tokens(batch, path).tie.any()
+
+
+def test_tied_scores_are_reported(batch):
+    X = batch.X.clone()
+    X[2, 1] = X[2, 1, :1]
+    optimal, tie = optimal_tokens(dataclasses.replace(batch, X=X))
+    assert tie.tolist() == [False, False, True, False]
+    assert optimal.equal(
+        optimal_tokens(batch)[0].index_put((torch.tensor(2), torch.tensor(1)), torch.tensor(0))
+    )
+
+
+def test_optimal_tokens_are_admissible_and_of_largest_score(batch):
+    best, _ = optimal_tokens(batch)
+    mask = torch.ones_like(batch.mask).scatter(-1, best.unsqueeze(-1), False)
+    second, _ = optimal_tokens(dataclasses.replace(batch, mask=mask))
+    assert (best != second).all()
+    gamma = batch.scores().gather(-1, torch.stack([best, second], -1))
+    assert (gamma[..., 0] > gamma[..., 1]).all()
+
+
+def test_a_single_token_is_selected_without_a_tie():
+    single = sample("sphere", n=2, T=1, d=3, trials=2)
+    pick = select_tokens(single, train(single, steps=5))
+    assert pick.selected.eq(0).all()
+    assert pick.saturated.all()
+    assert not pick.tie.any()
+    assert math.isclose(pick.top_softmax.min(), 1.0)

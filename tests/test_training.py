@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Generator
+
+from attnsvm.build import named
+from attnsvm.config import MACHINE_EPS, ConfigError
+from attnsvm.data import sample
+from attnsvm.gradient import attend
+from attnsvm.training import parameterization_named, record_steps, risk_gradient, train
+
+GD_RECORDS = json.loads((Path(__file__).parent / "reference" / "gd.json").read_text())
+SMALL = {"n": 3, "T": 4, "d": 5, "trials": 6, "seed": 20}
+
+
+def uniform(*shape, seed=0):
+    return torch.randn(*shape, generator=Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def ragged(batch):
+    mask = torch.rand(batch.mask.shape, generator=Generator().manual_seed(3)) > 0.4
+    mask[:, :, 0] = True
+    return dataclasses.replace(batch, mask=mask)
+
+
+def record_name(r):
+    return f"{r['head']}-{r['parameterization']}-{r['seed']}-{r['steps']}"
+
+
+def reference_run(record, K0=None, trials=1):
+    """Train as the reference did, with a snapshot before the last step."""
+    d, steps = record["d"], record["steps"]
+    shape = {"n": record["n"], "T": record["T"], "d": d}
+    batch = sample(head=record["head"], seed=record["seed"], trials=1, **shape)
+    batch = batch.take(torch.zeros(trials, dtype=torch.int64))
+    zero = torch.zeros(d, d).double()
+    kq = record["parameterization"] == "kq"
+    return train(
+        batch,
+        record["parameterization"],
+        steps=steps,
+        lr=0.1,
+        gradient="direct",
+        ridge=MACHINE_EPS if kq else 0.0,
+        init=(0.1 * torch.eye(d).double() if K0 is None else K0, zero) if kq else zero,
+        record_every=max(1, steps - 1),
+    )
+
+
+def weight_entries(W):
+    """Return the entries that the reference holds, shape (5,)."""
+    return torch.stack([W.norm(), W.trace(), W[0, 0], W[0, 1], W[1, 0]])
+
+
+def reference_entries(record):
+    return [record[name] for name in ("fro_norm", "trace", "W00", "W01", "W10")]
+
+
+def is_rounding_noise(record):
+    """Whether the direct gradient lost its digits to saturation, 1 - s < 1e-12, on the way."""
+    run = (record["parameterization"], record["steps"], record["head"], record["seed"])
+    return run in {("kq", 300, "linear", seed) for seed in range(3)} | {("kq", 300, "relu", 2)}
+
+
+@pytest.mark.parametrize("record", GD_RECORDS, ids=record_name)
+def test_published_update_predicts_as_the_reference(record):
+    path = reference_run(record)
+    s = path.softmax[0, -2]
+    assert path.loss[0, -2].item() == pytest.approx(record["loss_before_last_step"], rel=1e-8)
+    assert s.amax(-1).tolist() == pytest.approx(record["max_softmax"], rel=1e-8)
+    assert s.argmax(-1).tolist() == record["argmax"]
+
+
+@pytest.mark.parametrize(
+    "record", [r for r in GD_RECORDS if not is_rounding_noise(r)], ids=record_name
+)
+def test_published_update_reaches_the_reference_weights(record):
+    entries = weight_entries(reference_run(record).W[0]).tolist()
+    assert entries == pytest.approx(reference_entries(record), rel=1e-8, abs=1e-8)
+
+
+@pytest.mark.parametrize("record", [r for r in GD_RECORDS if is_rounding_noise(r)], ids=record_name)
+def test_reference_weights_of_rounding_noise_lie_in_its_spread(record):
+    """Where the last bit of the start moves the end by 1e-3, no digit beyond that is a fact."""
+    d = record["d"]
+    nudge = (
+        1
+        + MACHINE_EPS
+        * torch.randint(-4, 5, (64, d, d), generator=Generator().manual_seed(0)).double()
+    )
+    path = reference_run(record, K0=0.1 * torch.eye(d).double() * nudge, trials=64)
+    entries = torch.stack([weight_entries(W) for W in path.W])
+    spread = entries.amax(0) - entries.amin(0)
+    assert spread[0] > 1e-4
+    reference = torch.tensor(reference_entries(record), dtype=torch.float64)
+    assert ((reference - entries.mean(0)).abs() <= spread).all()
+
+
+def objective(batch, rule, loss, ridge, *variables):
+    forward = attend(batch, rule.query(variables, batch.Z))
+    risk = loss.value(forward.margins).mean(-1)
+    return risk + ridge * sum(V.square().sum((-2, -1)) for V in variables)
+
+
+@pytest.mark.parametrize("gradient", ["direct", "log_domain"])
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
+@pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
+@pytest.mark.parametrize(("parameterization", "m"), [("w", None), ("kq", None), ("kq", 2)])
+@pytest.mark.parametrize("ridge", [0.0, 0.03])
+def test_gradient_is_that_of_autograd(gradient, loss, head, parameterization, m, ridge):
+    batch = ragged(sample(head=head, **SMALL))
+    rule, risk = parameterization_named(parameterization, m), named("loss", loss)
+    optimizer = named("optimizer", "gd", gradient=gradient, ridge=ridge)
+    variables = tuple(
+        2 * uniform(batch.B, *shape, seed=i) for i, shape in enumerate(rule.shapes(5))
+    )
+    forward = attend(batch, rule.query(variables, batch.Z))
+    gradients, log_scale = risk_gradient(batch, rule, optimizer, risk, variables, forward)
+    tracked = tuple(V.requires_grad_() for V in variables)
+    value = objective(batch, rule, risk, ridge, *tracked).sum()
+    for got, wanted in zip(gradients, torch.autograd.grad(value, tracked), strict=True):
+        torch.testing.assert_close(
+            got * log_scale.exp()[:, None, None], wanted, rtol=1e-11, atol=1e-14
+        )
+
+
+@pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
+def test_gradient_is_that_of_finite_differences(head):
+    batch = sample(head=head, **SMALL)
+    rule, risk, eps = parameterization_named("w", None), named("loss", "logistic"), 1e-6
+    optimizer = named("optimizer", "gd", ridge=0.01)
+    W = uniform(batch.B, 5, 5)
+    (G,), log_scale = risk_gradient(
+        batch, rule, optimizer, risk, (W,), attend(batch, batch.Z @ W.mT)
+    )
+    direction = uniform(batch.B, 5, 5, seed=1)
+    ahead, behind = (objective(batch, rule, risk, 0.01, W + e * direction) for e in (eps, -eps))
+    slope = (G * direction).sum((1, 2)) * log_scale.exp()
+    torch.testing.assert_close(slope, (ahead - behind) / (2 * eps), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("parameterization", ["w", "kq"])
+@pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
+@pytest.mark.parametrize("optimizer", ["normalized_gd", "gd"])
+def test_both_gradients_agree_before_saturation(parameterization, head, optimizer):
+    batch = ragged(sample(head=head, **SMALL))
+    options = {"steps": 30, "ridge": 1e-3, "record_every": 10, "lr": 0.05}
+    direct = train(batch, parameterization, optimizer, gradient="direct", **options)
+    exact = train(batch, parameterization, optimizer, gradient="log_domain", **options)
+    torch.testing.assert_close(direct.snapshots, exact.snapshots, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(direct.loss, exact.loss, rtol=1e-8, atol=1e-10)
+
+
+def test_rotated_instances_have_rotated_weights():
+    batch = sample(**SMALL)
+    R = torch.linalg.qr(uniform(5, 5))[0]
+    v = batch.head_parameters["v"] @ R.T
+    rotated = dataclasses.replace(batch, X=batch.X @ R.T, Z=batch.Z @ R.T, head_parameters={"v": v})
+    W0 = uniform(batch.B, 5, 5)
+    path = train(batch, steps=100, init=W0)
+    turned = train(rotated, steps=100, init=R @ W0 @ R.T)
+    torch.testing.assert_close(turned.W, R @ path.W @ R.T, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(turned.loss, path.loss, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("parameterization", ["w", "kq"])
+@pytest.mark.parametrize("head", ["linear", "relu"])
+def test_an_instance_does_not_know_its_batch(parameterization, head):
+    batch = sample(head=head, n=6, T=8, d=10, trials=9)
+    together = train(batch, parameterization, steps=150)
+    for i in (0, 4, 8):
+        alone = train(batch.take(slice(i, i + 1)), parameterization, steps=150)
+        assert alone.W[0].equal(together.W[i])
+        assert alone.softmax[0].equal(together.softmax[i])
+
+
+def test_norm_grows_and_exact_direction_is_kept_where_the_direct_one_stalls():
+    batch = sample(n=6, T=8, d=10, trials=4)
+    exact = train(batch, steps=3000, record_every=1000)
+    direct = train(batch, steps=3000, record_every=1000, gradient="direct")
+    growth = [
+        path.snapshots[:, -1].norm(dim=(1, 2)) / path.snapshots[:, -2].norm(dim=(1, 2))
+        for path in (exact, direct)
+    ]
+    assert growth[0].min() > 1.4
+    assert growth[1].max() < 1.05
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-300, 1e-3])
+@pytest.mark.parametrize("size", [1.0, 1e2, 1e5])
+def test_ridge_keeps_its_relative_size_at_any_norm(ridge, size):
+    batch = sample(**SMALL)
+    rule, risk = parameterization_named("w", None), named("loss", "logistic")
+    optimizer = named("optimizer", "gd", ridge=ridge)
+    W = size * uniform(batch.B, 5, 5)
+    forward = attend(batch, batch.Z @ W.mT)
+    (G,), log_scale = risk_gradient(batch, rule, optimizer, risk, (W,), forward)
+    bare = named("optimizer", "gd", ridge=0.0)
+    (data,), shift = risk_gradient(batch, rule, bare, risk, (W,), forward)
+    ratio = (shift - log_scale).exp()[:, None, None]
+    weight = 2 * ridge / log_scale.exp()[:, None, None] if ridge else 0.0
+    assert G.isfinite().all()
+    assert (G.norm(dim=(1, 2)) > 0).all()
+    torch.testing.assert_close(G, ratio * data + weight * W, rtol=1e-12, atol=1e-300)
+
+
+def test_one_token_leaves_nothing_to_learn():
+    batch = sample(n=2, T=1, d=3, trials=2)
+    path = train(batch, steps=10)
+    assert path.snapshots[:, 0].equal(path.snapshots[:, -1])
+    assert path.softmax.eq(1).all()
+    assert not path.diverged.any()
+
+
+@pytest.mark.parametrize("shape", [{"n": 1, "T": 2, "d": 1}, {"n": 1, "T": 5, "d": 3}])
+def test_smallest_shapes_train(shape):
+    path = train(sample(trials=3, **shape), steps=50)
+    assert path.loss[:, -1].le(path.loss[:, 0]).all()
+    assert path.W.shape == (3, shape["d"], shape["d"])
+
+
+def test_divergence_is_a_status_of_its_instance():
+    batch = sample(**SMALL)
+    W0 = uniform(batch.B, 5, 5)
+    W0[2] = 1e308
+    path = train(batch, optimizer="gd", steps=5, lr=1.0, init=W0, ridge=10.0)
+    calm = train(batch.take(slice(2)), optimizer="gd", steps=5, lr=1.0, init=W0[:2], ridge=10.0)
+    assert path.diverged.tolist() == [False, False, True, False, False, False]
+    assert path.W[:2].equal(calm.W)
+
+
+def test_snapshots_cover_first_and_last_step():
+    assert record_steps(250, 100) == [0, 100, 200, 250]
+    assert record_steps(200, 100) == [0, 100, 200]
+    assert record_steps(0, 100) == [0]
+    path = train(sample(**SMALL), "kq", m=2, steps=25, record_every=10)
+    assert path.steps.tolist() == [0, 10, 20, 25]
+    assert path.snapshots.shape == (6, 4, 5, 5)
+    assert path.loss.shape == (6, 4)
+    assert path.softmax.shape == (6, 4, 3, 4)
+    assert path.K.shape == path.Q.shape == (6, 5, 2)
+    torch.testing.assert_close(path.W, path.K @ path.Q.mT, rtol=1e-14, atol=1e-15)
+    torch.testing.assert_close(path.log_softmax.exp(), path.softmax[:, -1], rtol=1e-14, atol=0)
+
+
+def test_snapshots_do_not_depend_on_how_often_they_are_taken():
+    batch = sample(**SMALL)
+    often, seldom = (train(batch, steps=40, record_every=every) for every in (1, 20))
+    assert often.snapshots[:, [0, 20, 40]].equal(seldom.snapshots)
+
+
+def test_given_weights_stay_as_they_were():
+    batch = sample(**SMALL)
+    W0 = uniform(batch.B, 5, 5)
+    before = W0.clone()
+    path = train(batch, steps=5, init=W0)
+    assert W0.equal(before)
+    assert path.snapshots[:, 0].equal(before)
+
+
+def test_progress_counts_the_steps():
+    done = []
+    train(sample(**SMALL), steps=120, progress=done.append)
+    assert done == [0, 50, 100, 120]
+    train(sample(**SMALL), steps=2, progress=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (("v",), {}, r"parameterization=v: allowed is w \| kq"),
+        (("w", "sgd"), {}, "optimizer=sgd: allowed is"),
+        (("w", "gd", "hinge"), {}, "loss=hinge: allowed is"),
+        (("w",), {"step": 3}, "optimizer.step: normalized_gd has"),
+        (("w",), {"init": "ones"}, "optimizer.init=ones: allowed is"),
+        (("w",), {"m": 2}, "parameterization.m: w has no fields"),
+        (("kq",), {"m": 6}, "m=6: allowed is 1 <= m <= d=5"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, options, message):
+    with pytest.raises(ConfigError, match=message):
+        train(sample(**SMALL), *arguments, **options)
