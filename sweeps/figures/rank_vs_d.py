@@ -229,7 +229,7 @@ def _small_print(table: pd.DataFrame) -> list[str]:
     if len(published):
         nothing, used = published["nothing"].sum(), published["used"].sum()
         lines.append(
-            f"The published way: {nothing} of {used} ranks are the 1 of a solver that returned no "
+            f"The published way: {nothing} of {used} ranks are the 1 of a solver without a "
             f"matrix; {published['set_aside'].sum()} instances have no value."
         )
     return lines
