@@ -47,13 +47,8 @@ def build(config: Any, group: str, extensions: Iterable[str] = ()) -> Any:
 
 def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> type:
     """Return the class called `target`, a subclass of the group's base in an allowed package."""
-    allowed = ("attnsvm", *extensions)
+    check_package(target, group, extensions)
     module, _, name = target.rpartition(".")
-    if module.split(".")[0] not in allowed:
-        raise ConfigError(
-            f"{group}._target_={target}: allowed are classes in {', '.join(allowed)}; "
-            f"name a package of your own with extensions=[package]"
-        )
     base = _attribute(*GROUP_BASES[group].rsplit(".", 1))
     try:
         cls = _attribute(module, name)
@@ -62,6 +57,16 @@ def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> typ
     if not (isinstance(cls, type) and issubclass(cls, base)):
         raise ConfigError(f"{group}._target_={target}: allowed are subclasses of {base.__name__}")
     return cls
+
+
+def check_package(target: str, group: str, extensions: Iterable[str] = ()) -> None:
+    """Raise ConfigError if `target` lies outside the allowed packages; import nothing."""
+    allowed = ("attnsvm", *extensions)
+    if target.split(".")[0] not in allowed:
+        raise ConfigError(
+            f"{group}._target_={target}: allowed are classes in {', '.join(allowed)}; "
+            f"name a package of your own with extensions=[package]"
+        )
 
 
 def named(group: str, name: str, **fields: Any) -> Any:

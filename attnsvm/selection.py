@@ -30,8 +30,10 @@ class TokenSelection:
         max_t s_it, shape (B, n).
     saturated : Tensor
         min_i max_t s_it >= saturation, shape (B,), bool.
-    tie : Tensor
-        Two admissible tokens of a sample share the largest score or the largest attention, (B,).
+    tied_scores : Tensor
+        Two admissible tokens of a sample share the largest score, shape (B,), bool.
+    tied_softmax : Tensor
+        Two admissible tokens of a sample share the largest attention, shape (B,), bool.
     """
 
     selected: Tensor
@@ -41,7 +43,13 @@ class TokenSelection:
     max_masked: Tensor
     top_softmax: Tensor
     saturated: Tensor
-    tie: Tensor
+    tied_scores: Tensor
+    tied_softmax: Tensor
+
+    @property
+    def tie(self) -> Tensor:
+        """Whether either is tied, shape (B,), bool."""
+        return self.tied_scores | self.tied_softmax
 
 
 def select_tokens(
@@ -79,7 +87,8 @@ def select_tokens(
         max_masked=s.masked_fill(is_attended, 0.0).flatten(1).amax(-1),
         top_softmax=top.exp(),
         saturated=(top.exp() >= saturation).all(-1),
-        tie=tied_scores | _tied(path.log_softmax),
+        tied_scores=tied_scores,
+        tied_softmax=_tied(path.log_softmax),
     )
 
 

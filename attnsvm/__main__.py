@@ -1,0 +1,5 @@
+"""`python -m attnsvm` is `attnsvm`."""
+
+from attnsvm.app import main
+
+main()

@@ -1,0 +1,138 @@
+"""Hydra entry point, nothing but: compose, check, run, record."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from attnsvm.config import GROUPS, ConfigError, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.identity import run_name, unknown_field, validated
+
+log = logging.getLogger(__name__)
+
+
+class SweepIncompleteError(RuntimeError):
+    """Some runs of a sweep have no complete record; what they have is on disk and reported."""
+
+
+def register() -> None:
+    """Make the schema and the run's folder name known to Hydra."""
+    store = ConfigStore.instance()
+    store.store(name="_run", node=RunConfig)
+    for group, options in GROUPS.items():
+        for name, schema in options.items():
+            store.store(group=f"schema/{group}", name=name, node=schema)
+    store.store(group="schema", name="selection", node=SelectionConfig)
+    store.store(group="schema", name="svm", node=SvmConfig)
+    OmegaConf.register_new_resolver(
+        "run_name", lambda *, _root_: run_name(validated(_root_)), replace=True
+    )
+
+
+register()
+
+
+def job(composed: DictConfig) -> dict[str, Any]:
+    """Run one cell and write its record; in a sweep a failure becomes a record as well."""
+    config = validated(composed)
+    folder = Path(HydraConfig.get().runtime.output_dir)
+    in_sweep = HydraConfig.get().mode is RunMode.MULTIRUN
+    from attnsvm import experiment, record  # torch is not needed until here
+    from attnsvm.provenance import provenance
+
+    origin = provenance(config, command=list(HydraConfig.get().overrides.task))
+    try:
+        result = experiment.run(config)
+    except Exception as error:
+        log.exception("run %s failed", folder.name)
+        record.write_failure(folder, origin, error)
+        if not in_sweep:
+            raise
+        return {"state": "failed"}
+    record.write(folder, result, origin)
+    log.info("%s: %s", folder, result.summary())
+    return {"state": "done"}
+
+
+def main() -> None:
+    """Run the command line `attnsvm`: one run, or a sweep with `-m` or `sweep=NAME`."""
+    show_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands errors over; they are told below
+    entry = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)
+    sys.exit(exit_code(entry, show_traces))
+
+
+def exit_code(command: Callable[[], Any], show_traces: bool = False) -> int:
+    """Return 0 if `command` succeeds, else tell its error on stderr and return a code for it.
+
+    2 for a config or an environment that the user can mend, 1 for a run that failed, 130 after
+    an interrupt.
+    """
+    try:
+        command()
+    except KeyboardInterrupt:
+        print("attnsvm: interrupted; what was finished is on disk", file=sys.stderr)  # noqa: T201
+        return 130
+    except Exception as error:
+        message = user_message(error)
+        if message is None or show_traces:
+            traceback.print_exc()
+        if message is not None:
+            print(f"attnsvm: {message}", file=sys.stderr)  # noqa: T201
+        return 1 if message is None or isinstance(error, SweepIncompleteError) else 2
+    return 0
+
+
+def user_message(error: BaseException) -> str | None:
+    """Return what a user should read of `error`, None for an error that is not the user's."""
+    chain = [error]
+    while (below := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(below)
+    for told_by in (_own_message, _schema_message, _hydra_message, _os_message):
+        for link in chain:
+            message = told_by(link)
+            if message is not None:
+                return message
+    return None
+
+
+def _own_message(error: BaseException) -> str | None:
+    return str(error) if isinstance(error, ConfigError | SweepIncompleteError) else None
+
+
+def _schema_message(error: BaseException) -> str | None:
+    if not isinstance(error, OmegaConfBaseException) or error.object_type is None:
+        return None
+    known = getattr(error.object_type, "__dataclass_fields__", {})
+    if known and str(error.full_key).rpartition(".")[2] not in known:
+        return f"{error.full_key}: {unknown_field(error.object_type)}"
+    return f"{error.full_key}: {str(error.msg).splitlines()[0]}"
+
+
+def _hydra_message(error: BaseException) -> str | None:
+    if not isinstance(error, HydraException):
+        return None
+    return str(error).partition("\nConfig search path:")[0].strip()
+
+
+def _os_message(error: BaseException) -> str | None:
+    if not isinstance(error, OSError):
+        return None
+    return f"{error.filename or 'file system'}: {error.strerror or error}"
+
+
+if __name__ == "__main__":
+    main()

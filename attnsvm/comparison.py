@@ -1,0 +1,173 @@
+"""The trained weights against the SVM's: correlations, Gen-SVM directions, convergence types."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import nnls
+from torch import Tensor
+
+from attnsvm.problem import ProblemBatch
+from attnsvm.selection import TokenSelection
+from attnsvm.svm.constraints import SvmProblem
+from attnsvm.svm.solution import SvmSolution, SvmStatus
+
+MATRIX = (-2, -1)
+B1_TOLERANCE = 1e-9
+
+
+def correlation(A: Any, B: Any) -> Any:
+    """Return <A, B> / (||A||_F ||B||_F), one number per matrix.
+
+    Parameters
+    ----------
+    A, B : (..., d, d)
+        Tensors or arrays; leading axes broadcast.
+
+    Returns
+    -------
+    (...)
+        Of the kind of `A`; NaN where a matrix is zero or not finite.
+    """
+    if not isinstance(A, Tensor):
+        return correlation(_tensor(A), _tensor(B)).numpy()
+    return (_unit(A) * _unit(_tensor(B, like=A))).sum(MATRIX)
+
+
+def one_minus_correlation(A: Any, B: Any) -> Any:
+    """Return 1 - correlation(A, B) as half the squared distance of the unit matrices.
+
+    1 - <a, b> = ||a - b||^2 / 2 for ||a|| = ||b|| = 1; the right-hand side keeps its digits where
+    the left one cancels (below about 1e-8 the difference matters, below 1e-16 it is everything).
+    """
+    if not isinstance(A, Tensor):
+        return one_minus_correlation(_tensor(A), _tensor(B)).numpy()
+    return 0.5 * (_unit(A) - _unit(_tensor(B, like=A))).square().sum(MATRIX)
+
+
+def _unit(A: Tensor) -> Tensor:
+    largest = A.abs().amax(MATRIX, keepdim=True)
+    scaled = A / largest
+    return scaled / scaled.square().sum(MATRIX, keepdim=True).sqrt()
+
+
+def _tensor(A: Any, like: Tensor | None = None) -> Tensor:
+    device = None if like is None else like.device
+    return torch.as_tensor(A, dtype=torch.float64, device=device)
+
+
+def svmeq(W: Tensor, W_fin: Tensor, W_mm: Tensor) -> Tensor:
+    """Return W_fin + C W_mm with the C >= 0 that maximises its correlation with W.
+
+    The best direction in the span of (W_fin, W_mm) is the projection p W_fin + q W_mm of W, so
+    C = q / p where p > 0 and q >= 0; where p <= 0 the supremum is C -> infinity, i.e. W_mm, and
+    where q < 0 it is C = 0. Section 6 of arXiv 2308.16898.
+
+    Parameters
+    ----------
+    W, W_fin, W_mm : Tensor (..., d, d)
+        Trained weights and the two parts of Gen-SVM; leading axes broadcast.
+
+    Returns
+    -------
+    Tensor (..., d, d)
+        Up to a positive factor: p W_fin + q W_mm.
+    """
+    a, b = _inner(W, W_fin), _inner(W, W_mm)
+    f, m, c = _inner(W_fin, W_fin), _inner(W_mm, W_mm), _inner(W_fin, W_mm)
+    p, q = a * m - b * c, b * f - a * c
+    to_infinity = (p <= 0) | (f == 0)
+    p = torch.where(to_infinity, 0.0, p)
+    q = torch.where(to_infinity, 1.0, q.clamp(min=0.0))
+    return p * W_fin + q * W_mm
+
+
+def svmeq_least_squares(W: Tensor, W_fin: Tensor, W_mm: Tensor) -> Tensor:
+    """Return W_fin + C W_mm with the C that minimises its distance to W, as published."""
+    return W_fin + _inner(W - W_fin, W_mm) / _inner(W_mm, W_mm) * W_mm
+
+
+def _inner(A: Tensor, B: Tensor) -> Tensor:
+    return (A * B).sum(MATRIX, keepdim=True)
+
+
+def assumption_b1(problem: SvmProblem) -> list[bool]:
+    """Return whether all margins equal 1 at the optimum of each problem (Assumption B.1).
+
+    All constraints are active with multipliers lam >= 0 iff  G lam = 1, lam >= 0  is solvable,
+    G = (D D^T) o (Z Z^T), i.e. iff some W in the cone of the d_k z_k^T has every margin equal to 1.
+    Decided by non-negative least squares on unit rows, relative residual 1e-9.
+
+    Parameters
+    ----------
+    problem : SvmProblem
+        Single-token problems; an instance without constraints meets the assumption.
+    """
+    return [_all_margins_one(*_gram(problem, k)) for k in range(problem.B)]
+
+
+def _gram(problem: SvmProblem, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the Gram matrix of the unit rows and the right-hand sides 1 / ||row||."""
+    rows = problem.inequality[k]
+    D, Z = problem.D[k][rows], problem.queries[k][rows]
+    norms = D.norm(dim=-1) * Z.norm(dim=-1)
+    G = (D @ D.T) * (Z @ Z.T) / (norms[:, None] * norms)
+    return G.cpu().numpy(), (1.0 / norms).cpu().numpy()
+
+
+def _all_margins_one(G: np.ndarray, one: np.ndarray) -> bool:
+    if len(one) == 0:
+        return True
+    if not np.isfinite(one).all():  # a zero row has margin 0
+        return False
+    try:
+        _, residual = nnls(G, one)
+    except RuntimeError:
+        return False
+    return bool(residual <= B1_TOLERANCE * np.linalg.norm(one))
+
+
+def convergence_types(
+    batch: ProblemBatch, selection: TokenSelection, solution: SvmSolution
+) -> list[str]:
+    """Return what each trained instance converged to.
+
+    In this order: `unsaturated` (attention still spreads), `infeasible` (no W separates the
+    selected tokens), `undecided` (neither proved), `global` (the optimal tokens), `local`
+    (selected tokens score above their neighbours, the tokens of margin 1: Definition 2 of
+    arXiv 2308.16898), `not_local`.
+
+    Parameters
+    ----------
+    selection : TokenSelection
+        Of the trained weights.
+    solution : SvmSolution
+        Frobenius-norm SVM of `selection.selected`.
+    """
+    gamma = batch.scores()
+    chosen = gamma.gather(2, selection.selected[..., None])
+    beaten = ((gamma < chosen) | ~solution.support).all(dim=2).all(dim=1)
+    optimal = (selection.selected == selection.optimal).all(dim=1)
+    return [
+        _convergence_type(bool(saturated), status, bool(best), bool(above))
+        for saturated, status, best, above in zip(
+            selection.saturated, _statuses(solution), optimal, beaten, strict=True
+        )
+    ]
+
+
+def _convergence_type(saturated: bool, status: SvmStatus, optimal: bool, local: bool) -> str:
+    if not saturated:
+        return "unsaturated"
+    if status in (SvmStatus.infeasible, SvmStatus.undecided):
+        return status.value
+    if optimal:
+        return "global"
+    return "local" if local else "not_local"
+
+
+def _statuses(solution: SvmSolution) -> Sequence[SvmStatus]:
+    return list(solution.status)

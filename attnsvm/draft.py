@@ -1,0 +1,112 @@
+"""The record of one batch as it fills, stage by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from attnsvm.comparison import one_minus_correlation
+from attnsvm.problem import ProblemBatch
+from attnsvm.record import trial_table
+from attnsvm.svm import SvmSolution, SvmStatus
+from attnsvm.training import Trajectory
+
+
+@dataclass
+class Draft:
+    """The columns, curves and arrays of one batch, filled stage by stage."""
+
+    batch: ProblemBatch
+    columns: dict[str, Any] = field(default_factory=dict)
+    curves: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    arrays: dict[str, Tensor] = field(default_factory=dict)
+    verdicts: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.verdicts = [("ok", "")] * self.batch.B
+
+    def mark(self, where: Any, status: str, reason: str) -> None:
+        """Give the instances `where` this verdict, unless they have one already."""
+        for k, hit in enumerate(where):
+            if hit and self.verdicts[k][0] == "ok":
+                self.verdicts[k] = (status, reason)
+
+    def table(self) -> pd.DataFrame:
+        """Return `trials.parquet`."""
+        status, reason = zip(*self.verdicts, strict=True)
+        columns = {"status": status, "reason": reason, **self.columns}
+        plain = {k: v.cpu().numpy() if isinstance(v, Tensor) else v for k, v in columns.items()}
+        return trial_table(self.batch.seeds.cpu().numpy(), plain)
+
+    def history(self) -> pd.DataFrame:
+        """Return `history.parquet`: every curve (steps (S,), values (B, S)) in long form."""
+        seeds = self.batch.seeds.cpu().numpy()
+        parts = [
+            pd.DataFrame(
+                {
+                    "seed": np.repeat(seeds, len(steps)),
+                    "step": np.tile(steps.cpu().numpy(), len(seeds)),
+                    "quantity": name,
+                    "value": values.cpu().numpy().ravel(),
+                }
+            )
+            for name, (steps, values) in self.curves.items()
+        ]
+        empty: dict[str, list[Any]] = {"seed": [], "step": [], "quantity": [], "value": []}
+        table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(empty)
+        return table.astype({"seed": "int64", "step": "int64", "quantity": "str", "value": float})
+
+    def judge(self, what: str, solution: SvmSolution) -> None:
+        """Mark the instances on which the SVM called `what` is infeasible or undecided."""
+        for status in (SvmStatus.infeasible, SvmStatus.undecided):
+            where = [one is status for one in solution.status]
+            self.mark(where, status.value, f"{what}: {status.message}")
+
+    def tabulate(self, norm: str, solution: SvmSolution) -> None:
+        """Enter the columns of one norm's SVM, its W and its multipliers."""
+        columns = {
+            "status": [status.value for status in solution.status],
+            "objective": solution.objective,
+            "lower_bound": solution.lower_bound,
+            "gap": solution.duality_gap,
+            "min_margin": solution.min_margin,
+            "kappa": solution.kappa,
+            "rank": _counts(solution.rank),
+            "rank_bound": _counts(solution.rank_bound),
+            "support": _counts(solution.support.flatten(1).sum(-1)),
+        }
+        found = torch.isfinite(solution.objective).tolist()
+        for name in ("rank", "rank_bound", "support"):
+            columns[name] = [
+                value if ok else None for value, ok in zip(columns[name], found, strict=True)
+            ]
+        self.columns |= {f"{norm}_{name}": value for name, value in columns.items()}
+        self.arrays |= {
+            f"{norm}_W": solution.W,
+            f"{norm}_multipliers": solution.certificate.multipliers,
+            f"{norm}_ray": solution.certificate.ray,
+        }
+
+    def compare(self, path: Trajectory, name: str, direction: Tensor) -> None:
+        """Enter 1 - correlation of every snapshot with `direction` (B, d, d) or (B, S, d, d)."""
+        target = direction[:, None] if direction.ndim == 3 else direction
+        values = one_minus_correlation(path.snapshots, target)
+        self.columns[name] = values[:, -1]
+        self.curves[name] = (path.steps, values)
+
+    def solutions(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Return `solutions.npz`: the arrays from which every certificate can be proved again."""
+        batch = self.batch
+        problem = {"X": batch.X, "Z": batch.Z, "mask": batch.mask, "seeds": batch.seeds}
+        return {k: v.cpu().numpy() for k, v in {**problem, **self.arrays}.items()}
+
+
+def _counts(values: Iterable[Any]) -> list[int | None]:
+    """Return whole numbers, None for the -1 of what is not known."""
+    return [int(value) if value >= 0 else None for value in values]

@@ -1,0 +1,330 @@
+"""A run from its config to its record; the only file that knows all stages."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from attnsvm.build import build
+from attnsvm.comparison import (
+    assumption_b1,
+    convergence_types,
+    svmeq,
+    svmeq_least_squares,
+)
+from attnsvm.config import ConfigError, RunConfig, SvmConfig
+from attnsvm.draft import Draft
+from attnsvm.problem import ProblemBatch
+from attnsvm.record import RunRecord
+from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens
+from attnsvm.svm import Norm, SvmSolution, single_token, solve_gen_svm, solve_svm
+from attnsvm.svm.reference import published_rank, solve_reference
+from attnsvm.training import Trajectory, train
+
+MAX_DRAWS_PER_TRIAL = 200
+"""With selection.until_accepted: give up after this many instances for each that is wanted."""
+
+CORRELATION_COLUMN = {"frobenius": "one_minus_corr_w_mm", "nuclear": "one_minus_corr_w_star_mm"}
+
+
+def run(config: RunConfig) -> RunRecord:
+    """Draw, train, read, separate and compare the instances that `config` asks for.
+
+    Parameters
+    ----------
+    config : RunConfig
+        A checked config.
+
+    Returns
+    -------
+    RunRecord
+        A row for every instance that was drawn, whatever became of it.
+
+    Raises
+    ------
+    ConfigError
+        If the data or the device do not allow what the config asks for.
+    """
+    device = _device(config.device)
+    if not config.selection.until_accepted:
+        return _Stages(config, device).record(config.seed, config.trials)
+    return _until_accepted(config, device)
+
+
+def _device(name: str) -> torch.device:
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise ConfigError("device=cuda: no CUDA device is available here; allowed is auto | cpu")
+    return torch.device("cuda" if name == "cuda" or (name == "auto" and available) else "cpu")
+
+
+def _until_accepted(config: RunConfig, device: torch.device) -> RunRecord:
+    """Return the record of the seeds up to the one that completes `trials` accepted instances."""
+    parts: list[RunRecord] = []
+    drawn = accepted = 0
+    while accepted < config.trials and drawn < MAX_DRAWS_PER_TRIAL * config.trials:
+        rate = accepted / drawn if drawn else 1.0
+        missing = config.trials - accepted
+        trials = min(math.ceil(1.1 * missing / max(rate, 0.1)), 4 * config.trials)
+        part = _Stages(config, device).record(config.seed + drawn, trials)
+        parts.append(part)
+        drawn += len(part.trials)
+        accepted += int((part.trials["status"] == "ok").sum())
+        if len(part.trials) < trials:  # a file has no more
+            break
+    return _first_accepted(_joined(parts, config.trials), config.trials)
+
+
+def _joined(parts: list[RunRecord], wanted: int) -> RunRecord:
+    names = parts[0].solutions
+    timings = {key: sum(part.timings[key] for part in parts) for key in parts[0].timings}
+    return RunRecord(
+        trials=pd.concat([part.trials for part in parts], ignore_index=True),
+        history=pd.concat([part.history for part in parts], ignore_index=True),
+        solutions={
+            name: np.concatenate([part.solutions[name] for part in parts]) for name in names
+        },
+        wanted=wanted,
+        timings=timings,
+    )
+
+
+def _first_accepted(record: RunRecord, wanted: int) -> RunRecord:
+    """Return the record cut after the `wanted`-th accepted instance, if there are so many."""
+    accepted = (record.trials["status"] == "ok").to_numpy().cumsum()
+    size = min(int(np.searchsorted(accepted, wanted)) + 1, len(record.trials))
+    seeds = record.trials["seed"].iloc[:size]
+    return RunRecord(
+        trials=record.trials.iloc[:size].reset_index(drop=True),
+        history=record.history[record.history["seed"].isin(seeds)].reset_index(drop=True),
+        solutions={name: array[:size] for name, array in record.solutions.items()},
+        wanted=wanted,
+        timings=record.timings,
+    )
+
+
+def norms_of(svm: SvmConfig) -> list[Norm]:
+    """Return the norms to minimise."""
+    return [cast(Norm, norm) for norm in svm.norms]
+
+
+class _Stages:
+    """The stages of a run on one batch of instances."""
+
+    def __init__(self, config: RunConfig, device: torch.device) -> None:
+        self.config, self.device = config, device
+        self.timings: dict[str, float] = {}
+
+    def record(self, seed: int, trials: int) -> RunRecord:
+        """Return the record of the instances seed, ..., seed + trials - 1."""
+        with self._timed("draw"):
+            draft = Draft(self._draw(seed, trials))
+        READINGS[self.config.selection.tokens](self, draft)
+        with self._timed("tabulate"):
+            return RunRecord(
+                trials=draft.table(),
+                history=draft.history(),
+                solutions=draft.solutions(),
+                wanted=trials,
+                timings=dict(self.timings),
+            )
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.timings[stage] = self.timings.get(stage, 0.0) + time.perf_counter() - begin
+
+    def _build(self, group: str) -> Any:
+        return build(getattr(self.config, group), group, self.config.extensions)
+
+    def _draw(self, seed: int, trials: int) -> ProblemBatch:
+        data, head, model = self._build("data"), self._build("head"), self._build("model")
+        batch: ProblemBatch = data.sample(head, model, trials, seed)
+        return batch.to(self.device)
+
+    # --- readings: which tokens the SVM separates -------------------------------------------------
+
+    def optimal(self, draft: Draft) -> None:
+        """Separate the optimal tokens; nothing is trained."""
+        selected, tie = optimal_tokens(draft.batch)
+        draft.columns["tie"] = tie
+        draft.mark(tie, "tie", "two tokens share the best score")
+        self._separate(draft, selected)
+
+    def top(self, draft: Draft) -> None:
+        """Train, and separate the token that each sample attends to most."""
+        path, selection = self._train(draft)
+        reading = self.config.selection
+        draft.mark(selection.tied_scores, "tie", "two tokens share the best score")
+        draft.mark(
+            ~selection.saturated,
+            "unsaturated",
+            f"smallest top softmax is below {reading.saturation:g}",
+        )
+        solutions = self._separate(draft, selection.selected)
+        with self._timed("compare"):
+            if "frobenius" in solutions:
+                types = convergence_types(draft.batch, selection, solutions["frobenius"])
+                draft.columns["convergence"] = types
+            for norm, solution in solutions.items():
+                draft.compare(path, CORRELATION_COLUMN[norm], solution.W)
+
+    def multi(self, draft: Draft) -> None:
+        """Train, and separate all attended tokens from the others (Gen-SVM)."""
+        path, selection = self._train(draft)
+        self._reject(draft, path, selection)
+        batch, svm = draft.batch, self.config.svm
+        with self._timed("svm"):
+            one = solve_svm(
+                batch.X,
+                batch.Z,
+                selection.selected,
+                mask=batch.mask,
+                gap=svm.gap,
+                rank_tolerance=svm.rank_tolerance,
+            )
+            attended, log_softmax = _attended(path, selection)
+            pairs = {
+                norm: solve_gen_svm(
+                    batch.X,
+                    batch.Z,
+                    attended,
+                    log_softmax,
+                    norm,
+                    batch.mask,
+                    gap=svm.gap,
+                    rank_tolerance=svm.rank_tolerance,
+                )
+                for norm in norms_of(svm)
+            }
+        for norm, (fin, mm) in pairs.items():
+            draft.judge(f"{norm} W_fin", fin)
+            draft.judge(f"{norm} W_mm", mm)
+            draft.tabulate(norm, mm)
+            draft.arrays[f"{norm}_fin_W"] = fin.W
+            draft.arrays[f"{norm}_fin_multipliers"] = fin.certificate.multipliers
+        draft.judge("one-token SVM", one)
+        draft.arrays["attended"] = attended
+        draft.arrays["log_softmax"] = log_softmax
+        draft.arrays["one_token_W"] = one.W
+        draft.arrays["one_token_multipliers"] = one.certificate.multipliers
+        with self._timed("compare"):
+            draft.compare(path, "one_minus_corr_1token", one.W)
+            for norm, (_, mm) in pairs.items():
+                draft.compare(path, CORRELATION_COLUMN[norm], mm.W)
+            if "frobenius" in pairs:
+                fin, mm = (part.W[:, None] for part in pairs["frobenius"])
+                eq = svmeq(path.snapshots, fin, mm)
+                lsq = svmeq_least_squares(path.snapshots, fin, mm)
+                draft.compare(path, "one_minus_corr_svmeq", eq)
+                draft.compare(path, "one_minus_corr_svmeq_lsq", lsq)
+
+    # --- stages -----------------------------------------------------------------------------------
+
+    def _train(self, draft: Draft) -> tuple[Trajectory, TokenSelection]:
+        reading = self.config.selection
+        with self._timed("train"):
+            path = train(
+                draft.batch,
+                self._build("parameterization"),
+                self._build("optimizer"),
+                self._build("loss"),
+                progress=sys.stderr.isatty(),
+            )
+        selection = select_tokens(
+            draft.batch,
+            path,
+            saturation=reading.saturation,
+            attended=reading.attended,
+            negligible=reading.negligible,
+        )
+        draft.columns |= {
+            "tie": selection.tie,
+            "saturated": selection.saturated,
+            "min_top_softmax": selection.top_softmax.amin(-1),
+            "max_masked_softmax": selection.max_masked,
+            "loss": path.loss[:, -1],
+            "W_norm": path.W.norm(dim=(-2, -1)),
+        }
+        draft.curves |= {
+            "loss": (path.steps, path.loss),
+            "max_softmax": (path.steps, path.softmax.amax(-1).mean(-1)),
+            "W_norm": (path.steps, path.snapshots.norm(dim=(-2, -1))),
+        }
+        draft.arrays |= {"trained_W": path.W, "selected": selection.selected}
+        draft.mark(path.diverged, "diverged", "a weight is not finite")
+        draft.mark(selection.tied_softmax, "tie", "two tokens share the largest softmax")
+        return path, selection
+
+    def _reject(self, draft: Draft, path: Trajectory, selection: TokenSelection) -> None:
+        """Set aside the instances on which the multi-token theory says nothing, with the reason."""
+        reading = self.config.selection
+        negligible = path.log_softmax <= math.log(reading.negligible)
+        masked_out = (negligible & draft.batch.mask).flatten(1).any(-1)
+        draft.mark((draft.batch.Y > 0).all(-1), "rejected", "all labels are +1")
+        draft.mark(
+            selection.ambiguous,
+            "rejected",
+            f"a softmax lies in ({reading.negligible:g}, {reading.attended:g})",
+        )
+        draft.mark(~masked_out, "rejected", f"no softmax is <= {reading.negligible:g}")
+
+    def _separate(self, draft: Draft, selected: Tensor) -> dict[Norm, SvmSolution]:
+        """Solve Att-SVM at the selected tokens in every norm, judged and tabulated."""
+        batch, svm = draft.batch, self.config.svm
+        with self._timed("svm"):
+            solutions = {
+                norm: solve_svm(
+                    batch.X,
+                    batch.Z,
+                    selected,
+                    norm,
+                    batch.mask,
+                    gap=svm.gap,
+                    rank_tolerance=svm.rank_tolerance,
+                )
+                for norm in norms_of(svm)
+            }
+            draft.columns["assumption_b1"] = assumption_b1(
+                single_token(batch.X, batch.Z, optimal_tokens(batch)[0], batch.mask)
+            )
+        draft.arrays["selected"] = selected
+        for norm, solution in solutions.items():
+            draft.judge(f"{norm} SVM", solution)
+            draft.tabulate(norm, solution)
+        if self.config.svm.published:
+            with self._timed("published"):
+                self._solve_as_published(draft, selected)
+        return solutions
+
+    def _solve_as_published(self, draft: Draft, selected: Tensor) -> None:
+        problem = single_token(draft.batch.X, draft.batch.Z, selected, draft.batch.mask)
+        for norm in norms_of(self.config.svm):
+            found = solve_reference(problem, norm)  # default solver, default tolerances
+            draft.columns[f"published_{norm}_status"] = [one.cvxpy_status for one in found]
+            draft.columns[f"published_{norm}_rank"] = [published_rank(one.W) for one in found]
+
+
+def _attended(path: Trajectory, selection: TokenSelection) -> tuple[Tensor, Tensor]:
+    """Return O_i, never empty, and log s, 0 where it is not read (also of a diverged instance)."""
+    top = torch.zeros_like(selection.attended).scatter(2, selection.selected[..., None], True)
+    attended = selection.attended | top
+    readable = attended & path.log_softmax.isfinite()
+    return attended, path.log_softmax.masked_fill(~readable, 0.0)
+
+
+READINGS: dict[str, Callable[[_Stages, Draft], None]] = {
+    "optimal": _Stages.optimal,
+    "top": _Stages.top,
+    "multi": _Stages.multi,
+}

@@ -1,0 +1,246 @@
+"""What a run leaves on disk: its schema, written so that it is there whole or not at all.
+
+A run's folder holds `trials.parquet` (a row for every instance), `history.parquet` (long: seed,
+step, quantity, value), `solutions.npz` (weights and multipliers, from which every certificate can
+be proved again) and `run.json` (identity, provenance, sha256 of the other files and of itself).
+`run.json` is written last: its presence means complete.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from attnsvm.storage import (
+    CorruptRecordError,
+    read_json,
+    read_verified,
+    sha256,
+    write_atomically,
+    write_json,
+)
+
+RUN_FILE = "run.json"
+PLAN_FILE = "sweep.json"
+
+
+@dataclass(frozen=True)
+class NormColumns:
+    """Columns of one SVM in `TrialRow`, prefixed by the norm's name."""
+
+    status: str = ""
+    objective: float = float("nan")
+    lower_bound: float = float("nan")
+    gap: float = float("nan")
+    min_margin: float = float("nan")
+    kappa: float = float("nan")
+    rank: int | None = None
+    rank_bound: int | None = None
+    support: int | None = None
+
+
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class TrialRow:
+    """Columns of `trials.parquet`; the columns of `NormColumns` follow for each norm."""
+
+    seed: int
+    status: str = "ok"  # ok | rejected | tie | unsaturated | diverged | infeasible | undecided
+    reason: str = ""  # why the status is not ok
+    convergence: str = ""  # global | local | not_local | unsaturated | infeasible | undecided
+    tie: bool = False  # two tokens share the best score or the largest softmax
+    saturated: bool = False  # min_top_softmax >= selection.saturation
+    min_top_softmax: float = NAN
+    max_masked_softmax: float = NAN  # largest softmax below selection.attended
+    assumption_b1: bool | None = None  # all margins at the optimal tokens equal 1
+    loss: float = NAN
+    W_norm: float = NAN  # Frobenius norm of the trained W
+    one_minus_corr_w_mm: float = NAN
+    one_minus_corr_w_star_mm: float = NAN
+    one_minus_corr_svmeq: float = NAN
+    one_minus_corr_svmeq_lsq: float = NAN
+    one_minus_corr_1token: float = NAN
+    published_frobenius_status: str = ""
+    published_frobenius_rank: int | None = None
+    published_nuclear_status: str = ""
+    published_nuclear_rank: int | None = None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything that a run computed.
+
+    Attributes
+    ----------
+    trials : DataFrame
+        One row per instance, columns of `TrialRow`.
+    history : DataFrame
+        Columns seed, step, quantity, value.
+    solutions : mapping of str to array
+        Weights and multipliers of the SVMs, instance axis first.
+    wanted : int
+        Number of accepted instances that were asked for.
+    timings : mapping of str to float
+        Wall seconds of each stage.
+    """
+
+    trials: pd.DataFrame
+    history: pd.DataFrame
+    solutions: Mapping[str, np.ndarray]
+    wanted: int
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+    def summary(self) -> str:
+        """Return the counts of every status in one line."""
+        counts = self.trials["status"].value_counts().sort_index()
+        return ", ".join(f"{count} {status}" for status, count in counts.items())
+
+
+def dtype_of(annotation: str) -> str:
+    """Return the pandas dtype of a column declared with `annotation`."""
+    return {
+        "int": "int64",
+        "int | None": "Int64",
+        "bool": "bool",
+        "bool | None": "boolean",
+        "float": "float64",
+        "str": "str",
+    }[annotation]
+
+
+def trial_columns(norms: tuple[str, ...] = ("frobenius", "nuclear")) -> dict[str, tuple[str, Any]]:
+    """Return name -> (dtype, default) of every column of `trials.parquet`."""
+    columns = {f.name: (dtype_of(str(f.type)), f.default) for f in dataclasses.fields(TrialRow)}
+    for norm in norms:
+        for f in dataclasses.fields(NormColumns):
+            columns[f"{norm}_{f.name}"] = (dtype_of(str(f.type)), f.default)
+    return columns
+
+
+def trial_table(seeds: Any, columns: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the table of instances `seeds`; columns that are not given hold their default."""
+    schema = trial_columns()
+    unknown = set(columns) - set(schema)
+    if unknown:
+        raise ValueError(f"no such trial columns: {sorted(unknown)}")
+    data = {"seed": pd.Series(np.asarray(seeds), dtype="int64")}
+    for name, (dtype, default) in schema.items():
+        if name != "seed":
+            values = columns.get(name)
+            values = [default] * len(data["seed"]) if values is None else list(values)
+            data[name] = pd.Series(values, dtype=dtype)
+    return pd.DataFrame(data)
+
+
+# --- write ---------------------------------------------------------------------------------------
+
+
+def write(folder: Path, record: RunRecord, origin: Mapping[str, Any]) -> None:
+    """Write `record` to `folder`, `run.json` last.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be written; a record already complete there stays as it was until
+        the new files are in place.
+    """
+    files = {
+        "trials.parquet": _parquet(record.trials),
+        "history.parquet": _parquet(record.history),
+        "solutions.npz": _npz(record.solutions),
+    }
+    (folder / RUN_FILE).unlink(missing_ok=True)
+    for name, content in files.items():
+        write_atomically(folder / name, content)
+    counts = record.trials["status"].value_counts()
+    outcome = {
+        "state": "done",
+        "wanted": record.wanted,
+        "drawn": len(record.trials),
+        "accepted": int(counts.get("ok", 0)),
+        "statuses": {str(k): int(v) for k, v in counts.sort_index().items()},
+        "timings_s": dict(record.timings),
+        "files": {name: sha256(content) for name, content in files.items()},
+    }
+    write_json(folder / RUN_FILE, {**origin, **outcome})
+
+
+def write_failure(folder: Path, origin: Mapping[str, Any], error: BaseException) -> None:
+    """Write that the run in `folder` failed, where and why."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    reason = f"{type(error).__name__}: {error}"
+    trace = "".join(traceback.format_exception(error))
+    failure = {"state": "failed", "reason": reason, "place": place, "traceback": trace}
+    write_json(folder / RUN_FILE, {**origin, **failure, "files": {}})
+
+
+def write_plan(folder: Path, cells: Mapping[str, list[str]]) -> None:
+    """Write which runs (folder name -> overrides) the sweep in `folder` consists of now."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / PLAN_FILE, {"command": sys.argv[1:], "runs": dict(cells)})
+
+
+def _parquet(table: pd.DataFrame) -> bytes:
+    stream = io.BytesIO()
+    table.to_parquet(stream, index=False)
+    return stream.getvalue()
+
+
+def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
+    stream = io.BytesIO()
+    np.savez_compressed(stream, allow_pickle=False, **arrays)
+    return stream.getvalue()
+
+
+# --- read ----------------------------------------------------------------------------------------
+
+
+def read(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
+    """Return the record in `folder` and the content of its `run.json`, checksums verified.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no `run.json`: the run is not complete.
+    CorruptRecordError
+        If a file is missing or differs from what was written.
+    """
+    run = read_json(folder / RUN_FILE)
+    content = {
+        name: read_verified(folder / name, claimed) for name, claimed in run["files"].items()
+    }
+    if run["state"] != "done":
+        raise CorruptRecordError(f"{folder}: the run {run['state']}, it has no tables")
+    with np.load(io.BytesIO(content["solutions.npz"]), allow_pickle=False) as archive:
+        solutions = {name: archive[name] for name in archive.files}
+    record = RunRecord(
+        trials=pd.read_parquet(io.BytesIO(content["trials.parquet"])),
+        history=pd.read_parquet(io.BytesIO(content["history.parquet"])),
+        solutions=solutions,
+        wanted=run["wanted"],
+        timings=run["timings_s"],
+    )
+    return record, run
+
+
+def is_done(folder: Path) -> bool:
+    """Whether `folder` holds a complete, undamaged record of a run that did not fail."""
+    try:
+        run = read_json(folder / RUN_FILE)
+        for name, claimed in run["files"].items():
+            read_verified(folder / name, claimed)
+    except (FileNotFoundError, CorruptRecordError):
+        return False
+    return bool(run["state"] == "done")

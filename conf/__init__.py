@@ -1,0 +1,1 @@
+"""Hydra config groups: the group is the folder, the option is the file."""

@@ -1,0 +1,1 @@
+"""Hydra plugin: the sweeper of attnsvm."""

@@ -1,0 +1,163 @@
+"""From a folder of runs to tidy frames; what is missing, failed or corrupt is counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from attnsvm.record import PLAN_FILE, RUN_FILE, read
+from attnsvm.storage import CorruptRecordError, read_json
+
+CELL_KEYS = {
+    "tokens": ("selection", "tokens"),
+    "n": ("data", "n"),
+    "T": ("data", "T"),
+    "d": ("data", "d"),
+    "m": ("parameterization", "m"),
+    "lam": ("head", "lambda"),
+    "causal": ("model", "causal"),
+    "query": ("model", "query"),
+    "lr": ("optimizer", "lr"),
+    "steps": ("optimizer", "steps"),
+    "growth": ("optimizer", "growth"),
+    "gradient": ("optimizer", "gradient"),
+    "ridge": ("optimizer", "ridge"),
+    "init": ("optimizer", "init"),
+}
+"""Column -> (group, field): what tells a run's cell from the others."""
+
+
+@dataclass(frozen=True)
+class SweepFrames:
+    """All that a sweep's folder holds.
+
+    Attributes
+    ----------
+    name : str
+        Name of the experiment, "" for an ad-hoc sweep.
+    directory : Path
+        The sweep's folder.
+    runs : DataFrame
+        One row per run: run (folder name), state (done | failed | missing | corrupt), reason, the
+        options and cell keys of its config, counts, timings and provenance.
+    trials, history : DataFrame
+        The tables of all runs that are done, each row with its run and the run's cell keys.
+    """
+
+    name: str
+    directory: Path
+    runs: pd.DataFrame
+    trials: pd.DataFrame
+    history: pd.DataFrame
+
+    @property
+    def incomplete(self) -> pd.DataFrame:
+        """The runs that are not done."""
+        return self.runs[self.runs["state"] != "done"]
+
+
+def load(directory: Path) -> SweepFrames:
+    """Return what is on disk in a sweep's folder, complete or not.
+
+    A folder with a plan (`sweep.json`) consists of the runs that the plan names; without one, of
+    all folders below it that hold a record. A single run's folder is a sweep of one.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder does not exist or holds neither a plan nor a record.
+    """
+    if not directory.is_dir():
+        raise FileNotFoundError(f"{directory}: no such folder")
+    folders, runs = _run_folders(directory)
+    trials: list[pd.DataFrame] = []
+    history: list[pd.DataFrame] = []
+    for folder in folders:
+        row, tables = _run(folder)
+        runs.append(row)
+        if tables is not None:
+            keys = {key: row.get(key) for key in ("run", *_key_columns())}
+            trials.append(tables[0].assign(**keys))
+            history.append(tables[1].assign(**keys))
+    frame = pd.DataFrame(runs)
+    names = sorted(set(frame.get("sweep", pd.Series(dtype=object)).dropna()))
+    return SweepFrames(
+        name=names[0] if len(names) == 1 else "",
+        directory=directory,
+        runs=frame,
+        trials=_stacked(trials),
+        history=_stacked(history),
+    )
+
+
+def _run_folders(directory: Path) -> tuple[list[Path], list[dict[str, Any]]]:
+    """Return the folders of the sweep's runs, and a row for its plan if that is corrupt."""
+    if (directory / RUN_FILE).exists():
+        return [directory], []
+    rows: list[dict[str, Any]] = []
+    if (directory / PLAN_FILE).exists():
+        try:
+            return [directory / name for name in read_json(directory / PLAN_FILE)["runs"]], []
+        except CorruptRecordError as error:
+            rows = [{"run": PLAN_FILE, "state": "corrupt", "reason": str(error)}]
+    found = sorted(path.parent for path in directory.glob(f"*/{RUN_FILE}"))
+    if not found and not rows:
+        raise FileNotFoundError(f"{directory}: holds no record of a run (no */{RUN_FILE})")
+    return found, rows
+
+
+def _run(folder: Path) -> tuple[dict[str, Any], tuple[pd.DataFrame, pd.DataFrame] | None]:
+    """Return the row of a run and, if it is done, its tables."""
+    row: dict[str, Any] = {"run": folder.name, "state": "missing", "reason": "no record on disk"}
+    try:
+        described = read_json(folder / RUN_FILE)
+        row |= _described(described)
+        if described["state"] != "done":
+            return row, None
+        record, _ = read(folder)
+    except FileNotFoundError:
+        return row, None
+    except CorruptRecordError as error:
+        return row | {"state": "corrupt", "reason": str(error)}, None
+    return row, (record.trials, record.history)
+
+
+def _described(run: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of the runs' frame that a `run.json` describes."""
+    config = run["config"]
+    keys = {key: config[group].get(field) for key, (group, field) in CELL_KEYS.items()}
+    timings = run.get("timings_s", {})
+    return {
+        "state": run["state"],
+        "reason": run.get("reason", ""),
+        **run["options"],
+        **keys,
+        "sweep": run["sweep"],
+        "wanted": run.get("wanted", config["trials"]),
+        "drawn": run.get("drawn", 0),
+        "accepted": run.get("accepted", 0),
+        "seed": config["seed"],
+        "place": run.get("place", ""),
+        "wall_s": sum(timings.values()),
+        **{f"{stage}_s": seconds for stage, seconds in timings.items()},
+        "device": run["device"],
+        "version": run["version"],
+        "git_revision": run["git_revision"],
+        "python": run["python"],
+        "packages": ", ".join(f"{k} {v}" for k, v in sorted(run["packages"].items())),
+        "hardware": ", ".join(f"{k} {v}" for k, v in sorted(run["hardware"].items())),
+        "overrides": " ".join(run["overrides"]),
+    }
+
+
+def _key_columns() -> tuple[str, ...]:
+    return ("model", "parameterization", "head", "data", "optimizer", "loss", *CELL_KEYS)
+
+
+def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    if not tables:
+        return pd.DataFrame()
+    return pd.concat(tables, ignore_index=True)
