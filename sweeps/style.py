@@ -7,6 +7,7 @@ has its own marker. Figures are made without pyplot, so that no global state is 
 from __future__ import annotations
 
 import io
+import logging
 import textwrap
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -130,6 +131,7 @@ def png(fig: Figure) -> bytes:
 
 def pdf(fig: Figure) -> bytes:
     """Return the figure as a PDF file with its fonts embedded, the same bytes every time."""
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # else each glyph table is told
     buffer = io.BytesIO()
     fig.savefig(buffer, format="pdf", metadata={"CreationDate": None})
     return buffer.getvalue()

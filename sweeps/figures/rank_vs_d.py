@@ -237,10 +237,10 @@ def _small_print(table: pd.DataFrame) -> list[str]:
 
 _CAPTION = (
     "Mean rank of the least Frobenius norm solution (solid, filled) and of the least nuclear norm "
-    "solution (dashed, open) of the attention SVM at the optimal tokens, versus d. On the left only "
+    "solution (dashed, open) of the attention SVM at the optimal tokens, versus d. Left: only "
     "solutions whose optimality is certified by a duality bracket, with ranks relative to the "
-    "largest singular value; cells without a feasible instance have no point. On the right the "
-    "same instances as the published scripts treat them: the solver at its loose default "
+    "largest singular value; cells without a feasible instance have no point. Right: the same "
+    "instances as the published scripts treat them, with the solver at its loose default "
     "tolerance, singular values above the absolute threshold 1e-7 counted, and the rank of an "
     "infeasible instance, which has no matrix, recorded as 1. Noise of the loose solver is counted "
     "as rank, and infeasible instances pull the mean to 1 at small d."
