@@ -152,6 +152,13 @@ def lower_bound(problem: SvmProblem, a: Tensor, norm: Norm) -> tuple[Tensor, Ten
     return a, (problem.h * a).sum(dim=1).clamp(min=0.0), sigma / dual[:, None]
 
 
+def upper_bound(problem: SvmProblem, W: Tensor, norm: Norm) -> Tensor:
+    """Return norm(W) / mu, (B,); inf where no margin is proved."""
+    W = _least_margin_one(problem, W)[0]
+    value = _norm(torch.linalg.svdvals(W.nan_to_num(0.0)), norm)
+    return torch.where(W.isnan().any(dim=(1, 2)), torch.inf, value)
+
+
 def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
     """Return the ray with 1^T |a| = 1 and how well it cancels:  sum_k |a_k| s_k / ||M(a)||_F.
 

@@ -23,9 +23,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from attnsvm.svm.certificate import lower_bound, upper_bound
 from attnsvm.svm.constraints import SvmProblem
 from attnsvm.svm.frobenius import solve_frobenius
 from attnsvm.svm.general import independent_equalities, restore_equalities
+from attnsvm.svm.polish import polish
 from attnsvm.svm.solution import Claim
 
 GAP = 1e-10
@@ -44,8 +46,10 @@ def solve_nuclear(problem: SvmProblem) -> Claim:
     """
     start = solve_frobenius(problem)
     W, a = torch.full_like(start.W, torch.nan), torch.full_like(start.multipliers, torch.nan)
-    feasible = (~start.W.isnan().any(dim=(1, 2))).nonzero()[:, 0]
-    if feasible.numel() and problem.N:
+    margins = torch.where(problem.inequality, problem.margins(start.W), torch.inf)
+    claimed = start.W.isfinite().all(dim=(1, 2))
+    feasible = (claimed & (margins.amin(dim=1) > 0)).nonzero()[:, 0]
+    if feasible.numel():
         part = problem.take(feasible)
         W[feasible], a[feasible] = _interior_point(
             part, start.W[feasible], start.multipliers[feasible]
@@ -85,11 +89,8 @@ class _Schur:
     L: Tensor
 
     def solve(self, rhs: Tensor) -> Tensor:
-        """Return H^{-1} rhs, (B, N), refined against the ridge and the rounding of L."""
-        x = torch.cholesky_solve(rhs[..., None], self.L)
-        for _ in range(REFINEMENTS):
-            x = x + torch.cholesky_solve(rhs[..., None] - self.H @ x, self.L)
-        return x[..., 0]
+        """Return H^{-1} rhs, (B, N)."""
+        return torch.cholesky_solve(rhs[..., None], self.L)[..., 0]
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,27 @@ def _interior_point(problem: SvmProblem, W: Tensor, a: Tensor) -> tuple[Tensor, 
             index = going.nonzero()[:, 0]
             alive, idle = alive[index], idle[index]
             cone, state = _take(cone, index), _take(state, index)
+    for b in (upper > (1 + 3 * GAP) * lower).nonzero()[:, 0].tolist():
+        best_W[b], best_a[b] = _polished(problem, b, best_W[b], best_a[b])
     return restore_equalities(problem, best_W), best_a
+
+
+def _polished(problem: SvmProblem, b: int, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+    """Return W and a of instance b after Newton steps on their face, each where it is better."""
+    part = problem.take(torch.tensor([b]))
+    cone = _project(part, W[None])
+    rows = (cone.D[0], cone.Q[0], cone.h[0], (~cone.inequality & ~cone.padding)[0])
+    a_old, lower, _ = lower_bound(part, a[None], "nuclear")
+    W_cone = (cone.P_d.mT @ W @ cone.P_z / cone.size[:, None, None])[0]
+    a_cone = (a_old * cone.unit)[0]
+    W_new, a_new = polish(*(t.cpu().numpy() for t in (*rows, W_cone, a_cone)))
+    new_W = cone.P_d[0] @ torch.from_numpy(W_new).to(W) @ cone.P_z[0].mT * cone.size[0]
+    new_a = torch.from_numpy(a_new).to(a) / cone.unit[0]
+    if upper_bound(part, new_W[None], "nuclear") < upper_bound(part, W[None], "nuclear"):
+        W = new_W
+    if lower_bound(part, new_a[None], "nuclear")[1] > lower:
+        a = new_a
+    return W, a
 
 
 def _project(problem: SvmProblem, W: Tensor) -> _Cone:
@@ -215,10 +236,16 @@ def _bracket(cone: _Cone, state: _State) -> tuple[Tensor, Tensor]:
 
 
 def _dual_slack(cone: _Cone, a: Tensor) -> tuple[Tensor, Tensor]:
-    """Return S and S^{-1}."""
-    S = _slack_matrix(_combine(cone, a))
-    factor, _ = torch.linalg.cholesky_ex(S)
-    return S, torch.cholesky_inverse(factor)
+    """Return S and S^{-1} = 2 [[I + M C M^T, M C], [C M^T, C]],  C = (I - M^T M)^{-1}."""
+    M = _combine(cone, a)
+    p, q = M.shape[1:]
+    L, _ = torch.linalg.cholesky_ex(torch.eye(q).to(M) - M.mT @ M)
+    half = torch.linalg.solve_triangular(
+        L, torch.cat([M.mT, torch.eye(q).to(M).expand(len(M), -1, -1)], dim=2), upper=False
+    )
+    inverse = half.mT @ half
+    inverse[:, :p, :p] += torch.eye(p).to(M)
+    return _slack_matrix(M), 2 * inverse
 
 
 def _schur(cone: _Cone, state: _State, inverse: Tensor) -> tuple[_Schur, Tensor]:
@@ -262,6 +289,10 @@ def _direction(
     rhs = cone.h - _apply(cone, target[:, :p, p:]) + torch.where(cone.inequality, complement, 0.0)
     rhs = torch.where(cone.padding, 0.0, rhs)
     da = schur.solve(rhs)
+    for _ in range(REFINEMENTS):  # against the KKT system itself, not the rounded H
+        change = _sym(Y @ _slack_change(cone, da) @ inverse)
+        left = _apply(cone, change[:, :p, p:]) + torch.where(cone.inequality, s / a * da, 0.0)
+        da = da + schur.solve(torch.where(cone.padding, 0.0, rhs - left))
     dY = target - Y + _sym(Y @ _slack_change(cone, da) @ inverse)
     ds = torch.where(cone.inequality, complement - s - s / a * da, 0.0)
     return _State(dY, ds, da)
