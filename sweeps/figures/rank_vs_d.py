@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from sweeps import statistics, style
 from sweeps.figures import Drawing, label, number, split, varying
@@ -54,11 +55,13 @@ def _certified(trials: pd.DataFrame, by: list[str], norm: str) -> pd.DataFrame:
     infeasible = infeasible.mask(solved & usable, False)
     infeasible = infeasible.mask((verdict == "infeasible") & usable, True)
     undecided = (verdict == "undecided") & usable
+    tied = trials["status"] == "tie"
     frame = trials[by].assign(
         rank=rank,
         nothing=infeasible,
         undecided=undecided,
-        set_aside=~(solved | (verdict == "infeasible") | undecided) | ~usable,
+        tied=tied,
+        set_aside=~tied & ~(usable & (solved | undecided | (verdict == "infeasible"))),
     )
     return _row_per_cell(frame, by).assign(method="certified", norm=norm)
 
@@ -68,7 +71,8 @@ def _published(trials: pd.DataFrame, by: list[str], norm: str) -> pd.DataFrame:
     status = trials[f"published_{norm}_status"]
     nothing = pd.Series(~status.isin(MATRIX_RETURNED), index=trials.index, dtype="boolean")
     nothing = nothing.where(rank.notna())
-    frame = trials[by].assign(rank=rank, nothing=nothing, undecided=False, set_aside=rank.isna())
+    frame = trials[by].assign(rank=rank, nothing=nothing, set_aside=rank.isna())
+    frame[["undecided", "tied"]] = False
     return _row_per_cell(frame, by).assign(method="published", norm=norm)
 
 
@@ -85,7 +89,10 @@ def _row_per_cell(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
         }
         | {"nothing": nothing["count"], "nothing_share": nothing["share"]}
         | {"nothing_low": nothing["low"], "nothing_high": nothing["high"]}
-        | {key: extra[key].sum().to_numpy().astype(int) for key in ("undecided", "set_aside")}
+        | {
+            key: extra[key].sum().to_numpy().astype(int)
+            for key in ("undecided", "tied", "set_aside")
+        }
     )
 
 
@@ -168,6 +175,7 @@ def _draw_ranks(ax: Axes, cells: pd.DataFrame, series: str) -> None:
             )
     style.ticks_at(ax, cells["d"])
     ax.set_ylabel("mean rank")
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     ax.tick_params(labelbottom=False)
 
 
@@ -186,6 +194,9 @@ def _draw_strip(ax: Axes, cells: pd.DataFrame, series: str, method: str) -> None
             markersize=3.2,
             linewidth=1.1,
         )
+    for d, here in cells.groupby("d"):
+        if here["nothing_share"].isna().all() and here["tied"].any():
+            ax.text(float(str(d)), 0.5, "tied", rotation=90, ha="center", va="center", fontsize=7.5)
     style.share_axis(ax, "infeasible" if method == "certified" else "no matrix,\nrank := 1")
     style.ticks_at(ax, cells["d"])
     ax.set_xlabel("token dimension $d$")
@@ -222,8 +233,8 @@ def _small_print(table: pd.DataFrame) -> list[str]:
         lines.append(
             f"{norm}: {cells['trials'].sum()} instances: {cells['used'].sum()} certified and "
             f"averaged, {cells['nothing'].sum()} certified infeasible (no point), "
-            f"{cells['undecided'].sum()} undecided, {cells['set_aside'].sum()} set aside (tie, "
-            "rejected, diverged or failed)."
+            f"{cells['undecided'].sum()} undecided, {cells['tied'].sum()} with tied best scores, "
+            f"{cells['set_aside'].sum()} rejected, diverged or failed."
         )
     published = table[table["method"] == "published"]
     if len(published):
@@ -239,9 +250,10 @@ _CAPTION = (
     "Mean rank of the least Frobenius norm solution (solid, filled) and of the least nuclear norm "
     "solution (dashed, open) of the attention SVM at the optimal tokens, versus d. Left: only "
     "solutions whose optimality is certified by a duality bracket, with ranks relative to the "
-    "largest singular value; cells without a feasible instance have no point. Right: the same "
-    "instances as the published scripts treat them, with the solver at its loose default "
-    "tolerance, singular values above the absolute threshold 1e-7 counted, and the rank of an "
-    "infeasible instance, which has no matrix, recorded as 1. Noise of the loose solver is counted "
-    "as rank, and infeasible instances pull the mean to 1 at small d."
+    "largest singular value; cells without a feasible instance have no point. Where best scores "
+    "are tied, as at d = 1 where every token is 1 or -1, there is no optimal token to select. "
+    "Right: the same instances as the published scripts treat them, with the solver at its loose "
+    "default tolerance, singular values above the absolute threshold 1e-7 counted, and the rank of "
+    "an infeasible instance, which has no matrix, recorded as 1. Noise of the loose solver is "
+    "counted as rank, and infeasible instances pull the mean to 1 at small d."
 )
