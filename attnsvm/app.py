@@ -57,7 +57,8 @@ def job(composed: DictConfig) -> dict[str, Any]:
     try:
         result = experiment.run(config)
     except Exception as error:
-        log.exception("run %s failed", folder.name)
+        if not isinstance(error, ConfigError):
+            log.exception("run %s failed", folder.name)
         record.write_failure(folder, origin, error)
         if not in_sweep:
             raise

@@ -52,7 +52,7 @@ def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> typ
     base = _attribute(*GROUP_BASES[group].rsplit(".", 1))
     try:
         cls = _attribute(module, name)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"{group}._target_={target}: cannot be imported ({error})") from error
     if not (isinstance(cls, type) and issubclass(cls, base)):
         raise ConfigError(f"{group}._target_={target}: allowed are subclasses of {base.__name__}")

@@ -60,11 +60,11 @@ def _tensor(A: Any, like: Tensor | None = None) -> Tensor:
 
 
 def svmeq(W: Tensor, W_fin: Tensor, W_mm: Tensor) -> Tensor:
-    """Return W_fin + C W_mm with the C >= 0 that maximises its correlation with W.
+    """Return W_fin + C W_mm with the C in [0, inf] that maximises its correlation with W.
 
     The best direction in the span of (W_fin, W_mm) is the projection p W_fin + q W_mm of W, so
-    C = q / p where p > 0 and q >= 0; where p <= 0 the supremum is C -> infinity, i.e. W_mm, and
-    where q < 0 it is C = 0. Section 6 of arXiv 2308.16898.
+    C = q / p where p > 0 and q >= 0; elsewhere the supremum is at an end, W_fin (C = 0) or
+    W_mm (C -> inf), whichever correlates more. Section 6 of arXiv 2308.16898.
 
     Parameters
     ----------
@@ -79,9 +79,10 @@ def svmeq(W: Tensor, W_fin: Tensor, W_mm: Tensor) -> Tensor:
     a, b = _inner(W, W_fin), _inner(W, W_mm)
     f, m, c = _inner(W_fin, W_fin), _inner(W_mm, W_mm), _inner(W_fin, W_mm)
     p, q = a * m - b * c, b * f - a * c
-    to_infinity = (p <= 0) | (f == 0)
-    p = torch.where(to_infinity, 0.0, p)
-    q = torch.where(to_infinity, 1.0, q.clamp(min=0.0))
+    inside = (p > 0) & (q >= 0)
+    to_fin = ~inside & (f > 0) & (a * m.sqrt() > b * f.sqrt())
+    p = torch.where(inside, p, to_fin.to(p))
+    q = torch.where(inside, q, (~to_fin).to(q))
     return p * W_fin + q * W_mm
 
 

@@ -33,6 +33,8 @@ from attnsvm.training import Trajectory, train
 MAX_DRAWS_PER_TRIAL = 200
 """With selection.until_accepted: give up after this many instances for each that is wanted."""
 
+TIED_SCORES = "two tokens share the best score: which one is optimal is not decided"
+
 CORRELATION_COLUMN = {"frobenius": "one_minus_corr_w_mm", "nuclear": "one_minus_corr_w_star_mm"}
 
 
@@ -158,14 +160,14 @@ class _Stages:
         """Separate the optimal tokens; nothing is trained."""
         selected, tie = optimal_tokens(draft.batch)
         draft.columns["tie"] = tie
-        draft.mark(tie, "tie", "two tokens share the best score")
         self._separate(draft, selected)
+        draft.mark(tie, "tie", TIED_SCORES)
 
     def top(self, draft: Draft) -> None:
         """Train, and separate the token that each sample attends to most."""
         path, selection = self._train(draft)
         reading = self.config.selection
-        draft.mark(selection.tied_scores, "tie", "two tokens share the best score")
+        draft.mark(selection.tied_scores, "tie", TIED_SCORES)
         draft.mark(
             ~selection.saturated,
             "unsaturated",

@@ -65,7 +65,7 @@ def option_names(config: RunConfig) -> dict[str, str]:
 
 def _option_name(group: str, node: Any) -> str:
     for name, schema in GROUPS[group].items():
-        if type(node) is schema and node._target_ == vars(schema)["_target_"]:
+        if (type(node), node._target_) == (schema, vars(schema)["_target_"]):
             return name
     return str(node._target_)
 

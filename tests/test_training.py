@@ -11,8 +11,8 @@ from torch import Generator
 from attnsvm.build import named
 from attnsvm.config import MACHINE_EPS, ConfigError
 from attnsvm.data import sample
-from attnsvm.gradient import attend
-from attnsvm.training import parameterization_named, record_steps, risk_gradient, train
+from attnsvm.risk import Risk
+from attnsvm.training import parameterization_named, train
 
 GD_RECORDS = json.loads((Path(__file__).parent / "reference" / "gd.json").read_text())
 SMALL = {"n": 3, "T": 4, "d": 5, "trials": 6, "seed": 20}
@@ -101,46 +101,40 @@ def test_reference_weights_of_rounding_noise_lie_in_its_spread(record):
     assert ((reference - entries.mean(0)).abs() <= spread).all()
 
 
-def objective(batch, rule, loss, ridge, *variables):
-    forward = attend(batch, rule.query(variables, batch.Z))
-    risk = loss.value(forward.margins).mean(-1)
-    return risk + ridge * sum(V.square().sum((-2, -1)) for V in variables)
+def objective(risk, ridge, *variables):
+    value = risk.value(risk.forward(variables))
+    return value + ridge * sum(V.square().sum((-2, -1)) for V in variables)
+
+
+def risk_of(batch, parameterization="w", m=None, loss="logistic"):
+    return Risk(batch, parameterization_named(parameterization, m), named("loss", loss))
 
 
 @pytest.mark.parametrize("gradient", ["direct", "log_domain"])
 @pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
-@pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
+@pytest.mark.parametrize("head", ["linear", "relu", "quadratic", "mlp"])
 @pytest.mark.parametrize(("parameterization", "m"), [("w", None), ("kq", None), ("kq", 2)])
 @pytest.mark.parametrize("ridge", [0.0, 0.03])
 def test_gradient_is_that_of_autograd(gradient, loss, head, parameterization, m, ridge):
     batch = ragged(sample(head=head, **SMALL))
-    rule, risk = parameterization_named(parameterization, m), named("loss", loss)
-    optimizer = named("optimizer", "gd", gradient=gradient, ridge=ridge)
-    variables = tuple(
-        2 * uniform(batch.B, *shape, seed=i) for i, shape in enumerate(rule.shapes(5))
-    )
-    forward = attend(batch, rule.query(variables, batch.Z))
-    gradients, log_scale = risk_gradient(batch, rule, optimizer, risk, variables, forward)
+    risk = risk_of(batch, parameterization, m, loss)
+    shapes = risk.rule.shapes(5)
+    variables = tuple(2 * uniform(batch.B, *shape, seed=i) for i, shape in enumerate(shapes))
+    G = risk.gradient(variables, risk.forward(variables), gradient, ridge)
     tracked = tuple(V.requires_grad_() for V in variables)
-    value = objective(batch, rule, risk, ridge, *tracked).sum()
-    for got, wanted in zip(gradients, torch.autograd.grad(value, tracked), strict=True):
-        torch.testing.assert_close(
-            got * log_scale.exp()[:, None, None], wanted, rtol=1e-11, atol=1e-14
-        )
+    expected = torch.autograd.grad(objective(risk, ridge, *tracked).sum(), tracked)
+    for part, log_scale, wanted in zip(G.parts, G.log_scales, expected, strict=True):
+        got = part * log_scale.exp()[:, None, None]
+        torch.testing.assert_close(got, wanted, rtol=1e-11, atol=1e-14)
 
 
-@pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
+@pytest.mark.parametrize("head", ["linear", "relu", "quadratic", "mlp"])
 def test_gradient_is_that_of_finite_differences(head):
-    batch = sample(head=head, **SMALL)
-    rule, risk, eps = parameterization_named("w", None), named("loss", "logistic"), 1e-6
-    optimizer = named("optimizer", "gd", ridge=0.01)
-    W = uniform(batch.B, 5, 5)
-    (G,), log_scale = risk_gradient(
-        batch, rule, optimizer, risk, (W,), attend(batch, batch.Z @ W.mT)
-    )
-    direction = uniform(batch.B, 5, 5, seed=1)
-    ahead, behind = (objective(batch, rule, risk, 0.01, W + e * direction) for e in (eps, -eps))
-    slope = (G * direction).sum((1, 2)) * log_scale.exp()
+    risk, eps = risk_of(sample(head=head, **SMALL)), 1e-6
+    W, direction = uniform(6, 5, 5), uniform(6, 5, 5, seed=1)
+    G = risk.gradient((W,), risk.forward((W,)), ridge=0.01)
+    ahead, behind = (objective(risk, 0.01, W + e * direction) for e in (eps, -eps))
+    slope = (G.parts[0] * direction).sum((1, 2)) * G.log_scales[0].exp()
     torch.testing.assert_close(slope, (ahead - behind) / (2 * eps), atol=1e-9, rtol=0)
 
 
@@ -194,19 +188,17 @@ def test_norm_grows_and_exact_direction_is_kept_where_the_direct_one_stalls():
 @pytest.mark.parametrize("ridge", [0.0, 1e-300, 1e-3])
 @pytest.mark.parametrize("size", [1.0, 1e2, 1e5])
 def test_ridge_keeps_its_relative_size_at_any_norm(ridge, size):
-    batch = sample(**SMALL)
-    rule, risk = parameterization_named("w", None), named("loss", "logistic")
-    optimizer = named("optimizer", "gd", ridge=ridge)
-    W = size * uniform(batch.B, 5, 5)
-    forward = attend(batch, batch.Z @ W.mT)
-    (G,), log_scale = risk_gradient(batch, rule, optimizer, risk, (W,), forward)
-    bare = named("optimizer", "gd", ridge=0.0)
-    (data,), shift = risk_gradient(batch, rule, bare, risk, (W,), forward)
-    ratio = (shift - log_scale).exp()[:, None, None]
+    risk = risk_of(sample(**SMALL))
+    W = size * uniform(6, 5, 5)
+    forward = risk.forward((W,))
+    G, bare = risk.gradient((W,), forward, ridge=ridge), risk.gradient((W,), forward)
+    log_scale = G.log_scales[0]
+    ratio = (bare.log_scales[0] - log_scale).exp()[:, None, None]
     weight = 2 * ridge / log_scale.exp()[:, None, None] if ridge else 0.0
-    assert G.isfinite().all()
-    assert (G.norm(dim=(1, 2)) > 0).all()
-    torch.testing.assert_close(G, ratio * data + weight * W, rtol=1e-12, atol=1e-300)
+    assert G.parts[0].isfinite().all()
+    assert (G.parts[0].norm(dim=(1, 2)) > 0).all()
+    expected = ratio * bare.parts[0] + weight * W
+    torch.testing.assert_close(G.parts[0], expected, rtol=1e-12, atol=1e-300)
 
 
 def test_one_token_leaves_nothing_to_learn():
@@ -235,9 +227,6 @@ def test_divergence_is_a_status_of_its_instance():
 
 
 def test_snapshots_cover_first_and_last_step():
-    assert record_steps(250, 100) == [0, 100, 200, 250]
-    assert record_steps(200, 100) == [0, 100, 200]
-    assert record_steps(0, 100) == [0]
     path = train(sample(**SMALL), "kq", m=2, steps=25, record_every=10)
     assert path.steps.tolist() == [0, 10, 20, 25]
     assert path.snapshots.shape == (6, 4, 5, 5)

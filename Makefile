@@ -1,0 +1,40 @@
+# make sweep    both experiments of the main job: tables, figures and reports under multirun/
+# make test     lint, types, import rules and all tests
+# make bench    the figures of the README's speed table, measured here
+
+PYTHON ?= python3
+BIN := .venv/bin
+# Two processes share two cores better than two threads do: see docs/slurm.md for other launchers.
+LAUNCHER ?= hydra/launcher=joblib
+
+.PHONY: sweep test bench clean
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "attnsvm needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[dev,joblib]'
+	touch $@
+
+sweep: .venv/installed
+	$(BIN)/attnsvm sweep=rank_vs_d $(LAUNCHER)
+	$(BIN)/attnsvm sweep=correlation_vs_d $(LAUNCHER)
+	@echo 'Tables, figures and reports:'
+	@ls multirun/rank_vs_d/report.html multirun/rank_vs_d/figures/* multirun/rank_vs_d/tables/* \
+		multirun/correlation_vs_d/report.html multirun/correlation_vs_d/figures/* \
+		multirun/correlation_vs_d/tables/*
+
+test: .venv/installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+
+bench: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[bench]'
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv build dist

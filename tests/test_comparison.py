@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import linprog, minimize_scalar
+
+from attnsvm import correlation, one_minus_correlation, sample, solve_svm, svmeq
+from attnsvm.comparison import assumption_b1, convergence_types, svmeq_least_squares
+from attnsvm.selection import TokenSelection, optimal_tokens
+from attnsvm.svm import single_token
+
+
+def matrices(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def test_correlation_of_known_angles():
+    A = torch.tensor([[3.0, 0.0], [0.0, 0.0]], dtype=torch.float64)
+    for angle in (0.0, 0.3, np.pi / 2, 2.5, np.pi):
+        B = torch.tensor([[np.cos(angle), np.sin(angle)], [0.0, 0.0]], dtype=torch.float64)
+        assert correlation(A, 7 * B).item() == pytest.approx(np.cos(angle), abs=1e-15)
+        assert one_minus_correlation(A, 7 * B).item() == pytest.approx(1 - np.cos(angle), abs=1e-15)
+
+
+@pytest.mark.parametrize("exponent", range(-12, 0))
+def test_one_minus_correlation_keeps_its_digits(exponent):
+    """Against exact rational arithmetic; the plain difference has lost all digits below 1e-8."""
+    delta = 10.0**exponent
+    a, b = np.array([1.0, 0.0]), np.array([1.0, delta])
+    squared = 1 + Fraction(delta) ** 2
+    # 1 - 1/sqrt(1+t) = t / (sqrt(1+t) (1 + sqrt(1+t)))
+    root = float(squared) ** 0.5
+    exact = float(Fraction(delta) ** 2) / (root * (1 + root))
+    got = one_minus_correlation(a[None], b[None])
+    assert got == pytest.approx(exact, rel=1e-3 if exponent < -11 else 1e-6)
+
+
+def test_correlation_is_invariant_to_scale_and_rotation():
+    A, B = matrices(5, 4, 4), matrices(5, 4, 4, seed=1)
+    U, V = torch.linalg.qr(matrices(4, 4, seed=2))[0], torch.linalg.qr(matrices(4, 4, seed=3))[0]
+    torch.testing.assert_close(correlation(U @ A @ V, U @ B @ V), correlation(A, B))
+    torch.testing.assert_close(correlation(1e200 * A, 1e-200 * B), correlation(A, B))
+    assert isinstance(correlation(A.numpy(), B.numpy()), np.ndarray)
+
+
+def test_correlation_of_nothing_is_nan():
+    assert correlation(torch.zeros(2, 2, dtype=torch.float64), matrices(2, 2)).isnan()
+
+
+def test_svmeq_maximises_the_correlation():
+    W, W_fin, W_mm = matrices(40, 3, 3), matrices(40, 3, 3, seed=1), matrices(40, 3, 3, seed=2)
+    ours = correlation(W, svmeq(W, W_fin, W_mm))
+    for k in range(40):
+        path = lambda c, k=k: -correlation(W[k], W_fin[k] + np.exp(c) * W_mm[k]).item()  # noqa: E731
+        grid = min(path(c) for c in np.linspace(-20, 20, 81))
+        best = -min(grid, minimize_scalar(path, bounds=(-20, 20), method="bounded").fun)
+        assert ours[k].item() >= best - 1e-9  # nothing on the ray C > 0 is better
+        assert (
+            ours[k].item() <= max(best, correlation(W[k], W_mm[k]).item()) + 1e-6
+        )  # and it is on it
+
+
+def test_svmeq_recovers_a_planted_combination():
+    W_fin, W_mm = matrices(6, 3, 3), matrices(6, 3, 3, seed=1)
+    W = 2.0 * W_fin + 5.0 * W_mm
+    assert one_minus_correlation(W, svmeq(W, W_fin, W_mm)).max() < 1e-28
+    planted = W_fin + 2.5 * W_mm
+    torch.testing.assert_close(svmeq_least_squares(planted, W_fin, W_mm), planted)
+
+
+def test_svmeq_without_finite_part_is_the_margin_direction():
+    W, W_mm = matrices(3, 2, 2), matrices(3, 2, 2, seed=1)
+    assert one_minus_correlation(svmeq(W, torch.zeros_like(W_mm), W_mm), W_mm).max() < 1e-30
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 2), (2, 3, 3), (3, 3, 3), (2, 2, 5), (4, 3, 30)])
+def test_assumption_b1_against_linear_programming(shape):
+    n, T, d = shape
+    batch = sample("sphere", n=n, T=T, d=d, trials=40)
+    optimal, _ = optimal_tokens(batch)
+    problem = single_token(batch.X, batch.Z, optimal, batch.mask)
+    verdicts = assumption_b1(problem)
+    solution = solve_svm(batch.X, batch.Z, optimal)
+    for k, verdict in enumerate(verdicts):
+        D, Z = problem.D[k].numpy(), problem.queries[k].numpy()
+        G = (D @ D.T) * (Z @ Z.T)
+        answer = linprog(np.zeros(len(G)), A_eq=G, b_eq=np.ones(len(G)), method="highs")
+        assert verdict == (answer.status == 0)
+        if verdict:  # then every token is a support vector of the certified solution
+            margins = problem.margins(solution.W)[k]
+            torch.testing.assert_close(margins, torch.ones_like(margins), atol=1e-6, rtol=0)
+    assert 0 < sum(verdicts) < batch.B  # both kinds were met
+
+
+def test_assumption_b1_of_a_zero_difference_fails_and_of_nothing_holds():
+    X = torch.ones(1, 1, 2, 2, dtype=torch.float64)
+    Z = torch.ones(1, 1, 2, dtype=torch.float64)
+    first = torch.zeros(1, 1, dtype=torch.long)
+    assert assumption_b1(single_token(X, Z, first)) == [False]
+    assert assumption_b1(single_token(X[:, :, :1], Z, first)) == [True]
+
+
+def selection_of(batch, selected: torch.Tensor, saturated: bool) -> TokenSelection:
+    optimal, tie = optimal_tokens(batch)
+    one = torch.ones(batch.B)
+    return TokenSelection(
+        selected=selected,
+        optimal=optimal,
+        attended=torch.zeros(batch.B, batch.n, batch.T, dtype=torch.bool),
+        ambiguous=tie,
+        max_masked=one,
+        top_softmax=one[:, None],
+        saturated=torch.full((batch.B,), saturated),
+        tied_scores=tie,
+        tied_softmax=tie,
+    )
+
+
+def types(batch, selected, saturated=True) -> list[str]:
+    solution = solve_svm(batch.X, batch.Z, selected)
+    return convergence_types(batch, selection_of(batch, selected, saturated), solution)
+
+
+def test_convergence_types_of_known_selections():
+    batch = sample("sphere", n=2, T=3, d=20, trials=30)
+    gamma = batch.scores()
+    assert set(types(batch, gamma.argmax(-1))) == {"global"}
+    assert set(types(batch, gamma.argmax(-1), saturated=False)) == {"unsaturated"}
+    # n, T << d: every token is a support vector, so the worst token has better neighbours
+    assert set(types(batch, gamma.argmin(-1))) == {"not_local"}
+
+
+def test_a_selection_without_better_neighbour_is_local():
+    """One sample in the plane: the better token hides behind the selected one, not on the margin."""
+    X = torch.tensor([[[[0.0, 1.0], [1.0, 0.0], [-3.0, 2.0]]]], dtype=torch.float64)
+    batch = sample("sphere", n=1, T=3, d=2, trials=1)
+    scores = torch.tensor([[[0.5, 0.0, 1.0]]], dtype=torch.float64)
+    v = torch.linalg.lstsq(X[0, 0], scores[0, 0]).solution
+    batch = dataclasses.replace(
+        batch,
+        X=X,
+        Z=torch.tensor([[[1.0, 0.0]]], dtype=torch.float64),
+        Y=torch.ones(1, 1, dtype=torch.float64),
+        head_parameters={"v": v[None]},
+    )
+    gamma = batch.scores()[0, 0]
+    selected = torch.tensor([[0]])
+    solution = solve_svm(batch.X, batch.Z, selected)
+    neighbours = solution.support[0, 0]
+    expected = bool((gamma[neighbours] < gamma[0]).all())
+    assert gamma.argmax() != 0
+    assert types(batch, selected) == ["local" if expected else "not_local"]
+    assert expected == (not neighbours[2])
+
+
+def test_infeasible_selection_is_named():
+    batch = sample("sphere", n=5, T=5, d=2, trials=20)
+    selected, _ = optimal_tokens(batch)
+    solution = solve_svm(batch.X, batch.Z, selected)
+    got = types(batch, selected)
+    assert "infeasible" in got
+    for status, kind in zip(solution.status, got, strict=True):
+        assert (status.value == "infeasible") == (kind == "infeasible")

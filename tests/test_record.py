@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+import os
+import random
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from attnsvm import record, storage
+from attnsvm.record import RunRecord, trial_columns, trial_table
+from attnsvm.storage import CorruptRecordError
+
+ORIGIN = {"signature": "s", "config": {"trials": 3}, "options": {}, "sweep": None, "device": "cpu"}
+
+
+def a_record() -> RunRecord:
+    rng = np.random.default_rng(0)
+    trials = trial_table(
+        [3, 4, 5],
+        {
+            "status": ["ok", "infeasible", "ok"],
+            "frobenius_rank": [2, None, 3],
+            "assumption_b1": [True, None, False],
+        },
+    )
+    history = pd.DataFrame({"seed": [3], "step": [0], "quantity": ["loss"], "value": [0.5]})
+    solutions = {"frobenius_W": rng.normal(size=(3, 4, 4)), "mask": np.ones((3, 2, 2), bool)}
+    return RunRecord(trials, history, solutions, wanted=3, timings={"svm": 0.1})
+
+
+def test_what_is_read_is_what_was_written(tmp_path):
+    written = a_record()
+    record.write(tmp_path, written, ORIGIN)
+    got, run = record.read(tmp_path)
+    pd.testing.assert_frame_equal(got.trials, written.trials)
+    pd.testing.assert_frame_equal(got.history, written.history)
+    assert got.solutions.keys() == written.solutions.keys()
+    for name, array in written.solutions.items():
+        np.testing.assert_array_equal(got.solutions[name], array)
+    assert (run["state"], run["drawn"], run["accepted"]) == ("done", 3, 2)
+    assert record.is_done(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "trials.parquet", "history.parquet", "solutions.npz", "run.json",
+    }  # fmt: skip
+
+
+def test_every_column_has_its_declared_type_and_unknown_ones_are_refused():
+    table = trial_table([0, 1], {})
+    assert list(table) == list(trial_columns())
+    assert {name: str(table[name].dtype) for name in table} == {
+        name: dtype for name, (dtype, _) in trial_columns().items()
+    }
+    with pytest.raises(ValueError, match="no such trial columns"):
+        trial_table([0], {"frobenius_rnak": [1]})
+
+
+def test_a_failure_is_a_record_without_tables(tmp_path):
+    try:
+        raise ZeroDivisionError("<b>over</b> zero")
+    except ZeroDivisionError as error:
+        record.write_failure(tmp_path, ORIGIN, error)
+    run = storage.read_json(tmp_path / "run.json")
+    assert run["state"] == "failed"
+    assert run["reason"] == "ZeroDivisionError: <b>over</b> zero"
+    assert run["place"].startswith("test_record.py:")
+    assert not record.is_done(tmp_path)
+    with pytest.raises(CorruptRecordError, match="failed"):
+        record.read(tmp_path)
+
+
+def test_without_run_json_there_is_no_record(tmp_path):
+    record.write(tmp_path, a_record(), ORIGIN)
+    (tmp_path / "run.json").unlink()
+    assert not record.is_done(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        record.read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["trials.parquet", "history.parquet", "solutions.npz", "run.json"])
+def test_no_flipped_bit_and_no_truncation_is_read_silently(name, tmp_path):
+    record.write(tmp_path, a_record(), ORIGIN)
+    path = tmp_path / name
+    sound = path.read_bytes()
+    rng = random.Random(name)
+    damaged = []
+    for _ in range(150):
+        flipped = bytearray(sound)
+        flipped[rng.randrange(len(sound))] ^= 1 << rng.randrange(8)
+        damaged.append(bytes(flipped))
+    damaged += [sound[: rng.randrange(len(sound))] for _ in range(50)]
+    for content in damaged:
+        path.write_bytes(content)
+        if name == "run.json" and _same_json(content, sound):
+            continue  # white space is not content
+        assert not record.is_done(tmp_path)
+        with pytest.raises((CorruptRecordError, FileNotFoundError)):
+            record.read(tmp_path)
+    path.write_bytes(sound)
+    record.read(tmp_path)
+
+
+def _same_json(content: bytes, sound: bytes) -> bool:
+    try:
+        return json.loads(content) == json.loads(sound)
+    except ValueError:
+        return False
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    storage.write_atomically(path, b"old")
+
+    def broken(*_):
+        raise OSError(28, "No space left on device")
+
+    for step in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, step, broken)
+            with pytest.raises(OSError, match="No space"):
+                storage.write_atomically(path, b"new")
+        assert path.read_bytes() == b"old"
+        assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_rewrite_is_never_complete_with_mixed_files(tmp_path, monkeypatch):
+    record.write(tmp_path, a_record(), ORIGIN)
+    written = []
+    original = storage.write_atomically
+
+    def stopping(path, content):
+        if len(written) == 1:
+            raise KeyboardInterrupt
+        written.append(path)
+        original(path, content)
+
+    monkeypatch.setattr(record, "write_atomically", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        record.write(tmp_path, a_record(), ORIGIN)
+    assert not record.is_done(tmp_path)
+
+
+def test_pickles_are_neither_written_nor_read(tmp_path):
+    objects = RunRecord(
+        a_record().trials, a_record().history, {"o": np.array([{}], dtype=object)}, wanted=3
+    )
+    with pytest.raises(ValueError, match="pickle"):
+        record.write(tmp_path, objects, ORIGIN)
+    assert not record.is_done(tmp_path)
+
+
+def test_files_have_the_usual_permissions(tmp_path):
+    storage.write_atomically(tmp_path / "file", b"")
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
