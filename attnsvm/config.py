@@ -1,7 +1,7 @@
 """What a run is: the schema behind `conf/`, every field with its default, its unit and its range.
 
 Group name = folder in `conf/` = module name = field of `RunConfig`. A default stands here and
-nowhere else. Nothing heavy is imported, so that a command line is checked before anything is loaded.
+nowhere else. Nothing heavy is imported: a command line is checked before anything is loaded.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class OneOf:
 class ListOf:
     """A field that holds a list without repetition, each item allowed by `item`."""
 
-    item: OneOf
+    item: OneOf | Range
 
     def holds(self, value: Any) -> bool:
         """Whether `value` is a list of allowed items, none of them twice."""
@@ -185,6 +185,7 @@ class LinearHeadConfig(HeadConfig):
     """h(o) = v^T o."""
 
     _target_: str = "attnsvm.head.Linear"
+    train: bool = option(False, None, "train v together with the attention weights")
 
 
 @dataclass
@@ -192,6 +193,16 @@ class ReluHeadConfig(HeadConfig):
     """h(o) = 1^T relu(V^T o) with ||V||_F = 1."""
 
     _target_: str = "attnsvm.head.Relu"
+    train: bool = option(False, None, "train V together with the attention weights")
+
+
+@dataclass
+class MlpHeadConfig(HeadConfig):
+    """A small torch.nn network: Linear(d, width), GELU, Linear(width, 1)."""
+
+    _target_: str = "attnsvm.head.Mlp"
+    width: int = option(16, POSITIVE_COUNT, "hidden units")
+    train: bool = option(False, None, "train the network together with the attention weights")
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -277,36 +288,114 @@ class FileConfig(DataConfig):
 
 @dataclass
 class OptimizerConfig(Group):
-    """Full-batch first-order training of every instance, step k has size lr * (1 + growth * k)."""
+    """How every instance is trained, from which weights on."""
 
     GROUP = "optimizer"
     _target_: str = MISSING
+    init: str = option("uniform", OneOf(("zero", "uniform", "small")), "initial weights")
+    init_scale: float = option(1e-2, POSITIVE, "factor on the uniform draw when init=small")
+
+
+@dataclass
+class FirstOrderConfig(OptimizerConfig):
+    """Full-batch first-order steps, step k = 0, 1, ... of size eta_k."""
+
     lr: float = option(0.1, POSITIVE, "step size (Frobenius norm of a normalised step)")
     steps: int = option(2000, Range(low=0), "number of updates")
-    growth: float = option(0.0, NON_NEGATIVE, "linear growth of the step size per step")
+    growth: float = option(0.0, NON_NEGATIVE, "growth of the step size per step; 0: constant")
+    schedule: str = option(
+        "linear",
+        OneOf(("linear", "geometric")),
+        "linear: eta_k = lr (1 + growth k); geometric: eta_k = lr (1 + growth)^k",
+    )
     gradient: str = option(
         "log_domain",
         OneOf(("log_domain", "direct")),
         "log_domain: exact at any norm; direct: as published, rounding noise once saturated",
     )
     ridge: float = option(0.0, NON_NEGATIVE, "weight of the squared Frobenius norms in the loss")
-    init: str = option("uniform", OneOf(("zero", "uniform", "small")), "initial weights")
-    init_scale: float = option(1e-2, POSITIVE, "factor on the uniform draw when init=small")
     record_every: int = option(100, POSITIVE_COUNT, "steps between two snapshots")
+    record: str = option(
+        "linear",
+        OneOf(("linear", "geometric")),
+        "linear: a snapshot every record_every steps; geometric: at 1, 2, 5, 10, 20, 50, ...",
+    )
 
 
 @dataclass
-class NormalizedGDConfig(OptimizerConfig):
+class NormalizedGDConfig(FirstOrderConfig):
     """Gradient divided by its norm; for (K, Q) each factor by its own."""
 
     _target_: str = "attnsvm.optimizer.NormalizedGD"
 
 
 @dataclass
-class GDConfig(OptimizerConfig):
+class GDConfig(FirstOrderConfig):
     """Gradient descent with a fixed step."""
 
     _target_: str = "attnsvm.optimizer.GD"
+
+
+@dataclass
+class PolyakConfig(FirstOrderConfig):
+    """Gradient descent with step lr (L - L*) / ||grad||^2, L* the risk at the optimal tokens."""
+
+    _target_: str = "attnsvm.optimizer.Polyak"
+    lr: float = option(1.0, POSITIVE, "factor on the Polyak step")
+
+
+@dataclass
+class MomentumConfig(FirstOrderConfig):
+    """Heavy-ball gradient descent."""
+
+    _target_: str = "attnsvm.optimizer.Momentum"
+    beta: float = option(0.9, Range(0, 1), "share of the velocity that a step keeps")
+
+
+@dataclass
+class AdamConfig(FirstOrderConfig):
+    """Adam with bias correction."""
+
+    _target_: str = "attnsvm.optimizer.Adam"
+    lr: float = option(1e-3, POSITIVE, "step size (of an entry)")
+    beta1: float = option(0.9, Range(0, 0.999999), "share of the mean gradient that a step keeps")
+    beta2: float = option(0.999, Range(0, 0.999999), "the same of the mean squared gradient")
+    eps: float = option(1e-8, NON_NEGATIVE, "added to the root; 0: blind to the gradient's size")
+
+
+@dataclass
+class SignGDConfig(FirstOrderConfig):
+    """Every entry moves by the step size, against the sign of its gradient."""
+
+    _target_: str = "attnsvm.optimizer.SignGD"
+    lr: float = option(0.01, POSITIVE, "step size (of an entry)")
+
+
+@dataclass
+class MirrorDescentConfig(FirstOrderConfig):
+    """Mirror descent with the potential sum |w|^p / p."""
+
+    _target_: str = "attnsvm.optimizer.MirrorDescent"
+    p: float = option(3.0, Range(1, 100, open=True), "exponent of the potential, p > 1")
+    normalized: bool = option(True, None, "divide the gradient by its norm, as normalized_gd does")
+
+
+@dataclass
+class RegularizationPathConfig(OptimizerConfig):
+    """Minimisers in balls ||W||_F <= R, or (||K||_F^2 + ||Q||_F^2)/2 <= R, of growing R."""
+
+    _target_: str = "attnsvm.regularization_path.RegularizationPath"
+    radii: list[float] = option(
+        [10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4],
+        ListOf(Range(low=0, open=True)),
+        "radii R, increasing",
+    )
+    iterations: int = option(1000, POSITIVE_COUNT, "most quasi-Newton iterations at a radius")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.radii or list(self.radii) != sorted(self.radii):
+            raise ConfigError(f"optimizer.radii={self.radii}: allowed is an increasing list")
 
 
 # --- loss: the risk of a prediction --------------------------------------------------------------
@@ -441,6 +530,7 @@ GROUPS: dict[str, dict[str, type]] = {
         "linear": LinearHeadConfig,
         "relu": ReluHeadConfig,
         "quadratic": QuadraticHeadConfig,
+        "mlp": MlpHeadConfig,
     },
     "data": {
         "sphere": SphereConfig,
@@ -449,7 +539,16 @@ GROUPS: dict[str, dict[str, type]] = {
         "paths_near": PathsNearConfig,
         "file": FileConfig,
     },
-    "optimizer": {"normalized_gd": NormalizedGDConfig, "gd": GDConfig},
+    "optimizer": {
+        "normalized_gd": NormalizedGDConfig,
+        "gd": GDConfig,
+        "polyak": PolyakConfig,
+        "momentum": MomentumConfig,
+        "adam": AdamConfig,
+        "sign_gd": SignGDConfig,
+        "mirror_descent": MirrorDescentConfig,
+        "regularization_path": RegularizationPathConfig,
+    },
     "loss": {
         "logistic": LogisticLossConfig,
         "exponential": ExponentialLossConfig,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attnsvm.head import Parameters
 from attnsvm.loss import Loss
 from attnsvm.problem import ProblemBatch
 
@@ -40,8 +41,11 @@ class Forward:
     margins: Tensor
 
 
-def attend(batch: ProblemBatch, U: Tensor) -> Forward:
-    """Return the forward pass with logits X_i u_i, `U` of shape (B, n, d) being u_i = W z_i."""
+def attend(batch: ProblemBatch, U: Tensor, parameters: Parameters) -> Forward:
+    """Return the forward pass with logits X_i u_i, `U` of shape (B, n, d) being u_i = W z_i.
+
+    `parameters` are those of the head, which may differ from the batch's where it is trained.
+    """
     B, n, T, d = batch.X.shape
     tokens = batch.X.view(B * n, T, d)
     logits = torch.bmm(tokens, U.reshape(B * n, d, 1)).view(B, n, T)
@@ -50,15 +54,17 @@ def attend(batch: ProblemBatch, U: Tensor) -> Forward:
     log_softmax = torch.log_softmax(logits, -1)
     softmax = log_softmax.exp()
     attended = torch.bmm(softmax.view(B * n, 1, T), tokens).view(B, n, d)
-    margins = batch.Y * batch.head.value(attended, batch.head_parameters)
+    margins = batch.Y * batch.head.value(attended, parameters)
     return Forward(log_softmax, softmax, attended, margins)
 
 
-def token_scores(batch: ProblemBatch, forward: Forward, loss: Loss) -> Tensor:
+def token_scores(
+    batch: ProblemBatch, forward: Forward, loss: Loss, parameters: Parameters
+) -> Tensor:
     """Return g_it = -x_it^T dL/do_i, shape (B, n, T), of the risk L = mean_i l(u_i)."""
     B, n, T, d = batch.X.shape
     slope = loss.derivative(forward.margins) * batch.Y / -n
-    R = batch.head.gradient(forward.attended, batch.head_parameters) * slope.unsqueeze(-1)
+    R = batch.head.gradient(forward.attended, parameters) * slope.unsqueeze(-1)
     return torch.bmm(batch.X.view(B * n, T, d), R.view(B * n, d, 1)).view(B, n, T)
 
 

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
+from torch.func import functional_call, vmap
 
 Parameters = dict[str, Tensor]
 
@@ -16,10 +17,18 @@ class Head(ABC):
 
     A head holds its config options only; parameters are drawn per instance by `draw` and passed
     back batched, each with a leading axis B. A new head has to define `draw` and `value`.
+
+    Parameters
+    ----------
+    train : bool
+        Whether the parameters are trained together with the attention weights.
     """
 
     LABELS_FIRST: ClassVar[bool] = True
     """Whether the published scripts draw the labels before the tokens (else after them)."""
+
+    def __init__(self, train: bool = False) -> None:
+        self.train = train
 
     @abstractmethod
     def draw(self, generator: Generator, d: int) -> Parameters:
@@ -35,6 +44,24 @@ class Head(ABC):
             o = o.detach().requires_grad_()
             (gradient,) = torch.autograd.grad(self.value(o, parameters).sum(), o)
         return gradient
+
+    def parameter_gradient(self, o: Tensor, parameters: Parameters, weights: Tensor) -> Parameters:
+        """Return the gradient of sum_i weights_i h(o_i) in the parameters, by autograd.
+
+        Parameters
+        ----------
+        o : Tensor
+            Points, shape (B, n, d).
+        parameters : dict of str to Tensor
+            Parameters, each (B, ...).
+        weights : Tensor
+            Shape (B, n).
+        """
+        with torch.enable_grad():
+            tracked = {name: p.detach().requires_grad_() for name, p in parameters.items()}
+            total = (weights.detach() * self.value(o.detach(), tracked)).sum()
+            gradients = torch.autograd.grad(total, list(tracked.values()))
+        return dict(zip(parameters, gradients, strict=True))
 
 
 class Linear(Head):
@@ -83,6 +110,7 @@ class Quadratic(Head):
     """
 
     def __init__(self, lam: float) -> None:
+        super().__init__()
         self.lam = lam
 
     def draw(self, generator: Generator, d: int) -> Parameters:
@@ -96,6 +124,57 @@ class Quadratic(Head):
     def gradient(self, o: Tensor, parameters: Parameters) -> Tensor:
         """Return v - 2 lambda o."""
         return _beside(parameters["v"], o) - 2 * self.lam * o
+
+
+class Module(Head):
+    """Any torch.nn.Module R^d -> R as a head, one copy of its parameters for each instance.
+
+    A subclass defines `module`; the copies are evaluated together by torch.func.
+    """
+
+    @abstractmethod
+    def module(self, d: int) -> nn.Module:
+        """Return a new module that maps (..., d) to (..., 1), with its default initial weights."""
+
+    def draw(self, generator: Generator, d: int) -> Parameters:
+        """Return the module's parameters, initialised from one draw of `generator`."""
+        seed = int(torch.randint(2**31, (), generator=generator))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = self.module(d).float()
+        return {name: p.detach().double() for name, p in module.named_parameters()}
+
+    def value(self, o: Tensor, parameters: Parameters) -> Tensor:
+        """Return the module's output at o."""
+        with torch.device("meta"):  # its form alone is needed: no memory, no random draws
+            module = self.module(o.shape[-1])
+
+        def one(parameters: Parameters, o: Tensor) -> Tensor:
+            output: Tensor = functional_call(module, parameters, (o,))
+            return output.squeeze(-1)
+
+        values: Tensor = vmap(one)(parameters, o)
+        return values
+
+
+class Mlp(Module):
+    """Two layers: Linear(d, width), GELU, Linear(width, 1).
+
+    Parameters
+    ----------
+    width : int
+        Hidden units.
+    train : bool
+        Whether the parameters are trained together with the attention weights.
+    """
+
+    def __init__(self, width: int = 16, train: bool = False) -> None:
+        super().__init__(train)
+        self.width = width
+
+    def module(self, d: int) -> nn.Module:
+        """Return a new network."""
+        return nn.Sequential(nn.Linear(d, self.width), nn.GELU(), nn.Linear(self.width, 1))
 
 
 def unit_vector(generator: Generator, d: int) -> Tensor:

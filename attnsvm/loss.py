@@ -24,6 +24,10 @@ class Loss(ABC):
     def derivative(self, u: Tensor) -> Tensor:
         """Return l'(u) < 0, the shape of `u`."""
 
+    @abstractmethod
+    def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
+        """Return (l(u - delta) - l(u)) / delta without cancellation; -l'(u) at delta = 0."""
+
 
 class Logistic(Loss):
     """l(u) = log(1 + exp(-u))."""
@@ -39,6 +43,11 @@ class Logistic(Loss):
         """
         return -1 / (1 + torch.exp(u))
 
+    def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
+        """Return log(1 + (e^delta - 1) / (1 + e^u)) / delta."""
+        rise = torch.log1p(torch.expm1(delta) / (1 + torch.exp(u)))
+        return _quotient(rise, delta, -self.derivative(u))
+
 
 class Exponential(Loss):
     """l(u) = exp(-u)."""
@@ -51,6 +60,10 @@ class Exponential(Loss):
         """Return -exp(-u)."""
         return -torch.exp(-u)
 
+    def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
+        """Return e^{-u} (e^delta - 1) / delta."""
+        return torch.exp(-u) * _quotient(torch.expm1(delta), delta, torch.ones_like(delta))
+
 
 class Linear(Loss):
     """l(u) = -u, the correlation loss."""
@@ -62,3 +75,13 @@ class Linear(Loss):
     def derivative(self, u: Tensor) -> Tensor:
         """Return -1."""
         return -torch.ones_like(u)
+
+    def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
+        """Return 1."""
+        return torch.ones_like(delta)
+
+
+def _quotient(rise: Tensor, delta: Tensor, limit: Tensor) -> Tensor:
+    """Return rise / delta, and `limit` where delta is too small for a quotient to be of use."""
+    small = delta.abs() < 1e-290
+    return torch.where(small, limit, rise / torch.where(small, 1.0, delta))

@@ -92,9 +92,14 @@ class ProblemBatch:
         """Whether every token is admissible."""
         return bool(self.mask.all())
 
-    def scores(self) -> Tensor:
-        """Return gamma_it = Y_i h(x_it), shape (B, n, T), -inf at inadmissible tokens (Def. 1)."""
-        gamma = self.Y.unsqueeze(-1) * self.head.value(self.X, self.head_parameters)
+    def scores(self, parameters: Parameters | None = None) -> Tensor:
+        """Return gamma_it = Y_i h(x_it), shape (B, n, T), -inf at inadmissible tokens (Def. 1).
+
+        `parameters` are those of a head that was trained, each (B, ...); the batch's by default.
+        """
+        if parameters is None:
+            parameters = self.head_parameters
+        gamma = self.Y.unsqueeze(-1) * self.head.value(self.X, parameters)
         return gamma.masked_fill(~self.mask, -torch.inf)
 
     def take(self, index: Tensor | slice) -> ProblemBatch:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from attnsvm.head import Parameters
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import Trajectory
 
@@ -75,7 +76,7 @@ def select_tokens(
     negligible : float
         Attention up to which a token counts as not attended; between the two it is ambiguous.
     """
-    optimal, tied_scores = optimal_tokens(batch)
+    optimal, tied_scores = optimal_tokens(batch, path.head_parameters if batch.head.train else None)
     s = path.log_softmax.exp()
     top, selected = path.log_softmax.max(-1)
     is_attended = s >= attended
@@ -92,13 +93,16 @@ def select_tokens(
     )
 
 
-def optimal_tokens(batch: ProblemBatch) -> tuple[Tensor, Tensor]:
+def optimal_tokens(
+    batch: ProblemBatch, parameters: Parameters | None = None
+) -> tuple[Tensor, Tensor]:
     """Return opt_i = argmax_t gamma_it, shape (B, n), and which instances have a tie, shape (B,).
 
     The tokens of highest score gamma_it = Y_i h(x_it) are the globally optimal tokens of
     arXiv 2308.16898, Def. 1. A tie is exact equality of two largest scores of a sample.
+    `parameters` are those of a trained head, each (B, ...); the batch's by default.
     """
-    gamma = batch.scores()
+    gamma = batch.scores(parameters)
     return gamma.argmax(-1), _tied(gamma)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,16 +12,16 @@ from torch import Tensor
 from tqdm import tqdm
 
 from attnsvm.build import named
-from attnsvm.gradient import GRADIENTS, Forward, attend, token_gradient, token_scores
+from attnsvm.config import ConfigError
+from attnsvm.gradient import Forward
+from attnsvm.head import Parameters
 from attnsvm.loss import Loss
 from attnsvm.optimizer import Optimizer
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.problem import ProblemBatch
+from attnsvm.risk import Risk
 
 Progress = Callable[[int], None]
-
-PROGRESS_EVERY = 50
-"""Steps between two calls of the progress callback."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +31,8 @@ class Trajectory:
     Attributes
     ----------
     steps : Tensor
-        Number of updates before each snapshot, shape (S,), int64.
+        Number of updates before each snapshot, shape (S,), int64; of a regularisation path the
+        radii, float64, after a 0 for the initial weights.
     snapshots : Tensor
         Combined weights W, shape (B, S, d, d).
     loss : Tensor
@@ -47,6 +47,8 @@ class Trajectory:
         Factors at the last step, shape (B, d, m), where they exist.
     diverged : Tensor
         Instances with a non-finite weight, shape (B,), bool.
+    head_parameters : dict of str to Tensor
+        Parameters of the head at the last step, each (B, ...): the batch's unless it is trained.
     """
 
     steps: Tensor
@@ -58,6 +60,7 @@ class Trajectory:
     K: Tensor | None
     Q: Tensor | None
     diverged: Tensor
+    head_parameters: Parameters
 
 
 def train(
@@ -80,7 +83,8 @@ def train(
     parameterization : str or Parameterization
         w or kq.
     optimizer : str or Optimizer
-        normalized_gd or gd.
+        normalized_gd, gd, polyak, momentum, adam, sign_gd, mirror_descent or
+        regularization_path.
     loss : str or Loss
         logistic, exponential or linear.
     m : int, optional
@@ -91,8 +95,8 @@ def train(
         True: a bar on stderr where that is a terminal; or a function that is called with the
         number of steps done, every 50 steps and at the end.
     **options
-        Fields of the optimizer's config: lr, steps, growth, gradient, ridge, init_scale,
-        record_every.
+        Fields of the optimizer's config: lr, steps, growth, schedule, gradient, ridge,
+        init_scale, record_every, record, and those of its own.
 
     Returns
     -------
@@ -107,115 +111,79 @@ def train(
     if isinstance(init, str):
         options["init"] = init
     rule = parameterization_named(parameterization, m)
-    stepper = (
-        optimizer if isinstance(optimizer, Optimizer) else named("optimizer", optimizer, **options)
-    )
-    if isinstance(optimizer, Optimizer) and options:
-        raise TypeError(f"{', '.join(options)}: set on the optimizer given")
-    risk = loss if isinstance(loss, Loss) else named("loss", loss)
+    stepper = _optimizer_named(optimizer, options)
+    risk = Risk(batch, rule, loss if isinstance(loss, Loss) else named("loss", loss))
     if init is None or isinstance(init, str):
         start = rule.init(stepper.init, stepper.init_scale, batch.seeds, batch.d)
     else:
         start = tuple(V.to(batch.X.device) for V in rule.given(init, batch.B, batch.d))
-    with _reporting(progress, stepper.steps) as report, torch.no_grad():
-        return _run(batch, rule, stepper, risk, start, report)
+    if batch.head.train:
+        start += tuple(p.clone() for p in batch.head_parameters.values())
+    recorder = _Recorder(risk, stepper.grid())
+    with _reporting(progress, recorder.units) as report, torch.no_grad():
+        last = stepper.run(risk, start, recorder.take, report)
+    return recorder.trajectory(last)
 
 
-def record_steps(steps: int, every: int) -> list[int]:
-    """Return the steps at which a snapshot is taken: 0, every, 2 every, ... and `steps`."""
-    return [*range(0, steps, every), steps]
+def _optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Optimizer:
+    if isinstance(optimizer, Optimizer):
+        if options:
+            raise ConfigError(f"{', '.join(options)}: set on the optimizer given")
+        return optimizer
+    made: Optimizer = named("optimizer", optimizer, **options)
+    return made
 
 
-def parameterization_named(
-    parameterization: str | Parameterization, m: int | None
-) -> Parameterization:
+def parameterization_named(rule: str | Parameterization, m: int | None) -> Parameterization:
     """Return the parameterization given or named."""
-    if isinstance(parameterization, Parameterization):
-        return parameterization
+    if isinstance(rule, Parameterization):
+        return rule
     fields = {} if m is None else {"m": m}
-    rule: Parameterization = named("parameterization", parameterization, **fields)
-    return rule
-
-
-def _run(
-    batch: ProblemBatch,
-    rule: Parameterization,
-    optimizer: Optimizer,
-    loss: Loss,
-    variables: Variables,
-    report: Progress,
-) -> Trajectory:
-    grid = record_steps(optimizer.steps, optimizer.record_every)
-    recorder = _Recorder(batch, grid, loss)
-    for k in range(optimizer.steps + 1):
-        forward = attend(batch, rule.query(variables, batch.Z))
-        if k == grid[recorder.taken]:
-            recorder.take(rule.combine(variables), forward)
-        if k % PROGRESS_EVERY == 0 or k == optimizer.steps:
-            report(k)
-        if k == optimizer.steps:
-            break
-        gradients, log_scale = risk_gradient(batch, rule, optimizer, loss, variables, forward)
-        variables = optimizer.update(variables, gradients, log_scale, k)
-    factors = variables if len(variables) == 2 else (None, None)
-    return recorder.trajectory(forward, *factors)
-
-
-def risk_gradient(
-    batch: ProblemBatch,
-    rule: Parameterization,
-    optimizer: Optimizer,
-    loss: Loss,
-    variables: Variables,
-    forward: Forward,
-) -> tuple[Variables, Tensor]:
-    """Return the gradient of risk + ridge, divided by exp(log_scale), and log_scale, shape (B,).
-
-    The scale is that of the larger of the two parts, so that neither overflows and the smaller
-    one keeps its true relative size.
-    """
-    q, log_scale = GRADIENTS[optimizer.gradient](forward, token_scores(batch, forward, loss))
-    ridge = torch.as_tensor(2 * optimizer.ridge, dtype=q.dtype, device=q.device)
-    if optimizer.ridge and optimizer.gradient == "log_domain":
-        shift, log_scale = log_scale, log_scale.clamp(min=math.log(2 * optimizer.ridge))
-        q = q * (shift - log_scale).exp()[:, None, None]
-        ridge = ridge / log_scale.exp()[:, None, None]
-    gradients = rule.pullback(variables, token_gradient(batch, q), batch.Z)
-    if optimizer.ridge:
-        gradients = tuple(g + ridge * V for g, V in zip(gradients, variables, strict=True))
-    return gradients, log_scale
+    named_rule: Parameterization = named("parameterization", rule, **fields)
+    return named_rule
 
 
 class _Recorder:
     """Fills the arrays of a trajectory, one snapshot after the other."""
 
-    def __init__(self, batch: ProblemBatch, grid: list[int], loss: Loss) -> None:
-        B, n, T, d = batch.X.shape
-        self.grid, self.loss, self.taken = grid, loss, 0
-        self.snapshots = batch.X.new_empty(B, len(grid), d, d)
-        self.risk = batch.X.new_empty(B, len(grid))
-        self.softmax = batch.X.new_empty(B, len(grid), n, T)
+    def __init__(self, risk: Risk, grid: list[float]) -> None:
+        B, n, T, d = risk.batch.X.shape
+        self.risk, self.grid, self.taken = risk, grid, 0
+        self.snapshots = risk.batch.X.new_empty(B, len(grid), d, d)
+        self.loss = risk.batch.X.new_empty(B, len(grid))
+        self.softmax = risk.batch.X.new_empty(B, len(grid), n, T)
+        self.log_softmax = self.softmax[:, 0]
 
-    def take(self, W: Tensor, forward: Forward) -> None:
+    @property
+    def units(self) -> int:
+        """Units of work that the progress counts up to."""
+        steps = self.grid[-1]
+        return steps if isinstance(steps, int) else len(self.grid) - 1
+
+    def take(self, variables: Variables, forward: Forward) -> None:
         """Store the next snapshot."""
-        self.snapshots[:, self.taken] = W
-        self.risk[:, self.taken] = self.loss.value(forward.margins).mean(-1)
+        self.snapshots[:, self.taken] = self.risk.rule.combine(self.risk.attention(variables))
+        self.loss[:, self.taken] = self.risk.value(forward)
         self.softmax[:, self.taken] = forward.softmax
-        self.taken = min(self.taken + 1, len(self.grid) - 1)
+        self.log_softmax = forward.log_softmax
+        self.taken += 1
 
-    def trajectory(self, last: Forward, K: Tensor | None, Q: Tensor | None) -> Trajectory:
-        """Return the trajectory that ends with the forward pass `last`."""
-        W = self.snapshots[:, -1].clone()
+    def trajectory(self, last: Variables) -> Trajectory:
+        """Return the trajectory that ends with the variables `last`."""
+        attention = self.risk.attention(last)
+        K, Q = attention if len(attention) == 2 else (None, None)
+        finite = torch.stack([V.isfinite().flatten(1).all(-1) for V in last]).all(0)
         return Trajectory(
             steps=torch.tensor(self.grid),
             snapshots=self.snapshots,
-            loss=self.risk,
+            loss=self.loss,
             softmax=self.softmax,
-            log_softmax=last.log_softmax,
-            W=W,
+            log_softmax=self.log_softmax,
+            W=self.snapshots[:, -1].clone(),
             K=K,
             Q=Q,
-            diverged=~self.snapshots.isfinite().flatten(1).all(-1),
+            diverged=~(finite & self.snapshots.isfinite().flatten(1).all(-1)),
+            head_parameters=self.risk.head_parameters(last),
         )
 
 

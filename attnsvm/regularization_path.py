@@ -1,0 +1,117 @@
+"""The regularisation path: minimisers of the risk in balls of growing radius."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from attnsvm.gradient import Forward
+from attnsvm.lbfgs import minimise
+from attnsvm.optimizer import Optimizer, Report, Visit
+from attnsvm.parameterization import Variables
+from attnsvm.risk import Risk
+
+
+class RegularizationPath(Optimizer):
+    """W_R = argmin_{||W||_F <= R} L(W), or the factors with (||K||_F^2 + ||Q||_F^2) / 2 <= R.
+
+    As R grows, W_R / R tends to the direction of the Frobenius attention SVM and K_R Q_R^T / R to
+    that of the nuclear one (arXiv 2308.16898, Thm. 3 and 4). The risk has no minimiser inside the
+    ball, so log(L - L*) is minimised on its sphere, x = radius * v / ||v||, by quasi-Newton steps
+    in v, each radius from the minimiser of the one before. L* is the risk of the tokens that the
+    instance attends to most: the optimal ones until it has saturated at others.
+
+    Parameters
+    ----------
+    radii : sequence of float
+        The radii R, increasing.
+    iterations : int
+        Most quasi-Newton iterations at a radius.
+    init, init_scale
+        Initial weights; their direction alone matters. From `zero`, W starts uphill of nothing:
+        one normalised gradient step is taken first.
+    """
+
+    def __init__(
+        self, *, radii: Sequence[float], iterations: int, init: str, init_scale: float
+    ) -> None:
+        super().__init__(init=init, init_scale=init_scale)
+        self.radii, self.iterations = list(radii), iterations
+
+    def grid(self) -> list[float]:
+        """Return 0, the initial weights, and the radii."""
+        return [0.0, *self.radii]
+
+    def run(self, risk: Risk, variables: Variables, visit: Visit, report: Report) -> Variables:
+        """Follow the path."""
+        forward = risk.forward(variables)
+        visit(variables, forward)
+        shapes = [V.shape for V in variables]
+        v = _flat(variables) - _first_step(risk, variables, forward)
+        tokens = risk.best[0]
+        for done, radius in enumerate(self.radii):
+            size = radius if len(variables) == 1 else math.sqrt(2 * radius)
+            for _ in range(2):
+                v = v / v.norm(dim=1, keepdim=True)
+                objective = _Sphere(risk, shapes, size, tokens)
+                v, _ = minimise(objective, v, self.iterations, tolerance=1e-9 * radius)
+                variables = objective.variables(v)
+                forward = risk.forward(variables)
+                settled = _attended(forward, tokens)
+                if settled.equal(tokens):
+                    break
+                tokens = settled
+            visit(variables, forward)
+            report(done + 1)
+        return variables
+
+
+class _Sphere:
+    """v -> log(L - L*) at size * v / ||v||, with its gradient."""
+
+    def __init__(
+        self, risk: Risk, shapes: Sequence[torch.Size], size: float, tokens: Tensor
+    ) -> None:
+        self.risk, self.shapes, self.size, self.tokens = risk, shapes, size, tokens
+
+    def variables(self, v: Tensor) -> Variables:
+        """Return the variables at v, shape (B, N)."""
+        x = self.size * v / v.norm(dim=1, keepdim=True)
+        counts = [math.prod(shape[1:]) for shape in self.shapes]
+        parts = zip(x.split(counts, dim=1), self.shapes, strict=True)
+        return tuple(part.reshape(shape) for part, shape in parts)
+
+    def __call__(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        variables = self.variables(v)
+        forward = self.risk.forward(variables)
+        excess = self.risk.log_excess(forward, self.tokens)
+        gradient = self.risk.gradient(variables, forward)
+        factor = (gradient.log_scales[0] - excess).exp()
+        g = _flat(gradient.parts) * factor[:, None]
+        length = v.norm(dim=1, keepdim=True)
+        unit = v / length
+        tangent = (g - (g * unit).sum(1, keepdim=True) * unit) * (self.size / length)
+        value = torch.nan_to_num(excess, nan=torch.inf)
+        return value, torch.nan_to_num(tangent, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _flat(variables: Variables) -> Tensor:
+    return torch.cat([V.flatten(1) for V in variables], dim=1)
+
+
+def _first_step(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
+    """Return a unit step along the gradient where the variables are zero, else nothing."""
+    g = _flat(risk.gradient(variables, forward).parts)
+    at_zero = (_flat(variables).norm(dim=1) == 0).to(g.dtype)
+    step: Tensor = at_zero[:, None] * g / g.norm(dim=1, keepdim=True).clamp(min=1e-300)
+    return step
+
+
+def _attended(forward: Forward, tokens: Tensor) -> Tensor:
+    """Return the tokens of largest attention where all samples are saturated, else `tokens`."""
+    top, selected = forward.softmax.max(-1)
+    saturated = (top > 0.999).all(-1, keepdim=True)
+    return torch.where(saturated, selected, tokens)

@@ -1,0 +1,145 @@
+"""The risk of a batch as a function of what is trained: forward pass, value, gradient."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from attnsvm.gradient import GRADIENTS, Forward, attend, token_gradient, token_scores
+from attnsvm.head import Linear, Parameters
+from attnsvm.loss import Loss
+from attnsvm.parameterization import Parameterization, Variables
+from attnsvm.problem import ProblemBatch
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient:
+    """The gradient, part by part: that of variable j is `parts[j] * exp(log_scales[j])`.
+
+    Attributes
+    ----------
+    parts : tuple of Tensor
+        Each of the shape of its variable, (B, ...), and of ordinary size.
+    log_scales : tuple of Tensor
+        Each of shape (B,); may lie far below the logarithm of the smallest float64.
+    """
+
+    parts: Variables
+    log_scales: Variables
+
+
+class Risk:
+    """L = (1/n) sum_i l(Y_i f_i) + ridge (sum of squared norms of the attention variables).
+
+    `variables` are those of the parameterization, followed by those of the head if it is trained.
+
+    Parameters
+    ----------
+    batch : ProblemBatch
+        The instances.
+    rule : Parameterization
+        What the attention weights are made of.
+    loss : Loss
+        The loss l.
+    """
+
+    def __init__(self, batch: ProblemBatch, rule: Parameterization, loss: Loss) -> None:
+        self.batch, self.rule, self.loss = batch, rule, loss
+        self.attention_count = len(rule.NAMES)
+
+    def attention(self, variables: Variables) -> Variables:
+        """Return the variables of the parameterization."""
+        return variables[: self.attention_count]
+
+    def head_parameters(self, variables: Variables) -> Parameters:
+        """Return the parameters of the head: the trained ones, or those of the batch."""
+        if len(variables) == self.attention_count:
+            return self.batch.head_parameters
+        return dict(zip(self.batch.head_parameters, variables[self.attention_count :], strict=True))
+
+    def forward(self, variables: Variables) -> Forward:
+        """Return what the attention sees and predicts."""
+        U = self.rule.query(self.attention(variables), self.batch.Z)
+        return attend(self.batch, U, self.head_parameters(variables))
+
+    def value(self, forward: Forward) -> Tensor:
+        """Return the risk without the ridge, shape (B,)."""
+        return self.loss.value(forward.margins).mean(-1)
+
+    def gradient(
+        self, variables: Variables, forward: Forward, how: str = "log_domain", ridge: float = 0.0
+    ) -> Gradient:
+        """Return the gradient of risk and ridge.
+
+        The scale of the attention part is that of the larger of the two, so that neither
+        overflows and the smaller one keeps its true relative size.
+
+        Parameters
+        ----------
+        variables : tuple of Tensor
+            Where.
+        forward : Forward
+            The forward pass there.
+        how : str
+            `log_domain`, exact at any norm, or `direct`, as published.
+        ridge : float
+            Weight of the squared Frobenius norms of the attention variables.
+        """
+        batch, parameters = self.batch, self.head_parameters(variables)
+        q, scale = GRADIENTS[how](forward, token_scores(batch, forward, self.loss, parameters))
+        weight = q.new_full((), 2 * ridge)
+        if ridge and how == "log_domain":
+            shift, scale = scale, scale.clamp(min=math.log(2 * ridge))
+            q = q * (shift - scale).exp()[:, None, None]
+            weight = (math.log(2 * ridge) - scale).exp()[:, None, None]
+        attention = self.attention(variables)
+        parts = self.rule.pullback(attention, token_gradient(batch, q), batch.Z)
+        if ridge:
+            parts = tuple(g + weight * V for g, V in zip(parts, attention, strict=True))
+        scales = (scale,) * len(parts)
+        if len(variables) > self.attention_count:
+            slope = self.loss.derivative(forward.margins) * batch.Y / batch.n
+            trained = batch.head.parameter_gradient(forward.attended, parameters, slope)
+            parts += tuple(trained.values())
+            scales += (torch.zeros_like(scale),) * len(trained)
+        return Gradient(parts, scales)
+
+    @cached_property
+    def best(self) -> tuple[Tensor, Tensor]:
+        """Tokens of largest score, shape (B, n), and the score u* of each, shape (B, n)."""
+        score, token = self.batch.scores().max(-1)
+        return token, score
+
+    def log_excess(self, forward: Forward, tokens: Tensor | None = None) -> Tensor:
+        """Return log(L - L*), shape (B,), L* the risk of attending to `tokens` alone.
+
+        With the linear head u*_i - u_i = sum_t s_it (gamma*_i - gamma_it), a sum without
+        cancellation, computed relative to its largest attention; with other heads it is the
+        difference itself. NaN where L < L*.
+
+        Parameters
+        ----------
+        forward : Forward
+            A forward pass.
+        tokens : Tensor, optional
+            Shape (B, n); the tokens of largest score unless given.
+        """
+        if tokens is None:
+            tokens = self.best[0]
+        gamma = self.batch.scores()
+        target = gamma.gather(-1, tokens.unsqueeze(-1))
+        if isinstance(self.batch.head, Linear):
+            others = forward.log_softmax.scatter(-1, tokens.unsqueeze(-1), -torch.inf)
+            shift = others.flatten(1).amax(-1)
+            shift = torch.where(shift == -torch.inf, 0.0, shift)
+            gap = (target - gamma).masked_fill(~self.batch.mask, 0.0)
+            deficit = ((others - shift[:, None, None]).exp() * gap).sum(-1)
+        else:
+            deficit, shift = target.squeeze(-1) - forward.margins, torch.zeros_like(target[:, 0, 0])
+        scaled = deficit * shift.exp().unsqueeze(-1)
+        slope = self.loss.excess_slope(target.squeeze(-1), scaled)
+        return shift + (slope * deficit).mean(-1).log()
