@@ -111,12 +111,13 @@ def assumption_b1(problem: SvmProblem) -> list[bool]:
 
 
 def _gram(problem: SvmProblem, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Gram matrix of the unit rows and the right-hand sides 1 / ||row||."""
+    """Return the Gram matrix of the unit rows and the right-hand sides 1 / ||row||, up to scale."""
     rows = problem.inequality[k]
     D, Z = problem.D[k][rows], problem.queries[k][rows]
-    norms = D.norm(dim=-1) * Z.norm(dim=-1)
-    G = (D @ D.T) * (Z @ Z.T) / (norms[:, None] * norms)
-    return G.cpu().numpy(), (1.0 / norms).cpu().numpy()
+    d_norm, z_norm = D.norm(dim=-1, keepdim=True), Z.norm(dim=-1, keepdim=True)
+    D, Z = D / d_norm, Z / z_norm
+    right = (d_norm.max() / d_norm * (z_norm.max() / z_norm))[:, 0] if len(D) else d_norm[:, 0]
+    return ((D @ D.T) * (Z @ Z.T)).cpu().numpy(), right.cpu().numpy()
 
 
 def _all_margins_one(G: np.ndarray, one: np.ndarray) -> bool:

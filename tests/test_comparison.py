@@ -78,7 +78,7 @@ def test_svmeq_without_finite_part_is_the_margin_direction():
     assert one_minus_correlation(svmeq(W, torch.zeros_like(W_mm), W_mm), W_mm).max() < 1e-30
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 2), (2, 3, 3), (3, 3, 3), (2, 2, 5), (4, 3, 30)])
+@pytest.mark.parametrize("shape", [(2, 3, 2), (2, 3, 3), (3, 3, 3), (2, 2, 5), (3, 3, 8)])
 def test_assumption_b1_against_linear_programming(shape):
     n, T, d = shape
     batch = sample("sphere", n=n, T=T, d=d, trials=40)

@@ -1,0 +1,189 @@
+"""A run from config to record: each reading of the attention, and every bad instance, has a row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import attnsvm
+from attnsvm.config import ConfigError
+from attnsvm.experiment import run
+from tests.test_config import composed
+
+SHORT = ("optimizer.steps=300", "trials=6")
+
+
+def test_top_compares_the_trained_weights_with_both_svms():
+    record = run(composed("data.n=3", "data.T=4", "data.d=6", *SHORT))
+    trials = record.trials
+    assert trials["seed"].tolist() == list(range(6))
+    ok = trials[trials["status"] == "ok"]
+    assert len(ok)
+    assert set(ok["frobenius_status"]) == {"solved"} == set(ok["nuclear_status"])
+    assert (ok["frobenius_gap"] <= 1e-9).all()
+    assert (ok["nuclear_gap"] <= 1e-9).all()
+    assert (ok["one_minus_corr_w_mm"] < 0.1).all()
+
+    batch = attnsvm.sample("sphere", n=3, T=4, d=6, trials=6)
+    path = attnsvm.train(batch, steps=300)
+    pick = attnsvm.select_tokens(batch, path)
+    solution = attnsvm.solve_svm(batch.X, batch.Z, pick.selected)
+    expected = attnsvm.one_minus_correlation(path.W, solution.W)
+    np.testing.assert_array_equal(trials["one_minus_corr_w_mm"], expected.numpy())
+    history = record.history[record.history["quantity"] == "one_minus_corr_w_mm"]
+    last = history[history["step"] == 300].sort_values("seed")["value"]
+    np.testing.assert_array_equal(last, expected.numpy())
+    np.testing.assert_array_equal(record.solutions["trained_W"], path.W.numpy())
+
+
+def test_optimal_trains_nothing_and_matches_the_library():
+    record = run(composed("selection=optimal", "data.n=5", "data.T=5", "data.d=2", "trials=6"))
+    assert record.history.empty
+    assert record.trials["loss"].isna().all()
+    assert set(record.trials["status"]) == {"ok", "infeasible"}
+    batch = attnsvm.sample("sphere", n=5, T=5, d=2, trials=6)
+    optimal, _ = attnsvm.optimal_tokens(batch)
+    for norm in ("frobenius", "nuclear"):
+        solution = attnsvm.solve_svm(batch.X, batch.Z, optimal, norm=norm)
+        assert record.trials[f"{norm}_status"].tolist() == [s.value for s in solution.status]
+        np.testing.assert_array_equal(
+            record.trials[f"{norm}_objective"], solution.objective.numpy()
+        )
+
+
+def test_the_published_way_counts_noise_and_nothing_as_rank():
+    record = run(
+        composed(
+            "selection=optimal", "svm=published", "data.T=5", "data.d=2", "data.n=5", "trials=4"
+        )
+    )
+    infeasible = record.trials[record.trials["status"] == "infeasible"]
+    assert len(infeasible)
+    assert (infeasible["published_nuclear_rank"] == 1).all()
+    assert infeasible["nuclear_rank"].isna().all()
+
+
+def test_multi_accepts_in_seed_order_whatever_is_drawn_at_once():
+    options = (
+        "head=relu", "selection=multi", "selection.until_accepted=true", "data.n=3", "data.T=4",
+        "data.d=4", "svm.norms=[frobenius]", "optimizer.steps=400", "seed=1",
+    )  # fmt: skip
+    few = run(composed(*options, "trials=2"))
+    more = run(composed(*options, "trials=4"))
+    for record, wanted in ((few, 2), (more, 4)):
+        status = record.trials["status"]
+        assert (status == "ok").sum() == wanted
+        assert status.iloc[-1] == "ok"  # nothing is drawn beyond the last that is needed
+        assert record.trials["seed"].tolist() == list(range(1, len(status) + 1))
+        assert all(len(array) == len(status) for array in record.solutions.values())
+        assert set(record.history["seed"]) == set(record.trials["seed"])
+    pair = few.trials, more.trials.iloc[: len(few.trials)]
+    np.testing.assert_array_equal(pair[0]["W_norm"], pair[1]["W_norm"])
+    assert pair[0]["status"].tolist() == pair[1]["status"].tolist()
+
+
+def test_multi_gives_the_reason_of_every_rejection():
+    record = run(
+        composed("head=relu", "selection=multi", "data.n=3", "data.T=4", "data.d=4", "trials=40",
+                 "optimizer.steps=400", "svm.norms=[frobenius]")
+    )  # fmt: skip
+    trials = record.trials
+    rejected = trials[trials["status"] == "rejected"]
+    assert len(trials) == 40
+    assert (rejected["reason"] != "").all()
+    labels = attnsvm.sample("sphere", head="relu", n=3, T=4, d=4, trials=40).Y
+    positive = trials[(labels > 0).all(-1).numpy()]
+    assert len(positive)
+    assert set(positive["reason"]) == {"all labels are +1"}
+    ok = trials[trials["status"] == "ok"]
+    columns = ["one_minus_corr_svmeq", "one_minus_corr_w_mm", "one_minus_corr_1token"]
+    assert ok[columns].notna().all(axis=None)
+    assert (ok["one_minus_corr_svmeq"] <= ok["one_minus_corr_w_mm"] + 1e-12).all()
+    assert (ok["max_masked_softmax"] <= 1e-6).all()
+
+
+def test_one_token_per_sample_needs_no_constraint():
+    record = run(composed("data.T=1", "data.n=2", "data.d=3", "optimizer.steps=5", "trials=2"))
+    assert record.trials["frobenius_status"].tolist() == ["unconstrained"] * 2
+    assert (record.trials["frobenius_objective"] == 0).all()
+    assert record.trials["one_minus_corr_w_mm"].isna().all()  # W = 0 has no direction
+
+
+@pytest.mark.parametrize(
+    "shape", [("data.n=1",), ("data.d=1",), ("data.n=1", "data.d=1", "data.T=2")]
+)
+def test_smallest_shapes_have_a_row_each(shape):
+    record = run(composed(*shape, *SHORT))
+    assert len(record.trials) == 6
+    assert record.trials["status"].isin(["ok", "tie", "unsaturated", "infeasible"]).all()
+
+
+def test_tied_scores_are_reported(tmp_path):
+    """Two equal tokens share the best score."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2, 2, 3, 4))
+    v = np.ones((2, 4))
+    best = (X @ v[0]).argmax(-1)
+    for i in range(2):
+        X[0, i, (best[0, i] + 1) % 3] = X[0, i, best[0, i]]
+    path = tmp_path / "tied.npz"
+    np.savez(path, X=X, Z=rng.normal(size=(2, 2, 4)), Y=np.ones((2, 2)), v=v)
+    for selection in ("top", "optimal"):
+        trials = run(
+            composed("data=file", f"data.path={path}", f"selection={selection}", *SHORT)
+        ).trials
+        assert trials["tie"].tolist() == [True, False]
+        assert trials["status"].iloc[0] in ("tie", "infeasible")  # equal tokens cannot be separated
+        assert trials["status"].iloc[1] == "ok"
+
+
+BAD_FILES = {
+    "nan": ({"X": np.full((1, 2, 3, 4), np.nan)}, "X: nan at index [0, 0, 0, 0]"),
+    "flat": ({"X": np.zeros((2, 3))}, "X: shape (2, 3)"),
+    "query": ({"Z": np.zeros((1, 2, 5))}, "Z: shape (1, 2, 5)"),
+    "labels": ({"Y": np.zeros((1, 2))}, "Y:"),
+    "objects": ({"X": np.array([{}], dtype=object)}, "not a readable .npz"),
+    "missing": ({"Z": None}, "Z: missing"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_bad_files_are_named(case, tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {
+        "X": rng.normal(size=(1, 2, 3, 4)),
+        "Z": rng.normal(size=(1, 2, 4)),
+        "Y": np.ones((1, 2)),
+    }
+    changes, message = BAD_FILES[case]
+    arrays = {name: array for name, array in {**arrays, **changes}.items() if array is not None}
+    np.savez(tmp_path / "bad.npz", **arrays)
+    with pytest.raises(ConfigError) as caught:
+        run(composed("data=file", f"data.path={tmp_path / 'bad.npz'}", *SHORT))
+    assert message in str(caught.value)
+
+
+def test_a_diverged_instance_is_a_row_and_harms_no_other(tmp_path):
+    """The exponential loss of tokens of size 1e4 overflows, that of the second instance does not."""
+    rng = np.random.default_rng(0)
+    X, Z, Y = rng.normal(size=(2, 2, 3, 4)), rng.normal(size=(2, 2, 4)), np.ones((2, 2))
+    X[0] *= 1e4
+    np.savez(tmp_path / "big.npz", X=X, Z=Z, Y=Y)
+    np.savez(tmp_path / "alone.npz", X=X[1:], Z=Z[1:], Y=Y[1:])
+    for selection in ("top", "multi"):
+        options = ("data=file", f"selection={selection}", "svm.norms=[frobenius]", *SHORT,
+                   "optimizer=gd", "loss=exponential")  # fmt: skip
+        both = run(composed(*options, f"data.path={tmp_path / 'big.npz'}")).trials
+        assert both["status"].iloc[0] == "diverged"
+        assert both["reason"].iloc[0] == "a weight is not finite"
+        alone = run(composed(*options, f"data.path={tmp_path / 'alone.npz'}", "seed=1")).trials
+        assert both["W_norm"].iloc[1] == alone["W_norm"].iloc[0]
+        assert both["status"].iloc[1] == alone["status"].iloc[0]
+
+
+def test_cuda_is_refused_where_there_is_none():
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a CUDA device")
+    with pytest.raises(ConfigError, match="device=cuda: no CUDA device"):
+        run(composed("device=cuda"))
