@@ -163,7 +163,12 @@ def markers(keys: Iterable[Hashable]) -> dict[Any, str]:
 
 
 def band(
-    ax: Axes, x: pd.Series[Any], low: pd.Series[Any], high: pd.Series[Any], colour: str
+    ax: Axes,
+    x: pd.Series[Any],
+    low: pd.Series[Any],
+    high: pd.Series[Any],
+    colour: str,
+    alpha: float = 0.18,
 ) -> None:
     """Shade an interval around a curve; points without an interval are left out."""
     ax.fill_between(
@@ -171,7 +176,7 @@ def band(
         np.asarray(low, float),
         np.asarray(high, float),
         color=colour,
-        alpha=0.18,
+        alpha=alpha,
         linewidth=0,
     )
 
@@ -215,7 +220,7 @@ def log_axis(axis: Axis) -> None:
     axis.set_minor_formatter(NullFormatter())
     low, high = np.log10(get())
     if high - low < 1.5:
-        set_limits(10.0 ** np.floor(low + 0.05), 10.0 ** np.ceil(high - 0.05))
+        set_limits(10.0 ** np.floor(low + 0.1), 10.0 ** np.ceil(high - 0.1))
 
 
 def note(fig: Figure, lines: Sequence[str]) -> None:

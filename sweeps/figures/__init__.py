@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import pandas as pd
 
 from sweeps.aggregate import CELL_KEYS as CONFIG_KEYS
+from sweeps.statistics import counts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +55,7 @@ class FigureModule(Protocol):
 
 def figure_module(sweep: str) -> FigureModule:
     """Return the module that draws the sweep of that name; `adhoc` if it has none of its own."""
-    own = {module.name for module in pkgutil.iter_modules(__path__)}
+    own = {m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")}
     name = sweep if sweep in own else "adhoc"
     return cast(FigureModule, importlib.import_module(f"{__name__}.{name}"))
 
@@ -86,3 +87,20 @@ def number(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return str(value)
+
+
+def outcomes(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the number of instances of each cell by status and reason."""
+    return counts(trials, [*varying(trials), "status", "reason"])
+
+
+def fates(outcomes: pd.DataFrame) -> str:
+    """Return a sentence on what became of all instances: `Instances: 9 (8 ok, 1 tie)`."""
+    by_status = outcomes.groupby("status")["count"].sum().sort_values(ascending=False)
+    listed = ", ".join(f"{n} {status}" for status, n in by_status.items())
+    return f"Instances: {by_status.sum()} ({listed})."
+
+
+def history_of(frames: SweepFrames, trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the history of the instances in `trials`."""
+    return frames.history.merge(trials[["run", "seed"]], on=["run", "seed"])

@@ -1,0 +1,143 @@
+"""Curves of several quantities, a panel each, shared by the experiments that are drawn this way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from sweeps import statistics, style
+from sweeps.figures import history_of, split, varying
+
+if TYPE_CHECKING:
+    from sweeps.aggregate import SweepFrames
+
+AXES = {
+    "max_softmax": "largest softmax, mean over samples",
+    "W_norm": r"$\|W\|_F$",
+    "attended_tokens": "attended tokens per sample",
+    "one_minus_corr_w_mm": r"$1-\mathrm{corr}(W, W_{\mathrm{mm}})$",
+    "one_minus_corr_w_star_mm": r"$1-\mathrm{corr}(W, W^{\star}_{\mathrm{mm}})$",
+    "one_minus_corr_svmeq": r"$1-\mathrm{corr}(W, W_{\mathrm{svmeq}})$",
+    "one_minus_corr_1token": r"$1-\mathrm{corr}(W, W_{\mathrm{1token}})$",
+}
+"""What the axis of a quantity says."""
+
+SETTLED = ("ok",)
+"""Statuses of the instances whose correlations are averaged: those that are certified."""
+
+TRAINED = ("ok", "unsaturated", "infeasible", "undecided")
+"""Statuses of the instances whose weights, softmax and norms are numbers."""
+
+
+def over_steps(
+    frames: SweepFrames, quantities: Sequence[str], statistic: statistics.Statistic = "mean"
+) -> pd.DataFrame:
+    """Return mean, median, quartiles and interval of each quantity per cell and step.
+
+    Correlations are those of certified instances; softmax and norms those of all trained ones.
+    """
+    by = varying(frames.trials)
+    parts = []
+    for statuses, of_correlation in ((SETTLED, True), (TRAINED, False)):
+        chosen = [q for q in quantities if q.startswith("one_minus") == of_correlation]
+        trials = frames.trials[frames.trials["status"].isin(statuses)]
+        history = history_of(frames, trials)
+        history = history[history["quantity"].isin(chosen)]
+        if len(history):
+            parts.append(
+                statistics.summaries(history, [*by, "quantity", "step"], "value", statistic)
+            )
+    columns = [*by, "quantity", "step", "used", "mean"]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+
+
+def at_the_end(
+    frames: SweepFrames, quantities: Sequence[str], statistic: statistics.Statistic = "median"
+) -> pd.DataFrame:
+    """Return the statistics of each quantity per cell at the last step, of certified instances."""
+    by = varying(frames.trials)
+    settled = frames.trials[frames.trials["status"].isin(SETTLED)]
+    long = settled.melt(by, [q for q in quantities if q in settled], "quantity", "value")
+    return statistics.summaries(long, [*by, "quantity"], "value", statistic)
+
+
+def panels(
+    table: pd.DataFrame,
+    quantities: Sequence[str],
+    x: str,
+    x_label: str,
+    *,
+    facet: str | None = None,
+    statistic: str = "mean",
+    log_x: bool = False,
+    quartiles: bool = False,
+) -> Figure:
+    """Return a grid of panels: a column for each quantity, a row for each value of `facet`.
+
+    The keys that vary besides `facet` and `x` tell the curves of a panel apart.
+    """
+    shown = [q for q in quantities if (table["quantity"] == q).any()]
+    rows = list(split(table, [facet])) if facet in varying(table) else [("", table)]
+    keys = varying(table, besides=[k for k in (facet, x) if k])
+    names = [name for name, _ in split(table, keys)]
+    fig = style.figure(3.1 * max(len(shown), 1) + 1.9, 2.75 * len(rows) + 0.45)
+    grid = fig.subplots(len(rows), max(len(shown), 1), squeeze=False, sharex=True, sharey="col")
+    for line, (row_name, part) in zip(grid, rows, strict=True):
+        for ax, quantity in zip(line, shown, strict=False):
+            values = part[part["quantity"] == quantity]
+            _curves(ax, values, keys, names, x, statistic, quartiles)
+        style.heading(line[0], row_name)
+    for line in grid:  # after all curves: axes are shared
+        for ax, quantity in zip(line, shown, strict=False):
+            _axes(ax, quantity, log_x, table[x])
+    for ax in grid[-1]:
+        ax.set_xlabel(x_label)
+    if not shown:
+        style.empty(grid[0, 0], "no certified instance")
+    if len(names) > 1:
+        grid[0, -1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return fig
+
+
+def _curves(
+    ax: Axes,
+    table: pd.DataFrame,
+    keys: list[str],
+    names: list[str],
+    x: str,
+    statistic: str,
+    quartiles: bool,
+) -> None:
+    colours, markers = style.colours(names), style.markers(names)
+    for name, curve in split(table, keys):
+        rows = curve[curve["used"] > 0].sort_values(x)
+        if quartiles:
+            style.band(ax, rows[x], rows["q25"], rows["q75"], colours[name], alpha=0.09)
+        style.band(ax, rows[x], rows["low"], rows["high"], colours[name])
+        ax.plot(
+            rows[x],
+            rows[statistic],
+            color=colours[name],
+            marker=markers[name],
+            markevery=max(len(rows) // 8, 1),
+            label=name,
+        )
+
+
+def _axes(ax: Axes, quantity: str, log_x: bool, x: pd.Series[float]) -> None:
+    ax.set_ylabel(AXES[quantity])
+    if quantity.startswith("one_minus") or quantity == "W_norm":
+        style.log_axis(ax.yaxis)
+    if quantity == "max_softmax":
+        ax.set_ylim(top=1.02)
+    if log_x and (x > 0).any():
+        ax.set_xscale("symlog", linthresh=x[x > 0].min()) if (x == 0).any() else ax.set_xscale(
+            "log"
+        )
+        if (x == 0).any():
+            ax.xaxis.set_minor_locator(NullLocator())

@@ -1,0 +1,110 @@
+"""Where training ends: at the optimal, at locally optimal or at other tokens (section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from sweeps import statistics, style
+from sweeps.figures import Drawing, fates, number, outcomes, split, varying
+
+if TYPE_CHECKING:
+    from sweeps.aggregate import SweepFrames
+
+QUESTION = (
+    "How often does gradient descent select the optimal tokens, how often locally optimal or other "
+    "ones, and does over-parameterization help?"
+)
+TYPES = tuple(style.CONVERGENCE_COLOURS)
+NOTE = (
+    "Bars: all instances; numbers: counts of 5 % and more. Line: share of instances that meet "
+    "Assumption B.1 (every token is a support vector at the optimal tokens). Whiskers: 95 % Wilson "
+    "intervals of that line and of the share `global`."
+)
+CAPTION = (
+    "How training ended, in the order in which it is asked: unsaturated (some largest softmax "
+    "below the threshold), infeasible (the SVM of the selected tokens has no solution), global "
+    "(the optimal tokens), local (every neighbour scores less), not local."
+)
+
+
+def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    """Return the share of every type of convergence, and of Assumption B.1, in each cell."""
+    trials = frames.trials.assign(ended=_ended(frames.trials))
+    by = varying(trials) or ["d"]
+    kinds = [*TYPES, *sorted(set(trials["ended"]) - set(TYPES))]
+    parts = [
+        statistics.shares(trials.assign(flag=trials["ended"] == kind), by, "flag").assign(kind=kind)
+        for kind in kinds
+    ]
+    b1 = statistics.shares(trials, by, "assumption_b1").assign(kind="assumption_b1")
+    return {
+        "convergence_types": pd.concat([*parts, b1], ignore_index=True),
+        "convergence_types_counts": outcomes(trials),
+    }
+
+
+def _ended(trials: pd.DataFrame) -> pd.Series[str]:
+    """Return the type of convergence; the status of instances that have none."""
+    typed = trials["convergence"].isin(TYPES) & ~trials["status"].isin(
+        ("tie", "diverged", "failed")
+    )
+    return trials["convergence"].where(typed, trials["status"])
+
+
+def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
+    """Return one figure: a panel per parameterization and other keys, bars over d or m."""
+    table = tables["convergence_types"]
+    x = "m" if "m" in varying(table) and "d" not in varying(table) else "d"
+    panels = list(split(table, varying(table, besides=(x,))))
+    fig = style.figure(3.7 * len(panels) + 1.7, 3.9)
+    axes = fig.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for ax, (name, part) in zip(axes, panels, strict=True):
+        _bars(ax, part, x)
+        style.heading(ax, name)
+    axes[0].set_ylabel("share of instances")
+    axes[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), reverse=True, handlelength=1.3)
+    style.note(fig, [NOTE, fates(tables["convergence_types_counts"]), *remarks])
+    return [Drawing("convergence_types", fig, CAPTION)]
+
+
+def _bars(ax: Axes, table: pd.DataFrame, x: str) -> None:
+    values = sorted(table[x].dropna().unique())
+    position = {value: i for i, value in enumerate(values)}
+    below = np.zeros(len(values))
+    palette = style.CONVERGENCE_COLOURS | style.STATUS_COLOURS
+    for kind in table["kind"].unique():
+        rows = table[table["kind"] == kind].set_index(x).reindex(values)
+        if kind == "assumption_b1":
+            continue
+        if not rows["count"].any() and kind not in TYPES[:3]:
+            continue
+        share = rows["share"].fillna(0).to_numpy()
+        ax.bar(range(len(values)), share, 0.8, below, color=palette.get(kind), label=_words(kind))
+        for i, (part, count) in enumerate(zip(share, rows["count"], strict=True)):
+            if part >= 0.05:
+                colour = "black" if kind in ("undecided", "tie", "local") else "white"
+                ax.text(i, below[i] + part / 2, f"{count:.0f}", ha="center", va="center",
+                        fontsize=7.5, color=colour)  # fmt: skip
+        if kind == "global":
+            ax.vlines(range(len(values)), rows["low"], rows["high"], color="black", linewidth=0.8)
+        below += share
+    b1 = table[table["kind"] == "assumption_b1"].dropna(subset=[x])
+    b1 = b1[b1["used"] > 0].sort_values(x)
+    at = b1[x].map(position)
+    ax.plot(at, b1["share"], "o-", color="black", markerfacecolor="white", markeredgewidth=1.0,
+            linewidth=1.0, label="meets B.1")  # fmt: skip
+    ax.vlines(at, b1["low"], b1["high"], color="black", linewidth=0.8)
+    ax.set_xticks(range(len(values)), [number(value) for value in values])
+    ax.set_xlabel("token dimension $d$" if x == "d" else "columns $m$ of $K$ and $Q$")
+    style.share_axis(ax, "")
+    ax.set_ylim(0, 1.0)
+    ax.grid(False)
+
+
+def _words(kind: str) -> str:
+    return kind.replace("_", " ")

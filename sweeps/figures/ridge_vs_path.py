@@ -1,0 +1,46 @@
+"""The low-rank bias of (K, Q): is it gradient descent's own or the ridge's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from sweeps import style
+from sweeps.figures import Drawing, _curves, fates, outcomes
+
+if TYPE_CHECKING:
+    from sweeps.aggregate import SweepFrames
+
+QUESTION = (
+    "Gradient descent on (K, Q) is seen to agree with the nuclear norm SVM. Is that its own bias, "
+    "or that of the tiny ridge in the published loss?"
+)
+QUANTITIES = ("one_minus_corr_w_star_mm", "one_minus_corr_w_mm")
+NOTE = (
+    "Lines: median over saturated instances with certified SVMs; band: its 95 % bootstrap interval."
+)
+CAPTION = (
+    "Median 1-correlation of K Q^T with the nuclear norm and the Frobenius norm SVM at the last "
+    "step, versus the weight of the ridge, 0 included."
+)
+
+
+def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    """Return the correlations at the last step per ridge, and what became of all instances."""
+    return {
+        "ridge_vs_path": _curves.at_the_end(frames, QUANTITIES),
+        "ridge_vs_path_counts": outcomes(frames.trials),
+    }
+
+
+def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
+    """Return one figure."""
+    table = tables["ridge_vs_path"]
+    fig = _curves.panels(
+        table, QUANTITIES, "ridge", "ridge (weight of $\\|K\\|^2+\\|Q\\|^2$)", statistic="median",
+        log_x=True,
+    )  # fmt: skip
+    style.note(fig, [NOTE, fates(tables["ridge_vs_path_counts"]), *remarks])
+    return [Drawing("ridge_vs_path", fig, CAPTION)]
