@@ -10,7 +10,10 @@ from pathlib import Path
 BIN = Path(sys.executable).parent
 
 
-def attnsvm(*arguments: str, cwd: Path, command: str = "attnsvm") -> subprocess.CompletedProcess[str]:
+Finished = subprocess.CompletedProcess[str]
+
+
+def attnsvm(*arguments: str, cwd: Path, command: str = "attnsvm") -> Finished:
     """Return the finished process of `command arguments` in `cwd`."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default"}
     environment.pop("HYDRA_FULL_ERROR", None)

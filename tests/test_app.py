@@ -10,9 +10,9 @@ import sys
 
 import pandas as pd
 import pytest
-from tests.command import SMALL, attnsvm
 
 from attnsvm import record
+from tests.command import SMALL, attnsvm
 
 WRONG = [
     (["data.dd=3"], "data.dd: unknown field; allowed is n | T | d"),

@@ -136,7 +136,7 @@ def test_convergence_types_of_known_selections():
 
 
 def test_a_selection_without_better_neighbour_is_local():
-    """One sample in the plane: the better token hides behind the selected one, not on the margin."""
+    """One sample in the plane: the better token lies behind the selected one, off the margin."""
     X = torch.tensor([[[[0.0, 1.0], [1.0, 0.0], [-3.0, 2.0]]]], dtype=torch.float64)
     batch = sample("sphere", n=1, T=3, d=2, trials=1)
     scores = torch.tensor([[[0.5, 0.0, 1.0]]], dtype=torch.float64)

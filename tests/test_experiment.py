@@ -165,7 +165,7 @@ def test_bad_files_are_named(case, tmp_path):
 
 
 def test_a_diverged_instance_is_a_row_and_harms_no_other(tmp_path):
-    """The exponential loss of tokens of size 1e4 overflows, that of the second instance does not."""
+    """The exponential loss overflows on tokens of size 1e4, not on the second instance."""
     rng = np.random.default_rng(0)
     X, Z, Y = rng.normal(size=(2, 2, 3, 4)), rng.normal(size=(2, 2, 4)), np.ones((2, 2))
     X[0] *= 1e4

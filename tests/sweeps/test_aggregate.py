@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from attnsvm import experiment, record, storage
+from attnsvm.identity import run_name
+from attnsvm.provenance import provenance
+from sweeps.aggregate import load
+from tests.command import attnsvm
+from tests.test_config import composed
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """A sweep of three runs, complete."""
+    folder = tmp_path_factory.mktemp("sweep")
+    plan = {}
+    for d in (3, 4, 5):
+        config = composed(f"data.d={d}", "data.n=2", "data.T=3", "trials=3", "optimizer.steps=30")
+        name = run_name(config)
+        (folder / name).mkdir()
+        record.write(folder / name, experiment.run(config), provenance(config, [f"data.d={d}"]))
+        plan[name] = [f"data.d={d}"]
+    record.write_plan(folder, plan)
+    return folder
+
+
+@pytest.fixture
+def sweep(sound, tmp_path):
+    return shutil.copytree(sound, tmp_path / "sweep")
+
+
+def test_a_complete_sweep(sweep):
+    frames = load(sweep)
+    assert frames.runs["state"].tolist() == ["done"] * 3
+    assert frames.incomplete.empty
+    assert sorted(frames.trials["d"].unique()) == [3, 4, 5]
+    assert len(frames.trials) == 9
+    assert set(frames.history["run"]) == set(frames.runs["run"])
+    assert frames.trials["seed"].tolist() == [0, 1, 2] * 3
+
+
+def _folders(sweep):
+    return sorted(path.parent for path in sweep.glob("*/run.json"))
+
+
+def test_each_kind_of_damage_is_named_counted_and_left_out(sweep):
+    corrupt, failed, _ = _folders(sweep)
+    (corrupt / "trials.parquet").write_bytes(b"PAR1 not what was written PAR1")
+    origin = storage.read_json(failed / "run.json")
+    record.write_failure(failed, origin, ValueError("<script>no</script>"))
+    plan = storage.read_json(sweep / "sweep.json")["runs"]
+    record.write_plan(sweep, {**plan, "never_started-000000000000": ["data.d=9"]})
+    frames = load(sweep)
+    states = dict(zip(frames.runs["run"], frames.runs["state"], strict=True))
+    assert states[corrupt.name] == "corrupt"
+    assert states[failed.name] == "failed"
+    assert states["never_started-000000000000"] == "missing"
+    assert list(states.values()).count("done") == 1
+    reasons = frames.incomplete.set_index("run")["reason"]
+    assert "trials.parquet" in reasons[corrupt.name]
+    assert reasons[failed.name] == "ValueError: <script>no</script>"
+    assert len(frames.trials) == 3
+
+
+def test_the_report_command_tells_what_is_missing_and_fails(sweep):
+    damaged = _folders(sweep)[0]
+    (damaged / "solutions.npz").unlink()
+    done = attnsvm(str(sweep), cwd=sweep, command="attnsvm-report")
+    assert done.returncode == 1
+    assert damaged.name in done.stdout + done.stderr
+    assert "corrupt" in done.stdout + done.stderr
+    assert (sweep / "report.html").exists()
+    for folder in _folders(sweep)[1:]:
+        assert record.is_done(folder)  # nothing that was finished is touched
+
+
+def test_the_report_command_on_a_sound_sweep_succeeds(sweep):
+    done = attnsvm(".", cwd=sweep, command="attnsvm-report")
+    assert done.returncode == 0, done.stderr
+
+
+def test_cells_of_an_older_grid_are_not_part_of_the_sweep(sweep):
+    plan = storage.read_json(sweep / "sweep.json")["runs"]
+    kept = dict(list(plan.items())[:2])
+    record.write_plan(sweep, kept)
+    assert set(load(sweep).runs["run"]) == set(kept)
+
+
+def test_a_corrupt_plan_is_named_and_the_records_are_still_found(sweep):
+    content = json.loads((sweep / "sweep.json").read_text())
+    content["runs"] = {}
+    (sweep / "sweep.json").write_text(json.dumps(content))
+    frames = load(sweep)
+    assert frames.incomplete["run"].tolist() == ["sweep.json"]
+    assert len(frames.trials) == 9
+
+
+def test_a_single_run_is_a_sweep_of_one(sweep):
+    assert len(load(_folders(sweep)[0]).trials) == 3
+
+
+@pytest.mark.parametrize("make", [True, False])
+def test_a_folder_without_records_is_an_error(tmp_path, make):
+    folder = tmp_path / "empty"
+    if make:
+        folder.mkdir()
+    with pytest.raises(FileNotFoundError, match="empty"):
+        load(folder)
