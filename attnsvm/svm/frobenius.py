@@ -75,7 +75,7 @@ def least_distance(G: Array, h: Array) -> tuple[Array, Array, Array]:
     if N == 0 or (h <= 0).all():
         return np.zeros(p), np.zeros(N), ray
     R = np.linalg.qr(G.T, mode="r") if N < p else G.T  # same Gram matrix, fewer rows
-    size = 1.0
+    size = power_of_two(np.abs(h).max()).item()
     for _ in range(4):
         answer = _nonnegative_least_squares(np.vstack([R, h / size]))
         if answer is None:

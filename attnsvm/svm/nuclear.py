@@ -142,13 +142,18 @@ def _polished(problem: SvmProblem, b: int, W: Tensor, a: Tensor) -> tuple[Tensor
     a_old, lower, _ = lower_bound(part, a[None], "nuclear")
     W_cone = (cone.P_d.mT @ W @ cone.P_z / cone.size[:, None, None])[0]
     a_cone = (a_old * cone.unit)[0]
-    W_new, a_new = polish(*(t.cpu().numpy() for t in (*rows, W_cone, a_cone)))
-    new_W = cone.P_d[0] @ torch.from_numpy(W_new).to(W) @ cone.P_z[0].mT * cone.size[0]
-    new_a = torch.from_numpy(a_new).to(a) / cone.unit[0]
-    if upper_bound(part, new_W[None], "nuclear") < upper_bound(part, W[None], "nuclear"):
-        W = new_W
-    if lower_bound(part, new_a[None], "nuclear")[1] > lower:
-        a = new_a
+    upper = upper_bound(part, W[None], "nuclear")
+    for W_new, a_new in polish(*(t.cpu().numpy() for t in (*rows, W_cone, a_cone))):
+        new_W = cone.P_d[0] @ torch.from_numpy(W_new).to(W) @ cone.P_z[0].mT * cone.size[0]
+        new_a = torch.from_numpy(a_new).to(a) / cone.unit[0]
+        new_upper = upper_bound(part, new_W[None], "nuclear")
+        new_lower = lower_bound(part, new_a[None], "nuclear")[1]
+        if new_upper < upper:
+            W, upper = new_W, new_upper
+        if new_lower > lower:
+            a, lower = new_a, new_lower
+        if upper <= (1 + 3 * GAP) * lower:
+            break
     return W, a
 
 

@@ -12,53 +12,68 @@ is the least-norm least-squares one.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
 STEPS = 8
+FAR = 10.0  # a Newton step this much longer than the point leads nowhere
+ROUNDS = 6
+SLACK = 1e-11  # relative to h_k: a row of the support that misses its margin by more contradicts it
+# How to guess the support (a_k over slack) and where to cut small singular values of a Newton
+# system: near copies of a row need a coarse cut, near contradictions a fine one.
+GUESSES = tuple(itertools.product((1.0, 1e-2, 1e-4), (1e-13, 1e-8)))
 
 
 def polish(
     D: Array, Q: Array, h: Array, free: NDArray[np.bool_], W: Array, a: Array
-) -> tuple[Array, Array]:
-    """Return W (p, q) and a (N,) moved to the nearest solution on their own face.
+) -> Iterator[tuple[Array, Array]]:
+    """Yield W (p, q) and a (N,) on one face after the other, until the caller has had enough.
+
+    The support is corrected as in an active-set method: violated rows enter; rows leave whose
+    multiplier is negative, or which cannot hold together with the others (near copies).
 
     Parameters
     ----------
     D, Q : (N, p), (N, q)
-        Rows d_k and z_k, of comparable size.
+        Rows d_k and z_k of unit size.
     h : (N,)
         Right-hand sides; zero rows of D are padding.
     free : (N,) bool
         The equality rows, always in the support.
     W, a : (p, q), (N,)
-        A primal and a dual point with a bracket of about 1e-6 or better, ||M(a)||_op = 1.
+        A primal and a dual point with a bracket of about 1e-4 or better, ||M(a)||_op = 1.
     """
     U, sigma, Vt = np.linalg.svd(W, full_matrices=False)
     size = sigma.sum()
+    h = h / size
     cosine = np.linalg.svd((D * a[:, None]).T @ Q, compute_uv=False)
     rank = max(int((sigma / size > 1 - cosine).sum()), 1)
-    slack = ((D @ W) * Q).sum(axis=1) / np.where(h > 0, h, 1.0) - 1
-    support = np.flatnonzero(free | ((a * h / (a @ h) > slack) & (h > 0)))
-    if not support.size:
-        return W, a
     root = np.sqrt(sigma[:rank] / size)
-    face = _Face(
-        D[support],
-        Q[support],
-        h[support] / size,
-        U[:, :rank] * root,
-        Vt[:rank].T * root,
-        a[support],
-    )
-    for _ in range(STEPS):
-        if face.newton() < 1e-15:
-            break
-    polished = np.zeros_like(a)
-    polished[support] = face.a
-    return size * face.L @ face.R.T, polished
+    L, R = U[:, :rank] * root, Vt[:rank].T * root
+    separating = h > 0
+    slack = ((D @ L) * (Q @ R)).sum(axis=1) - h
+    for factor, cut in GUESSES:
+        support = free | (separating & (a / np.abs(a).sum() > factor * slack))
+        for _ in range(ROUNDS):
+            if not support.any():
+                break
+            face = _Face(D[support], Q[support], h[support], L, R, a[support])
+            if not face.converge(cut):
+                break
+            multipliers = np.zeros_like(a)
+            multipliers[support] = face.a
+            yield size * face.L @ face.R.T, multipliers
+            missed = ((D @ face.L) * (Q @ face.R)).sum(axis=1) - h
+            enter = separating & ~support & (missed < -SLACK * h)
+            leave = separating & support & ((multipliers < 0) | (missed > SLACK * h))
+            if not enter.any() and not leave.any():
+                break
+            support = (support | enter) & ~leave
 
 
 class _Face:
@@ -69,10 +84,20 @@ class _Face:
         self.unit_a = max(float(np.abs(a).max()), 1e-300)  # the multipliers' own unit
         self.unit_h = max(float(np.abs(h).max()), 1e-300)
 
-    def newton(self) -> float:
+    def converge(self, cut: float) -> bool:
+        """Take Newton steps until they vanish; False as soon as they leave the face."""
+        for _ in range(STEPS):
+            size = self._newton(cut)
+            if not size < FAR:
+                return False
+            if size < 1e-15:
+                break
+        return True
+
+    def _newton(self, cut: float) -> float:
         """Take one step; return its size relative to the point."""
         (p, r), q = self.L.shape, len(self.R)
-        step = np.linalg.lstsq(self._jacobian(), -self._residual(), rcond=1e-13)[0]
+        step = np.linalg.lstsq(self._jacobian(), -self._residual(), rcond=cut)[0]
         self.L = self.L + step[: p * r].reshape(p, r)
         self.R = self.R + step[p * r : (p + q) * r].reshape(q, r)
         self.a = self.a + step[(p + q) * r :] * self.unit_a

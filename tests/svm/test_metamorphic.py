@@ -1,0 +1,107 @@
+import numpy as np
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnsvm.svm import solve_svm
+
+SETTINGS = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+norms = st.sampled_from(["frobenius", "nuclear"])
+
+
+@st.composite
+def instances(draw):
+    """X (n, T, d), Z (n, d), token 0 selected; feasible and infeasible."""
+    n, T, d = (draw(st.integers(1, 4)), draw(st.integers(2, 4)), draw(st.integers(1, 5)))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 10**6)))
+    X = torch.randn(n, T, d, generator=generator, dtype=torch.float64)
+    Z = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    return X, Z, torch.zeros(n, dtype=torch.int64)
+
+
+def assert_same(one, other, factor=1.0):
+    assert one.status == other.status
+    if one.status == "solved" and one.kappa < 1e6:
+        assert abs(one.objective.item() * factor / other.objective.item() - 1) <= 1e-9
+
+
+@SETTINGS
+@given(instances(), norms, st.integers(-30, 30), st.integers(-30, 30))
+def test_powers_of_two_scale_the_norm_exactly(instance, norm, p, q):
+    X, Z, selected = instance
+    one = solve_svm(X, Z, selected, norm=norm)
+    other = solve_svm(X * 2.0**p, Z * 2.0**q, selected, norm=norm)
+    assert one.status == other.status
+    assert one.objective.item() == other.objective.item() * 2.0 ** (p + q)
+
+
+@SETTINGS
+@given(instances(), norms, st.integers(0, 1000))
+def test_permuted_constraints(instance, norm, seed):
+    X, Z, selected = instance
+    random = np.random.default_rng(seed)
+    samples, tokens = random.permutation(len(X)), 1 + random.permutation(X.shape[1] - 1)
+    other = X[samples][:, np.r_[0, tokens]], Z[samples], selected
+    assert_same(solve_svm(*instance, norm=norm), solve_svm(*other, norm=norm))
+
+
+@SETTINGS
+@given(instances(), norms)
+def test_duplicated_constraints(instance, norm):
+    X, Z, selected = instance
+    tokens = torch.cat([X, X[:, 1:]], dim=1)
+    samples = torch.cat([X, X[:1]]), torch.cat([Z, Z[:1]]), torch.cat([selected, selected[:1]])
+    one = solve_svm(*instance, norm=norm)
+    assert_same(one, solve_svm(tokens, Z, selected, norm=norm))
+    assert_same(one, solve_svm(*samples, norm=norm))
+
+
+@SETTINGS
+@given(instances(), norms, st.integers(0, 1000))
+def test_rotated_basis(instance, norm, seed):
+    X, Z, selected = instance
+    generator = torch.Generator().manual_seed(seed)
+    d = X.shape[2]
+    P, Q = torch.linalg.qr(torch.randn(2, d, d, generator=generator, dtype=torch.float64))[0]
+    one, other = solve_svm(*instance, norm=norm), solve_svm(X @ P, Z @ Q, selected, norm=norm)
+    assert_same(one, other)
+
+
+@SETTINGS
+@given(instances(), norms)
+def test_a_constraint_never_lowers_the_norm(instance, norm):
+    X, Z, selected = instance
+    more, fewer = solve_svm(*instance, norm=norm), solve_svm(X[:, :-1], Z, selected, norm=norm)
+    assert more.status == "infeasible" or fewer.status != "infeasible"
+    assert more.objective >= fewer.lower_bound * (1 - 1e-9)
+
+
+@SETTINGS
+@given(instances())
+def test_each_norm_prefers_its_own_solution(instance):
+    frobenius, nuclear = (solve_svm(*instance, norm=norm) for norm in ("frobenius", "nuclear"))
+    assert frobenius.status == nuclear.status
+    if frobenius.status == "solved":
+        slack = 1 + 1e-9
+        assert frobenius.W.norm() <= nuclear.W.norm() * slack
+        assert nuclear.sigma.sum() <= frobenius.sigma.sum() * slack
+
+
+@SETTINGS
+@given(st.lists(instances(), min_size=2, max_size=4), norms)
+def test_batch_is_singles(batch, norm):
+    n, T, d = (max(X.shape[k] for X, _, _ in batch) for k in range(3))
+    X, Z = torch.zeros(len(batch), n, T, d).double(), torch.ones(len(batch), n, d).double()
+    mask = torch.zeros(len(batch), n, T, dtype=torch.bool)
+    mask[:, :, 0] = True
+    for b, (x, z, _) in enumerate(batch):
+        X[b, : x.shape[0], : x.shape[1], : x.shape[2]] = x
+        Z[b, : z.shape[0], : z.shape[1]] = z
+        Z[b, :, z.shape[1] :] = 0.0
+        mask[b, : x.shape[0], : x.shape[1]] = True
+    together = solve_svm(X, Z, torch.zeros(len(batch), n, dtype=torch.int64), norm=norm, mask=mask)
+    for b, instance in enumerate(batch):
+        alone = solve_svm(*instance, norm=norm)
+        assert together.status[b] == alone.status
+        if alone.status == "solved" and alone.kappa < 1e6:
+            assert abs(together.objective[b] / alone.objective - 1) <= 1e-9
