@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,21 @@ def register() -> None:
     store.store(group="schema", name="svm", node=SvmConfig)
     OmegaConf.register_new_resolver(
         "run_name", lambda *, _root_: run_name(validated(_root_)), replace=True
+    )
+    OmegaConf.register_new_resolver("config_groups", config_groups, replace=True)
+
+
+def config_groups() -> str:
+    """Return the groups and their options, a line each; Hydra's own list takes a second."""
+    folders = [path for path in resources.files("conf").iterdir() if path.is_dir()]
+    options = {
+        folder.name: sorted(
+            file.name.removesuffix(".yaml") for file in folder.iterdir() if ".yaml" in file.name
+        )
+        for folder in folders
+    }
+    return "\n".join(
+        f"{name}: {', '.join(options[name])}" for name in sorted(options) if options[name]
     )
 
 

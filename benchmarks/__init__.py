@@ -1,0 +1,1 @@
+"""Speed at equal accuracy, against named peers, as ratios within one run."""
