@@ -24,9 +24,10 @@ STEPS = 8
 FAR = 10.0  # a Newton step this much longer than the point leads nowhere
 ROUNDS = 6
 SLACK = 1e-11  # relative to h_k: a row of the support that misses its margin by more contradicts it
-# How to guess the support (a_k over slack) and where to cut small singular values of a Newton
-# system: near copies of a row need a coarse cut, near contradictions a fine one.
-GUESSES = tuple(itertools.product((1.0, 1e-2, 1e-4), (1e-13, 1e-8)))
+# Guesses, the most likely first: the rank against sigma_i > 1 - cosine_i; the support against
+# a_k > factor * slack_k; where to cut small singular values of a Newton system (near copies of a
+# row need a coarse cut, near contradictions a fine one).
+GUESSES = tuple(itertools.product((0, 1, -1), (1.0, 1e-2, 1e-4), (1e-13, 1e-8)))
 
 
 def polish(
@@ -52,12 +53,12 @@ def polish(
     size = sigma.sum()
     h = h / size
     cosine = np.linalg.svd((D * a[:, None]).T @ Q, compute_uv=False)
-    rank = max(int((sigma / size > 1 - cosine).sum()), 1)
-    root = np.sqrt(sigma[:rank] / size)
-    L, R = U[:, :rank] * root, Vt[:rank].T * root
     separating = h > 0
-    slack = ((D @ L) * (Q @ R)).sum(axis=1) - h
-    for factor, cut in GUESSES:
+    slack = ((D @ W) * Q).sum(axis=1) / size - h
+    for shift, factor, cut in GUESSES:
+        rank = min(max(int((sigma / size > 1 - cosine).sum()) + shift, 1), len(sigma))
+        root = np.sqrt(sigma[:rank] / size)
+        L, R = U[:, :rank] * root, Vt[:rank].T * root
         support = free | (separating & (a / np.abs(a).sum() > factor * slack))
         for _ in range(ROUNDS):
             if not support.any():
