@@ -7,7 +7,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from attnsvm.config import GROUPS, ConfigError, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.identity import run_name, unknown_field, validated
+from attnsvm.usage import usage
 
 log = logging.getLogger(__name__)
 
@@ -40,21 +40,6 @@ def register() -> None:
     store.store(group="schema", name="svm", node=SvmConfig)
     OmegaConf.register_new_resolver(
         "run_name", lambda *, _root_: run_name(validated(_root_)), replace=True
-    )
-    OmegaConf.register_new_resolver("config_groups", config_groups, replace=True)
-
-
-def config_groups() -> str:
-    """Return the groups and their options, a line each; Hydra's own list takes a second."""
-    folders = [path for path in resources.files("conf").iterdir() if path.is_dir()]
-    options = {
-        folder.name: sorted(
-            file.name.removesuffix(".yaml") for file in folder.iterdir() if ".yaml" in file.name
-        )
-        for folder in folders
-    }
-    return "\n".join(
-        f"{name}: {', '.join(options[name])}" for name in sorted(options) if options[name]
     )
 
 
@@ -86,6 +71,9 @@ def job(composed: DictConfig) -> dict[str, Any]:
 
 def main() -> None:
     """Run the command line `attnsvm`: one run, or a sweep with `-m` or `sweep=NAME`."""
+    if {"--help", "-h"} & set(sys.argv[1:]):
+        print(usage())  # noqa: T201
+        return
     show_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands errors over; they are told below
     entry = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import stat
@@ -12,6 +13,8 @@ import pandas as pd
 import pytest
 
 from attnsvm import record
+from attnsvm.config import GROUPS
+from attnsvm.usage import usage
 from tests.command import SMALL, attnsvm
 
 WRONG = [
@@ -148,3 +151,14 @@ def test_an_output_folder_that_is_a_file_is_named(tmp_path):
     assert "multirun" in done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / "multirun").read_text() == "not a folder"
+
+
+def test_help_names_every_option_and_field():
+    text = usage()
+    for group, options in GROUPS.items():
+        assert f"{group}={' | '.join(options)}" in text
+        for schema in options.values():
+            for f in dataclasses.fields(schema):
+                assert f.name == "_target_" or f"{group}.{f.name}=" in text
+    assert "seed=0 " in text
+    assert "head.train=false" in text
