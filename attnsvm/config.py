@@ -386,7 +386,7 @@ class RegularizationPathConfig(OptimizerConfig):
 
     _target_: str = "attnsvm.regularization_path.RegularizationPath"
     radii: list[float] = option(
-        [10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4],
+        [3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4],
         ListOf(Range(low=0, open=True)),
         "radii R, increasing",
     )

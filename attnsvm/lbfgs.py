@@ -11,6 +11,8 @@ Objective = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 ARMIJO = 1e-4
 SHRINKS = 30
+ROUNDING = 1e-15
+"""A relative decrease below this is noise: the instance stops."""
 
 
 def minimise(
@@ -27,7 +29,8 @@ def minimise(
     iterations : int
         Most iterations.
     tolerance : float
-        An instance stops where its gradient has at most this norm.
+        An instance stops where its gradient has at most this norm, where no step leads further
+        down, or where its value is not finite.
     memory : int
         Number of curvature pairs kept.
 
@@ -40,7 +43,7 @@ def minimise(
     """
     f, g = objective(x)
     pairs: list[tuple[Tensor, Tensor, Tensor]] = []
-    stuck = torch.zeros_like(f, dtype=torch.bool)
+    stuck = ~f.isfinite()
     for _ in range(iterations):
         active = (g.norm(dim=1) > tolerance) & ~stuck
         if not active.any():
@@ -51,7 +54,7 @@ def minimise(
         p = torch.where(uphill[:, None], -g, p)
         slope = torch.where(uphill, -(g * g).sum(1), slope)
         x_new, f_new, g_new, moved = _search(objective, x, f, g, p, slope, active)
-        stuck |= active & ~moved
+        stuck |= active & (~moved | (f - f_new <= ROUNDING * f.abs()))
         s, y = x_new - x, g_new - g
         pairs = [*pairs[-memory + 1 :], (s, y, _inverse((s * y).sum(1), s, y))]
         x, f, g = x_new, f_new, g_new

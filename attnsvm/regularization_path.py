@@ -54,16 +54,18 @@ class RegularizationPath(Optimizer):
         tokens = risk.best[0]
         for done, radius in enumerate(self.radii):
             size = radius if len(variables) == 1 else math.sqrt(2 * radius)
-            for _ in range(2):
-                v = v / v.norm(dim=1, keepdim=True)
+            changed = torch.ones_like(tokens[:, 0], dtype=torch.bool)
+            for _ in range(2):  # a second time for those that settled at other tokens
                 objective = _Sphere(risk, shapes, size, tokens)
-                v, _ = minimise(objective, v, self.iterations, tolerance=1e-9 * radius)
+                start = v / v.norm(dim=1, keepdim=True)
+                found, _ = minimise(objective, start, self.iterations, tolerance=1e-9 * radius)
+                v = torch.where(changed[:, None], found, v)
                 variables = objective.variables(v)
                 forward = risk.forward(variables)
                 settled = _attended(forward, tokens)
-                if settled.equal(tokens):
+                changed, tokens = (settled != tokens).any(-1), settled
+                if not changed.any():
                     break
-                tokens = settled
             visit(variables, forward)
             report(done + 1)
         return variables
