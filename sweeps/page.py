@@ -125,10 +125,10 @@ def document(title: str, content: Iterable[object]) -> str:
     )
 
 
-def picture(png: bytes, alternative: str) -> Markup:
+def picture(content: bytes, alternative: str, kind: str = "png") -> Markup:
     """Return an image that carries its bytes with it."""
-    data = base64.b64encode(png).decode()
-    return Markup(f'<img alt="{escaped(alternative)}" src="data:image/png;base64,{data}">')
+    data = base64.b64encode(content).decode()
+    return Markup(f'<img alt="{escaped(alternative)}" src="data:image/{kind};base64,{data}">')
 
 
 def table(frame: pd.DataFrame, limit: int | None = None) -> Markup:

@@ -65,19 +65,26 @@ def write_report(frames: SweepFrames) -> ReportFiles:
     for name, table in tables.items():
         csvs.append(frames.directory / "tables" / f"{name}.csv")
         write_atomically(csvs[-1], table.to_csv(index=False).encode())
-    images, pngs = [], []
+    images: list[Path] = []
+    sections = []
     with style.paper():
-        drawings = module.draw(tables, [r for r in [lost_runs(frames)] if r]) if tables else []
-        for drawing in drawings:
-            target = frames.directory / "figures" / f"{drawing.name}.png"
-            pngs.append(style.png(drawing.figure))
-            write_atomically(target, pngs[-1])
-            write_atomically(target.with_suffix(".pdf"), style.pdf(drawing.figure))
-            images += [target, target.with_suffix(".pdf")]
+        for drawing in module.draw(tables, [lost_runs(frames)]) if tables else ():
+            content = _files_of(drawing)
+            for kind, data in content.items():
+                images.append(frames.directory / "figures" / f"{drawing.name}.{kind}")
+                write_atomically(images[-1], data)
+            sections.append(figure_section(drawing, content))
     page = frames.directory / "report.html"
-    text = _html(frames, module.QUESTION, list(zip(drawings, pngs, strict=True)), tables)
-    write_atomically(page, text.encode())
+    write_atomically(page, _html(frames, module.QUESTION, sections, tables).encode())
     return ReportFiles(page, tuple(images), tuple(csvs))
+
+
+def _files_of(drawing: Drawing) -> dict[str, bytes]:
+    """Return the files of a drawing by their ending."""
+    from sweeps import style
+
+    files = {"png": style.png(drawing.figure), "pdf": style.pdf(drawing.figure)}
+    return files | ({"gif": style.gif(drawing.frames)} if drawing.frames else {})
 
 
 def _statuses(frames: SweepFrames) -> dict[str, int]:
@@ -99,7 +106,7 @@ def lost_runs(frames: SweepFrames) -> str:
 def _html(
     frames: SweepFrames,
     question: str,
-    drawings: list[tuple[Drawing, bytes]],
+    sections: list[Markup],
     tables: dict[str, pd.DataFrame],
 ) -> str:
     from sweeps import page
@@ -111,7 +118,7 @@ def _html(
             page.element("h1", title),
             page.element("p", question, class_="lead"),
             *_overview(frames),
-            *(figure_with_caption(drawing, png) for drawing, png in drawings),
+            *sections,
             page.element("h2", "Tables"),
             *(_table(name, table) for name, table in tables.items()),
             *_fates(frames),
@@ -140,16 +147,19 @@ def _overview(frames: SweepFrames) -> list[Markup]:
     return parts
 
 
-def figure_with_caption(drawing: Drawing, png: bytes, folder: str = "") -> Markup:
-    """Return a figure of the page with its caption and links to its files."""
+def figure_section(drawing: Drawing, files: dict[str, bytes], folder: str = "") -> Markup:
+    """Return a figure of the page with its animation, its caption and links to its files."""
     from sweeps import page
 
+    shown = [
+        page.picture(files[kind], drawing.caption, kind) for kind in ("png", "gif") if kind in files
+    ]
     links = page.joined(
-        page.element("a", kind, href=f"{folder}figures/{drawing.name}.{kind.lower()}")
-        for kind in ("PNG", "PDF")
+        page.element("a", kind.upper(), href=f"{folder}figures/{drawing.name}.{kind}")
+        for kind in files
     )
     caption = page.element("figcaption", drawing.caption, " ", links)
-    return page.element("figure", page.picture(png, drawing.caption), caption, id=drawing.name)
+    return page.element("figure", *shown, caption, id=drawing.name)
 
 
 def _table(name: str, table: pd.DataFrame) -> Markup:

@@ -27,6 +27,7 @@ from matplotlib.ticker import (
     PercentFormatter,
     ScalarFormatter,
 )
+from PIL import Image
 
 INK = "#1b1b1b"
 FAINT = "#8a8a8a"
@@ -134,6 +135,23 @@ def pdf(fig: Figure) -> bytes:
     logging.getLogger("fontTools").setLevel(logging.WARNING)  # else each glyph table is told
     buffer = io.BytesIO()
     fig.savefig(buffer, format="pdf", metadata={"CreationDate": None})
+    return buffer.getvalue()
+
+
+def pixels(fig: Figure, dpi: int = 80) -> np.ndarray:
+    """Return the figure as it looks: (height, width, RGB), uint8."""
+    fig.set_dpi(dpi)
+    canvas = FigureCanvasAgg(fig)
+    canvas.draw()  # type: ignore[no-untyped-call]
+    return np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]
+
+
+def gif(frames: Sequence[np.ndarray], frame_ms: int = 120) -> bytes:
+    """Return pictures (height, width, RGB) as an endless GIF that rests on the last one."""
+    first, *rest = [Image.fromarray(f).quantize(64, dither=Image.Dither.NONE) for f in frames]
+    pauses = [frame_ms] * len(rest) + [15 * frame_ms]
+    buffer = io.BytesIO()
+    first.save(buffer, "GIF", save_all=True, append_images=rest, duration=pauses, loop=0)
     return buffer.getvalue()
 
 

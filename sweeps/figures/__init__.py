@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+import numpy as np
 import pandas as pd
 
 from sweeps.aggregate import CELL_KEYS as CONFIG_KEYS
@@ -34,11 +35,15 @@ CELL_KEYS = ("model", "parameterization", "head", "data", "loss", "optimizer", *
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, the name of its files and what a reader must know to read it."""
+    """A figure, the name of its files and what a reader must know to read it.
+
+    `frames`, where there are any, are the pictures (height, width, RGB) of an animation.
+    """
 
     name: str
     figure: Figure
     caption: str
+    frames: tuple[np.ndarray, ...] = ()
 
 
 class FigureModule(Protocol):

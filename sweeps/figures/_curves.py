@@ -136,8 +136,10 @@ def _axes(ax: Axes, quantity: str, log_x: bool, x: pd.Series[float]) -> None:
     if quantity == "max_softmax":
         ax.set_ylim(top=1.02)
     if log_x and (x > 0).any():
-        ax.set_xscale("symlog", linthresh=x[x > 0].min()) if (x == 0).any() else ax.set_xscale(
-            "log"
-        )
-        if (x == 0).any():
+        if (x == 0).any():  # zero stands at the left, apart from the logarithmic part
+            smallest = x[x > 0].min()
+            ax.set_xscale("symlog", linthresh=smallest, linscale=0.5)
+            ax.set_xlim(-0.3 * smallest, 2 * x.max())
             ax.xaxis.set_minor_locator(NullLocator())
+        else:
+            ax.set_xscale("log")

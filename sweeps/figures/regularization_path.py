@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 
 from sweeps import statistics, style
@@ -25,8 +24,8 @@ NOTE = (
 )
 CAPTION = (
     "Median 1-correlation of the regularisation path with the Frobenius and the nuclear norm SVM "
-    "of the tokens that it selects, versus the radius R of the ball, for W (Frobenius norm) and for "
-    "(K, Q) (half the sum of squared Frobenius norms)."
+    "of the tokens that it selects, versus the radius R of the ball, for W (Frobenius norm) and "
+    "for (K, Q) (half the sum of squared Frobenius norms)."
 )
 
 
@@ -34,10 +33,8 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return the correlations per radius, and what became of all instances."""
     settled = frames.trials[frames.trials["status"] == "ok"]
     history = history_of(frames, settled)
-    radius = history[history["quantity"] == "radius"][["run", "seed", "step", "value"]]
-    radius = radius.rename(columns={"value": "radius"})
-    history = history.merge(radius, on=["run", "seed", "step"])
-    history = history[history["quantity"].isin(QUANTITIES) & np.isfinite(history["radius"])]
+    history = history.rename(columns={"step": "radius"})  # a path has radii for steps
+    history = history[history["quantity"].isin(QUANTITIES) & (history["radius"] > 0)]
     by = [*varying(frames.trials), "quantity", "radius"]
     return {
         "regularization_path": statistics.summaries(history, by, "value", "median"),

@@ -1,0 +1,235 @@
+"""Two-dimensional scenes: where W z_i goes, and the SVM that tells it where (section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from attnsvm.record import read
+from sweeps import style
+from sweeps.figures import Drawing, fates, outcomes
+
+if TYPE_CHECKING:
+    from sweeps.aggregate import SweepFrames
+
+QUESTION = (
+    "In two dimensions training can be watched: do the paths of W z_i turn into the rays of the SVM "
+    "solution of the selected tokens, W into those of W_mm and (K, Q) into those of W_star_mm?"
+)
+SCENES = {"paths_far": "samples far apart", "paths_near": "samples overlapping"}
+PUBLISHED_SEEDS = {"paths_far": 1, "paths_near": 3}
+PARAMETERIZATIONS = {"w": "trained $W$", "kq": "trained $(K, Q)$"}
+RAYS = {
+    "frobenius": (r"$W_{\mathrm{mm}}z_i$", "--"),
+    "nuclear": (r"$W^{\star}_{\mathrm{mm}}z_i$", ":"),
+}
+FRAMES = 48
+NOTE = (
+    "Colour and marker: sample; filled: the token selected by training; ring: the optimal token. "
+    "Lines with arrows: W z_i from step 0 on; thick pale lines: the margin of the sample, half-way "
+    "between its selected token and the nearest other ones along the SVM's direction. One published "
+    "instance per scene."
+)
+CAPTION = (
+    "Paths of W z_i, with W = K Q^T on the right, in the plane of the tokens, and the rays that the "
+    "SVM solutions of the selected tokens predict for them. The animation shows the softmax of every "
+    "token as its size while the direction turns."
+)
+
+
+def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    """Return tokens, paths and rays of the published instance of every run with a path on record."""
+    parts: dict[str, list[pd.DataFrame]] = {"tokens": [], "paths": [], "rays": []}
+    for _, run in frames.runs[frames.runs["state"] == "done"].iterrows():
+        record, _ = read(frames.directory / str(run["run"]))
+        stored = record.solutions
+        if "snapshots" not in stored or stored["X"].shape[-1] != 2:
+            continue
+        published = np.flatnonzero(stored["seeds"] == PUBLISHED_SEEDS.get(run["data"]))
+        k = published[0] if len(published) else 0
+        cell = {"data": run["data"], "parameterization": run["parameterization"]}
+        scene = _scene({name: value[k] for name, value in stored.items()})
+        for name, part in scene.items():
+            parts[name].append(part.assign(**cell))
+    result = {
+        f"trajectories_{name}": pd.concat(part, ignore_index=True) if part else pd.DataFrame()
+        for name, part in parts.items()
+    }
+    return {**result, "trajectories_counts": outcomes(frames.trials)}
+
+
+def _scene(arrays: dict[str, np.ndarray]) -> dict[str, pd.DataFrame]:
+    """Return the tidy tokens, paths and rays of one instance.
+
+    arrays: X (n, T, 2), Z (n, 2), scores (n, T), selected (n,), steps (S,), snapshots (S, 2, 2),
+    frobenius_W and nuclear_W (2, 2).
+    """
+    X, Z, selected = arrays["X"], arrays["Z"], arrays["selected"]
+    directions = np.einsum("sde,ne->snd", arrays["snapshots"], Z)
+    logits = np.einsum("ntd,snd->snt", X, directions)
+    softmax = np.exp(logits - logits.max(-1, keepdims=True))
+    softmax /= softmax.sum(-1, keepdims=True)
+    (S, n), T = directions.shape[:2], X.shape[1]
+    sample, token = np.indices((n, T)).reshape(2, -1)
+    tokens = pd.DataFrame(
+        {
+            "sample": sample,
+            "token": token,
+            "x": X[..., 0].ravel(),
+            "y": X[..., 1].ravel(),
+            "score": arrays["scores"].ravel(),
+            "selected": token == selected[sample],
+            "optimal": token == arrays["scores"].argmax(-1)[sample],
+        }
+    )
+    at, who, which = np.indices((S, n, T)).reshape(3, -1)
+    paths = pd.DataFrame(
+        {
+            "step": arrays["steps"][at],
+            "sample": who,
+            "token": which,
+            "softmax": softmax.ravel(),
+            "x": directions[at, who, 0],
+            "y": directions[at, who, 1],
+        }
+    )
+    rays = []
+    for norm in RAYS:
+        W = arrays.get(f"{norm}_W")
+        if W is not None and np.isfinite(W).all():
+            ray = Z @ W.T
+            reach = np.einsum("nd,nd->n", X[np.arange(n), selected], ray)
+            rays.append(
+                pd.DataFrame(
+                    {"norm": norm, "sample": np.arange(n), "x": ray[:, 0], "y": ray[:, 1]}
+                    | {"offset": reach - 0.5}
+                )
+            )
+    empty = pd.DataFrame(columns=["norm", "sample", "x", "y", "offset"])
+    return {"tokens": tokens, "paths": paths, "rays": pd.concat(rays) if rays else empty}
+
+
+def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
+    """Return one figure, a row per scene and a column per parameterization, with an animation."""
+    tokens, paths, rays = (tables[f"trajectories_{name}"] for name in ("tokens", "paths", "rays"))
+    notes = [NOTE, fates(tables["trajectories_counts"]), *remarks]
+    if tokens.empty:
+        fig = style.figure(5, 2)
+        style.empty(fig.subplots(), "no run with its path on record")
+        return [Drawing("trajectories", fig, CAPTION)]
+    fig = _figure(tokens, paths, rays, notes)
+    steps = np.unique(paths["step"])
+    moments = steps[np.unique(np.geomspace(1, len(steps), FRAMES).astype(int)) - 1]
+    frames = tuple(style.pixels(_figure(tokens, paths, rays, [], step)) for step in moments)
+    return [Drawing("trajectories", fig, CAPTION, frames)]
+
+
+def _figure(
+    tokens: pd.DataFrame,
+    paths: pd.DataFrame,
+    rays: pd.DataFrame,
+    notes: Sequence[str],
+    step: Any = None,
+) -> Figure:
+    """Return the scenes with the whole paths, or as they are at `step`."""
+    scenes = [s for s in SCENES if (tokens["data"] == s).any()]
+    columns = [p for p in PARAMETERIZATIONS if (tokens["parameterization"] == p).any()]
+    fig = style.figure(4.3 * len(columns) + 1.1, 4.1 * len(scenes) + (0.8 if notes else 0.3))
+    grid = fig.subplots(len(scenes), len(columns), squeeze=False)
+    for line, scene in zip(grid, scenes, strict=True):
+        for ax, column in zip(line, columns, strict=True):
+            here = [
+                t[(t["data"] == scene) & (t["parameterization"] == column)]
+                for t in (tokens, paths, rays)
+            ]
+            _panel(ax, *here, step)
+            style.heading(ax, f"{PARAMETERIZATIONS[column]}, {SCENES[scene]}")
+    samples = sorted(tokens["sample"].unique())
+    colours, markers = style.colours(samples), style.markers(samples)
+    handles = [
+        Line2D([], [], color=colours[i], marker=markers[i], label=f"sample {i + 1}")
+        for i in samples
+    ]
+    handles += [
+        Line2D([], [], color=style.INK, linestyle=dash, label=words)
+        for words, dash in RAYS.values()
+    ]
+    grid[0, -1].legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    if step is not None:
+        fig.suptitle(f"step {step}", x=0.02, ha="left")
+    if notes:
+        style.note(fig, notes)
+    return fig
+
+
+def _panel(
+    ax: Axes, tokens: pd.DataFrame, paths: pd.DataFrame, rays: pd.DataFrame, step: Any
+) -> None:
+    samples = sorted(tokens["sample"].unique())
+    colours, markers = style.colours(samples), style.markers(samples)
+    reach = 1.45 * max(tokens[["x", "y"]].abs().max())
+    softmax = paths[paths["step"] == (paths["step"].max() if step is None else step)]
+    softmax = softmax.set_index(["sample", "token"])["softmax"]
+    ax.axhline(0, color="#dddddd", linewidth=0.7, zorder=0)
+    ax.axvline(0, color="#dddddd", linewidth=0.7, zorder=0)
+    for i in samples:
+        mine = rays[rays["sample"] == i]
+        for _, ray in mine.iterrows():
+            _ray(ax, ray, colours[i], reach)
+        for _, token in tokens[tokens["sample"] == i].iterrows():
+            size = 42 if step is None else 14 + 170 * softmax[i, token["token"]]
+            filled = token["selected"] if step is None else softmax[i, token["token"]] > 0.5
+            face = colours[i] if filled else "white"
+            ax.scatter(token["x"], token["y"], s=size, marker=markers[i], facecolors=face,
+                       edgecolors=colours[i], linewidths=1.2, zorder=3)  # fmt: skip
+            if token["optimal"]:
+                ax.scatter(token["x"], token["y"], s=150, facecolors="none", edgecolors=style.INK,
+                           linewidths=0.8, zorder=2)  # fmt: skip
+        path = paths[(paths["sample"] == i) & (paths["token"] == 0)].sort_values("step")
+        _path(ax, path if step is None else path[path["step"] <= step], colours[i], reach)
+    ax.set_xlim(-reach, reach)
+    ax.set_ylim(-reach, reach)
+    ax.set_aspect("equal")
+    ax.grid(False)
+    ax.set_xticks([])
+    ax.set_yticks([])
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+
+
+def _ray(ax: Axes, ray: pd.Series[Any], colour: str, reach: float) -> None:
+    """Draw the ray along (x, y) and, for the Frobenius norm, the hyperplane at its offset."""
+    w = np.array([ray["x"], ray["y"]], dtype=float)
+    length = np.linalg.norm(w)
+    end = 3 * reach * w / length
+    ax.plot([0, end[0]], [0, end[1]], color=colour, linestyle=RAYS[ray["norm"]][1], linewidth=1.1)
+    if ray["norm"] == "frobenius":
+        foot = ray["offset"] * w / length**2
+        along = 3 * reach * np.array([-w[1], w[0]]) / length
+        ends = np.stack([foot - along, foot + along])
+        ax.plot(ends[:, 0], ends[:, 1], color=colour, linewidth=3.5, alpha=0.16, zorder=1)
+
+
+def _path(ax: Axes, path: pd.DataFrame, colour: str, reach: float) -> None:
+    """Draw a path with arrowheads where it has covered equal lengths within the view."""
+    points = path[["x", "y"]].to_numpy(dtype=float)
+    ax.plot(points[:, 0], points[:, 1], color=colour, linewidth=1.8, zorder=4)
+    inside = points[np.abs(points).max(axis=1) < reach]
+    if len(inside) < 3:
+        return
+    covered = np.concatenate([[0], np.cumsum(np.linalg.norm(np.diff(inside, axis=0), axis=1))])
+    for share in (0.3, 0.6, 0.92):
+        k = int(np.clip(np.searchsorted(covered, share * covered[-1]), 1, len(inside) - 1))
+        if np.allclose(inside[k], inside[k - 1]):
+            continue
+        ax.annotate(
+            "", inside[k], inside[k - 1], zorder=5,
+            arrowprops={"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0,
+                        "mutation_scale": 13},
+        )  # fmt: skip
