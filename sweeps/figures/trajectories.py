@@ -19,32 +19,34 @@ if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
 
 QUESTION = (
-    "In two dimensions training can be watched: do the paths of W z_i turn into the rays of the SVM "
-    "solution of the selected tokens, W into those of W_mm and (K, Q) into those of W_star_mm?"
+    "In two dimensions training can be watched: do the paths of W z_i turn into the rays of the "
+    "SVM solution of the selected tokens, W into those of W_mm and (K, Q) into those of W_star_mm?"
 )
 SCENES = {"paths_far": "samples far apart", "paths_near": "samples overlapping"}
 PUBLISHED_SEEDS = {"paths_far": 1, "paths_near": 3}
 PARAMETERIZATIONS = {"w": "trained $W$", "kq": "trained $(K, Q)$"}
-RAYS = {
-    "frobenius": (r"$W_{\mathrm{mm}}z_i$", "--"),
-    "nuclear": (r"$W^{\star}_{\mathrm{mm}}z_i$", ":"),
-}
+RAYS = {"frobenius": r"$W_{\mathrm{mm}}z_i$", "nuclear": r"$W^{\star}_{\mathrm{mm}}z_i$"}
+DASHES: dict[str, Any] = {"frobenius": "--", "nuclear": ":"}
+STEPS_KEPT = 240
 FRAMES = 48
+SHORTEST = 0.1
+"""Norm of W z_i from which on its distance from the origin is drawn on a logarithmic scale."""
 NOTE = (
     "Colour and marker: sample; filled: the token selected by training; ring: the optimal token. "
-    "Lines with arrows: W z_i from step 0 on; thick pale lines: the margin of the sample, half-way "
-    "between its selected token and the nearest other ones along the SVM's direction. One published "
+    "Lines with arrows: W z_i over all steps, its distance from the origin on a logarithmic scale, "
+    "so that turning can be seen to the end. Pale lines: the separating hyperplane of each sample, "
+    "half-way between its selected token and the nearest others along W_mm z_i. One published "
     "instance per scene."
 )
 CAPTION = (
-    "Paths of W z_i, with W = K Q^T on the right, in the plane of the tokens, and the rays that the "
-    "SVM solutions of the selected tokens predict for them. The animation shows the softmax of every "
-    "token as its size while the direction turns."
+    "Paths of W z_i, with W = K Q^T on the right, in the plane of the tokens, and the rays that "
+    "the SVM solutions of the selected tokens predict for them. The animation shows the softmax of "
+    "every token as its size while the direction turns."
 )
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    """Return tokens, paths and rays of the published instance of every run with a path on record."""
+    """Return tokens, paths and rays of the published instance of each run that recorded a path."""
     parts: dict[str, list[pd.DataFrame]] = {"tokens": [], "paths": [], "rays": []}
     for _, run in frames.runs[frames.runs["state"] == "done"].iterrows():
         record, _ = read(frames.directory / str(run["run"]))
@@ -71,7 +73,9 @@ def _scene(arrays: dict[str, np.ndarray]) -> dict[str, pd.DataFrame]:
     frobenius_W and nuclear_W (2, 2).
     """
     X, Z, selected = arrays["X"], arrays["Z"], arrays["selected"]
-    directions = np.einsum("sde,ne->snd", arrays["snapshots"], Z)
+    kept = np.geomspace(1, len(arrays["steps"]), STEPS_KEPT).astype(int) - 1
+    kept = np.unique(kept)
+    directions = np.einsum("sde,ne->snd", arrays["snapshots"][kept], Z)
     logits = np.einsum("ntd,snd->snt", X, directions)
     softmax = np.exp(logits - logits.max(-1, keepdims=True))
     softmax /= softmax.sum(-1, keepdims=True)
@@ -91,7 +95,7 @@ def _scene(arrays: dict[str, np.ndarray]) -> dict[str, pd.DataFrame]:
     at, who, which = np.indices((S, n, T)).reshape(3, -1)
     paths = pd.DataFrame(
         {
-            "step": arrays["steps"][at],
+            "step": arrays["steps"][kept][at],
             "sample": who,
             "token": which,
             "softmax": softmax.ravel(),
@@ -144,11 +148,11 @@ def _figure(
     grid = fig.subplots(len(scenes), len(columns), squeeze=False)
     for line, scene in zip(grid, scenes, strict=True):
         for ax, column in zip(line, columns, strict=True):
-            here = [
+            here, walked, predicted = (
                 t[(t["data"] == scene) & (t["parameterization"] == column)]
                 for t in (tokens, paths, rays)
-            ]
-            _panel(ax, *here, step)
+            )
+            _panel(ax, here, walked, predicted, step)
             style.heading(ax, f"{PARAMETERIZATIONS[column]}, {SCENES[scene]}")
     samples = sorted(tokens["sample"].unique())
     colours, markers = style.colours(samples), style.markers(samples)
@@ -157,8 +161,8 @@ def _figure(
         for i in samples
     ]
     handles += [
-        Line2D([], [], color=style.INK, linestyle=dash, label=words)
-        for words, dash in RAYS.values()
+        Line2D([], [], color=style.INK, linestyle=DASHES[norm], label=words)
+        for norm, words in RAYS.items()
     ]
     grid[0, -1].legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     if step is not None:
@@ -189,10 +193,12 @@ def _panel(
             ax.scatter(token["x"], token["y"], s=size, marker=markers[i], facecolors=face,
                        edgecolors=colours[i], linewidths=1.2, zorder=3)  # fmt: skip
             if token["optimal"]:
-                ax.scatter(token["x"], token["y"], s=150, facecolors="none", edgecolors=style.INK,
+                ax.scatter(token["x"], token["y"], s=230, facecolors="none", edgecolors=style.INK,
                            linewidths=0.8, zorder=2)  # fmt: skip
         path = paths[(paths["sample"] == i) & (paths["token"] == 0)].sort_values("step")
-        _path(ax, path if step is None else path[path["step"] <= step], colours[i], reach)
+        longest = np.hypot(paths["x"], paths["y"]).max()
+        unit = 0.95 * reach / np.log1p(longest / SHORTEST)
+        _path(ax, path if step is None else path[path["step"] <= step], colours[i], unit)
     ax.set_xlim(-reach, reach)
     ax.set_ylim(-reach, reach)
     ax.set_aspect("equal")
@@ -208,7 +214,7 @@ def _ray(ax: Axes, ray: pd.Series[Any], colour: str, reach: float) -> None:
     w = np.array([ray["x"], ray["y"]], dtype=float)
     length = np.linalg.norm(w)
     end = 3 * reach * w / length
-    ax.plot([0, end[0]], [0, end[1]], color=colour, linestyle=RAYS[ray["norm"]][1], linewidth=1.1)
+    ax.plot([0, end[0]], [0, end[1]], color=colour, linestyle=DASHES[ray["norm"]], linewidth=1.1)
     if ray["norm"] == "frobenius":
         foot = ray["offset"] * w / length**2
         along = 3 * reach * np.array([-w[1], w[0]]) / length
@@ -216,20 +222,18 @@ def _ray(ax: Axes, ray: pd.Series[Any], colour: str, reach: float) -> None:
         ax.plot(ends[:, 0], ends[:, 1], color=colour, linewidth=3.5, alpha=0.16, zorder=1)
 
 
-def _path(ax: Axes, path: pd.DataFrame, colour: str, reach: float) -> None:
-    """Draw a path with arrowheads where it has covered equal lengths within the view."""
+def _path(ax: Axes, path: pd.DataFrame, colour: str, unit: float) -> None:
+    """Draw W z_i with its distance from the origin on a log scale, and arrowheads along the way."""
     points = path[["x", "y"]].to_numpy(dtype=float)
+    distance = np.linalg.norm(points, axis=1, keepdims=True)
+    scale = unit * np.log1p(distance / SHORTEST)
+    points = points / np.where(distance > 0, distance, 1) * scale
     ax.plot(points[:, 0], points[:, 1], color=colour, linewidth=1.8, zorder=4)
-    inside = points[np.abs(points).max(axis=1) < reach]
-    if len(inside) < 3:
-        return
-    covered = np.concatenate([[0], np.cumsum(np.linalg.norm(np.diff(inside, axis=0), axis=1))])
-    for share in (0.3, 0.6, 0.92):
-        k = int(np.clip(np.searchsorted(covered, share * covered[-1]), 1, len(inside) - 1))
-        if np.allclose(inside[k], inside[k - 1]):
-            continue
-        ax.annotate(
-            "", inside[k], inside[k - 1], zorder=5,
-            arrowprops={"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0,
-                        "mutation_scale": 13},
-        )  # fmt: skip
+    for share in (0.35, 0.65, 1.0):
+        ahead = np.flatnonzero(scale[:, 0] >= share * scale[-1, 0])
+        if len(ahead) and ahead[0] > 0 and not np.allclose(points[ahead[0]], points[ahead[0] - 1]):
+            ax.annotate(
+                "", points[ahead[0]], points[ahead[0] - 1], zorder=5,
+                arrowprops={"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0,
+                            "mutation_scale": 13},
+            )  # fmt: skip
