@@ -283,6 +283,18 @@ class FileConfig(DataConfig):
     path: str = MISSING
 
 
+@dataclass
+class DigitsConfig(DataConfig):
+    """Patches of scikit-learn's handwritten digits, two of them as the classes."""
+
+    _target_: str = "attnsvm.digits.Digits"
+    n: int = option(6, POSITIVE_COUNT, "images of an instance")
+    positive: int = option(3, Range(0, 9), "the digit of label +1")
+    negative: int = option(8, Range(0, 9), "the digit of label -1")
+    patch: int = option(4, Range(1, 8), "pixels along the edge of a patch; d = patch^2")
+    stride: int = option(2, Range(1, 8), "pixels from patch to patch; T = ((8-patch)//stride+1)^2")
+
+
 # --- optimizer: how the weights move -------------------------------------------------------------
 
 
@@ -503,6 +515,7 @@ class RunConfig:
     sweep: str | None = option(None, None, "name of the experiment that this run belongs to")
     trials: int = option(100, POSITIVE_COUNT, "number of instances")
     seed: int = option(0, Range(0, 2**31), "seed of the first instance; instance i has seed + i")
+    keep_path: bool = option(False, None, "store the weights and softmax of every snapshot")
     device: str = option("auto", OneOf(("auto", "cpu", "cuda")), "where tensors live")
     extensions: list[str] = option([], None, "packages, beside attnsvm, that `_target_` may name")
 
@@ -538,6 +551,7 @@ GROUPS: dict[str, dict[str, type]] = {
         "paths_far": PathsFarConfig,
         "paths_near": PathsNearConfig,
         "file": FileConfig,
+        "digits": DigitsConfig,
     },
     "optimizer": {
         "normalized_gd": NormalizedGDConfig,

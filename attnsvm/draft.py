@@ -60,7 +60,7 @@ class Draft:
         ]
         empty: dict[str, list[Any]] = {"seed": [], "step": [], "quantity": [], "value": []}
         table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(empty)
-        return table.astype({"seed": "int64", "step": "int64", "quantity": "str", "value": float})
+        return table.astype({"seed": "int64", "step": "float64", "quantity": "str", "value": float})
 
     def judge(self, what: str, solution: SvmSolution) -> None:
         """Mark the instances on which the SVM called `what` is infeasible or undecided."""

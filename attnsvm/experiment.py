@@ -255,15 +255,24 @@ class _Stages:
             "saturated": selection.saturated,
             "min_top_softmax": selection.top_softmax.amin(-1),
             "max_masked_softmax": selection.max_masked,
-            "loss": path.loss[:, -1],
+            "attended_tokens": selection.attended.sum(-1).double().mean(-1),
+            "flat": _flat(draft.batch, path),
+            "risk": path.loss[:, -1],
             "W_norm": path.W.norm(dim=(-2, -1)),
         }
         draft.curves |= {
-            "loss": (path.steps, path.loss),
+            "risk": (path.steps, path.loss),
             "max_softmax": (path.steps, path.softmax.amax(-1).mean(-1)),
             "W_norm": (path.steps, path.snapshots.norm(dim=(-2, -1))),
         }
         draft.arrays |= {"trained_W": path.W, "selected": selection.selected}
+        if self.config.keep_path:
+            draft.arrays |= {
+                "snapshots": path.snapshots,
+                "softmax": path.softmax,
+                "steps": path.steps.expand(draft.batch.B, -1),
+                "scores": draft.batch.scores(),
+            }
         draft.mark(path.diverged, "diverged", "a weight is not finite")
         draft.mark(selection.tied_softmax, "tie", "two tokens share the largest softmax")
         return path, selection
@@ -315,6 +324,12 @@ class _Stages:
             found = solve_reference(problem, norm)  # default solver, default tolerances
             draft.columns[f"published_{norm}_status"] = [one.cvxpy_status for one in found]
             draft.columns[f"published_{norm}_rank"] = [published_rank(one.W) for one in found]
+
+
+def _flat(batch: ProblemBatch, path: Trajectory) -> Tensor:
+    """Return whether the head's gradient is exactly zero at some sample's final output, (B,)."""
+    outputs = (path.softmax[:, -1, :, None] @ batch.X)[:, :, 0]
+    return (batch.head.gradient(outputs, path.head_parameters) == 0).all(-1).any(-1)
 
 
 def _attended(path: Trajectory, selection: TokenSelection) -> tuple[Tensor, Tensor]:

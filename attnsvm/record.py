@@ -64,7 +64,11 @@ class TrialRow:
     min_top_softmax: float = NAN
     max_masked_softmax: float = NAN  # largest softmax below selection.attended
     assumption_b1: bool | None = None  # all margins at the optimal tokens equal 1
-    loss: float = NAN
+    attended_tokens: float = NAN  # mean over the samples of |O_i|, softmax >= selection.attended
+    flat: bool | None = (
+        None  # the head's gradient is zero for some sample: nothing pulls its tokens
+    )
+    risk: float = NAN
     W_norm: float = NAN  # Frobenius norm of the trained W
     one_minus_corr_w_mm: float = NAN
     one_minus_corr_w_star_mm: float = NAN

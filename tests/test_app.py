@@ -69,7 +69,7 @@ def test_one_run_leaves_a_complete_record(tmp_path):
     assert run["state"] == "done"
     assert run["config"]["data"] == {"_target_": "attnsvm.data.Sphere", "n": 3, "T": 3, "d": 4}
     assert run["overrides"] == [*SMALL, "seed=5"]
-    assert {"loss", "max_softmax", "W_norm", "one_minus_corr_w_mm"} <= set(
+    assert {"risk", "max_softmax", "W_norm", "one_minus_corr_w_mm"} <= set(
         result.history["quantity"]
     )
 

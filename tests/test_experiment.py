@@ -40,7 +40,7 @@ def test_top_compares_the_trained_weights_with_both_svms():
 def test_optimal_trains_nothing_and_matches_the_library():
     record = run(composed("selection=optimal", "data.n=5", "data.T=5", "data.d=2", "trials=6"))
     assert record.history.empty
-    assert record.trials["loss"].isna().all()
+    assert record.trials["risk"].isna().all()
     assert set(record.trials["status"]) == {"ok", "infeasible"}
     batch = attnsvm.sample("sphere", n=5, T=5, d=2, trials=6)
     optimal, _ = attnsvm.optimal_tokens(batch)
