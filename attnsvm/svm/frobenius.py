@@ -1,4 +1,4 @@
-r"""Least Frobenius norm: least-distance programming by one non-negative least-squares call.
+r"""Least Frobenius norm: least-distance programming by non-negative least squares.
 
 With w = vec(W) and rows g_k = vec(d_k z_k^T) the problem is  min ||w||  s.t.  G w >= h. Lawson and
 Hanson (Solving Least Squares Problems, chapter 23) solve it by
@@ -7,6 +7,9 @@ Hanson (Solving Least Squares Problems, chapter 23) solve it by
 
 r = 0 means infeasible and u is the Farkas ray (G^T u = 0, h^T u = 1); otherwise
 w = - r_{1..p} / r_last and the multipliers are a = - u / r_last.
+
+Ordinary instances are solved together from their Gram matrices (`attnsvm.svm.gram`), the others
+one by one from their rows.
 """
 
 from __future__ import annotations
@@ -14,10 +17,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
+from torch import Tensor
 
 from attnsvm.svm.constraints import EQUALITY, SvmProblem
 from attnsvm.svm.general import eliminate
+from attnsvm.svm.gram import solve_batch
 from attnsvm.svm.solution import Claim
 
 Array = NDArray[np.float64]
@@ -26,17 +32,39 @@ Array = NDArray[np.float64]
 def solve_frobenius(problem: SvmProblem) -> Claim:
     """Return W, multipliers and rays of the least-Frobenius-norm problems; NaN where none."""
     cpu = problem.to("cpu")
-    W = np.full((problem.B, problem.d, problem.d), np.nan)
-    a = np.full((problem.B, problem.N), np.nan)
-    ray = np.full((problem.B, problem.N), np.nan)
-    D, queries, h, kind = (t.numpy() for t in (cpu.D, cpu.queries, cpu.h, cpu.kind))
-    for b in range(problem.B):
-        W[b], a[b], ray[b] = _solve_one(D[b], queries[b], h[b], kind[b])
+    a, optimal = _from_gram(cpu)
+    W = torch.where(optimal[:, None, None], cpu.combine(a), torch.nan)
+    a = torch.where(optimal[:, None], a, torch.nan)
+    ray = torch.full_like(a, torch.nan)
+    for b in (~optimal & (cpu.h != 0).any(dim=1)).nonzero()[:, 0].tolist():
+        rows = cpu.take(torch.tensor([b]))
+        arrays = (rows.D[0], rows.queries[0], rows.h[0], rows.kind[0])
+        W[b], a[b], ray[b] = map(torch.from_numpy, _from_rows(*(t.numpy() for t in arrays)))
     device = problem.D.device
-    return Claim(*(torch.from_numpy(array).to(device) for array in (W, a, ray)))
+    return Claim(W.to(device), a.to(device), ray.to(device))
 
 
-def _solve_one(
+def _from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
+    """Return multipliers (B, N) and whether they are optimal (B,), from K = (D D^T) o (Z Z^T).
+
+    Rows are divided by ||d_k|| ||z_k|| rounded to a power of two, which is exact.
+    """
+    D, Q = problem.D, problem.queries
+    unit_d, unit_z = (_power_of_two(x.norm(dim=2)) for x in (D, Q))
+    D, Q = D / unit_d[..., None], Q / unit_z[..., None]
+    K = (D @ D.mT) * (Q @ Q.mT)
+    unit = unit_d * unit_z
+    size = _power_of_two((problem.h / unit).abs().amax(dim=1, keepdim=True))
+    a, optimal = solve_batch(K.numpy(), (problem.h / unit / size).numpy(), problem.kind.numpy())
+    return torch.from_numpy(a) * size / unit, torch.from_numpy(optimal)
+
+
+def _power_of_two(x: Tensor) -> Tensor:
+    """Return the power of two nearest to x; 1 where x is 0."""
+    return torch.exp2(torch.round(torch.log2(torch.where(x > 0, x, 1.0))))
+
+
+def _from_rows(
     D: Array, queries: Array, h: Array, kind: NDArray[np.int8]
 ) -> tuple[Array, Array, Array]:
     """Return W (d, d), multipliers (N,) and ray (N,) of one instance."""
@@ -74,7 +102,7 @@ def least_distance(G: Array, h: Array) -> tuple[Array, Array, Array]:
     w, a, ray = np.full(p, np.nan), np.full(N, np.nan), np.full(N, np.nan)
     if N == 0 or (h <= 0).all():
         return np.zeros(p), np.zeros(N), ray
-    R = np.linalg.qr(G.T, mode="r") if N < p else G.T  # same Gram matrix, fewer rows
+    R: Array = np.linalg.qr(G.T, mode="r") if N < p else G.T  # same Gram matrix, fewer rows
     size = power_of_two(np.abs(h).max()).item()
     for _ in range(4):
         answer = _nonnegative_least_squares(np.vstack([R, h / size]))
@@ -89,7 +117,8 @@ def least_distance(G: Array, h: Array) -> tuple[Array, Array, Array]:
         size *= power_of_two(np.array(length)).item()
     support = np.asarray(u > 0)
     a[:], w = _polish(G, h, support, u * size / last if last > 0 else u)
-    ray[:] = _polish_ray(G, h, support, u)
+    if last < 1e-3:  # a solution of length below 8 leaves at least 1 / 65
+        ray[:] = _polish_ray(R, h, support, u)
     return w, a, ray
 
 
@@ -121,19 +150,18 @@ def _polish(G: Array, h: Array, support: NDArray[np.bool_], a: Array) -> tuple[A
     diagonal = np.abs(np.diag(R))
     if diagonal.min() <= 1e-14 * diagonal.max():
         return a, w
-    y = np.linalg.solve(R.T, h[support])
+    y = solve_triangular(R, h[support], trans="T")
     polished = np.zeros_like(a)
-    polished[support] = np.linalg.solve(R, y)
+    polished[support] = solve_triangular(R, y)
     return (polished, Q @ y) if polished.min() >= 0 else (a, w)
 
 
-def _polish_ray(G: Array, h: Array, support: NDArray[np.bool_], u: Array) -> Array:
-    """Return u moved, on its support, to the null space of G^T: the least singular direction."""
+def _polish_ray(R: Array, h: Array, support: NDArray[np.bool_], u: Array) -> Array:
+    """Return u moved, on its support, to the null space of R (R^T R = G G^T)."""
     if not support.any():
         return u
-    rows = G[support] * u[support, None]  # scaled, the sought combination is near (1, ..., 1)
-    left = np.linalg.svd(rows.T, full_matrices=True)[2][-1] if rows.size else np.ones(0)
-    left = left * np.sign(left.sum())
+    columns = R[:, support] * u[support]  # scaled, the sought combination is near (1, ..., 1)
+    null = np.linalg.svd(columns)[2][-1]
     polished = np.zeros_like(u)
-    polished[support] = left * u[support]
+    polished[support] = null * np.sign(null.sum()) * u[support]
     return polished if polished.min() >= 0 and h @ polished > 0 else u
