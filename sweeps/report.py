@@ -30,6 +30,7 @@ class ReportFiles:
     html: Path
     figures: tuple[Path, ...]
     tables: tuple[Path, ...]
+    captions: dict[str, str]
 
 
 def write_report(frames: SweepFrames) -> ReportFiles:
@@ -67,16 +68,18 @@ def write_report(frames: SweepFrames) -> ReportFiles:
         write_atomically(csvs[-1], table.to_csv(index=False).encode())
     images: list[Path] = []
     sections = []
+    captions = {}
     with style.paper():
         for drawing in module.draw(tables, [lost_runs(frames)]) if tables else ():
             content = _files_of(drawing)
             for kind, data in content.items():
                 images.append(frames.directory / "figures" / f"{drawing.name}.{kind}")
                 write_atomically(images[-1], data)
-            sections.append(figure_section(drawing, content))
+            captions[drawing.name] = drawing.caption
+            sections.append(figure_section(drawing.name, drawing.caption, content))
     page = frames.directory / "report.html"
     write_atomically(page, _html(frames, module.QUESTION, sections, tables).encode())
-    return ReportFiles(page, tuple(images), tuple(csvs))
+    return ReportFiles(page, tuple(images), tuple(csvs), captions)
 
 
 def _files_of(drawing: Drawing) -> dict[str, bytes]:
@@ -147,19 +150,16 @@ def _overview(frames: SweepFrames) -> list[Markup]:
     return parts
 
 
-def figure_section(drawing: Drawing, files: dict[str, bytes], folder: str = "") -> Markup:
+def figure_section(name: str, caption: str, files: dict[str, bytes], folder: str = "") -> Markup:
     """Return a figure of the page with its animation, its caption and links to its files."""
     from sweeps import page
 
-    shown = [
-        page.picture(files[kind], drawing.caption, kind) for kind in ("png", "gif") if kind in files
-    ]
+    shown = [page.picture(files[kind], caption, kind) for kind in ("png", "gif") if kind in files]
     links = page.joined(
-        page.element("a", kind.upper(), href=f"{folder}figures/{drawing.name}.{kind}")
-        for kind in files
+        page.element("a", kind.upper(), href=f"{folder}figures/{name}.{kind}") for kind in files
     )
-    caption = page.element("figcaption", drawing.caption, " ", links)
-    return page.element("figure", *shown, caption, id=drawing.name)
+    below = page.element("figcaption", caption, " ", links)
+    return page.element("figure", *shown, below, id=name)
 
 
 def _table(name: str, table: pd.DataFrame) -> Markup:

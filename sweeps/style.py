@@ -225,20 +225,31 @@ def heading(ax: Axes, text: str) -> None:
 
 
 def log_axis(axis: Axis) -> None:
-    """Make an axis with positive data logarithmic, over whole decades, labelled at decades only."""
+    """Make an axis with positive data logarithmic, over whole decades if there are few of them."""
     ax = axis.axes
-    get, set_scale, set_limits, data = (
-        (ax.get_xlim, ax.set_xscale, ax.set_xlim, ax.dataLim.intervalx)
-        if axis is ax.xaxis
-        else (ax.get_ylim, ax.set_yscale, ax.set_ylim, ax.dataLim.intervaly)
-    )
-    if not (np.isfinite(data).all() and data[1] > 0):
+    is_x = axis is ax.xaxis
+    shared = (ax.get_shared_x_axes() if is_x else ax.get_shared_y_axes()).get_siblings(ax)
+    limits = np.array([a.dataLim.intervalx if is_x else a.dataLim.intervaly for a in shared])
+    limits = limits[np.isfinite(limits).all(axis=1)]
+    if not limits.size or limits.max() <= 0:
         return
-    set_scale("log")
+    (ax.set_xscale if is_x else ax.set_yscale)("log")
     axis.set_minor_formatter(NullFormatter())
-    low, high = np.log10(get())
-    if high - low < 1.5:
-        set_limits(10.0 ** np.floor(low + 0.1), 10.0 ** np.ceil(high - 0.1))
+    low, high = limits[:, 0].min(), limits[:, 1].max()
+    if low > 0 and high / low < 30:
+        ends = 10.0 ** np.floor(np.log10(low)), 10.0 ** np.ceil(np.log10(high) + 1e-9)
+        (ax.set_xlim if is_x else ax.set_ylim)(*ends)
+
+
+def log_axis_from_zero(ax: Axes, values: Iterable[float]) -> None:
+    """Make the x axis logarithmic with the value 0 at its left end, apart from the others."""
+    positive = np.array(sorted({float(v) for v in values if v > 0}))
+    ax.set_xscale("symlog", linthresh=positive[0], linscale=0.8)
+    ax.set_xlim(-0.3 * positive[0], 2 * positive[-1])
+    decades = np.arange(np.ceil(np.log10(positive[0])), np.log10(positive[-1]) + 0.01)
+    every = int(np.ceil(len(decades) / 6)) if len(decades) else 1
+    ax.xaxis.set_major_locator(FixedLocator([0.0, *10.0 ** decades[::every]]))
+    ax.xaxis.set_minor_locator(NullLocator())
 
 
 def note(fig: Figure, lines: Sequence[str]) -> None:

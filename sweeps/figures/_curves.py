@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
 
 from sweeps import statistics, style
 from sweeps.figures import history_of, split, varying
@@ -136,10 +135,7 @@ def _axes(ax: Axes, quantity: str, log_x: bool, x: pd.Series[float]) -> None:
     if quantity == "max_softmax":
         ax.set_ylim(top=1.02)
     if log_x and (x > 0).any():
-        if (x == 0).any():  # zero stands at the left, apart from the logarithmic part
-            smallest = x[x > 0].min()
-            ax.set_xscale("symlog", linthresh=smallest, linscale=0.5)
-            ax.set_xlim(-0.3 * smallest, 2 * x.max())
-            ax.xaxis.set_minor_locator(NullLocator())
+        if (x == 0).any():
+            style.log_axis_from_zero(ax, x)
         else:
             ax.set_xscale("log")

@@ -88,21 +88,22 @@ def _bars(ax: Axes, table: pd.DataFrame, x: str) -> None:
         for i, (part, count) in enumerate(zip(share, rows["count"], strict=True)):
             if part >= 0.05:
                 colour = "black" if kind in ("undecided", "tie", "local") else "white"
-                ax.text(i, below[i] + part / 2, f"{count:.0f}", ha="center", va="center",
+                ax.text(i - 0.2, below[i] + part / 2, f"{count:.0f}", ha="center", va="center",
                         fontsize=7.5, color=colour)  # fmt: skip
         if kind == "global":
-            ax.vlines(range(len(values)), rows["low"], rows["high"], color="black", linewidth=0.8)
+            right = np.arange(len(values)) + 0.32
+            ax.vlines(right, rows["low"], rows["high"], color="black", linewidth=0.8)
         below += share
     b1 = table[table["kind"] == "assumption_b1"].dropna(subset=[x])
     b1 = b1[b1["used"] > 0].sort_values(x)
-    at = b1[x].map(position)
+    at = b1[x].map(position) + 0.1
     ax.plot(at, b1["share"], "o-", color="black", markerfacecolor="white", markeredgewidth=1.0,
             linewidth=1.0, label="meets B.1")  # fmt: skip
     ax.vlines(at, b1["low"], b1["high"], color="black", linewidth=0.8)
     ax.set_xticks(range(len(values)), [number(value) for value in values])
     ax.set_xlabel("token dimension $d$" if x == "d" else "columns $m$ of $K$ and $Q$")
     style.share_axis(ax, "")
-    ax.set_ylim(0, 1.0)
+    ax.set_ylim(-0.02, 1.0)
     ax.grid(False)
 
 

@@ -44,6 +44,6 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return one figure."""
     table = tables["token_count_vs_lambda"]
-    fig = _curves.panels(table, QUANTITIES, "lambda", r"$\lambda$")
+    fig = _curves.panels(table, QUANTITIES, "lam", r"$\lambda$")
     style.note(fig, [NOTE, fates(tables["token_count_vs_lambda_counts"]), *remarks])
     return [Drawing("token_count_vs_lambda", fig, CAPTION)]
