@@ -13,9 +13,8 @@ from torch import Tensor
 
 from attnsvm.comparison import one_minus_correlation
 from attnsvm.problem import ProblemBatch
-from attnsvm.record import trial_table
+from attnsvm.record import trial_columns, trial_table
 from attnsvm.svm import SvmSolution, SvmStatus
-from attnsvm.training import Trajectory
 
 
 @dataclass
@@ -26,10 +25,13 @@ class Draft:
     columns: dict[str, Any] = field(default_factory=dict)
     curves: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     arrays: dict[str, Tensor] = field(default_factory=dict)
-    verdicts: list[tuple[str, str]] = field(default_factory=list)
+    verdicts: list[tuple[str, str]] = field(init=False)
+    recorded: Tensor = field(init=False)
+    """Indices of the instances whose curves and arrays are kept."""
 
     def __post_init__(self) -> None:
         self.verdicts = [("ok", "")] * self.batch.B
+        self.recorded = torch.arange(self.batch.B, device=self.batch.X.device)
 
     def mark(self, where: Any, status: str, reason: str) -> None:
         """Give the instances `where` this verdict, unless they have one already."""
@@ -37,16 +39,50 @@ class Draft:
             if hit and self.verdicts[k][0] == "ok":
                 self.verdicts[k] = (status, reason)
 
+    def accepted(self) -> Tensor:
+        """Return the indices of the instances that nothing was found against so far."""
+        found = [k for k, (status, _) in enumerate(self.verdicts) if status == "ok"]
+        return torch.tensor(found, dtype=torch.long, device=self.batch.X.device)
+
+    def part(self, index: Tensor) -> Draft:
+        """Return an empty draft of the instances at `index`."""
+        return Draft(self.batch.take(index))
+
+    def absorb(self, part: Draft, index: Tensor) -> None:
+        """Take over what `part` found out about the instances at `index`.
+
+        Rows stay; curves and arrays are those of the part alone, which knows its own seeds.
+        """
+        where = index.tolist()
+        for k, verdict in zip(where, part.verdicts, strict=True):
+            self.verdicts[k] = verdict
+        for name, values in part.columns.items():
+            column = [trial_columns()[name][1]] * self.batch.B
+            for k, value in zip(where, plain(values), strict=True):
+                column[k] = value
+            self.columns[name] = column
+        self.curves = {
+            name: (steps, values[index]) for name, (steps, values) in self.curves.items()
+        } | part.curves
+        self.arrays = {name: array[index] for name, array in self.arrays.items()} | part.arrays
+        self.recorded = index
+
+    def record_none(self) -> None:
+        """Keep no curve and no array: every instance was set aside."""
+        self.curves, self.arrays, self.recorded = {}, {}, self.recorded[:0]
+
     def table(self) -> pd.DataFrame:
         """Return `trials.parquet`."""
         status, reason = zip(*self.verdicts, strict=True)
         columns = {"status": status, "reason": reason, **self.columns}
-        plain = {k: v.cpu().numpy() if isinstance(v, Tensor) else v for k, v in columns.items()}
-        return trial_table(self.batch.seeds.cpu().numpy(), plain)
+        return trial_table(
+            self.batch.seeds.cpu().numpy(),
+            {name: plain(values) for name, values in columns.items()},
+        )
 
     def history(self) -> pd.DataFrame:
         """Return `history.parquet`: every curve (steps (S,), values (B, S)) in long form."""
-        seeds = self.batch.seeds.cpu().numpy()
+        seeds = self.batch.seeds[self.recorded].cpu().numpy()
         parts = [
             pd.DataFrame(
                 {
@@ -93,18 +129,25 @@ class Draft:
             f"{norm}_ray": solution.certificate.ray,
         }
 
-    def compare(self, path: Trajectory, name: str, direction: Tensor) -> None:
-        """Enter 1 - correlation of every snapshot with `direction` (B, d, d) or (B, S, d, d)."""
+    def compare(self, name: str, steps: Tensor, snapshots: Tensor, direction: Tensor) -> None:
+        """Enter 1 - correlation of the snapshots (B, S, d, d) with (B, d, d) or (B, S, d, d)."""
         target = direction[:, None] if direction.ndim == 3 else direction
-        values = one_minus_correlation(path.snapshots, target)
+        values = one_minus_correlation(snapshots, target)
         self.columns[name] = values[:, -1]
-        self.curves[name] = (path.steps, values)
+        self.curves[name] = (steps, values)
 
     def solutions(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return `solutions.npz`: the arrays from which every certificate can be proved again."""
-        batch = self.batch
+        if len(self.recorded) == 0:
+            return {}
+        batch = self.batch.take(self.recorded)
         problem = {"X": batch.X, "Z": batch.Z, "mask": batch.mask, "seeds": batch.seeds}
         return {k: v.cpu().numpy() for k, v in {**problem, **self.arrays}.items()}
+
+
+def plain(values: Any) -> Any:
+    """Return a column as NumPy or a list."""
+    return values.cpu().numpy() if isinstance(values, Tensor) else values
 
 
 def _counts(values: Iterable[Any]) -> list[int | None]:

@@ -87,13 +87,14 @@ def _until_accepted(config: RunConfig, device: torch.device) -> RunRecord:
 
 
 def _joined(parts: list[RunRecord], wanted: int) -> RunRecord:
-    names = parts[0].solutions
-    timings = {key: sum(part.timings[key] for part in parts) for key in parts[0].timings}
+    names = dict.fromkeys(name for part in parts for name in part.solutions)
+    timings = {key: sum(part.timings.get(key, 0.0) for part in parts) for key in parts[0].timings}
     return RunRecord(
         trials=pd.concat([part.trials for part in parts], ignore_index=True),
         history=pd.concat([part.history for part in parts], ignore_index=True),
         solutions={
-            name: np.concatenate([part.solutions[name] for part in parts]) for name in names
+            name: np.concatenate([p.solutions[name] for p in parts if name in p.solutions])
+            for name in names
         },
         wanted=wanted,
         timings=timings,
@@ -105,10 +106,11 @@ def _first_accepted(record: RunRecord, wanted: int) -> RunRecord:
     accepted = (record.trials["status"] == "ok").to_numpy().cumsum()
     size = min(int(np.searchsorted(accepted, wanted)) + 1, len(record.trials))
     seeds = record.trials["seed"].iloc[:size]
+    kept = np.isin(record.solutions.get("seeds", []), seeds)
     return RunRecord(
         trials=record.trials.iloc[:size].reset_index(drop=True),
         history=record.history[record.history["seed"].isin(seeds)].reset_index(drop=True),
-        solutions={name: array[:size] for name, array in record.solutions.items()},
+        solutions={name: array[kept] for name, array in record.solutions.items()},
         wanted=wanted,
         timings=record.timings,
     )
@@ -179,57 +181,64 @@ class _Stages:
                 types = convergence_types(draft.batch, selection, solutions["frobenius"])
                 draft.columns["convergence"] = types
             for norm, solution in solutions.items():
-                draft.compare(path, CORRELATION_COLUMN[norm], solution.W)
+                draft.compare(CORRELATION_COLUMN[norm], path.steps, path.snapshots, solution.W)
 
     def multi(self, draft: Draft) -> None:
-        """Train, and separate all attended tokens from the others (Gen-SVM)."""
+        """Train, and separate all attended tokens from the others (Gen-SVM).
+
+        Instances that are rejected keep their row; no SVM is solved and no curve kept of them.
+        """
         path, selection = self._train(draft)
         self._reject(draft, path, selection)
+        index = draft.accepted()
+        if len(index) == 0:
+            draft.record_none()
+            return
+        part = draft.part(index)
+        attended, log_softmax = selection.attended[index], path.log_softmax[index]
+        self._separate_attended(part, selection.selected[index], attended, log_softmax)
+        with self._timed("compare"):
+            snapshots = path.snapshots[index]
+            part.compare("one_minus_corr_1token", path.steps, snapshots, part.arrays["one_token_W"])
+            for norm in norms_of(self.config.svm):
+                mm = part.arrays[f"{norm}_W"]
+                part.compare(CORRELATION_COLUMN[norm], path.steps, snapshots, mm)
+            if "frobenius" in self.config.svm.norms:
+                parts = part.arrays["frobenius_fin_W"][:, None], part.arrays["frobenius_W"][:, None]
+                best, published = svmeq(snapshots, *parts), svmeq_least_squares(snapshots, *parts)
+                part.compare("one_minus_corr_svmeq", path.steps, snapshots, best)
+                part.compare("one_minus_corr_svmeq_lsq", path.steps, snapshots, published)
+        draft.absorb(part, index)
+
+    def _separate_attended(
+        self, draft: Draft, selected: Tensor, attended: Tensor, log_softmax: Tensor
+    ) -> None:
+        """Solve Gen-SVM at the attended tokens and Att-SVM at the most attended one."""
         batch, svm = draft.batch, self.config.svm
+        tolerances: dict[str, Any] = {"gap": svm.gap, "rank_tolerance": svm.rank_tolerance}
         with self._timed("svm"):
-            one = solve_svm(
-                batch.X,
-                batch.Z,
-                selection.selected,
-                mask=batch.mask,
-                gap=svm.gap,
-                rank_tolerance=svm.rank_tolerance,
-            )
-            attended, log_softmax = _attended(path, selection)
+            one = solve_svm(batch.X, batch.Z, selected, mask=batch.mask, **tolerances)
             pairs = {
                 norm: solve_gen_svm(
-                    batch.X,
-                    batch.Z,
-                    attended,
-                    log_softmax,
-                    norm,
-                    batch.mask,
-                    gap=svm.gap,
-                    rank_tolerance=svm.rank_tolerance,
+                    batch.X, batch.Z, attended, log_softmax, norm, batch.mask, **tolerances
                 )
                 for norm in norms_of(svm)
             }
+        draft.arrays |= {
+            "attended": attended,
+            "log_softmax": log_softmax,
+            "one_token_W": one.W,
+            "one_token_multipliers": one.certificate.multipliers,
+        }
         for norm, (fin, mm) in pairs.items():
             draft.judge(f"{norm} W_fin", fin)
             draft.judge(f"{norm} W_mm", mm)
             draft.tabulate(norm, mm)
-            draft.arrays[f"{norm}_fin_W"] = fin.W
-            draft.arrays[f"{norm}_fin_multipliers"] = fin.certificate.multipliers
+            draft.arrays |= {
+                f"{norm}_fin_W": fin.W,
+                f"{norm}_fin_multipliers": fin.certificate.multipliers,
+            }
         draft.judge("one-token SVM", one)
-        draft.arrays["attended"] = attended
-        draft.arrays["log_softmax"] = log_softmax
-        draft.arrays["one_token_W"] = one.W
-        draft.arrays["one_token_multipliers"] = one.certificate.multipliers
-        with self._timed("compare"):
-            draft.compare(path, "one_minus_corr_1token", one.W)
-            for norm, (_, mm) in pairs.items():
-                draft.compare(path, CORRELATION_COLUMN[norm], mm.W)
-            if "frobenius" in pairs:
-                fin, mm = (part.W[:, None] for part in pairs["frobenius"])
-                eq = svmeq(path.snapshots, fin, mm)
-                lsq = svmeq_least_squares(path.snapshots, fin, mm)
-                draft.compare(path, "one_minus_corr_svmeq", eq)
-                draft.compare(path, "one_minus_corr_svmeq_lsq", lsq)
 
     # --- stages -----------------------------------------------------------------------------------
 
@@ -289,6 +298,11 @@ class _Stages:
             f"a softmax lies in ({reading.negligible:g}, {reading.attended:g})",
         )
         draft.mark(~masked_out, "rejected", f"no softmax is <= {reading.negligible:g}")
+        draft.mark(
+            ~selection.attended.any(-1).all(-1),
+            "rejected",
+            f"a sample attends to no token, all its softmax are < {reading.attended:g}",
+        )
 
     def _separate(self, draft: Draft, selected: Tensor) -> dict[Norm, SvmSolution]:
         """Solve Att-SVM at the selected tokens in every norm, judged and tabulated."""
@@ -330,14 +344,6 @@ def _flat(batch: ProblemBatch, path: Trajectory) -> Tensor:
     """Return whether the head's gradient is exactly zero at some sample's final output, (B,)."""
     outputs = (path.softmax[:, -1, :, None] @ batch.X)[:, :, 0]
     return (batch.head.gradient(outputs, path.head_parameters) == 0).all(-1).any(-1)
-
-
-def _attended(path: Trajectory, selection: TokenSelection) -> tuple[Tensor, Tensor]:
-    """Return O_i, never empty, and log s, 0 where it is not read (also of a diverged instance)."""
-    top = torch.zeros_like(selection.attended).scatter(2, selection.selected[..., None], True)
-    attended = selection.attended | top
-    readable = attended & path.log_softmax.isfinite()
-    return attended, path.log_softmax.masked_fill(~readable, 0.0)
 
 
 READINGS: dict[str, Callable[[_Stages, Draft], None]] = {

@@ -76,8 +76,10 @@ def test_multi_accepts_in_seed_order_whatever_is_drawn_at_once():
         assert (status == "ok").sum() == wanted
         assert status.iloc[-1] == "ok"  # nothing is drawn beyond the last that is needed
         assert record.trials["seed"].tolist() == list(range(1, len(status) + 1))
-        assert all(len(array) == len(status) for array in record.solutions.values())
-        assert set(record.history["seed"]) == set(record.trials["seed"])
+        accepted = record.trials["seed"][status == "ok"].tolist()
+        assert record.solutions["seeds"].tolist() == accepted
+        assert all(len(array) == wanted for array in record.solutions.values())
+        assert sorted(set(record.history["seed"])) == accepted
     pair = few.trials, more.trials.iloc[: len(few.trials)]
     np.testing.assert_array_equal(pair[0]["W_norm"], pair[1]["W_norm"])
     assert pair[0]["status"].tolist() == pair[1]["status"].tolist()
@@ -187,3 +189,15 @@ def test_cuda_is_refused_where_there_is_none():
         pytest.skip("this machine has a CUDA device")
     with pytest.raises(ConfigError, match="device=cuda: no CUDA device"):
         run(composed("device=cuda"))
+
+
+def test_a_batch_without_an_accepted_instance_has_rows_only():
+    """One step from zero weights: attention spreads over all tokens, nothing is negligible."""
+    record = run(
+        composed(
+            "head=relu", "selection=multi", "optimizer.init=zero", "optimizer.steps=1", "trials=3"
+        )
+    )
+    assert record.trials["status"].tolist() == ["rejected"] * 3
+    assert record.history.empty
+    assert record.solutions == {}
