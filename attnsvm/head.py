@@ -45,6 +45,21 @@ class Head(ABC):
             (gradient,) = torch.autograd.grad(self.value(o, parameters).sum(), o)
         return gradient
 
+    def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor] | None:
+        """Return projections p = P^T x of which the head is a sum of simple functions, if it is.
+
+        h(o) = sum_j alpha_j p_j + beta_j p_j^2 / 2 + rho_j max(p_j, 0). Any orthonormal basis that
+        spans X may be used for X and the first axis of every parameter.
+
+        Returns
+        -------
+        F : Tensor
+            The projections of X (B, n, T, d), shape (B, n, T, k).
+        kinds : Tensor
+            alpha, beta and rho, shape (3, k).
+        """
+        return None
+
     def parameter_gradient(self, o: Tensor, parameters: Parameters, weights: Tensor) -> Parameters:
         """Return the gradient of sum_i weights_i h(o_i) in the parameters, by autograd.
 
@@ -79,6 +94,11 @@ class Linear(Head):
         """Return v."""
         return _beside(parameters["v"], o).expand_as(o)
 
+    def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
+        """Return v^T x and the identity."""
+        F = _times_vector(X, parameters["v"]).unsqueeze(-1)
+        return F, X.new_tensor([[1.0], [0.0], [0.0]])
+
 
 class Relu(Head):
     """h(o) = 1^T relu(V^T o) with parameters V, shape (B, d, d), ||V||_F = 1: a two-layer MLP."""
@@ -98,6 +118,11 @@ class Relu(Head):
         """Return V 1[V^T o > 0]."""
         V = parameters["V"]
         return _times_matrix((_times_matrix(o, V) > 0).to(o.dtype), V.mT)
+
+    def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
+        """Return V^T x and as many positive parts."""
+        F = _times_matrix(X, parameters["V"])
+        return F, X.new_tensor([[0.0], [0.0], [1.0]]).repeat(1, F.shape[-1])
 
 
 class Quadratic(Head):
@@ -124,6 +149,13 @@ class Quadratic(Head):
     def gradient(self, o: Tensor, parameters: Parameters) -> Tensor:
         """Return v - 2 lambda o."""
         return _beside(parameters["v"], o) - 2 * self.lam * o
+
+    def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
+        """Return v^T x with the identity, and x with -lambda p^2."""
+        F = torch.cat([_times_vector(X, parameters["v"]).unsqueeze(-1), X], -1)
+        kinds = X.new_zeros(3, F.shape[-1])
+        kinds[0, 0], kinds[1, 1:] = 1.0, -2 * self.lam
+        return F, kinds
 
 
 class Module(Head):

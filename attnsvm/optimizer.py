@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -159,8 +159,6 @@ class NormalizedGD(FirstOrder):
 
     With gradient=direct the norm carries the published + eps; the exact gradient needs none.
     """
-
-    fused: ClassVar[bool] = True
 
     def update(
         self,

@@ -3,64 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from attnsvm import fused as kernels
 from attnsvm.build import named
 from attnsvm.config import ConfigError
-from attnsvm.gradient import Forward
-from attnsvm.head import Parameters
 from attnsvm.loss import Loss
-from attnsvm.optimizer import Optimizer
+from attnsvm.optimizer import FirstOrder, Optimizer
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.problem import ProblemBatch
 from attnsvm.risk import Risk
+from attnsvm.trajectory import Recorder
+from attnsvm.trajectory import Trajectory as Trajectory
 
 Progress = Callable[[int], None]
-
-
-@dataclass(frozen=True, eq=False)
-class Trajectory:
-    """What training left: S snapshots of B instances, always those of step 0 and of the last step.
-
-    Attributes
-    ----------
-    steps : Tensor
-        Number of updates before each snapshot, shape (S,), int64; of a regularisation path the
-        radii, float64, after a 0 for the initial weights.
-    snapshots : Tensor
-        Combined weights W, shape (B, S, d, d).
-    loss : Tensor
-        Risk without the ridge, shape (B, S).
-    softmax : Tensor
-        Attention s, shape (B, S, n, T).
-    log_softmax : Tensor
-        log s at the last step, shape (B, n, T), also where s itself underflows.
-    W : Tensor
-        Combined weights at the last step, shape (B, d, d).
-    K, Q : Tensor or None
-        Factors at the last step, shape (B, d, m), where they exist.
-    diverged : Tensor
-        Instances with a non-finite weight, shape (B,), bool.
-    head_parameters : dict of str to Tensor
-        Parameters of the head at the last step, each (B, ...): the batch's unless it is trained.
-    """
-
-    steps: Tensor
-    snapshots: Tensor
-    loss: Tensor
-    softmax: Tensor
-    log_softmax: Tensor
-    W: Tensor
-    K: Tensor | None
-    Q: Tensor | None
-    diverged: Tensor
-    head_parameters: Parameters
 
 
 def train(
@@ -72,6 +33,7 @@ def train(
     m: int | None = None,
     init: str | Tensor | Variables | None = None,
     progress: bool | Progress = False,
+    fused: bool = True,
     **options: Any,
 ) -> Trajectory:
     """Minimise the risk (1/n) sum_i l(Y_i f_i) of every instance over its attention weights.
@@ -93,7 +55,10 @@ def train(
         zero, uniform or small; or the initial W0, or (K0, Q0), with or without the axis B.
     progress : bool or callable
         True: a bar on stderr where that is a terminal; or a function that is called with the
-        number of steps done, every 50 steps and at the end.
+        number of steps done, every now and then and at the end.
+    fused : bool
+        Whether the compiled kernel may take the steps where it can. The torch loop, to which it is
+        equal but for rounding, does everything else.
     **options
         Fields of the optimizer's config: lr, steps, growth, schedule, gradient, ridge,
         init_scale, record_every, record, and those of its own.
@@ -117,12 +82,75 @@ def train(
         start = rule.init(stepper.init, stepper.init_scale, batch.seeds, batch.d)
     else:
         start = tuple(V.to(batch.X.device) for V in rule.given(init, batch.B, batch.d))
-    if batch.head.train:
-        start += tuple(p.clone() for p in batch.head_parameters.values())
-    recorder = _Recorder(risk, stepper.grid())
-    with _reporting(progress, recorder.units) as report, torch.no_grad():
-        last = stepper.run(risk, start, recorder.take, report)
-    return recorder.trajectory(last)
+    with torch.no_grad():
+        if batch.B > 1:
+            return _train(risk, stepper, start, progress, fused)
+        # torch multiplies one matrix by other routines than several: a twin makes the bits equal
+        both = torch.zeros(2, dtype=torch.int64, device=batch.X.device)
+        twins = Risk(batch.take(both), rule, risk.loss)
+        start = tuple(V[both] for V in start)
+        return _train(twins, stepper, start, progress, fused).take(slice(1))
+
+
+def train_chunks(
+    batch: ProblemBatch, *arguments: Any, size: int | None = None, **options: Any
+) -> Iterator[tuple[slice, Trajectory]]:
+    """Train a batch of any size chunk by chunk, in bounded memory.
+
+    Each instance's numbers are those of `train` on the whole batch, bit for bit.
+
+    Parameters
+    ----------
+    batch : ProblemBatch
+        B instances.
+    *arguments, **options
+        Those of `train`; tensors in `init` have no axis B.
+    size : int, optional
+        Instances in a chunk. By default as many as fit their trajectory and the work on it into
+        about 1 GiB: 8 bytes times S (d^2 + n T) for the snapshots and 16 (n T d + d^2) besides.
+
+    Yields
+    ------
+    slice, Trajectory
+        The instances of the chunk, and their trajectory.
+    """
+    size = size or chunk_size(
+        batch, len(_optimizer_named(*_optimizer_of(arguments, options)).grid())
+    )
+    for first in range(0, batch.B, size):
+        part = slice(first, min(first + size, batch.B))
+        yield part, train(batch.take(part), *arguments, **options)
+
+
+def chunk_size(batch: ProblemBatch, snapshots: int) -> int:
+    """Return how many instances fit their trajectory and the work on it into 1 GiB, at least 1."""
+    _, n, T, d = batch.X.shape
+    numbers = snapshots * (d * d + n * T) + 16 * (n * T * d + d * d)
+    return max(1, 2**30 // (8 * numbers))
+
+
+def _optimizer_of(
+    arguments: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[str | Optimizer, dict[str, Any]]:
+    """Return the arguments of `_optimizer_named` among those of `train`."""
+    optimizer = options.get("optimizer", arguments[1] if len(arguments) > 1 else "normalized_gd")
+    others = ("parameterization", "optimizer", "loss", "m", "init", "progress", "fused")
+    return optimizer, {name: value for name, value in options.items() if name not in others}
+
+
+def _train(
+    risk: Risk, optimizer: Optimizer, start: Variables, progress: bool | Progress, fused: bool
+) -> Trajectory:
+    if risk.batch.head.train:
+        start += tuple(p.clone() for p in risk.batch.head_parameters.values())
+    recorder = Recorder(risk, optimizer.grid())
+    with _reporting(progress, recorder.units) as report:
+        if fused and isinstance(optimizer, FirstOrder) and kernels.applies(risk, optimizer):
+            last = kernels.run(risk, optimizer, start, recorder.take, report)
+        else:
+            last = optimizer.run(risk, start, recorder.take, report)
+    how = optimizer.gradient if isinstance(optimizer, FirstOrder) else "log_domain"
+    return recorder.trajectory(last, how)
 
 
 def _optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Optimizer:
@@ -141,50 +169,6 @@ def parameterization_named(rule: str | Parameterization, m: int | None) -> Param
     fields = {} if m is None else {"m": m}
     named_rule: Parameterization = named("parameterization", rule, **fields)
     return named_rule
-
-
-class _Recorder:
-    """Fills the arrays of a trajectory, one snapshot after the other."""
-
-    def __init__(self, risk: Risk, grid: list[float]) -> None:
-        B, n, T, d = risk.batch.X.shape
-        self.risk, self.grid, self.taken = risk, grid, 0
-        self.snapshots = risk.batch.X.new_empty(B, len(grid), d, d)
-        self.loss = risk.batch.X.new_empty(B, len(grid))
-        self.softmax = risk.batch.X.new_empty(B, len(grid), n, T)
-        self.log_softmax = self.softmax[:, 0]
-
-    @property
-    def units(self) -> int:
-        """Units of work that the progress counts up to."""
-        steps = self.grid[-1]
-        return steps if isinstance(steps, int) else len(self.grid) - 1
-
-    def take(self, variables: Variables, forward: Forward) -> None:
-        """Store the next snapshot."""
-        self.snapshots[:, self.taken] = self.risk.rule.combine(self.risk.attention(variables))
-        self.loss[:, self.taken] = self.risk.value(forward)
-        self.softmax[:, self.taken] = forward.softmax
-        self.log_softmax = forward.log_softmax
-        self.taken += 1
-
-    def trajectory(self, last: Variables) -> Trajectory:
-        """Return the trajectory that ends with the variables `last`."""
-        attention = self.risk.attention(last)
-        K, Q = attention if len(attention) == 2 else (None, None)
-        finite = torch.stack([V.isfinite().flatten(1).all(-1) for V in last]).all(0)
-        return Trajectory(
-            steps=torch.tensor(self.grid),
-            snapshots=self.snapshots,
-            loss=self.loss,
-            softmax=self.softmax,
-            log_softmax=self.log_softmax,
-            W=self.snapshots[:, -1].clone(),
-            K=K,
-            Q=Q,
-            diverged=~(finite & self.snapshots.isfinite().flatten(1).all(-1)),
-            head_parameters=self.risk.head_parameters(last),
-        )
 
 
 class _reporting:  # noqa: N801

@@ -255,6 +255,9 @@ def test_given_weights_stay_as_they_were():
 def test_progress_counts_the_steps():
     done = []
     train(sample(**SMALL), steps=120, progress=done.append)
+    assert done == [0, 100, 120]
+    done.clear()
+    train(sample(**SMALL), steps=120, progress=done.append, fused=False)
     assert done == [0, 50, 100, 120]
     train(sample(**SMALL), steps=2, progress=True)
 
