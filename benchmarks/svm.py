@@ -16,60 +16,47 @@ import torch
 
 from attnsvm import sample
 from attnsvm.selection import optimal_tokens
-from attnsvm.svm import SvmProblem, multi_token, single_token, solve
+from attnsvm.svm import NORMS, SvmProblem, multi_token, single_token, solve
 
 SHAPES = ((5, 5, 5), (5, 5, 20), (6, 8, 10), (15, 5, 20), (5, 15, 20))
 TRIALS = 100
-CLARABEL = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
+CLARABEL = {"solver": "CLARABEL", "tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 
 
 def main() -> None:
     """Print the ratios for both norms and for Gen-SVM."""
     torch.set_num_threads(1)
-    for norm in ("frobenius", "nuclear"):
-        print(f"### {norm}\n")
-        peers: dict[str, dict[str, Any]] = {"cvxpy default": {}}
-        if norm == "nuclear":
-            peers["Clarabel 1e-10"] = {"solver": "CLARABEL", **CLARABEL}
-        header([*peers], "undecided", "largest gap")
+    default: dict[str, Any] = {"cvxpy default": {}}
+    for title, make, norms in (
+        ("Att-SVM, Frobenius", instances, ["frobenius"]),
+        ("Att-SVM, nuclear", instances, ["nuclear"]),
+        ("Gen-SVM, margin part, two tokens attended in each sample", general, NORMS),
+    ):
+        peers = default | ({"Clarabel 1e-10": CLARABEL} if norms == ["nuclear"] else {})
+        print(f"### {title}\n")
+        columns = ["n, T, d", "norm", "ours", *(c for p in peers for c in (p, "ratio"))]
+        columns += ["undecided of 100", "largest gap"]
+        print("| " + " | ".join(columns) + " |")
+        print("|" + "---|" * len(columns))
         for shape in SHAPES:
-            problem = instances(*shape)
-            row(shape, problem, norm, peers)
+            for norm in norms:
+                row(shape, make(*shape), norm, peers)
         print()
-    print("### Gen-SVM, margin part, two tokens attended in each sample\n")
-    header(["cvxpy default, frobenius", "cvxpy default, nuclear"], "undecided", "largest gap")
-    for shape in SHAPES:
-        for norm in ("frobenius", "nuclear"):
-            row(shape, general(*shape), norm, {f"cvxpy default, {norm}": {}})
-
-
-def header(peers: list[str], *more: str) -> None:
-    columns = ["n, T, d", "ours", *(c for p in peers for c in (p, "ratio")), *more]
-    print("| " + " | ".join(columns) + " |")
-    print("|" + "---|" * len(columns))
 
 
 def row(shape: tuple[int, int, int], problem: SvmProblem, norm: Any, peers: dict[str, Any]) -> None:
     """Print one line: our time per instance, each peer's and the ratio."""
     solution = solve(problem, norm, shape[1])  # compiles what is compiled once
-    ours = least(lambda: solve(problem, norm, shape[1])) / problem.B
-    cells = [", ".join(map(str, shape)), f"{1e3 * ours:.3f} ms"]
+    ours = min(timed(solve, problem, norm, shape[1]) for _ in range(3)) / problem.B
+    cells = [", ".join(map(str, shape)), norm, f"{1e3 * ours:.3f} ms"]
     for name, options in peers.items():
         count = 2 if "Clarabel" in name else 5
-        peer = float(
-            np.median([timed(lambda: cvxpy(problem, b, norm, options)) for b in range(count)])
-        )
-        cells += [
-            f"{name.split(', ')[-1] if ',' in name else ''} {1e3 * peer:.1f} ms",
-            f"{peer / ours:.0f}",
-        ]
-    undecided = sum(status == "undecided" for status in solution.status)
+        peer = float(np.median([timed(cvxpy, problem, b, norm, options) for b in range(count)]))
+        cells += [f"{1e3 * peer:.1f} ms", f"{peer / ours:.0f}"]
     solved = torch.tensor([status == "solved" for status in solution.status])
-    print(
-        "| "
-        + " | ".join([*cells, str(undecided), f"{solution.duality_gap[solved].max():.0e}"])
-        + " |"
-    )
+    undecided = sum(status == "undecided" for status in solution.status)
+    cells += [str(undecided), f"{solution.duality_gap[solved].max():.0e}"]
+    print("| " + " | ".join(cells) + " |", flush=True)
 
 
 def instances(n: int, T: int, d: int) -> SvmProblem:
@@ -102,16 +89,11 @@ def cvxpy(problem: SvmProblem, b: int, norm: str, options: dict[str, Any]) -> No
         cp.Problem(cp.Minimize(size), constraints).solve(**options)
 
 
-def timed(call: Callable[[], Any]) -> float:
-    """Return the wall time of `call`, seconds."""
+def timed(call: Callable[..., Any], *arguments: Any) -> float:
+    """Return the wall time of the call, seconds."""
     begin = time.perf_counter()
-    call()
+    call(*arguments)
     return time.perf_counter() - begin
-
-
-def least(call: Callable[[], Any], repeats: int = 3) -> float:
-    """Return the least wall time of a few calls, seconds."""
-    return min(timed(call) for _ in range(repeats))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from attnsvm.svm.nuclear import solve_nuclear
 from attnsvm.svm.solution import SvmSolution, SvmStatus
 
 __all__ = [
+    "NORMS",
     "Norm",
     "SvmProblem",
     "SvmSolution",

@@ -182,6 +182,11 @@ def finite_part(
     return _problem(D, Z, torch.where(inside, ratio, 0.0), kind, token)
 
 
+def power_of_two(x: Tensor) -> Tensor:
+    """Return the power of two nearest to x; 1 where x is 0."""
+    return torch.exp2(torch.round(torch.log2(torch.where(x > 0, x, 1.0))))
+
+
 def check(X: Tensor, Z: Tensor, mask: Tensor | None) -> Tensor:
     """Return the mask after checking X, Z, mask.
 

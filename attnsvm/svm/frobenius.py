@@ -21,7 +21,7 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 from torch import Tensor
 
-from attnsvm.svm.constraints import EQUALITY, SvmProblem
+from attnsvm.svm.constraints import EQUALITY, SvmProblem, power_of_two
 from attnsvm.svm.general import eliminate
 from attnsvm.svm.gram import solve_batch
 from attnsvm.svm.solution import Claim
@@ -50,18 +50,13 @@ def _from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
     Rows are divided by ||d_k|| ||z_k|| rounded to a power of two, which is exact.
     """
     D, Q = problem.D, problem.queries
-    unit_d, unit_z = (_power_of_two(x.norm(dim=2)) for x in (D, Q))
+    unit_d, unit_z = (power_of_two(x.norm(dim=2)) for x in (D, Q))
     D, Q = D / unit_d[..., None], Q / unit_z[..., None]
     K = (D @ D.mT) * (Q @ Q.mT)
     unit = unit_d * unit_z
-    size = _power_of_two((problem.h / unit).abs().amax(dim=1, keepdim=True))
+    size = power_of_two((problem.h / unit).abs().amax(dim=1, keepdim=True))
     a, optimal = solve_batch(K.numpy(), (problem.h / unit / size).numpy(), problem.kind.numpy())
     return torch.from_numpy(a) * size / unit, torch.from_numpy(optimal)
-
-
-def _power_of_two(x: Tensor) -> Tensor:
-    """Return the power of two nearest to x; 1 where x is 0."""
-    return torch.exp2(torch.round(torch.log2(torch.where(x > 0, x, 1.0))))
 
 
 def _from_rows(
@@ -71,7 +66,7 @@ def _from_rows(
     (N, d), rows = D.shape, np.flatnonzero(kind)
     a, ray = np.full(N, np.nan), np.full(N, np.nan)
     G = (D[rows, :, None] * queries[rows, None, :]).reshape(rows.size, d * d)
-    unit = power_of_two(np.linalg.norm(G, axis=1))
+    unit = _power_of_two(np.linalg.norm(G, axis=1))
     G, h = G / unit[:, None], h[rows] / unit
     is_equal = kind[rows] == EQUALITY
     E, G = G[is_equal], G[~is_equal]
@@ -102,8 +97,8 @@ def least_distance(G: Array, h: Array) -> tuple[Array, Array, Array]:
     w, a, ray = np.full(p, np.nan), np.full(N, np.nan), np.full(N, np.nan)
     if N == 0 or (h <= 0).all():
         return np.zeros(p), np.zeros(N), ray
-    R: Array = np.linalg.qr(G.T, mode="r") if N < p else G.T  # same Gram matrix, fewer rows
-    size = power_of_two(np.abs(h).max()).item()
+    R = np.asarray(np.linalg.qr(G.T, mode="r")) if N < p else G.T  # same Gram matrix, fewer rows
+    size = _power_of_two(np.abs(h).max()).item()
     for _ in range(4):
         answer = _nonnegative_least_squares(np.vstack([R, h / size]))
         if answer is None:
@@ -114,7 +109,7 @@ def least_distance(G: Array, h: Array) -> tuple[Array, Array, Array]:
         length = np.linalg.norm(residual) / last if last > 0 else np.inf
         if length < 8.0 or not np.isfinite(length) or size * length > 1e18:
             break
-        size *= power_of_two(np.array(length)).item()
+        size *= _power_of_two(np.array(length)).item()
     support = np.asarray(u > 0)
     a[:], w = _polish(G, h, support, u * size / last if last > 0 else u)
     if last < 1e-3:  # a solution of length below 8 leaves at least 1 / 65
@@ -122,7 +117,7 @@ def least_distance(G: Array, h: Array) -> tuple[Array, Array, Array]:
     return w, a, ray
 
 
-def power_of_two(x: Array) -> Array:
+def _power_of_two(x: Array) -> Array:
     """Return the power of two nearest to x, exactly; 1 where x is 0."""
     return np.asarray(np.exp2(np.round(np.log2(np.where(x > 0, x, 1.0)))))
 
