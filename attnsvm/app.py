@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -18,11 +18,15 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from attnsvm import guard
+from attnsvm.claim import HeldError
 from attnsvm.config import GROUPS, ConfigError, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.identity import run_name, unknown_field, validated
+from attnsvm.interrupt import stopping_with_children
+from attnsvm.state import run_state
 from attnsvm.usage import usage
 
-log = logging.getLogger(__name__)
+INTERRUPTED = "interrupted; what was finished is on disk, the same command does the rest"
 
 
 class SweepIncompleteError(RuntimeError):
@@ -49,24 +53,13 @@ register()
 def job(composed: DictConfig) -> dict[str, Any]:
     """Run one cell and write its record; in a sweep a failure becomes a record as well."""
     config = validated(composed)
-    folder = Path(HydraConfig.get().runtime.output_dir)
-    in_sweep = HydraConfig.get().mode is RunMode.MULTIRUN
-    from attnsvm import experiment, record  # torch is not needed until here
-    from attnsvm.provenance import provenance
+    hydra_config = HydraConfig.get()
+    folder, command = Path(hydra_config.runtime.output_dir), list(hydra_config.overrides.task)
+    if config.dry_run:
+        return {"state": run_state(folder).state}
+    from attnsvm.task import perform
 
-    origin = provenance(config, command=list(HydraConfig.get().overrides.task))
-    try:
-        result = experiment.run(config)
-    except Exception as error:
-        if not isinstance(error, ConfigError):
-            log.exception("run %s failed", folder.name)
-        record.write_failure(folder, origin, error)
-        if not in_sweep:
-            raise
-        return {"state": "failed"}
-    record.write(folder, result, origin)
-    log.info("%s: %s", folder, result.summary())
-    return {"state": "done"}
+    return {"state": perform(config, folder, command, hydra_config.mode is RunMode.MULTIRUN)}
 
 
 def main() -> None:
@@ -76,21 +69,24 @@ def main() -> None:
         return
     show_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands errors over; they are told below
+    guard.install()
     entry = hydra.main(version_base="1.3", config_path="pkg://conf", config_name="config")(job)
-    sys.exit(exit_code(entry, show_traces))
+    with stopping_with_children():
+        code = exit_code(entry, show_traces)
+    sys.exit(code)
 
 
 def exit_code(command: Callable[[], Any], show_traces: bool = False) -> int:
     """Return 0 if `command` succeeds, else tell its error on stderr and return a code for it.
 
-    2 for a config or an environment that the user can mend, 1 for a run that failed, 130 after
-    an interrupt.
+    2 for a config or an environment that the user can mend, 1 for a run that failed, 128 and the
+    signal's number after a signal.
     """
     try:
         command()
-    except KeyboardInterrupt:
-        print("attnsvm: interrupted; what was finished is on disk", file=sys.stderr)  # noqa: T201
-        return 130
+    except KeyboardInterrupt as stop:
+        print(f"attnsvm: {INTERRUPTED}", file=sys.stderr)  # noqa: T201
+        return 128 + getattr(stop, "signum", signal.SIGINT)
     except Exception as error:
         message = user_message(error)
         if message is None or show_traces:
@@ -115,7 +111,8 @@ def user_message(error: BaseException) -> str | None:
 
 
 def _own_message(error: BaseException) -> str | None:
-    return str(error) if isinstance(error, ConfigError | SweepIncompleteError) else None
+    mine = isinstance(error, ConfigError | SweepIncompleteError | HeldError)
+    return str(error) if mine else None
 
 
 def _schema_message(error: BaseException) -> str | None:

@@ -460,6 +460,7 @@ class SelectionConfig:
     )
     attended: float = option(1e-3, Range(0, 1, open=True), "softmax from which a token is attended")
     negligible: float = option(1e-6, Range(0, 1, open=True), "softmax up to which it is not")
+    mixed_labels: bool = option(False, None, "multi: reject instances whose labels are all +1")
     until_accepted: bool = option(
         False, None, "multi: draw further seeds until `trials` instances are accepted"
     )
@@ -518,6 +519,8 @@ class RunConfig:
     keep_path: bool = option(False, None, "store the weights and softmax of every snapshot")
     device: str = option("auto", OneOf(("auto", "cpu", "cuda")), "where tensors live")
     extensions: list[str] = option([], None, "packages, beside attnsvm, that `_target_` may name")
+    mixed_code: bool = option(False, None, "add to a folder whose records come from other code")
+    dry_run: bool = option(False, None, "list the runs and estimate their time, run nothing")
 
     def __post_init__(self) -> None:
         check_fields(self)

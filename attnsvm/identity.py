@@ -6,6 +6,8 @@ import copy
 import dataclasses
 import hashlib
 import json
+import os
+from functools import lru_cache
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
@@ -14,7 +16,7 @@ from attnsvm.build import check_package
 from attnsvm.config import GROUPS, ConfigError, RunConfig
 from attnsvm.version import __version__
 
-WITHOUT_EFFECT = ("device", "sweep")
+WITHOUT_EFFECT = ("device", "sweep", "mixed_code", "dry_run")
 """Fields that change where or why a run is done, not what it gives."""
 
 
@@ -77,9 +79,30 @@ def result_fields(config: RunConfig) -> dict[str, Any]:
 
 
 def signature(config: RunConfig) -> str:
-    """Return the run's identity: sha256 of its result-affecting fields and the code's version."""
-    text = json.dumps([__version__, result_fields(config)], sort_keys=True)
+    """Return the run's identity: sha256 of its result-affecting fields and the code's version.
+
+    Of a file of instances the content counts, not where it lies.
+    """
+    fields = result_fields(config)
+    path = fields["data"].get("path")
+    if path is not None and (content := _content_digest(path)) is not None:
+        fields["data"]["path"] = content
+    text = json.dumps([__version__, fields], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _content_digest(path: str) -> str | None:
+    try:
+        status = os.stat(path)
+        return _file_digest(path, status.st_mtime_ns, status.st_size, status.st_ino)
+    except (OSError, ValueError):
+        return None  # the run will say so
+
+
+@lru_cache
+def _file_digest(path: str, *version: int) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def run_name(config: RunConfig) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import shutil
 import subprocess
 import time
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +33,7 @@ def provenance(config: RunConfig, command: list[str]) -> dict[str, Any]:
         "overrides": command,
         "version": __version__,
         "git_revision": git_revision(),
+        "code": code_digest(tuple(config.extensions)),
         "packages": {name: _package_version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "hardware": {
@@ -38,6 +43,25 @@ def provenance(config: RunConfig, command: list[str]) -> dict[str, Any]:
         },
         "started_s": time.time(),
     }
+
+
+@cache
+def code_digest(extensions: tuple[str, ...] = ()) -> str:
+    """Return the sha256 (12 digits) of the sources of attnsvm and of the extension packages."""
+    digest = hashlib.sha256()
+    for package in ("attnsvm", *extensions):
+        for path in _sources(package):
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:12]
+
+
+def _sources(package: str) -> Iterable[Path]:
+    """Return the Python files of a package, found without importing it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.origin is None:
+        return []
+    origin = Path(spec.origin)
+    return sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
 
 
 def git_revision() -> str | None:

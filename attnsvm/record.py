@@ -13,6 +13,7 @@ import io
 import sys
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,17 +21,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from attnsvm.claim import CLAIM_FILE, HeldError, claimed
+from attnsvm.state import PLAN_FILE, RUN_FILE, TABLES, run_state
 from attnsvm.storage import (
     CorruptRecordError,
     read_json,
     read_verified,
+    remove_orphans,
     sha256,
     write_atomically,
     write_json,
 )
-
-RUN_FILE = "run.json"
-PLAN_FILE = "sweep.json"
 
 
 @dataclass(frozen=True)
@@ -180,13 +181,18 @@ def write(folder: Path, record: RunRecord, origin: Mapping[str, Any]) -> None:
     write_json(folder / RUN_FILE, {**origin, **outcome})
 
 
-def write_failure(folder: Path, origin: Mapping[str, Any], error: BaseException) -> None:
-    """Write that the run in `folder` failed, where and why."""
+def write_failure(
+    folder: Path, origin: Mapping[str, Any], error: BaseException, state: str = "failed"
+) -> None:
+    """Write that the run in `folder` ended without a result, where and why.
+
+    `state` is `failed`, or `interrupted` for a run that a signal ended.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     reason = f"{type(error).__name__}: {error}"
     trace = "".join(traceback.format_exception(error))
-    failure = {"state": "failed", "reason": reason, "place": place, "traceback": trace}
+    failure = {"state": state, "reason": reason, "place": place, "traceback": trace}
     write_json(folder / RUN_FILE, {**origin, **failure, "files": {}})
 
 
@@ -194,6 +200,14 @@ def write_plan(folder: Path, cells: Mapping[str, list[str]]) -> None:
     """Write which runs (folder name -> overrides) the sweep in `folder` consists of now."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / PLAN_FILE, {"command": sys.argv[1:], "runs": dict(cells)})
+
+
+def tidy(folder: Path) -> None:
+    """Remove what a writer that was killed left beside a record."""
+    remove_orphans(folder)
+    if (folder / CLAIM_FILE).exists():
+        with suppress(HeldError), claimed(folder, patience_s=0):
+            pass  # letting go of a claim removes it
 
 
 def _parquet(table: pd.DataFrame) -> bytes:
@@ -222,11 +236,9 @@ def read(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
         If a file is missing or differs from what was written.
     """
     run = read_json(folder / RUN_FILE)
-    content = {
-        name: read_verified(folder / name, claimed) for name, claimed in run["files"].items()
-    }
     if run["state"] != "done":
-        raise CorruptRecordError(f"{folder}: the run {run['state']}, it has no tables")
+        raise CorruptRecordError(f"{folder}: the run is {run['state']}, it has no tables")
+    content = {name: read_verified(folder / name, run["files"][name]) for name in TABLES}
     with np.load(io.BytesIO(content["solutions.npz"]), allow_pickle=False) as archive:
         solutions = {name: archive[name] for name in archive.files}
     record = RunRecord(
@@ -241,10 +253,4 @@ def read(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
 
 def is_done(folder: Path) -> bool:
     """Whether `folder` holds a complete, undamaged record of a run that did not fail."""
-    try:
-        run = read_json(folder / RUN_FILE)
-        for name, claimed in run["files"].items():
-            read_verified(folder / name, claimed)
-    except (FileNotFoundError, CorruptRecordError):
-        return False
-    return bool(run["state"] == "done")
+    return run_state(folder).state == "done"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -17,18 +18,47 @@ class CorruptRecordError(RuntimeError):
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace `path` by `content` so that a reader sees the old file or the new, whole."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
+    handle, temporary = _temporary(path)
+    with os.fdopen(handle, "wb") as stream:
+        try:
             stream.write(content)
             stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+            os.fsync(handle)
+            os.chmod(temporary, 0o666 & ~_umask())
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
     _sync_folder(path.parent)
+
+
+def _temporary(path: Path) -> tuple[int, str]:
+    """Return a new file beside `path`, locked as long as its handle is open."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            return handle, name  # a file system without locks: `remove_orphans` leaves it alone
+        if os.fstat(handle).st_nlink:  # else taken for an orphan before it was locked
+            return handle, name
+        os.close(handle)
+
+
+def remove_orphans(folder: Path) -> None:
+    """Remove the temporary files in `folder` whose writer is dead."""
+    for path in folder.glob(".*.tmp"):
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+        except OSError:
+            pass  # its writer lives, or locks are not to be had here
+        finally:
+            os.close(handle)
 
 
 def _umask() -> int:
@@ -47,14 +77,17 @@ def _sync_folder(folder: Path) -> None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write `content` with the sha256 of its canonical form under `checksum`."""
-    body = dict(content)
-    body["checksum"] = sha256(_canonical(body))
-    write_atomically(path, json.dumps(body, indent=1, sort_keys=True, default=str).encode())
+    plain = json.loads(json.dumps(content, default=str))
+    plain["checksum"] = sha256(_canonical(plain))
+    write_atomically(path, _rendered(plain))
+
+
+def _rendered(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, indent=1, sort_keys=True).encode()
 
 
 def _canonical(content: Mapping[str, Any]) -> bytes:
-    plain = json.loads(json.dumps(content, default=str))
-    return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 
 def sha256(content: bytes) -> str:
@@ -70,13 +103,17 @@ def read_json(path: Path) -> dict[str, Any]:
     CorruptRecordError
         If it cannot be parsed or its checksum does not fit.
     """
+    raw = path.read_bytes()
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(raw)
+        rendered = _rendered(content)
         claimed = content.pop("checksum")
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise CorruptRecordError(f"{path}: not a record ({type(error).__name__})") from error
     if claimed != sha256(_canonical(content)):
         raise CorruptRecordError(f"{path}: its checksum does not fit its content")
+    if rendered != raw:
+        raise CorruptRecordError(f"{path}: its bytes are not those that were written")
     return dict(content)
 
 

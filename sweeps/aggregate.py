@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from attnsvm.record import PLAN_FILE, RUN_FILE, read
-from attnsvm.storage import CorruptRecordError, read_json
+from attnsvm.record import read
+from attnsvm.state import PLAN_FILE, RUN_FILE, planned, run_state
+from attnsvm.storage import CorruptRecordError
 
 CELL_KEYS = {
     "tokens": ("selection", "tokens"),
@@ -41,7 +43,7 @@ class SweepFrames:
     directory : Path
         The sweep's folder.
     runs : DataFrame
-        One row per run: run (folder name), state (done | failed | missing | corrupt), reason, the
+        One row per run: run (folder name), state (see `attnsvm.state.STATES`), reason, the
         options and cell keys of its config, counts, timings and provenance.
     trials, history : DataFrame
         The tables of all runs that are done, each row with its run and the run's cell keys.
@@ -98,11 +100,11 @@ def _run_folders(directory: Path) -> tuple[list[Path], list[dict[str, Any]]]:
     if (directory / RUN_FILE).exists():
         return [directory], []
     rows: list[dict[str, Any]] = []
-    if (directory / PLAN_FILE).exists():
-        try:
-            return [directory / name for name in read_json(directory / PLAN_FILE)["runs"]], []
-        except CorruptRecordError as error:
-            rows = [{"run": PLAN_FILE, "state": "corrupt", "reason": str(error)}]
+    try:
+        if (plan := planned(directory)) is not None:
+            return [directory / name for name in plan], []
+    except CorruptRecordError as error:
+        rows = [{"run": PLAN_FILE, "state": "corrupt", "reason": str(error)}]
     found = sorted(path.parent for path in directory.glob(f"*/{RUN_FILE}"))
     if not found and not rows:
         raise FileNotFoundError(f"{directory}: holds no record of a run (no */{RUN_FILE})")
@@ -111,28 +113,24 @@ def _run_folders(directory: Path) -> tuple[list[Path], list[dict[str, Any]]]:
 
 def _run(folder: Path) -> tuple[dict[str, Any], tuple[pd.DataFrame, pd.DataFrame] | None]:
     """Return the row of a run and, if it is done, its tables."""
-    row: dict[str, Any] = {"run": folder.name, "state": "missing", "reason": "no record on disk"}
-    try:
-        described = read_json(folder / RUN_FILE)
-        row |= _described(described)
-        if described["state"] != "done":
-            return row, None
-        record, _ = read(folder)
-    except FileNotFoundError:
+    found = run_state(folder, verify=False)  # reading verifies
+    row: dict[str, Any] = {"run": folder.name, **(_described(found.run) if found.run else {})}
+    row |= {"state": found.state, "reason": found.reason}
+    if found.state != "done":
         return row, None
-    except CorruptRecordError as error:
+    try:
+        record, _ = read(folder)
+    except (CorruptRecordError, FileNotFoundError) as error:
         return row | {"state": "corrupt", "reason": str(error)}, None
     return row, (record.trials, record.history)
 
 
-def _described(run: dict[str, Any]) -> dict[str, Any]:
+def _described(run: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of the runs' frame that a `run.json` describes."""
     config = run["config"]
     keys = {key: config[group].get(field) for key, (group, field) in CELL_KEYS.items()}
     timings = run.get("timings_s", {})
     return {
-        "state": run["state"],
-        "reason": run.get("reason", ""),
         **run["options"],
         **keys,
         "sweep": run["sweep"],
@@ -146,6 +144,7 @@ def _described(run: dict[str, Any]) -> dict[str, Any]:
         "device": run["device"],
         "version": run["version"],
         "git_revision": run["git_revision"],
+        "code": run.get("code", ""),
         "python": run["python"],
         "packages": ", ".join(f"{k} {v}" for k, v in sorted(run["packages"].items())),
         "hardware": ", ".join(f"{k} {v}" for k, v in sorted(run["hardware"].items())),
