@@ -24,7 +24,7 @@ class Draft:
     batch: ProblemBatch
     columns: dict[str, Any] = field(default_factory=dict)
     curves: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    arrays: dict[str, Tensor] = field(default_factory=dict)
+    arrays: dict[str, Any] = field(default_factory=dict)
     verdicts: list[tuple[str, str]] = field(init=False)
     recorded: Tensor = field(init=False)
     """Indices of the instances whose curves and arrays are kept."""
@@ -105,7 +105,7 @@ class Draft:
             self.mark(where, status.value, f"{what}: {status.message}")
 
     def tabulate(self, norm: str, solution: SvmSolution) -> None:
-        """Enter the columns of one norm's SVM, its W and its multipliers."""
+        """Enter the columns of one norm's SVM."""
         columns = {
             "status": [status.value for status in solution.status],
             "objective": solution.objective,
@@ -123,11 +123,21 @@ class Draft:
                 value if ok else None for value, ok in zip(columns[name], found, strict=True)
             ]
         self.columns |= {f"{norm}_{name}": value for name, value in columns.items()}
-        self.arrays |= {
-            f"{norm}_W": solution.W,
-            f"{norm}_multipliers": solution.certificate.multipliers,
-            f"{norm}_ray": solution.certificate.ray,
+
+    def store(self, name: str, solution: SvmSolution) -> None:
+        """Enter the arrays from which the SVM called `name` can be proved again."""
+        stored = {
+            "W": solution.W,
+            "multipliers": solution.certificate.multipliers,
+            "ray": solution.certificate.ray,
+            "status": np.array([status.value for status in solution.status]),
+            "objective": solution.objective,
+            "lower_bound": solution.lower_bound,
+            "duality_gap": solution.duality_gap,
+            "min_margin": solution.min_margin,
+            "rank": solution.rank,
         }
+        self.arrays |= {f"{name}_{field}": array for field, array in stored.items()}
 
     def compare(self, name: str, steps: Tensor, snapshots: Tensor, direction: Tensor) -> None:
         """Enter 1 - correlation of the snapshots (B, S, d, d) with (B, d, d) or (B, S, d, d)."""
@@ -142,7 +152,7 @@ class Draft:
             return {}
         batch = self.batch.take(self.recorded)
         problem = {"X": batch.X, "Z": batch.Z, "mask": batch.mask, "seeds": batch.seeds}
-        return {k: v.cpu().numpy() for k, v in {**problem, **self.arrays}.items()}
+        return {name: plain(array) for name, array in {**problem, **self.arrays}.items()}
 
 
 def plain(values: Any) -> Any:

@@ -224,21 +224,15 @@ class _Stages:
                 )
                 for norm in norms_of(svm)
             }
-        draft.arrays |= {
-            "attended": attended,
-            "log_softmax": log_softmax,
-            "one_token_W": one.W,
-            "one_token_multipliers": one.certificate.multipliers,
-        }
+        draft.arrays |= {"attended": attended, "log_softmax": log_softmax}
         for norm, (fin, mm) in pairs.items():
             draft.judge(f"{norm} W_fin", fin)
             draft.judge(f"{norm} W_mm", mm)
             draft.tabulate(norm, mm)
-            draft.arrays |= {
-                f"{norm}_fin_W": fin.W,
-                f"{norm}_fin_multipliers": fin.certificate.multipliers,
-            }
+            draft.store(norm, mm)
+            draft.store(f"{norm}_fin", fin)
         draft.judge("one-token SVM", one)
+        draft.store("one_token", one)
 
     # --- stages -----------------------------------------------------------------------------------
 
@@ -291,7 +285,8 @@ class _Stages:
         reading = self.config.selection
         negligible = path.log_softmax <= math.log(reading.negligible)
         masked_out = (negligible & draft.batch.mask).flatten(1).any(-1)
-        draft.mark((draft.batch.Y > 0).all(-1), "rejected", "all labels are +1")
+        if reading.mixed_labels:
+            draft.mark((draft.batch.Y > 0).all(-1), "rejected", "all labels are +1")
         draft.mark(
             selection.ambiguous,
             "rejected",
@@ -327,6 +322,7 @@ class _Stages:
         for norm, solution in solutions.items():
             draft.judge(f"{norm} SVM", solution)
             draft.tabulate(norm, solution)
+            draft.store(norm, solution)
         if self.config.svm.published:
             with self._timed("published"):
                 self._solve_as_published(draft, selected)

@@ -88,7 +88,7 @@ def test_multi_accepts_in_seed_order_whatever_is_drawn_at_once():
 def test_multi_gives_the_reason_of_every_rejection():
     record = run(
         composed("head=relu", "selection=multi", "data.n=3", "data.T=4", "data.d=4", "trials=40",
-                 "optimizer.steps=400", "svm.norms=[frobenius]")
+                 "optimizer.steps=400", "svm.norms=[frobenius]", "selection.mixed_labels=true")
     )  # fmt: skip
     trials = record.trials
     rejected = trials[trials["status"] == "rejected"]

@@ -1,0 +1,96 @@
+"""Stored certificates are proved again, and no edited record is."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from attnsvm import experiment, record
+from attnsvm.provenance import provenance
+from sweeps import verify
+from tests.test_config import composed
+
+RUNS = {
+    "top": ("data.n=3", "data.T=4", "data.d=3", "trials=8", "optimizer.steps=200"),
+    "optimal": ("selection=optimal", "data.n=5", "data.T=5", "data.d=2", "trials=8"),
+    "multi": ("head=relu", "selection=multi", "data.n=3", "data.T=4", "data.d=4", "trials=40",
+              "optimizer.steps=400"),
+    "no_constraint": ("data.T=1", "trials=2", "optimizer.steps=2"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """Config and record of each kind of run, computed once."""
+    return {name: (config := composed(*o), experiment.run(config)) for name, o in RUNS.items()}
+
+
+def written(folder, config, result):
+    folder.mkdir(exist_ok=True)
+    record.write(folder, result, provenance(config, []))
+    return folder
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_everything_stored_is_proved(name, runs, tmp_path):
+    folder = written(tmp_path / "run", *runs[name])
+    table = verify.proofs(folder)
+    assert len(table)
+    assert table["proved"].all(), table[~table["proved"]]
+    assert verify.main([str(folder)]) == 0
+    stored = runs[name][1].solutions
+    svms = {key.removesuffix("_status") for key in stored if key.endswith("_status")}
+    assert set(table["svm"]) == svms  # nothing that is stored is passed over
+    if name == "optimal":
+        assert {"solved", "infeasible"} == set(table["status"])
+
+
+def edited(result, name: str, change) -> record.RunRecord:
+    """Return the record with one array of its solutions changed at its first solved instance."""
+    arrays = {key: array.copy() for key, array in result.solutions.items()}
+    k = int(np.flatnonzero(arrays["frobenius_status"] == "solved")[0])
+    arrays[name][k] = change(arrays[name][k])
+    return dataclasses.replace(result, solutions=arrays)
+
+
+EDITS = {
+    "W shrunk": ("frobenius_W", lambda W: W * (1 - 1e-6)),
+    "W turned": ("frobenius_W", lambda W: -W),
+    "multiplier below zero": ("frobenius_multipliers", lambda a: a - a.max()),
+    "norm too small": ("frobenius_objective", lambda norm: norm * (1 - 1e-6)),
+    "bound too large": ("frobenius_lower_bound", lambda bound: bound * (1 + 1e-6)),
+    "other tokens": ("selected", lambda tokens: (tokens + 1) % 4),
+    "nuclear W shrunk": ("nuclear_W", lambda W: W * (1 - 1e-6)),
+    "nuclear norm too small": ("nuclear_objective", lambda norm: norm * (1 - 1e-6)),
+    "rank": ("nuclear_rank", lambda rank: rank - 1),
+    "status": ("frobenius_status", lambda _: "infeasible"),
+    "token moved": ("X", lambda X: X + 1e-3 * np.arange(X.size).reshape(X.shape)),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_solution_is_refused_although_its_checksums_fit(edit, runs, tmp_path, capsys):
+    config, result = runs["top"]
+    folder = written(tmp_path / "run", config, edited(result, *EDITS[edit]))
+    assert record.is_done(folder)
+    assert verify.main([str(folder)]) == 1
+    assert "seed" in capsys.readouterr().out
+
+
+def test_an_edited_table_is_refused(runs, tmp_path, capsys):
+    config, result = runs["top"]
+    trials = result.trials.copy()
+    trials.loc[0, "frobenius_objective"] *= 1 - 1e-9
+    folder = written(tmp_path / "run", config, dataclasses.replace(result, trials=trials))
+    assert verify.main([str(folder)]) == 1
+    assert "table says objective" in capsys.readouterr().out
+
+
+def test_a_corrupt_or_absent_record_is_told(runs, tmp_path, capsys):
+    folder = written(tmp_path / "run", *runs["no_constraint"])
+    (folder / "solutions.npz").write_bytes(b"")
+    assert verify.main([str(folder)]) == 1
+    assert "corrupt" in capsys.readouterr().out
+    assert verify.main([str(tmp_path / "nowhere")]) == 2
