@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sweeps import statistics, style
-from sweeps.figures import Drawing, number, split, varying
+from sweeps.figures import CELL_KEYS, Drawing, history_of, number, split, varying
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -30,94 +30,152 @@ ALSO_TABLED = ("one_minus_corr_svmeq_lsq",)
 AXIS = r"$1-\mathrm{corr}(W, \cdot\,)$"
 SMALLEST = 1e-17
 """Exact agreement is drawn here: a log axis has no zero."""
+SMALLEST_SOFTMAX = 1e-60
+"""So is a softmax that is smaller still."""
+BAND = "Shaded: 95 % bootstrap interval of the mean over the accepted instances."
+FLAT = (
+    "Flat: at some sample the head's gradient is exactly zero (all its rectifiers are off), so "
+    "that nothing pulls W to W_fin there; the theory does not speak of such instances."
+)
+CAPTIONS = {
+    "correlation_vs_d": (
+        "Mean 1-correlation of the trained W with the three SVM solutions at the last step, versus "
+        "d, and below what became of every instance that was drawn. Dashed: W_svmeq on the "
+        "instances without a flat head."
+    ),
+    "correlation_vs_d_steps": (
+        "The same over the steps of training, one panel per d (logarithmic axis): mean over the "
+        "accepted instances with its 95 % bootstrap interval."
+    ),
+    "correlation_vs_d_scatter": (
+        "Every accepted instance at the last step: 1-correlation with the three solutions against "
+        "the largest softmax probability among the tokens that count as masked."
+    ),
+}
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return the 1-correlations of the accepted instances and the fate of all instances.
 
     - `correlation_vs_d_steps`: per cell, step and quantity, mean with interval, median, quartiles;
-    - `correlation_vs_d`: the same at the last step;
+    - `correlation_vs_d`: the same at the last step, for all and for those without a flat head;
     - `correlation_vs_d_instances`: every accepted instance, with its largest masked softmax;
-    - `correlation_vs_d_counts`: instances by status and reason.
+    - `correlation_vs_d_counts`: instances by status, reason and whether some head is flat.
     """
     trials = frames.trials
     by = [*varying(trials, besides=("d",)), "d"]
     quantities = [q for q in (*CURVES, *ALSO_TABLED) if q in trials]
+    flat = trials["flat"].eq(True).fillna(False) if "flat" in trials else False
+    trials = trials.assign(flat=flat)
     accepted = trials[trials["status"] == "ok"]
-    history = frames.history.merge(accepted[["run", "seed"]], on=["run", "seed"])
+    history = history_of(frames, accepted)
     history = history[history["quantity"].isin(quantities)]
-    final = accepted.melt([*by, "run", "seed"], quantities, "quantity", "value")
-    instances = accepted.reindex(columns=[*by, "run", "seed", "max_masked_softmax", *quantities])
     return {
         "correlation_vs_d_steps": statistics.summaries(history, [*by, "quantity", "step"], "value"),
-        "correlation_vs_d": statistics.summaries(final, [*by, "quantity"], "value"),
-        "correlation_vs_d_instances": instances,
-        "correlation_vs_d_counts": statistics.counts(trials, [*by, "status", "reason"]),
+        "correlation_vs_d": pd.concat(
+            [
+                _final(accepted, by, quantities).assign(instances="all"),
+                _final(accepted[~accepted["flat"]], by, quantities).assign(instances="not flat"),
+            ],
+            ignore_index=True,
+        ),
+        "correlation_vs_d_instances": accepted.reindex(
+            columns=[*by, "run", "seed", "flat", "max_masked_softmax", *quantities]
+        ),
+        "correlation_vs_d_counts": statistics.counts(trials, [*by, "status", "reason", "flat"]),
     }
 
 
+def _final(accepted: pd.DataFrame, by: list[str], quantities: list[str]) -> pd.DataFrame:
+    long = accepted.melt(by, quantities, "quantity", "value")
+    return statistics.summaries(long, [*by, "quantity"], "value")
+
+
 def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return three figures: over steps, versus d, and against the largest masked softmax."""
-    others = varying(tables["correlation_vs_d_counts"], besides=("d",))
-    drawings = []
-    for i, (which, fates) in enumerate(split(tables["correlation_vs_d_counts"], others)):
-        part = {name: _same_cells(table, fates, others) for name, table in tables.items()}
-        suffix = f"_{i}" if i else ""
-        notes = [_fate_counts(fates), which, *remarks]
-        band = "Shaded: 95 % bootstrap interval of the mean over the accepted instances."
-        drawings += [
-            Drawing(
-                f"correlation_vs_d{suffix}",
-                _versus_d(part["correlation_vs_d"], fates, [band, *notes]),
-                "Mean 1-correlation of the trained W with the three SVM solutions at the last "
-                "step, versus d, and below what became of every instance that was drawn.",
-            ),
-            Drawing(
-                f"correlation_vs_d_steps{suffix}",
-                _over_steps(part["correlation_vs_d_steps"], fates, [band, *notes]),
-                "The same over the steps of training, one panel per d (logarithmic axis): mean "
-                "over the accepted instances with its 95 % bootstrap interval.",
-            ),
-            Drawing(
-                f"correlation_vs_d_scatter{suffix}",
-                _scatter(part["correlation_vs_d_instances"], fates, notes),
-                "Every accepted instance at the last step: 1-correlation with the three solutions "
-                "against the largest softmax probability among the tokens that count as masked.",
-            ),
-        ]
-    return drawings
+    """Return three figures: versus d, over steps, and against the largest masked softmax."""
+    fates = tables["correlation_vs_d_counts"]
+    notes = [_fate_counts(fates), *([FLAT] if fates["flat"].any() else []), *remarks]
+    final, instances = tables["correlation_vs_d"], tables["correlation_vs_d_instances"]
+    figures = {
+        "correlation_vs_d": _versus_d(final, fates, [BAND, *notes]),
+        "correlation_vs_d_steps": _per_d(
+            tables["correlation_vs_d_steps"], fates, _over_steps, [BAND, *notes]
+        ),
+        "correlation_vs_d_scatter": _per_d(instances, fates, _scatter, notes),
+    }
+    return [Drawing(name, fig, CAPTIONS[name]) for name, fig in figures.items()]
 
 
-def _same_cells(table: pd.DataFrame, cells: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    return table.merge(cells[keys].drop_duplicates(), on=keys) if keys else table
+def _variants(fates: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Return the name and the fates of each combination of the keys that vary besides d."""
+    return list(split(fates, varying(fates, besides=("d",))))
 
 
-def _over_steps(table: pd.DataFrame, fates: pd.DataFrame, notes: list[str]) -> Figure:
-    ds = sorted(fates["d"].unique())
-    fig = style.figure(2.35 * max(len(ds), 2) + 1.2, 3.7)
-    axes = fig.subplots(1, len(ds), sharey=True, squeeze=False)[0]
-    for ax, d in zip(axes, ds, strict=True):
-        _curves(ax, table[table["d"] == d], "step")
-        ax.set_xlabel("step")
-        style.heading(ax, f"d = {number(d)}")
-        ax.set_title(_accepted(fates[fates["d"] == d]), loc="right", fontsize=8, color=style.FAINT)
-    axes[0].set_ylabel(AXIS)
-    axes[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title="trained W against")
-    style.note(fig, notes)
-    return fig
+def _cells_of(table: pd.DataFrame, fates: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of `table` that belong to the cells in `fates`."""
+    keys = [key for key in CELL_KEYS if key in fates and key in table]
+    return table.merge(fates[keys].drop_duplicates(), on=keys)
 
 
 def _versus_d(table: pd.DataFrame, fates: pd.DataFrame, notes: list[str]) -> Figure:
-    fig = style.figure(6.4, 5.2)
-    ax, strip = fig.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 1.15]})
-    _curves(ax, table, "d")
-    ax.set_ylabel(AXIS)
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title="trained W against")
-    _fates(strip, fates)
-    style.ticks_at(strip, fates["d"])
-    strip.set_xlabel("token dimension $d$")
+    variants = _variants(fates)
+    fig = style.figure(3.9 * len(variants) + 2.5, 5.4)
+    grid = fig.subplots(
+        2, len(variants), sharex=True, sharey="row", squeeze=False,
+        gridspec_kw={"height_ratios": [3, 1.15]},
+    )  # fmt: skip
+    kinds = list(_kinds(fates))
+    for (ax, strip), (name, cells) in zip(grid.T, variants, strict=True):
+        final = _cells_of(table, cells)
+        _curves(ax, final[final["instances"] == "all"], "d")
+        _curve_without_flat(ax, final)
+        style.heading(ax, name)
+        _fates(strip, cells, kinds)
+        style.ticks_at(strip, fates["d"])
+        strip.set_xlabel("token dimension $d$")
+    for ax in grid[0]:
+        style.log_axis(ax.yaxis)
+    grid[0, 0].set_ylabel(AXIS)
+    grid[1, 0].set_ylabel("instances\ndrawn")
+    grid[0, -1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title="trained W against")
+    grid[1, -1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.1), fontsize=8, handlelength=1.0)
     style.note(fig, notes)
     return fig
+
+
+def _per_d(
+    table: pd.DataFrame,
+    fates: pd.DataFrame,
+    fill: Callable[[Axes, pd.DataFrame], None],
+    notes: list[str],
+) -> Figure:
+    """Return a panel for each d, a row for each variant, each filled with its part of `table`."""
+    variants, ds = _variants(fates), sorted(fates["d"].unique())
+    fig = style.figure(2.35 * max(len(ds), 2) + 1.2, 2.75 * len(variants) + 1.0)
+    grid = fig.subplots(len(variants), len(ds), sharex=True, sharey=True, squeeze=False)
+    for row, (name, cells) in zip(grid, variants, strict=True):
+        part = _cells_of(table, cells)
+        for ax, d in zip(row, ds, strict=True):
+            fill(ax, part[part["d"] == d])
+            style.heading(ax, f"d = {number(d)}")
+            accepted = _accepted(cells[cells["d"] == d])
+            ax.set_title(accepted, loc="right", fontsize=8, color=style.FAINT)
+        row[0].set_ylabel(f"{name}\n{AXIS}" if name else AXIS)
+    for ax in grid.flat:
+        style.log_axis(ax.yaxis)
+    label = "step" if fill is _over_steps else "largest masked softmax"
+    for ax in grid[-1]:
+        ax.set_xlabel(label)
+    grid[0, -1].legend(
+        loc="upper left", bbox_to_anchor=(1.0, 1.0), title="trained W against", markerscale=1.3,
+        reverse=fill is _scatter,
+    )  # fmt: skip
+    style.note(fig, notes)
+    return fig
+
+
+def _over_steps(ax: Axes, table: pd.DataFrame) -> None:
+    _curves(ax, table, "step")
 
 
 def _curves(ax: Axes, table: pd.DataFrame, x: str) -> None:
@@ -133,44 +191,53 @@ def _curves(ax: Axes, table: pd.DataFrame, x: str) -> None:
             markevery=max(len(curve) // 7, 1),
             label=name,
         )
-    style.log_axis(ax.yaxis)
     if not (table["used"] > 0).any():
         style.empty(ax, "no accepted instance")
 
 
-def _fates(ax: Axes, fates: pd.DataFrame) -> None:
+def _curve_without_flat(ax: Axes, table: pd.DataFrame) -> None:
+    """Draw W_svmeq on the instances without a flat head, where these are not all instances."""
+    rows = table[(table["quantity"] == "one_minus_corr_svmeq") & (table["used"] > 0)]
+    every, rest = (rows[rows["instances"] == which] for which in ("all", "not flat"))
+    if rest["used"].sum() < every["used"].sum():
+        name = CURVES["one_minus_corr_svmeq"] + ", not flat"
+        rest = rest.sort_values("d")
+        ax.plot(rest["d"], rest["mean"], "--", color=style.PALETTE[0], linewidth=1.1, label=name)
+
+
+def _fates(ax: Axes, fates: pd.DataFrame, kinds: list[str]) -> None:
     """Stack the shares of instances by status and reason, accepted at the bottom."""
-    kinds = _kinds(fates)
     totals = fates.groupby("d")["count"].sum()
     width = 0.6 * min(np.diff(totals.index.to_numpy(dtype=float)), default=1.0)
     below = pd.Series(0.0, index=totals.index)
-    shades = dict(zip(kinds, ("#0072B2", *_SHADES), strict=False))
-    for kind, rows in kinds.items():
+    shades = dict(zip(kinds, _shades(kinds), strict=False))
+    here = _kinds(fates)
+    for kind in kinds:
+        rows = here.get(kind, fates.head(0))
         height = rows.groupby("d")["count"].sum().reindex(totals.index).fillna(0) / totals
         ax.bar(totals.index, height, width, below, color=shades.get(kind, "#1b1b1b"), label=kind)
         below = below + height
     for d, total in totals.items():
         ax.text(float(str(d)), 1.02, str(total), ha="center", va="bottom", fontsize=8)
-    style.share_axis(ax, "instances\ndrawn")
+    style.share_axis(ax, "")
     ax.set_ylim(0, 1.18)
-    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.1), fontsize=8, handlelength=1.0)
 
 
-_SHADES = ("#E69F00", "#F0E442", "#CC79A7", "#D55E00", "#009E73", "#8a8a8a", "#d9d9d9")
+def _shades(kinds: list[str]) -> list[str]:
+    accepted = ["#0072B2", "#56B4E9"][: sum(kind.startswith("accepted") for kind in kinds)]
+    return [*accepted, "#E69F00", "#F0E442", "#CC79A7", "#D55E00", "#009E73", "#8a8a8a", "#d9d9d9"]
 
 
 def _kinds(fates: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return the rows of `fates` by what happened, accepted first, then the most frequent."""
-    kind = fates["status"].astype(str) + fates["reason"].fillna("").map(_reason)
-    order = fates.groupby(kind.where(fates["status"] != "ok", "ok"))["count"].sum()
-    order = order.sort_values(ascending=False)
-    kinds = [k for k in ("ok",) if k in order] + [k for k in order.index if k != "ok"]
-    kind = kind.where(fates["status"] != "ok", "ok")
-    return {style.plain("accepted" if k == "ok" else k, limit=46): fates[kind == k] for k in kinds}
-
-
-def _reason(reason: object) -> str:
-    return f": {reason}" if reason else ""
+    ok = fates["status"] == "ok"
+    reason = fates["reason"].fillna("").map(lambda text: f": {text}" if text else "")
+    accepted = fates["flat"].map({True: "accepted, flat", False: "accepted"})
+    kind = (fates["status"].astype(str) + reason).where(~ok, accepted)
+    order = fates["count"].groupby(kind).sum().sort_values(ascending=False).index
+    first = [k for k in ("accepted", "accepted, flat") if k in order]
+    kinds = [*first, *(k for k in order if k not in first)]
+    return {style.plain(k, limit=46): fates[kind == k] for k in kinds}
 
 
 def _accepted(fates: pd.DataFrame) -> str:
@@ -183,42 +250,21 @@ def _fate_counts(fates: pd.DataFrame) -> str:
     return f"Instances drawn: {fates['count'].sum()} ({listed})."
 
 
-def _scatter(table: pd.DataFrame, fates: pd.DataFrame, notes: list[str]) -> Figure:
-    ds = sorted(fates["d"].unique())
-    fig = style.figure(2.35 * max(len(ds), 2) + 1.2, 3.7)
-    axes = fig.subplots(1, len(ds), sharex=True, sharey=True, squeeze=False)[0]
+def _scatter(ax: Axes, points: pd.DataFrame) -> None:
     colours, markers = style.colours(CURVES), style.markers(CURVES)
-    for ax, d in zip(axes, ds, strict=True):
-        points = table[table["d"] == d]
-        for quantity, name in reversed(CURVES.items()):
-            if quantity not in points:
-                continue
+    for quantity, name in reversed(CURVES.items()):
+        if quantity in points:
             ax.scatter(
-                points["max_masked_softmax"].clip(lower=SMALLEST),
+                points["max_masked_softmax"].clip(lower=SMALLEST_SOFTMAX),
                 points[quantity].clip(lower=SMALLEST),
-                s=7,
-                alpha=0.55,
+                s=6,
+                alpha=0.5,
                 linewidths=0,
                 color=colours[quantity],
                 marker=markers[quantity],
                 label=name,
                 rasterized=True,
             )
-        style.log_axis(ax.xaxis)
-        style.log_axis(ax.yaxis)
-        style.heading(ax, f"d = {number(d)}")
-        ax.set_title(_accepted(fates[fates["d"] == d]), loc="right", fontsize=8, color=style.FAINT)
-        if points.empty:
-            style.empty(ax, "no accepted instance")
-    axes[0].set_ylabel(AXIS)
-    for ax in axes:
-        ax.set_xlabel("largest masked softmax")
-    axes[-1].legend(
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.0),
-        title="trained W against",
-        markerscale=1.6,
-        reverse=True,
-    )
-    style.note(fig, notes)
-    return fig
+    style.log_axis(ax.xaxis)
+    if points.empty:
+        style.empty(ax, "no accepted instance")

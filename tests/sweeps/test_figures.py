@@ -144,7 +144,7 @@ def test_only_accepted_instances_enter_the_correlations(correlation: SweepFrames
     tables = correlation_vs_d.tables(correlation)
     accepted = correlation.trials[correlation.trials["status"] == "ok"]
     final = tables["correlation_vs_d"]
-    row = rank_cell(final, d=4, quantity="one_minus_corr_svmeq")
+    row = rank_cell(final, d=4, quantity="one_minus_corr_svmeq", instances="all")
     values = accepted.loc[accepted["d"] == 4, "one_minus_corr_svmeq"]
     assert row["used"] == len(values)
     assert row["mean"] == pytest.approx(values.mean())
@@ -174,6 +174,30 @@ def test_the_correlation_figures_count_rejections_by_reason(correlation: SweepFr
         assert "84 accepted" in text
     assert "no accepted instance" in text_of(drawings[1])
     assert "28 of 40 accepted" in text_of(drawings[1])
+
+
+def test_instances_with_a_flat_head_are_told_apart(correlation: SweepFrames):
+    flat = (correlation.trials["seed"] % 2 == 0).astype("boolean")
+    frames = dataclasses.replace(correlation, trials=correlation.trials.assign(flat=flat))
+    tables, drawings = drawn(frames)
+    final = tables["correlation_vs_d"].query("d == 4 and quantity == 'one_minus_corr_w_mm'")
+    ok = frames.trials.query("d == 4 and status == 'ok'")
+    assert dict(zip(final["instances"], final["used"], strict=True)) == {
+        "all": len(ok),
+        "not flat": (~ok["flat"]).sum(),
+    }
+    assert "accepted, flat" in text_of(drawings[0])
+
+
+def test_other_keys_that_vary_get_panels_of_their_own(correlation: SweepFrames):
+    twice = [
+        pd.concat([f, f.assign(gradient="direct", run=f["run"] + "x")], ignore_index=True)
+        for f in (correlation.trials, correlation.history)
+    ]
+    frames = dataclasses.replace(correlation, trials=twice[0], history=twice[1])
+    _, drawings = drawn(frames)
+    assert [len(d.figure.axes) for d in drawings] == [4, 8, 8]
+    assert "gradient=direct" in text_of(drawings[0])
 
 
 @pytest.mark.parametrize("ds", [(4,), (4, 6, 8, 10, 12, 14)])
