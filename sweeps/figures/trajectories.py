@@ -230,10 +230,12 @@ def _path(ax: Axes, path: pd.DataFrame, colour: str, unit: float) -> None:
     points = points / np.where(distance > 0, distance, 1) * scale
     ax.plot(points[:, 0], points[:, 1], color=colour, linewidth=1.8, zorder=4)
     for share in (0.35, 0.65, 1.0):
-        ahead = np.flatnonzero(scale[:, 0] >= share * scale[-1, 0])
-        if len(ahead) and ahead[0] > 0 and not np.allclose(points[ahead[0]], points[ahead[0] - 1]):
+        k = int(np.argmax(scale[:, 0] >= share * scale[-1, 0]))
+        heading = points[k] - points[max(k - 8, 0)]  # further back than the steps zigzag
+        if np.linalg.norm(heading) > 0:
+            tail = points[k] - 1e-3 * unit * heading / np.linalg.norm(heading)
             ax.annotate(
-                "", points[ahead[0]], points[ahead[0] - 1], zorder=5,
+                "", points[k], tail, zorder=5,
                 arrowprops={"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0,
                             "mutation_scale": 13},
             )  # fmt: skip
