@@ -102,7 +102,8 @@ class Trajectory:
         """Return whether ||W||_F changed by less than 1% in the second half, shape (B,), bool."""
         half = int((self.steps - self.steps[-1] / 2).abs().argmin())
         before, after = (self.snapshots[:, at].norm(dim=(1, 2)) for at in (half, -1))
-        return (after - before).abs() < SETTLED * after
+        constant: Tensor = (after - before).abs() < SETTLED * after
+        return constant
 
     def status(self, saturation: float = 0.999) -> list[TrainingStatus]:
         """Return how the training of each instance ended; the first that applies.

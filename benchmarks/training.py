@@ -1,0 +1,134 @@
+"""Speed of training against its peers, as ratios within one run: `python benchmarks/training.py`.
+
+Peers: a loop over instances with torch autograd, as it is usually written, and JAX (vmap, scan,
+jit) with the straightforward gradient. All in float64 on two threads, normalised gradient descent
+with the logistic loss and the linear head. Times are those of the best of several repetitions,
+taken in turn so that all meet the same disturbances; compilation is counted apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import attnsvm
+from attnsvm.problem import ProblemBatch
+
+SHAPES = ((3, 4, 10), (5, 5, 5), (6, 8, 10), (15, 5, 20))
+BATCHES = (100, 500)
+LOOP_STEPS = 100
+EPS = 2.220446049250313e-16
+
+
+def autograd_loop(batch: ProblemBatch, kq: bool, steps: int) -> None:
+    """Train one instance after the other by autograd."""
+    for b in range(batch.B):
+        X, Z, Y, v = batch.X[b], batch.Z[b], batch.Y[b], batch.head_parameters["v"][b]
+        d = X.shape[-1]
+        factors = [torch.rand(d, d, dtype=torch.float64) for _ in range(1 + kq)]
+        for V in factors:
+            V.requires_grad_()
+        for _ in range(steps):
+            W = factors[0] @ factors[1].T if kq else factors[0]
+            s = torch.softmax((X @ (Z @ W.T).unsqueeze(-1)).squeeze(-1), -1)
+            f = (s.unsqueeze(1) @ X).squeeze(1) @ v
+            loss = torch.log(1 + torch.exp(-Y * f)).mean()
+            gradients = torch.autograd.grad(loss, factors)
+            with torch.no_grad():
+                for V, g in zip(factors, gradients, strict=True):
+                    V -= 0.1 * g / (g.norm() + EPS)
+
+
+def jax_training(batch: ProblemBatch, kq: bool, steps: int) -> Callable[[], None]:
+    """Return the compiled training of the whole batch by JAX."""
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+    arrays = [
+        jnp.asarray(t.numpy()) for t in (batch.X, batch.Z, batch.Y, batch.head_parameters["v"])
+    ]
+    path = attnsvm.train(batch, "kq" if kq else "w", steps=0)
+    start = (path.K, path.Q) if kq else (path.W,)
+    initial = tuple(jnp.asarray(V.numpy()) for V in start)
+
+    def risk(factors: Any, X: Any, Z: Any, Y: Any, v: Any) -> Any:
+        W = factors[0] @ factors[1].T if kq else factors[0]
+        s = jax.nn.softmax(jnp.einsum("ntd,nd->nt", X, Z @ W.T), -1)
+        f = jnp.einsum("nt,ntd->nd", s, X) @ v
+        return jnp.log(1 + jnp.exp(-Y * f)).mean()
+
+    def one(factors: Any, X: Any, Z: Any, Y: Any, v: Any) -> Any:
+        def step(factors: Any, _: Any) -> Any:
+            gradients = jax.grad(risk)(factors, X, Z, Y, v)
+            moved = tuple(
+                V - 0.1 * g / (jnp.linalg.norm(g) + EPS)
+                for V, g in zip(factors, gradients, strict=True)
+            )
+            return moved, None
+
+        return jax.lax.scan(step, factors, None, length=steps)[0]
+
+    train = jax.jit(jax.vmap(one))
+    return lambda: jax.block_until_ready(train(initial, *arrays))
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def compare(shape: tuple[int, int, int], B: int, kq: bool, steps: int, repeats: int) -> None:
+    """Print one line: microseconds per instance-step and ratios."""
+    n, T, d = shape
+    batch = attnsvm.sample("sphere", n=n, T=T, d=d, trials=B)
+    rule = "kq" if kq else "w"
+    few = batch.take(slice(4))
+    ours = lambda: attnsvm.train(batch, rule, steps=steps)  # noqa: E731
+    plain = lambda: attnsvm.train(batch, rule, steps=steps // 10, fused=False)  # noqa: E731
+    loop = lambda: autograd_loop(few, kq, LOOP_STEPS)  # noqa: E731
+    peer = jax_training(batch, kq, steps)
+    attnsvm.train(few, rule, steps=1)
+    compiling = seconds(peer)
+    best: dict[str, float] = {}
+    for _ in range(repeats):
+        for name, work, count in (
+            ("ours", ours, B * steps),
+            ("torch", plain, B * (steps // 10)),
+            ("loop", loop, few.B * LOOP_STEPS),
+            ("jax", peer, B * steps),
+        ):
+            best[name] = min(best.get(name, 1e9), seconds(work) / count * 1e6)
+    whole = compiling / (B * steps) * 1e6
+    print(
+        f"{shape!s:12} {B:4} {rule:2}  ours {best['ours']:7.3f}  torch {best['torch']:7.3f}  "
+        f"loop {best['loop']:7.1f}  jax {best['jax']:7.3f}  with compilation {whole:7.3f}  |  "
+        f"loop/ours {best['loop'] / best['ours']:6.0f}  jax/ours {best['jax'] / best['ours']:6.2f}",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    torch.set_num_threads(2)
+    started = time.perf_counter()
+    for rule in ("w", "kq"):
+        attnsvm.train(attnsvm.sample(n=1, T=2, d=2, trials=2), rule, steps=1)
+    print(f"our kernels ready after {time.perf_counter() - started:.1f} s (0 when cached)")
+    print("microseconds per instance-step")
+    for shape in SHAPES:
+        for B in BATCHES:
+            for kq in (False, True):
+                compare(shape, B, kq, arguments.steps, arguments.repeats)
+
+
+if __name__ == "__main__":
+    main()
