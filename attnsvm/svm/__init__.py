@@ -5,9 +5,7 @@ constraints -> solver (frobenius, nuclear) -> certificate -> solution.
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
@@ -18,11 +16,14 @@ from attnsvm.svm.certificate import NORMS, Norm, certify
 from attnsvm.svm.constraints import SvmProblem, finite_part, multi_token, single_token
 from attnsvm.svm.frobenius import solve_frobenius
 from attnsvm.svm.nuclear import solve_nuclear
+from attnsvm.svm.rank_constrained import RankConstrainedSolution, solve_rank_constrained
 from attnsvm.svm.solution import SvmSolution, SvmStatus
+from attnsvm.svm.threads import one_thread
 
 __all__ = [
     "NORMS",
     "Norm",
+    "RankConstrainedSolution",
     "SvmProblem",
     "SvmSolution",
     "SvmStatus",
@@ -31,6 +32,7 @@ __all__ = [
     "single_token",
     "solve",
     "solve_gen_svm",
+    "solve_rank_constrained",
     "solve_svm",
 ]
 
@@ -146,20 +148,6 @@ def solve(
         solve_time_s=time.perf_counter() - begin,
         norm=norm,
     )
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Keep torch to one thread: on matrices this small, threads wait for each other.
-
-    Measured: 50 times slower with two threads on two cores that are also otherwise in use.
-    """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _support(problem: SvmProblem, W: Tensor, kappa: Tensor, T: int) -> Tensor:

@@ -62,10 +62,10 @@ def _from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
 def _from_rows(
     D: Array, queries: Array, h: Array, kind: NDArray[np.int8]
 ) -> tuple[Array, Array, Array]:
-    """Return W (d, d), multipliers (N,) and ray (N,) of one instance."""
-    (N, d), rows = D.shape, np.flatnonzero(kind)
+    """Return W (d, e), multipliers (N,) and ray (N,) of one instance, D (N, d), queries (N, e)."""
+    (N, d), e, rows = D.shape, queries.shape[1], np.flatnonzero(kind)
     a, ray = np.full(N, np.nan), np.full(N, np.nan)
-    G = (D[rows, :, None] * queries[rows, None, :]).reshape(rows.size, d * d)
+    G = (D[rows, :, None] * queries[rows, None, :]).reshape(rows.size, d * e)
     unit = _power_of_two(np.linalg.norm(G, axis=1))
     G, h = G / unit[:, None], h[rows] / unit
     is_equal = kind[rows] == EQUALITY
@@ -74,17 +74,17 @@ def _from_rows(
     if elimination.contradiction is not None:
         ray[:] = 0.0
         ray[rows[is_equal]] = elimination.contradiction / unit[is_equal]
-        return np.full((d, d), np.nan), a, ray
+        return np.full((d, e), np.nan), a, ray
     projected = elimination.project(G) if E.size else G
     v, u, direction = least_distance(projected, h[~is_equal] - G @ elimination.origin)
     w = elimination.origin + v
-    for multipliers, combination, target in ((u, w, a), (direction, np.zeros(d * d), ray)):
+    for multipliers, combination, target in ((u, w, a), (direction, np.zeros(d * e), ray)):
         if not np.isnan(multipliers).any():
             rest = elimination.multipliers(combination - multipliers @ G)
             target[:] = 0.0
             target[rows[~is_equal]] = multipliers / unit[~is_equal]
             target[rows[is_equal]] = rest / unit[is_equal]
-    return w.reshape(d, d), a, ray
+    return w.reshape(d, e), a, ray
 
 
 def least_distance(G: Array, h: Array) -> tuple[Array, Array, Array]:
