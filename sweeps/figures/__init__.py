@@ -100,10 +100,12 @@ def outcomes(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def fates(outcomes: pd.DataFrame) -> str:
-    """Return a sentence on what became of all instances: `Instances: 9 (8 ok, 1 tie)`."""
-    by_status = outcomes.groupby("status")["count"].sum().sort_values(ascending=False)
+    """Return a sentence on what became of all instances; what did not happen is said too."""
+    found = outcomes.groupby("status")["count"].sum().sort_values(ascending=False)
+    asked = dict.fromkeys(("ok", "infeasible", "undecided", "rejected", "failed"), 0)
+    by_status = dict(found.items()) | {s: 0 for s in asked if s not in found}
     listed = ", ".join(f"{n} {status}" for status, n in by_status.items())
-    return f"Instances: {by_status.sum()} ({listed})."
+    return f"Instances: {found.sum()} ({listed})."
 
 
 def history_of(frames: SweepFrames, trials: pd.DataFrame) -> pd.DataFrame:

@@ -1,0 +1,215 @@
+"""The figures beyond the main job: their numbers, and their empty and ugly cases."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic
+from PIL import Image
+
+from sweeps import style
+from sweeps.aggregate import SweepFrames
+from sweeps.figures import (
+    _curves,
+    convergence_types,
+    fates,
+    figure_module,
+    outcomes,
+    phase_transition,
+    trajectories,
+)
+
+HERE = Path("sweep")
+STEPPED = ("local_convergence", "gradient_floor", "sequence", "real_tokens", "regularization_path")
+
+
+def trained_frames(ds: tuple[int, ...] = (4, 8), trials: int = 12) -> SweepFrames:
+    """A sweep of trained instances with every outcome, and a history of all quantities."""
+    rng = np.random.default_rng(3)
+    kinds = ["global", "local", "not_local", "unsaturated", "infeasible", "undecided", ""]
+    runs, rows, history = [], [], []
+    for parameterization in ("w", "kq"):
+        for d in ds:
+            cell = synthetic.cell_keys(
+                d=d, parameterization=parameterization, tokens="top", lam=0.1
+            )
+            run = f"{parameterization}{d}"
+            runs.append(synthetic.run_row(run, cell, trials))
+            for seed in range(trials):
+                kind = kinds[seed % len(kinds)]
+                bad = kind in ("unsaturated", "infeasible", "undecided")
+                status = kind if bad else "diverged" if kind == "" else "ok"
+                rows.append(
+                    cell
+                    | {"run": run, "seed": seed, "status": status, "reason": synthetic.HOSTILE}
+                    | {"convergence": kind, "assumption_b1": seed % 2 == 0}
+                    | {"frobenius_status": "infeasible" if kind == "infeasible" else "solved"}
+                    | {"attended_tokens": 2.0, "one_minus_corr_w_mm": rng.random()}
+                )
+                for step in (0, 10, 100):
+                    for quantity in ("one_minus_corr_w_mm", "W_norm", "max_softmax"):
+                        value = np.nan if status == "diverged" else rng.random()
+                        entry = {"seed": seed, "step": step, "quantity": quantity, "value": value}
+                        history.append(cell | {"run": run} | entry)
+    frames = (pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame(history))
+    return SweepFrames("local_convergence", HERE, *frames)
+
+
+def draw(name: str, frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    module = figure_module(name)
+    with style.paper():
+        tables = module.tables(frames)
+        for drawing in module.draw(tables, ["a remark"]):
+            assert style.png(drawing.figure).startswith(b"\x89PNG")
+    return tables
+
+
+@pytest.mark.parametrize("name", STEPPED)
+def test_curves_use_certified_instances_for_correlations_and_count_the_rest(name: str):
+    frames = trained_frames()
+    tables = draw(name, frames)
+    table = tables[name]
+    correlations = table[table["quantity"].str.startswith("one_minus")]
+    ok = frames.trials.query("status == 'ok' and parameterization == 'w' and d == 4")
+    assert (correlations["used"] == len(ok)).all()
+    assert tables[f"{name}_counts"]["count"].sum() == len(frames.trials)
+
+
+@pytest.mark.parametrize("name", [*STEPPED, "ridge_vs_path", "token_count_vs_lambda"])
+def test_nothing_certified_is_drawn_as_such(name: str):
+    frames = trained_frames()
+    lost = frames.trials.assign(status="failed", one_minus_corr_w_mm=np.nan)
+    draw(name, dataclasses.replace(frames, trials=lost))
+
+
+def test_softmax_and_norms_are_those_of_all_trained_instances():
+    frames = trained_frames()
+    table = _curves.over_steps(frames, ("W_norm", "one_minus_corr_w_mm"))
+    cell = table.query("parameterization == 'w' and d == 4 and step == 100").set_index("quantity")
+    trials = frames.trials.query("parameterization == 'w' and d == 4")
+    assert cell.loc["W_norm", "used"] == (trials["status"] != "diverged").sum()
+    assert cell.loc["one_minus_corr_w_mm", "used"] == (trials["status"] == "ok").sum()
+
+
+def test_fates_say_also_what_did_not_happen():
+    frames = trained_frames()
+    told = fates(outcomes(frames.trials))
+    assert f"Instances: {len(frames.trials)}" in told
+    for word in ("0 rejected", "0 failed", "ok", "undecided", "infeasible"):
+        assert word in told
+
+
+def test_convergence_types_of_a_cell_sum_to_all_instances():
+    table = draw("convergence_types", trained_frames())["convergence_types"]
+    kinds = table[table["kind"] != "assumption_b1"]
+    total = kinds.groupby(["parameterization", "d"])
+    np.testing.assert_allclose(total["share"].sum(), 1)
+    assert (total["count"].sum() == 12).all()
+    assert convergence_types.tables is figure_module("convergence_types_m").tables
+
+
+def phase_frames(planes: list[tuple[int, int]], ds: tuple[int, ...]) -> SweepFrames:
+    runs, rows = [], []
+    for tokens in ("optimal", "top"):
+        for n, T in planes:
+            for d in ds:
+                cell = synthetic.cell_keys(n=n, T=T, d=d, tokens=tokens)
+                runs.append(synthetic.run_row(f"{tokens}{n}{T}{d}", cell, 4))
+                for seed in range(4):
+                    feasible = d >= max(T - 1, n)
+                    status = "ok" if feasible else "infeasible"
+                    status = "undecided" if seed == 3 else status
+                    rows.append(
+                        cell
+                        | {"run": f"{tokens}{n}{T}{d}", "seed": seed, "reason": ""}
+                        | {"status": status, "assumption_b1": pd.NA if seed == 2 else False}
+                        | {"frobenius_status": "solved" if status == "ok" else status}
+                        | {"convergence": "global" if feasible and tokens == "top" else ""}
+                    )
+    return SweepFrames(
+        "phase_transition", HERE, pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame()
+    )
+
+
+def test_phase_transition_counts_verdicts_only():
+    frames = phase_frames([(2, 2), (2, 4), (3, 2)], (1, 2, 3))
+    table = draw("phase_transition", frames)["phase_transition"]
+    feasible = table[table["share_of"] == "feasible"]
+    assert (feasible["used"] == 3).all()  # the undecided one is not a verdict
+    promised = feasible["d"] >= np.maximum(feasible["T"] - 1, feasible["n"])
+    assert (feasible["share"] == promised.astype(float)).all()
+
+
+def test_a_single_plane_and_a_single_cell_are_drawn():
+    draw("phase_transition", phase_frames([(2, 2), (2, 3)], (1, 2)))
+    draw("phase_transition", phase_frames([(2, 2)], (1,)))
+
+
+def test_the_line_of_the_theorem_runs_between_the_right_cells():
+    with style.paper():
+        ax = style.figure(2, 2).subplots()
+        phase_transition._staircase(ax, [1, 1, 3])
+        (line,) = ax.lines
+    assert list(line.get_xdata()) == [0.5, 0.5, 0.5, 0.5, 2.5, 2.5]
+    assert list(line.get_ydata()) == [-0.5, 0.5, 0.5, 1.5, 1.5, 2.5]
+
+
+def scene() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(4)
+    W = np.array([[2.0, 1.0], [0.5, 3.0]])
+    return {
+        "X": rng.normal(size=(2, 3, 2)),
+        "Z": rng.normal(size=(2, 2)),
+        "scores": rng.normal(size=(2, 3)),
+        "selected": np.array([0, 2]),
+        "steps": np.arange(5.0),
+        "snapshots": W * np.arange(5)[:, None, None],
+        "frobenius_W": W,
+        "nuclear_W": np.full((2, 2), np.nan),
+    }
+
+
+def test_a_scene_is_what_attention_computes():
+    given = scene()
+    parts = trajectories._scene(given)
+    paths = parts["paths"]
+    np.testing.assert_allclose(paths.groupby(["step", "sample"])["softmax"].sum(), 1)
+    last = paths[paths["step"] == 4].drop_duplicates("sample")
+    np.testing.assert_allclose(last[["x", "y"]], given["Z"] @ given["snapshots"][-1].T)
+    logits = given["X"][1] @ given["snapshots"][-1] @ given["Z"][1]
+    expected = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+    found = paths[(paths["step"] == 4) & (paths["sample"] == 1)].sort_values("token")["softmax"]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    rays = parts["rays"]
+    assert list(rays["norm"]) == ["frobenius"] * 2  # no ray of a matrix that does not exist
+    chosen = given["X"][[0, 1], given["selected"]]
+    np.testing.assert_allclose((chosen * rays[["x", "y"]]).sum(axis=1) - rays["offset"], 0.5)
+
+
+def test_scenes_are_drawn_and_animated():
+    parts = trajectories._scene(scene())
+    cell = {"data": "paths_far", "parameterization": "w"}
+    tables = {f"trajectories_{k}": v.assign(**cell) for k, v in parts.items()}
+    tables["trajectories_counts"] = outcomes(trained_frames().trials)
+    with style.paper():
+        (drawing,) = trajectories.draw(tables)
+        animation = style.gif(drawing.frames)
+    assert animation.startswith(b"GIF89a")
+    assert len(drawing.frames) == 5
+    with Image.open(io.BytesIO(animation)) as image:
+        assert image.n_frames >= 2
+
+
+def test_without_a_path_on_record_the_scene_says_so(tmp_path: Path):
+    empty = {name: pd.DataFrame() for name in ("tokens", "paths", "rays")}
+    tables = {f"trajectories_{k}": v for k, v in empty.items()}
+    tables["trajectories_counts"] = outcomes(trained_frames().trials)
+    with style.paper():
+        (drawing,) = trajectories.draw(tables)
+        assert style.png(drawing.figure).startswith(b"\x89PNG")
+    assert drawing.frames == ()
