@@ -19,6 +19,12 @@ from attnsvm.config import RunConfig
 from attnsvm.identity import option_names, result_fields, signature
 from attnsvm.version import __version__
 
+SLURM = {
+    "job": "SLURM_JOB_ID",
+    "node": "SLURMD_NODENAME",
+    "cpus": "SLURM_CPUS_PER_TASK",
+    "gpus": "SLURM_STEP_GPUS",
+}
 PACKAGES = ("torch", "numpy", "scipy", "cvxpy", "hydra-core", "pandas", "pyarrow")
 
 
@@ -41,6 +47,7 @@ def provenance(config: RunConfig, command: list[str]) -> dict[str, Any]:
             "system": platform.system(),
             "cpu_count": os.cpu_count(),
         },
+        "slurm": {name: os.environ[key] for name, key in SLURM.items() if key in os.environ},
         "started_s": time.time(),
     }
 

@@ -58,7 +58,10 @@ def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
         log.warning("%s: left to it", error)
         return "running"
     except KeyboardInterrupt as stop:
-        hand_on(stop)
+        try:
+            hand_on(stop)
+        except Exception as error:  # submitit's way to say that it does not requeue
+            log.warning("%s: %s", folder, error)
         return "interrupted"
 
 

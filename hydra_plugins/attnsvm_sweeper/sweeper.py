@@ -59,12 +59,8 @@ class AttnsvmSweeper(BasicSweeper):
             return
         self._check_folder(configs)
         todo = self._open(cells)
-        try:
-            with Progress(self._folder, todo, done=len(cells) - len(todo)):
-                self._launch(todo)
-        except Exception:
-            self._close()
-            raise
+        with Progress(self._folder, todo, done=len(cells) - len(todo)):
+            self._launch(todo)
         self._close()
 
     # --- the grid ---------------------------------------------------------------------------------
@@ -172,6 +168,7 @@ class AttnsvmSweeper(BasicSweeper):
         """
         from attnsvm.state import run_state
 
+        everything = todo
         while todo:
             broken = self._launched(list(todo.values()))
             if broken is None:
@@ -181,10 +178,10 @@ class AttnsvmSweeper(BasicSweeper):
                 for name, cell in todo.items()
                 if run_state(self._folder / name, verify=False).state == "missing"
             }
-            if len(left) == len(todo):
+            if len(left) == len(everything):
                 raise broken
             log.error("the launcher broke down (%s); %d runs had not begun", broken, len(left))
-            todo = left
+            todo = left if len(left) < len(todo) else {}
 
     def _launched(self, cells: list[list[str]]) -> Exception | None:
         """Run the cells in batches; return the exception that stopped the launcher, if any."""

@@ -1,0 +1,1 @@
+"""Hydra plugin: SLURM for attnsvm."""

@@ -1,0 +1,201 @@
+"""A real SLURM on this machine: one controller, two nodes on two ports, a fake GPU on each.
+
+No systemd, no cgroups, no accounting. Needs root, and the programs of slurm-wlm and munge. Every
+process is started here and stopped by its id; all files lie in one folder.
+
+    python -m tests.slurm.cluster       install what is missing (apt), print what cannot be had
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "srun", "munged")
+NODES = ("attn0", "attn1")
+CPUS, MEMORY_MB = 2, 4000
+CONTROLLER_PORT = 16817
+
+CONF = """\
+ClusterName=attnsvm
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CryptoType=crypto/munge
+SlurmUser=root
+SlurmdUser=root
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+SwitchType=switch/none
+MpiDefault=none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+ReturnToService=2
+KillWait=5
+InactiveLimit=0
+MinJobAge=10
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=100000
+GresTypes=gpu
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+{nodes}
+PartitionName=main Nodes={names} Default=YES MaxTime=60 State=UP
+"""
+
+NODE = (
+    "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} "
+    "RealMemory={memory} Gres=gpu:1 State=UNKNOWN"
+)
+
+
+def lacking() -> str:
+    """Return why a cluster cannot be had here; empty if it can."""
+    if os.geteuid() != 0:
+        return "SLURM's daemons are started as root here, and this is another user"
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    missing = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+    return f"not installed: {', '.join(missing)}" if missing else ""
+
+
+def install() -> None:
+    """Install slurm-wlm and munge where that is allowed (root, apt)."""
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    for command in (
+        ["apt-get", "update", "-qq"],
+        ["apt-get", "install", "-qq", "-y", "--no-install-recommends", "slurm-wlm", "munge"],
+    ):
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=False, timeout=900
+        )
+        if done.returncode:
+            sys.stdout.write(f"{' '.join(command)}: {done.stderr.strip()[-500:]}\n")
+            return
+
+
+@contextmanager
+def cluster(folder: Path) -> Iterator[dict[str, str]]:
+    """Run a cluster in `folder`; yield the environment that reaches it."""
+    started: list[subprocess.Popen[bytes]] = []
+    environment = {
+        **os.environ,
+        "SLURM_CONF": str(folder / "slurm.conf"),
+        "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin",
+    }
+    for name in [name for name in environment if name.startswith("SLURM_") and name[6:] != "CONF"]:
+        del environment[name]
+    _write_configuration(folder)
+    try:
+        started.append(_munged(folder, environment))
+        started.append(_daemon(["slurmctld", "-D"], folder, environment))
+        started += [_daemon(["slurmd", "-D", "-N", node], folder, environment) for node in NODES]
+        _wait_until_idle(environment, folder)
+        yield environment
+    finally:
+        subprocess.run(["scancel", "--user=root"], env=environment, timeout=20, check=False)
+        for process in reversed(started):
+            _stop(process)
+
+
+def _write_configuration(folder: Path) -> None:
+    for name in ("state", *(f"spool-{node}" for node in NODES)):
+        (folder / name).mkdir()
+    host = socket.gethostname().split(".")[0]
+    nodes = [
+        NODE.format(name=name, host=host, port=CONTROLLER_PORT + 2 + i, cpus=CPUS, memory=MEMORY_MB)
+        for i, name in enumerate(NODES)
+    ]
+    conf = CONF.format(
+        host=host,
+        port=CONTROLLER_PORT,
+        folder=folder,
+        nodes="\n".join(nodes),
+        names=",".join(NODES),
+    )
+    (folder / "slurm.conf").write_text(conf)
+    # any device that exists will do: SLURM counts it and tells the job its number
+    gres = [f"NodeName={name} Name=gpu File=/dev/null" for name in NODES]
+    (folder / "gres.conf").write_text("\n".join(gres) + "\n")
+
+
+def _munged(folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    key = folder / "munge.key"
+    key.write_bytes(os.urandom(1024))
+    key.chmod(0o400)
+    folder.chmod(0o755)
+    files = {"key-file": key, "socket": "munge.socket", "pid-file": "munged.pid"}
+    files |= {"log-file": "munged.log", "seed-file": "munged.seed"}
+    options = [f"--{name}={folder / file}" for name, file in files.items()]
+    process = _daemon(["munged", "--foreground", "--force", *options], folder, environment)
+    _wait(lambda: (folder / "munge.socket").exists(), 10, "munged", folder)
+    return process
+
+
+def _daemon(
+    command: list[str], folder: Path, environment: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    with tempfile.NamedTemporaryFile("wb", dir=folder, suffix=".out", delete=False) as log:
+        return subprocess.Popen(
+            command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+
+def _wait_until_idle(environment: dict[str, str], folder: Path) -> None:
+    def idle() -> bool:
+        told = subprocess.run(
+            ["sinfo", "-h", "-N", "-o", "%N %T"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
+        )
+        return told.stdout.split().count("idle") == len(NODES)
+
+    _wait(idle, 60, "the nodes", folder)
+
+
+def _wait(holds: Callable[[], bool], seconds: float, what: str, folder: Path) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            logs = "\n".join(
+                f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}"
+                for pattern in ("*.log", "*.out")
+                for path in folder.glob(pattern)
+            )
+            raise TimeoutError(f"{what} did not come up within {seconds:g} s\n{logs}")
+        time.sleep(0.2)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+if __name__ == "__main__":
+    if lacking():
+        install()
+    reason = lacking()
+    sys.stdout.write(f"SLURM tests are skipped: {reason}\n" if reason else "SLURM is installed\n")

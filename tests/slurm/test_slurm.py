@@ -1,0 +1,162 @@
+"""Sweeps on a real SLURM: two nodes, no accounting, every way in which a job can end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+
+import pandas as pd
+import pytest
+
+from attnsvm.claim import holder
+from sweeps.aggregate import load
+from sweeps.status import states
+from tests.command import SMALL, attnsvm, begun, until
+from tests.slurm.cluster import NODES, cluster, lacking
+
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(bool(lacking()), reason=f"no SLURM here: {lacking()}"),
+]
+
+ON_CPUS = ("hydra/launcher=slurm_cpu", "hydra.launcher.mem_gb=1")
+LONG = ("optimizer.steps=100000000", "optimizer.record_every=100000000", "trials=1")
+"""A run of hours."""
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    with cluster(tmp_path_factory.mktemp("slurm")) as environment:
+        yield environment
+
+
+def told(slurm, *command: str) -> str:
+    return subprocess.run(
+        command, env=slurm, capture_output=True, text=True, check=True, timeout=30
+    ).stdout
+
+
+def state_counts(folder) -> dict[str, int]:
+    return pd.Series([s.state for s in states(folder).values()]).value_counts().to_dict()
+
+
+def owners(folder):
+    """Return the owners of the runs that are in work."""
+    found = [holder(path) for path in folder.iterdir() if path.is_dir()]
+    return [claim[0] for claim in found if claim is not None and claim[1]]
+
+
+def test_a_sweep_is_the_same_as_with_the_basic_launcher(slurm, tmp_path):
+    grid = ["-m", "data.d=3,4", *SMALL[:3], SMALL[4]]
+    basic = attnsvm(*grid, cwd=tmp_path)
+    assert basic.returncode == 0, basic.stderr
+    spread = attnsvm(*grid, *ON_CPUS, "hydra.sweep.dir=multirun/slurm", cwd=tmp_path, env=slurm)
+    assert spread.returncode == 0, spread.stderr + spread.stdout
+    one, other = tmp_path / "multirun/adhoc", tmp_path / "multirun/slurm"
+    tables = ["trials.parquet", "history.parquet", "solutions.npz"]
+    files = [f"{run}/{name}" for run in states(one) for name in tables]
+    files += [f"tables/{path.name}" for path in (one / "tables").iterdir()]
+    assert len(files) >= 8
+    for name in files:
+        assert (one / name).read_bytes() == (other / name).read_bytes(), name
+    here, there = load(one), load(other)
+    pd.testing.assert_frame_equal(here.trials, there.trials)
+    pd.testing.assert_frame_equal(here.history, there.history)
+    again = attnsvm(*grid, *ON_CPUS, "hydra.sweep.dir=multirun/slurm", cwd=tmp_path, env=slurm)
+    assert again.returncode == 0
+    assert "SLURM job" not in again.stdout
+
+
+def test_the_gpu_preset_is_scheduled_on_gpus_of_both_nodes(slurm, tmp_path):
+    grid = ["-m", "data.d=3,4", *SMALL[:3], SMALL[4], "hydra/launcher=slurm_gpu"]
+    done = attnsvm(*grid, "hydra.launcher.mem_gb=1", cwd=tmp_path, env=slurm)
+    assert done.returncode == 0, done.stderr + done.stdout
+    used = [json.loads(p.read_text())["slurm"] for p in tmp_path.rglob("run.json")]
+    assert {run["node"] for run in used} == set(NODES)
+    assert [run["gpus"] for run in used] == ["0", "0"]
+    assert [run["cpus"] for run in used] == ["2", "2"]
+
+
+def test_one_job_raises_and_one_is_killed(slurm, tmp_path):
+    make = (
+        "import numpy as np; r = np.random.default_rng(0); np.savez('there.npz',"
+        "X=r.normal(size=(1, 2, 3, 4)), Z=r.normal(size=(1, 2, 4)), Y=np.ones((1, 2)))"
+    )
+    subprocess.run(["python3", "-c", make], cwd=tmp_path, check=False)
+    grid = ["-m", "data.d=3,4", "data.n=2", "data.T=2", "trials=1", "optimizer.steps=20,100000000"]
+    grid += ["optimizer.record_every=100000000", "device=cpu"]
+    driver = begun(*grid, *ON_CPUS, cwd=tmp_path, env=slurm)
+    folder = tmp_path / "multirun/adhoc"
+    # the two short runs end, the two long ones are in work at once, on two nodes
+    until(lambda: (folder / "sweep.json").exists() and state_counts(folder).get("done") == 2)
+    until(lambda: len(owners(folder)) == 2)
+    for owner in owners(folder):
+        os.kill(owner.pid, signal.SIGKILL)
+    assert driver.wait(60) == 1
+    assert state_counts(folder) == {"done": 2, "lost": 2}
+    lost = [s for s in states(folder).values() if s.state == "lost"]
+    assert all("SLURM job" in s.reason for s in lost)
+    log = (tmp_path / "driver.log").read_text()
+    assert "left the queue without an end" in log
+    assert "2 lost of 4 runs" in log
+
+
+def test_a_job_that_raises_is_a_row_of_the_report(slurm, tmp_path):
+    grid = ["-m", "data=file", "data.path=missing.npz,lacking.npz", "trials=1"]
+    done = attnsvm(*grid, *ON_CPUS, cwd=tmp_path, env=slurm)
+    assert done.returncode == 1
+    assert "2 failed of 2 runs" in done.stderr
+    assert "missing.npz" in (tmp_path / "multirun/adhoc/report.html").read_text()
+
+
+def test_scancel_of_a_running_and_of_a_pending_job(slurm, tmp_path):
+    grid = ["-m", "seed=0,1", *LONG, *ON_CPUS, "hydra.launcher.array_parallelism=1"]
+    driver = begun(*grid, cwd=tmp_path, env=slurm)
+    folder = tmp_path / "multirun/adhoc"
+    until(lambda: folder.exists() and owners(folder))
+    (owner,) = owners(folder)
+    array = owner.slurm_job.split("_")[0]
+    told(slurm, "scancel", f"{array}_1")
+    told(slurm, "scancel", f"{array}_0")
+    assert driver.wait(60) == 1
+    assert state_counts(folder) == {"interrupted": 1, "missing": 1}
+
+
+def test_a_job_that_reaches_its_time_limit_is_interrupted(slurm, tmp_path):
+    limit = ["hydra.launcher.timeout_min=1", "hydra.launcher.signal_delay_s=20"]
+    driver = begun("-m", "seed=0", *LONG, *ON_CPUS, *limit, cwd=tmp_path, env=slurm)
+    assert driver.wait(150) == 1
+    assert state_counts(tmp_path / "multirun/adhoc") == {"interrupted": 1}
+
+
+REFUSED = [
+    (["hydra.launcher.partition=nowhere"], "nvalid partition"),
+    (["hydra.launcher.mem_gb=900"], "not available"),
+    (["hydra.launcher.gres=gpu:9"], "not available"),
+    (["hydra.launcher.cpus_per_task=64"], "not available"),
+    (["hydra.launcher.tasks_per_node=2"], "tasks_per_node=2: allowed is 1"),
+]
+
+
+@pytest.mark.parametrize(("request_", "words"), REFUSED)
+def test_what_the_cluster_cannot_give_is_refused_at_once(request_, words, slurm, tmp_path):
+    done = attnsvm("-m", "seed=0,1", *SMALL, *ON_CPUS, *request_, cwd=tmp_path, env=slurm)
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not told(slurm, "squeue", "--noheader", "--states=PENDING,RUNNING").strip()
+
+
+def test_results_outlive_the_driver(slurm, tmp_path):
+    grid = ["-m", "seed=0,1", *SMALL, *ON_CPUS]
+    driver = begun(*grid, cwd=tmp_path, env=slurm)
+    folder = tmp_path / "multirun/adhoc"
+    until(lambda: told(slurm, "squeue", "--noheader").strip())
+    driver.kill()
+    driver.wait()
+    until(lambda: state_counts(folder) == {"done": 2})
+    again = attnsvm(*grid, cwd=tmp_path, env=slurm)
+    assert again.returncode == 0, again.stderr
+    assert "2 runs: 2 done" in again.stdout
