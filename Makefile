@@ -1,5 +1,6 @@
 # make sweep    both experiments of the main job: tables, figures and reports under multirun/
 # make test     lint, types, import rules and all tests
+# make figures  every experiment at full size, and one page with all figures
 # make bench    the figures of the README's speed table, measured here
 
 PYTHON ?= python3
@@ -7,7 +8,7 @@ BIN := .venv/bin
 # Two processes share two cores better than two threads do: see docs/slurm.md for other launchers.
 LAUNCHER ?= hydra/launcher=joblib
 
-.PHONY: sweep test bench clean
+.PHONY: sweep figures test bench clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "attnsvm needs Python 3.11 or newer")'
@@ -23,6 +24,9 @@ sweep: .venv/installed
 	@ls multirun/rank_vs_d/report.html multirun/rank_vs_d/figures/* multirun/rank_vs_d/tables/* \
 		multirun/correlation_vs_d/report.html multirun/correlation_vs_d/figures/* \
 		multirun/correlation_vs_d/tables/*
+
+figures: .venv/installed
+	$(BIN)/python -m sweeps.overview $(LAUNCHER)
 
 test: .venv/installed
 	$(BIN)/ruff format --check .

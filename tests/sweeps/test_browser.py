@@ -7,9 +7,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import synthetic
 
 from sweeps import report
+from tests.sweeps import synthetic
 
 CHROMIUM = shutil.which("chromium")
 OPTIONS = (

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import synthetic
 from PIL import Image
 
 from sweeps import style
@@ -23,6 +22,7 @@ from sweeps.figures import (
     phase_transition,
     trajectories,
 )
+from tests.sweeps import synthetic
 
 HERE = Path("sweep")
 STEPPED = ("local_convergence", "gradient_floor", "sequence", "real_tokens", "regularization_path")

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import synthetic
 
 from sweeps import style
 from sweeps.aggregate import SweepFrames
 from sweeps.figures import Drawing, adhoc, correlation_vs_d, figure_module, rank_vs_d
+from tests.sweeps import synthetic
 
 HERE = Path("sweep")
 

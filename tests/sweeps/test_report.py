@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import synthetic
 
 from sweeps import aggregate, page, report
 from sweeps.aggregate import SweepFrames
+from tests.sweeps import synthetic
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import matplotlib as mpl
 import pytest
-from synthetic import HOSTILE
 
 from sweeps import style
+from tests.sweeps.synthetic import HOSTILE
 
 
 def test_hostile_text_is_drawn_as_it_stands():
