@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import logsigmoid
 
 
 class Loss(ABC):
@@ -34,7 +34,7 @@ class Logistic(Loss):
 
     def value(self, u: Tensor) -> Tensor:
         """Return log(1 + exp(-u)), exact also where exp(-u) overflows or is negligible."""
-        return softplus(-u, threshold=700.0)
+        return -logsigmoid(u)  # softplus has other last bits at the end of a tensor
 
     def derivative(self, u: Tensor) -> Tensor:
         """Return -1 / (1 + exp(u)).

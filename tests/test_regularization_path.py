@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from attnsvm.comparison import one_minus_correlation
+from attnsvm.config import ConfigError
+from attnsvm.data import sample
+from attnsvm.lbfgs import minimise
+from attnsvm.selection import select_tokens
+from attnsvm.svm import solve_svm
+from attnsvm.training import train
+
+RADII = [3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4]
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return sample("sphere", n=3, T=4, d=5, trials=8)
+
+
+@pytest.mark.parametrize(
+    ("parameterization", "norm", "bound"), [("w", "frobenius", 1e-6), ("kq", "nuclear", 1e-5)]
+)
+def test_directions_tend_to_the_svm_of_the_selected_tokens(batch, parameterization, norm, bound):
+    path = train(batch, parameterization, "regularization_path", radii=RADII)
+    pick = select_tokens(batch, path)
+    svm = solve_svm(batch.X, batch.Z, pick.selected, norm=norm)
+    distance = torch.stack(
+        [one_minus_correlation(path.snapshots[:, j], svm.W) for j in range(1, len(RADII) + 1)], 1
+    )
+    median = distance.nanmedian(0).values
+    assert (median[1:] < median[:-1]).all()
+    assert median[-1] < bound
+    assert path.steps.tolist() == [0.0, *RADII]
+
+
+def test_weights_lie_on_the_sphere_of_their_radius(batch):
+    path = train(batch, "w", "regularization_path", radii=RADII[:4])
+    radii = torch.tensor(RADII[:4]).double().expand(8, 4)
+    torch.testing.assert_close(path.snapshots[:, 1:].norm(dim=(-2, -1)), radii)
+    path = train(batch, "kq", "regularization_path", m=2, radii=RADII[:4])
+    size = (path.K.square().sum((1, 2)) + path.Q.square().sum((1, 2))) / 2
+    torch.testing.assert_close(size, radii[:, -1])
+
+
+def test_a_minimiser_on_the_sphere_is_stationary(batch):
+    """At the minimiser the gradient points along the weights: no tangential part is left."""
+    path = train(batch, "w", "regularization_path", radii=[3.0])
+    W = path.W.clone().requires_grad_()
+    logits = torch.einsum("bntd,bde,bne->bnt", batch.X, W, batch.Z)
+    o = torch.einsum("bnt,bntd->bnd", logits.softmax(-1), batch.X)
+    u = batch.Y * torch.einsum("bnd,bd->bn", o, batch.head_parameters["v"])
+    (G,) = torch.autograd.grad(torch.log1p(torch.exp(-u)).mean(-1).sum(), W)
+    unit = path.W / path.W.norm(dim=(1, 2), keepdim=True)
+    along = (G * unit).sum((1, 2), keepdim=True)
+    assert (along < 0).all()
+    assert ((G - along * unit).norm(dim=(1, 2)) < 1e-6 * along.abs().flatten()).all()
+
+
+def test_zero_is_a_start_too(batch):
+    path = train(batch, "w", "regularization_path", radii=[1.0, 3.0], init="zero")
+    assert (path.loss[:, -1] < path.loss[:, 0]).all()
+
+
+@pytest.mark.parametrize("radii", [[], [3.0, 1.0], [0.0, 1.0], [1.0, 1.0]])
+def test_bad_radii_are_named(batch, radii):
+    with pytest.raises(ConfigError, match=r"optimizer.radii="):
+        train(batch, "w", "regularization_path", radii=radii)
+
+
+def test_quasi_newton_minimises_each_instance_for_itself():
+    """Rosenbrock's valley and a parabola side by side; the parabola alone gives the same bits."""
+
+    def both(x):
+        return tuple(torch.stack(pair) for pair in zip(valley(x[0]), bowl(x[1]), strict=True))
+
+    def valley(x):
+        a, b = 1 - x[0], x[1] - x[0] ** 2
+        return a**2 + 100 * b**2, torch.stack([-2 * a - 400 * x[0] * b, 200 * b])
+
+    def bowl(x):
+        return 3 * (x**2).sum() + 1, 6 * x
+
+    start = torch.tensor([[-1.2, 1.0], [4.0, 2.0]], dtype=torch.float64)
+    x, gradient_norm = minimise(both, start, iterations=200, tolerance=1e-9)
+    torch.testing.assert_close(
+        x, torch.tensor([[1.0, 1.0], [0.0, 0.0]]).double(), atol=1e-8, rtol=0
+    )
+    assert (gradient_norm <= 1e-9).all()
+    alone, _ = minimise(
+        lambda x: tuple(value.unsqueeze(0) for value in bowl(x[0])), start[1:], 200, 1e-9
+    )
+    assert alone[0].equal(x[1])
