@@ -1,6 +1,8 @@
 # make sweep    both experiments of the main job: tables, figures and reports under multirun/
 # make test     lint, types, import rules and all tests
 # make figures  every experiment at full size, and one page with all figures
+# make test-slurm   sweeps on a real SLURM on this machine (installs it where it may), else skipped
+# make test-faults  the full counts: 500 kills, 10 000 flipped bits, 2 000 truncations
 # make bench    the figures of the README's speed table, measured here
 
 PYTHON ?= python3
@@ -8,7 +10,7 @@ BIN := .venv/bin
 # Two processes share two cores better than two threads do: see docs/slurm.md for other launchers.
 LAUNCHER ?= hydra/launcher=joblib
 
-.PHONY: sweep figures test bench clean
+.PHONY: sweep figures test test-slurm test-faults bench clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "attnsvm needs Python 3.11 or newer")'
@@ -34,6 +36,15 @@ test: .venv/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+
+test-slurm: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[dev,joblib,slurm]'
+	$(BIN)/python -m tests.slurm.cluster
+	$(BIN)/python -m pytest -m slurm tests/slurm
+
+test-faults: .venv/installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults --numprocesses 2
 
 bench: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
