@@ -15,6 +15,7 @@ from torch import Tensor
 from attnsvm.svm.certificate import NORMS, Norm, certify
 from attnsvm.svm.constraints import SvmProblem, finite_part, multi_token, single_token
 from attnsvm.svm.frobenius import solve_frobenius
+from attnsvm.svm.large import LARGE, solve_large
 from attnsvm.svm.nuclear import solve_nuclear
 from attnsvm.svm.rank_constrained import RankConstrainedSolution, solve_rank_constrained
 from attnsvm.svm.solution import SvmSolution, SvmStatus
@@ -129,8 +130,11 @@ def solve(
     if norm not in NORMS:
         raise ValueError(f"norm={norm!r}: allowed is {' | '.join(NORMS)}")
     begin = time.perf_counter()
-    with one_thread():
-        verdict = certify(problem, _SOLVERS[norm](problem), norm, gap, rank_tolerance)
+    if problem.N >= LARGE and not problem.equality.any():
+        verdict = certify(problem, solve_large(problem, norm), norm, gap, rank_tolerance)
+    else:
+        with one_thread():
+            verdict = certify(problem, _SOLVERS[norm](problem), norm, gap, rank_tolerance)
     proof = verdict.certificate
     return SvmSolution(
         W=verdict.W,

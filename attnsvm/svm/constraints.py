@@ -77,8 +77,9 @@ class SvmProblem:
 
     def scale(self) -> Tensor:
         """Return ||d_k|| ||z_k||, (B, N)."""
-        lengths: Tensor = self.D.norm(dim=2) * self.queries.norm(dim=2)
-        return lengths
+        lengths: Tensor = self.D.norm(dim=2)
+        lengths = self._by_sample(lengths) * self.Z.norm(dim=2)[..., None]
+        return lengths.reshape(self.h.shape)
 
     def margins(self, W: Tensor) -> Tensor:
         """Return d_k^T W z_k, (B, N), for W (B, d, d)."""

@@ -37,6 +37,7 @@ BOUNDARY = 0.99
 RIDGE = 1e-13  # relative, on the Schur complement: dependent rows leave it singular
 REFINE_BELOW = 1e-6  # relative complementarity from which on directions are refined
 PATIENCE = 3
+POLISHED_ROWS = 400  # beyond, a dense Newton system on the face costs more than it gives
 CACHE_BYTES = 2**20  # N x N matrices of one chunk: a batch larger than the cache is slower
 
 
@@ -54,16 +55,18 @@ def solve_nuclear(problem: SvmProblem) -> Claim:
     on_cpu = problem.D.device.type == "cpu"
     chunk = max(4, CACHE_BYTES // (8 * problem.N**2)) if on_cpu else problem.B
     for part in torch.split(feasible, chunk) if feasible.numel() else ():
-        W[part], a[part] = _solve_part(problem.take(part), start.W[part], start.multipliers[part])
+        W[part], a[part] = solve_from(problem.take(part), start.W[part], start.multipliers[part])
     return Claim(W, a, start.ray)
 
 
-def _solve_part(problem: SvmProblem, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+def solve_from(
+    problem: SvmProblem, W: Tensor, a: Tensor, gap: float = GAP
+) -> tuple[Tensor, Tensor]:
     """Return W and multipliers of feasible instances, from their Frobenius solutions."""
     cone = project(problem, W)
-    W, a, converged = _interior_point(cone, *cone.reproject(W, a))
+    W, a, converged = _interior_point(cone, *cone.reproject(W, a), gap)
     W, a = cone.unproject(W, a)
-    for b in (~converged).nonzero()[:, 0].tolist():
+    for b in (~converged).nonzero()[:, 0].tolist() if problem.N <= POLISHED_ROWS else ():
         W[b], a[b] = _polished(problem.take(torch.tensor([b])), W[b : b + 1], a[b : b + 1])
     return restore_equalities(problem, W), a
 
@@ -118,7 +121,7 @@ class _System:
         return torch.cholesky_solve(rhs[..., None], self.L_H)[..., 0]
 
 
-def _interior_point(cone: Cone, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _interior_point(cone: Cone, W: Tensor, a: Tensor, gap: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return the W of least upper bound, the multipliers of greatest lower bound, who converged.
 
     An instance stops where they meet, where no step is possible, or where PATIENCE steps did not
@@ -136,14 +139,14 @@ def _interior_point(cone: Cone, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor, T
         best_W[alive[below]], upper[alive[below]] = W_now[below], new_upper[below]
         best_a[alive[above]], lower[alive[above]] = state.a[above], new_lower[above]
         idle = torch.where(below | above, 0, idle + 1)
-        going = moved & (upper[alive] > (1 + GAP) * lower[alive]) & (idle < PATIENCE)
+        going = moved & (upper[alive] > (1 + gap) * lower[alive]) & (idle < PATIENCE)
         if not going.any():
             break
         if not going.all():
             index = going.nonzero()[:, 0]
             alive, idle = alive[index], idle[index]
             cone, state = cone.take(index), state.take(index)
-    return best_W, best_a, upper <= (1 + GAP) * lower
+    return best_W, best_a, upper <= (1 + gap) * lower
 
 
 def _start(cone: Cone, W: Tensor, a: Tensor) -> _State:

@@ -89,7 +89,8 @@ def _right_factor(W: Tensor, noise: Tensor, m: int) -> Tensor:
     """Return Q (B, d, m) of the leading m singular directions of the perturbed W."""
     scale = W.flatten(1).norm(dim=1)[:, None, None] / W.shape[1]
     _, sigma, Vh = torch.linalg.svd(W + scale * noise)
-    return Vh[:, :m].mT * sigma[:, None, :m].sqrt()
+    Q: Tensor = Vh[:, :m].mT * sigma[:, None, :m].sqrt()
+    return Q
 
 
 def _alternate(problem: SvmProblem, Q: Tensor) -> Tensor:
@@ -119,7 +120,7 @@ def _least_factor(problem: SvmProblem, left: Tensor, right: Tensor) -> Tensor:
     K: Tensor = solve_frobenius(rows).W
     margins = torch.where(rows.inequality, rows.margins(K), torch.inf)
     feasible = finite & (margins.amin(dim=1) > 0)
-    K = torch.where(feasible[:, None, None], K, torch.nan)
+    K[~feasible] = torch.nan
     return K
 
 

@@ -1,0 +1,43 @@
+import pytest
+import torch
+
+from attnsvm.svm import single_token, solve, solve_svm
+from attnsvm.svm.certificate import certify
+from attnsvm.svm.large import LARGE, solve_large
+from tests.kkt import assert_infeasible
+from tests.svm.instances import gaussian, sphere, spheres
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+@pytest.mark.parametrize("shape", [(6, 8, 10), (8, 12, 12), (1, 30, 6)])
+def test_constraint_generation_finds_the_same(norm, shape):
+    X, Z, selected = spheres(*shape, range(3))
+    problem = single_token(X, Z, selected)
+    verdict = certify(problem, solve_large(problem, norm), norm, 1e-9, 1e-6)
+    usual = solve_svm(X, Z, selected, norm=norm)
+    assert verdict.status == usual.status
+    solved = [b for b, status in enumerate(usual.status) if status == "solved"]
+    assert solved
+    found, known = verdict.certificate.upper[solved], usual.objective[solved]
+    assert torch.allclose(found, known, rtol=2e-9)
+
+
+def test_infeasible_twin():
+    X, Z, selected = gaussian(4, 10, 6, 2, seed=1)
+    X = torch.cat([X, 2 * X[:, :, :1] - X[:, :, 1:2]], dim=2)
+    problem = single_token(X, Z, selected)
+    verdict = certify(problem, solve_large(problem, "nuclear"), "nuclear", 1e-9, 1e-6)
+    assert set(verdict.status) == {"infeasible"}
+
+
+def test_a_large_instance():
+    X, Z, selected = (x[None] for x in sphere(16, 70, 32, 0))
+    problem = single_token(X, Z, selected)
+    assert problem.N >= LARGE
+    solution = solve(problem, "frobenius", 70)
+    assert solution.status == ("solved",)
+    assert solution.duality_gap.item() <= 1e-12
+    token = X[:, :, :1]  # beside it its mirror image in the selected token: infeasible
+    chosen = X.gather(2, selected[..., None, None].expand(-1, -1, 1, 32))
+    problem = single_token(torch.cat([X, 2 * chosen - token], dim=2), Z, selected)
+    assert_infeasible(problem, solve(problem, "frobenius", 71))
