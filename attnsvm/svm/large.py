@@ -4,8 +4,8 @@ Few constraints are active, so both norms work on a support or a working set of 
 all N rows only through margins d_k^T (W z_i), which cost O(N d). Memory is O(N d + |support|^2).
 
 Frobenius: block principal pivoting (Portugal, Judice, Vicente 1994; Kim, Park 2011) on the dual
-K a = h: solve on the support, drop negative multipliers, add violated rows, all at once, at most
-doubling the support; when the number of infeasibilities does not fall, one at a time.
+K a = h: solve on the support, drop negative multipliers, add violated rows, all at once, growing
+the support by a quarter at most; when the number of infeasibilities does not fall, one at a time.
 Nuclear: the interior point on a working set, which grows by the rows that its solution violates.
 """
 
@@ -98,13 +98,13 @@ def _generated(problem: SvmProblem, working: Tensor) -> Claim:
 def _exchanged(
     support: Tensor, negative: Tensor, violated: Tensor, slack: Tensor, single: bool
 ) -> Tensor:
-    """Return the next support: all exchanges (at most doubling it), or the last one alone."""
+    """Return the next support: all exchanges (growing by a quarter at most), or the last alone."""
     if single:
         last = (negative | violated).nonzero()[-1]
         support = support.clone()
         support[last] = ~support[last]
         return support
-    limit = max(2 * ENTERING, int(support.sum()))
+    limit = max(2 * ENTERING, int(support.sum()) // 4)
     worst = torch.where(violated, slack, torch.inf).argsort()[:limit]
     entering = torch.zeros_like(violated)
     entering[worst] = violated[worst]
