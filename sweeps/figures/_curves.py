@@ -56,7 +56,9 @@ def over_steps(
 
 
 def at_the_end(
-    frames: SweepFrames, quantities: Sequence[str], statistic: statistics.Statistic = "median"
+    frames: SweepFrames,
+    quantities: Sequence[str],
+    statistic: statistics.Statistic = "median",
 ) -> pd.DataFrame:
     """Return the statistics of each quantity per cell at the last step, of certified instances."""
     by = varying(frames.trials)
