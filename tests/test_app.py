@@ -97,10 +97,11 @@ def test_a_sweep_is_resumed_reported_and_survives_a_failing_run(tmp_path):
         p: p.stat().st_mtime_ns for p in sweep.glob("*/run.json") if states[p.parent.name] == "done"
     }
 
-    (tmp_path / "missing.npz").write_bytes((tmp_path / "there.npz").read_bytes())
+    make_other = make.replace("default_rng(0)", "default_rng(1)").replace("there", "missing")
+    subprocess.run([sys.executable, "-c", make_other], cwd=tmp_path, check=True)
     mended = attnsvm(*grid, cwd=tmp_path)
     assert mended.returncode == 0, mended.stderr
-    assert "2 runs, 1 of them done already" in mended.stdout + mended.stderr
+    assert "2 runs: 1 done, 1 missing" in mended.stdout + mended.stderr
     assert {p: p.stat().st_mtime_ns for p in kept} == kept
 
     again = attnsvm(*grid, cwd=tmp_path)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import random
 
@@ -92,20 +91,11 @@ def test_no_flipped_bit_and_no_truncation_is_read_silently(name, tmp_path):
     damaged += [sound[: rng.randrange(len(sound))] for _ in range(50)]
     for content in damaged:
         path.write_bytes(content)
-        if name == "run.json" and _same_json(content, sound):
-            continue  # white space is not content
         assert not record.is_done(tmp_path)
         with pytest.raises((CorruptRecordError, FileNotFoundError)):
             record.read(tmp_path)
     path.write_bytes(sound)
     record.read(tmp_path)
-
-
-def _same_json(content: bytes, sound: bytes) -> bool:
-    try:
-        return json.loads(content) == json.loads(sound)
-    except ValueError:
-        return False
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):

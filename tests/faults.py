@@ -1,0 +1,151 @@
+"""Sweeps in a child process that is killed: the machinery of the tests of crash safety.
+
+The runs are real but for their numbers, which are prepared: a kill is to meet the writing, which
+takes milliseconds, and not the computing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from attnsvm import experiment, record, storage
+from attnsvm.claim import CLAIM_FILE
+from attnsvm.config import RunConfig
+from attnsvm.identity import run_name
+from attnsvm.record import RunRecord, trial_table
+from attnsvm.state import TABLES, run_state
+from attnsvm.task import perform
+from tests.test_config import composed
+
+STEPS = (
+    (os, "fsync"),
+    (os, "replace"),
+    (os, "chmod"),
+    (os, "write"),
+    (fcntl, "flock"),
+    (storage.tempfile, "mkstemp"),
+    (Path, "unlink"),
+)
+"""What changes the disk while a record is written."""
+
+
+def configs(count: int = 3) -> list[RunConfig]:
+    """Return the cells of a small sweep."""
+    one = composed("data.n=2", "data.T=3", "data.d=3", "trials=3")
+    return [RunConfig(**{**vars(one), "seed": 10 * k}) for k in range(count)]
+
+
+def prepared(config: RunConfig) -> RunRecord:
+    """Return a record that depends on the seed only."""
+    rng = np.random.default_rng(config.seed)
+    seeds = config.seed + np.arange(config.trials)
+    history = pd.DataFrame({"seed": seeds, "step": 0, "quantity": "loss", "value": rng.random(3)})
+    solutions = {"frobenius_W": rng.normal(size=(config.trials, 3, 3))}
+    trials = trial_table(
+        seeds, {"status": ["ok", "infeasible", "ok"], "frobenius_objective": rng.random(3)}
+    )
+    return RunRecord(trials, history, solutions, wanted=config.trials, timings={"svm": 0.1})
+
+
+def sweep(folder: Path, cells: list[RunConfig]) -> None:
+    """Do what the driver does with the cells that are not done, one after the other."""
+    plan = {run_name(config): [f"seed={config.seed}"] for config in cells}
+    record.write_plan(folder, plan)
+    storage.remove_orphans(folder)
+    for config in cells:
+        run = folder / run_name(config)
+        run.mkdir(exist_ok=True)
+        if run_state(run).state == "done":
+            record.tidy(run)
+        else:
+            perform(config, run, plan[run.name], in_sweep=True)
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Start `work` in a child process; return its id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        experiment.run = prepared
+        work()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def finished(child: int) -> int:
+    """Wait for a child; return its exit code, negative for a signal."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def die_at(step: int, after: bool) -> list[int]:
+    """Make this process kill itself before or after the `step`-th step; return a counter."""
+    count = [0]
+
+    def deadly(original):
+        def call(*args, **kwargs):
+            count[0] += 1
+            mine = count[0]
+            if mine == step and not after:
+                _torn(original, args)
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = original(*args, **kwargs)
+            if mine == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return call
+
+    for owner, name in STEPS:
+        setattr(owner, name, deadly(getattr(owner, name)))
+    return count
+
+
+def _torn(original, args) -> None:
+    """Leave half of what is being written: what a machine that loses power may leave."""
+    if original.__name__ == "fsync":
+        with suppress(OSError):
+            os.ftruncate(args[0], os.fstat(args[0]).st_size // 2)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the tables of all runs of a sweep."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for name in TABLES
+        for path in sorted(folder.glob(f"*/{name}"))
+    }
+
+
+def litter(folder: Path) -> list[Path]:
+    """Return temporary files and claims that were left."""
+    return [p for p in folder.rglob("*") if p.name.endswith(".tmp") or p.name == CLAIM_FILE]
+
+
+def states(folder: Path, cells: list[RunConfig]) -> list[str]:
+    """Return the states of the runs."""
+    return [run_state(folder / run_name(config)).state for config in cells]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory) -> tuple[list[RunConfig], dict[str, bytes]]:
+    """The cells of a sweep and its tables when nothing happens to it."""
+    folder, cells = tmp_path_factory.mktemp("reference"), configs()
+    assert finished(in_child(lambda: sweep(folder, cells))) == 0
+    assert states(folder, cells) == ["done"] * len(cells)
+    assert not litter(folder)
+    return cells, contents(folder)

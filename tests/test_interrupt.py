@@ -1,0 +1,113 @@
+"""SIGTERM and SIGUSR2 end a run within five seconds, on record; the same command goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from contextlib import suppress
+
+import pytest
+
+from attnsvm.claim import holder
+from attnsvm.interrupt import Interrupted, interruptible
+from sweeps.status import main as status
+from sweeps.status import states
+from tests.command import SMALL, begun, until
+
+LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3")
+GRACE_S = 5.0
+
+
+def in_work(folder) -> list[int]:
+    """Return the processes that hold a run of the sweep."""
+    if not folder.exists():
+        return []
+    claims = [holder(path) for path in folder.iterdir() if path.is_dir()]
+    return [claim[0].pid for claim in claims if claim is not None and claim[1] and claim[0].pid]
+
+
+def stopped_within_s(process, signum) -> float:
+    begin = time.monotonic()
+    process.send_signal(signum)
+    process.wait(60)
+    return time.monotonic() - begin
+
+
+def found(folder) -> list[str]:
+    return sorted(state.state for state in states(folder).values())
+
+
+def test_a_sweep_is_interrupted_and_resumed(tmp_path, capsys):
+    grid = ["-m", *LONG, "trials=1", "optimizer.steps=10,1000000000"]
+    folder = tmp_path / "multirun/adhoc"
+    for signum in (signal.SIGTERM, signal.SIGUSR2):
+        driver = begun(*grid, cwd=tmp_path)
+        until(lambda: (folder / "sweep.json").exists() and "done" in found(folder))
+        until(lambda: in_work(folder))
+        time.sleep(1.5)  # into the training
+        assert stopped_within_s(driver, signum) < GRACE_S
+        assert driver.returncode == 128 + signum
+        assert found(folder) == ["done", "interrupted"]
+    log = (tmp_path / "driver.log").read_text()
+    assert "2 runs: 1 done, 1 interrupted" in log  # the second time
+    assert "the same command does the rest" in log
+    assert status([str(folder)]) == 1
+    told = capsys.readouterr().out
+    assert "SIGUSR2" in told
+    assert "2 runs: 1 done, 1 interrupted" in told
+
+
+def test_the_workers_of_joblib_are_interrupted_with_their_driver(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    grid = ["-m", *LONG, "trials=1", "optimizer.steps=1000000000", "seed=0,1,2,3"]
+    folder = tmp_path / "multirun/adhoc"
+    driver = begun(*grid, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", cwd=tmp_path)
+    until(lambda: len(in_work(folder)) == 2)
+    time.sleep(2)
+    workers = in_work(folder)
+    assert stopped_within_s(driver, signal.SIGTERM) < GRACE_S
+    assert driver.returncode == 128 + signal.SIGTERM
+    assert found(folder) == ["interrupted", "interrupted", "missing", "missing"]
+    until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers), 10)
+
+
+def test_a_killed_worker_costs_its_own_run_only(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    grid = ["-m", *LONG, "trials=1", "optimizer.steps=1000000000,10,20,30"]
+    folder = tmp_path / "multirun/adhoc"
+    driver = begun(*grid, "hydra/launcher=joblib", "hydra.launcher.n_jobs=1", cwd=tmp_path)
+    until(lambda: in_work(folder))
+    (worker,) = in_work(folder)
+    if worker == driver.pid:
+        pytest.skip("joblib runs one job in the driver itself")
+    os.kill(worker, signal.SIGKILL)
+    assert driver.wait(90) == 1
+    assert found(folder) == ["done", "done", "done", "lost"]
+
+
+def test_a_run_is_done_once_whatever_is_asked_at_the_same_time(tmp_path):
+    grid = ["-m", *SMALL, "seed=0,10,20"]
+    drivers = [begun(*grid, cwd=tmp_path) for _ in range(2)]
+    codes = [driver.wait(120) for driver in drivers]
+    assert set(codes) <= {0, 1}  # 1 if the other was still at a run when one had no more to do
+    folder = tmp_path / "multirun/adhoc"
+    assert found(folder) == ["done"] * 3
+    log = (tmp_path / "driver.log").read_text()
+    assert log.count("instances: ") + log.count(": 3 ") >= 3
+    wrote = [json.loads(path.read_text()) for path in folder.glob("*/run.json")]
+    assert len({run["signature"] for run in wrote}) == 3
+
+
+def test_an_exception_that_is_swallowed_is_raised_again():
+    def careless():
+        with suppress(Interrupted):  # as a destructor does
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+        time.sleep(5)
+
+    with pytest.raises(Interrupted, match="SIGTERM"), interruptible():
+        careless()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
