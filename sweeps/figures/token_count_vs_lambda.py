@@ -24,8 +24,8 @@ QUANTITIES = (
     "one_minus_corr_1token",
 )
 NOTE = (
-    "Lines: mean; band: its 95 % bootstrap interval. A token is attended if its softmax is at least "
-    "1e-3, and masked if it is less: no instance is set aside for being in between."
+    "Lines: mean; band: its 95 % bootstrap interval. A token is attended if its softmax is at "
+    "least 1e-3, and masked if it is less: no instance is set aside for being in between."
 )
 CAPTION = (
     "Mean number of attended tokens per sample and 1-correlation of the trained W with the three "
