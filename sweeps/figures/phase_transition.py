@@ -105,6 +105,9 @@ def _meaning(axis: str) -> str:
 
 
 def _heat_map(ax: Axes, cells: pd.DataFrame, axis: str) -> None:
+    if cells.empty:
+        style.empty(ax, "no run on record")
+        return
     shares = cells.pivot_table(index=axis, columns="d", values="share", dropna=False)
     rows, columns = shares.index.to_numpy(float), shares.columns.to_numpy(float)
     ax.imshow(

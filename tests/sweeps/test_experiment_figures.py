@@ -148,6 +148,9 @@ def test_phase_transition_counts_verdicts_only():
 def test_a_single_plane_and_a_single_cell_are_drawn():
     draw("phase_transition", phase_frames([(2, 2), (2, 3)], (1, 2)))
     draw("phase_transition", phase_frames([(2, 2)], (1,)))
+    half = phase_frames([(2, 2), (2, 3)], (1, 2))
+    untrained = half.trials[half.trials["tokens"] == "optimal"]
+    draw("phase_transition", dataclasses.replace(half, trials=untrained))
 
 
 def test_the_line_of_the_theorem_runs_between_the_right_cells():
