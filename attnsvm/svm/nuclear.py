@@ -31,9 +31,9 @@ from attnsvm.svm.lmi import Cone, off_diagonal, project, slack_matrix, symmetric
 from attnsvm.svm.polish import polish
 from attnsvm.svm.solution import Claim
 
-GAP = 3e-10  # where an instance counts as converged; the certificate asks for 1e-9
+GAP = 5e-10  # where an instance counts as converged; the certificate asks for 1e-9
 MAX_STEPS = 60
-BOUNDARY = 0.99
+BOUNDARY = 0.98
 RIDGE = 1e-13  # relative, on the Schur complement: dependent rows leave it singular
 REFINE_BELOW = 1e-6  # relative complementarity from which on directions are refined
 PATIENCE = 3
@@ -150,20 +150,23 @@ def _interior_point(cone: Cone, W: Tensor, a: Tensor, gap: float) -> tuple[Tenso
 
 
 def _start(cone: Cone, W: Tensor, a: Tensor) -> _State:
-    """Return a strictly feasible start from the Frobenius solution: W grown, a shrunk."""
-    W = torch.where(cone.inhomogeneous[:, None, None], W, 2.0 * W)
+    """Return a strictly feasible start from the Frobenius solution: W grown, a shrunk.
+
+    The constants were tuned for few steps: 10 to 12 to a gap of 5e-10.
+    """
+    W = torch.where(cone.inhomogeneous[:, None, None], W, 1.1 * W)
     U, sigma, Vh = torch.linalg.svd(W, full_matrices=False)
-    lift = sigma.sum(dim=1)[:, None, None] / min(W.shape[1:])
+    lift = 0.1 * sigma.sum(dim=1)[:, None, None] / min(W.shape[1:])
     W_1 = (U * sigma[:, None, :]) @ U.mT + lift * torch.eye(W.shape[1]).to(W)
     W_2 = (Vh.mT * sigma[:, None, :]) @ Vh + lift * torch.eye(W.shape[2]).to(W)
     Y = torch.cat([torch.cat([W_1, W], dim=2), torch.cat([W.mT, W_2], dim=2)], dim=1)
     floor = 0.1 * cone.h.abs().amax(dim=1, keepdim=True)
     s = torch.where(cone.inequality, (cone.apply(W) - cone.h).clamp(min=floor), 1.0)
-    share = 0.1 * a.abs().sum(dim=1, keepdim=True) / cone.inequality.sum(1, keepdim=True).clamp(1)
+    share = 0.3 * a.abs().sum(dim=1, keepdim=True) / cone.inequality.sum(1, keepdim=True).clamp(1)
     a = torch.where(cone.inequality, a.clamp(min=0.0) + share, a)
     a = torch.where(cone.padding, 0.0, a)
     top = torch.linalg.matrix_norm(cone.combine(a), ord=2)[:, None]
-    a = 0.5 * a / torch.where(top > 0, top, 1.0)
+    a = 0.95 * a / torch.where(top > 0, top, 1.0)
     return _State(Y, s, torch.where(cone.padding, 1.0, a))
 
 
@@ -176,7 +179,7 @@ def _step(cone: Cone, state: _State) -> tuple[_State, Tensor]:
     predictor = _direction(cone, state, system, torch.zeros_like(now), None, refine)
     ahead = _advance(state, predictor, *_lengths(cone, state, system, predictor, 1.0))
     after = _complementarity(cone, ahead, slack_matrix(cone.combine(ahead.a)))
-    target = (after / now).clamp(0.0, 1.0) ** 3 * now / order
+    target = (after / now).clamp(0.0, 1.0) ** 2 * now / order
     corrector = _direction(cone, state, system, target, predictor, refine)
     alpha, beta = _lengths(cone, state, system, corrector, BOUNDARY)
     new = _advance(state, corrector, alpha, beta)
