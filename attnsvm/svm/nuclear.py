@@ -18,6 +18,9 @@ finished by Newton's method on their optimal face (`attnsvm.svm.polish`).
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -52,11 +55,26 @@ def solve_nuclear(problem: SvmProblem) -> Claim:
     margins = torch.where(problem.inequality, problem.margins(start.W), torch.inf)
     claimed = start.W.isfinite().all(dim=(1, 2))
     feasible = (claimed & (margins.amin(dim=1) > 0)).nonzero()[:, 0]
-    on_cpu = problem.D.device.type == "cpu"
-    chunk = max(4, CACHE_BYTES // (8 * problem.N**2)) if on_cpu else problem.B
-    for part in torch.split(feasible, chunk) if feasible.numel() else ():
-        W[part], a[part] = solve_from(problem.take(part), start.W[part], start.multipliers[part])
+    for part, (part_W, part_a) in _in_parts(problem, start, feasible):
+        W[part], a[part] = part_W, part_a
     return Claim(W, a, start.ray)
+
+
+def _in_parts(
+    problem: SvmProblem, start: Claim, feasible: Tensor
+) -> Iterator[tuple[Tensor, tuple[Tensor, Tensor]]]:
+    """Yield indices and their solutions: on the CPU in chunks that fit the cache, one per core."""
+    if not feasible.numel():
+        return
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    chunk = len(feasible)
+    if problem.D.device.type == "cpu":
+        chunk = min(max(4, CACHE_BYTES // (8 * problem.N**2)), -(-chunk // cores))
+    parts = torch.split(feasible, chunk)
+    workers = min(cores, len(parts))
+    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        arguments = ((problem.take(p), start.W[p], start.multipliers[p]) for p in parts)
+        yield from zip(parts, pool.map(lambda given: solve_from(*given), arguments), strict=True)
 
 
 def solve_from(
