@@ -60,7 +60,9 @@ def check_hydra(composed: DictConfig) -> None:
     assert isinstance(hydra, dict)
     for section in ("launcher", "sweeper"):
         _check_plugin(f"hydra.{section}", hydra[section], composed)
-    for name, callback in (hydra["callbacks"] or {}).items():
+    callbacks = hydra["callbacks"] or {}
+    for name in callbacks:  # the letters of a string are refused as any other non-callback
+        callback = callbacks[name] if isinstance(callbacks, dict) else name
         _check_callback(f"hydra.callbacks.{name}", callback, composed)
     for section in ("job_logging", "hydra_logging"):
         for where, key, value in _leaves(f"hydra.{section}", hydra[section], composed):
@@ -100,13 +102,13 @@ def _check_plugin(where: str, node: Any, composed: DictConfig) -> None:
 
 
 def _check_callback(where: str, node: Any, composed: DictConfig) -> None:
+    if not isinstance(node, dict):
+        raise ConfigError(f"{where}={node}: allowed is a callback: its _target_ and its options")
     for place, key, value in _leaves(where, node, composed):
         if key == "_target_":
             if place != f"{where}._target_":
                 raise ConfigError(f"{place}={value}: allowed is one _target_, the callback's")
             _check_callback_class(place, str(value), ("attnsvm", *_extensions(composed)))
-        elif key == where.rpartition(".")[2] or not isinstance(node, dict):
-            raise ConfigError(f"{where}={value}: allowed is a callback with its options")
 
 
 def _extensions(composed: DictConfig) -> list[str]:

@@ -103,10 +103,11 @@ def die_at(step: int, after: bool) -> list[int]:
             if mine == step and not after:
                 _torn(original, args)
                 os.kill(os.getpid(), signal.SIGKILL)
-            result = original(*args, **kwargs)
-            if mine == step:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return result
+            try:
+                return original(*args, **kwargs)
+            finally:
+                if mine == step:
+                    os.kill(os.getpid(), signal.SIGKILL)
 
         return call
 
