@@ -51,7 +51,9 @@ def attend(batch: ProblemBatch, U: Tensor, parameters: Parameters) -> Forward:
     logits = torch.bmm(tokens, U.reshape(B * n, d, 1)).view(B, n, T)
     if not batch.unmasked:
         logits = logits.masked_fill(~batch.mask, -torch.inf)
-    log_softmax = torch.log_softmax(logits, -1)
+    # torch.log_softmax wakes all threads for a handful of rows, which costs more than it saves
+    shifted = logits - logits.amax(-1, keepdim=True)
+    log_softmax = shifted - shifted.exp().sum(-1, keepdim=True).log()
     softmax = log_softmax.exp()
     attended = torch.bmm(softmax.view(B * n, 1, T), tokens).view(B, n, d)
     margins = batch.Y * batch.head.value(attended, parameters)

@@ -20,7 +20,7 @@ from attnsvm.problem import ProblemBatch
 
 SHAPES = ((3, 4, 10), (5, 5, 5), (6, 8, 10), (15, 5, 20))
 BATCHES = (100, 500)
-LOOP_STEPS = 100
+LOOP_STEPS = 50
 EPS = 2.220446049250313e-16
 
 
@@ -90,7 +90,7 @@ def compare(shape: tuple[int, int, int], B: int, kq: bool, steps: int, repeats: 
     rule = "kq" if kq else "w"
     few = batch.take(slice(4))
     ours = lambda: attnsvm.train(batch, rule, steps=steps)  # noqa: E731
-    plain = lambda: attnsvm.train(batch, rule, steps=steps // 10, fused=False)  # noqa: E731
+    plain = lambda: attnsvm.train(batch, rule, steps=steps // 50, fused=False)  # noqa: E731
     loop = lambda: autograd_loop(few, kq, LOOP_STEPS)  # noqa: E731
     peer = jax_training(batch, kq, steps)
     attnsvm.train(few, rule, steps=1)
@@ -99,7 +99,7 @@ def compare(shape: tuple[int, int, int], B: int, kq: bool, steps: int, repeats: 
     for _ in range(repeats):
         for name, work, count in (
             ("ours", ours, B * steps),
-            ("torch", plain, B * (steps // 10)),
+            ("torch", plain, B * (steps // 50)),
             ("loop", loop, few.B * LOOP_STEPS),
             ("jax", peer, B * steps),
         ):
