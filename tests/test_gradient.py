@@ -103,7 +103,7 @@ def test_exact_step_with_other_losses(loss, parameterization, m):
     assert max(errors("relu", parameterization, m, loss, 3e2, 0.0, "log_domain")) <= 1e-10
 
 
-@pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
+@pytest.mark.parametrize("head", ["linear", "relu"])
 def test_exact_step_at_the_largest_norm(head):
     """The straightforward sum needs as many digits as s is small, e^-80000."""
     shape = {**SHAPE, "n": 2, "T": 3, "d": 3}
