@@ -202,7 +202,16 @@ def _curve_without_flat(ax: Axes, table: pd.DataFrame) -> None:
     if rest["used"].sum() < every["used"].sum():
         name = CURVES["one_minus_corr_svmeq"] + ", not flat"
         rest = rest.sort_values("d")
-        ax.plot(rest["d"], rest["mean"], "--", color=style.PALETTE[0], linewidth=1.1, label=name)
+        ax.plot(
+            rest["d"],
+            rest["mean"],
+            "--o",
+            color=style.PALETTE[0],
+            markerfacecolor="white",
+            markeredgewidth=1.0,
+            linewidth=1.1,
+            label=name,
+        )
 
 
 def _fates(ax: Axes, fates: pd.DataFrame, kinds: list[str]) -> None:
