@@ -33,7 +33,7 @@ def main() -> None:
             cells = [f"{n}, {T}, {d}", n * (T - 1), norm, f"{took:.2f} s"]
             cells += [f"{peak:.0f} MiB", status, f"{gap:.0e}", active]
             print(f"| {' | '.join(map(str, cells))} |", flush=True)
-        in_time, in_memory = slope(sizes[1:], seconds[1:]), slope(sizes[2:], megabytes[2:])
+        in_time, in_memory = slope(sizes[1:], seconds[1:]), slope(sizes[1:], megabytes[1:])
         print(f"| exponent in N d | | {norm} | {in_time:.2f} | {in_memory:.2f} | | | |")
     print("\n| n, T, d | method | time | norm over ours - 1 |")
     print("|---" * 4 + "|")
