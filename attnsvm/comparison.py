@@ -34,7 +34,9 @@ def correlation(A: Any, B: Any) -> Any:
     """
     if not isinstance(A, Tensor):
         return correlation(_tensor(A), _tensor(B)).numpy()
-    return (_unit(A) * _unit(_tensor(B, like=A))).sum(MATRIX)
+    B = _tensor(B, like=A)
+    _same_matrices(A, B)
+    return (_unit(A) * _unit(B)).sum(MATRIX)
 
 
 def one_minus_correlation(A: Any, B: Any) -> Any:
@@ -45,7 +47,15 @@ def one_minus_correlation(A: Any, B: Any) -> Any:
     """
     if not isinstance(A, Tensor):
         return one_minus_correlation(_tensor(A), _tensor(B)).numpy()
-    return 0.5 * (_unit(A) - _unit(_tensor(B, like=A))).square().sum(MATRIX)
+    B = _tensor(B, like=A)
+    _same_matrices(A, B)
+    return 0.5 * (_unit(A) - _unit(B)).square().sum(MATRIX)
+
+
+def _same_matrices(A: Tensor, B: Tensor) -> None:
+    if A.shape[-2:] != B.shape[-2:]:
+        raise ValueError(f"B: matrices of shape {tuple(B.shape[-2:])}; allowed is that of A, "
+                         f"{tuple(A.shape[-2:])}")  # fmt: skip
 
 
 def _unit(A: Tensor) -> Tensor:
@@ -59,28 +69,32 @@ def _tensor(A: Any, like: Tensor | None = None) -> Tensor:
     return torch.as_tensor(A, dtype=torch.float64, device=device)
 
 
-def svmeq(W: Tensor, W_fin: Tensor, W_mm: Tensor) -> Tensor:
+def svmeq(W: Any, W_fin: Any, W_mm: Any) -> Any:
     """Return W_fin + C W_mm with the C in [0, inf] that maximises its correlation with W.
 
     The best direction in the span of (W_fin, W_mm) is the projection p W_fin + q W_mm of W, so
     C = q / p where p > 0 and q >= 0; elsewhere the supremum is at an end, W_fin (C = 0) or
-    W_mm (C -> inf), whichever correlates more. Section 6 of arXiv 2308.16898.
+    W_mm (C -> inf), whichever correlates more; a part that is zero (one token attended, or all of
+    them) is no direction. Section 6 of arXiv 2308.16898.
 
     Parameters
     ----------
-    W, W_fin, W_mm : Tensor (..., d, d)
+    W, W_fin, W_mm : Tensor or ndarray (..., d, d)
         Trained weights and the two parts of Gen-SVM; leading axes broadcast.
 
     Returns
     -------
-    Tensor (..., d, d)
-        Up to a positive factor: p W_fin + q W_mm.
+    (..., d, d)
+        Of the kind of `W`, up to a positive factor: p W_fin + q W_mm.
     """
+    if not isinstance(W, Tensor):
+        return svmeq(_tensor(W), _tensor(W_fin), _tensor(W_mm)).numpy()
+    W_fin, W_mm = _tensor(W_fin, like=W), _tensor(W_mm, like=W)
     a, b = _inner(W, W_fin), _inner(W, W_mm)
     f, m, c = _inner(W_fin, W_fin), _inner(W_mm, W_mm), _inner(W_fin, W_mm)
     p, q = a * m - b * c, b * f - a * c
     inside = (p > 0) & (q >= 0)
-    to_fin = ~inside & (f > 0) & (a * m.sqrt() > b * f.sqrt())
+    to_fin = ~inside & (f > 0) & ((m == 0) | (a * m.sqrt() > b * f.sqrt()))
     p = torch.where(inside, p, to_fin.to(p))
     q = torch.where(inside, q, (~to_fin).to(q))
     return p * W_fin + q * W_mm
@@ -88,19 +102,22 @@ def svmeq(W: Tensor, W_fin: Tensor, W_mm: Tensor) -> Tensor:
 
 def svmeq_least_squares(W: Tensor, W_fin: Tensor, W_mm: Tensor) -> Tensor:
     """Return W_fin + C W_mm with the C that minimises its distance to W, as published."""
-    return W_fin + _inner(W - W_fin, W_mm) / _inner(W_mm, W_mm) * W_mm
+    m = _inner(W_mm, W_mm)
+    C = torch.where(m > 0, _inner(W - W_fin, W_mm) / m, 0.0)
+    return W_fin + C * W_mm
 
 
 def _inner(A: Tensor, B: Tensor) -> Tensor:
     return (A * B).sum(MATRIX, keepdim=True)
 
 
-def assumption_b1(problem: SvmProblem) -> list[bool]:
+def assumption_b1(problem: SvmProblem) -> list[bool | None]:
     """Return whether all margins equal 1 at the optimum of each problem (Assumption B.1).
 
     All constraints are active with multipliers lam >= 0 iff  G lam = 1, lam >= 0  is solvable,
     G = (D D^T) o (Z Z^T), i.e. iff some W in the cone of the d_k z_k^T has every margin equal to 1.
-    Decided by non-negative least squares on unit rows, relative residual 1e-9.
+    Decided by non-negative least squares on unit rows, to a relative residual of 1e-9; None where
+    that does not converge.
 
     Parameters
     ----------
@@ -120,7 +137,7 @@ def _gram(problem: SvmProblem, k: int) -> tuple[np.ndarray, np.ndarray]:
     return ((D @ D.T) * (Z @ Z.T)).cpu().numpy(), right.cpu().numpy()
 
 
-def _all_margins_one(G: np.ndarray, one: np.ndarray) -> bool:
+def _all_margins_one(G: np.ndarray, one: np.ndarray) -> bool | None:
     if len(one) == 0:
         return True
     if not np.isfinite(one).all():  # a zero row has margin 0
@@ -128,7 +145,7 @@ def _all_margins_one(G: np.ndarray, one: np.ndarray) -> bool:
     try:
         _, residual = nnls(G, one)
     except RuntimeError:
-        return False
+        return None
     return bool(residual <= B1_TOLERANCE * np.linalg.norm(one))
 
 
@@ -144,6 +161,8 @@ def convergence_types(
 
     Parameters
     ----------
+    batch : ProblemBatch
+        With the parameters of the head as trained.
     selection : TokenSelection
         Of the trained weights.
     solution : SvmSolution

@@ -460,7 +460,9 @@ class SelectionConfig:
     )
     attended: float = option(1e-3, Range(0, 1, open=True), "softmax from which a token is attended")
     negligible: float = option(1e-6, Range(0, 1, open=True), "softmax up to which it is not")
-    mixed_labels: bool = option(False, None, "multi: reject instances whose labels are all +1")
+    reject_all_positive: bool = option(
+        False, None, "multi: reject instances whose labels are all +1, as published"
+    )
     until_accepted: bool = option(
         False, None, "multi: draw further seeds until `trials` instances are accepted"
     )
@@ -533,6 +535,21 @@ class RunConfig:
             raise ConfigError(f"model.query={query}: allowed is 0 <= query < data.T={T}")
         if m is not None and d is not None and m > d:
             raise ConfigError(f"parameterization.m={m}: allowed is 1 <= m <= data.d={d}")
+        if self.selection.until_accepted and isinstance(self.data, FileConfig):
+            raise ConfigError(
+                "selection.until_accepted=True: allowed with seeded data only, "
+                "data=file has the instances that it has"
+            )
+        if isinstance(self.optimizer, PolyakConfig):
+            self._check_polyak()
+
+    def _check_polyak(self) -> None:
+        known = isinstance(self.head, LinearHeadConfig | ReluHeadConfig) and not self.head.train
+        if not known:
+            raise ConfigError(
+                "optimizer=polyak: allowed is head=linear or relu with train=false, whose best "
+                "risk is known"
+            )
 
 
 GROUPS: dict[str, dict[str, type]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 import time
@@ -26,7 +27,7 @@ from attnsvm.draft import Draft
 from attnsvm.problem import ProblemBatch
 from attnsvm.record import RunRecord
 from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens
-from attnsvm.svm import Norm, SvmSolution, single_token, solve_gen_svm, solve_svm
+from attnsvm.svm import Norm, SvmSolution, SvmStatus, single_token, solve_gen_svm, solve_svm
 from attnsvm.svm.reference import published_rank, solve_reference
 from attnsvm.training import Trajectory, train
 
@@ -81,14 +82,13 @@ def _until_accepted(config: RunConfig, device: torch.device) -> RunRecord:
         parts.append(part)
         drawn += len(part.trials)
         accepted += int((part.trials["status"] == "ok").sum())
-        if len(part.trials) < trials:  # a file has no more
-            break
     return _first_accepted(_joined(parts, config.trials), config.trials)
 
 
 def _joined(parts: list[RunRecord], wanted: int) -> RunRecord:
     names = dict.fromkeys(name for part in parts for name in part.solutions)
-    timings = {key: sum(part.timings.get(key, 0.0) for part in parts) for key in parts[0].timings}
+    stages = dict.fromkeys(stage for part in parts for stage in part.timings)
+    timings = {stage: sum(part.timings.get(stage, 0.0) for part in parts) for stage in stages}
     return RunRecord(
         trials=pd.concat([part.trials for part in parts], ignore_index=True),
         history=pd.concat([part.history for part in parts], ignore_index=True),
@@ -162,6 +162,7 @@ class _Stages:
         """Separate the optimal tokens; nothing is trained."""
         selected, tie = optimal_tokens(draft.batch)
         draft.columns["tie"] = tie
+        draft.mark(tie & _tie_matters(draft.batch), "tie", TIED_SCORES)
         self._separate(draft, selected)
         draft.mark(tie, "tie", TIED_SCORES)
 
@@ -179,7 +180,10 @@ class _Stages:
         with self._timed("compare"):
             if "frobenius" in solutions:
                 types = convergence_types(draft.batch, selection, solutions["frobenius"])
-                draft.columns["convergence"] = types
+                draft.columns["convergence"] = [
+                    "" if status in ("tie", "diverged") else kind
+                    for kind, (status, _) in zip(types, draft.verdicts, strict=True)
+                ]
             for norm, solution in solutions.items():
                 draft.compare(CORRELATION_COLUMN[norm], path.steps, path.snapshots, solution.W)
 
@@ -276,6 +280,8 @@ class _Stages:
                 "steps": path.steps.expand(draft.batch.B, -1),
                 "scores": draft.batch.scores(),
             }
+        if draft.batch.head.train:
+            draft.batch = dataclasses.replace(draft.batch, head_parameters=path.head_parameters)
         draft.mark(path.diverged, "diverged", "a weight is not finite")
         draft.mark(selection.tied_softmax, "tie", "two tokens share the largest softmax")
         return path, selection
@@ -285,7 +291,7 @@ class _Stages:
         reading = self.config.selection
         negligible = path.log_softmax <= math.log(reading.negligible)
         masked_out = (negligible & draft.batch.mask).flatten(1).any(-1)
-        if reading.mixed_labels:
+        if reading.reject_all_positive:
             draft.mark((draft.batch.Y > 0).all(-1), "rejected", "all labels are +1")
         draft.mark(
             selection.ambiguous,
@@ -321,6 +327,8 @@ class _Stages:
         draft.arrays["selected"] = selected
         for norm, solution in solutions.items():
             draft.judge(f"{norm} SVM", solution)
+            nothing = [status is SvmStatus.unconstrained for status in solution.status]
+            draft.mark(nothing, "unconstrained", SvmStatus.unconstrained.message)
             draft.tabulate(norm, solution)
             draft.store(norm, solution)
         if self.config.svm.published:
@@ -334,6 +342,19 @@ class _Stages:
             found = solve_reference(problem, norm)  # default solver, default tolerances
             draft.columns[f"published_{norm}_status"] = [one.cvxpy_status for one in found]
             draft.columns[f"published_{norm}_rank"] = [published_rank(one.W) for one in found]
+
+
+def _tie_matters(batch: ProblemBatch) -> Tensor:
+    """Return whether tokens of a sample that share the best score differ, (B,).
+
+    Equal tokens cannot be separated whichever of them is selected; different ones can lead to
+    different verdicts.
+    """
+    gamma = batch.scores()
+    tied = (gamma == gamma.amax(-1, keepdim=True)).unsqueeze(-1)
+    highest = batch.X.masked_fill(~tied, -torch.inf).amax(2)
+    lowest = batch.X.masked_fill(~tied, torch.inf).amin(2)
+    return (highest > lowest).flatten(1).any(-1)
 
 
 def _flat(batch: ProblemBatch, path: Trajectory) -> Tensor:

@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from attnsvm.claim import CLAIM_FILE, HeldError, claimed
 from attnsvm.state import PLAN_FILE, RUN_FILE, TABLES, run_state
@@ -57,7 +59,7 @@ class TrialRow:
     """Columns of `trials.parquet`; the columns of `NormColumns` follow for each norm."""
 
     seed: int
-    status: str = "ok"  # ok | rejected | tie | unsaturated | diverged | infeasible | undecided
+    status: str = "ok"  # or rejected, tie, unsaturated, diverged, infeasible, ...
     reason: str = ""  # why the status is not ok
     convergence: str = ""  # global | local | not_local | unsaturated | infeasible | undecided
     tie: bool = False  # two tokens share the best score or the largest softmax
@@ -249,6 +251,24 @@ def read(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
         timings=run["timings_s"],
     )
     return record, run
+
+
+def read_tables(folder: Path, run: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
+    """Return trials and history of the run in `folder`, whose `run.json` holds `run`.
+
+    All checksums are verified, also those of the arrays, which are not returned.
+
+    Raises
+    ------
+    CorruptRecordError
+        If a file is missing or differs from what was written.
+    """
+    content = {name: read_verified(folder / name, run["files"][name]) for name in TABLES}
+    trials, history = (
+        pq.read_table(pa.BufferReader(content[name]), use_threads=False, pre_buffer=False)
+        for name in ("trials.parquet", "history.parquet")
+    )
+    return trials, history
 
 
 def is_done(folder: Path) -> bool:

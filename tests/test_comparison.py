@@ -166,3 +166,17 @@ def test_infeasible_selection_is_named():
     assert "infeasible" in got
     for status, kind in zip(solution.status, got, strict=True):
         assert (status.value == "infeasible") == (kind == "infeasible")
+
+
+def test_svmeq_of_a_part_that_is_zero_is_the_other_part():
+    W, part = matrices(3, 2, 2), matrices(3, 2, 2, seed=1)
+    nothing = torch.zeros_like(part)
+    assert one_minus_correlation(svmeq(W, part, nothing), part).max() < 1e-30
+    assert svmeq_least_squares(W, part, nothing).equal(part)
+    as_numpy = svmeq(W.numpy(), part.numpy(), matrices(3, 2, 2, seed=2).numpy())
+    assert isinstance(as_numpy, np.ndarray)
+
+
+def test_matrices_of_different_shape_are_refused():
+    with pytest.raises(ValueError, match="allowed is that of A"):
+        correlation(torch.eye(3).double(), torch.ones(3, 1).double())

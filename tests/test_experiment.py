@@ -88,7 +88,7 @@ def test_multi_accepts_in_seed_order_whatever_is_drawn_at_once():
 def test_multi_gives_the_reason_of_every_rejection():
     record = run(
         composed("head=relu", "selection=multi", "data.n=3", "data.T=4", "data.d=4", "trials=40",
-                 "optimizer.steps=400", "svm.norms=[frobenius]", "selection.mixed_labels=true")
+                 "optimizer.steps=400", "svm.norms=[frobenius]", "selection.reject_all_positive=true")
     )  # fmt: skip
     trials = record.trials
     rejected = trials[trials["status"] == "rejected"]
@@ -201,3 +201,32 @@ def test_a_batch_without_an_accepted_instance_has_rows_only():
     assert record.trials["status"].tolist() == ["rejected"] * 3
     assert record.history.empty
     assert record.solutions == {}
+
+
+def test_a_tie_between_different_tokens_is_not_decided_by_the_first(tmp_path):
+    """Token 0 lies between the two others and cannot be separated, they can; all score the same."""
+    X = np.array([[[[1.0, 0.0], [1.0, 1.0], [1.0, -1.0]]]])
+    path = tmp_path / "tie.npz"
+    np.savez(path, X=X, Z=np.array([[[1.0, 0.0]]]), Y=np.ones((1, 1)), v=np.array([[1.0, 0.0]]))
+    trials = run(composed("data=file", f"data.path={path}", "selection=optimal")).trials
+    assert trials["status"].tolist() == ["tie"]
+
+
+def test_a_file_is_not_drawn_from_again_and_again():
+    with pytest.raises(ConfigError, match="allowed with seeded data only"):
+        composed("data=file", "data.path=x.npz", "selection=multi", "selection.until_accepted=true")
+
+
+def test_a_trained_head_decides_what_is_optimal_and_local():
+    """With head.train the scores, and so the types and Assumption B.1, are those of the new v."""
+    options = ("head.train=true", "data.n=4", "data.T=5", "data.d=8", "optimizer.steps=1500")
+    trials = run(composed(*options, "trials=6")).trials
+    batch = attnsvm.sample("sphere", train=True, n=4, T=5, d=8, trials=6)
+    path = attnsvm.train(batch, steps=1500)
+    trained = batch.scores(path.head_parameters).argmax(-1)
+    assert not torch.equal(trained, batch.scores().argmax(-1))
+    pick = attnsvm.select_tokens(batch, path)
+    hit = (pick.selected == trained).all(-1).numpy()
+    expected = np.where(pick.saturated.numpy() & hit, "global", "other")
+    got = trials["convergence"].where(trials["convergence"] == "global", "other")
+    assert got.tolist() == expected.tolist()
