@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from attnsvm.record import read
+from attnsvm.record import read_tables
 from attnsvm.state import PLAN_FILE, RUN_FILE, planned, run_state
 from attnsvm.storage import CorruptRecordError
 
@@ -75,23 +77,21 @@ def load(directory: Path) -> SweepFrames:
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory}: no such folder")
     folders, runs = _run_folders(directory)
-    trials: list[pd.DataFrame] = []
-    history: list[pd.DataFrame] = []
+    trials, history = _Stack(), _Stack()
     for folder in folders:
         row, tables = _run(folder)
         runs.append(row)
         if tables is not None:
-            keys = {key: row.get(key) for key in ("run", *_key_columns())}
-            trials.append(tables[0].assign(**keys))
-            history.append(tables[1].assign(**keys))
+            trials.add(tables[0], row)
+            history.add(tables[1], row)
     frame = pd.DataFrame(runs)
     names = sorted(set(frame.get("sweep", pd.Series(dtype=object)).dropna()))
     return SweepFrames(
         name=names[0] if len(names) == 1 else "",
         directory=directory,
         runs=frame,
-        trials=_stacked(trials),
-        history=_stacked(history),
+        trials=trials.frame(),
+        history=history.frame(),
     )
 
 
@@ -111,7 +111,7 @@ def _run_folders(directory: Path) -> tuple[list[Path], list[dict[str, Any]]]:
     return found, rows
 
 
-def _run(folder: Path) -> tuple[dict[str, Any], tuple[pd.DataFrame, pd.DataFrame] | None]:
+def _run(folder: Path) -> tuple[dict[str, Any], tuple[pa.Table, pa.Table] | None]:
     """Return the row of a run and, if it is done, its tables."""
     found = run_state(folder, verify=False)  # reading verifies
     row: dict[str, Any] = {"run": folder.name, **(_described(found.run) if found.run else {})}
@@ -119,10 +119,9 @@ def _run(folder: Path) -> tuple[dict[str, Any], tuple[pd.DataFrame, pd.DataFrame
     if found.state != "done":
         return row, None
     try:
-        record, _ = read(folder)
-    except (CorruptRecordError, FileNotFoundError) as error:
+        return row, read_tables(folder, found.run)
+    except CorruptRecordError as error:
         return row | {"state": "corrupt", "reason": str(error)}, None
-    return row, (record.trials, record.history)
 
 
 def _described(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +155,46 @@ def _key_columns() -> tuple[str, ...]:
     return ("model", "parameterization", "head", "data", "optimizer", "loss", *CELL_KEYS)
 
 
-def _stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
-    if not tables:
-        return pd.DataFrame()
-    return pd.concat(tables, ignore_index=True)
+class _Stack:
+    """Tables of many runs, one below the other; each row gets its run and the run's cell keys.
+
+    Arrow tables are put together as they are: a pandas frame for every run would cost twenty times
+    as much.
+    """
+
+    PARTS = 256  # so many tables are copied into one, whose columns lie together
+
+    def __init__(self) -> None:
+        self.whole: list[pa.Table] = []
+        self.parts: list[pa.Table] = []
+        self.counts: list[int] = []
+        self.rows: list[Mapping[str, Any]] = []
+
+    def add(self, table: pa.Table, row: Mapping[str, Any]) -> None:
+        self.parts.append(table)
+        self.counts.append(len(table))
+        self.rows.append(row)
+        if len(self.parts) == self.PARTS:
+            self._join()
+
+    def _join(self) -> None:
+        joined = pa.concat_tables(self.parts, promote_options="permissive")
+        self.whole.append(joined.combine_chunks())
+        self.parts = []
+
+    def frame(self) -> pd.DataFrame:
+        if not self.rows:
+            return pd.DataFrame()
+        if self.parts:
+            self._join()
+        joined = pa.concat_tables(self.whole, promote_options="permissive").to_pandas()
+        index = np.repeat(np.arange(len(self.rows)), self.counts)
+        keys = {
+            key: pd.Series([row.get(key) for row in self.rows], dtype=object)
+            .infer_objects()
+            .take(index)
+            .array
+            for key in ("run", *_key_columns())
+        }
+        whole: pd.DataFrame = joined.assign(**keys)
+        return whole

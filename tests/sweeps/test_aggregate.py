@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 
+import pandas as pd
 import pytest
 
 from attnsvm import experiment, record, storage
@@ -41,6 +42,16 @@ def test_a_complete_sweep(sweep):
     assert len(frames.trials) == 9
     assert set(frames.history["run"]) == set(frames.runs["run"])
     assert frames.trials["seed"].tolist() == [0, 1, 2] * 3
+
+
+def test_the_tables_are_those_of_the_runs_one_below_the_other(sweep):
+    frames = load(sweep)
+    plan = storage.read_json(sweep / "sweep.json")["runs"]
+    for table in ("trials", "history"):
+        each = [getattr(record.read(sweep / name)[0], table).assign(run=name) for name in plan]
+        expected = pd.concat(each, ignore_index=True)
+        pd.testing.assert_frame_equal(getattr(frames, table)[list(expected)], expected)
+    assert frames.trials["d"].dtype == "int64"
 
 
 def _folders(sweep):
