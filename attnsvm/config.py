@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Any
@@ -88,11 +89,30 @@ def option(default: Any, allowed: Range | OneOf | ListOf | None, doc: str) -> An
 
 
 def check_fields(node: Any, prefix: str = "") -> None:
-    """Raise ConfigError for the first field of the dataclass `node` that is outside its range."""
+    """Raise ConfigError for the first field of the dataclass `node` of wrong type or range."""
     for f in dataclasses.fields(node):
         value, allowed = getattr(node, f.name), f.metadata.get("allowed")
-        if allowed is not None and value is not None and not allowed.holds(value):
+        kind, _, optional = str(getattr(f.type, "__name__", f.type)).partition(" | ")
+        if value is None and optional:
+            continue
+        if kind in KINDS and not _is_a(value, kind):
+            raise ConfigError(f"{prefix}{f.name}={value}: allowed is {KINDS[kind]}{_and(allowed)}")
+        if allowed is not None and not allowed.holds(value):
             raise ConfigError(f"{prefix}{f.name}={value}: allowed is {allowed}")
+
+
+KINDS = {"int": "a whole number", "float": "a number", "bool": "true | false", "str": "a word"}
+
+
+def _is_a(value: Any, kind: str) -> bool:
+    if kind in ("bool", "str"):
+        return isinstance(value, {"bool": bool, "str": str}[kind])
+    number = numbers.Integral if kind == "int" else numbers.Real
+    return isinstance(value, number) and not isinstance(value, bool)
+
+
+def _and(allowed: Range | OneOf | ListOf | None) -> str:
+    return "" if allowed is None else f", {allowed}"
 
 
 class Group:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
@@ -284,14 +286,28 @@ def _batch(samples: Samples, head: Head, parameters: Parameters, seed: int) -> P
     return ProblemBatch(samples.X, samples.Z, samples.Y, samples.mask, head, parameters, seeds)
 
 
+KNOWN_ARRAYS = ("X", "Z", "Y", "mask", "v", "V")
+UNREADABLE = (
+    ValueError, OSError, EOFError, AttributeError, TypeError, KeyError, NotImplementedError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What NumPy raises on a file that is no archive, is cut short or has a flipped bit."""
+
+
 def _read(path: str) -> dict[str, np.ndarray[Any, Any]]:
     if not Path(path).is_file():
         raise ConfigError(f"data.path={path}: no such file; allowed is an .npz with X, Z, Y")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, AttributeError) as error:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except UNREADABLE as error:
         raise ConfigError(f"data.path={path}: not a readable .npz ({error})") from error
+    for name in arrays:
+        if name not in KNOWN_ARRAYS:
+            raise ConfigError(
+                f"data.path={path}: unknown array {name}; allowed is {' | '.join(KNOWN_ARRAYS)}"
+            )
+    return arrays
 
 
 def _array(arrays: dict[str, np.ndarray[Any, Any]], name: str) -> Tensor:

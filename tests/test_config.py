@@ -202,3 +202,28 @@ def test_schema_documents_every_field():
 def test_config_round_trips_through_omegaconf():
     run = composed("head=quadratic")
     assert OmegaConf.to_object(OmegaConf.structured(run)).data == run.data
+
+
+WRONG_TYPES = [
+    ("data", "sphere", {"n": 2.5}, "data.n=2.5: allowed is a whole number"),
+    ("data", "sphere", {"d": None}, "data.d=None: allowed is a whole number"),
+    ("data", "sphere", {"T": True}, "data.T=True: allowed is a whole number"),
+    ("optimizer", "gd", {"steps": 2.5}, "optimizer.steps=2.5: allowed is a whole number"),
+    ("optimizer", "gd", {"lr": "fast"}, "optimizer.lr=fast: allowed is a number"),
+    ("model", "sequence", {"causal": "false"}, "model.causal=false: allowed is true | false"),
+    ("data", "file", {"path": 3}, "data.path=3: allowed is a word"),
+]
+
+
+@pytest.mark.parametrize(("group", "name", "fields", "message"), WRONG_TYPES)
+def test_library_arguments_have_the_type_of_the_schema(group, name, fields, message):
+    with pytest.raises(ConfigError) as caught:
+        named(group, name, **fields)
+    assert message in str(caught.value)
+
+
+def test_polyak_is_refused_before_any_work_where_the_best_risk_is_unknown():
+    composed("optimizer=polyak", "head=relu")
+    for head in ("head=quadratic", "head=mlp"):
+        with pytest.raises(ConfigError, match="optimizer=polyak: allowed is head=linear or relu"):
+            composed("optimizer=polyak", head)

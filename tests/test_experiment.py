@@ -87,8 +87,9 @@ def test_multi_accepts_in_seed_order_whatever_is_drawn_at_once():
 
 def test_multi_gives_the_reason_of_every_rejection():
     record = run(
-        composed("head=relu", "selection=multi", "data.n=3", "data.T=4", "data.d=4", "trials=40",
-                 "optimizer.steps=400", "svm.norms=[frobenius]", "selection.reject_all_positive=true")
+        composed("head=relu", "selection=multi", "selection.reject_all_positive=true", "trials=40",
+                 "data.n=3", "data.T=4", "data.d=4", "optimizer.steps=400",
+                 "svm.norms=[frobenius]")
     )  # fmt: skip
     trials = record.trials
     rejected = trials[trials["status"] == "rejected"]
@@ -147,7 +148,33 @@ BAD_FILES = {
     "labels": ({"Y": np.zeros((1, 2))}, "Y:"),
     "objects": ({"X": np.array([{}], dtype=object)}, "not a readable .npz"),
     "missing": ({"Z": None}, "Z: missing"),
+    "misspelt": ({"Mask": np.ones((1, 2, 3))}, "unknown array Mask; allowed is X | Z | Y | mask"),
 }
+
+
+def test_damaged_files_are_named(tmp_path):
+    rng = np.random.default_rng(0)
+    arrays = {
+        "X": rng.normal(size=(1, 2, 3, 4)),
+        "Z": rng.normal(size=(1, 2, 4)),
+        "Y": np.ones((1, 2)),
+    }
+    np.savez(tmp_path / "good.npz", **arrays)
+    good = (tmp_path / "good.npz").read_bytes()
+    flipped = bytearray(good)
+    flipped[len(good) // 2] ^= 4
+    np.save(tmp_path / "array.npy", arrays["X"])
+    damaged = {
+        "cut.npz": good[:300],
+        "garbage.npz": b"PK" + bytes(range(200)),
+        "flipped.npz": bytes(flipped),
+        "empty.npz": b"",
+        "single.npz": (tmp_path / "array.npy").read_bytes(),
+    }
+    for name, content in damaged.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ConfigError, match="not a readable"):
+            run(composed("data=file", f"data.path={tmp_path / name}", *SHORT))
 
 
 @pytest.mark.parametrize("case", BAD_FILES)
