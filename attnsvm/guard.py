@@ -108,7 +108,7 @@ def _check_callback(where: str, node: Any, composed: DictConfig) -> None:
         if key == "_target_":
             if place != f"{where}._target_":
                 raise ConfigError(f"{place}={value}: allowed is one _target_, the callback's")
-            _check_callback_class(place, str(value), ("attnsvm", *_extensions(composed)))
+            _check_callback_class(place, str(value), ("attnsvm", "sweeps", *_extensions(composed)))
 
 
 def _extensions(composed: DictConfig) -> list[str]:
