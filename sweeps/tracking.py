@@ -57,7 +57,7 @@ class Mlflow(Callback):
         for _, row in frames.runs[frames.runs["state"] == "done"].iterrows():
             if row["run"] not in logged:
                 trials = frames.trials[frames.trials["run"] == row["run"]]
-                _log_run(client, experiment, row.to_dict(), trials.median(numeric_only=True))
+                _log_run(client, experiment, row, trials.median(numeric_only=True))
         _log_figures(client, experiment, folder)
         log.info("tracked in %s", uri)
 
@@ -80,7 +80,7 @@ def _signatures(client: Any, experiment: str) -> set[str]:
             return {run.data.tags.get(SIGNATURE, "") for run in runs}
 
 
-def _log_run(client: Any, experiment: str, row: dict[str, Any], medians: pd.Series[float]) -> None:
+def _log_run(client: Any, experiment: str, row: pd.Series[Any], medians: pd.Series[float]) -> None:
     run = client.create_run(experiment, run_name=row["run"], tags={SIGNATURE: row["run"]})
     told = ("wall_s", "drawn", "accepted", "wanted")
     for name, value in row.items():
@@ -88,9 +88,9 @@ def _log_run(client: Any, experiment: str, row: dict[str, Any], medians: pd.Seri
             client.log_metric(run.info.run_id, name, float(value))
         elif pd.notna(value) and name not in ("run", "state", "reason"):
             client.log_param(run.info.run_id, name, value)
-    for name, value in medians.items():
-        if pd.notna(value) and name not in row:
-            client.log_metric(run.info.run_id, f"median_{name}", float(value))
+    for name, median in medians.items():
+        if pd.notna(median) and name not in row:
+            client.log_metric(run.info.run_id, f"median_{name}", float(median))
     client.set_terminated(run.info.run_id)
 
 

@@ -124,6 +124,19 @@ def test_scancel_of_a_running_and_of_a_pending_job(slurm, tmp_path):
     assert state_counts(folder) == {"interrupted": 1, "missing": 1}
 
 
+def test_a_preempted_job_is_interrupted_and_requeued(slurm, tmp_path):
+    driver = begun("-m", "seed=0", *LONG, *ON_CPUS, cwd=tmp_path, env=slurm)
+    folder = tmp_path / "multirun/adhoc"
+    until(lambda: folder.exists() and owners(folder))
+    (owner,) = owners(folder)
+    told(slurm, "scancel", "--signal=USR2", owner.slurm_job)
+    until(lambda: state_counts(folder) == {"interrupted": 1}, 10)
+    until(lambda: "PENDING" in told(slurm, "squeue", "--noheader", "--format=%i %T"), 30)
+    assert driver.poll() is None  # it waits for the second start
+    told(slurm, "scancel", owner.slurm_job)
+    assert driver.wait(60) == 1
+
+
 def test_a_job_that_reaches_its_time_limit_is_interrupted(slurm, tmp_path):
     limit = ["hydra.launcher.timeout_min=1", "hydra.launcher.signal_delay_s=20"]
     driver = begun("-m", "seed=0", *LONG, *ON_CPUS, *limit, cwd=tmp_path, env=slurm)
