@@ -28,7 +28,6 @@ EPS = torch.finfo(torch.float64).eps
 RAY_RATIO = 1e12  # a relative change of the rows by 1 / RAY_RATIO makes them contradict each other
 MAX_GAP = 2e-2  # a wider bracket is not a solution, however ill-conditioned the instance
 MAX_RESIDUAL = 1e-11  # of an equality, relative to ||d_k|| ||z_k|| ||W||_F
-TOP_SINGULAR = 1e-6  # relative: singular values of M(a) this close to the first count as equal
 
 
 @dataclass(frozen=True)
@@ -103,6 +102,9 @@ def certify(
     ray, ray_ratio = check_ray(problem, claim.ray)
     certificate = Certificate(a, upper, lower, reached, target, residual, ray, ray_ratio)
     rank = (sigma > rank_tolerance * sigma[:, :1]).sum(dim=1)
+    rounding = (2 * problem.d + 10) * EPS * kappa
+    spread = (upper - lower).clamp(min=0.0) + rounding * upper
+    slack = spread / (rank_tolerance * sigma[:, 0])
     return Verdict(
         W,
         certificate,
@@ -111,7 +113,7 @@ def certify(
         kappa,
         torch.where(upper.isfinite()[:, None], sigma, torch.nan),
         torch.where(reached <= 1e-8, rank, -1),
-        torch.where(upper.isfinite(), _rank_bound(problem, sigma_dual, norm, trivial), -1),
+        _rank_bound(problem, sigma_dual, slack, norm, trivial, upper.isfinite()),
     )
 
 
@@ -164,23 +166,30 @@ def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
 
     s_k = ||d_k|| ||z_k||, and the sum runs over the rows with h_k != 0, times
     h^T a / sum_k |h_k a_k|, so that a ratio r means: no W is feasible whose margins are exact to
-    a relative 1 / r of s_k ||W||_F. It is at most kappa of every feasible W.
+    a relative 1 / r of s_k ||W||_F. It is at most kappa of every feasible W. ||M(a)||_F counts as
+    no less than the rounding error EPS sum_k |a_k| s_k, so that r is infinite only for a ray of
+    rows that are exactly zero.
     """
     a = torch.where(problem.inequality, ray.clamp(min=0.0), ray)
     a = torch.where(problem.kind == 0, 0.0, a).nan_to_num(0.0, 0.0, 0.0)
     total = a.abs().sum(dim=1)
     a = a / torch.where(total > 0, total, 1.0)[:, None]
     value, weight = (problem.h * a).sum(dim=1), (problem.h * a).abs().sum(dim=1)
-    asked = torch.where(problem.h != 0, a.abs() * problem.scale(), 0.0).sum(dim=1)
-    size = problem.combine(a).flatten(1).norm(dim=1)
-    ratio = asked * value / weight / size
-    ratio = torch.where((size == 0) & (value > 0), torch.inf, ratio)
+    reach = a.abs() * problem.scale()
+    asked = torch.where(problem.h != 0, reach, 0.0).sum(dim=1)
+    size = problem.combine(a).flatten(1).norm(dim=1).clamp(min=EPS * reach.sum(dim=1))
+    zero_rows = ((a == 0) | problem.zero).all(dim=1)
+    ratio = torch.where(zero_rows, torch.inf, asked * value / weight / size)
     ratio = torch.where(value > 0, ratio, 0.0).nan_to_num(0.0, torch.inf)
     return torch.where((ratio > 0)[:, None], a, torch.nan), ratio
 
 
 def _statuses(certificate: Certificate, trivial: Tensor) -> tuple[SvmStatus, ...]:
-    """Return the status of each instance; a bracket and a ray together prove neither."""
+    """Return the status of each instance.
+
+    A tight bracket wins over a ray; a ray decides only where no W has a finite upper bound, so that
+    a ray beside a bracket that is not tight leaves the instance undecided.
+    """
     solved = certificate.gap.abs() <= certificate.gap_target
     infeasible = (certificate.ray_ratio >= RAY_RATIO) & ~certificate.upper.isfinite()
     return tuple(
@@ -195,17 +204,29 @@ def _statuses(certificate: Certificate, trivial: Tensor) -> tuple[SvmStatus, ...
     )
 
 
-def _rank_bound(problem: SvmProblem, sigma_dual: Tensor, norm: Norm, trivial: Tensor) -> Tensor:
-    """Return an upper bound of the rank of every optimal W, (B,).
+def _rank_bound(
+    problem: SvmProblem,
+    sigma_dual: Tensor,
+    slack: Tensor,
+    norm: Norm,
+    trivial: Tensor,
+    known: Tensor,
+) -> Tensor:
+    """Return an upper bound of the numerical rank of every optimal W, (B,); -1 where unknown.
 
-    Nuclear: complementarity confines W to the top singular space of M(a). Frobenius: the row space
-    of W lies in the span of the queries, rank <= min(n, d) (Lemma 1 of arXiv 2308.16898).
+    Nuclear: let c = rank_tolerance * sigma_1 of the W found, slack = (upper - lower) / c. Any
+    feasible V with ||V||_* <= upper, be it W or an optimum, has at most
+    #{i: sigma_i(M(a)) >= 1 - slack} singular values above c: if there are r of them, upper - lower >= ||V||_* - <M(a), V> =
+    sum_i sigma_i(V) (1 - u_i^T M(a) v_i) >= c (r - sum_{i <= r} sigma_i(M(a))), by Ky Fan, so that
+    sigma_r(M(a)) >= 1 - slack. Frobenius: the row space of W lies in the span of the queries,
+    rank <= min(n, d) (Lemma 1 of arXiv 2308.16898).
     """
     if norm == "nuclear":
-        bound = (sigma_dual >= (1 - TOP_SINGULAR) * sigma_dual[:, :1]).sum(dim=1)
+        bound = (sigma_dual >= 1 - slack[:, None]).sum(dim=1)
+        known = known & (slack < 1)
     else:
         bound = torch.full_like(trivial, min(problem.n, problem.d), dtype=torch.int64)
-    return torch.where(trivial, 0, bound)
+    return torch.where(trivial, 0, torch.where(known, bound, -1))
 
 
 def _norm(sigma: Tensor, norm: Norm) -> Tensor:
