@@ -1,7 +1,8 @@
 """Training by the fused kernel, where it applies: the same steps as the torch loop, much faster.
 
 It applies to W and (K, Q) on the CPU with normalised or plain gradient descent, the exact
-gradient, heads that are sums of functions of projections, and the three losses.
+gradient (for W without ridge the published one as well), heads that are sums of functions of
+projections, and the three losses.
 """
 
 from __future__ import annotations
@@ -34,13 +35,18 @@ def applies(risk: Risk, optimizer: Optimizer) -> bool:
     return (
         type(optimizer) in (NormalizedGD, GD)
         and isinstance(optimizer, FirstOrder)
-        and optimizer.gradient == "log_domain"
+        and (optimizer.gradient == "log_domain" or _published_w(risk, optimizer))
         and type(risk.rule) in (W, KQ)
         and type(risk.loss) in LOSS_CODES
         and batch.X.device.type == "cpu"
         and not batch.head.train
         and batch.head.features(one.X, one.head_parameters) is not None
     )
+
+
+def _published_w(risk: Risk, optimizer: FirstOrder) -> bool:
+    """Return whether this is the published update of W; that of (K, Q) amplifies last bits."""
+    return type(risk.rule) is W and not optimizer.ridge
 
 
 def run(
@@ -78,6 +84,7 @@ class _Loop:
         self.loss = LOSS_CODES[type(risk.loss)]
         self.log_ridge = math.log(2 * optimizer.ridge) if optimizer.ridge else -math.inf
         self.normalized = isinstance(optimizer, NormalizedGD)
+        self.exact = optimizer.gradient == "log_domain"
 
     def inside(self, V: Tensor) -> Tensor:
         """Return V (B, d, ...) in the basis of the span of the tokens, (B, r, ...)."""
@@ -120,7 +127,7 @@ class _LoopW(_Loop):
     def advance(self, etas: list[float]) -> None:
         """Take one step for each size in `etas`."""
         arrays = (self.U, self.U0, self.V, self.a, self.square0)
-        self.spread(train_w, etas, *arrays, sizes=())
+        self.spread(train_w, etas, *arrays, sizes=(self.exact,))
 
     def variables(self) -> Variables:
         """Return (W,)."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from attnsvm.config import MACHINE_EPS
 from attnsvm.simd import LANES, exp, fill, fma, load, root, store, where_equal, where_greater
 
 LOGISTIC, EXPONENTIAL = 0, 1
@@ -62,20 +63,29 @@ def _attend(X: Any, bias: Any, U: Any, logits: Any, rows: Any, n: int, T: int, r
 @njit(**FAST)  # type: ignore[untyped-decorator]
 def _pull(
     X: Any, F: Any, kinds: Any, bias: Any, Y: Any, U: Any, P: Any, logits: Any, rows: Any, E: Any,
-    w: Any, loss: int, n: int, T: int, r: int, k: int,
+    w: Any, loss: int, n: int, T: int, r: int, k: int, exact: bool,
 ) -> Any:  # fmt: skip
-    """Write P_i exp(-shift), return the shift; `kinds` holds alpha, beta, rho of each feature."""
+    """Write P_i exp(-shift), return the shift; `kinds` holds alpha, beta, rho of each feature.
+
+    Exact: the largest softmax of a row is 1 minus the others', its gradient minus the sum of
+    theirs. Not exact, as published: no row has such a place, and the shift is zero.
+    """
     shift = _attend(X, bias, U, logits, rows, n, T, r)
-    big, zero, one = exp(shift), fill(0.0), fill(1.0)
+    zero, one, apart = fill(0.0), fill(1.0), fill(1.0)
+    if not exact:
+        shift, apart = zero, zero
+    big = exp(shift)
     for i in range(n):
         top, place = load(rows, 2 * i), load(rows, 2 * i + 1)
+        if not exact:
+            place = fill(-1.0)
         total = zero
         for t in range(T):
             e = exp(load(logits, i * T + t) - top - shift)
             e = where_equal(place, fill(float(t)), zero, e)
             store(E, t, e)
             total = total + e
-        inverse = one / fma(big, total, one)
+        inverse = one / fma(big, total, apart)
         value = zero
         for j in range(k):
             p = zero
@@ -123,11 +133,11 @@ def _weights(shift: Any, log_ridge: float) -> Any:
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def _length(square: Any, scale: Any, eta: float, normalized: bool) -> Any:
+def _length(square: Any, scale: Any, eta: float, normalized: bool, eps: float) -> Any:
     """Return the factor of the scaled gradient in a step."""
     if normalized:
         positive = where_greater(square, fill(0.0), square, fill(0.0))
-        return fill(eta) / (root(positive) + fill(TINY))
+        return fill(eta) / (root(positive) + fill(eps))
     return fill(eta) * exp(scale)
 
 
@@ -135,16 +145,18 @@ def _length(square: Any, scale: Any, eta: float, normalized: bool) -> Any:
 def train_w(
     first: int, last: int, X: Any, F: Any, kinds: Any, gram: Any, bias: Any, Y: Any, U: Any,
     U0: Any, V: Any, a: Any, square0: Any, etas: Any, loss: int, log_ridge: float,
-    normalized: bool, n: int, T: int, r: int, k: int,
+    normalized: bool, n: int, T: int, r: int, k: int, exact: bool,
 ) -> None:  # fmt: skip
     """Take len(etas) steps of W in the blocks first <= b < last; updates U, V and a."""
+    eps = TINY if exact else MACHINE_EPS
     P, H, w = np.empty(n * r * LANES), np.empty(n * r * LANES), np.empty(k * LANES)
     logits, rows, E = np.empty(n * T * LANES), np.empty(2 * n * LANES), np.empty(T * LANES)
     for b in range(first, last):
         for eta in etas:
             shift = _pull(
-                X[b], F[b], kinds, bias[b], Y[b], U[b], P, logits, rows, E, w, loss, n, T, r, k
-            )
+                X[b], F[b], kinds, bias[b], Y[b], U[b], P, logits, rows, E, w, loss, n, T, r, k,
+                exact,
+            )  # fmt: skip
             scale, risk, ridge = _weights(shift, log_ridge)
             square, cross, size, share = fill(0.0), fill(0.0), fill(0.0), load(a[b], 0)
             for i in range(n):
@@ -162,7 +174,7 @@ def train_w(
                     size = fma(load(V[b], at), fma(share, load(U0[b], at), load(U[b], at)), size)
                 size = fma(share * share, load(square0[b], 0), size)
                 square = square + ridge * (fill(2.0) * risk * cross + ridge * size)
-            step = _length(square, scale, eta, normalized)
+            step = _length(square, scale, eta, normalized, eps)
             keep = fill(1.0) - step * ridge
             step = fill(0.0) - step * risk
             for at in range(n * r):
@@ -194,8 +206,9 @@ def train_kq(
                         u = fma(load(K[b], j * m + c), load(B[b], i * m + c), u)
                     store(U, i * r + j, u)
             shift = _pull(
-                X[b], F[b], kinds, bias[b], Y[b], U, P, logits, rows, E, w, loss, n, T, r, k
-            )
+                X[b], F[b], kinds, bias[b], Y[b], U, P, logits, rows, E, w, loss, n, T, r, k,
+                True,
+            )  # fmt: skip
             scale, risk, ridge = _weights(shift, log_ridge)
             ridged = log_ridge > -np.inf
             square_K, square_Q = fill(0.0), fill(0.0)
@@ -232,8 +245,8 @@ def train_kq(
                 square_Q = square_Q + ridge * (fill(2.0) * risk * cross + ridge * size)
                 outside = ridge * share_K
                 square_K = fma(outside * outside, load(square0[b], 0), square_K)
-            step_K = _length(square_K, scale, eta, normalized)
-            step_Q = _length(square_Q, scale, eta, normalized)
+            step_K = _length(square_K, scale, eta, normalized, TINY)
+            step_Q = _length(square_Q, scale, eta, normalized, TINY)
             for at in range(r * m):
                 store(K[b], at, load(K[b], at) - step_K * load(G, at))
             keep = fill(1.0) - step_Q * ridge

@@ -89,6 +89,27 @@ def test_a_late_step_is_that_of_torch(head, parameterization, m, steps):
         assert_same(*both(batch, parameterization, m=m, init=init, steps=1, lr=lr))
 
 
+@HEADS
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
+@pytest.mark.parametrize("optimizer", ["normalized_gd", "gd"])
+def test_one_published_step_is_that_of_torch(head, loss, optimizer):
+    batch = ragged(sample(head=head, **SHAPE))
+    options = {"gradient": "direct", "steps": 1, "lr": 0.3}
+    assert_same(*both(batch, "w", optimizer, loss, **options))
+    late = train(batch, "w", optimizer, loss, gradient="direct", steps=40).W
+    assert_same(*both(batch, "w", optimizer, loss, init=late, **options))
+
+
+def test_the_published_steps_stall_in_the_kernel_as_in_torch():
+    """Once all attention is on one token the published gradient is zero or noise, in both."""
+    batch = sample(**SHAPE)
+    kernel, loop = both(batch, gradient="direct", steps=1500)
+    exact = train(batch, steps=1500)
+    norms = [path.W.norm(dim=(1, 2)) for path in (kernel, loop, exact)]
+    assert (norms[0] < 0.9 * norms[2]).any()
+    torch.testing.assert_close(norms[0], norms[1], rtol=0.1, atol=0)
+
+
 def test_many_steps_of_w_are_those_of_torch():
     batch = sample(**SHAPE)
     kernel, loop = both(batch, steps=500, record_every=50)
@@ -123,14 +144,16 @@ def test_more_dimensions_than_tokens(parameterization, m, ridge, head):
 def test_the_kernel_knows_where_it_does_not_apply():
     batch = sample(**SHAPE)
 
-    def risk(head="linear", loss="logistic"):
-        return Risk(
-            sample(head=head, **SHAPE), parameterization_named("w", None), named("loss", loss)
-        )
+    def risk(head="linear", parameterization="w"):
+        rule = parameterization_named(parameterization, None)
+        return Risk(sample(head=head, **SHAPE), rule, named("loss", "logistic"))
 
     assert fused.applies(risk(), named("optimizer", "gd"))
     assert not fused.applies(risk(), named("optimizer", "adam"))
-    assert not fused.applies(risk(), named("optimizer", "gd", gradient="direct"))
+    published = named("optimizer", "normalized_gd", gradient="direct")
+    assert fused.applies(risk(), published)
+    assert not fused.applies(risk(parameterization="kq"), published)
+    assert not fused.applies(risk(), named("optimizer", "gd", gradient="direct", ridge=1e-3))
     assert not fused.applies(risk("mlp"), named("optimizer", "gd"))
     batch.head.train = True
     trained = Risk(batch, parameterization_named("w", None), named("loss", "logistic"))
