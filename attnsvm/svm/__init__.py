@@ -5,19 +5,24 @@ constraints -> solver (frobenius, nuclear) -> certificate -> solution.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from attnsvm.svm.certificate import NORMS, Norm, certify
 from attnsvm.svm.constraints import SvmProblem, finite_part, multi_token, single_token
 from attnsvm.svm.frobenius import solve_frobenius
+from attnsvm.svm.isolation import isolated
 from attnsvm.svm.large import LARGE, solve_large
 from attnsvm.svm.nuclear import solve_nuclear
 from attnsvm.svm.rank_constrained import RankConstrainedSolution, solve_rank_constrained
+from attnsvm.svm.scaling import to_given_size, to_unit_size
 from attnsvm.svm.solution import SvmSolution, SvmStatus
 from attnsvm.svm.threads import one_thread
 
@@ -130,11 +135,13 @@ def solve(
     if norm not in NORMS:
         raise ValueError(f"norm={norm!r}: allowed is {' | '.join(NORMS)}")
     begin = time.perf_counter()
-    if problem.N >= LARGE and not problem.equality.any():
-        verdict = certify(problem, solve_large(problem, norm), norm, gap, rank_tolerance)
-    else:
-        with one_thread():
-            verdict = certify(problem, _SOLVERS[norm](problem), norm, gap, rank_tolerance)
+    scaled, exponent, exact = to_unit_size(problem)
+    large = scaled.N >= LARGE and not scaled.equality.any()
+    with contextlib.nullcontext() if large else one_thread(), np.errstate(all="ignore"):
+        solver = partial(solve_large, norm=norm) if large else _SOLVERS[norm]
+        judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
+        verdict = isolated(scaled, solver, judge)
+    verdict = to_given_size(verdict, exponent, exact)
     proof = verdict.certificate
     return SvmSolution(
         W=verdict.W,

@@ -172,14 +172,15 @@ def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
     """
     a = torch.where(problem.inequality, ray.clamp(min=0.0), ray)
     a = torch.where(problem.kind == 0, 0.0, a).nan_to_num(0.0, 0.0, 0.0)
+    alone = problem.zero & (problem.h * a > 0)  # asks 0 >= h_k > 0: needs no other row
+    a = torch.where(alone | ~alone.any(dim=1, keepdim=True), a, 0.0)
     total = a.abs().sum(dim=1)
     a = a / torch.where(total > 0, total, 1.0)[:, None]
     value, weight = (problem.h * a).sum(dim=1), (problem.h * a).abs().sum(dim=1)
     reach = a.abs() * problem.scale()
     asked = torch.where(problem.h != 0, reach, 0.0).sum(dim=1)
     size = problem.combine(a).flatten(1).norm(dim=1).clamp(min=EPS * reach.sum(dim=1))
-    zero_rows = ((a == 0) | problem.zero).all(dim=1)
-    ratio = torch.where(zero_rows, torch.inf, asked * value / weight / size)
+    ratio = torch.where(alone.any(dim=1), torch.inf, asked * value / weight / size)
     ratio = torch.where(value > 0, ratio, 0.0).nan_to_num(0.0, torch.inf)
     return torch.where((ratio > 0)[:, None], a, torch.nan), ratio
 
@@ -216,10 +217,13 @@ def _rank_bound(
 
     Nuclear: let c = rank_tolerance * sigma_1 of the W found, slack = (upper - lower) / c. Any
     feasible V with ||V||_* <= upper, be it W or an optimum, has at most
-    #{i: sigma_i(M(a)) >= 1 - slack} singular values above c: if there are r of them, upper - lower >= ||V||_* - <M(a), V> =
-    sum_i sigma_i(V) (1 - u_i^T M(a) v_i) >= c (r - sum_{i <= r} sigma_i(M(a))), by Ky Fan, so that
-    sigma_r(M(a)) >= 1 - slack. Frobenius: the row space of W lies in the span of the queries,
-    rank <= min(n, d) (Lemma 1 of arXiv 2308.16898).
+    #{i: sigma_i(M(a)) >= 1 - slack} singular values above c. Indeed, if there are r of them,
+
+        upper - lower >= ||V||_* - <M(a), V> = sum_i sigma_i(V) (1 - u_i^T M(a) v_i)
+                      >= c (r - sum_{i <= r} sigma_i(M(a)))  (Ky Fan),
+
+    so that sigma_r(M(a)) >= 1 - slack. Frobenius: the row space of W lies in the span of the
+    queries, rank <= min(n, d) (Lemma 1 of arXiv 2308.16898).
     """
     if norm == "nuclear":
         bound = (sigma_dual >= 1 - slack[:, None]).sum(dim=1)

@@ -75,10 +75,14 @@ class SvmProblem:
         """The query z_k of every row, (B, N, d)."""
         return self.Z.repeat_interleave(self.N // self.n, dim=1)
 
+    @property
+    def zero(self) -> Tensor:
+        """Which rows have d_k = 0 or z_k = 0 exactly, (B, N) bool."""
+        return (self.D == 0).all(dim=2) | (self.queries == 0).all(dim=2)
+
     def scale(self) -> Tensor:
         """Return ||d_k|| ||z_k||, (B, N)."""
-        lengths: Tensor = self.D.norm(dim=2)
-        lengths = self._by_sample(lengths) * self.Z.norm(dim=2)[..., None]
+        lengths = self._by_sample(_lengths(self.D)) * _lengths(self.Z)[..., None]
         return lengths.reshape(self.h.shape)
 
     def margins(self, W: Tensor) -> Tensor:
@@ -214,6 +218,13 @@ def check(X: Tensor, Z: Tensor, mask: Tensor | None) -> Tensor:
     if not mask.any(dim=2).all():
         raise ValueError("mask: a sample has no admissible token")
     return mask.to(X.device)
+
+
+def _lengths(x: Tensor) -> Tensor:
+    """Return the Euclidean norms of the last axis, whose squares may underflow or overflow."""
+    unit = power_of_two(x.abs().amax(dim=-1))
+    lengths: Tensor = (x / unit[..., None]).norm(dim=-1)
+    return lengths * unit
 
 
 def _first(attended: Tensor) -> Tensor:

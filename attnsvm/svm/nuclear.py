@@ -193,7 +193,7 @@ def _step(cone: Cone, state: _State) -> tuple[_State, Tensor]:
     system = _system(cone, state)
     order = (cone.inequality.sum(dim=1) + state.Y.shape[1]).to(state.Y.dtype)
     now = _complementarity(cone, state, system.S)
-    refine = bool((now < REFINE_BELOW * state.Y.diagonal(dim1=1, dim2=2).sum(dim=1)).any())
+    refine = now < REFINE_BELOW * state.Y.diagonal(dim1=1, dim2=2).sum(dim=1)
     predictor = _direction(cone, state, system, torch.zeros_like(now), None, refine)
     ahead = _advance(state, predictor, *_lengths(cone, state, system, predictor, 1.0))
     after = _complementarity(cone, ahead, slack_matrix(cone.combine(ahead.a)))
@@ -238,7 +238,12 @@ def _system(cone: Cone, state: _State) -> _System:
 
 
 def _direction(
-    cone: Cone, state: _State, system: _System, nu: Tensor, predictor: _State | None, refine: bool
+    cone: Cone,
+    state: _State,
+    system: _System,
+    nu: Tensor,
+    predictor: _State | None,
+    refine: Tensor,
 ) -> _State:
     """Solve the linearised optimality conditions for target nu, second order if predicted.
 
@@ -255,9 +260,10 @@ def _direction(
     rhs = torch.where(cone.padding, 0.0, rhs)
     da = system.solve(rhs)
     change = symmetric(Y @ off_diagonal(cone.combine(da)) @ system.S_inverse)
-    for _ in range(2 * refine):  # against the KKT system itself, not the rounded H
+    for _ in range(2 if refine.any() else 0):  # against the KKT system itself, not the rounded H
         left = cone.apply(change[:, :p, p:]) + torch.where(cone.inequality, s / a * da, 0.0)
-        da = da + system.solve(torch.where(cone.padding, 0.0, rhs - left))
+        again = refine[:, None] & ~cone.padding
+        da = da + system.solve(torch.where(again, rhs - left, 0.0))
         change = symmetric(Y @ off_diagonal(cone.combine(da)) @ system.S_inverse)
     ds = torch.where(cone.inequality, complement - s - s / a * da, 0.0)
     return _State(target - Y + change, ds, da)

@@ -68,8 +68,10 @@ class SvmSolution:
     rank : (B,) int64
         Singular values above rank_tolerance * sigma_1; -1 where the gap exceeds 1e-8.
     rank_bound : (B,) int64
-        Nuclear: multiplicity of the top singular value of M(a), an upper bound of the rank.
-        Frobenius: min(n, d).
+        Upper bound of the numerical rank, -1 where the gap is too wide for one. Nuclear: how many
+        singular values of M(a) are at least 1 - (upper - lower) / c, c = rank_tolerance * sigma_1;
+        no feasible V with norm(V) <= objective, so no optimum either, has more singular values
+        above c. Frobenius: min(n, d).
     sigma : (B, d)
         Singular values of W, descending.
     support : (B, n, T) bool

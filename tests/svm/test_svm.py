@@ -262,3 +262,18 @@ def test_bad_input_is_named():
     with pytest.raises(ValueError, match="log_softmax"):
         solve_gen_svm(X, Z, attended, torch.full((1, 2, 3), -torch.inf))
     assert solve(single_token(X, Z, selected), "frobenius", 3).status == (SvmStatus.solved,)
+
+
+def test_rank_bound_bounds_the_numerical_rank():
+    # Samples of sizes 1 ... 1e5: sigma_2(M(a)) is 1 - 1.5e-6 where sigma_2(W) is 1.5e-6 sigma_1(W).
+    random = np.random.default_rng(2)
+    Z, X = random.normal(size=(30, 2, 3)), random.normal(size=(30, 2, 3, 3))
+    X *= (10.0 ** random.uniform(0, 5, size=(30, 2)))[..., None, None]
+    selected = np.zeros((30, 2), dtype=int)
+    for tolerance in (1e-6, 1e-4):
+        solution = solve_svm(X, Z, selected, norm="nuclear", rank_tolerance=tolerance)
+        known = (solution.rank >= 0) & (solution.rank_bound >= 0)
+        assert known.sum() >= 15
+        assert (solution.rank <= solution.rank_bound)[known].all()
+    wide = solve_svm(X[:5], Z[:5], selected[:5], norm="nuclear", rank_tolerance=1e-14)
+    assert (wide.rank_bound == -1).all()  # no gap is small enough for this threshold

@@ -1,0 +1,111 @@
+"""Powers of two that bring every instance to unit size, and take its solution back, exactly.
+
+With D' = 2^s D and Z' = 2^t Z the solution is W = 2^(s + t) W', and every norm and bound scales
+alike; margins, gaps and rays do not change. What float64 cannot represent is never claimed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from attnsvm.svm.certificate import EPS, Verdict
+from attnsvm.svm.constraints import PADDING, SvmProblem
+from attnsvm.svm.solution import SvmStatus
+
+FAINT = 1e-140  # size of a row, beside others of size one, whose square float64 barely represents
+
+
+def to_unit_size(problem: SvmProblem) -> tuple[SvmProblem, Tensor, Tensor]:
+    """Return the scaled problem, the exponents s + t (B,), and whether scaling was exact (B,).
+
+    An instance that cannot be scaled exactly (its entries span more than float64's range, or a
+    token difference overflows) or whose rows span too many powers keeps no rows.
+    """
+    D, s, exact_D = _unit(problem.D)
+    Z, t, exact_Z = _unit(problem.Z)
+    scaled = replace(problem, D=D, Z=Z)
+    faint = (problem.kind != PADDING) & ~scaled.zero & (scaled.scale() < FAINT)
+    exact = exact_D & exact_Z & ~faint.any(dim=1)
+    scaled = replace(
+        scaled,
+        D=torch.where(exact[:, None, None], D, 0.0),
+        Z=torch.where(exact[:, None, None], Z, 0.0),
+        h=torch.where(exact[:, None], problem.h, 0.0),
+        kind=torch.where(exact[:, None], problem.kind, PADDING),
+    )
+    return scaled, s + t, exact
+
+
+def to_given_size(verdict: Verdict, exponent: Tensor, exact: Tensor) -> Verdict:
+    """Return the verdict on the given problem, from that on the scaled one.
+
+    Where W, the multipliers or a bound overflow or lose digits to underflow, nothing is claimed but
+    the trivial bracket [0, inf], and the instance is `undecided` unless a ray (which does not
+    scale) proves it infeasible.
+    """
+    proof = verdict.certificate
+    found = proof.upper.isfinite()
+    scaled = [verdict.W, verdict.sigma, proof.multipliers, proof.upper, proof.lower]
+    given = [_times_power(x, exponent) for x in scaled]
+    for x, y in zip(scaled, given, strict=True):
+        exact = exact & _same(x, _times_power(y, -exponent), x is verdict.certificate.multipliers)
+    blank = (torch.nan, torch.nan, 0.0, torch.inf, 0.0)
+    W, sigma, multipliers, upper, lower = (
+        torch.where(_like(exact, y), y, value) for y, value in zip(given, blank, strict=True)
+    )
+    lost = found & ~exact
+    status = tuple(
+        status if e or status == SvmStatus.infeasible else SvmStatus.undecided
+        for status, e in zip(verdict.status, exact.tolist(), strict=True)
+    )
+    return replace(
+        verdict,
+        W=W,
+        sigma=sigma,
+        certificate=replace(
+            proof,
+            multipliers=multipliers,
+            upper=upper,
+            lower=lower,
+            gap=torch.where(exact, proof.gap, torch.inf),
+        ),
+        status=status,
+        min_margin=torch.where(lost, -torch.inf, verdict.min_margin),
+        kappa=torch.where(exact, verdict.kappa, torch.inf),
+        rank=torch.where(exact, verdict.rank, -1),
+        rank_bound=torch.where(exact, verdict.rank_bound, -1),
+    )
+
+
+def _unit(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return 2^s x with largest entry in [1/2, 1), the exponents s, and whether it is exact."""
+    exponent = -torch.frexp(x.abs().flatten(1).amax(dim=1)).exponent
+    finite = x.isfinite().flatten(1).all(dim=1)
+    exponent = torch.where(finite, exponent, 0)
+    scaled = _times_power(x, exponent)
+    same = (_times_power(scaled, -exponent) == x).flatten(1).all(dim=1)
+    return scaled, exponent, finite & same
+
+
+def _same(x: Tensor, y: Tensor, strictly: bool) -> Tensor:
+    """Return whether finite x is y: each entry, or to rounding of the largest, (B,)."""
+    x, y = x.reshape(len(x), -1), y.reshape(len(y), -1)
+    known = x.isfinite()
+    largest = torch.where(known, x.abs(), 0.0).amax(dim=1, keepdim=True)
+    tolerance = 0.0 if strictly else EPS * largest
+    return (~known | ((x - y).abs() <= tolerance)).all(dim=1)
+
+
+def _times_power(x: Tensor, exponent: Tensor) -> Tensor:
+    """Return 2^exponent x; in three factors, since the power itself may overflow."""
+    third = torch.div(exponent, 3, rounding_mode="floor")
+    for part in (third, third, exponent - 2 * third):
+        x = x * _like(torch.exp2(part.to(x.dtype)), x)
+    return x
+
+
+def _like(per_instance: Tensor, x: Tensor) -> Tensor:
+    return per_instance.reshape(-1, *(1,) * (x.ndim - 1))

@@ -1,0 +1,123 @@
+"""Extreme sizes, broken instances and odd arguments."""
+
+import numpy as np
+import pytest
+import torch
+
+import attnsvm.svm
+from attnsvm.svm import solve, solve_svm
+from attnsvm.svm.certificate import check_ray
+from attnsvm.svm.constraints import single_token
+from attnsvm.verify import records, verify
+from tests.svm.instances import gaussian
+
+both_norms = pytest.mark.parametrize("name", ["frobenius", "nuclear"])
+NUMBERS = ("W", "objective", "lower_bound", "duality_gap", "sigma", "kappa", "min_margin")
+
+
+@both_norms
+@pytest.mark.parametrize(("x", "z"), [(-510, -500), (500, 400), (-1000, 900), (900, -700)])
+def test_sizes_are_undone_exactly(name, x, z):
+    X, Z, selected = gaussian(3, 4, 4, 3, seed=1)
+    base = solve_svm(X, Z, selected, norm=name)
+    scaled = solve_svm(X * 2.0**x, Z * 2.0**z, selected, norm=name)
+    unit = 2.0 ** -(x + z)
+    assert scaled.status == base.status == ("solved",) * 3
+    for field in ("W", "objective", "lower_bound", "sigma"):
+        assert torch.equal(getattr(scaled, field), getattr(base, field) * unit), field
+    assert torch.equal(scaled.certificate.multipliers, base.certificate.multipliers * unit)
+    assert torch.equal(scaled.kappa, base.kappa)
+    arrays = [t.numpy() for t in (X * 2.0**x, Z * 2.0**z, selected)]
+    for record in records(solve_svm(*arrays, norm=name), *arrays):
+        assert verify(record).proved, verify(record).reason
+
+
+@both_norms
+@pytest.mark.parametrize(
+    ("x", "z"), [(1e-200, 1e-200), (1e-155, 1e-155), (1e160, 1e160), (1e160, 1e150), (1e308, 1.0)]
+)
+def test_what_float64_cannot_hold_is_undecided(name, x, z):
+    # W is of size 1 / (x z); of the last ones the token differences overflow.
+    X, Z, selected = gaussian(3, 4, 4, 3, seed=1)
+    X, Z = X / X.abs().max(), Z / Z.abs().max()
+    X[:, 0, :2, 0] = torch.tensor([-1.0, 1.0])
+    solution = solve_svm(X * x, Z * z, selected, norm=name)
+    assert solution.status == ("undecided",) * 3
+    assert solution.W.isnan().all()
+    assert (solution.lower_bound == 0).all()
+    assert solution.objective.isinf().all()
+    assert (solution.rank == -1).all()
+
+
+@both_norms
+@pytest.mark.parametrize("size", [1e-200, 1e-155, 1e150, 1e160])
+def test_infeasible_at_every_size(name, size):
+    X, Z, selected = gaussian(2, 3, 3, 1, seed=2)
+    X[:, 0, 1] = X[:, 0, 0]
+    arrays = [t.numpy() for t in (X * size, Z * size, selected)]
+    (record,) = records(solve_svm(*arrays, norm=name), *arrays)
+    assert record.status == "infeasible"
+    assert verify(record).proved
+
+
+def test_underflow_is_no_ray():
+    X, Z, selected = gaussian(2, 3, 3, 1, seed=2)
+    problem = single_token(X * 1e-200, Z * 1e-200, selected)
+    _, ratio = check_ray(problem, torch.ones_like(problem.h))
+    assert (ratio < 1e12).all()
+    X[0, 0] = X[0, 0, 0]  # rows that are exactly zero
+    problem = single_token(X, Z, selected)
+    ray = problem.zero.to(problem.h)
+    assert check_ray(problem, ray)[1].isinf().all()
+    X[0, 0, 0], X[0, 0, 1:] = 0.0, 1e-200  # not zero, but 1e-300 beside others of size one
+    for name in ("frobenius", "nuclear"):
+        assert solve_svm(X, 1e-100 * Z, selected, norm=name).status == ("undecided",)
+
+
+@both_norms
+def test_one_bad_instance_leaves_the_others_alone(name):
+    # Sizes that fill whole cache lines: LAPACK's last bits depend on the alignment of a matrix.
+    X, Z, selected = gaussian(4, 5, 8, 6, seed=3)
+    X[2, 0] *= 1e-150
+    Z[2, 1] *= 1e-150
+    X[2, 2] *= 1e150
+    X[4] *= 1e300
+    Z[4] *= 1e300
+    good = torch.tensor([0, 1, 3, 5])
+    without = solve_svm(X[good], Z[good], selected[good], norm=name)
+    solution = solve_svm(X, Z, selected, norm=name)
+    assert without.status == ("solved",) * 4
+    assert [solution.status[b] for b in (2, 4)] == ["undecided"] * 2
+    for b, alone in zip(good.tolist(), range(4), strict=True):
+        for field in NUMBERS:
+            assert torch.equal(getattr(solution, field)[b], getattr(without, field)[alone]), field
+
+
+@both_norms
+@pytest.mark.parametrize(
+    "error",
+    [
+        np.linalg.LinAlgError("SVD did not converge"),
+        torch.linalg.LinAlgError("eigh failed"),
+        ValueError("array must not contain infs or NaNs"),
+        FloatingPointError("overflow"),
+        RuntimeWarning("overflow encountered in multiply"),
+    ],
+)
+def test_a_solver_that_breaks_leaves_one_instance_undecided(name, error, monkeypatch):
+    X, Z, selected = gaussian(4, 5, 8, 5, seed=4)
+    base = solve_svm(X, Z, selected, norm=name)
+    solver, bad = attnsvm.svm._SOLVERS[name], single_token(X, Z, selected).D[3]
+
+    def breaks(problem):
+        unit = bad.abs().max() / problem.D.abs().amax(dim=(1, 2), keepdim=True)
+        if (problem.D * unit == bad).all(dim=(1, 2)).any():
+            raise error
+        return solver(problem)
+
+    monkeypatch.setitem(attnsvm.svm._SOLVERS, name, breaks)
+    solution = solve(single_token(X, Z, selected), name, 5)
+    assert solution.status == tuple("undecided" if b == 3 else "solved" for b in range(5))
+    for b in (0, 1, 2, 4):
+        for field in NUMBERS:
+            assert torch.equal(getattr(solution, field)[b], getattr(base, field)[b]), field
