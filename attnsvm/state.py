@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,15 +61,23 @@ def run_state(folder: Path, verify: bool = True) -> RunState:
 def _on_record(folder: Path, verify: bool) -> RunState:
     try:
         run = read_json(folder / RUN_FILE)
+        if not _belongs(run, folder):
+            return RunState("corrupt", f"{folder}: holds the record of another run", run)
         if run["state"] != "done":
             return RunState(run["state"], run["reason"], run)
         for name in TABLES if verify else ():
             read_verified(folder / name, run["files"][name])
     except (FileNotFoundError, NotADirectoryError):
         return RunState("missing", "no record on disk")
-    except (CorruptRecordError, KeyError) as error:
-        return RunState("corrupt", str(error))
+    except (CorruptRecordError, OSError, KeyError, TypeError) as error:
+        return RunState("corrupt", f"{type(error).__name__}: {error}")
     return RunState("done", "", run)
+
+
+def _belongs(run: Mapping[str, Any], folder: Path) -> bool:
+    """Return whether the folder's name, where it ends with a signature, ends with the run's."""
+    named = re.search(r"-([0-9a-f]{12})$", folder.name)
+    return named is None or str(run["signature"]).startswith(named[1])
 
 
 def planned(directory: Path) -> dict[str, list[str]] | None:

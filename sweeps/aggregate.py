@@ -49,6 +49,8 @@ class SweepFrames:
         options and cell keys of its config, counts, timings and provenance.
     trials, history : DataFrame
         The tables of all runs that are done, each row with its run and the run's cell keys.
+    elsewhere : int
+        Records in the folder that are of another grid than the sweep's present one.
     """
 
     name: str
@@ -56,6 +58,7 @@ class SweepFrames:
     runs: pd.DataFrame
     trials: pd.DataFrame
     history: pd.DataFrame
+    elsewhere: int = 0
 
     @property
     def incomplete(self) -> pd.DataFrame:
@@ -77,6 +80,7 @@ def load(directory: Path) -> SweepFrames:
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory}: no such folder")
     folders, runs = _run_folders(directory)
+    others = {p.parent for p in directory.glob(f"*/{RUN_FILE}")} - set(folders)
     trials, history = _Stack(), _Stack()
     for folder in folders:
         row, tables = _run(folder)
@@ -92,6 +96,7 @@ def load(directory: Path) -> SweepFrames:
         runs=frame,
         trials=trials.frame(),
         history=history.frame(),
+        elsewhere=len(others),
     )
 
 
@@ -111,6 +116,10 @@ def _run_folders(directory: Path) -> tuple[list[Path], list[dict[str, Any]]]:
     return found, rows
 
 
+UNREADABLE = (CorruptRecordError, OSError, KeyError, TypeError, ValueError, pa.ArrowInvalid)
+"""What reading a record raises that is not what was written, or cannot be read at all."""
+
+
 def _run(folder: Path) -> tuple[dict[str, Any], tuple[pa.Table, pa.Table] | None]:
     """Return the row of a run and, if it is done, its tables."""
     found = run_state(folder, verify=False)  # reading verifies
@@ -120,8 +129,8 @@ def _run(folder: Path) -> tuple[dict[str, Any], tuple[pa.Table, pa.Table] | None
         return row, None
     try:
         return row, read_tables(folder, found.run)
-    except CorruptRecordError as error:
-        return row | {"state": "corrupt", "reason": str(error)}, None
+    except UNREADABLE as error:
+        return row | {"state": "corrupt", "reason": f"{type(error).__name__}: {error}"}, None
 
 
 def _described(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,6 +145,7 @@ def _described(run: Mapping[str, Any]) -> dict[str, Any]:
         "wanted": run.get("wanted", config["trials"]),
         "drawn": run.get("drawn", 0),
         "accepted": run.get("accepted", 0),
+        "until_accepted": config["selection"]["until_accepted"],
         "seed": config["seed"],
         "place": run.get("place", ""),
         "wall_s": sum(timings.values()),

@@ -97,10 +97,23 @@ def _statuses(frames: SweepFrames) -> dict[str, int]:
 
 
 def lost_runs(frames: SweepFrames) -> str:
-    """Return what a figure must say about runs that it does not show; empty if all are done."""
+    """Return what a figure must say of runs that it does not show; empty if it shows all."""
     lost = frames.incomplete["state"].value_counts()
     listed = ", ".join(f"{n} {state}" for state, n in lost.items())
-    return f"Not shown, no record: {listed} of {len(frames.runs)} runs." if listed else ""
+    lines = [f"Not shown, no record: {listed} of {len(frames.runs)} runs."] if listed else []
+    if frames.elsewhere:
+        lines.append(f"Not shown: {frames.elsewhere} records of other grids in the same folder.")
+    if len(short := _short_of_accepted(frames)):
+        wanted, found = short["wanted"].sum(), short["accepted"].sum()
+        lines.append(f"{len(short)} runs gave up: {found} accepted instances of {wanted} wanted.")
+    return " ".join(lines)
+
+
+def _short_of_accepted(frames: SweepFrames) -> pd.DataFrame:
+    done = frames.runs[frames.runs["state"] == "done"]
+    if "until_accepted" not in done:
+        return done.iloc[:0]
+    return done[(done["until_accepted"] == True) & (done["accepted"] < done["wanted"])]  # noqa: E712
 
 
 # --- the page ------------------------------------------------------------------------------------

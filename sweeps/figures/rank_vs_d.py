@@ -49,7 +49,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 def _certified(trials: pd.DataFrame, by: list[str], norm: str) -> pd.DataFrame:
     verdict = trials[f"{norm}_status"].astype("object").where(trials[f"{norm}_status"].notna(), "")
     solved = verdict.isin(("solved", "unconstrained"))
-    usable = trials["status"].isin(("ok", "infeasible", "undecided"))
+    usable = trials["status"].isin(("ok", "infeasible", "undecided", "unconstrained"))
     rank = trials[f"{norm}_rank"].where(solved & usable)
     infeasible = pd.Series(pd.NA, index=trials.index, dtype="boolean")
     infeasible = infeasible.mask(solved & usable, False)
@@ -61,6 +61,7 @@ def _certified(trials: pd.DataFrame, by: list[str], norm: str) -> pd.DataFrame:
         nothing=infeasible,
         undecided=undecided,
         tied=tied,
+        unranked=solved & usable & rank.isna(),
         set_aside=~tied & ~(usable & (solved | undecided | (verdict == "infeasible"))),
     )
     return _row_per_cell(frame, by).assign(method="certified", norm=norm)
@@ -72,7 +73,7 @@ def _published(trials: pd.DataFrame, by: list[str], norm: str) -> pd.DataFrame:
     nothing = pd.Series(~status.isin(MATRIX_RETURNED), index=trials.index, dtype="boolean")
     nothing = nothing.where(rank.notna())
     frame = trials[by].assign(rank=rank, nothing=nothing, set_aside=rank.isna())
-    frame[["undecided", "tied"]] = False
+    frame[["undecided", "tied", "unranked"]] = False
     return _row_per_cell(frame, by).assign(method="published", norm=norm)
 
 
@@ -91,7 +92,7 @@ def _row_per_cell(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
         | {"nothing_low": nothing["low"], "nothing_high": nothing["high"]}
         | {
             key: extra[key].sum().to_numpy().astype(int)
-            for key in ("undecided", "tied", "set_aside")
+            for key in ("undecided", "tied", "unranked", "set_aside")
         }
     )
 
@@ -233,7 +234,8 @@ def _small_print(table: pd.DataFrame) -> list[str]:
         lines.append(
             f"{norm}: {cells['trials'].sum()} instances: {cells['used'].sum()} certified and "
             f"averaged, {cells['nothing'].sum()} certified infeasible (no point), "
-            f"{cells['undecided'].sum()} undecided, {cells['tied'].sum()} with tied best scores, "
+            f"{cells['undecided'].sum()} undecided, {cells['unranked'].sum()} solved at a gap too "
+            f"wide for a rank, {cells['tied'].sum()} with tied best scores, "
             f"{cells['set_aside'].sum()} rejected, diverged or failed."
         )
     published = table[table["method"] == "published"]

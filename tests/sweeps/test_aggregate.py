@@ -10,6 +10,7 @@ from attnsvm import experiment, record, storage
 from attnsvm.identity import run_name
 from attnsvm.provenance import provenance
 from sweeps.aggregate import load
+from sweeps.report import lost_runs
 from tests.command import attnsvm
 from tests.test_config import composed
 
@@ -98,7 +99,40 @@ def test_cells_of_an_older_grid_are_not_part_of_the_sweep(sweep):
     plan = storage.read_json(sweep / "sweep.json")["runs"]
     kept = dict(list(plan.items())[:2])
     record.write_plan(sweep, kept)
-    assert set(load(sweep).runs["run"]) == set(kept)
+    frames = load(sweep)
+    assert set(frames.runs["run"]) == set(kept)
+    assert frames.elsewhere == 1
+    assert "1 records of other grids" in lost_runs(frames)
+
+
+def test_a_record_in_the_wrong_folder_is_not_counted_twice(sweep):
+    one, other, _ = _folders(sweep)
+    for path in one.iterdir():
+        (other / path.name).write_bytes(path.read_bytes())
+    frames = load(sweep)
+    assert frames.incomplete["run"].tolist() == [other.name]
+    assert "holds the record of another run" in frames.incomplete["reason"].iloc[0]
+    assert len(frames.trials) == 6
+
+
+def test_what_cannot_be_read_is_corrupt_and_hides_no_other(sweep):
+    one, other, _ = _folders(sweep)
+    (one / "trials.parquet").unlink()
+    (one / "trials.parquet").mkdir()
+    run = storage.read_json(other / "run.json")
+    storage.write_json(other / "run.json", {**run, "files": {}})
+    frames = load(sweep)
+    assert frames.incomplete["state"].tolist() == ["corrupt"] * 2
+    assert len(frames.trials) == 3
+
+
+def test_a_run_that_gave_up_says_how_many_it_lacks(tmp_path):
+    config = composed(
+        "head=relu", "selection=multi", "selection.until_accepted=true", "trials=1",
+        "optimizer.init=zero", "optimizer.steps=1", "data.n=2", "data.T=2", "data.d=3",
+    )  # fmt: skip
+    record.write(tmp_path, experiment.run(config), provenance(config, []))
+    assert "1 runs gave up: 0 accepted instances of 1 wanted" in lost_runs(load(tmp_path))
 
 
 def test_a_corrupt_plan_is_named_and_the_records_are_still_found(sweep):
