@@ -60,34 +60,34 @@ def solve_svm(
 
     Parameters
     ----------
-    X : Tensor or ndarray (B, n, T, d), or (n, T, d) for a single instance
+    X : Tensor, ndarray or nested lists (B, n, T, d), or (n, T, d) for a single instance
     Z : (B, n, d)
     selected : (B, n) integers
         The token alpha_i to be selected in each sample.
     norm : "frobenius" or "nuclear"
     mask : (B, n, T) bool, optional
         The admissible tokens.
-    gap : float
+    gap : float in (0, 1e-2]
         Largest duality gap of a `solved` instance, unless its conditioning forbids it.
-    rank_tolerance : float
+    rank_tolerance : float in (0, 1)
         Relative threshold of the numerical rank.
 
     Returns
     -------
     SvmSolution
-        Of the kind (torch or NumPy) and with the batch axis (or none) of the input.
+        Of the kind (torch for tensors, else NumPy) and with the batch axis (or none) of the input.
 
     Raises
     ------
     ValueError
-        Wrong shapes, NaN or Inf, a selected token that the mask excludes.
+        Wrong shapes or types, NaN or Inf, a selected token that the mask excludes.
     """
     given = _Given(X)
     X, Z, selected, mask = (
-        given.real(X),
-        given.real(Z),
-        given.batch(selected),
-        None if mask is None else given.batch(mask),
+        given.real("X", X),
+        given.real("Z", Z),
+        given.batch("selected", selected),
+        None if mask is None else given.batch("mask", mask),
     )
     problem = single_token(X, Z, selected, mask)
     return given.back(solve(problem, norm, X.shape[2], gap, rank_tolerance))
@@ -118,10 +118,10 @@ def solve_gen_svm(
         log s_it, read inside O_i only.
     """
     given = _Given(X)
-    X, Z, attended = given.real(X), given.real(Z), given.batch(attended)
-    mask = None if mask is None else given.batch(mask)
+    X, Z, attended = given.real("X", X), given.real("Z", Z), given.batch("attended", attended)
+    mask = None if mask is None else given.batch("mask", mask)
     problems = (
-        finite_part(X, Z, attended, given.real(log_softmax), mask),
+        finite_part(X, Z, attended, given.real("log_softmax", log_softmax), mask),
         multi_token(X, Z, attended, mask),
     )
     fin, mm = (given.back(solve(p, norm, X.shape[2], gap, rank_tolerance)) for p in problems)
@@ -134,6 +134,7 @@ def solve(
     """Solve the batch `problem`, whose samples have T tokens, and judge the result."""
     if norm not in NORMS:
         raise ValueError(f"norm={norm!r}: allowed is {' | '.join(NORMS)}")
+    _check_tolerances(gap, rank_tolerance)
     begin = time.perf_counter()
     scaled, exponent, exact = to_unit_size(problem)
     large = scaled.N >= LARGE and not scaled.equality.any()
@@ -176,17 +177,20 @@ class _Given:
 
     def __init__(self, X: Any) -> None:
         self.is_torch = isinstance(X, Tensor)
-        self.single = X.ndim == 3
         self.device = X.device if isinstance(X, Tensor) else torch.device("cpu")
+        self.single = _tensor("X", X, self.device).ndim == 3
 
-    def batch(self, array: Any) -> Tensor:
+    def batch(self, name: str, array: Any) -> Tensor:
         """Return the array as a batched tensor."""
-        tensor = torch.as_tensor(array, device=self.device)
+        tensor = _tensor(name, array, self.device)
         return tensor[None] if self.single else tensor
 
-    def real(self, array: Any) -> Tensor:
-        """Return the array as a batched float64 tensor."""
-        return self.batch(array).detach().to(torch.float64)
+    def real(self, name: str, array: Any) -> Tensor:
+        """Return the array of real numbers as a batched float64 tensor."""
+        tensor = self.batch(name, array)
+        if tensor.is_complex() or tensor.dtype == torch.bool:
+            raise ValueError(f"{name}: {tensor.dtype}, allowed are real numbers")
+        return tensor.to(torch.float64)
 
     def back(self, solution: SvmSolution) -> SvmSolution:
         """Return the solution with arrays of the input's kind and batch axis."""
@@ -201,3 +205,24 @@ class _Given:
     def _array(self, tensor: Tensor) -> Any:
         tensor = tensor[0] if self.single else tensor
         return tensor if self.is_torch else tensor.numpy()
+
+
+def _tensor(name: str, array: Any, device: torch.device) -> Tensor:
+    """Return a tensor, a NumPy array of any strides, or nested lists as a tensor."""
+    if isinstance(array, Tensor):
+        return array.detach().to(device)
+    try:
+        plain = np.asarray(array)
+        native = plain.astype(plain.dtype.newbyteorder("="), order="C")
+        return torch.from_numpy(native).to(device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{name}: {error}; allowed is an array of numbers") from error
+
+
+def _check_tolerances(gap: float, rank_tolerance: float) -> None:
+    for name, value, allowed, holds in (
+        ("gap", gap, "0 < gap <= 1e-2", 0 < gap <= 1e-2),
+        ("rank_tolerance", rank_tolerance, "0 < rank_tolerance < 1", 0 < rank_tolerance < 1),
+    ):
+        if not holds:
+            raise ValueError(f"{name}={value!r}: allowed is {allowed}")

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 PADDING, INEQUALITY, EQUALITY = 0, 1, 2
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ def single_token(X: Tensor, Z: Tensor, selected: Tensor, mask: Tensor | None = N
     """
     mask = check(X, Z, mask)
     selected = selected.to(X.device)
-    if selected.shape != X.shape[:2] or selected.is_floating_point():
+    if selected.shape != X.shape[:2] or selected.dtype not in INTEGERS:
         raise ValueError(f"selected: shape {tuple(selected.shape)} {selected.dtype}, allowed is "
                          f"an integer array of shape {tuple(X.shape[:2])}")  # fmt: skip
     if ((selected < 0) | (selected >= X.shape[2])).any():

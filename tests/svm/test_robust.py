@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import attnsvm.svm
-from attnsvm.svm import solve, solve_svm
+from attnsvm.svm import solve, solve_gen_svm, solve_svm
 from attnsvm.svm.certificate import check_ray
 from attnsvm.svm.constraints import single_token
 from attnsvm.verify import records, verify
@@ -121,3 +121,61 @@ def test_a_solver_that_breaks_leaves_one_instance_undecided(name, error, monkeyp
     for b in (0, 1, 2, 4):
         for field in NUMBERS:
             assert torch.equal(getattr(solution, field)[b], getattr(base, field)[b]), field
+
+
+@both_norms
+def test_any_array_of_numbers_is_taken(name):
+    X, Z, selected = (t.numpy() for t in gaussian(3, 4, 5, 2, seed=5))
+    base = solve_svm(X, Z, selected, norm=name)
+    assert isinstance(base.W, np.ndarray)
+    mirrored = X[..., ::-1].copy(), Z[..., ::-1].copy()
+    spread = np.zeros((2, 6, 4, 5))
+    spread[:, ::2] = X
+    readonly = X.copy()
+    readonly.setflags(write=False)
+    for arrays in (
+        (X.tolist(), Z.tolist(), selected.tolist()),
+        (mirrored[0][..., ::-1], mirrored[1][..., ::-1], selected[::-1]),
+        (np.asfortranarray(X), np.asfortranarray(Z), selected.astype(np.uint8)),
+        (spread[:, ::2], Z, selected.astype(np.int32)),
+        (X.astype(">f8"), Z.astype(">f8"), selected.astype(">i4")),
+        (readonly, list(Z), tuple(map(tuple, selected))),
+    ):
+        solution = solve_svm(*arrays, norm=name, mask=np.ones((2, 3, 4), dtype=bool).tolist())
+        assert np.array_equal(solution.W, base.W)
+        assert solution.status == base.status
+
+
+def test_wrong_arguments_are_named():
+    X, Z, selected = (t.numpy() for t in gaussian(3, 4, 5, 2, seed=5))
+    for wrong in (
+        selected > 0,
+        selected.astype(float),
+        selected + 0j,
+        selected - 1,
+        "tokens",
+        None,
+    ):
+        with pytest.raises(ValueError, match=r"^selected: "):
+            solve_svm(X, Z, wrong)
+    with pytest.raises(ValueError, match=r"^selected: "):
+        solve_svm(torch.from_numpy(X), torch.from_numpy(Z), torch.from_numpy(selected > 0))
+    for wrong in (X + 0j, X > 0, X.astype(str), [[1.0], [1.0, 2.0]], None, 1.0, X[0, 0]):
+        with pytest.raises(ValueError, match=r"^X: "):
+            solve_svm(wrong, Z, selected)
+    with pytest.raises(ValueError, match=r"^Z: "):
+        solve_svm(X, Z + 0j, selected)
+    with pytest.raises(ValueError, match=r"^mask: "):
+        solve_svm(X, Z, selected, mask=np.ones((2, 3, 4)))
+    for gap in (0.0, -1e-9, 2e-2, np.inf, np.nan):
+        with pytest.raises(ValueError, match=r"^gap="):
+            solve_svm(X, Z, selected, gap=gap)
+    for tolerance in (0.0, -1e-6, 1.0, 2.0, np.nan):
+        with pytest.raises(ValueError, match=r"^rank_tolerance="):
+            solve_svm(X, Z, selected, rank_tolerance=tolerance)
+    attended = np.zeros((2, 3, 4), dtype=bool)
+    attended[:, :, 0] = True
+    with pytest.raises(ValueError, match=r"^attended: "):
+        solve_gen_svm(X, Z, attended.astype(int), np.zeros((2, 3, 4)))
+    with pytest.raises(ValueError, match=r"^log_softmax: "):
+        solve_gen_svm(X, Z, attended, np.zeros((2, 3, 4), dtype=complex))
