@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -54,7 +55,7 @@ def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> typ
         cls = _attribute(module, name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"{group}._target_={target}: cannot be imported ({error})") from error
-    if not (isinstance(cls, type) and issubclass(cls, base)):
+    if not (isinstance(cls, type) and issubclass(cls, base)) or inspect.isabstract(cls):
         raise ConfigError(f"{group}._target_={target}: allowed are subclasses of {base.__name__}")
     return cls
 

@@ -22,7 +22,8 @@ from attnsvm.comparison import (
     svmeq,
     svmeq_least_squares,
 )
-from attnsvm.config import ConfigError, RunConfig, SvmConfig
+from attnsvm.config import GROUPS, ConfigError, RunConfig, SvmConfig
+from attnsvm.data import Seeded
 from attnsvm.draft import Draft
 from attnsvm.problem import ProblemBatch
 from attnsvm.record import RunRecord
@@ -61,6 +62,19 @@ def run(config: RunConfig) -> RunRecord:
     if not config.selection.until_accepted:
         return _Stages(config, device).record(config.seed, config.trials)
     return _until_accepted(config, device)
+
+
+def check(config: RunConfig) -> None:
+    """Raise ConfigError for what the schema cannot see, without doing the run.
+
+    Every class that the config names is made; of seeded data one instance is drawn, so that the
+    model, the head and the parameterization meet its shape. Files and devices are left to the run:
+    a driver need not have what its jobs have.
+    """
+    parts = {group: build(getattr(config, group), group, config.extensions) for group in GROUPS}
+    if isinstance(parts["data"], Seeded):
+        one = parts["data"].sample(parts["head"], parts["model"], 1, config.seed)
+        parts["parameterization"].shapes(one.d)
 
 
 def _device(name: str) -> torch.device:

@@ -28,6 +28,14 @@ WRONG = [
     (["-m", "data.d=2,0"], "data.d=0: allowed is a finite number >= 1"),
     (["-m", "head=linear,relu", "optimizer.gradient=exact"], "optimizer.gradient=exact: allowed"),
     (["sweep=rank_vs_d", "data.d=2,-1"], "data.d=-1: allowed is a finite number >= 1"),
+    (
+        ["-m", "head._target_=attnsvm.head.Linear,attnsvm.head.Linaer"],
+        "head._target_=attnsvm.head.Linaer: cannot be imported",
+    ),
+    (
+        ["-m", "data=paths_far", "model=self_attention", "model.query=0,5"],
+        "model.query=5: allowed is 0 <= query < T=3",
+    ),
     (["device=cuda"], "device=cuda: no CUDA device"),
 ]
 

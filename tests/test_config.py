@@ -157,6 +157,7 @@ INSIDE_BUT_NOT_OF_THE_GROUP = [
     "attnsvm.data.np.load",
     "attnsvm.nothing.Here",
     "attnsvm.head.Nothing",
+    "attnsvm.head.Head",
     "attnsvm",
 ]
 

@@ -75,6 +75,7 @@ class AttnsvmSweeper(BasicSweeper):
 
     def _cells(self, grid: Iterable[list[str]]) -> tuple[dict[str, list[str]], dict[str, Any]]:
         """Return overrides and config of the distinct cells, by the name of their run's folder."""
+        from attnsvm.experiment import check
         from attnsvm.identity import run_name, validated
 
         cells: dict[str, list[str]] = {}
@@ -88,6 +89,8 @@ class AttnsvmSweeper(BasicSweeper):
                 )
             )
             name = run_name(config)
+            if name not in cells:
+                check(config)
             cells.setdefault(name, cell)
             configs.setdefault(name, config)
         return cells, configs
