@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "srun", "munged")
@@ -109,9 +109,10 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
         _wait_until_idle(environment, folder)
         yield environment
     finally:
-        subprocess.run(["scancel", "--user=root"], env=environment, timeout=20, check=False)
+        _empty_queue(environment)
         for process in reversed(started):
             _stop(process)
+        _kill_strays(folder)
 
 
 def _write_configuration(folder: Path) -> None:
@@ -183,6 +184,27 @@ def _wait(holds: Callable[[], bool], seconds: float, what: str, folder: Path) ->
             )
             raise TimeoutError(f"{what} did not come up within {seconds:g} s\n{logs}")
         time.sleep(0.2)
+
+
+def _empty_queue(environment: dict[str, str]) -> None:
+    """Cancel what is left and give it time to end."""
+    subprocess.run(["scancel", "--user=root"], env=environment, timeout=20, check=False)
+    deadline = time.monotonic() + 15
+    while time.monotonic() < deadline:
+        asked = ["squeue", "--noheader"]
+        told = subprocess.run(asked, env=environment, capture_output=True, timeout=20, check=False)
+        if not told.stdout.strip():
+            return
+        time.sleep(0.2)
+
+
+def _kill_strays(folder: Path) -> None:
+    """Kill the processes of this cluster that outlived its daemons."""
+    mark = f"SLURM_CONF={folder}/".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):
+            if mark in path.read_bytes() and int(path.parent.name) != os.getpid():
+                os.kill(int(path.parent.name), signal.SIGKILL)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
