@@ -28,6 +28,7 @@ Integers = NDArray[np.object_]
 EPS = 2.0**-52
 RAY_RATIO = 10**12
 MAX_GAP = 2e-2
+DEPENDENT = 32 * EPS  # relative singular value from which on unit equality rows are dependent
 EQUALITY = 1.1e-11  # residual of an equality, relative to ||d_k|| ||z_k|| ||W||_F
 STATED = 1e-11  # how far a stated number may be from the recomputed one, relative, beyond rounding
 
@@ -77,7 +78,8 @@ def verify(record: Record) -> Proof:
     """Return whether the record's status and numbers follow from its tokens, W and multipliers.
 
     `solved`: W is feasible, exactly; the bracket from W and the multipliers is as tight as `solved`
-    demands; equalities hold to 1e-11 of ||d_k|| ||z_k|| ||W||_F; objective, lower bound, gap, least
+    demands, with what the residuals of equalities may cost, given the singular values of their rows
+    (those below 32 EPS count as zero); objective, lower bound, gap, least
     margin and rank are those of W and the multipliers.
     `infeasible`: the ray is non-negative and cancels to 1e-12. `unconstrained`: no token to
     separate. `undecided` claims nothing beyond its bracket, which is checked where there is one.
@@ -182,6 +184,33 @@ class _Rows:
             _require(least > 0, f"least margin {float(least):.3g}: W separates nothing")
         return least
 
+    def repair(self, W: _Exact) -> tuple[float, float]:
+        """Return the distance of W to where the equalities hold, 1 / their least singular value.
+
+        In the unit rows' singular vectors; a direction of singular value zero must be consistent to
+        rounding. Zero and one without equalities.
+        """
+        index = np.flatnonzero(self.equality)
+        if not index.size:
+            return 0.0, 1.0
+        scale = [self.scale(int(k)) or 1.0 for k in index]
+        margins = self.margins(W)
+        missed = np.array(
+            [float((Fraction(float(self.h[k])) - margins[k]) / Fraction(s))
+             for k, s in zip(index, scale, strict=True)]
+        )  # fmt: skip
+        D, Q = _unit_rows(self.D, index), _unit_rows(self.samples, self.sample[index])
+        E = (D[:, :, None] * Q[:, None, :]).reshape(index.size, -1)
+        U, S, _ = np.linalg.svd(E, full_matrices=index.size > E.shape[1])
+        apart = np.zeros(U.shape[1], dtype=bool)
+        apart[: S.size] = DEPENDENT * S[0] < S
+        missed = U.T @ missed
+        size = float(_root(W.squared_norm())[1])
+        allowed = (4 * D.shape[1] + 20) * EPS * size
+        _require(bool((abs(missed[~apart]) <= allowed).all()), "dependent equalities contradict")
+        S = S[apart[: S.size]]
+        return float(np.linalg.norm(missed[apart] / S)), float(1 / min(S.min(initial=1.0), 1.0))
+
     def value(self, a: _Exact) -> Fraction:
         """Return h^T a, exactly."""
         h = _Exact.of(self.h)
@@ -199,6 +228,15 @@ class _Rows:
         return float(_root(Fraction(self.squared_scale[k]) * Fraction(4) ** self.exponent)[0])
 
 
+def _unit_rows(A: _Exact, index: Any) -> Array:
+    """Return the rows at `index` divided by their lengths; a zero row stays zero."""
+    rows = A.floats()[index]
+    largest = np.abs(rows).max(axis=1, keepdims=True)
+    rows = rows / np.where(largest > 0, largest, 1.0)
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.where(length > 0, length, 1.0))
+
+
 def _check_solved(record: Record, rows: _Rows) -> None:
     """Prove the bracket and every stated number."""
     _require(not rows.trivial, "solved, but nothing asks W to be non-zero")
@@ -206,14 +244,23 @@ def _check_solved(record: Record, rows: _Rows) -> None:
     size, dual = _norms(W, record.norm), _norms(rows.combine(a), record.norm, dual=True)
     least, total = rows.least_margin(W), rows.value(a)
     _require(total > 0 and dual > 0, "the multipliers prove no bound")
-    upper, lower = size / least if least is not None else size, total / dual
+    distance, condition = rows.repair(W)
+    spread = 1.0 if record.norm == "frobenius" else math.sqrt(len(record.W))
+    separating = [rows.scale(int(k)) for k in np.flatnonzero(rows.inequality)]
+    lost = Fraction(max(separating, default=0.0) * distance)
+    size += Fraction(spread * distance)
+    margin = Fraction(1) if least is None else least
+    _require(margin > lost and lost < 1, "equalities are violated by more than the margins hold")
+    upper, lower = size / (margin - lost), total / dual
     longest = max(rows.scale(int(k)) for k in np.flatnonzero(rows.present))
-    kappa = float(_root(W.squared_norm())[1]) * longest
+    kappa = float(_root(W.squared_norm())[1]) * longest * condition
+    _require(not rows.equality.any() or 64 * EPS * kappa <= MAX_GAP, "equalities too dependent")
     rounding = STATED + 64 * EPS * kappa * record.X.shape[2]
     target = min(max(record.gap, 64 * EPS * kappa), MAX_GAP)
     gap = float(upper / lower - 1)
     _require(gap <= target + rounding * 1e-3, f"the bracket proves a gap of {gap:.3g} only")
-    _agree("objective", record.objective, float(size), STATED)
+    exactly = rounding if rows.equality.any() else STATED
+    _agree("objective", record.objective, float(size / (1 - lost)), exactly)
     _agree("lower_bound", record.lower_bound, float(lower), rounding)
     _agree("min_margin", record.min_margin, math.inf if least is None else float(least), rounding)
     stated = record.objective / record.lower_bound - 1
@@ -253,7 +300,11 @@ def _check_undecided(record: Record, rows: _Rows) -> None:
     if math.isfinite(record.objective):
         W = _Exact.of(record.W)
         rows.least_margin(W)
-        _agree("objective", record.objective, float(_norms(W, record.norm)), STATED)
+        size = float(_norms(W, record.norm))
+        if rows.equality.any():  # the objective also has what their residuals may cost
+            _require(record.objective >= size * (1 - STATED), "objective is less than norm(W)")
+        else:
+            _agree("objective", record.objective, size, STATED)
 
 
 _CHECKS = {

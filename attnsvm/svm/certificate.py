@@ -6,6 +6,9 @@ With rows d_k, z_k, h_k and M(a) = sum_k a_k d_k z_k^T:
 - any a, a_k >= 0 on inequalities, gives the lower bound  h^T a / dual_norm(M(a));
 - an a with M(a) = 0 and h^T a > 0 proves that no W is feasible, whatever the norm (Farkas).
 
+Where there are equalities, W misses them by rounding: the upper bound is then that of the nearest
+point where they hold, as far as their singular values tell (`_repair`).
+
 This bracket needs no solver and is independent of the scale of W and a. Only a tight bracket makes
 an instance `solved`, only a ray makes it `infeasible`. No solver is imported here.
 """
@@ -29,6 +32,8 @@ RAY_RATIO = 1e12  # a relative change of the rows by 1 / RAY_RATIO makes them co
 MAX_GAP = 2e-2  # a wider bracket is not a solution, however ill-conditioned the instance
 MAX_RESIDUAL = 1e-11  # of an equality, relative to ||d_k|| ||z_k|| ||W||_F
 
+DEPENDENT = 32 * EPS  # relative singular value from which on unit equality rows are dependent
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -40,7 +45,7 @@ class Certificate:
         a_k, one per row of the problem (row i (T - 1) + j is the j-th token of sample i other than
         the reference), scaled so that dual_norm(M(a)) = 1; then h^T a = lower.
     upper, lower : (B,)
-        The bracket: lower <= least norm <= upper.
+        The bracket: lower <= least norm <= upper, up to rounding, 64 eps kappa relatively.
     gap, gap_target : (B,)
         upper / lower - 1, and what it must not exceed: max(gap asked for, 64 eps kappa).
     equality_residual : (B,)
@@ -91,10 +96,15 @@ def certify(
         where the gap is at most 1e-8.
     """
     W, min_margin, residual = _least_margin_one(problem, claim.W)
+    distance, condition = _repair(problem, W)
     sigma = torch.linalg.svdvals(W.nan_to_num(0.0))
-    upper = torch.where(W.isnan().any(dim=(1, 2)), torch.inf, _norm(sigma, norm))
+    upper = _upper(problem, sigma, distance, norm)
     a, lower, sigma_dual = lower_bound(problem, claim.multipliers, norm)
-    kappa = _norm(sigma, "frobenius") * problem.scale().amax(dim=1)
+    kappa = _norm(sigma, "frobenius") * problem.scale().amax(dim=1) * condition
+    beyond = problem.equality.any(dim=1) & (64 * EPS * kappa > MAX_GAP)
+    upper = torch.where(W.isnan().any(dim=(1, 2)) | beyond, torch.inf, upper)
+    W = torch.where(upper.isfinite()[:, None, None], W, torch.nan)
+    min_margin = torch.where(upper.isfinite(), min_margin, -torch.inf)
     kappa = torch.where(upper.isfinite(), kappa, torch.inf)
     target = torch.clamp(64 * EPS * kappa, min=gap, max=MAX_GAP)
     trivial = (problem.h == 0).all(dim=1)
@@ -141,6 +151,44 @@ def _least_margin_one(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor, T
     W = torch.where(trivial[:, None, None], 0.0, W)
     mu = torch.where(feasible, mu / stretch, -torch.inf)
     return W, torch.where(trivial, torch.inf, mu), torch.where(trivial, 0.0, residual)
+
+
+def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor]:
+    """Return ||W - W'||_F to a W' where the equalities hold, and 1 / their least singular value.
+
+    With the unit rows E = U S V^T and their residuals r = e - E W, the nearest such W' is at
+    distance ||S^{-1} U^T r||. Directions with s_i <= DEPENDENT s_1 count as zero: the equalities
+    hold together only if U_i^T r is rounding error there, (2 d + 10) EPS ||W||_F; otherwise the
+    distance is infinite. Zero and one without equalities.
+    """
+    distance, condition = torch.zeros_like(problem.h[:, 0]), torch.ones_like(problem.h[:, 0])
+    unit, residual = problem.scale(), problem.h - problem.margins(W)
+    known = ~W.isnan().any(dim=(1, 2))
+    for b in (known & problem.equality.any(dim=1)).nonzero()[:, 0].tolist():
+        rows = problem.equality[b].nonzero()[:, 0]
+        s = torch.where(unit[b, rows] > 0, unit[b, rows], 1.0)
+        D, Q = problem.D[b, rows] / s[:, None], problem.queries[b, rows]
+        E = (D[:, :, None] * Q[:, None, :]).flatten(1)
+        U, S, _ = torch.linalg.svd(E, full_matrices=len(rows) > E.shape[1])
+        apart = S > DEPENDENT * S[0]
+        missed = U.mT @ (residual[b, rows] / s)
+        rest = torch.cat([missed[: len(S)][~apart], missed[len(S) :]]).abs()
+        consistent = (rest <= (2 * problem.d + 10) * EPS * W[b].norm()).all()
+        distance[b] = (missed[: len(S)][apart] / S[apart]).norm() if consistent else torch.inf
+        condition[b] = 1 / S[apart].amin().clamp(max=1.0) if apart.any() else 1.0
+    return distance, condition
+
+
+def _upper(problem: SvmProblem, sigma: Tensor, distance: Tensor, norm: Norm) -> Tensor:
+    """Return an upper bound of the least norm from a W with an exactly feasible W' at `distance`.
+
+    norm(W') <= norm(W) + c ||W' - W||_F, c = 1 or sqrt(d), and the margins of W' are at least
+    h_k - s_k ||W' - W||_F; scaled to least margin one it is feasible.
+    """
+    spread = 1.0 if norm == "frobenius" else float(problem.d) ** 0.5
+    lost = torch.where(problem.inequality, problem.scale() / problem.h, 0.0).amax(dim=1) * distance
+    upper = (_norm(sigma, norm) + spread * distance) / (1 - lost)
+    return torch.where(lost < 1, upper, torch.inf)
 
 
 def lower_bound(problem: SvmProblem, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:

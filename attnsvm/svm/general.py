@@ -10,11 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnsvm.svm.certificate import DEPENDENT
 from attnsvm.svm.constraints import SvmProblem
 
 Array = NDArray[np.float64]
-
-DEPENDENT = 1e-12  # relative: an equality row this close to the span of the others is dropped
 
 
 @dataclass(frozen=True)

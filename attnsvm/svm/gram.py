@@ -56,7 +56,9 @@ def active_set(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[NDArray[np.i
     barred = kind != 1
     m = 0
     for k in range(N):
-        if kind[k] == 2 and append(A, h, L, y, support, m, k):
+        if kind[k] == 2:
+            if not append(A, h, L, y, support, m, k):
+                return support, 0  # dependent equalities are left to the slower method
             m += 1
     fixed = m
     back_substitute(L, y, m, u)

@@ -58,7 +58,9 @@ class SvmSolution:
         Scaled to least margin one; NaN where no feasible W was found.
     status : tuple of SvmStatus, or a single one
     objective : (B,)
-        norm(W), an upper bound of the least norm; inf where there is no W.
+        Upper bound of the least norm; inf where there is no W. It is norm(W), but for what the
+        rounding errors of equalities may cost: then it is that of the nearest point where they
+        hold, were float64's rows exact (rows dependent to 32 eps count as dependent).
     lower_bound : (B,)
         Certified lower bound of the least norm.
     duality_gap : (B,)
@@ -80,7 +82,8 @@ class SvmSolution:
         matters; a token may be active with multiplier zero, and the neighbours of a locally
         optimal token (Definition 2 of arXiv 2308.16898) are defined by the margin alone.
     kappa : (B,)
-        ||W||_F max_k ||d_k|| ||z_k||; float64 cannot certify a gap below about 2e-16 kappa.
+        ||W||_F max_k ||d_k|| ||z_k||, divided by the least singular value (at most one) of the
+        equalities' unit rows; float64 cannot certify a gap below about 2e-16 kappa.
     certificate : Certificate
         Multipliers, bracket and ray.
     solve_time_s : float
