@@ -220,7 +220,7 @@ def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
     """
     a = torch.where(problem.inequality, ray.clamp(min=0.0), ray)
     a = torch.where(problem.kind == 0, 0.0, a).nan_to_num(0.0, 0.0, 0.0)
-    alone = problem.zero & (problem.h * a > 0)  # asks 0 >= h_k > 0: needs no other row
+    alone = problem.zero & (problem.h * a > 0)  # d_k^T W z_k = 0 whatever W is: needs no other row
     a = torch.where(alone | ~alone.any(dim=1, keepdim=True), a, 0.0)
     total = a.abs().sum(dim=1)
     a = a / torch.where(total > 0, total, 1.0)[:, None]
