@@ -33,6 +33,7 @@ SMALLEST = 1e-17
 SMALLEST_SOFTMAX = 1e-60
 """So is a softmax that is smaller still."""
 BAND = "Shaded: 95 % bootstrap interval of the mean over the accepted instances."
+EDGE = f"A softmax below {SMALLEST_SOFTMAX:.0e} is drawn at {SMALLEST_SOFTMAX:.0e}."
 FLAT = (
     "Flat: at some sample the head's gradient is exactly zero (all its rectifiers are off), so "
     "that nothing pulls W to W_fin there; the theory does not speak of such instances."
@@ -101,7 +102,7 @@ def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[D
         "correlation_vs_d_steps": _per_d(
             tables["correlation_vs_d_steps"], fates, _over_steps, [BAND, *notes]
         ),
-        "correlation_vs_d_scatter": _per_d(instances, fates, _scatter, notes),
+        "correlation_vs_d_scatter": _per_d(instances, fates, _scatter, [EDGE, *notes]),
     }
     return [Drawing(name, fig, CAPTIONS[name]) for name, fig in figures.items()]
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+import seaborn
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
@@ -110,14 +111,13 @@ def _heat_map(ax: Axes, cells: pd.DataFrame, axis: str) -> None:
         return
     shares = cells.pivot_table(index=axis, columns="d", values="share", dropna=False)
     rows, columns = shares.index.to_numpy(float), shares.columns.to_numpy(float)
-    ax.imshow(
-        np.ma.masked_invalid(shares.to_numpy(float)), origin="lower", aspect="auto", cmap=COLOURS,
-        vmin=0, vmax=1, interpolation="nearest",
+    seaborn.heatmap(
+        shares.astype(float), ax=ax, vmin=0, vmax=1, cmap=COLOURS, cbar=False,
+        xticklabels=[number(d) for d in columns], yticklabels=[number(value) for value in rows],
     )  # fmt: skip
-    ax.grid(False)
-    ax.set_xticks(range(len(columns)), [number(d) for d in columns])
-    ax.set_yticks(range(len(rows)), [number(value) for value in rows])
-    ax.tick_params(labelsize=7.5, length=0)
+    ax.invert_yaxis()
+    ax.set(xlabel="", ylabel="")
+    ax.tick_params(labelsize=7.5, length=0, rotation=0)
     other = cells["n" if axis == "T" else "T"].iloc[0] if len(cells) else 0
     threshold = [max(v - 1, other) if axis == "T" else max(other - 1, v) for v in rows]
     _staircase(ax, [int(np.searchsorted(columns, d)) for d in threshold])
@@ -125,6 +125,6 @@ def _heat_map(ax: Axes, cells: pd.DataFrame, axis: str) -> None:
 
 def _staircase(ax: Axes, first: list[int]) -> None:
     """Draw the line between the cells before and from column `first[i]` on in each row i."""
-    x = np.repeat(np.array(first) - 0.5, 2)
-    y = np.repeat(np.arange(len(first) + 1) - 0.5, 2)[1:-1]
+    x = np.repeat(np.array(first), 2)
+    y = np.repeat(np.arange(len(first) + 1), 2)[1:-1]
     ax.plot(x, y, color="#e31a1c", linewidth=1.6, clip_on=True)

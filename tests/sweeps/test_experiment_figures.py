@@ -158,8 +158,8 @@ def test_the_line_of_the_theorem_runs_between_the_right_cells():
         ax = style.figure(2, 2).subplots()
         phase_transition._staircase(ax, [1, 1, 3])
         (line,) = ax.lines
-    assert list(line.get_xdata()) == [0.5, 0.5, 0.5, 0.5, 2.5, 2.5]
-    assert list(line.get_ydata()) == [-0.5, 0.5, 0.5, 1.5, 1.5, 2.5]
+    assert list(line.get_xdata()) == [1, 1, 1, 1, 3, 3]  # cell i of the map lies in [i, i + 1]
+    assert list(line.get_ydata()) == [0, 1, 1, 2, 2, 3]
 
 
 def scene() -> dict[str, np.ndarray]:
