@@ -65,7 +65,7 @@ def job(composed: DictConfig) -> dict[str, Any]:
 def main() -> None:
     """Run the command line `attnsvm`: one run, or a sweep with `-m` or `sweep=NAME`."""
     if {"--help", "-h"} & set(sys.argv[1:]):
-        print(usage())  # noqa: T201
+        _print_usage()
         return
     show_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra hands errors over; they are told below
@@ -74,6 +74,13 @@ def main() -> None:
     with stopping_with_children():
         code = exit_code(entry, show_traces)
     sys.exit(code)
+
+
+def _print_usage() -> None:
+    try:
+        print(usage(), flush=True)  # noqa: T201
+    except BrokenPipeError:  # read by `head`: nobody wants the rest, nor a complaint at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_code(command: Callable[[], Any], show_traces: bool = False) -> int:
@@ -119,13 +126,17 @@ def _schema_message(error: BaseException) -> str | None:
     if not isinstance(error, OmegaConfBaseException) or error.object_type is None:
         return None
     known = getattr(error.object_type, "__dataclass_fields__", {})
-    if known and str(error.full_key).rpartition(".")[2] not in known:
+    name = str(error.full_key).rpartition(".")[2]
+    if known and name not in known:
         return f"{error.full_key}: {unknown_field(error.object_type)}"
-    return f"{error.full_key}: {str(error.msg).splitlines()[0]}"
+    allowed = known[name].metadata.get("allowed") if known else None
+    also = f"; allowed is {allowed}" if allowed is not None else ""
+    return f"{error.full_key}: {str(error.msg).splitlines()[0]}{also}"
 
 
 def _hydra_message(error: BaseException) -> str | None:
-    if not isinstance(error, HydraException):
+    misused = isinstance(error, ValueError) and str(error).startswith("Config group override")
+    if not isinstance(error, HydraException) and not misused:
         return None
     return str(error).partition("\nConfig search path:")[0].strip()
 

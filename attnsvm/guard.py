@@ -7,6 +7,7 @@ has no hook of its own there.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import re
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from typing import Any
 
 from hydra._internal import hydra as hydra_internal
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.conf import HydraConf
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -58,6 +60,10 @@ def check_hydra(composed: DictConfig) -> None:
     """Raise ConfigError if the hydra section of `composed` may run or write what it must not."""
     hydra = OmegaConf.to_container(composed.hydra, resolve=False)
     assert isinstance(hydra, dict)
+    known = [*(f.name for f in dataclasses.fields(HydraConf)), "env"]  # Hydra's own defaults set it
+    for key in hydra:
+        if key not in known:
+            raise ConfigError(f"hydra.{key!s}: unknown field; allowed is {' | '.join(known)}")
     for section in ("launcher", "sweeper"):
         _check_plugin(f"hydra.{section}", hydra[section], composed)
     callbacks = hydra["callbacks"] or {}

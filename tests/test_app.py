@@ -24,6 +24,9 @@ WRONG = [
     (["haed=linear"], "haed: unknown field; allowed is model | parameterization | head"),
     (["sweep=rank"], "Could not find 'sweep/rank'"),
     (["+typo=3"], "typo: unknown field"),
+    (["+hydra.typo=3"], "hydra.typo: unknown field; allowed is defaults | mode"),
+    (["data=null"], "Config group override must be a string"),
+    (["svm.norms=frobenius"], "allowed is a list without repetition of frobenius | nuclear"),
     (["head._target_=shutil.copyfile"], "head._target_=shutil.copyfile: allowed are classes in"),
     (["-m", "data.d=2,0"], "data.d=0: allowed is a finite number >= 1"),
     (["-m", "head=linear,relu", "optimizer.gradient=exact"], "optimizer.gradient=exact: allowed"),
@@ -171,3 +174,10 @@ def test_help_names_every_option_and_field():
                 assert f.name == "_target_" or f"{group}.{f.name}=" in text
     assert "seed=0 " in text
     assert "head.train=false" in text
+
+
+def test_help_may_be_cut_short(tmp_path):
+    command = f"{sys.executable} -m attnsvm --help | head -1"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.startswith("attnsvm - train attention")
+    assert done.stderr == ""
