@@ -115,6 +115,7 @@ def _heat_map(ax: Axes, cells: pd.DataFrame, axis: str) -> None:
         shares.astype(float), ax=ax, vmin=0, vmax=1, cmap=COLOURS, cbar=False,
         xticklabels=[number(d) for d in columns], yticklabels=[number(value) for value in rows],
     )  # fmt: skip
+    ax.grid(False)
     ax.invert_yaxis()
     ax.set(xlabel="", ylabel="")
     ax.tick_params(labelsize=7.5, length=0, rotation=0)
