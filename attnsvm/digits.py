@@ -12,9 +12,6 @@ from attnsvm.config import ConfigError
 from attnsvm.data import Drawn, Seeded
 from attnsvm.head import Head
 
-SIDE = 8
-"""Pixels along an edge of an image."""
-
 
 class Digits(Seeded):
     """Samples are images of two digits, tokens their patches, labels +1 and -1 by digit.
