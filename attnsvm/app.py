@@ -20,7 +20,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from attnsvm import guard
 from attnsvm.claim import HeldError
-from attnsvm.config import GROUPS, ConfigError, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config import GROUPS, KINDS, ConfigError, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.identity import run_name, unknown_field, validated
 from attnsvm.interrupt import stopping_with_children
 from attnsvm.state import run_state
@@ -129,7 +129,8 @@ def _schema_message(error: BaseException) -> str | None:
     name = str(error.full_key).rpartition(".")[2]
     if known and name not in known:
         return f"{error.full_key}: {unknown_field(error.object_type)}"
-    allowed = known[name].metadata.get("allowed") if known else None
+    field = known.get(name)
+    allowed = (field.metadata.get("allowed") or KINDS.get(str(field.type))) if field else None
     also = f"; allowed is {allowed}" if allowed is not None else ""
     return f"{error.full_key}: {str(error.msg).splitlines()[0]}{also}"
 

@@ -25,6 +25,10 @@ WRONG = [
     (["sweep=rank"], "Could not find 'sweep/rank'"),
     (["+typo=3"], "typo: unknown field"),
     (["+hydra.typo=3"], "hydra.typo: unknown field; allowed is defaults | mode"),
+    (
+        ["svm.published=maybe"],
+        "svm.published: Value 'maybe' is not a valid bool (type str); allowed",
+    ),
     (["data=null"], "Config group override must be a string"),
     (["svm.norms=frobenius"], "allowed is a list without repetition of frobenius | nuclear"),
     (["head._target_=shutil.copyfile"], "head._target_=shutil.copyfile: allowed are classes in"),
