@@ -1,7 +1,8 @@
 """How every figure looks: one typeface, one palette, one way to write numbers below the axes.
 
 Colours are told apart by colour-blind readers (Okabe and Ito) and in grey, since every series also
-has its own marker. Figures are made without pyplot, so that no global state is left behind.
+has its own marker and every stacked bar its own hatching. Figures are made without pyplot, so that
+no global state is left behind.
 """
 
 from __future__ import annotations
@@ -50,11 +51,25 @@ STATUS_COLOURS = {
     "unsaturated": "#CC79A7",
     "tie": "#F0E442",
     "diverged": "#D55E00",
+    "stalled": "#009E73",
     "undecided": "#d9d9d9",
     "failed": "#1b1b1b",
     "rejected": "#E69F00",
 }
 """Statuses of an instance, in the order in which bars are stacked."""
+
+HATCHES = {
+    "not_local": "////",
+    "unsaturated": "....",
+    "tie": "----",
+    "diverged": "xxxx",
+    "stalled": "||||",
+    "rejected": "\\\\\\\\",
+}
+"""Hatching of the kinds whose grey is that of another kind."""
+
+DARK = ("global", "ok", "infeasible", "failed")
+"""Kinds on whose colour text is white."""
 
 _RC = {
     "font.family": "STIXGeneral",
@@ -99,6 +114,7 @@ _RC = {
     "lines.linewidth": 1.5,
     "lines.markersize": 4.2,
     "lines.markeredgewidth": 0.0,
+    "hatch.linewidth": 0.5,
     "pdf.fonttype": 42,  # TrueType: text in the PDF stays text
     "ps.fonttype": 42,
     "svg.fonttype": "none",
@@ -180,6 +196,11 @@ def markers(keys: Iterable[Hashable]) -> dict[Any, str]:
     return {key: MARKERS[i % len(MARKERS)] for i, key in enumerate(keys)}
 
 
+def fill(colour: str, hatch: str = "") -> dict[str, Any]:
+    """Return the look of a part of a stacked bar: set off from its neighbours by a white line."""
+    return {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.6}
+
+
 def band(
     ax: Axes,
     x: pd.Series[Any],
@@ -244,9 +265,10 @@ def log_axis(axis: Axis) -> None:
 def log_axis_from_zero(ax: Axes, values: Iterable[float]) -> None:
     """Make the x axis logarithmic with the value 0 at its left end, apart from the others."""
     positive = np.array(sorted({float(v) for v in values if v > 0}))
-    ax.set_xscale("symlog", linthresh=positive[0], linscale=0.8)
-    ax.set_xlim(-0.3 * positive[0], 2 * positive[-1])
     decades = np.arange(np.ceil(np.log10(positive[0])), np.log10(positive[-1]) + 0.01)
+    apart = max(0.8, 0.15 * len(decades))  # so many decades wide: room for the two labels
+    ax.set_xscale("symlog", linthresh=positive[0], linscale=apart)
+    ax.set_xlim(-0.3 * positive[0], 2 * positive[-1])
     every = int(np.ceil(len(decades) / 6)) if len(decades) else 1
     ax.xaxis.set_major_locator(FixedLocator([0.0, *10.0 ** decades[::every]]))
     ax.xaxis.set_minor_locator(NullLocator())

@@ -80,32 +80,53 @@ def split(frame: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[str, pd.Da
         yield label(dict(zip(keys, values, strict=True))), part
 
 
+ARITHMETIC = {"direct": " (published)", "log_domain": " (exact)"}
+"""What is added to the name of a gradient: whose arithmetic a curve is must be seen on it."""
+
+
 def label(cell: dict[str, Any]) -> str:
     """Return a cell's keys as a user types them: `head=relu, d=4`."""
-    return ", ".join(f"{key}={number(value)}" for key, value in cell.items())
+    return ", ".join(
+        f"{key}={number(value)}{ARITHMETIC.get(value, '') if key == 'gradient' else ''}"
+        for key, value in cell.items()
+    )
 
 
 def number(value: Any) -> str:
-    """Return a value as short as it can be told: 5 rather than 5.0, a dash for a missing one."""
+    """Return a value in short, to four digits: 5 rather than 5.0, a dash for a missing one."""
     if value is None or value is pd.NA or value != value:
         return "-"
     if isinstance(value, float):
-        return f"{value:g}"
+        return f"{value:.4g}"
     return str(value)
 
 
 def outcomes(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the number of instances of each cell by status and reason."""
-    return counts(trials, [*varying(trials), "status", "reason"])
+    """Return the number of instances of each cell by status, reason and how training ended."""
+    if "training" not in trials:
+        trials = trials.assign(training="")
+    return counts(trials, [*varying(trials), "status", "reason", "training"])
 
 
 def fates(outcomes: pd.DataFrame) -> str:
     """Return a sentence on what became of all instances; what did not happen is said too."""
     found = outcomes.groupby("status")["count"].sum().sort_values(ascending=False)
-    asked = dict.fromkeys(("ok", "infeasible", "undecided", "rejected", "failed"), 0)
+    asked = dict.fromkeys(("ok", "infeasible", "undecided", "rejected", "stalled", "failed"), 0)
     by_status = dict(found.items()) | {s: 0 for s in asked if s not in found}
     listed = ", ".join(f"{n} {status}" for status, n in by_status.items())
-    return f"Instances: {found.sum()} ({listed})."
+    return f"Instances: {found.sum()} ({listed}).{stalled(outcomes)}"
+
+
+def stalled(outcomes: pd.DataFrame) -> str:
+    """Return a sentence on the instances that are drawn although their training stalled."""
+    drawn = outcomes[outcomes["status"] == "ok"]
+    if not (drawn["training"] == "stalled").any():
+        return ""
+    parts = [
+        f"{part.loc[part['training'] == 'stalled', 'count'].sum()} of {part['count'].sum()} {name}"
+        for name, part in split(drawn, [key for key in ("gradient",) if key in drawn])
+    ]
+    return f" Drawn although training stalled: {', '.join(part.strip() for part in parts)}."
 
 
 def history_of(frames: SweepFrames, trials: pd.DataFrame) -> pd.DataFrame:

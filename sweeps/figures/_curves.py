@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -10,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sweeps import statistics, style
-from sweeps.figures import history_of, split, varying
+from sweeps.figures import Drawing, fates, history_of, outcomes, split, varying
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -31,6 +32,52 @@ SETTLED = ("ok",)
 
 TRAINED = ("ok", "unsaturated", "infeasible", "undecided")
 """Statuses of the instances whose weights, softmax and norms are numbers."""
+
+
+STATISTICS = {
+    "mean": "Lines: mean; dark band: 95 % bootstrap interval of the mean; light band: quartiles.",
+    "median": "Lines: median; band: its 95 % bootstrap interval.",
+}
+
+
+@dataclass(frozen=True)
+class OverSteps:
+    """An experiment whose figure shows `quantities` over the steps of training.
+
+    Its module takes `tables` and `draw` from here. `facet` is the key with a row of panels for
+    each of its values.
+    """
+
+    name: str
+    quantities: tuple[str, ...]
+    caption: str
+    statistic: statistics.Statistic = "mean"
+    facet: str | None = None
+    log_x: bool = False
+
+    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
+        """Return the quantities over the steps, and what became of all instances."""
+        return {
+            self.name: over_steps(frames, self.quantities, self.statistic),
+            f"{self.name}_counts": outcomes(frames.trials),
+        }
+
+    def draw(self, tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
+        """Return one figure."""
+        fig = panels(
+            tables[self.name],
+            self.quantities,
+            "step",
+            "step",
+            facet=self.facet,
+            statistic=self.statistic,
+            log_x=self.log_x,
+            quartiles=self.statistic == "mean",
+        )
+        used = "Correlations: saturated instances whose SVM is certified; the rest: all trained."
+        counted = fates(tables[f"{self.name}_counts"])
+        style.note(fig, [f"{STATISTICS[self.statistic]} {used}", counted, *remarks])
+        return [Drawing(self.name, fig, self.caption)]
 
 
 def over_steps(

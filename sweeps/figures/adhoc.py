@@ -98,12 +98,12 @@ def _bars(ax: Axes, outcomes: pd.DataFrame, cells: list[str]) -> None:
             width,
             0.78,
             left=left,
-            color=palette[kind],
             label=kind.replace("_", " "),
+            **style.fill(palette[kind], style.HATCHES.get(kind, "")),
         )
         for y, (share, count, start) in enumerate(zip(width, rows["count"], left, strict=True)):
             if share >= 0.09:
-                colour = "black" if kind in ("undecided", "tie") else "white"
+                colour = "white" if kind in style.DARK else "black"
                 ax.text(
                     start + share / 2, y, f"{count:.0f}", ha="center", va="center", fontsize=7.5,
                     color=colour,

@@ -51,7 +51,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 def _ended(trials: pd.DataFrame) -> pd.Series[str]:
     """Return the type of convergence; the status of instances that have none."""
     typed = trials["convergence"].isin(TYPES) & ~trials["status"].isin(
-        ("tie", "diverged", "failed")
+        ("tie", "diverged", "stalled", "failed")
     )
     return trials["convergence"].where(typed, trials["status"])
 
@@ -69,7 +69,7 @@ def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[D
     axes[0].set_ylabel("share of instances")
     axes[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), reverse=True, handlelength=1.3)
     style.note(fig, [NOTE, fates(tables["convergence_types_counts"]), *remarks])
-    return [Drawing("convergence_types", fig, CAPTION)]
+    return [Drawing("convergence_types" + ("_m" if x == "m" else ""), fig, CAPTION)]
 
 
 def _bars(ax: Axes, table: pd.DataFrame, x: str) -> None:
@@ -84,10 +84,11 @@ def _bars(ax: Axes, table: pd.DataFrame, x: str) -> None:
         if not rows["count"].any() and kind not in TYPES[:3]:
             continue
         share = rows["share"].fillna(0).to_numpy()
-        ax.bar(range(len(values)), share, 0.8, below, color=palette.get(kind), label=_words(kind))
+        look = style.fill(palette.get(kind, style.FAINT), style.HATCHES.get(kind, ""))
+        ax.bar(range(len(values)), share, 0.8, below, label=kind.replace("_", " "), **look)
         for i, (part, count) in enumerate(zip(share, rows["count"], strict=True)):
             if part >= 0.05:
-                colour = "black" if kind in ("undecided", "tie", "local") else "white"
+                colour = "white" if kind in style.DARK else "black"
                 ax.text(i - 0.2, below[i] + part / 2, f"{count:.0f}", ha="center", va="center",
                         fontsize=7.5, color=colour)  # fmt: skip
         if kind == "global":
@@ -105,7 +106,3 @@ def _bars(ax: Axes, table: pd.DataFrame, x: str) -> None:
     style.share_axis(ax, "")
     ax.set_ylim(-0.02, 1.0)
     ax.grid(False)
-
-
-def _words(kind: str) -> str:
-    return kind.replace("_", " ")
