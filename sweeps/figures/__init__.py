@@ -103,8 +103,7 @@ def number(value: Any) -> str:
 
 def outcomes(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the number of instances of each cell by status, reason and how training ended."""
-    if "training" not in trials:
-        trials = trials.assign(training="")
+    trials = trials.assign(training=trials.get("training", ""))
     return counts(trials, [*varying(trials), "status", "reason", "training"])
 
 

@@ -105,10 +105,14 @@ def over_steps(
 def at_the_end(
     frames: SweepFrames,
     quantities: Sequence[str],
+    x: str,
     statistic: statistics.Statistic = "median",
 ) -> pd.DataFrame:
-    """Return the statistics of each quantity per cell at the last step, of certified instances."""
-    by = varying(frames.trials)
+    """Return the statistics of each quantity per cell at the last step, of certified instances.
+
+    The key `x` is a column also if it takes a single value.
+    """
+    by = [*varying(frames.trials, besides=(x,)), x]
     settled = frames.trials[frames.trials["status"].isin(SETTLED)]
     long = settled.melt(by, [q for q in quantities if q in settled], "quantity", "value")
     return statistics.summaries(long, [*by, "quantity"], "value", statistic)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sweeps import statistics, style
-from sweeps.figures import CELL_KEYS, Drawing, history_of, number, split, varying
+from sweeps.figures import CELL_KEYS, Drawing, history_of, number, split, stalled, varying
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -28,6 +28,8 @@ CURVES = {
 }
 ALSO_TABLED = ("one_minus_corr_svmeq_lsq",)
 AXIS = r"$1-\mathrm{corr}(W, \cdot\,)$"
+READ_OFF = {4: (0.034, 0.07, 0.155), 10: (0.0055, 0.0085, 0.12)}
+"""What can be read off the published figure (relu head, n = 3, T = 4), by d, as in `CURVES`."""
 SMALLEST = 1e-17
 """Exact agreement is drawn here: a log axis has no zero."""
 SMALLEST_SOFTMAX = 1e-60
@@ -61,13 +63,16 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     - `correlation_vs_d_steps`: per cell, step and quantity, mean with interval, median, quartiles;
     - `correlation_vs_d`: the same at the last step, for all and for those without a flat head;
     - `correlation_vs_d_instances`: every accepted instance, with its largest masked softmax;
-    - `correlation_vs_d_counts`: instances by status, reason and whether some head is flat.
+    - `correlation_vs_d_published`: what can be read off the published figure, where the sweep has
+      that setting;
+    - `correlation_vs_d_counts`: instances by status, reason, whether some head is flat and whether
+      training stalled.
     """
     trials = frames.trials
     by = [*varying(trials, besides=("d",)), "d"]
     quantities = [q for q in (*CURVES, *ALSO_TABLED) if q in trials]
     flat = trials["flat"].eq(True).fillna(False) if "flat" in trials else False
-    trials = trials.assign(flat=flat)
+    trials = trials.assign(flat=flat, training=trials.get("training", ""))
     accepted = trials[trials["status"] == "ok"]
     history = history_of(frames, accepted)
     history = history[history["quantity"].isin(quantities)]
@@ -83,8 +88,22 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
         "correlation_vs_d_instances": accepted.reindex(
             columns=[*by, "run", "seed", "flat", "max_masked_softmax", *quantities]
         ),
-        "correlation_vs_d_counts": statistics.counts(trials, [*by, "status", "reason", "flat"]),
+        "correlation_vs_d_published": _published(trials),
+        "correlation_vs_d_counts": statistics.counts(
+            trials, [*by, "status", "reason", "flat", "training"]
+        ),
     }
+
+
+def _published(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return d, gradient, quantity, value of the published figure for the cells that repeat it."""
+    same = (trials["head"] == "relu") & (trials["n"] == 3) & (trials["T"] == 4)
+    rows = [
+        {"d": d, "gradient": "direct", "quantity": quantity, "value": value}
+        for d in sorted(trials.loc[same & (trials["gradient"] == "direct"), "d"].unique())
+        for quantity, value in zip(CURVES, READ_OFF.get(d, ()), strict=False)
+    ]
+    return pd.DataFrame(rows, columns=["d", "gradient", "quantity", "value"])
 
 
 def _final(accepted: pd.DataFrame, by: list[str], quantities: list[str]) -> pd.DataFrame:
@@ -95,10 +114,15 @@ def _final(accepted: pd.DataFrame, by: list[str], quantities: list[str]) -> pd.D
 def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return three figures: versus d, over steps, and against the largest masked softmax."""
     fates = tables["correlation_vs_d_counts"]
-    notes = [_fate_counts(fates), *([FLAT] if fates["flat"].any() else []), *remarks]
+    notes = [
+        _fate_counts(fates) + stalled(fates),
+        *([FLAT] if fates["flat"].any() else []),
+        *remarks,
+    ]
     final, instances = tables["correlation_vs_d"], tables["correlation_vs_d_instances"]
+    published = tables["correlation_vs_d_published"]
     figures = {
-        "correlation_vs_d": _versus_d(final, fates, [BAND, *notes]),
+        "correlation_vs_d": _versus_d(final, fates, published, [BAND, *notes]),
         "correlation_vs_d_steps": _per_d(
             tables["correlation_vs_d_steps"], fates, _over_steps, [BAND, *notes]
         ),
@@ -118,7 +142,9 @@ def _cells_of(table: pd.DataFrame, fates: pd.DataFrame) -> pd.DataFrame:
     return table.merge(fates[keys].drop_duplicates(), on=keys)
 
 
-def _versus_d(table: pd.DataFrame, fates: pd.DataFrame, notes: list[str]) -> Figure:
+def _versus_d(
+    table: pd.DataFrame, fates: pd.DataFrame, published: pd.DataFrame, notes: list[str]
+) -> Figure:
     variants = _variants(fates)
     fig = style.figure(3.9 * len(variants) + 2.5, 5.4)
     grid = fig.subplots(
@@ -130,6 +156,7 @@ def _versus_d(table: pd.DataFrame, fates: pd.DataFrame, notes: list[str]) -> Fig
         final = _cells_of(table, cells)
         _curves(ax, final[final["instances"] == "all"], "d")
         _curve_without_flat(ax, final)
+        _read_off(ax, _cells_of(published, cells))
         style.heading(ax, name)
         _fates(strip, cells, kinds)
         style.ticks_at(strip, fates["d"])
@@ -138,7 +165,11 @@ def _versus_d(table: pd.DataFrame, fates: pd.DataFrame, notes: list[str]) -> Fig
         style.log_axis(ax.yaxis)
     grid[0, 0].set_ylabel(AXIS)
     grid[1, 0].set_ylabel("instances\ndrawn")
-    grid[0, -1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), title="trained W against")
+    lines = {line.get_label(): line for ax in grid[0] for line in ax.get_legend_handles_labels()[0]}
+    grid[0, -1].legend(
+        handles=lines.values(), loc="upper left", bbox_to_anchor=(1.0, 1.0),
+        title="trained W against",
+    )  # fmt: skip
     grid[1, -1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.1), fontsize=8, handlelength=1.0)
     style.note(fig, notes)
     return fig
@@ -215,6 +246,17 @@ def _curve_without_flat(ax: Axes, table: pd.DataFrame) -> None:
         )
 
 
+def _read_off(ax: Axes, published: pd.DataFrame) -> None:
+    """Mark what can be read off the published figure, in the colours of its curves."""
+    if published.empty:
+        return
+    mark: dict[str, Any] = {"marker": "_", "markersize": 16, "markeredgewidth": 2.2}
+    for quantity, colour in style.colours(CURVES).items():
+        points = published[published["quantity"] == quantity]
+        ax.plot(points["d"], points["value"], linestyle="", color=colour, **mark)
+    ax.plot([], [], linestyle="", color=style.INK, label="published figure, read off", **mark)
+
+
 def _fates(ax: Axes, fates: pd.DataFrame, kinds: list[str]) -> None:
     """Stack the shares of instances by status and reason, accepted at the bottom."""
     totals = fates.groupby("d")["count"].sum()
@@ -225,7 +267,8 @@ def _fates(ax: Axes, fates: pd.DataFrame, kinds: list[str]) -> None:
     for kind in kinds:
         rows = here.get(kind, fates.head(0))
         height = rows.groupby("d")["count"].sum().reindex(totals.index).fillna(0) / totals
-        ax.bar(totals.index, height, width, below, color=shades.get(kind, "#1b1b1b"), label=kind)
+        look = style.fill(*shades.get(kind, (style.INK,)))
+        ax.bar(totals.index, height, width, below, label=kind, **look)
         below = below + height
     for d, total in totals.items():
         ax.text(float(str(d)), 1.02, str(total), ha="center", va="bottom", fontsize=8)
@@ -233,9 +276,11 @@ def _fates(ax: Axes, fates: pd.DataFrame, kinds: list[str]) -> None:
     ax.set_ylim(0, 1.18)
 
 
-def _shades(kinds: list[str]) -> list[str]:
-    accepted = ["#0072B2", "#56B4E9"][: sum(kind.startswith("accepted") for kind in kinds)]
-    return [*accepted, "#E69F00", "#F0E442", "#CC79A7", "#D55E00", "#009E73", "#8a8a8a", "#d9d9d9"]
+def _shades(kinds: list[str]) -> list[tuple[str, ...]]:
+    """Return colour and hatching of the kinds in order."""
+    accepted = [("#0072B2",), ("#56B4E9",)][: sum(kind.startswith("accepted") for kind in kinds)]
+    others = ("#E69F00", "#F0E442", "#CC79A7", "#D55E00", "#009E73", "#8a8a8a", "#d9d9d9")
+    return [*accepted, *zip(others, style.HATCHES.values(), strict=False)]
 
 
 def _kinds(fates: pd.DataFrame) -> dict[str, pd.DataFrame]:

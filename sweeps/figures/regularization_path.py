@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from sweeps import statistics, style
-from sweeps.figures import Drawing, _curves, fates, history_of, outcomes, varying
+from sweeps.figures import Drawing, _curves, fates, history_of, outcomes, split, varying
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -30,14 +30,23 @@ CAPTION = (
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    """Return the correlations per radius, and what became of all instances."""
+    """Return the correlations per radius, the share of optimal tokens, and the instances' fates.
+
+    The share is that of the paths whose tokens have a verdict.
+    """
     settled = frames.trials[frames.trials["status"] == "ok"]
     history = history_of(frames, settled)
     history = history.rename(columns={"step": "radius"})  # a path has radii for steps
     history = history[history["quantity"].isin(QUANTITIES) & (history["radius"] > 0)]
-    by = [*varying(frames.trials), "quantity", "radius"]
+    by = varying(frames.trials)
+    typed = frames.trials["convergence"].isin(("global", "local", "not_local"))
+    optimal = (frames.trials["convergence"] == "global").where(typed)
+    selected = statistics.shares(frames.trials.assign(optimal=optimal), by or ["d"], "optimal")
     return {
-        "regularization_path": statistics.summaries(history, by, "value", "median"),
+        "regularization_path": statistics.summaries(
+            history, [*by, "quantity", "radius"], "value", "median"
+        ),
+        "regularization_path_optimal": selected,
         "regularization_path_counts": outcomes(frames.trials),
     }
 
@@ -48,5 +57,17 @@ def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[D
     fig = _curves.panels(
         table, QUANTITIES, "radius", "radius $R$", statistic="median", log_x=True, quartiles=True
     )
-    style.note(fig, [NOTE, fates(tables["regularization_path_counts"]), *remarks])
+    selected = _selected(tables["regularization_path_optimal"])
+    style.note(fig, [NOTE, selected, fates(tables["regularization_path_counts"]), *remarks])
     return [Drawing("regularization_path", fig, CAPTION)]
+
+
+def _selected(shares: pd.DataFrame) -> str:
+    """Return how many paths end at the optimal tokens, with Wilson's interval."""
+    told = [
+        f"{row['count']} of {row['used']} "
+        f"[{100 * row['low']:.0f}, {100 * row['high']:.0f} %] {name}"
+        for name, part in split(shares, varying(shares))
+        for _, row in part.iterrows()
+    ]
+    return f"The path selects the optimal tokens: {'; '.join(text.strip() for text in told)}."

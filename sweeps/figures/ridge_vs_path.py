@@ -30,7 +30,7 @@ CAPTION = (
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return the correlations at the last step per ridge, and what became of all instances."""
     return {
-        "ridge_vs_path": _curves.at_the_end(frames, QUANTITIES),
+        "ridge_vs_path": _curves.at_the_end(frames, QUANTITIES, "ridge"),
         "ridge_vs_path_counts": outcomes(frames.trials),
     }
 

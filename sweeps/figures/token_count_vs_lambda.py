@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
-from sweeps import style
-from sweeps.figures import Drawing, _curves, fates, outcomes
+from sweeps import statistics, style
+from sweeps.figures import Drawing, _curves, fates, outcomes, split, varying
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -17,33 +19,71 @@ QUESTION = (
     "The head v^T o - lambda ||o||^2 rewards mixing tokens. How many tokens does attention keep as "
     "lambda grows, and which SVM does the trained W agree with?"
 )
-QUANTITIES = (
-    "attended_tokens",
-    "one_minus_corr_svmeq",
-    "one_minus_corr_w_mm",
-    "one_minus_corr_1token",
-)
+SOLUTIONS = {
+    "one_minus_corr_svmeq": r"$W_{\mathrm{svmeq}}$",
+    "one_minus_corr_w_mm": r"$W_{\mathrm{mm}}$",
+    "one_minus_corr_1token": r"$W_{\mathrm{1token}}$",
+}
+PUBLISHED_NEGLIGIBLE = 1e-6
 NOTE = (
-    "Lines: mean; band: its 95 % bootstrap interval. A token is attended if its softmax is at "
-    "least 1e-3, and masked if it is less: no instance is set aside for being in between."
+    "Lines: mean, on the right share; bands: 95 % intervals, bootstrap and Wilson. A token is "
+    "attended if its softmax is at least 1e-3, and masked if it is less: no instance is set aside "
+    "for being in between. On the right, the share of the same instances that the published rule "
+    "would keep, which sets aside those with a softmax in (1e-6, 1e-3]."
 )
 CAPTION = (
-    "Mean number of attended tokens per sample and 1-correlation of the trained W with the three "
-    "SVM solutions, versus lambda."
+    "Mean number of attended tokens per sample, 1-correlation of the trained W with the three SVM "
+    "solutions, and what the published rule of rejection would leave, versus lambda."
 )
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    """Return the quantities at the last step per lambda, and what became of all instances."""
+    """Return final quantities, shares that the published rule would keep, and fates, by lambda."""
+    trials = frames.trials
+    kept = (trials["status"] == "ok") & (trials["max_masked_softmax"] <= PUBLISHED_NEGLIGIBLE)
+    by = [*varying(trials, besides=("lam",)), "lam"]
+    quantities = ("attended_tokens", *SOLUTIONS)
     return {
-        "token_count_vs_lambda": _curves.at_the_end(frames, QUANTITIES, "mean"),
-        "token_count_vs_lambda_counts": outcomes(frames.trials),
+        "token_count_vs_lambda": _curves.at_the_end(frames, quantities, "lam", "mean"),
+        "token_count_vs_lambda_kept": statistics.shares(trials.assign(kept=kept), by, "kept"),
+        "token_count_vs_lambda_counts": outcomes(trials),
     }
 
 
 def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return one figure."""
-    table = tables["token_count_vs_lambda"]
-    fig = _curves.panels(table, QUANTITIES, "lam", r"$\lambda$")
+    """Return one figure, a row of panels per combination of the other keys that vary."""
+    table, kept = tables["token_count_vs_lambda"], tables["token_count_vs_lambda_kept"]
+    keys = varying(kept, besides=("lam",))
+    rows = list(split(kept, keys))
+    fig = style.figure(10.4, 2.7 * len(rows) + 0.6)
+    grid = fig.subplots(len(rows), 3, squeeze=False, sharex=True)
+    for line, (name, part) in zip(grid, rows, strict=True):
+        _row(line, table.merge(part[[*keys, "lam"]], on=[*keys, "lam"]), part)
+        style.heading(line[0], name)
+    for ax in grid[-1]:
+        ax.set_xlabel(r"$\lambda$")
     style.note(fig, [NOTE, fates(tables["token_count_vs_lambda_counts"]), *remarks])
     return [Drawing("token_count_vs_lambda", fig, CAPTION)]
+
+
+def _row(axes: np.ndarray, table: pd.DataFrame, kept: pd.DataFrame) -> None:
+    count, agreement, share = axes
+    _curve(count, table[table["quantity"] == "attended_tokens"], "mean")
+    count.set_ylabel(_curves.AXES["attended_tokens"])
+    for i, (quantity, name) in enumerate(SOLUTIONS.items()):
+        _curve(agreement, table[table["quantity"] == quantity], "mean", i, name)
+    agreement.set_ylabel(r"$1-\mathrm{corr}(W, \cdot\,)$")
+    if (table["used"] > 0).any():
+        style.log_axis(agreement.yaxis)
+        agreement.legend(title="trained W against")
+    else:
+        style.empty(agreement, "no certified instance")
+    _curve(share, kept, "share")
+    style.share_axis(share, "kept by the published rule")
+
+
+def _curve(ax: Axes, table: pd.DataFrame, value: str, i: int = 0, name: str = "") -> None:
+    rows = table[table["used"] > 0].sort_values("lam")
+    colour, marker = style.PALETTE[i], style.MARKERS[i]
+    style.band(ax, rows["lam"], rows["low"], rows["high"], colour)
+    ax.plot(rows["lam"], rows[value], color=colour, marker=marker, label=name)

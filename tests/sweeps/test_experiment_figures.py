@@ -50,6 +50,7 @@ def trained_frames(ds: tuple[int, ...] = (4, 8), trials: int = 12) -> SweepFrame
                     | {"convergence": kind, "assumption_b1": seed % 2 == 0}
                     | {"frobenius_status": "infeasible" if kind == "infeasible" else "solved"}
                     | {"attended_tokens": 2.0, "one_minus_corr_w_mm": rng.random()}
+                    | {"max_masked_softmax": 1e-9}
                 )
                 for step in (0, 10, 100):
                     for quantity in ("one_minus_corr_w_mm", "W_norm", "max_softmax"):
@@ -102,6 +103,60 @@ def test_fates_say_also_what_did_not_happen():
     assert f"Instances: {len(frames.trials)}" in told
     for word in ("0 rejected", "0 failed", "ok", "undecided", "infeasible"):
         assert word in told
+
+
+def test_instances_drawn_although_training_stalled_are_counted_by_their_arithmetic():
+    trials = trained_frames().trials
+    half = trials["seed"] % 2 == 0
+    trials = trials.assign(
+        gradient=np.where(half, "direct", "log_domain"),
+        training=np.where(half & (trials["status"] == "ok"), "stalled", "saturated"),
+    )
+    ok = trials[trials["status"] == "ok"]
+    direct = (ok["gradient"] == "direct").sum()
+    told = fates(outcomes(trials))
+    assert f"{direct} of {direct} gradient=direct (published)" in told
+    assert f"0 of {len(ok) - direct} gradient=log_domain (exact)" in told
+    lost = trials.assign(status=trials["status"].where(trials["training"] != "stalled", "stalled"))
+    told = fates(outcomes(lost))
+    assert f"{direct} stalled" in told  # not drawn: a status like the others
+    assert "although" not in told
+
+
+def test_a_stalled_instance_has_no_type_of_convergence_and_no_point():
+    frames = trained_frames()
+    global_ = frames.trials["convergence"] == "global"
+    lost = frames.trials.assign(status=frames.trials["status"].mask(global_, "stalled"))
+    table = draw("convergence_types", dataclasses.replace(frames, trials=lost))["convergence_types"]
+    count = table.groupby("kind")["count"].sum()
+    assert count["global"] == 0
+    assert count["stalled"] == global_.sum()
+    steps = _curves.over_steps(dataclasses.replace(frames, trials=lost), ("W_norm",))
+    drawn = ~lost["status"].isin(("stalled", "diverged"))
+    assert steps.query("step == 0")["used"].sum() == drawn.sum()
+
+
+def test_the_share_of_paths_at_the_optimal_tokens_counts_verdicts_only():
+    frames = trained_frames()
+    tables = draw("regularization_path", frames)
+    shares = tables["regularization_path_optimal"]
+    kinds = frames.trials["convergence"].value_counts()
+    assert shares["count"].sum() == kinds["global"]
+    assert shares["used"].sum() == kinds[["global", "local", "not_local"]].sum()
+    with style.paper():
+        (drawing,) = figure_module("regularization_path").draw(tables)
+    (small_print,) = (t.get_text() for t in drawing.figure.texts if "Instances:" in t.get_text())
+    assert "The path selects the optimal tokens: 2 of 6 [10, 70 %]" in small_print
+
+
+def test_the_published_rule_keeps_what_has_no_softmax_in_between():
+    frames = trained_frames()
+    softmax = np.where(frames.trials["seed"] % 2 == 0, 1e-7, 1e-4)
+    frames = dataclasses.replace(frames, trials=frames.trials.assign(max_masked_softmax=softmax))
+    kept = draw("token_count_vs_lambda", frames)["token_count_vs_lambda_kept"]
+    ok = (frames.trials["status"] == "ok") & (softmax == 1e-7)
+    assert kept["count"].sum() == ok.sum()
+    assert kept["used"].sum() == len(frames.trials)
 
 
 def test_convergence_types_of_a_cell_sum_to_all_instances():

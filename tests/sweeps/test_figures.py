@@ -200,6 +200,30 @@ def test_other_keys_that_vary_get_panels_of_their_own(correlation: SweepFrames):
     assert "gradient=direct" in text_of(drawings[0])
 
 
+def test_published_numbers_stand_beside_ours_where_the_setting_is_theirs(
+    correlation: SweepFrames,
+):
+    both = [
+        pd.concat(
+            [f.assign(gradient="direct", run=f["run"] + "x"), f.assign(gradient="log_domain")],
+            ignore_index=True,
+        )
+        for f in (correlation.trials, correlation.history)
+    ]
+    frames = dataclasses.replace(correlation, trials=both[0], history=both[1])
+    tables, drawings = drawn(frames)
+    published = tables["correlation_vs_d_published"]
+    assert list(published["d"].unique()) == [4, 10]
+    assert set(published["gradient"]) == {"direct"}
+    assert "read off" in text_of(drawings[0])
+    marks = [[line.get_marker() for line in ax.lines] for ax in drawings[0].figure.axes[:2]]
+    assert ["_" in panel for panel in marks] == [True, False]  # beside their arithmetic only
+    for other in ({"n": 4}, {"head": "linear"}, {"gradient": "log_domain"}):
+        tables, drawings = drawn(dataclasses.replace(frames, trials=both[0].assign(**other)))
+        assert tables["correlation_vs_d_published"].empty
+        assert "read off" not in text_of(drawings[0])
+
+
 @pytest.mark.parametrize("ds", [(4,), (4, 6, 8, 10, 12, 14)])
 def test_the_correlation_grid_may_be_narrowed_or_widened(ds: tuple[int, ...]):
     _, drawings = drawn(synthetic.correlation_frames(HERE, ds, trials=10))
