@@ -560,16 +560,6 @@ class RunConfig:
                 "selection.until_accepted=True: allowed with seeded data only, "
                 "data=file has the instances that it has"
             )
-        if isinstance(self.optimizer, PolyakConfig):
-            self._check_polyak()
-
-    def _check_polyak(self) -> None:
-        known = isinstance(self.head, LinearHeadConfig | ReluHeadConfig) and not self.head.train
-        if not known:
-            raise ConfigError(
-                "optimizer=polyak: allowed is head=linear or relu with train=false, whose best "
-                "risk is known"
-            )
 
 
 GROUPS: dict[str, dict[str, type]] = {

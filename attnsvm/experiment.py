@@ -67,11 +67,12 @@ def run(config: RunConfig) -> RunRecord:
 def check(config: RunConfig) -> None:
     """Raise ConfigError for what the schema cannot see, without doing the run.
 
-    Every class that the config names is made; of seeded data one instance is drawn, so that the
-    model, the head and the parameterization meet its shape. Files and devices are left to the run:
-    a driver need not have what its jobs have.
+    Every class that the config names is made, and the optimizer meets the head; of seeded data one
+    instance is drawn, so that the model, the head and the parameterization meet its shape. Files
+    and devices are left to the run: a driver need not have what its jobs have.
     """
     parts = {group: build(getattr(config, group), group, config.extensions) for group in GROUPS}
+    parts["optimizer"].check_head(parts["head"])
     if isinstance(parts["data"], Seeded):
         one = parts["data"].sample(parts["head"], parts["model"], 1, config.seed)
         parts["parameterization"].shapes(one.d)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from attnsvm.config import MACHINE_EPS, ConfigError
 from attnsvm.gradient import Forward
-from attnsvm.head import Linear, Relu
+from attnsvm.head import Head, Linear
 from attnsvm.parameterization import Variables
 from attnsvm.risk import Gradient, Risk
 
@@ -24,6 +25,52 @@ TINY = 1e-300
 
 REPORT_EVERY = 50
 """Steps between two reports of progress."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What an update may draw on.
+
+    Attributes
+    ----------
+    risk : Risk
+        The objective.
+    variables : tuple of Tensor
+        Where it stands, each (B, ...).
+    forward, gradient : Forward, Gradient
+        The forward pass and the gradient there.
+    eta : float
+        Step size.
+    memory : dict
+        What the rule keeps from step to step; empty at the first.
+    """
+
+    risk: Risk
+    variables: Variables
+    forward: Forward
+    gradient: Gradient
+    eta: float
+    memory: Memory
+
+    @property
+    def parts(self) -> Variables:
+        """The gradient of each variable but for its scale."""
+        return self.gradient.parts
+
+    @property
+    def log_scales(self) -> Variables:
+        """Logarithm of the scale of each part, shape (B,)."""
+        return self.gradient.log_scales
+
+    def each(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Return the variables, each with its part and log-scale."""
+        return zip(self.variables, self.parts, self.log_scales, strict=True)
+
+    def moved(self, sizes: list[Tensor]) -> Variables:
+        """Return the variables, to each of which `sizes` (B,) times its part was added in place."""
+        for V, part, size in zip(self.variables, self.parts, sizes, strict=True):
+            V.addcmul_(part, _beside(size, V))
+        return self.variables
 
 
 class Optimizer(ABC):
@@ -39,6 +86,9 @@ class Optimizer(ABC):
 
     def __init__(self, *, init: str, init_scale: float) -> None:
         self.init, self.init_scale = init, init_scale
+
+    def check_head(self, head: Head) -> None:  # noqa: B027
+        """Raise ConfigError if `head` is not one that the optimizer can train with."""
 
     @abstractmethod
     def grid(self) -> list[float]:
@@ -124,34 +174,12 @@ class FirstOrder(Optimizer):
             if k < self.steps:
                 gradient = risk.gradient(variables, forward, self.gradient, self.ridge)
                 eta = self.step_size(k)
-                variables = self.update(variables, gradient, eta, memory, risk, forward)
+                variables = self.update(Step(risk, variables, forward, gradient, eta, memory))
         return variables
 
     @abstractmethod
-    def update(
-        self,
-        variables: Variables,
-        gradient: Gradient,
-        eta: float,
-        memory: Memory,
-        risk: Risk,
-        forward: Forward,
-    ) -> Variables:
-        """Return the variables after one step; the given ones may be overwritten.
-
-        Parameters
-        ----------
-        variables : tuple of Tensor
-            Each (B, ...).
-        gradient : Gradient
-            Their gradient.
-        eta : float
-            Step size.
-        memory : dict
-            What the rule wants to keep from step to step; empty at the first.
-        risk, forward : Risk, Forward
-            The objective and the forward pass at `variables`.
-        """
+    def update(self, step: Step) -> Variables:
+        """Return the variables after `step`; those of the step may be overwritten."""
 
 
 class NormalizedGD(FirstOrder):
@@ -160,65 +188,47 @@ class NormalizedGD(FirstOrder):
     With gradient=direct the norm carries the published + eps; the exact gradient needs none.
     """
 
-    def update(
-        self,
-        variables: Variables,
-        gradient: Gradient,
-        eta: float,
-        memory: Memory,
-        risk: Risk,
-        forward: Forward,
-    ) -> Variables:
+    def update(self, step: Step) -> Variables:
         """Return V - eta grad / ||grad||_F; a gradient of zero moves nothing."""
         eps = MACHINE_EPS if self.gradient == "direct" else TINY
-        for V, part in zip(variables, gradient.parts, strict=True):
-            V.addcmul_(part, _beside(-eta / (norm(part) + eps), V))
-        return variables
+        return step.moved([-step.eta / (norm(part) + eps) for part in step.parts])
 
 
 class GD(FirstOrder):
     """V <- V - eta grad, gradient descent with a fixed step (algorithm W-GD)."""
 
-    def update(
-        self,
-        variables: Variables,
-        gradient: Gradient,
-        eta: float,
-        memory: Memory,
-        risk: Risk,
-        forward: Forward,
-    ) -> Variables:
+    def update(self, step: Step) -> Variables:
         """Return V - eta grad."""
-        return _move(
-            variables, gradient.parts, [-eta * scale.exp() for scale in gradient.log_scales]
-        )
+        return step.moved([-step.eta * scale.exp() for scale in step.log_scales])
 
 
 class Polyak(FirstOrder):
-    """V <- V - eta (L - L*) / ||grad||^2 grad, L* the risk of attending to the optimal tokens.
+    """V <- V - eta (L - L*) / ||grad||^2 grad, L* = mean_i l(max_t gamma_it).
 
-    The heads `linear` and `relu` have no smaller risk than L*; others are refused, and so is a
-    head that is trained. L - L* is free of cancellation with the linear head. Where attention
-    saturates at other tokens the gradient vanishes and L - L* does not: the instance diverges.
+    With the linear head u_i = sum_t s_it gamma_it, so L* is the infimum of the risk, approached
+    where attention selects the optimal tokens, and L - L* is a sum without cancellation
+    (arXiv 2402.05738, sec. 4, up to its factor 1/2: lr=0.5). With other heads a mixture of tokens
+    may have a smaller risk than L*; they are refused, and so is a head that is trained.
+
+    Where attention saturates at other tokens the gradient vanishes and L - L* does not: the steps
+    grow beyond the floating-point numbers, and the instance diverges.
     """
 
-    def update(
-        self,
-        variables: Variables,
-        gradient: Gradient,
-        eta: float,
-        memory: Memory,
-        risk: Risk,
-        forward: Forward,
-    ) -> Variables:
+    def check_head(self, head: Head) -> None:
+        """Raise ConfigError unless the head is linear and stays as it is."""
+        if not isinstance(head, Linear) or head.train:
+            raise ConfigError(
+                "optimizer=polyak: allowed is head=linear with train=false, whose least risk is "
+                "known"
+            )
+
+    def update(self, step: Step) -> Variables:
         """Return the variables after a Polyak step; none where L <= L*."""
-        if not isinstance(risk.batch.head, Linear | Relu) or risk.batch.head.train:
-            raise ConfigError("optimizer=polyak: allowed is head=linear or relu with train=false")
-        excess = torch.nan_to_num(risk.log_excess(forward), nan=-torch.inf)
-        (scale, *_), parts = gradient.log_scales, gradient.parts
-        square = sum((norm(part).square() for part in parts), torch.zeros_like(scale))
-        size = -eta * (excess - scale).exp() / square.clamp(min=TINY)
-        return _move(variables, parts, [size] * len(parts))
+        excess = torch.nan_to_num(step.risk.log_excess(step.forward), nan=-torch.inf)
+        scale = step.log_scales[0]
+        square = sum((norm(part).square() for part in step.parts), torch.zeros_like(scale))
+        size = -step.eta * (excess - scale).exp() / square.clamp(min=TINY)
+        return step.moved([size] * len(step.parts))
 
 
 class Momentum(FirstOrder):
@@ -236,21 +246,13 @@ class Momentum(FirstOrder):
         super().__init__(**settings)
         self.beta = beta
 
-    def update(
-        self,
-        variables: Variables,
-        gradient: Gradient,
-        eta: float,
-        memory: Memory,
-        risk: Risk,
-        forward: Forward,
-    ) -> Variables:
+    def update(self, step: Step) -> Variables:
         """Return the variables after a heavy-ball step."""
-        velocities = memory.setdefault("M", [torch.zeros_like(V) for V in variables])
-        for V, M, part, scale in zip(variables, velocities, *_pairs(gradient), strict=True):
+        velocities = step.memory.setdefault("M", [torch.zeros_like(V) for V in step.variables])
+        for (V, part, scale), M in zip(step.each(), velocities, strict=True):
             M.mul_(self.beta).addcmul_(part, _beside(scale.exp(), V))
-            V.sub_(M, alpha=eta)
-        return variables
+            V.sub_(M, alpha=step.eta)
+        return step.variables
 
 
 class Adam(FirstOrder):
@@ -273,43 +275,27 @@ class Adam(FirstOrder):
         super().__init__(**settings)
         self.beta1, self.beta2, self.eps = beta1, beta2, eps
 
-    def update(
-        self,
-        variables: Variables,
-        gradient: Gradient,
-        eta: float,
-        memory: Memory,
-        risk: Risk,
-        forward: Forward,
-    ) -> Variables:
+    def update(self, step: Step) -> Variables:
         """Return the variables after an Adam step."""
-        k = memory["k"] = memory.get("k", 0) + 1
-        means = memory.setdefault("means", [_Mean(V) for V in variables])
-        for V, mean, part, scale in zip(variables, means, *_pairs(gradient), strict=True):
+        k = step.memory["k"] = step.memory.get("k", 0) + 1
+        means = step.memory.setdefault("means", [_Mean(V) for V in step.variables])
+        for (V, part, scale), mean in zip(step.each(), means, strict=True):
             mean.add(part, scale, self.beta1, self.beta2)
             first = mean.first / (1 - self.beta1**k)
             root = (mean.second / (1 - self.beta2**k)).sqrt()
             floor = _beside(self.eps * (-mean.scale).exp() if self.eps else root.new_zeros(()), V)
-            V.sub_(eta * first / (root + floor + TINY))
-        return variables
+            V.sub_(step.eta * first / (root + floor + TINY))
+        return step.variables
 
 
 class SignGD(FirstOrder):
     """V <- V - eta sign(grad): steepest descent in the entry-wise maximum norm."""
 
-    def update(
-        self,
-        variables: Variables,
-        gradient: Gradient,
-        eta: float,
-        memory: Memory,
-        risk: Risk,
-        forward: Forward,
-    ) -> Variables:
+    def update(self, step: Step) -> Variables:
         """Return V - eta sign(grad)."""
-        for V, part in zip(variables, gradient.parts, strict=True):
-            V.sub_(part.sign(), alpha=eta)
-        return variables
+        for V, part, _ in step.each():
+            V.sub_(part.sign(), alpha=step.eta)
+        return step.variables
 
 
 class MirrorDescent(FirstOrder):
@@ -332,21 +318,13 @@ class MirrorDescent(FirstOrder):
         super().__init__(**settings)
         self.p, self.normalized = p, normalized
 
-    def update(
-        self,
-        variables: Variables,
-        gradient: Gradient,
-        eta: float,
-        memory: Memory,
-        risk: Risk,
-        forward: Forward,
-    ) -> Variables:
+    def update(self, step: Step) -> Variables:
         """Return the variables after a mirror step."""
-        for V, part, scale in zip(variables, *_pairs(gradient), strict=True):
+        for V, part, scale in step.each():
             size = 1 / (norm(part) + TINY) if self.normalized else scale.exp()
-            dual = V.sign() * V.abs() ** (self.p - 1) - eta * _beside(size, V) * part
+            dual = V.sign() * V.abs() ** (self.p - 1) - step.eta * _beside(size, V) * part
             V.copy_(dual.sign() * dual.abs() ** (1 / (self.p - 1)))
-        return variables
+        return step.variables
 
 
 class _Mean:
@@ -375,17 +353,6 @@ def norm(part: Tensor) -> Tensor:
     axes = tuple(range(1, part.ndim))
     size: Tensor = torch.linalg.vector_norm(part, dim=axes)
     return size
-
-
-def _move(variables: Variables, parts: Variables, sizes: list[Tensor]) -> Variables:
-    """Add `sizes` (B,) times `parts` to the variables."""
-    for V, part, size in zip(variables, parts, sizes, strict=True):
-        V.addcmul_(part, _beside(size, V))
-    return variables
-
-
-def _pairs(gradient: Gradient) -> tuple[Variables, Variables]:
-    return gradient.parts, gradient.log_scales
 
 
 def _beside(size: Tensor, V: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Generator, Tensor
@@ -15,6 +16,17 @@ Variables = tuple[Tensor, ...]
 
 INIT_STREAM = 0x9E3779B9
 """Seeds of initial weights are seed ^ this: distinct from every data seed below 2^31."""
+
+
+def flat(variables: Variables) -> Tensor:
+    """Return the entries of all variables of an instance in a row, shape (B, N)."""
+    return torch.cat([V.flatten(1) for V in variables], dim=1)
+
+
+def unflat(v: Tensor, shapes: Sequence[torch.Size]) -> Variables:
+    """Return the variables of these shapes whose `flat` is `v`."""
+    parts = torch.split(v, [math.prod(shape[1:]) for shape in shapes], dim=1)
+    return tuple(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
 
 
 class Parameterization(ABC):

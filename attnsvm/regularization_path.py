@@ -11,7 +11,7 @@ from torch import Tensor
 from attnsvm.gradient import Forward
 from attnsvm.lbfgs import minimise
 from attnsvm.optimizer import Optimizer, Report, Visit
-from attnsvm.parameterization import Variables
+from attnsvm.parameterization import Variables, flat, unflat
 from attnsvm.risk import Risk
 
 
@@ -50,7 +50,7 @@ class RegularizationPath(Optimizer):
         forward = risk.forward(variables)
         visit(variables, forward)
         shapes = [V.shape for V in variables]
-        v = _flat(variables) - _first_step(risk, variables, forward)
+        v = flat(variables) - _first_step(risk, variables, forward)
         tokens = risk.best[0]
         for done, radius in enumerate(self.radii):
             size = radius if len(variables) == 1 else math.sqrt(2 * radius)
@@ -82,9 +82,7 @@ class _Sphere:
     def variables(self, v: Tensor) -> Variables:
         """Return the variables at v, shape (B, N)."""
         x = self.size * v / v.norm(dim=1, keepdim=True)
-        counts = [math.prod(shape[1:]) for shape in self.shapes]
-        parts = zip(x.split(counts, dim=1), self.shapes, strict=True)
-        return tuple(part.reshape(shape) for part, shape in parts)
+        return unflat(x, self.shapes)
 
     def __call__(self, v: Tensor) -> tuple[Tensor, Tensor]:
         variables = self.variables(v)
@@ -92,7 +90,7 @@ class _Sphere:
         excess = self.risk.log_excess(forward, self.tokens)
         gradient = self.risk.gradient(variables, forward)
         factor = (gradient.log_scales[0] - excess).exp()
-        g = _flat(gradient.parts) * factor[:, None]
+        g = flat(gradient.parts) * factor[:, None]
         length = v.norm(dim=1, keepdim=True)
         unit = v / length
         tangent = (g - (g * unit).sum(1, keepdim=True) * unit) * (self.size / length)
@@ -100,14 +98,10 @@ class _Sphere:
         return value, torch.nan_to_num(tangent, nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def _flat(variables: Variables) -> Tensor:
-    return torch.cat([V.flatten(1) for V in variables], dim=1)
-
-
 def _first_step(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
     """Return a unit step along the gradient where the variables are zero, else nothing."""
-    g = _flat(risk.gradient(variables, forward).parts)
-    at_zero = (_flat(variables).norm(dim=1) == 0).to(g.dtype)
+    g = flat(risk.gradient(variables, forward).parts)
+    at_zero = (flat(variables).norm(dim=1) == 0).to(g.dtype)
     step: Tensor = at_zero[:, None] * g / g.norm(dim=1, keepdim=True).clamp(min=1e-300)
     return step
 

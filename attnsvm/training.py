@@ -77,6 +77,7 @@ def train(
         options["init"] = init
     rule = parameterization_named(parameterization, m)
     stepper = _optimizer_named(optimizer, options)
+    stepper.check_head(batch.head)
     risk = Risk(batch, rule, loss if isinstance(loss, Loss) else named("loss", loss))
     if init is None or isinstance(init, str):
         start = rule.init(stepper.init, stepper.init_scale, batch.seeds, batch.d)
@@ -149,8 +150,9 @@ def _train(
             last = kernels.run(risk, optimizer, start, recorder.take, report)
         else:
             last = optimizer.run(risk, start, recorder.take, report)
-    how = optimizer.gradient if isinstance(optimizer, FirstOrder) else "log_domain"
-    return recorder.trajectory(last, how)
+    if isinstance(optimizer, FirstOrder):
+        return recorder.trajectory(last, optimizer.gradient, optimizer.ridge)
+    return recorder.trajectory(last, "log_domain", 0.0)
 
 
 def _optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Optimizer:

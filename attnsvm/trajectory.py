@@ -1,4 +1,4 @@
-"""What training leaves: snapshots, attention, risk, and how far the last step can be trusted."""
+"""What training leaves: snapshots, attention, risk, and how it ended."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnsvm.config import MACHINE_EPS
-from attnsvm.gradient import Forward, log_domain, token_scores
+from attnsvm.diagnosis import at_finite_optimum, direction_error
+from attnsvm.gradient import Forward
 from attnsvm.head import Parameters
-from attnsvm.optimizer import norm
 from attnsvm.parameterization import Variables
 from attnsvm.risk import Risk
 
 STALLED = 1e-2
 """Relative error of a step's direction from which it counts as rounding noise."""
-
-SETTLED = 1e-2
-"""Relative change of a norm below which it counts as constant."""
 
 
 class TrainingStatus(StrEnum):
@@ -39,9 +35,9 @@ class TrainingStatus(StrEnum):
         return {
             "saturated": "every sample attends to one token",
             "unsaturated": "some sample still attends to several tokens: train for more steps",
-            "finite_optimum": "the weights stopped growing: no direction to compare with an SVM",
+            "finite_optimum": "the weights are at a minimum: they need not align with an SVM",
             "stalled": "the last steps were rounding noise: use gradient=log_domain",
-            "diverged": "a weight is not finite: use a smaller lr",
+            "diverged": "a weight is not finite: use a smaller lr, or not polyak",
         }[self.value]
 
 
@@ -71,8 +67,9 @@ class Trajectory:
     head_parameters : dict of str to Tensor
         Parameters of the head at the last step, each (B, ...): the batch's unless it is trained.
     direction_error : Tensor
-        Relative rounding error of the last gradient's direction, shape (B,): of the direct
-        gradient measured against the exact one, of the exact one estimated from its terms.
+        Relative rounding error of the last gradient's direction, shape (B,).
+    finite_optimum : Tensor
+        Instances at a minimum of risk and ridge, shape (B,), bool.
     """
 
     steps: Tensor
@@ -86,6 +83,7 @@ class Trajectory:
     diverged: Tensor
     head_parameters: Parameters
     direction_error: Tensor
+    finite_optimum: Tensor
 
     def take(self, index: slice | Tensor) -> Trajectory:
         """Return the trajectory of the instances at `index`."""
@@ -98,13 +96,6 @@ class Trajectory:
                 changed[f.name] = value[index]
         return dataclasses.replace(self, **changed)
 
-    def settled(self) -> Tensor:
-        """Return whether ||W||_F changed by less than 1% in the second half, shape (B,), bool."""
-        half = int((self.steps - self.steps[-1] / 2).abs().argmin())
-        before, after = (self.snapshots[:, at].norm(dim=(1, 2)) for at in (half, -1))
-        constant: Tensor = (after - before).abs() < SETTLED * after
-        return constant
-
     def status(self, saturation: float = 0.999) -> list[TrainingStatus]:
         """Return how the training of each instance ended; the first that applies.
 
@@ -116,12 +107,13 @@ class Trajectory:
         saturated = (self.log_softmax.amax(-1).exp() >= saturation).all(-1)
         states = (
             (TrainingStatus.DIVERGED, self.diverged),
+            (TrainingStatus.FINITE_OPTIMUM, self.finite_optimum),
             (TrainingStatus.STALLED, ~(self.direction_error < STALLED)),
-            (TrainingStatus.FINITE_OPTIMUM, self.settled()),
             (TrainingStatus.UNSATURATED, ~saturated),
             (TrainingStatus.SATURATED, torch.ones_like(saturated)),
         )
-        return [next(name for name, holds in states if holds[b]) for b in range(len(self.W))]
+        first = torch.stack([holds for _, holds in states]).to(torch.uint8).argmax(0)
+        return [states[at][0] for at in first.tolist()]
 
 
 class Recorder:
@@ -149,8 +141,8 @@ class Recorder:
         self.log_softmax = forward.log_softmax
         self.taken += 1
 
-    def trajectory(self, last: Variables, how: str) -> Trajectory:
-        """Return the trajectory that ends with the variables `last`, found by gradient `how`."""
+    def trajectory(self, last: Variables, how: str, ridge: float) -> Trajectory:
+        """Return the trajectory that ends with `last`, found by gradient `how` with this ridge."""
         attention = self.risk.attention(last)
         K, Q = attention if len(attention) == 2 else (None, None)
         finite = torch.stack([V.isfinite().flatten(1).all(-1) for V in last]).all(0)
@@ -165,29 +157,6 @@ class Recorder:
             Q=Q,
             diverged=~(finite & self.snapshots.isfinite().flatten(1).all(-1)),
             head_parameters=self.risk.head_parameters(last),
-            direction_error=_direction_error(self.risk, last, how),
+            direction_error=direction_error(self.risk, last, how, ridge),
+            finite_optimum=at_finite_optimum(self.risk, last, ridge),
         )
-
-
-def _direction_error(risk: Risk, variables: Variables, how: str) -> Tensor:
-    """Return the relative rounding error of the direction of the gradient at `variables`, (B,)."""
-    forward = risk.forward(variables)
-    exact = risk.gradient(variables, forward).parts[: risk.attention_count]
-    if how == "direct":
-        noisy = risk.gradient(variables, forward, "direct").parts[: risk.attention_count]
-        errors = [norm(_unit(a) - _unit(b)) for a, b in zip(noisy, exact, strict=True)]
-        return torch.stack(errors).amax(0)
-    batch, parameters = risk.batch, risk.head_parameters(variables)
-    q, _ = log_domain(forward, token_scores(batch, forward, risk.loss, parameters))
-    W = risk.rule.combine(risk.attention(variables))
-    sizes = q.abs() * batch.X.norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)
-    length = norm(torch.bmm(torch.einsum("bnt,bntd->bdn", q, batch.X), batch.Z))
-    logits = norm(W) * (batch.X.norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)).flatten(1).amax(
-        1
-    )
-    terms = MACHINE_EPS * (1 + logits) * sizes.sum((1, 2))
-    return torch.where(terms > 0, terms / length, 0.0)
-
-
-def _unit(part: Tensor) -> Tensor:
-    return part / norm(part).clamp(min=1e-300).reshape(-1, *[1] * (part.ndim - 1))

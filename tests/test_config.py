@@ -221,10 +221,3 @@ def test_library_arguments_have_the_type_of_the_schema(group, name, fields, mess
     with pytest.raises(ConfigError) as caught:
         named(group, name, **fields)
     assert message in str(caught.value)
-
-
-def test_polyak_is_refused_before_any_work_where_the_best_risk_is_unknown():
-    composed("optimizer=polyak", "head=relu")
-    for head in ("head=quadratic", "head=mlp"):
-        with pytest.raises(ConfigError, match="optimizer=polyak: allowed is head=linear or relu"):
-            composed("optimizer=polyak", head)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -9,8 +10,14 @@ from torch import Generator
 from attnsvm.build import named
 from attnsvm.config import MACHINE_EPS, ConfigError
 from attnsvm.data import sample
+from attnsvm.experiment import check
+from attnsvm.optimizer import Step
+from attnsvm.problem import ProblemBatch
 from attnsvm.risk import Gradient, Risk
+from attnsvm.selection import select_tokens
 from attnsvm.training import parameterization_named, train
+from attnsvm.trajectory import TrainingStatus
+from tests.test_config import composed
 
 SMALL = {"n": 3, "T": 4, "d": 5, "trials": 6, "seed": 20}
 FIRST_ORDER = ["normalized_gd", "gd", "polyak", "momentum", "adam", "sign_gd", "mirror_descent"]
@@ -24,7 +31,7 @@ def step(optimizer, V, g, log_scale=0.0, memory=None):
     """Return the variable after one step of size lr along the gradient g exp(log_scale)."""
     gradient = Gradient((g,), (torch.full((len(V),), log_scale, dtype=torch.float64),))
     memory = {} if memory is None else memory
-    return optimizer.update((V.clone(),), gradient, optimizer.lr, memory, None, None)[0]
+    return optimizer.update(Step(None, (V.clone(),), None, gradient, optimizer.lr, memory))[0]
 
 
 def optimizer(name, **fields):
@@ -58,7 +65,7 @@ def test_normalised_step_has_the_length_of_the_step_size():
 def test_each_factor_is_normalised_by_its_own_norm():
     K, Q = torch.zeros(1, 2, 2).double(), torch.zeros(1, 2, 2).double()
     gradient = Gradient((draw(1, 2, 2), 1e-9 * draw(1, 2, 2)), (torch.zeros(1),) * 2)
-    moved = optimizer("normalized_gd").update((K, Q), gradient, 0.3, {}, None, None)
+    moved = optimizer("normalized_gd").update(Step(None, (K, Q), None, gradient, 0.3, {}))
     assert [V.norm().item() for V in moved] == pytest.approx([0.3, 0.3])
 
 
@@ -143,16 +150,54 @@ def test_polyak_step_is_excess_risk_over_squared_gradient():
     (G,) = torch.autograd.grad(value.sum(), W)
     floor = risk.loss.value(batch.scores().amax(-1)).mean(-1)
     size = (value - floor) / G.square().sum((1, 2))
-    (moved,) = optimizer("polyak").update(
-        (W.detach().clone(),), risk.gradient((W,), risk.forward((W,))), 1.0, {}, risk,
-        risk.forward((W.detach(),)),
-    )  # fmt: skip
+    start = (W.detach().clone(),)
+    forward = risk.forward(start)
+    gradient = risk.gradient(start, forward)
+    (moved,) = optimizer("polyak").update(Step(risk, start, forward, gradient, 1.0, {}))
     torch.testing.assert_close(moved, (W - size[:, None, None] * G).detach(), rtol=1e-9, atol=1e-9)
 
 
-def test_polyak_needs_a_head_whose_best_risk_is_known():
-    with pytest.raises(ConfigError, match="optimizer=polyak: allowed is head=linear or relu"):
-        train(sample(head="quadratic", **SMALL), optimizer="polyak")
+@pytest.mark.parametrize("head", ["relu", "quadratic", "mlp", "linear"])
+def test_polyak_needs_a_head_whose_least_risk_is_known(head):
+    batch = sample(head=head, **SMALL)
+    batch.head.train = head == "linear"
+    with pytest.raises(ConfigError, match="optimizer=polyak: allowed is head=linear with train="):
+        train(batch, optimizer="polyak")
+
+
+def test_polyak_is_refused_before_any_work():
+    check(composed("optimizer=polyak"))
+    with pytest.raises(ConfigError, match="optimizer=polyak: allowed is head=linear"):
+        check(composed("optimizer=polyak", "head=relu"))
+
+
+def test_a_mixture_may_have_a_smaller_risk_than_every_token_where_the_head_is_not_linear():
+    """h(o) = |o_1|, tokens +-1, label -1: each token has margin -1, half of both has margin 0."""
+    V = torch.tensor([[[1.0, -1.0], [0.0, 0.0]]], dtype=torch.float64)
+    X = torch.tensor([[[[1.0, 0.0], [-1.0, 0.0]]]], dtype=torch.float64)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    mask = torch.ones(1, 1, 2, dtype=torch.bool)
+    batch = ProblemBatch(
+        X, X[:, :, 0], -one, mask, named("head", "relu"), {"V": V}, torch.zeros(1).long()
+    )
+    risk = Risk(batch, parameterization_named("w", None), named("loss", "logistic"))
+    mixed = risk.value(risk.forward((torch.zeros(1, 2, 2, dtype=torch.float64),)))
+    assert mixed.item() == pytest.approx(math.log(2))
+    assert risk.loss.value(batch.scores().amax(-1)).item() == pytest.approx(math.log(1 + math.e))
+
+
+def test_polyak_reaches_the_optimal_tokens_or_diverges():
+    """Where attention saturates at other tokens, (L - L*) / ||grad|| exceeds every number."""
+    batch = sample(n=6, T=8, d=10, trials=30)
+    path = train(batch, optimizer="polyak", steps=500, record_every=500)
+    pick = select_tokens(batch, path)
+    optimal = (pick.selected == pick.optimal).all(-1)
+    assert 0 < path.diverged.sum() < 15
+    assert optimal.equal(~path.diverged)
+    for status, reached in zip(path.status(), optimal.tolist(), strict=True):
+        assert status is (TrainingStatus.SATURATED if reached else TrainingStatus.DIVERGED)
+    alone = train(batch.take(optimal), optimizer="polyak", steps=500, record_every=500)
+    assert alone.W.equal(path.W[optimal])
 
 
 @pytest.mark.parametrize("name", FIRST_ORDER)

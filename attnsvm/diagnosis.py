@@ -1,0 +1,155 @@
+"""How far the end of a training can be trusted: rounding noise, and optima at finite weights."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attnsvm.config import MACHINE_EPS
+from attnsvm.gradient import Forward, log_domain, token_scores
+from attnsvm.lbfgs import minimise
+from attnsvm.optimizer import norm
+from attnsvm.parameterization import Variables, flat, unflat
+from attnsvm.risk import Risk
+
+NEAR = 1e-2
+"""Relative distance within which a minimum counts as reached."""
+
+ROUNDING = 1e-8
+"""Cosine below which a derivative along a ray counts as zero."""
+
+STATIONARY = 1e-3
+"""Gradient of a minimum, relative to the pull on the least attended token."""
+
+ITERATIONS = 300
+"""Most quasi-Newton iterations in search of a minimum."""
+
+
+def direction_error(risk: Risk, variables: Variables, how: str, ridge: float) -> Tensor:
+    """Return the relative rounding error of the direction of the gradient at `variables`, (B,).
+
+    Of the direct gradient it is measured against the exact one, of the exact one estimated from
+    the sizes of its terms; of several variables it is the worst.
+    """
+    forward = risk.forward(variables)
+    exact = risk.gradient(variables, forward, ridge=ridge)
+    parts = exact.parts[: risk.attention_count]
+    if how == "direct":
+        noisy = risk.gradient(variables, forward, "direct", ridge).parts[: risk.attention_count]
+        errors = [norm(_unit(a) - _unit(b)) for a, b in zip(noisy, parts, strict=True)]
+        return torch.stack(errors).amax(0)
+    bare = risk.gradient(variables, forward)
+    rescaled = (bare.log_scales[0] - exact.log_scales[0]).exp()
+    pairs = zip(bare.parts, parts, strict=False)  # the head's parts are left out
+    shares = [torch.where(norm(a) > 0, rescaled * norm(a) / norm(b), 0.0) for a, b in pairs]
+    noise = _noise(risk, variables, forward)
+    return torch.where(noise.isfinite(), noise * torch.stack(shares).amax(0), torch.inf)
+
+
+def at_finite_optimum(risk: Risk, variables: Variables, ridge: float) -> Tensor:
+    """Return whether the weights are at a minimum of risk and ridge, not on the way out, (B,) bool.
+
+    Two derivatives NEAR away, relative to the weights (or to those of logits of size one, where
+    they are larger), have to say so: along the gradient the objective has ceased to fall, and along
+    the ray through the weights it does not fall. With a ridge that is enough, some minimum being
+    finite. Without one, a minimiser has to be found within that distance. Weights that leave
+    forever have none, however slowly they do: where V keeps the attended tokens tied and gives the
+    others the margin -1, <grad, V> >= sum of their dL/dlogit, so that the gradient cannot fall
+    below the attention of the least attended token.
+    """
+    x = risk.attention(variables)
+    sizes = risk.batch.X.norm(dim=-1).amax(-1) * risk.batch.Z.norm(dim=-1)
+    reach = NEAR * torch.maximum(_length(x), sizes.amax(-1) ** (-1 / len(x)))
+    near = _turns(risk, variables, ridge, reach)
+    if ridge or not near.any():
+        return near
+    found = near.nonzero()[:, 0]
+    index = found.repeat(2) if len(found) == 1 else found  # one alone has other last bits
+    part = Risk(risk.batch.take(index), risk.rule, risk.loss)
+    minimum = _has_minimum(part, tuple(V[index] for V in variables), reach[index])
+    return near.index_put((found,), minimum[: len(found)])
+
+
+def _turns(risk: Risk, variables: Variables, ridge: float, reach: Tensor) -> Tensor:
+    """Return whether the objective rises `reach` along its gradient and NEAR along the ray."""
+    x, g = risk.attention(variables), _gradient(risk, variables, ridge)
+    head = variables[len(x) :]
+    steepness = _length(g)
+    ahead = _shifted(x, -reach / steepness, g)
+    beyond = _shifted(x, torch.full_like(reach, NEAR), x)
+    along_gradient = _inner(_gradient(risk, ahead + head, ridge), g)
+    outwards = _gradient(risk, beyond + head, ridge)
+    along_ray = _inner(outwards, x) >= -ROUNDING * _length(outwards) * _length(x)
+    return (steepness == 0) | ((along_gradient <= 0) & along_ray)
+
+
+def _has_minimum(risk: Risk, variables: Variables, reach: Tensor) -> Tensor:
+    """Return whether quasi-Newton steps end within `reach`, without a gradient to speak of."""
+    start, shapes = risk.attention(variables), [V.shape for V in risk.attention(variables)]
+    head = variables[len(start) :]
+
+    def objective(v: Tensor) -> tuple[Tensor, Tensor]:
+        at = unflat(v, shapes) + head
+        forward = risk.forward(at)
+        gradient = risk.gradient(at, forward)
+        g = flat(gradient.parts[: len(start)]) * gradient.log_scales[0].exp()[:, None]
+        return risk.value(forward), g
+
+    v, steepness = minimise(objective, flat(start), ITERATIONS, tolerance=0.0, memory=8)
+    at = unflat(v, shapes) + head
+    forward = risk.forward(at)
+    least = forward.softmax.masked_fill(~risk.batch.mask, 1.0).flatten(1).amin(1)
+    floor = STATIONARY * least * _pull(risk, at, forward)
+    if len(start) > 1:  # the gradient of a factor is proportional to the other one
+        floor = floor * _length(start)
+    found: Tensor = ((v - flat(start)).norm(dim=1) <= reach) & (steepness <= floor)
+    return found
+
+
+def _pull(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
+    """Return the largest dL/du_i (max_t gamma_it - min_t gamma_it) over the samples, (B,)."""
+    gamma = risk.batch.scores(risk.head_parameters(variables))
+    least = gamma.masked_fill(~risk.batch.mask, torch.inf).amin(-1)
+    slope = risk.loss.derivative(forward.margins).abs() / risk.batch.n
+    return (slope * (gamma.amax(-1) - least)).amax(-1)
+
+
+def _noise(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
+    """Return the rounding error of the exact gradient of the risk in W, relative to its norm."""
+    batch, parameters = risk.batch, risk.head_parameters(variables)
+    g = token_scores(batch, forward, risk.loss, parameters)
+    q, shift = log_domain(forward, g)
+    top = forward.log_softmax.argmax(-1, keepdim=True)
+    others = (forward.log_softmax.scatter(-1, top, -torch.inf) - shift[:, None, None]).exp()
+    sizes = batch.X.norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)
+    W = risk.rule.combine(risk.attention(variables))
+    logits = norm(W) * sizes.flatten(1).amax(1)
+    of_logits = (1 + logits)[:, None, None] * q.abs() * sizes
+    of_scores = g.abs().amax(-1, keepdim=True) * others * (sizes + sizes.gather(-1, top))
+    errors = MACHINE_EPS * (of_logits + of_scores).sum((1, 2))
+    length = norm(torch.bmm(torch.einsum("bnt,bntd->bdn", q, batch.X), batch.Z))
+    return torch.where(errors > 0, errors / length, 0.0)
+
+
+def _gradient(risk: Risk, variables: Variables, ridge: float) -> Variables:
+    """Return the gradient in the attention variables, of each instance up to a factor."""
+    gradient = risk.gradient(variables, risk.forward(variables), ridge=ridge)
+    return gradient.parts[: risk.attention_count]
+
+
+def _shifted(x: Variables, sizes: Tensor, g: Variables) -> Variables:
+    """Return x + sizes g."""
+    return tuple(V + sizes.view(-1, 1, 1) * part for V, part in zip(x, g, strict=True))
+
+
+def _inner(a: Variables, b: Variables) -> Tensor:
+    return torch.stack([(V * U).flatten(1).sum(1) for V, U in zip(a, b, strict=True)]).sum(0)
+
+
+def _length(a: Variables) -> Tensor:
+    length: Tensor = torch.linalg.vector_norm(torch.stack([norm(V) for V in a]), dim=0)
+    return length
+
+
+def _unit(part: Tensor) -> Tensor:
+    return part / norm(part).clamp(min=1e-300).reshape(-1, *[1] * (part.ndim - 1))
