@@ -486,6 +486,9 @@ class SelectionConfig:
     until_accepted: bool = option(
         False, None, "multi: draw further seeds until `trials` instances are accepted"
     )
+    keep_stalled: bool = option(
+        False, None, "keep stalled runs as data points: the published arithmetic's"
+    )
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="selection.")

@@ -31,11 +31,16 @@ from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens
 from attnsvm.svm import Norm, SvmSolution, SvmStatus, single_token, solve_gen_svm, solve_svm
 from attnsvm.svm.reference import published_rank, solve_reference
 from attnsvm.training import Trajectory, train
+from attnsvm.trajectory import STALLED, TrainingStatus
 
 MAX_DRAWS_PER_TRIAL = 200
 """With selection.until_accepted: give up after this many instances for each that is wanted."""
 
 TIED_SCORES = "two tokens share the best score: which one is optimal is not decided"
+
+STALLED_REASON = (
+    f"the last steps are rounding noise (relative error of the direction >= {STALLED:g})"
+)
 
 CORRELATION_COLUMN = {"frobenius": "one_minus_corr_w_mm", "nuclear": "one_minus_corr_w_star_mm"}
 
@@ -272,7 +277,9 @@ class _Stages:
             attended=reading.attended,
             negligible=reading.negligible,
         )
+        ends = path.status(reading.saturation)
         draft.columns |= {
+            "training": [end.value for end in ends],
             "tie": selection.tie,
             "saturated": selection.saturated,
             "min_top_softmax": selection.top_softmax.amin(-1),
@@ -299,6 +306,9 @@ class _Stages:
             draft.batch = dataclasses.replace(draft.batch, head_parameters=path.head_parameters)
         draft.mark(path.diverged, "diverged", "a weight is not finite")
         draft.mark(selection.tied_softmax, "tie", "two tokens share the largest softmax")
+        if not reading.keep_stalled:
+            stalled = [end is TrainingStatus.STALLED for end in ends]
+            draft.mark(stalled, "stalled", STALLED_REASON)
         return path, selection
 
     def _reject(self, draft: Draft, path: Trajectory, selection: TokenSelection) -> None:

@@ -59,8 +59,9 @@ class TrialRow:
     """Columns of `trials.parquet`; the columns of `NormColumns` follow for each norm."""
 
     seed: int
-    status: str = "ok"  # or rejected, tie, unsaturated, diverged, infeasible, ...
+    status: str = "ok"  # or rejected, tie, unsaturated, diverged, stalled, infeasible, ...
     reason: str = ""  # why the status is not ok
+    training: str = ""  # saturated | unsaturated | finite_optimum | stalled | diverged
     convergence: str = ""  # global | local | not_local | unsaturated | infeasible | undecided
     tie: bool = False  # two tokens share the best score or the largest softmax
     saturated: bool = False  # min_top_softmax >= selection.saturation

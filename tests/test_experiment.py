@@ -211,6 +211,33 @@ def test_a_diverged_instance_is_a_row_and_harms_no_other(tmp_path):
         assert both["status"].iloc[1] == alone["status"].iloc[0]
 
 
+@pytest.mark.parametrize("selection", ["top", "multi"])
+def test_a_stalled_run_is_a_status_unless_it_is_asked_for(selection):
+    """Once the softmax saturates, the published gradient is rounding noise, the exact is not."""
+    options = ("data.n=3", "data.T=4", "data.d=6", "optimizer.steps=3000", "trials=8",
+               "svm.norms=[frobenius]", f"selection={selection}")  # fmt: skip
+    exact = run(composed(*options)).trials
+    assert "stalled" not in set(exact["training"]) | set(exact["status"])
+
+    published = (*options, "optimizer.gradient=direct")
+    told, kept = (
+        run(composed(*published, f"selection.keep_stalled={keep}")).trials for keep in (False, True)
+    )
+    stalled = told["training"] == "stalled"
+    assert stalled.any()
+    assert set(told["status"][stalled]) == {"stalled"}
+    assert told["reason"][stalled].str.contains("rounding noise").all()
+    assert not (told["status"][~stalled] == "stalled").any()
+    assert "stalled" not in set(kept["status"])
+    assert kept["training"].tolist() == told["training"].tolist()
+    assert kept["W_norm"].tolist() == told["W_norm"].tolist()
+
+
+def test_training_says_nothing_of_what_was_not_trained():
+    trials = run(composed("selection=optimal", "data.d=4", "trials=2")).trials
+    assert trials["training"].tolist() == ["", ""]
+
+
 def test_cuda_is_refused_where_there_is_none():
     if torch.cuda.is_available():
         pytest.skip("this machine has a CUDA device")
