@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
-from mpmath import exp, matrix, mp, mpf, sqrt
+from mpmath import erf, exp, matrix, mp, mpf, pi, sqrt
 from torch import Generator
 
 from attnsvm.build import named
+from attnsvm.config import MACHINE_EPS
 from attnsvm.data import sample
 from attnsvm.risk import Risk
+from attnsvm.svm import solve_svm
 from attnsvm.training import parameterization_named
 
 DIGITS = 60
 SHAPE = {"n": 3, "T": 4, "d": 5, "trials": 1, "seed": 8}
+HEADS = ["linear", "relu", "quadratic", "mlp"]
 
 
 def exact_gradient(batch, variables, loss, ridge):
-    """Return the gradient of risk + ridge as matrices of DIGITS digits (straightforwardly)."""
+    """Return the gradient of risk + ridge as matrices of DIGITS digits.
+
+    Exponents of mpmath have no bounds, so e^-80000 is a number like others, and
+    dL/dlogit_t = s_t sum_u s_u (c_t - c_u) does not cancel.
+    """
     X, Z, Y = batch.X[0].tolist(), batch.Z[0].tolist(), batch.Y[0].tolist()
     n, T, d = batch.n, batch.T, batch.d
     factors = [matrix(V[0].tolist()) for V in variables]
     W = factors[0] if len(factors) == 1 else factors[0] * factors[1].T
     G = matrix(d, d)
     for i in range(n):
-        u = W * matrix(Z[i])
-        logits = [sum(mpf(X[i][t][j]) * u[j] for j in range(d)) for t in range(T)]
-        e = [exp(logit - max(logits)) for logit in logits]
-        s = [value / sum(e) for value in e]
+        s = exact_softmax(W, X[i], Z[i])
         o = [sum(s[t] * mpf(X[i][t][j]) for t in range(T)) for j in range(d)]
         f, slope = exact_head(batch, o)
         r = [exact_slope(loss, Y[i] * f) * mpf(Y[i]) / n * slope[j] for j in range(d)]
         c = [sum(r[j] * mpf(X[i][t][j]) for j in range(d)) for t in range(T)]
-        mean = sum(s[t] * c[t] for t in range(T))
-        q = [s[t] * (c[t] - mean) for t in range(T)]
+        q = [s[t] * sum(s[u] * (c[t] - c[u]) for u in range(T)) for t in range(T)]
         for a in range(d):
             pulled = sum(q[t] * mpf(X[i][t][a]) for t in range(T))
             for b in range(d):
@@ -42,17 +47,41 @@ def exact_gradient(batch, variables, loss, ridge):
     return [part + 2 * mpf(ridge) * V for part, V in zip(parts, factors, strict=True)]
 
 
+def exact_softmax(W, x, z):
+    u = W * matrix(z)
+    logits = [sum(mpf(a) * b for a, b in zip(row, u, strict=True)) for row in x]
+    e = [exp(logit - max(logits)) for logit in logits]
+    return [value / sum(e) for value in e]
+
+
 def exact_head(batch, o):
+    """Return h(o) and its gradient."""
+    parameters = {name: value[0].tolist() for name, value in batch.head_parameters.items()}
     name = type(batch.head).__name__
     if name == "Relu":
-        V = batch.head_parameters["V"][0].tolist()
+        V = parameters["V"]
         hidden = [sum(mpf(V[a][j]) * o[a] for a in range(len(o))) for j in range(len(o))]
         on = [j for j, value in enumerate(hidden) if value > 0]
         return sum(hidden[j] for j in on), [sum(mpf(row[j]) for j in on) for row in V]
-    v = [mpf(value) for value in batch.head_parameters["v"][0].tolist()]
+    if name == "Mlp":
+        return exact_mlp(parameters, o)
+    v = [mpf(value) for value in parameters["v"]]
     lam = mpf(batch.head.lam) if name == "Quadratic" else mpf(0)
     value = sum(a * b for a, b in zip(v, o, strict=True)) - lam * sum(a * a for a in o)
     return value, [a - 2 * lam * b for a, b in zip(v, o, strict=True)]
+
+
+def exact_mlp(parameters, o):
+    """Return b + w^T gelu(A o + c) and its gradient, gelu(x) = x Phi(x)."""
+    A, c, (w,), (b,) = (parameters[f"{at}"] for at in ("0.weight", "0.bias", "2.weight", "2.bias"))
+    value, gradient = mpf(b), [mpf(0)] * len(o)
+    for row, offset, weight in zip(A, c, w, strict=True):
+        x = mpf(offset) + sum(mpf(a) * p for a, p in zip(row, o, strict=True))
+        share, density = (1 + erf(x / sqrt(2))) / 2, exp(-x * x / 2) / sqrt(2 * pi)
+        value += mpf(weight) * x * share
+        slope = mpf(weight) * (share + x * density)
+        gradient = [g + slope * mpf(a) for g, a in zip(gradient, row, strict=True)]
+    return value, gradient
 
 
 def exact_slope(loss, u):
@@ -68,19 +97,44 @@ def relative_error(part, exact):
     return float(sqrt(sum(x * x for x in a - b)))
 
 
-def errors(head, parameterization, m, loss, size, ridge, how, shape=SHAPE, digits=DIGITS):
-    batch = sample(head=head, **shape)
-    risk = Risk(batch, parameterization_named(parameterization, m), named("loss", loss))
+def risk_of(head, parameterization, m, loss="logistic"):
+    rule = parameterization_named(parameterization, m)
+    return Risk(sample(head=head, **SHAPE), rule, named("loss", loss))
+
+
+def weights(risk, size):
+    """Return random variables with norms whose product is `size`."""
     draws = (
         torch.randn(1, *shape, generator=Generator().manual_seed(i), dtype=torch.float64)
-        for i, shape in enumerate(risk.rule.shapes(batch.d))
+        for i, shape in enumerate(risk.rule.shapes(risk.batch.d))
     )
     count = len(risk.rule.NAMES)
-    variables = tuple(size ** (1 / count) * V / V.norm() for V in draws)
+    return tuple(size ** (1 / count) * V / V.norm() for V in draws)
+
+
+def balance(risk, variables, ridge):
+    """Return log(||grad L|| / ||grad ridge||) in the first variable."""
+    G = risk.gradient(variables, risk.forward(variables))
+    return (G.log_scales[0] + (G.parts[0].norm() / variables[0].norm()).log()).item() - math.log(
+        2 * ridge
+    )
+
+
+def balanced_weights(risk, ridge):
+    """Return variables at which the gradients of risk and ridge have the same norm."""
+    low, high = 1.0, 1e5
+    for _ in range(60):
+        size = math.sqrt(low * high)
+        low, high = (size, high) if balance(risk, weights(risk, size), ridge) > 0 else (low, size)
+    return weights(risk, size)
+
+
+def errors(risk, variables, ridge, how):
+    """Return the relative error of the normalised step in each variable."""
     G = risk.gradient(variables, risk.forward(variables), how, ridge)
-    with mp.workdps(digits):
-        exact = exact_gradient(batch, variables, loss, ridge)
-        pairs = zip(G.parts, exact, strict=True)
+    loss = type(risk.loss).__name__.lower()
+    with mp.workdps(DIGITS):
+        pairs = zip(G.parts, exact_gradient(risk.batch, variables, loss, ridge), strict=True)
         return [relative_error(part[0], wanted) for part, wanted in pairs]
 
 
@@ -90,27 +144,65 @@ SETTINGS = pytest.mark.parametrize(
 
 
 @SETTINGS
-@pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
-@pytest.mark.parametrize("size", [1.0, 1e2, 3e2])
-@pytest.mark.parametrize("ridge", [0.0, 1e-30])
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("size", [1.0, 1e2, 1e5])
+@pytest.mark.parametrize("ridge", [0.0, MACHINE_EPS])
 def test_exact_step_at_any_norm(head, parameterization, m, size, ridge):
-    assert max(errors(head, parameterization, m, "logistic", size, ridge, "log_domain")) <= 1e-10
+    """At 1e5 the attention of all but one token is e^-10000 or less."""
+    risk = risk_of(head, parameterization, m)
+    variables = weights(risk, size)
+    assert max(errors(risk, variables, ridge, "log_domain")) <= 1e-10
+    if size == 1e5 and not ridge:
+        assert min(errors(risk, variables, ridge, "direct")) > 0.1
 
 
 @SETTINGS
+@pytest.mark.parametrize("head", HEADS)
+def test_exact_step_where_risk_and_published_ridge_pull_alike(head, parameterization, m):
+    risk = risk_of(head, parameterization, m)
+    variables = balanced_weights(risk, MACHINE_EPS)
+    assert abs(balance(risk, variables, MACHINE_EPS)) < 1e-6
+    assert max(errors(risk, variables, MACHINE_EPS, "log_domain")) <= 1e-10
+    assert min(errors(risk, variables, MACHINE_EPS, "direct")) > 1e-7
+
+
+@pytest.mark.parametrize("parameterization", ["w", "kq"])
+@pytest.mark.parametrize("head", HEADS)
+def test_exact_step_where_many_tokens_share_the_pull(head, parameterization):
+    """Along W_mm all support tokens get the same attention, up to rounding of logits of 1e4."""
+    risk = risk_of(head, parameterization, None)
+    batch = risk.batch
+    W = solve_svm(batch.X, batch.Z, batch.scores().argmax(-1)).W
+    W = 1e5 * W / W.norm()
+    U, S, V = torch.linalg.svd(W)
+    roots = S.sqrt().unsqueeze(1)
+    variables = (W,) if parameterization == "w" else (U * roots, V.mT * roots)
+    shares = risk.forward(variables).log_softmax.flatten()
+    assert ((shares < -1e4) & (shares > shares[shares < -1e4].max() - 1e-6)).sum() >= 5
+    assert max(errors(risk, variables, 0.0, "log_domain")) <= 1e-10
+    assert min(errors(risk, variables, 0.0, "direct")) > 0.1
+
+
+@SETTINGS
+@pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("loss", ["exponential", "linear"])
-def test_exact_step_with_other_losses(loss, parameterization, m):
-    assert max(errors("relu", parameterization, m, loss, 3e2, 0.0, "log_domain")) <= 1e-10
+def test_exact_step_with_other_losses(head, loss, parameterization, m):
+    risk = risk_of(head, parameterization, m, loss)
+    variables = weights(risk, 1e5)
+    assert max(errors(risk, variables, 0.0, "log_domain")) <= 1e-10
+    assert min(errors(risk, variables, 0.0, "direct")) > 0.1
 
 
-@pytest.mark.parametrize("head", ["linear", "relu"])
-def test_exact_step_at_the_largest_norm(head):
-    """The straightforward sum needs as many digits as s is small, e^-80000."""
-    shape = {**SHAPE, "n": 2, "T": 3, "d": 3}
-    error = errors(head, "w", None, "logistic", 1e5, 0.0, "log_domain", shape, digits=40_000)
-    assert max(error) <= 1e-10
-
-
-@pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
-def test_direct_step_has_no_digit_left(head):
-    assert max(errors(head, "w", None, "logistic", 1e3, 0.0, "direct")) > 0.1
+def test_reference_is_that_of_the_definition():
+    """q_t = s_t (c_t - sum_u s_u c_u) needs as many digits as s is small, e^-80."""
+    W = weights(risk_of("linear", "w", None), 1e2)[0]
+    batch = sample(**SHAPE)
+    with mp.workdps(400):
+        s = exact_softmax(matrix(W[0].tolist()), batch.X[0, 0].tolist(), batch.Z[0, 0].tolist())
+        c = [mpf(value) for value in (0.3, -0.7, 0.2, 0.9)]
+        mean = sum(a * b for a, b in zip(s, c, strict=True))
+        direct = [s[t] * (c[t] - mean) for t in range(4)]
+        stable = [s[t] * sum(s[u] * (c[t] - c[u]) for u in range(4)) for t in range(4)]
+        assert min(s) < mpf("1e-20")
+        for a, b in zip(direct, stable, strict=True):
+            assert abs(a - b) <= abs(a) * mpf("1e-300")
