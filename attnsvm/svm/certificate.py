@@ -162,20 +162,25 @@ def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor]:
     distance is infinite. Zero and one without equalities.
     """
     distance, condition = torch.zeros_like(problem.h[:, 0]), torch.ones_like(problem.h[:, 0])
-    unit, residual = problem.scale(), problem.h - problem.margins(W)
-    known = ~W.isnan().any(dim=(1, 2))
-    for b in (known & problem.equality.any(dim=1)).nonzero()[:, 0].tolist():
-        rows = problem.equality[b].nonzero()[:, 0]
-        s = torch.where(unit[b, rows] > 0, unit[b, rows], 1.0)
-        D, Q = problem.D[b, rows] / s[:, None], problem.queries[b, rows]
-        E = (D[:, :, None] * Q[:, None, :]).flatten(1)
-        U, S, _ = torch.linalg.svd(E, full_matrices=len(rows) > E.shape[1])
-        apart = S > DEPENDENT * S[0]
-        missed = U.mT @ (residual[b, rows] / s)
-        rest = torch.cat([missed[: len(S)][~apart], missed[len(S) :]]).abs()
-        consistent = (rest <= (2 * problem.d + 10) * EPS * W[b].norm()).all()
-        distance[b] = (missed[: len(S)][apart] / S[apart]).norm() if consistent else torch.inf
-        condition[b] = 1 / S[apart].amin().clamp(max=1.0) if apart.any() else 1.0
+    unit = problem.scale()
+    unit = torch.where(unit > 0, unit, 1.0)
+    residual = (problem.h - problem.margins(W)) / unit
+    rows = torch.where(W.isnan().any(dim=(1, 2)), 0, problem.equality.sum(dim=1))
+    for r in sorted(set(rows[rows > 0].tolist())):
+        group = (rows == r).nonzero()[:, 0]
+        index = problem.equality[group].nonzero()[:, 1].reshape(-1, r)
+        part = group[:, None]
+        D, Q = problem.D[part, index] / unit[part, index, None], problem.queries[part, index]
+        E = (D[..., :, None] * Q[..., None, :]).flatten(2)
+        U, S, _ = torch.linalg.svd(E, full_matrices=r > E.shape[2])
+        S = torch.nn.functional.pad(S, (0, U.shape[2] - S.shape[1]))
+        apart = S > DEPENDENT * S[:, :1]
+        missed = (U.mT @ residual[part, index, None])[..., 0]
+        rounding = (2 * problem.d + 10) * EPS * W[group].flatten(1).norm(dim=1, keepdim=True)
+        consistent = (apart | (missed.abs() <= rounding)).all(dim=1)
+        moved = torch.where(apart, missed / S, 0.0).norm(dim=1)
+        distance[group] = torch.where(consistent, moved, torch.inf)
+        condition[group] = 1 / torch.where(apart, S, 1.0).amin(dim=1).clamp(max=1.0)
     return distance, condition
 
 

@@ -96,7 +96,7 @@ class SvmProblem:
         weighted = torch.einsum("bnr,bnrd->bnd", self._by_sample(a), self._by_sample(self.D))
         return torch.einsum("bnd,bne->bde", weighted, self.Z)
 
-    def take(self, index: Tensor) -> SvmProblem:
+    def take(self, index: Tensor | slice) -> SvmProblem:
         """Return the problems at `index`."""
         return SvmProblem(
             self.D[index], self.Z[index], self.h[index], self.kind[index], self.token[index]

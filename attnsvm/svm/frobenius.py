@@ -8,8 +8,9 @@ Hanson (Solving Least Squares Problems, chapter 23) solve it by
 r = 0 means infeasible and u is the Farkas ray (G^T u = 0, h^T u = 1); otherwise
 w = - r_{1..p} / r_last and the multipliers are a = - u / r_last.
 
-Ordinary instances are solved together from their Gram matrices (`attnsvm.svm.gram`), the others
-one by one from their rows.
+Ordinary instances are solved together from their Gram matrices, on the device where they are (CPU:
+`attnsvm.svm.gram`, elsewhere: `attnsvm.svm.dual_qp`); the others one by one from their rows, on the
+CPU.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import nnls
 from torch import Tensor
 
+from attnsvm.svm import dual_qp, gram
 from attnsvm.svm.constraints import EQUALITY, SvmProblem, power_of_two
 from attnsvm.svm.general import eliminate
-from attnsvm.svm.gram import solve_batch
 from attnsvm.svm.solution import Claim
 
 Array = NDArray[np.float64]
@@ -31,20 +32,20 @@ Array = NDArray[np.float64]
 
 def solve_frobenius(problem: SvmProblem) -> Claim:
     """Return W, multipliers and rays of the least-Frobenius-norm problems; NaN where none."""
-    cpu = problem.to("cpu")
-    a, optimal = _from_gram(cpu)
-    W = torch.where(optimal[:, None, None], cpu.combine(a), torch.nan)
+    a, optimal = from_gram(problem)
+    W = torch.where(optimal[:, None, None], problem.combine(a), torch.nan)
     a = torch.where(optimal[:, None], a, torch.nan)
     ray = torch.full_like(a, torch.nan)
-    for b in (~optimal & (cpu.h != 0).any(dim=1)).nonzero()[:, 0].tolist():
-        rows = cpu.take(torch.tensor([b]))
-        arrays = (rows.D[0], rows.queries[0], rows.h[0], rows.kind[0])
-        W[b], a[b], ray[b] = map(torch.from_numpy, _from_rows(*(t.numpy() for t in arrays)))
-    device = problem.D.device
-    return Claim(W.to(device), a.to(device), ray.to(device))
+    left = (~optimal & (problem.h != 0).any(dim=1)).nonzero()[:, 0]
+    rows = problem.take(left).to("cpu")
+    for k, b in enumerate(left.tolist()):
+        arrays = (rows.D[k], rows.queries[k], rows.h[k], rows.kind[k])
+        claim = _from_rows(*(t.numpy() for t in arrays))
+        W[b], a[b], ray[b] = (torch.from_numpy(x).to(W) for x in claim)
+    return Claim(W, a, ray)
 
 
-def _from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
+def from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
     """Return multipliers (B, N) and whether they are optimal (B,), from K = (D D^T) o (Z Z^T).
 
     Rows are divided by ||d_k|| ||z_k|| rounded to a power of two, which is exact.
@@ -55,8 +56,10 @@ def _from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
     K = (D @ D.mT) * (Q @ Q.mT)
     unit = unit_d * unit_z
     size = power_of_two((problem.h / unit).abs().amax(dim=1, keepdim=True))
-    a, optimal = solve_batch(K.numpy(), (problem.h / unit / size).numpy(), problem.kind.numpy())
-    return torch.from_numpy(a) * size / unit, torch.from_numpy(optimal)
+    on_cpu = problem.D.device.type == "cpu"
+    solve_batch = gram.solve_batch if on_cpu else dual_qp.solve_batch
+    a, optimal = solve_batch(K, problem.h / unit / size, problem.kind)
+    return a * size / unit, optimal
 
 
 def _from_rows(

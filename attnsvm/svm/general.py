@@ -15,6 +15,8 @@ from attnsvm.svm.constraints import SvmProblem
 
 Array = NDArray[np.float64]
 
+CLEAR = 1e-3  # least pivot of unit rows (a sine) that leaves no doubt of their independence
+
 
 @dataclass(frozen=True)
 class Elimination:
@@ -76,9 +78,17 @@ def _contradiction(E: Array, e: Array, origin: Array) -> Array | None:
 
 
 def independent_equalities(problem: SvmProblem) -> Tensor:
-    """Return which equality rows to keep so that they are independent, (B, N) bool."""
+    """Return which equality rows to keep so that they are independent, (B, N) bool.
+
+    Where the Cholesky factor of the rows' Gram matrix has no small pivot, all of them.
+    """
     keep = problem.equality.clone()
-    for b in problem.equality.any(dim=1).nonzero()[:, 0].tolist():
+    if not keep.any():
+        return keep
+    L, info = torch.linalg.cholesky_ex(_gram(problem, keep))
+    pivots = L.diagonal(dim1=1, dim2=2).amin(dim=1)
+    unclear = keep.any(dim=1) & ~((info == 0) & (pivots > CLEAR))
+    for b in unclear.nonzero()[:, 0].tolist():
         rows = problem.equality[b].nonzero()[:, 0]
         E = problem.D[b, rows, :, None] * problem.queries[b, rows, None, :]
         E = E.flatten(1) / E.flatten(1).norm(dim=1, keepdim=True).clamp(min=1e-300)
@@ -86,6 +96,14 @@ def independent_equalities(problem: SvmProblem) -> Tensor:
         keep[b] = False
         keep[b, rows[torch.from_numpy(kept).to(rows.device)]] = True
     return keep
+
+
+def _gram(problem: SvmProblem, keep: Tensor) -> Tensor:
+    """Return (D D^T) o (Z Z^T) of the unit rows to keep, the identity elsewhere, (B, N, N)."""
+    D, Q = (x / x.norm(dim=2, keepdim=True).clamp(min=1e-300) for x in (problem.D, problem.queries))
+    D = torch.where(keep[..., None], D, 0.0)
+    gram: Tensor = (D @ D.mT) * (Q @ Q.mT) + torch.diag_embed((~keep).to(D))
+    return gram
 
 
 def restore_equalities(problem: SvmProblem, W: Tensor) -> Tensor:
@@ -97,9 +115,7 @@ def restore_equalities(problem: SvmProblem, W: Tensor) -> Tensor:
         return W
     keep = independent_equalities(problem)
     unit = problem.scale()
-    D = torch.where(keep[..., None], problem.D / unit[..., None], 0.0)
-    gram = (D @ D.mT) * (problem.queries @ problem.queries.mT)
-    L = torch.linalg.cholesky(gram + torch.diag_embed((~keep).to(gram.dtype)))
+    L = torch.linalg.cholesky(_gram(problem, keep))
     for _ in range(2):
         violation = torch.where(keep, (problem.h - problem.margins(W)) / unit, 0.0)
         c = torch.cholesky_solve(violation[..., None], L)[..., 0]

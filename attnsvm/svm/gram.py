@@ -11,8 +11,10 @@ to the slower method on the rows themselves.
 from __future__ import annotations
 
 import numpy as np
+import torch
 from numba import njit
 from numpy.typing import NDArray
+from torch import Tensor
 
 Array = NDArray[np.float64]
 
@@ -22,9 +24,8 @@ REORDERED = {"reassoc", "contract"}  # sums may be reordered, so that they use v
 LARGEST = 1e2  # ||W|| for unit rows beyond which the Gram matrix has lost too many digits
 
 
-@njit(cache=True, fastmath=REORDERED)
-def solve_batch(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[Array, NDArray[np.bool_]]:
-    """Return multipliers (B, N) and whether they are optimal, (B,).
+def solve_batch(K: Tensor, h: Tensor, kind: Tensor) -> tuple[Tensor, Tensor]:
+    """Return multipliers (B, N) and whether they are optimal (B,); all tensors on the CPU.
 
     Parameters
     ----------
@@ -32,9 +33,15 @@ def solve_batch(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[Array, NDAr
         Gram matrices of rows of unit norm.
     h : (B, N)
         Right-hand sides.
-    kind : (B, N)
+    kind : (B, N) int8
         0 padding, 1 inequality, 2 equality.
     """
+    a, optimal = _solve_each(K.numpy(), h.numpy(), kind.numpy())
+    return torch.from_numpy(a), torch.from_numpy(optimal)
+
+
+@njit(cache=True, fastmath=REORDERED)
+def _solve_each(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[Array, NDArray[np.bool_]]:
     B, N = h.shape
     a = np.zeros((B, N))
     optimal = np.zeros(B, np.bool_)

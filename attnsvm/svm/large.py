@@ -37,7 +37,7 @@ def solve_large(problem: SvmProblem, norm: str) -> Claim:
     """Return W, multipliers and rays of large instances without equalities, one by one."""
     claims = []
     for b in range(problem.B):
-        part = problem.take(torch.tensor([b], device=problem.D.device))
+        part = problem.take(slice(b, b + 1))
         claim = _frobenius(part)
         separates = (part.margins(claim.W) > 0)[part.inequality].all()
         if norm == "nuclear" and separates:

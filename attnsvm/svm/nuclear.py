@@ -66,10 +66,12 @@ def _in_parts(
     """Yield indices and their solutions: on the CPU in chunks that fit the cache, one per core."""
     if not feasible.numel():
         return
+    if problem.D.device.type != "cpu":
+        part = problem.take(feasible)
+        yield feasible, solve_from(part, start.W[feasible], start.multipliers[feasible])
+        return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    chunk = len(feasible)
-    if problem.D.device.type == "cpu":
-        chunk = min(max(4, CACHE_BYTES // (8 * problem.N**2)), -(-chunk // cores))
+    chunk = min(max(4, CACHE_BYTES // (8 * problem.N**2)), -(-len(feasible) // cores))
     parts = torch.split(feasible, chunk)
     workers = min(cores, len(parts))
     with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
@@ -85,7 +87,7 @@ def solve_from(
     W, a, converged = _interior_point(cone, *cone.reproject(W, a), gap)
     W, a = cone.unproject(W, a)
     for b in (~converged).nonzero()[:, 0].tolist() if problem.N <= POLISHED_ROWS else ():
-        W[b], a[b] = _polished(problem.take(torch.tensor([b])), W[b : b + 1], a[b : b + 1])
+        W[b], a[b] = _polished(problem.take(slice(b, b + 1)), W[b : b + 1], a[b : b + 1])
     return restore_equalities(problem, W), a
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from attnsvm.svm.certificate import upper_bound
 from attnsvm.svm.constraints import SvmProblem
 from attnsvm.svm.frobenius import solve_frobenius
+from attnsvm.svm.scaling import times_power, to_unit_size
 from attnsvm.svm.solution import SvmSolution
 from attnsvm.svm.threads import one_thread
 
@@ -69,20 +70,31 @@ def solve_rank_constrained(
     if not 1 <= m <= problem.d:
         raise ValueError(f"m={m}: allowed is 1 <= m <= d = {problem.d}")
     solved = torch.tensor([status == "solved" for status in relaxation.status])
+    solved = solved.to(problem.D.device)
     exact = solved & (relaxation.rank <= m) & (relaxation.rank >= 0)
     W = torch.where(exact[:, None, None], relaxation.W, torch.nan)
     objective = torch.where(exact, relaxation.objective, torch.inf)
     open_ = (solved & ~exact).nonzero()[:, 0]
-    generator = torch.Generator().manual_seed(seed)
-    for start in range(STARTS if open_.numel() else 0):
-        part = problem.take(open_)
-        noise = torch.randn(relaxation.W[open_].shape, generator=generator, dtype=torch.float64)
-        found = _alternate(part, _right_factor(relaxation.W[open_], noise * (start / STARTS), m))
-        value = upper_bound(part, found, "nuclear")
-        better = value < objective[open_]
-        W[open_[better]], objective[open_[better]] = found[better], value[better]
+    if open_.numel():
+        scaled, exponent, _ = to_unit_size(problem.take(open_))
+        relaxed = times_power(relaxation.W[open_], -exponent)
+        found, value = _best_found(scaled, relaxed, m, seed)
+        W[open_], objective[open_] = times_power(found, exponent), times_power(value, exponent)
     gap = objective / relaxation.lower_bound - 1
     return RankConstrainedSolution(W, objective, relaxation.lower_bound, gap, exact, relaxation)
+
+
+def _best_found(problem: SvmProblem, relaxed: Tensor, m: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the best W of rank <= m over all starts, NaN where none, and ||W||_*, else inf."""
+    W, objective = torch.full_like(relaxed, torch.nan), torch.full_like(relaxed[:, 0, 0], torch.inf)
+    generator = torch.Generator().manual_seed(seed)
+    for start in range(STARTS):
+        noise = torch.randn(relaxed.shape, generator=generator, dtype=torch.float64).to(relaxed)
+        found = _alternate(problem, _right_factor(relaxed, noise * (start / STARTS), m))
+        value = upper_bound(problem, found, "nuclear")
+        better = value < objective
+        W[better], objective[better] = found[better], value[better]
+    return W, objective
 
 
 def _right_factor(W: Tensor, noise: Tensor, m: int) -> Tensor:
@@ -96,7 +108,7 @@ def _right_factor(W: Tensor, noise: Tensor, m: int) -> Tensor:
 def _alternate(problem: SvmProblem, Q: Tensor) -> Tensor:
     """Return W = K Q^T after minimising over K and Q in turn; NaN where a start fails."""
     W: Tensor = Q.new_full((problem.B, problem.d, problem.d), torch.nan)
-    alive, last = torch.arange(problem.B), Q.new_full((problem.B,), torch.inf)
+    alive, last = torch.arange(problem.B, device=Q.device), Q.new_full((problem.B,), torch.inf)
     for _ in range(ROUNDS):
         part = problem.take(alive)
         K = _least_factor(part, part.D, part.queries @ Q)

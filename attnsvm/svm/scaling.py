@@ -49,9 +49,9 @@ def to_given_size(verdict: Verdict, exponent: Tensor, exact: Tensor) -> Verdict:
     proof = verdict.certificate
     found = proof.upper.isfinite()
     scaled = [verdict.W, verdict.sigma, proof.multipliers, proof.upper, proof.lower]
-    given = [_times_power(x, exponent) for x in scaled]
+    given = [times_power(x, exponent) for x in scaled]
     for x, y in zip(scaled, given, strict=True):
-        exact = exact & _same(x, _times_power(y, -exponent), x is verdict.certificate.multipliers)
+        exact = exact & _same(x, times_power(y, -exponent), x is verdict.certificate.multipliers)
     blank = (torch.nan, torch.nan, 0.0, torch.inf, 0.0)
     W, sigma, multipliers, upper, lower = (
         torch.where(_like(exact, y), y, value) for y, value in zip(given, blank, strict=True)
@@ -85,8 +85,8 @@ def _unit(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     exponent = -torch.frexp(x.abs().flatten(1).amax(dim=1)).exponent
     finite = x.isfinite().flatten(1).all(dim=1)
     exponent = torch.where(finite, exponent, 0)
-    scaled = _times_power(x, exponent)
-    same = (_times_power(scaled, -exponent) == x).flatten(1).all(dim=1)
+    scaled = times_power(x, exponent)
+    same = (times_power(scaled, -exponent) == x).flatten(1).all(dim=1)
     return scaled, exponent, finite & same
 
 
@@ -99,7 +99,7 @@ def _same(x: Tensor, y: Tensor, strictly: bool) -> Tensor:
     return (~known | ((x - y).abs() <= tolerance)).all(dim=1)
 
 
-def _times_power(x: Tensor, exponent: Tensor) -> Tensor:
+def times_power(x: Tensor, exponent: Tensor) -> Tensor:
     """Return 2^exponent x; in three factors, since the power itself may overflow."""
     third = torch.div(exponent, 3, rounding_mode="floor")
     for part in (third, third, exponent - 2 * third):

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attnsvm.svm import solve_svm
+from attnsvm.svm import solve_gen_svm, solve_svm
 
 SETTINGS = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 norms = st.sampled_from(["frobenius", "nuclear"])
@@ -105,3 +105,37 @@ def test_batch_is_singles(batch, norm):
         assert together.status[b] == alone.status
         if alone.status == "solved" and alone.kappa < 1e6:
             assert abs(together.objective[b] / alone.objective - 1) <= 1e-9
+
+
+@st.composite
+def batches(draw):
+    """X (B, n, T, d), Z (B, n, d), selected (B, n), the sets O_i (B, n, T), log_softmax."""
+    B, n, T, d = (draw(st.integers(*r)) for r in ((2, 5), (1, 4), (2, 5), (1, 6)))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 10**6)))
+    X = torch.randn(B, n, T, d, generator=generator, dtype=torch.float64)
+    Z = torch.randn(B, n, d, generator=generator, dtype=torch.float64)
+    attended = torch.rand(B, n, T, generator=generator) < 0.4
+    selected = torch.randint(T, (B, n), generator=generator)
+    attended = attended.scatter(2, selected[..., None], True)
+    logs = torch.randn(B, n, T, generator=generator, dtype=torch.float64).log_softmax(dim=2)
+    return X, Z, selected, attended, logs
+
+
+def assert_each(together, singles):
+    for b, alone in enumerate(singles):
+        assert together.status[b] == alone.status
+        if alone.status == "solved" and alone.kappa < 1e6:
+            assert abs(together.objective[b] / alone.objective - 1) <= 1e-9
+
+
+@SETTINGS
+@given(batches(), norms)
+def test_batch_result_is_single_results(batch, norm):
+    X, Z, selected, attended, logs = batch
+    each = range(len(X))
+    together = solve_svm(X, Z, selected, norm=norm)
+    assert_each(together, [solve_svm(X[b], Z[b], selected[b], norm=norm) for b in each])
+    together = solve_gen_svm(X, Z, attended, logs, norm=norm)
+    alone = [solve_gen_svm(X[b], Z[b], attended[b], logs[b], norm=norm) for b in each]
+    for part in range(2):
+        assert_each(together[part], [solutions[part] for solutions in alone])

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from attnsvm.svm import single_token, solve_rank_constrained, solve_svm
-from tests.svm.instances import spheres
+from tests.svm.instances import gaussian, spheres
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +28,37 @@ def test_feasible_of_rank_m_and_bounded_below(relaxed, m):
     assert (solution.gap[solution.exact] <= 1e-9).all()
     if m >= 3:
         assert found.all()
+
+
+@pytest.mark.parametrize("m", [1, 3])
+@pytest.mark.parametrize(("x", "z"), [(1e-6, 1.0), (1e6, 1.0), (1e-3, 1e-3), (3.0, 1e6)])
+def test_the_scale_of_the_tokens_decides_nothing(m, x, z):
+    X, Z, selected = spheres(10, 5, 6, range(3))
+    X = torch.cat([X, gaussian(10, 5, 6, 1, seed=4)[0]])  # not all of rank 3
+    Z, selected = torch.cat([Z, Z[:1]]), torch.cat([selected, selected[:1] * 0])
+    solutions = []
+    for arrays in ((X, Z, selected), (x * X, z * Z, selected)):
+        relaxation = solve_svm(*arrays, norm="nuclear")
+        solutions.append(solve_rank_constrained(single_token(*arrays), relaxation, m))
+    one, other = solutions
+    assert torch.equal(one.exact, other.exact)
+    found = one.objective.isfinite()
+    assert torch.equal(found, other.objective.isfinite())
+    # The search is local: rounding the tokens anew shifts where it stands after its last round.
+    norms = other.objective[found] * x * z, one.objective[found]
+    torch.testing.assert_close(*norms, rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize(("x", "z"), [(-20, 0), (20, 0), (300, -400), (-500, -400)])
+def test_powers_of_two_are_undone_exactly(x, z):
+    X, Z, selected = spheres(10, 5, 6, range(3))
+    solutions = []
+    for arrays in ((X, Z, selected), (X * 2.0**x, Z * 2.0**z, selected)):
+        relaxation = solve_svm(*arrays, norm="nuclear")
+        solutions.append(solve_rank_constrained(single_token(*arrays), relaxation, 3))
+    one, other = solutions
+    assert torch.equal(one.objective, other.objective * 2.0 ** (x + z))
+    assert torch.equal(one.W.nan_to_num(), (other.W * 2.0 ** (x + z)).nan_to_num())
 
 
 def test_the_norm_falls_with_m(relaxed):

@@ -1,0 +1,84 @@
+"""The solvers on tensors of another device: nothing crosses over, and the answers are the CPU's."""
+
+import pytest
+import torch
+
+from attnsvm.svm import single_token, solve_gen_svm, solve_rank_constrained, solve_svm
+from tests.svm.instances import gaussian, sphere, spheres
+from tests.svm.pretended import GPU, PretendedGpu
+
+both_norms = pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+
+
+def assert_same(solution, known):
+    assert solution.W.device.type == GPU.type
+    assert solution.certificate.ray.device.type == GPU.type
+    assert solution.status == known.status
+    objective = solution.objective.cpu()
+    torch.testing.assert_close(objective, known.objective, rtol=1e-9, atol=0)
+
+
+def moved(*tensors):
+    return [x.to(GPU) for x in tensors]
+
+
+def test_what_a_gpu_refuses_is_refused():
+    x = torch.ones(3)
+    with PretendedGpu():
+        y = x.to(GPU)
+        with pytest.raises(RuntimeError, match="cuda and on cpu"):
+            x + y
+        with pytest.raises(RuntimeError, match="numpy"):
+            y.numpy()
+        assert torch.equal((y + torch.ones(3, device=GPU)).cpu(), 2 * x)
+
+
+@both_norms
+def test_feasible_and_infeasible(norm):
+    X, Z, selected = gaussian(3, 4, 6, 6, seed=1)
+    X[1, 0, 1] = X[1, 0, 0]
+    X[2, 1, 1] = 2 * X[2, 1, 0] - X[2, 1, 2]
+    mask = torch.ones(X.shape[:3], dtype=torch.bool)
+    mask[3, :, 2:] = False
+    mask[4, :, 1:] = False
+    known = solve_svm(X, Z, selected, norm=norm, mask=mask)
+    assert set(known.status) == {"solved", "infeasible", "unconstrained"}
+    with PretendedGpu():
+        assert_same(solve_svm(*moved(X, Z, selected), norm=norm, mask=mask.to(GPU)), known)
+
+
+@both_norms
+def test_gen_svm(norm):
+    X, Z, _ = gaussian(3, 5, 8, 4, seed=2)
+    X[1, 0, 1] = X[1, 0, 2]  # equalities that depend on each other
+    attended = torch.zeros(X.shape[:3], dtype=torch.bool)
+    attended[..., :3] = True
+    logs = torch.randn(X.shape[:3], generator=torch.Generator().manual_seed(0)).double()
+    logs[1, 0, 1] = logs[1, 0, 2]
+    logs[2] = 0.0
+    known = solve_gen_svm(X, Z, attended, logs, norm=norm)
+    with PretendedGpu():
+        solutions = solve_gen_svm(*moved(X, Z, attended, logs), norm=norm)
+        for solution, answer in zip(solutions, known, strict=True):
+            assert "solved" in answer.status
+            assert_same(solution, answer)
+
+
+@both_norms
+def test_one_large_instance(norm):
+    X, Z, selected = (x[None] for x in sphere(16, 70, 12, 0))
+    known = solve_svm(X, Z, selected, norm=norm)
+    with PretendedGpu():
+        assert_same(solve_svm(*moved(X, Z, selected), norm=norm), known)
+
+
+def test_rank_constrained():
+    X, Z, selected = spheres(10, 5, 6, range(3))
+    known = solve_rank_constrained(
+        single_token(X, Z, selected), solve_svm(X, Z, selected, norm="nuclear"), 3
+    )
+    with PretendedGpu():
+        problem = single_token(*moved(X, Z, selected))
+        relaxation = solve_svm(*moved(X, Z, selected), norm="nuclear")
+        solution = solve_rank_constrained(problem, relaxation, 3)
+        torch.testing.assert_close(solution.objective.cpu(), known.objective, rtol=1e-6, atol=0)
