@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from attnsvm.config import ConfigError
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens
     from attnsvm.svm import SvmSolution, SvmStatus, solve_gen_svm, solve_svm
     from attnsvm.training import Trajectory, train
+
+# MKL's last bits depend on where in memory a matrix lies, and so on its neighbours in a batch.
+os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 _HOME = {
     "ProblemBatch": "problem",

@@ -16,6 +16,9 @@ from attnsvm.problem import ProblemBatch
 from attnsvm.record import trial_columns, trial_table
 from attnsvm.svm import SvmSolution, SvmStatus
 
+STATUS_TEXT = f"<U{max(len(status) for status in SvmStatus)}"
+"""One type for the statuses of any instances."""
+
 
 @dataclass
 class Draft:
@@ -81,7 +84,7 @@ class Draft:
         )
 
     def history(self) -> pd.DataFrame:
-        """Return `history.parquet`: every curve (steps (S,), values (B, S)) in long form."""
+        """Return `history.parquet`: curves (steps (S,), values (B, S)), long, seed by seed."""
         seeds = self.batch.seeds[self.recorded].cpu().numpy()
         parts = [
             pd.DataFrame(
@@ -95,7 +98,8 @@ class Draft:
             for name, (steps, values) in self.curves.items()
         ]
         empty: dict[str, list[Any]] = {"seed": [], "step": [], "quantity": [], "value": []}
-        table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(empty)
+        table = pd.concat(parts) if parts else pd.DataFrame(empty)
+        table = table.sort_values("seed", kind="stable", ignore_index=True)
         return table.astype({"seed": "int64", "step": "float64", "quantity": "str", "value": float})
 
     def judge(self, what: str, solution: SvmSolution) -> None:
@@ -130,7 +134,7 @@ class Draft:
             "W": solution.W,
             "multipliers": solution.certificate.multipliers,
             "ray": solution.certificate.ray,
-            "status": np.array([status.value for status in solution.status]),
+            "status": np.array([status.value for status in solution.status], STATUS_TEXT),
             "objective": solution.objective,
             "lower_bound": solution.lower_bound,
             "duality_gap": solution.duality_gap,

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
@@ -30,7 +31,7 @@ from attnsvm.record import RunRecord
 from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens
 from attnsvm.svm import Norm, SvmSolution, SvmStatus, single_token, solve_gen_svm, solve_svm
 from attnsvm.svm.reference import published_rank, solve_reference
-from attnsvm.training import Trajectory, train
+from attnsvm.training import Trajectory, chunk_size, train
 from attnsvm.trajectory import STALLED, TrainingStatus
 
 MAX_DRAWS_PER_TRIAL = 200
@@ -63,10 +64,26 @@ def run(config: RunConfig) -> RunRecord:
     ConfigError
         If the data or the device do not allow what the config asks for.
     """
-    device = _device(config.device)
-    if not config.selection.until_accepted:
-        return _Stages(config, device).record(config.seed, config.trials)
-    return _until_accepted(config, device)
+    return _joined(list(parts(config)))
+
+
+def parts(config: RunConfig, size: int | None = None) -> Iterator[RunRecord]:
+    """Yield the record of `run` part by part, in the order of the seeds, in bounded memory.
+
+    Parameters
+    ----------
+    config : RunConfig
+        A checked config.
+    size : int, optional
+        Most instances of a part, whose numbers do not depend on it; by default those of
+        `chunk_size`.
+    """
+    stages = _Stages(config, _device(config.device))
+    if config.selection.until_accepted:
+        yield from _until_accepted(stages, size)
+    else:
+        for batch in stages.batches(size):
+            yield stages.record(batch)
 
 
 def check(config: RunConfig) -> None:
@@ -90,25 +107,26 @@ def _device(name: str) -> torch.device:
     return torch.device("cuda" if name == "cuda" or (name == "auto" and available) else "cpu")
 
 
-def _until_accepted(config: RunConfig, device: torch.device) -> RunRecord:
-    """Return the record of the seeds up to the one that completes `trials` accepted instances."""
-    parts: list[RunRecord] = []
+def _until_accepted(stages: _Stages, size: int | None) -> Iterator[RunRecord]:
+    """Yield the records of the seeds up to the one that completes `trials` accepted instances."""
+    config = stages.config
+    size = size or stages.chunk_size(stages.draw(1, config.seed))
     drawn = accepted = 0
     while accepted < config.trials and drawn < MAX_DRAWS_PER_TRIAL * config.trials:
         rate = accepted / drawn if drawn else 1.0
         missing = config.trials - accepted
-        trials = min(math.ceil(1.1 * missing / max(rate, 0.1)), 4 * config.trials)
-        part = _Stages(config, device).record(config.seed + drawn, trials)
-        parts.append(part)
+        trials = min(math.ceil(1.1 * missing / max(rate, 0.1)), 4 * config.trials, size)
+        part = stages.record(stages.draw(trials, config.seed + drawn))
+        yield _first_accepted(part, missing)
         drawn += len(part.trials)
         accepted += int((part.trials["status"] == "ok").sum())
-    return _first_accepted(_joined(parts, config.trials), config.trials)
 
 
-def _joined(parts: list[RunRecord], wanted: int) -> RunRecord:
+def _joined(parts: list[RunRecord]) -> RunRecord:
     names = dict.fromkeys(name for part in parts for name in part.solutions)
-    stages = dict.fromkeys(stage for part in parts for stage in part.timings)
-    timings = {stage: sum(part.timings.get(stage, 0.0) for part in parts) for stage in stages}
+    timings: Counter[str] = Counter()
+    for part in parts:
+        timings.update(part.timings)
     return RunRecord(
         trials=pd.concat([part.trials for part in parts], ignore_index=True),
         history=pd.concat([part.history for part in parts], ignore_index=True),
@@ -116,7 +134,6 @@ def _joined(parts: list[RunRecord], wanted: int) -> RunRecord:
             name: np.concatenate([p.solutions[name] for p in parts if name in p.solutions])
             for name in names
         },
-        wanted=wanted,
         timings=timings,
     )
 
@@ -131,7 +148,6 @@ def _first_accepted(record: RunRecord, wanted: int) -> RunRecord:
         trials=record.trials.iloc[:size].reset_index(drop=True),
         history=record.history[record.history["seed"].isin(seeds)].reset_index(drop=True),
         solutions={name: array[kept] for name, array in record.solutions.items()},
-        wanted=wanted,
         timings=record.timings,
     )
 
@@ -148,19 +164,39 @@ class _Stages:
         self.config, self.device = config, device
         self.timings: dict[str, float] = {}
 
-    def record(self, seed: int, trials: int) -> RunRecord:
-        """Return the record of the instances seed, ..., seed + trials - 1."""
+    def batches(self, size: int | None) -> Iterator[ProblemBatch]:
+        """Yield the instances that the config asks for, at most `size` at a time."""
+        seeded = isinstance(self._build("data"), Seeded)
+        first, trials = self.config.seed, self.config.trials
+        whole = self.draw(1 if seeded else trials, first)
+        total = trials if seeded else whole.B
+        count = math.ceil(total / (size or self.chunk_size(whole)))
+        for part in np.array_split(np.arange(total), count):
+            start, stop = int(part[0]), int(part[-1]) + 1
+            yield (
+                self.draw(stop - start, first + start) if seeded else whole.take(slice(start, stop))
+            )
+
+    def chunk_size(self, batch: ProblemBatch) -> int:
+        """Return how many instances like those of `batch` are worked on at once."""
+        trained = self.config.selection.tokens != "optimal"
+        return chunk_size(batch, len(self._build("optimizer").grid()) if trained else 0)
+
+    def draw(self, trials: int, seed: int) -> ProblemBatch:
+        """Return the instances seed, ..., seed + trials - 1."""
         with self._timed("draw"):
-            draft = Draft(self._draw(seed, trials))
+            data, head, model = self._build("data"), self._build("head"), self._build("model")
+            batch: ProblemBatch = data.sample(head, model, trials, seed)
+            return batch.to(self.device)
+
+    def record(self, batch: ProblemBatch) -> RunRecord:
+        """Return the record of the instances of `batch`, with the timings since the last one."""
+        draft = Draft(batch)
         READINGS[self.config.selection.tokens](self, draft)
         with self._timed("tabulate"):
-            return RunRecord(
-                trials=draft.table(),
-                history=draft.history(),
-                solutions=draft.solutions(),
-                wanted=trials,
-                timings=dict(self.timings),
-            )
+            tables = draft.table(), draft.history(), draft.solutions()
+        timings, self.timings = self.timings, {}
+        return RunRecord(*tables, timings)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -170,11 +206,6 @@ class _Stages:
 
     def _build(self, group: str) -> Any:
         return build(getattr(self.config, group), group, self.config.extensions)
-
-    def _draw(self, seed: int, trials: int) -> ProblemBatch:
-        data, head, model = self._build("data"), self._build("head"), self._build("model")
-        batch: ProblemBatch = data.sample(head, model, trials, seed)
-        return batch.to(self.device)
 
     # --- readings: which tokens the SVM separates -------------------------------------------------
 

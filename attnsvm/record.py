@@ -12,9 +12,11 @@ import dataclasses
 import io
 import sys
 import traceback
-from collections.abc import Mapping
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +32,11 @@ from attnsvm.storage import (
     read_json,
     read_verified,
     remove_orphans,
-    sha256,
-    write_atomically,
+    replacing,
+    verify_file,
     write_json,
 )
+from attnsvm.stream import Arrays, Rows
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,6 @@ class RunRecord:
         Columns seed, step, quantity, value.
     solutions : mapping of str to array
         Weights and multipliers of the SVMs, instance axis first.
-    wanted : int
-        Number of accepted instances that were asked for.
     timings : mapping of str to float
         Wall seconds of each stage.
     """
@@ -106,13 +107,7 @@ class RunRecord:
     trials: pd.DataFrame
     history: pd.DataFrame
     solutions: Mapping[str, np.ndarray]
-    wanted: int
     timings: Mapping[str, float] = field(default_factory=dict)
-
-    def summary(self) -> str:
-        """Return the counts of every status in one line."""
-        counts = self.trials["status"].value_counts().sort_index()
-        return ", ".join(f"{count} {status}" for status, count in counts.items())
 
 
 def dtype_of(annotation: str) -> str:
@@ -154,34 +149,47 @@ def trial_table(seeds: Any, columns: Mapping[str, Any]) -> pd.DataFrame:
 # --- write ---------------------------------------------------------------------------------------
 
 
-def write(folder: Path, record: RunRecord, origin: Mapping[str, Any]) -> None:
-    """Write `record` to `folder`, `run.json` last.
+def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -> Mapping[str, int]:
+    """Write a record, part after part, to `folder`, `run.json` last; return the statuses' counts.
+
+    The files do not depend on how the record is cut into parts; one part is in memory at a time.
 
     Raises
     ------
     OSError
         If the folder cannot be written; a record already complete there stays as it was until
-        the new files are in place.
+        the new files are whole.
     """
-    files = {
-        "trials.parquet": _parquet(record.trials),
-        "history.parquet": _parquet(record.history),
-        "solutions.npz": _npz(record.solutions),
-    }
-    (folder / RUN_FILE).unlink(missing_ok=True)
-    for name, content in files.items():
-        write_atomically(folder / name, content)
-    counts = record.trials["status"].value_counts()
+    parts = iter(parts)
+    first = next(parts)
+    counts: Counter[str] = Counter()
+    timings: Counter[str] = Counter()
+    with ExitStack() as stack:
+        sinks = stack.enter_context(replacing([folder / name for name in TABLES]))
+        trials = stack.enter_context(closing(Rows(sinks[0], first.trials)))
+        history = stack.enter_context(closing(Rows(sinks[1], first.history)))
+        solutions = stack.enter_context(closing(Arrays(folder)))
+        for part in chain([first], parts):
+            trials.add(part.trials)
+            history.add(part.history)
+            solutions.add(part.solutions)
+            counts.update(part.trials["status"])
+            timings.update(part.timings)
+        trials.finish()
+        history.finish()
+        solutions.write(sinks[2])
+        (folder / RUN_FILE).unlink(missing_ok=True)
     outcome = {
         "state": "done",
-        "wanted": record.wanted,
-        "drawn": len(record.trials),
-        "accepted": int(counts.get("ok", 0)),
-        "statuses": {str(k): int(v) for k, v in counts.sort_index().items()},
-        "timings_s": dict(record.timings),
-        "files": {name: sha256(content) for name, content in files.items()},
+        "wanted": origin["config"]["trials"],
+        "drawn": counts.total(),
+        "accepted": counts["ok"],
+        "statuses": dict(counts),
+        "timings_s": dict(timings),
+        "files": {name: sink.sha256() for name, sink in zip(TABLES, sinks, strict=True)},
     }
     write_json(folder / RUN_FILE, {**origin, **outcome})
+    return dict(sorted(counts.items()))
 
 
 def write_failure(
@@ -213,18 +221,6 @@ def tidy(folder: Path) -> None:
             pass  # letting go of a claim removes it
 
 
-def _parquet(table: pd.DataFrame) -> bytes:
-    stream = io.BytesIO()
-    table.to_parquet(stream, index=False)
-    return stream.getvalue()
-
-
-def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
-    stream = io.BytesIO()
-    np.savez_compressed(stream, allow_pickle=False, **arrays)
-    return stream.getvalue()
-
-
 # --- read ----------------------------------------------------------------------------------------
 
 
@@ -248,7 +244,6 @@ def read(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
         trials=pd.read_parquet(io.BytesIO(content["trials.parquet"])),
         history=pd.read_parquet(io.BytesIO(content["history.parquet"])),
         solutions=solutions,
-        wanted=run["wanted"],
         timings=run["timings_s"],
     )
     return record, run
@@ -264,9 +259,13 @@ def read_tables(folder: Path, run: Mapping[str, Any]) -> tuple[pa.Table, pa.Tabl
     CorruptRecordError
         If a file is missing or differs from what was written.
     """
-    content = {name: read_verified(folder / name, run["files"][name]) for name in TABLES}
+    verify_file(folder / "solutions.npz", run["files"]["solutions.npz"])
     trials, history = (
-        pq.read_table(pa.BufferReader(content[name]), use_threads=False, pre_buffer=False)
+        pq.read_table(
+            pa.BufferReader(read_verified(folder / name, run["files"][name])),
+            use_threads=False,
+            pre_buffer=False,
+        )
         for name in ("trials.parquet", "history.parquet")
     )
     return trials, history

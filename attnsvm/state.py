@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attnsvm.claim import holder
-from attnsvm.storage import CorruptRecordError, read_json, read_verified
+from attnsvm.storage import CorruptRecordError, read_json, verify_file
 
 RUN_FILE = "run.json"
 PLAN_FILE = "sweep.json"
@@ -66,7 +66,7 @@ def _on_record(folder: Path, verify: bool) -> RunState:
         if run["state"] != "done":
             return RunState(run["state"], run["reason"], run)
         for name in TABLES if verify else ():
-            read_verified(folder / name, run["files"][name])
+            verify_file(folder / name, run["files"][name])
     except (FileNotFoundError, NotADirectoryError):
         return RunState("missing", "no record on disk")
     except (CorruptRecordError, OSError, KeyError, TypeError) as error:

@@ -4,32 +4,92 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class CorruptRecordError(RuntimeError):
     """A file is not what was written: it is named and left out, never read."""
 
 
+class Sink(io.RawIOBase):
+    """A file that is written once, from its beginning to its end, and its sha256."""
+
+    def __init__(self, handle: int) -> None:
+        self._file = os.fdopen(handle, "wb")
+        self._digest = hashlib.sha256()
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return self._file.tell()
+
+    def write(self, content: Buffer) -> int:
+        """Append `content`."""
+        self._digest.update(content)
+        return self._file.write(content)
+
+    def flush(self) -> None:
+        """Hand all bytes to the system."""
+        if not self._file.closed:
+            self._file.flush()
+
+    def sync(self) -> None:
+        """Return when all bytes are on the disk."""
+        self.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file, whatever becomes of its last bytes."""
+        try:
+            self._file.close()
+        finally:
+            super().close()
+
+    def sha256(self) -> str:
+        """Return the hexadecimal sha256 of what was written."""
+        return self._digest.hexdigest()
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace `path` by `content` so that a reader sees the old file or the new, whole."""
-    handle, temporary = _temporary(path)
-    with os.fdopen(handle, "wb") as stream:
-        try:
-            stream.write(content)
-            stream.flush()
-            os.fsync(handle)
+    with replacing([path]) as (sink,):
+        sink.write(content)
+
+
+@contextmanager
+def replacing(paths: Sequence[Path]) -> Iterator[list[Sink]]:
+    """Yield a file for each of `paths`, which replace them one by one when the block has ended.
+
+    A reader sees the old file or the new, whole; an error in the block leaves the old ones.
+    """
+    temporaries: list[str] = []
+    with ExitStack() as stack:
+        sinks = []
+        for path in paths:
+            handle, temporary = _temporary(path)
+            stack.callback(Path(temporary).unlink, missing_ok=True)
+            sinks.append(stack.enter_context(closing(Sink(handle))))
+            temporaries.append(temporary)
+        yield sinks
+        for sink, temporary, path in zip(sinks, temporaries, paths, strict=True):
+            sink.sync()
             os.chmod(temporary, 0o666 & ~_umask())
             os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    _sync_folder(path.parent)
+    for folder in {path.parent for path in paths}:
+        _sync_folder(folder)
 
 
 def _temporary(path: Path) -> tuple[int, str]:
@@ -115,6 +175,17 @@ def read_json(path: Path) -> dict[str, Any]:
     if rendered != raw:
         raise CorruptRecordError(f"{path}: its bytes are not those that were written")
     return dict(content)
+
+
+def verify_file(path: Path, claimed: str) -> None:
+    """Raise CorruptRecordError if the file is missing or its sha256 is not `claimed`."""
+    try:
+        with path.open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+    except FileNotFoundError as error:
+        raise CorruptRecordError(f"{path}: missing") from error
+    if found != claimed:
+        raise CorruptRecordError(f"{path}: its sha256 is not the one recorded")
 
 
 def read_verified(path: Path, claimed: str) -> bytes:

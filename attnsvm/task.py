@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from attnsvm import record
@@ -11,6 +12,7 @@ from attnsvm.claim import HeldError, claimed
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.interrupt import hand_on, interruptible
 from attnsvm.provenance import provenance
+from attnsvm.record import RunRecord
 from attnsvm.storage import remove_orphans
 
 log = logging.getLogger(__name__)
@@ -77,8 +79,8 @@ def _record(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
             _use_allocated_cpus()
             from attnsvm import experiment  # torch is not needed until here
 
-            result = experiment.run(config)
-            record.write(folder, result, origin)
+            parts = _told(experiment.parts(config), folder, config)
+            counts = record.write(folder, parts, origin)
     except KeyboardInterrupt as stop:
         record.write_failure(folder, origin, stop, state="interrupted")
         log.warning("%s: interrupted (%s)", folder, stop)
@@ -90,8 +92,20 @@ def _record(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
         if not in_sweep:
             raise
         return "failed"
-    log.info("%s: %s", folder, result.summary())
+    told = ", ".join(f"{count} {status}" for status, count in counts.items())
+    log.info("%s: %s", folder, told)
     return "done"
+
+
+def _told(parts: Iterable[RunRecord], folder: Path, config: RunConfig) -> Iterator[RunRecord]:
+    """Yield the parts of a record; tell how far it is after each but the last."""
+    seen = 0
+    for part in parts:
+        accepted = part.trials["status"] == "ok"
+        seen += int(accepted.sum()) if config.selection.until_accepted else len(accepted)
+        if seen < config.trials:
+            log.info("%s: %d of %d instances", folder, seen, config.trials)
+        yield part
 
 
 def _record_failure(folder: Path, origin: dict[str, object], error: BaseException) -> None:

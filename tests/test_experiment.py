@@ -8,7 +8,9 @@ import torch
 
 import attnsvm
 from attnsvm.config import ConfigError
-from attnsvm.experiment import run
+from attnsvm.experiment import parts, run
+from attnsvm.record import write
+from attnsvm.state import TABLES
 from tests.test_config import composed
 
 SHORT = ("optimizer.steps=300", "trials=6")
@@ -236,6 +238,44 @@ def test_a_stalled_run_is_a_status_unless_it_is_asked_for(selection):
 def test_training_says_nothing_of_what_was_not_trained():
     trials = run(composed("selection=optimal", "data.d=4", "trials=2")).trials
     assert trials["training"].tolist() == ["", ""]
+
+
+STREAMED = {
+    "top": ("data.n=3", "data.T=4", "data.d=6", "keep_path=true"),
+    "kq": ("data.n=3", "data.T=4", "data.d=6", "parameterization=kq", "svm.norms=[nuclear]"),
+    "optimal": ("selection=optimal", "data.n=5", "data.T=5", "data.d=2"),
+    "published": ("selection=optimal", "svm=published", "data.n=3", "data.T=3", "data.d=3"),
+    "multi": ("head=relu", "selection=multi", "data.n=3", "data.T=4", "data.d=4"),
+    "accepted": ("head=relu", "selection=multi", "selection.until_accepted=true", "data.n=3",
+                 "data.T=4", "data.d=4", "svm.norms=[frobenius]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_a_run_in_parts_is_the_same_run(name, tmp_path):
+    config = composed(*STREAMED[name], "trials=12", "optimizer.steps=400")
+    for size in (1, 5, None):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        found = list(parts(config, size))
+        assert size is None or max(len(part.trials) for part in found) <= size
+        write(folder, found, {"config": {"trials": 12}})
+    for table in TABLES:
+        whole = (tmp_path / "None" / table).read_bytes()
+        assert (tmp_path / "5" / table).read_bytes() == whole
+        assert (tmp_path / "1" / table).read_bytes() == whole
+
+
+def test_a_file_of_instances_in_parts_is_the_same_run(tmp_path):
+    rng = np.random.default_rng(0)
+    X, Z, Y = rng.normal(size=(7, 2, 3, 4)), rng.normal(size=(7, 2, 4)), np.ones((7, 2))
+    np.savez(tmp_path / "given.npz", X=X, Z=Z, Y=Y)
+    config = composed("data=file", f"data.path={tmp_path / 'given.npz'}", *SHORT)
+    whole, cut = run(config), list(parts(config, 4))
+    assert [len(part.trials) for part in cut] == [3, 3]
+    for column in ("seed", "W_norm", "frobenius_objective"):
+        joined = np.concatenate([part.trials[column] for part in cut])
+        np.testing.assert_array_equal(joined, whole.trials[column])
 
 
 def test_cuda_is_refused_where_there_is_none():

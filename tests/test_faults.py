@@ -207,10 +207,10 @@ def test_a_failure_tells_its_place(tmp_path, uninterrupted):  # noqa: F811
     def failing():
         from attnsvm import experiment
 
-        def run(config):
+        def parts(config):
             raise ZeroDivisionError("over <b>zero</b>")
 
-        experiment.run = run
+        experiment.parts = parts
         sweep(tmp_path, cells)
 
     assert finished(in_child(failing)) == 0

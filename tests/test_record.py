@@ -5,10 +5,12 @@ import random
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
-from attnsvm import record, storage
+from attnsvm import record, storage, stream
 from attnsvm.record import RunRecord, trial_columns, trial_table
+from attnsvm.state import TABLES
 from attnsvm.storage import CorruptRecordError
 
 ORIGIN = {"signature": "s", "config": {"trials": 3}, "options": {}, "sweep": None, "device": "cpu"}
@@ -24,14 +26,16 @@ def a_record() -> RunRecord:
             "assumption_b1": [True, None, False],
         },
     )
-    history = pd.DataFrame({"seed": [3], "step": [0], "quantity": ["loss"], "value": [0.5]})
+    history = pd.DataFrame(
+        {"seed": [3, 5], "step": [0, 0], "quantity": ["loss"] * 2, "value": [0.5, 0.25]}
+    )
     solutions = {"frobenius_W": rng.normal(size=(3, 4, 4)), "mask": np.ones((3, 2, 2), bool)}
-    return RunRecord(trials, history, solutions, wanted=3, timings={"svm": 0.1})
+    return RunRecord(trials, history, solutions, timings={"svm": 0.1})
 
 
 def test_what_is_read_is_what_was_written(tmp_path):
     written = a_record()
-    record.write(tmp_path, written, ORIGIN)
+    record.write(tmp_path, [written], ORIGIN)
     got, run = record.read(tmp_path)
     pd.testing.assert_frame_equal(got.trials, written.trials)
     pd.testing.assert_frame_equal(got.history, written.history)
@@ -70,7 +74,7 @@ def test_a_failure_is_a_record_without_tables(tmp_path):
 
 
 def test_without_run_json_there_is_no_record(tmp_path):
-    record.write(tmp_path, a_record(), ORIGIN)
+    record.write(tmp_path, [a_record()], ORIGIN)
     (tmp_path / "run.json").unlink()
     assert not record.is_done(tmp_path)
     with pytest.raises(FileNotFoundError):
@@ -79,7 +83,7 @@ def test_without_run_json_there_is_no_record(tmp_path):
 
 @pytest.mark.parametrize("name", ["trials.parquet", "history.parquet", "solutions.npz", "run.json"])
 def test_no_flipped_bit_and_no_truncation_is_read_silently(name, tmp_path):
-    record.write(tmp_path, a_record(), ORIGIN)
+    record.write(tmp_path, [a_record()], ORIGIN)
     path = tmp_path / name
     sound = path.read_bytes()
     rng = random.Random(name)
@@ -115,28 +119,73 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path, monkey
 
 
 def test_a_rewrite_is_never_complete_with_mixed_files(tmp_path, monkeypatch):
-    record.write(tmp_path, a_record(), ORIGIN)
-    written = []
-    original = storage.write_atomically
+    record.write(tmp_path, [a_record()], ORIGIN)
+    replaced = []
+    original = os.replace
 
-    def stopping(path, content):
-        if len(written) == 1:
+    def stopping(source, target):
+        if len(replaced) == 1:
             raise KeyboardInterrupt
-        written.append(path)
-        original(path, content)
+        replaced.append(target)
+        original(source, target)
 
-    monkeypatch.setattr(record, "write_atomically", stopping)
+    monkeypatch.setattr(os, "replace", stopping)
     with pytest.raises(KeyboardInterrupt):
-        record.write(tmp_path, a_record(), ORIGIN)
+        record.write(tmp_path, [a_record()], ORIGIN)
+    assert not record.is_done(tmp_path)
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_an_error_between_two_parts_leaves_the_old_record_and_no_litter(tmp_path):
+    record.write(tmp_path, [a_record()], ORIGIN)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def broken():
+        yield a_record()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        record.write(tmp_path, broken(), ORIGIN)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("rows", [1, 2, 100])
+def test_the_files_do_not_depend_on_how_the_record_is_cut(rows, tmp_path, monkeypatch):
+    """Row groups smaller than, equal to and larger than a part, arrays in memory and on disk."""
+    monkeypatch.setattr(stream, "ROW_GROUP", rows)
+    monkeypatch.setattr(stream, "IN_MEMORY_BYTES", 16 * rows)
+    whole = a_record()
+    cuts = [slice(0, 1), slice(1, 3)]
+    parts = [
+        RunRecord(
+            whole.trials.iloc[cut],
+            whole.history.iloc[cut],
+            {name: array[cut] for name, array in whole.solutions.items()},
+        )
+        for cut in cuts
+    ]
+    for name, record_parts in (("whole", [whole]), ("parts", parts)):
+        (tmp_path / name).mkdir()
+        record.write(tmp_path / name, record_parts, ORIGIN)
+    for name in TABLES:
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    got, run = record.read(tmp_path / "parts")
+    pd.testing.assert_frame_equal(got.trials, whole.trials)
+    assert run["drawn"] == 3
+    assert pq.ParquetFile(tmp_path / "parts/trials.parquet").num_row_groups == -(-3 // rows)
+
+
+def test_parts_of_other_shape_are_refused(tmp_path):
+    other = RunRecord(a_record().trials, a_record().history, {"mask": np.ones((3, 2, 1), bool)})
+    with pytest.raises(ValueError, match="mask"):
+        record.write(tmp_path, [a_record(), other], ORIGIN)
     assert not record.is_done(tmp_path)
 
 
 def test_pickles_are_neither_written_nor_read(tmp_path):
-    objects = RunRecord(
-        a_record().trials, a_record().history, {"o": np.array([{}], dtype=object)}, wanted=3
-    )
+    objects = RunRecord(a_record().trials, a_record().history, {"o": np.array([{}], dtype=object)})
     with pytest.raises(ValueError, match="pickle"):
-        record.write(tmp_path, objects, ORIGIN)
+        record.write(tmp_path, [objects], ORIGIN)
     assert not record.is_done(tmp_path)
 
 

@@ -34,7 +34,7 @@ def run_in(folder, state):
     origin = provenance(configs(1)[0], [])
     folder.mkdir()
     if state in ("done", "corrupt"):
-        record.write(folder, a_record(), origin)
+        record.write(folder, [a_record()], origin)
     if state == "corrupt":
         (folder / "trials.parquet").write_bytes(b"PAR1")
     if state in ("failed", "interrupted"):
@@ -102,12 +102,12 @@ def test_two_drivers_do_no_run_twice(tmp_path):
         with (tmp_path / "log").open("a") as log:
             log.write(f"{config.seed}\n")
         time.sleep(0.2)
-        return prepared(config)
+        return [prepared(config)]
 
     def drive():
         from attnsvm import experiment
 
-        experiment.run = slowly
+        experiment.parts = slowly
         sweep(tmp_path / "sweep", cells)
 
     drivers = [in_child(drive) for _ in range(3)]
@@ -123,7 +123,7 @@ def test_records_of_other_code_are_refused_unless_allowed_and_then_shown(tmp_pat
     assert os.waitpid(child, 0)[1] == 0
     folder = sweep_folder / run_name(cells[0])
     found, origin = record.read(folder)
-    record.write(folder, found, {**origin, "code": "another", "version": "0.0.1"})
+    record.write(folder, [found], {**origin, "code": "another", "version": "0.0.1"})
     grid = ["-m", *SMALL, "seed=5"]
     refused = attnsvm(*grid, cwd=tmp_path)
     assert refused.returncode == 2

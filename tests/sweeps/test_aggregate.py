@@ -24,7 +24,7 @@ def sound(tmp_path_factory):
         config = composed(f"data.d={d}", "data.n=2", "data.T=3", "trials=3", "optimizer.steps=30")
         name = run_name(config)
         (folder / name).mkdir()
-        record.write(folder / name, experiment.run(config), provenance(config, [f"data.d={d}"]))
+        record.write(folder / name, experiment.parts(config), provenance(config, [f"data.d={d}"]))
         plan[name] = [f"data.d={d}"]
     record.write_plan(folder, plan)
     return folder
@@ -131,7 +131,7 @@ def test_a_run_that_gave_up_says_how_many_it_lacks(tmp_path):
         "head=relu", "selection=multi", "selection.until_accepted=true", "trials=1",
         "optimizer.init=zero", "optimizer.steps=1", "data.n=2", "data.T=2", "data.d=3",
     )  # fmt: skip
-    record.write(tmp_path, experiment.run(config), provenance(config, []))
+    record.write(tmp_path, experiment.parts(config), provenance(config, []))
     assert "1 runs gave up: 0 accepted instances of 1 wanted" in lost_runs(load(tmp_path))
 
 

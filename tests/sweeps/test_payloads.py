@@ -92,7 +92,7 @@ def sweep_that_says(folder, words):
     (folder / "sound").mkdir()
     options = {**origin["options"], "head": words[0], "data": words[3]}
     told = {**origin, "options": options, "git_revision": words[1], "python": words[25]}
-    record.write(folder / "sound", prepared(configs(1)[0]), told)
+    record.write(folder / "sound", [prepared(configs(1)[0])], told)
     record.write_plan(folder, {**plan, "sound": []})
     return folder
 

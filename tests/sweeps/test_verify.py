@@ -29,7 +29,7 @@ def runs():
 
 def written(folder, config, result):
     folder.mkdir(exist_ok=True)
-    record.write(folder, result, provenance(config, []))
+    record.write(folder, [result], provenance(config, []))
     return folder
 
 

@@ -1,0 +1,119 @@
+"""Tables and arrays written part by part: the bytes of the file do not depend on the parts."""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from attnsvm.storage import Sink
+
+ROW_GROUP = 2**17
+"""Rows of a row group, the unit in which Parquet is written and read."""
+
+IN_MEMORY_BYTES = 2**20
+"""Up to this size an array waits in memory, beyond it in a file."""
+
+COPIED_BYTES = 2**20
+
+
+class Rows:
+    """A Parquet file of row groups of equal size, each page with its checksum.
+
+    Parameters
+    ----------
+    sink : Sink
+        The file.
+    like : DataFrame
+        Has the columns and types of every part.
+    """
+
+    def __init__(self, sink: Sink, like: pd.DataFrame) -> None:
+        self._schema = pa.Table.from_pandas(like.iloc[:0], preserve_index=False).schema
+        self._writer = pq.ParquetWriter(sink, self._schema, write_page_checksum=True)
+        self._waiting = self._schema.empty_table()
+
+    def add(self, part: pd.DataFrame) -> None:
+        """Append the rows of `part`."""
+        table = pa.Table.from_pandas(part, self._schema, preserve_index=False)
+        self._waiting = pa.concat_tables([self._waiting, table])
+        whole = len(self._waiting) - len(self._waiting) % ROW_GROUP
+        self._write(self._waiting[:whole])
+        self._waiting = self._waiting[whole:].combine_chunks()
+
+    def finish(self) -> None:
+        """Write the last, smaller group and the footer."""
+        self._write(self._waiting)
+        self._writer.close()
+
+    def close(self) -> None:
+        """Write no more, finished or not."""
+        self._writer.is_open = False  # else its destructor writes to a file that is closed
+
+    def _write(self, table: pa.Table) -> None:
+        if len(table):
+            self._writer.write_table(table.combine_chunks(), ROW_GROUP)
+
+
+class Arrays:
+    """An .npz file whose arrays grow along their first axis; they wait in `folder`, without a name.
+
+    Parameters
+    ----------
+    folder : Path
+        Has room for the arrays, uncompressed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._spools: dict[str, BinaryIO] = {}
+        self._kinds: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
+        self._lengths: dict[str, int] = {}
+
+    def add(self, part: Mapping[str, np.ndarray]) -> None:
+        """Append to every array of `part`.
+
+        Raises
+        ------
+        ValueError
+            If an array holds Python objects, or other numbers than its parts before.
+        """
+        for name, array in part.items():
+            if array.dtype.hasobject:
+                raise ValueError(f"{name}: Python objects need pickle; allowed are numbers, text")
+            kind = (array.dtype, array.shape[1:])
+            if self._kinds.setdefault(name, kind) != kind:
+                raise ValueError(f"{name}: {kind} after {self._kinds[name]}")
+            if name not in self._spools:
+                spool = tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=str(self._folder))  # noqa: SIM115
+                self._spools[name] = cast(BinaryIO, spool)
+            self._spools[name].write(np.ascontiguousarray(array).tobytes())
+            self._lengths[name] = self._lengths.get(name, 0) + len(array)
+
+    def write(self, sink: Sink) -> None:
+        """Write the arrays, compressed."""
+        with zipfile.ZipFile(cast(BinaryIO, sink), "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, spool in self._spools.items():
+                dtype, shape = self._kinds[name]
+                header = {
+                    "descr": np.lib.format.dtype_to_descr(dtype),
+                    "fortran_order": False,
+                    "shape": (self._lengths[name], *shape),
+                }
+                spool.seek(0)
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array_header_1_0(member, header)
+                    while block := spool.read(COPIED_BYTES):
+                        member.write(block)
+
+    def close(self) -> None:
+        """Let go of what waits."""
+        for spool in self._spools.values():
+            spool.close()
