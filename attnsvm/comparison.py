@@ -17,6 +17,8 @@ from attnsvm.svm.solution import SvmSolution, SvmStatus
 
 MATRIX = (-2, -1)
 B1_TOLERANCE = 1e-9
+GRAM_NUMBERS = 2**24
+"""Entries of the Gram matrices that are in memory together."""
 
 
 def correlation(A: Any, B: Any) -> Any:
@@ -116,32 +118,60 @@ def assumption_b1(problem: SvmProblem) -> list[bool | None]:
 
     All constraints are active with multipliers lam >= 0 iff  G lam = 1, lam >= 0  is solvable,
     G = (D D^T) o (Z Z^T), i.e. iff some W in the cone of the d_k z_k^T has every margin equal to 1.
-    Decided by non-negative least squares on unit rows, to a relative residual of 1e-9; None where
-    that does not converge.
+    Decided on unit rows, to a relative residual of 1e-9: where G is regular by its only solution
+    lam, whose least entry bounds the residual of every lam' >= 0 by
+
+        ||G lam' - 1|| >= ||lam' - lam|| / ||G^-1|| >= -min_k lam_k / ||G^-1||,
+
+    elsewhere by non-negative least squares; None where that does not converge.
 
     Parameters
     ----------
     problem : SvmProblem
         Single-token problems; an instance without constraints meets the assumption.
     """
-    return [_all_margins_one(*_gram(problem, k)) for k in range(problem.B)]
+    parts = torch.arange(problem.B).split(max(1, GRAM_NUMBERS // problem.N**2))
+    return [verdict for part in parts for verdict in _all_margins_one(problem.take(part))]
 
 
-def _gram(problem: SvmProblem, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the Gram matrix of the unit rows and the right-hand sides 1 / ||row||, up to scale."""
-    rows = problem.inequality[k]
-    D, Z = problem.D[k][rows], problem.queries[k][rows]
-    d_norm, z_norm = D.norm(dim=-1, keepdim=True), Z.norm(dim=-1, keepdim=True)
-    D, Z = D / d_norm, Z / z_norm
-    right = (d_norm.max() / d_norm * (z_norm.max() / z_norm))[:, 0] if len(D) else d_norm[:, 0]
-    return ((D @ D.T) * (Z @ Z.T)).cpu().numpy(), right.cpu().numpy()
+def _all_margins_one(problem: SvmProblem) -> list[bool | None]:
+    """Return the verdicts of a batch whose Gram matrices are in memory together."""
+    G, one = _gram(problem)
+    factor, fails = torch.linalg.cholesky_ex(G)
+    eye = torch.eye(problem.N).to(G)
+    inverse = torch.cholesky_inverse(torch.where(fails[:, None, None] == 0, factor, eye))
+    solution = (inverse @ one[..., None])[..., 0]
+    residual = ((G @ solution[..., None])[..., 0] - one).norm(dim=1)
+    allowed = B1_TOLERANCE * one.norm(dim=1)
+    least, regular = solution.amin(dim=1), (fails == 0) & (residual <= 0.1 * allowed)
+    holds = regular & (least >= 0)
+    broken = regular & (-least / inverse.norm(dim=MATRIX) > 2 * allowed)
+    broken |= ~one.isfinite().all(dim=1)  # a zero row has margin 0
+    verdicts: list[bool | None] = holds.tolist()
+    for k in (~holds & ~broken).nonzero()[:, 0].tolist():
+        rows = problem.inequality[k]
+        verdicts[k] = _solvable(G[k][rows][:, rows].cpu().numpy(), one[k][rows].cpu().numpy())
+    return verdicts
 
 
-def _all_margins_one(G: np.ndarray, one: np.ndarray) -> bool | None:
-    if len(one) == 0:
-        return True
-    if not np.isfinite(one).all():  # a zero row has margin 0
-        return False
+def _gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
+    """Return the Gram matrices of the unit rows and the sides 1 / ||row||, up to scale.
+
+    A row of padding asks for lam = 0.
+    """
+    rows = problem.inequality
+    D, Z = problem.D, problem.queries
+    d_norm, z_norm = D.norm(dim=-1), Z.norm(dim=-1)
+    D, Z = D / d_norm[..., None], Z / z_norm[..., None]
+    longest = [torch.where(rows, norm, 0.0).amax(1, keepdim=True) for norm in (d_norm, z_norm)]
+    one = torch.where(rows, longest[0] / d_norm * (longest[1] / z_norm), 0.0)
+    both = rows[:, :, None] & rows[:, None, :]
+    G = torch.where(both, (D @ D.mT) * (Z @ Z.mT), torch.eye(problem.N).to(D))
+    return G, one
+
+
+def _solvable(G: np.ndarray, one: np.ndarray) -> bool | None:
+    """Return whether G lam = 1 has a solution lam >= 0."""
     try:
         _, residual = nnls(G, one)
     except RuntimeError:
