@@ -80,7 +80,7 @@ def split(frame: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[str, pd.Da
         yield label(dict(zip(keys, values, strict=True))), part
 
 
-ARITHMETIC = {"direct": " (published)", "log_domain": " (exact)"}
+ARITHMETIC = {"direct": " (published arithmetic)", "log_domain": " (exact)"}
 """What is added to the name of a gradient: whose arithmetic a curve is must be seen on it."""
 
 

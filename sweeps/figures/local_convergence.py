@@ -14,9 +14,9 @@ FIGURE = OverSteps(
     facet="parameterization",
     caption=(
         "Largest softmax probability and 1-correlation with the Frobenius and the nuclear norm "
-        "SVM at the selected tokens, over the steps, for W and for (K, Q). The published update "
-        "(direct gradient, for (K, Q) with a tiny ridge) beside the same update in exact "
-        "arithmetic without ridge."
+        "SVM at the selected tokens, over the steps, for W and for (K, Q): the published update "
+        "(direct gradient, for W without ridge, for (K, Q) with one of 2.22e-16) beside the same "
+        "update in exact arithmetic without ridge."
     ),
 )
 tables, draw = FIGURE.tables, FIGURE.draw

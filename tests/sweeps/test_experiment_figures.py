@@ -115,7 +115,7 @@ def test_instances_drawn_although_training_stalled_are_counted_by_their_arithmet
     ok = trials[trials["status"] == "ok"]
     direct = (ok["gradient"] == "direct").sum()
     told = fates(outcomes(trials))
-    assert f"{direct} of {direct} gradient=direct (published)" in told
+    assert f"{direct} of {direct} gradient=direct (published arithmetic)" in told
     assert f"0 of {len(ok) - direct} gradient=log_domain (exact)" in told
     lost = trials.assign(status=trials["status"].where(trials["training"] != "stalled", "stalled"))
     told = fates(outcomes(lost))

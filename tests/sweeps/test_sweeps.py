@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
+from sweeps import gallery
 from sweeps.aggregate import load
-from sweeps.figures import figure_module
+from sweeps.figures import figure_module, varying
 from sweeps.overview import EXPERIMENTS, Outcome, write_overview
 
 CONF = Path(__file__).parents[2] / "conf" / "sweep"
@@ -28,7 +32,7 @@ MINIATURES = {
     "regularization_path": ["trials=2", "optimizer.radii=[10.0,30.0]"],
     "token_count_vs_lambda": [*SHORT, "head.lambda=0.0,0.5"],
     "sequence": SHORT,
-    "real_tokens": [*SHORT, "data.n=3"],
+    "real_tokens": [*SHORT, "data.n=3", "head.train=false,true"],
 }
 
 
@@ -62,6 +66,39 @@ def test_one_command_runs_and_draws_the_experiment(name: str, folder: Path):
     written = {path.suffix for path in (folder / name / "figures").iterdir()}
     assert written >= {".png", ".pdf"}
     assert any((folder / name / "tables").glob("*.csv"))
+
+
+def test_a_learned_head_is_told_from_a_fixed_one(folder: Path):
+    frames = load(folder / "real_tokens")
+    assert set(frames.trials["train"]) == {False, True}
+    assert len(varying(frames.trials)) == 2  # with the parameterization
+    assert set(frames.trials.groupby(["train", "parameterization"]).size()) == {2}
+
+
+def test_small_copies_of_all_figures_are_made_and_what_lacks_is_named(folder: Path, tmp_path: Path):
+    assert gallery.write_gallery(folder, tmp_path) == []
+    made = {path.stem for path in tmp_path.iterdir()}
+    assert made == set(EXPERIMENTS)
+    assert all(p.stat().st_size <= gallery.SIZE_LIMIT_BYTES for p in tmp_path.iterdir())
+    assert gallery.write_gallery(tmp_path, tmp_path) == list(EXPERIMENTS)
+
+
+def test_a_picture_too_rich_for_a_small_copy_is_refused():
+    noise = np.random.default_rng(0).integers(0, 256, (600, 900, 3), dtype=np.uint8)
+    stream = io.BytesIO()
+    Image.fromarray(noise).save(stream, "PNG")
+    with pytest.raises(ValueError, match="allowed is <= 150000"):
+        gallery.small_png(stream.getvalue())
+
+
+def test_every_experiment_has_a_figure_in_the_documentation():
+    docs = Path(__file__).parents[2] / "docs"
+    pictures = list((docs / "figures").iterdir())
+    assert {path.stem for path in pictures} == set(EXPERIMENTS)
+    assert all(path.stat().st_size <= gallery.SIZE_LIMIT_BYTES for path in pictures)
+    text = (docs / "experiments.md").read_text()
+    for name in EXPERIMENTS:
+        assert f"figures/{name}.png" in text
 
 
 def test_the_overview_shows_what_is_there_and_names_what_is_not(folder: Path):
