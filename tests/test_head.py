@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Generator
 
-from attnsvm.head import Head, Linear, Quadratic, Relu
+from attnsvm.head import Head, Linear, Mlp, Quadratic, Relu
 
 HEADS = [Linear(), Relu(), Quadratic(0.3)]
 named = pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)
@@ -62,3 +62,26 @@ def test_instances_do_not_mix():
     o, parameters = points(3, 2, 5), parameters_of(Relu())
     alone = {name: value[1:2] for name, value in parameters.items()}
     torch.testing.assert_close(Relu().value(o, parameters)[1:2], Relu().value(o[1:2], alone))
+
+
+def test_a_module_is_evaluated_with_the_parameters_of_each_instance():
+    head, o = Mlp(width=7), points(3, 2, 5)
+    parameters = parameters_of(head)
+    values, slopes = head.value(o, parameters), head.gradient(o, parameters)
+    for b in range(3):
+        alone = head.module(5).double()
+        alone.load_state_dict({name: value[b] for name, value in parameters.items()})
+        tracked = o[b].clone().requires_grad_()
+        expected = alone(tracked).squeeze(-1)
+        torch.testing.assert_close(values[b], expected, rtol=1e-14, atol=1e-15)
+        (slope,) = torch.autograd.grad(expected.sum(), tracked)
+        torch.testing.assert_close(slopes[b], slope, rtol=1e-13, atol=1e-15)
+
+
+def test_a_module_is_drawn_from_the_instance_alone():
+    torch.manual_seed(5)
+    first = Mlp().draw(Generator().manual_seed(3), 4)
+    state = torch.random.get_rng_state()
+    again = Mlp().draw(Generator().manual_seed(3), 4)
+    assert all(first[name].equal(again[name]) for name in first)
+    assert torch.random.get_rng_state().equal(state)

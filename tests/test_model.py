@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
+from torch import Generator
 
 from attnsvm.config import ConfigError
 from attnsvm.data import sample
@@ -59,3 +62,32 @@ def test_causal_query_is_the_prefix_on_its_own():
             torch.testing.assert_close(a.W, b.W, rtol=1e-12, atol=1e-12)
             torch.testing.assert_close(a.softmax[..., : k + 1], b.softmax, rtol=1e-12, atol=1e-15)
             assert a.softmax[..., k + 1 :].eq(0).all()
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("parameterization", ["w", "kq"])
+@pytest.mark.parametrize("head", ["linear", "relu", "quadratic", "mlp"])
+def test_ragged_samples_are_padded_ones_whatever_the_padding(head, parameterization, fused):
+    """Samples of 1, 2 and 3 tokens: the entries of the padding change no bit of the training."""
+    batch = sample(head=head, **{**SHAPE, "n": 3})
+    mask = torch.arange(3).expand(3, 3, 3) <= torch.arange(3)[:, None]
+    noise = torch.randn(batch.X.shape, generator=Generator().manual_seed(1)).double()
+    ragged = dataclasses.replace(batch, mask=mask)
+    other = dataclasses.replace(ragged, X=torch.where(mask[..., None], batch.X, 3 * noise))
+    a, b = (train(one, parameterization, steps=60, fused=fused) for one in (ragged, other))
+    assert a.W.equal(b.W)
+    assert a.softmax.equal(b.softmax)
+    assert a.softmax[:, -1][~mask].eq(0).all()
+
+
+def test_padding_is_no_token():
+    """Two tokens and one of padding train as the two tokens do."""
+    batch = sample(**SHAPE)
+    mask = torch.tensor([True, False, True]).expand(3, 2, 3)
+    padded = dataclasses.replace(batch, mask=mask)
+    short = dataclasses.replace(
+        batch, X=batch.X[:, :, [0, 2]].contiguous(), mask=mask[..., :2] | True
+    )
+    a, b = train(padded, steps=60), train(short, steps=60)
+    torch.testing.assert_close(a.W, b.W, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(a.softmax[..., [0, 2]], b.softmax, rtol=1e-12, atol=1e-15)
