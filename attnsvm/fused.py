@@ -8,7 +8,9 @@ projections, and the three losses.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +19,17 @@ import torch
 from torch import Tensor
 
 from attnsvm import loss as losses
-from attnsvm.kernel import EXPONENTIAL, LOGISTIC, train_kq, train_w
+from attnsvm.kernel import (
+    EXPONENTIAL,
+    LOGISTIC,
+    Data,
+    Rule,
+    Sizes,
+    Space,
+    space_entries,
+    train_kq,
+    train_w,
+)
 from attnsvm.optimizer import GD, FirstOrder, NormalizedGD, Optimizer, Report, Visit
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
@@ -25,8 +37,6 @@ from attnsvm.risk import Risk
 from attnsvm.simd import LANES
 
 LOSS_CODES = {losses.Logistic: LOGISTIC, losses.Exponential: EXPONENTIAL, losses.Linear: 2}
-
-Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def applies(risk: Risk, optimizer: Optimizer) -> bool:
@@ -55,18 +65,39 @@ def run(
     """Take the steps of `optimizer` from `variables`; arguments as those of `Optimizer.run`."""
     loop = (_LoopW if len(variables) == 1 else _LoopKQ)(risk, optimizer, variables)
     done = 0
-    for stop in optimizer.grid():
-        if stop > done:
-            loop.advance([optimizer.step_size(k) for k in range(done, int(stop))])
-            variables = loop.variables()
-        done = int(stop)
-        visit(variables, risk.forward(variables))
-        report(done)
+    with _torch_in_one_thread() as threads, ThreadPoolExecutor(threads) as pool:
+        for stop in optimizer.grid():
+            if stop > done:
+                etas = [optimizer.step_size(k) for k in range(done, int(stop))]
+                loop.advance(etas, pool, threads)
+                variables = loop.variables()
+            done = int(stop)
+            visit(variables, risk.forward(variables))
+            report(done)
     return variables
+
+
+@contextmanager
+def _torch_in_one_thread() -> Iterator[int]:
+    """Yield the number of torch's threads, all but one of which have nothing to do meanwhile.
+
+    After each of its operations torch's threads spin for a while, in the way of the kernel's.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield threads
+    finally:
+        torch.set_num_threads(threads)
 
 
 class _Loop:
     """What both parameterizations share: the tokens in their span, in blocks of eight lanes."""
+
+    kernel: Any
+    updated: tuple[Tensor, ...]
+    fixed: tuple[Tensor, ...]
+    m = 0
 
     def __init__(self, risk: Risk, optimizer: FirstOrder) -> None:
         batch = risk.batch
@@ -77,14 +108,14 @@ class _Loop:
         features = batch.head.features(X, rotated)
         assert features is not None  # `applies` has seen to it
         F, kinds = features
-        self.Z, self.kinds, self.k = batch.Z, kinds.numpy(), F.shape[-1]
+        self.Z, self.k = batch.Z, F.shape[-1]
         bias = torch.zeros_like(X[..., 0]).masked_fill(~batch.mask, -torch.inf)
-        data = (X, F, torch.bmm(batch.Z, batch.Z.mT), bias, batch.Y)
-        self.X, self.F, self.gram, self.bias, self.Y = (to_lanes(tensor) for tensor in data)
-        self.loss = LOSS_CODES[type(risk.loss)]
-        self.log_ridge = math.log(2 * optimizer.ridge) if optimizer.ridge else -math.inf
-        self.normalized = isinstance(optimizer, NormalizedGD)
-        self.exact = optimizer.gradient == "log_domain"
+        data = (X, F, kinds.expand(LANES, 3, -1), torch.bmm(batch.Z, batch.Z.mT), bias, batch.Y)
+        self.data = tuple(to_lanes(tensor) for tensor in data)
+        log_ridge = math.log(2 * optimizer.ridge) if optimizer.ridge else -math.inf
+        exact = optimizer.gradient == "log_domain"
+        normalized = isinstance(optimizer, NormalizedGD)
+        self.rule = Rule(LOSS_CODES[type(risk.loss)], log_ridge, normalized, exact)
 
     def inside(self, V: Tensor) -> Tensor:
         """Return V (B, d, ...) in the basis of the span of the tokens, (B, r, ...)."""
@@ -97,60 +128,65 @@ class _Loop:
         """Return V (B, r, c) in the coordinates of the tokens, (B, d, c)."""
         return V if self.basis is None else torch.bmm(self.basis, V)
 
-    def spread(self, kernel: Any, etas: list[float], *arrays: Any, sizes: tuple[int, ...]) -> None:
-        """Call the kernel on all blocks, a share of them in each of torch's threads."""
-        steps = np.array(etas)
-        blocks, threads = len(self.X), torch.get_num_threads()
-        bounds = np.linspace(0, blocks, min(threads, blocks) + 1).astype(int)
-        shared = (self.X, self.F, self.kinds, self.gram, self.bias, self.Y, *arrays, steps)
-        rest = (self.loss, self.log_ridge, self.normalized, self.n, self.T, self.r, self.k, *sizes)
-        with ThreadPoolExecutor(threads) as pool:
-            tasks = [
-                pool.submit(kernel, int(first), int(last), *shared, *rest)
-                for first, last in pairwise(bounds)
-            ]
-            for task in tasks:
-                task.result()
+    def advance(self, etas: list[float], pool: ThreadPoolExecutor, threads: int) -> None:
+        """Take one step for each size in `etas`, a share of the blocks in each thread."""
+        sizes = Sizes(self.n, self.T, self.r, self.k, self.m)
+        blocks = -(-self.B // LANES)
+        bounds = [blocks * share // threads for share in range(threads + 1)]
+        spaces = [_space(sizes) for _ in range(threads)]
+        data, variables = Data(*_addresses(self.data)), _addresses((*self.updated, *self.fixed))
+        tasks = [
+            pool.submit(
+                self.kernel, first, last, data, Space(*_addresses(space)), variables,
+                np.array(etas), sizes, self.rule,
+            )
+            for (first, last), space in zip(pairwise(bounds), spaces, strict=True)
+        ]  # fmt: skip
+        for task in tasks:
+            task.result()
 
 
 class _LoopW(_Loop):
     """W = a W0 + sum_i V_i z_i^T."""
 
+    kernel = staticmethod(train_w)
+
     def __init__(self, risk: Risk, optimizer: FirstOrder, variables: Variables) -> None:
         super().__init__(risk, optimizer)
-        (self.W0,) = (V.clone() for V in variables)
+        (self.W0,) = variables
         U0 = torch.bmm(self.Z, self.inside(self.W0).mT)
-        self.U, self.U0, self.V = to_lanes(U0), to_lanes(U0), to_lanes(torch.zeros_like(U0))
-        self.a = to_lanes(U0.new_ones(self.B, 1))
-        self.square0 = to_lanes(self.W0.square().sum((1, 2)).unsqueeze(1))
-
-    def advance(self, etas: list[float]) -> None:
-        """Take one step for each size in `etas`."""
-        arrays = (self.U, self.U0, self.V, self.a, self.square0)
-        self.spread(train_w, etas, *arrays, sizes=(self.exact,))
+        self.updated = (
+            to_lanes(U0), to_lanes(torch.zeros_like(U0)), to_lanes(U0.new_ones(self.B, 1)),
+        )  # fmt: skip
+        self.fixed = (to_lanes(U0), to_lanes(_squares(self.W0)))
 
     def variables(self) -> Variables:
         """Return (W,)."""
-        V = from_lanes(self.V, (self.B, self.n, self.r))
-        share = from_lanes(self.a, (self.B, 1, 1))
-        return (share * self.W0 + torch.bmm(self.back(V.mT), self.Z),)
+        _, V, a = self.updated
+        V = self.back(from_lanes(V, (self.B, self.n, self.r)).mT)
+        share = from_lanes(a, (self.B, 1, 1))
+        return ((share * self.W0).baddbmm_(V, self.Z),)
 
 
 class _LoopKQ(_Loop):
     """K in the span of the tokens, Q = a[1] Q0 + sum_i z_i VQ_i^T, both in the rows' span."""
 
+    kernel = staticmethod(train_kq)
+
     def __init__(self, risk: Risk, optimizer: FirstOrder, variables: Variables) -> None:
         super().__init__(risk, optimizer)
-        self.K0, self.Q0 = (V.clone() for V in variables)
-        K, B = self.inside(self.K0), torch.bmm(self.Z, self.Q0)
-        self.outside = self.K0 - self.back(K)
+        K0, self.Q0 = variables
+        K, B = self.inside(K0), torch.bmm(self.Z, self.Q0)
+        self.outside = K0 - self.back(K)
         self.columns = _row_basis(torch.cat([K, B], 1))
         K, B = self.narrow(K), self.narrow(B)
         self.m = K.shape[-1]
-        self.K, self.B0, self.Bz = to_lanes(K), to_lanes(B), to_lanes(B)
-        self.VQ, self.a = to_lanes(torch.zeros_like(B)), to_lanes(K.new_ones(self.B, 2))
-        squares = [V.square().sum((1, 2)) for V in (self.outside, self.Q0)]
-        self.square0 = to_lanes(torch.stack(squares, 1))
+        self.updated = (
+            to_lanes(K), to_lanes(B), to_lanes(torch.zeros_like(B)),
+            to_lanes(K.new_ones(self.B, 2)),
+        )  # fmt: skip
+        squares = torch.cat([_squares(self.outside), _squares(self.Q0)], 1)
+        self.fixed = (to_lanes(B), to_lanes(squares))
 
     def narrow(self, V: Tensor) -> Tensor:
         """Return the columns of V (B, ., m) in their basis."""
@@ -160,36 +196,47 @@ class _LoopKQ(_Loop):
         """Undo `narrow`."""
         return V if self.columns is None else torch.bmm(V, self.columns.mT)
 
-    def advance(self, etas: list[float]) -> None:
-        """Take one step for each size in `etas`."""
-        arrays = (self.K, self.Bz, self.B0, self.VQ, self.a, self.square0)
-        self.spread(train_kq, etas, *arrays, sizes=(self.m,))
-
     def variables(self) -> Variables:
         """Return (K, Q)."""
-        share = from_lanes(self.a, (self.B, 2, 1, 1))
-        K = self.widen(from_lanes(self.K, (self.B, self.r, self.m)))
-        VQ = self.widen(from_lanes(self.VQ, (self.B, self.n, self.m)))
+        K, _, VQ, a = self.updated
+        K = self.widen(from_lanes(K, (self.B, self.r, self.m)))
+        VQ = self.widen(from_lanes(VQ, (self.B, self.n, self.m)))
+        share = from_lanes(a, (self.B, 2, 1, 1))
         return share[:, 0] * self.outside + self.back(K), share[:, 1] * self.Q0 + torch.bmm(
             self.Z.mT, VQ
         )
 
 
-def to_lanes(tensor: Tensor) -> Array:
+def to_lanes(tensor: Tensor) -> Tensor:
     """Return a tensor (B, ...) as blocks (ceil(B / 8), entries * 8), the last instance repeated."""
     B = len(tensor)
     blocks = -(-B // LANES)
     index = torch.arange(blocks * LANES).clamp(max=B - 1)
     flat = tensor.reshape(B, -1)[index].view(blocks, LANES, -1)
-    lanes: Array = flat.mT.reshape(blocks, -1).contiguous().numpy()
-    return lanes
+    return flat.mT.reshape(blocks, -1).contiguous()
 
 
-def from_lanes(array: Array, shape: tuple[int, ...]) -> Tensor:
+def from_lanes(lanes: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Return the tensor of this shape, (B, ...), that `to_lanes` made into blocks."""
-    blocks = len(array)
-    flat = torch.from_numpy(array).view(blocks, -1, LANES).mT.reshape(blocks * LANES, -1)
+    blocks = len(lanes)
+    flat = lanes.view(blocks, -1, LANES).mT.reshape(blocks * LANES, -1)
     return flat[: shape[0]].reshape(shape)
+
+
+def _addresses(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
+    return tuple(tensor.data_ptr() for tensor in tensors)
+
+
+def _space(sizes: Sizes) -> tuple[Tensor, ...]:
+    """Return what a thread writes for itself; torch lets tensors start at cache lines."""
+    counts = space_entries(sizes)
+    return tuple(torch.empty(LANES * count, dtype=torch.float64) for count in counts)
+
+
+def _squares(V: Tensor) -> Tensor:
+    """Return the squared norms of V (B, ., .), shape (B, 1)."""
+    squares: Tensor = torch.linalg.vector_norm(V, dim=(1, 2)).square().unsqueeze(1)
+    return squares
 
 
 def _in_span(batch: ProblemBatch) -> tuple[Tensor | None, Tensor]:

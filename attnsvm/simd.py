@@ -14,9 +14,11 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.core import cgutils
 from numba.core.datamodel import models, register_default
+from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
 LANES = 8
+BYTES_OF_ENTRY = 8 * LANES
 
 
 class Lanes(types.Type):  # type: ignore[misc]
@@ -38,34 +40,42 @@ class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, kind, VECTOR)
 
 
-def _pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    """Return the address of lane 0 of entry `index` of an array of entries of eight doubles."""
-    data = context.make_array(kind)(context, builder, array).data
-    offset = builder.mul(index, ir.Constant(index.type, LANES))
-    return builder.bitcast(builder.gep(data, [offset]), VECTOR.as_pointer())
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def at(address: int, index: int) -> int:
+    """Return the address of entry `index` of those at an address."""
+    return address + index * BYTES_OF_ENTRY
+
+
+def _pointer(builder: Any, address: Any, index: Any) -> Any:
+    return builder.gep(builder.inttoptr(address, VECTOR.as_pointer()), [index])
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def load(typingctx: Any, array: Any, index: Any) -> Any:
-    """Return entry `index` of a flat float64 array of entries of eight."""
+def load(typingctx: Any, address: Any, index: Any) -> Any:
+    """Return entry `index`, eight doubles, of those at an address."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
-        return builder.load(pointer, align=8)
+        return builder.load(_pointer(builder, *args), align=8)
 
-    return LANES_TYPE(array, types.intp), codegen
+    _check(address, index)
+    return LANES_TYPE(types.intp, types.intp), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def store(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
-    """Write `value` to entry `index` of a flat float64 array of entries of eight."""
+def store(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
+    """Write `value` to entry `index`, eight doubles, of those at an address."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
-        builder.store(args[2], pointer, align=8)
+        builder.store(args[2], _pointer(builder, args[0], args[1]), align=8)
         return context.get_dummy_value()
 
-    return types.void(array, types.intp, LANES_TYPE), codegen
+    _check(address, index)
+    return types.void(types.intp, types.intp, LANES_TYPE), codegen
+
+
+def _check(address: Any, index: Any) -> None:
+    if not (isinstance(address, types.Integer) and isinstance(index, types.Integer)):
+        raise TypingError(f"address {address}, index {index}: allowed are integers")
 
 
 @intrinsic  # type: ignore[untyped-decorator]

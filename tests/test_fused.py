@@ -7,9 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from numba.core.errors import TypingError
 from torch import Generator
 
-from attnsvm import fused, simd
+from attnsvm import fused, product, simd
 from attnsvm.build import named
 from attnsvm.data import sample
 from attnsvm.risk import Risk
@@ -43,8 +44,8 @@ def relative_error_of_exp(x):
 
 
 def evaluated(x):
-    out = np.empty(8)
-    _evaluate(np.ascontiguousarray(x), out)
+    x, out = np.ascontiguousarray(x), np.empty(8)
+    _evaluate(x.ctypes.data, out.ctypes.data)
     return out
 
 
@@ -64,6 +65,78 @@ def test_exp_of_very_negative_numbers_is_zero_and_of_zero_is_one():
     assert out[3:5].tolist() == [1.0, 1.0]
 
 
+@simd.njit
+def _multiply(C, A, B, sizes):
+    product.multiply(C, A, B, sizes)
+
+
+@simd.njit
+def _dot(out, A, B, count):
+    simd.store(out, 0, product.dot(A, B, count))
+
+
+def matrix_of_lanes(draw, *shape):
+    return torch.stack([draw(*shape) for _ in range(simd.LANES)])
+
+
+def multiplied(A, B, transposed):
+    """Return A B of matrices (8, ., .); `transposed` tells which of C, A, B lie by columns."""
+    C = torch.full((len(A), A.shape[1], B.shape[2]), torch.nan, dtype=torch.float64)
+    lanes, places = [], []
+    for V, turned in zip((C, A, B), transposed, strict=True):
+        lanes.append(fused.to_lanes(V.mT.contiguous() if turned else V))
+        rows, columns = V.shape[1:]
+        places.append((lanes[-1].data_ptr(), *((1, rows) if turned else (columns, 1))))
+    _multiply(*places, (A.shape[1], B.shape[2], A.shape[2]))
+    if transposed[0]:
+        return fused.from_lanes(lanes[0], tuple(C.mT.shape)).mT
+    return fused.from_lanes(lanes[0], tuple(C.shape))
+
+
+SIZES = pytest.mark.parametrize("columns", [1, 2, 3, 5])
+ROWS = pytest.mark.parametrize("rows", [1, 3, 4, 5, 8, 11])
+
+
+@ROWS
+@SIZES
+@pytest.mark.parametrize("inner", [1, 2, 7])
+def test_products_of_integers_are_exact(rows, columns, inner):
+    generator = Generator().manual_seed(rows + 100 * columns)
+
+    def draw(*shape):
+        return torch.randint(-1000, 1000, shape, generator=generator).double()
+
+    A, B = (matrix_of_lanes(draw, *shape) for shape in ((rows, inner), (inner, columns)))
+    for transposed in ((0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 1), (0, 0, 1)):
+        assert multiplied(A, B, transposed).equal(A @ B)
+    out, both_lanes = torch.empty(simd.LANES, dtype=torch.float64), [A.flatten(1), B.flatten(1)]
+    count = min(V.shape[1] for V in both_lanes)
+    first, second = (fused.to_lanes(V[:, :count]) for V in both_lanes)
+    _dot(out.data_ptr(), first.data_ptr(), second.data_ptr(), count)
+    assert out.equal((A.flatten(1)[:, :count] * B.flatten(1)[:, :count]).sum(1))
+
+
+@ROWS
+@SIZES
+def test_an_entry_of_a_product_has_the_same_bits_in_every_tile(rows, columns):
+    generator = Generator().manual_seed(rows + 100 * columns)
+
+    def draw(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    A, B = matrix_of_lanes(draw, rows, 9), matrix_of_lanes(draw, 9, columns)
+    together = multiplied(A, B, (0, 0, 0))
+    for i in range(rows):
+        for j in range(columns):
+            alone = multiplied(A[:, i : i + 1], B[:, :, j : j + 1], (0, 0, 0))
+            assert alone.equal(together[:, i : i + 1, j : j + 1])
+
+
+def test_an_array_is_no_address():
+    with pytest.raises(TypingError):
+        _evaluate(np.zeros(8), np.zeros(8))
+
+
 @HEADS
 @RULES
 @pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
@@ -75,6 +148,38 @@ def test_one_step_is_that_of_torch(head, parameterization, m, loss):
                 batch, parameterization, optimizer, loss, m=m, ridge=ridge, steps=1, lr=0.3
             )
             assert_same(*paths)
+
+
+@HEADS
+@RULES
+@pytest.mark.parametrize("ridge", [0.0, 1e-3])
+@pytest.mark.parametrize(
+    ("n", "T", "d"), [(1, 1, 2), (1, 2, 2), (2, 1, 3), (1, 5, 2), (9, 6, 4), (3, 5, 7), (5, 4, 20)]
+)
+def test_one_step_at_odd_sizes(n, T, d, ridge, head, parameterization, m):
+    options = {"steps": 1, "lr": 0.3, "ridge": ridge, "m": m}
+    batch = sample(head=head, n=n, T=T, d=d, trials=9)
+    assert_same(*both(batch, parameterization, **options))
+    assert_same(*both(ragged(batch), parameterization, **options))
+
+
+@RULES
+def test_bits_depend_on_neither_batch_nor_threads(parameterization, m):
+    batch = sample(n=5, T=5, d=6, trials=43)
+    options = {"m": m, "steps": 60, "record_every": 20}
+    whole = train(batch, parameterization, **options)
+    threads = torch.get_num_threads()
+    try:
+        for other in (1, 2, 3, 7):
+            torch.set_num_threads(other)
+            assert train(batch, parameterization, **options).snapshots.equal(whole.snapshots)
+            assert torch.get_num_threads() == other
+    finally:
+        torch.set_num_threads(threads)
+    for part in (slice(1), slice(3, 12), slice(17, 43)):
+        alone = train(batch.take(part), parameterization, **options)
+        assert alone.snapshots.equal(whole.snapshots[part])
+        assert alone.loss.equal(whole.loss[part])
 
 
 @HEADS
