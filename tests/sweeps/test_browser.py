@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sweeps import report
+from sweeps import overview, report
 from tests.sweeps import synthetic
+
+RECORDS = Path(__file__).parents[2] / "docs" / "records"
 
 CHROMIUM = shutil.which("chromium")
 OPTIONS = (
@@ -49,6 +51,16 @@ def console(done: subprocess.CompletedProcess[str]) -> list[str]:
     return [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
+def with_script(page: Path, script: str) -> Path:
+    """Return a copy of the page that runs `script`, which the policy of the page would stop."""
+    text = page.read_text()
+    start = text.index('<meta http-equiv="Content-Security-Policy"')
+    text = text[:start] + text[text.index(">", start) + 1 :]
+    probe = page.with_name("probe.html")
+    probe.write_text(text.replace("</body>", f"<script>{script}</script></body>"))
+    return probe
+
+
 def test_the_report_renders_without_console_errors(tmp_path: Path):
     files = report.write_report(synthetic.rank_frames(tmp_path, ds=(1, 5, 20), trials=8))
     done = browse(files.html, tmp_path / "profile")
@@ -58,13 +70,7 @@ def test_the_report_renders_without_console_errors(tmp_path: Path):
 
 def test_tables_sort_both_ways_and_pictures_load(tmp_path: Path):
     files = report.write_report(synthetic.rank_frames(tmp_path, ds=(1, 5, 20), trials=8))
-    # the page allows its own script only, so the probe takes the policy's place
-    text = files.html.read_text()
-    start = text.index('<meta http-equiv="Content-Security-Policy"')
-    text = text[:start] + text[text.index(">", start) + 1 :]
-    probe = tmp_path / "probe.html"
-    probe.write_text(text.replace("</body>", f"<script>{PROBE}</script></body>"))
-    done = browse(probe, tmp_path / "profile")
+    done = browse(with_script(files.html, PROBE), tmp_path / "profile")
     assert console(done) == []
     title = done.stdout.split("<title>")[1].split("</title>")[0]
     _, up, down, pictures, sheets = title.split("|")
@@ -74,6 +80,29 @@ def test_tables_sort_both_ways_and_pictures_load(tmp_path: Path):
     assert len(counts) > 2
     assert set(pictures.split(",")) == {"true"}
     assert sheets == "1"
+
+
+LOOK = """
+const pictures = [...document.images], ids = [...document.querySelectorAll("[id]")].map(e => e.id);
+const links = [...document.querySelectorAll("a[href^='#']")].map(a => a.getAttribute("href"));
+document.title = ["look", pictures.length,
+  pictures.every(i => i.complete && i.naturalWidth > 0), new Set(ids).size === ids.length,
+  links.every(href => document.getElementById(href.slice(1))), links.length].join("|");
+"""
+
+
+def test_the_overview_renders_every_figure_without_console_errors(tmp_path: Path):
+    names = sorted(path.name for path in RECORDS.iterdir())
+    for name in names:
+        shutil.copytree(RECORDS / name, tmp_path / name)
+    page = overview.write_overview(tmp_path, [overview.Outcome(name, 0, 1.0) for name in names])
+    probe = with_script(page, LOOK)
+    done = browse(probe, tmp_path / "profile")
+    assert console(done) == []
+    title = done.stdout.split("<title>")[1].split("</title>")[0]
+    figures = sum(1 for name in names for _ in (tmp_path / name / "figures").glob("*.png"))
+    assert title == f"look|{figures}|true|true|true|{len(names)}"
+    assert figures == len(names) + 2  # correlation_vs_d has three
 
 
 def test_the_policy_stops_scripts_that_are_not_the_pages_own(tmp_path: Path):
