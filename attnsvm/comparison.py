@@ -130,8 +130,9 @@ def assumption_b1(problem: SvmProblem) -> list[bool | None]:
     problem : SvmProblem
         Single-token problems; an instance without constraints meets the assumption.
     """
-    parts = torch.arange(problem.B).split(max(1, GRAM_NUMBERS // problem.N**2))
-    return [verdict for part in parts for verdict in _all_margins_one(problem.take(part))]
+    size = max(1, GRAM_NUMBERS // problem.N**2)
+    parts = (problem.take(slice(k, k + size)) for k in range(0, problem.B, size))
+    return [verdict for part in parts for verdict in _all_margins_one(part)]
 
 
 def _all_margins_one(problem: SvmProblem) -> list[bool | None]:

@@ -6,17 +6,21 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 
 INSIST_S = 1.0
 """Raise again after this time: an exception raised within a destructor is swallowed."""
 
-CHILDREN_S = 3.0
+STUCK_S = 2.5
+"""How long the main thread has to notice a signal."""
+
+CHILDREN_S = 4.0
 """How long the workers of a sweep have to write down that they were interrupted."""
 
 
@@ -29,8 +33,12 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Raise `Interrupted` in the block when SIGTERM or SIGUSR2 arrives (main thread only)."""
+def interruptible(last_words: Callable[[Interrupted], None] | None = None) -> Iterator[None]:
+    """Raise `Interrupted` in the block when SIGTERM or SIGUSR2 arrives (main thread only).
+
+    Python's handlers wait for a compiled call to return. Where it has not after STUCK_S, a thread
+    calls `last_words`, lets whoever handled the signal before have it, and ends the process.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -43,11 +51,59 @@ def interruptible() -> Iterator[None]:
 
     before = {s: signal.signal(s, stop) for s in (*SIGNALS, signal.SIGALRM)}
     try:
-        yield
+        with _watched(before, last_words or (lambda stop: None)):
+            yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for signum, handler in before.items():
             signal.signal(signum, handler)
+
+
+@contextmanager
+def _watched(
+    before: Mapping[signal.Signals, Any], last_words: Callable[[Interrupted], None]
+) -> Iterator[None]:
+    """End the process STUCK_S after a signal unless the block has ended by then."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    over = threading.Event()
+    acting = threading.Lock()
+
+    def watch() -> None:
+        signum = _first_signal(reading)
+        if signum is None or over.wait(STUCK_S):
+            return
+        with acting:
+            if over.is_set():
+                return
+            stop = Interrupted(signum)
+            with suppress(BaseException):
+                last_words(stop)
+            if callable(handler := before[signal.Signals(signum)]):
+                with suppress(BaseException):
+                    handler(signum, None)
+            os._exit(128 + signum)
+
+    watcher = threading.Thread(target=watch, daemon=True, name="signals")
+    watcher.start()
+    earlier = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        with acting:
+            over.set()
+        signal.set_wakeup_fd(earlier)
+        os.close(writing)
+        watcher.join()
+        os.close(reading)
+
+
+def _first_signal(reading: int) -> int | None:
+    """Return the first of SIGNALS that the pipe tells of; None when it is closed."""
+    while received := os.read(reading, 1):
+        if received[0] in SIGNALS:
+            return received[0]
+    return None
 
 
 def hand_on(stop: KeyboardInterrupt) -> None:

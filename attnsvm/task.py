@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from attnsvm import record
-from attnsvm.claim import HeldError, claimed
+from attnsvm.claim import CLAIM_FILE, HeldError, claimed
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.interrupt import hand_on, interruptible
 from attnsvm.provenance import provenance
@@ -74,8 +74,14 @@ def _refuse_link(folder: Path) -> None:
 
 def _record(config: RunConfig, folder: Path, command: list[str], in_sweep: bool) -> str:
     origin = provenance(config, command)
+
+    def last_words(stop: KeyboardInterrupt) -> None:
+        record.write_failure(folder, origin, stop, state="interrupted")
+        (folder / CLAIM_FILE).unlink(missing_ok=True)
+        log.warning("%s: interrupted (%s) within a compiled call", folder, stop)
+
     try:
-        with interruptible():
+        with interruptible(last_words):
             _use_allocated_cpus()
             from attnsvm import experiment  # torch is not needed until here
 

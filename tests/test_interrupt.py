@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
+import threading
 import time
 from contextlib import suppress
 
 import pytest
 
+from attnsvm import experiment
 from attnsvm.claim import holder
 from attnsvm.interrupt import Interrupted, interruptible
 from sweeps.status import main as status
 from sweeps.status import states
 from tests.command import SMALL, begun, until
+from tests.faults import configs, finished, in_child, litter, sweep
 
 LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3")
 GRACE_S = 5.0
@@ -94,6 +98,58 @@ def test_two_drivers_share_a_sweep(tmp_path):
     assert found(tmp_path / "multirun/adhoc") == ["done"] * 3
     log = (tmp_path / "driver.log").read_text()
     assert len(re.findall(r"-[0-9a-f]{12}: \d+ \w+", log)) == 3  # each run ended once
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR2])
+def test_a_run_that_is_stuck_in_compiled_code_is_out_on_record(signum, tmp_path):
+    """The main thread neither returns to Python nor takes the signal; submitit's handler is asked.
+
+    A compiled call that the signal does not end is a sleep with the signal blocked.
+    """
+    cells, asked = configs(1), tmp_path / "asked"
+
+    def stuck(config):
+        (tmp_path / "begun").touch()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signum, signal.SIGALRM})
+        ctypes.CDLL(None).sleep(120)
+        return []
+
+    def drive():
+        def requeue(signum, frame):
+            asked.touch()
+            raise SystemExit(-1)
+
+        experiment.parts = stuck
+        signal.signal(signal.SIGUSR2, requeue)
+        sweep(tmp_path / "sweep", cells)
+
+    child = in_child(drive)
+    until((tmp_path / "begun").exists)
+    time.sleep(0.5)
+    begin = time.monotonic()
+    os.kill(child, signum)
+    assert finished(child) == 128 + signum
+    assert time.monotonic() - begin < 30
+    (state,) = states(tmp_path / "sweep").values()
+    assert (state.state, state.run["reason"]) == (
+        "interrupted",
+        f"Interrupted: {signal.Signals(signum).name}",
+    )
+    assert asked.exists() == (signum == signal.SIGUSR2)
+    assert finished(in_child(lambda: sweep(tmp_path / "sweep", cells))) == 0
+    assert found(tmp_path / "sweep") == ["done"]
+    assert not litter(tmp_path / "sweep")
+
+
+def test_the_watch_leaves_nothing_behind():
+    handles, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    for _ in range(5):
+        with interruptible():
+            pass
+    assert len(os.listdir("/proc/self/fd")) == handles
+    assert threading.active_count() == threads
+    before = signal.set_wakeup_fd(-1)
+    assert before == -1
 
 
 def test_an_exception_that_is_swallowed_is_raised_again():
