@@ -197,14 +197,18 @@ def _upper(problem: SvmProblem, sigma: Tensor, distance: Tensor, norm: Norm) -> 
 
 
 def lower_bound(problem: SvmProblem, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a scaled to dual_norm(M(a)) = 1, the bound h^T a, and the singular values of M(a)."""
+    """Return a scaled to dual_norm(M(a)) = 1, the bound h^T a, and the scaled M(a)'s sizes.
+
+    They are its singular values (B, d) where the dual norm is the largest of them, and its
+    Frobenius norm (B, 1) where that is the dual norm.
+    """
     a = torch.where(problem.inequality, a.clamp(min=0.0), a)
     a = torch.where(problem.kind == 0, 0.0, a).nan_to_num(0.0, 0.0, 0.0)
-    sigma = torch.linalg.svdvals(problem.combine(a))
-    dual = sigma[:, 0] if norm == "nuclear" else _norm(sigma, "frobenius")
-    dual = torch.where(dual > 0, dual, torch.inf)
+    M = problem.combine(a)
+    sizes = torch.linalg.svdvals(M) if norm == "nuclear" else M.flatten(1).norm(dim=1)[:, None]
+    dual = torch.where(sizes[:, 0] > 0, sizes[:, 0], torch.inf)
     a = a / dual[:, None]
-    return a, (problem.h * a).sum(dim=1).clamp(min=0.0), sigma / dual[:, None]
+    return a, (problem.h * a).sum(dim=1).clamp(min=0.0), sizes / dual[:, None]
 
 
 def upper_bound(problem: SvmProblem, W: Tensor, norm: Norm) -> Tensor:

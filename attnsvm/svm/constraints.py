@@ -79,7 +79,7 @@ class SvmProblem:
     @property
     def zero(self) -> Tensor:
         """Which rows have d_k = 0 or z_k = 0 exactly, (B, N) bool."""
-        return (self.D == 0).all(dim=2) | (self.queries == 0).all(dim=2)
+        return (self.D.abs().amax(dim=2) == 0) | (self.queries.abs().amax(dim=2) == 0)
 
     def scale(self) -> Tensor:
         """Return ||d_k|| ||z_k||, (B, N)."""

@@ -126,18 +126,20 @@ def _basis(rows: Tensor) -> Tensor:
     return basis
 
 
-def off_diagonal(M: Tensor) -> Tensor:
-    """Return sum_k a_k A_k = [[0, M], [M^T, 0]] / 2 from M = M(a)."""
-    p, q = M.shape[1:]
-    out = M.new_zeros((M.shape[0], p + q, p + q))
-    out[:, :p, p:] = M / 2
-    out[:, p:, :p] = M.mT / 2
-    return out
+def times_off_diagonal(Y: Tensor, M: Tensor) -> Tensor:
+    """Return Y sum_k a_k A_k = Y [[0, M], [M^T, 0]] / 2 from M = M(a), for Y (B, r, p + q)."""
+    p, half = M.shape[1], M / 2
+    return torch.cat([Y[:, :, p:] @ half.mT, Y[:, :, :p] @ half], dim=2)
 
 
 def slack_matrix(M: Tensor) -> Tensor:
     """Return S = [[I, -M], [-M^T, I]] / 2."""
-    return torch.eye(sum(M.shape[1:])).to(M) / 2 - off_diagonal(M)
+    p, P = M.shape[1], sum(M.shape[1:])
+    S = M.new_zeros((len(M), P, P))
+    S[:, :p, p:] = M / -2
+    S[:, p:, :p] = M.mT / -2
+    S.diagonal(dim1=1, dim2=2).fill_(0.5)
+    return S
 
 
 def symmetric(Y: Tensor) -> Tensor:
