@@ -33,6 +33,10 @@ CELL_KEYS = ("model", "parameterization", "head", "data", "loss", "optimizer", *
 """The options and fields that name a cell of a sweep."""
 
 
+UNTYPED = ("tie", "diverged", "stalled", "rejected", "failed")
+"""Statuses of the instances whose end says nothing about where training converges to."""
+
+
 @dataclass(frozen=True)
 class Drawing:
     """A figure, the name of its files and what a reader must know to read it.

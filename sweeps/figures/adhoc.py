@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from sweeps import statistics, style
-from sweeps.figures import Drawing, label, varying
+from sweeps.figures import UNTYPED, Drawing, label, varying
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -57,8 +57,7 @@ def _outcome(trials: pd.DataFrame) -> pd.Series[str]:
     if "convergence" not in trials:
         return trials["status"]
     named = trials["convergence"].fillna("").isin(style.CONVERGENCE_COLOURS)
-    broken = trials["status"].isin(("rejected", "tie", "diverged", "failed"))
-    return trials["convergence"].where(named & ~broken, trials["status"])
+    return trials["convergence"].where(named & ~trials["status"].isin(UNTYPED), trials["status"])
 
 
 def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:

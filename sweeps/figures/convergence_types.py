@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from sweeps import statistics, style
-from sweeps.figures import Drawing, fates, number, outcomes, split, varying
+from sweeps.figures import UNTYPED, Drawing, fates, number, outcomes, split, varying
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -50,9 +50,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
 def _ended(trials: pd.DataFrame) -> pd.Series[str]:
     """Return the type of convergence; the status of instances that have none."""
-    typed = trials["convergence"].isin(TYPES) & ~trials["status"].isin(
-        ("tie", "diverged", "stalled", "failed")
-    )
+    typed = trials["convergence"].isin(TYPES) & ~trials["status"].isin(UNTYPED)
     return trials["convergence"].where(typed, trials["status"])
 
 

@@ -14,7 +14,7 @@ from matplotlib.colors import Normalize
 from matplotlib.ticker import PercentFormatter
 
 from sweeps import statistics, style
-from sweeps.figures import Drawing, fates, number, outcomes
+from sweeps.figures import UNTYPED, Drawing, fates, number, outcomes
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -47,7 +47,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     at_optimum, trained = trials["tokens"] == "optimal", trials["tokens"] == "top"
     verdict = trials["frobenius_status"]
     known = at_optimum & verdict.isin(("solved", "unconstrained", "infeasible"))
-    typed = trained & ~trials["status"].isin(("tie", "diverged", "failed", "undecided"))
+    typed = trained & ~trials["status"].isin((*UNTYPED, "undecided"))
     flags = {
         "feasible": (verdict != "infeasible").where(known),
         "global": (trials["convergence"] == "global").where(typed),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from sweeps import statistics, style
-from sweeps.figures import Drawing, _curves, fates, history_of, outcomes, split, varying
+from sweeps.figures import UNTYPED, Drawing, _curves, fates, history_of, outcomes, split, varying
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -40,6 +40,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     history = history[history["quantity"].isin(QUANTITIES) & (history["radius"] > 0)]
     by = varying(frames.trials)
     typed = frames.trials["convergence"].isin(("global", "local", "not_local"))
+    typed &= ~frames.trials["status"].isin(UNTYPED)
     optimal = (frames.trials["convergence"] == "global").where(typed)
     selected = statistics.shares(frames.trials.assign(optimal=optimal), by or ["d"], "optimal")
     return {

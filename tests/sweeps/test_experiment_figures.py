@@ -149,6 +149,20 @@ def test_the_share_of_paths_at_the_optimal_tokens_counts_verdicts_only():
     assert "The path selects the optimal tokens: 2 of 6 [10, 70 %]" in small_print
 
 
+@pytest.mark.parametrize("status", ["tie", "diverged", "stalled", "failed"])
+def test_what_did_not_converge_is_in_no_share(status: str):
+    frames = phase_frames([(2, 2), (2, 4)], (1, 2, 3))
+    trained = frames.trials["tokens"] == "top"
+    lost = frames.trials.assign(status=frames.trials["status"].mask(trained, status))
+    table = draw("phase_transition", dataclasses.replace(frames, trials=lost))["phase_transition"]
+    assert (table.query("share_of == 'global'")["used"] == 0).all()
+    assert (table.query("share_of == 'feasible'")["used"] == 3).all()
+    frames = trained_frames()
+    lost = frames.trials.assign(status=status)
+    shares = draw("regularization_path", dataclasses.replace(frames, trials=lost))
+    assert (shares["regularization_path_optimal"]["used"] == 0).all()
+
+
 def test_the_published_rule_keeps_what_has_no_softmax_in_between():
     frames = trained_frames()
     softmax = np.where(frames.trials["seed"] % 2 == 0, 1e-7, 1e-4)
