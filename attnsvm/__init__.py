@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from attnsvm.data import sample
     from attnsvm.problem import ProblemBatch
     from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens
+    from attnsvm.span import in_span
     from attnsvm.svm import SvmSolution, SvmStatus, solve_gen_svm, solve_svm
     from attnsvm.training import Trajectory, train
 
@@ -35,6 +36,7 @@ _HOME = {
     "TokenSelection": "selection",
     "Trajectory": "training",
     "correlation": "comparison",
+    "in_span": "span",
     "one_minus_correlation": "comparison",
     "optimal_tokens": "selection",
     "sample": "data",
@@ -54,6 +56,7 @@ __all__ = [
     "Trajectory",
     "__version__",
     "correlation",
+    "in_span",
     "one_minus_correlation",
     "optimal_tokens",
     "sample",
