@@ -38,6 +38,10 @@ def train(
 ) -> Trajectory:
     """Minimise the risk (1/n) sum_i l(Y_i f_i) of every instance over its attention weights.
 
+    On one machine the numbers of an instance are the same to the last bit, whatever the batch, its
+    chunks and the number of threads. Elsewhere last bits differ; where steps overshoot, that is
+    with normalised steps of (K, Q) or growing ones, these differences grow to a few step sizes.
+
     Parameters
     ----------
     batch : ProblemBatch

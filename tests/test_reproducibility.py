@@ -1,0 +1,118 @@
+"""What another machine may change: last bits, emulated by other routines of torch and its BLAS."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from attnsvm.config import MACHINE_EPS
+from attnsvm.data import sample
+from attnsvm.training import train
+
+SHAPE = {"n": 6, "T": 8, "d": 10, "trials": 8}
+RUNS = {
+    "w-normalized_gd": ("w", "normalized_gd", {}),
+    "w-gd": ("w", "gd", {"lr": 1.0}),
+    "kq-gd": ("kq", "gd", {"lr": 1.0}),
+    "kq-normalized_gd": ("kq", "normalized_gd", {}),
+    "w-growing": ("w", "normalized_gd", {"growth": 0.05}),
+}
+STEPS = 600
+
+ELSEWHERE = f"""
+import dataclasses, sys
+import numpy as np, torch
+from attnsvm import sample, train
+drawn = sample(**{SHAPE})
+given = {{name: torch.from_numpy(array) for name, array in np.load(sys.argv[1]).items()}}
+batch = dataclasses.replace(drawn, X=given["X"], Z=given["Z"], head_parameters={{"v": given["v"]}})
+found = {{"X": drawn.X, "Y": drawn.Y}}
+for name, (rule, optimizer, options) in {RUNS}.items():
+    path = train(batch, rule, optimizer, steps={STEPS}, fused=False, **options)
+    found |= {{name: path.W, name + " loss": path.loss, name + " s": path.log_softmax}}
+np.savez(sys.argv[2], **found)
+"""
+"""A program that draws and trains as below, by the torch loop."""
+
+
+@pytest.fixture(scope="module")
+def batch():
+    return sample(**SHAPE)
+
+
+@pytest.fixture(scope="module")
+def elsewhere(batch, tmp_path_factory):
+    """Return what the program finds with the plainest routines of torch and of its BLAS."""
+    given, found = (tmp_path_factory.mktemp("elsewhere") / name for name in ("in.npz", "out.npz"))
+    np.savez(given, X=batch.X, Z=batch.Z, v=batch.head_parameters["v"])
+    plain = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", ELSEWHERE, str(given), str(found)]
+    subprocess.run(command, env=os.environ | plain, check=True)
+    return {name: torch.from_numpy(array) for name, array in np.load(found).items()}
+
+
+def relative(W, other):
+    return ((W - other).norm(dim=(1, 2)) / W.norm(dim=(1, 2))).max().item()
+
+
+def here(batch, name):
+    rule, optimizer, options = RUNS[name]
+    return train(batch, rule, optimizer, steps=STEPS, **options)
+
+
+def test_draws_agree_to_single_precision(batch, elsewhere):
+    """Normal numbers are drawn in float32 by routines that differ in the last bit."""
+    torch.testing.assert_close(elsewhere["X"], batch.X, rtol=0, atol=1e-6)
+    assert elsewhere["Y"].equal(batch.Y)
+
+
+@pytest.mark.parametrize("name", ["w-normalized_gd", "w-gd", "kq-gd"])
+def test_steps_that_do_not_overshoot_agree_to_rounding(batch, elsewhere, name):
+    path = here(batch, name)
+    assert relative(path.W, elsewhere[name]) <= 1e-12
+    torch.testing.assert_close(elsewhere[f"{name} loss"], path.loss, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize(("name", "last_step"), [("kq-normalized_gd", 0.1), ("w-growing", 3.1)])
+def test_steps_that_overshoot_agree_to_a_few_of_them(batch, elsewhere, name, last_step):
+    """Zigzag across a valley amplifies the last bit to the width of a step, not beyond."""
+    path = here(batch, name)
+    variables = (path.W,) if path.K is None else (path.K, path.Q)
+    smallest = min(V.norm(dim=(1, 2)).min().item() for V in variables)
+    assert relative(path.W, elsewhere[name]) <= 10 * last_step / smallest
+    assert elsewhere[f"{name} s"].argmax(-1).equal(path.log_softmax.argmax(-1))
+    torch.testing.assert_close(elsewhere[f"{name} loss"][:, -1], path.loss[:, -1])
+
+
+@pytest.mark.parametrize("rule", ["w", "kq"])
+@pytest.mark.parametrize(
+    ("optimizer", "options"),
+    [
+        ("normalized_gd", {}),
+        ("normalized_gd", {"fused": False}),
+        ("normalized_gd", {"gradient": "direct", "ridge": MACHINE_EPS}),
+        ("polyak", {}),
+        ("adam", {}),
+        ("mirror_descent", {}),
+        ("regularization_path", {"radii": [3.0, 30.0], "iterations": 10}),
+    ],
+)
+def test_order_and_threads_change_no_bit(batch, rule, optimizer, options):
+    if optimizer != "regularization_path":
+        options = options | {"steps": 80}
+    path = train(batch, rule, optimizer, **options)
+    order = torch.tensor([5, 2, 7, 0, 1, 6, 4, 3])
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3 - min(threads, 2))
+    try:
+        turned = train(batch.take(order), rule, optimizer, **options)
+    finally:
+        torch.set_num_threads(threads)
+    torch.testing.assert_close(turned.W, path.W[order], rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(turned.loss, path.loss[order], rtol=0, atol=0, equal_nan=True)
+    assert turned.status() == [path.status()[k] for k in order]
