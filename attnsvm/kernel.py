@@ -24,7 +24,18 @@ LOGISTIC, EXPONENTIAL = 0, 1
 """Codes of the losses; any other number is the linear loss."""
 
 TINY = 1e-300
-FAST = {"nogil": True, "cache": True, "error_model": "numpy"}
+FAST = {"nogil": True, "error_model": "numpy"}
+
+
+def compiled(function: Any) -> Any:
+    """Return the function compiled at its first call, and kept on disk where numba may write.
+
+    Numba notices a change of this file, not of `simd` and `product`: touch it after theirs.
+    """
+    try:
+        return njit(cache=True, **FAST)(function)
+    except RuntimeError:  # there is no folder to write to
+        return njit(**FAST)(function)
 
 
 class Sizes(NamedTuple):
@@ -135,7 +146,7 @@ def _attend(data: Data, space: Space, U: int, sizes: Sizes) -> Any:
     return where_greater(shift, fill(-1e300), shift, fill(0.0))
 
 
-@njit(**FAST)  # type: ignore[untyped-decorator]
+@compiled
 def _pull(data: Data, space: Space, U: int, sizes: Sizes, rule: Rule) -> Any:
     """Write P_i exp(-shift), return the shift.
 
@@ -229,7 +240,7 @@ def _move(V: int, P: int, keep: Any, step: Any, count: int) -> None:
         store(V, j, fma(step, load(P, j), keep * load(V, j)))
 
 
-@njit(**FAST)  # type: ignore[untyped-decorator]
+@compiled
 def train_w(
     first: int, last: int, data: Data, space: Space, variables: Any, etas: Any, sizes: Sizes,
     rule: Rule,
@@ -265,7 +276,7 @@ def train_w(
             store(a, b, share * keep)
 
 
-@njit(**FAST)  # type: ignore[untyped-decorator]
+@compiled
 def train_kq(
     first: int, last: int, data: Data, space: Space, variables: Any, etas: Any, sizes: Sizes,
     rule: Rule,

@@ -1,27 +1,35 @@
-"""Speed of training against its peers, as ratios within one run: `python benchmarks/training.py`.
+"""Speed of training against its peers, as ratios within one run: `python -m benchmarks training`.
 
 Peers: a loop over instances with torch autograd, as it is usually written, and JAX (vmap, scan,
 jit) with the straightforward gradient. All in float64 on two threads, normalised gradient descent
 with the logistic loss and the linear head. Times are those of the best of several repetitions,
-taken in turn so that all meet the same disturbances; compilation is counted apart.
+taken in turn so that all meet the same disturbances; compilation is counted apart. After that:
+the cost of many dimensions, and memory and time of a batch in chunks with `--many 100000`.
 """
 
 from __future__ import annotations
 
 import argparse
+import resource
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 import attnsvm
 from attnsvm.problem import ProblemBatch
+from attnsvm.training import train_chunks
 
 SHAPES = ((3, 4, 10), (5, 5, 5), (6, 8, 10), (15, 5, 20))
 BATCHES = (100, 500)
 LOOP_STEPS = 50
+DIMENSIONS = (48, 512, 4096)
 EPS = 2.220446049250313e-16
+
+BOUNDS = {"w": {"loop": 300.0, "jax": 1.5}, "kq": {"jax": 1.0}}
+"""Asked: how many times faster than the autograd loop and than compiled JAX."""
 
 
 def autograd_loop(batch: ProblemBatch, kq: bool, steps: int) -> None:
@@ -83,8 +91,10 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
-def compare(shape: tuple[int, int, int], B: int, kq: bool, steps: int, repeats: int) -> None:
-    """Print one line: microseconds per instance-step and ratios."""
+def compare(
+    shape: tuple[int, int, int], B: int, kq: bool, steps: int, repeats: int
+) -> dict[str, float]:
+    """Print one line, microseconds per instance-step and ratios; return peers over ours."""
     n, T, d = shape
     batch = attnsvm.sample("sphere", n=n, T=T, d=d, trials=B)
     rule = "kq" if kq else "w"
@@ -111,24 +121,84 @@ def compare(shape: tuple[int, int, int], B: int, kq: bool, steps: int, repeats: 
         f"loop/ours {best['loop'] / best['ours']:6.0f}  jax/ours {best['jax'] / best['ours']:6.2f}",
         flush=True,
     )
+    return {name: best[name] / best["ours"] for name in ("loop", "jax")}
 
 
-def main() -> None:
+def summarise(ratios: dict[str, list[dict[str, float]]]) -> None:
+    """Print each bound, the least ratio of all shapes and batches, and whether it holds."""
+    for rule, bounds in BOUNDS.items():
+        for peer, asked in bounds.items():
+            least = min(ratio[peer] for ratio in ratios[rule])
+            verdict = "met" if least >= asked else "NOT met"
+            print(f"{rule:2} {peer}/ours: asked {asked:g}, least {least:.2f}: {verdict}")
+
+
+def dimensions(steps: int, repeats: int, trials: int = 100) -> None:
+    """Print seconds for (n, T) = (6, 8) in the span of the vectors, finding it included."""
+    print(f"\n{trials} instances, n=6, T=8, in_span and {steps} steps, seconds")
+    batches = {d: attnsvm.sample("sphere", n=6, T=8, d=d, trials=trials) for d in DIMENSIONS}
+    for rule in ("w", "kq"):
+        best: dict[int, float] = {}
+        for _ in range(repeats):
+            for d, batch in batches.items():
+                work = lambda: attnsvm.train(attnsvm.in_span(batch)[0], rule, steps=steps)  # noqa: B023, E731
+                best[d] = min(best.get(d, 1e9), seconds(work))
+        row = "  ".join(f"d={d} {best[d]:.2f}" for d in DIMENSIONS)
+        print(f"{rule:2}  {row}  |  d=4096 over d=48 {best[4096] / best[48]:.2f}", flush=True)
+
+
+def many(trials: int, steps: int) -> None:
+    """Print time and peak memory of a batch of (6, 8, 10) with 100 snapshots, in chunks."""
+    batch = attnsvm.sample("sphere", n=6, T=8, d=10, trials=trials)
+    before = peak_gib()
+
+    def work() -> None:
+        done = 0
+        for part, path in train_chunks(batch, steps=steps, record_every=max(1, steps // 100)):
+            done += path.snapshots.shape[0]
+            assert part.stop == done
+
+    took = seconds(work)
+    rate = took / (trials * steps) * 1e6
+    print(
+        f"\n{trials} instances, (6, 8, 10), {steps} steps, 100 snapshots: {took:.0f} s, "
+        f"{rate:.3f} microseconds per instance-step, peak {peak_gib():.2f} GiB "
+        f"(asked 8; {before:.2f} before training)",
+        flush=True,
+    )
+
+
+def peak_gib() -> float:
+    """Return the largest resident memory of this process so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def main(words: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--repeats", type=int, default=3)
-    arguments = parser.parse_args()
+    parser.add_argument(
+        "--many", type=int, default=0, metavar="B", help="only B instances in chunks"
+    )
+    arguments = parser.parse_args(words)
     torch.set_num_threads(2)
+    if arguments.many:
+        many(arguments.many, arguments.steps)
+        return
     started = time.perf_counter()
     for rule in ("w", "kq"):
         attnsvm.train(attnsvm.sample(n=1, T=2, d=2, trials=2), rule, steps=1)
     print(f"our kernels ready after {time.perf_counter() - started:.1f} s (0 when cached)")
     print("microseconds per instance-step")
+    ratios: dict[str, list[dict[str, float]]] = {"w": [], "kq": []}
     for shape in SHAPES:
         for B in BATCHES:
-            for kq in (False, True):
-                compare(shape, B, kq, arguments.steps, arguments.repeats)
+            for rule, found in ratios.items():
+                kq = rule == "kq"
+                found.append(compare(shape, B, kq, arguments.steps, arguments.repeats))
+    summarise(ratios)
+    dimensions(arguments.steps, arguments.repeats)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -7,12 +7,14 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from numba.core.caching import CacheImpl
 from numba.core.errors import TypingError
 from torch import Generator
 
 from attnsvm import fused, product, simd
 from attnsvm.build import named
 from attnsvm.data import sample
+from attnsvm.kernel import compiled
 from attnsvm.risk import Risk
 from attnsvm.training import parameterization_named, train
 
@@ -130,6 +132,15 @@ def test_an_entry_of_a_product_has_the_same_bits_in_every_tile(rows, columns):
         for j in range(columns):
             alone = multiplied(A[:, i : i + 1], B[:, :, j : j + 1], (0, 0, 0))
             assert alone.equal(together[:, i : i + 1, j : j + 1])
+
+
+def test_the_kernel_compiles_where_numba_may_not_write(monkeypatch):
+    def twice(x):
+        return 2 * x
+
+    assert compiled(twice).stats.cache_path  # here it may
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
+    assert compiled(twice)(21) == 42
 
 
 def test_an_array_is_no_address():
