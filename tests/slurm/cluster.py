@@ -17,13 +17,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "srun", "munged")
 NODES = ("attn0", "attn1")
 CPUS, MEMORY_MB = 2, 4000
-CONTROLLER_PORT = 16817
 
 CONF = """\
 ClusterName=attnsvm
@@ -83,7 +82,13 @@ def install() -> None:
         ["apt-get", "install", "-qq", "-y", "--no-install-recommends", "slurm-wlm", "munge"],
     ):
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=900
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=900,
         )
         if done.returncode:
             sys.stdout.write(f"{' '.join(command)}: {done.stderr.strip()[-500:]}\n")
@@ -119,13 +124,14 @@ def _write_configuration(folder: Path) -> None:
     for name in ("state", *(f"spool-{node}" for node in NODES)):
         (folder / name).mkdir()
     host = socket.gethostname().split(".")[0]
+    controller_port, *node_ports = _free_ports(1 + len(NODES))
     nodes = [
-        NODE.format(name=name, host=host, port=CONTROLLER_PORT + 2 + i, cpus=CPUS, memory=MEMORY_MB)
-        for i, name in enumerate(NODES)
+        NODE.format(name=name, host=host, port=port, cpus=CPUS, memory=MEMORY_MB)
+        for name, port in zip(NODES, node_ports, strict=True)
     ]
     conf = CONF.format(
         host=host,
-        port=CONTROLLER_PORT,
+        port=controller_port,
         folder=folder,
         nodes="\n".join(nodes),
         names=",".join(NODES),
@@ -134,6 +140,15 @@ def _write_configuration(folder: Path) -> None:
     # any device that exists will do: SLURM counts it and tells the job its number
     gres = [f"NodeName={name} Name=gpu File=/dev/null" for name in NODES]
     (folder / "gres.conf").write_text("\n".join(gres) + "\n")
+
+
+def _free_ports(count: int) -> list[int]:
+    """Return ports on which nobody listens now: two clusters may run on one machine."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
 
 
 def _munged(folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
