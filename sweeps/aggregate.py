@@ -22,7 +22,7 @@ CELL_KEYS = {
     "d": ("data", "d"),
     "m": ("parameterization", "m"),
     "lam": ("head", "lambda"),
-    "train": ("head", "train"),
+    "learned_head": ("head", "train"),
     "causal": ("model", "causal"),
     "query": ("model", "query"),
     "lr": ("optimizer", "lr"),

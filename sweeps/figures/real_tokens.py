@@ -11,10 +11,11 @@ QUESTION = (
 FIGURE = OverSteps(
     name="real_tokens",
     quantities=("max_softmax", "one_minus_corr_w_mm", "one_minus_corr_w_star_mm"),
-    facet="data",
+    facet="learned_head",
     caption=(
         "Largest softmax probability and 1-correlation with the SVM at the selected tokens over "
-        "the steps, for W and for (K, Q), on tokens that are data rather than draws."
+        "the steps, for W and for (K, Q), on tokens that are data rather than draws, with a linear "
+        "head that is fixed and one that is learned together with the attention."
     ),
 )
 tables, draw = FIGURE.tables, FIGURE.draw

@@ -32,7 +32,7 @@ MINIATURES = {
     "regularization_path": ["trials=2", "optimizer.radii=[10.0,30.0]"],
     "token_count_vs_lambda": [*SHORT, "head.lambda=0.0,0.5"],
     "sequence": SHORT,
-    "real_tokens": [*SHORT, "data.n=3", "head.train=false,true"],
+    "real_tokens": [*SHORT, "data.n=3"],
 }
 
 
@@ -70,9 +70,9 @@ def test_one_command_runs_and_draws_the_experiment(name: str, folder: Path):
 
 def test_a_learned_head_is_told_from_a_fixed_one(folder: Path):
     frames = load(folder / "real_tokens")
-    assert set(frames.trials["train"]) == {False, True}
+    assert set(frames.trials["learned_head"]) == {False, True}
     assert len(varying(frames.trials)) == 2  # with the parameterization
-    assert set(frames.trials.groupby(["train", "parameterization"]).size()) == {2}
+    assert set(frames.trials.groupby(["learned_head", "parameterization"]).size()) == {2}
 
 
 def test_small_copies_of_all_figures_are_made_and_what_lacks_is_named(folder: Path, tmp_path: Path):
