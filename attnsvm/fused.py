@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -64,16 +64,17 @@ def run(
 ) -> Variables:
     """Take the steps of `optimizer` from `variables`; arguments as those of `Optimizer.run`."""
     loop = (_LoopW if len(variables) == 1 else _LoopKQ)(risk, optimizer, variables)
-    done = 0
+    grid = [int(stop) for stop in optimizer.grid()]
     with _torch_in_one_thread() as threads, ThreadPoolExecutor(threads) as pool:
-        for stop in optimizer.grid():
-            if stop > done:
-                etas = [optimizer.step_size(k) for k in range(done, int(stop))]
-                loop.advance(etas, pool, threads)
-                variables = loop.variables()
-            done = int(stop)
+        for done, stop in zip(grid, [*grid[1:], grid[-1]], strict=True):
+            etas = [optimizer.step_size(k) for k in range(done, stop)]
+            steps = loop.advance(etas, pool, threads)  # meanwhile, the snapshot before them
             visit(variables, risk.forward(variables))
             report(done)
+            for share in steps:
+                share.result()
+            if etas:
+                variables = loop.variables()
     return variables
 
 
@@ -128,22 +129,24 @@ class _Loop:
         """Return V (B, r, c) in the coordinates of the tokens, (B, d, c)."""
         return V if self.basis is None else torch.bmm(self.basis, V)
 
-    def advance(self, etas: list[float], pool: ThreadPoolExecutor, threads: int) -> None:
-        """Take one step for each size in `etas`, a share of the blocks in each thread."""
+    def advance(
+        self, etas: list[float], pool: ThreadPoolExecutor, threads: int
+    ) -> list[Future[None]]:
+        """Begin to take one step for each size in `etas`, a share of the blocks in each thread."""
+        if not etas:
+            return []
         sizes = Sizes(self.n, self.T, self.r, self.k, self.m)
         blocks = -(-self.B // LANES)
         bounds = [blocks * share // threads for share in range(threads + 1)]
-        spaces = [_space(sizes) for _ in range(threads)]
+        self.spaces = [_space(sizes) for _ in range(threads)]
         data, variables = Data(*_addresses(self.data)), _addresses((*self.updated, *self.fixed))
-        tasks = [
+        return [
             pool.submit(
                 self.kernel, first, last, data, Space(*_addresses(space)), variables,
                 np.array(etas), sizes, self.rule,
             )
-            for (first, last), space in zip(pairwise(bounds), spaces, strict=True)
+            for (first, last), space in zip(pairwise(bounds), self.spaces, strict=True)
         ]  # fmt: skip
-        for task in tasks:
-            task.result()
 
 
 class _LoopW(_Loop):
