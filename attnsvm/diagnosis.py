@@ -38,7 +38,7 @@ def direction_error(risk: Risk, variables: Variables, how: str, ridge: float) ->
         noisy = risk.gradient(variables, forward, "direct", ridge).parts[: risk.attention_count]
         errors = [norm(_unit(a) - _unit(b)) for a, b in zip(noisy, parts, strict=True)]
         return torch.stack(errors).amax(0)
-    bare = risk.gradient(variables, forward)
+    bare = risk.gradient(variables, forward) if ridge else exact
     rescaled = (bare.log_scales[0] - exact.log_scales[0]).exp()
     pairs = zip(bare.parts, parts, strict=False)  # the head's parts are left out
     shares = [torch.where(norm(a) > 0, rescaled * norm(a) / norm(b), 0.0) for a, b in pairs]
@@ -53,9 +53,9 @@ def at_finite_optimum(risk: Risk, variables: Variables, ridge: float) -> Tensor:
     they are larger), have to say so: along the gradient the objective has ceased to fall, and along
     the ray through the weights it does not fall. With a ridge that is enough, some minimum being
     finite. Without one, a minimiser has to be found within that distance. Weights that leave
-    forever have none, however slowly they do: where V keeps the attended tokens tied and gives the
-    others the margin -1, <grad, V> >= sum of their dL/dlogit, so that the gradient cannot fall
-    below the attention of the least attended token.
+    forever have none, however slowly they do: a V that keeps the attended tokens tied and lowers
+    the logits of the others by one has -<grad, V> = the sum of their dL/dlogit > 0, so that the
+    gradient cannot fall below the pull on the least attended token.
     """
     x = risk.attention(variables)
     sizes = risk.batch.X.norm(dim=-1).amax(-1) * risk.batch.Z.norm(dim=-1)
