@@ -22,6 +22,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobStatus
 from omegaconf import OmegaConf
 
+from hydra_plugins.attnsvm_sweeper.composer import Composer
+
 log = logging.getLogger(__name__)
 
 FAILURES_TOLD = 20
@@ -82,12 +84,9 @@ class AttnsvmSweeper(BasicSweeper):
         configs: dict[str, Any] = {}
         assert self.hydra_context is not None
         assert self.config is not None
+        composer = Composer(self.hydra_context.config_loader, self.config)
         for cell in grid:
-            config = validated(
-                self.hydra_context.config_loader.load_sweep_config(
-                    master_config=self.config, sweep_overrides=list(cell)
-                )
-            )
+            config = validated(composer.composed(cell))
             name = run_name(config)
             if name not in cells:
                 check(config)
