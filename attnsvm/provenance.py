@@ -71,8 +71,12 @@ def _sources(package: str) -> Iterable[Path]:
     return sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
 
 
+@cache
 def git_revision() -> str | None:
-    """Return the revision of the source tree, with `+` if it has changes; None outside git."""
+    """Return the revision of the source tree, with `+` if it has changes; None outside git.
+
+    Asked once: what runs is what this process imported.
+    """
     git = shutil.which("git")
     if git is None:
         return None
@@ -82,6 +86,7 @@ def git_revision() -> str | None:
     return answer.stdout.strip() or None
 
 
+@cache
 def _package_version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
