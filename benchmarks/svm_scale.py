@@ -1,47 +1,77 @@
-"""One large instance: time and peak memory against N = n (T - 1) and d, and the measured exponents.
+"""One large instance: time and peak memory against N = n (T - 1), against d, and jointly.
 
-Each size runs in a process of its own, so that the peak is that size's. LinearSVC (no intercept,
-large C) and Clarabel get the vectorised rows at the sizes that they can do.
+`python -m benchmarks.svm_scale` measures in minutes up to (n, T, d) = (64, 64, 256); with `--large`
+it measures Gen-SVM up to there and Att-SVM up to N = 100 000 instead. Each size runs in a process
+of its own, so that the peak is that size's. LinearSVC (no intercept, large C) and Clarabel get the
+vectorised rows at the sizes that they can do.
 """
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import resource
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
-SHAPES = ((8, 16, 32), (16, 32, 64), (32, 32, 128), (64, 64, 256))
-PEER_ROWS = 500
+Shape = tuple[int, int, int]
+
+SWEEPS: dict[str, tuple[Shape, ...]] = {
+    "N": ((32, 17, 64), (32, 33, 64), (32, 65, 64), (32, 129, 64)),
+    "d": ((32, 65, 32), (32, 65, 64), (32, 65, 128), (32, 65, 256)),
+    "N d": ((16, 32, 64), (32, 33, 128), (64, 64, 256)),
+}
+LARGE: dict[str, tuple[Shape, ...]] = {
+    "frobenius": ((100, 101, 128), (100, 301, 256), (100, 1001, 512)),
+    "nuclear": ((100, 101, 128), (100, 301, 128), (100, 1001, 128)),
+}
+PEER_SHAPES: tuple[Shape, ...] = ((8, 16, 32), (16, 32, 32))
+HEAD = "| n, T, d | N | problem | time | peak memory over start | status | gap | active |"
 
 
 def main() -> None:
-    """Print one table for both norms, then the peers."""
-    print("| n, T, d | N | norm | time | peak memory over start | status | gap | active |")
-    print("|---" * 8 + "|")
-    for norm in ("frobenius", "nuclear"):
-        sizes, seconds, megabytes = [], [], []
-        for n, T, d in SHAPES:
-            took, peak, status, gap, active = apart(ours, (n, T, d), norm)
-            sizes.append(n * (T - 1) * d)
-            seconds.append(took)
-            megabytes.append(peak)
-            cells = [f"{n}, {T}, {d}", n * (T - 1), norm, f"{took:.2f} s"]
-            cells += [f"{peak:.0f} MiB", status, f"{gap:.0e}", active]
-            print(f"| {' | '.join(map(str, cells))} |", flush=True)
-        in_time, in_memory = slope(sizes[1:], seconds[1:]), slope(sizes[1:], megabytes[1:])
-        print(f"| exponent in N d | | {norm} | {in_time:.2f} | {in_memory:.2f} | | | |")
+    """Print the measured sizes of both norms and the exponents, then the peers."""
+    measure(
+        (norm, problem, against, shapes)
+        for norm in ("frobenius", "nuclear")
+        for problem in ("Att-SVM", "Gen-SVM")
+        for against, shapes in SWEEPS.items()
+        if problem == "Att-SVM" or against == "N"
+    )
     print("\n| n, T, d | method | time | norm over ours - 1 |")
     print("|---" * 4 + "|")
-    for shape in SHAPES:
-        if shape[0] * (shape[1] - 1) <= PEER_ROWS:
-            for name, peer in (("LinearSVC, C = 1e6", linear_svc), ("Clarabel", clarabel)):
-                took, excess = apart(peer, shape)
-                print(f"| {shape} | {name} | {took:.2f} s | {excess:.0e} |", flush=True)
+    for shape in PEER_SHAPES:
+        for name, peer in (("LinearSVC, C = 1e6", linear_svc), ("Clarabel", clarabel)):
+            took, excess = apart(peer, shape)
+            print(f"| {shape} | {name} | {took:.2f} s | {excess:.0e} |", flush=True)
+
+
+def large() -> None:
+    """Print the largest sizes of both norms."""
+    measure((norm, "Att-SVM", "N", shapes) for norm, shapes in LARGE.items())
+    measure((norm, "Gen-SVM", "N d", SWEEPS["N d"]) for norm in LARGE)
+
+
+def measure(sweeps: Iterable[tuple[str, str, str, tuple[Shape, ...]]]) -> None:
+    """Print a table: the sizes of each (norm, problem, what varies, shapes), and its exponents."""
+    print(f"{HEAD}\n{'|---' * 8}|")
+    for norm, problem, against, shapes in sweeps:
+        seconds, megabytes = [], []
+        for n, T, d in shapes:
+            took, peak, status, gap, active = apart(ours, (n, T, d), norm, problem)
+            seconds.append(took)
+            megabytes.append(peak)
+            cells = [f"{n}, {T}, {d}", n * (T - 1), f"{problem}, {norm}", f"{took:.2f} s"]
+            cells += [f"{peak:.0f} MiB", status, f"{gap:.0e}", active]
+            print(f"| {' | '.join(map(str, cells))} |", flush=True)
+        sizes = [{"N": n * (T - 1), "d": d, "N d": n * (T - 1) * d}[against] for n, T, d in shapes]
+        cells = [f"exponent in {against}", "", f"{problem}, {norm}"]
+        cells += [f"{slope(sizes, seconds):.2f}", f"{slope(sizes, megabytes):.2f}", "", "", ""]
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def slope(x: list[int], y: list[float]) -> float:
@@ -55,21 +85,29 @@ def apart(function: Callable[..., Any], *arguments: Any) -> Any:
         return pool.apply(function, arguments)
 
 
-def instance(shape: tuple[int, int, int]) -> Any:
+def instance(shape: Shape, problem: str = "Att-SVM") -> Any:
+    """Return the published instance, or the margin part of Gen-SVM on its two best tokens."""
+    import torch
+
     from attnsvm import sample
     from attnsvm.selection import optimal_tokens
-    from attnsvm.svm import single_token
+    from attnsvm.svm import multi_token, single_token
 
     n, T, d = shape
     batch = sample("sphere", n=n, T=T, d=d, trials=1)
-    return single_token(batch.X, batch.Z, optimal_tokens(batch)[0])
+    if problem == "Att-SVM":
+        return single_token(batch.X, batch.Z, optimal_tokens(batch)[0])
+    best = batch.scores().topk(2, dim=2).indices
+    attended = torch.zeros(batch.X.shape[:3], dtype=torch.bool).scatter(2, best, True)
+    return multi_token(batch.X, batch.Z, attended)
 
 
-def ours(shape: tuple[int, int, int], norm: Any) -> tuple[float, float, str, float, int]:
+def ours(shape: Shape, norm: Any, kind: str) -> tuple[float, float, str, float, int]:
+    """Return seconds, MiB, status, gap and the number of active tokens."""
     from attnsvm.svm import solve
 
     solve(instance((2, 3, 4)), norm, 3)  # imports and compiled code are not counted
-    problem = instance(shape)
+    problem = instance(shape, kind)
     start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begin = time.perf_counter()
     solution = solve(problem, norm, shape[1])
@@ -79,7 +117,7 @@ def ours(shape: tuple[int, int, int], norm: Any) -> tuple[float, float, str, flo
     return took, peak, str(solution.status[0]), gap, active
 
 
-def rows(shape: tuple[int, int, int]) -> tuple[Any, float]:
+def rows(shape: Shape) -> tuple[Any, float]:
     from attnsvm.svm import solve
 
     problem = instance(shape)
@@ -87,7 +125,7 @@ def rows(shape: tuple[int, int, int]) -> tuple[Any, float]:
     return G, solve(problem, "frobenius", shape[1]).objective.item()
 
 
-def linear_svc(shape: tuple[int, int, int]) -> tuple[float, float]:
+def linear_svc(shape: Shape) -> tuple[float, float]:
     from sklearn.svm import LinearSVC
 
     G, known = rows(shape)
@@ -101,7 +139,7 @@ def linear_svc(shape: tuple[int, int, int]) -> tuple[float, float]:
     return time.perf_counter() - begin, float(np.linalg.norm(w) / (G @ w).min() / known - 1)
 
 
-def clarabel(shape: tuple[int, int, int]) -> tuple[float, float]:
+def clarabel(shape: Shape) -> tuple[float, float]:
     import qpsolvers
     import scipy.sparse as sp
 
@@ -115,4 +153,6 @@ def clarabel(shape: tuple[int, int, int]) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.svm_scale", description=__doc__)
+    parser.add_argument("--large", action="store_true", help="the largest sizes, nothing else")
+    (large if parser.parse_args().large else main)()

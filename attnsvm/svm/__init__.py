@@ -137,8 +137,9 @@ def solve(
     _check_tolerances(gap, rank_tolerance)
     begin = time.perf_counter()
     scaled, exponent, exact = to_unit_size(problem)
-    large = scaled.N >= LARGE and not scaled.equality.any()
-    with contextlib.nullcontext() if large else one_thread(), np.errstate(all="ignore"):
+    large = scaled.N >= LARGE
+    threads = contextlib.nullcontext() if large and norm == "frobenius" else one_thread()
+    with threads, np.errstate(all="ignore"):
         solver = partial(solve_large, norm=norm) if large else _SOLVERS[norm]
         judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
         verdict = isolated(scaled, solver, judge)

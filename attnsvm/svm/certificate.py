@@ -32,6 +32,7 @@ RAY_RATIO = 1e12  # a relative change of the rows by 1 / RAY_RATIO makes them co
 MAX_GAP = 2e-2  # a wider bracket is not a solution, however ill-conditioned the instance
 MAX_RESIDUAL = 1e-11  # of an equality, relative to ||d_k|| ||z_k|| ||W||_F
 
+MANY = 256  # equality rows whose vectors of d^2 entries would fill the memory
 DEPENDENT = 32 * EPS  # relative singular value from which on unit equality rows are dependent
 
 
@@ -171,9 +172,7 @@ def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor]:
         index = problem.equality[group].nonzero()[:, 1].reshape(-1, r)
         part = group[:, None]
         D, Q = problem.D[part, index] / unit[part, index, None], problem.queries[part, index]
-        E = (D[..., :, None] * Q[..., None, :]).flatten(2)
-        U, S, _ = torch.linalg.svd(E, full_matrices=r > E.shape[2])
-        S = torch.nn.functional.pad(S, (0, U.shape[2] - S.shape[1]))
+        U, S = _left_spectrum(D, Q)
         apart = S > DEPENDENT * S[:, :1]
         missed = (U.mT @ residual[part, index, None])[..., 0]
         rounding = (2 * problem.d + 10) * EPS * W[group].flatten(1).norm(dim=1, keepdim=True)
@@ -182,6 +181,21 @@ def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor]:
         distance[group] = torch.where(consistent, moved, torch.inf)
         condition[group] = 1 / torch.where(apart, S, 1.0).amin(dim=1).clamp(max=1.0)
     return distance, condition
+
+
+def _left_spectrum(D: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
+    """Return U (B, r, r) and S (B, r) of the rows vec(d_k z_k^T) = U S V^T, S descending.
+
+    Of many rows from their Gram matrix, unless it squares S to less than half of float64's digits.
+    """
+    r = D.shape[1]
+    if r > MANY:
+        values, U = torch.linalg.eigh((D @ D.mT) * (Q @ Q.mT))
+        if (values[:, 0] > EPS**0.5 * values[:, -1]).all():
+            return U.flip(2), values.flip(1).sqrt()
+    E = (D[..., :, None] * Q[..., None, :]).flatten(2)
+    U, S, _ = torch.linalg.svd(E, full_matrices=r > E.shape[2])
+    return U, torch.nn.functional.pad(S, (0, r - S.shape[1]))
 
 
 def _upper(problem: SvmProblem, sigma: Tensor, distance: Tensor, norm: Norm) -> Tensor:

@@ -2,16 +2,15 @@ r"""Large instances: constraint generation, with products that never form vec(d_
 
 Few constraints are active, so both norms work on a support or a working set of rows, and look at
 all N rows only through margins d_k^T (W z_i), which cost O(N d). Memory is O(N d + |support|^2).
+Equalities are always in the support.
 
 Frobenius: block principal pivoting (Portugal, Judice, Vicente 1994; Kim, Park 2011) on the dual
 K a = h: solve on the support, drop negative multipliers, add violated rows, all at once, growing
 the support by a quarter at most; when the number of infeasibilities does not fall, one at a time.
-Nuclear: the interior point on a working set, which grows by the rows that its solution violates.
+Nuclear: one interior-point run whose rows change underway (`_nuclear`).
 """
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -19,7 +18,9 @@ from torch import Tensor
 from attnsvm.svm.certificate import lower_bound, upper_bound
 from attnsvm.svm.constraints import SvmProblem, power_of_two
 from attnsvm.svm.frobenius import solve_frobenius
-from attnsvm.svm.nuclear import solve_from
+from attnsvm.svm.general import restore_equalities
+from attnsvm.svm.lmi import Cone, basis, project_on
+from attnsvm.svm.nuclear import State, begin, interior_point, mean_complementarity
 from attnsvm.svm.solution import Claim
 
 LARGE = 1000  # rows from which on constraint generation pays
@@ -31,10 +32,11 @@ ENTERING = 100
 ROUNDS = 8
 ROUGH = (1e-2, 1e-4)
 GAP = 3e-10
+INSIDE = 0.99  # most that ||M(a)||_op may be after rows have changed
 
 
 def solve_large(problem: SvmProblem, norm: str) -> Claim:
-    """Return W, multipliers and rays of large instances without equalities, one by one."""
+    """Return W, multipliers and rays of large instances, one by one."""
     claims = []
     for b in range(problem.B):
         part = problem.take(slice(b, b + 1))
@@ -50,14 +52,16 @@ def _frobenius(problem: SvmProblem) -> Claim:
     """Return the claim of one instance by block principal pivoting."""
     unit = power_of_two(problem.scale())[0]
     rows, h = problem.inequality[0], problem.h[0] / unit
-    a = torch.zeros_like(h)
-    support = torch.zeros_like(rows)
+    support = problem.equality[0]  # equalities never leave it
+    a = _on_support(problem, unit, h, support)
+    if a is None:
+        return _generated(problem, support)
     fewest, patience = problem.N + 1, PATIENCE
     for _ in range(MAX_PIVOTS):
         W = problem.combine((a / unit)[None])
         slack = problem.margins(W)[0] / unit - h
         size = max(W.norm().item(), 1e-300)
-        negative = support & (a < 0)
+        negative = support & rows & (a < 0)
         violated = rows & ~support & (slack < -VIOLATED * size)
         wrong = int(negative.sum() + violated.sum())
         if not wrong:
@@ -128,38 +132,69 @@ def _on_support(problem: SvmProblem, unit: Tensor, h: Tensor, support: Tensor) -
 
 
 def _nuclear(problem: SvmProblem, start: Claim) -> Claim:
-    """Return the claim of one instance: interior point on a growing working set of rows.
+    """Return the claim of one instance: one interior-point run on a changing working set of rows.
 
-    W = W P P^T for the basis P of the queries' span. The first rounds, which only find the rows
-    that matter, are solved roughly.
+    Rough rounds leave idle rows out and take in those that are nearly active; the iterate is kept.
+    Rows that the solution to full accuracy violates are added to the last rough iterate.
     """
-    P = (
-        torch.linalg.qr(problem.Z[0].T)[0]
-        if problem.n < problem.d
-        else torch.eye(problem.d).to(start.W)
+    P_d, P_z = torch.eye(problem.d).to(start.W)[None], basis(problem.Z)
+    best_W, best_a = start.W, start.multipliers
+    upper, lower = (
+        upper_bound(problem, best_W, "nuclear"),
+        lower_bound(problem, best_a, "nuclear")[1],
     )
-    narrow = replace(problem, Z=problem.Z @ P)
-    W, a = start.W @ P, start.multipliers
-    best_W, best_a = W, a
-    upper, lower = upper_bound(narrow, W, "nuclear"), lower_bound(narrow, a, "nuclear")[1]
-    working = a[0] > 0
+    working = problem.equality[0] | (best_a[0] != 0)
+    index = working.nonzero()[:, 0]
+    part = _restrict(problem, index)
+    cone = project_on(P_d, P_z, part, start.W)
+    state = begin(cone, *cone.reproject(start.W, best_a[:, index]))
     for gap in (*ROUGH, *[GAP] * ROUNDS):
-        index = working.nonzero()[:, 0]
-        new_W, part_a = solve_from(_restrict(narrow, index), W, a[:, index], gap)
-        new_a = torch.zeros_like(a)
-        new_a[:, index] = part_a
-        new_upper = upper_bound(narrow, new_W, "nuclear")
-        new_lower = lower_bound(narrow, new_a, "nuclear")[1]
+        W, a_part, _, last = interior_point(cone, state, gap)
+        W, a_part = cone.unproject(W, a_part)
+        W = restore_equalities(part, W)
+        a = torch.zeros_like(best_a)
+        a[:, index] = a_part
+        new_upper = upper_bound(problem, W, "nuclear")
+        new_lower = lower_bound(problem, a, "nuclear")[1]
         if new_upper < upper:
-            best_W, upper = new_W, new_upper
+            best_W, upper = W, new_upper
         if new_lower > lower:
-            best_a, lower = new_a, new_lower
-        missed = problem.inequality[0] & (narrow.margins(new_W)[0] < problem.h[0] * (1 - 1e-10))
-        grown = working | missed
-        if gap == GAP and (upper <= (1 + 2 * GAP) * lower or torch.equal(grown, working)):
-            break
-        working = grown
-    return Claim(best_W @ P.T, best_a, start.ray)
+            best_a, lower = a, new_lower
+        relative = ((problem.margins(W) - problem.h) / problem.h)[0]
+        if gap == GAP:
+            missed = problem.inequality[0] & ~working & (relative < -1e-10)
+            if upper <= (1 + 2 * GAP) * lower or not missed.any():
+                break
+            changed = working | missed
+        else:
+            state, idle = last, relative > gap**0.5
+            changed = (working & ~idle) | (problem.inequality[0] & (relative < gap))
+            changed = changed | problem.equality[0]
+        old, index = index, changed.nonzero()[:, 0]
+        part = _restrict(problem, index)
+        new_cone = project_on(P_d, P_z, part, start.W)
+        state = _carried(cone, state, old, new_cone, index, problem.N, max(gap, ROUGH[-1]))
+        cone, working = new_cone, changed
+    return Claim(best_W, best_a, start.ray)
+
+
+def _carried(
+    cone: Cone, state: State, old: Tensor, new_cone: Cone, new: Tensor, N: int, gap: float
+) -> State:
+    """Return the state on the rows `new`: as it was on rows of `old`, the others on its path.
+
+    A row that enters gets its slack, at least gap h_k, and the multiplier nu / s_k.
+    """
+    nu = mean_complementarity(cone, state)
+    slack = new_cone.apply(state.Y[:, : cone.p, cone.p :]) - new_cone.h
+    s = torch.maximum(slack, gap * new_cone.h)
+    a = nu[:, None] / s
+    place = torch.full((N,), -1, device=new.device)
+    place[old] = torch.arange(len(old), device=new.device)
+    stays = place[new] >= 0
+    s[:, stays], a[:, stays] = state.s[:, place[new][stays]], state.a[:, place[new][stays]]
+    top = torch.linalg.matrix_norm(new_cone.combine(a), ord=2)[:, None]
+    return State(state.Y, s, a * (INSIDE / top).clamp(max=1.0))
 
 
 def _restrict(problem: SvmProblem, index: Tensor) -> SvmProblem:

@@ -108,7 +108,11 @@ class Cone:
 
 def project(problem: SvmProblem, W: Tensor) -> Cone:
     """Return the problem on span(d_k) x span(z_i), rows of unit size, ||W|| about one."""
-    P_d, P_z = _basis(problem.D), _basis(problem.Z)
+    return project_on(basis(problem.D), basis(problem.Z), problem, W)
+
+
+def project_on(P_d: Tensor, P_z: Tensor, problem: SvmProblem, W: Tensor) -> Cone:
+    """Return the problem in the bases P_d, P_z, rows of unit size, ||W|| about one."""
     keep = problem.inequality | independent_equalities(problem)
     D = torch.where(keep[..., None], problem.D, 0.0) @ P_d
     Q = problem.Z @ P_z
@@ -118,7 +122,7 @@ def project(problem: SvmProblem, W: Tensor) -> Cone:
     return Cone(D / unit[..., None], Q, h, problem.inequality, ~keep, unit, size, P_d, P_z)
 
 
-def _basis(rows: Tensor) -> Tensor:
+def basis(rows: Tensor) -> Tensor:
     """Return an orthonormal basis (B, d, p) that spans the rows (B, r, d), p = min(d, r)."""
     if rows.shape[1] >= rows.shape[2]:
         return torch.eye(rows.shape[2]).to(rows).expand(rows.shape[0], -1, -1)

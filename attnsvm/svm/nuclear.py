@@ -80,12 +80,10 @@ def _in_parts(
         yield from zip(parts, pool.map(lambda given: solve_from(*given), arguments), strict=True)
 
 
-def solve_from(
-    problem: SvmProblem, W: Tensor, a: Tensor, gap: float = GAP
-) -> tuple[Tensor, Tensor]:
+def solve_from(problem: SvmProblem, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
     """Return W and multipliers of feasible instances, from their Frobenius solutions."""
     cone = project(problem, W)
-    W, a, converged = _interior_point(cone, *cone.reproject(W, a), gap)
+    W, a, converged, _ = interior_point(cone, begin(cone, *cone.reproject(W, a)), GAP)
     W, a = cone.unproject(W, a)
     for b in (~converged).nonzero()[:, 0].tolist() if problem.N <= POLISHED_ROWS else ():
         W[b], a[b] = _polished(problem.take(slice(b, b + 1)), W[b : b + 1], a[b : b + 1])
@@ -114,15 +112,16 @@ def _polished(problem: SvmProblem, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor
 
 
 @dataclass(frozen=True)
-class _State:
+class State:
     """The iterate: Y = [[W_1, W], [W^T, W_2]] (B, P, P), slack s, dual a (B, N), 1 on padding."""
 
     Y: Tensor
     s: Tensor
     a: Tensor
 
-    def take(self, index: Tensor) -> _State:
-        return _State(self.Y[index], self.s[index], self.a[index])
+    def take(self, index: Tensor) -> State:
+        """Return the iterates of the instances at `index`."""
+        return State(self.Y[index], self.s[index], self.a[index])
 
 
 @dataclass(frozen=True)
@@ -142,16 +141,16 @@ class _System:
         return torch.cholesky_solve(rhs[..., None], self.L_H)[..., 0]
 
 
-def _interior_point(cone: Cone, W: Tensor, a: Tensor, gap: float) -> tuple[Tensor, Tensor, Tensor]:
+def interior_point(cone: Cone, state: State, gap: float) -> tuple[Tensor, Tensor, Tensor, State]:
     """Return the W of least upper bound, the multipliers of greatest lower bound, who converged.
 
     An instance stops where they meet, where no step is possible, or where PATIENCE steps did not
-    narrow its bracket (rounding has taken over).
+    narrow its bracket (rounding has taken over). Last comes the final state of those that went on
+    longest (of one instance: its last).
     """
-    state = _start(cone, W, a)
-    best_W, best_a = W.clone(), a.clone()
+    best_W, best_a = state.Y[:, : cone.p, cone.p :].clone(), state.a.clone()
     upper, lower = torch.full_like(cone.size, torch.inf), torch.zeros_like(cone.size)
-    alive, idle = torch.arange(len(W), device=W.device), torch.zeros_like(upper)
+    alive, idle = torch.arange(len(upper), device=upper.device), torch.zeros_like(upper)
     for _ in range(MAX_STEPS):
         state, moved = _step(cone, state)
         new_upper, new_lower = _bracket(cone, state)
@@ -167,10 +166,10 @@ def _interior_point(cone: Cone, W: Tensor, a: Tensor, gap: float) -> tuple[Tenso
             index = going.nonzero()[:, 0]
             alive, idle = alive[index], idle[index]
             cone, state = cone.take(index), state.take(index)
-    return best_W, best_a, upper <= (1 + gap) * lower
+    return best_W, best_a, upper <= (1 + gap) * lower, state
 
 
-def _start(cone: Cone, W: Tensor, a: Tensor) -> _State:
+def begin(cone: Cone, W: Tensor, a: Tensor) -> State:
     """Return a strictly feasible start from the Frobenius solution: W grown, a shrunk.
 
     The constants were tuned for few steps: 10 to 12 to a gap of 5e-10.
@@ -188,21 +187,21 @@ def _start(cone: Cone, W: Tensor, a: Tensor) -> _State:
     a = torch.where(cone.padding, 0.0, a)
     top = torch.linalg.matrix_norm(cone.combine(a), ord=2)[:, None]
     a = 0.95 * a / torch.where(top > 0, top, 1.0)
-    return _State(Y, s, torch.where(cone.padding, 1.0, a))
+    return State(Y, s, torch.where(cone.padding, 1.0, a))
 
 
-def _step(cone: Cone, state: _State) -> tuple[_State, Tensor]:
+def _step(cone: Cone, state: State) -> tuple[State, Tensor]:
     """Return the next iterate, and which instances moved at all."""
     system = _system(cone, state)
-    order = (cone.inequality.sum(dim=1) + state.Y.shape[1]).to(state.Y.dtype)
     now = _complementarity(cone, state, system.S)
+    nu = CENTRING * now / _order(cone)
     refine = now < REFINE_BELOW * state.Y.diagonal(dim1=1, dim2=2).sum(dim=1)
     predictor = _direction(cone, state, system, torch.zeros_like(now), None, refine)
-    corrector = _direction(cone, state, system, CENTRING * now / order, predictor, refine)
+    corrector = _direction(cone, state, system, nu, predictor, refine)
     alpha, beta = _lengths(cone, state, system, corrector)
     new = _advance(state, corrector, alpha, beta)
     sound = system.sound & new.Y.isfinite().all(dim=(1, 2)) & new.a.isfinite().all(dim=1)
-    new = _State(
+    new = State(
         torch.where(sound[:, None, None], new.Y, state.Y),
         torch.where(sound[:, None], new.s, state.s),
         torch.where(sound[:, None], new.a, state.a),
@@ -210,7 +209,7 @@ def _step(cone: Cone, state: _State) -> tuple[_State, Tensor]:
     return new, sound & (torch.maximum(alpha, beta) > 1e-8)
 
 
-def _bracket(cone: Cone, state: _State) -> tuple[Tensor, Tensor]:
+def _bracket(cone: Cone, state: State) -> tuple[Tensor, Tensor]:
     """Return the bounds that the iterate proves: ||W||_* <= tr Y / 2, S >= 0 makes a feasible."""
     margins = cone.apply(state.Y[:, : cone.p, cone.p :])
     mu = torch.where(cone.inequality, margins / cone.h, torch.inf).amin(dim=1)
@@ -220,7 +219,7 @@ def _bracket(cone: Cone, state: _State) -> tuple[Tensor, Tensor]:
     return torch.where(mu > 0, trace / mu, torch.inf), dual
 
 
-def _system(cone: Cone, state: _State) -> _System:
+def _system(cone: Cone, state: State) -> _System:
     """Return S^{-1} and the factored Schur complement H + diag(s / a)."""
     S = slack_matrix(cone.combine(state.a))
     eye = torch.eye(S.shape[1]).to(S)
@@ -239,12 +238,12 @@ def _system(cone: Cone, state: _State) -> _System:
 
 def _direction(
     cone: Cone,
-    state: _State,
+    state: State,
     system: _System,
     nu: Tensor,
-    predictor: _State | None,
+    predictor: State | None,
     refine: Tensor,
-) -> _State:
+) -> State:
     """Solve the linearised optimality conditions for target nu, second order if predicted.
 
     dY = nu S^{-1} - Y - sym(Y dS S^{-1}) - sym(dY_p dS_p S^{-1}),  ds = nu / a - s - s da / a - ...
@@ -266,12 +265,10 @@ def _direction(
         da = da + system.solve(torch.where(again, rhs - left, 0.0))
         change = symmetric(times_off_diagonal(Y, cone.combine(da)) @ system.S_inverse)
     ds = torch.where(cone.inequality, complement - s - s / a * da, 0.0)
-    return _State(target - Y + change, ds, da)
+    return State(target - Y + change, ds, da)
 
 
-def _lengths(
-    cone: Cone, state: _State, system: _System, direction: _State
-) -> tuple[Tensor, Tensor]:
+def _lengths(cone: Cone, state: State, system: _System, direction: State) -> tuple[Tensor, Tensor]:
     """Return the primal and dual step lengths that stay inside the cone, at most 1."""
     M = cone.combine(direction.a)
     primal = _to_boundary(system.Y_root @ direction.Y @ system.Y_root.mT)
@@ -293,15 +290,26 @@ def _ratio(cone: Cone, x: Tensor, dx: Tensor) -> Tensor:
     return torch.where(cone.inequality & (dx < 0), -x / dx, 1e10).amin(dim=1)
 
 
-def _advance(state: _State, direction: _State, alpha: Tensor, beta: Tensor) -> _State:
-    return _State(
+def _advance(state: State, direction: State, alpha: Tensor, beta: Tensor) -> State:
+    return State(
         state.Y + alpha[:, None, None] * direction.Y,
         state.s + alpha[:, None] * direction.s,
         state.a + beta[:, None] * direction.a,
     )
 
 
-def _complementarity(cone: Cone, state: _State, S: Tensor) -> Tensor:
+def _complementarity(cone: Cone, state: State, S: Tensor) -> Tensor:
     """Return <Y, S> + a^T s, (B,)."""
     products = torch.where(cone.inequality, state.a * state.s, 0.0).sum(dim=1)
     return (state.Y * S).sum(dim=(1, 2)) + products
+
+
+def mean_complementarity(cone: Cone, state: State) -> Tensor:
+    """Return nu of the point of the central path that is nearest in <Y, S> + a^T s, (B,)."""
+    S = slack_matrix(cone.combine(state.a))
+    return _complementarity(cone, state, S) / _order(cone)
+
+
+def _order(cone: Cone) -> Tensor:
+    """Return the order p + q + |inequalities| of the cone, (B,)."""
+    return (cone.inequality.sum(dim=1) + cone.p + cone.Q.shape[2]).to(cone.h)

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from attnsvm.svm import single_token, solve, solve_svm
-from attnsvm.svm.certificate import certify
+from attnsvm.svm import finite_part, multi_token, single_token, solve, solve_svm
+from attnsvm.svm.certificate import MANY, certify
 from attnsvm.svm.large import LARGE, solve_large
-from tests.kkt import assert_infeasible
+from tests.kkt import assert_infeasible, assert_optimal
 from tests.svm.instances import gaussian, sphere, spheres
 
 
@@ -20,6 +20,36 @@ def test_constraint_generation_finds_the_same(norm, shape):
     assert solved
     found, known = verdict.certificate.upper[solved], usual.objective[solved]
     assert torch.allclose(found, known, rtol=2e-9)
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("part", ["margins", "finite"])
+def test_equalities_stay(norm, count, part):
+    X, Z, _ = spheres(8, 12, 12, range(3))
+    attended = torch.zeros(X.shape[:3], dtype=torch.bool)
+    attended[..., :count] = True
+    logs = torch.randn(X.shape[:3], generator=torch.Generator().manual_seed(0)).double()
+    margins = part == "margins"
+    problem = multi_token(X, Z, attended) if margins else finite_part(X, Z, attended, logs)
+    verdict = certify(problem, solve_large(problem, norm), norm, 1e-9, 1e-6)
+    usual = solve(problem, norm, 12)
+    assert verdict.status == usual.status == ("solved",) * 3
+    torch.testing.assert_close(verdict.certificate.upper, usual.objective, rtol=2e-9, atol=0)
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_a_large_instance_with_equalities(norm):
+    X, Z, _ = (x[None] for x in sphere(70, 16, 32, 0))
+    attended = torch.zeros(X.shape[:3], dtype=torch.bool)
+    attended[..., :6] = True  # 350 equalities
+    problem = multi_token(X, Z, attended)
+    assert problem.N >= LARGE
+    assert problem.equality.sum() > MANY
+    assert_optimal(problem, solve(problem, norm, 16))
+    X[0, 0, 6] = 2 * X[0, 0, 0] - X[0, 0, 7]  # opposite sides of the selected token
+    problem = multi_token(X, Z, attended)
+    assert_infeasible(problem, solve(problem, norm, 16))
 
 
 def test_infeasible_twin():
