@@ -42,7 +42,7 @@ def solve_large(problem: SvmProblem, norm: str) -> Claim:
         part = problem.take(slice(b, b + 1))
         claim = _frobenius(part)
         separates = (part.margins(claim.W) > 0)[part.inequality].all()
-        if norm == "nuclear" and separates:
+        if norm == "nuclear" and claim.W.isfinite().all() and separates:
             claim = _nuclear(part, claim)
         claims.append(claim)
     return Claim(*(torch.cat(tensors) for tensors in zip(*claims, strict=True)))
@@ -139,10 +139,8 @@ def _nuclear(problem: SvmProblem, start: Claim) -> Claim:
     """
     P_d, P_z = torch.eye(problem.d).to(start.W)[None], basis(problem.Z)
     best_W, best_a = start.W, start.multipliers
-    upper, lower = (
-        upper_bound(problem, best_W, "nuclear"),
-        lower_bound(problem, best_a, "nuclear")[1],
-    )
+    upper = upper_bound(problem, best_W, "nuclear")
+    lower = lower_bound(problem, best_a, "nuclear")[1]
     working = problem.equality[0] | (best_a[0] != 0)
     index = working.nonzero()[:, 0]
     part = _restrict(problem, index)

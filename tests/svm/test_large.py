@@ -52,6 +52,20 @@ def test_a_large_instance_with_equalities(norm):
     assert_infeasible(problem, solve(problem, norm, 16))
 
 
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_equalities_that_contradict_each_other(norm):
+    X, Z, _ = (x[None] for x in sphere(70, 16, 32, 0))
+    attended = torch.zeros(X.shape[:3], dtype=torch.bool)
+    attended[..., :3] = True
+    logs = torch.zeros(X.shape[:3]).double()
+    logs[..., 1] = 1.0
+    assert solve(finite_part(X, Z, attended, logs), norm, 16).status == ("solved",)
+    X[0, 3, 2] = X[0, 3, 1]  # one token, two probabilities
+    problem = finite_part(X, Z, attended, logs)
+    assert problem.N >= LARGE
+    assert_infeasible(problem, solve(problem, norm, 16))
+
+
 def test_infeasible_twin():
     X, Z, selected = gaussian(4, 10, 6, 2, seed=1)
     X = torch.cat([X, 2 * X[:, :, :1] - X[:, :, 1:2]], dim=2)
