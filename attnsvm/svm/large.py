@@ -27,6 +27,8 @@ LARGE = 1000  # rows from which on constraint generation pays
 MAX_PIVOTS = 200
 PATIENCE = 5
 VIOLATED = 1e-11
+RIDGE = 1e-10
+MAX_DEPENDENT = 20  # supports of dependent rows, after which the instance counts as difficult
 DENSE_ROWS = 1500  # most rows that the method for small instances is given
 ENTERING = 100
 ROUNDS = 8
@@ -53,9 +55,8 @@ def _frobenius(problem: SvmProblem) -> Claim:
     unit = power_of_two(problem.scale())[0]
     rows, h = problem.inequality[0], problem.h[0] / unit
     support = problem.equality[0]  # equalities never leave it
-    a = _on_support(problem, unit, h, support)
-    if a is None:
-        return _generated(problem, support)
+    a, singular = _on_support(problem, unit, h, support)
+    dependent = [support] if singular else []
     fewest, patience = problem.N + 1, PATIENCE
     for _ in range(MAX_PIVOTS):
         W = problem.combine((a / unit)[None])
@@ -71,10 +72,12 @@ def _frobenius(problem: SvmProblem) -> Claim:
         else:
             patience -= 1
         support = _exchanged(support, negative, violated, slack, single=patience < 0)
-        solved = _on_support(problem, unit, h, support)
-        if solved is None:
-            return _generated(problem, support)
-        a = solved
+        a, singular = _on_support(problem, unit, h, support)
+        dependent += [support] if singular else []
+        if len(dependent) > MAX_DEPENDENT:
+            break
+    if dependent and (wrong or singular):
+        return _generated(problem, dependent[0])
     return Claim(W, (a / unit)[None], torch.full_like(a, torch.nan)[None])
 
 
@@ -115,20 +118,26 @@ def _exchanged(
     return (support & ~negative) | entering
 
 
-def _on_support(problem: SvmProblem, unit: Tensor, h: Tensor, support: Tensor) -> Tensor | None:
-    """Return a with K_PP a_P = h_P, refined once; None where K_PP is singular."""
+def _on_support(
+    problem: SvmProblem, unit: Tensor, h: Tensor, support: Tensor
+) -> tuple[Tensor, bool]:
+    """Return a with K_PP a_P = h_P, refined once, and whether K_PP is singular.
+
+    Then it gets a ridge: of rows that cannot hold together some multiplier turns negative.
+    """
     index = support.nonzero()[:, 0]
     D = problem.D[0, index] / unit[index, None]
     Q = problem.Z[0, index // (problem.N // problem.n)]
     K = (D @ D.T) * (Q @ Q.T)
     L, info = torch.linalg.cholesky_ex(K)
-    if info:
-        return None
+    singular = bool(info)
+    if singular:
+        L = torch.linalg.cholesky(K + RIDGE * torch.diag_embed(K.diagonal()))
     x = torch.cholesky_solve(h[index, None], L)
     x = x + torch.cholesky_solve(h[index, None] - K @ x, L)
     a = torch.zeros_like(h)
     a[index] = x[:, 0]
-    return a
+    return a, singular
 
 
 def _nuclear(problem: SvmProblem, start: Claim) -> Claim:

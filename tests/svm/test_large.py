@@ -66,6 +66,16 @@ def test_equalities_that_contradict_each_other(norm):
     assert_infeasible(problem, solve(problem, norm, 16))
 
 
+@pytest.mark.parametrize("shape", [(4, 600, 8), (10, 301, 16)])
+def test_many_tokens_in_few_dimensions(shape):
+    # The rows that a sample's first W violates are more than its d dimensions can hold.
+    X, Z, selected = (x[None] for x in sphere(*shape, 0))
+    problem = single_token(X, Z, selected)
+    solution = solve(problem, "frobenius", shape[1])
+    assert solution.status == ("solved",)
+    assert_optimal(problem, solution)
+
+
 def test_infeasible_twin():
     X, Z, selected = gaussian(4, 10, 6, 2, seed=1)
     X = torch.cat([X, 2 * X[:, :, :1] - X[:, :, 1:2]], dim=2)
