@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -21,7 +23,10 @@ ROUNDING = 1e-8
 STATIONARY = 1e-3
 """Gradient of a minimum, relative to the pull on the least attended token."""
 
-ITERATIONS = 300
+GONE = 2.0
+"""Multiple of that distance beyond which the search for a minimum ends."""
+
+ITERATIONS = 30
 """Most quasi-Newton iterations in search of a minimum."""
 
 
@@ -61,7 +66,11 @@ def at_finite_optimum(risk: Risk, variables: Variables, ridge: float) -> Tensor:
     sizes = risk.batch.X.norm(dim=-1).amax(-1) * risk.batch.Z.norm(dim=-1)
     reach = NEAR * torch.maximum(_length(x), sizes.amax(-1) ** (-1 / len(x)))
     near = _turns(risk, variables, ridge, reach)
-    if ridge or not near.any():
+    if ridge:
+        return near
+    scale = risk.gradient(variables, risk.forward(variables)).log_scales[0]
+    near &= scale > math.log(torch.finfo(scale.dtype).tiny)  # or the risk itself would underflow
+    if not near.any():
         return near
     found = near.nonzero()[:, 0]
     index = found.repeat(2) if len(found) == 1 else found  # one alone has other last bits
@@ -84,25 +93,31 @@ def _turns(risk: Risk, variables: Variables, ridge: float, reach: Tensor) -> Ten
 
 
 def _has_minimum(risk: Risk, variables: Variables, reach: Tensor) -> Tensor:
-    """Return whether quasi-Newton steps end within `reach`, without a gradient to speak of."""
-    start, shapes = risk.attention(variables), [V.shape for V in risk.attention(variables)]
-    head = variables[len(start) :]
+    """Return whether quasi-Newton steps end within `reach`, without a gradient to speak of.
 
-    def objective(v: Tensor) -> tuple[Tensor, Tensor]:
-        at = unflat(v, shapes) + head
+    The steps are those of y, the variables being start + reach y; they end where they left.
+    """
+    start = risk.attention(variables)
+    x, shapes, head = flat(start), [V.shape for V in start], variables[len(start) :]
+    unit = reach[:, None]
+
+    def objective(y: Tensor) -> tuple[Tensor, Tensor]:
+        at = unflat(x + unit * y, shapes) + head
         forward = risk.forward(at)
         gradient = risk.gradient(at, forward)
         g = flat(gradient.parts[: len(start)]) * gradient.log_scales[0].exp()[:, None]
-        return risk.value(forward), g
+        return risk.value(forward), unit * g
 
-    v, steepness = minimise(objective, flat(start), ITERATIONS, tolerance=0.0, memory=8)
-    at = unflat(v, shapes) + head
+    y, steepness = minimise(
+        objective, torch.zeros_like(x), ITERATIONS, tolerance=0.0, memory=8, radius=GONE
+    )
+    at = unflat(x + unit * y, shapes) + head
     forward = risk.forward(at)
     least = forward.softmax.masked_fill(~risk.batch.mask, 1.0).flatten(1).amin(1)
     floor = STATIONARY * least * _pull(risk, at, forward)
     if len(start) > 1:  # the gradient of a factor is proportional to the other one
         floor = floor * _length(start)
-    found: Tensor = ((v - flat(start)).norm(dim=1) <= reach) & (steepness <= floor)
+    found: Tensor = (y.norm(dim=1) <= 1) & (steepness <= floor * reach)
     return found
 
 
@@ -117,7 +132,7 @@ def _pull(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
 def _noise(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
     """Return the rounding error of the exact gradient of the risk in W, relative to its norm."""
     batch, parameters = risk.batch, risk.head_parameters(variables)
-    g = token_scores(batch, forward, risk.loss, parameters)
+    g = token_scores(batch, forward, risk.slopes(forward, "log_domain")[0], parameters)
     q, shift = log_domain(forward, g)
     top = forward.log_softmax.argmax(-1, keepdim=True)
     others = (forward.log_softmax.scatter(-1, top, -torch.inf) - shift[:, None, None]).exp()

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from attnsvm.head import Parameters
-from attnsvm.loss import Loss
 from attnsvm.problem import ProblemBatch
 
 
@@ -61,12 +60,11 @@ def attend(batch: ProblemBatch, U: Tensor, parameters: Parameters) -> Forward:
 
 
 def token_scores(
-    batch: ProblemBatch, forward: Forward, loss: Loss, parameters: Parameters
+    batch: ProblemBatch, forward: Forward, slope: Tensor, parameters: Parameters
 ) -> Tensor:
-    """Return g_it = -x_it^T dL/do_i, shape (B, n, T), of the risk L = mean_i l(u_i)."""
+    """Return g_it = -x_it^T dL/do_i, shape (B, n, T), where dL/df_i is `slope` (B, n)."""
     B, n, T, d = batch.X.shape
-    slope = loss.derivative(forward.margins) * batch.Y / -n
-    R = batch.head.gradient(forward.attended, parameters) * slope.unsqueeze(-1)
+    R = batch.head.gradient(forward.attended, parameters) * -slope.unsqueeze(-1)
     return torch.bmm(batch.X.view(B * n, T, d), R.view(B * n, d, 1)).view(B, n, T)
 
 

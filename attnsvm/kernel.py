@@ -17,6 +17,7 @@ import numpy as np
 from numba import njit
 
 from attnsvm.config import MACHINE_EPS
+from attnsvm.loss import LARGE_MARGIN
 from attnsvm.product import dot, multiply
 from attnsvm.simd import at, exp, fill, fma, load, root, store, where_equal, where_greater
 
@@ -112,12 +113,12 @@ def _of_block(data: Data, sizes: Sizes, b: int) -> Data:
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def _slope(u: Any, loss: Any) -> Any:
-    """Return l'(u)."""
+def _slope(u: Any, least: Any, loss: Any) -> Any:
+    """Return l'(u) e^least; the linear loss's own is -1 and has no such factor."""
     if loss == LOGISTIC:
-        return fill(-1.0) / (fill(1.0) + exp(u))
+        return fill(-1.0) / (exp(fill(0.0) - least) + exp(u - least))
     if loss == EXPONENTIAL:
-        return fill(-1.0) * exp(fill(0.0) - u)
+        return fill(-1.0) * exp(least - u)
     return fill(-1.0)
 
 
@@ -148,7 +149,7 @@ def _attend(data: Data, space: Space, U: int, sizes: Sizes) -> Any:
 
 @compiled
 def _pull(data: Data, space: Space, U: int, sizes: Sizes, rule: Rule) -> Any:
-    """Write P_i exp(-shift), return the shift.
+    """Write P_i exp(-scale), return the scale: of the attention, and of large margins' slopes.
 
     Exact: the largest softmax of a row is 1 minus the others', its gradient minus the sum of
     theirs. Not exact, as published: no row has such a place, and the shift is zero.
@@ -163,7 +164,7 @@ def _pull(data: Data, space: Space, U: int, sizes: Sizes, rule: Rule) -> Any:
         shift, apart = zero, zero
         for i in range(n):
             store(space.place, i, fill(-1.0))
-    big = exp(shift)
+    big, least = exp(shift), fill(np.inf)
     for i in range(n):
         E, top, place = at(space.E, i * T), load(space.top, i) + shift, load(space.place, i)
         for t in range(T):
@@ -185,12 +186,16 @@ def _pull(data: Data, space: Space, U: int, sizes: Sizes, rule: Rule) -> Any:
             kink = where_greater(p, zero, load(data.kinds, 2 * k + j), zero)
             value = value + p * (alpha + fill(0.5) * beta * p + kink)
             store(w, j, alpha + beta * p + kink)
+        margin = load(data.Y, i) * value
+        least = where_greater(least, margin, margin, least)
         store(space.top, i, inverse)
-        store(space.value, i, value)
+        store(space.value, i, margin)
+    least = where_greater(least, fill(LARGE_MARGIN), least, zero)
+    if rule.loss not in (LOGISTIC, EXPONENTIAL) or not rule.exact:
+        least = zero
     for i in range(n):
-        label = load(data.Y, i)
-        slope = _slope(label * load(space.value, i), rule.loss) * label * fill(1.0 / n)
-        store(space.value, i, slope)
+        slope = _slope(load(space.value, i), least, rule.loss)
+        store(space.value, i, slope * load(data.Y, i) * fill(1.0 / n))
     for i in range(n):
         E, F, w = at(space.E, i * T), at(data.F, i * T * k), at(space.w, i * k)
         place, inverse, slope = load(space.place, i), load(space.top, i), load(space.value, i)
@@ -213,7 +218,7 @@ def _pull(data: Data, space: Space, U: int, sizes: Sizes, rule: Rule) -> Any:
             store(E, t, where_equal(place, fill(float(t)), rest, load(E, t)))
         X, P = at(data.X, i * T * r), at(space.P, i * r)
         multiply((P, 1, 0), (X, 1, r), (E, 1, 0), (r, 1, T))
-    return shift
+    return shift - least
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]

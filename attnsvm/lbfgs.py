@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -16,7 +17,12 @@ ROUNDING = 1e-15
 
 
 def minimise(
-    objective: Objective, x: Tensor, iterations: int, tolerance: float, memory: int = 20
+    objective: Objective,
+    x: Tensor,
+    iterations: int,
+    tolerance: float,
+    memory: int = 20,
+    radius: float = math.inf,
 ) -> tuple[Tensor, Tensor]:
     """Return local minimisers of B functions of N variables.
 
@@ -33,6 +39,8 @@ def minimise(
         down, or where its value is not finite.
     memory : int
         Number of curvature pairs kept.
+    radius : float
+        An instance stops where it is farther than this from its start.
 
     Returns
     -------
@@ -41,6 +49,7 @@ def minimise(
     gradient_norm : Tensor
         Norm of the gradient there, shape (B,).
     """
+    start = x
     f, g = objective(x)
     pairs: list[tuple[Tensor, Tensor, Tensor]] = []
     stuck = ~f.isfinite()
@@ -58,6 +67,8 @@ def minimise(
         s, y = x_new - x, g_new - g
         pairs = [*pairs[-memory + 1 :], (s, y, _inverse((s * y).sum(1), s, y))]
         x, f, g = x_new, f_new, g_new
+        if radius < math.inf:
+            stuck |= (x - start).norm(dim=1) > radius
     return x, g.norm(dim=1)
 
 

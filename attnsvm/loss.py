@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+LARGE_MARGIN = 100.0
+"""Least margin of an instance from which on the slopes of its loss are scaled by e^margin."""
+
 
 class Loss(ABC):
     """A loss l(u) of the margins u = Y f, any shape; the risk is its mean over the n samples.
@@ -23,6 +26,13 @@ class Loss(ABC):
     @abstractmethod
     def derivative(self, u: Tensor) -> Tensor:
         """Return l'(u) < 0, the shape of `u`."""
+
+    @abstractmethod
+    def scaled_derivative(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Return l'(u) e^-c and c, which keeps slopes from underflow; u (B, n), c (B,).
+
+        c = 0 unless all margins of an instance are larger than LARGE_MARGIN.
+        """
 
     @abstractmethod
     def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
@@ -43,6 +53,11 @@ class Logistic(Loss):
         """
         return -1 / (1 + torch.exp(u))
 
+    def scaled_derivative(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Return -1 / (e^c + e^{u + c}) and c."""
+        c = _log_size(u)
+        return -1 / (torch.exp(c) + torch.exp(u + c)), c.squeeze(-1)
+
     def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
         """Return log(1 + (e^delta - 1) / (1 + e^u)) / delta."""
         rise = torch.log1p(torch.expm1(delta) / (1 + torch.exp(u)))
@@ -60,6 +75,11 @@ class Exponential(Loss):
         """Return -exp(-u)."""
         return -torch.exp(-u)
 
+    def scaled_derivative(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Return -exp(-u - c) and c."""
+        c = _log_size(u)
+        return -torch.exp(-u - c), c.squeeze(-1)
+
     def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
         """Return e^{-u} (e^delta - 1) / delta."""
         return torch.exp(-u) * _quotient(torch.expm1(delta), delta, torch.ones_like(delta))
@@ -76,9 +96,19 @@ class Linear(Loss):
         """Return -1."""
         return -torch.ones_like(u)
 
+    def scaled_derivative(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Return -1 and 0."""
+        return self.derivative(u), torch.zeros_like(u[:, 0])
+
     def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
         """Return 1."""
         return torch.ones_like(delta)
+
+
+def _log_size(u: Tensor) -> Tensor:
+    """Return c = -min_i u_i (B, 1), where that is large."""
+    least = u.amin(-1, keepdim=True)
+    return torch.where(least > LARGE_MARGIN, -least, 0.0)
 
 
 def _quotient(rise: Tensor, delta: Tensor, limit: Tensor) -> Tensor:

@@ -90,7 +90,9 @@ class Risk:
             Weight of the squared Frobenius norms of the attention variables.
         """
         batch, parameters = self.batch, self.head_parameters(variables)
-        q, scale = GRADIENTS[how](forward, token_scores(batch, forward, self.loss, parameters))
+        slope, size = self.slopes(forward, how)
+        q, scale = GRADIENTS[how](forward, token_scores(batch, forward, slope, parameters))
+        scale = scale + size
         weight = q.new_full((), 2 * ridge)
         if ridge and how == "log_domain":
             shift, scale = scale, scale.clamp(min=math.log(2 * ridge))
@@ -102,11 +104,19 @@ class Risk:
             parts = tuple(g + weight * V for g, V in zip(parts, attention, strict=True))
         scales = (scale,) * len(parts)
         if len(variables) > self.attention_count:
-            slope = self.loss.derivative(forward.margins) * batch.Y / batch.n
             trained = batch.head.parameter_gradient(forward.attended, parameters, slope)
             parts += tuple(trained.values())
-            scales += (torch.zeros_like(scale),) * len(trained)
+            scales += (size,) * len(trained)
         return Gradient(parts, scales)
+
+    def slopes(self, forward: Forward, how: str) -> tuple[Tensor, Tensor]:
+        """Return dL/df_i e^-c, shape (B, n), and c (B,): zero as published, else as of the loss."""
+        u = forward.margins
+        if how == "direct":
+            slope, size = self.loss.derivative(u), torch.zeros_like(u[:, 0])
+        else:
+            slope, size = self.loss.scaled_derivative(u)
+        return slope * self.batch.Y / self.batch.n, size
 
     @cached_property
     def best(self) -> tuple[Tensor, Tensor]:

@@ -281,3 +281,19 @@ def test_lanes_hold_every_instance_once():
     lanes = fused.to_lanes(tensor)
     assert lanes.shape == (2, 48)
     assert fused.from_lanes(lanes, (11, 2, 3)).equal(tensor)
+
+
+@pytest.mark.parametrize("parameterization", ["w", "kq"])
+@pytest.mark.parametrize("loss", ["exponential", "logistic"])
+@pytest.mark.parametrize("kernel", [True, False])
+def test_tokens_far_along_the_head_leave_the_same_steps(parameterization, loss, kernel):
+    """Tokens + c v add c to every margin and nothing to the attention: l' falls by e^-c alone."""
+    near = sample(**SHAPE)
+    near = dataclasses.replace(near, Y=torch.ones_like(near.Y))
+    v = near.head_parameters["v"]
+    far = dataclasses.replace(near, X=near.X + 2000 * v[:, None, None])
+    settings = {"steps": 20, "fused": kernel, "init": "zero"}
+    expected = train(near, parameterization, loss="exponential", **settings)
+    found = train(far, parameterization, loss=loss, **settings)
+    assert found.W.norm(dim=(1, 2)).min() > 0.1
+    torch.testing.assert_close(found.W, expected.W, rtol=1e-7, atol=1e-9)

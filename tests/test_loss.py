@@ -26,3 +26,19 @@ def test_logistic_keeps_its_digits_in_both_tails():
     u = torch.tensor([800.0, 50.0, -50.0, -800.0], dtype=torch.float64)
     expected = torch.tensor([0.0, torch.exp(-u[1]).item(), 50.0, 800.0], dtype=torch.float64)
     torch.testing.assert_close(Logistic().value(u), expected, rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Exponential(), Linear()])
+def test_scaled_slopes_are_the_slopes(loss):
+    u = torch.stack([U[:40], U[:40] + 150])
+    slope, c = loss.scaled_derivative(u)
+    torch.testing.assert_close(slope * c.exp()[:, None], loss.derivative(u), rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Exponential()])
+def test_slopes_of_large_margins_do_not_underflow(loss):
+    u = torch.tensor([[2000.0, 2001.0], [1.0, 2001.0]], dtype=torch.float64)
+    slope, c = loss.scaled_derivative(u)
+    assert c.tolist() == [-2000, 0]
+    torch.testing.assert_close(slope[0], -torch.exp(-(u[0] - 2000)), rtol=1e-15, atol=0)
+    assert slope[1].equal(loss.derivative(u[1]))
