@@ -26,8 +26,8 @@ STATIONARY = 1e-3
 GONE = 2.0
 """Multiple of that distance beyond which the search for a minimum ends."""
 
-ITERATIONS = 30
-"""Most quasi-Newton iterations in search of a minimum."""
+ITERATIONS, LENGTHS = 20, 8
+"""Most quasi-Newton iterations in search of a minimum, and trial lengths of each."""
 
 
 def direction_error(risk: Risk, variables: Variables, how: str, ridge: float) -> Tensor:
@@ -109,7 +109,13 @@ def _has_minimum(risk: Risk, variables: Variables, reach: Tensor) -> Tensor:
         return risk.value(forward), unit * g
 
     y, steepness = minimise(
-        objective, torch.zeros_like(x), ITERATIONS, tolerance=0.0, memory=8, radius=GONE
+        objective,
+        torch.zeros_like(x),
+        ITERATIONS,
+        tolerance=0.0,
+        memory=8,
+        radius=GONE,
+        lengths=LENGTHS,
     )
     at = unflat(x + unit * y, shapes) + head
     forward = risk.forward(at)

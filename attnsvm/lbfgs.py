@@ -11,7 +11,6 @@ from torch import Tensor
 Objective = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 ARMIJO = 1e-4
-SHRINKS = 30
 ROUNDING = 1e-15
 """A relative decrease below this is noise: the instance stops."""
 
@@ -23,6 +22,7 @@ def minimise(
     tolerance: float,
     memory: int = 20,
     radius: float = math.inf,
+    lengths: int = 30,
 ) -> tuple[Tensor, Tensor]:
     """Return local minimisers of B functions of N variables.
 
@@ -41,6 +41,8 @@ def minimise(
         Number of curvature pairs kept.
     radius : float
         An instance stops where it is farther than this from its start.
+    lengths : int
+        Most trial lengths of a step.
 
     Returns
     -------
@@ -62,7 +64,7 @@ def minimise(
         uphill = ~(slope < 0)
         p = torch.where(uphill[:, None], -g, p)
         slope = torch.where(uphill, -(g * g).sum(1), slope)
-        x_new, f_new, g_new, moved = _search(objective, x, f, g, p, slope, active)
+        x_new, f_new, g_new, moved = _search(objective, x, f, g, p, slope, active, lengths)
         stuck |= active & (~moved | (f - f_new <= ROUNDING * f.abs()))
         s, y = x_new - x, g_new - g
         pairs = [*pairs[-memory + 1 :], (s, y, _inverse((s * y).sum(1), s, y))]
@@ -105,13 +107,14 @@ def _search(
     p: Tensor,
     slope: Tensor,
     active: Tensor,
+    lengths: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the point of a weak Wolfe line search by bisection, and which instances moved."""
     t = active.to(x.dtype)
     low, high = torch.zeros_like(t), torch.full_like(t, torch.inf)
     best_x, best_f, best_g = x, f, g
     moved, open_ = torch.zeros_like(active), active.clone()
-    for _ in range(SHRINKS):
+    for _ in range(lengths):
         trial = x + t[:, None] * p
         f_t, g_t = objective(trial)
         down = f_t <= f + ARMIJO * t * slope
