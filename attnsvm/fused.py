@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,9 @@ from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
 from attnsvm.risk import Risk
 from attnsvm.simd import LANES
+
+SHARE = 2**14
+"""Steps times blocks in a share of the work: some ten milliseconds, for which interrupts wait."""
 
 LOSS_CODES = {losses.Logistic: LOGISTIC, losses.Exponential: EXPONENTIAL, losses.Linear: 2}
 
@@ -65,7 +69,7 @@ def run(
     """Take the steps of `optimizer` from `variables`; arguments as those of `Optimizer.run`."""
     loop = (_LoopW if len(variables) == 1 else _LoopKQ)(risk, optimizer, variables)
     grid = [int(stop) for stop in optimizer.grid()]
-    with _torch_in_one_thread() as threads, ThreadPoolExecutor(threads) as pool:
+    with _workers() as (pool, threads):
         for done, stop in zip(grid, [*grid[1:], grid[-1]], strict=True):
             etas = [optimizer.step_size(k) for k in range(done, stop)]
             steps = loop.advance(etas, pool, threads)  # meanwhile, the snapshot before them
@@ -79,17 +83,44 @@ def run(
 
 
 @contextmanager
-def _torch_in_one_thread() -> Iterator[int]:
-    """Yield the number of torch's threads, all but one of which have nothing to do meanwhile.
+def _workers() -> Iterator[tuple[ThreadPoolExecutor, int]]:
+    """Yield the kernel's threads and their number, that of torch's, which rest meanwhile.
 
     After each of its operations torch's threads spin for a while, in the way of the kernel's.
+    What has not begun when the block ends, by an interrupt for example, never does.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
+    threads = _torch_threads.rest()
+    pool = ThreadPoolExecutor(threads)
     try:
-        yield threads
+        yield pool, threads
     finally:
-        torch.set_num_threads(threads)
+        _torch_threads.return_()
+        pool.shutdown(cancel_futures=True)
+
+
+class _TorchThreads:
+    """Their number while no training runs, also where trainings in several threads overlap."""
+
+    def __init__(self) -> None:
+        self.lock, self.trainings, self.number = Lock(), 0, 1
+
+    def rest(self) -> int:
+        """Leave torch one thread; return how many it had."""
+        with self.lock:
+            if not self.trainings:
+                self.number = torch.get_num_threads()
+            self.trainings += 1
+            torch.set_num_threads(1)
+            return self.number
+
+    def return_(self) -> None:
+        """Give torch its threads back: this is to be called by the thread that called `rest`."""
+        with self.lock:
+            self.trainings -= 1
+            torch.set_num_threads(self.number)
+
+
+_torch_threads = _TorchThreads()
 
 
 class _Loop:
@@ -135,18 +166,20 @@ class _Loop:
         """Begin to take one step for each size in `etas`, a share of the blocks in each thread."""
         if not etas:
             return []
-        sizes = Sizes(self.n, self.T, self.r, self.k, self.m)
         blocks = -(-self.B // LANES)
-        bounds = [blocks * share // threads for share in range(threads + 1)]
-        self.spaces = [_space(sizes) for _ in range(threads)]
-        data, variables = Data(*_addresses(self.data)), _addresses((*self.updated, *self.fixed))
-        return [
-            pool.submit(
-                self.kernel, first, last, data, Space(*_addresses(space)), variables,
-                np.array(etas), sizes, self.rule,
-            )
-            for (first, last), space in zip(pairwise(bounds), self.spaces, strict=True)
-        ]  # fmt: skip
+        shares = threads * max(1, blocks * len(etas) // (threads * SHARE))
+        bounds = [blocks * share // shares for share in range(shares + 1)]
+        lengths = np.array(etas)
+        return [pool.submit(self._take, *share, lengths) for share in pairwise(bounds)]
+
+    def _take(self, first: int, last: int, etas: Any) -> None:
+        """Take the steps of the blocks first <= b < last, in arrays that live as long as this."""
+        sizes = Sizes(self.n, self.T, self.r, self.k, self.m)
+        space = _space(sizes)
+        data, variables = _addresses(self.data), _addresses((*self.updated, *self.fixed))
+        self.kernel(
+            first, last, Data(*data), Space(*_addresses(space)), variables, etas, sizes, self.rule
+        )
 
 
 class _LoopW(_Loop):

@@ -11,11 +11,14 @@ F (n, T, k), gram (n, n), bias (n, T), Y (n,), U, U0, V, P (n, r), K (r, m), B, 
 
 from __future__ import annotations
 
+from hashlib import sha256
+from inspect import getsource
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
+from attnsvm import product, simd
 from attnsvm.config import MACHINE_EPS
 from attnsvm.loss import LARGE_MARGIN
 from attnsvm.product import dot, multiply
@@ -31,12 +34,20 @@ FAST = {"nogil": True, "error_model": "numpy"}
 def compiled(function: Any) -> Any:
     """Return the function compiled at its first call, and kept on disk where numba may write.
 
-    Numba notices a change of this file, not of `simd` and `product`: touch it after theirs.
+    Numba notices a change of this file alone, but files its code by name: the digest of all else
+    that is compiled in is part of the name.
     """
     try:
+        function.__qualname__ = f"{function.__name__}_{_digest()}"
         return njit(cache=True, **FAST)(function)
-    except RuntimeError:  # there is no folder to write to
+    except (RuntimeError, OSError):  # there is no folder to write to, or no source
         return njit(**FAST)(function)
+
+
+def _digest() -> str:
+    """Return a digest of the code and the constants of other files in compiled functions."""
+    parts = (getsource(simd), getsource(product), LARGE_MARGIN, MACHINE_EPS)
+    return sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 class Sizes(NamedTuple):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from inspect import getsource
+from pathlib import Path
+from threading import Barrier, Event, Thread, Timer
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ from numba.core.caching import CacheImpl
 from numba.core.errors import TypingError
 from torch import Generator
 
-from attnsvm import fused, product, simd
+from attnsvm import fused, kernel, product, simd
 from attnsvm.build import named
 from attnsvm.data import sample
 from attnsvm.kernel import compiled
@@ -143,6 +146,73 @@ def test_the_kernel_compiles_where_numba_may_not_write(monkeypatch):
     assert compiled(twice)(21) == 42
 
 
+@pytest.mark.parametrize("name", ["LARGE_MARGIN", "MACHINE_EPS"])
+def test_compiled_code_is_filed_under_all_that_it_is_made_of(monkeypatch, name):
+    """Else a change of another file than the kernel's would leave the old code in use."""
+    digest = kernel._digest()
+    filed = {path.name for path in Path(kernel.train_w.stats.cache_path).glob("kernel.train_w_*")}
+    assert any(f"train_w_{digest}-" in path for path in filed)
+    monkeypatch.setattr(kernel, name, 2 * getattr(kernel, name))
+    assert kernel._digest() != digest
+    monkeypatch.undo()
+    monkeypatch.setattr(kernel, "getsource", lambda module: getsource(module) + "# edited")
+    assert kernel._digest() != digest
+
+
+def test_what_an_exception_ends_leaves_no_steps_behind(monkeypatch):
+    """The first snapshot raises while the first share of the steps is taken: no other one is."""
+    batch, begun, over = sample(**SHAPE), [], Event()
+
+    def take(loop, first, last, etas):
+        begun.append(first)
+        assert over.wait(60)
+
+    def fail(done):
+        Timer(0.1, over.set).start()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fused._Loop, "_take", take)
+    monkeypatch.setattr(fused, "SHARE", 1)
+    threads = torch.get_num_threads()
+    with pytest.raises(KeyboardInterrupt):
+        train(batch.take(torch.arange(11).repeat(8)), steps=1000, progress=fail)
+    assert len(begun) == threads
+    assert torch.get_num_threads() == threads
+
+
+def test_what_the_kernel_raises_is_raised(monkeypatch):
+    monkeypatch.setattr(fused._LoopW, "kernel", lambda *arguments: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(sample(**SHAPE), steps=3)
+
+
+def test_trainings_in_two_threads_leave_torch_its_threads():
+    batch, entered, seen = sample(**SHAPE), Barrier(2), []
+
+    def work(steps):
+        def meet(done):
+            if not done:
+                entered.wait(60)
+
+        train(batch, steps=steps, progress=meet)
+
+    def look():
+        seen.append(torch.get_num_threads())
+
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        for functions in ([lambda: work(10), lambda: work(3000)], [look]):
+            running = [Thread(target=function) for function in functions]
+            for thread in running:
+                thread.start()
+            for thread in running:
+                thread.join()
+        assert seen == [3]
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_an_array_is_no_address():
     with pytest.raises(TypingError):
         _evaluate(np.zeros(8), np.zeros(8))
@@ -243,8 +313,8 @@ def test_a_saturated_step_is_that_of_torch(parameterization, m):
     for path in both(batch, parameterization, m=m, init=init, steps=1, lr=1.0, growth=0.0):
         variables = (path.W,) if path.K is None else (path.K, path.Q)
         moved.append([V - V0 for V, V0 in zip(variables, init, strict=True)])
-    for kernel, loop in zip(*moved, strict=True):
-        torch.testing.assert_close(kernel, loop, rtol=0, atol=1e-9 * size**0.5)
+    for taken, loop in zip(*moved, strict=True):
+        torch.testing.assert_close(taken, loop, rtol=0, atol=1e-9 * size**0.5)
 
 
 @RULES
