@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
+from contextlib import suppress
 from inspect import getsource
 from pathlib import Path
 from threading import Barrier, Event, Thread, Timer
+from weakref import ref
 
 import numpy as np
 import pytest
@@ -180,8 +183,39 @@ def test_what_an_exception_ends_leaves_no_steps_behind(monkeypatch):
     assert torch.get_num_threads() == threads
 
 
+def test_arrays_live_until_the_kernel_is_through_with_them(monkeypatch):
+    """Also where a second interrupt ends the wait for it; else it would write to freed memory."""
+    arrays, entered, over, left = [], Event(), Event(), Event()
+
+    def take(*arguments):
+        entered.set()
+        assert over.wait(60)
+        left.set()
+
+    def addresses(tensors):
+        arrays.extend(ref(tensor) for tensor in tensors)
+        return (0,) * len(tensors)
+
+    def interrupt(*arguments, **options):
+        assert entered.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fused._LoopW, "kernel", staticmethod(take))
+    monkeypatch.setattr(fused, "_addresses", addresses)
+    monkeypatch.setattr(fused.ThreadPoolExecutor, "shutdown", interrupt)
+    batch = sample(**SHAPE)
+    with suppress(KeyboardInterrupt):
+        train(batch, steps=3, progress=interrupt)
+    gc.collect()
+    alive = [array() is not None for array in arrays]
+    over.set()
+    assert left.wait(60)
+    assert len(alive) >= 22  # of the first share: what it reads, its space, what it updates
+    assert all(alive)
+
+
 def test_what_the_kernel_raises_is_raised(monkeypatch):
-    monkeypatch.setattr(fused._LoopW, "kernel", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(fused._LoopW, "kernel", staticmethod(lambda *arguments: 1 / 0))
     with pytest.raises(ZeroDivisionError):
         train(sample(**SHAPE), steps=3)
 
