@@ -21,7 +21,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from attnsvm.svm.constraints import SvmProblem
+from attnsvm.svm.constraints import SvmProblem, power_of_two
 from attnsvm.svm.solution import Claim, SvmStatus
 
 Norm = Literal["frobenius", "nuclear"]
@@ -32,6 +32,7 @@ RAY_RATIO = 1e12  # a relative change of the rows by 1 / RAY_RATIO makes them co
 MAX_GAP = 2e-2  # a wider bracket is not a solution, however ill-conditioned the instance
 MAX_RESIDUAL = 1e-11  # of an equality, relative to ||d_k|| ||z_k|| ||W||_F
 
+FAINT = 1e-153  # least size of an M(a) whose squares float64 represents, a of size one
 MANY = 256  # equality rows whose vectors of d^2 entries would fill the memory
 DEPENDENT = 32 * EPS  # relative singular value from which on unit equality rows are dependent
 
@@ -134,6 +135,9 @@ def _least_margin_one(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor, T
     A margin counts as positive only above the rounding error of computing it. Where an equality
     has h_k != 0 the problem is not homogeneous and W keeps its scale.
     """
+    homogeneous = (torch.where(problem.equality, problem.h, 0.0) == 0).all(dim=1)
+    unit = power_of_two(W.abs().amax(dim=(1, 2)))  # or squares of W might underflow
+    W = torch.where(homogeneous[:, None, None], W / unit[:, None, None], W)
     size = W.flatten(1).norm(dim=1)
     reach = problem.scale() * size[:, None]
     margins = problem.margins(W)
@@ -142,9 +146,8 @@ def _least_margin_one(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor, T
     mu = ratio.amin(dim=1)
     proved = torch.where(problem.inequality, margins > rounding, True).all(dim=1)
     violation = torch.where(problem.equality, (margins - problem.h).abs() / reach, 0.0)
-    residual = violation.nan_to_num(0.0 if problem.N == 0 else torch.inf, torch.inf).amax(dim=1)
+    residual = violation.nan_to_num(torch.inf, torch.inf).amax(dim=1)
     residual = torch.where((size == 0) & ~problem.equality.any(dim=1), 0.0, residual)
-    homogeneous = (torch.where(problem.equality, problem.h, 0.0) == 0).all(dim=1)
     stretch = torch.where(homogeneous & mu.isfinite(), mu, 1.0)
     feasible = proved & (residual <= MAX_RESIDUAL) & (mu / stretch >= 1 - 1e-9)
     trivial = (problem.h == 0).all(dim=1)
@@ -216,13 +219,19 @@ def lower_bound(problem: SvmProblem, a: Tensor, norm: Norm) -> tuple[Tensor, Ten
     They are its singular values (B, d) where the dual norm is the largest of them, and its
     Frobenius norm (B, 1) where that is the dual norm.
     """
-    a = torch.where(problem.inequality, a.clamp(min=0.0), a)
-    a = torch.where(problem.kind == 0, 0.0, a).nan_to_num(0.0, 0.0, 0.0)
+    a = _dual_feasible(problem, a)
     M = problem.combine(a)
     sizes = torch.linalg.svdvals(M) if norm == "nuclear" else M.flatten(1).norm(dim=1)[:, None]
-    dual = torch.where(sizes[:, 0] > 0, sizes[:, 0], torch.inf)
+    dual = torch.where(sizes[:, 0] > FAINT, sizes[:, 0], torch.inf)
     a = a / dual[:, None]
     return a, (problem.h * a).sum(dim=1).clamp(min=0.0), sizes / dual[:, None]
+
+
+def _dual_feasible(problem: SvmProblem, a: Tensor) -> Tensor:
+    """Return a with a_k >= 0 on inequalities, zero where padding or NaN, of largest size one."""
+    a = torch.where(problem.inequality, a.clamp(min=0.0), a)
+    a = torch.where(problem.kind == 0, 0.0, a).nan_to_num(0.0, 0.0, 0.0)
+    return a / power_of_two(a.abs().amax(dim=1, keepdim=True))
 
 
 def upper_bound(problem: SvmProblem, W: Tensor, norm: Norm) -> Tensor:
@@ -238,11 +247,10 @@ def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
     s_k = ||d_k|| ||z_k||, and the sum runs over the rows with h_k != 0, times
     h^T a / sum_k |h_k a_k|, so that a ratio r means: no W is feasible whose margins are exact to
     a relative 1 / r of s_k ||W||_F. It is at most kappa of every feasible W. ||M(a)||_F counts as
-    no less than the rounding error EPS sum_k |a_k| s_k, so that r is infinite only for a ray of
-    rows that are exactly zero.
+    no less than the rounding error EPS sum_k |a_k| s_k and than FAINT, so that r is infinite only
+    for a ray of rows that are exactly zero.
     """
-    a = torch.where(problem.inequality, ray.clamp(min=0.0), ray)
-    a = torch.where(problem.kind == 0, 0.0, a).nan_to_num(0.0, 0.0, 0.0)
+    a = _dual_feasible(problem, ray)
     alone = problem.zero & (problem.h * a > 0)  # d_k^T W z_k = 0 whatever W is: needs no other row
     a = torch.where(alone | ~alone.any(dim=1, keepdim=True), a, 0.0)
     total = a.abs().sum(dim=1)
@@ -250,7 +258,8 @@ def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
     value, weight = (problem.h * a).sum(dim=1), (problem.h * a).abs().sum(dim=1)
     reach = a.abs() * problem.scale()
     asked = torch.where(problem.h != 0, reach, 0.0).sum(dim=1)
-    size = problem.combine(a).flatten(1).norm(dim=1).clamp(min=EPS * reach.sum(dim=1))
+    size = problem.combine(a).flatten(1).norm(dim=1).clamp(min=FAINT)
+    size = torch.maximum(size, EPS * reach.sum(dim=1))
     ratio = torch.where(alone.any(dim=1), torch.inf, asked * value / weight / size)
     ratio = torch.where(value > 0, ratio, 0.0).nan_to_num(0.0, torch.inf)
     return torch.where((ratio > 0)[:, None], a, torch.nan), ratio

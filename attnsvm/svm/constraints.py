@@ -199,14 +199,16 @@ def check(X: Tensor, Z: Tensor, mask: Tensor | None) -> Tensor:
     Raises
     ------
     ValueError
-        A wrong shape, NaN or Inf, a sample without an admissible token.
+        A wrong shape or type, NaN or Inf, a sample without an admissible token.
     """
-    if X.ndim != 4 or min(X.shape[1:]) < 1:
+    if X.ndim != 4 or min(X.shape) < 1:
         raise ValueError(f"X: shape {tuple(X.shape)}, allowed is (B, n, T, d), none of them zero")
     B, n, T, d = X.shape
     if Z.shape != (B, n, d):
         raise ValueError(f"Z: shape {tuple(Z.shape)}, allowed is (B, n, d) = {(B, n, d)}")
     for name, value in (("X", X), ("Z", Z)):
+        if value.dtype != torch.float64:
+            raise ValueError(f"{name}: {value.dtype}, allowed is float64")
         if not value.isfinite().all():
             where = tuple(int(i) for i in (~value.isfinite()).nonzero()[0])
             raise ValueError(f"{name}: NaN or Inf at index {where}, allowed are finite numbers")

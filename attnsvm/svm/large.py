@@ -28,7 +28,9 @@ MAX_PIVOTS = 200
 PATIENCE = 5
 VIOLATED = 1e-11
 RIDGE = 1e-10
-MAX_DEPENDENT = 20  # supports of dependent rows, after which the instance counts as difficult
+REFINEMENTS = 2
+HOLDS = 1e-10  # rows of a singular K_PP that miss their right-hand sides by more contradict
+MAX_CONTRADICTORY = 20  # supports, after which the instance counts as difficult
 DENSE_ROWS = 1500  # most rows that the method for small instances is given
 ENTERING = 100
 ROUNDS = 8
@@ -55,8 +57,8 @@ def _frobenius(problem: SvmProblem) -> Claim:
     unit = power_of_two(problem.scale())[0]
     rows, h = problem.inequality[0], problem.h[0] / unit
     support = problem.equality[0]  # equalities never leave it
-    a, singular = _on_support(problem, unit, h, support)
-    dependent = [support] if singular else []
+    a, contradictory = _on_support(problem, unit, h, support)
+    difficult = [support] if contradictory else []
     fewest, patience = problem.N + 1, PATIENCE
     for _ in range(MAX_PIVOTS):
         W = problem.combine((a / unit)[None])
@@ -72,19 +74,20 @@ def _frobenius(problem: SvmProblem) -> Claim:
         else:
             patience -= 1
         support = _exchanged(support, negative, violated, slack, single=patience < 0)
-        a, singular = _on_support(problem, unit, h, support)
-        dependent += [support] if singular else []
-        if len(dependent) > MAX_DEPENDENT:
+        a, contradictory = _on_support(problem, unit, h, support)
+        difficult += [support] if contradictory else []
+        if len(difficult) > MAX_CONTRADICTORY:
             break
-    if dependent and (wrong or singular):
-        return _generated(problem, dependent[0])
+    if difficult and (wrong or contradictory):
+        return _generated(problem, difficult[0])
     return Claim(W, (a / unit)[None], torch.full_like(a, torch.nan)[None])
 
 
 def _generated(problem: SvmProblem, working: Tensor) -> Claim:
     """Return the claim of the method for small instances on a growing working set.
 
-    For dependent rows and for infeasible instances, whose ray needs few rows.
+    For supports of rows that cannot hold together, and for infeasible instances, whose ray needs
+    few rows.
     """
     nothing = torch.full_like(problem.h, torch.nan)
     while working.sum() <= DENSE_ROWS:
@@ -121,23 +124,26 @@ def _exchanged(
 def _on_support(
     problem: SvmProblem, unit: Tensor, h: Tensor, support: Tensor
 ) -> tuple[Tensor, bool]:
-    """Return a with K_PP a_P = h_P, refined once, and whether K_PP is singular.
+    """Return a with K_PP a_P = h_P, refined, and whether the rows of P cannot hold together.
 
-    Then it gets a ridge: of rows that cannot hold together some multiplier turns negative.
+    A singular K_PP gets a ridge: copies of a row then share its multiplier, and of rows that cannot
+    hold together some multiplier turns negative.
     """
     index = support.nonzero()[:, 0]
     D = problem.D[0, index] / unit[index, None]
     Q = problem.Z[0, index // (problem.N // problem.n)]
     K = (D @ D.T) * (Q @ Q.T)
     L, info = torch.linalg.cholesky_ex(K)
-    singular = bool(info)
-    if singular:
+    if info:
         L = torch.linalg.cholesky(K + RIDGE * torch.diag_embed(K.diagonal()))
-    x = torch.cholesky_solve(h[index, None], L)
-    x = x + torch.cholesky_solve(h[index, None] - K @ x, L)
+    right = h[index, None]
+    x = torch.cholesky_solve(right, L)
+    for _ in range(REFINEMENTS):
+        x = x + torch.cholesky_solve(right - K @ x, L)
+    missed = (right - K @ x).abs().sum() > HOLDS * right.abs().sum() if info else False
     a = torch.zeros_like(h)
     a[index] = x[:, 0]
-    return a, singular
+    return a, bool(missed)
 
 
 def _nuclear(problem: SvmProblem, start: Claim) -> Claim:

@@ -172,7 +172,7 @@ def interior_point(cone: Cone, state: State, gap: float) -> tuple[Tensor, Tensor
 def begin(cone: Cone, W: Tensor, a: Tensor) -> State:
     """Return a strictly feasible start from the Frobenius solution: W grown, a shrunk.
 
-    The constants were tuned for few steps: 10 to 12 to a gap of 5e-10.
+    The constants were tuned for few steps: 11 to 13 to a gap of 5e-10.
     """
     W = torch.where(cone.inhomogeneous[:, None, None], W, 1.1 * W)
     U, sigma, Vh = torch.linalg.svd(W, full_matrices=False)

@@ -76,6 +76,22 @@ def test_many_tokens_in_few_dimensions(shape):
     assert_optimal(problem, solution)
 
 
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_copies_of_tokens(norm, monkeypatch):
+    # Three copies of each token: supports are dependent, but their rows hold together.
+    monkeypatch.delattr("attnsvm.svm.large._generated")  # not needed, and its size is limited
+    X, Z, selected = (x[None] for x in sphere(8, 46, 24, 0))
+    once = solve_svm(X, Z, selected, norm=norm)
+    copied = torch.cat([X] * 3, dim=2)
+    mask = torch.ones(copied.shape[:3], dtype=torch.bool)
+    mask.scatter_(2, torch.cat([selected + 46, selected + 92], dim=0).T[None], False)
+    problem = single_token(copied, Z, selected, mask)
+    assert problem.N >= LARGE
+    solution = solve(problem, norm, 138)
+    assert_optimal(problem, solution)
+    torch.testing.assert_close(solution.objective, once.objective, rtol=2e-9, atol=0)
+
+
 def test_infeasible_twin():
     X, Z, selected = gaussian(4, 10, 6, 2, seed=1)
     X = torch.cat([X, 2 * X[:, :, :1] - X[:, :, 1:2]], dim=2)

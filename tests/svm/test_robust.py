@@ -6,8 +6,9 @@ import torch
 
 import attnsvm.svm
 from attnsvm.svm import solve, solve_gen_svm, solve_svm
-from attnsvm.svm.certificate import check_ray
-from attnsvm.svm.constraints import single_token
+from attnsvm.svm.certificate import certify, check_ray
+from attnsvm.svm.constraints import multi_token, single_token
+from attnsvm.svm.solution import Claim
 from attnsvm.verify import records, verify
 from tests.svm.instances import gaussian
 
@@ -72,6 +73,30 @@ def test_underflow_is_no_ray():
     X[0, 0, 0], X[0, 0, 1:] = 0.0, 1e-200  # not zero, but 1e-300 beside others of size one
     for name in ("frobenius", "nuclear"):
         assert solve_svm(X, 1e-100 * Z, selected, norm=name).status == ("undecided",)
+
+
+def test_a_zero_row_hides_no_other():
+    # Beside a multiplier of one on a zero row, the squares of M(a) would underflow.
+    X = torch.zeros((1, 1, 3, 30)).double()
+    X[:, :, 2] = -0.4
+    attended = torch.tensor([[[True, True, False]]])
+    problem = multi_token(X, torch.full((1, 1, 30), 0.4).double(), attended)
+    for tiny in (1e-100, 5e-162, 1e-162, 1e-170, 5e-324):
+        ray = torch.tensor([[1.0, tiny]], dtype=torch.float64)
+        assert check_ray(problem, ray)[1].item() <= 1.0 + 1e-12
+
+
+@both_norms
+@pytest.mark.parametrize("exponent", [-1000, -535, -525, 500, 1000])
+def test_the_bracket_is_independent_of_the_scale_of_its_claim(name, exponent):
+    problem = single_token(*gaussian(3, 4, 4, 3, seed=1))
+    solution = solve(problem, name, 4)
+    unit = 2.0**exponent
+    nothing = torch.full_like(problem.h, torch.nan)
+    claim = Claim(solution.W * unit, solution.certificate.multipliers * unit, nothing)
+    proof = certify(problem, claim, name, 1e-9, 1e-6).certificate
+    torch.testing.assert_close(proof.upper, solution.objective, rtol=1e-14, atol=0)
+    torch.testing.assert_close(proof.lower, solution.lower_bound, rtol=1e-14, atol=0)
 
 
 @both_norms
@@ -160,11 +185,14 @@ def test_wrong_arguments_are_named():
             solve_svm(X, Z, wrong)
     with pytest.raises(ValueError, match=r"^selected: "):
         solve_svm(torch.from_numpy(X), torch.from_numpy(Z), torch.from_numpy(selected > 0))
-    for wrong in (X + 0j, X > 0, X.astype(str), [[1.0], [1.0, 2.0]], None, 1.0, X[0, 0]):
+    for wrong in (X + 0j, X > 0, X.astype(str), [[1.0], [1.0, 2.0]], None, 1.0, X[0, 0], X[:0]):
         with pytest.raises(ValueError, match=r"^X: "):
             solve_svm(wrong, Z, selected)
     with pytest.raises(ValueError, match=r"^Z: "):
         solve_svm(X, Z + 0j, selected)
+    tensors = torch.from_numpy(X), torch.from_numpy(Z).float(), torch.from_numpy(selected)
+    with pytest.raises(ValueError, match=r"^Z: torch.float32, allowed is float64"):
+        single_token(*tensors)
     with pytest.raises(ValueError, match=r"^mask: "):
         solve_svm(X, Z, selected, mask=np.ones((2, 3, 4)))
     for gap in (0.0, -1e-9, 2e-2, np.inf, np.nan):
