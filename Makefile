@@ -3,6 +3,7 @@
 # make figures  every experiment at full size, and one page with all figures
 # make test-slurm   sweeps on a real SLURM on this machine (installs it where it may), else skipped
 # make test-faults  the full counts: 500 kills, 10 000 flipped bits, 2 000 truncations
+# make test-tracking  the MLflow callback with the true package; `make test` has a double of it
 # make bench    the figures of the README's speed table, measured here
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ BIN := .venv/bin
 # Two processes share two cores better than two threads do: see docs/slurm.md for other launchers.
 LAUNCHER ?= hydra/launcher=joblib
 
-.PHONY: sweep figures test test-slurm test-faults bench clean
+.PHONY: sweep figures test test-slurm test-faults test-tracking bench clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "attnsvm needs Python 3.11 or newer")'
@@ -45,6 +46,11 @@ test-slurm: .venv/installed
 
 test-faults: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults --numprocesses 2
+
+test-tracking: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[dev,joblib,mlflow]'
+	$(BIN)/python -m pytest tests/sweeps/test_tracking.py
 
 bench: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \

@@ -92,14 +92,22 @@ class Arrays:
             if self._kinds.setdefault(name, kind) != kind:
                 raise ValueError(f"{name}: {kind} after {self._kinds[name]}")
             if name not in self._spools:
-                spool = tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES, dir=str(self._folder))  # noqa: SIM115
+                spool = tempfile.SpooledTemporaryFile(  # noqa: SIM115
+                    # named for a moment where files cannot be made without: see `remove_orphans`
+                    IN_MEMORY_BYTES,
+                    prefix=".",
+                    suffix=".tmp",
+                    dir=str(self._folder),
+                )
                 self._spools[name] = cast(BinaryIO, spool)
             self._spools[name].write(np.ascontiguousarray(array).tobytes())
             self._lengths[name] = self._lengths.get(name, 0) + len(array)
 
     def write(self, sink: Sink) -> None:
         """Write the arrays, compressed."""
-        with zipfile.ZipFile(cast(BinaryIO, sink), "w", zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(
+            cast(BinaryIO, sink), "w", zipfile.ZIP_DEFLATED, compresslevel=1
+        ) as archive:
             for name, spool in self._spools.items():
                 dtype, shape = self._kinds[name]
                 header = {

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attnsvm import experiment, record, storage
+from attnsvm import experiment, record, storage, stream
 from attnsvm.claim import CLAIM_FILE
 from attnsvm.config import RunConfig
 from attnsvm.identity import run_name
@@ -57,6 +57,20 @@ def prepared(config: RunConfig) -> RunRecord:
     return RunRecord(trials, history, solutions, timings={"svm": 0.1})
 
 
+def parts(config: RunConfig) -> list[RunRecord]:
+    """Return the same record instance by instance."""
+    whole = prepared(config)
+    return [
+        RunRecord(
+            whole.trials[k : k + 1],
+            whole.history[k : k + 1],
+            {name: array[k : k + 1] for name, array in whole.solutions.items()},
+            {"svm": 0.1},
+        )
+        for k in range(config.trials)
+    ]
+
+
 def sweep(folder: Path, cells: list[RunConfig]) -> None:
     """Do what the driver does with the cells that are not done, one after the other."""
     plan = {run_name(config): [f"seed={config.seed}"] for config in cells}
@@ -78,7 +92,8 @@ def in_child(work: Callable[[], None]) -> int:
         return child
     code = 1
     try:
-        experiment.parts = lambda config: [prepared(config)]
+        experiment.parts = parts
+        stream.IN_MEMORY_BYTES = 64  # the arrays of a large run wait in a file
         work()
         code = 0
     except BaseException:

@@ -1,0 +1,1 @@
+"""A double of MLflow: what the callback asks of it, kept in a JSON file."""
