@@ -6,7 +6,7 @@ rows of its group had none (`excluded`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from statistics import NormalDist
 from typing import Any, Literal
 
@@ -16,20 +16,18 @@ import pandas as pd
 LEVEL = 0.95
 RESAMPLES = 2000
 
+BLOCK_NUMBERS = 2**22
+"""Most draws that are in memory at once, unless one resample alone has more."""
+
 Statistic = Literal["mean", "median"]
 
 
-def resampling_weights(n: int, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
-    """Return the bootstrap draws for n values as weights of the mean.
+def resampling_weights(draws: np.ndarray) -> np.ndarray:
+    """Return bootstrap draws, (resamples, n) indices, as weights of the mean, (resamples, n).
 
-    Equal n gives equal draws, so that curves over steps of the same instances have smooth bands.
-
-    Returns
-    -------
-    numpy.ndarray
-        (resamples, n), rows sum to 1: how often each value was drawn, over n.
+    Rows sum to 1: how often each value was drawn, over n.
     """
-    draws = _resampling_index(n, resamples, seed)
+    resamples, n = draws.shape
     flat = (draws + n * np.arange(resamples)[:, None]).ravel()
     return np.bincount(flat, minlength=resamples * n).reshape(resamples, n) / n
 
@@ -64,14 +62,14 @@ def bootstrap_interval(
     if n < 2 or groups == 0:
         return np.full(groups, np.nan), np.full(groups, np.nan)
     tails = [(1 - level) / 2, (1 + level) / 2]
+    blocks = _draws(n, resamples, seed)
     if statistic == "mean":
         # centred, so that the interval of equal values is that value, without rounding noise
         centre = values[:, :1]
-        replicas = (values - centre) @ resampling_weights(n, resamples, seed).T + centre
+        parts = [(values - centre) @ resampling_weights(draws).T + centre for draws in blocks]
     else:
-        draws = _resampling_index(n, resamples, seed)
-        replicas = np.stack([np.median(row[draws], axis=1) for row in values])
-    low, high = np.quantile(replicas, tails, axis=1)
+        parts = [np.stack([np.median(row[draws], axis=1) for row in values]) for draws in blocks]
+    low, high = np.quantile(np.hstack(parts), tails, axis=1)
     return low, high
 
 
@@ -188,8 +186,15 @@ def counts(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return frame.groupby(list(by), dropna=False, sort=True).size().reset_index(name="count")
 
 
-def _resampling_index(n: int, resamples: int, seed: int) -> np.ndarray:
-    return np.random.default_rng([seed, n]).integers(0, n, size=(resamples, n))
+def _draws(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield the bootstrap draws of n values in blocks of rows that memory holds.
+
+    Equal n gives equal draws, so that curves over steps of the same instances have smooth bands.
+    """
+    rng = np.random.default_rng([seed, n])
+    size = max(1, BLOCK_NUMBERS // n)
+    for first in range(0, resamples, size):
+        yield rng.integers(0, n, size=(min(size, resamples - first), n))
 
 
 def _moments(used: np.ndarray) -> dict[str, float]:

@@ -65,10 +65,23 @@ def test_the_bootstrap_is_seeded():
 
 
 def test_bootstrap_weights_average_a_resample():
-    weights = statistics.resampling_weights(7, resamples=50)
+    weights = statistics.resampling_weights(np.random.default_rng(0).integers(0, 7, size=(50, 7)))
     assert weights.shape == (50, 7)
     np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-15)
     np.testing.assert_array_equal(weights * 7, np.round(weights * 7))
+
+
+@pytest.mark.parametrize("statistic", ["mean", "median"])
+@pytest.mark.parametrize("numbers", [1, 100, 1000])
+def test_the_interval_does_not_depend_on_how_many_draws_are_in_memory(
+    statistic: statistics.Statistic, numbers: int, monkeypatch: pytest.MonkeyPatch
+):
+    values = np.random.default_rng(2).normal(size=(3, 31))
+    whole = statistics.bootstrap_interval(values, statistic, resamples=200)
+    monkeypatch.setattr(statistics, "BLOCK_NUMBERS", numbers)
+    np.testing.assert_allclose(
+        statistics.bootstrap_interval(values, statistic, resamples=200), whole, rtol=1e-12
+    )
 
 
 def test_mean_interval_is_that_of_resampled_means():
