@@ -1,4 +1,4 @@
-"""Speed of training against its peers, as ratios within one run: `python -m benchmarks training`.
+"""Speed of training against its peers, as ratios within one run: `python -m benchmarks.training`.
 
 Peers: a loop over instances with torch autograd, as it is usually written, and JAX (vmap, scan,
 jit) with the straightforward gradient. All in float64 on two threads, normalised gradient descent
