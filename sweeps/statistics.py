@@ -29,7 +29,8 @@ def resampling_weights(draws: np.ndarray) -> np.ndarray:
     """
     resamples, n = draws.shape
     flat = (draws + n * np.arange(resamples)[:, None]).ravel()
-    return np.bincount(flat, minlength=resamples * n).reshape(resamples, n) / n
+    weights: np.ndarray = np.bincount(flat, minlength=resamples * n).reshape(resamples, n) / n
+    return weights
 
 
 def bootstrap_interval(
