@@ -113,7 +113,7 @@ def _has_minimum(risk: Risk, variables: Variables, reach: Tensor) -> Tensor:
         torch.zeros_like(x),
         ITERATIONS,
         tolerance=0.0,
-        memory=8,
+        memory=4,
         radius=GONE,
         lengths=LENGTHS,
     )
