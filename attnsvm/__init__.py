@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from attnsvm.training import Trajectory, train
 
 # MKL's last bits depend on where in memory a matrix lies, and so on its neighbours in a batch.
+# It reads this at its first product: too late for a program that multiplied before this import.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 _HOME = {

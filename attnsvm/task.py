@@ -76,7 +76,7 @@ def _record(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
     origin = provenance(config, command)
 
     def last_words(stop: KeyboardInterrupt) -> None:
-        record.write_failure(folder, origin, stop, state="interrupted")
+        _record_interruption(folder, origin, stop)
         (folder / CLAIM_FILE).unlink(missing_ok=True)
         log.warning("%s: interrupted (%s) within a compiled call", folder, stop)
 
@@ -88,7 +88,7 @@ def _record(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
             parts = _told(experiment.parts(config), folder, config)
             counts = record.write(folder, parts, origin)
     except KeyboardInterrupt as stop:
-        record.write_failure(folder, origin, stop, state="interrupted")
+        _record_interruption(folder, origin, stop)
         log.warning("%s: interrupted (%s)", folder, stop)
         raise
     except (Exception, SystemExit) as error:  # submitit exits in `hand_on` only
@@ -114,11 +114,19 @@ def _told(parts: Iterable[RunRecord], folder: Path, config: RunConfig) -> Iterat
         yield part
 
 
-def _record_failure(folder: Path, origin: dict[str, object], error: BaseException) -> None:
+def _record_interruption(folder: Path, origin: dict[str, object], stop: KeyboardInterrupt) -> None:
+    """Write that the run was interrupted, unless the signal came when all was written."""
+    if not record.is_done(folder):
+        _record_failure(folder, origin, stop, "interrupted")
+
+
+def _record_failure(
+    folder: Path, origin: dict[str, object], error: BaseException, state: str = "failed"
+) -> None:
     try:
-        record.write_failure(folder, origin, error)
+        record.write_failure(folder, origin, error, state)
     except OSError as unwritable:  # the disk that made the run fail
-        log.error("%s: the failure cannot be recorded: %s", folder, unwritable)
+        log.error("%s: %s, which cannot be recorded: %s", folder, state, unwritable)
 
 
 def _use_allocated_cpus() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import re
 import signal
@@ -12,13 +13,15 @@ from contextlib import suppress
 
 import pytest
 
-from attnsvm import experiment
+from attnsvm import experiment, record
 from attnsvm.claim import holder
 from attnsvm.interrupt import Interrupted, interruptible
+from attnsvm.state import run_state
+from attnsvm.task import perform
 from sweeps.status import main as status
 from sweeps.status import states
 from tests.command import SMALL, begun, until
-from tests.faults import configs, finished, in_child, litter, sweep
+from tests.faults import configs, finished, in_child, litter, parts, sweep
 
 LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3")
 GRACE_S = 5.0
@@ -139,6 +142,49 @@ def test_a_run_that_is_stuck_in_compiled_code_is_out_on_record(signum, tmp_path)
     assert finished(in_child(lambda: sweep(tmp_path / "sweep", cells))) == 0
     assert found(tmp_path / "sweep") == ["done"]
     assert not litter(tmp_path / "sweep")
+
+
+def interrupt_while_writing(folder, cells, before: bool) -> int:
+    """Run a sweep in a child that gets SIGTERM just before or after a record is written."""
+
+    def drive():
+        write = record.write
+
+        def met_by_a_signal(*args):
+            if before:
+                os.kill(os.getpid(), signal.SIGTERM)
+            write(*args)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        record.write = met_by_a_signal
+        signal.signal(signal.SIGTERM, lambda signum, frame: os._exit(3))
+        sweep(folder, cells)
+
+    return finished(in_child(drive))
+
+
+@pytest.mark.parametrize(("before", "state"), [(True, "interrupted"), (False, "done")])
+def test_a_signal_after_the_last_write_does_not_undo_the_record(before, state, tmp_path):
+    assert interrupt_while_writing(tmp_path / "sweep", configs(1), before) == 3
+    assert found(tmp_path / "sweep") == [state]
+    assert not litter(tmp_path / "sweep")
+
+
+def test_an_interruption_on_a_full_disk_is_an_interruption(tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    (config,) = configs(1)
+    monkeypatch.setattr(experiment, "parts", parts)
+    monkeypatch.setattr(record, "write", interrupted)
+    monkeypatch.setattr(record, "write_failure", full)
+    with pytest.raises(KeyboardInterrupt):
+        perform(config, tmp_path, [], in_sweep=True)
+    assert run_state(tmp_path).state == "missing"
+    assert not litter(tmp_path)
 
 
 def test_the_watch_leaves_nothing_behind():

@@ -81,15 +81,19 @@ def install() -> None:
         ["apt-get", "update", "-qq"],
         ["apt-get", "install", "-qq", "-y", "--no-install-recommends", "slurm-wlm", "munge"],
     ):
-        done = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=900,
-        )
+        try:
+            done = subprocess.run(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=900,
+            )
+        except subprocess.TimeoutExpired as error:
+            sys.stdout.write(f"{error}\n")
+            return
         if done.returncode:
             sys.stdout.write(f"{' '.join(command)}: {done.stderr.strip()[-500:]}\n")
             return
