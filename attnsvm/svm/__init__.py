@@ -1,11 +1,19 @@
 """The attention SVMs: least Frobenius or nuclear norm under token-separation constraints.
 
-constraints -> solver (frobenius, nuclear) -> certificate -> solution.
+constraints -> solver -> certificate -> solution:
+
+- `constraints`: the rows d_k^T W z_k >= h_k or = h_k of Att-SVM and Gen-SVM; `scaling`: to unit
+  size and back, exactly; `isolation`: one broken instance harms no other; `threads`: one thread.
+- `frobenius`: least-distance programming on the rows, for what is left by `gram` (active set on
+  Gram matrices, compiled, CPU) or `dual_qp` (interior point on them, other devices).
+- `nuclear`: interior point on the dual inequality of `lmi`, finished by `polish`.
+- `general`: equalities; `large`: both norms from 1000 rows on; `rank_constrained`: rank(W) <= m.
+- `certificate`: bracket, ray, rank bound, from the problem alone; `solution`: what the user gets.
+- `reference`: the same problems through CVXPY, to compare with.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from dataclasses import fields, replace
 from functools import partial
@@ -137,10 +145,8 @@ def solve(
     _check_tolerances(gap, rank_tolerance)
     begin = time.perf_counter()
     scaled, exponent, exact = to_unit_size(problem)
-    large = scaled.N >= LARGE
-    threads = contextlib.nullcontext() if large and norm == "frobenius" else one_thread()
-    with threads, np.errstate(all="ignore"):
-        solver = partial(solve_large, norm=norm) if large else _SOLVERS[norm]
+    solver = partial(solve_large, norm=norm) if scaled.N >= LARGE else _SOLVERS[norm]
+    with one_thread(), np.errstate(all="ignore"):
         judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
         verdict = isolated(scaled, solver, judge)
     verdict = to_given_size(verdict, exponent, exact)

@@ -163,13 +163,14 @@ def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor]:
     With the unit rows E = U S V^T and their residuals r = e - E W, the nearest such W' is at
     distance ||S^{-1} U^T r||. Directions with s_i <= DEPENDENT s_1 count as zero: the equalities
     hold together only if U_i^T r is rounding error there, (2 d + 10) EPS ||W||_F; otherwise the
-    distance is infinite. Zero and one without equalities.
+    distance is infinite. Zero and one without equalities or without W.
     """
     distance, condition = torch.zeros_like(problem.h[:, 0]), torch.ones_like(problem.h[:, 0])
     unit = problem.scale()
     unit = torch.where(unit > 0, unit, 1.0)
     residual = (problem.h - problem.margins(W)) / unit
-    rows = torch.where(W.isnan().any(dim=(1, 2)), 0, problem.equality.sum(dim=1))
+    asked = W.abs().amax(dim=(1, 2)) > 0  # neither NaN nor the zero of a trivial instance
+    rows = torch.where(asked, problem.equality.sum(dim=1), 0)
     for r in sorted(set(rows[rows > 0].tolist())):
         group = (rows == r).nonzero()[:, 0]
         index = problem.equality[group].nonzero()[:, 1].reshape(-1, r)

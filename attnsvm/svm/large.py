@@ -46,7 +46,7 @@ def solve_large(problem: SvmProblem, norm: str) -> Claim:
         part = problem.take(slice(b, b + 1))
         claim = _frobenius(part)
         separates = (part.margins(claim.W) > 0)[part.inequality].all()
-        if norm == "nuclear" and claim.W.isfinite().all() and separates:
+        if norm == "nuclear" and claim.W.isfinite().all() and claim.W.any() and separates:
             claim = _nuclear(part, claim)
         claims.append(claim)
     return Claim(*(torch.cat(tensors) for tensors in zip(*claims, strict=True)))
@@ -135,7 +135,7 @@ def _on_support(
     K = (D @ D.T) * (Q @ Q.T)
     L, info = torch.linalg.cholesky_ex(K)
     if info:
-        L = torch.linalg.cholesky(K + RIDGE * torch.diag_embed(K.diagonal()))
+        L = torch.linalg.cholesky(K + RIDGE * torch.eye(len(K)).to(K))  # rows are of unit size
     right = h[index, None]
     x = torch.cholesky_solve(right, L)
     for _ in range(REFINEMENTS):

@@ -100,6 +100,17 @@ def test_infeasible_twin():
     assert set(verdict.status) == {"infeasible"}
 
 
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_equal_tokens(norm):
+    X, Z, selected = (x[None] for x in sphere(16, 70, 8, 0))
+    X[:, 5] = X[:, 5, :1]
+    problem = single_token(X, Z, selected)
+    assert problem.N >= LARGE
+    assert_infeasible(problem, solve(problem, norm, 70))
+    everything = torch.ones(X.shape[:3], dtype=torch.bool)  # nothing but 0 = 0 and 0 >= 0
+    assert solve(multi_token(X, Z, everything), norm, 70).status == ("unconstrained",)
+
+
 def test_a_large_instance():
     X, Z, selected = (x[None] for x in sphere(16, 70, 32, 0))
     problem = single_token(X, Z, selected)
