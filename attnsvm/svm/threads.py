@@ -12,8 +12,8 @@ import torch
 def one_thread() -> Iterator[None]:
     """Keep torch to one thread: threads wait for each other.
 
-    Measured on two cores that are also otherwise in use: two threads take 2 (30 000 rows) to 50 (few
-    rows) times as long as one. Work on many instances is spread over processes.
+    Measured on two cores that are also otherwise in use: two threads take 2 (30 000 rows) to 50
+    (few rows) times as long as one. Work on many instances is spread over processes.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
