@@ -11,6 +11,7 @@ import dataclasses
 import importlib
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from hydra._internal import hydra as hydra_internal
@@ -19,6 +20,7 @@ from hydra.conf import HydraConf
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from attnsvm.composition import composed_once
 from attnsvm.config import ConfigError
 
 PLUGIN_PACKAGES = ("hydra_plugins.", "hydra._internal.core_plugins.")
@@ -47,6 +49,15 @@ class CheckedLoader(ConfigLoaderImpl):
             If its hydra section names code or files outside what is allowed.
         """
         composed = super().load_configuration(*args, **kwargs)
+        check_hydra(composed)
+        return composed
+
+    def load_sweep_config(
+        self, master_config: DictConfig, sweep_overrides: list[str]
+    ) -> DictConfig:
+        """Return the config of a sweep's job, as Hydra composes it, checked as well."""
+        by_hydra = partial(super().load_sweep_config, master_config)
+        composed = composed_once(self, master_config, sweep_overrides, by_hydra)
         check_hydra(composed)
         return composed
 

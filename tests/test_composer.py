@@ -6,11 +6,15 @@ import copy
 
 import pytest
 from hydra import compose, initialize_config_module
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf, open_dict, read_write
 
 from attnsvm.app import register
+from attnsvm.composition import composed_once
+from attnsvm.config import ConfigError
+from attnsvm.guard import CheckedLoader
 from attnsvm.identity import validated
 from hydra_plugins.attnsvm_sweeper.composer import Composer
 
@@ -77,3 +81,62 @@ def test_options_are_composed_once(composer, monkeypatch):
         for head in ("linear", "relu"):
             composer.composed([f"seed={seed}", f"head={head}", "data={n:2,T:2}"])
     assert asked == [["head=linear"], ["head=relu"]]
+
+
+@pytest.fixture
+def guarded(loader):
+    return CheckedLoader(loader.get_search_path())
+
+
+def by_hydra_itself(loader: CheckedLoader, master, cell: list[str]):
+    return ConfigLoaderImpl.load_sweep_config(loader, master, cell)
+
+
+def test_a_job_is_what_hydra_composes_its_own_section_included(guarded):
+    master = compose("config", ["trials=3"], return_hydra_config=True)
+    for cell in CELLS + CELLS[::-1]:
+        config, expected = (
+            guarded.load_sweep_config(master, cell),
+            by_hydra_itself(guarded, master, cell),
+        )
+        assert config == expected
+        assert OmegaConf.to_container(config) == OmegaConf.to_container(expected)
+        assert config._get_flag("struct") == expected._get_flag("struct")
+
+
+@pytest.mark.parametrize("cell", WRONG)
+def test_what_hydra_refuses_a_job_is_refused_with_its_words(cell, guarded):
+    master, told = compose("config", return_hydra_config=True), []
+    for load in (guarded.load_sweep_config, lambda *a: by_hydra_itself(guarded, *a)):
+        with pytest.raises(ConfigCompositionException) as caught:
+            load(master, cell)
+        told.append(str(caught.value))
+    assert told[0] == told[1]
+
+
+def test_jobs_do_not_share_what_they_change_and_are_checked(guarded):
+    master = compose("config", return_hydra_config=True)
+    first = guarded.load_sweep_config(master, ["seed=1"])
+    first.hydra.job.num = 7
+    first.seed = 9
+    second = guarded.load_sweep_config(master, ["seed=2"])
+    assert (second.seed, OmegaConf.is_missing(second.hydra.job, "num")) == (2, True)
+    with pytest.raises(ConfigError, match=r"hydra\.sweep\.subdir"):
+        guarded.load_sweep_config(master, ["hydra.sweep.subdir=elsewhere"])
+
+
+def test_options_of_jobs_are_composed_once_for_each_sweep(guarded):
+    asked = []
+
+    def compose_job(overrides):
+        asked.append(overrides)
+        return by_hydra_itself(guarded, master, overrides)
+
+    for given in (["trials=4"], ["trials=5"]):
+        master = compose("config", given, return_hydra_config=True)
+        master.hydra.job.config_name = "config"
+        master.hydra.overrides.hydra = [f"hydra.job.name={given[0][-1]}"]
+        for seed in range(3):
+            config = composed_once(guarded, master, [f"seed={seed}", "head=mlp"], compose_job)
+            assert config.hydra.job.name == given[0][-1]
+    assert asked == [["head=mlp"]] * 2
