@@ -34,11 +34,15 @@ def direction_error(risk: Risk, variables: Variables, how: str, ridge: float) ->
     """Return the relative rounding error of the direction of the gradient at `variables`, (B,).
 
     Of the direct gradient it is measured against the exact one, of the exact one estimated from
-    the sizes of its terms; of several variables it is the worst.
+    the sizes of its terms; of several variables it is the worst. Of a point of a regularisation
+    path, `how` being sphere, it is the error as a minimiser: the distance of the negative
+    gradient's direction from the sphere's normal.
     """
     forward = risk.forward(variables)
     exact = risk.gradient(variables, forward, ridge=ridge)
     parts = exact.parts[: risk.attention_count]
+    if how == "sphere":
+        return norm(_unit(flat(parts)) + _unit(flat(risk.attention(variables))))
     if how == "direct":
         noisy = risk.gradient(variables, forward, "direct", ridge).parts[: risk.attention_count]
         errors = [norm(_unit(a) - _unit(b)) for a, b in zip(noisy, parts, strict=True)]

@@ -40,7 +40,8 @@ MAX_DRAWS_PER_TRIAL = 200
 TIED_SCORES = "two tokens share the best score: which one is optimal is not decided"
 
 STALLED_REASON = (
-    f"the last steps are rounding noise (relative error of the direction >= {STALLED:g})"
+    "the last steps are rounding noise, or the path's last point is no minimiser "
+    f"(relative error of the direction >= {STALLED:g})"
 )
 
 CORRELATION_COLUMN = {"frobenius": "one_minus_corr_w_mm", "nuclear": "one_minus_corr_w_star_mm"}

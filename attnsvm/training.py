@@ -17,6 +17,7 @@ from attnsvm.loss import Loss
 from attnsvm.optimizer import FirstOrder, Optimizer
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.problem import ProblemBatch
+from attnsvm.regularization_path import RegularizationPath
 from attnsvm.risk import Risk
 from attnsvm.trajectory import Recorder
 from attnsvm.trajectory import Trajectory as Trajectory
@@ -156,7 +157,8 @@ def _train(
             last = optimizer.run(risk, start, recorder.take, report)
     if isinstance(optimizer, FirstOrder):
         return recorder.trajectory(last, optimizer.gradient, optimizer.ridge)
-    return recorder.trajectory(last, "log_domain", 0.0)
+    how = "sphere" if isinstance(optimizer, RegularizationPath) else "log_domain"
+    return recorder.trajectory(last, how, 0.0)
 
 
 def _optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Optimizer:

@@ -36,7 +36,8 @@ class TrainingStatus(StrEnum):
             "saturated": "every sample attends to one token",
             "unsaturated": "some sample still attends to several tokens: train for more steps",
             "finite_optimum": "the weights are at a minimum: they need not align with an SVM",
-            "stalled": "the last steps were rounding noise: use gradient=log_domain",
+            "stalled": "the last steps were rounding noise (use gradient=log_domain), or the last "
+            "point of the path is no minimiser",
             "diverged": "a weight is not finite: use a smaller lr, or not polyak",
         }[self.value]
 
@@ -67,7 +68,8 @@ class Trajectory:
     head_parameters : dict of str to Tensor
         Parameters of the head at the last step, each (B, ...): the batch's unless it is trained.
     direction_error : Tensor
-        Relative rounding error of the last gradient's direction, shape (B,).
+        Relative rounding error of the last gradient's direction, shape (B,); of a regularisation
+        path that of its last point as a minimiser.
     finite_optimum : Tensor
         Instances at a minimum of risk and ridge, shape (B,), bool.
     """

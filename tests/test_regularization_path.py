@@ -10,6 +10,7 @@ from attnsvm.lbfgs import minimise
 from attnsvm.selection import select_tokens
 from attnsvm.svm import solve_svm
 from attnsvm.training import train
+from attnsvm.trajectory import TrainingStatus
 
 RADII = [3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4]
 
@@ -57,18 +58,29 @@ def test_weights_lie_on_the_sphere_of_their_radius(batch):
     torch.testing.assert_close(size, radii[:, -1])
 
 
-def test_a_minimiser_on_the_sphere_is_stationary(batch):
-    """At the minimiser the gradient points along the weights: no tangential part is left."""
-    path = train(batch, "w", "regularization_path", radii=[3.0])
-    W = path.W.clone().requires_grad_()
+def off_the_normal(batch, W):
+    """Return the distance of the directions of -dL/dW, by autograd, and W."""
+    W = W.clone().requires_grad_()
     logits = torch.einsum("bntd,bde,bne->bnt", batch.X, W, batch.Z)
     o = torch.einsum("bnt,bntd->bnd", logits.softmax(-1), batch.X)
     u = batch.Y * torch.einsum("bnd,bd->bn", o, batch.head_parameters["v"])
     (G,) = torch.autograd.grad(torch.log1p(torch.exp(-u)).mean(-1).sum(), W)
-    unit = path.W / path.W.norm(dim=(1, 2), keepdim=True)
-    along = (G * unit).sum((1, 2), keepdim=True)
-    assert (along < 0).all()
-    assert ((G - along * unit).norm(dim=(1, 2)) < 1e-6 * along.abs().flatten()).all()
+    units = (V / V.norm(dim=(1, 2), keepdim=True) for V in (G, W.detach()))
+    return sum(units).norm(dim=(1, 2))
+
+
+def test_a_minimiser_on_the_sphere_has_its_gradient_along_the_normal(batch):
+    path = train(batch, "w", "regularization_path", radii=[3.0])
+    assert (off_the_normal(batch, path.W) < 1e-6).all()
+    assert (path.direction_error < 1e-6).all()
+
+
+def test_a_path_that_stopped_short_of_a_minimiser_is_stalled():
+    batch = sample("sphere", n=6, T=8, d=10, trials=5, seed=30)  # seed 32 leaves its tokens
+    path = train(batch, "w", "regularization_path", radii=[30.0, 100.0])
+    stalled = [status is TrainingStatus.STALLED for status in path.status()]
+    assert stalled == [False, False, True, False, False]
+    assert stalled == (off_the_normal(batch, path.W) > 1e-2).tolist()
 
 
 def test_zero_is_a_start_too(batch):
