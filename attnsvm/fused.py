@@ -64,12 +64,17 @@ def _published_w(risk: Risk, optimizer: FirstOrder) -> bool:
 
 
 def run(
-    risk: Risk, optimizer: FirstOrder, variables: Variables, visit: Visit, report: Report
+    optimizer: FirstOrder,
+    threads: int,
+    risk: Risk,
+    variables: Variables,
+    visit: Visit,
+    report: Report,
 ) -> Variables:
-    """Take the steps of `optimizer` from `variables`; arguments as those of `Optimizer.run`."""
+    """Take the steps of `optimizer`, in so many threads; the rest as for `Optimizer.run`."""
     loop = (_LoopW if len(variables) == 1 else _LoopKQ)(risk, optimizer, variables)
     grid = [int(stop) for stop in optimizer.grid()]
-    with _workers() as (pool, threads):
+    with _workers(threads) as pool:
         for done, stop in zip(grid, [*grid[1:], grid[-1]], strict=True):
             etas = [optimizer.step_size(k) for k in range(done, stop)]
             steps = loop.advance(etas, pool, threads)  # meanwhile, the snapshot before them
@@ -83,19 +88,30 @@ def run(
 
 
 @contextmanager
-def _workers() -> Iterator[tuple[ThreadPoolExecutor, int]]:
-    """Yield the kernel's threads and their number, that of torch's, which rest meanwhile.
+def _workers(threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Yield the kernel's threads.
 
-    After each of its operations torch's threads spin for a while, in the way of the kernel's.
     What has not begun when the block ends, by an interrupt for example, never does.
     """
-    threads = _torch_threads.rest()
     pool = ThreadPoolExecutor(threads)
     try:
-        yield pool, threads
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def torch_at_rest() -> Iterator[int]:
+    """Leave torch one thread meanwhile; yield how many it had, which are the kernel's now.
+
+    After each of its operations torch's threads spin for a while, in the way of the kernel's, and
+    where others use the cores the small operations around the steps wait for them.
+    """
+    threads = _torch_threads.rest()
+    try:
+        yield threads
     finally:
         _torch_threads.return_()
-        pool.shutdown(cancel_futures=True)
 
 
 class _TorchThreads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -149,12 +150,23 @@ def _train(
 ) -> Trajectory:
     if risk.batch.head.train:
         start += tuple(p.clone() for p in risk.batch.head_parameters.values())
+    if fused and isinstance(optimizer, FirstOrder) and kernels.applies(risk, optimizer):
+        with kernels.torch_at_rest() as threads:
+            run = partial(kernels.run, optimizer, threads)
+            return _recorded(risk, optimizer, start, run, progress)
+    return _recorded(risk, optimizer, start, optimizer.run, progress)
+
+
+def _recorded(
+    risk: Risk,
+    optimizer: Optimizer,
+    start: Variables,
+    run: Callable[..., Variables],
+    progress: bool | Progress,
+) -> Trajectory:
     recorder = Recorder(risk, optimizer.grid())
     with _reporting(progress, recorder.units) as report:
-        if fused and isinstance(optimizer, FirstOrder) and kernels.applies(risk, optimizer):
-            last = kernels.run(risk, optimizer, start, recorder.take, report)
-        else:
-            last = optimizer.run(risk, start, recorder.take, report)
+        last = run(risk, start, recorder.take, report)
     if isinstance(optimizer, FirstOrder):
         return recorder.trajectory(last, optimizer.gradient, optimizer.ridge)
     how = "sphere" if isinstance(optimizer, RegularizationPath) else "log_domain"
