@@ -12,7 +12,7 @@ from attnsvm.gradient import Forward, log_domain, token_scores
 from attnsvm.lbfgs import minimise
 from attnsvm.optimizer import norm
 from attnsvm.parameterization import Variables, flat, unflat
-from attnsvm.risk import Risk
+from attnsvm.risk import Gradient, Risk
 
 NEAR = 1e-2
 """Relative distance within which a minimum counts as reached."""
@@ -69,10 +69,11 @@ def at_finite_optimum(risk: Risk, variables: Variables, ridge: float) -> Tensor:
     x = risk.attention(variables)
     sizes = risk.batch.X.norm(dim=-1).amax(-1) * risk.batch.Z.norm(dim=-1)
     reach = NEAR * torch.maximum(_length(x), sizes.amax(-1) ** (-1 / len(x)))
-    near = _turns(risk, variables, ridge, reach)
+    gradient = risk.gradient(variables, risk.forward(variables), ridge=ridge)
+    near = _turns(risk, variables, gradient, ridge, reach)
     if ridge:
         return near
-    scale = risk.gradient(variables, risk.forward(variables)).log_scales[0]
+    scale = gradient.log_scales[0]
     near &= scale > math.log(torch.finfo(scale.dtype).tiny)  # or the risk itself would underflow
     if not near.any():
         return near
@@ -83,9 +84,11 @@ def at_finite_optimum(risk: Risk, variables: Variables, ridge: float) -> Tensor:
     return near.index_put((found,), minimum[: len(found)])
 
 
-def _turns(risk: Risk, variables: Variables, ridge: float, reach: Tensor) -> Tensor:
+def _turns(
+    risk: Risk, variables: Variables, gradient: Gradient, ridge: float, reach: Tensor
+) -> Tensor:
     """Return whether the objective rises `reach` along its gradient and NEAR along the ray."""
-    x, g = risk.attention(variables), _gradient(risk, variables, ridge)
+    x, g = risk.attention(variables), gradient.parts[: risk.attention_count]
     head = variables[len(x) :]
     steepness = _length(g)
     ahead = _shifted(x, -reach / steepness, g)

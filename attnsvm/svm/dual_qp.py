@@ -29,17 +29,7 @@ REFINEMENTS = 2
 
 
 def solve_batch(K: Tensor, h: Tensor, kind: Tensor) -> tuple[Tensor, Tensor]:
-    """Return multipliers (B, N) and whether they are optimal (B,).
-
-    Parameters
-    ----------
-    K : (B, N, N)
-        Gram matrices of rows of unit norm.
-    h : (B, N)
-        Right-hand sides, of largest size about one.
-    kind : (B, N)
-        0 padding, 1 inequality, 2 equality.
-    """
+    """Return what `gram.solve_batch` does, on the device of the tensors; h of size about one."""
     return _pivoted(K, h, kind, _likely_support(K, h, kind))
 
 
