@@ -1,4 +1,4 @@
-"""The configs of a sweep's jobs: options are composed once, values are set in copies.
+"""The configs of a sweep's cells: options are composed once, values are set in copies.
 
 Hydra composes a cell in about 0.1 s, whatever is asked for; most cells of a grid choose the same
 options and differ in values, which can be set in a copy.
@@ -6,21 +6,26 @@ options and differ in values, which can be set in a copy.
 
 from __future__ import annotations
 
-import copy
+import pickle
 from collections.abc import Callable
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 Compose = Callable[[list[str]], DictConfig]
 
-_bases: dict[tuple[str, ...], DictConfig] = {}
+_bases: dict[tuple[str, ...], bytes] = {}
+"""Pickled: nothing is shared, and a copy takes a sixth of the time of `copy.deepcopy`."""
 
 
 def composed_once(
-    loader: ConfigLoaderImpl, master: DictConfig, cell: list[str], compose: Compose
+    loader: ConfigLoaderImpl,
+    master: DictConfig,
+    cell: list[str],
+    compose: Compose,
+    hydra: bool = True,
 ) -> DictConfig:
     """Return what `compose` makes of a cell's overrides; its options are composed once a process.
 
@@ -34,28 +39,36 @@ def composed_once(
         The overrides.
     compose : callable
         Composes overrides as Hydra does.
+    hydra : bool
+        Whether Hydra's own section is wanted, which takes most of the time; a cell that overrides
+        it keeps it.
     """
     overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(cell))
     if any(one.is_hydra_override() for one in overrides):
         return compose(cell)  # its section may be interpolated
-    options, values = split(loader, overrides)
-    hydra = master.hydra
-    key = (str(loader.get_search_path()), str(hydra.runtime.cwd), str(hydra.job.config_name),
-           str(hydra.overrides.hydra), *options)  # fmt: skip
+    options, values = _split(loader, overrides)
+    sweep = master.hydra
+    key = (str(loader.get_search_path()), str(sweep.runtime.cwd), str(sweep.job.config_name),
+           str(sweep.overrides.hydra), str(hydra), *options)  # fmt: skip
     if key not in _bases:
-        _bases[key] = compose(options)
-    config = copy.deepcopy(_bases[key])
+        base = compose(options)
+        if not hydra:
+            with read_write(base), open_dict(base):
+                base.pop("hydra")
+        _bases[key] = pickle.dumps(base)
+    config: DictConfig = pickle.loads(_bases[key])  # noqa: S301 - written by this process
     ConfigLoaderImpl._apply_overrides_to_config(values, config)
-    config.hydra.overrides.task = list(cell)
-    names = config.hydra.job.config.override_dirname
-    config.hydra.job.override_dirname = get_overrides_dirname(
-        overrides, names.exclude_keys, names.item_sep, names.kv_sep
-    )
-    OmegaConf.copy_cache(from_config=master, to_config=config)
+    if hydra:
+        names = config.hydra.job.config.override_dirname
+        config.hydra.overrides.task = list(cell)
+        config.hydra.job.override_dirname = get_overrides_dirname(
+            overrides, names.exclude_keys, names.item_sep, names.kv_sep
+        )
+        OmegaConf.copy_cache(from_config=master, to_config=config)
     return config
 
 
-def split(loader: ConfigLoaderImpl, overrides: list[Override]) -> tuple[list[str], list[Override]]:
+def _split(loader: ConfigLoaderImpl, overrides: list[Override]) -> tuple[list[str], list[Override]]:
     """Return the overrides that choose an option of a group, as text, and the others.
 
     A dict sets values, also of a group.

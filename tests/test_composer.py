@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+from functools import partial
 
 import pytest
 from hydra import compose, initialize_config_module
@@ -16,7 +16,6 @@ from attnsvm.composition import composed_once
 from attnsvm.config import ConfigError
 from attnsvm.guard import CheckedLoader
 from attnsvm.identity import validated
-from hydra_plugins.attnsvm_sweeper.composer import Composer
 
 CELLS = [
     ["seed=3", "data.d=5"],
@@ -41,55 +40,35 @@ def loader():
 
 
 @pytest.fixture
-def composer(loader):
-    return Composer(loader, compose("config", return_hydra_config=True))
-
-
-def by_hydra(composer: Composer, cell: list[str]):
-    config = copy.deepcopy(composer._whole(cell))
-    with read_write(config), open_dict(config):
-        config.pop("hydra")
-    return config
-
-
-def test_a_cell_is_what_hydra_composes(composer):
-    for cell in CELLS + CELLS[::-1]:  # a second time from what is kept
-        config = composer.composed(cell)
-        with read_write(config), open_dict(config):
-            config.pop("hydra", None)
-        expected = by_hydra(composer, cell)
-        assert config == expected
-        assert OmegaConf.to_container(config) == OmegaConf.to_container(expected)
-        assert validated(config) == validated(expected)
-
-
-@pytest.mark.parametrize("cell", WRONG)
-def test_what_hydra_refuses_is_refused_with_its_words(cell, composer):
-    told = []
-    for compose_cell in (composer.composed, lambda cell: by_hydra(composer, cell)):
-        with pytest.raises(ConfigCompositionException) as caught:
-            compose_cell(cell)
-        told.append(str(caught.value))
-    assert told[0] == told[1]
-
-
-def test_options_are_composed_once(composer, monkeypatch):
-    asked = []
-    whole = composer._whole
-    monkeypatch.setattr(composer, "_whole", lambda o: asked.append(o) or whole(o))
-    for seed in range(5):
-        for head in ("linear", "relu"):
-            composer.composed([f"seed={seed}", f"head={head}", "data={n:2,T:2}"])
-    assert asked == [["head=linear"], ["head=relu"]]
-
-
-@pytest.fixture
 def guarded(loader):
     return CheckedLoader(loader.get_search_path())
 
 
-def by_hydra_itself(loader: CheckedLoader, master, cell: list[str]):
+def by_hydra(loader: CheckedLoader, master, cell: list[str]):
     return ConfigLoaderImpl.load_sweep_config(loader, master, cell)
+
+
+def without_hydra(config):
+    with read_write(config), open_dict(config):
+        config.pop("hydra", None)
+    return config
+
+
+def for_the_driver(loader: CheckedLoader, master, cell: list[str]):
+    return composed_once(loader, master, cell, partial(by_hydra, loader, master), hydra=False)
+
+
+def test_a_cell_is_what_hydra_composes_without_its_own_section(guarded):
+    master = compose("config", return_hydra_config=True)
+    for cell in CELLS + CELLS[::-1]:  # a second time from what is kept
+        composed = for_the_driver(guarded, master, cell)
+        overrides_hydra = any(one.startswith("hydra.") for one in cell)
+        assert ("hydra" in composed) is overrides_hydra
+        config = without_hydra(composed)
+        expected = without_hydra(by_hydra(guarded, master, cell))
+        assert config == expected
+        assert OmegaConf.to_container(config) == OmegaConf.to_container(expected)
+        assert validated(config) == validated(expected)
 
 
 def test_a_job_is_what_hydra_composes_its_own_section_included(guarded):
@@ -97,7 +76,7 @@ def test_a_job_is_what_hydra_composes_its_own_section_included(guarded):
     for cell in CELLS + CELLS[::-1]:
         config, expected = (
             guarded.load_sweep_config(master, cell),
-            by_hydra_itself(guarded, master, cell),
+            by_hydra(guarded, master, cell),
         )
         assert config == expected
         assert OmegaConf.to_container(config) == OmegaConf.to_container(expected)
@@ -105,13 +84,13 @@ def test_a_job_is_what_hydra_composes_its_own_section_included(guarded):
 
 
 @pytest.mark.parametrize("cell", WRONG)
-def test_what_hydra_refuses_a_job_is_refused_with_its_words(cell, guarded):
-    master, told = compose("config", return_hydra_config=True), []
-    for load in (guarded.load_sweep_config, lambda *a: by_hydra_itself(guarded, *a)):
+def test_what_hydra_refuses_is_refused_with_its_words(cell, guarded):
+    master, told = compose("config", return_hydra_config=True), set()
+    for load in (CheckedLoader.load_sweep_config, for_the_driver, by_hydra):
         with pytest.raises(ConfigCompositionException) as caught:
-            load(master, cell)
-        told.append(str(caught.value))
-    assert told[0] == told[1]
+            load(guarded, master, cell)
+        told.add(str(caught.value))
+    assert len(told) == 1
 
 
 def test_jobs_do_not_share_what_they_change_and_are_checked(guarded):
@@ -125,18 +104,28 @@ def test_jobs_do_not_share_what_they_change_and_are_checked(guarded):
         guarded.load_sweep_config(master, ["hydra.sweep.subdir=elsewhere"])
 
 
-def test_options_of_jobs_are_composed_once_for_each_sweep(guarded):
+@pytest.mark.parametrize("hydra", [True, False])
+def test_options_are_composed_once_for_each_sweep(hydra, guarded):
     asked = []
 
-    def compose_job(overrides):
+    def compose_options(overrides):
         asked.append(overrides)
-        return by_hydra_itself(guarded, master, overrides)
+        return by_hydra(guarded, master, overrides)
 
     for given in (["trials=4"], ["trials=5"]):
         master = compose("config", given, return_hydra_config=True)
         master.hydra.job.config_name = "config"
         master.hydra.overrides.hydra = [f"hydra.job.name={given[0][-1]}"]
         for seed in range(3):
-            config = composed_once(guarded, master, [f"seed={seed}", "head=mlp"], compose_job)
-            assert config.hydra.job.name == given[0][-1]
-    assert asked == [["head=mlp"]] * 2
+            for head in ("mlp", "relu"):
+                cell = [f"seed={seed}", f"head={head}", "data={n:2,T:2}"]
+                config = composed_once(guarded, master, cell, compose_options, hydra)
+                assert not hydra or config.hydra.job.name == given[0][-1]
+    assert asked == [["head=mlp"], ["head=relu"]] * 2
+
+
+def test_a_driver_and_its_jobs_do_not_take_each_others_configs(guarded):
+    master = compose("config", return_hydra_config=True)
+    for _ in range(2):
+        assert "hydra" in guarded.load_sweep_config(master, ["head=mlp"])
+        assert "hydra" not in for_the_driver(guarded, master, ["head=mlp"])

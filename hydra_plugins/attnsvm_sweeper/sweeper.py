@@ -13,6 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobStatus
 from omegaconf import OmegaConf
 
-from hydra_plugins.attnsvm_sweeper.composer import Composer
+from attnsvm.composition import composed_once
 
 log = logging.getLogger(__name__)
 
@@ -84,9 +85,10 @@ class AttnsvmSweeper(BasicSweeper):
         configs: dict[str, Any] = {}
         assert self.hydra_context is not None
         assert self.config is not None
-        composer = Composer(self.hydra_context.config_loader, self.config)
+        loader: Any = self.hydra_context.config_loader
+        by_hydra = partial(loader.load_sweep_config, self.config)
         for cell in grid:
-            config = validated(composer.composed(cell))
+            config = validated(composed_once(loader, self.config, cell, by_hydra, hydra=False))
             name = run_name(config)
             if name not in cells:
                 check(config)
