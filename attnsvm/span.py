@@ -1,4 +1,11 @@
-"""The same problem in as many dimensions as its vectors span: cost independent of d."""
+"""The same problem in as many dimensions as its vectors span: cost independent of d.
+
+The tokens and queries of an instance are the rows of V = L E^T, E with orthonormal columns.
+Training needs L, the coordinates, and what E makes of the head; and L is the Cholesky factor of
+the inner products V V^T: one pass over the vectors, where Householder's reflections take many.
+Cholesky squares the condition number, so an instance whose vectors depend on each other, or nearly
+so, is left to the reflections.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +15,20 @@ import torch
 from torch import Tensor
 
 from attnsvm.config import ConfigError
+from attnsvm.fused import torch_at_rest
 from attnsvm.problem import ProblemBatch
 
+APART = 0.1
+"""Least sine of the angle between a vector and the span of the others, for Cholesky to be used.
 
-def in_span(batch: ProblemBatch) -> tuple[ProblemBatch, Tensor]:
+The distance from that span then has a relative error of about eps / APART^2, 2e-14.
+"""
+
+SQUARES = (1e-200, 1e200)
+"""Squared lengths of vectors whose inner products neither overflow nor lose digits."""
+
+
+def in_span(batch: ProblemBatch) -> ProblemBatch:
     """Return the batch in the span of its vectors, of dimension r = min(d, n (T + 1)).
 
     With x = E x' and z = E z' for all tokens and queries, every logit x^T W z is x'^T (E^T W E) z',
@@ -19,7 +36,7 @@ def in_span(batch: ProblemBatch) -> tuple[ProblemBatch, Tensor]:
     therefore W = E W' E^T at every step: same softmax, risk and norms, and the same SVM solutions
     W_mm = E W_mm' E^T in the Frobenius and the nuclear norm (lemma 1 of arXiv 2308.16898). What
     is drawn (init=uniform) is drawn in r dimensions. Optimizers that act entry by entry, such as
-    adam, sign_gd and mirror_descent, depend on the basis.
+    adam, sign_gd and mirror_descent, depend on the basis E, which is `span_basis(batch)`.
 
     Parameters
     ----------
@@ -28,10 +45,9 @@ def in_span(batch: ProblemBatch) -> tuple[ProblemBatch, Tensor]:
 
     Returns
     -------
-    inside : ProblemBatch
-        The same instances in r dimensions.
-    basis : Tensor
-        E, orthonormal columns, shape (B, d, r).
+    ProblemBatch
+        The same instances in r dimensions. On one machine the numbers of an instance are the same
+        to the last bit, whatever the batch and the number of threads.
 
     Raises
     ------
@@ -42,17 +58,88 @@ def in_span(batch: ProblemBatch) -> tuple[ProblemBatch, Tensor]:
     if batch.head.features(one.X, one.head_parameters) is None:
         name = type(batch.head).__name__.lower()
         raise ConfigError(f"head={name}: allowed are heads of projections, as linear or relu")
-    flat = batch.X.flatten(1, 2)
-    basis, coordinates = torch.linalg.qr(torch.cat([flat, batch.Z], 1).mT)
-    tokens, queries = coordinates.mT.split([flat.shape[1], batch.n], 1)
-    parameters = {
-        name: torch.einsum("bdr,bd...->br...", basis, p)
-        for name, p in batch.head_parameters.items()
-    }
-    inside = dataclasses.replace(
+    L, inverse, near = _cholesky(batch)
+    flat = {name: p.reshape(batch.B, batch.d, -1) for name, p in batch.head_parameters.items()}
+    inside = {name: _times(inverse, _products(batch, p)) for name, p in flat.items()}
+    if near.any():
+        L[near], basis = _householder(batch.take(near))
+        for name, p in flat.items():
+            inside[name][near] = _times(basis.mT, p[near])
+    return dataclasses.replace(
         batch,
-        X=tokens.unflatten(1, (batch.n, batch.T)).contiguous(),
-        Z=queries.contiguous(),
-        head_parameters=parameters,
+        X=L[:, : -batch.n].contiguous().view(batch.B, batch.n, batch.T, -1),
+        Z=L[:, -batch.n :].contiguous(),
+        head_parameters={
+            name: inside[name].reshape(batch.B, -1, *p.shape[2:])
+            for name, p in batch.head_parameters.items()
+        },
     )
-    return inside, basis
+
+
+def span_basis(batch: ProblemBatch) -> Tensor:
+    """Return E of `in_span`, orthonormal columns, shape (B, d, r): W = E W' E^T and K = E K'.
+
+    It is as large as the batch. That of a few instances is `span_basis(batch.take(...))`.
+    """
+    _, inverse, near = _cholesky(batch)
+    E = _times(inverse, _vectors(batch)).mT
+    if near.any():
+        E[near] = _householder(batch.take(near))[1]
+    return E
+
+
+def _cholesky(batch: ProblemBatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return L with V V^T = L L^T, its inverse, and which instances have vectors too near for it.
+
+    Returns
+    -------
+    L : Tensor
+        Lower triangular, shape (B, n (T + 1), r).
+    inverse : Tensor
+        Its inverse, shape (B, r, n (T + 1)), zero where `near`.
+    near : Tensor
+        Shape (B,), bool.
+    """
+    count = batch.n * (batch.T + 1)
+    if batch.d < count:
+        L = batch.X.new_zeros(batch.B, count, batch.d)
+        return L, L.mT, torch.ones(batch.B, dtype=torch.bool, device=L.device)
+    gram = batch.X.new_zeros(batch.B, count, count)  # of which the lower half is read
+    gram[:, :, : -batch.n] = _products(batch, batch.X.flatten(1, 2).mT)
+    gram[:, -batch.n :, -batch.n :] = _times(batch.Z, batch.Z.mT)
+    L, failed = torch.linalg.cholesky_ex(gram)
+    one = torch.eye(count, dtype=L.dtype, device=L.device)
+    inverse = torch.linalg.solve_triangular(L, one, upper=False)
+    squares = gram.diagonal(dim1=1, dim2=2)
+    distances = 1 / torch.linalg.vector_norm(inverse, dim=1)
+    apart = (squares > SQUARES[0]) & (squares < SQUARES[1]) & (distances >= APART * squares.sqrt())
+    near = (failed != 0) | ~apart.all(1)
+    return L, inverse.masked_fill_(near[:, None, None], 0), near
+
+
+def _householder(batch: ProblemBatch) -> tuple[Tensor, Tensor]:
+    """Return L, shape (B, n (T + 1), r), and E, shape (B, d, r), by reflections."""
+    with torch_at_rest():  # its last bits depend on the number of threads
+        E, R = torch.linalg.qr(_vectors(batch).mT)
+    return R.mT, E
+
+
+def _vectors(batch: ProblemBatch) -> Tensor:
+    """Return V, shape (B, n (T + 1), d)."""
+    return torch.cat([batch.X.flatten(1, 2), batch.Z], 1)
+
+
+def _products(batch: ProblemBatch, columns: Tensor) -> Tensor:
+    """Return V P, shape (B, n (T + 1), k), of columns P, shape (B, d, k), without a copy of V."""
+    tokens = batch.X.flatten(1, 2)
+    return torch.cat([_times(tokens, columns), _times(batch.Z, columns)], 1)
+
+
+def _times(A: Tensor, B: Tensor) -> Tensor:
+    """Return A B of every instance, with the same bits in every batch.
+
+    torch multiplies one matrix by other routines than several.
+    """
+    if len(A) > 1:
+        return torch.bmm(A, B)
+    return torch.bmm(A.expand(2, -1, -1), B.expand(2, -1, -1))[:1]

@@ -141,7 +141,7 @@ def dimensions(steps: int, repeats: int, trials: int = 100) -> None:
         best: dict[int, float] = {}
         for _ in range(repeats):
             for d, batch in batches.items():
-                work = lambda: attnsvm.train(attnsvm.in_span(batch)[0], rule, steps=steps)  # noqa: B023, E731
+                work = lambda: attnsvm.train(attnsvm.in_span(batch), rule, steps=steps)  # noqa: B023, E731
                 best[d] = min(best.get(d, 1e9), seconds(work))
         row = "  ".join(f"d={d} {best[d]:.2f}" for d in DIMENSIONS)
         print(f"{rule:2}  {row}  |  d=4096 over d=48 {best[4096] / best[48]:.2f}", flush=True)
