@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,8 @@ class SweepFrames:
         One row per run: run (folder name), state (see `attnsvm.state.STATES`), reason, the
         options and cell keys of its config, counts, timings and provenance.
     trials, history : DataFrame
-        The tables of all runs that are done, each row with its run and the run's cell keys.
+        The tables of all runs that are done, each row with its run and the run's cell keys. `run`
+        is a category, and so are all words and keys of `history`: a byte or two a row.
     elsewhere : int
         Records in the folder that are of another grid than the sweep's present one.
     """
@@ -82,7 +83,7 @@ def load(directory: Path) -> SweepFrames:
         raise FileNotFoundError(f"{directory}: no such folder")
     folders, runs = _run_folders(directory)
     others = {p.parent for p in directory.glob(f"*/{RUN_FILE}")} - set(folders)
-    trials, history = _Stack(), _Stack()
+    trials, history = _Stack(["run"]), _Stack(["run", "quantity", *_key_columns()])
     for folder in folders:
         row, tables = _run(folder)
         runs.append(row)
@@ -171,11 +172,17 @@ class _Stack:
 
     Arrow tables are put together as they are: a pandas frame for every run would cost twenty times
     as much.
+
+    Parameters
+    ----------
+    categories : sequence of str
+        Columns to hold as categories.
     """
 
     PARTS = 256  # so many tables are copied into one, whose columns lie together
 
-    def __init__(self) -> None:
+    def __init__(self, categories: Sequence[str]) -> None:
+        self.categories = categories
         self.whole: list[pa.Table] = []
         self.parts: list[pa.Table] = []
         self.counts: list[int] = []
@@ -198,14 +205,11 @@ class _Stack:
             return pd.DataFrame()
         if self.parts:
             self._join()
-        joined = pa.concat_tables(self.whole, promote_options="permissive").to_pandas()
-        index = np.repeat(np.arange(len(self.rows)), self.counts)
-        keys = {
-            key: pd.Series([row.get(key) for row in self.rows], dtype=object)
-            .infer_objects()
-            .take(index)
-            .array
-            for key in ("run", *_key_columns())
-        }
-        whole: pd.DataFrame = joined.assign(**keys)
-        return whole
+        measured = pa.concat_tables(self.whole, promote_options="permissive").to_pandas()
+        keys = pd.DataFrame(self.rows, columns=["run", *_key_columns()], dtype=object)
+        measured, runs = map(self._categorised, (measured, keys.infer_objects()))
+        of_rows = runs.take(np.repeat(np.arange(len(runs)), self.counts))
+        return pd.concat([measured, of_rows.set_axis(measured.index)], axis=1)
+
+    def _categorised(self, table: pd.DataFrame) -> pd.DataFrame:
+        return table.astype({name: "category" for name in self.categories if name in table})

@@ -7,10 +7,12 @@ import pandas as pd
 import pytest
 
 from attnsvm import experiment, record, storage
+from attnsvm.config import GROUPS
 from attnsvm.identity import run_name
 from attnsvm.provenance import provenance
-from sweeps.aggregate import load
+from sweeps.aggregate import CELL_KEYS, load
 from sweeps.report import lost_runs
+from sweeps.statistics import summaries
 from tests.command import attnsvm
 from tests.test_config import composed
 
@@ -51,8 +53,39 @@ def test_the_tables_are_those_of_the_runs_one_below_the_other(sweep):
     for table in ("trials", "history"):
         each = [getattr(record.read(sweep / name)[0], table).assign(run=name) for name in plan]
         expected = pd.concat(each, ignore_index=True)
-        pd.testing.assert_frame_equal(getattr(frames, table)[list(expected)], expected)
+        found = getattr(frames, table)[list(expected)].astype(expected.dtypes)
+        pd.testing.assert_frame_equal(found, expected)
     assert frames.trials["d"].dtype == "int64"
+
+
+def test_only_what_is_measured_takes_memory_on_every_row_of_the_history(sweep):
+    frames = load(sweep)
+    measured = {"seed", "step", "value"}
+    for name, column in frames.history.items():
+        assert isinstance(column.dtype, pd.CategoricalDtype) is (name not in measured), name
+    assert frames.history["run"].dtype == frames.trials["run"].dtype  # they merge without a copy
+
+
+def test_the_historys_keys_are_those_of_its_runs_missing_ones_too(sweep):
+    frames = load(sweep)
+    rows = frames.runs.set_index("run").loc[frames.history["run"].astype(str)]
+    for key in (*GROUPS, *CELL_KEYS):
+        column, expected = frames.history[key], rows[key].reset_index(drop=True)
+        assert (column.isna() == expected.isna()).all(), key
+        assert (column[column.notna()].astype(object) == expected[expected.notna()]).all(), key
+    assert frames.history["m"].isna().all()
+    assert list(frames.history["d"].cat.categories) == [3, 4, 5]
+
+
+def test_groups_of_the_history_are_those_of_plain_columns(sweep):
+    history = load(sweep).history
+    plain = history.assign(
+        **{name: column.astype(object).infer_objects() for name, column in history.items()}
+    )
+    by = ["head", "d", "m", "quantity", "step"]
+    pd.testing.assert_frame_equal(
+        summaries(history, by, "value"), summaries(plain, by, "value"), check_dtype=False
+    )
 
 
 def _folders(sweep):
