@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
+import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
 
-from attnsvm import experiment, record
+from attnsvm import experiment, record, storage
 from attnsvm.provenance import provenance
 from sweeps import verify
 from tests.test_config import composed
@@ -94,3 +97,50 @@ def test_a_corrupt_or_absent_record_is_told(runs, tmp_path, capsys):
     assert verify.main([str(folder)]) == 1
     assert "corrupt" in capsys.readouterr().out
     assert verify.main([str(tmp_path / "nowhere")]) == 2
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_record_is_read_instance_by_instance_as_it_was_written(name, runs, tmp_path):
+    folder = written(tmp_path / "run", *runs[name])
+    with verify.opened(folder) as (found, _):
+        whole = record.read(folder)[0].solutions
+        assert set(found.solutions) == set(whole)
+        for key, array in whole.items():
+            np.testing.assert_array_equal(np.stack(list(found.solutions[key])), array, strict=True)
+        assert "frobenius_V" not in found.solutions
+
+
+def test_one_instance_is_in_memory_at_a_time(tmp_path):
+    whole = np.random.default_rng(0).random((1000, 50, 50))
+    np.savez_compressed(tmp_path / "arrays.npz", W=whole)
+    with zipfile.ZipFile(tmp_path / "arrays.npz") as archive:
+        tracemalloc.start()
+        least = min(W.min() for W in verify.StoredArrays(archive)["W"])
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert least == whole.min()
+    assert peak < whole.nbytes / 50
+
+
+def test_arrays_that_cannot_be_read_hide_no_other_run(runs, tmp_path, capsys):
+    sound = written(tmp_path / "b", *runs["top"])
+    for name, change in (
+        ("a", lambda content: content[: len(content) // 2]),
+        ("c", lambda content: content.replace(b"NUMPY", b"OTHER")),
+    ):
+        folder = shutil.copytree(sound, tmp_path / name)
+        path = folder / "solutions.npz"
+        with zipfile.ZipFile(path) as archive:
+            plain = {info.filename: archive.read(info) for info in archive.infolist()}
+        with zipfile.ZipFile(path, "w") as archive:
+            for member, content in plain.items():
+                archive.writestr(member, content)
+        path.write_bytes(change(path.read_bytes()))
+        run = storage.read_json(folder / "run.json")
+        run["files"]["solutions.npz"] = storage.sha256(path.read_bytes())
+        storage.write_json(folder / "run.json", run)
+    assert verify.main([str(tmp_path)]) == 1
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first.startswith("a: corrupt: BadZipFile")
+    assert second.endswith("proved, 0 refused")
+    assert third.startswith("c: corrupt: ")
