@@ -63,9 +63,7 @@ def reordered(batch, trials):
     )
     b = torch.arange(trials)[:, None]
     copies = batch.take(torch.zeros(trials, dtype=torch.int64))
-    X = copies.X[
-        b[:, :, None, None], i[:, :, None, None], t[:, None, :, None], c[:, None, None, :]
-    ]
+    X = copies.X[b[:, :, None, None], i[:, :, None, None], t[:, None, :, None], c[:, None, None, :]]
     Z = copies.Z[b[:, :, None], i[:, :, None], c[:, None]]
     parameters = {name: p[b, c] for name, p in copies.head_parameters.items()}
     return dataclasses.replace(copies, X=X, Z=Z, Y=copies.Y[b, i], head_parameters=parameters), c
