@@ -145,10 +145,13 @@ def _pull(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
 def _noise(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
     """Return the rounding error of the exact gradient of the risk in W, relative to its norm."""
     batch, parameters = risk.batch, risk.head_parameters(variables)
-    g = token_scores(batch, forward, risk.slopes(forward, "log_domain")[0], parameters)
-    q, shift = log_domain(forward, g)
+    slope, exponent = risk.slopes(forward, "log_domain")
+    g = token_scores(batch, forward, slope, parameters)
+    q, scale = log_domain(forward, g, exponent)
     top = forward.log_softmax.argmax(-1, keepdim=True)
-    others = (forward.log_softmax.scatter(-1, top, -torch.inf) - shift[:, None, None]).exp()
+    others = forward.log_softmax.scatter(-1, top, -torch.inf)
+    others = (others + (exponent - scale.unsqueeze(-1)).unsqueeze(-1)).exp()
+    others = torch.where((q != 0).any(-1, keepdim=True), others, 0.0)
     sizes = batch.X.norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)
     W = risk.rule.combine(risk.attention(variables))
     logits = norm(W) * sizes.flatten(1).amax(1)

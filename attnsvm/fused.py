@@ -8,7 +8,7 @@ projections, and the three losses.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
@@ -18,8 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from attnsvm import loss as losses
+from attnsvm.descent import train_kq, train_w
+from attnsvm.gradient import View, log_attention
 from attnsvm.kernel import (
     EXPONENTIAL,
     LOGISTIC,
@@ -28,8 +31,6 @@ from attnsvm.kernel import (
     Sizes,
     Space,
     space_entries,
-    train_kq,
-    train_w,
 )
 from attnsvm.optimizer import GD, FirstOrder, NormalizedGD, Optimizer, Report, Visit
 from attnsvm.parameterization import KQ, Variables, W
@@ -74,17 +75,22 @@ def run(
     """Take the steps of `optimizer`, in so many threads; the rest as for `Optimizer.run`."""
     loop = (_LoopW if len(variables) == 1 else _LoopKQ)(risk, optimizer, variables)
     grid = [int(stop) for stop in optimizer.grid()]
+
+    def start() -> tuple[Variables, View]:
+        return variables, risk.forward(variables)
+
+    snapshot: Callable[[], tuple[Variables, View]] = start
     with _workers(threads) as pool:
         for done, stop in zip(grid, [*grid[1:], grid[-1]], strict=True):
             etas = [optimizer.step_size(k) for k in range(done, stop)]
-            steps = loop.advance(etas, pool, threads)  # meanwhile, the snapshot before them
-            visit(variables, risk.forward(variables))
+            steps = loop.advance(etas, pool, threads)
+            last, view = snapshot()  # meanwhile, the one before them
+            visit(last, view)
             report(done)
             for share in steps:
                 share.result()
-            if etas:
-                variables = loop.variables()
-    return variables
+            snapshot = loop.snapshot()
+    return last
 
 
 @contextmanager
@@ -143,6 +149,7 @@ class _Loop:
     """What both parameterizations share: the tokens in their span, in blocks of eight lanes."""
 
     kernel: Any
+    variables: Callable[..., Variables]
     updated: tuple[Tensor, ...]
     fixed: tuple[Tensor, ...]
     m = 0
@@ -151,15 +158,17 @@ class _Loop:
         batch = risk.batch
         self.B, self.n, self.T, _ = batch.X.shape
         self.basis, X = _in_span(batch)
-        self.r = X.shape[-1]
+        self.queries, R = _orthonormal(batch.Z.mT)
+        self.r, self.c = X.shape[-1], R.shape[1]
         rotated = {name: self.inside(p) for name, p in batch.head_parameters.items()}
         features = batch.head.features(X, rotated)
         assert features is not None  # `applies` has seen to it
         F, kinds = features
-        self.Z, self.k = batch.Z, F.shape[-1]
+        self.k = F.shape[-1]
         bias = torch.zeros_like(X[..., 0]).masked_fill(~batch.mask, -torch.inf)
-        data = (X, F, kinds.expand(LANES, 3, -1), torch.bmm(batch.Z, batch.Z.mT), bias, batch.Y)
+        data = (X, F, kinds.expand(LANES, 3, -1), R, bias, batch.Y)
         self.data = tuple(to_lanes(tensor) for tensor in data)
+        self.seen = to_lanes(bias), to_lanes(batch.Y)  # logits, margins: overwritten
         log_ridge = math.log(2 * optimizer.ridge) if optimizer.ridge else -math.inf
         exact = optimizer.gradient == "log_domain"
         normalized = isinstance(optimizer, NormalizedGD)
@@ -188,74 +197,87 @@ class _Loop:
         lengths = np.array(etas)
         return [pool.submit(self._take, *share, lengths) for share in pairwise(bounds)]
 
+    def snapshot(self) -> Callable[[], tuple[Variables, View]]:
+        """Return what makes the present variables and their view, also while steps are taken."""
+        state = [lanes.clone() for lanes in self.updated]
+        logits, margins = (lanes.clone() for lanes in self.seen)
+
+        def made() -> tuple[Variables, View]:
+            log_softmax = log_attention(from_lanes(logits, (self.B, self.n, self.T)))
+            u = from_lanes(margins, (self.B, self.n))
+            return self.variables(*state), View(log_softmax, log_softmax.exp(), u)
+
+        return made
+
     def _take(self, first: int, last: int, etas: Any) -> None:
         """Take the steps of the blocks first <= b < last, in arrays that live as long as this."""
-        sizes = Sizes(self.n, self.T, self.r, self.k, self.m)
+        sizes = Sizes(self.n, self.T, self.r, self.k, self.c, self.m)
         space = _space(sizes)
-        data, variables = _addresses(self.data), _addresses((*self.updated, *self.fixed))
+        data, variables = (
+            _addresses(self.data),
+            _addresses((*self.updated, *self.seen, *self.fixed)),
+        )
         self.kernel(
             first, last, Data(*data), Space(*_addresses(space)), variables, etas, sizes, self.rule
         )
 
 
 class _LoopW(_Loop):
-    """W = a W0 + sum_i V_i z_i^T."""
+    """W = a W0 + sum_k (V_k - a V0_k) E_k^T, which is W0 to the last bit where nothing moves."""
 
     kernel = staticmethod(train_w)
 
     def __init__(self, risk: Risk, optimizer: FirstOrder, variables: Variables) -> None:
         super().__init__(risk, optimizer)
         (self.W0,) = variables
-        U0 = torch.bmm(self.Z, self.inside(self.W0).mT)
-        self.updated = (
-            to_lanes(U0), to_lanes(torch.zeros_like(U0)), to_lanes(U0.new_ones(self.B, 1)),
-        )  # fmt: skip
-        self.fixed = (to_lanes(U0), to_lanes(_squares(self.W0)))
+        V0 = self.inside(torch.bmm(self.W0, self.queries))
+        outside = self.W0 - torch.bmm(self.back(V0), self.queries.mT)
+        self.V0 = V0.mT.contiguous()
+        self.updated = (to_lanes(self.V0), to_lanes(V0.new_ones(self.B, 1)))
+        self.fixed = (to_lanes(_squares(outside)),)
 
-    def variables(self) -> Variables:
-        """Return (W,)."""
-        _, V, a = self.updated
-        V = self.back(from_lanes(V, (self.B, self.n, self.r)).mT)
+    def variables(self, V: Tensor, a: Tensor) -> Variables:
+        """Return (W,), of lanes."""
         share = from_lanes(a, (self.B, 1, 1))
-        return ((share * self.W0).baddbmm_(V, self.Z),)
+        moved = from_lanes(V, (self.B, self.c, self.r)) - share * self.V0
+        return ((share * self.W0).baddbmm_(self.back(moved.mT), self.queries.mT),)
 
 
 class _LoopKQ(_Loop):
-    """K in the span of the tokens, Q = a[1] Q0 + sum_i z_i VQ_i^T, both in the rows' span."""
+    """K in the span of the tokens, Q in that of the queries, both in the span of their rows.
+
+    Both are a times their start and what they have moved, as W is.
+    """
 
     kernel = staticmethod(train_kq)
 
     def __init__(self, risk: Risk, optimizer: FirstOrder, variables: Variables) -> None:
         super().__init__(risk, optimizer)
-        K0, self.Q0 = variables
-        K, B = self.inside(K0), torch.bmm(self.Z, self.Q0)
-        self.outside = K0 - self.back(K)
-        self.columns = _row_basis(torch.cat([K, B], 1))
-        K, B = self.narrow(K), self.narrow(B)
+        self.K0, self.Q0 = variables
+        K, Q = self.inside(self.K0), torch.bmm(self.queries.mT, self.Q0)
+        outside = self.K0 - self.back(K), self.Q0 - torch.bmm(self.queries, Q)
+        self.rows = _row_basis(torch.cat([K, Q], 1))
+        self.start = K, Q = self.narrow(K), self.narrow(Q)
         self.m = K.shape[-1]
-        self.updated = (
-            to_lanes(K), to_lanes(B), to_lanes(torch.zeros_like(B)),
-            to_lanes(K.new_ones(self.B, 2)),
-        )  # fmt: skip
-        squares = torch.cat([_squares(self.outside), _squares(self.Q0)], 1)
-        self.fixed = (to_lanes(B), to_lanes(squares))
+        self.updated = (to_lanes(K), to_lanes(Q), to_lanes(K.new_ones(self.B, 2)))
+        self.fixed = (to_lanes(torch.cat([_squares(V) for V in outside], 1)),)
 
     def narrow(self, V: Tensor) -> Tensor:
-        """Return the columns of V (B, ., m) in their basis."""
-        return V if self.columns is None else torch.bmm(V, self.columns)
+        """Return the rows of V (B, ., m) in their basis."""
+        return V if self.rows is None else torch.bmm(V, self.rows)
 
     def widen(self, V: Tensor) -> Tensor:
         """Undo `narrow`."""
-        return V if self.columns is None else torch.bmm(V, self.columns.mT)
+        return V if self.rows is None else torch.bmm(V, self.rows.mT)
 
-    def variables(self) -> Variables:
-        """Return (K, Q)."""
-        K, _, VQ, a = self.updated
-        K = self.widen(from_lanes(K, (self.B, self.r, self.m)))
-        VQ = self.widen(from_lanes(VQ, (self.B, self.n, self.m)))
-        share = from_lanes(a, (self.B, 2, 1, 1))
-        return share[:, 0] * self.outside + self.back(K), share[:, 1] * self.Q0 + torch.bmm(
-            self.Z.mT, VQ
+    def variables(self, K: Tensor, Q: Tensor, a: Tensor) -> Variables:
+        """Return (K, Q), of lanes."""
+        share_K, share_Q = from_lanes(a, (self.B, 2, 1, 1)).unbind(1)
+        moved_K = from_lanes(K, (self.B, self.r, self.m)) - share_K * self.start[0]
+        moved_Q = from_lanes(Q, (self.B, self.c, self.m)) - share_Q * self.start[1]
+        return (
+            share_K * self.K0 + self.back(self.widen(moved_K)),
+            share_Q * self.Q0 + torch.bmm(self.queries, self.widen(moved_Q)),
         )
 
 
@@ -296,13 +318,21 @@ def _in_span(batch: ProblemBatch) -> tuple[Tensor | None, Tensor]:
     B, n, T, d = batch.X.shape
     if d <= n * T:
         return None, batch.X
-    basis, coordinates = torch.linalg.qr(batch.X.reshape(B, n * T, d).mT)
+    basis, coordinates = _orthonormal(batch.X.reshape(B, n * T, d).mT)
     return basis, coordinates.mT.reshape(B, n, T, n * T)
 
 
 def _row_basis(rows: Tensor) -> Tensor | None:
     """Return a basis (B, m, c) of the span of the rows (B, c, m), none where m <= c."""
-    if rows.shape[2] <= rows.shape[1]:
-        return None
-    basis: Tensor = torch.linalg.qr(rows.mT)[0]
-    return basis
+    return None if rows.shape[2] <= rows.shape[1] else _orthonormal(rows.mT)[0]
+
+
+def _orthonormal(V: Tensor) -> tuple[Tensor, Tensor]:
+    """Return orthonormal columns (B, d, c) and the triangle R with V = basis R, V (B, d, n).
+
+    Rows of zeros let all matrices start at cache lines: the last bits of LAPACK depend on that.
+    """
+    d = V.shape[1]
+    basis, R = torch.linalg.qr(pad(V, (0, 0, 0, -d % LANES)))
+    c = min(V.shape[1:])
+    return basis[:, :d, :c].contiguous(), R[:, :c]

@@ -6,7 +6,7 @@ With r_i = dL/do_i from head and loss, g_it = -r_i^T x_it plays the role of a to
 
 Once the softmax saturates, g_top - sum_u s_iu g_iu cancels in floating point and the products are
 rounding noise. The rows of q sum to zero, so q_top follows from the others; and relative to the
-largest log s over the non-top tokens of an instance the others neither cancel nor underflow.
+largest of an instance's products of slope and attention the others neither cancel nor underflow.
 """
 
 from __future__ import annotations
@@ -21,23 +21,33 @@ from attnsvm.problem import ProblemBatch
 
 
 @dataclass(frozen=True, eq=False)
-class Forward:
-    """One forward pass: what the attention sees and predicts at given weights.
+class View:
+    """What the attention sees and predicts at given weights.
 
     Attributes
     ----------
     log_softmax, softmax : Tensor
         log s and s, shape (B, n, T); -inf and 0 at inadmissible tokens.
-    attended : Tensor
-        o_i = X_i^T s_i, shape (B, n, d).
     margins : Tensor
         u_i = Y_i h(o_i), shape (B, n).
     """
 
     log_softmax: Tensor
     softmax: Tensor
-    attended: Tensor
     margins: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Forward(View):
+    """A forward pass, with all that the gradient needs.
+
+    Attributes
+    ----------
+    attended : Tensor
+        o_i = X_i^T s_i, shape (B, n, d).
+    """
+
+    attended: Tensor
 
 
 def attend(batch: ProblemBatch, U: Tensor, parameters: Parameters) -> Forward:
@@ -50,13 +60,18 @@ def attend(batch: ProblemBatch, U: Tensor, parameters: Parameters) -> Forward:
     logits = torch.bmm(tokens, U.reshape(B * n, d, 1)).view(B, n, T)
     if not batch.unmasked:
         logits = logits.masked_fill(~batch.mask, -torch.inf)
-    # torch.log_softmax wakes all threads for a handful of rows, which costs more than it saves
-    shifted = logits - logits.amax(-1, keepdim=True)
-    log_softmax = shifted - shifted.exp().sum(-1, keepdim=True).log()
+    log_softmax = log_attention(logits)
     softmax = log_softmax.exp()
     attended = torch.bmm(softmax.view(B * n, 1, T), tokens).view(B, n, d)
     margins = batch.Y * batch.head.value(attended, parameters)
-    return Forward(log_softmax, softmax, attended, margins)
+    return Forward(log_softmax, softmax, margins, attended)
+
+
+def log_attention(logits: Tensor) -> Tensor:
+    """Return log s of the logits (B, n, T), those of inadmissible tokens being -inf."""
+    # torch.log_softmax wakes all threads for a handful of rows, which costs more than it saves
+    shifted = logits - logits.amax(-1, keepdim=True)
+    return shifted - shifted.exp().sum(-1, keepdim=True).log()
 
 
 def token_scores(
@@ -68,33 +83,47 @@ def token_scores(
     return torch.bmm(batch.X.view(B * n, T, d), R.view(B * n, d, 1)).view(B, n, T)
 
 
-def direct(forward: Forward, g: Tensor) -> tuple[Tensor, Tensor]:
-    """Return q as published, shape (B, n, T), and its log-scale, zero for each instance (B,)."""
+def direct(forward: Forward, g: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
+    """Return q as published, shape (B, n, T), and its log-scale, zero for each instance (B,).
+
+    The scores are g e^exponent, the exponent being zero here.
+    """
     s = forward.softmax
     q = s * ((s * g).sum(-1, keepdim=True) - g)
     return q, q.new_zeros(len(q))
 
 
-def log_domain(forward: Forward, g: Tensor) -> tuple[Tensor, Tensor]:
-    """Return q exp(-shift) free of cancellation and underflow, and the shift.
+def log_domain(forward: Forward, g: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
+    """Return q exp(-scale) free of cancellation, overflow and underflow, and the scale.
+
+    Parameters
+    ----------
+    forward : Forward
+        The forward pass.
+    g, exponent : Tensor
+        The scores are g_it exp(exponent_i), shapes (B, n, T) and (B, n).
 
     Returns
     -------
     q : Tensor
-        Shape (B, n, T), rows summing to zero; dL/dlogit = q exp(shift).
-    shift : Tensor
-        Largest log s of an instance over its non-top tokens, shape (B,); 0 where there are none.
+        Shape (B, n, T), rows summing to zero; dL/dlogit = q exp(scale).
+    scale : Tensor
+        Largest log s_it + exponent_i of an instance over the non-top tokens of samples that pull
+        at all, shape (B,); 0 where there are none.
     """
     log_s = forward.log_softmax
     top = log_s.argmax(-1, keepdim=True)
     others = log_s.scatter(-1, top, -torch.inf)
-    shift = others.flatten(1).amax(-1)
+    shift = others.amax(-1, keepdim=True)
     shift = torch.where(shift == -torch.inf, 0.0, shift)
-    e = (others - shift[:, None, None]).exp()
+    e = (others - shift).exp()
     above = g - g.gather(-1, top)
-    mean = (e * above).sum(-1, keepdim=True) * shift.exp()[:, None, None]
-    q = e * (mean - above)
-    return q.scatter_(-1, top, -q.sum(-1, keepdim=True)), shift
+    q = e * (shift.exp() * (e * above).sum(-1, keepdim=True) - above)
+    size = torch.where((q != 0).any(-1), shift.squeeze(-1) + exponent, -torch.inf)
+    scale = size.amax(-1)
+    scale = torch.where(scale == -torch.inf, 0.0, scale)
+    q = q * (size - scale.unsqueeze(-1)).exp().unsqueeze(-1)
+    return q.scatter_(-1, top, -q.sum(-1, keepdim=True)), scale
 
 
 def token_gradient(batch: ProblemBatch, q: Tensor) -> Tensor:

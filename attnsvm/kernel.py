@@ -1,18 +1,17 @@
-"""The fused training loop: eight instances in the lanes of each value, compiled by numba.
+"""The gradient of the fused training loop: eight instances in the lanes of each value, by numba.
 
-The attention of sample i sees W only through U_i = W z_i. A step changes W by sum_i P_i z_i^T, P_i
-the token-space gradient, hence U by sum_j (z_i^T z_j) P_j: the loop needs the Gram matrix of the
-queries and never W itself. It keeps V with W = a W0 + sum_i V_i z_i^T, from which W follows.
+The attention of sample i sees W only through U_i = W z_i, and the gradient in W is
+sum_i P_i z_i^T: this file leads from the U_i to the P_i, `descent` from the P_i to the next U_i.
 
-What the loop reads and writes is given by addresses: counted references to arrays would cost more
-than a small step. All is flat, entry by entry of eight lanes, block after block: X (n, T, r),
-F (n, T, k), gram (n, n), bias (n, T), Y (n,), U, U0, V, P (n, r), K (r, m), B, B0, VQ, A (n, m).
+What is read and written is given by addresses: counted references to arrays would cost more than a
+small step. All is flat, entry by entry of eight lanes, block after block.
 """
 
 from __future__ import annotations
 
 from hashlib import sha256
 from inspect import getsource
+from sys import modules
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,22 +19,23 @@ from numba import njit
 
 from attnsvm import product, simd
 from attnsvm.config import MACHINE_EPS
-from attnsvm.loss import LARGE_MARGIN
-from attnsvm.product import dot, multiply
-from attnsvm.simd import at, exp, fill, fma, load, root, store, where_equal, where_greater
+from attnsvm.product import multiply
+from attnsvm.simd import at, exp, fill, fma, load, store, where_equal, where_greater
 
 LOGISTIC, EXPONENTIAL = 0, 1
 """Codes of the losses; any other number is the linear loss."""
 
-TINY = 1e-300
+TILE = 384
+"""Entries of tokens of the samples that are worked on together: 24 KB, what a core has nearest."""
+
 FAST = {"nogil": True, "error_model": "numpy"}
 
 
 def compiled(function: Any) -> Any:
     """Return the function compiled at its first call, and kept on disk where numba may write.
 
-    Numba notices a change of this file alone, but files its code by name: the digest of all else
-    that is compiled in is part of the name.
+    Numba notices a change of the function's file alone, but files its code by name: the digest of
+    all else that is compiled in is part of the name.
     """
     try:
         function.__qualname__ = f"{function.__name__}_{_digest()}"
@@ -45,18 +45,22 @@ def compiled(function: Any) -> Any:
 
 
 def _digest() -> str:
-    """Return a digest of the code and the constants of other files in compiled functions."""
-    parts = (getsource(simd), getsource(product), LARGE_MARGIN, MACHINE_EPS)
+    """Return a digest of the code and the constants of all files in compiled functions."""
+    parts = (*map(getsource, (simd, product, modules[__name__])), MACHINE_EPS)
     return sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 class Sizes(NamedTuple):
-    """Samples, tokens of each, their dimension, features of each, columns of K and Q (0: W)."""
+    """Samples, tokens of each, their dimension, features of each, queries' dimension, columns of K.
+
+    The last is 0 where W is trained.
+    """
 
     n: int
     T: int
     r: int
     k: int
+    c: int
     m: int
 
 
@@ -70,80 +74,92 @@ class Rule(NamedTuple):
 
 
 class Data(NamedTuple):
-    """Addresses of what the loop reads: tokens, features and their kinds, the rest of a sample.
+    """Addresses of what the loop reads of each block.
 
-    `kinds` is the same for all blocks: alpha, beta, rho of each feature.
+    Tokens X (n, T, r), features F (n, T, k), the queries' triangle R (c, n), bias (n, T), Y (n,).
+    `kinds` is the same for all blocks: alpha, beta, rho of each feature, (3, k).
     """
 
     X: int
     F: int
     kinds: int
-    gram: int
+    R: int
     bias: int
     Y: int
 
 
 class Space(NamedTuple):
-    """Addresses of what a thread writes for itself; A, H, G are those of the factors alone.
+    """Addresses of what a thread writes for itself; A, B and G are those of the factors alone.
 
-    E, q and the logits (n, T), C (T,), top, place, value (n,), w (n, k), P, step (n, r), A and
-    H (n, m), G (r, m).
+    The logits and E, which becomes q, (n, T), C (T,), top, place, big, margin, slope, size (n,),
+    w (n, k), U and P (n, r), H, the gradient in V or Q, (c, r or m), A = K^T P and B = Q^T z
+    (n, m), G, the gradient in K, (r, m).
     """
 
+    logits: int
     E: int
     C: int
     top: int
     place: int
-    value: int
+    big: int
+    margin: int
+    slope: int
+    size: int
     w: int
+    U: int
     P: int
-    step: int
-    A: int
     H: int
+    A: int
+    B: int
     G: int
 
 
 def space_entries(sizes: Sizes) -> Space:
     """Return the number of entries of each part of the space."""
-    n, T, r, k, m = sizes
-    return Space(n * T, T, n, n, n, n * k, n * r, n * r, n * m, n * m, r * m)
+    n, T, r, k, c, m = sizes
+    of_samples, of_vectors = (n,) * 6, (n * k, n * r, n * r, c * (m or r))
+    return Space(n * T, n * T, T, *of_samples, *of_vectors, n * m, n * m, r * m)
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def _of_block(data: Data, sizes: Sizes, b: int) -> Data:
+def of_block(data: Data, sizes: Sizes, b: int) -> Data:
     """Return the addresses of block b."""
-    n, T, r, k, _ = sizes
+    n, T, r, k, c, _ = sizes
     return Data(
         at(data.X, b * n * T * r),
         at(data.F, b * n * T * k),
         data.kinds,
-        at(data.gram, b * n * n),
+        at(data.R, b * c * n),
         at(data.bias, b * n * T),
         at(data.Y, b * n),
     )
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def _slope(u: Any, least: Any, loss: Any) -> Any:
-    """Return l'(u) e^least; the linear loss's own is -1 and has no such factor."""
+def _slope(u: Any, loss: Any) -> Any:
+    """Return factor and exponent of -l'(u), as `Loss.slope` does."""
+    zero, one = fill(0.0), fill(1.0)
+    negative = where_greater(u, zero, zero - u, zero)
     if loss == LOGISTIC:
-        return fill(-1.0) / (exp(fill(0.0) - least) + exp(u - least))
+        return one / (one + exp(where_greater(u, zero, negative, u))), negative
     if loss == EXPONENTIAL:
-        return fill(-1.0) * exp(least - u)
-    return fill(-1.0)
+        return one, zero - u
+    return one, zero
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def _attend(data: Data, space: Space, U: int, sizes: Sizes) -> Any:
-    """Write logits and each row's maximum and its first place; return the shift.
+def _attend(data: Data, space: Space, sizes: Sizes, exact: bool, first: int, last: int) -> None:
+    """Write logits, E, `place`, `big` and its logarithm, as `size`, of samples first <= i < last.
 
-    The shift is the largest difference of a second to a largest logit of a row, 0 without any.
+    Then E = e^(logit - top), but 0 at the place. Exact: top is the second largest logit of a row
+    and the place that of the largest, whose attention is 1 / (1 + big sum E), big being
+    e^(top - largest). As published: top is the largest logit, big is 1 and there is no place.
     """
-    n, T, r, _, _ = sizes
-    shift = fill(-np.inf)
-    for i in range(n):
-        row, bias = at(space.E, i * T), at(data.bias, i * T)
-        multiply((row, 1, 0), (at(data.X, i * T * r), r, 1), (at(U, i * r), 1, 0), (T, 1, r))
+    _, T, r, _, _, _ = sizes
+    for i in range(first, last):
+        row, bias = at(space.logits, i * T), at(data.bias, i * T)
+        X, U = at(data.X, i * T * r), at(space.U, i * r)
+        multiply((row, 1, 0), (X, r, 1), (U, 1, 0), (T, 1, r))
         top, second, place = fill(-np.inf), fill(-np.inf), fill(0.0)
         for t in range(T):
             logit = load(row, t) + load(bias, t)
@@ -151,39 +167,35 @@ def _attend(data: Data, space: Space, U: int, sizes: Sizes) -> Any:
             second = where_greater(logit, top, top, where_greater(logit, second, logit, second))
             place = where_greater(logit, top, fill(float(t)), place)
             top = where_greater(logit, top, logit, top)
-        store(space.top, i, top)
+        gap = where_greater(second, fill(-1e300), second - top, fill(0.0))
+        if not exact:
+            gap, place = fill(0.0), fill(-1.0)
+        store(space.top, i, top + gap)
+        store(space.size, i, gap)
         store(space.place, i, place)
-        gap = second - top
-        shift = where_greater(gap, shift, gap, shift)
-    return where_greater(shift, fill(-1e300), shift, fill(0.0))
-
-
-@compiled
-def _pull(data: Data, space: Space, U: int, sizes: Sizes, rule: Rule) -> Any:
-    """Write P_i exp(-scale), return the scale: of the attention, and of large margins' slopes.
-
-    Exact: the largest softmax of a row is 1 minus the others', its gradient minus the sum of
-    theirs. Not exact, as published: no row has such a place, and the shift is zero.
-
-    A sample's exponentials wait for its logits, its slope for them, and so on; each such stage is
-    a loop over the samples, so that the processor always has several of them at hand.
-    """
-    n, T, r, k, _ = sizes
-    zero, one, apart = fill(0.0), fill(1.0), fill(1.0)
-    shift = _attend(data, space, U, sizes)
-    if not rule.exact:
-        shift, apart = zero, zero
-        for i in range(n):
-            store(space.place, i, fill(-1.0))
-    big, least = exp(shift), fill(np.inf)
-    for i in range(n):
-        E, top, place = at(space.E, i * T), load(space.top, i) + shift, load(space.place, i)
+    for i in range(first, last):
+        row, E, place = at(space.logits, i * T), at(space.E, i * T), load(space.place, i)
+        top, gap, big = load(space.top, i), load(space.size, i), fill(1.0)
         for t in range(T):
-            e = exp(load(E, t) - top)
-            store(E, t, where_equal(place, fill(float(t)), zero, e))
-    for i in range(n):
+            here = fill(float(t))
+            e = exp(where_equal(place, here, gap, load(row, t) - top))
+            big = where_equal(place, here, e, big)
+            store(E, t, where_equal(place, here, fill(0.0), e))
+        store(space.big, i, big)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _predict(data: Data, space: Space, sizes: Sizes, rule: Rule, first: int, last: int) -> None:
+    """Write margins and the slopes of their losses, whose exponents are added to `size`.
+
+    `top` becomes the attention of the token at `place`; as published, 1 / sum E.
+    """
+    n, T, _, k, _, _ = sizes
+    zero, one = fill(0.0), fill(1.0)
+    apart = one if rule.exact else zero
+    for i in range(first, last):
         E, F, w = at(space.E, i * T), at(data.F, i * T * k), at(space.w, i * k)
-        place, total, value = load(space.place, i), zero, zero
+        place, big, total, value = load(space.place, i), load(space.big, i), zero, zero
         for t in range(T):
             total = total + load(E, t)
         inverse = one / fma(big, total, apart)
@@ -197,20 +209,28 @@ def _pull(data: Data, space: Space, U: int, sizes: Sizes, rule: Rule) -> Any:
             kink = where_greater(p, zero, load(data.kinds, 2 * k + j), zero)
             value = value + p * (alpha + fill(0.5) * beta * p + kink)
             store(w, j, alpha + beta * p + kink)
-        margin = load(data.Y, i) * value
-        least = where_greater(least, margin, margin, least)
         store(space.top, i, inverse)
-        store(space.value, i, margin)
-    least = where_greater(least, fill(LARGE_MARGIN), least, zero)
-    if rule.loss not in (LOGISTIC, EXPONENTIAL) or not rule.exact:
-        least = zero
-    for i in range(n):
-        slope = _slope(load(space.value, i), least, rule.loss)
-        store(space.value, i, slope * load(data.Y, i) * fill(1.0 / n))
-    for i in range(n):
+        store(space.margin, i, load(data.Y, i) * value)
+    for i in range(first, last):
+        factor, exponent = _slope(load(space.margin, i), rule.loss)
+        if not rule.exact:
+            factor, exponent = factor * exp(exponent), zero
+        store(space.slope, i, factor * load(data.Y, i) * fill(-1.0 / n))
+        store(space.size, i, load(space.size, i) + exponent)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _pull(data: Data, space: Space, sizes: Sizes, first: int, last: int) -> None:
+    """Write P_i e^-size of the samples; `size` is -inf where a sample does not pull at all.
+
+    The gradient at the largest softmax of a row is minus the sum of the others'.
+    """
+    _, T, r, k, _, _ = sizes
+    zero = fill(0.0)
+    for i in range(first, last):
         E, F, w = at(space.E, i * T), at(data.F, i * T * k), at(space.w, i * k)
-        place, inverse, slope = load(space.place, i), load(space.top, i), load(space.value, i)
-        c_top, mean, rest = zero, zero, zero
+        place, inverse, slope = load(space.place, i), load(space.top, i), load(space.slope, i)
+        c_top, mean, rest, most = zero, zero, zero, zero
         for t in range(T):
             c = zero
             for j in range(k):
@@ -220,123 +240,43 @@ def _pull(data: Data, space: Space, U: int, sizes: Sizes, rule: Rule) -> Any:
             c_top = where_equal(place, fill(float(t)), c, c_top)
         for t in range(T):
             mean = fma(load(E, t), load(space.C, t) - c_top, mean)
-        mean = mean * big * inverse
+        mean = mean * load(space.big, i) * inverse
         for t in range(T):
             q = load(E, t) * inverse * (load(space.C, t) - c_top - mean)
             store(E, t, q)
             rest = rest - q
+            seen = q * fill(1e150)
+            most = fma(seen, seen, most)
         for t in range(T):
             store(E, t, where_equal(place, fill(float(t)), rest, load(E, t)))
+        size = load(space.size, i)
+        store(space.size, i, where_greater(most, zero, size, fill(-np.inf)))
         X, P = at(data.X, i * T * r), at(space.P, i * r)
         multiply((P, 1, 0), (X, 1, r), (E, 1, 0), (r, 1, T))
-    return shift - least
-
-
-@njit(inline="always")  # type: ignore[untyped-decorator]
-def _weights(shift: Any, log_ridge: float) -> Any:
-    """Return log-scale, factor of the risk's and factor of the ridge's gradient."""
-    ridge = fill(log_ridge)
-    scale = where_greater(shift, ridge, shift, ridge)
-    return scale, exp(shift - scale), exp(ridge - scale)
-
-
-@njit(inline="always")  # type: ignore[untyped-decorator]
-def _length(square: Any, scale: Any, eta: float, normalized: bool, eps: float) -> Any:
-    """Return the factor of the scaled gradient in a step."""
-    if normalized:
-        positive = where_greater(square, fill(0.0), square, fill(0.0))
-        return fill(eta) / (root(positive) + fill(eps))
-    return fill(eta) * exp(scale)
-
-
-@njit(inline="always")  # type: ignore[untyped-decorator]
-def _move(V: int, P: int, keep: Any, step: Any, count: int) -> None:
-    """V <- keep V + step P."""
-    for j in range(count):
-        store(V, j, fma(step, load(P, j), keep * load(V, j)))
 
 
 @compiled
-def train_w(
-    first: int, last: int, data: Data, space: Space, variables: Any, etas: Any, sizes: Sizes,
-    rule: Rule,
-) -> None:  # fmt: skip
-    """Take len(etas) steps of W in the blocks first <= b < last.
+def gradient(data: Data, space: Space, sizes: Sizes, rule: Rule) -> Any:
+    """Write P_i e^-scale, return the scale: the largest size of a sample that pulls at all.
 
-    `variables` are the addresses of U, V and a, which are updated, U0 and the square of ||W0||.
+    Samples are taken a few at a time: as many as leave their tokens at hand for both products.
+    A sample's exponentials wait for its logits, its slope for them, and so on; each such stage is
+    a loop over these samples, so that the processor always has several of them at hand.
     """
-    n, r = sizes.n, sizes.r
-    eps = TINY if rule.exact else MACHINE_EPS
-    P, H = space.P, space.step
-    for b in range(first, last):
-        here = _of_block(data, sizes, b)
-        U, V, a, U0, square0 = variables
-        U, V, U0 = at(U, b * n * r), at(V, b * n * r), at(U0, b * n * r)
-        for eta in etas:
-            shift = _pull(here, space, U, sizes, rule)
-            scale, risk, ridge = _weights(shift, rule.log_ridge)
-            share = load(a, b)
-            multiply((H, 1, r), (P, 1, r), (here.gram, n, 1), (r, n, n))
-            square = risk * risk * dot(P, H, n * r)
-            if rule.log_ridge > -np.inf:
-                size = share * share * load(square0, b)
-                for j in range(n * r):
-                    size = fma(load(V, j), fma(share, load(U0, j), load(U, j)), size)
-                cross = dot(P, U, n * r)
-                square = square + ridge * (fill(2.0) * risk * cross + ridge * size)
-            step = _length(square, scale, eta, rule.normalized, eps)
-            keep = fill(1.0) - step * ridge
-            step = fill(0.0) - step * risk
-            _move(U, H, keep, step, n * r)
-            _move(V, P, keep, step, n * r)
-            store(a, b, share * keep)
-
-
-@compiled
-def train_kq(
-    first: int, last: int, data: Data, space: Space, variables: Any, etas: Any, sizes: Sizes,
-    rule: Rule,
-) -> None:  # fmt: skip
-    """Take len(etas) steps of (K, Q) in the blocks first <= b < last.
-
-    `variables` are the addresses of K, B, VQ and a, which are updated, B0 and `square0`.
-    B_i = Q^T z_i and Q = a[1] Q0 + sum_i z_i VQ_i^T; K is that in the span of the tokens, what is
-    outside of it is a[0] times its start. `square0` holds the squares of both at the start.
-    """
-    n, _, r, _, m = sizes
-    U, P, A, H, G = space.step, space.P, space.A, space.H, space.G
-    one, ridged = fill(1.0), rule.log_ridge > -np.inf
-    for b in range(first, last):
-        here = _of_block(data, sizes, b)
-        K, B, VQ, a, B0, square0 = variables
-        K, B, VQ, B0 = at(K, b * r * m), at(B, b * n * m), at(VQ, b * n * m), at(B0, b * n * m)
-        a, square0 = at(a, 2 * b), at(square0, 2 * b)
-        for eta in etas:
-            multiply((U, 1, r), (K, m, 1), (B, 1, m), (r, n, m))
-            shift = _pull(here, space, U, sizes, rule)
-            scale, risk, ridge = _weights(shift, rule.log_ridge)
-            share_K, share_Q = load(a, 0), load(a, 1)
-            multiply((A, 1, m), (K, 1, m), (P, 1, r), (m, n, r))
-            multiply((H, 1, m), (A, 1, m), (here.gram, n, 1), (m, n, n))
-            multiply((G, 1, m), (B, 1, m), (P, r, 1), (m, r, n))
-            square_Q = risk * risk * dot(A, H, n * m)
-            if ridged:
-                _move(G, K, risk, ridge, r * m)
-                size = share_Q * share_Q * load(square0, 1)
-                for j in range(n * m):
-                    size = fma(load(VQ, j), fma(share_Q, load(B0, j), load(B, j)), size)
-                cross = dot(A, B, n * m)
-                square_Q = square_Q + ridge * (fill(2.0) * risk * cross + ridge * size)
-            square_K = dot(G, G, r * m)
-            if ridged:
-                outside = ridge * share_K
-                square_K = fma(outside * outside, load(square0, 0), square_K)
-            step_K = _length(square_K, scale, eta, rule.normalized, TINY)
-            step_Q = _length(square_Q, scale, eta, rule.normalized, TINY)
-            _move(K, G, one, fill(0.0) - step_K, r * m)
-            keep = one - step_Q * ridge
-            step = fill(0.0) - step_Q * risk
-            _move(B, H, keep, step, n * m)
-            _move(VQ, A, keep, step, n * m)
-            store(a, 0, share_K * (one - step_K * ridge))
-            store(a, 1, share_Q * keep)
+    n, T, r, _, _, _ = sizes
+    few = max(1, TILE // (T * r))
+    for first in range(0, n, few):
+        last = min(first + few, n)
+        _attend(data, space, sizes, rule.exact, first, last)
+        _predict(data, space, sizes, rule, first, last)
+        _pull(data, space, sizes, first, last)
+    scale = fill(-np.inf)
+    for i in range(n):
+        size = load(space.size, i)
+        scale = where_greater(size, scale, size, scale)
+    scale = where_greater(scale, fill(-np.inf), scale, fill(0.0))
+    for i in range(n):
+        share = exp(load(space.size, i) - scale)
+        for j in range(i * r, (i + 1) * r):
+            store(space.P, j, share * load(space.P, j))
+    return scale

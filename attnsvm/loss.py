@@ -8,9 +8,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-LARGE_MARGIN = 100.0
-"""Least margin of an instance from which on the slopes of its loss are scaled by e^margin."""
-
 
 class Loss(ABC):
     """A loss l(u) of the margins u = Y f, any shape; the risk is its mean over the n samples.
@@ -24,15 +21,13 @@ class Loss(ABC):
         """Return l(u), the shape of `u`."""
 
     @abstractmethod
+    def slope(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a and c of -l'(u) = a e^c, 1/2 <= a <= 1, which neither underflow nor overflow."""
+
     def derivative(self, u: Tensor) -> Tensor:
         """Return l'(u) < 0, the shape of `u`."""
-
-    @abstractmethod
-    def scaled_derivative(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Return l'(u) e^-c and c, which keeps slopes from underflow; u (B, n), c (B,).
-
-        c = 0 unless all margins of an instance are larger than LARGE_MARGIN.
-        """
+        factor, exponent = self.slope(u)
+        return -factor * torch.exp(exponent)
 
     @abstractmethod
     def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
@@ -46,17 +41,16 @@ class Logistic(Loss):
         """Return log(1 + exp(-u)), exact also where exp(-u) overflows or is negligible."""
         return -logsigmoid(u)  # softplus has other last bits at the end of a tensor
 
-    def derivative(self, u: Tensor) -> Tensor:
-        """Return -1 / (1 + exp(u)).
+    def slope(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Return 1 / (1 + e^-|u|) and -max(u, 0).
 
         Not torch.sigmoid, whose last bit depends on the position of an entry in the tensor.
         """
-        return -1 / (1 + torch.exp(u))
+        return 1 / (1 + torch.exp(-u.abs())), -u.clamp(min=0)
 
-    def scaled_derivative(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Return -1 / (e^c + e^{u + c}) and c."""
-        c = _log_size(u)
-        return -1 / (torch.exp(c) + torch.exp(u + c)), c.squeeze(-1)
+    def derivative(self, u: Tensor) -> Tensor:
+        """Return -1 / (1 + exp(u)), as the published update rounds it."""
+        return -1 / (1 + torch.exp(u))
 
     def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
         """Return log(1 + (e^delta - 1) / (1 + e^u)) / delta."""
@@ -71,14 +65,9 @@ class Exponential(Loss):
         """Return exp(-u)."""
         return torch.exp(-u)
 
-    def derivative(self, u: Tensor) -> Tensor:
-        """Return -exp(-u)."""
-        return -torch.exp(-u)
-
-    def scaled_derivative(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Return -exp(-u - c) and c."""
-        c = _log_size(u)
-        return -torch.exp(-u - c), c.squeeze(-1)
+    def slope(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Return 1 and -u."""
+        return torch.ones_like(u), -u
 
     def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
         """Return e^{-u} (e^delta - 1) / delta."""
@@ -92,23 +81,13 @@ class Linear(Loss):
         """Return -u."""
         return -u
 
-    def derivative(self, u: Tensor) -> Tensor:
-        """Return -1."""
-        return -torch.ones_like(u)
-
-    def scaled_derivative(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Return -1 and 0."""
-        return self.derivative(u), torch.zeros_like(u[:, 0])
+    def slope(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Return 1 and 0."""
+        return torch.ones_like(u), torch.zeros_like(u)
 
     def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
         """Return 1."""
         return torch.ones_like(delta)
-
-
-def _log_size(u: Tensor) -> Tensor:
-    """Return c = -min_i u_i (B, 1), where that is large."""
-    least = u.amin(-1, keepdim=True)
-    return torch.where(least > LARGE_MARGIN, -least, 0.0)
 
 
 def _quotient(rise: Tensor, delta: Tensor, limit: Tensor) -> Tensor:

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from attnsvm.config import MACHINE_EPS, ConfigError
-from attnsvm.gradient import Forward
+from attnsvm.gradient import Forward, View
 from attnsvm.head import Head, Linear
 from attnsvm.parameterization import Variables
 from attnsvm.risk import Gradient, Risk
 
-Visit = Callable[[Variables, Forward], None]
+Visit = Callable[[Variables, View], None]
 Report = Callable[[int], None]
 Memory = dict[str, Any]
 
@@ -105,7 +105,7 @@ class Optimizer(ABC):
         variables : tuple of Tensor
             Initial values, which may be overwritten.
         visit : callable
-            To be called with variables and forward pass, once for each entry of `grid()`.
+            To be called with the variables and their view, once for each entry of `grid()`.
         report : callable
             To be called with the number of units of work done so far.
         """

@@ -6,101 +6,104 @@ two rows and two columns are. With the last two swapped it is the transpose.
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
-from numba import njit
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
-from attnsvm.simd import at, fill, fma, load, store
+from attnsvm.simd import LANES, VECTOR, at, fill, fma, lanes_at, load, multiply_add
+
+COLUMNS, ROWS, ROWS_OF_ONE = 4, 4, 8
+"""Most columns of a tile, rows of one, and rows of one with a single column.
+
+A multiply-add takes four cycles, two begin in each: eight chains are the least that keep a core
+busy, and sixteen leave it registers for what they share.
+"""
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
 def multiply(C: Any, A: Any, B: Any, sizes: Any) -> None:
     """Write C = A B, `sizes` = (rows, columns, inner).
 
-    Every entry is one chain of multiply-adds in the order of `inner`, whatever the tile it is in:
-    four rows and two columns keep eight chains going, and share what they load.
+    Every entry is one chain of multiply-adds in the order of `inner`, whatever the tile it is in.
     """
     (c, down, right), (a, a_row, a_inner), (b, b_inner, b_column) = C, A, B
     rows, columns, inner = sizes
-    whole = rows // 4 * 4
-    for j in range(0, columns - 1, 2):
-        pair = (at(b, j * b_column), b_inner, b_column)
-        for i in range(0, whole, 4):
-            tile = (at(c, i * down + j * right), down, right)
-            _four_by_two(tile, (at(a, i * a_row), a_row, a_inner), pair, inner)
-        for i in range(whole, rows):
-            tile = (at(c, i * down + j * right), down, right)
-            _one_by_two(tile, (at(a, i * a_row), a_row, a_inner), pair, inner)
-    for j in range(columns // 2 * 2, columns):
-        last = (at(b, j * b_column), b_inner, b_column)
-        for i in range(0, whole, 4):
-            tile = (at(c, i * down + j * right), down, right)
-            _four_by_one(tile, (at(a, i * a_row), a_row, a_inner), last, inner)
-        for i in range(whole, rows):
-            tile = (at(c, i * down + j * right), down, right)
-            _one_by_one(tile, (at(a, i * a_row), a_row, a_inner), last, inner)
+    j = 0
+    while j < columns:
+        wide, i = _part(columns - j, COLUMNS), 0
+        while i < rows:
+            high = _part(rows - i, ROWS_OF_ONE if wide == 1 else ROWS)
+            _tile(
+                at(c, i * down + j * right), down, right, at(a, i * a_row), a_row, a_inner,
+                at(b, j * b_column), b_inner, b_column, high, wide, inner,
+            )  # fmt: skip
+            i += high
+        j += wide
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def _four_by_two(C: Any, A: Any, B: Any, inner: int) -> None:
-    (c, down, right), (a, a_row, a_inner), (b, b_inner, b_column) = C, A, B
-    c00 = c10 = c20 = c30 = c01 = c11 = c21 = c31 = fill(0.0)
-    for _ in range(inner):
-        left, other = load(b, 0), load(b, b_column)
-        entry = load(a, 0)
-        c00, c01 = fma(entry, left, c00), fma(entry, other, c01)
-        entry = load(a, a_row)
-        c10, c11 = fma(entry, left, c10), fma(entry, other, c11)
-        entry = load(a, 2 * a_row)
-        c20, c21 = fma(entry, left, c20), fma(entry, other, c21)
-        entry = load(a, 3 * a_row)
-        c30, c31 = fma(entry, left, c30), fma(entry, other, c31)
-        a, b = at(a, a_inner), at(b, b_inner)
-    store(c, 0, c00)
-    store(c, right, c01)
-    store(c, down, c10)
-    store(c, down + right, c11)
-    store(c, 2 * down, c20)
-    store(c, 2 * down + right, c21)
-    store(c, 3 * down, c30)
-    store(c, 3 * down + right, c31)
+def _part(rest: int, most: int) -> int:
+    """Return the next part of what is left, at most `most`; the last two parts are even."""
+    if rest >= 2 * most:
+        return most
+    return rest if rest <= most else (rest + 1) >> 1
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
-def _four_by_one(C: Any, A: Any, B: Any, inner: int) -> None:
-    (c, down, _), (a, a_row, a_inner), (b, b_inner, _) = C, A, B
-    c0 = c1 = c2 = c3 = fill(0.0)
-    for _ in range(inner):
-        entry = load(b, 0)
-        c0, c1 = fma(load(a, 0), entry, c0), fma(load(a, a_row), entry, c1)
-        c2, c3 = fma(load(a, 2 * a_row), entry, c2), fma(load(a, 3 * a_row), entry, c3)
-        a, b = at(a, a_inner), at(b, b_inner)
-    store(c, 0, c0)
-    store(c, down, c1)
-    store(c, 2 * down, c2)
-    store(c, 3 * down, c3)
+@intrinsic
+def _tile(  # type: ignore[no-untyped-def]  # numba compares signatures
+    typingctx, c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner
+):
+    """Write so many rows and columns of C = A B, all chains of multiply-adds side by side."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        *places, rows, columns, inner = args
+        end = builder.append_basic_block("written")
+        choice = builder.switch(builder.add(builder.mul(columns, _integer(64)), rows), end)
+        for width in range(1, COLUMNS + 1):
+            for height in range(1, (ROWS_OF_ONE if width == 1 else ROWS) + 1):
+                block = builder.append_basic_block(f"tile_{height}_{width}")
+                choice.add_case(_integer(64 * width + height), block)
+                builder.position_at_end(block)
+                _write_tile(builder, places, height, width, inner)
+                builder.branch(end)
+        builder.position_at_end(end)
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 12), codegen
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
-def _one_by_two(C: Any, A: Any, B: Any, inner: int) -> None:
-    (c, _, right), (a, _, a_inner), (b, b_inner, b_column) = C, A, B
-    c0 = c1 = fill(0.0)
-    for _ in range(inner):
-        entry = load(a, 0)
-        c0, c1 = fma(entry, load(b, 0), c0), fma(entry, load(b, b_column), c1)
-        a, b = at(a, a_inner), at(b, b_inner)
-    store(c, 0, c0)
-    store(c, right, c1)
+def _write_tile(builder: Any, places: Any, rows: int, columns: int, inner: Any) -> None:
+    """Build the code of a tile; LLVM keeps its sums in registers."""
+    c, down, right, a, a_row, a_inner, b, b_inner, b_column = places
+    zero = ir.Constant(VECTOR, [0.0] * LANES)
+    entries = list(product(range(rows), range(columns)))
+    sums = {entry: cgutils.alloca_once(builder, VECTOR) for entry in entries}
+
+    def place(address: Any, i: Any, by_i: Any, j: Any, by_j: Any) -> Any:
+        return lanes_at(builder, address, builder.add(builder.mul(i, by_i), builder.mul(j, by_j)))
+
+    def read(*where: Any) -> Any:
+        return builder.load(place(*where), align=8)
+
+    for entry in entries:
+        builder.store(zero, sums[entry])
+    with cgutils.for_range(builder, inner) as loop:
+        left = [read(a, _integer(i), a_row, loop.index, a_inner) for i in range(rows)]
+        above = [read(b, loop.index, b_inner, _integer(j), b_column) for j in range(columns)]
+        for i, j in entries:
+            total = multiply_add(builder, [left[i], above[j], builder.load(sums[i, j])])
+            builder.store(total, sums[i, j])
+    for i, j in entries:
+        where = place(c, _integer(i), down, _integer(j), right)
+        builder.store(builder.load(sums[i, j]), where, align=8)
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
-def _one_by_one(C: Any, A: Any, B: Any, inner: int) -> None:
-    (c, _, _), (a, _, a_inner), (b, b_inner, _) = C, A, B
-    total = fill(0.0)
-    for _ in range(inner):
-        total = fma(load(a, 0), load(b, 0), total)
-        a, b = at(a, a_inner), at(b, b_inner)
-    store(c, 0, total)
+def _integer(value: int) -> Any:
+    return ir.Constant(ir.IntType(64), value)
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]

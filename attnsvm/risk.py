@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from attnsvm.gradient import GRADIENTS, Forward, attend, token_gradient, token_scores
+from attnsvm.gradient import GRADIENTS, Forward, View, attend, token_gradient, token_scores
 from attnsvm.head import Linear, Parameters
 from attnsvm.loss import Loss
 from attnsvm.parameterization import Parameterization, Variables
@@ -66,9 +66,9 @@ class Risk:
         U = self.rule.query(self.attention(variables), self.batch.Z)
         return attend(self.batch, U, self.head_parameters(variables))
 
-    def value(self, forward: Forward) -> Tensor:
+    def value(self, view: View) -> Tensor:
         """Return the risk without the ridge, shape (B,)."""
-        return self.loss.value(forward.margins).mean(-1)
+        return self.loss.value(view.margins).mean(-1)
 
     def gradient(
         self, variables: Variables, forward: Forward, how: str = "log_domain", ridge: float = 0.0
@@ -90,9 +90,9 @@ class Risk:
             Weight of the squared Frobenius norms of the attention variables.
         """
         batch, parameters = self.batch, self.head_parameters(variables)
-        slope, size = self.slopes(forward, how)
-        q, scale = GRADIENTS[how](forward, token_scores(batch, forward, slope, parameters))
-        scale = scale + size
+        slope, exponent = self.slopes(forward, how)
+        g = token_scores(batch, forward, slope, parameters)
+        q, scale = GRADIENTS[how](forward, g, exponent)
         weight = q.new_full((), 2 * ridge)
         if ridge and how == "log_domain":
             shift, scale = scale, scale.clamp(min=math.log(2 * ridge))
@@ -104,19 +104,21 @@ class Risk:
             parts = tuple(g + weight * V for g, V in zip(parts, attention, strict=True))
         scales = (scale,) * len(parts)
         if len(variables) > self.attention_count:
-            trained = batch.head.parameter_gradient(forward.attended, parameters, slope)
+            largest = exponent.amax(-1)
+            weights = slope * (exponent - largest.unsqueeze(-1)).exp()
+            trained = batch.head.parameter_gradient(forward.attended, parameters, weights)
             parts += tuple(trained.values())
-            scales += (size,) * len(trained)
+            scales += (largest,) * len(trained)
         return Gradient(parts, scales)
 
     def slopes(self, forward: Forward, how: str) -> tuple[Tensor, Tensor]:
-        """Return dL/df_i e^-c, shape (B, n), and c (B,): zero as published, else as of the loss."""
+        """Return a and c of dL/df_i = a_i e^{c_i}, each (B, n); as published c is zero."""
         u = forward.margins
         if how == "direct":
-            slope, size = self.loss.derivative(u), torch.zeros_like(u[:, 0])
+            slope, exponent = -self.loss.derivative(u), torch.zeros_like(u)
         else:
-            slope, size = self.loss.scaled_derivative(u)
-        return slope * self.batch.Y / self.batch.n, size
+            slope, exponent = self.loss.slope(u)
+        return -slope * self.batch.Y / self.batch.n, exponent
 
     @cached_property
     def best(self) -> tuple[Tensor, Tensor]:

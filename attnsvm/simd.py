@@ -46,7 +46,8 @@ def at(address: int, index: int) -> int:
     return address + index * BYTES_OF_ENTRY
 
 
-def _pointer(builder: Any, address: Any, index: Any) -> Any:
+def lanes_at(builder: Any, address: Any, index: Any) -> Any:
+    """Return the pointer to entry `index` of those at an address, in code that is being built."""
     return builder.gep(builder.inttoptr(address, VECTOR.as_pointer()), [index])
 
 
@@ -55,7 +56,7 @@ def load(typingctx: Any, address: Any, index: Any) -> Any:
     """Return entry `index`, eight doubles, of those at an address."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_pointer(builder, *args), align=8)
+        return builder.load(lanes_at(builder, *args), align=8)
 
     _check(address, index)
     return LANES_TYPE(types.intp, types.intp), codegen
@@ -66,7 +67,7 @@ def store(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
     """Write `value` to entry `index`, eight doubles, of those at an address."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], _pointer(builder, args[0], args[1]), align=8)
+        builder.store(args[2], lanes_at(builder, args[0], args[1]), align=8)
         return context.get_dummy_value()
 
     _check(address, index)
@@ -138,7 +139,8 @@ add = _operation(lambda builder, args: builder.fadd(*args), 2, "add")
 subtract = _operation(lambda builder, args: builder.fsub(*args), 2, "subtract")
 multiply = _operation(lambda builder, args: builder.fmul(*args), 2, "multiply")
 divide = _operation(lambda builder, args: builder.fdiv(*args), 2, "divide")
-fma = _operation(_call("fma"), 3, "fma")
+multiply_add = _call("fma")
+fma = _operation(multiply_add, 3, "fma")
 root = _operation(_call("sqrt"), 1, "root")
 where_greater = _operation(_where_greater, 4, "where_greater")
 where_equal = _operation(_where_equal, 4, "where_equal")

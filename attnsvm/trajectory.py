@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.diagnosis import at_finite_optimum, direction_error
-from attnsvm.gradient import Forward
+from attnsvm.gradient import View
 from attnsvm.head import Parameters
 from attnsvm.parameterization import Variables
 from attnsvm.risk import Risk
@@ -128,6 +128,7 @@ class Recorder:
         self.loss = risk.batch.X.new_empty(B, len(grid))
         self.softmax = risk.batch.X.new_empty(B, len(grid), n, T)
         self.log_softmax = self.softmax[:, 0]
+        self.finite = torch.ones_like(risk.batch.seeds, dtype=torch.bool)
 
     @property
     def units(self) -> int:
@@ -135,12 +136,14 @@ class Recorder:
         steps = self.grid[-1]
         return steps if isinstance(steps, int) else len(self.grid) - 1
 
-    def take(self, variables: Variables, forward: Forward) -> None:
+    def take(self, variables: Variables, view: View) -> None:
         """Store the next snapshot."""
-        self.snapshots[:, self.taken] = self.risk.rule.combine(self.risk.attention(variables))
-        self.loss[:, self.taken] = self.risk.value(forward)
-        self.softmax[:, self.taken] = forward.softmax
-        self.log_softmax = forward.log_softmax
+        W = self.risk.rule.combine(self.risk.attention(variables))
+        self.snapshots[:, self.taken] = W
+        self.finite &= W.isfinite().flatten(1).all(-1)
+        self.loss[:, self.taken] = self.risk.value(view)
+        self.softmax[:, self.taken] = view.softmax
+        self.log_softmax = view.log_softmax
         self.taken += 1
 
     def trajectory(self, last: Variables, how: str, ridge: float) -> Trajectory:
@@ -157,7 +160,7 @@ class Recorder:
             W=self.snapshots[:, -1].clone(),
             K=K,
             Q=Q,
-            diverged=~(finite & self.snapshots.isfinite().flatten(1).all(-1)),
+            diverged=~(finite & self.finite),
             head_parameters=self.risk.head_parameters(last),
             direction_error=direction_error(self.risk, last, how, ridge),
             finite_optimum=at_finite_optimum(self.risk, last, ridge),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -14,7 +15,7 @@ from attnsvm.config import MACHINE_EPS
 from attnsvm.data import sample
 from attnsvm.risk import Risk
 from attnsvm.svm import solve_svm
-from attnsvm.training import parameterization_named
+from attnsvm.training import parameterization_named, train
 
 DIGITS = 60
 SHAPE = {"n": 3, "T": 4, "d": 5, "trials": 1, "seed": 8}
@@ -191,6 +192,52 @@ def test_exact_step_with_other_losses(head, loss, parameterization, m):
     variables = weights(risk, 1e5)
     assert max(errors(risk, variables, 0.0, "log_domain")) <= 1e-10
     assert min(errors(risk, variables, 0.0, "direct")) > 0.1
+
+
+@SETTINGS
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
+@pytest.mark.parametrize("size", [1.0, 1e5])
+@pytest.mark.parametrize("far", [(0, 0, 0), (2000, 2000, 2001), (-2000, -2001, -2000), (30, -5, 3)])
+def test_exact_step_with_slopes_of_any_size(far, size, loss, parameterization, m):
+    """Tokens + c_i v add c_i to the margins of sample i: e^2000 and e^-2000 are no float64."""
+    risk = far_along_the_head(risk_of("linear", parameterization, m, loss), far)
+    variables = weights(risk, size)
+    u = risk.forward(variables).margins[0]
+    assert ((u - torch.tensor(far)).abs() < 5).all()
+    assert max(errors(risk, variables, 0.0, "log_domain")) <= 1e-10
+
+
+def far_along_the_head(risk, far):
+    """Return the risk with all labels 1 and the tokens of sample i moved by far_i along v."""
+    batch = risk.batch
+    offset = torch.tensor(far, dtype=torch.float64)[None, :, None, None]
+    X = batch.X + offset * batch.head_parameters["v"][:, None, None]
+    batch = dataclasses.replace(batch, X=X, Y=torch.ones_like(batch.Y))
+    return Risk(batch, risk.rule, risk.loss)
+
+
+@SETTINGS
+def test_a_sample_that_does_not_pull_hides_no_other(parameterization, m):
+    """The first sample attends to all its tokens at a flat place of the head, the others to one."""
+    risk = flat_at_first(risk_of("relu", parameterization, m))
+    variables = weights(risk, 1e6)
+    forward = risk.forward(variables)
+    assert forward.softmax[0, 0].max() < 0.9
+    assert forward.log_softmax[0, 1:].sort(-1).values[:, -2].max() < -1000
+    assert max(errors(risk, variables, 0.0, "log_domain")) <= 1e-10
+    W = risk.rule.combine(variables)
+    for fused in (True, False):
+        path = train(risk.batch, risk.rule, init=variables, steps=1, fused=fused)
+        assert 0.01 < (path.W - W).norm() < 1e3
+
+
+def flat_at_first(risk):
+    """Return the risk where V^T x < 0 for all tokens of the first sample, whose query is tiny."""
+    batch = risk.batch
+    X, Z, V = batch.X.clone(), batch.Z.clone(), batch.head_parameters["V"]
+    X[:, 0] = -torch.linalg.solve(V.mT, X[:, 0].mT.abs() + 0.1).mT
+    Z[:, 0] *= 1e-8
+    return Risk(dataclasses.replace(batch, X=X, Z=Z), risk.rule, risk.loss)
 
 
 def test_reference_is_that_of_the_definition():
