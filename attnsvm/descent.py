@@ -84,7 +84,7 @@ def _descend(
     if rule.normalized:
         step = fill(eta) / (root(square) + fill(TINY if rule.exact else MACHINE_EPS))
     else:
-        step = fill(eta) * exp(scale)
+        step = fill(eta) * where_greater(scale, fill(708.0), fill(np.inf), exp(scale))
     for j in range(count):
         store(V, j, load(V, j) - step * load(G, j))
     store(a, 0, share * (fill(1.0) - step * ridge))

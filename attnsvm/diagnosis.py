@@ -146,7 +146,7 @@ def _noise(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
     """Return the rounding error of the exact gradient of the risk in W, relative to its norm."""
     batch, parameters = risk.batch, risk.head_parameters(variables)
     slope, exponent = risk.slopes(forward, "log_domain")
-    g = token_scores(batch, forward, slope, parameters)
+    g = token_scores(batch, forward, slope * batch.asked, parameters)
     q, scale = log_domain(forward, g, exponent)
     top = forward.log_softmax.argmax(-1, keepdim=True)
     others = forward.log_softmax.scatter(-1, top, -torch.inf)

@@ -166,7 +166,8 @@ class _Loop:
         F, kinds = features
         self.k = F.shape[-1]
         bias = torch.zeros_like(X[..., 0]).masked_fill(~batch.mask, -torch.inf)
-        data = (X, F, kinds.expand(LANES, 3, -1), R, bias, batch.Y)
+        weights = batch.Y * batch.asked / -self.n
+        data = (X, F, kinds.expand(LANES, 3, -1), R, bias, batch.Y, weights)
         self.data = tuple(to_lanes(tensor) for tensor in data)
         self.seen = to_lanes(bias), to_lanes(batch.Y)  # logits, margins: overwritten
         log_ridge = math.log(2 * optimizer.ridge) if optimizer.ridge else -math.inf

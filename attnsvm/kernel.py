@@ -76,7 +76,8 @@ class Rule(NamedTuple):
 class Data(NamedTuple):
     """Addresses of what the loop reads of each block.
 
-    Tokens X (n, T, r), features F (n, T, k), the queries' triangle R (c, n), bias (n, T), Y (n,).
+    Tokens X (n, T, r), features F (n, T, k), the queries' triangle R (c, n), bias (n, T), Y and
+    weights -Y / n (n,), 0 where the query is 0.
     `kinds` is the same for all blocks: alpha, beta, rho of each feature, (3, k).
     """
 
@@ -86,6 +87,7 @@ class Data(NamedTuple):
     R: int
     bias: int
     Y: int
+    weights: int
 
 
 class Space(NamedTuple):
@@ -132,6 +134,7 @@ def of_block(data: Data, sizes: Sizes, b: int) -> Data:
         at(data.R, b * c * n),
         at(data.bias, b * n * T),
         at(data.Y, b * n),
+        at(data.weights, b * n),
     )
 
 
@@ -190,7 +193,7 @@ def _predict(data: Data, space: Space, sizes: Sizes, rule: Rule, first: int, las
 
     `top` becomes the attention of the token at `place`; as published, 1 / sum E.
     """
-    n, T, _, k, _, _ = sizes
+    _, T, _, k, _, _ = sizes
     zero, one = fill(0.0), fill(1.0)
     apart = one if rule.exact else zero
     for i in range(first, last):
@@ -215,7 +218,7 @@ def _predict(data: Data, space: Space, sizes: Sizes, rule: Rule, first: int, las
         factor, exponent = _slope(load(space.margin, i), rule.loss)
         if not rule.exact:
             factor, exponent = factor * exp(exponent), zero
-        store(space.slope, i, factor * load(data.Y, i) * fill(-1.0 / n))
+        store(space.slope, i, factor * load(data.weights, i))
         store(space.size, i, load(space.size, i) + exponent)
 
 

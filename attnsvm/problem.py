@@ -92,6 +92,11 @@ class ProblemBatch:
         """Whether every token is admissible."""
         return bool(self.mask.all())
 
+    @cached_property
+    def asked(self) -> Tensor:
+        """1 where a sample has a query, 0 where it is zero and W has no say; (B, n), float64."""
+        return self.Z.any(-1).to(self.Z.dtype)
+
     def scores(self, parameters: Parameters | None = None) -> Tensor:
         """Return gamma_it = Y_i h(x_it), shape (B, n, T), -inf at inadmissible tokens (Def. 1).
 

@@ -91,7 +91,7 @@ class Risk:
         """
         batch, parameters = self.batch, self.head_parameters(variables)
         slope, exponent = self.slopes(forward, how)
-        g = token_scores(batch, forward, slope, parameters)
+        g = token_scores(batch, forward, slope * batch.asked, parameters)
         q, scale = GRADIENTS[how](forward, g, exponent)
         weight = q.new_full((), 2 * ridge)
         if ridge and how == "log_domain":

@@ -231,6 +231,25 @@ def test_a_sample_that_does_not_pull_hides_no_other(parameterization, m):
         assert 0.01 < (path.W - W).norm() < 1e3
 
 
+@SETTINGS
+@pytest.mark.parametrize("size", [1.0, 1e6])
+def test_a_sample_without_a_query_hides_no_other(size, parameterization, m):
+    """W has no say in its attention, whose gradient in the logits is not zero."""
+    risk = risk_of("linear", parameterization, m)
+    batch = risk.batch
+    Z = batch.Z.clone()
+    Z[:, 0] = 0
+    risk = Risk(dataclasses.replace(batch, Z=Z), risk.rule, risk.loss)
+    variables = weights(risk, size)
+    assert max(errors(risk, variables, 0.0, "log_domain")) <= 1e-10
+    for fused in (True, False):
+        path = train(risk.batch, risk.rule, init="uniform", steps=1000, fused=fused)
+        assert not path.diverged.any()
+        assert path.status() == ["unsaturated"]
+        moved = path.snapshots[0, 1:] - path.snapshots[0, :-1]
+        assert (moved.norm(dim=(1, 2)) > 1).all()
+
+
 def flat_at_first(risk):
     """Return the risk where V^T x < 0 for all tokens of the first sample, whose query is tiny."""
     batch = risk.batch
