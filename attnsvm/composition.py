@@ -6,7 +6,7 @@ options and differ in values, which can be set in a copy.
 
 from __future__ import annotations
 
-import pickle
+import copy
 from collections.abc import Callable
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
@@ -16,8 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 Compose = Callable[[list[str]], DictConfig]
 
-_bases: dict[tuple[str, ...], bytes] = {}
-"""Pickled: nothing is shared, and a copy takes a sixth of the time of `copy.deepcopy`."""
+_bases: dict[tuple[str, ...], DictConfig] = {}
 
 
 def composed_once(
@@ -55,8 +54,8 @@ def composed_once(
         if not hydra:
             with read_write(base), open_dict(base):
                 base.pop("hydra")
-        _bases[key] = pickle.dumps(base)
-    config: DictConfig = pickle.loads(_bases[key])  # noqa: S301 - written by this process
+        _bases[key] = base
+    config = copy.deepcopy(_bases[key])
     ConfigLoaderImpl._apply_overrides_to_config(values, config)
     if hydra:
         names = config.hydra.job.config.override_dirname
