@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 Compose = Callable[[list[str]], DictConfig]
 
+_parser = OverridesParser.create()
 _bases: dict[tuple[str, ...], DictConfig] = {}
 
 
@@ -42,7 +43,7 @@ def composed_once(
         Whether Hydra's own section is wanted, which takes most of the time; a cell that overrides
         it keeps it.
     """
-    overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(cell))
+    overrides = _parser.parse_overrides(list(cell))
     if any(one.is_hydra_override() for one in overrides):
         return compose(cell)  # its section may be interpolated
     options, values = _split(loader, overrides)
