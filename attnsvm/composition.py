@@ -6,7 +6,7 @@ options and differ in values, which can be set in a copy.
 
 from __future__ import annotations
 
-import pickle
+import copy
 from collections.abc import Callable
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname
@@ -16,8 +16,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 Compose = Callable[[list[str]], DictConfig]
 
-_bases: dict[tuple[str, ...], bytes] = {}
-"""Pickled: nothing is shared, and a copy takes a sixth of the time of `copy.deepcopy`."""
+_parser = OverridesParser.create()
+_bases: dict[tuple[str, ...], DictConfig] = {}
 
 
 def composed_once(
@@ -43,7 +43,7 @@ def composed_once(
         Whether Hydra's own section is wanted, which takes most of the time; a cell that overrides
         it keeps it.
     """
-    overrides = OverridesParser.create(config_loader=loader).parse_overrides(list(cell))
+    overrides = _parser.parse_overrides(list(cell))
     if any(one.is_hydra_override() for one in overrides):
         return compose(cell)  # its section may be interpolated
     options, values = _split(loader, overrides)
@@ -55,8 +55,8 @@ def composed_once(
         if not hydra:
             with read_write(base), open_dict(base):
                 base.pop("hydra")
-        _bases[key] = pickle.dumps(base)
-    config: DictConfig = pickle.loads(_bases[key])  # noqa: S301 - written by this process
+        _bases[key] = base
+    config = copy.deepcopy(_bases[key])
     ConfigLoaderImpl._apply_overrides_to_config(values, config)
     if hydra:
         names = config.hydra.job.config.override_dirname
