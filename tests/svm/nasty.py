@@ -163,7 +163,7 @@ def tilted_hull(draw: Draw) -> Arrays:
     simplex = draw.real(d + 1, d)
     weights = np.array([draw.integer(1, 8) for _ in range(d)]) / 64.0
     weights[0] = 1.0 - weights[1:].sum()
-    facet = weights @ simplex[:d]
+    facet = (weights[:, None] * simplex[:d]).sum(0)  # a BLAS would round as its machine does
     selected = facet + draw.sign() * draw.delta() * (simplex[d] - facet)
     return np.concatenate([selected[None], simplex])[None], draw.real(1, d)
 
