@@ -127,7 +127,7 @@ def _html(
 ) -> str:
     from sweeps import page
 
-    title = frames.name or frames.directory.name
+    title = frames.name or frames.directory.resolve().name
     return page.document(
         f"{title} - attnsvm",
         [

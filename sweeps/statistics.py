@@ -17,7 +17,7 @@ LEVEL = 0.95
 RESAMPLES = 2000
 
 BLOCK_NUMBERS = 2**22
-"""Most draws that are in memory at once, unless one resample alone has more."""
+"""Most draws, or resampled values, in memory at once, unless one resample alone has more."""
 
 Statistic = Literal["mean", "median"]
 
@@ -62,16 +62,28 @@ def bootstrap_interval(
     groups, n = values.shape
     if n < 2 or groups == 0:
         return np.full(groups, np.nan), np.full(groups, np.nan)
+    few = max(1, BLOCK_NUMBERS // resamples)
+    ends = [
+        _interval(values[first : first + few], statistic, level, _draws(n, resamples, seed))
+        for first in range(0, groups, few)
+    ]
+    low, high = np.hstack(ends)
+    return low, high
+
+
+def _interval(
+    values: np.ndarray, statistic: Statistic, level: float, blocks: Iterator[np.ndarray]
+) -> np.ndarray:
+    """Return low and high of each row, (2, groups), from blocks of draws."""
     tails = [(1 - level) / 2, (1 + level) / 2]
-    blocks = _draws(n, resamples, seed)
     if statistic == "mean":
         # centred, so that the interval of equal values is that value, without rounding noise
         centre = values[:, :1]
         parts = [(values - centre) @ resampling_weights(draws).T + centre for draws in blocks]
     else:
         parts = [np.stack([np.median(row[draws], axis=1) for row in values]) for draws in blocks]
-    low, high = np.quantile(np.hstack(parts), tails, axis=1)
-    return low, high
+    ends: np.ndarray = np.quantile(np.hstack(parts), tails, axis=1)
+    return ends
 
 
 def summaries(

@@ -21,6 +21,7 @@ def states(directory: Path) -> dict[str, RunState]:
         If there is neither a plan nor a record.
     """
     if (directory / RUN_FILE).exists():
+        directory = directory.resolve()  # "." has no name
         return {directory.name: run_state(directory)}
     found: dict[str, RunState] = {}
     try:

@@ -70,13 +70,15 @@ def test_each_state_is_told_from_the_folder(every_state, capsys):
     }
 
 
-def test_status_of_a_complete_sweep_and_of_none(tmp_path, capsys):
+def test_status_of_a_complete_sweep_and_of_none(tmp_path, capsys, monkeypatch):
     assert main([str(tmp_path)]) == 2
     assert "holds no sweep" in capsys.readouterr().err
     run_in(tmp_path / "a", "done")
     assert main([str(tmp_path)]) == 0
     assert main([str(tmp_path / "a"), "--all"]) == 0
-    assert capsys.readouterr().out == "1 runs: 1 done\ndone  a\n1 runs: 1 done\n"
+    monkeypatch.chdir(tmp_path / "a")
+    assert main([".", "--all"]) == 0
+    assert capsys.readouterr().out == "1 runs: 1 done\n" + 2 * "done  a\n1 runs: 1 done\n"
 
 
 def test_status_is_told_without_the_heavy_packages(tmp_path):
