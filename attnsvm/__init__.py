@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attnsvm.data import sample
     from attnsvm.problem import ProblemBatch
     from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens
-    from attnsvm.span import in_span
+    from attnsvm.span import in_span, span_basis
     from attnsvm.svm import SvmSolution, SvmStatus, solve_gen_svm, solve_svm
     from attnsvm.training import Trajectory, train
 
@@ -44,6 +44,7 @@ _HOME = {
     "select_tokens": "selection",
     "solve_gen_svm": "svm",
     "solve_svm": "svm",
+    "span_basis": "span",
     "svmeq": "comparison",
     "train": "training",
 }
@@ -64,6 +65,7 @@ __all__ = [
     "select_tokens",
     "solve_gen_svm",
     "solve_svm",
+    "span_basis",
     "svmeq",
     "train",
 ]

@@ -71,17 +71,19 @@ class Parameterization(ABC):
         d : int
             Dimension of a token.
         """
-        drawn = [self._init_one(kind, scale, int(seed), d) for seed in seeds]
-        return tuple(torch.stack(parts).to(seeds.device) for parts in zip(*drawn, strict=True))
-
-    def _init_one(self, kind: str, scale: float, seed: int, d: int) -> Variables:
-        generator = Generator().manual_seed(seed ^ INIT_STREAM)
+        generators = (Generator().manual_seed(seed ^ INIT_STREAM) for seed in seeds.tolist())
+        draw = self.zero if kind == "zero" else self._unit_cube
+        drawn = zip(*(draw(generator, d) for generator in generators), strict=True)
+        variables = (torch.stack(parts).to(seeds.device) for parts in drawn)
         if kind == "zero":
-            return self.zero(generator, d)
+            return tuple(variables)
         bound = (scale if kind == "small" else 1.0) / math.sqrt(d)
+        return tuple(bound * (2 * V - 1) for V in variables)
+
+    def _unit_cube(self, generator: Generator, d: int) -> Variables:
+        """Return variables of one instance with entries uniform in [0, 1)."""
         return tuple(
-            bound * (2 * torch.rand(shape, generator=generator, dtype=torch.float64) - 1)
-            for shape in self.shapes(d)
+            torch.rand(shape, generator=generator, dtype=torch.float64) for shape in self.shapes(d)
         )
 
     def given(self, variables: Tensor | Variables, B: int, d: int) -> Variables:
