@@ -3,7 +3,8 @@
 constraints -> solver -> certificate -> solution:
 
 - `constraints`: the rows d_k^T W z_k >= h_k or = h_k of Att-SVM and Gen-SVM; `scaling`: to unit
-  size and back, exactly; `isolation`: one broken instance harms no other; `threads`: one thread.
+  size and back, exactly; `span`: few vectors in many dimensions; `isolation`: one broken instance
+  harms no other; `threads`: one thread.
 - `frobenius`: least-distance programming on the rows, for what is left by `gram` (active set on
   Gram matrices, compiled, CPU) or `dual_qp` (interior point on them, other devices).
 - `nuclear`: interior point on the dual inequality of `lmi`, finished by `polish`.
@@ -32,6 +33,7 @@ from attnsvm.svm.nuclear import solve_nuclear
 from attnsvm.svm.rank_constrained import RankConstrainedSolution, solve_rank_constrained
 from attnsvm.svm.scaling import to_given_size, to_unit_size
 from attnsvm.svm.solution import SvmSolution, SvmStatus
+from attnsvm.svm.span import in_span
 from attnsvm.svm.threads import one_thread
 
 __all__ = [
@@ -148,7 +150,7 @@ def solve(
     solver = partial(solve_large, norm=norm) if scaled.N >= LARGE else _SOLVERS[norm]
     with one_thread(), np.errstate(all="ignore"):
         judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
-        verdict = isolated(scaled, solver, judge)
+        verdict = isolated(scaled, partial(in_span, solver), judge)
     verdict = to_given_size(verdict, exponent, exact)
     proof = verdict.certificate
     return SvmSolution(

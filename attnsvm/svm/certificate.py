@@ -15,7 +15,7 @@ an instance `solved`, only a ray makes it `infeasible`. No solver is imported he
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 
 from attnsvm.svm.constraints import SvmProblem, power_of_two
 from attnsvm.svm.solution import Claim, SvmStatus
+from attnsvm.svm.span import coordinates, is_wide, spectrum
 
 Norm = Literal["frobenius", "nuclear"]
 NORMS: tuple[Norm, ...] = ("frobenius", "nuclear")
@@ -99,13 +100,13 @@ def certify(
     """
     W, min_margin, residual = _least_margin_one(problem, claim.W)
     distance, condition = _repair(problem, W)
-    sigma = torch.linalg.svdvals(W.nan_to_num(0.0))
-    upper = _upper(problem, sigma, distance, norm)
+    sigma, rest = spectrum(W, problem.Z)
+    upper = _upper(problem, sigma, rest, distance, norm)
     a, lower, sigma_dual = lower_bound(problem, claim.multipliers, norm)
     kappa = _norm(sigma, "frobenius") * problem.scale().amax(dim=1) * condition
     beyond = problem.equality.any(dim=1) & (64 * EPS * kappa > MAX_GAP)
     upper = torch.where(W.isnan().any(dim=(1, 2)) | beyond, torch.inf, upper)
-    W = torch.where(upper.isfinite()[:, None, None], W, torch.nan)
+    W[~upper.isfinite()] = torch.nan
     min_margin = torch.where(upper.isfinite(), min_margin, -torch.inf)
     kappa = torch.where(upper.isfinite(), kappa, torch.inf)
     target = torch.clamp(64 * EPS * kappa, min=gap, max=MAX_GAP)
@@ -136,8 +137,8 @@ def _least_margin_one(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor, T
     has h_k != 0 the problem is not homogeneous and W keeps its scale.
     """
     homogeneous = (torch.where(problem.equality, problem.h, 0.0) == 0).all(dim=1)
-    unit = power_of_two(W.abs().amax(dim=(1, 2)))  # or squares of W might underflow
-    W = torch.where(homogeneous[:, None, None], W / unit[:, None, None], W)
+    unit = power_of_two(_largest(W))  # or squares of W might underflow
+    W = W / torch.where(homogeneous, unit, 1.0)[:, None, None]
     size = W.flatten(1).norm(dim=1)
     reach = problem.scale() * size[:, None]
     margins = problem.margins(W)
@@ -151,8 +152,9 @@ def _least_margin_one(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor, T
     stretch = torch.where(homogeneous & mu.isfinite(), mu, 1.0)
     feasible = proved & (residual <= MAX_RESIDUAL) & (mu / stretch >= 1 - 1e-9)
     trivial = (problem.h == 0).all(dim=1)
-    W = torch.where(feasible[:, None, None], W / stretch[:, None, None], torch.nan)
-    W = torch.where(trivial[:, None, None], 0.0, W)
+    W /= stretch[:, None, None]
+    W[~feasible] = torch.nan
+    W[trivial] = 0.0
     mu = torch.where(feasible, mu / stretch, -torch.inf)
     return W, torch.where(trivial, torch.inf, mu), torch.where(trivial, 0.0, residual)
 
@@ -166,10 +168,12 @@ def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor]:
     distance is infinite. Zero and one without equalities or without W.
     """
     distance, condition = torch.zeros_like(problem.h[:, 0]), torch.ones_like(problem.h[:, 0])
+    if not problem.equality.any():
+        return distance, condition
     unit = problem.scale()
     unit = torch.where(unit > 0, unit, 1.0)
     residual = (problem.h - problem.margins(W)) / unit
-    asked = W.abs().amax(dim=(1, 2)) > 0  # neither NaN nor the zero of a trivial instance
+    asked = _largest(W) > 0  # neither NaN nor the zero of a trivial instance
     rows = torch.where(asked, problem.equality.sum(dim=1), 0)
     for r in sorted(set(rows[rows > 0].tolist())):
         group = (rows == r).nonzero()[:, 0]
@@ -197,20 +201,24 @@ def _left_spectrum(D: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
         values, U = torch.linalg.eigh((D @ D.mT) * (Q @ Q.mT))
         if (values[:, 0] > EPS**0.5 * values[:, -1]).all():
             return U.flip(2), values.flip(1).sqrt()
+    D, Q = (coordinates(x) if is_wide(x) else x for x in (D, Q))
     E = (D[..., :, None] * Q[..., None, :]).flatten(2)
     U, S, _ = torch.linalg.svd(E, full_matrices=r > E.shape[2])
     return U, torch.nn.functional.pad(S, (0, r - S.shape[1]))
 
 
-def _upper(problem: SvmProblem, sigma: Tensor, distance: Tensor, norm: Norm) -> Tensor:
+def _upper(
+    problem: SvmProblem, sigma: Tensor, rest: Tensor, distance: Tensor, norm: Norm
+) -> Tensor:
     """Return an upper bound of the least norm from a W with an exactly feasible W' at `distance`.
 
     norm(W') <= norm(W) + c ||W' - W||_F, c = 1 or sqrt(d), and the margins of W' are at least
-    h_k - s_k ||W' - W||_F; scaled to least margin one it is feasible.
+    h_k - s_k ||W' - W||_F; scaled to least margin one it is feasible. `sigma` are the singular
+    values of a matrix at the distance `rest` from W, which adds c rest to its norm.
     """
     spread = 1.0 if norm == "frobenius" else float(problem.d) ** 0.5
     lost = torch.where(problem.inequality, problem.scale() / problem.h, 0.0).amax(dim=1) * distance
-    upper = (_norm(sigma, norm) + spread * distance) / (1 - lost)
+    upper = (_norm(sigma, norm) + spread * (rest + distance)) / (1 - lost)
     return torch.where(lost < 1, upper, torch.inf)
 
 
@@ -221,11 +229,20 @@ def lower_bound(problem: SvmProblem, a: Tensor, norm: Norm) -> tuple[Tensor, Ten
     Frobenius norm (B, 1) where that is the dual norm.
     """
     a = _dual_feasible(problem, a)
-    M = problem.combine(a)
+    M = _combined(problem, a)
     sizes = torch.linalg.svdvals(M) if norm == "nuclear" else M.flatten(1).norm(dim=1)[:, None]
     dual = torch.where(sizes[:, 0] > FAINT, sizes[:, 0], torch.inf)
     a = a / dual[:, None]
     return a, (problem.h * a).sum(dim=1).clamp(min=0.0), sizes / dual[:, None]
+
+
+def _combined(problem: SvmProblem, a: Tensor) -> Tensor:
+    """Return M(a) (B, d, d), or of wide instances M(a) P (B, d, n), of the same singular values.
+
+    P is an orthonormal basis of the queries.
+    """
+    wide = is_wide(problem.Z)
+    return (replace(problem, Z=coordinates(problem.Z)) if wide else problem).combine(a)
 
 
 def _dual_feasible(problem: SvmProblem, a: Tensor) -> Tensor:
@@ -238,7 +255,8 @@ def _dual_feasible(problem: SvmProblem, a: Tensor) -> Tensor:
 def upper_bound(problem: SvmProblem, W: Tensor, norm: Norm) -> Tensor:
     """Return norm(W) / mu, (B,); inf where no margin is proved."""
     W = _least_margin_one(problem, W)[0]
-    value = _norm(torch.linalg.svdvals(W.nan_to_num(0.0)), norm)
+    sigma, rest = spectrum(W, problem.Z)
+    value = _upper(problem, sigma, rest, torch.zeros_like(rest), norm)
     return torch.where(W.isnan().any(dim=(1, 2)), torch.inf, value)
 
 
@@ -259,7 +277,7 @@ def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
     value, weight = (problem.h * a).sum(dim=1), (problem.h * a).abs().sum(dim=1)
     reach = a.abs() * problem.scale()
     asked = torch.where(problem.h != 0, reach, 0.0).sum(dim=1)
-    size = problem.combine(a).flatten(1).norm(dim=1).clamp(min=FAINT)
+    size = _combined(problem, a).flatten(1).norm(dim=1).clamp(min=FAINT)
     size = torch.maximum(size, EPS * reach.sum(dim=1))
     ratio = torch.where(alone.any(dim=1), torch.inf, asked * value / weight / size)
     ratio = torch.where(value > 0, ratio, 0.0).nan_to_num(0.0, torch.inf)
@@ -316,3 +334,9 @@ def _rank_bound(
 
 def _norm(sigma: Tensor, norm: Norm) -> Tensor:
     return sigma.sum(dim=1) if norm == "nuclear" else sigma.norm(dim=1)
+
+
+def _largest(W: Tensor) -> Tensor:
+    """Return max |w_ij|, (B,), without a copy of W; NaN where there is one."""
+    largest: Tensor = torch.linalg.vector_norm(W, ord=torch.inf, dim=(1, 2))
+    return largest
