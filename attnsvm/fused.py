@@ -292,9 +292,12 @@ def to_lanes(tensor: Tensor) -> Tensor:
 
 
 def from_lanes(lanes: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return the tensor of this shape, (B, ...), that `to_lanes` made into blocks."""
+    """Return the tensor of this shape, (B, ...), that `to_lanes` made into blocks.
+
+    Its entries lie in order, also those of a single block: the last bits of a sum depend on that.
+    """
     blocks = len(lanes)
-    flat = lanes.view(blocks, -1, LANES).mT.reshape(blocks * LANES, -1)
+    flat = lanes.view(blocks, -1, LANES).mT.contiguous().view(blocks * LANES, -1)
     return flat[: shape[0]].reshape(shape)
 
 

@@ -279,8 +279,9 @@ def test_one_step_at_odd_sizes(n, T, d, ridge, head, parameterization, m):
 
 
 @RULES
-def test_bits_depend_on_neither_batch_nor_threads(parameterization, m):
-    batch = sample(n=5, T=5, d=6, trials=43)
+@pytest.mark.parametrize(("n", "T", "d"), [(5, 5, 6), (10, 7, 13), (2, 3, 9)])
+def test_bits_depend_on_neither_batch_nor_threads(n, T, d, parameterization, m):
+    batch = sample(n=n, T=T, d=d, trials=43)
     options = {"m": m, "steps": 60, "record_every": 20}
     whole = train(batch, parameterization, **options)
     threads = torch.get_num_threads()
@@ -293,8 +294,8 @@ def test_bits_depend_on_neither_batch_nor_threads(parameterization, m):
         torch.set_num_threads(threads)
     for part in (slice(1), slice(3, 12), slice(17, 43)):
         alone = train(batch.take(part), parameterization, **options)
-        assert alone.snapshots.equal(whole.snapshots[part])
-        assert alone.loss.equal(whole.loss[part])
+        for name in ("snapshots", "loss", "softmax", "log_softmax", "direction_error"):
+            assert getattr(alone, name).equal(getattr(whole, name)[part]), name
 
 
 @HEADS
