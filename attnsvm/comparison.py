@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,12 @@ from attnsvm.svm.solution import SvmSolution, SvmStatus
 
 MATRIX = (-2, -1)
 B1_TOLERANCE = 1e-9
+LARGE = 2**16
+"""Entries of a matrix from which on it is read block by block."""
+
+BLOCK = 2**14
+"""Entries of a block: its temporaries stay in the cache, and torch works on it in one thread."""
+
 GRAM_NUMBERS = 2**24
 """Entries of the Gram matrices that are in memory together."""
 
@@ -38,7 +44,7 @@ def correlation(A: Any, B: Any) -> Any:
         return correlation(_tensor(A), _tensor(B)).numpy()
     B = _tensor(B, like=A)
     _same_matrices(A, B)
-    return (_unit(A) * _unit(B)).sum(MATRIX)
+    return _summed(lambda A, a, r, B, b, s: A / a / r * (B / b / s), A, *_size(A), B, *_size(B))
 
 
 def one_minus_correlation(A: Any, B: Any) -> Any:
@@ -51,7 +57,9 @@ def one_minus_correlation(A: Any, B: Any) -> Any:
         return one_minus_correlation(_tensor(A), _tensor(B)).numpy()
     B = _tensor(B, like=A)
     _same_matrices(A, B)
-    return 0.5 * (_unit(A) - _unit(B)).square().sum(MATRIX)
+    return 0.5 * _summed(
+        lambda A, a, r, B, b, s: (A / a / r - B / b / s).square(), A, *_size(A), B, *_size(B)
+    )
 
 
 def _same_matrices(A: Tensor, B: Tensor) -> None:
@@ -60,10 +68,31 @@ def _same_matrices(A: Tensor, B: Tensor) -> None:
                          f"{tuple(A.shape[-2:])}")  # fmt: skip
 
 
-def _unit(A: Tensor) -> Tensor:
-    largest = A.abs().amax(MATRIX, keepdim=True)
-    scaled = A / largest
-    return scaled / scaled.square().sum(MATRIX, keepdim=True).sqrt()
+def _size(A: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a = max |A_ij| and r = ||A / a||_F, (..., 1, 1): A / a / r has norm one."""
+    largest = torch.maximum(A.amax(MATRIX, keepdim=True), -A.amin(MATRIX, keepdim=True))
+    squares = _summed(lambda A, a: (A / a).square(), A, largest)
+    return largest, squares.sqrt()[..., None, None]
+
+
+def _summed(term: Callable[..., Tensor], *given: Tensor) -> Tensor:
+    """Return the sum of the entries of term(A, ...), one number per matrix; the axes broadcast.
+
+    Large matrices are read some rows at a time: no temporary has their size, and the last bits
+    depend neither on the batch nor on the number of threads.
+    """
+    shape = np.broadcast_shapes(*(tuple(A.shape) for A in given))
+    *leading, rows, columns = shape
+    if rows * columns < LARGE:
+        return term(*given).sum(MATRIX)
+    total = given[0].new_zeros(leading)
+    step = max(1, BLOCK // columns)
+    given = tuple(A.expand(shape) for A in given)
+    for index in np.ndindex(*leading):
+        matrices = [A[index] for A in given]
+        for k in range(0, rows, step):
+            total[index] += term(*(A[k : k + step] for A in matrices)).sum()
+    return total
 
 
 def _tensor(A: Any, like: Tensor | None = None) -> Tensor:
@@ -105,12 +134,13 @@ def svmeq(W: Any, W_fin: Any, W_mm: Any) -> Any:
 def svmeq_least_squares(W: Tensor, W_fin: Tensor, W_mm: Tensor) -> Tensor:
     """Return W_fin + C W_mm with the C that minimises its distance to W, as published."""
     m = _inner(W_mm, W_mm)
-    C = torch.where(m > 0, _inner(W - W_fin, W_mm) / m, 0.0)
+    c = _summed(lambda W, W_fin, W_mm: (W - W_fin) * W_mm, W, W_fin, W_mm)[..., None, None]
+    C = torch.where(m > 0, c / m, 0.0)
     return W_fin + C * W_mm
 
 
 def _inner(A: Tensor, B: Tensor) -> Tensor:
-    return (A * B).sum(MATRIX, keepdim=True)
+    return _summed(torch.mul, A, B)[..., None, None]
 
 
 def assumption_b1(problem: SvmProblem) -> list[bool | None]:

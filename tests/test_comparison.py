@@ -180,3 +180,30 @@ def test_svmeq_of_a_part_that_is_zero_is_the_other_part():
 def test_matrices_of_different_shape_are_refused():
     with pytest.raises(ValueError, match="allowed is that of A"):
         correlation(torch.eye(3).double(), torch.ones(3, 1).double())
+
+
+def test_large_matrices_are_compared_block_by_block():
+    """Against the whole matrices at once; alone, in a batch and broadcast, to the same bits."""
+    A, B = matrices(2, 3, 300, 300), matrices(2, 1, 300, 300, seed=1)
+    A[:, 1] = B[:, 0] + 1e-7 * A[:, 1]
+    units = [M / torch.linalg.matrix_norm(M, keepdim=True) for M in (A, B)]
+    half = 0.5 * (units[0] - units[1]).square().sum((-2, -1))
+    got = one_minus_correlation(A, B)
+    torch.testing.assert_close(got, half, rtol=1e-9, atol=0)
+    torch.testing.assert_close(correlation(A, B), (units[0] * units[1]).sum((-2, -1)))
+    alone = [[one_minus_correlation(A[b, s], B[b, 0]) for s in range(3)] for b in range(2)]
+    assert got.tolist() == [[one.item() for one in row] for row in alone]
+    torch.testing.assert_close(one_minus_correlation(1e200 * A, 1e-200 * B), got)
+
+
+def test_large_matrices_that_are_nothing_correlate_with_nothing():
+    A, B = matrices(3, 300, 300), matrices(300, 300, seed=1)
+    A[0], A[1, 299, 299] = 0.0, torch.nan
+    assert one_minus_correlation(A, B).isnan().tolist() == [True, True, False]
+
+
+def test_svmeq_of_large_matrices():
+    W_fin, W_mm = matrices(2, 1, 300, 300), matrices(2, 1, 300, 300, seed=1)
+    W = torch.cat([2.0 * W_fin + 5.0 * W_mm, W_fin + 2.5 * W_mm], dim=1)
+    assert one_minus_correlation(W, svmeq(W, W_fin, W_mm)).max() < 1e-28
+    torch.testing.assert_close(svmeq_least_squares(W, W_fin, W_mm)[:, 1], W[:, 1])
