@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import random
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -173,6 +174,41 @@ def test_the_files_do_not_depend_on_how_the_record_is_cut(rows, tmp_path, monkey
     pd.testing.assert_frame_equal(got.trials, whole.trials)
     assert run["drawn"] == 3
     assert pq.ParquetFile(tmp_path / "parts/trials.parquet").num_row_groups == -(-3 // rows)
+
+
+def test_arrays_are_compressed_only_where_that_saves_something(tmp_path):
+    """Noise is stored as it is; what compresses is compressed, wherever in the array it begins."""
+    noise = np.random.default_rng(0).normal(size=(4, 300, 300))
+    late = np.concatenate([noise[:1], np.zeros((3, 300, 300))])
+    early = np.concatenate([np.full((3, 300, 300), np.nan), noise[:1]])
+    solutions = {
+        "noise": noise,
+        "late": late,
+        "early": early,
+        "small": noise[:, :9, :9],
+        "strided": noise.swapaxes(1, 2),
+        "mask": np.zeros((4, 10**6), bool),
+        "none": noise[:, :0],
+        "status": np.array(["solved", "infeasible"] * 2),
+    }
+    written = RunRecord(a_record().trials, a_record().history, solutions)
+    record.write(tmp_path, [written], ORIGIN)
+    with zipfile.ZipFile(tmp_path / "solutions.npz") as archive:
+        stored = {
+            info.filename.removesuffix(".npy")
+            for info in archive.infolist()
+            if info.compress_type == zipfile.ZIP_STORED
+        }
+        assert archive.testzip() is None
+    assert stored == {"noise", "strided"}
+    got = record.read(tmp_path)[0].solutions
+    for name, array in solutions.items():
+        np.testing.assert_array_equal(got[name], array, strict=True)
+    damaged = bytearray((tmp_path / "solutions.npz").read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (tmp_path / "solutions.npz").write_bytes(damaged)
+    with pytest.raises(CorruptRecordError):
+        record.read(tmp_path)
 
 
 def test_parts_of_other_shape_are_refused(tmp_path):
