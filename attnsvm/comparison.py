@@ -44,7 +44,7 @@ def correlation(A: Any, B: Any) -> Any:
         return correlation(_tensor(A), _tensor(B)).numpy()
     B = _tensor(B, like=A)
     _same_matrices(A, B)
-    return _summed(lambda A, a, r, B, b, s: A / a / r * (B / b / s), A, *_size(A), B, *_size(B))
+    return _summed(lambda A, a, r, U: A / a / r * U, A, *_size(A), _unit(B))
 
 
 def one_minus_correlation(A: Any, B: Any) -> Any:
@@ -57,15 +57,18 @@ def one_minus_correlation(A: Any, B: Any) -> Any:
         return one_minus_correlation(_tensor(A), _tensor(B)).numpy()
     B = _tensor(B, like=A)
     _same_matrices(A, B)
-    return 0.5 * _summed(
-        lambda A, a, r, B, b, s: (A / a / r - B / b / s).square(), A, *_size(A), B, *_size(B)
-    )
+    return 0.5 * _summed(lambda A, a, r, U: (A / a / r - U).square(), A, *_size(A), _unit(B))
 
 
 def _same_matrices(A: Tensor, B: Tensor) -> None:
     if A.shape[-2:] != B.shape[-2:]:
         raise ValueError(f"B: matrices of shape {tuple(B.shape[-2:])}; allowed is that of A, "
                          f"{tuple(A.shape[-2:])}")  # fmt: skip
+
+
+def _unit(A: Tensor) -> Tensor:
+    a, r = _size(A)
+    return (A / a).div_(r)
 
 
 def _size(A: Tensor) -> tuple[Tensor, Tensor]:
@@ -78,7 +81,7 @@ def _size(A: Tensor) -> tuple[Tensor, Tensor]:
 def _summed(term: Callable[..., Tensor], *given: Tensor) -> Tensor:
     """Return the sum of the entries of term(A, ...), one number per matrix; the axes broadcast.
 
-    Large matrices are read some rows at a time: no temporary has their size, and the last bits
+    Large matrices are read some rows at a time: temporaries stay in the cache, and the last bits
     depend neither on the batch nor on the number of threads.
     """
     shape = np.broadcast_shapes(*(tuple(A.shape) for A in given))
