@@ -148,10 +148,9 @@ def _noise(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
     slope, exponent = risk.slopes(forward, "log_domain")
     g = token_scores(batch, forward, slope * batch.asked, parameters)
     q, scale = log_domain(forward, g, exponent)
-    top = forward.log_softmax.argmax(-1, keepdim=True)
-    others = forward.log_softmax.scatter(-1, top, -torch.inf)
+    top = forward.top
+    others = forward.log_softmax.masked_fill(g == g.gather(-1, top), -torch.inf)
     others = (others + (exponent - scale.unsqueeze(-1)).unsqueeze(-1)).exp()
-    others = torch.where((q != 0).any(-1, keepdim=True), others, 0.0)
     sizes = batch.X.norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)
     W = risk.rule.combine(risk.attention(variables))
     logits = norm(W) * sizes.flatten(1).amax(1)

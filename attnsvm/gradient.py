@@ -49,6 +49,11 @@ class Forward(View):
 
     attended: Tensor
 
+    @property
+    def top(self) -> Tensor:
+        """The token of largest attention of each sample, shape (B, n, 1)."""
+        return self.log_softmax.argmax(-1, keepdim=True)
+
 
 def attend(batch: ProblemBatch, U: Tensor, parameters: Parameters) -> Forward:
     """Return the forward pass with logits X_i u_i, `U` of shape (B, n, d) being u_i = W z_i.
@@ -108,21 +113,20 @@ def log_domain(forward: Forward, g: Tensor, exponent: Tensor) -> tuple[Tensor, T
     q : Tensor
         Shape (B, n, T), rows summing to zero; dL/dlogit = q exp(scale).
     scale : Tensor
-        Largest log s_it + exponent_i of an instance over the non-top tokens of samples that pull
-        at all, shape (B,); 0 where there are none.
+        Largest log s_it + exponent_i of an instance over the tokens that pull at all, those
+        which score other than the top one of their sample, shape (B,); 0 where there are none.
     """
-    log_s = forward.log_softmax
-    top = log_s.argmax(-1, keepdim=True)
-    others = log_s.scatter(-1, top, -torch.inf)
-    shift = others.amax(-1, keepdim=True)
-    shift = torch.where(shift == -torch.inf, 0.0, shift)
-    e = (others - shift).exp()
+    log_s, top = forward.log_softmax, forward.top
     above = g - g.gather(-1, top)
-    q = e * (shift.exp() * (e * above).sum(-1, keepdim=True) - above)
-    size = torch.where((q != 0).any(-1), shift.squeeze(-1) + exponent, -torch.inf)
+    pulling = log_s.masked_fill(above == 0, -torch.inf)
+    shift = pulling.amax(-1, keepdim=True)
+    size = shift.squeeze(-1) + exponent
     scale = size.amax(-1)
     scale = torch.where(scale == -torch.inf, 0.0, scale)
+    e = (pulling - torch.where(shift == -torch.inf, 0.0, shift)).exp()
+    q = forward.softmax * (e * above).sum(-1, keepdim=True) - e * above
     q = q * (size - scale.unsqueeze(-1)).exp().unsqueeze(-1)
+    q = q.scatter_(-1, top, 0.0)
     return q.scatter_(-1, top, -q.sum(-1, keepdim=True)), scale
 
 

@@ -20,7 +20,18 @@ from numba import njit
 from attnsvm import product, simd
 from attnsvm.config import MACHINE_EPS
 from attnsvm.product import multiply
-from attnsvm.simd import at, exp, fill, fma, load, store, where_equal, where_greater
+from attnsvm.simd import (
+    any_equal,
+    any_greater,
+    at,
+    exp,
+    fill,
+    fma,
+    load,
+    store,
+    where_equal,
+    where_greater,
+)
 
 LOGISTIC, EXPONENTIAL = 0, 1
 """Codes of the losses; any other number is the linear loss."""
@@ -156,7 +167,8 @@ def _attend(data: Data, space: Space, sizes: Sizes, exact: bool, first: int, las
 
     Then E = e^(logit - top), but 0 at the place. Exact: top is the second largest logit of a row
     and the place that of the largest, whose attention is 1 / (1 + big sum E), big being
-    e^(top - largest). As published: top is the largest logit, big is 1 and there is no place.
+    e^(top - largest); where there is no second, E and big are 0 and the size is -inf. As published:
+    top is the largest logit, big is 1 and there is no place.
     """
     _, T, r, _, _, _ = sizes
     for i in range(first, last):
@@ -170,11 +182,10 @@ def _attend(data: Data, space: Space, sizes: Sizes, exact: bool, first: int, las
             second = where_greater(logit, top, top, where_greater(logit, second, logit, second))
             place = where_greater(logit, top, fill(float(t)), place)
             top = where_greater(logit, top, logit, top)
-        gap = where_greater(second, fill(-1e300), second - top, fill(0.0))
         if not exact:
-            gap, place = fill(0.0), fill(-1.0)
-        store(space.top, i, top + gap)
-        store(space.size, i, gap)
+            second, place = top, fill(-1.0)
+        store(space.top, i, second)
+        store(space.size, i, second - top)
         store(space.place, i, place)
     for i in range(first, last):
         row, E, place = at(space.logits, i * T), at(space.E, i * T), load(space.place, i)
@@ -223,17 +234,17 @@ def _predict(data: Data, space: Space, sizes: Sizes, rule: Rule, first: int, las
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def _pull(data: Data, space: Space, sizes: Sizes, first: int, last: int) -> None:
+def _pull(data: Data, space: Space, sizes: Sizes, rule: Rule, first: int, last: int) -> None:
     """Write P_i e^-size of the samples; `size` is -inf where a sample does not pull at all.
 
     The gradient at the largest softmax of a row is minus the sum of the others'.
     """
     _, T, r, k, _, _ = sizes
-    zero = fill(0.0)
+    zero, one = fill(0.0), fill(1.0)
     for i in range(first, last):
         E, F, w = at(space.E, i * T), at(data.F, i * T * k), at(space.w, i * k)
         place, inverse, slope = load(space.place, i), load(space.top, i), load(space.slope, i)
-        c_top, mean, rest, most = zero, zero, zero, zero
+        c_top, c_second, mean, rest = zero, fill(np.nan), zero, zero
         for t in range(T):
             c = zero
             for j in range(k):
@@ -241,21 +252,49 @@ def _pull(data: Data, space: Space, sizes: Sizes, first: int, last: int) -> None
             c = c * slope
             store(space.C, t, c)
             c_top = where_equal(place, fill(float(t)), c, c_top)
+            c_second = where_equal(load(E, t), one, c, c_second)
+        tied = rule.exact and any_equal(c_second, c_top)
+        if not (tied and _weigh_untied(space, sizes, i, c_top)):
+            for t in range(T):
+                store(space.C, t, load(E, t) * (load(space.C, t) - c_top))
         for t in range(T):
-            mean = fma(load(E, t), load(space.C, t) - c_top, mean)
+            mean = mean + load(space.C, t)
         mean = mean * load(space.big, i) * inverse
         for t in range(T):
-            q = load(E, t) * inverse * (load(space.C, t) - c_top - mean)
+            q = inverse * (load(space.C, t) - mean * load(E, t))
             store(E, t, q)
             rest = rest - q
-            seen = q * fill(1e150)
-            most = fma(seen, seen, most)
         for t in range(T):
             store(E, t, where_equal(place, fill(float(t)), rest, load(E, t)))
-        size = load(space.size, i)
-        store(space.size, i, where_greater(most, zero, size, fill(-np.inf)))
         X, P = at(data.X, i * T * r), at(space.P, i * r)
         multiply((P, 1, 0), (X, 1, r), (E, 1, 0), (r, 1, T))
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _weigh_untied(space: Space, sizes: Sizes, i: int, c_top: Any) -> bool:
+    """Make `size` that of the tokens which score other than the top one, for they alone pull.
+
+    Where the second largest logit is not among them, as that of a copy of the top token, their E
+    may underflow: then write e^(logit - their largest) (C - c_top) and return True.
+    """
+    T = sizes.T
+    logits, place, none = at(space.logits, i * T), load(space.place, i), fill(-np.inf)
+    second, largest = none, none
+    for t in range(T):
+        logit = load(logits, t)
+        other = where_greater(logit, second, logit, second)
+        second = where_equal(place, fill(float(t)), second, other)
+        other = where_greater(logit, largest, logit, largest)
+        largest = where_equal(load(space.C, t), c_top, largest, other)
+    second = where_greater(largest, none, second, none)
+    size = load(space.size, i) + (largest - second)
+    store(space.size, i, where_greater(largest, none, size, none))
+    if not any_greater(second, largest):
+        return False
+    for t in range(T):
+        e = exp(load(logits, t) - largest)
+        store(space.C, t, e * (load(space.C, t) - c_top))
+    return True
 
 
 @compiled
@@ -272,7 +311,7 @@ def gradient(data: Data, space: Space, sizes: Sizes, rule: Rule) -> Any:
         last = min(first + few, n)
         _attend(data, space, sizes, rule.exact, first, last)
         _predict(data, space, sizes, rule, first, last)
-        _pull(data, space, sizes, first, last)
+        _pull(data, space, sizes, rule, first, last)
     scale = fill(-np.inf)
     for i in range(n):
         size = load(space.size, i)

@@ -145,10 +145,10 @@ class Risk:
         gamma = self.batch.scores()
         target = gamma.gather(-1, tokens.unsqueeze(-1))
         if isinstance(self.batch.head, Linear):
-            others = forward.log_softmax.scatter(-1, tokens.unsqueeze(-1), -torch.inf)
+            gap = (target - gamma).masked_fill(~self.batch.mask, 0.0)
+            others = forward.log_softmax.masked_fill(gap == 0, -torch.inf)
             shift = others.flatten(1).amax(-1)
             shift = torch.where(shift == -torch.inf, 0.0, shift)
-            gap = (target - gamma).masked_fill(~self.batch.mask, 0.0)
             deficit = ((others - shift[:, None, None]).exp() * gap).sum(-1)
         else:
             deficit, shift = target.squeeze(-1) - forward.margins, torch.zeros_like(target[:, 0, 0])

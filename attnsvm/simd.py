@@ -92,6 +92,20 @@ def fill(typingctx: Any, value: Any) -> Any:
     return LANES_TYPE(types.float64), codegen
 
 
+def _any(condition: str, name: str) -> Any:
+    """Return an intrinsic that tells whether the condition holds between two values in any lane."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lanes = builder.bitcast(builder.fcmp_ordered(condition, *args), ir.IntType(LANES))
+        return builder.icmp_unsigned("!=", lanes, ir.Constant(ir.IntType(LANES), 0))
+
+    def maker(typingctx: Any, a: Any, b: Any) -> Any:
+        return types.boolean(LANES_TYPE, LANES_TYPE), codegen
+
+    maker.__name__ = maker.__qualname__ = name
+    return intrinsic(maker)
+
+
 def _operation(build: Callable[[Any, list[Any]], Any], count: int, name: str) -> Any:
     """Return an intrinsic that maps `count` lanes values to one by `build(builder, args)`."""
 
@@ -144,6 +158,7 @@ fma = _operation(multiply_add, 3, "fma")
 root = _operation(_call("sqrt"), 1, "root")
 where_greater = _operation(_where_greater, 4, "where_greater")
 where_equal = _operation(_where_equal, 4, "where_equal")
+any_equal, any_greater = _any("==", "any_equal"), _any(">", "any_greater")
 power_of_two = _operation(_power_of_two, 1, "power_of_two")
 """2^k of the integer k that is held by the low bits of MAGIC + k."""
 
@@ -172,7 +187,7 @@ LN2_LOW = 1.9082149292705877e-10
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
 def exp(x: Any) -> Any:
-    """Return e^x to an ulp or two for -708 <= x <= 708; 0 below, e^708 above."""
+    """Return e^x to an ulp or two for -708 < x <= 708; 0 below and of NaN, e^708 above."""
     low, high = fill(-708.0), fill(708.0)
     y = where_greater(x, low, x, low)
     y = where_greater(high, y, y, high)

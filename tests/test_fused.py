@@ -74,6 +74,22 @@ def test_exp_of_very_negative_numbers_is_zero_and_of_zero_is_one():
 
 
 @simd.njit
+def _compared(a, b):
+    x, y = simd.load(a, 0), simd.load(b, 0)
+    return simd.any_equal(x, y), simd.any_greater(x, y)
+
+
+@pytest.mark.parametrize("lane", [0, 3, 7])
+def test_one_lane_is_enough_for_any(lane):
+    a, b = np.full(8, 1.0), np.full(8, 2.0)
+    for value, expected in ((1.0, (False, False)), (2.0, (True, False)), (3.0, (False, True))):
+        a[lane] = value
+        assert _compared(a.ctypes.data, b.ctypes.data) == expected
+    a[lane] = np.nan
+    assert _compared(a.ctypes.data, b.ctypes.data) == (False, False)
+
+
+@simd.njit
 def _multiply(C, A, B, sizes):
     product.multiply(C, A, B, sizes)
 

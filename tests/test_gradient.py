@@ -250,6 +250,52 @@ def test_a_sample_without_a_query_hides_no_other(size, parameterization, m):
         assert (moved.norm(dim=(1, 2)) > 1).all()
 
 
+@SETTINGS
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("size", [1.0, 3e3, 1e5])
+def test_exact_step_where_the_top_token_has_a_copy(size, head, parameterization, m):
+    """Both get half the attention, and what pulls is that of the others, e^-1000 or less."""
+    risk = risk_of(head, parameterization, m)
+    variables = weights(risk, size)
+    risk = with_copies(risk, risk.forward(variables).top)
+    log_s = risk.forward(variables).log_softmax[0].sort(-1).values
+    if size == 1e5:
+        assert (log_s[:, -2] > -1).all()
+        assert (log_s[:, -3] < -90).all()
+        assert log_s[:, -3].min() < -700
+    assert max(errors(risk, variables, 0.0, "log_domain")) <= 1e-10
+    if head != "mlp":
+        steps = {"init": variables, "steps": 1, "lr": 1.0}
+        paths = [train(risk.batch, risk.rule, fused=fused, **steps) for fused in (True, False)]
+        for path in paths:
+            moved = (path.W,) if m is None and parameterization == "w" else (path.K, path.Q)
+            for V, V0 in zip(moved, variables, strict=True):
+                assert abs((V - V0).norm() - 1) < 1e-9
+        torch.testing.assert_close(paths[0].W, paths[1].W, rtol=0, atol=1e-12 * size)
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("parameterization", ["w", "kq"])
+@pytest.mark.parametrize("head", ["linear", "quadratic"])
+def test_long_training_with_copies_keeps_its_digits(head, parameterization, fused):
+    batch = sample(head=head, n=3, T=6, d=5, trials=9)
+    risk = Risk(batch, parameterization_named("w", None), named("loss", "logistic"))
+    batch = with_copies(risk, batch.scores().argmax(-1, keepdim=True)).batch
+    path = train(batch, parameterization, steps=600, growth=0.05, fused=fused)
+    assert path.log_softmax.amin() < -400
+    assert path.direction_error.max() < 1e-6
+    assert set(path.status()) <= {"saturated", "unsaturated"}
+
+
+def with_copies(risk, tokens):
+    """Return the risk where a neighbour of each of these tokens (B, n, 1) is a copy of it."""
+    batch = risk.batch
+    d, T = batch.d, batch.T
+    copies = batch.X.gather(-2, tokens.unsqueeze(-1).expand(-1, -1, -1, d))
+    X = batch.X.scatter(-2, ((tokens + 1) % T).unsqueeze(-1).expand(-1, -1, -1, d), copies)
+    return Risk(dataclasses.replace(batch, X=X), risk.rule, risk.loss)
+
+
 def flat_at_first(risk):
     """Return the risk where V^T x < 0 for all tokens of the first sample, whose query is tiny."""
     batch = risk.batch

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -117,3 +119,24 @@ def test_quasi_newton_minimises_each_instance_for_itself():
         lambda x: tuple(value.unsqueeze(0) for value in bowl(x[0])), start[1:], 200, 1e-9
     )
     assert alone[0].equal(x[1])
+
+
+@pytest.mark.parametrize("rule", ["w", "kq"])
+def test_copies_of_a_token_leave_the_limit_of_the_path(rule):
+    """Token and copy share the attention; what is left to separate is the same without the copy."""
+    batch = sample("sphere", n=3, T=6, d=8, trials=10)
+    tokens = batch.scores().argmax(-1, keepdim=True)
+    copies = (tokens + 1) % 6
+    X = batch.X.scatter(
+        -2,
+        copies.unsqueeze(-1).expand(-1, -1, -1, 8),
+        batch.X.gather(-2, tokens.unsqueeze(-1).expand(-1, -1, -1, 8)),
+    )
+    batch = dataclasses.replace(batch, X=X)
+    path = train(batch, rule, "regularization_path", radii=[10.0, 100.0, 1e3, 1e4, 3e4])
+    mask = batch.mask.scatter(-1, copies, False)
+    norm = "frobenius" if rule == "w" else "nuclear"
+    svm = solve_svm(batch.X, batch.Z, tokens[..., 0], norm=norm, mask=mask)
+    assert (path.softmax[:, -1].gather(-1, tokens) > 0.499).all((1, 2)).sum() >= 8
+    assert [str(status) for status in path.status()].count("unsaturated") >= 8
+    assert one_minus_correlation(path.W, svm.W).median() <= 1e-7
