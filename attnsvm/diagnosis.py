@@ -151,12 +151,15 @@ def _noise(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
     top = forward.top
     others = forward.log_softmax.masked_fill(g == g.gather(-1, top), -torch.inf)
     others = (others + (exponent - scale.unsqueeze(-1)).unsqueeze(-1)).exp()
-    sizes = batch.X.norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)
+    queries = batch.Z.norm(dim=-1, keepdim=True)
+    sizes = batch.X.norm(dim=-1) * queries
+    # an error of q_t is one of q_top as well, with the other sign
+    x_top = batch.X.gather(-2, top.unsqueeze(-1).expand(-1, -1, -1, batch.d))
+    apart = (batch.X - x_top).norm(dim=-1) * queries
     W = risk.rule.combine(risk.attention(variables))
-    logits = norm(W) * sizes.flatten(1).amax(1)
-    of_logits = (1 + logits)[:, None, None] * q.abs() * sizes
-    of_scores = g.abs().amax(-1, keepdim=True) * others * (sizes + sizes.gather(-1, top))
-    errors = MACHINE_EPS * (of_logits + of_scores).sum((1, 2))
+    logits = (norm(W) * sizes.flatten(1).amax(1))[:, None, None]
+    of_q = (1 + logits) * q.abs() + g.abs().amax(-1, keepdim=True) * others
+    errors = MACHINE_EPS * (of_q * apart + q.abs() * sizes).sum((1, 2))
     length = norm(torch.bmm(torch.einsum("bnt,bntd->bdn", q, batch.X), batch.Z))
     return torch.where(errors > 0, errors / length, 0.0)
 

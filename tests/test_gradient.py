@@ -13,6 +13,7 @@ from torch import Generator
 from attnsvm.build import named
 from attnsvm.config import MACHINE_EPS
 from attnsvm.data import sample
+from attnsvm.diagnosis import direction_error
 from attnsvm.risk import Risk
 from attnsvm.svm import solve_svm
 from attnsvm.training import parameterization_named, train
@@ -272,6 +273,22 @@ def test_exact_step_where_the_top_token_has_a_copy(size, head, parameterization,
             for V, V0 in zip(moved, variables, strict=True):
                 assert abs((V - V0).norm() - 1) < 1e-9
         torch.testing.assert_close(paths[0].W, paths[1].W, rtol=0, atol=1e-12 * size)
+
+
+@SETTINGS
+@pytest.mark.parametrize("apart", [1.0, 1e-3, 1e-9])
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e6])
+def test_the_error_of_the_direction_is_bounded_and_not_by_far(size, apart, parameterization, m):
+    """Also where the second token is nearly the top one, and what the two pull nearly cancels."""
+    risk = risk_of("linear", parameterization, m)
+    batch, variables = risk.batch, weights(risk, size)
+    copied = with_copies(risk, risk.forward(variables).top).batch
+    X = copied.X + apart * (batch.X - copied.X)
+    risk = Risk(dataclasses.replace(batch, X=X), risk.rule, risk.loss)
+    claimed = direction_error(risk, variables, "log_domain", 0.0).item()
+    error = max(errors(risk, variables, 0.0, "log_domain"))
+    assert error <= claimed + 1e-15
+    assert claimed <= 1e-15 * (10 + size) * 100 / apart
 
 
 @pytest.mark.parametrize("fused", [True, False])
