@@ -316,6 +316,24 @@ def test_bits_depend_on_neither_batch_nor_threads(n, T, d, parameterization, m):
 
 @HEADS
 @RULES
+def test_neighbours_with_copied_tokens_or_nothing_to_pull_change_no_bit(head, parameterization, m):
+    batch = sample(head=head, n=2, T=7, d=9, trials=16)
+    X, Z, mask = batch.X.clone(), batch.Z.clone(), batch.mask.clone()
+    best = batch.scores().argmax(-1)[:, 0]
+    for k in (0, 3, 9):
+        X[k, 0, (best[k] + 1) % 7] = X[k, 0, best[k]]
+    X[4], Z[5, 0], mask[6, 0, 1:] = X[4, :, :1], 0, False
+    batch = dataclasses.replace(batch, X=X, Z=Z, mask=mask)
+    options = {"m": m, "steps": 300, "growth": 0.05}
+    whole = train(batch, parameterization, **options)
+    for some in ([0], [1], [4], [5], [6], [2, 7], [8, 10, 11, 12], [3, 1]):
+        alone = train(batch.take(torch.tensor(some)), parameterization, **options)
+        assert alone.snapshots.equal(whole.snapshots[some])
+        assert alone.loss.equal(whole.loss[some])
+
+
+@HEADS
+@RULES
 @pytest.mark.parametrize("steps", [30, 300])
 def test_a_late_step_is_that_of_torch(head, parameterization, m, steps):
     """From a state on the way; whole paths may differ, where steps overshoot and amplify bits."""
