@@ -241,7 +241,8 @@ def _check_solved(record: Record, rows: _Rows) -> None:
     """Prove the bracket and every stated number."""
     _require(not rows.trivial, "solved, but nothing asks W to be non-zero")
     W, a = _Exact.of(record.W), _Exact.of(_clean(record.multipliers, rows))
-    size, dual = _norms(W, record.norm), _norms(rows.combine(a), record.norm, dual=True)
+    size, error = _norms(W, record.norm)
+    dual, dual_error = _norms(rows.combine(a), record.norm, dual=True)
     least, total = rows.least_margin(W), rows.value(a)
     _require(total > 0 and dual > 0, "the multipliers prove no bound")
     distance, condition = rows.repair(W)
@@ -259,9 +260,9 @@ def _check_solved(record: Record, rows: _Rows) -> None:
     target = min(max(record.gap, 64 * EPS * kappa), MAX_GAP)
     gap = float(upper / lower - 1)
     _require(gap <= target + rounding * 1e-3, f"the bracket proves a gap of {gap:.3g} only")
-    exactly = rounding if rows.equality.any() else STATED
+    exactly = (rounding if rows.equality.any() else STATED) + error
     _agree("objective", record.objective, float(size / (1 - lost)), exactly)
-    _agree("lower_bound", record.lower_bound, float(lower), rounding)
+    _agree("lower_bound", record.lower_bound, float(lower), rounding + dual_error)
     _agree("min_margin", record.min_margin, math.inf if least is None else float(least), rounding)
     stated = record.objective / record.lower_bound - 1
     _require(abs(record.duality_gap - stated) <= 4 * EPS, "duality_gap is not that of the bounds")
@@ -300,11 +301,13 @@ def _check_undecided(record: Record, rows: _Rows) -> None:
     if math.isfinite(record.objective):
         W = _Exact.of(record.W)
         rows.least_margin(W)
-        size = float(_norms(W, record.norm))
+        bound, error = _norms(W, record.norm)
+        size = float(bound)
         if rows.equality.any():  # the objective also has what their residuals may cost
-            _require(record.objective >= size * (1 - STATED), "objective is less than norm(W)")
+            least = size * (1 - STATED - error)
+            _require(record.objective >= least, "objective is less than norm(W)")
         else:
-            _agree("objective", record.objective, size, STATED)
+            _agree("objective", record.objective, size, STATED + error)
 
 
 _CHECKS = {
@@ -335,23 +338,25 @@ def _clean(a: Array, rows: _Rows) -> Array:
     return a
 
 
-def _norms(A: _Exact, norm: str, dual: bool = False) -> Fraction:
-    """Return a rigorous upper bound of the norm, or of its dual."""
+def _norms(A: _Exact, norm: str, dual: bool = False) -> tuple[Fraction, float]:
+    """Return a rigorous upper bound of the norm, or of its dual, and how far it may be above."""
     _require(norm in ("frobenius", "nuclear"), f"norm {norm!r} is unknown")
     if norm == "frobenius":
-        return _root(A.squared_norm())[1]
+        return _root(A.squared_norm())[1], 0.0
     # One common exact scaling keeps the SVD clear of overflow and underflow.
     bits = max(int(abs(v)).bit_length() for v in A.integers.ravel())
     scaled = _Exact(A.integers, -bits)
-    upper = _spectral_upper(scaled.floats(), top_only=dual)
-    return Fraction(upper) * Fraction(2) ** (A.exponent + bits)
+    upper, computed = _spectral_upper(scaled.floats(), top_only=dual)
+    error = 2 * (upper / computed - 1) if computed > 0 else 0.0
+    return Fraction(upper) * Fraction(2) ** (A.exponent + bits), error
 
 
-def _spectral_upper(A: Array, top_only: bool) -> float:
-    """Return an upper bound of ||A||_op (top_only) or ||A||_*, rounding errors included.
+def _spectral_upper(A: Array, top_only: bool) -> tuple[float, float]:
+    """Return an upper bound of ||A||_op (top_only) or ||A||_*, and the norm as computed.
 
-    gamma bounds the error of an inner product of length m by m eps |x|^T |y| (Higham, Accuracy and
-    Stability of Numerical Algorithms, section 3.1), and pays for the rounding of A itself.
+    The bound has all rounding errors: gamma bounds that of an inner product of length m by
+    m eps |x|^T |y| (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1), and pays
+    for the rounding of A itself. The true norm is as far below the computed one at most.
     """
     U, s, Vt = np.linalg.svd(A)
     d = len(A)
@@ -363,7 +368,7 @@ def _spectral_upper(A: Array, top_only: bool) -> float:
         for Q in (U, Vt.T)
     )
     main, rest = (s[0], remainder) if top_only else (s.sum(), math.sqrt(d) * remainder)
-    return float((main * stretch + rest) * (1 + 4 * d * EPS))
+    return float((main * stretch + rest) * (1 + 4 * d * EPS)), float(main)
 
 
 def _root(x: Fraction) -> tuple[Fraction, Fraction]:

@@ -113,6 +113,16 @@ def test_gen_svm():
                 assert not verify(replace(record, attended=~record.attended)).proved
 
 
+def test_many_dimensions_are_no_obstacle():
+    """The error bound of a singular value decomposition grows like d^2, its error does not."""
+    X, Z, selected = (x.numpy() for x in spheres(2, 3, 300, range(1)))
+    for norm in ("frobenius", "nuclear"):
+        (record,) = records(solve_svm(X, Z, selected, norm=norm), X, Z, selected)
+        assert verify(record).proved, verify(record).reason
+        assert not verify(replace(record, objective=record.objective * (1 + 1e-9))).proved
+        assert not verify(replace(record, lower_bound=record.lower_bound * (1 - 1e-9))).proved
+
+
 def test_scale_is_no_obstacle():
     X, Z, selected = (x.numpy() for x in gaussian(2, 3, 3, 1, seed=4))
     for power in (-300, 300):
