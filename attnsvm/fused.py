@@ -8,10 +8,11 @@ projections, and the three losses.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from threading import Lock
 from typing import Any
 
@@ -40,6 +41,11 @@ from attnsvm.simd import LANES
 
 SHARE = 2**14
 """Steps times blocks in a share of the work: some ten milliseconds, for which interrupts wait."""
+
+AHEAD = 3
+"""Snapshots up to which the threads may be ahead of what is made of them."""
+
+Lanes = list[Tensor]
 
 LOSS_CODES = {losses.Logistic: LOGISTIC, losses.Exponential: EXPONENTIAL, losses.Linear: 2}
 
@@ -75,35 +81,35 @@ def run(
     """Take the steps of `optimizer`, in so many threads; the rest as for `Optimizer.run`."""
     loop = (_LoopW if len(variables) == 1 else _LoopKQ)(risk, optimizer, variables)
     grid = [int(stop) for stop in optimizer.grid()]
-
-    def start() -> tuple[Variables, View]:
-        return variables, risk.forward(variables)
-
-    snapshot: Callable[[], tuple[Variables, View]] = start
-    with _workers(threads) as pool:
-        for done, stop in zip(grid, [*grid[1:], grid[-1]], strict=True):
-            etas = [optimizer.step_size(k) for k in range(done, stop)]
-            steps = loop.advance(etas, pool, threads)
-            last, view = snapshot()  # meanwhile, the one before them
-            visit(last, view)
-            report(done)
-            for share in steps:
-                share.result()
-            snapshot = loop.snapshot()
-    return last
+    etas = [[optimizer.step_size(k) for k in range(*ends)] for ends in pairwise(grid)]
+    with _workers(threads) as pools:
+        begun = deque(loop.advance(sizes, pools) for sizes in etas[:AHEAD])
+        visit(variables, risk.forward(variables))
+        report(0)
+        for stop, following in zip_longest(grid[1:], etas[AHEAD:]):
+            parts = [share.result() for share in begun.popleft()]
+            if following:
+                begun.append(loop.advance(following, pools))
+            variables, view = loop.snapshot(parts)
+            visit(variables, view)
+            report(stop)
+    return variables
 
 
 @contextmanager
-def _workers(threads: int) -> Iterator[ThreadPoolExecutor]:
-    """Yield the kernel's threads.
+def _workers(threads: int) -> Iterator[list[ThreadPoolExecutor]]:
+    """Yield the kernel's threads, each of which does in turn what it is given.
 
     What has not begun when the block ends, by an interrupt for example, never does.
     """
-    pool = ThreadPoolExecutor(threads)
+    pools = [ThreadPoolExecutor(1) for _ in range(threads)]
     try:
-        yield pool
+        yield pools
     finally:
-        pool.shutdown(cancel_futures=True)
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+        for pool in pools:
+            pool.shutdown()
 
 
 @contextmanager
@@ -186,41 +192,41 @@ class _Loop:
         """Return V (B, r, c) in the coordinates of the tokens, (B, d, c)."""
         return V if self.basis is None else torch.bmm(self.basis, V)
 
-    def advance(
-        self, etas: list[float], pool: ThreadPoolExecutor, threads: int
-    ) -> list[Future[None]]:
-        """Begin to take one step for each size in `etas`, a share of the blocks in each thread."""
-        if not etas:
-            return []
+    def advance(self, etas: list[float], pools: list[ThreadPoolExecutor]) -> list[Future[Lanes]]:
+        """Begin to take one step for each size in `etas`, always the same blocks in a thread.
+
+        No thread waits for another one; what a share returns is for `snapshot`.
+        """
         blocks = -(-self.B // LANES)
-        shares = threads * max(1, blocks * len(etas) // (threads * SHARE))
-        bounds = [blocks * share // shares for share in range(shares + 1)]
+        few = max(1, SHARE // len(etas))
         lengths = np.array(etas)
-        return [pool.submit(self._take, *share, lengths) for share in pairwise(bounds)]
+        return [
+            pool.submit(self._take, first, min(first + few, last), lengths)
+            for at, pool in enumerate(pools)
+            for last in [blocks * (at + 1) // len(pools)]
+            for first in range(blocks * at // len(pools), last, few)
+        ]
 
-    def snapshot(self) -> Callable[[], tuple[Variables, View]]:
-        """Return what makes the present variables and their view, also while steps are taken."""
-        state = [lanes.clone() for lanes in self.updated]
-        logits, margins = (lanes.clone() for lanes in self.seen)
+    def snapshot(self, parts: list[Lanes]) -> tuple[Variables, View]:
+        """Return the variables and their view, of what all shares returned."""
+        *state, logits, margins = (torch.cat(part) for part in zip(*parts, strict=True))
+        log_softmax = log_attention(from_lanes(logits, (self.B, self.n, self.T)))
+        u = from_lanes(margins, (self.B, self.n))
+        return self.variables(*state), View(log_softmax, log_softmax.exp(), u)
 
-        def made() -> tuple[Variables, View]:
-            log_softmax = log_attention(from_lanes(logits, (self.B, self.n, self.T)))
-            u = from_lanes(margins, (self.B, self.n))
-            return self.variables(*state), View(log_softmax, log_softmax.exp(), u)
+    def _take(self, first: int, last: int, etas: Any) -> Lanes:
+        """Take the steps of the blocks first <= b < last, in arrays that live as long as this.
 
-        return made
-
-    def _take(self, first: int, last: int, etas: Any) -> None:
-        """Take the steps of the blocks first <= b < last, in arrays that live as long as this."""
+        Return copies of what was updated and of logits and margins, of these blocks.
+        """
         sizes = Sizes(self.n, self.T, self.r, self.k, self.c, self.m)
         space = _space(sizes)
-        data, variables = (
-            _addresses(self.data),
-            _addresses((*self.updated, *self.seen, *self.fixed)),
-        )
+        data = _addresses(self.data)
+        variables = _addresses((*self.updated, *self.seen, *self.fixed))
         self.kernel(
             first, last, Data(*data), Space(*_addresses(space)), variables, etas, sizes, self.rule
         )
+        return [lanes[first:last].clone() for lanes in (*self.updated, *self.seen)]
 
 
 class _LoopW(_Loop):
