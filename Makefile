@@ -1,17 +1,18 @@
 # make sweep    both experiments of the main job: tables, figures and reports under multirun/
 # make test     lint, types, import rules and all tests
 # make figures  every experiment at full size, and one page with all figures
-# make test-slurm   sweeps on a real SLURM on this machine (installs it where it may), else skipped
+# make test-processors  tests of bits and last digits again, under other arithmetic
+# make test-slurm   sweeps on a real SLURM, which is installed if this machine allows it; else skipped
 # make test-faults  the full counts: 500 kills, 10 000 flipped bits, 2 000 truncations
-# make test-tracking  the MLflow callback with the true package; `make test` has a double of it
-# make bench    the figures of the README's speed table, measured here
+# make test-tracking  the MLflow callback with MLflow itself; `make test` uses a double of it
+# make bench    the numbers of docs/measured.md, measured on this machine
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Two processes share two cores better than two threads do: see docs/slurm.md for other launchers.
+# A process for every core is faster than one process with as many threads. Others: docs/slurm.md.
 LAUNCHER ?= hydra/launcher=joblib
 
-.PHONY: sweep figures test test-slurm test-faults test-tracking bench clean
+.PHONY: sweep figures test test-processors test-slurm test-faults test-tracking bench clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "attnsvm needs Python 3.11 or newer")'
@@ -35,8 +36,11 @@ test: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+
+test-processors: .venv/installed
+	$(BIN)/python -m tests.processors
 
 test-slurm: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \

@@ -3,8 +3,8 @@
 >>> import attnsvm
 >>> batch = attnsvm.sample("sphere", n=6, T=8, d=10, trials=100)
 >>> path = attnsvm.train(batch, parameterization="w", steps=2000)
->>> pick = attnsvm.select_tokens(batch, path)
->>> solution = attnsvm.solve_svm(batch.X, batch.Z, pick.selected, norm="frobenius")
+>>> selection = attnsvm.select_tokens(batch, path)
+>>> solution = attnsvm.solve_svm(batch.X, batch.Z, selection.selected, norm="frobenius")
 >>> attnsvm.correlation(path.W, solution.W)  # (100,)
 """
 
@@ -15,36 +15,44 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from attnsvm.config import ConfigError
-from attnsvm.version import __version__
+from attnsvm.config.version import __version__
 
 if TYPE_CHECKING:
     from attnsvm.comparison import correlation, one_minus_correlation, svmeq
     from attnsvm.data import sample
     from attnsvm.problem import ProblemBatch
     from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens
-    from attnsvm.span import in_span, span_basis
-    from attnsvm.svm import SvmSolution, SvmStatus, solve_gen_svm, solve_svm
-    from attnsvm.training import Trajectory, train
+    from attnsvm.svm import (
+        RankConstrainedSolution,
+        SvmSolution,
+        SvmStatus,
+        solve_gen_svm,
+        solve_rank_constrained,
+        solve_svm,
+    )
+    from attnsvm.training import Trajectory, in_span, span_basis, train
 
-# MKL's last bits depend on where in memory a matrix lies, and so on its neighbours in a batch.
-# It reads this at its first product: too late for a program that multiplied before this import.
+# Without this, the last bits of MKL's products depend on the address of a matrix, and so on the
+# batch. MKL reads it at its first product: import attnsvm before any product.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 _HOME = {
     "ProblemBatch": "problem",
+    "RankConstrainedSolution": "svm",
     "SvmSolution": "svm",
     "SvmStatus": "svm",
     "TokenSelection": "selection",
     "Trajectory": "training",
     "correlation": "comparison",
-    "in_span": "span",
+    "in_span": "training",
     "one_minus_correlation": "comparison",
     "optimal_tokens": "selection",
     "sample": "data",
     "select_tokens": "selection",
     "solve_gen_svm": "svm",
+    "solve_rank_constrained": "svm",
     "solve_svm": "svm",
-    "span_basis": "span",
+    "span_basis": "training",
     "svmeq": "comparison",
     "train": "training",
 }
@@ -52,6 +60,7 @@ _HOME = {
 __all__ = [
     "ConfigError",
     "ProblemBatch",
+    "RankConstrainedSolution",
     "SvmSolution",
     "SvmStatus",
     "TokenSelection",
@@ -64,6 +73,7 @@ __all__ = [
     "sample",
     "select_tokens",
     "solve_gen_svm",
+    "solve_rank_constrained",
     "solve_svm",
     "span_basis",
     "svmeq",
@@ -72,7 +82,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the module of a public name when it is first asked for: torch takes over a second."""
+    """Import the module of a public name on first use: torch takes over a second."""
     if name not in _HOME:
         raise AttributeError(f"module 'attnsvm' has no attribute {name!r}")
     return getattr(importlib.import_module(f"attnsvm.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names, including those not yet imported."""
+    return __all__

@@ -1,5 +1,5 @@
 """`python -m attnsvm` is `attnsvm`."""
 
-from attnsvm.app import main
+from attnsvm.cli.app import main
 
 main()

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import nnls
 from torch import Tensor
 
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import TokenSelection
-from attnsvm.svm.constraints import SvmProblem
-from attnsvm.svm.solution import SvmSolution, SvmStatus
+from attnsvm.svm import SvmSolution, SvmStatus
 
 MATRIX = (-2, -1)
-B1_TOLERANCE = 1e-9
 LARGE = 2**16
-"""Entries of a matrix from which on it is read block by block."""
+"""Matrices with at least this many entries are read block by block."""
 
 BLOCK = 2**14
-"""Entries of a block: its temporaries stay in the cache, and torch works on it in one thread."""
-
-GRAM_NUMBERS = 2**24
-"""Entries of the Gram matrices that are in memory together."""
+"""Entries of a block: its temporaries fit the cache, and torch uses one thread for it."""
 
 
 def correlation(A: Any, B: Any) -> Any:
@@ -38,7 +32,7 @@ def correlation(A: Any, B: Any) -> Any:
     Returns
     -------
     (...)
-        Of the kind of `A`; NaN where a matrix is zero or not finite.
+        Array type as `A`; NaN where a matrix is zero or not finite.
     """
     if not isinstance(A, Tensor):
         return correlation(_tensor(A), _tensor(B)).numpy()
@@ -50,8 +44,8 @@ def correlation(A: Any, B: Any) -> Any:
 def one_minus_correlation(A: Any, B: Any) -> Any:
     """Return 1 - correlation(A, B) as half the squared distance of the unit matrices.
 
-    1 - <a, b> = ||a - b||^2 / 2 for ||a|| = ||b|| = 1; the right-hand side keeps its digits where
-    the left one cancels (below about 1e-8 the difference matters, below 1e-16 it is everything).
+    1 - <a, b> = ||a - b||^2 / 2 for ||a|| = ||b|| = 1. The right-hand side is accurate where the
+    left one cancels: the left one loses half of its digits at 1e-8 and all of them at 1e-16.
     """
     if not isinstance(A, Tensor):
         return one_minus_correlation(_tensor(A), _tensor(B)).numpy()
@@ -62,7 +56,7 @@ def one_minus_correlation(A: Any, B: Any) -> Any:
 
 def _same_matrices(A: Tensor, B: Tensor) -> None:
     if A.shape[-2:] != B.shape[-2:]:
-        raise ValueError(f"B: matrices of shape {tuple(B.shape[-2:])}; allowed is that of A, "
+        raise ValueError(f"B: matrices of shape {tuple(B.shape[-2:])}; must be those of A, "
                          f"{tuple(A.shape[-2:])}")  # fmt: skip
 
 
@@ -81,7 +75,7 @@ def _size(A: Tensor) -> tuple[Tensor, Tensor]:
 def _summed(term: Callable[..., Tensor], *given: Tensor) -> Tensor:
     """Return the sum of the entries of term(A, ...), one number per matrix; the axes broadcast.
 
-    Large matrices are read some rows at a time: temporaries stay in the cache, and the last bits
+    Large matrices are read a few rows at a time: temporaries fit the cache, and the last bits
     depend neither on the batch nor on the number of threads.
     """
     shape = np.broadcast_shapes(*(tuple(A.shape) for A in given))
@@ -107,9 +101,9 @@ def svmeq(W: Any, W_fin: Any, W_mm: Any) -> Any:
     """Return W_fin + C W_mm with the C in [0, inf] that maximises its correlation with W.
 
     The best direction in the span of (W_fin, W_mm) is the projection p W_fin + q W_mm of W, so
-    C = q / p where p > 0 and q >= 0; elsewhere the supremum is at an end, W_fin (C = 0) or
-    W_mm (C -> inf), whichever correlates more; a part that is zero (one token attended, or all of
-    them) is no direction. Section 6 of arXiv 2308.16898.
+    C = q / p where p > 0 and q >= 0. Elsewhere the supremum is at W_fin (C = 0) or at W_mm
+    (C -> inf), whichever correlates more; a part that is zero (one token attended, or all of them)
+    is not considered. Section 6 of arXiv 2308.16898.
 
     Parameters
     ----------
@@ -119,7 +113,7 @@ def svmeq(W: Any, W_fin: Any, W_mm: Any) -> Any:
     Returns
     -------
     (..., d, d)
-        Of the kind of `W`, up to a positive factor: p W_fin + q W_mm.
+        Array type as `W`; p W_fin + q W_mm, that is the result up to a positive factor.
     """
     if not isinstance(W, Tensor):
         return svmeq(_tensor(W), _tensor(W_fin), _tensor(W_mm)).numpy()
@@ -146,89 +140,22 @@ def _inner(A: Tensor, B: Tensor) -> Tensor:
     return _summed(torch.mul, A, B)[..., None, None]
 
 
-def assumption_b1(problem: SvmProblem) -> list[bool | None]:
-    """Return whether all margins equal 1 at the optimum of each problem (Assumption B.1).
-
-    All constraints are active with multipliers lam >= 0 iff  G lam = 1, lam >= 0  is solvable,
-    G = (D D^T) o (Z Z^T), i.e. iff some W in the cone of the d_k z_k^T has every margin equal to 1.
-    Decided on unit rows, to a relative residual of 1e-9: where G is regular by its only solution
-    lam, whose least entry bounds the residual of every lam' >= 0 by
-
-        ||G lam' - 1|| >= ||lam' - lam|| / ||G^-1|| >= -min_k lam_k / ||G^-1||,
-
-    elsewhere by non-negative least squares; None where that does not converge.
-
-    Parameters
-    ----------
-    problem : SvmProblem
-        Single-token problems; an instance without constraints meets the assumption.
-    """
-    size = max(1, GRAM_NUMBERS // problem.N**2)
-    parts = (problem.take(slice(k, k + size)) for k in range(0, problem.B, size))
-    return [verdict for part in parts for verdict in _all_margins_one(part)]
-
-
-def _all_margins_one(problem: SvmProblem) -> list[bool | None]:
-    """Return the verdicts of a batch whose Gram matrices are in memory together."""
-    G, one = _gram(problem)
-    factor, fails = torch.linalg.cholesky_ex(G)
-    eye = torch.eye(problem.N).to(G)
-    inverse = torch.cholesky_inverse(torch.where(fails[:, None, None] == 0, factor, eye))
-    solution = (inverse @ one[..., None])[..., 0]
-    residual = ((G @ solution[..., None])[..., 0] - one).norm(dim=1)
-    allowed = B1_TOLERANCE * one.norm(dim=1)
-    least, regular = solution.amin(dim=1), (fails == 0) & (residual <= 0.1 * allowed)
-    holds = regular & (least >= 0)
-    broken = regular & (-least / inverse.norm(dim=MATRIX) > 2 * allowed)
-    broken |= ~one.isfinite().all(dim=1)  # a zero row has margin 0
-    verdicts: list[bool | None] = holds.tolist()
-    for k in (~holds & ~broken).nonzero()[:, 0].tolist():
-        rows = problem.inequality[k]
-        verdicts[k] = _solvable(G[k][rows][:, rows].cpu().numpy(), one[k][rows].cpu().numpy())
-    return verdicts
-
-
-def _gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
-    """Return the Gram matrices of the unit rows and the sides 1 / ||row||, up to scale.
-
-    A row of padding asks for lam = 0.
-    """
-    rows = problem.inequality
-    D, Z = problem.D, problem.queries
-    d_norm, z_norm = D.norm(dim=-1), Z.norm(dim=-1)
-    D, Z = D / d_norm[..., None], Z / z_norm[..., None]
-    longest = [torch.where(rows, norm, 0.0).amax(1, keepdim=True) for norm in (d_norm, z_norm)]
-    one = torch.where(rows, longest[0] / d_norm * (longest[1] / z_norm), 0.0)
-    both = rows[:, :, None] & rows[:, None, :]
-    G = torch.where(both, (D @ D.mT) * (Z @ Z.mT), torch.eye(problem.N).to(D))
-    return G, one
-
-
-def _solvable(G: np.ndarray, one: np.ndarray) -> bool | None:
-    """Return whether G lam = 1 has a solution lam >= 0."""
-    try:
-        _, residual = nnls(G, one)
-    except RuntimeError:
-        return None
-    return bool(residual <= B1_TOLERANCE * np.linalg.norm(one))
-
-
 def convergence_types(
-    batch: ProblemBatch, selection: TokenSelection, solution: SvmSolution
+    batch: ProblemBatch, selection: TokenSelection, solution: SvmSolution[Tensor]
 ) -> list[str]:
-    """Return what each trained instance converged to.
+    """Return what each trained instance converged to: the first type that applies.
 
-    In this order: `unsaturated` (attention still spreads), `infeasible` (no W separates the
-    selected tokens), `undecided` (neither proved), `global` (the optimal tokens), `local`
+    `unsaturated` (some attention is not on one token), `infeasible` (no W separates the selected
+    tokens), `undecided` (neither is proved), `global` (the optimal tokens are selected), `local`
     (selected tokens score above their neighbours, the tokens of margin 1: Definition 2 of
     arXiv 2308.16898), `not_local`.
 
     Parameters
     ----------
     batch : ProblemBatch
-        With the parameters of the head as trained.
+        The instances, with the trained parameters of the head.
     selection : TokenSelection
-        Of the trained weights.
+        Selected by the trained weights.
     solution : SvmSolution
         Frobenius-norm SVM of `selection.selected`.
     """
@@ -239,7 +166,7 @@ def convergence_types(
     return [
         _convergence_type(bool(saturated), status, bool(best), bool(above))
         for saturated, status, best, above in zip(
-            selection.saturated, _statuses(solution), optimal, beaten, strict=True
+            selection.saturated, solution.statuses, optimal, beaten, strict=True
         )
     ]
 
@@ -252,7 +179,3 @@ def _convergence_type(saturated: bool, status: SvmStatus, optimal: bool, local: 
     if optimal:
         return "global"
     return "local" if local else "not_local"
-
-
-def _statuses(solution: SvmSolution) -> Sequence[SvmStatus]:
-    return list(solution.status)

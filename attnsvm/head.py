@@ -15,8 +15,8 @@ Parameters = dict[str, Tensor]
 class Head(ABC):
     """A prediction head h: R^d -> R, one set of parameters for each problem instance.
 
-    A head holds its config options only; parameters are drawn per instance by `draw` and passed
-    back batched, each with a leading axis B. A new head has to define `draw` and `value`.
+    A head stores only its config options. `draw` returns the parameters of one instance. The other
+    methods take parameters with a leading axis B. A new head must define `draw` and `value`.
 
     Parameters
     ----------
@@ -39,17 +39,17 @@ class Head(ABC):
         """Return h(o), shape (B, ...), of o, shape (B, ..., d)."""
 
     def gradient(self, o: Tensor, parameters: Parameters) -> Tensor:
-        """Return dh/do, the shape of o (B, ..., d); by autograd unless overridden."""
+        """Return dh/do, with the shape of o (B, ..., d); by autograd unless overridden."""
         with torch.enable_grad():
             o = o.detach().requires_grad_()
             (gradient,) = torch.autograd.grad(self.value(o, parameters).sum(), o)
         return gradient
 
     def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor] | None:
-        """Return projections p = P^T x of which the head is a sum of simple functions, if it is.
+        """Return projections p = P^T x if the head is a sum of simple functions of them, else None.
 
-        h(o) = sum_j alpha_j p_j + beta_j p_j^2 / 2 + rho_j max(p_j, 0). Any orthonormal basis that
-        spans X may be used for X and the first axis of every parameter.
+        h(o) = sum_j alpha_j p_j + beta_j p_j^2 / 2 + rho_j max(p_j, 0). X and the first axis of
+        every parameter may be given in any orthonormal basis that spans X.
 
         Returns
         -------
@@ -120,7 +120,7 @@ class Relu(Head):
         return _times_matrix((_times_matrix(o, V) > 0).to(o.dtype), V.mT)
 
     def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
-        """Return V^T x and as many positive parts."""
+        """Return V^T x with its positive parts."""
         F = _times_matrix(X, parameters["V"])
         return F, X.new_tensor([[0.0], [0.0], [1.0]]).repeat(1, F.shape[-1])
 
@@ -161,7 +161,7 @@ class Quadratic(Head):
 class Module(Head):
     """Any torch.nn.Module R^d -> R as a head, one copy of its parameters for each instance.
 
-    A subclass defines `module`; the copies are evaluated together by torch.func.
+    A subclass defines `module`; torch.func evaluates the copies together.
     """
 
     @abstractmethod
@@ -178,7 +178,7 @@ class Module(Head):
 
     def value(self, o: Tensor, parameters: Parameters) -> Tensor:
         """Return the module's output at o."""
-        with torch.device("meta"):  # its form alone is needed: no memory, no random draws
+        with torch.device("meta"):  # only its structure is needed: no memory, no random numbers
             module = self.module(o.shape[-1])
 
         def one(parameters: Parameters, o: Tensor) -> Tensor:
@@ -217,7 +217,7 @@ def unit_vector(generator: Generator, d: int) -> Tensor:
 
 
 def _beside(v: Tensor, o: Tensor) -> Tensor:
-    """Return v (B, d) with axes of length 1 between, to broadcast against o (B, ..., d)."""
+    """Return v (B, d) with axes of length 1 inserted, to broadcast against o (B, ..., d)."""
     return v.reshape(len(v), *[1] * (o.ndim - 2), v.shape[-1])
 
 

@@ -12,20 +12,20 @@ from torch.nn.functional import logsigmoid
 class Loss(ABC):
     """A loss l(u) of the margins u = Y f, any shape; the risk is its mean over the n samples.
 
-    The empirical risk is equation (ERM) of arXiv 2308.16898; its assumption A asks for l strictly
-    decreasing and smooth.
+    The empirical risk is equation (ERM) of arXiv 2308.16898; its assumption A requires l to be
+    strictly decreasing and smooth.
     """
 
     @abstractmethod
     def value(self, u: Tensor) -> Tensor:
-        """Return l(u), the shape of `u`."""
+        """Return l(u), with the shape of `u`."""
 
     @abstractmethod
     def slope(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Return a and c of -l'(u) = a e^c, 1/2 <= a <= 1, which neither underflow nor overflow."""
 
     def derivative(self, u: Tensor) -> Tensor:
-        """Return l'(u) < 0, the shape of `u`."""
+        """Return l'(u) < 0, with the shape of `u`."""
         factor, exponent = self.slope(u)
         return -factor * torch.exp(exponent)
 
@@ -38,8 +38,8 @@ class Logistic(Loss):
     """l(u) = log(1 + exp(-u))."""
 
     def value(self, u: Tensor) -> Tensor:
-        """Return log(1 + exp(-u)), exact also where exp(-u) overflows or is negligible."""
-        return -logsigmoid(u)  # softplus has other last bits at the end of a tensor
+        """Return log(1 + exp(-u)), accurate even where exp(-u) overflows or is negligible."""
+        return -logsigmoid(u)  # the last bits of softplus depend on the position in the tensor
 
     def slope(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """Return 1 / (1 + e^-|u|) and -max(u, 0).
@@ -49,7 +49,7 @@ class Logistic(Loss):
         return 1 / (1 + torch.exp(-u.abs())), -u.clamp(min=0)
 
     def derivative(self, u: Tensor) -> Tensor:
-        """Return -1 / (1 + exp(u)), as the published update rounds it."""
+        """Return -1 / (1 + exp(u)), with the rounding of the published update."""
         return -1 / (1 + torch.exp(u))
 
     def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class Exponential(Loss):
         return torch.exp(-u) * _quotient(torch.expm1(delta), delta, torch.ones_like(delta))
 
 
-class Linear(Loss):
+class LinearLoss(Loss):
     """l(u) = -u, the correlation loss."""
 
     def value(self, u: Tensor) -> Tensor:
@@ -91,6 +91,6 @@ class Linear(Loss):
 
 
 def _quotient(rise: Tensor, delta: Tensor, limit: Tensor) -> Tensor:
-    """Return rise / delta, and `limit` where delta is too small for a quotient to be of use."""
+    """Return rise / delta, and `limit` where delta is too small for an accurate quotient."""
     small = delta.abs() < 1e-290
     return torch.where(small, limit, rise / torch.where(small, 1.0, delta))

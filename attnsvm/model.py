@@ -1,4 +1,4 @@
-"""Who attends to what: from drawn tokens, queries and labels to samples with a mask."""
+"""Queries and admissible tokens: from drawn tokens, queries and labels to samples with a mask."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Samples:
 
 
 class Model(ABC):
-    """A rule that gives every sample its query, its admissible tokens and its label."""
+    """A rule that defines the query, the admissible tokens and the label of every sample."""
 
     OWN_QUERIES = True
-    """Whether the queries are tokens, so that none need be given."""
+    """Whether the queries are tokens, so that Z is not needed."""
 
     def label_shape(self, n: int, T: int) -> tuple[int, ...]:
         """Return the shape of the labels of n drawn samples, (n,) or (n, T): one per query."""
@@ -34,7 +34,7 @@ class Model(ABC):
 
     @abstractmethod
     def expand(self, X: Tensor, Z: Tensor | None, Y: Tensor, mask: Tensor | None) -> Samples:
-        """Return the samples made of drawn ones.
+        """Return the samples made from drawn ones.
 
         Parameters
         ----------
@@ -57,7 +57,7 @@ class CrossAttention(Model):
     def expand(self, X: Tensor, Z: Tensor | None, Y: Tensor, mask: Tensor | None) -> Samples:
         """Return the drawn samples."""
         if Z is None:
-            raise ConfigError("Z: missing; allowed with model=cross_attention is (B, n, d)")
+            raise ConfigError("Z: missing; must be (B, n, d) with model=cross_attention")
         return Samples(X, Z, Y, _all_or(mask, X))
 
 
@@ -77,7 +77,7 @@ class SelfAttention(Model):
         """Return the drawn samples with z_i = x_{i,query}."""
         T = X.shape[-2]
         if not 0 <= self.query < T:
-            raise ConfigError(f"model.query={self.query}: allowed is 0 <= query < T={T}")
+            raise ConfigError(f"model.query={self.query}: must be >= 0 and < T={T}")
         return Samples(X, X[..., self.query, :].contiguous(), Y, _all_or(mask, X))
 
 
@@ -85,8 +85,8 @@ class Sequence(Model):
     """Every position is a query: n sequences of T tokens become n*T samples.
 
     Sample (i, k), at index i*T + k, has the tokens of sequence i and the query z = x_ik
-    (arXiv 2308.16898, sec. 7). Positions that the given mask excludes as keys still ask as queries;
-    a causal query k without an admissible t <= k has no sample and is an error.
+    (arXiv 2308.16898, sec. 7). The mask excludes positions as keys, not as queries; a causal query
+    k without an admissible t <= k is an error.
 
     Parameters
     ----------

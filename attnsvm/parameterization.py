@@ -1,4 +1,4 @@
-"""What is trained: the variables that the attention weights W are made of."""
+"""The trained variables: W itself, or factors K and Q."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from attnsvm.problem import check_array
 Variables = tuple[Tensor, ...]
 
 INIT_STREAM = 0x9E3779B9
-"""Seeds of initial weights are seed ^ this: distinct from every data seed below 2^31."""
+"""The seed of initial weights is seed ^ this, different from every data seed below 2^31."""
 
 
 def flat(variables: Variables) -> Tensor:
-    """Return the entries of all variables of an instance in a row, shape (B, N)."""
+    """Return the entries of all variables of each instance as one vector, shape (B, N)."""
     return torch.cat([V.flatten(1) for V in variables], dim=1)
 
 
@@ -30,7 +30,7 @@ def unflat(v: Tensor, shapes: Sequence[torch.Size]) -> Variables:
 
 
 class Parameterization(ABC):
-    """Variables, W as a function of them, and the chain rule back from token space to them.
+    """Variables, W as a function of them, and the chain rule from token space to them.
 
     Every method is batched over the B instances; `Variables` is a tuple of tensors (B, ...).
     """
@@ -54,16 +54,16 @@ class Parameterization(ABC):
         """Return the gradient in the variables of sum_i P_i^T W z_i, `P` of shape (B, n, d)."""
 
     def zero(self, generator: Generator, d: int) -> Variables:
-        """Return the variables of one instance that make W = 0."""
+        """Return variables of one instance for which W = 0."""
         return tuple(torch.zeros(shape, dtype=torch.float64) for shape in self.shapes(d))
 
     def init(self, kind: str, scale: float, seeds: Tensor, d: int) -> Variables:
-        """Return initial variables, each instance's from a CPU generator of its own.
+        """Return initial variables; each instance has its own CPU generator.
 
         Parameters
         ----------
         kind : str
-            zero: W = 0; uniform: entries uniform in +-1/sqrt(d); small: those times `scale`.
+            zero: W = 0; uniform: entries uniform in +-1/sqrt(d); small: the same times `scale`.
         scale : float
             Factor of `small`.
         seeds : Tensor
@@ -87,16 +87,16 @@ class Parameterization(ABC):
         )
 
     def given(self, variables: Tensor | Variables, B: int, d: int) -> Variables:
-        """Return copies of given initial variables; a missing axis B means: the same for all.
+        """Return copies of given initial variables; without axis B, all instances get the same.
 
         Raises
         ------
         ConfigError
-            If their number, a shape, a type or a value is not what this parameterization has.
+            If their number, a shape, a type or a value does not fit this parameterization.
         """
         tensors = (variables,) if isinstance(variables, Tensor) else tuple(variables)
         if len(tensors) != len(self.NAMES):
-            raise ConfigError(f"init: {len(tensors)} tensors; allowed are {', '.join(self.NAMES)}")
+            raise ConfigError(f"init: {len(tensors)} tensors; must be {', '.join(self.NAMES)}")
         checked = []
         for name, tensor, shape in zip(self.NAMES, tensors, self.shapes(d), strict=True):
             full = tensor.expand(B, *tensor.shape) if tensor.ndim == len(shape) else tensor
@@ -145,7 +145,7 @@ class KQ(Parameterization):
         """Return ((d, m), (d, m))."""
         m = d if self.m is None else self.m
         if not 1 <= m <= d:
-            raise ConfigError(f"parameterization.m={m}: allowed is 1 <= m <= d={d}")
+            raise ConfigError(f"parameterization.m={m}: must be >= 1 and <= d={d}")
         return ((d, m), (d, m))
 
     def zero(self, generator: Generator, d: int) -> Variables:

@@ -54,7 +54,7 @@ class ProblemBatch:
 
     def __post_init__(self) -> None:
         if self.X.ndim != 4 or 0 in self.X.shape:
-            raise ConfigError(f"X: shape {tuple(self.X.shape)}; allowed is (B, n, T, d), none 0")
+            raise ConfigError(f"X: shape {tuple(self.X.shape)}; must be (B, n, T, d), none 0")
         B, n, T, d = self.X.shape
         check_array("X", self.X, (B, n, T, d), torch.float64)
         check_array("Z", self.Z, (B, n, d), torch.float64)
@@ -63,7 +63,7 @@ class ProblemBatch:
         check_array("seeds", self.seeds, (B,), torch.int64)
         check_labels(self.Y)
         if not self.mask.any(-1).all():
-            raise ConfigError("mask: a sample without a token to attend to; allowed is at least 1")
+            raise ConfigError("mask: every sample must have at least one admissible token")
         for name, value in self.head_parameters.items():
             check_array(f"head parameter {name}", value, (B, *value.shape[1:]), torch.float64)
 
@@ -94,13 +94,13 @@ class ProblemBatch:
 
     @cached_property
     def asked(self) -> Tensor:
-        """1 where a sample has a query, 0 where it is zero and W has no say; (B, n), float64."""
+        """1 where a query is non-zero, 0 where it is zero and W has no effect; (B, n), float64."""
         return self.Z.any(-1).to(self.Z.dtype)
 
     def scores(self, parameters: Parameters | None = None) -> Tensor:
         """Return gamma_it = Y_i h(x_it), shape (B, n, T), -inf at inadmissible tokens (Def. 1).
 
-        `parameters` are those of a head that was trained, each (B, ...); the batch's by default.
+        `parameters` are those of a trained head, each (B, ...); by default those of the batch.
         """
         if parameters is None:
             parameters = self.head_parameters
@@ -125,17 +125,17 @@ class ProblemBatch:
 def check_array(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """Raise ConfigError unless `tensor` is finite and has this shape and type."""
     if tuple(tensor.shape) != shape:
-        raise ConfigError(f"{name}: shape {tuple(tensor.shape)}; allowed is {shape}")
+        raise ConfigError(f"{name}: shape {tuple(tensor.shape)}; must be {shape}")
     if tensor.dtype != dtype:
-        raise ConfigError(f"{name}: {tensor.dtype}; allowed is {dtype}")
+        raise ConfigError(f"{name}: {tensor.dtype}; must be {dtype}")
     if tensor.dtype.is_floating_point and not tensor.isfinite().all():
         bad = (~tensor.isfinite()).nonzero()[0].tolist()
         value = tensor[tuple(bad)].item()
-        raise ConfigError(f"{name}: {value} at index {bad}; allowed are finite numbers")
+        raise ConfigError(f"{name}: {value} at index {bad}; must be finite numbers")
 
 
 def check_labels(Y: Tensor) -> None:
     """Raise ConfigError unless all labels are -1 or +1."""
     wrong = Y[Y.abs() != 1]
     if wrong.numel():
-        raise ConfigError(f"Y: label {wrong[0].item()}; allowed is -1 or +1")
+        raise ConfigError(f"Y: label {wrong[0].item()}; must be -1 or +1")

@@ -1,4 +1,4 @@
-"""The risk of a batch as a function of what is trained: forward pass, value, gradient."""
+"""The risk of a batch as a function of the trained variables: forward pass, value, gradient."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from attnsvm.gradient import GRADIENTS, Forward, View, attend, token_gradient, token_scores
+from attnsvm.attention import GRADIENTS, Forward, View, attend, token_gradient, token_scores
 from attnsvm.head import Linear, Parameters
 from attnsvm.loss import Loss
 from attnsvm.parameterization import Parameterization, Variables
@@ -18,14 +18,14 @@ from attnsvm.problem import ProblemBatch
 
 @dataclass(frozen=True, eq=False)
 class Gradient:
-    """The gradient, part by part: that of variable j is `parts[j] * exp(log_scales[j])`.
+    """The gradient of each variable; that of variable j is `parts[j] * exp(log_scales[j])`.
 
     Attributes
     ----------
     parts : tuple of Tensor
         Each of the shape of its variable, (B, ...), and of ordinary size.
     log_scales : tuple of Tensor
-        Each of shape (B,); may lie far below the logarithm of the smallest float64.
+        Each of shape (B,); may be far below the logarithm of the smallest float64.
     """
 
     parts: Variables
@@ -42,7 +42,7 @@ class Risk:
     batch : ProblemBatch
         The instances.
     rule : Parameterization
-        What the attention weights are made of.
+        The variables of the attention weights.
     loss : Loss
         The loss l.
     """
@@ -62,7 +62,7 @@ class Risk:
         return dict(zip(self.batch.head_parameters, variables[self.attention_count :], strict=True))
 
     def forward(self, variables: Variables) -> Forward:
-        """Return what the attention sees and predicts."""
+        """Return attention and predictions."""
         U = self.rule.query(self.attention(variables), self.batch.Z)
         return attend(self.batch, U, self.head_parameters(variables))
 
@@ -75,15 +75,15 @@ class Risk:
     ) -> Gradient:
         """Return the gradient of risk and ridge.
 
-        The scale of the attention part is that of the larger of the two, so that neither
-        overflows and the smaller one keeps its true relative size.
+        The scale of the attention part is that of the larger of the two: neither overflows, and
+        the smaller one keeps its relative size.
 
         Parameters
         ----------
         variables : tuple of Tensor
-            Where.
+            The point.
         forward : Forward
-            The forward pass there.
+            The forward pass at this point.
         how : str
             `log_domain`, exact at any norm, or `direct`, as published.
         ridge : float
@@ -112,7 +112,7 @@ class Risk:
         return Gradient(parts, scales)
 
     def slopes(self, forward: Forward, how: str) -> tuple[Tensor, Tensor]:
-        """Return a and c of dL/df_i = a_i e^{c_i}, each (B, n); as published c is zero."""
+        """Return a and c of dL/df_i = a_i e^{c_i}, each (B, n); c is zero for how=direct."""
         u = forward.margins
         if how == "direct":
             slope, exponent = -self.loss.derivative(u), torch.zeros_like(u)
@@ -129,16 +129,16 @@ class Risk:
     def log_excess(self, forward: Forward, tokens: Tensor | None = None) -> Tensor:
         """Return log(L - L*), shape (B,), L* the risk of attending to `tokens` alone.
 
-        With the linear head u*_i - u_i = sum_t s_it (gamma*_i - gamma_it), a sum without
-        cancellation, computed relative to its largest attention; with other heads it is the
-        difference itself. NaN where L < L*.
+        With the linear head u*_i - u_i = sum_t s_it (gamma*_i - gamma_it) is summed without
+        cancellation, relative to the largest attention in it. With other heads it is the plain
+        difference. NaN where L < L*.
 
         Parameters
         ----------
         forward : Forward
             A forward pass.
         tokens : Tensor, optional
-            Shape (B, n); the tokens of largest score unless given.
+            Shape (B, n); by default the tokens of largest score.
         """
         if tokens is None:
             tokens = self.best[0]

@@ -1,30 +1,38 @@
-"""Which tokens an instance attends to, read from its trajectory, and which score highest."""
+"""The tokens that the SVM separates: `selection=top`, `optimal`, `multi`; excluded instances.
+
+`top` selects the token of largest softmax at the end of training, `optimal` the token of highest
+score without training, `multi` all attended tokens.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from attnsvm.head import Parameters
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import Trajectory
 
+TIED_SCORES = "two tokens share the best score: which one is optimal is not decided"
+
 
 @dataclass(frozen=True, eq=False)
 class TokenSelection:
-    """The attention at the last step, read as tokens (arXiv 2308.16898, Def. 1 and sec. 6).
+    """The tokens selected by the attention at the last step (arXiv 2308.16898, Def. 1 and sec. 6).
 
     Attributes
     ----------
     selected : Tensor
-        argmax_t s_it, shape (B, n), int64; the first of tied tokens, and `tie` says so.
+        argmax_t s_it, shape (B, n), int64; the first of tied tokens (see `tie`).
     optimal : Tensor
-        argmax_t gamma_it, shape (B, n), int64; the first of tied tokens, and `tie` says so.
+        argmax_t gamma_it, shape (B, n), int64; the first of tied tokens (see `tie`).
     attended : Tensor
         O_i = {t : s_it >= attended}, shape (B, n, T), bool.
     ambiguous : Tensor
-        Some s_it lies in (negligible, attended), shape (B,), bool.
+        Some s_it is in (negligible, attended), shape (B,), bool.
     max_masked : Tensor
         Largest s_it below `attended`, shape (B,); 0 if there is none.
     top_softmax : Tensor
@@ -49,7 +57,7 @@ class TokenSelection:
 
     @property
     def tie(self) -> Tensor:
-        """Whether either is tied, shape (B,), bool."""
+        """Whether scores or attention are tied, shape (B,), bool."""
         return self.tied_scores | self.tied_softmax
 
 
@@ -68,13 +76,13 @@ def select_tokens(
     batch : ProblemBatch
         The instances that were trained.
     path : Trajectory
-        Their training.
+        Their trajectory.
     saturation : float
         Smallest top attention of a saturated instance, in [0, 1].
     attended : float
-        Attention from which a token counts as attended, in (0, 1].
+        Smallest attention of an attended token, in (0, 1].
     negligible : float
-        Attention up to which a token counts as not attended; between the two it is ambiguous.
+        Largest attention of an unattended token; a token between the two is ambiguous.
     """
     optimal, tied_scores = optimal_tokens(batch, path.head_parameters if batch.head.train else None)
     s = path.log_softmax.exp()
@@ -100,7 +108,7 @@ def optimal_tokens(
 
     The tokens of highest score gamma_it = Y_i h(x_it) are the globally optimal tokens of
     arXiv 2308.16898, Def. 1. A tie is exact equality of two largest scores of a sample.
-    `parameters` are those of a trained head, each (B, ...); the batch's by default.
+    `parameters` are those of a trained head, each (B, ...); by default those of the batch.
     """
     gamma = batch.scores(parameters)
     return gamma.argmax(-1), _tied(gamma)
@@ -109,3 +117,52 @@ def optimal_tokens(
 def _tied(values: Tensor) -> Tensor:
     """Return whether the maximum of some row of an instance (B, n, T) is taken twice, (B,)."""
     return ((values == values.amax(-1, keepdim=True)).sum(-1) > 1).any(-1)
+
+
+Exclusion = tuple[Tensor, str, str]
+"""Mask of the excluded instances (B,), with their status and the reason."""
+
+
+def tied_optimal(batch: ProblemBatch, tie: Tensor) -> Exclusion:
+    """Return the instances whose solution depends on which of tied tokens counts as optimal.
+
+    Equal tokens cannot be separated, whichever of them is selected; different tokens can lead to
+    different solutions.
+    """
+    gamma = batch.scores()
+    tied = (gamma == gamma.amax(-1, keepdim=True)).unsqueeze(-1)
+    highest = batch.X.masked_fill(~tied, -torch.inf).amax(2)
+    lowest = batch.X.masked_fill(~tied, torch.inf).amin(2)
+    return tie & (highest > lowest).flatten(1).any(-1), "tie", TIED_SCORES
+
+
+def rejected(
+    batch: ProblemBatch,
+    path: Trajectory,
+    selection: TokenSelection,
+    *,
+    attended: float,
+    negligible: float,
+    all_positive: bool,
+) -> list[Exclusion]:
+    """Return the instances to which the multi-token theory does not apply.
+
+    Parameters
+    ----------
+    batch, path, selection
+        The instances, their training and the tokens they attend to.
+    attended, negligible : float
+        As in `select_tokens`.
+    all_positive : bool
+        Whether to reject instances whose labels are all +1, as published.
+    """
+    unattended = path.log_softmax <= math.log(negligible)
+    some = selection.attended.any(-1).all(-1)
+    reasons = {
+        f"a softmax lies in ({negligible:g}, {attended:g})": selection.ambiguous,
+        f"no softmax is <= {negligible:g}": ~(unattended & batch.mask).flatten(1).any(-1),
+        f"a sample attends to no token, all its softmax are < {attended:g}": ~some,
+    }
+    if all_positive:
+        reasons = {"all labels are +1": (batch.Y > 0).all(-1)} | reasons
+    return [(where, "rejected", reason) for reason, where in reasons.items()]

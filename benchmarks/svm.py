@@ -19,7 +19,7 @@ import torch
 from attnsvm import sample
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import NORMS, SvmProblem, multi_token, single_token, solve
-from attnsvm.svm.frobenius import from_gram
+from attnsvm.svm.frobenius.least_distance import from_gram
 
 SHAPES = ((5, 5, 5), (5, 5, 20), (6, 8, 10), (15, 5, 20), (5, 15, 20))
 TRIALS = 100

@@ -1,7 +1,7 @@
 """Nasty instances with exact truth (tests/svm/nasty.py): our verdicts beside those of named peers.
 
 Frobenius: the exact norm is known. `right`: the verdict is right and the norm within 1e-6 (or
-64 eps kappa). `silent error`: a solution claimed for an infeasible instance, or with a wrong norm.
+64 eps kappa). `silent error`: a solution stated for an infeasible instance, or with a wrong norm.
 `no answer`: a feasible instance that was given up or called infeasible. A peer that fails on an
 infeasible instance is counted as right.
 Nuclear: the truth is our bracket wherever it is proved; peers see every fourth instance.
@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnsvm.svm import SvmProblem, single_token, solve
-from attnsvm.svm.reference import solve_reference
+from attnsvm.svm.reference import Cvxpy
 from tests.svm.nasty import TRUTHS, Instance, instances
 
 Array = NDArray[np.float64]
@@ -86,14 +86,14 @@ def class_of(kappa: float | None, classes: tuple[str, ...]) -> str:
     return classes[1 + sum(kappa > limit for limit in (1e3, 1e6, 1e12))]
 
 
-def judge(claim: float | None, norm: float | None, kappa: float | None) -> str:
-    """Compare a claimed norm (None: not solved) with the truth (None: infeasible; NaN: unknown)."""
-    if claim is None:
+def judge(stated: float | None, norm: float | None, kappa: float | None) -> str:
+    """Compare a stated norm (None: not solved) with the truth (None: infeasible; NaN: unknown)."""
+    if stated is None:
         return "right" if norm is None else "no answer"
     if norm is None:
         return "silent error"
     tolerance = max(1e-6, 64 * EPS * (kappa or 0.0))
-    return "right" if np.isnan(norm) or abs(claim - norm) <= tolerance * norm else "silent error"
+    return "right" if np.isnan(norm) or abs(stated - norm) <= tolerance * norm else "silent error"
 
 
 def problem(instance: Instance) -> SvmProblem:
@@ -115,7 +115,7 @@ def cvxpy(
 ) -> Callable[[Instance], float | None]:
     def method(instance: Instance) -> float | None:
         try:
-            (reference,) = solve_reference(problem(instance), norm, solver, **options)
+            (reference,) = Cvxpy(norm, solver, **options).solutions(problem(instance))
         except Exception:  # a peer's crash is its missing answer
             return None
         if reference.status != "solved":

@@ -100,7 +100,7 @@ def compare(
     rule = "kq" if kq else "w"
     few = batch.take(slice(4))
     ours = lambda: attnsvm.train(batch, rule, steps=steps)  # noqa: E731
-    plain = lambda: attnsvm.train(batch, rule, steps=steps // 50, fused=False)  # noqa: E731
+    plain = lambda: attnsvm.train(batch, rule, steps=steps // 50, compiled=False)  # noqa: E731
     loop = lambda: autograd_loop(few, kq, LOOP_STEPS)  # noqa: E731
     peer = jax_training(batch, kq, steps)
     attnsvm.train(few, rule, steps=1)

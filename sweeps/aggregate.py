@@ -1,4 +1,4 @@
-"""From a folder of runs to tidy frames; what is missing, failed or corrupt is counted."""
+"""From a folder of runs to tidy frames: the recorded instances, and the state of every run."""
 
 from __future__ import annotations
 
@@ -11,33 +11,21 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from attnsvm.record import read_tables
-from attnsvm.state import PLAN_FILE, RUN_FILE, planned, run_state
-from attnsvm.storage import CorruptRecordError
-
-CELL_KEYS = {
-    "tokens": ("selection", "tokens"),
-    "n": ("data", "n"),
-    "T": ("data", "T"),
-    "d": ("data", "d"),
-    "m": ("parameterization", "m"),
-    "lam": ("head", "lambda"),
-    "learned_head": ("head", "train"),
-    "causal": ("model", "causal"),
-    "query": ("model", "query"),
-    "lr": ("optimizer", "lr"),
-    "steps": ("optimizer", "steps"),
-    "growth": ("optimizer", "growth"),
-    "gradient": ("optimizer", "gradient"),
-    "ridge": ("optimizer", "ridge"),
-    "init": ("optimizer", "init"),
-}
-"""Column -> (group, field): what tells a run's cell from the others."""
+from attnsvm.record import (
+    PLAN_FILE,
+    RUN_FILE,
+    UNREADABLE,
+    CorruptRecordError,
+    planned,
+    read_tables,
+    run_state,
+)
+from sweeps.cells import CELL_KEYS, FIELDS
 
 
 @dataclass(frozen=True)
 class SweepFrames:
-    """All that a sweep's folder holds.
+    """The content of a sweep's folder.
 
     Attributes
     ----------
@@ -46,13 +34,15 @@ class SweepFrames:
     directory : Path
         The sweep's folder.
     runs : DataFrame
-        One row per run: run (folder name), state (see `attnsvm.state.STATES`), reason, the
+        One row per run: run (folder name), state (see `attnsvm.record.STATES`), reason, the
         options and cell keys of its config, counts, timings and provenance.
     trials, history : DataFrame
         The tables of all runs that are done, each row with its run and the run's cell keys. `run`
-        is a category, and so are all words and keys of `history`: a byte or two a row.
+        is categorical, and so are all words and keys of `history`: one or two bytes per row.
+    question : str
+        The question of the experiment, "" if the records have none.
     elsewhere : int
-        Records in the folder that are of another grid than the sweep's present one.
+        Number of records in the folder that are not in the present plan.
     """
 
     name: str
@@ -60,6 +50,7 @@ class SweepFrames:
     runs: pd.DataFrame
     trials: pd.DataFrame
     history: pd.DataFrame
+    question: str = ""
     elsewhere: int = 0
 
     @property
@@ -67,12 +58,19 @@ class SweepFrames:
         """The runs that are not done."""
         return self.runs[self.runs["state"] != "done"]
 
+    @property
+    def statuses(self) -> dict[str, int]:
+        """Status -> number of instances, the most frequent first."""
+        if self.trials.empty:
+            return {}
+        return {str(s): int(n) for s, n in self.trials["status"].value_counts().items()}
+
 
 def load(directory: Path) -> SweepFrames:
-    """Return what is on disk in a sweep's folder, complete or not.
+    """Return the content of a sweep's folder, complete or not.
 
-    A folder with a plan (`sweep.json`) consists of the runs that the plan names; without one, of
-    all folders below it that hold a record. A single run's folder is a sweep of one.
+    A folder with a plan (`sweep.json`) consists of the runs in the plan. Without a plan it consists
+    of all its subfolders with a record. The folder of a single run is a sweep of one run.
 
     Raises
     ------
@@ -83,7 +81,7 @@ def load(directory: Path) -> SweepFrames:
         raise FileNotFoundError(f"{directory}: no such folder")
     folders, runs = _run_folders(directory)
     others = {p.parent for p in directory.glob(f"*/{RUN_FILE}")} - set(folders)
-    trials, history = _Stack(["run"]), _Stack(["run", "quantity", *_key_columns()])
+    trials, history = _Stack(["run"]), _Stack(["run", "quantity", *CELL_KEYS])
     for folder in folders:
         row, tables = _run(folder)
         runs.append(row)
@@ -91,15 +89,21 @@ def load(directory: Path) -> SweepFrames:
             trials.add(tables[0], row)
             history.add(tables[1], row)
     frame = pd.DataFrame(runs)
-    names = sorted(set(frame.get("sweep", pd.Series(dtype=object)).dropna()))
     return SweepFrames(
-        name=names[0] if len(names) == 1 else "",
+        name=_shared(frame, "sweep"),
         directory=directory,
         runs=frame,
         trials=trials.frame(),
         history=history.frame(),
+        question=_shared(frame, "question"),
         elsewhere=len(others),
     )
+
+
+def _shared(runs: pd.DataFrame, column: str) -> str:
+    """Return the common value of all runs that have one, "" if there is none or several."""
+    values = set(runs[column].dropna().astype(str)) if column in runs else set()
+    return values.pop() if len(values) == 1 else ""
 
 
 def _run_folders(directory: Path) -> tuple[list[Path], list[dict[str, Any]]]:
@@ -118,13 +122,9 @@ def _run_folders(directory: Path) -> tuple[list[Path], list[dict[str, Any]]]:
     return found, rows
 
 
-UNREADABLE = (CorruptRecordError, OSError, KeyError, TypeError, ValueError, pa.ArrowInvalid)
-"""What reading a record raises that is not what was written, or cannot be read at all."""
-
-
 def _run(folder: Path) -> tuple[dict[str, Any], tuple[pa.Table, pa.Table] | None]:
     """Return the row of a run and, if it is done, its tables."""
-    found = run_state(folder, verify=False)  # reading verifies
+    found = run_state(folder, verify=False)  # reading the tables verifies them
     row: dict[str, Any] = {"run": folder.name, **(_described(found.run) if found.run else {})}
     row |= {"state": found.state, "reason": found.reason}
     if found.state != "done":
@@ -136,14 +136,15 @@ def _run(folder: Path) -> tuple[dict[str, Any], tuple[pa.Table, pa.Table] | None
 
 
 def _described(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of the runs' frame that a `run.json` describes."""
+    """Return the row of the frame of runs for the content of a `run.json`."""
     config = run["config"]
-    keys = {key: config[group].get(field) for key, (group, field) in CELL_KEYS.items()}
+    keys = {field: config[group].get(field) for field, group in FIELDS.items()}
     timings = run.get("timings_s", {})
     return {
         **run["options"],
         **keys,
         "sweep": run["sweep"],
+        "question": run.get("question"),
         "wanted": run.get("wanted", config["trials"]),
         "drawn": run.get("drawn", 0),
         "accepted": run.get("accepted", 0),
@@ -163,23 +164,19 @@ def _described(run: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _key_columns() -> tuple[str, ...]:
-    return ("model", "parameterization", "head", "data", "optimizer", "loss", *CELL_KEYS)
-
-
 class _Stack:
-    """Tables of many runs, one below the other; each row gets its run and the run's cell keys.
+    """Tables of many runs, concatenated; each row gets its run and the run's cell keys.
 
-    Arrow tables are put together as they are: a pandas frame for every run would cost twenty times
-    as much.
+    Arrow tables are concatenated directly: a pandas frame for every run would take 20 times as
+    long.
 
     Parameters
     ----------
     categories : sequence of str
-        Columns to hold as categories.
+        Columns to store as categories.
     """
 
-    PARTS = 256  # so many tables are copied into one, whose columns lie together
+    PARTS = 256  # number of tables that are copied together into one with contiguous columns
 
     def __init__(self, categories: Sequence[str]) -> None:
         self.categories = categories
@@ -206,7 +203,7 @@ class _Stack:
         if self.parts:
             self._join()
         measured = pa.concat_tables(self.whole, promote_options="permissive").to_pandas()
-        keys = pd.DataFrame(self.rows, columns=["run", *_key_columns()], dtype=object)
+        keys = pd.DataFrame(self.rows, columns=["run", *CELL_KEYS], dtype=object)
         measured, runs = map(self._categorised, (measured, keys.infer_objects()))
         of_rows = runs.take(np.repeat(np.arange(len(runs)), self.counts))
         return pd.concat([measured, of_rows.set_axis(measured.index)], axis=1)

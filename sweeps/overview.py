@@ -1,38 +1,33 @@
 """`python -m sweeps.overview`: every experiment at full size, and one page with all the figures.
 
-What is on record already is not computed again, so that a second call only draws.
+Existing records are not computed again, so a second call only draws. With `--docs FOLDER` small
+copies of the figures are written as well.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from sweeps.page import Markup
+from PIL import Image
 
-EXPERIMENTS = (
-    "trajectories",
-    "rank_vs_d",
-    "correlation_vs_d",
-    "local_convergence",
-    "convergence_types",
-    "convergence_types_m",
-    "phase_transition",
-    "gradient_floor",
-    "ridge_vs_path",
-    "regularization_path",
-    "token_count_vs_lambda",
-    "sequence",
-    "real_tokens",
-)
-"""The sweeps of `conf/sweep` in the order of the page."""
+from attnsvm.cli.help import experiments
+from attnsvm.record import duration, write_atomically
+from sweeps import aggregate
+from sweeps.report import write_report
+from sweeps.report.page import not_shown
+from sweeps.report.render import Picture, render
+
+WIDTH_PX = 1500
+COLOURS = (128, 64, 32)
+SIZE_LIMIT_BYTES = 150_000
+"""Largest width and size of a small copy, and the numbers of colours that are tried for it."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +39,20 @@ class Outcome:
     wall_s: float
 
 
+@dataclass(frozen=True)
+class Section:
+    """The part of the page on one experiment; `warning` lists what is missing."""
+
+    name: str
+    wall: str
+    warning: str
+    question: str = ""
+    pictures: tuple[Picture, ...] = ()
+    has_report: bool = False
+
+
 def run_experiment(name: str, directory: Path, overrides: Sequence[str]) -> Outcome:
-    """Run the sweep `name` into `directory`/name in a process of its own; its log stays visible."""
+    """Run the sweep `name` into `directory`/name in its own process, with its log on the screen."""
     command = [sys.executable, "-m", "attnsvm", f"sweep={name}"]
     command += [f"hydra.sweep.dir={directory / name}", *overrides]
     begin = time.perf_counter()
@@ -61,56 +68,68 @@ def write_overview(directory: Path, outcomes: Sequence[Outcome]) -> Path:
     Path
         The page.
     """
-    from attnsvm.storage import write_atomically
-    from sweeps import page
-
-    sections = [part for outcome in outcomes for part in _section(directory, outcome)]
-    contents = page.element(
-        "ul",
-        *(page.element("li", page.element("a", o.name, href=f"#{o.name}-sweep")) for o in outcomes),
-    )
-    total = page.seconds(sum(outcome.wall_s for outcome in outcomes))
-    head = [page.element("h1", "Attention as a support vector machine: all experiments")]
-    intro = f"{len(outcomes)} experiments, {total} in this call."
-    text = page.document(
-        "attnsvm: all experiments",
-        [*head, page.element("p", intro, class_="lead"), contents, *sections],
+    html = render(
+        "overview.html",
+        sections=[_section(directory, outcome) for outcome in outcomes],
+        total=duration(sum(outcome.wall_s for outcome in outcomes)),
     )
     target = directory / "overview.html"
-    write_atomically(target, text.encode())
+    write_atomically(target, html.encode())
     return target
 
 
-def _section(directory: Path, outcome: Outcome) -> list[Markup]:
-    """Return the part of the page on one experiment; what is wrong with it stands there too."""
-    from sweeps import page
-    from sweeps.aggregate import load
-    from sweeps.figures import figure_module
-    from sweeps.report import figure_section, lost_runs, write_report
-
-    folder = directory / outcome.name
-    parts = [
-        page.element("h2", outcome.name, id=f"{outcome.name}-sweep"),
-        page.element("p", figure_module(outcome.name).QUESTION, class_="lead"),
-    ]
+def _section(directory: Path, outcome: Outcome) -> Section:
+    wall = duration(outcome.wall_s)
     try:
-        frames = load(folder)
+        frames = aggregate.load(directory / outcome.name)
     except FileNotFoundError as error:
-        return [*parts, page.element("p", str(error), class_="warning")]
-    files = write_report(frames)
-    if lost := lost_runs(frames):
-        parts.append(page.element("p", lost, class_="warning"))
-    for name, caption in files.captions.items():
-        kinds = {
-            kind: (folder / "figures" / f"{name}.{kind}").read_bytes()
-            for kind in ("png", "pdf", "gif")
-            if folder / "figures" / f"{name}.{kind}" in files.figures
-        }
-        parts.append(figure_section(name, caption, kinds, folder=f"{outcome.name}/"))
-    link = page.element("a", "full report", href=f"{outcome.name}/report.html")
-    command = f"attnsvm sweep={outcome.name}"
-    wall = f"{page.seconds(outcome.wall_s)} in this call. "
-    return [*parts, page.element("p", wall, page.element("code", command), ", ", link)]
+        return Section(outcome.name, wall, warning=str(error))
+    pictures = write_report(frames).pictures
+    return Section(
+        outcome.name, wall, not_shown(frames), frames.question, pictures, has_report=True
+    )
+
+
+# --- small copies for the documentation ----------------------------------------------------------
+
+
+def write_small_copies(directory: Path, names: Sequence[str], target: Path) -> list[str]:
+    """Write `target`/NAME.png, a small copy of the figure of that name, for each experiment.
+
+    Returns
+    -------
+    list of str
+        The experiments without a figure below `directory`.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    figures = {name: directory / name / "figures" / f"{name}.png" for name in names}
+    for path in figures.values():
+        if path.exists():
+            write_atomically(target / path.name, small_png(path.read_bytes()))
+    return [name for name, path in figures.items() if not path.exists()]
+
+
+def small_png(picture: bytes) -> bytes:
+    """Return a PNG at most `WIDTH_PX` wide, with as many of `COLOURS` as the size limit allows.
+
+    Raises
+    ------
+    ValueError
+        If it exceeds `SIZE_LIMIT_BYTES` even with the fewest colours.
+    """
+    with Image.open(io.BytesIO(picture)) as image:
+        scale = min(1.0, WIDTH_PX / image.width)
+        size = round(image.width * scale), round(image.height * scale)
+        resized = image.convert("RGB").resize(size, Image.Resampling.LANCZOS)
+    for colours in COLOURS:
+        stream = io.BytesIO()
+        resized.quantize(colours, dither=Image.Dither.NONE).save(stream, "PNG", optimize=True)
+        if len(content := stream.getvalue()) <= SIZE_LIMIT_BYTES:
+            return content
+    raise ValueError(f"a small copy has {len(content)} bytes; must be <= {SIZE_LIMIT_BYTES}")
+
+
+# --- the command ---------------------------------------------------------------------------------
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -119,16 +138,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 if every experiment is complete, 1 if one is not: the page says which.
+        0 if every experiment is complete, 1 if one is not: the page shows which.
     """
-    parser = argparse.ArgumentParser(
-        prog="python -m sweeps.overview", description="Run every experiment, draw all on one page."
-    )
-    parser.add_argument("--directory", type=Path, default=Path("multirun"), help="where runs lie")
-    parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, metavar="NAME", help="these only")
-    parser.add_argument("overrides", nargs="*", help="for all of them, e.g. trials=20")
-    chosen = parser.parse_args(argv)
-    names = chosen.only or EXPERIMENTS
+    chosen = _arguments(argv)
+    names = chosen.only or experiments()
     outcomes = [run_experiment(name, chosen.directory, chosen.overrides) for name in names]
     chosen.directory.mkdir(parents=True, exist_ok=True)
     page = write_overview(chosen.directory, outcomes)
@@ -136,7 +149,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         state = "complete" if outcome.exit_code == 0 else f"exit code {outcome.exit_code}"
         sys.stdout.write(f"{outcome.name:24} {outcome.wall_s:7.1f} s  {state}\n")
     sys.stdout.write(f"overview {page}\n")
-    return int(any(outcome.exit_code for outcome in outcomes))
+    lacking = write_small_copies(chosen.directory, names, chosen.docs) if chosen.docs else []
+    for name in lacking:
+        sys.stderr.write(f"{name}: no figure to copy; attnsvm sweep={name} draws it\n")
+    return int(bool(lacking) or any(outcome.exit_code for outcome in outcomes))
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m sweeps.overview", description="Run every experiment, draw all on one page."
+    )
+    parser.add_argument("--directory", type=Path, default=Path("multirun"), help="folder of runs")
+    parser.add_argument(
+        "--only", nargs="+", choices=experiments(), metavar="NAME", help="these experiments only"
+    )
+    parser.add_argument(
+        "--docs", type=Path, metavar="FOLDER", help="also write small copies, e.g. to docs/figures"
+    )
+    parser.add_argument("overrides", nargs="*", help="for all of them, e.g. trials=20")
+    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

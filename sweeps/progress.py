@@ -1,6 +1,6 @@
-"""How far a sweep is, read from its folder: one rewritten line on a terminal, or plain lines.
+"""The progress of a sweep: one line, rewritten, on a terminal; plain lines in a log.
 
-Nothing is asked of the jobs or of the launcher, so it is the same for all of them.
+It is read from the sweep's folder, so it works with every launcher.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from attnsvm.claim import CLAIM_FILE
-from attnsvm.state import RUN_FILE
-from attnsvm.storage import CorruptRecordError, read_json
+from attnsvm.record import LOCK_FILE, RUN_FILE, CorruptRecordError, duration, read_json
 
 TERMINAL_S, LOG_S = 1.0, 30.0
-"""Seconds between two looks: at a terminal, and for plain lines."""
+"""Seconds between two updates, on a terminal and in a log."""
 
 
 class Progress:
-    """Tells in the background how many of the runs `todo` are finished.
+    """Print in the background how many of the runs `pending` are finished.
 
     Parameters
     ----------
     directory : Path
         The sweep's folder.
-    todo : iterable of str
-        Folder names of the runs that are to be done now.
+    pending : iterable of str
+        Folder names of the runs to be done.
     done : int
-        Number of runs that were done before.
+        Number of runs of the sweep that are done already.
+    stream : TextIO, optional
+        Where to print; standard error by default.
     """
 
     def __init__(
-        self, directory: Path, todo: Iterable[str], done: int, stream: TextIO | None = None
+        self, directory: Path, pending: Iterable[str], done: int, stream: TextIO | None = None
     ) -> None:
         self.directory, self.done_before = directory, done
         self.stream = sys.stderr if stream is None else stream
         self.begin = time.monotonic()
-        self.open = {name: self._written(name) for name in todo}
+        self.open = {name: self._written(name) for name in pending}
         self.total = done + len(self.open)
         self.states: Counter[str] = Counter()
         self.instances = 0
@@ -61,31 +61,31 @@ class Progress:
         self.stop.set()
         self.thread.join()
         if self.total > self.done_before:
-            self._tell(self.line(), end="\n")
+            self._print(self.line(), end="\n")
 
     def _watch(self) -> None:
         terminal = self.stream.isatty()
-        pause_s, told = (TERMINAL_S if terminal else LOG_S), ""
+        pause_s, printed = (TERMINAL_S if terminal else LOG_S), ""
         while not self.stop.wait(pause_s):
-            looked = time.monotonic()
+            begin = time.monotonic()
             line = self.line()
-            if line != told:
-                self._tell(line, end="\r" if terminal else "\n")
-            told = line
-            # a folder with many runs on a slow disk is looked at less often
-            pause_s = max(pause_s, 20 * (time.monotonic() - looked))
+            if line != printed:
+                self._print(line, end="\r" if terminal else "\n")
+            printed = line
+            # reading many runs from a slow disk takes long: use at most 5 % of the time for it
+            pause_s = max(pause_s, 20 * (time.monotonic() - begin))
 
-    def _tell(self, line: str, end: str) -> None:
+    def _print(self, line: str, end: str) -> None:
         clear = "\x1b[K" if self.stream.isatty() else ""
         self.stream.write(f"{line}{clear}{end}")
         self.stream.flush()
 
     def line(self) -> str:
-        """Return where the sweep stands now."""
-        self._look()
+        """Return how many runs are done, have failed, are running, and the time left."""
+        self._update()
         finished, left = sum(self.states.values()), len(self.open)
         elapsed = time.monotonic() - self.begin
-        running = sum((self.directory / name / CLAIM_FILE).exists() for name in self.open)
+        running = sum((self.directory / name / LOCK_FILE).exists() for name in self.open)
         parts = [f"{self.done_before + self.states['done']} of {self.total} runs done"]
         parts += [f"{n} {state}" for state, n in sorted(self.states.items()) if state != "done"]
         parts += [f"{running} running"] if running else []
@@ -93,7 +93,7 @@ class Progress:
         parts += [f"{duration(left * elapsed / finished)} left"] if finished and left else []
         return ", ".join(parts)
 
-    def _look(self) -> None:
+    def _update(self) -> None:
         for name in list(self.open):
             written = self._written(name)
             if written in (None, self.open[name]):
@@ -111,12 +111,3 @@ class Progress:
             return (self.directory / name / RUN_FILE).stat().st_mtime_ns
         except OSError:
             return None
-
-
-def duration(seconds: float) -> str:
-    """Return a time in words, two digits or so."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 100 * 60:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"

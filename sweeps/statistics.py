@@ -1,7 +1,6 @@
-"""Summaries with their uncertainty: what a figure draws is computed here and nowhere else.
+"""Summaries with their uncertainty: every statistic in a figure is computed here.
 
-Nothing is averaged in silence: every summary says how many values it used (`used`) and how many
-rows of its group had none (`excluded`).
+Each summary has the number of values it used (`used`) and of rows without a value (`excluded`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ LEVEL = 0.95
 RESAMPLES = 2000
 
 BLOCK_NUMBERS = 2**22
-"""Most draws, or resampled values, in memory at once, unless one resample alone has more."""
+"""Largest number of draws in memory at once; a single resample may have more."""
 
 Statistic = Literal["mean", "median"]
 
@@ -25,7 +24,7 @@ Statistic = Literal["mean", "median"]
 def resampling_weights(draws: np.ndarray) -> np.ndarray:
     """Return bootstrap draws, (resamples, n) indices, as weights of the mean, (resamples, n).
 
-    Rows sum to 1: how often each value was drawn, over n.
+    An entry is how often its value was drawn, divided by n; rows sum to 1.
     """
     resamples, n = draws.shape
     flat = (draws + n * np.arange(resamples)[:, None]).ravel()
@@ -48,7 +47,7 @@ def bootstrap_interval(
     values : numpy.ndarray
         (groups, n), finite.
     statistic : {"mean", "median"}
-        What is resampled.
+        The statistic.
     level : float
         Coverage of the interval, e.g. 0.95.
     resamples, seed : int
@@ -57,7 +56,7 @@ def bootstrap_interval(
     Returns
     -------
     low, high : numpy.ndarray
-        (groups,); NaN where n < 2: one value says nothing about its spread.
+        (groups,); NaN where n < 2, since one value has no spread.
     """
     groups, n = values.shape
     if n < 2 or groups == 0:
@@ -77,7 +76,7 @@ def _interval(
     """Return low and high of each row, (2, groups), from blocks of draws."""
     tails = [(1 - level) / 2, (1 + level) / 2]
     if statistic == "mean":
-        # centred, so that the interval of equal values is that value, without rounding noise
+        # centred, so that equal values give exactly that value, without rounding error
         centre = values[:, :1]
         parts = [(values - centre) @ resampling_weights(draws).T + centre for draws in blocks]
     else:
@@ -101,13 +100,13 @@ def summaries(
     Parameters
     ----------
     frame : pandas.DataFrame
-        One row per instance. Values that are missing or not finite are counted, not used.
+        One row per instance. Values that are missing or not finite count as excluded.
     by : sequence of str
-        Columns that name a group; missing keys form a group of their own.
+        Columns that name a group; rows with a missing key form a group of their own.
     value : str
-        The column to summarise; a column that the frame lacks counts as missing everywhere.
+        The column to summarise; if it does not exist, all its values count as missing.
     statistic : {"mean", "median"}
-        The statistic that [low, high] is the bootstrap interval of.
+        The statistic whose bootstrap interval is [low, high].
     level, resamples, seed
         As in `bootstrap_interval`.
 
@@ -153,7 +152,7 @@ def wilson_interval(
         p = count / n
         centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
         half = z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    # at count = 0 and count = n one end is exactly 0 or 1; rounding must not move it
+    # at count = 0 or n, one end is exactly 0 or 1: the formula has rounding errors there
     low = np.where(count == 0, np.where(n > 0, 0.0, np.nan), centre - half)
     high = np.where(count == n, np.where(n > 0, 1.0, np.nan), centre + half)
     return low, high
@@ -167,7 +166,7 @@ def shares(
     Parameters
     ----------
     frame : pandas.DataFrame
-        One row per instance; `flag` is True, False or missing (not known: counted, not used).
+        One row per instance; `flag` is True, False or missing (unknown: counts as excluded).
     by : sequence of str
         Columns that name a group.
     flag : str
@@ -178,7 +177,7 @@ def shares(
     Returns
     -------
     pandas.DataFrame
-        Columns `by`, used (known), excluded (not known), count, share, low, high; NaN where
+        Columns `by`, used (known), excluded (unknown), count, share, low, high; NaN where
         used = 0.
     """
     grouped = _column(frame, flag).groupby(_grouping(frame, by), dropna=False, sort=True)
@@ -200,9 +199,9 @@ def counts(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 
 def _draws(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield the bootstrap draws of n values in blocks of rows that memory holds.
+    """Yield the bootstrap draws of n values, in blocks of at most `BLOCK_NUMBERS` numbers.
 
-    Equal n gives equal draws, so that curves over steps of the same instances have smooth bands.
+    The same n gives the same draws, so that bands over the steps of the same instances are smooth.
     """
     rng = np.random.default_rng([seed, n])
     size = max(1, BLOCK_NUMBERS // n)
@@ -214,14 +213,14 @@ def _moments(used: np.ndarray) -> dict[str, float]:
     if used.size == 0:
         return dict.fromkeys(("mean", "std", "median", "q25", "q75"), np.nan)
     q25, median, q75 = np.quantile(used, [0.25, 0.5, 0.75])
-    # around the first value: equal values then have exactly that mean and no spread
+    # relative to the first value, so that equal values have exactly that mean and spread 0
     mean = used[0] + np.mean(used - used[0])
     std = np.std(used - used[0], ddof=1) if used.size > 1 else np.nan
     return {"mean": mean, "std": std, "median": median, "q25": q25, "q75": q75}
 
 
 def _column(frame: pd.DataFrame, name: str) -> pd.Series[float]:
-    """Return a column as floats, everything missing where the frame has no such column."""
+    """Return a column as floats; all NaN if the frame has no such column."""
     if name not in frame:
         return pd.Series(np.nan, index=frame.index, dtype=float)
     values = frame[name].to_numpy(dtype=float, na_value=np.nan)

@@ -1,4 +1,4 @@
-"""`attnsvm-status DIR`: how far every run of a sweep is, and why, as a table."""
+"""`attnsvm-status DIR`: the state of every run of a sweep, and the reason, as a table."""
 
 from __future__ import annotations
 
@@ -8,37 +8,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from attnsvm.state import PLAN_FILE, RUN_FILE, STATES, RunState, planned, run_state
-from attnsvm.storage import CorruptRecordError
-
-
-def states(directory: Path) -> dict[str, RunState]:
-    """Return the state of every run of the sweep in `directory`, or of the run in it.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is neither a plan nor a record.
-    """
-    if (directory / RUN_FILE).exists():
-        directory = directory.resolve()  # "." has no name
-        return {directory.name: run_state(directory)}
-    found: dict[str, RunState] = {}
-    try:
-        names = planned(directory)
-    except CorruptRecordError as error:
-        names, found[PLAN_FILE] = None, RunState("corrupt", str(error))
-    if names is None:
-        names = {path.parent.name: [] for path in directory.glob(f"*/{RUN_FILE}")}
-    if not names and not found:
-        raise FileNotFoundError(f"{directory}: holds no sweep (no {PLAN_FILE}, no */{RUN_FILE})")
-    return found | {name: run_state(directory / name) for name in sorted(names)}
+from attnsvm.record import STATES, RunState, one_line, states
 
 
 def table(found: dict[str, RunState], everything: bool = False) -> str:
-    """Return the runs that are not done, or all, as lines of text, counts last."""
+    """Return a line for every run that is not done, or for every run, and the counts."""
     rows = [
-        (state.state, name, _reason(state))
+        tuple(map(one_line, (state.state, name, _reason(state))))
         for name, state in found.items()
         if everything or state.state != "done"
     ]
@@ -48,12 +24,12 @@ def table(found: dict[str, RunState], everything: bool = False) -> str:
 
 
 def _reason(state: RunState) -> str:
-    place = f" ({state.run['place']})" if state.state == "failed" and state.run["place"] else ""
-    return "".join(c if c.isprintable() else " " for c in state.reason + place)
+    place = state.run.get("place") if state.state == "failed" else ""
+    return f"{state.reason} ({place})" if place else state.reason
 
 
 def summary(found: dict[str, RunState]) -> str:
-    """Return how many runs are in which state; how many codes they come from if not one."""
+    """Return the number of runs in each state, and of versions of the code if several."""
     counts = Counter(state.state for state in found.values())
     listed = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
     codes = {state.run.get("code") for state in found.values() if state.state == "done"}
@@ -65,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print the states of a sweep's runs; return 0 if all are done, 1 if not, 2 without a sweep."""
     parser = argparse.ArgumentParser(
         prog="attnsvm-status",
-        description="How far the runs of a sweep are, and why.",
+        description="The state of every run of a sweep, and the reason.",
         epilog="; ".join(f"{state}: {meaning}" for state, meaning in STATES.items()),
     )
     parser.add_argument("directory", type=Path, help="folder of a sweep, e.g. multirun/rank_vs_d")

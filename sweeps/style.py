@@ -1,8 +1,7 @@
-"""How every figure looks: one typeface, one palette, one way to write numbers below the axes.
+"""The style of all figures: typeface, palette, axes and notes.
 
-Colours are told apart by colour-blind readers (Okabe and Ito) and in grey, since every series also
-has its own marker and every stacked bar its own hatching. Figures are made without pyplot, so that
-no global state is left behind.
+The colours (Okabe and Ito) suit colour-blind readers; markers and hatching distinguish series and
+bars in grey print as well. Figures are made without pyplot, which would leave global state.
 """
 
 from __future__ import annotations
@@ -29,6 +28,8 @@ from matplotlib.ticker import (
     ScalarFormatter,
 )
 from PIL import Image
+
+from attnsvm.record import one_line
 
 INK = "#1b1b1b"
 FAINT = "#8a8a8a"
@@ -66,10 +67,10 @@ HATCHES = {
     "stalled": "||||",
     "rejected": "\\\\\\\\",
 }
-"""Hatching of the kinds whose grey is that of another kind."""
+"""Hatching of the kinds that have the same shade of grey as another kind."""
 
 DARK = ("global", "ok", "infeasible", "failed")
-"""Kinds on whose colour text is white."""
+"""Kinds whose colour needs white text."""
 
 _RC = {
     "font.family": "STIXGeneral",
@@ -115,7 +116,7 @@ _RC = {
     "lines.markersize": 4.2,
     "lines.markeredgewidth": 0.0,
     "hatch.linewidth": 0.5,
-    "pdf.fonttype": 42,  # TrueType: text in the PDF stays text
+    "pdf.fonttype": 42,  # TrueType: text in the PDF can be searched
     "ps.fonttype": 42,
     "svg.fonttype": "none",
     "savefig.dpi": 200,
@@ -124,7 +125,7 @@ _RC = {
 
 @contextmanager
 def paper() -> Iterator[None]:
-    """Within this context, figures are drawn and saved in the project's style."""
+    """Draw and save figures in the project's style within this context."""
     with mpl.rc_context():
         mpl.rcdefaults()
         mpl.rcParams.update(_RC)  # type: ignore[arg-type]
@@ -148,14 +149,14 @@ def png(fig: Figure) -> bytes:
 
 def pdf(fig: Figure) -> bytes:
     """Return the figure as a PDF file with its fonts embedded, the same bytes every time."""
-    logging.getLogger("fontTools").setLevel(logging.WARNING)  # else each glyph table is told
+    logging.getLogger("fontTools").setLevel(logging.WARNING)  # below, it logs each glyph table
     buffer = io.BytesIO()
     fig.savefig(buffer, format="pdf", metadata={"CreationDate": None})
     return buffer.getvalue()
 
 
 def pixels(fig: Figure, dpi: int = 80) -> np.ndarray:
-    """Return the figure as it looks: (height, width, RGB), uint8."""
+    """Return the figure as an image (height, width, RGB), uint8."""
     fig.set_dpi(dpi)
     canvas = FigureCanvasAgg(fig)
     canvas.draw()  # type: ignore[no-untyped-call]
@@ -163,7 +164,7 @@ def pixels(fig: Figure, dpi: int = 80) -> np.ndarray:
 
 
 def gif(frames: Sequence[np.ndarray], frame_ms: int = 120) -> bytes:
-    """Return pictures (height, width, RGB) as an endless GIF that rests on the last one."""
+    """Return images (height, width, RGB) as an endless GIF that pauses at the last one."""
     first, *rest = [Image.fromarray(f).quantize(64, dither=Image.Dither.NONE) for f in frames]
     pauses = [frame_ms] * len(rest) + [15 * frame_ms]
     buffer = io.BytesIO()
@@ -172,13 +173,13 @@ def gif(frames: Sequence[np.ndarray], frame_ms: int = 120) -> bytes:
 
 
 def plain(text: object, limit: int = 80) -> str:
-    """Return `text` so that matplotlib prints it as it stands: one line, no formulas, no surprises.
+    """Return `text` as one line that matplotlib prints literally.
 
-    Characters that the typeface may lack, and the dollar that starts a formula, are replaced by a
-    question mark.
+    A question mark replaces control characters, characters that the typeface may lack, and the
+    dollar sign, which starts a formula.
     """
-    words = " ".join(str(text).split())
-    shown = "".join(c if c.isprintable() and ord(c) < 0x250 and c != "$" else "?" for c in words)
+    words = one_line(" ".join(str(text).split()), mark="?")
+    shown = "".join(c if ord(c) < 0x250 and c != "$" else "?" for c in words)
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."
 
 
@@ -197,7 +198,7 @@ def markers(keys: Iterable[Hashable]) -> dict[Any, str]:
 
 
 def fill(colour: str, hatch: str = "") -> dict[str, Any]:
-    """Return the look of a part of a stacked bar: set off from its neighbours by a white line."""
+    """Return the style of a part of a stacked bar; a white line separates it from the next part."""
     return {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.6}
 
 
@@ -209,7 +210,7 @@ def band(
     colour: str,
     alpha: float = 0.18,
 ) -> None:
-    """Shade an interval around a curve; points without an interval are left out."""
+    """Shade an interval around a curve, except at points without an interval."""
     ax.fill_between(
         np.asarray(x, float),
         np.asarray(low, float),
@@ -221,7 +222,7 @@ def band(
 
 
 def ticks_at(ax: Axes, values: Iterable[float]) -> None:
-    """Put the ticks of the x axis at the values of the grid, or at round ones if those are many."""
+    """Put the ticks of the x axis at the values of the grid; at round ones if there are over 12."""
     ticks = sorted({float(v) for v in values if np.isfinite(v)})
     if not 1 <= len(ticks) <= 12:
         return
@@ -246,7 +247,7 @@ def heading(ax: Axes, text: str) -> None:
 
 
 def log_axis(axis: Axis) -> None:
-    """Make an axis with positive data logarithmic, over whole decades if there are few of them."""
+    """Make an axis with positive data logarithmic; extend a short range to whole decades."""
     ax = axis.axes
     is_x = axis is ax.xaxis
     shared = (ax.get_shared_x_axes() if is_x else ax.get_shared_y_axes()).get_siblings(ax)
@@ -263,11 +264,11 @@ def log_axis(axis: Axis) -> None:
 
 
 def log_axis_from_zero(ax: Axes, values: Iterable[float]) -> None:
-    """Make the x axis logarithmic with the value 0 at its left end, apart from the others."""
+    """Make the x axis logarithmic, with the value 0 in a linear part at its left end."""
     positive = np.array(sorted({float(v) for v in values if v > 0}))
     decades = np.arange(np.ceil(np.log10(positive[0])), np.log10(positive[-1]) + 0.01)
-    apart = max(0.8, 0.15 * len(decades))  # so many decades wide: room for the two labels
-    ax.set_xscale("symlog", linthresh=positive[0], linscale=apart)
+    linear = max(0.8, 0.15 * len(decades))  # width of the linear part in decades: fits two labels
+    ax.set_xscale("symlog", linthresh=positive[0], linscale=linear)
     ax.set_xlim(-0.3 * positive[0], 2 * positive[-1])
     every = int(np.ceil(len(decades) / 6)) if len(decades) else 1
     ax.xaxis.set_major_locator(FixedLocator([0.0, *10.0 ** decades[::every]]))
@@ -275,7 +276,7 @@ def log_axis_from_zero(ax: Axes, values: Iterable[float]) -> None:
 
 
 def note(fig: Figure, lines: Sequence[str]) -> None:
-    """Write lines of small print under the figure, wrapped; the layout makes room for them."""
+    """Write lines of small print under the figure, wrapped; the layout reserves space for them."""
     width = int(19 * fig.get_figwidth())
     wrapped = [part for line in lines for part in textwrap.wrap(plain(line, limit=2000), width)]
     fig.supxlabel(
@@ -284,6 +285,6 @@ def note(fig: Figure, lines: Sequence[str]) -> None:
 
 
 def empty(ax: Axes, text: str) -> None:
-    """Say in an empty panel why it is empty."""
+    """Write the reason into an empty panel."""
     ax.tick_params(which="both", bottom=False, labelbottom=False)
     ax.text(0.5, 0.5, text, ha="center", va="center", transform=ax.transAxes, color=FAINT)

@@ -1,7 +1,7 @@
-"""Tracking with MLflow: what a sweep left on disk, logged by the driver when the sweep has ended.
+"""Tracking with MLflow: at the end of a sweep its driver logs the records on disk.
 
-Runs are logged from their records, each once, known by its signature. So it does not matter which
-process, machine or launcher did them, nor how often the sweep was resumed.
+Each record is identified by its signature and logged once, independent of the process, machine or
+launcher that made it, and of how often the sweep was resumed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ SIGNATURE = "attnsvm.signature"
 
 
 class Mlflow(Callback):
-    """Logs parameters, metrics and figures to MLflow.
+    """Log parameters, metrics and figures to MLflow.
 
     Parameters
     ----------
     uri : str, optional
         Tracking server; by default the file `mlflow.db` in the sweep's folder, which
-        `mlflow ui --backend-store-uri sqlite:///mlflow.db` shows. No network is needed.
+        `mlflow ui --backend-store-uri sqlite:///mlflow.db` displays without a network.
     experiment : str
-        Name of the experiment there.
+        Name of the experiment on that server.
     """
 
     def __init__(self, uri: str | None = None, experiment: str = "attnsvm") -> None:
@@ -39,7 +39,7 @@ class Mlflow(Callback):
         self._log(Path(config.hydra.runtime.output_dir))
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        """Log the runs of the sweep that are not logged yet, and its figures."""
+        """Log the sweep's figures and those of its runs that are not logged yet."""
         self._log(Path(config.hydra.sweep.dir))
 
     def _log(self, folder: Path) -> None:
@@ -48,7 +48,7 @@ class Mlflow(Callback):
         from sweeps.aggregate import load
 
         if not folder.is_dir():
-            return  # a dry run
+            return  # a dry run creates no folder
         uri = self.uri or f"sqlite:///{folder.resolve()}/mlflow.db"
         client = MlflowClient(tracking_uri=uri)
         experiment = self._experiment(client, folder)
@@ -62,7 +62,7 @@ class Mlflow(Callback):
         log.info("tracked in %s", uri)
 
     def _experiment(self, client: Any, folder: Path) -> str:
-        """Return the id of the experiment; without a server its files lie in the folder as well."""
+        """Return the experiment's id; without a server its files are stored in the folder too."""
         found = client.get_experiment_by_name(self.experiment)
         if found is None:
             files = None if self.uri else (folder / "mlflow").resolve().as_uri()
@@ -82,9 +82,9 @@ def _signatures(client: Any, experiment: str) -> set[str]:
 
 def _log_run(client: Any, experiment: str, row: pd.Series[Any], medians: pd.Series[float]) -> None:
     run = client.create_run(experiment, run_name=row["run"], tags={SIGNATURE: row["run"]})
-    told = ("wall_s", "drawn", "accepted", "wanted")
+    metrics = ("wall_s", "drawn", "accepted", "wanted")
     for name, value in row.items():
-        if name in told:
+        if name in metrics:
             client.log_metric(run.info.run_id, name, float(value))
         elif pd.notna(value) and name not in ("run", "state", "reason"):
             client.log_param(run.info.run_id, name, value)

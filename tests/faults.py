@@ -18,14 +18,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attnsvm import experiment, record, storage, stream
-from attnsvm.claim import CLAIM_FILE
+from attnsvm import experiment, record
+from attnsvm.cli.job import perform
 from attnsvm.config import RunConfig
-from attnsvm.identity import run_name
+from attnsvm.config.identity import run_name
 from attnsvm.record import RunRecord, trial_table
-from attnsvm.state import TABLES, run_state
-from attnsvm.task import perform
-from tests.test_config import composed
+from attnsvm.record import files as storage
+from attnsvm.record import writers as stream
+from attnsvm.record.lock import LOCK_FILE
+from attnsvm.record.state import TABLES, run_state
+from tests.config.test_config import composed
 
 STEPS = (
     (os, "fsync"),
@@ -148,8 +150,8 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def litter(folder: Path) -> list[Path]:
-    """Return temporary files and claims that were left."""
-    return [p for p in folder.rglob("*") if p.name.endswith(".tmp") or p.name == CLAIM_FILE]
+    """Return temporary files and locks that were left."""
+    return [p for p in folder.rglob("*") if p.name.endswith(".tmp") or p.name == LOCK_FILE]
 
 
 def states(folder: Path, cells: list[RunConfig]) -> list[str]:

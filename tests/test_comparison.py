@@ -9,9 +9,10 @@ import torch
 from scipy.optimize import linprog, minimize_scalar
 
 from attnsvm import correlation, one_minus_correlation, sample, solve_svm, svmeq
-from attnsvm.comparison import assumption_b1, convergence_types, svmeq_least_squares
+from attnsvm.comparison import convergence_types, svmeq_least_squares
 from attnsvm.selection import TokenSelection, optimal_tokens
 from attnsvm.svm import single_token
+from attnsvm.theory import assumption_b1
 
 
 def matrices(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -178,7 +179,7 @@ def test_svmeq_of_a_part_that_is_zero_is_the_other_part():
 
 
 def test_matrices_of_different_shape_are_refused():
-    with pytest.raises(ValueError, match="allowed is that of A"):
+    with pytest.raises(ValueError, match="must be those of A"):
         correlation(torch.eye(3).double(), torch.ones(3, 1).double())
 
 

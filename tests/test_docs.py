@@ -1,18 +1,48 @@
-"""The documentation is run, and what it points to exists."""
+"""The documentation is run, and everything that it names exists."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import importlib.util
+import io
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from attnsvm.config import GROUPS, RunConfig, SelectionConfig, SvmConfig
+
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "multirun/README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf/sweep").glob("*.yaml"))
+PACKAGES = "attnsvm|sweeps|hydra_plugins|benchmarks"
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def python_blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+def test_the_five_lines_of_the_readme_print_what_they_say():
+    (block,) = python_blocks("README.md")
+    assert len([line for line in block.splitlines() if line]) == 5
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(block, {})
+    assert "4.61" in printed.getvalue()
+    assert block.rstrip().endswith("# 4.61")
 
 
 def test_the_library_page_runs_from_top_to_bottom():
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/library.md").read_text(), re.DOTALL)
+    blocks = python_blocks("docs/library.md")
     assert len(blocks) >= 6
     scope: dict[str, object] = {}
     for block in blocks:
@@ -20,24 +50,91 @@ def test_the_library_page_runs_from_top_to_bottom():
     assert scope["W_svmeq"].shape == (10, 6, 6)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
-def test_links_and_paths_exist(page):
+# --- what a page points to ------------------------------------------------------------------------
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the names by which a link can point to a heading of `page`."""
+    headings = re.findall(r"^#+ (.*)", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@each_page
+def test_links_exist(page):
+    for target, anchor in re.findall(r"\]\((?!https?://)([^)#]*)#?([^)]*)\)", page.read_text()):
+        other = page.parent / target if target else page
+        assert other.exists(), target
+        assert not anchor or anchor in anchors(other), f"{target}#{anchor}"
+
+
+@each_page
+def test_paths_exist(page):
     text = page.read_text()
-    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", text):
-        assert (page.parent / target).exists(), target
-    for path in re.findall(r"`((?:attnsvm|sweeps|conf|tests|docs|benchmarks)/[\w/.]+)`", text):
-        if "my_" not in path:
-            assert (ROOT / path).exists(), path
+    folders = f"{PACKAGES}|conf|tests|docs"
+    for path in re.findall(rf"`((?:{folders})/[\w/.]+)`", text):
+        assert "my_" in path or (ROOT / path).exists(), path
+    for path in re.findall(r"(?:attnsvm-\w+|--docs) (docs/\w[\w/]*)", text):
+        assert (ROOT / path).is_dir(), path
+    for name in re.findall(r"`(\w+\.py)`", text):
+        assert list(ROOT.glob(f"attnsvm/**/{name}")), name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+@each_page
+def test_modules_and_their_names_can_be_imported(page):
+    for name in re.findall(rf"`((?:{PACKAGES})(?:\.\w+)+)", page.read_text()):
+        if re.search(r"\.(py|toml|yaml)$", name):
+            continue
+        module, _, attribute = name.rpartition(".")
+        found = importlib.import_module(module)
+        assert hasattr(found, attribute) or importlib.import_module(name), name
+
+
+# --- what a page tells to type --------------------------------------------------------------------
+
+
+@each_page
 def test_commands_name_what_exists(page):
     text = page.read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"(?:^ *|`)make ([\w-]+)", text, re.MULTILINE):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target}"
+    for module in re.findall(r"python -m ((?:sweeps|benchmarks)[\w.]*)", text):
+        assert importlib.util.find_spec(module), module
+    for name in re.findall(r"python -m benchmarks ([a-z]\w*)", text):
+        assert (ROOT / f"benchmarks/{name}.py").exists(), name
+    scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    for command in re.findall(r"(?:^ +|`|\$ )(attnsvm-\w+)", text, re.MULTILINE):
+        assert command in scripts, command
+
+
+@each_page
+def test_options_and_fields_exist(page):
+    text = page.read_text()
     for sweep in re.findall(r"sweep=(\w+)", text):
-        assert sweep in ("NAME", "my_sweep") or (ROOT / f"conf/sweep/{sweep}.yaml").exists(), sweep
+        assert sweep in ("NAME", "my_sweep", *EXPERIMENTS), sweep
     for group, option in re.findall(
-        r"\b(model|parameterization|head|data|optimizer|loss|selection|svm)=(\w+)", text
+        rf"(?<![\w./])({'|'.join(GROUPS)}|selection|svm|hydra/launcher|hydra/callbacks)=(\w+)", text
     ):
-        assert (ROOT / f"conf/{group}/{option}.yaml").exists(), f"{group}={option}"
-    for target in re.findall(r"^ *make ([\w-]+)", text, re.MULTILINE):
-        assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), target
+        files = [ROOT / f"conf/{group}/{option}.yaml"]
+        assert files[0].exists() or f"{group}={option}" == "hydra/launcher=joblib", files[0]
+    schemas = {group: list(options.values()) for group, options in GROUPS.items()}
+    schemas |= {"selection": [SelectionConfig], "svm": [SvmConfig]}
+    known = {
+        f"{group}.{field.name}"
+        for group, options in schemas.items()
+        for schema in options
+        for field in dataclasses.fields(schema)
+    }
+    for field in re.findall(rf"(?<![\w./])((?:{'|'.join(schemas)})\.\w+)=", text):
+        assert field in known, field
+    run_fields = {field.name for field in dataclasses.fields(RunConfig)}
+    for field in re.findall(r"`(\w+)=true`", text):
+        assert field in run_fields, field
+
+
+def test_every_experiment_is_in_the_readme_and_on_its_page():
+    readme, page = (ROOT / "README.md").read_text(), (ROOT / "docs/experiments.md").read_text()
+    for name in EXPERIMENTS:
+        assert f"`attnsvm sweep={name}` | [figure](docs/figures/{name}.png)" in readme
+        assert f"    attnsvm sweep={name}\n" in page
+        assert f"(figures/{name}.png)" in page

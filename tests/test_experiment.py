@@ -10,12 +10,13 @@ import attnsvm
 from attnsvm.config import ConfigError
 from attnsvm.experiment import parts, run
 from attnsvm.record import write
-from attnsvm.state import TABLES
-from tests.test_config import composed
+from attnsvm.record.state import TABLES
+from tests.config.test_config import composed
 
 SHORT = ("optimizer.steps=300", "trials=6")
 
 
+@pytest.mark.processors
 def test_top_compares_the_trained_weights_with_both_svms():
     record = run(composed("data.n=3", "data.T=4", "data.d=6", *SHORT))
     trials = record.trials
@@ -29,8 +30,8 @@ def test_top_compares_the_trained_weights_with_both_svms():
 
     batch = attnsvm.sample("sphere", n=3, T=4, d=6, trials=6)
     path = attnsvm.train(batch, steps=300)
-    pick = attnsvm.select_tokens(batch, path)
-    solution = attnsvm.solve_svm(batch.X, batch.Z, pick.selected)
+    selection = attnsvm.select_tokens(batch, path)
+    solution = attnsvm.solve_svm(batch.X, batch.Z, selection.selected)
     expected = attnsvm.one_minus_correlation(path.W, solution.W)
     np.testing.assert_array_equal(trials["one_minus_corr_w_mm"], expected.numpy())
     history = record.history[record.history["quantity"] == "one_minus_corr_w_mm"]
@@ -39,6 +40,7 @@ def test_top_compares_the_trained_weights_with_both_svms():
     np.testing.assert_array_equal(record.solutions["trained_W"], path.W.numpy())
 
 
+@pytest.mark.processors
 def test_optimal_trains_nothing_and_matches_the_library():
     record = run(composed("selection=optimal", "data.n=5", "data.T=5", "data.d=2", "trials=6"))
     assert record.history.empty
@@ -66,6 +68,7 @@ def test_the_published_way_counts_noise_and_nothing_as_rank():
     assert infeasible["nuclear_rank"].isna().all()
 
 
+@pytest.mark.processors
 def test_multi_accepts_in_seed_order_whatever_is_drawn_at_once():
     options = (
         "head=relu", "selection=multi", "selection.until_accepted=true", "data.n=3", "data.T=4",
@@ -150,7 +153,7 @@ BAD_FILES = {
     "labels": ({"Y": np.zeros((1, 2))}, "Y:"),
     "objects": ({"X": np.array([{}], dtype=object)}, "not a readable .npz"),
     "missing": ({"Z": None}, "Z: missing"),
-    "misspelt": ({"Mask": np.ones((1, 2, 3))}, "unknown array Mask; allowed is X | Z | Y | mask"),
+    "misspelt": ({"Mask": np.ones((1, 2, 3))}, "unknown array Mask; must be X | Z | Y | mask"),
 }
 
 
@@ -251,6 +254,7 @@ STREAMED = {
 }  # fmt: skip
 
 
+@pytest.mark.processors
 @pytest.mark.parametrize("name", STREAMED)
 def test_a_run_in_parts_is_the_same_run(name, tmp_path):
     config = composed(*STREAMED[name], "trials=12", "optimizer.steps=400")
@@ -266,6 +270,7 @@ def test_a_run_in_parts_is_the_same_run(name, tmp_path):
         assert (tmp_path / "1" / table).read_bytes() == whole
 
 
+@pytest.mark.processors
 def test_a_file_of_instances_in_parts_is_the_same_run(tmp_path):
     rng = np.random.default_rng(0)
     X, Z, Y = rng.normal(size=(7, 2, 3, 4)), rng.normal(size=(7, 2, 4)), np.ones((7, 2))
@@ -307,7 +312,7 @@ def test_a_tie_between_different_tokens_is_not_decided_by_the_first(tmp_path):
 
 
 def test_a_file_is_not_drawn_from_again_and_again():
-    with pytest.raises(ConfigError, match="allowed with seeded data only"):
+    with pytest.raises(ConfigError, match="must be false with data=file"):
         composed("data=file", "data.path=x.npz", "selection=multi", "selection.until_accepted=true")
 
 
@@ -319,8 +324,8 @@ def test_a_trained_head_decides_what_is_optimal_and_local():
     path = attnsvm.train(batch, steps=1500)
     trained = batch.scores(path.head_parameters).argmax(-1)
     assert not torch.equal(trained, batch.scores().argmax(-1))
-    pick = attnsvm.select_tokens(batch, path)
-    hit = (pick.selected == trained).all(-1).numpy()
-    expected = np.where(pick.saturated.numpy() & hit, "global", "other")
+    selection = attnsvm.select_tokens(batch, path)
+    hit = (selection.selected == trained).all(-1).numpy()
+    expected = np.where(selection.saturated.numpy() & hit, "global", "other")
     got = trials["convergence"].where(trials["convergence"] == "global", "other")
     assert got.tolist() == expected.tolist()

@@ -10,13 +10,14 @@ import torch
 from mpmath import erf, exp, matrix, mp, mpf, pi, sqrt
 from torch import Generator
 
-from attnsvm.build import named
-from attnsvm.config import MACHINE_EPS
+from attnsvm.config.instantiate import named
 from attnsvm.data import sample
-from attnsvm.diagnosis import direction_error
+from attnsvm.linalg import EPS as MACHINE_EPS
 from attnsvm.risk import Risk
 from attnsvm.svm import solve_svm
-from attnsvm.training import parameterization_named, train
+from attnsvm.training import train
+from attnsvm.training.batch import parameterization_named
+from attnsvm.training.ending import direction_error
 
 DIGITS = 60
 SHAPE = {"n": 3, "T": 4, "d": 5, "trials": 1, "seed": 8}
@@ -134,7 +135,7 @@ def balanced_weights(risk, ridge):
 def errors(risk, variables, ridge, how):
     """Return the relative error of the normalised step in each variable."""
     G = risk.gradient(variables, risk.forward(variables), how, ridge)
-    loss = type(risk.loss).__name__.lower()
+    loss = type(risk.loss).__name__.removesuffix("Loss").lower()
     with mp.workdps(DIGITS):
         pairs = zip(G.parts, exact_gradient(risk.batch, variables, loss, ridge), strict=True)
         return [relative_error(part[0], wanted) for part, wanted in pairs]
@@ -227,8 +228,8 @@ def test_a_sample_that_does_not_pull_hides_no_other(parameterization, m):
     assert forward.log_softmax[0, 1:].sort(-1).values[:, -2].max() < -1000
     assert max(errors(risk, variables, 0.0, "log_domain")) <= 1e-10
     W = risk.rule.combine(variables)
-    for fused in (True, False):
-        path = train(risk.batch, risk.rule, init=variables, steps=1, fused=fused)
+    for compiled in (True, False):
+        path = train(risk.batch, risk.rule, init=variables, steps=1, compiled=compiled)
         assert 0.01 < (path.W - W).norm() < 1e3
 
 
@@ -243,8 +244,8 @@ def test_a_sample_without_a_query_hides_no_other(size, parameterization, m):
     risk = Risk(dataclasses.replace(batch, Z=Z), risk.rule, risk.loss)
     variables = weights(risk, size)
     assert max(errors(risk, variables, 0.0, "log_domain")) <= 1e-10
-    for fused in (True, False):
-        path = train(risk.batch, risk.rule, init="uniform", steps=1000, fused=fused)
+    for compiled in (True, False):
+        path = train(risk.batch, risk.rule, init="uniform", steps=1000, compiled=compiled)
         assert not path.diverged.any()
         assert path.status() == ["unsaturated"]
         moved = path.snapshots[0, 1:] - path.snapshots[0, :-1]
@@ -267,7 +268,9 @@ def test_exact_step_where_the_top_token_has_a_copy(size, head, parameterization,
     assert max(errors(risk, variables, 0.0, "log_domain")) <= 1e-10
     if head != "mlp":
         steps = {"init": variables, "steps": 1, "lr": 1.0}
-        paths = [train(risk.batch, risk.rule, fused=fused, **steps) for fused in (True, False)]
+        paths = [
+            train(risk.batch, risk.rule, compiled=compiled, **steps) for compiled in (True, False)
+        ]
         for path in paths:
             moved = (path.W,) if m is None and parameterization == "w" else (path.K, path.Q)
             for V, V0 in zip(moved, variables, strict=True):
@@ -285,20 +288,20 @@ def test_the_error_of_the_direction_is_bounded_and_not_by_far(size, apart, param
     copied = with_copies(risk, risk.forward(variables).top).batch
     X = copied.X + apart * (batch.X - copied.X)
     risk = Risk(dataclasses.replace(batch, X=X), risk.rule, risk.loss)
-    claimed = direction_error(risk, variables, "log_domain", 0.0).item()
+    locked = direction_error(risk, variables, "log_domain", 0.0).item()
     error = max(errors(risk, variables, 0.0, "log_domain"))
-    assert error <= claimed + 1e-15
-    assert claimed <= 1e-15 * (10 + size) * 100 / apart
+    assert error <= locked + 1e-15
+    assert locked <= 1e-15 * (10 + size) * 100 / apart
 
 
-@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("parameterization", ["w", "kq"])
 @pytest.mark.parametrize("head", ["linear", "quadratic"])
-def test_long_training_with_copies_keeps_its_digits(head, parameterization, fused):
+def test_long_training_with_copies_keeps_its_digits(head, parameterization, compiled):
     batch = sample(head=head, n=3, T=6, d=5, trials=9)
     risk = Risk(batch, parameterization_named("w", None), named("loss", "logistic"))
     batch = with_copies(risk, batch.scores().argmax(-1, keepdim=True)).batch
-    path = train(batch, parameterization, steps=600, growth=0.05, fused=fused)
+    path = train(batch, parameterization, steps=600, growth=0.05, compiled=compiled)
     assert path.log_softmax.amin() < -400
     assert path.direction_error.max() < 1e-6
     assert set(path.status()) <= {"saturated", "unsaturated"}

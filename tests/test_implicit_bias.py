@@ -61,10 +61,10 @@ def distances(batch, optimizer, order, **options):
     kept = ~path.diverged
     batch, path = batch.take(kept), path.take(kept)
     assert len(path.W) >= 6
-    pick = select_tokens(batch, path)
-    W, norms = lp_svm(batch, pick.selected, order)
+    selection = select_tokens(batch, path)
+    W, norms = lp_svm(batch, selection.selected, order)
     sizes = torch.linalg.vector_norm(path.snapshots.flatten(2), ord=order, dim=-1)
-    gaps = 1 - least_margin(batch, path.snapshots, pick.selected) / sizes * norms[:, None]
+    gaps = 1 - least_margin(batch, path.snapshots, selection.selected) / sizes * norms[:, None]
     apart = one_minus_correlation(path.snapshots, W[:, None])
     assert (gaps[:, -1] > -1e-6).all()  # no W has a larger margin than the SVM's
     late = path.steps >= LATE

@@ -4,12 +4,12 @@ import pytest
 import torch
 from mpmath import mp, mpf
 
-from attnsvm.loss import Exponential, Linear, Logistic
+from attnsvm.loss import Exponential, LinearLoss, Logistic
 
 U = torch.linspace(-40, 40, 81, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Exponential(), Linear()])
+@pytest.mark.parametrize("loss", [Logistic(), Exponential(), LinearLoss()])
 def test_derivative_is_that_of_autograd_and_negative(loss):
     u = U.clone().requires_grad_()
     (slope,) = torch.autograd.grad(loss.value(u).sum(), u)
@@ -20,7 +20,7 @@ def test_derivative_is_that_of_autograd_and_negative(loss):
 def test_closed_forms():
     torch.testing.assert_close(Logistic().value(U[35:46]), torch.log(1 + torch.exp(-U[35:46])))
     assert Exponential().value(torch.tensor(0.0)).item() == 1
-    assert Linear().value(U).equal(-U)
+    assert LinearLoss().value(U).equal(-U)
 
 
 def test_logistic_keeps_its_digits_in_both_tails():
@@ -29,7 +29,7 @@ def test_logistic_keeps_its_digits_in_both_tails():
     torch.testing.assert_close(Logistic().value(u), expected, rtol=1e-15, atol=0)
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Exponential(), Linear()])
+@pytest.mark.parametrize("loss", [Logistic(), Exponential(), LinearLoss()])
 def test_slopes_neither_underflow_nor_overflow(loss):
     """-l'(u) against 30 digits, for margins of which e^u is no float64 either."""
     u = torch.tensor([-1e5, -2000.0, -3.0, -1e-9, 0.0, 1e-9, 3.0, 2000.0, 1e5], dtype=torch.float64)
@@ -37,7 +37,7 @@ def test_slopes_neither_underflow_nor_overflow(loss):
     exact = {
         "Logistic": lambda u: 1 / (1 + mp.exp(u)),
         "Exponential": lambda u: mp.exp(-u),
-        "Linear": lambda u: mpf(1),
+        "LinearLoss": lambda u: mpf(1),
     }[type(loss).__name__]
     with mp.workdps(30):
         for a, c, at in zip(factor.tolist(), exponent.tolist(), u.tolist(), strict=True):

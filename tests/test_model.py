@@ -21,7 +21,7 @@ def test_self_attention_queries_are_its_own_tokens():
 
 
 def test_self_attention_query_out_of_range():
-    with pytest.raises(ConfigError, match=r"query=3: allowed is 0 <= query < T=3"):
+    with pytest.raises(ConfigError, match=r"query=3: must be >= 0 and < T=3"):
         sample(model="self_attention", query=3, **SHAPE)
 
 
@@ -64,17 +64,17 @@ def test_causal_query_is_the_prefix_on_its_own():
             assert a.softmax[..., k + 1 :].eq(0).all()
 
 
-@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("parameterization", ["w", "kq"])
 @pytest.mark.parametrize("head", ["linear", "relu", "quadratic", "mlp"])
-def test_ragged_samples_are_padded_ones_whatever_the_padding(head, parameterization, fused):
+def test_ragged_samples_are_padded_ones_whatever_the_padding(head, parameterization, compiled):
     """Samples of 1, 2 and 3 tokens: the entries of the padding change no bit of the training."""
     batch = sample(head=head, **{**SHAPE, "n": 3})
     mask = torch.arange(3).expand(3, 3, 3) <= torch.arange(3)[:, None]
     noise = torch.randn(batch.X.shape, generator=Generator().manual_seed(1)).double()
     ragged = dataclasses.replace(batch, mask=mask)
     other = dataclasses.replace(ragged, X=torch.where(mask[..., None], batch.X, 3 * noise))
-    a, b = (train(one, parameterization, steps=60, fused=fused) for one in (ragged, other))
+    a, b = (train(one, parameterization, steps=60, compiled=compiled) for one in (ragged, other))
     assert a.W.equal(b.W)
     assert a.softmax.equal(b.softmax)
     assert a.softmax[:, -1][~mask].eq(0).all()

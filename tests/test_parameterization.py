@@ -84,11 +84,11 @@ def test_given_weights_are_copied_and_shared():
 @pytest.mark.parametrize(
     ("rule", "init", "message"),
     [
-        (W(), (torch.zeros(D, D).double(),) * 2, "init: 2 tensors; allowed are W0"),
-        (KQ(), torch.zeros(D, D).double(), "init: 1 tensors; allowed are K0, Q0"),
+        (W(), (torch.zeros(D, D).double(),) * 2, "init: 2 tensors; must be W0"),
+        (KQ(), torch.zeros(D, D).double(), "init: 1 tensors; must be K0, Q0"),
         (W(), torch.zeros(D, D), "init W0: torch.float32"),
-        (W(), torch.zeros(D, 4).double(), r"init W0: shape \(3, 5, 4\); allowed is \(3, 5, 5\)"),
-        (KQ(2), (torch.zeros(D, D).double(),) * 2, r"init K0: shape .* allowed is \(3, 5, 2\)"),
+        (W(), torch.zeros(D, 4).double(), r"init W0: shape \(3, 5, 4\); must be \(3, 5, 5\)"),
+        (KQ(2), (torch.zeros(D, D).double(),) * 2, r"init K0: shape .* must be \(3, 5, 2\)"),
         (W(), torch.full((D, D), torch.nan).double(), "init W0: nan"),
     ],
 )
@@ -99,5 +99,5 @@ def test_bad_initial_weights_are_named(rule, init, message):
 
 @pytest.mark.parametrize("m", [0, 6])
 def test_columns_out_of_range(m):
-    with pytest.raises(ConfigError, match=f"m={m}: allowed is 1 <= m <= d=5"):
+    with pytest.raises(ConfigError, match=f"m={m}: must be >= 1 and <= d=5"):
         KQ(m).shapes(D)

@@ -45,14 +45,18 @@ def test_take_keeps_instances_whole(batch, index):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("X", torch.zeros(5, 2, 3), r"X: shape \(5, 2, 3\); allowed is \(B, n, T, d\)"),
-        ("X", torch.zeros(5, 2, 3, 4, dtype=torch.float32), "X: torch.float32; allowed is"),
-        ("Z", torch.zeros(5, 2, 3, dtype=torch.float64), r"Z: shape \(5, 2, 3\); allowed is"),
+        ("X", torch.zeros(5, 2, 3), r"X: shape \(5, 2, 3\); must be \(B, n, T, d\)"),
+        ("X", torch.zeros(5, 2, 3, 4, dtype=torch.float32), "X: torch.float32; must be"),
+        ("Z", torch.zeros(5, 2, 3, dtype=torch.float64), r"Z: shape \(5, 2, 3\); must be"),
         ("Z", torch.full((5, 2, 4), math.nan, dtype=torch.float64), "Z: nan at index"),
         ("X", torch.full((5, 2, 3, 4), math.inf, dtype=torch.float64), "X: inf at index"),
-        ("Y", torch.full((5, 2), 0.5, dtype=torch.float64), "Y: label 0.5; allowed is -1 or"),
-        ("mask", torch.zeros(5, 2, 3, dtype=torch.bool), "mask: a sample without a token"),
-        ("seeds", torch.zeros(4, dtype=torch.int64), r"seeds: shape \(4,\); allowed is \(5,\)"),
+        ("Y", torch.full((5, 2), 0.5, dtype=torch.float64), "Y: label 0.5; must be -1 or"),
+        (
+            "mask",
+            torch.zeros(5, 2, 3, dtype=torch.bool),
+            "mask: every sample must have at least one admissible token",
+        ),
+        ("seeds", torch.zeros(4, dtype=torch.int64), r"seeds: shape \(4,\); must be \(5,\)"),
         ("head_parameters", {"v": torch.zeros(4, 4, dtype=torch.float64)}, "head parameter v"),
     ],
 )

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from attnsvm.config import MACHINE_EPS
 from attnsvm.data import sample
+from attnsvm.linalg import EPS as MACHINE_EPS
 from attnsvm.training import train
+
+pytestmark = pytest.mark.processors
 
 SHAPE = {"n": 6, "T": 8, "d": 10, "trials": 8}
 RUNS = {
@@ -33,7 +35,7 @@ given = {{name: torch.from_numpy(array) for name, array in np.load(sys.argv[1]).
 batch = dataclasses.replace(drawn, X=given["X"], Z=given["Z"], head_parameters={{"v": given["v"]}})
 found = {{"X": drawn.X, "Y": drawn.Y}}
 for name, (rule, optimizer, options) in {RUNS}.items():
-    path = train(batch, rule, optimizer, steps={STEPS}, fused=False, **options)
+    path = train(batch, rule, optimizer, steps={STEPS}, compiled=False, **options)
     found |= {{name: path.W, name + " loss": path.loss, name + " s": path.log_softmax}}
 np.savez(sys.argv[2], **found)
 """
@@ -94,7 +96,7 @@ def test_steps_that_overshoot_agree_to_a_few_of_them(batch, elsewhere, name, las
     ("optimizer", "options"),
     [
         ("normalized_gd", {}),
-        ("normalized_gd", {"fused": False}),
+        ("normalized_gd", {"compiled": False}),
         ("normalized_gd", {"gradient": "direct", "ridge": MACHINE_EPS}),
         ("polyak", {}),
         ("adam", {}),

@@ -29,22 +29,22 @@ def attention(path, s):
 def test_attention_is_read_by_thresholds(batch, path):
     one = batch.take(slice(1))
     rows = [[1 - 1e-4 - 1e-7, 1e-4, 1e-7], [0.7, 0.299, 1e-3]]
-    pick = select_tokens(one, attention(path, [rows]))
-    assert pick.selected.tolist() == [[0, 0]]
-    assert pick.attended.tolist() == [[[True, False, False], [True, True, True]]]
-    assert pick.ambiguous.tolist() == [True]
-    assert pick.max_masked.item() == pytest.approx(1e-4)
-    assert pick.saturated.tolist() == [False]
-    assert not pick.tie.item()
+    selection = select_tokens(one, attention(path, [rows]))
+    assert selection.selected.tolist() == [[0, 0]]
+    assert selection.attended.tolist() == [[[True, False, False], [True, True, True]]]
+    assert selection.ambiguous.tolist() == [True]
+    assert selection.max_masked.item() == pytest.approx(1e-4)
+    assert selection.saturated.tolist() == [False]
+    assert not selection.tie.item()
 
 
 def test_clear_attention_is_saturated_and_unambiguous(batch, path):
     one = batch.take(slice(1))
-    pick = select_tokens(one, attention(path, [[[1 - 1e-7, 1e-7, 0.0], [1e-9, 1.0, 1e-300]]]))
-    assert pick.selected.tolist() == [[0, 1]]
-    assert not pick.ambiguous.item()
-    assert pick.saturated.item()
-    assert pick.max_masked.item() == pytest.approx(1e-7)
+    selection = select_tokens(one, attention(path, [[[1 - 1e-7, 1e-7, 0.0], [1e-9, 1.0, 1e-300]]]))
+    assert selection.selected.tolist() == [[0, 1]]
+    assert not selection.ambiguous.item()
+    assert selection.saturated.item()
+    assert selection.max_masked.item() == pytest.approx(1e-7)
 
 
 def test_no_masked_token_leaves_no_masked_attention(batch, path):
@@ -80,8 +80,8 @@ def test_optimal_tokens_are_admissible_and_of_largest_score(batch):
 
 def test_a_single_token_is_selected_without_a_tie():
     single = sample("sphere", n=2, T=1, d=3, trials=2)
-    pick = select_tokens(single, train(single, steps=5))
-    assert pick.selected.eq(0).all()
-    assert pick.saturated.all()
-    assert not pick.tie.any()
-    assert math.isclose(pick.top_softmax.min(), 1.0)
+    selection = select_tokens(single, train(single, steps=5))
+    assert selection.selected.eq(0).all()
+    assert selection.saturated.all()
+    assert not selection.tie.any()
+    assert math.isclose(selection.top_softmax.min(), 1.0)

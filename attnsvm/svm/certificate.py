@@ -1,4 +1,4 @@
-r"""What may be believed about a claimed solution, computed from the problem alone.
+r"""What is proved about a candidate solution, computed from the problem alone.
 
 With rows d_k, z_k, h_k and M(a) = sum_k a_k d_k z_k^T:
 
@@ -6,8 +6,8 @@ With rows d_k, z_k, h_k and M(a) = sum_k a_k d_k z_k^T:
 - any a, a_k >= 0 on inequalities, gives the lower bound  h^T a / dual_norm(M(a));
 - an a with M(a) = 0 and h^T a > 0 proves that no W is feasible, whatever the norm (Farkas).
 
-Where there are equalities, W misses them by rounding: the upper bound is then that of the nearest
-point where they hold, as far as their singular values tell (`_repair`).
+W satisfies equalities only up to rounding. The upper bound is then that of the nearest point where
+they hold, whose distance follows from the singular values of their rows (`_repair`).
 
 This bracket needs no solver and is independent of the scale of W and a. Only a tight bracket makes
 an instance `solved`, only a ray makes it `infeasible`. No solver is imported here.
@@ -15,104 +15,58 @@ an instance `solved`, only a ray makes it `infeasible`. No solver is imported he
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from attnsvm.svm.constraints import SvmProblem, power_of_two
-from attnsvm.svm.solution import Claim, SvmStatus
-from attnsvm.svm.span import coordinates, is_wide, spectrum
+from attnsvm.linalg import EPS
+from attnsvm.svm.problem import SvmProblem, power_of_two
+from attnsvm.svm.solution import Candidate, Certificate, Norm, SvmStatus, Verdict
+from attnsvm.svm.tolerances import (
+    DEPENDENT,
+    FAINT,
+    MAX_GAP,
+    MAX_RESIDUAL,
+    RANKED_GAP,
+    RAY_RATIO,
+    ROUNDING,
+)
+from attnsvm.svm.wide import coordinates, is_wide, spectrum
 
-Norm = Literal["frobenius", "nuclear"]
-NORMS: tuple[Norm, ...] = ("frobenius", "nuclear")
-
-EPS = torch.finfo(torch.float64).eps
-RAY_RATIO = 1e12  # a relative change of the rows by 1 / RAY_RATIO makes them contradict each other
-MAX_GAP = 2e-2  # a wider bracket is not a solution, however ill-conditioned the instance
-MAX_RESIDUAL = 1e-11  # of an equality, relative to ||d_k|| ||z_k|| ||W||_F
-
-FAINT = 1e-153  # least size of an M(a) whose squares float64 represents, a of size one
-MANY = 256  # equality rows whose vectors of d^2 entries would fill the memory
-DEPENDENT = 32 * EPS  # relative singular value from which on unit equality rows are dependent
-
-
-@dataclass(frozen=True)
-class Certificate:
-    """The proof that comes with every instance; `inf` or NaN where there is none.
-
-    Attributes
-    ----------
-    multipliers : (B, N)
-        a_k, one per row of the problem (row i (T - 1) + j is the j-th token of sample i other than
-        the reference), scaled so that dual_norm(M(a)) = 1; then h^T a = lower.
-    upper, lower : (B,)
-        The bracket: lower <= least norm <= upper, up to rounding, 64 eps kappa relatively.
-    gap, gap_target : (B,)
-        upper / lower - 1, and what it must not exceed: max(gap asked for, 64 eps kappa).
-    equality_residual : (B,)
-        max_k |d_k^T W z_k - h_k| / (||d_k|| ||z_k|| ||W||_F) over the equalities.
-    ray : (B, N)
-        The Farkas ray, 1^T |a| = 1; NaN where there is none.
-    ray_ratio : (B,)
-        sum_k a_k ||d_k|| ||z_k|| / ||M(a)||_F of the ray: it proves infeasibility from 1e12 on.
-    """
-
-    multipliers: Tensor
-    upper: Tensor
-    lower: Tensor
-    gap: Tensor
-    gap_target: Tensor
-    equality_residual: Tensor
-    ray: Tensor
-    ray_ratio: Tensor
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """W as certified (scaled to least margin one), its certificate, and what follows from both."""
-
-    W: Tensor
-    certificate: Certificate
-    status: tuple[SvmStatus, ...]
-    min_margin: Tensor
-    kappa: Tensor
-    sigma: Tensor
-    rank: Tensor
-    rank_bound: Tensor
+MANY = 256  # with more equality rows, of d^2 entries each, a Gram matrix is used to save memory
 
 
 def certify(
-    problem: SvmProblem, claim: Claim, norm: Norm, gap: float, rank_tolerance: float
+    problem: SvmProblem, candidate: Candidate, norm: Norm, gap: float, rank_tolerance: float
 ) -> Verdict:
-    """Return what the bracket and the ray of `claim` prove about `problem`.
+    """Return what the bracket and the ray of `candidate` prove about `problem`.
 
     Parameters
     ----------
-    claim : Claim
-        W (B, d, d), multipliers (B, N), ray (B, N); NaN where nothing is claimed.
+    candidate : Candidate
+        W (B, d, d), multipliers (B, N), ray (B, N); NaN where there is none.
     gap : float
         Largest accepted upper / lower - 1.
     rank_tolerance : float
         Singular values above rank_tolerance * sigma_1 count; a rank is reported (else -1) only
         where the gap is at most 1e-8.
     """
-    W, min_margin, residual = _least_margin_one(problem, claim.W)
+    W, min_margin, residual = _least_margin_one(problem, candidate.W)
     distance, condition = _repair(problem, W)
     sigma, rest = spectrum(W, problem.Z)
     upper = _upper(problem, sigma, rest, distance, norm)
-    a, lower, sigma_dual = lower_bound(problem, claim.multipliers, norm)
+    a, lower, sigma_dual = lower_bound(problem, candidate.multipliers, norm)
     kappa = _norm(sigma, "frobenius") * problem.scale().amax(dim=1) * condition
-    beyond = problem.equality.any(dim=1) & (64 * EPS * kappa > MAX_GAP)
+    beyond = problem.equality.any(dim=1) & (ROUNDING * kappa > MAX_GAP)
     upper = torch.where(W.isnan().any(dim=(1, 2)) | beyond, torch.inf, upper)
     W[~upper.isfinite()] = torch.nan
     min_margin = torch.where(upper.isfinite(), min_margin, -torch.inf)
     kappa = torch.where(upper.isfinite(), kappa, torch.inf)
-    target = torch.clamp(64 * EPS * kappa, min=gap, max=MAX_GAP)
+    target = torch.clamp(ROUNDING * kappa, min=gap, max=MAX_GAP)
     trivial = (problem.h == 0).all(dim=1)
     reached = torch.where(trivial, 0.0, upper / lower - 1).nan_to_num(torch.inf, torch.inf)
-    ray, ray_ratio = check_ray(problem, claim.ray)
+    ray, ray_ratio = check_ray(problem, candidate.ray)
     certificate = Certificate(a, upper, lower, reached, target, residual, ray, ray_ratio)
     rank = (sigma > rank_tolerance * sigma[:, :1]).sum(dim=1)
     rounding = (2 * problem.d + 10) * EPS * kappa
@@ -125,7 +79,7 @@ def certify(
         min_margin,
         kappa,
         torch.where(upper.isfinite()[:, None], sigma, torch.nan),
-        torch.where(reached <= 1e-8, rank, -1),
+        torch.where(reached <= RANKED_GAP, rank, -1),
         _rank_bound(problem, sigma_dual, slack, norm, trivial, upper.isfinite()),
     )
 
@@ -137,7 +91,7 @@ def _least_margin_one(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor, T
     has h_k != 0 the problem is not homogeneous and W keeps its scale.
     """
     homogeneous = (torch.where(problem.equality, problem.h, 0.0) == 0).all(dim=1)
-    unit = power_of_two(_largest(W))  # or squares of W might underflow
+    unit = power_of_two(_largest(W))  # otherwise squares of W could underflow
     W = W / torch.where(homogeneous, unit, 1.0)[:, None, None]
     size = W.flatten(1).norm(dim=1)
     reach = problem.scale() * size[:, None]
@@ -165,7 +119,7 @@ def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor]:
     With the unit rows E = U S V^T and their residuals r = e - E W, the nearest such W' is at
     distance ||S^{-1} U^T r||. Directions with s_i <= DEPENDENT s_1 count as zero: the equalities
     hold together only if U_i^T r is rounding error there, (2 d + 10) EPS ||W||_F; otherwise the
-    distance is infinite. Zero and one without equalities or without W.
+    distance is infinite. Without equalities or without W, the results are zero and one.
     """
     distance, condition = torch.zeros_like(problem.h[:, 0]), torch.ones_like(problem.h[:, 0])
     if not problem.equality.any():
@@ -194,7 +148,7 @@ def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor]:
 def _left_spectrum(D: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
     """Return U (B, r, r) and S (B, r) of the rows vec(d_k z_k^T) = U S V^T, S descending.
 
-    Of many rows from their Gram matrix, unless it squares S to less than half of float64's digits.
+    From the Gram matrix if there are many rows and its condition number is below EPS^(-1/2).
     """
     r = D.shape[1]
     if r > MANY:
@@ -223,10 +177,10 @@ def _upper(
 
 
 def lower_bound(problem: SvmProblem, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a scaled to dual_norm(M(a)) = 1, the bound h^T a, and the scaled M(a)'s sizes.
+    """Return a scaled to dual_norm(M(a)) = 1, the bound h^T a, and the sizes of the scaled M(a).
 
-    They are its singular values (B, d) where the dual norm is the largest of them, and its
-    Frobenius norm (B, 1) where that is the dual norm.
+    Nuclear norm: sizes are the singular values (B, d), the largest of which is the dual norm.
+    Frobenius norm: the Frobenius norm (B, 1).
     """
     a = _dual_feasible(problem, a)
     M = _combined(problem, a)
@@ -263,14 +217,14 @@ def upper_bound(problem: SvmProblem, W: Tensor, norm: Norm) -> Tensor:
 def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
     """Return the ray with 1^T |a| = 1 and how well it cancels:  sum_k |a_k| s_k / ||M(a)||_F.
 
-    s_k = ||d_k|| ||z_k||, and the sum runs over the rows with h_k != 0, times
-    h^T a / sum_k |h_k a_k|, so that a ratio r means: no W is feasible whose margins are exact to
-    a relative 1 / r of s_k ||W||_F. It is at most kappa of every feasible W. ||M(a)||_F counts as
-    no less than the rounding error EPS sum_k |a_k| s_k and than FAINT, so that r is infinite only
-    for a ray of rows that are exactly zero.
+    s_k = ||d_k|| ||z_k||. The sum runs over the rows with h_k != 0 and is multiplied by
+    h^T a / sum_k |h_k a_k|. A ratio r means: no W whose margins are exact to s_k ||W||_F / r is
+    feasible. It is at most kappa of every feasible W. ||M(a)||_F is replaced by at least
+    max(EPS sum_k |a_k| s_k, FAINT), its rounding error, so r is infinite only for a ray of rows
+    that are exactly zero.
     """
     a = _dual_feasible(problem, ray)
-    alone = problem.zero & (problem.h * a > 0)  # d_k^T W z_k = 0 whatever W is: needs no other row
+    alone = problem.zero & (problem.h * a > 0)  # d_k^T W z_k = 0 for every W: one row is the proof
     a = torch.where(alone | ~alone.any(dim=1, keepdim=True), a, 0.0)
     total = a.abs().sum(dim=1)
     a = a / torch.where(total > 0, total, 1.0)[:, None]
@@ -284,11 +238,11 @@ def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where((ratio > 0)[:, None], a, torch.nan), ratio
 
 
-def _statuses(certificate: Certificate, trivial: Tensor) -> tuple[SvmStatus, ...]:
+def _statuses(certificate: Certificate[Tensor], trivial: Tensor) -> tuple[SvmStatus, ...]:
     """Return the status of each instance.
 
-    A tight bracket wins over a ray; a ray decides only where no W has a finite upper bound, so that
-    a ray beside a bracket that is not tight leaves the instance undecided.
+    A tight bracket takes precedence over a ray. A ray proves infeasibility only if the upper bound
+    is infinite: with a ray and a finite bracket that is not tight, the instance is undecided.
     """
     solved = certificate.gap.abs() <= certificate.gap_target
     infeasible = (certificate.ray_ratio >= RAY_RATIO) & ~certificate.upper.isfinite()
@@ -337,6 +291,6 @@ def _norm(sigma: Tensor, norm: Norm) -> Tensor:
 
 
 def _largest(W: Tensor) -> Tensor:
-    """Return max |w_ij|, (B,), without a copy of W; NaN where there is one."""
+    """Return max |w_ij|, (B,), without a copy of W; NaN where W has a NaN."""
     largest: Tensor = torch.linalg.vector_norm(W, ord=torch.inf, dim=(1, 2))
     return largest

@@ -1,6 +1,6 @@
-"""The slow oracle: the same problems through CVXPY, tolerances explicit, every status mapped.
+"""The slow reference: the same problems through CVXPY, with explicit tolerances.
 
-Used to check and to compare, never to decide. CVXPY is imported when it is first needed.
+Used only for checks and comparisons. CVXPY is imported on first use.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from attnsvm.svm.certificate import Norm
-from attnsvm.svm.constraints import SvmProblem
-from attnsvm.svm.solution import SvmStatus
+from attnsvm.svm.problem import SvmProblem
+from attnsvm.svm.solution import Candidate, Norm, SvmStatus
+from attnsvm.svm.solver import Solver
 
 Array = NDArray[np.float64]
 
 PUBLISHED_THRESHOLD = 1e-7
 
-# What CVXPY says, in our words. An "inaccurate" answer decides nothing.
+# CVXPY's status, and ours. An "inaccurate" solution proves nothing.
 STATUS = {
     "optimal": SvmStatus.solved,
     "infeasible": SvmStatus.infeasible,
@@ -38,7 +39,7 @@ STATUS = {
 
 @dataclass(frozen=True)
 class ReferenceSolution:
-    """What CVXPY returned for one instance: W (d, d), NaN where it returned none, and its word."""
+    """CVXPY's solution of one instance and its status; W (d, d) is NaN where it returned none."""
 
     W: Array
     status: SvmStatus
@@ -48,18 +49,42 @@ class ReferenceSolution:
     solve_time_s: float
 
 
-def solve_reference(
-    problem: SvmProblem, norm: Norm, solver: str | None = None, **tolerances: Any
-) -> list[ReferenceSolution]:
-    """Solve every instance of `problem` by CVXPY; `solver=None` is its default call."""
-    return [_solve_one(problem, b, norm, solver, tolerances) for b in range(problem.B)]
+class Cvxpy(Solver):
+    """Either norm through CVXPY, one instance after the other.
+
+    Parameters
+    ----------
+    norm : str
+        The norm to minimise.
+    solver : str, optional
+        Name of CVXPY's solver; by default CVXPY chooses.
+    **tolerances
+        Options of that solver.
+    """
+
+    def __init__(self, norm: Norm, solver: str | None = None, **tolerances: Any) -> None:
+        self.norm, self.solver, self.tolerances = norm, solver, tolerances
+
+    def solutions(self, problem: SvmProblem) -> list[ReferenceSolution]:
+        """Return CVXPY's solution of every instance."""
+        return [
+            _solve_one(problem, b, self.norm, self.solver, self.tolerances)
+            for b in range(problem.B)
+        ]
+
+    def candidates(self, problem: SvmProblem) -> Candidate:
+        """Return W and multipliers; CVXPY returns no ray."""
+        found = self.solutions(problem)
+        W = torch.from_numpy(np.stack([one.W for one in found]))
+        a = torch.from_numpy(np.stack([one.multipliers for one in found]))
+        return Candidate(W, a, torch.full_like(a, torch.nan))
 
 
 def published_rank(W: Array) -> int:
     """Return the rank of W (d, d) as the published scripts count it.
 
-    Singular values above 1e-7, absolute; and 1 where no matrix came back, as for an infeasible
-    instance.
+    The number of singular values above 1e-7 (absolute); 1 where CVXPY returned no matrix, as for an
+    infeasible instance.
     """
     if np.isnan(W).any():
         return 1
@@ -83,7 +108,7 @@ def _solve_one(
                 part.value = value[chosen]
     begin = time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # "inaccurate": it is in the status
+        warnings.simplefilter("ignore")  # "inaccurate" is also in the status
         try:
             program.problem.solve(solver=solver, warm_start=False, **tolerances)
             said = program.problem.status
@@ -108,7 +133,7 @@ def _solve_one(
 
 @dataclass(frozen=True)
 class _Program:
-    """A problem compiled once per shape (DPP): only parameters change between instances."""
+    """A CVXPY problem, compiled once per shape (DPP): instances differ in parameters only."""
 
     problem: Any
     W: Any

@@ -1,7 +1,8 @@
-"""Powers of two that bring every instance to unit size, and take its solution back, exactly.
+"""Exact scaling, by powers of two, of every instance to unit size, and of its solution back.
 
-With D' = 2^s D and Z' = 2^t Z the solution is W = 2^(s + t) W', and every norm and bound scales
-alike; margins, gaps and rays do not change. What float64 cannot represent is never claimed.
+With D' = 2^s D and Z' = 2^t Z the solution is W = 2^(s + t) W'. Norms and bounds scale in the same
+way; margins, gaps and rays do not change. If float64 cannot represent the scaled instance or
+solution, the status is `undecided`.
 """
 
 from __future__ import annotations
@@ -11,23 +12,22 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from attnsvm.svm.certificate import EPS, Verdict
-from attnsvm.svm.constraints import PADDING, SvmProblem
-from attnsvm.svm.solution import SvmStatus
-
-FAINT = 1e-140  # size of a row, beside others of size one, whose square float64 barely represents
+from attnsvm.linalg import EPS
+from attnsvm.svm.problem import PADDING, SvmProblem
+from attnsvm.svm.solution import SvmStatus, Verdict
+from attnsvm.svm.tolerances import FAINT_ROW
 
 
 def to_unit_size(problem: SvmProblem) -> tuple[SvmProblem, Tensor, Tensor]:
     """Return the scaled problem, the exponents s + t (B,), and whether scaling was exact (B,).
 
-    An instance that cannot be scaled exactly (its entries span more than float64's range, or a
-    token difference overflows) or whose rows span too many powers keeps no rows.
+    All rows become padding if an instance cannot be scaled exactly (its entries span more than
+    float64's range, or a token difference overflows) or if a row is too small beside the others.
     """
     D, s, exact_D = _unit(problem.D)
     Z, t, exact_Z = _unit(problem.Z)
     scaled = replace(problem, D=D, Z=Z)
-    faint = (problem.kind != PADDING) & ~scaled.zero & (scaled.scale() < FAINT)
+    faint = (problem.kind != PADDING) & ~scaled.zero & (scaled.scale() < FAINT_ROW)
     exact = exact_D & exact_Z & ~faint.any(dim=1)
     scaled = replace(
         scaled,
@@ -40,11 +40,11 @@ def to_unit_size(problem: SvmProblem) -> tuple[SvmProblem, Tensor, Tensor]:
 
 
 def to_given_size(verdict: Verdict, exponent: Tensor, exact: Tensor) -> Verdict:
-    """Return the verdict on the given problem, from that on the scaled one.
+    """Return the verdict on the given problem, computed from that on the scaled one.
 
-    Where W, the multipliers or a bound overflow or lose digits to underflow, nothing is claimed but
-    the trivial bracket [0, inf], and the instance is `undecided` unless a ray (which does not
-    scale) proves it infeasible.
+    Where W, the multipliers or a bound overflow or lose digits to underflow, the bracket becomes
+    [0, inf]. The instance is then `undecided`, unless a ray (which does not scale) proves it
+    infeasible.
     """
     proof = verdict.certificate
     found = proof.upper.isfinite()
@@ -91,7 +91,7 @@ def _unit(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _same(x: Tensor, y: Tensor, strictly: bool) -> Tensor:
-    """Return whether finite x is y: each entry, or to rounding of the largest, (B,)."""
+    """Return whether y equals x where x is finite, exactly or to rounding of the largest, (B,)."""
     x, y = x.reshape(len(x), -1), y.reshape(len(y), -1)
     known = x.isfinite()
     largest = torch.where(known, x.abs(), 0.0).amax(dim=1, keepdim=True)

@@ -1,15 +1,19 @@
-"""What a solver claims and what the user gets: one status per instance, failing closed."""
+"""The types of a solver's candidate, of its certificate and verdict, and of the user's result."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from numpy.typing import NDArray
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from attnsvm.svm.certificate import Certificate
+Norm = Literal["frobenius", "nuclear"]
+NORMS: tuple[Norm, ...] = ("frobenius", "nuclear")
+
+ArrayT = TypeVar("ArrayT", Tensor, NDArray[Any])
+"""Torch or NumPy: results have the array type of the input."""
 
 
 class SvmStatus(StrEnum):
@@ -30,15 +34,15 @@ _MESSAGES = {
     SvmStatus.solved: "the bracket is tight: W is optimal to the reported duality gap",
     SvmStatus.infeasible: "no W separates the selected tokens, as certificate.ray proves; "
     "select other tokens or raise d (d >= max(T - 1, n) is feasible for almost every dataset)",
-    SvmStatus.undecided: "neither optimality nor infeasibility is proved: lower_bound and "
-    "objective bracket the least norm as far as float64 got; look at kappa, "
-    "rescale the tokens or ask for a wider gap, and count the instance apart",
+    SvmStatus.undecided: "neither optimality nor infeasibility is proved: the least norm lies "
+    "between lower_bound and objective; check kappa, rescale the tokens or "
+    "allow a larger gap, and count the instance separately",
     SvmStatus.unconstrained: "there is no token to separate, so W = 0; select from T > 1 tokens",
 }
 
 
-class Claim(NamedTuple):
-    """What a solver claims, to be judged by the certificate; NaN where it claims nothing.
+class Candidate(NamedTuple):
+    """What a solver proposes, before it is certified; NaN where it found nothing.
 
     W is (B, d, d); multipliers and ray are (B, N), one entry per row of the problem.
     """
@@ -49,8 +53,53 @@ class Claim(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SvmSolution:
-    """Least-norm W of each instance with its proof; arrays have the input's kind and batch axis.
+class Certificate(Generic[ArrayT]):
+    """The proof for every instance; `inf` or NaN where there is none.
+
+    Attributes
+    ----------
+    multipliers : (B, N)
+        a_k, one per row of the problem (row i (T - 1) + j is the j-th token of sample i other than
+        the reference), scaled so that dual_norm(M(a)) = 1; then h^T a = lower.
+    upper, lower : (B,)
+        The bracket: lower <= least norm <= upper, up to rounding, 64 eps kappa relatively.
+    gap, gap_target : (B,)
+        upper / lower - 1, and its largest accepted value: max(requested gap, 64 eps kappa).
+    equality_residual : (B,)
+        max_k |d_k^T W z_k - h_k| / (||d_k|| ||z_k|| ||W||_F) over the equalities.
+    ray : (B, N)
+        The Farkas ray, 1^T |a| = 1; NaN where there is none.
+    ray_ratio : (B,)
+        sum_k a_k ||d_k|| ||z_k|| / ||M(a)||_F of the ray; >= 1e12 proves infeasibility.
+    """
+
+    multipliers: ArrayT
+    upper: ArrayT
+    lower: ArrayT
+    gap: ArrayT
+    gap_target: ArrayT
+    equality_residual: ArrayT
+    ray: ArrayT
+    ray_ratio: ArrayT
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Certified W (scaled to least margin one), its certificate, and what follows from both."""
+
+    W: Tensor
+    certificate: Certificate[Tensor]
+    status: tuple[SvmStatus, ...]
+    min_margin: Tensor
+    kappa: Tensor
+    sigma: Tensor
+    rank: Tensor
+    rank_bound: Tensor
+
+
+@dataclass(frozen=True)
+class SvmSolution(Generic[ArrayT]):
+    """Least-norm W of each instance with its proof; arrays have the input's type and batch axis.
 
     Attributes
     ----------
@@ -58,9 +107,9 @@ class SvmSolution:
         Scaled to least margin one; NaN where no feasible W was found.
     status : tuple of SvmStatus, or a single one
     objective : (B,)
-        Upper bound of the least norm; inf where there is no W. It is norm(W), but for what the
-        rounding errors of equalities may cost: then it is that of the nearest point where they
-        hold, were float64's rows exact (rows dependent to 32 eps count as dependent).
+        Upper bound of the least norm; inf where there is no W. It is norm(W), unless W misses
+        equalities by rounding: then it is a bound for the nearest point where they hold exactly
+        (rows dependent to 32 eps count as dependent).
     lower_bound : (B,)
         Certified lower bound of the least norm.
     duality_gap : (B,)
@@ -72,14 +121,14 @@ class SvmSolution:
     rank_bound : (B,) int64
         Upper bound of the numerical rank, -1 where the gap is too wide for one. Nuclear: how many
         singular values of M(a) are at least 1 - (upper - lower) / c, c = rank_tolerance * sigma_1;
-        no feasible V with norm(V) <= objective, so no optimum either, has more singular values
-        above c. Frobenius: min(n, d).
+        no feasible V with norm(V) <= objective, hence no optimum, has more singular values above
+        c. Frobenius: min(n, d).
     sigma : (B, d)
         Singular values of W, descending.
     support : (B, n, T) bool
         Tokens whose constraint is active: an equality, or a margin within 1e-6 (or 64 eps kappa,
-        the rounding error) of one. By complementarity no other token has a multiplier that
-        matters; a token may be active with multiplier zero, and the neighbours of a locally
+        the rounding error) of one. By complementarity all other tokens have multiplier zero, up
+        to the gap. An active token may have multiplier zero too: the neighbours of a locally
         optimal token (Definition 2 of arXiv 2308.16898) are defined by the margin alone.
     kappa : (B,)
         ||W||_F max_k ||d_k|| ||z_k||, divided by the least singular value (at most one) of the
@@ -91,17 +140,22 @@ class SvmSolution:
     norm : str
     """
 
-    W: Any
-    status: Any
-    objective: Any
-    lower_bound: Any
-    duality_gap: Any
-    min_margin: Any
-    rank: Any
-    rank_bound: Any
-    sigma: Any
-    support: Any
-    kappa: Any
-    certificate: Certificate
+    W: ArrayT
+    status: SvmStatus | tuple[SvmStatus, ...]
+    objective: ArrayT
+    lower_bound: ArrayT
+    duality_gap: ArrayT
+    min_margin: ArrayT
+    rank: ArrayT
+    rank_bound: ArrayT
+    sigma: ArrayT
+    support: ArrayT
+    kappa: ArrayT
+    certificate: Certificate[ArrayT]
     solve_time_s: float
-    norm: str
+    norm: Norm
+
+    @property
+    def statuses(self) -> tuple[SvmStatus, ...]:
+        """The status of each instance; a tuple also for a single instance."""
+        return (self.status,) if isinstance(self.status, SvmStatus) else self.status

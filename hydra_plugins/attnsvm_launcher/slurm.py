@@ -1,8 +1,8 @@
 """SLURM through submitit, for clusters with and without accounting.
 
-submitit waits for a job's result file and asks `sacct` for the fate of the others; without
-accounting it waits for a killed job forever. Here a job is over when its result file is there or
-when it has left the queue. What became of it is told by its record on disk: nothing is unpickled.
+submitit waits for the result file of a job, or for its end according to `sacct`; without accounting
+it waits for a killed job forever. Here a job has ended when its result file exists or when it has
+left the queue. Its result is read from its record on disk: nothing is unpickled.
 """
 
 # No `from __future__ import annotations`: see attnsvm_sweeper.
@@ -23,16 +23,16 @@ from hydra.core.utils import JobReturn, JobStatus, filter_overrides
 
 try:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher
-except ImportError:  # the extra `slurm` is not installed: then there is no such launcher
+except ImportError:  # without the extra `slurm` this launcher does not exist
     SlurmLauncher = object
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""Seconds between two looks for result files."""
+"""Seconds between two checks for result files."""
 
 SHORT_MIN = 5
-"""Below this time limit the signal before the end takes a good part of it."""
+"""Time limit in minutes below which the signal before the end costs a large part of the time."""
 
 
 class Slurm(SlurmLauncher):  # type: ignore[misc]
@@ -46,7 +46,7 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         Raises
         ------
         ConfigError
-            If the cluster can never run what is asked for, with its own words.
+            If the cluster can never run the jobs; the message is that of SLURM.
         """
         self._check()
         executor = self._executor()
@@ -62,7 +62,7 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
             except Exception as error:
                 if not waiting:
                     raise _refused(str(error)) from error
-                log.warning("SLURM takes no more jobs now (%s); waiting for those it has", error)
+                log.warning("SLURM accepts no more jobs now (%s); waiting for those queued", error)
                 _wait(waiting)
                 jobs = executor.map_array(self, *zip(*chunk, strict=True))
             for job, (overrides, *_) in zip(jobs, chunk, strict=True):
@@ -71,7 +71,7 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         try:
             _wait(waiting)
         except KeyboardInterrupt:
-            log.warning("%d SLURM jobs go on; scancel stops them", len(waiting))
+            log.warning("%d SLURM jobs keep running; stop them with scancel", len(waiting))
             raise
         return [
             JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=None)
@@ -84,13 +84,13 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         for name in ("nodes", "tasks_per_node"):
             if self.params[name] != 1:
                 raise ConfigError(
-                    f"hydra.launcher.{name}={self.params[name]}: allowed is 1; more tasks would "
-                    f"do the same run several times"
+                    f"hydra.launcher.{name}={self.params[name]}: must be 1; more tasks would "
+                    f"repeat the same run"
                 )
         limit_s, delay_s = 60 * self.params["timeout_min"], self.params["signal_delay_s"]
         if delay_s >= limit_s:
             raise ConfigError(
-                f"hydra.launcher.signal_delay_s={delay_s}: allowed is < {limit_s} s, the time "
+                f"hydra.launcher.signal_delay_s={delay_s}: must be < {limit_s} s, the time "
                 f"limit: the run would be stopped at its start"
             )
         if self.params["timeout_min"] < SHORT_MIN:
@@ -127,11 +127,11 @@ def _refused(words: str) -> Exception:
     from attnsvm.config import ConfigError
 
     lines = [line.removeprefix("sbatch: ") for line in words.splitlines() if line.strip()]
-    return ConfigError(f"hydra.launcher: SLURM refuses the request: {'; '.join(lines)}")
+    return ConfigError(f"hydra.launcher: SLURM rejects the request: {'; '.join(lines)}")
 
 
 def _try_submission(executor: Any) -> None:
-    """Raise ConfigError if the cluster would refuse the job, or let it wait forever."""
+    """Raise ConfigError if the cluster would reject the job, or never start it."""
     text = executor._executor._make_submission_file_text("true", "trial")
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
         script.write(text)
@@ -144,7 +144,7 @@ def _try_submission(executor: Any) -> None:
 
 
 def _array_size() -> int:
-    """Return how many jobs the cluster takes in one array."""
+    """Return the largest number of jobs in one array of the cluster."""
     answer = subprocess.run(
         ["scontrol", "show", "config"], capture_output=True, text=True, check=False
     )
@@ -158,7 +158,7 @@ def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _wait(waiting: dict[str, Any]) -> None:
-    """Return when every job has ended or left the queue; the jobs leave `waiting` as they do."""
+    """Wait until every job has ended or left the queue; remove such jobs from `waiting`."""
     begin = asked = time.monotonic()
     told = ""
     while waiting:
@@ -201,12 +201,12 @@ def _drop_gone(waiting: dict[str, Any], queue: dict[str, tuple[str, str]]) -> No
         if name not in queue:
             if not _ended(job):
                 stderr = Path(job.paths.stderr)
-                log.warning("SLURM job %s left the queue without an end; see %s", name, stderr)
+                log.warning("SLURM job %s left the queue without a result; see %s", name, stderr)
             del waiting[name]
 
 
 def _pending(waiting: dict[str, Any], queue: dict[str, tuple[str, str]]) -> str:
-    """Return why jobs have not begun."""
+    """Return why jobs are still pending."""
     reasons = Counter(
         reason for name in waiting for state, reason in [queue.get(name, ("", ""))]
         if state == "PENDING"

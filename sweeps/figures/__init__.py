@@ -1,8 +1,7 @@
-"""One module per experiment: the numbers behind its figures, and the drawing of those numbers.
+"""One module per experiment: the numbers of its figures, and the drawing of these numbers.
 
 A module `sweeps/figures/NAME.py` draws the sweep of the same name in `conf/sweep`. It has
 
-- `QUESTION`: what the experiment asks, in one or two sentences;
 - `tables(frames)`: the tidy numbers, by name, every statistic from `sweeps.statistics`;
 - `draw(tables, remarks)`: figures that show these tables and nothing else; `remarks` are printed
   below them.
@@ -14,14 +13,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 import pandas as pd
 
-from sweeps.aggregate import CELL_KEYS as CONFIG_KEYS
+from sweeps.cells import split, varying
 from sweeps.statistics import counts
 
 if TYPE_CHECKING:
@@ -29,19 +28,15 @@ if TYPE_CHECKING:
 
     from sweeps.aggregate import SweepFrames
 
-CELL_KEYS = ("model", "parameterization", "head", "data", "loss", "optimizer", *CONFIG_KEYS)
-"""The options and fields that name a cell of a sweep."""
-
-
 UNTYPED = ("tie", "diverged", "stalled", "rejected", "failed")
-"""Statuses of the instances whose end says nothing about where training converges to."""
+"""Statuses of instances whose last step does not show where training converges to."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, the name of its files and what a reader must know to read it.
+    """A figure, the name of its files, its caption, and the frames of its animation if it has one.
 
-    `frames`, where there are any, are the pictures (height, width, RGB) of an animation.
+    Frames are images of shape (height, width, RGB).
     """
 
     name: str
@@ -51,58 +46,20 @@ class Drawing:
 
 
 class FigureModule(Protocol):
-    """What every module of this package offers."""
-
-    QUESTION: str
+    """The interface of every module of this package."""
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
-        """Return the tidy numbers behind the figures, by the name of their CSV file."""
+        """Return the tidy numbers of the figures, by the name of their CSV file."""
 
     def draw(self, tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the figures of these tables, with remarks in their small print."""
 
 
 def figure_module(sweep: str) -> FigureModule:
-    """Return the module that draws the sweep of that name; `adhoc` if it has none of its own."""
+    """Return the module that draws the sweep of that name; `adhoc` if there is none."""
     own = {m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")}
     name = sweep if sweep in own else "adhoc"
     return cast(FigureModule, importlib.import_module(f"{__name__}.{name}"))
-
-
-def varying(frame: pd.DataFrame, besides: Sequence[str] = ()) -> list[str]:
-    """Return the cell keys that take more than one value in `frame`, except those `besides`."""
-    present = [key for key in CELL_KEYS if key in frame and key not in besides]
-    return [key for key in present if frame[key].nunique(dropna=False) > 1]
-
-
-def split(frame: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the part of `frame` of each combination of `keys` with a label such as `head=relu`."""
-    if not keys or frame.empty:
-        yield "", frame
-        return
-    for values, part in frame.groupby(list(keys), dropna=False, sort=True):
-        yield label(dict(zip(keys, values, strict=True))), part
-
-
-ARITHMETIC = {"direct": " (published arithmetic)", "log_domain": " (exact)"}
-"""What is added to the name of a gradient: whose arithmetic a curve is must be seen on it."""
-
-
-def label(cell: dict[str, Any]) -> str:
-    """Return a cell's keys as a user types them: `head=relu, d=4`."""
-    return ", ".join(
-        f"{key}={number(value)}{ARITHMETIC.get(value, '') if key == 'gradient' else ''}"
-        for key, value in cell.items()
-    )
-
-
-def number(value: Any) -> str:
-    """Return a value in short, to four digits: 5 rather than 5.0, a dash for a missing one."""
-    if value is None or value is pd.NA or value != value:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return str(value)
 
 
 def outcomes(trials: pd.DataFrame) -> pd.DataFrame:
@@ -111,11 +68,11 @@ def outcomes(trials: pd.DataFrame) -> pd.DataFrame:
     return counts(trials, [*varying(trials), "status", "reason", "training"])
 
 
-def fates(outcomes: pd.DataFrame) -> str:
-    """Return a sentence on what became of all instances; what did not happen is said too."""
+def status_counts(outcomes: pd.DataFrame) -> str:
+    """Return a sentence with the number of instances by status, usual ones even if zero."""
     found = outcomes.groupby("status")["count"].sum().sort_values(ascending=False)
-    asked = dict.fromkeys(("ok", "infeasible", "undecided", "rejected", "stalled", "failed"), 0)
-    by_status = dict(found.items()) | {s: 0 for s in asked if s not in found}
+    usual = ("ok", "infeasible", "undecided", "rejected", "stalled", "failed")
+    by_status = dict(found.items()) | {s: 0 for s in usual if s not in found}
     listed = ", ".join(f"{n} {status}" for status, n in by_status.items())
     return f"Instances: {found.sum()} ({listed}).{stalled(outcomes)}"
 

@@ -1,4 +1,4 @@
-"""Curves of several quantities, a panel each, shared by the experiments that are drawn this way."""
+"""Figures with one panel of curves per quantity: shared by several experiments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sweeps import statistics, style
-from sweeps.figures import Drawing, fates, history_of, outcomes, split, varying
+from sweeps.cells import split, varying
+from sweeps.figures import Drawing, history_of, outcomes, status_counts
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -25,13 +26,13 @@ AXES = {
     "one_minus_corr_svmeq": r"$1-\mathrm{corr}(W, W_{\mathrm{svmeq}})$",
     "one_minus_corr_1token": r"$1-\mathrm{corr}(W, W_{\mathrm{1token}})$",
 }
-"""What the axis of a quantity says."""
+"""Axis label of a quantity."""
 
-SETTLED = ("ok",)
-"""Statuses of the instances whose correlations are averaged: those that are certified."""
+CERTIFIED = ("ok",)
+"""Statuses of the instances whose SVMs are certified: their correlations are shown."""
 
 TRAINED = ("ok", "unsaturated", "infeasible", "undecided")
-"""Statuses of the instances whose weights, softmax and norms are numbers."""
+"""Statuses of the instances whose training ended with finite weights."""
 
 
 STATISTICS = {
@@ -42,10 +43,10 @@ STATISTICS = {
 
 @dataclass(frozen=True)
 class OverSteps:
-    """An experiment whose figure shows `quantities` over the steps of training.
+    """The figure of an experiment that shows `quantities` over the steps of training.
 
-    Its module takes `tables` and `draw` from here. `facet` is the key with a row of panels for
-    each of its values.
+    The module of the experiment exports `tables` and `draw` of such an object. There is one row of
+    panels for each value of the cell key `facet`.
     """
 
     name: str
@@ -56,7 +57,7 @@ class OverSteps:
     log_x: bool = False
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
-        """Return the quantities over the steps, and what became of all instances."""
+        """Return the quantities over the steps, and the number of instances by status."""
         return {
             self.name: over_steps(frames, self.quantities, self.statistic),
             f"{self.name}_counts": outcomes(frames.trials),
@@ -75,7 +76,7 @@ class OverSteps:
             quartiles=self.statistic == "mean",
         )
         used = "Correlations: saturated instances whose SVM is certified; the rest: all trained."
-        counted = fates(tables[f"{self.name}_counts"])
+        counted = status_counts(tables[f"{self.name}_counts"])
         style.note(fig, [f"{STATISTICS[self.statistic]} {used}", counted, *remarks])
         return [Drawing(self.name, fig, self.caption)]
 
@@ -85,11 +86,11 @@ def over_steps(
 ) -> pd.DataFrame:
     """Return mean, median, quartiles and interval of each quantity per cell and step.
 
-    Correlations are those of certified instances; softmax and norms those of all trained ones.
+    Correlations are over the certified instances, softmax and norms over all trained ones.
     """
     by = varying(frames.trials)
     parts = []
-    for statuses, of_correlation in ((SETTLED, True), (TRAINED, False)):
+    for statuses, of_correlation in ((CERTIFIED, True), (TRAINED, False)):
         chosen = [q for q in quantities if q.startswith("one_minus") == of_correlation]
         trials = frames.trials[frames.trials["status"].isin(statuses)]
         history = history_of(frames, trials)
@@ -110,11 +111,11 @@ def at_the_end(
 ) -> pd.DataFrame:
     """Return the statistics of each quantity per cell at the last step, of certified instances.
 
-    The key `x` is a column also if it takes a single value.
+    The key `x` is a column even if it takes a single value.
     """
     by = [*varying(frames.trials, besides=(x,)), x]
-    settled = frames.trials[frames.trials["status"].isin(SETTLED)]
-    long = settled.melt(by, [q for q in quantities if q in settled], "quantity", "value")
+    certified = frames.trials[frames.trials["status"].isin(CERTIFIED)]
+    long = certified.melt(by, [q for q in quantities if q in certified], "quantity", "value")
     return statistics.summaries(long, [*by, "quantity"], "value", statistic)
 
 
@@ -131,7 +132,7 @@ def panels(
 ) -> Figure:
     """Return a grid of panels: a column for each quantity, a row for each value of `facet`.
 
-    The keys that vary besides `facet` and `x` tell the curves of a panel apart.
+    A panel has one curve for each combination of the other keys that vary.
     """
     shown = [q for q in quantities if (table["quantity"] == q).any()]
     rows = list(split(table, [facet])) if facet in varying(table) else [("", table)]
@@ -144,7 +145,7 @@ def panels(
             values = part[part["quantity"] == quantity]
             _curves(ax, values, keys, names, x, statistic, quartiles)
         style.heading(line[0], row_name)
-    for line in grid:  # after all curves: axes are shared
+    for line in grid:  # after all curves, because panels share axes
         for ax, quantity in zip(line, shown, strict=False):
             _axes(ax, quantity, log_x, table[x])
     for ax in grid[-1]:

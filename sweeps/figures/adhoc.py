@@ -1,4 +1,4 @@
-"""Any sweep that has no figure module of its own: how training ended and what W agrees with."""
+"""Sweeps without their own figure module: how training ended and which SVM W agrees with."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
 
 from sweeps import statistics, style
-from sweeps.figures import UNTYPED, Drawing, label, varying
+from sweeps.cells import label, varying
+from sweeps.figures import UNTYPED, Drawing
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
-
-QUESTION = "In each cell of the sweep: how did training end, and which SVM does W agree with?"
 
 CURVES = {
     "one_minus_corr_w_mm": r"$W_{\mathrm{mm}}$",
@@ -74,12 +73,12 @@ def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[D
     lines = [
         "Left: numbers are instances. Right: median over the instances with status ok, 95 % "
         "bootstrap interval.",
-        f"{hidden} further cells stand in the table only." if hidden else "",
+        f"{hidden} further cells are in the table only." if hidden else "",
         *remarks,
     ]
     style.note(fig, lines)
     caption = (
-        "How every instance of each cell ended (all of them, also those set aside), and the median "
+        "How every instance of each cell ended (also the excluded ones), and the median "
         "1-correlation of the trained W with the solutions of the attention SVM."
     )
     return [Drawing("adhoc", fig, caption)]

@@ -10,24 +10,21 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from sweeps import statistics, style
-from sweeps.figures import UNTYPED, Drawing, fates, number, outcomes, split, varying
+from sweeps.cells import number, split, varying
+from sweeps.figures import UNTYPED, Drawing, outcomes, status_counts
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
 
-QUESTION = (
-    "How often does gradient descent select the optimal tokens, how often locally optimal or other "
-    "ones, and does over-parameterization help?"
-)
 TYPES = tuple(style.CONVERGENCE_COLOURS)
 NOTE = (
-    "Bars: all instances; numbers: counts of 5 % and more. Line: share of instances that meet "
+    "Bars: all instances; numbers: counts of 5 % and more. Line: share of instances that satisfy "
     "Assumption B.1 (every token is a support vector at the optimal tokens). Whiskers: 95 % Wilson "
     "intervals of that line and of the share `global`."
 )
 CAPTION = (
-    "How training ended, in the order in which it is asked: unsaturated (some largest softmax "
-    "below the threshold), infeasible (the SVM of the selected tokens has no solution), global "
+    "How training ended, the first that applies: unsaturated (some largest softmax below the "
+    "threshold), infeasible (the SVM of the selected tokens has no solution), global "
     "(the optimal tokens), local (every neighbour scores less), not local."
 )
 
@@ -49,7 +46,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
 
 def _ended(trials: pd.DataFrame) -> pd.Series[str]:
-    """Return the type of convergence; the status of instances that have none."""
+    """Return the type of convergence; the status of instances without one."""
     typed = trials["convergence"].isin(TYPES) & ~trials["status"].isin(UNTYPED)
     return trials["convergence"].where(typed, trials["status"])
 
@@ -66,7 +63,7 @@ def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[D
         style.heading(ax, name)
     axes[0].set_ylabel("share of instances")
     axes[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), reverse=True, handlelength=1.3)
-    style.note(fig, [NOTE, fates(tables["convergence_types_counts"]), *remarks])
+    style.note(fig, [NOTE, status_counts(tables["convergence_types_counts"]), *remarks])
     return [Drawing("convergence_types" + ("_m" if x == "m" else ""), fig, CAPTION)]
 
 

@@ -1,4 +1,4 @@
-"""Trained W against the attention SVMs of the tokens that it keeps (paper, section 5)."""
+"""Trained W against the attention SVMs of the attended tokens (paper, section 5)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sweeps import statistics, style
-from sweeps.figures import CELL_KEYS, Drawing, history_of, number, split, stalled, varying
+from sweeps.cells import CELL_KEYS, number, split, varying
+from sweeps.figures import Drawing, history_of, stalled
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
-
-QUESTION = (
-    "With a nonlinear head attention keeps several tokens per sample. Does the trained W align "
-    "with W_svmeq = W_fin + C W_mm, and better than with W_mm alone or with the SVM of one token?"
-)
 
 CURVES = {
     "one_minus_corr_svmeq": r"$W_{\mathrm{svmeq}}$",
@@ -29,21 +25,21 @@ CURVES = {
 ALSO_TABLED = ("one_minus_corr_svmeq_lsq",)
 AXIS = r"$1-\mathrm{corr}(W, \cdot\,)$"
 READ_OFF = {4: (0.034, 0.07, 0.155), 10: (0.0055, 0.0085, 0.12)}
-"""What can be read off the published figure (relu head, n = 3, T = 4), by d, as in `CURVES`."""
+"""Values read from the published figure (relu head, n = 3, T = 4): d -> values as in `CURVES`."""
 SMALLEST = 1e-17
-"""Exact agreement is drawn here: a log axis has no zero."""
+"""Smallest 1-correlation on the log axis: smaller values and 0 are drawn at this value."""
 SMALLEST_SOFTMAX = 1e-60
-"""So is a softmax that is smaller still."""
+"""Smallest softmax on the log axis: smaller ones are drawn at this value."""
 BAND = "Shaded: 95 % bootstrap interval of the mean over the accepted instances."
 EDGE = f"A softmax below {SMALLEST_SOFTMAX:.0e} is drawn at {SMALLEST_SOFTMAX:.0e}."
 FLAT = (
     "Flat: at some sample the head's gradient is exactly zero (all its rectifiers are off), so "
-    "that nothing pulls W to W_fin there; the theory does not speak of such instances."
+    "this sample does not drive W towards W_fin; the theory does not cover such instances."
 )
 CAPTIONS = {
     "correlation_vs_d": (
         "Mean 1-correlation of the trained W with the three SVM solutions at the last step, versus "
-        "d, and below what became of every instance that was drawn. Dashed: W_svmeq on the "
+        "d, and below the statuses of all instances that were drawn. Dashed: W_svmeq on the "
         "instances without a flat head."
     ),
     "correlation_vs_d_steps": (
@@ -58,13 +54,13 @@ CAPTIONS = {
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    """Return the 1-correlations of the accepted instances and the fate of all instances.
+    """Return the 1-correlations of the accepted instances and the statuses of all instances.
 
     - `correlation_vs_d_steps`: per cell, step and quantity, mean with interval, median, quartiles;
     - `correlation_vs_d`: the same at the last step, for all and for those without a flat head;
     - `correlation_vs_d_instances`: every accepted instance, with its largest masked softmax;
-    - `correlation_vs_d_published`: what can be read off the published figure, where the sweep has
-      that setting;
+    - `correlation_vs_d_published`: values read off the published figure, where the sweep has that
+      setting;
     - `correlation_vs_d_counts`: instances by status, reason, whether some head is flat and whether
       training stalled.
     """
@@ -96,7 +92,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
 
 def _published(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return d, gradient, quantity, value of the published figure for the cells that repeat it."""
+    """Return d, gradient, quantity, value of the published figure for cells with its setting."""
     same = (trials["head"] == "relu") & (trials["n"] == 3) & (trials["T"] == 4)
     rows = [
         {"d": d, "gradient": "direct", "quantity": quantity, "value": value}
@@ -113,53 +109,53 @@ def _final(accepted: pd.DataFrame, by: list[str], quantities: list[str]) -> pd.D
 
 def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return three figures: versus d, over steps, and against the largest masked softmax."""
-    fates = tables["correlation_vs_d_counts"]
+    counts = tables["correlation_vs_d_counts"]
     notes = [
-        _fate_counts(fates) + stalled(fates),
-        *([FLAT] if fates["flat"].any() else []),
+        _counts_sentence(counts) + stalled(counts),
+        *([FLAT] if counts["flat"].any() else []),
         *remarks,
     ]
     final, instances = tables["correlation_vs_d"], tables["correlation_vs_d_instances"]
     published = tables["correlation_vs_d_published"]
     figures = {
-        "correlation_vs_d": _versus_d(final, fates, published, [BAND, *notes]),
+        "correlation_vs_d": _versus_d(final, counts, published, [BAND, *notes]),
         "correlation_vs_d_steps": _per_d(
-            tables["correlation_vs_d_steps"], fates, _over_steps, [BAND, *notes]
+            tables["correlation_vs_d_steps"], counts, _over_steps, [BAND, *notes]
         ),
-        "correlation_vs_d_scatter": _per_d(instances, fates, _scatter, [EDGE, *notes]),
+        "correlation_vs_d_scatter": _per_d(instances, counts, _scatter, [EDGE, *notes]),
     }
     return [Drawing(name, fig, CAPTIONS[name]) for name, fig in figures.items()]
 
 
-def _variants(fates: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Return the name and the fates of each combination of the keys that vary besides d."""
-    return list(split(fates, varying(fates, besides=("d",))))
+def _variants(counts: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """Return the label and the counts of each combination of the keys that vary besides d."""
+    return list(split(counts, varying(counts, besides=("d",))))
 
 
-def _cells_of(table: pd.DataFrame, fates: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of `table` that belong to the cells in `fates`."""
-    keys = [key for key in CELL_KEYS if key in fates and key in table]
-    return table.merge(fates[keys].drop_duplicates(), on=keys)
+def _cells_of(table: pd.DataFrame, counts: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of `table` that belong to the cells of `counts`."""
+    keys = [key for key in CELL_KEYS if key in counts and key in table]
+    return table.merge(counts[keys].drop_duplicates(), on=keys)
 
 
 def _versus_d(
-    table: pd.DataFrame, fates: pd.DataFrame, published: pd.DataFrame, notes: list[str]
+    table: pd.DataFrame, counts: pd.DataFrame, published: pd.DataFrame, notes: list[str]
 ) -> Figure:
-    variants = _variants(fates)
+    variants = _variants(counts)
     fig = style.figure(3.9 * len(variants) + 2.5, 5.4)
     grid = fig.subplots(
         2, len(variants), sharex=True, sharey="row", squeeze=False,
         gridspec_kw={"height_ratios": [3, 1.15]},
     )  # fmt: skip
-    kinds = list(_kinds(fates))
+    kinds = list(_kinds(counts))
     for (ax, strip), (name, cells) in zip(grid.T, variants, strict=True):
         final = _cells_of(table, cells)
         _curves(ax, final[final["instances"] == "all"], "d")
         _curve_without_flat(ax, final)
         _read_off(ax, _cells_of(published, cells))
         style.heading(ax, name)
-        _fates(strip, cells, kinds)
-        style.ticks_at(strip, fates["d"])
+        _status_bars(strip, cells, kinds)
+        style.ticks_at(strip, counts["d"])
         strip.set_xlabel("token dimension $d$")
     for ax in grid[0]:
         style.log_axis(ax.yaxis)
@@ -177,12 +173,12 @@ def _versus_d(
 
 def _per_d(
     table: pd.DataFrame,
-    fates: pd.DataFrame,
+    counts: pd.DataFrame,
     fill: Callable[[Axes, pd.DataFrame], None],
     notes: list[str],
 ) -> Figure:
     """Return a panel for each d, a row for each variant, each filled with its part of `table`."""
-    variants, ds = _variants(fates), sorted(fates["d"].unique())
+    variants, ds = _variants(counts), sorted(counts["d"].unique())
     fig = style.figure(2.35 * max(len(ds), 2) + 1.2, 2.75 * len(variants) + 1.0)
     grid = fig.subplots(len(variants), len(ds), sharex=True, sharey=True, squeeze=False)
     for row, (name, cells) in zip(grid, variants, strict=True):
@@ -228,7 +224,7 @@ def _curves(ax: Axes, table: pd.DataFrame, x: str) -> None:
 
 
 def _curve_without_flat(ax: Axes, table: pd.DataFrame) -> None:
-    """Draw W_svmeq on the instances without a flat head, where these are not all instances."""
+    """Draw W_svmeq on the instances without a flat head, unless these are all instances."""
     rows = table[(table["quantity"] == "one_minus_corr_svmeq") & (table["used"] > 0)]
     every, rest = (rows[rows["instances"] == which] for which in ("all", "not flat"))
     if rest["used"].sum() < every["used"].sum():
@@ -247,7 +243,7 @@ def _curve_without_flat(ax: Axes, table: pd.DataFrame) -> None:
 
 
 def _read_off(ax: Axes, published: pd.DataFrame) -> None:
-    """Mark what can be read off the published figure, in the colours of its curves."""
+    """Mark the values read from the published figure, in the colours of its curves."""
     if published.empty:
         return
     mark: dict[str, Any] = {"marker": "_", "markersize": 16, "markeredgewidth": 2.2}
@@ -257,15 +253,15 @@ def _read_off(ax: Axes, published: pd.DataFrame) -> None:
     ax.plot([], [], linestyle="", color=style.INK, label="published figure, read off", **mark)
 
 
-def _fates(ax: Axes, fates: pd.DataFrame, kinds: list[str]) -> None:
+def _status_bars(ax: Axes, counts: pd.DataFrame, kinds: list[str]) -> None:
     """Stack the shares of instances by status and reason, accepted at the bottom."""
-    totals = fates.groupby("d")["count"].sum()
+    totals = counts.groupby("d")["count"].sum()
     width = 0.6 * min(np.diff(totals.index.to_numpy(dtype=float)), default=1.0)
     below = pd.Series(0.0, index=totals.index)
     shades = dict(zip(kinds, _shades(kinds), strict=False))
-    here = _kinds(fates)
+    here = _kinds(counts)
     for kind in kinds:
-        rows = here.get(kind, fates.head(0))
+        rows = here.get(kind, counts.head(0))
         height = rows.groupby("d")["count"].sum().reindex(totals.index).fillna(0) / totals
         look = style.fill(*shades.get(kind, (style.INK,)))
         ax.bar(totals.index, height, width, below, label=kind, **look)
@@ -283,26 +279,26 @@ def _shades(kinds: list[str]) -> list[tuple[str, ...]]:
     return [*accepted, *zip(others, style.HATCHES.values(), strict=False)]
 
 
-def _kinds(fates: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the rows of `fates` by what happened, accepted first, then the most frequent."""
-    ok = fates["status"] == "ok"
-    reason = fates["reason"].fillna("").map(lambda text: f": {text}" if text else "")
-    accepted = fates["flat"].map({True: "accepted, flat", False: "accepted"})
-    kind = (fates["status"].astype(str) + reason).where(~ok, accepted)
-    order = fates["count"].groupby(kind).sum().sort_values(ascending=False).index
+def _kinds(counts: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the rows of `counts` by status and reason, accepted first, then by frequency."""
+    ok = counts["status"] == "ok"
+    reason = counts["reason"].fillna("").map(lambda text: f": {text}" if text else "")
+    accepted = counts["flat"].map({True: "accepted, flat", False: "accepted"})
+    kind = (counts["status"].astype(str) + reason).where(~ok, accepted)
+    order = counts["count"].groupby(kind).sum().sort_values(ascending=False).index
     first = [k for k in ("accepted", "accepted, flat") if k in order]
     kinds = [*first, *(k for k in order if k not in first)]
-    return {style.plain(k, limit=46): fates[kind == k] for k in kinds}
+    return {style.plain(k, limit=46): counts[kind == k] for k in kinds}
 
 
-def _accepted(fates: pd.DataFrame) -> str:
-    accepted = fates.loc[fates["status"] == "ok", "count"].sum()
-    return f"{accepted} of {fates['count'].sum()} accepted"
+def _accepted(counts: pd.DataFrame) -> str:
+    accepted = counts.loc[counts["status"] == "ok", "count"].sum()
+    return f"{accepted} of {counts['count'].sum()} accepted"
 
 
-def _fate_counts(fates: pd.DataFrame) -> str:
-    listed = "; ".join(f"{rows['count'].sum()} {kind}" for kind, rows in _kinds(fates).items())
-    return f"Instances drawn: {fates['count'].sum()} ({listed})."
+def _counts_sentence(counts: pd.DataFrame) -> str:
+    listed = "; ".join(f"{rows['count'].sum()} {kind}" for kind, rows in _kinds(counts).items())
+    return f"Instances drawn: {counts['count'].sum()} ({listed})."
 
 
 def _scatter(ax: Axes, points: pd.DataFrame) -> None:

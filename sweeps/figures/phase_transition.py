@@ -1,4 +1,4 @@
-"""Where separation becomes possible and where training finds it (paper, Theorem 1)."""
+"""Where separation is possible, and where training finds it (paper, Theorem 1)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from matplotlib.colors import Normalize
 from matplotlib.ticker import PercentFormatter
 
 from sweeps import statistics, style
-from sweeps.figures import UNTYPED, Drawing, fates, number, outcomes
+from sweeps.cells import number
+from sweeps.figures import UNTYPED, Drawing, outcomes, status_counts
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
 
-QUESTION = (
-    "Theorem 1 promises a feasible SVM for almost every dataset once d >= max(T - 1, n). How sharp "
-    "is that line, and from which d on does training select the optimal tokens?"
-)
 SHARES = {
     "feasible": "SVM at the optimal tokens feasible",
     "global": "training selects the optimal tokens",
@@ -30,19 +27,19 @@ SHARES = {
 }
 COLOURS = "viridis"
 NOTE = (
-    "Red line: d = max(T - 1, n), from which on Theorem 1 promises feasibility. White: no instance "
-    "with a verdict. The 95 % Wilson interval of a share of 100 instances is at most 19.2 % wide; "
-    "the table holds that of every cell."
+    "Red line: d = max(T - 1, n); at and above it Theorem 1 guarantees feasibility. White: no "
+    "instance with a verdict. The 95 % Wilson interval of a share of 100 instances is at most "
+    "19.2 % wide; the table lists that of every cell."
 )
 CAPTION = (
     "Share of instances whose SVM at the optimal tokens is feasible (certified either way), on "
-    "which training ends at the optimal tokens, and which meet Assumption B.1, over (d, T) at "
+    "which training ends at the optimal tokens, and which satisfy Assumption B.1, over (d, T) at "
     "fixed n and over (d, n) at fixed T."
 )
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    """Return the three shares of every cell (n, T, d), and what became of all instances."""
+    """Return the three shares of every cell (n, T, d), and the number of instances by status."""
     trials = frames.trials
     at_optimum, trained = trials["tokens"] == "optimal", trials["tokens"] == "top"
     verdict = trials["frobenius_status"]
@@ -87,12 +84,12 @@ def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[D
         shades, ax=grid, shrink=0.6, aspect=30, pad=0.01, label="share of instances",
         format=PercentFormatter(xmax=1, decimals=0),
     )  # fmt: skip
-    style.note(fig, [NOTE, fates(tables["phase_transition_counts"]), *remarks])
+    style.note(fig, [NOTE, status_counts(tables["phase_transition_counts"]), *remarks])
     return [Drawing("phase_transition", fig, CAPTION)]
 
 
 def _planes(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
-    """Return (what is fixed, key on the y axis, cells) of each plane with several values of it."""
+    """Return (fixed key, key on the y axis, cells) of each plane with several values on y."""
     planes = []
     for fixed, axis in (("n", "T"), ("T", "n")):
         for value, cells in table.groupby(fixed):
@@ -125,7 +122,7 @@ def _heat_map(ax: Axes, cells: pd.DataFrame, axis: str) -> None:
 
 
 def _staircase(ax: Axes, first: list[int]) -> None:
-    """Draw the line between the cells before and from column `first[i]` on in each row i."""
+    """Draw the line to the left of column `first[i]` in each row i."""
     x = np.repeat(np.array(first), 2)
     y = np.repeat(np.arange(len(first) + 1), 2)[1:-1]
     ax.plot(x, y, color="#e31a1c", linewidth=1.6, clip_on=True)

@@ -12,15 +12,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from sweeps import statistics, style
-from sweeps.figures import Drawing, label, number, split, varying
+from sweeps.cells import label, number, split, varying
+from sweeps.figures import Drawing
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
-
-QUESTION = (
-    "What is the rank of the solutions of the attention SVM, least Frobenius norm (W_mm) and least "
-    "nuclear norm (W_star_mm), when the dimension d of the tokens grows?"
-)
 
 NORMS = {"frobenius": r"$W_{\mathrm{mm}}$", "nuclear": r"$W^{\star}_{\mathrm{mm}}$"}
 DASHES: dict[str, Any] = {"frobenius": "-", "nuclear": (0, (4, 1.6))}
@@ -36,7 +32,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
     One row per (other varying keys, n, T, d, method, norm). `used` instances enter the mean;
     `nothing` is the number without a solution: certified infeasible, or, for the published way,
-    without a matrix from the solver (recorded there as rank 1 and averaged in).
+    without a matrix from the solver (recorded as rank 1 and included in the mean).
     """
     trials = frames.trials
     by = [*varying(trials, besides=("n", "T", "d")), "n", "T", "d"]
@@ -136,7 +132,7 @@ def _drawing(table: pd.DataFrame, name: str, remarks: list[str]) -> Drawing:
 
 
 def _panels(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
-    """Return (title, key that varies, cells) such that every cell stands in at least one panel."""
+    """Return (title, key that varies, cells) such that every cell is in at least one panel."""
     panels, shown = [], pd.Series(False, index=table.index)
     for fixed, series in (("T", "n"), ("n", "T")):
         for value, cells in table.groupby(fixed, dropna=False, sort=True):
@@ -256,6 +252,6 @@ _CAPTION = (
     "is 1 or -1, and equal tokens cannot be separated). Right: the same instances as the published "
     "scripts treat them, with the solver at its loose default tolerance, singular values above the "
     "absolute threshold 1e-7 counted, and the rank of an infeasible instance, which has no matrix, "
-    "recorded as 1. Noise of the loose solver is counted as rank, and infeasible instances pull "
-    "the mean to 1 at small d."
+    "recorded as 1. Noise of the loose solver counts as rank, and infeasible instances shift the "
+    "mean to 1 at small d."
 )

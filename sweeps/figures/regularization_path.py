@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from sweeps import statistics, style
-from sweeps.figures import UNTYPED, Drawing, _curves, fates, history_of, outcomes, split, varying
+from sweeps.cells import split, varying
+from sweeps.figures import UNTYPED, Drawing, _curves, history_of, outcomes, status_counts
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
 
-QUESTION = (
-    "Do the minimisers in a ball of radius R align with the SVM solutions as R grows: W_R with "
-    "W_mm, and K_R Q_R^T with W_star_mm?"
-)
 QUANTITIES = ("one_minus_corr_w_mm", "one_minus_corr_w_star_mm")
 NOTE = (
     "Lines: median over saturated instances with certified SVMs; dark band: its 95 % bootstrap "
@@ -30,13 +27,13 @@ CAPTION = (
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    """Return the correlations per radius, the share of optimal tokens, and the instances' fates.
+    """Return correlations per radius, the share of optimal tokens, and counts by status.
 
-    The share is that of the paths whose tokens have a verdict.
+    The share is over the paths whose tokens have a type of convergence.
     """
-    settled = frames.trials[frames.trials["status"] == "ok"]
-    history = history_of(frames, settled)
-    history = history.rename(columns={"step": "radius"})  # a path has radii for steps
+    certified = frames.trials[frames.trials["status"] == "ok"]
+    history = history_of(frames, certified)
+    history = history.rename(columns={"step": "radius"})  # a step of a path is a radius
     history = history[history["quantity"].isin(QUANTITIES) & (history["radius"] > 0)]
     by = varying(frames.trials)
     typed = frames.trials["convergence"].isin(("global", "local", "not_local"))
@@ -59,7 +56,7 @@ def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[D
         table, QUANTITIES, "radius", "radius $R$", statistic="median", log_x=True, quartiles=True
     )
     selected = _selected(tables["regularization_path_optimal"])
-    style.note(fig, [NOTE, selected, fates(tables["regularization_path_counts"]), *remarks])
+    style.note(fig, [NOTE, selected, status_counts(tables["regularization_path_counts"]), *remarks])
     return [Drawing("regularization_path", fig, CAPTION)]
 
 

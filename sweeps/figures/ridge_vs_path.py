@@ -1,4 +1,4 @@
-"""The low-rank bias of (K, Q): is it gradient descent's own or the ridge's."""
+"""The low-rank bias of (K, Q) versus the weight of the ridge."""
 
 from __future__ import annotations
 
@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from sweeps import style
-from sweeps.figures import Drawing, _curves, fates, outcomes
+from sweeps.figures import Drawing, _curves, outcomes, status_counts
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
 
-QUESTION = (
-    "Gradient descent on (K, Q) is seen to agree with the nuclear norm SVM. Is that its own bias, "
-    "or that of the tiny ridge in the published loss?"
-)
 QUANTITIES = ("one_minus_corr_w_star_mm", "one_minus_corr_w_mm")
 NOTE = (
     "Lines: median over saturated instances with certified SVMs; band: its 95 % bootstrap interval."
@@ -28,7 +24,7 @@ CAPTION = (
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    """Return the correlations at the last step per ridge, and what became of all instances."""
+    """Return the correlations at the last step per ridge, and counts of instances by status."""
     return {
         "ridge_vs_path": _curves.at_the_end(frames, QUANTITIES, "ridge"),
         "ridge_vs_path_counts": outcomes(frames.trials),
@@ -42,5 +38,5 @@ def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[D
         table, QUANTITIES, "ridge", "ridge (weight of $\\|K\\|^2+\\|Q\\|^2$)", statistic="median",
         log_x=True,
     )  # fmt: skip
-    style.note(fig, [NOTE, fates(tables["ridge_vs_path_counts"]), *remarks])
+    style.note(fig, [NOTE, status_counts(tables["ridge_vs_path_counts"]), *remarks])
     return [Drawing("ridge_vs_path", fig, CAPTION)]

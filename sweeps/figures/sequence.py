@@ -1,21 +1,17 @@
-"""Self-attention on whole sequences, causal or not (section 8)."""
+"""Self-attention on whole sequences, with and without a causal mask (section 8)."""
 
 from sweeps.figures._curves import OverSteps
 
-__all__ = ["QUESTION", "draw", "tables"]
+__all__ = ["draw", "tables"]
 
-QUESTION = (
-    "Does self-attention trained on whole sequences, every position a query, converge to its "
-    "SVM as the one-query model does, also under a causal mask?"
-)
 FIGURE = OverSteps(
     name="sequence",
     quantities=("max_softmax", "one_minus_corr_w_mm", "one_minus_corr_w_star_mm"),
     facet="model",
     caption=(
         "Largest softmax probability and 1-correlation with the SVM at the selected tokens over "
-        "the steps. Every position of every sequence is a query with a label of its own; with a "
-        "causal mask position k attends to tokens up to k."
+        "the steps. Every position of every sequence is a query with its own label; with a causal "
+        "mask position k attends to tokens up to k."
     ),
 )
 tables, draw = FIGURE.tables, FIGURE.draw

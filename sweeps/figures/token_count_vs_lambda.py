@@ -1,4 +1,4 @@
-"""Quadratic head: how many tokens attention keeps, and which SVM W agrees with (section 6)."""
+"""Quadratic head: the number of attended tokens, and which SVM W agrees with (section 6)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from sweeps import statistics, style
-from sweeps.figures import Drawing, _curves, fates, outcomes, split, varying
+from sweeps.cells import split, varying
+from sweeps.figures import Drawing, _curves, outcomes, status_counts
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
 
-QUESTION = (
-    "The head v^T o - lambda ||o||^2 rewards mixing tokens. How many tokens does attention keep as "
-    "lambda grows, and which SVM does the trained W agree with?"
-)
 SOLUTIONS = {
     "one_minus_corr_svmeq": r"$W_{\mathrm{svmeq}}$",
     "one_minus_corr_w_mm": r"$W_{\mathrm{mm}}$",
@@ -27,18 +24,18 @@ SOLUTIONS = {
 PUBLISHED_NEGLIGIBLE = 1e-6
 NOTE = (
     "Lines: mean, on the right share; bands: 95 % intervals, bootstrap and Wilson. A token is "
-    "attended if its softmax is at least 1e-3, and masked if it is less: no instance is set aside "
-    "for being in between. On the right, the share of the same instances that the published rule "
-    "would keep, which sets aside those with a softmax in (1e-6, 1e-3]."
+    "attended if its softmax is at least 1e-3, and masked if it is less: no instance is excluded "
+    "for a value in between. On the right, the share of the same instances that the published rule "
+    "keeps, which excludes those with a softmax in (1e-6, 1e-3]."
 )
 CAPTION = (
     "Mean number of attended tokens per sample, 1-correlation of the trained W with the three SVM "
-    "solutions, and what the published rule of rejection would leave, versus lambda."
+    "solutions, and the share that the published rejection rule keeps, versus lambda."
 )
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    """Return final quantities, shares that the published rule would keep, and fates, by lambda."""
+    """Return final quantities, the share the published rule keeps and status counts, by lambda."""
     trials = frames.trials
     kept = (trials["status"] == "ok") & (trials["max_masked_softmax"] <= PUBLISHED_NEGLIGIBLE)
     by = [*varying(trials, besides=("lam",)), "lam"]
@@ -62,7 +59,7 @@ def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[D
         style.heading(line[0], name)
     for ax in grid[-1]:
         ax.set_xlabel(r"$\lambda$")
-    style.note(fig, [NOTE, fates(tables["token_count_vs_lambda_counts"]), *remarks])
+    style.note(fig, [NOTE, status_counts(tables["token_count_vs_lambda_counts"]), *remarks])
     return [Drawing("token_count_vs_lambda", fig, CAPTION)]
 
 

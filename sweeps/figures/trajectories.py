@@ -1,4 +1,4 @@
-"""Two-dimensional scenes: where W z_i goes, and the SVM that tells it where (section 4)."""
+"""Paths of W z_i in two dimensions, and the directions that the SVM predicts (section 4)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,11 @@ from matplotlib.lines import Line2D
 
 from attnsvm.record import read
 from sweeps import style
-from sweeps.figures import Drawing, fates, outcomes
+from sweeps.figures import Drawing, outcomes, status_counts
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
 
-QUESTION = (
-    "In two dimensions training can be watched: do the paths of W z_i turn into the rays of the "
-    "SVM solution of the selected tokens, W into those of W_mm and (K, Q) into those of W_star_mm?"
-)
 SCENES = {"paths_far": "samples far apart", "paths_near": "samples overlapping"}
 PUBLISHED_SEEDS = {"paths_far": 1, "paths_near": 3}
 PARAMETERIZATIONS = {"w": "trained $W$", "kq": "trained $(K, Q)$"}
@@ -30,11 +26,11 @@ DASHES: dict[str, Any] = {"frobenius": "--", "nuclear": ":"}
 STEPS_KEPT = 240
 FRAMES = 48
 SHORTEST = 0.1
-"""Norm of W z_i from which on its distance from the origin is drawn on a logarithmic scale."""
+"""Norm of W z_i above which its distance from the origin is drawn on a logarithmic scale."""
 NOTE = (
     "Colour and marker: sample; filled: the token selected by training; ring: the optimal token. "
     "Lines with arrows: W z_i over all steps, its distance from the origin on a logarithmic scale, "
-    "so that turning can be seen to the end. Pale lines: the separating hyperplane of each sample, "
+    "so that rotations stay visible. Pale lines: the separating hyperplane of each sample, "
     "half-way between its selected token and the nearest others along W_mm z_i. One published "
     "instance per scene."
 )
@@ -122,7 +118,7 @@ def _scene(arrays: dict[str, np.ndarray]) -> dict[str, pd.DataFrame]:
 def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return one figure, a row per scene and a column per parameterization, with an animation."""
     tokens, paths, rays = (tables[f"trajectories_{name}"] for name in ("tokens", "paths", "rays"))
-    notes = [NOTE, fates(tables["trajectories_counts"]), *remarks]
+    notes = [NOTE, status_counts(tables["trajectories_counts"]), *remarks]
     if tokens.empty:
         fig = style.figure(5, 2)
         style.empty(fig.subplots(), "no run with its path on record")
@@ -141,7 +137,7 @@ def _figure(
     notes: Sequence[str],
     step: Any = None,
 ) -> Figure:
-    """Return the scenes with the whole paths, or as they are at `step`."""
+    """Return the figure of the scenes with complete paths, or at `step`."""
     scenes = [s for s in SCENES if (tokens["data"] == s).any()]
     columns = [p for p in PARAMETERIZATIONS if (tokens["parameterization"] == p).any()]
     fig = style.figure(4.3 * len(columns) + 1.1, 4.1 * len(scenes) + (0.8 if notes else 0.3))
@@ -223,7 +219,7 @@ def _ray(ax: Axes, ray: pd.Series[Any], colour: str, reach: float) -> None:
 
 
 def _path(ax: Axes, path: pd.DataFrame, colour: str, unit: float) -> None:
-    """Draw W z_i with its distance from the origin on a log scale, and arrowheads along the way."""
+    """Draw W z_i with its distance from the origin on a log scale, and arrowheads on the path."""
     points = path[["x", "y"]].to_numpy(dtype=float)
     distance = np.linalg.norm(points, axis=1, keepdims=True)
     scale = unit * np.log1p(distance / SHORTEST)
@@ -231,7 +227,7 @@ def _path(ax: Axes, path: pd.DataFrame, colour: str, unit: float) -> None:
     ax.plot(points[:, 0], points[:, 1], color=colour, linewidth=1.8, zorder=4)
     for share in (0.35, 0.65, 1.0):
         k = int(np.argmax(scale[:, 0] >= share * scale[-1, 0]))
-        heading = points[k] - points[max(k - 8, 0)]  # further back than the steps zigzag
+        heading = points[k] - points[max(k - 8, 0)]  # over 8 steps: single steps oscillate
         if np.linalg.norm(heading) > 0:
             tail = points[k] - 1e-3 * unit * heading / np.linalg.norm(heading)
             ax.annotate(

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attnsvm.claim import holder
+from attnsvm.record.lock import holder
 from sweeps.aggregate import load
 from sweeps.status import states
 from tests.command import SMALL, attnsvm, begun, until
@@ -50,7 +50,7 @@ def state_counts(folder) -> dict[str, int]:
 def owners(folder):
     """Return the owners of the runs that are in work."""
     found = [holder(path) for path in folder.iterdir() if path.is_dir()]
-    return [claim[0] for claim in found if claim is not None and claim[1]]
+    return [lock[0] for lock in found if lock is not None and lock[1]]
 
 
 def test_a_sweep_is_the_same_as_with_the_basic_launcher(slurm, tmp_path):
@@ -99,7 +99,7 @@ def test_jobs_that_are_killed_are_lost_and_the_others_are_not(slurm, tmp_path):
     lost = [s for s in states(folder).values() if s.state == "lost"]
     assert all("SLURM job" in s.reason for s in lost)
     log = (tmp_path / "driver.log").read_text()
-    assert "left the queue without an end" in log
+    assert "left the queue without a result" in log
     assert "2 lost of 4 runs" in log
 
 
@@ -153,7 +153,7 @@ REFUSED = [
     (["hydra.launcher.mem_gb=900"], "not available"),
     (["hydra.launcher.gres=gpu:9"], "not available"),
     (["hydra.launcher.cpus_per_task=64"], "not available"),
-    (["hydra.launcher.tasks_per_node=2"], "tasks_per_node=2: allowed is 1"),
+    (["hydra.launcher.tasks_per_node=2"], "tasks_per_node=2: must be 1"),
 ]
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from attnsvm.svm import single_token, solve_gen_svm, solve_rank_constrained, solve_svm
+from attnsvm.svm import solve_gen_svm, solve_rank_constrained, solve_svm
 from tests.svm.instances import gaussian, sphere, spheres
 from tests.svm.pretended import GPU, PretendedGpu
 
@@ -74,11 +74,7 @@ def test_one_large_instance(norm):
 
 def test_rank_constrained():
     X, Z, selected = spheres(4, 4, 4, range(2))
-    known = solve_rank_constrained(
-        single_token(X, Z, selected), solve_svm(X, Z, selected, norm="nuclear"), 1
-    )
+    known = solve_rank_constrained(X, Z, selected, 1)
     with PretendedGpu():
-        problem = single_token(*moved(X, Z, selected))
-        relaxation = solve_svm(*moved(X, Z, selected), norm="nuclear")
-        solution = solve_rank_constrained(problem, relaxation, 1)
+        solution = solve_rank_constrained(*moved(X, Z, selected), 1)
         torch.testing.assert_close(solution.objective.cpu(), known.objective, rtol=1e-6, atol=0)

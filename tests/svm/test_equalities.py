@@ -8,8 +8,8 @@ import torch
 
 from attnsvm.svm import SvmProblem, solve, solve_gen_svm
 from attnsvm.svm.certificate import certify, check_ray
-from attnsvm.svm.solution import Claim
-from attnsvm.verify import records, verify
+from attnsvm.svm.solution import Candidate
+from attnsvm.verify import stored_svms, verify
 
 both_norms = pytest.mark.parametrize("name", ["frobenius", "nuclear"])
 
@@ -55,12 +55,12 @@ def test_rounding_apart_is_dependent(power):
 def test_a_small_residual_is_no_proof(eps):
     # W = e_1 e_1^T misses the second equality by eps only, but the least norm is sqrt(2).
     problem = equalities([[1.0, 0.0], [1.0, eps]], [1.0, 1.0 + eps])
-    claim = Claim(
+    candidate = Candidate(
         torch.tensor([[[1.0, 0.0], [0.0, 0.0]]]).double(),
         torch.tensor([[1.0, 0.0]]).double(),
         torch.full((1, 2), torch.nan).double(),
     )
-    verdict = certify(problem, claim, "frobenius", 1e-9, 1e-6)
+    verdict = certify(problem, candidate, "frobenius", 1e-9, 1e-6)
     assert verdict.status == ("undecided",)
     assert verdict.certificate.upper.item() >= 2**0.5
 
@@ -90,7 +90,7 @@ def test_residuals_are_verified(name):
     attended = np.ones((1, 1, 3), dtype=bool)
     logs = np.array([[[0.0, -1.0, -1.0 - 2.0**-20]]])
     fin, _ = solve_gen_svm(X, Z, attended, logs, norm=name)
-    (record,) = records(fin, X, Z, np.zeros((1, 1), dtype=int))
+    (record,) = stored_svms(fin, X, Z, np.zeros((1, 1), dtype=int))
     record = replace(record, attended=attended[0], log_softmax=logs[0])
     if name == "frobenius":
         assert record.status == "solved"

@@ -3,7 +3,7 @@ import torch
 
 from attnsvm.svm import finite_part, multi_token, single_token, solve, solve_svm
 from attnsvm.svm.certificate import MANY, certify
-from attnsvm.svm.large import LARGE, solve_large
+from attnsvm.svm.large import LARGE, ConstraintGeneration
 from tests.kkt import assert_infeasible, assert_optimal
 from tests.svm.instances import gaussian, sphere, spheres
 
@@ -13,7 +13,7 @@ from tests.svm.instances import gaussian, sphere, spheres
 def test_constraint_generation_finds_the_same(norm, shape):
     X, Z, selected = spheres(*shape, range(3))
     problem = single_token(X, Z, selected)
-    verdict = certify(problem, solve_large(problem, norm), norm, 1e-9, 1e-6)
+    verdict = certify(problem, ConstraintGeneration(norm).candidates(problem), norm, 1e-9, 1e-6)
     usual = solve_svm(X, Z, selected, norm=norm)
     assert verdict.status == usual.status
     solved = [b for b, status in enumerate(usual.status) if status == "solved"]
@@ -32,7 +32,7 @@ def test_equalities_stay(norm, count, part):
     logs = torch.randn(X.shape[:3], generator=torch.Generator().manual_seed(0)).double()
     margins = part == "margins"
     problem = multi_token(X, Z, attended) if margins else finite_part(X, Z, attended, logs)
-    verdict = certify(problem, solve_large(problem, norm), norm, 1e-9, 1e-6)
+    verdict = certify(problem, ConstraintGeneration(norm).candidates(problem), norm, 1e-9, 1e-6)
     usual = solve(problem, norm, 12)
     assert verdict.status == usual.status == ("solved",) * 3
     torch.testing.assert_close(verdict.certificate.upper, usual.objective, rtol=2e-9, atol=0)
@@ -96,7 +96,9 @@ def test_infeasible_twin():
     X, Z, selected = gaussian(4, 10, 6, 2, seed=1)
     X = torch.cat([X, 2 * X[:, :, :1] - X[:, :, 1:2]], dim=2)
     problem = single_token(X, Z, selected)
-    verdict = certify(problem, solve_large(problem, "nuclear"), "nuclear", 1e-9, 1e-6)
+    verdict = certify(
+        problem, ConstraintGeneration("nuclear").candidates(problem), "nuclear", 1e-9, 1e-6
+    )
     assert set(verdict.status) == {"infeasible"}
 
 

@@ -6,16 +6,16 @@ from tests.svm.instances import gaussian, spheres
 
 
 @pytest.fixture(scope="module")
-def relaxed():
+def instances():
     X, Z, selected = spheres(10, 5, 6, range(3))
-    problem = single_token(X, Z, selected)
-    return problem, solve_svm(X, Z, selected, norm="nuclear")
+    return X, Z, selected
 
 
 @pytest.mark.parametrize("m", [1, 3, 6])
-def test_feasible_of_rank_m_and_bounded_below(relaxed, m):
-    problem, relaxation = relaxed
-    solution = solve_rank_constrained(problem, relaxation, m)
+def test_feasible_of_rank_m_and_bounded_below(instances, m):
+    problem = single_token(*instances)
+    solution = solve_rank_constrained(*instances, m)
+    relaxation = solution.relaxation
     found = solution.objective.isfinite()
     W = solution.W[found]
     part = problem.take(found)
@@ -38,8 +38,7 @@ def test_the_scale_of_the_tokens_decides_nothing(m, x, z):
     Z, selected = torch.cat([Z, Z[:1]]), torch.cat([selected, selected[:1] * 0])
     solutions = []
     for arrays in ((X, Z, selected), (x * X, z * Z, selected)):
-        relaxation = solve_svm(*arrays, norm="nuclear")
-        solutions.append(solve_rank_constrained(single_token(*arrays), relaxation, m))
+        solutions.append(solve_rank_constrained(*arrays, m))
     one, other = solutions
     assert torch.equal(one.exact, other.exact)
     found = one.objective.isfinite()
@@ -54,19 +53,18 @@ def test_powers_of_two_are_undone_exactly(x, z):
     X, Z, selected = spheres(10, 5, 6, range(3))
     solutions = []
     for arrays in ((X, Z, selected), (X * 2.0**x, Z * 2.0**z, selected)):
-        relaxation = solve_svm(*arrays, norm="nuclear")
-        solutions.append(solve_rank_constrained(single_token(*arrays), relaxation, 3))
+        solutions.append(solve_rank_constrained(*arrays, 3))
     one, other = solutions
     assert torch.equal(one.objective, other.objective * 2.0 ** (x + z))
     assert torch.equal(one.W.nan_to_num(), (other.W * 2.0 ** (x + z)).nan_to_num())
 
 
-def test_the_norm_falls_with_m(relaxed):
-    problem, relaxation = relaxed
-    norms = [solve_rank_constrained(problem, relaxation, m).objective for m in (3, 4, 5, 6)]
+def test_the_norm_falls_with_m(instances):
+    norms = [solve_rank_constrained(*instances, m).objective for m in (3, 4, 5, 6)]
     for wide, narrow in zip(norms[1:], norms, strict=False):
         assert (wide <= narrow * (1 + 1e-6)).all()
-    assert torch.equal(norms[-1], relaxation.objective)  # m = d: no constraint
+    least = solve_svm(*instances, norm="nuclear").objective
+    assert torch.equal(norms[-1], least)  # m = d: no constraint
 
 
 def test_a_sign_pattern_that_no_rank_one_matrix_has():
@@ -75,12 +73,29 @@ def test_a_sign_pattern_that_no_rank_one_matrix_has():
     d, Z = torch.stack([e[0], e[0], e[1], -e[1]]), torch.stack([e[0], e[1], e[0], e[1]])
     X = torch.stack([d, torch.zeros_like(d)], dim=1)[None]
     selected = torch.zeros(1, 4, dtype=torch.int64)
-    relaxation = solve_svm(X, Z[None], selected, norm="nuclear")
-    problem = single_token(X, Z[None], selected)
-    assert relaxation.status == ("solved",)
-    assert solve_rank_constrained(problem, relaxation, 2).exact.all()
-    one = solve_rank_constrained(problem, relaxation, 1)
+    two = solve_rank_constrained(X, Z[None], selected, 2)
+    assert two.relaxation.status == ("solved",)
+    assert two.exact.all()
+    one = solve_rank_constrained(X, Z[None], selected, 1)
     assert one.objective.isinf().all()
     assert one.W.isnan().all()
     with pytest.raises(ValueError, match="m=0"):
-        solve_rank_constrained(problem, relaxation, 0)
+        solve_rank_constrained(X, Z[None], selected, 0)
+
+
+def test_results_are_of_the_kind_and_shape_of_the_input():
+    X, Z, selected = spheres(4, 4, 4, range(2))
+    batch = solve_rank_constrained(X, Z, selected, 2)
+    one = solve_rank_constrained(X[0].numpy(), Z[0].numpy(), selected[0].numpy(), 2)
+    assert one.W.shape == (4, 4)
+    assert float(one.objective) == float(batch.objective[0])
+    assert bool(one.exact) == bool(batch.exact[0])
+    assert one.relaxation.status == batch.relaxation.status[0]
+    assert one.relaxation.certificate.multipliers.shape == (12,)
+
+
+@pytest.mark.parametrize("m", [0, 5, -1, 2.5, True, "2", None])
+def test_a_rank_that_is_none_is_refused(m):
+    X, Z, selected = spheres(4, 4, 4, range(1))
+    with pytest.raises(ValueError, match=r"m=.*: must be an integer >= 1 and <= d=4"):
+        solve_rank_constrained(X, Z, selected, m)

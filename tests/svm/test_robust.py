@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-import attnsvm.svm
 from attnsvm.svm import solve, solve_gen_svm, solve_svm
 from attnsvm.svm.certificate import certify, check_ray
-from attnsvm.svm.constraints import multi_token, single_token
-from attnsvm.svm.solution import Claim
-from attnsvm.verify import records, verify
+from attnsvm.svm.problem import multi_token, single_token
+from attnsvm.svm.solution import Candidate
+from attnsvm.svm.solve import solver_of
+from attnsvm.verify import stored_svms, verify
 from tests.svm.instances import gaussian
 
 both_norms = pytest.mark.parametrize("name", ["frobenius", "nuclear"])
@@ -29,7 +29,7 @@ def test_sizes_are_undone_exactly(name, x, z):
     assert torch.equal(scaled.certificate.multipliers, base.certificate.multipliers * unit)
     assert torch.equal(scaled.kappa, base.kappa)
     arrays = [t.numpy() for t in (X * 2.0**x, Z * 2.0**z, selected)]
-    for record in records(solve_svm(*arrays, norm=name), *arrays):
+    for record in stored_svms(solve_svm(*arrays, norm=name), *arrays):
         assert verify(record).proved, verify(record).reason
 
 
@@ -56,7 +56,7 @@ def test_infeasible_at_every_size(name, size):
     X, Z, selected = gaussian(2, 3, 3, 1, seed=2)
     X[:, 0, 1] = X[:, 0, 0]
     arrays = [t.numpy() for t in (X * size, Z * size, selected)]
-    (record,) = records(solve_svm(*arrays, norm=name), *arrays)
+    (record,) = stored_svms(solve_svm(*arrays, norm=name), *arrays)
     assert record.status == "infeasible"
     assert verify(record).proved
 
@@ -88,17 +88,18 @@ def test_a_zero_row_hides_no_other():
 
 @both_norms
 @pytest.mark.parametrize("exponent", [-1000, -535, -525, 500, 1000])
-def test_the_bracket_is_independent_of_the_scale_of_its_claim(name, exponent):
+def test_the_bracket_is_independent_of_the_scale_of_its_candidate(name, exponent):
     problem = single_token(*gaussian(3, 4, 4, 3, seed=1))
     solution = solve(problem, name, 4)
     unit = 2.0**exponent
     nothing = torch.full_like(problem.h, torch.nan)
-    claim = Claim(solution.W * unit, solution.certificate.multipliers * unit, nothing)
-    proof = certify(problem, claim, name, 1e-9, 1e-6).certificate
+    candidate = Candidate(solution.W * unit, solution.certificate.multipliers * unit, nothing)
+    proof = certify(problem, candidate, name, 1e-9, 1e-6).certificate
     torch.testing.assert_close(proof.upper, solution.objective, rtol=1e-14, atol=0)
     torch.testing.assert_close(proof.lower, solution.lower_bound, rtol=1e-14, atol=0)
 
 
+@pytest.mark.processors
 @both_norms
 def test_one_bad_instance_leaves_the_others_alone(name):
     # Sizes that fill whole cache lines: LAPACK's last bits depend on the alignment of a matrix.
@@ -118,6 +119,7 @@ def test_one_bad_instance_leaves_the_others_alone(name):
             assert torch.equal(getattr(solution, field)[b], getattr(without, field)[alone]), field
 
 
+@pytest.mark.processors
 @both_norms
 @pytest.mark.parametrize(
     "error",
@@ -132,15 +134,16 @@ def test_one_bad_instance_leaves_the_others_alone(name):
 def test_a_solver_that_breaks_leaves_one_instance_undecided(name, error, monkeypatch):
     X, Z, selected = gaussian(4, 5, 8, 5, seed=4)
     base = solve_svm(X, Z, selected, norm=name)
-    solver, bad = attnsvm.svm._SOLVERS[name], single_token(X, Z, selected).D[3]
+    solver, bad = type(solver_of(name, 16)), single_token(X, Z, selected).D[3]
+    candidates = solver.candidates
 
-    def breaks(problem):
+    def breaks(self, problem):
         unit = bad.abs().max() / problem.D.abs().amax(dim=(1, 2), keepdim=True)
         if (problem.D * unit == bad).all(dim=(1, 2)).any():
             raise error
-        return solver(problem)
+        return candidates(self, problem)
 
-    monkeypatch.setitem(attnsvm.svm._SOLVERS, name, breaks)
+    monkeypatch.setattr(solver, "candidates", breaks)
     solution = solve(single_token(X, Z, selected), name, 5)
     assert solution.status == tuple("undecided" if b == 3 else "solved" for b in range(5))
     for b in (0, 1, 2, 4):
@@ -148,6 +151,7 @@ def test_a_solver_that_breaks_leaves_one_instance_undecided(name, error, monkeyp
             assert torch.equal(getattr(solution, field)[b], getattr(base, field)[b]), field
 
 
+@pytest.mark.processors
 @both_norms
 def test_any_array_of_numbers_is_taken(name):
     X, Z, selected = (t.numpy() for t in gaussian(3, 4, 5, 2, seed=5))
@@ -191,7 +195,7 @@ def test_wrong_arguments_are_named():
     with pytest.raises(ValueError, match=r"^Z: "):
         solve_svm(X, Z + 0j, selected)
     tensors = torch.from_numpy(X), torch.from_numpy(Z).float(), torch.from_numpy(selected)
-    with pytest.raises(ValueError, match=r"^Z: torch.float32, allowed is float64"):
+    with pytest.raises(ValueError, match=r"^Z: torch.float32, must be float64"):
         single_token(*tensors)
     with pytest.raises(ValueError, match=r"^mask: "):
         solve_svm(X, Z, selected, mask=np.ones((2, 3, 4)))

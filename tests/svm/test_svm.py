@@ -15,7 +15,7 @@ from attnsvm.svm import (
     solve_gen_svm,
     solve_svm,
 )
-from attnsvm.svm.reference import published_rank, solve_reference
+from attnsvm.svm.reference import Cvxpy, published_rank
 from tests.kkt import assert_infeasible, assert_optimal, norm
 from tests.svm.instances import gaussian, sphere, spheres
 
@@ -182,7 +182,7 @@ def test_gen_svm_against_oracle(name):
         assert solution.status == (SvmStatus.solved,) * 4
         assert (solution.duality_gap <= 1e-9).all()
         assert_optimal(problem, solution)
-        for b, oracle in enumerate(solve_reference(problem, name, "CLARABEL")):
+        for b, oracle in enumerate(Cvxpy(name, "CLARABEL").solutions(problem)):
             assert oracle.status == SvmStatus.solved
             assert solution.objective[b] == pytest.approx(oracle.objective, rel=1e-6)
     logits = torch.einsum("bntd,bde,bne->bnt", X, fin.W, Z)
@@ -232,9 +232,9 @@ def test_norm_inequalities():
 def test_published_rank():
     X, Z, selected = spheres(5, 5, 2, range(2))
     problem = single_token(X, Z, selected)
-    solutions = solve_reference(problem, "frobenius")
+    solutions = Cvxpy("frobenius").solutions(problem)
     assert [published_rank(one.W) for one in solutions] == [2, 1]  # the second is infeasible
-    assert solve_reference(problem, "frobenius")[1].status == SvmStatus.infeasible
+    assert Cvxpy("frobenius").solutions(problem)[1].status == SvmStatus.infeasible
 
 
 def test_bad_input_is_named():

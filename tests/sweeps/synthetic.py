@@ -27,7 +27,7 @@ def cell_keys(**given: object) -> dict[str, object]:
         "T": 5,
         "d": 5,
         "m": np.nan,
-        "lambda": np.nan,
+        "lam": np.nan,
         "lr": 0.1,
         "steps": 2000,
         "growth": 0.0,

@@ -16,10 +16,10 @@ from sweeps.aggregate import SweepFrames
 from sweeps.figures import (
     _curves,
     convergence_types,
-    fates,
     figure_module,
     outcomes,
     phase_transition,
+    status_counts,
     trajectories,
 )
 from tests.sweeps import synthetic
@@ -97,9 +97,9 @@ def test_softmax_and_norms_are_those_of_all_trained_instances():
     assert cell.loc["one_minus_corr_w_mm", "used"] == (trials["status"] == "ok").sum()
 
 
-def test_fates_say_also_what_did_not_happen():
+def test_status_counts_say_also_what_did_not_happen():
     frames = trained_frames()
-    told = fates(outcomes(frames.trials))
+    told = status_counts(outcomes(frames.trials))
     assert f"Instances: {len(frames.trials)}" in told
     for word in ("0 rejected", "0 failed", "ok", "undecided", "infeasible"):
         assert word in told
@@ -114,11 +114,11 @@ def test_instances_drawn_although_training_stalled_are_counted_by_their_arithmet
     )
     ok = trials[trials["status"] == "ok"]
     direct = (ok["gradient"] == "direct").sum()
-    told = fates(outcomes(trials))
+    told = status_counts(outcomes(trials))
     assert f"{direct} of {direct} gradient=direct (published arithmetic)" in told
     assert f"0 of {len(ok) - direct} gradient=log_domain (exact)" in told
     lost = trials.assign(status=trials["status"].where(trials["training"] != "stalled", "stalled"))
-    told = fates(outcomes(lost))
+    told = status_counts(outcomes(lost))
     assert f"{direct} stalled" in told  # not drawn: a status like the others
     assert "although" not in told
 

@@ -67,9 +67,9 @@ def test_certified_means_use_certified_solutions_only(rank: SweepFrames):
 
 def test_every_instance_of_every_cell_is_accounted_for(rank: SweepFrames):
     table = rank_vs_d.tables(rank)["rank_vs_d"]
-    fates = table[["used", "nothing", "undecided", "tied", "set_aside"]].sum(axis=1)
+    counted = table[["used", "nothing", "undecided", "tied", "set_aside"]].sum(axis=1)
     certified = table["method"] == "certified"
-    assert (fates == table["trials"])[certified].all()
+    assert (counted == table["trials"])[certified].all()
     assert (table["used"] + table["set_aside"] == table["trials"])[~certified].all()
     assert table.loc[certified & (table["norm"] == "nuclear"), "trials"].sum() == len(rank.trials)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 from attnsvm import record
-from attnsvm.provenance import provenance
+from attnsvm.record.provenance import provenance
 from sweeps.aggregate import load
 from sweeps.report import main, write_report
 from sweeps.status import main as status

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import base64
 import dataclasses
+import hashlib
 import html.parser
 import re
 import subprocess
@@ -9,9 +11,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from jinja2 import UndefinedError
 
-from sweeps import aggregate, page, report
+from attnsvm.record import duration
+from sweeps import aggregate, overview, report
 from sweeps.aggregate import SweepFrames
+from sweeps.report.page import QUESTION, report_page
+from sweeps.report.render import Picture, render
 from tests.sweeps import synthetic
 
 
@@ -66,6 +72,15 @@ def test_the_page_tells_what_is_lost(rank: SweepFrames):
     assert "sha256 differs" in text
     assert "two tokens of equal score" in text
     assert "attnsvm sweep=rank_vs_d" in text
+
+
+def test_the_page_asks_the_question_of_the_records(rank: SweepFrames):
+    asked = dataclasses.replace(rank, question="Does <rank> grow?")
+    assert '<p class="lead">Does &lt;rank&gt; grow?</p>' in report_page(asked, [], {})
+    assert '<p class="lead">' not in report_page(rank, [], {})  # of an older record
+    assert f'<p class="lead">{QUESTION}</p>' in report_page(
+        dataclasses.replace(rank, name=""), [], {}
+    )
 
 
 def test_a_sweep_without_any_finished_run_still_gets_a_page(rank: SweepFrames):
@@ -148,14 +163,35 @@ def test_help_imports_nothing_heavy():
 # --- the page's parts ----------------------------------------------------------------------------
 
 
+def overview_of(*sections: overview.Section) -> str:
+    return render("overview.html", sections=sections, total="1 s")
+
+
 def test_everything_but_markup_is_escaped():
-    assert page.element("p", "<b>&\"'") == "<p>&lt;b&gt;&amp;&quot;&#x27;</p>"
-    assert page.element("p", page.element("b", "x")) == "<p><b>x</b></p>"
-    assert page.element("a", "x", href='"><script>') == '<a href="&quot;&gt;&lt;script&gt;">x</a>'
+    picture = Picture('"><script>', "<b>&\"'\x07", {"png": b"bytes"})
+    page = overview_of(overview.Section("name", "1 s", warning="", pictures=(picture,)))
+    escaped = "&lt;b&gt;&amp;&#34;&#39;\ufffd"
+    assert f'<img alt="{escaped}" src="data:image/png;base64,Ynl0ZXM=">' in page
+    assert f"<figcaption>\n    {escaped}\n" in page
+    assert '<a href="name/figures/&#34;&gt;&lt;script&gt;.png">PNG</a>' in page
 
 
-def test_table_cells_show_four_digits_and_sort_by_all_of_them():
-    shown = page.table(pd.DataFrame({"x": [1 / 3, None], "name": ["<i>", "b"]}))
+def test_a_template_that_lacks_a_value_is_an_error():
+    with pytest.raises(UndefinedError, match="total"):
+        render("overview.html", sections=[])
+
+
+def test_the_policy_names_the_script_of_the_page():
+    page = overview_of()
+    script = re.search("<script>(.*)</script>", page, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src &#39;sha256-{digest}&#39;" in page
+    assert "default-src &#39;none&#39;" in page
+
+
+def test_table_cells_show_four_digits_and_sort_by_all_of_them(rank: SweepFrames):
+    values = pd.DataFrame({"x": [1 / 3, None], "name": ["<i>", "b"]})
+    shown = report_page(rank, [], {"values": values})
     assert 'data-value="0.3333333333333333">0.3333<' in shown
     assert 'data-value="">–<' in shown
     assert "&lt;i&gt;" in shown
@@ -166,4 +202,4 @@ def test_table_cells_show_four_digits_and_sort_by_all_of_them():
     [(3.21, "3.2 s"), (250, "4 min 10 s"), (7500, "2 h 5 min"), (float("nan"), "–")],
 )
 def test_durations_are_told_as_a_reader_says_them(value: float, told: str):
-    assert page.seconds(value) == told
+    assert duration(value) == told

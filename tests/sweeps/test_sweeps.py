@@ -9,14 +9,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
+from markupsafe import escape
 from PIL import Image
 
-from sweeps import gallery
+from attnsvm.cli.help import experiments
+from sweeps import overview
 from sweeps.aggregate import load
-from sweeps.figures import figure_module, varying
-from sweeps.overview import EXPERIMENTS, Outcome, write_overview
+from sweeps.cells import varying
+from sweeps.figures import figure_module
+from sweeps.overview import Outcome, write_overview, write_small_copies
 
 CONF = Path(__file__).parents[2] / "conf" / "sweep"
+EXPERIMENTS = tuple(experiments())
 
 SHORT = ["trials=2", "optimizer.steps=30", "optimizer.record_every=10"]
 MINIATURES = {
@@ -30,7 +35,7 @@ MINIATURES = {
     "gradient_floor": [*SHORT, "optimizer.growth=0.0,0.05"],
     "ridge_vs_path": [*SHORT, "optimizer.ridge=0.0,1e-12"],
     "regularization_path": ["trials=2", "optimizer.radii=[10.0,30.0]"],
-    "token_count_vs_lambda": [*SHORT, "head.lambda=0.0,0.5"],
+    "token_count_vs_lambda": [*SHORT, "head.lam=0.0,0.5"],
     "sequence": SHORT,
     "real_tokens": [*SHORT, "data.n=3"],
 }
@@ -40,11 +45,10 @@ def test_every_experiment_has_a_question_a_figure_and_a_miniature():
     named = {path.stem for path in CONF.glob("*.yaml")}
     assert named == set(EXPERIMENTS) == set(MINIATURES)
     for name in EXPERIMENTS:
-        lines = (CONF / f"{name}.yaml").read_text().splitlines()
-        assert lines[0] == "# @package _global_"
-        assert lines[1].startswith("# Question: ")
+        text = (CONF / f"{name}.yaml").read_text()
+        assert text.splitlines()[0] == "# @package _global_"
+        assert yaml.safe_load(text)["question"].endswith(("?", "."))
         assert figure_module(name).__name__ == f"sweeps.figures.{name}"  # type: ignore[attr-defined]
-        assert figure_module(name).QUESTION.endswith(("?", "."))
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +71,8 @@ def test_one_command_runs_and_draws_the_experiment(name: str, folder: Path):
     run(name, folder)
     frames = load(folder / name)
     assert frames.name == name
+    assert frames.question == yaml.safe_load((CONF / f"{name}.yaml").read_text())["question"]
+    assert escape(frames.question) in (folder / name / "report.html").read_text()
     assert len(frames.incomplete) == 0
     assert len(frames.trials) > 0
     assert (folder / name / "report.html").stat().st_size > 10_000
@@ -78,34 +84,34 @@ def test_one_command_runs_and_draws_the_experiment(name: str, folder: Path):
 def test_a_learned_head_is_told_from_a_fixed_one(folder: Path):
     run("real_tokens", folder)
     frames = load(folder / "real_tokens")
-    assert set(frames.trials["learned_head"]) == {False, True}
+    assert set(frames.trials["train"]) == {False, True}
     assert len(varying(frames.trials)) == 2  # with the parameterization
-    assert set(frames.trials.groupby(["learned_head", "parameterization"]).size()) == {2}
+    assert set(frames.trials.groupby(["train", "parameterization"]).size()) == {2}
 
 
 def test_small_copies_of_all_figures_are_made_and_what_lacks_is_named(folder: Path, tmp_path: Path):
     for name in EXPERIMENTS:
         run(name, folder)
-    assert gallery.write_gallery(folder, tmp_path) == []
+    assert write_small_copies(folder, EXPERIMENTS, tmp_path) == []
     made = {path.stem for path in tmp_path.iterdir()}
     assert made == set(EXPERIMENTS)
-    assert all(p.stat().st_size <= gallery.SIZE_LIMIT_BYTES for p in tmp_path.iterdir())
-    assert gallery.write_gallery(tmp_path, tmp_path) == list(EXPERIMENTS)
+    assert all(p.stat().st_size <= overview.SIZE_LIMIT_BYTES for p in tmp_path.iterdir())
+    assert write_small_copies(tmp_path, EXPERIMENTS, tmp_path) == list(EXPERIMENTS)
 
 
 def test_a_picture_too_rich_for_a_small_copy_is_refused():
     noise = np.random.default_rng(0).integers(0, 256, (600, 900, 3), dtype=np.uint8)
     stream = io.BytesIO()
     Image.fromarray(noise).save(stream, "PNG")
-    with pytest.raises(ValueError, match="allowed is <= 150000"):
-        gallery.small_png(stream.getvalue())
+    with pytest.raises(ValueError, match="must be <= 150000"):
+        overview.small_png(stream.getvalue())
 
 
 def test_every_experiment_has_a_figure_in_the_documentation():
     docs = Path(__file__).parents[2] / "docs"
     pictures = list((docs / "figures").iterdir())
     assert {path.stem for path in pictures} == set(EXPERIMENTS)
-    assert all(path.stat().st_size <= gallery.SIZE_LIMIT_BYTES for path in pictures)
+    assert all(path.stat().st_size <= overview.SIZE_LIMIT_BYTES for path in pictures)
     text = (docs / "experiments.md").read_text()
     for name in EXPERIMENTS:
         assert f"figures/{name}.png" in text
@@ -118,3 +124,19 @@ def test_the_overview_shows_what_is_there_and_names_what_is_not(folder: Path):
     assert text.count("<figure ") == 1
     assert "attnsvm sweep=rank_vs_d" in text
     assert "nowhere: no such folder" in text
+
+
+def test_the_command_writes_page_and_copies_and_names_what_lacks(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    run("rank_vs_d", folder)
+    monkeypatch.setattr(overview, "run_experiment", lambda name, *_: Outcome(name, 0, 1.0))
+    asked = ["--directory", str(folder), "--docs", str(tmp_path), "--only", "rank_vs_d"]
+    assert overview.main(asked) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["rank_vs_d.png"]
+    assert (folder / "overview.html").exists()
+    assert overview.main(["--directory", str(tmp_path), *asked[2:]]) == 1
+    assert "attnsvm sweep=rank_vs_d" in capsys.readouterr().err

@@ -1,0 +1,140 @@
+"""The gradient of the risk with respect to the logits: as published, and exact at any norm.
+
+With r_i = dL/do_i from head and loss, g_it = -r_i^T x_it plays the role of a token score and
+
+    q_it = dL/dlogit_it = -s_it (g_it - sum_u s_iu g_iu).
+
+When the softmax saturates, g_top - sum_u s_iu g_iu cancels in floating point and q is rounding
+noise. The rows of q sum to zero, so q_top follows from the other entries. These neither cancel nor
+underflow relative to the instance's largest product of slope and attention.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnsvm.head import Parameters
+from attnsvm.problem import ProblemBatch
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Attention and predictions at given weights.
+
+    Attributes
+    ----------
+    log_softmax, softmax : Tensor
+        log s and s, shape (B, n, T); -inf and 0 at inadmissible tokens.
+    margins : Tensor
+        u_i = Y_i h(o_i), shape (B, n).
+    """
+
+    log_softmax: Tensor
+    softmax: Tensor
+    margins: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Forward(View):
+    """A forward pass, with everything that the gradient needs.
+
+    Attributes
+    ----------
+    attended : Tensor
+        o_i = X_i^T s_i, shape (B, n, d).
+    """
+
+    attended: Tensor
+
+    @property
+    def top(self) -> Tensor:
+        """The token of largest attention of each sample, shape (B, n, 1)."""
+        return self.log_softmax.argmax(-1, keepdim=True)
+
+
+def attend(batch: ProblemBatch, U: Tensor, parameters: Parameters) -> Forward:
+    """Return the forward pass with logits X_i u_i, `U` of shape (B, n, d) being u_i = W z_i.
+
+    `parameters` are those of the head, which may differ from the batch's where it is trained.
+    """
+    B, n, T, d = batch.X.shape
+    tokens = batch.X.view(B * n, T, d)
+    logits = torch.bmm(tokens, U.reshape(B * n, d, 1)).view(B, n, T)
+    if not batch.unmasked:
+        logits = logits.masked_fill(~batch.mask, -torch.inf)
+    log_softmax = log_attention(logits)
+    softmax = log_softmax.exp()
+    attended = torch.bmm(softmax.view(B * n, 1, T), tokens).view(B, n, d)
+    margins = batch.Y * batch.head.value(attended, parameters)
+    return Forward(log_softmax, softmax, margins, attended)
+
+
+def log_attention(logits: Tensor) -> Tensor:
+    """Return log s of the logits (B, n, T), those of inadmissible tokens being -inf."""
+    # torch.log_softmax starts all threads even for a few rows, which is slower
+    shifted = logits - logits.amax(-1, keepdim=True)
+    return shifted - shifted.exp().sum(-1, keepdim=True).log()
+
+
+def token_scores(
+    batch: ProblemBatch, forward: Forward, slope: Tensor, parameters: Parameters
+) -> Tensor:
+    """Return g_it = -x_it^T dL/do_i, shape (B, n, T), where dL/df_i is `slope` (B, n)."""
+    B, n, T, d = batch.X.shape
+    R = batch.head.gradient(forward.attended, parameters) * -slope.unsqueeze(-1)
+    return torch.bmm(batch.X.view(B * n, T, d), R.view(B * n, d, 1)).view(B, n, T)
+
+
+def direct(forward: Forward, g: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
+    """Return q as published, shape (B, n, T), and its log-scale, zero for each instance (B,).
+
+    The scores are g e^exponent, the exponent being zero here.
+    """
+    s = forward.softmax
+    q = s * ((s * g).sum(-1, keepdim=True) - g)
+    return q, q.new_zeros(len(q))
+
+
+def log_domain(forward: Forward, g: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
+    """Return q exp(-scale) free of cancellation, overflow and underflow, and the scale.
+
+    Parameters
+    ----------
+    forward : Forward
+        The forward pass.
+    g, exponent : Tensor
+        The scores are g_it exp(exponent_i), shapes (B, n, T) and (B, n).
+
+    Returns
+    -------
+    q : Tensor
+        Shape (B, n, T), rows summing to zero; dL/dlogit = q exp(scale).
+    scale : Tensor
+        Largest log s_it + exponent_i of an instance over the tokens that contribute to the
+        gradient, those with g_it != g_top of their sample, shape (B,); 0 where there are none.
+    """
+    log_s, top = forward.log_softmax, forward.top
+    above = g - g.gather(-1, top)
+    pulling = log_s.masked_fill(above == 0, -torch.inf)
+    shift = pulling.amax(-1, keepdim=True)
+    size = shift.squeeze(-1) + exponent
+    scale = size.amax(-1)
+    scale = torch.where(scale == -torch.inf, 0.0, scale)
+    e = (pulling - torch.where(shift == -torch.inf, 0.0, shift)).exp()
+    q = forward.softmax * (e * above).sum(-1, keepdim=True) - e * above
+    q = q * (size - scale.unsqueeze(-1)).exp().unsqueeze(-1)
+    q = q.scatter_(-1, top, 0.0)
+    return q.scatter_(-1, top, -q.sum(-1, keepdim=True)), scale
+
+
+def token_gradient(batch: ProblemBatch, q: Tensor) -> Tensor:
+    """Return P_i = X_i^T q_i, shape (B, n, d), so that dL/dW = sum_i P_i z_i^T."""
+    B, n, T, d = batch.X.shape
+    return torch.bmm(q.view(B * n, 1, T), batch.X.view(B * n, T, d)).view(B, n, d)
+
+
+GRADIENTS = {"direct": direct, "log_domain": log_domain}
+"""The methods for the gradient, by name."""

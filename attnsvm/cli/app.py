@@ -1,0 +1,83 @@
+"""The Hydra entry point: compose, check, run, record."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from attnsvm.cli.errors import exit_code
+from attnsvm.cli.help import help_text
+from attnsvm.cli.own_packages import CONF, use_own_sweeps
+from attnsvm.cli.signals import stopping_with_children
+from attnsvm.config import GROUPS, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config.identity import run_name, validated
+from attnsvm.config.version import __version__
+
+
+def register() -> None:
+    """Register the schema, the name of a run's folder and our own packages with Hydra."""
+    use_own_sweeps()
+    store = ConfigStore.instance()
+    store.store(name="_run", node=RunConfig)
+    for group, options in GROUPS.items():
+        for name, schema in options.items():
+            store.store(group=f"schema/{group}", name=name, node=schema)
+    store.store(group="schema", name="selection", node=SelectionConfig)
+    store.store(group="schema", name="svm", node=SvmConfig)
+    OmegaConf.register_new_resolver(
+        "run_name", lambda *, _root_: run_name(validated(_root_)), replace=True
+    )
+
+
+register()
+
+
+def job(composed: DictConfig) -> dict[str, Any]:
+    """Run one cell and write its record; in a sweep a failure becomes a record as well."""
+    config = validated(composed)
+    hydra_config = HydraConfig.get()
+    folder, command = Path(hydra_config.runtime.output_dir), list(hydra_config.overrides.task)
+    if config.dry_run:
+        from attnsvm.cli.dry_run import log_plan
+
+        log_plan(folder.parent, {folder.name: command}, {folder.name: config})
+        return {}
+    from attnsvm.cli.job import perform
+
+    return {"state": perform(config, folder, command, hydra_config.mode is RunMode.MULTIRUN)}
+
+
+def main() -> None:
+    """Run the command line `attnsvm`: one run, or a sweep with `-m` or `sweep=NAME`."""
+    words = set(sys.argv[1:])
+    if {"--help", "-h"} & words:
+        _print(help_text())
+        return
+    if "--version" in words:
+        _print(f"attnsvm {__version__}")
+        return
+    show_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
+    entry = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)
+    with stopping_with_children():
+        code = exit_code(entry, show_traces)
+    sys.exit(code)
+
+
+def _print(text: str) -> None:
+    try:
+        print(text, flush=True)  # noqa: T201
+    except BrokenPipeError:  # the reader, for example `head`, has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

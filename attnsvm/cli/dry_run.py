@@ -1,0 +1,99 @@
+"""`dry_run=true`: list the runs and estimate their time from small pilot runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from attnsvm.config import RunConfig
+from attnsvm.config.identity import result_fields
+from attnsvm.record import duration, run_state
+
+log = logging.getLogger(__name__)
+
+PILOTS = (2, 8)
+"""Numbers of instances of the two pilots: they give the time per run and per instance."""
+
+SIZES = 3
+"""Number of instance shapes that are timed for each kind of run."""
+
+
+def log_plan(
+    folder: Path, cells: Mapping[str, Sequence[str]], configs: Mapping[str, RunConfig]
+) -> None:
+    """Log every run with its state, and the time that the pending ones need.
+
+    Parameters
+    ----------
+    folder : Path
+        The parent of the runs' folders.
+    cells, configs
+        Overrides and config of each run, by the name of its folder.
+    """
+    states = {name: run_state(folder / name).state for name in cells}
+    for name, overrides in cells.items():
+        log.info("%-11s %s  %s", states[name], name, " ".join(overrides))
+    pending = [configs[name] for name, state in states.items() if state != "done"]
+    log.info("%d runs, %d of them pending", len(cells), len(pending))
+    if pending:
+        log.info("about %s in one process", duration(estimated_s(pending)))
+
+
+def estimated_s(configs: Sequence[RunConfig]) -> float:
+    """Return the estimated time in seconds of all runs of `configs`, one after the other.
+
+    Runs that differ only in the shape and the seeds of their instances are of one kind. For each
+    kind the smallest, the middle and the largest shape are timed twice, on few instances. The time
+    of other shapes is interpolated by a power law in the number of floats of an instance.
+    """
+    kinds: dict[str, list[RunConfig]] = defaultdict(list)
+    for config in configs:
+        kinds[_kind(config)].append(config)
+    return sum(_estimated_kind_s(kind) for kind in kinds.values())
+
+
+def _kind(config: RunConfig) -> str:
+    """Return what a run's time depends on besides the shape and number of its instances."""
+    fields = result_fields(config)
+    data = {key: value for key, value in fields["data"].items() if key not in ("n", "T", "d")}
+    return repr({**fields, "data": data, "seed": 0, "trials": 0})
+
+
+def _estimated_kind_s(configs: Sequence[RunConfig]) -> float:
+    by_size = sorted(configs, key=size)
+    places = np.linspace(0, len(by_size) - 1, min(SIZES, len(by_size))).round().astype(int)
+    tried = {size(by_size[place]): by_size[place] for place in places}
+    costs = {floats: _cost_s(config) for floats, config in tried.items()}
+    at = np.log([max(floats, 1.0) for floats in costs])
+    start, each = (np.log(np.maximum(column, 1e-6)) for column in np.array(list(costs.values())).T)
+    where = np.log([max(size(config), 1.0) for config in configs])
+    trials = np.array([config.trials for config in configs])
+    total = np.exp(np.interp(where, at, start)) + trials * np.exp(np.interp(where, at, each))
+    return float(total.sum())
+
+
+def size(config: RunConfig) -> float:
+    """Return the number of floats of an instance's tokens; 1 if only the data file gives it."""
+    return math.prod(float(getattr(config.data, key, 1)) for key in "nTd")
+
+
+def _cost_s(config: RunConfig) -> tuple[float, float]:
+    """Return the seconds that a run like `config` takes at its start and per instance."""
+    from attnsvm import experiment
+
+    few, more = (min(count, config.trials) for count in PILOTS)
+    seconds = []
+    for trials in (few, few, more):  # the first pilot also imports and compiles
+        begin = time.perf_counter()
+        experiment.run(dataclasses.replace(config, trials=trials))
+        seconds.append(time.perf_counter() - begin)
+    _, short, long = seconds
+    each = max(long - short, 0.0) / (more - few) if more > few else long / more
+    return max(long - more * each, 0.0), each

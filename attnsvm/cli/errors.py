@@ -1,0 +1,109 @@
+"""Error messages for the user, and exit codes."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from attnsvm.config import KINDS, ConfigError
+from attnsvm.config.identity import unknown_field
+from attnsvm.record import HeldError
+
+INTERRUPTED = "interrupted; finished runs are on disk, run the same command again to resume"
+
+EXTRAS = {"submitit_slurm": "slurm", "submitit_local": "slurm", "joblib": "joblib"}
+"""Launcher -> the extra of attnsvm that installs it."""
+
+
+class SweepIncompleteError(RuntimeError):
+    """Some runs of a sweep have no complete record; the report lists them."""
+
+
+def exit_code(command: Callable[[], Any], show_traces: bool = False) -> int:
+    """Return 0 if `command` succeeds, else print its error on stderr and return an exit code.
+
+    The code is 2 for a config or an environment that the user can correct, 1 for a failed run, and
+    128 plus the number of the signal after a signal.
+    """
+    try:
+        command()
+    except KeyboardInterrupt as stop:
+        print(f"attnsvm: {INTERRUPTED}", file=sys.stderr)  # noqa: T201
+        return 128 + getattr(stop, "signum", signal.SIGINT)
+    except Exception as error:
+        message = user_message(error)
+        if message is None or show_traces:
+            traceback.print_exc()
+        if message is not None:
+            print(f"attnsvm: {message}", file=sys.stderr)  # noqa: T201
+        return 1 if message is None or isinstance(error, SweepIncompleteError) else 2
+    return 0
+
+
+def user_message(error: BaseException) -> str | None:
+    """Return the message of `error` for the user; None for an error in the program.
+
+    Hydra and OmegaConf wrap errors: then the message of the cause is used. For any other error its
+    own message is used, even if it was raised while another error was handled.
+    """
+    chain = [error]
+    while _wraps(chain[-1]) and (below := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(below)
+    for told_by in (_own_message, _schema_message, _hydra_message, _os_message):
+        for link in chain:
+            message = told_by(link)
+            if message is not None:
+                return message
+    return None
+
+
+def _wraps(error: BaseException) -> bool:
+    return isinstance(error, HydraException | OmegaConfBaseException)
+
+
+def _own_message(error: BaseException) -> str | None:
+    mine = isinstance(error, ConfigError | SweepIncompleteError | HeldError)
+    return str(error) if mine else None
+
+
+def _schema_message(error: BaseException) -> str | None:
+    if not isinstance(error, OmegaConfBaseException) or error.object_type is None:
+        return None
+    known = getattr(error.object_type, "__dataclass_fields__", {})
+    name = str(error.full_key).rpartition(".")[2]
+    if known and name not in known:
+        return f"{error.full_key}: {unknown_field(error.object_type)}"
+    field = known.get(name)
+    allowed = (field.metadata.get("allowed") or KINDS.get(str(field.type))) if field else None
+    also = f"; must be {allowed}" if allowed is not None else ""
+    return f"{error.full_key}: {str(error.msg).splitlines()[0]}{also}"
+
+
+def _hydra_message(error: BaseException) -> str | None:
+    misused = isinstance(error, ValueError) and str(error).startswith("Config group override")
+    if not isinstance(error, HydraException) and not misused:
+        return None
+    text = str(error).partition("\nConfig search path:")[0].strip()
+    return _missing_extra(text, sys.argv[1:]) or text
+
+
+def _missing_extra(text: str, command: Sequence[str]) -> str | None:
+    """Return what to install, if `text` reports a missing launcher."""
+    for launcher, extra in EXTRAS.items():
+        if f"hydra/launcher/{launcher}'" in text:
+            asked = [word for word in command if word.startswith("hydra/launcher=")]
+            what = asked[-1] if asked else f"hydra/launcher={launcher}"
+            return f"{what}: is not installed here; pip install 'attnsvm[{extra}]' installs it"
+    return None
+
+
+def _os_message(error: BaseException) -> str | None:
+    if not isinstance(error, OSError):
+        return None
+    return f"{error.filename or 'file system'}: {error.strerror or error}"

@@ -1,0 +1,163 @@
+"""Signals as exceptions: SIGTERM and SIGUSR2 end a run as Ctrl-C does, and are recorded by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
+
+INSIST_S = 1.0
+"""Seconds until the exception is raised again: Python ignores one raised in a destructor."""
+
+STUCK_S = 2.5
+"""Seconds that the main thread has to react to a signal."""
+
+CHILDREN_S = 4.0
+"""Seconds that the workers of a sweep have to record that they were interrupted."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The process received a signal to stop."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(signal.Signals(signum).name)
+        self.signum = signum
+
+
+@contextmanager
+def interruptible(on_stuck: Callable[[Interrupted], None] | None = None) -> Iterator[None]:
+    """Raise `Interrupted` in the block when SIGTERM or SIGUSR2 arrives (main thread only).
+
+    Python's handlers wait for a compiled call to return. If it has not returned after STUCK_S, a
+    thread calls `on_stuck` and the previous handler of the signal, and ends the process.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        caught.append(signum)
+        signal.setitimer(signal.ITIMER_REAL, INSIST_S, INSIST_S)
+        raise Interrupted(caught[0])
+
+    before = {s: signal.signal(s, stop) for s in (*SIGNALS, signal.SIGALRM)}
+    try:
+        with _watched(before, on_stuck or (lambda stop: None)):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+@contextmanager
+def _watched(
+    before: Mapping[signal.Signals, Any], on_stuck: Callable[[Interrupted], None]
+) -> Iterator[None]:
+    """End the process STUCK_S after a signal unless the block has ended by then."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    over = threading.Event()
+    acting = threading.Lock()
+
+    def watch() -> None:
+        signum = _first_signal(reading)
+        if signum is None or over.wait(STUCK_S):
+            return
+        with acting:
+            if over.is_set():
+                return
+            stop = Interrupted(signum)
+            with suppress(BaseException):
+                on_stuck(stop)
+            if callable(handler := before[signal.Signals(signum)]):
+                with suppress(BaseException):
+                    handler(signum, None)
+            os._exit(128 + signum)
+
+    watcher = threading.Thread(target=watch, daemon=True, name="signals")
+    watcher.start()
+    earlier = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    try:
+        yield
+    finally:
+        with acting:
+            over.set()
+        signal.set_wakeup_fd(earlier)
+        os.close(writing)
+        watcher.join()
+        os.close(reading)
+
+
+def _first_signal(reading: int) -> int | None:
+    """Return the first of SIGNALS received through the pipe; None when it is closed."""
+    while received := os.read(reading, 1):
+        if received[0] in SIGNALS:
+            return received[0]
+    return None
+
+
+def hand_on(stop: KeyboardInterrupt) -> None:
+    """Call the previous handler of the signal: submitit requeues, the driver of a sweep stops.
+
+    Returns only if that handler returns, for example one that ignores the signal.
+    """
+    if not isinstance(stop, Interrupted):
+        raise stop
+    handler = signal.getsignal(stop.signum)
+    if callable(handler):
+        handler(stop.signum, None)
+    elif handler == signal.SIG_DFL:
+        signal.raise_signal(stop.signum)
+
+
+@contextmanager
+def stopping_with_children() -> Iterator[None]:
+    """In the block, pass a signal on to the child processes, then raise `Interrupted`."""
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        children = _children()
+        for child in children:
+            _send(child, signal.SIGTERM)
+        deadline = time.monotonic() + CHILDREN_S
+        while time.monotonic() < deadline and any(_holds_lock(child) for child in children):
+            time.sleep(0.05)
+        raise Interrupted(signum)
+
+    before = {s: signal.signal(s, stop) for s in SIGNALS}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
+
+
+def _children() -> list[int]:
+    """Return the child processes of this one (Linux; elsewhere none are found)."""
+    found: list[int] = []
+    for path in Path("/proc/self/task").glob("*/children"):
+        found += map(int, path.read_text().split())
+    return found
+
+
+def _send(pid: int, signum: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signum)
+
+
+def _holds_lock(pid: int) -> bool:
+    """Whether the process still holds the lock of a run."""
+    try:
+        links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    except OSError:
+        return False
+    return any(link.endswith("/.lock") for link in links)

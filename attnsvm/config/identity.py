@@ -1,0 +1,120 @@
+"""From a composed config to a checked `RunConfig`, its signature and the name of its folder."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import json
+import os
+import stat
+from functools import lru_cache
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from attnsvm.config.fields import ConfigError
+from attnsvm.config.instantiate import check_package
+from attnsvm.config.run import GROUPS, RunConfig
+from attnsvm.config.version import __version__
+
+WITHOUT_EFFECT = ("device", "sweep", "question", "mixed_code", "dry_run")
+"""Fields that do not affect the numbers of a run."""
+
+
+def validated(composed: DictConfig) -> RunConfig:
+    """Return the config that Hydra composed, with every field declared, typed and in range.
+
+    Raises
+    ------
+    ConfigError
+        Names the first field that is undeclared, missing or out of range.
+    """
+    run = copy.deepcopy(composed)
+    with read_write(run), open_dict(run):
+        run.pop("hydra", None)
+    _refuse_undeclared(run, RunConfig, prefix="")
+    missing = sorted(OmegaConf.missing_keys(run))
+    if missing:
+        raise ConfigError(f"{missing[0]}: a value is required, as in {missing[0]}=VALUE")
+    config = OmegaConf.to_object(run)
+    assert isinstance(config, RunConfig)
+    for group in GROUPS:
+        check_package(getattr(config, group)._target_, group, config.extensions)
+    return config
+
+
+def _refuse_undeclared(node: Any, schema: type, prefix: str) -> None:
+    known = [f.name for f in dataclasses.fields(schema)]
+    for key in node:
+        if key not in known:
+            raise ConfigError(f"{prefix}{key}: {unknown_field(schema)}")
+        below = None if OmegaConf.is_missing(node, key) else node[key]
+        if OmegaConf.is_dict(below):
+            declared = OmegaConf.get_type(below)
+            assert declared is not None
+            _refuse_undeclared(below, declared, prefix=f"{prefix}{key}.")
+
+
+def unknown_field(schema: type) -> str:
+    """Return the end of an error message: the fields of `schema`."""
+    names = [f.name for f in dataclasses.fields(schema) if not f.name.startswith("_")]
+    return f"unknown field; must be {' | '.join(names) if names else 'absent, there is none here'}"
+
+
+def option_names(config: RunConfig) -> dict[str, str]:
+    """Return the name of the chosen option of every group, as a user types it."""
+    return {group: _option_name(group, getattr(config, group)) for group in GROUPS}
+
+
+def _option_name(group: str, node: Any) -> str:
+    for name, schema in GROUPS[group].items():
+        if (type(node), node._target_) == (schema, vars(schema)["_target_"]):
+            return name
+    return str(node._target_)
+
+
+def result_fields(config: RunConfig) -> dict[str, Any]:
+    """Return the fields on which the run's numbers depend, as plain data."""
+    fields = dataclasses.asdict(config)
+    return {key: value for key, value in fields.items() if key not in WITHOUT_EFFECT}
+
+
+def signature(config: RunConfig) -> str:
+    """Return the run's identity: sha256 of its result-affecting fields and the code's version.
+
+    For data=file the content of the file counts, not its path.
+    """
+    fields = result_fields(config)
+    path = fields["data"].get("path")
+    if path is not None and (content := _content_digest(path)) is not None:
+        fields["data"]["path"] = content
+    text = json.dumps([__version__, fields], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _content_digest(path: str) -> str | None:
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return _file_digest(path, status.st_mtime_ns, status.st_size, status.st_ino)
+    except (OSError, ValueError):
+        return None  # the run itself reports the error
+
+
+@lru_cache
+def _file_digest(path: str, *version: int) -> str:
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def run_name(config: RunConfig) -> str:
+    """Return the folder name of a run: readable keys, then the start of its signature."""
+    names = option_names(config)
+    shape = "".join(
+        f"_{key}{getattr(config.data, key)}" for key in "nTd" if hasattr(config.data, key)
+    )
+    words = f"{names['data']}{shape}_{names['parameterization']}_{names['head']}"
+    safe = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "-" for c in words)
+    return f"{safe[:80]}-{signature(config)[:12]}"

@@ -1,0 +1,93 @@
+"""From a name or a config to the object that it names, within the allowed packages."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+from attnsvm.config.fields import ConfigError
+from attnsvm.config.run import GROUPS
+
+GROUP_BASES = {
+    "model": "attnsvm.model.Model",
+    "parameterization": "attnsvm.parameterization.Parameterization",
+    "head": "attnsvm.head.Head",
+    "data": "attnsvm.data.Data",
+    "optimizer": "attnsvm.optimizer.Optimizer",
+    "loss": "attnsvm.loss.Loss",
+}
+
+
+def instantiate(config: Any, group: str, extensions: Iterable[str] = ()) -> Any:
+    """Return the object that `config._target_` names, made from the other fields of `config`.
+
+    Parameters
+    ----------
+    config : dataclass
+        An option of `group`; its fields are the keyword arguments.
+    group : str
+        One of `GROUP_BASES`.
+    extensions : iterable of str
+        Packages, besides attnsvm, that may contain the target.
+
+    Raises
+    ------
+    ConfigError
+        If the target lies outside the allowed packages, does not exist, or is not a class of the
+        group.
+    """
+    cls = target_class(config._target_, group, extensions)
+    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    fields.pop("_target_")
+    return cls(**fields)
+
+
+def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> type:
+    """Return the class named `target`, a subclass of the group's base in an allowed package."""
+    check_package(target, group, extensions)
+    module, _, name = target.rpartition(".")
+    base = _attribute(*GROUP_BASES[group].rsplit(".", 1))
+    try:
+        cls = _attribute(module, name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{group}._target_={target}: cannot be imported ({error})") from error
+    if not (isinstance(cls, type) and issubclass(cls, base)) or inspect.isabstract(cls):
+        raise ConfigError(f"{group}._target_={target}: must be a subclass of {base.__name__}")
+    return cls
+
+
+def check_package(target: str, group: str, extensions: Iterable[str] = ()) -> None:
+    """Raise ConfigError if `target` lies outside the allowed packages; import nothing."""
+    allowed = ("attnsvm", *extensions)
+    if target.split(".")[0] not in allowed:
+        raise ConfigError(
+            f"{group}._target_={target}: must be a class in {', '.join(allowed)}; "
+            f"allow your own package with extensions=[package]"
+        )
+
+
+def named(group: str, name: str, **fields: Any) -> Any:
+    """Return the object of option `name` of `group`, its fields checked against the schema.
+
+    Raises
+    ------
+    ConfigError
+        If the option or a field does not exist, or a value is out of range.
+    """
+    options = GROUPS[group]
+    if name not in options:
+        raise ConfigError(f"{group}={name}: must be {' | '.join(options)}")
+    known = [f.name for f in dataclasses.fields(options[name]) if f.name != "_target_"]
+    for field in fields:
+        if field not in known:
+            raise ConfigError(
+                f"{group}.{field}: unknown field; {name} has {', '.join(known) or 'none'}"
+            )
+    return instantiate(options[name](**fields), group)
+
+
+def _attribute(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)

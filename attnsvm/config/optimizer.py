@@ -1,0 +1,131 @@
+"""The schema of the group `optimizer`: the update rule of the weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omegaconf import MISSING
+
+from attnsvm.config.fields import (
+    NON_NEGATIVE,
+    POSITIVE,
+    POSITIVE_COUNT,
+    ConfigError,
+    Group,
+    ListOf,
+    OneOf,
+    Range,
+    option,
+)
+
+
+@dataclass
+class OptimizerConfig(Group):
+    """How every instance is trained, and from which initial weights."""
+
+    GROUP = "optimizer"
+    _target_: str = MISSING
+    init: str = option("uniform", OneOf(("zero", "uniform", "small")), "initial weights")
+    init_scale: float = option(1e-2, POSITIVE, "factor on the uniform draw when init=small")
+
+
+@dataclass
+class FirstOrderConfig(OptimizerConfig):
+    """Full-batch first-order steps, step k = 0, 1, ... of size eta_k."""
+
+    lr: float = option(0.1, POSITIVE, "step size (Frobenius norm of a normalised step)")
+    steps: int = option(2000, Range(low=0), "number of updates")
+    growth: float = option(0.0, NON_NEGATIVE, "growth of the step size per step; 0: constant")
+    schedule: str = option(
+        "linear",
+        OneOf(("linear", "geometric")),
+        "linear: eta_k = lr (1 + growth k); geometric: eta_k = lr (1 + growth)^k",
+    )
+    gradient: str = option(
+        "log_domain",
+        OneOf(("log_domain", "direct")),
+        "log_domain: exact at any norm; direct: as published, rounding noise after saturation",
+    )
+    ridge: float = option(0.0, NON_NEGATIVE, "weight of the squared Frobenius norms in the loss")
+    record_every: int = option(100, POSITIVE_COUNT, "steps between two snapshots")
+    record: str = option(
+        "linear",
+        OneOf(("linear", "geometric")),
+        "linear: a snapshot every record_every steps; geometric: at 1, 2, 5, 10, 20, 50, ...",
+    )
+
+
+@dataclass
+class NormalizedGDConfig(FirstOrderConfig):
+    """Gradient divided by its norm; for (K, Q) each factor by its own norm."""
+
+    _target_: str = "attnsvm.optimizer.NormalizedGD"
+
+
+@dataclass
+class GDConfig(FirstOrderConfig):
+    """Gradient descent with a fixed step."""
+
+    _target_: str = "attnsvm.optimizer.GD"
+
+
+@dataclass
+class PolyakConfig(FirstOrderConfig):
+    """Gradient descent with step lr (L - L*) / ||grad||^2, L* the risk at the optimal tokens."""
+
+    _target_: str = "attnsvm.optimizer.Polyak"
+    lr: float = option(1.0, POSITIVE, "factor on the Polyak step")
+
+
+@dataclass
+class MomentumConfig(FirstOrderConfig):
+    """Heavy-ball gradient descent."""
+
+    _target_: str = "attnsvm.optimizer.Momentum"
+    beta: float = option(0.9, Range(0, 1), "decay rate of the velocity")
+
+
+@dataclass
+class AdamConfig(FirstOrderConfig):
+    """Adam with bias correction."""
+
+    _target_: str = "attnsvm.optimizer.Adam"
+    lr: float = option(1e-3, POSITIVE, "step size (of an entry)")
+    beta1: float = option(0.9, Range(0, 0.999999), "decay rate of the mean gradient")
+    beta2: float = option(0.999, Range(0, 0.999999), "decay rate of the mean squared gradient")
+    eps: float = option(1e-8, NON_NEGATIVE, "added to the root of the mean squared gradient")
+
+
+@dataclass
+class SignGDConfig(FirstOrderConfig):
+    """Every entry changes by the step size, against the sign of its gradient."""
+
+    _target_: str = "attnsvm.optimizer.SignGD"
+    lr: float = option(0.01, POSITIVE, "step size (of an entry)")
+
+
+@dataclass
+class MirrorDescentConfig(FirstOrderConfig):
+    """Mirror descent with the potential sum |w|^p / p."""
+
+    _target_: str = "attnsvm.optimizer.MirrorDescent"
+    p: float = option(3.0, Range(1, 100, open=True), "exponent of the potential, p > 1")
+    normalized: bool = option(True, None, "divide the gradient by its norm, as normalized_gd does")
+
+
+@dataclass
+class RegularizationPathConfig(OptimizerConfig):
+    """Minimisers in balls ||W||_F <= R, or (||K||_F^2 + ||Q||_F^2)/2 <= R, of growing R."""
+
+    _target_: str = "attnsvm.optimizer.RegularizationPath"
+    radii: list[float] = option(
+        [3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4],
+        ListOf(Range(low=0, open=True)),
+        "radii R, increasing",
+    )
+    iterations: int = option(1000, POSITIVE_COUNT, "largest number of iterations at a radius")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.radii or list(self.radii) != sorted(self.radii):
+            raise ConfigError(f"optimizer.radii={self.radii}: must be an increasing list")

@@ -1,0 +1,170 @@
+"""The schema of a run: every field with its default, its unit and its range.
+
+Group name = folder in `conf/` = module or package in `attnsvm/` = field of `RunConfig`. Defaults
+are set in the schema only. No slow import: a command line is checked before torch is loaded.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from omegaconf import MISSING
+
+from attnsvm.config import groups
+from attnsvm.config import optimizer as optimizers
+from attnsvm.config.fields import (
+    POSITIVE_COUNT,
+    SEEDS,
+    ConfigError,
+    Group,
+    ListOf,
+    OneOf,
+    Range,
+    check_fields,
+    option,
+)
+
+# --- selection: which tokens the SVM separates ---------------------------------------------------
+
+
+@dataclass
+class SelectionConfig(Group):
+    """Which tokens the SVM separates from the rest, and which instances are excluded."""
+
+    GROUP = "selection"
+    tokens: str = option(
+        "top",
+        OneOf(("top", "optimal", "multi")),
+        "top: the token of largest softmax; optimal: argmax score, no training; "
+        "multi: all tokens with softmax >= attended",
+    )
+    saturation: float = option(
+        0.999, Range(0, 1), "an instance whose smallest top softmax is below this is unsaturated"
+    )
+    attended: float = option(1e-3, Range(0, 1, open=True), "smallest softmax of an attended token")
+    negligible: float = option(
+        1e-6, Range(0, 1, open=True), "largest softmax of an unattended token"
+    )
+    reject_all_positive: bool = option(
+        False, None, "multi: reject instances whose labels are all +1, as published"
+    )
+    until_accepted: bool = option(
+        False, None, "multi: draw further seeds until `trials` instances are accepted"
+    )
+    keep_stalled: bool = option(False, None, "keep stalled runs as data points, as published")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.negligible > self.attended:
+            raise ConfigError(
+                f"selection.negligible={self.negligible}: must be <= attended={self.attended}"
+            )
+        if self.until_accepted and self.tokens != "multi":
+            raise ConfigError(
+                f"selection.until_accepted=True: must be false with "
+                f"selection.tokens={self.tokens}, which rejects no instance"
+            )
+
+
+# --- svm: the problems to solve, and the accuracy ------------------------------------------------
+
+
+@dataclass
+class SvmConfig(Group):
+    """Which attention SVMs are solved."""
+
+    GROUP = "svm"
+    norms: list[str] = option(
+        ["frobenius", "nuclear"], ListOf(OneOf(("frobenius", "nuclear"))), "norms to minimise"
+    )
+    gap: float = option(1e-9, Range(1e-12, 1e-2), "largest relative duality gap of `solved`")
+    rank_tolerance: float = option(
+        1e-6, Range(0, 1, open=True, below=True), "rank: sigma > this * sigma_1"
+    )
+    published: bool = option(
+        False, None, "also solve as the published scripts do: default tolerances, rank at 1e-7"
+    )
+
+
+# --- the run -------------------------------------------------------------------------------------
+
+
+@dataclass
+class RunConfig:
+    """One run: a batch of instances, trained, separated, compared and recorded."""
+
+    model: groups.ModelConfig = MISSING
+    parameterization: groups.ParameterizationConfig = MISSING
+    head: groups.HeadConfig = MISSING
+    data: groups.DataConfig = MISSING
+    optimizer: optimizers.OptimizerConfig = MISSING
+    loss: groups.LossConfig = MISSING
+    selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
+    svm: SvmConfig = dataclasses.field(default_factory=SvmConfig)
+    sweep: str | None = option(None, None, "name of the experiment that this run belongs to")
+    question: str | None = option(None, None, "question of the experiment, shown in its report")
+    trials: int = option(100, POSITIVE_COUNT, "number of instances")
+    seed: int = option(0, SEEDS, "seed of the first instance; instance i has seed + i")
+    keep_path: bool = option(False, None, "store the weights and softmax of every snapshot")
+    device: str = option("auto", OneOf(("auto", "cpu", "cuda")), "device of the tensors")
+    extensions: list[str] = option([], None, "packages, besides attnsvm, that `_target_` may name")
+    mixed_code: bool = option(False, None, "add to a folder whose records were made by other code")
+    dry_run: bool = option(False, None, "list the runs and estimate their time; run nothing")
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        self._check_across_groups()
+
+    def _check_across_groups(self) -> None:
+        T, d = getattr(self.data, "T", None), getattr(self.data, "d", None)
+        query, m = getattr(self.model, "query", None), getattr(self.parameterization, "m", None)
+        if query is not None and T is not None and query >= T:
+            raise ConfigError(f"model.query={query}: must be >= 0 and < data.T={T}")
+        if m is not None and d is not None and m > d:
+            raise ConfigError(f"parameterization.m={m}: must be >= 1 and <= data.d={d}")
+        if self.selection.until_accepted and isinstance(self.data, groups.FileConfig):
+            raise ConfigError(
+                "selection.until_accepted=True: must be false with data=file, which has no "
+                "further instances to draw"
+            )
+
+
+GROUPS: dict[str, dict[str, type]] = {
+    "model": {
+        "cross_attention": groups.CrossAttentionConfig,
+        "self_attention": groups.SelfAttentionConfig,
+        "sequence": groups.SequenceConfig,
+    },
+    "parameterization": {"w": groups.WConfig, "kq": groups.KQConfig},
+    "head": {
+        "linear": groups.LinearHeadConfig,
+        "relu": groups.ReluHeadConfig,
+        "quadratic": groups.QuadraticHeadConfig,
+        "mlp": groups.MlpHeadConfig,
+    },
+    "data": {
+        "sphere": groups.SphereConfig,
+        "orthonormal": groups.OrthonormalConfig,
+        "paths_far": groups.PathsFarConfig,
+        "paths_near": groups.PathsNearConfig,
+        "file": groups.FileConfig,
+        "digits": groups.DigitsConfig,
+    },
+    "optimizer": {
+        "normalized_gd": optimizers.NormalizedGDConfig,
+        "gd": optimizers.GDConfig,
+        "polyak": optimizers.PolyakConfig,
+        "momentum": optimizers.MomentumConfig,
+        "adam": optimizers.AdamConfig,
+        "sign_gd": optimizers.SignGDConfig,
+        "mirror_descent": optimizers.MirrorDescentConfig,
+        "regularization_path": optimizers.RegularizationPathConfig,
+    },
+    "loss": {
+        "logistic": groups.LogisticLossConfig,
+        "exponential": groups.ExponentialLossConfig,
+        "linear": groups.LinearLossConfig,
+    },
+}
+"""Every option of every group that has several implementations, by the name a user types."""

@@ -1,0 +1,81 @@
+"""Tokens that are not random: patches of the handwritten digits that come with scikit-learn."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Generator, Tensor
+from torch.nn.functional import unfold
+
+from attnsvm.config import ConfigError
+from attnsvm.data.base import Drawn
+from attnsvm.data.seeded import Seeded
+from attnsvm.head import Head
+
+
+class Digits(Seeded):
+    """Samples are images of two digits, tokens their patches, labels +1 and -1 by digit.
+
+    The query of a sample is its mean patch. With a linear head, v is the difference of the two
+    digits' mean patches over the whole set, of unit norm; other heads are drawn.
+
+    Parameters
+    ----------
+    n : int
+        Images of an instance, drawn without replacement from all images of both digits.
+    positive, negative : int
+        The digits of label +1 and -1.
+    patch, stride : int
+        Edge of a patch, and distance between patches, in pixels: T = ((8 - patch) // stride + 1)^2
+        tokens of dimension d = patch^2, pixel values from 0 to 1.
+    """
+
+    def __init__(self, n: int, positive: int, negative: int, patch: int, stride: int) -> None:
+        if positive == negative:
+            raise ConfigError(f"data.negative={negative}: must be different from data.positive")
+        self.patches, self.signs = labelled_patches(positive, negative, patch, stride)
+        if n > len(self.signs):
+            raise ConfigError(f"data.n={n}: must be <= {len(self.signs)}, the number of images")
+        super().__init__(n, *self.patches.shape[1:])
+
+    def draw(self, generator: Generator, head: Head) -> Drawn:
+        """Draw the head, then n images."""
+        parameters = head.draw(generator, self.d)
+        if set(parameters) == {"v"}:
+            parameters = {"v": self._class_difference()}
+        chosen = torch.randperm(len(self.signs), generator=generator)[: self.n]
+        X = self.patches[chosen]
+        return Drawn(X, X.mean(-2), self.signs[chosen], parameters)
+
+    def labels(self, generator: Generator, shape: tuple[int, ...]) -> Tensor:
+        """Raise ConfigError: only images have labels, not single patches."""
+        raise ConfigError("model=sequence: data=digits has one label per image, not per patch")
+
+    def _class_difference(self) -> Tensor:
+        means = [self.patches[self.signs == sign].mean((0, 1)) for sign in (1.0, -1.0)]
+        difference = means[0] - means[1]
+        unit: Tensor = difference / difference.norm()
+        return unit
+
+
+@functools.lru_cache(maxsize=8)
+def labelled_patches(
+    positive: int, negative: int, patch: int, stride: int
+) -> tuple[Tensor, Tensor]:
+    """Return the patches (N, T, d) and labels (N,) of all images of two digits, float64.
+
+    Raises
+    ------
+    ConfigError
+        If scikit-learn is not installed.
+    """
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise ConfigError("data=digits: needs scikit-learn: pip install scikit-learn") from error
+    digits = load_digits()
+    images, kinds = torch.from_numpy(digits.images) / 16.0, torch.from_numpy(digits.target)
+    chosen = (kinds == positive) | (kinds == negative)
+    patches = unfold(images[chosen][:, None], kernel_size=patch, stride=stride).mT.contiguous()
+    return patches, torch.where(kinds[chosen] == positive, 1.0, -1.0).double()

@@ -1,0 +1,129 @@
+"""`data=file`: instances from an .npz file."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from attnsvm.config import ConfigError
+from attnsvm.data.base import Data, batch_of, stacked
+from attnsvm.head import Head, Parameters
+from attnsvm.model import Model
+from attnsvm.problem import ProblemBatch, check_array, check_labels
+
+
+class File(Data):
+    """Instances from an .npz file.
+
+    The file holds `X` (B, n, T, d) or (n, T, d); `Y` (B, n), with a sequence model also
+    (B, n, T): one label per query; `Z` (B, n, d), needed unless the queries are tokens; and
+    optionally `mask` (B, n, T) and the parameter of the head, `v` (B, d) or `V` (B, d, d). The axis
+    B may be missing. Without that parameter the head of instance i is drawn from seed + i. Pickled
+    content is rejected.
+
+    Parameters
+    ----------
+    path : str
+        Path of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
+        """Return the first `trials` instances of the file (all, if it has fewer).
+
+        Raises
+        ------
+        ConfigError
+            If the file cannot be read, or an array is missing or has a wrong shape or value.
+        """
+        arrays = _read(self.path)
+        X = _array(arrays, "X")
+        if X.ndim == 3:
+            arrays = {name: value[None] for name, value in arrays.items()}
+            X = X[None]
+        if X.ndim != 4 or 0 in X.shape:
+            raise ConfigError(f"X: shape {tuple(X.shape)}; must be (B, n, T, d) or (n, T, d)")
+        B, n, T, d = X.shape
+        check_array("X", X, (B, n, T, d), torch.float64)
+        Y = _labels(_array(arrays, "Y"), (B, n), model.label_shape(n, T))
+        Z = None
+        if not model.OWN_QUERIES:
+            Z = _array(arrays, "Z")
+            check_array("Z", Z, (B, n, d), torch.float64)
+        mask = _mask(arrays, (B, n, T))
+        samples = model.expand(X, Z, Y, mask)
+        drawn = [head.draw(Generator().manual_seed(seed + i), d) for i in range(B)]
+        parameters = _given(stacked(drawn), arrays)
+        return batch_of(samples, head, parameters, seed).take(slice(trials))
+
+
+KNOWN_ARRAYS = ("X", "Z", "Y", "mask", "v", "V")
+UNREADABLE = (
+    ValueError, OSError, EOFError, AttributeError, TypeError, KeyError, NotImplementedError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""Exceptions of NumPy for a file that is not an archive, is truncated or has a flipped bit."""
+
+
+def _read(path: str) -> dict[str, np.ndarray[Any, Any]]:
+    if not Path(path).is_file():
+        raise ConfigError(f"data.path={path}: no such file; must be an .npz with X, Z, Y")
+    try:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except UNREADABLE as error:
+        raise ConfigError(f"data.path={path}: not a readable .npz ({error})") from error
+    for name in arrays:
+        if name not in KNOWN_ARRAYS:
+            raise ConfigError(
+                f"data.path={path}: unknown array {name}; must be {' | '.join(KNOWN_ARRAYS)}"
+            )
+    return arrays
+
+
+def _array(arrays: dict[str, np.ndarray[Any, Any]], name: str) -> Tensor:
+    if name not in arrays:
+        raise ConfigError(f"{name}: missing; the file has {', '.join(sorted(arrays)) or 'nothing'}")
+    if arrays[name].dtype.kind not in "fiub":
+        raise ConfigError(f"{name}: {arrays[name].dtype}; must be real numbers")
+    return torch.from_numpy(arrays[name].astype(np.float64))
+
+
+def _labels(Y: Tensor, shape: tuple[int, int], wanted: tuple[int, ...]) -> Tensor:
+    """Return labels of shape (B, *wanted), those of shape (B, n) repeated for every query."""
+    full = (shape[0], *wanted)
+    if tuple(Y.shape) not in (shape, full):
+        allowed = " or ".join(str(s) for s in dict.fromkeys((shape, full)))
+        raise ConfigError(f"Y: shape {tuple(Y.shape)}; must be {allowed}")
+    check_labels(Y)
+    return Y.reshape(*Y.shape, *[1] * (len(full) - Y.ndim)).expand(full).contiguous()
+
+
+def _mask(arrays: dict[str, np.ndarray[Any, Any]], shape: tuple[int, ...]) -> Tensor | None:
+    if "mask" not in arrays:
+        return None
+    mask = _array(arrays, "mask")
+    check_array("mask", mask, shape, torch.float64)
+    if not ((mask == 0) | (mask == 1)).all():
+        raise ConfigError("mask: has a value other than 0 and 1; must be booleans")
+    return mask.bool()
+
+
+def _given(drawn: Parameters, arrays: dict[str, np.ndarray[Any, Any]]) -> Parameters:
+    """Return the parameters of the head: from the file if it has them, else the drawn ones."""
+    parameters = {}
+    for name, value in drawn.items():
+        given = _array(arrays, name) if name in arrays else value
+        if tuple(given.shape) in (value.shape[1:], (1, *value.shape[1:])):
+            given = given.expand(value.shape).contiguous()
+        check_array(name, given, tuple(value.shape), torch.float64)
+        parameters[name] = given
+    return parameters

@@ -1,0 +1,84 @@
+"""Linear algebra whose last bits depend neither on the batch nor on the number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock, local
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+EPS = 2.0**-52
+"""Distance of 1 from the next float64."""
+
+CACHE_LINE = 8
+"""Float64 numbers in a cache line; the last bits of LAPACK depend on a matrix's alignment."""
+
+
+@contextmanager
+def one_thread() -> Iterator[int]:
+    """Limit torch to one thread in the block; yield the number of threads before it.
+
+    The last bits of LAPACK's results depend on the number of threads. One thread is also faster for
+    many small matrices: on two busy cores two threads take 2 to 50 times as long as one. Blocks in
+    several Python threads may overlap.
+    """
+    threads = _torch_threads.rest()
+    try:
+        yield threads
+    finally:
+        _torch_threads.restore()
+
+
+class _TorchThreads:
+    """The number of torch's threads outside of all blocks of `one_thread`."""
+
+    def __init__(self) -> None:
+        self.lock, self.blocks, self.number = Lock(), 0, 1
+        self.of_thread = local()
+
+    def rest(self) -> int:
+        """Set one thread; return the number outside."""
+        with self.lock:
+            depth = getattr(self.of_thread, "depth", 0)
+            self.of_thread.depth = depth + 1
+            if not depth:
+                if not self.blocks:
+                    self.number = torch.get_num_threads()
+                self.blocks += 1
+                torch.set_num_threads(1)
+            return self.number
+
+    def restore(self) -> None:
+        """Set the number outside when the calling thread leaves its outermost block."""
+        with self.lock:
+            self.of_thread.depth -= 1
+            if not self.of_thread.depth:
+                self.blocks -= 1
+                torch.set_num_threads(self.number)
+
+
+_torch_threads = _TorchThreads()
+
+
+def times(A: Tensor, B: Tensor) -> Tensor:
+    """Return A B, (b, m, k) times (b, k, n), with the same bits in every batch.
+
+    torch uses a different routine for a batch of one matrix.
+    """
+    if len(A) > 1:
+        return torch.bmm(A, B)
+    return torch.bmm(A.expand(2, -1, -1), B.expand(2, -1, -1))[:1]
+
+
+def orthonormal(V: Tensor) -> tuple[Tensor, Tensor]:
+    """Return E (b, m, c), E^T E = I, and R (b, c, n) with V = E R, of V (b, m, n), c = min(m, n).
+
+    V is padded with rows of zeros, so that every matrix of the batch starts at a cache line.
+    """
+    m = V.shape[1]
+    E, R = torch.linalg.qr(pad(V, (0, 0, 0, -m % CACHE_LINE)))
+    c = min(V.shape[1:])
+    return E[:, :m, :c].contiguous(), R[:, :c]

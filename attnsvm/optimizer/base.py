@@ -1,0 +1,67 @@
+"""The base class of all optimizers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from attnsvm.attention import View
+from attnsvm.head import Head
+from attnsvm.parameterization import Variables
+from attnsvm.risk import Risk
+
+Visit = Callable[[Variables, View], None]
+Report = Callable[[int], None]
+
+
+class Optimizer(ABC):
+    """A rule that computes a sequence of recorded variables from initial ones.
+
+    Parameters
+    ----------
+    init : str
+        Initial weights: zero, uniform or small.
+    init_scale : float
+        Factor on the uniform draw when init=small.
+    """
+
+    def __init__(self, *, init: str, init_scale: float) -> None:
+        self.init, self.init_scale = init, init_scale
+
+    def check_head(self, head: Head) -> None:  # noqa: B027
+        """Raise ConfigError if the optimizer cannot be used with `head`."""
+
+    @abstractmethod
+    def grid(self) -> list[float]:
+        """Return the points at which to record: numbers of steps, or radii."""
+
+    @abstractmethod
+    def run(self, risk: Risk, variables: Variables, visit: Visit, report: Report) -> Variables:
+        """Minimise `risk` from `variables` and return the final variables.
+
+        Parameters
+        ----------
+        risk : Risk
+            The objective.
+        variables : tuple of Tensor
+            Initial values, which may be overwritten.
+        visit : callable
+            Is called with the variables and their view, once for each entry of `grid()`.
+        report : callable
+            Is called with the number of units of work done so far.
+        """
+
+
+def norm(part: Tensor) -> Tensor:
+    """Return the Euclidean norm of each instance's entries, shape (B,), of `part` (B, ...)."""
+    axes = tuple(range(1, part.ndim))
+    size: Tensor = torch.linalg.vector_norm(part, dim=axes)
+    return size
+
+
+def beside(size: Tensor, V: Tensor) -> Tensor:
+    """Return `size` (B,) with axes of length 1 appended, to broadcast against V (B, ...)."""
+    return size.reshape(-1, *[1] * (V.ndim - 1))

@@ -1,0 +1,140 @@
+"""Full-batch first-order steps, for every instance independently."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from attnsvm.attention import Forward
+from attnsvm.optimizer.base import Optimizer, Report, Visit, beside
+from attnsvm.parameterization import Variables
+from attnsvm.risk import Gradient, Risk
+
+Memory = dict[str, Any]
+
+TINY = 1e-300
+"""Added to norms of exact gradients: changes no normal number, and makes 0 / 0 a zero step."""
+
+REPORT_EVERY = 50
+"""Steps between two reports of progress."""
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The input of an update.
+
+    Attributes
+    ----------
+    risk : Risk
+        The objective.
+    variables : tuple of Tensor
+        The current values, each (B, ...).
+    forward, gradient : Forward, Gradient
+        The forward pass and the gradient at these values.
+    eta : float
+        Step size.
+    memory : dict
+        The state of the rule between steps; empty at the first step.
+    """
+
+    risk: Risk
+    variables: Variables
+    forward: Forward
+    gradient: Gradient
+    eta: float
+    memory: Memory
+
+    @property
+    def parts(self) -> Variables:
+        """The gradient of each variable, divided by its scale."""
+        return self.gradient.parts
+
+    @property
+    def log_scales(self) -> Variables:
+        """Logarithm of the scale of each part, shape (B,)."""
+        return self.gradient.log_scales
+
+    def each(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield each variable with its part and log-scale."""
+        return zip(self.variables, self.parts, self.log_scales, strict=True)
+
+    def moved(self, sizes: list[Tensor]) -> Variables:
+        """Add `sizes` (B,) times its part to each variable, in place, and return the variables."""
+        for V, part, size in zip(self.variables, self.parts, sizes, strict=True):
+            V.addcmul_(part, beside(size, V))
+        return self.variables
+
+
+class FirstOrder(Optimizer):
+    """Steps along a direction made of gradients.
+
+    Parameters
+    ----------
+    lr, growth, schedule
+        Step k = 0, 1, ... has size lr (1 + growth k), or lr (1 + growth)^k if `geometric`.
+    steps : int
+        Number of updates.
+    gradient : str
+        `log_domain`, exact at any norm of W, or `direct`, as published.
+    ridge : float
+        The loss contains ridge * ||.||_F^2 of each attention variable.
+    record_every, record
+        Steps between two snapshots; or, if `geometric`, snapshots at 1, 2, 5, 10, 20, 50, ...
+    init, init_scale
+        Initial weights.
+    """
+
+    def __init__(
+        self,
+        *,
+        lr: float,
+        steps: int,
+        growth: float,
+        schedule: str,
+        gradient: str,
+        ridge: float,
+        record_every: int,
+        record: str,
+        init: str,
+        init_scale: float,
+    ) -> None:
+        super().__init__(init=init, init_scale=init_scale)
+        self.lr, self.steps, self.growth, self.schedule = lr, steps, growth, schedule
+        self.gradient, self.ridge = gradient, ridge
+        self.record_every, self.record = record_every, record
+
+    def step_size(self, k: int) -> float:
+        """Return the size of step k = 0, 1, ..."""
+        if self.schedule == "geometric":
+            return float(self.lr * (1 + self.growth) ** k)
+        return self.lr * (1 + self.growth * k)
+
+    def grid(self) -> list[float]:
+        """Return the steps at which a snapshot is taken, from 0 to `steps`."""
+        if self.record == "linear":
+            return [*range(0, self.steps, self.record_every), self.steps]
+        series = [m * 10**e for e in range(len(str(self.steps))) for m in (1, 2, 5)]
+        return [0, *(k for k in series if k < self.steps), *([self.steps] if self.steps else [])]
+
+    def run(self, risk: Risk, variables: Variables, visit: Visit, report: Report) -> Variables:
+        """Take `steps` steps."""
+        recorded, memory = set(self.grid()), Memory()
+        for k in range(self.steps + 1):
+            forward = risk.forward(variables)
+            if k in recorded:
+                visit(variables, forward)
+            if k % REPORT_EVERY == 0 or k == self.steps:
+                report(k)
+            if k < self.steps:
+                gradient = risk.gradient(variables, forward, self.gradient, self.ridge)
+                eta = self.step_size(k)
+                variables = self.update(Step(risk, variables, forward, gradient, eta, memory))
+        return variables
+
+    @abstractmethod
+    def update(self, step: Step) -> Variables:
+        """Return the variables after `step`; those of the step may be overwritten."""

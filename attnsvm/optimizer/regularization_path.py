@@ -1,0 +1,113 @@
+"""`optimizer=regularization_path`: minimisers of the risk in balls of growing radius."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from attnsvm.attention import Forward
+from attnsvm.optimizer.base import Optimizer, Report, Visit
+from attnsvm.optimizer.lbfgs import minimise
+from attnsvm.parameterization import Variables, flat, unflat
+from attnsvm.risk import Risk
+
+
+class RegularizationPath(Optimizer):
+    """W_R = argmin_{||W||_F <= R} L(W), or the factors with (||K||_F^2 + ||Q||_F^2) / 2 <= R.
+
+    As R grows, W_R / R tends to the direction of the Frobenius attention SVM and K_R Q_R^T / R to
+    that of the nuclear one (arXiv 2308.16898, Thm. 3 and 4). The risk has no minimiser inside the
+    ball, so log(L - L*) is minimised on its sphere, x = radius * v / ||v||, by quasi-Newton steps
+    in v. Each radius starts from the minimiser of the one before. L* is the risk of the optimal
+    tokens, or, once the instance has saturated, that of the tokens it attends to most.
+
+    Parameters
+    ----------
+    radii : sequence of float
+        The radii R, increasing.
+    iterations : int
+        Largest number of quasi-Newton iterations at a radius.
+    init, init_scale
+        Initial weights; only their direction matters. `zero` has no direction: then one normalised
+        gradient step is taken first.
+    """
+
+    def __init__(
+        self, *, radii: Sequence[float], iterations: int, init: str, init_scale: float
+    ) -> None:
+        super().__init__(init=init, init_scale=init_scale)
+        self.radii, self.iterations = list(radii), iterations
+
+    def grid(self) -> list[float]:
+        """Return 0, for the initial weights, and the radii."""
+        return [0.0, *self.radii]
+
+    def run(self, risk: Risk, variables: Variables, visit: Visit, report: Report) -> Variables:
+        """Follow the path."""
+        forward = risk.forward(variables)
+        visit(variables, forward)
+        shapes = [V.shape for V in variables]
+        v = flat(variables) - _first_step(risk, variables, forward)
+        tokens = risk.best[0]
+        for done, radius in enumerate(self.radii):
+            size = radius if len(variables) == 1 else math.sqrt(2 * radius)
+            changed = torch.ones_like(tokens[:, 0], dtype=torch.bool)
+            for _ in range(2):  # again, for instances that saturated at other tokens
+                objective = _Sphere(risk, shapes, size, tokens)
+                start = v / v.norm(dim=1, keepdim=True)
+                found, _ = minimise(objective, start, self.iterations, tolerance=1e-9 * radius)
+                v = torch.where(changed[:, None], found, v)
+                variables = objective.variables(v)
+                forward = risk.forward(variables)
+                settled = _attended(forward, tokens)
+                changed, tokens = (settled != tokens).any(-1), settled
+                if not changed.any():
+                    break
+            visit(variables, forward)
+            report(done + 1)
+        return variables
+
+
+class _Sphere:
+    """v -> log(L - L*) at size * v / ||v||, with its gradient."""
+
+    def __init__(
+        self, risk: Risk, shapes: Sequence[torch.Size], size: float, tokens: Tensor
+    ) -> None:
+        self.risk, self.shapes, self.size, self.tokens = risk, shapes, size, tokens
+
+    def variables(self, v: Tensor) -> Variables:
+        """Return the variables at v, shape (B, N)."""
+        x = self.size * v / v.norm(dim=1, keepdim=True)
+        return unflat(x, self.shapes)
+
+    def __call__(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        variables = self.variables(v)
+        forward = self.risk.forward(variables)
+        excess = self.risk.log_excess(forward, self.tokens)
+        gradient = self.risk.gradient(variables, forward)
+        factor = (gradient.log_scales[0] - excess).exp()
+        g = flat(gradient.parts) * factor[:, None]
+        length = v.norm(dim=1, keepdim=True)
+        unit = v / length
+        tangent = (g - (g * unit).sum(1, keepdim=True) * unit) * (self.size / length)
+        value = torch.nan_to_num(excess, nan=torch.inf)
+        return value, torch.nan_to_num(tangent, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _first_step(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
+    """Return the unit gradient, to be subtracted, where the variables are zero, else zero."""
+    g = flat(risk.gradient(variables, forward).parts)
+    at_zero = (flat(variables).norm(dim=1) == 0).to(g.dtype)
+    step: Tensor = at_zero[:, None] * g / g.norm(dim=1, keepdim=True).clamp(min=1e-300)
+    return step
+
+
+def _attended(forward: Forward, tokens: Tensor) -> Tensor:
+    """Return the tokens of largest attention where all samples are saturated, else `tokens`."""
+    top, selected = forward.softmax.max(-1)
+    saturated = (top > 0.999).all(-1, keepdim=True)
+    return torch.where(saturated, selected, tokens)

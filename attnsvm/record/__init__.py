@@ -1,0 +1,108 @@
+"""The record of a run on disk, its state, and its lock.
+
+Tables need pandas, whose import takes a second: names that read or write tables are imported on
+first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from attnsvm.record.files import (
+    CorruptRecordError,
+    read_json,
+    remove_orphans,
+    verify_file,
+    write_atomically,
+    write_json,
+)
+from attnsvm.record.lock import LOCK_FILE, HeldError, Owner, holder, locked
+from attnsvm.record.plan import (
+    PLAN_FILE,
+    begin_sweep,
+    planned,
+    refuse_links,
+    states,
+    tidy,
+    write_plan,
+)
+from attnsvm.record.state import RUN_FILE, STATES, TABLES, RunState, run_state
+from attnsvm.record.text import duration, one_line
+
+if TYPE_CHECKING:
+    from attnsvm.record.folder import (
+        UNREADABLE,
+        is_done,
+        read,
+        read_tables,
+        write,
+        write_failure,
+    )
+    from attnsvm.record.schema import (
+        NormColumns,
+        RunRecord,
+        TrialRow,
+        trial_columns,
+        trial_table,
+    )
+
+_TABULAR = {
+    "UNREADABLE": "folder",
+    "is_done": "folder",
+    "read": "folder",
+    "read_tables": "folder",
+    "write": "folder",
+    "write_failure": "folder",
+    "NormColumns": "schema",
+    "RunRecord": "schema",
+    "TrialRow": "schema",
+    "trial_columns": "schema",
+    "trial_table": "schema",
+}
+
+__all__ = [
+    "LOCK_FILE",
+    "PLAN_FILE",
+    "RUN_FILE",
+    "STATES",
+    "TABLES",
+    "UNREADABLE",
+    "CorruptRecordError",
+    "HeldError",
+    "NormColumns",
+    "Owner",
+    "RunRecord",
+    "RunState",
+    "TrialRow",
+    "begin_sweep",
+    "duration",
+    "holder",
+    "is_done",
+    "locked",
+    "one_line",
+    "planned",
+    "read",
+    "read_json",
+    "read_tables",
+    "refuse_links",
+    "remove_orphans",
+    "run_state",
+    "states",
+    "tidy",
+    "trial_columns",
+    "trial_table",
+    "verify_file",
+    "write",
+    "write_atomically",
+    "write_failure",
+    "write_json",
+    "write_plan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name that reads or writes tables."""
+    if name not in _TABULAR:
+        raise AttributeError(f"module 'attnsvm.record' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"attnsvm.record.{_TABULAR[name]}"), name)

@@ -1,0 +1,231 @@
+"""Atomic writing of files, and reading with checks: a file is complete, unchanged, or rejected."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+MAX_JSON_BYTES = 2**26
+"""Largest JSON file that is read, in bytes."""
+
+
+class CorruptRecordError(RuntimeError):
+    """A file differs from what was written: it is reported and not used."""
+
+
+class Sink(io.RawIOBase):
+    """A file that is written once, sequentially, and its sha256."""
+
+    def __init__(self, handle: int) -> None:
+        self._file = os.fdopen(handle, "wb")
+        self._digest = hashlib.sha256()
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the number of bytes written."""
+        return self._file.tell()
+
+    def write(self, content: Buffer) -> int:
+        """Append `content`."""
+        self._digest.update(content)
+        return self._file.write(content)
+
+    def flush(self) -> None:
+        """Pass all bytes to the operating system."""
+        if not self._file.closed:
+            self._file.flush()
+
+    def sync(self) -> None:
+        """Wait until all bytes are on the disk."""
+        self.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file, even if its last bytes cannot be written."""
+        try:
+            self._file.close()
+        finally:
+            super().close()
+
+    def sha256(self) -> str:
+        """Return the hexadecimal sha256 of the bytes written."""
+        return self._digest.hexdigest()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace `path` by `content`; a reader sees the complete old or the complete new file."""
+    with replacing([path]) as (sink,):
+        sink.write(content)
+
+
+@contextmanager
+def replacing(paths: Sequence[Path]) -> Iterator[list[Sink]]:
+    """Yield a new file for each of `paths`; when the block ends they replace these one by one.
+
+    A reader sees a complete old or new file. After an error in the block the old files remain.
+    """
+    temporaries: list[str] = []
+    with ExitStack() as stack:
+        sinks = []
+        for path in paths:
+            handle, temporary = _temporary(path)
+            stack.callback(Path(temporary).unlink, missing_ok=True)
+            sinks.append(stack.enter_context(closing(Sink(handle))))
+            temporaries.append(temporary)
+        yield sinks
+        for sink, temporary, path in zip(sinks, temporaries, paths, strict=True):
+            sink.sync()
+            os.chmod(temporary, 0o666 & ~_umask())
+            os.replace(temporary, path)
+    for folder in {path.parent for path in paths}:
+        _sync_folder(folder)
+
+
+def _temporary(path: Path) -> tuple[int, str]:
+    """Return a new file beside `path`, locked as long as its handle is open."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            return handle, name  # a file system without locks: `remove_orphans` does not remove it
+        if os.fstat(handle).st_nlink:  # 0: `remove_orphans` removed it before it was locked
+            return handle, name
+        os.close(handle)
+
+
+def remove_orphans(folder: Path) -> None:
+    """Remove the temporary files in `folder` whose writer has ended."""
+    for path in folder.glob(".*.tmp"):
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+        except OSError:
+            pass  # its writer is running, or the file system has no locks
+        finally:
+            os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write `content` with the sha256 of its canonical form under `checksum`."""
+    plain = json.loads(json.dumps(content, default=str))
+    plain["checksum"] = sha256(_canonical(plain))
+    write_atomically(path, _rendered(plain))
+
+
+def _rendered(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, indent=1, sort_keys=True).encode()
+
+
+def _canonical(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+def sha256(content: bytes) -> str:
+    """Return the hexadecimal sha256 of `content`."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def open_regular(path: Path) -> io.BufferedReader:
+    """Open a regular file for reading; a pipe or a device could block or never end.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    CorruptRecordError
+        If it is not a regular file.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise CorruptRecordError(f"{path}: not a regular file")
+    return open(handle, "rb")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the content of a JSON file of a record.
+
+    Raises
+    ------
+    CorruptRecordError
+        If it is not a regular file, is too large, cannot be parsed or has a wrong checksum.
+    """
+    with open_regular(path) as stream:
+        raw = stream.read(MAX_JSON_BYTES + 1)
+    if len(raw) > MAX_JSON_BYTES:
+        raise CorruptRecordError(f"{path}: not a record (larger than {MAX_JSON_BYTES} bytes)")
+    try:
+        content = json.loads(raw)
+        rendered = _rendered(content)
+        stated = content.pop("checksum")
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise CorruptRecordError(f"{path}: not a record ({type(error).__name__})") from error
+    if stated != sha256(_canonical(content)):
+        raise CorruptRecordError(f"{path}: its checksum does not match its content")
+    if rendered != raw:
+        raise CorruptRecordError(f"{path}: its bytes differ from those that were written")
+    return dict(content)
+
+
+def verify_file(path: Path, stated: str) -> None:
+    """Raise CorruptRecordError if the file is missing or its sha256 is not `stated`."""
+    try:
+        with open_regular(path) as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+    except FileNotFoundError as error:
+        raise CorruptRecordError(f"{path}: missing") from error
+    if found != stated:
+        raise CorruptRecordError(f"{path}: its sha256 is not the one recorded")
+
+
+def read_verified(path: Path, stated: str) -> bytes:
+    """Return the bytes of a file whose sha256 is `stated`.
+
+    Raises
+    ------
+    CorruptRecordError
+        If the file is missing or differs.
+    """
+    try:
+        with open_regular(path) as stream:
+            content = stream.read()
+    except FileNotFoundError as error:
+        raise CorruptRecordError(f"{path}: missing") from error
+    if sha256(content) != stated:
+        raise CorruptRecordError(f"{path}: its sha256 is not the one recorded")
+    return content

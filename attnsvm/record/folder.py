@@ -1,0 +1,148 @@
+"""The folder of a run: its record is complete or absent, and is checked when it is read.
+
+A run's folder holds `trials.parquet` (a row for every instance), `history.parquet` (long: seed,
+step, quantity, value), `solutions.npz` (weights and multipliers, from which every certificate can
+be proved again) and `run.json` (identity, provenance, sha256 of the other files and of itself).
+`run.json` is written last: its presence means complete.
+"""
+
+from __future__ import annotations
+
+import io
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, closing
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from attnsvm.record.files import (
+    CorruptRecordError,
+    read_json,
+    read_verified,
+    replacing,
+    verify_file,
+    write_json,
+)
+from attnsvm.record.schema import RunRecord
+from attnsvm.record.state import RUN_FILE, TABLES, run_state
+from attnsvm.record.writers import Arrays, Rows
+
+UNREADABLE = (CorruptRecordError, OSError, KeyError, TypeError, ValueError)
+"""Exceptions raised when a record that is damaged or unreadable is read."""
+
+
+def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -> Mapping[str, int]:
+    """Write a record in parts to `folder`, `run.json` last; return the count of each status.
+
+    The files do not depend on the division into parts; one part is in memory at a time.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be written. A complete record in it is kept until the new files are
+        complete.
+    """
+    parts = iter(parts)
+    first = next(parts)
+    counts: Counter[str] = Counter()
+    timings: Counter[str] = Counter()
+    with ExitStack() as stack:
+        sinks = stack.enter_context(replacing([folder / name for name in TABLES]))
+        trials = stack.enter_context(closing(Rows(sinks[0], first.trials)))
+        history = stack.enter_context(closing(Rows(sinks[1], first.history)))
+        solutions = stack.enter_context(closing(Arrays(folder)))
+        for part in chain([first], parts):
+            trials.add(part.trials)
+            history.add(part.history)
+            solutions.add(part.solutions)
+            counts.update(part.trials["status"])
+            timings.update(part.timings)
+        trials.finish()
+        history.finish()
+        solutions.write(sinks[2])
+        (folder / RUN_FILE).unlink(missing_ok=True)
+    outcome = {
+        "state": "done",
+        "wanted": origin["config"]["trials"],
+        "drawn": counts.total(),
+        "accepted": counts["ok"],
+        "statuses": dict(counts),
+        "timings_s": dict(timings),
+        "files": {name: sink.sha256() for name, sink in zip(TABLES, sinks, strict=True)},
+    }
+    write_json(folder / RUN_FILE, {**origin, **outcome})
+    return dict(sorted(counts.items()))
+
+
+def write_failure(
+    folder: Path, origin: Mapping[str, Any], error: BaseException, state: str = "failed"
+) -> None:
+    """Record that the run in `folder` ended without a result, where and why.
+
+    `state` is `failed`, or `interrupted` for a run that was ended by a signal.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    reason = f"{type(error).__name__}: {error}"
+    trace = "".join(traceback.format_exception(error))
+    failure = {"state": state, "reason": reason, "place": place, "traceback": trace}
+    write_json(folder / RUN_FILE, {**origin, **failure, "files": {}})
+
+
+def read(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
+    """Return the record in `folder` and the content of its `run.json`, checksums verified.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no `run.json`: the run is not complete.
+    CorruptRecordError
+        If a file is missing or differs from what was written.
+    """
+    run = read_json(folder / RUN_FILE)
+    if run["state"] != "done":
+        raise CorruptRecordError(f"{folder}: the run is {run['state']}, it has no tables")
+    content = {name: read_verified(folder / name, run["files"][name]) for name in TABLES}
+    with np.load(io.BytesIO(content["solutions.npz"]), allow_pickle=False) as archive:
+        solutions = {name: archive[name] for name in archive.files}
+    record = RunRecord(
+        trials=pd.read_parquet(io.BytesIO(content["trials.parquet"])),
+        history=pd.read_parquet(io.BytesIO(content["history.parquet"])),
+        solutions=solutions,
+        timings=run["timings_s"],
+    )
+    return record, run
+
+
+def read_tables(folder: Path, run: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
+    """Return trials and history of the run in `folder`, whose `run.json` holds `run`.
+
+    All checksums are verified, also those of the arrays, which are not returned.
+
+    Raises
+    ------
+    CorruptRecordError
+        If a file is missing or differs from what was written.
+    """
+    verify_file(folder / "solutions.npz", run["files"]["solutions.npz"])
+    trials, history = (
+        pq.read_table(
+            pa.BufferReader(read_verified(folder / name, run["files"][name])),
+            use_threads=False,
+            pre_buffer=False,
+        )
+        for name in ("trials.parquet", "history.parquet")
+    )
+    return trials, history
+
+
+def is_done(folder: Path) -> bool:
+    """Whether `folder` holds a complete, undamaged record of a run that did not fail."""
+    return run_state(folder).state == "done"

@@ -1,0 +1,79 @@
+"""The state of a run, derived from its folder alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from attnsvm.record.files import CorruptRecordError, read_json, verify_file
+from attnsvm.record.lock import holder
+
+RUN_FILE = "run.json"
+TABLES = ("trials.parquet", "history.parquet", "solutions.npz")
+
+STATES = {
+    "done": "a complete record whose checksums match",
+    "running": "locked by a running process",
+    "failed": "ended by an error, which is recorded",
+    "interrupted": "ended by a signal, which is recorded",
+    "lost": "its process ended without a record: it was killed, or its machine failed",
+    "missing": "no record and no lock: never started",
+    "corrupt": "its record differs from what was written",
+}
+
+
+@dataclass(frozen=True)
+class RunState:
+    """State of the run of a folder.
+
+    Attributes
+    ----------
+    state : str
+        One of `STATES`.
+    reason : str
+        Why it is not done; empty if it is.
+    run : mapping
+        The content of its `run.json`; empty if that is missing or unreadable.
+    """
+
+    state: str
+    reason: str = ""
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+
+def run_state(folder: Path, verify: bool = True) -> RunState:
+    """Return the state of the run in `folder`; `verify` checks the checksums of the tables."""
+    found = _on_record(folder, verify)
+    if found.state == "done" or (lock := holder(folder)) is None:
+        return found
+    owner, lives = lock
+    if lives:
+        return RunState("running", str(owner), found.run)
+    if (finished := _on_record(folder, verify)).state == "done":  # it finished since the first test
+        return finished
+    return RunState("lost", f"{owner}: gone without a record", found.run)
+
+
+def _on_record(folder: Path, verify: bool) -> RunState:
+    try:
+        run = read_json(folder / RUN_FILE)
+        if not _belongs(run, folder):
+            return RunState("corrupt", f"{folder}: holds the record of another run", run)
+        if run["state"] != "done":
+            return RunState(run["state"], run["reason"], run)
+        for name in TABLES if verify else ():
+            verify_file(folder / name, run["files"][name])
+    except (FileNotFoundError, NotADirectoryError):
+        return RunState("missing", "no record on disk")
+    except (CorruptRecordError, OSError, KeyError, TypeError) as error:
+        return RunState("corrupt", f"{type(error).__name__}: {error}")
+    return RunState("done", "", run)
+
+
+def _belongs(run: Mapping[str, Any], folder: Path) -> bool:
+    """Return whether the signature at the end of the folder's name, if any, is that of the run."""
+    named = re.search(r"-([0-9a-f]{12})$", folder.name)
+    return named is None or str(run["signature"]).startswith(named[1])

@@ -1,0 +1,210 @@
+r"""Lawson and Hanson's active-set method on the Gram matrix, compiled, for whole batches.
+
+The dual of least distance,  max_a h^T a - a^T K a / 2,  a_k >= 0 on inequalities,  with
+K_kl = <g_k, g_l> = (d_k^T d_l)(z_k^T z_l), is solved as the non-negative least-squares problem of
+`least_distance` by its normal equations (K + h h^T) u = h: fast, and accurate enough where the
+conditioning is ordinary. An instance whose bracket is not tight is solved again from its rows,
+which is slower.
+"""
+
+# mypy: disallow-untyped-decorators=False, warn-return-any=False
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnsvm.jit import announced, compiled
+from attnsvm.svm.tolerances import MAX_GRAM_NORM, TIGHT
+
+Array = NDArray[np.float64]
+
+DEPENDENT_PIVOT = 1e-11  # relative pivot below which a row counts as dependent on the support
+REORDERED = {"reassoc", "contract"}  # sums may be reordered, so that they use vector instructions
+
+
+def solve_batch(K: Tensor, h: Tensor, kind: Tensor) -> tuple[Tensor, Tensor]:
+    """Return multipliers (B, N) and whether they are optimal (B,); all tensors on the CPU.
+
+    Parameters
+    ----------
+    K : (B, N, N)
+        Gram matrices of rows of unit norm.
+    h : (B, N)
+        Right-hand sides.
+    kind : (B, N) int8
+        0 padding, 1 inequality, 2 equality.
+    """
+    nothing = np.zeros((0, 1, 1)), np.zeros((0, 1)), np.zeros((0, 1), np.int8)
+    with announced("active-set method"):
+        _solve_each(*nothing)
+    a, optimal = _solve_each(K.numpy(), h.numpy(), kind.numpy())
+    return torch.from_numpy(a), torch.from_numpy(optimal)
+
+
+@compiled(MAX_GRAM_NORM, TIGHT, fastmath=REORDERED)
+def _solve_each(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[Array, NDArray[np.bool_]]:
+    B, N = h.shape
+    a = np.zeros((B, N))
+    optimal = np.zeros(B, np.bool_)
+    for b in range(B):
+        support, size = active_set(K[b], h[b], kind[b])
+        if size > 0:
+            optimal[b] = solve_on_support(K[b], h[b], kind[b], support[:size], a[b])
+    return a, optimal
+
+
+@compiled(MAX_GRAM_NORM, TIGHT, fastmath=REORDERED)
+def active_set(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[NDArray[np.int64], int]:
+    """Return the support of the solution and its size; size 0 if the method fails."""
+    N = h.shape[0]
+    A = K + np.outer(h, h)
+    L = np.zeros((N, N))
+    y, u, s, w = np.zeros(N), np.zeros(N), np.zeros(N), np.zeros(N)
+    support = np.zeros(N, np.int64)
+    barred = kind != 1
+    m = 0
+    for k in range(N):
+        if kind[k] == 2:
+            if not append(A, h, L, y, support, m, k):
+                return support, 0  # dependent equalities: to be solved from the rows
+            m += 1
+    fixed = m
+    back_substitute(L, y, m, u)
+    for _ in range(4 * N + 10):
+        w[:] = h
+        for j in range(m):
+            row, u_j = A[support[j]], u[j]
+            for k in range(N):
+                w[k] -= u_j * row[k]
+        entering, most = -1, 1e-13
+        for k in range(N):
+            if not barred[k] and w[k] > most:
+                entering, most = k, w[k]
+        if entering < 0:
+            return support, m
+        if not append(A, h, L, y, support, m, entering):
+            barred[entering] = True  # linearly dependent on the support
+            continue
+        barred[entering] = True
+        u[m] = 0.0
+        m += 1
+        back_substitute(L, y, m, s)
+        while not positive(s, fixed, m):
+            m = retreat(A, h, L, y, support, u, s, fixed, m, barred)
+            back_substitute(L, y, m, s)
+        u[:m] = s[:m]
+    return support, 0
+
+
+@compiled(MAX_GRAM_NORM, TIGHT, fastmath=REORDERED)
+def append(
+    A: Array, h: Array, L: Array, y: Array, support: NDArray[np.int64], m: int, k: int
+) -> bool:
+    """Grow L L^T = A_PP and L y = h_P by row k; False (and no change) if k is dependent."""
+    pivot = A[k, k]
+    for i in range(m):
+        x = A[k, support[i]]
+        for j in range(i):
+            x -= L[i, j] * L[m, j]
+        x /= L[i, i]
+        L[m, i] = x
+        pivot -= x * x
+    if pivot <= DEPENDENT_PIVOT * A[k, k]:
+        return False
+    L[m, m] = np.sqrt(pivot)
+    y[m] = (h[k] - np.dot(L[m, :m], y[:m])) / L[m, m]
+    support[m] = k
+    return True
+
+
+@compiled(MAX_GRAM_NORM, TIGHT, fastmath=REORDERED)
+def back_substitute(L: Array, y: Array, m: int, s: Array) -> None:
+    """Solve L^T s = y."""
+    s[:m] = y[:m]
+    for i in range(m - 1, -1, -1):
+        s[i] /= L[i, i]
+        for j in range(i):
+            s[j] -= L[i, j] * s[i]
+
+
+@compiled(MAX_GRAM_NORM, TIGHT, fastmath=REORDERED)
+def positive(s: Array, fixed: int, m: int) -> bool:
+    """Whether the multipliers of the inequalities are positive."""
+    return bool((s[fixed:m] > 0.0).all())
+
+
+@compiled(MAX_GRAM_NORM, TIGHT, fastmath=REORDERED)
+def retreat(
+    A: Array,
+    h: Array,
+    L: Array,
+    y: Array,
+    support: NDArray[np.int64],
+    u: Array,
+    s: Array,
+    fixed: int,
+    m: int,
+    barred: NDArray[np.bool_],
+) -> int:
+    """Move u towards s until a multiplier vanishes, drop those that do; return the new size."""
+    step, leaving = 1.0, -1
+    for j in range(fixed, m):
+        if s[j] <= 0.0:
+            t = u[j] / (u[j] - s[j]) if u[j] > s[j] else 0.0
+            if leaving < 0 or t < step:
+                step, leaving = t, j
+    u[:m] += step * (s[:m] - u[:m])
+    u[leaving] = 0.0
+    old, size = support[:m].copy(), m
+    m = leaving
+    for j in range(leaving, size):
+        keep = j < fixed or u[j] > 0.0
+        if keep and append(A, h, L, y, support, m, old[j]):
+            u[m] = u[j]
+            m += 1
+        else:
+            barred[old[j]] = False
+    return m
+
+
+@compiled(MAX_GRAM_NORM, TIGHT, fastmath=REORDERED)
+def solve_on_support(
+    K: Array, h: Array, kind: NDArray[np.int8], support: NDArray[np.int64], a: Array
+) -> bool:
+    """Set a from K_PP a_P = h_P, refined once; return whether its bracket is tight."""
+    m, N = support.shape[0], h.shape[0]
+    P = np.empty((m, m))
+    for i in range(m):
+        for j in range(m):
+            P[i, j] = K[support[i], support[j]]
+    L, y, s = np.zeros((m, m)), np.zeros(m), np.zeros(m)
+    order, unused = np.arange(m), np.zeros(m, np.int64)
+    r = h[support]
+    for i in range(m):
+        if not append(P, r, L, y, unused, i, order[i]):
+            return False
+    back_substitute(L, y, m, s)
+    a_P = s.copy()
+    r = r - np.dot(P, a_P)
+    for i in range(m):
+        y[i] = (r[i] - np.dot(L[i, :i], y[:i])) / L[i, i]
+    back_substitute(L, y, m, s)
+    a_P += s
+    for i in range(m):
+        if kind[support[i]] == 1 and a_P[i] < 0.0:
+            return False
+        a[support[i]] = a_P[i]
+    margins = np.zeros(N)
+    for i in range(m):
+        margins += a_P[i] * K[support[i]]
+    value, squared = np.dot(h, a), np.dot(a, margins)
+    least = 1.0
+    for k in range(N):
+        if kind[k] == 1:
+            least = min(least, margins[k] / h[k])
+        elif kind[k] == 2 and abs(margins[k] - h[k]) > TIGHT * np.sqrt(squared):
+            return False
+    tight = squared <= (1 + TIGHT) * least * value
+    return bool(tight and 0.0 < squared < MAX_GRAM_NORM**2)

@@ -1,0 +1,170 @@
+r"""Least Frobenius norm: least-distance programming by non-negative least squares.
+
+With w = vec(W) and rows g_k = vec(d_k z_k^T) the problem is  min ||w||  s.t.  G w >= h. Lawson and
+Hanson (Solving Least Squares Problems, chapter 23) solve it by
+
+    min_{u >= 0} || [G^T; h^T] u - e_last ||,      residual r = [G^T; h^T] u - e_last:
+
+r = 0 means infeasible and u is the Farkas ray (G^T u = 0, h^T u = 1); otherwise
+w = - r_{1..p} / r_last and the multipliers are a = - u / r_last.
+
+Well-conditioned instances are solved together from their Gram matrices, on their own device (CPU:
+`active_set`, elsewhere: `interior_point`); the others one by one from their rows, on the CPU.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.optimize import nnls
+from torch import Tensor
+
+from attnsvm.svm.equalities import eliminate
+from attnsvm.svm.frobenius import active_set, interior_point
+from attnsvm.svm.problem import EQUALITY, SvmProblem, power_of_two
+from attnsvm.svm.solution import Candidate
+from attnsvm.svm.solver import Solver
+
+Array = NDArray[np.float64]
+
+
+class LeastDistance(Solver):
+    """Least Frobenius norm: from Gram matrices where they are accurate enough, else from rows."""
+
+    norm = "frobenius"
+
+    def candidates(self, problem: SvmProblem) -> Candidate:
+        """Return W, multipliers and rays of the least-Frobenius-norm problems; NaN where none."""
+        a, optimal = from_gram(problem)
+        W = torch.where(optimal[:, None, None], problem.combine(a), torch.nan)
+        a = torch.where(optimal[:, None], a, torch.nan)
+        ray = torch.full_like(a, torch.nan)
+        left = (~optimal & (problem.h != 0).any(dim=1)).nonzero()[:, 0]
+        rows = problem.take(left).to("cpu")
+        for k, b in enumerate(left.tolist()):
+            arrays = (rows.D[k], rows.queries[k], rows.h[k], rows.kind[k])
+            found = _from_rows(*(t.numpy() for t in arrays))
+            W[b], a[b], ray[b] = (torch.from_numpy(x).to(W) for x in found)
+        return Candidate(W, a, ray)
+
+
+def from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
+    """Return multipliers (B, N) and whether they are optimal (B,), from K = (D D^T) o (Z Z^T).
+
+    Rows are divided by ||d_k|| ||z_k|| rounded to a power of two, which is exact.
+    """
+    D, Q = problem.D, problem.queries
+    unit_d, unit_z = (power_of_two(x.norm(dim=2)) for x in (D, Q))
+    D, Q = D / unit_d[..., None], Q / unit_z[..., None]
+    K = (D @ D.mT) * (Q @ Q.mT)
+    unit = unit_d * unit_z
+    size = power_of_two((problem.h / unit).abs().amax(dim=1, keepdim=True))
+    on_cpu = problem.D.device.type == "cpu"
+    solve_batch = active_set.solve_batch if on_cpu else interior_point.solve_batch
+    a, optimal = solve_batch(K, problem.h / unit / size, problem.kind)
+    return a * size / unit, optimal
+
+
+def _from_rows(
+    D: Array, queries: Array, h: Array, kind: NDArray[np.int8]
+) -> tuple[Array, Array, Array]:
+    """Return W (d, e), multipliers (N,) and ray (N,) of one instance, D (N, d), queries (N, e)."""
+    (N, d), e, rows = D.shape, queries.shape[1], np.flatnonzero(kind)
+    a, ray = np.full(N, np.nan), np.full(N, np.nan)
+    G = (D[rows, :, None] * queries[rows, None, :]).reshape(rows.size, d * e)
+    unit = _power_of_two(np.linalg.norm(G, axis=1))
+    G, h = G / unit[:, None], h[rows] / unit
+    is_equal = kind[rows] == EQUALITY
+    E, G = G[is_equal], G[~is_equal]
+    elimination = eliminate(E, h[is_equal])
+    if elimination.contradiction is not None:
+        ray[:] = 0.0
+        ray[rows[is_equal]] = elimination.contradiction / unit[is_equal]
+        return np.full((d, e), np.nan), a, ray
+    projected = elimination.project(G) if E.size else G
+    v, u, direction = least_distance(projected, h[~is_equal] - G @ elimination.origin)
+    w = elimination.origin + v
+    for multipliers, combination, target in ((u, w, a), (direction, np.zeros(d * e), ray)):
+        if not np.isnan(multipliers).any():
+            rest = elimination.multipliers(combination - multipliers @ G)
+            target[:] = 0.0
+            target[rows[~is_equal]] = multipliers / unit[~is_equal]
+            target[rows[is_equal]] = rest / unit[is_equal]
+    return w.reshape(d, e), a, ray
+
+
+def least_distance(G: Array, h: Array) -> tuple[Array, Array, Array]:
+    """Return w, multipliers, ray of  min ||w|| s.t. G w >= h, each NaN where there is none.
+
+    The right-hand side is scaled by a power of two until ||w|| is about one: then both blocks of
+    the least-squares problem have similar sizes.
+    """
+    N, p = G.shape
+    w, a, ray = np.full(p, np.nan), np.full(N, np.nan), np.full(N, np.nan)
+    if N == 0 or (h <= 0).all():
+        return np.zeros(p), np.zeros(N), ray
+    R = np.asarray(np.linalg.qr(G.T, mode="r")) if N < p else G.T  # same Gram matrix, fewer rows
+    size = _power_of_two(np.abs(h).max()).item()
+    for _ in range(4):
+        answer = _nonnegative_least_squares(np.vstack([R, h / size]))
+        if answer is None:
+            return w, a, ray
+        u = answer
+        residual = R @ u
+        last = 1.0 - (h / size) @ u
+        length = np.linalg.norm(residual) / last if last > 0 else np.inf
+        if length < 8.0 or not np.isfinite(length) or size * length > 1e18:
+            break
+        size *= _power_of_two(np.array(length)).item()
+    support = np.asarray(u > 0)
+    a[:], w = _polish(G, h, support, u * size / last if last > 0 else u)
+    if last < 1e-3:  # last = 1 / (1 + ||w||^2), which is above 1 / 65 for a solution ||w|| < 8
+        ray[:] = _polish_ray(R, h, support, u)
+    return w, a, ray
+
+
+def _power_of_two(x: Array) -> Array:
+    """Return the power of two nearest to x, exactly; 1 where x is 0."""
+    return np.asarray(np.exp2(np.round(np.log2(np.where(x > 0, x, 1.0)))))
+
+
+def _nonnegative_least_squares(A: Array) -> Array | None:
+    """Return argmin_{u >= 0} ||A u - e_last||, or None if the solver fails."""
+    target = np.zeros(A.shape[0])
+    target[-1] = 1.0
+    try:
+        return np.asarray(nnls(A, target, maxiter=10 * A.shape[1] + 100)[0])
+    except RuntimeError:
+        return None
+
+
+def _polish(G: Array, h: Array, support: NDArray[np.bool_], a: Array) -> tuple[Array, Array]:
+    """Return multipliers and w with all margins of the support equal to h.
+
+    w is the least-norm solution of G_P w = h_P, from G_P^T = Q R:  w = Q R^{-T} h_P, a_P = R^{-1}
+    R^{-T} h_P. Unchanged where the rows are dependent or a multiplier becomes negative.
+    """
+    w = a @ G
+    if not support.any() or support.sum() > G.shape[1]:
+        return a, w
+    Q, R = np.linalg.qr(G[support].T)
+    diagonal = np.abs(np.diag(R))
+    if diagonal.min() <= 1e-14 * diagonal.max():
+        return a, w
+    y = solve_triangular(R, h[support], trans="T")
+    polished = np.zeros_like(a)
+    polished[support] = solve_triangular(R, y)
+    return (polished, Q @ y) if polished.min() >= 0 else (a, w)
+
+
+def _polish_ray(R: Array, h: Array, support: NDArray[np.bool_], u: Array) -> Array:
+    """Return u moved, on its support, to the null space of R (R^T R = G G^T)."""
+    if not support.any():
+        return u
+    columns = R[:, support] * u[support]  # so scaled, the null vector is near (1, ..., 1)
+    null = np.linalg.svd(columns)[2][-1]
+    polished = np.zeros_like(u)
+    polished[support] = null * np.sign(null.sum()) * u[support]
+    return polished if polished.min() >= 0 and h @ polished > 0 else u

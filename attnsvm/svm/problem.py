@@ -1,0 +1,270 @@
+"""The constraints of the attention SVMs: rows d_k^T W z_k >= h_k or = h_k, grouped by sample.
+
+Every sample contributes T - 1 rows, one per token other than its reference token; a row that a
+mask or a case does not need is padding. So a batch is rectangular, and N = n (T - 1); T = 1 leaves
+one row of padding per sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+PADDING, INEQUALITY, EQUALITY = 0, 1, 2
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+@dataclass(frozen=True)
+class SvmProblem:
+    """A batch of problems  min norm(W)  s.t.  d_k^T W z_k >= h_k  or  d_k^T W z_k = h_k.
+
+    Attributes
+    ----------
+    D : Tensor (B, N, d)
+        Token differences, the rows of sample i at i (T - 1), ..., (i + 1)(T - 1) - 1; zero where
+        padding.
+    Z : Tensor (B, n, d)
+        Query of each sample.
+    h : Tensor (B, N)
+        Right-hand sides; zero where padding.
+    kind : Tensor (B, N) int8
+        0 padding, 1 inequality, 2 equality.
+    token : Tensor (B, N) int64
+        The token that the row compares with the reference token of its sample.
+    """
+
+    D: Tensor
+    Z: Tensor
+    h: Tensor
+    kind: Tensor
+    token: Tensor
+
+    @property
+    def B(self) -> int:
+        """Number of problems."""
+        return self.D.shape[0]
+
+    @property
+    def N(self) -> int:
+        """Number of rows, padding included."""
+        return self.D.shape[1]
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return self.Z.shape[1]
+
+    @property
+    def d(self) -> int:
+        """Token dimension."""
+        return self.D.shape[2]
+
+    @property
+    def inequality(self) -> Tensor:
+        """Which rows are inequalities, (B, N) bool."""
+        return self.kind == INEQUALITY
+
+    @property
+    def equality(self) -> Tensor:
+        """Which rows are equalities, (B, N) bool."""
+        return self.kind == EQUALITY
+
+    @property
+    def queries(self) -> Tensor:
+        """The query z_k of every row, (B, N, d)."""
+        return self.Z.repeat_interleave(self.N // self.n, dim=1)
+
+    @property
+    def zero(self) -> Tensor:
+        """Which rows have d_k = 0 or z_k = 0 exactly, (B, N) bool."""
+        return (self.D.abs().amax(dim=2) == 0) | (self.queries.abs().amax(dim=2) == 0)
+
+    def scale(self) -> Tensor:
+        """Return ||d_k|| ||z_k||, (B, N)."""
+        lengths = self._by_sample(_lengths(self.D)) * _lengths(self.Z)[..., None]
+        return lengths.reshape(self.h.shape)
+
+    def margins(self, W: Tensor) -> Tensor:
+        """Return d_k^T W z_k, (B, N), for W (B, d, d)."""
+        u = torch.einsum("bde,bne->bnd", W, self.Z)
+        return torch.einsum("bnrd,bnd->bnr", self._by_sample(self.D), u).reshape(self.h.shape)
+
+    def combine(self, a: Tensor) -> Tensor:
+        """Return M(a) = sum_k a_k d_k z_k^T, (B, d, d), for a (B, N)."""
+        weighted = torch.einsum("bnr,bnrd->bnd", self._by_sample(a), self._by_sample(self.D))
+        return torch.einsum("bnd,bne->bde", weighted, self.Z)
+
+    def take(self, index: Tensor | slice) -> SvmProblem:
+        """Return the problems at `index`."""
+        return SvmProblem(
+            self.D[index], self.Z[index], self.h[index], self.kind[index], self.token[index]
+        )
+
+    def to(self, device: torch.device | str) -> SvmProblem:
+        """Return the same problems on `device`."""
+        return SvmProblem(
+            self.D.to(device),
+            self.Z.to(device),
+            self.h.to(device),
+            self.kind.to(device),
+            self.token.to(device),
+        )
+
+    def _by_sample(self, rows: Tensor) -> Tensor:
+        return rows.reshape(self.B, self.n, self.N // self.n, *rows.shape[2:])
+
+
+def single_token(X: Tensor, Z: Tensor, selected: Tensor, mask: Tensor | None = None) -> SvmProblem:
+    """Return Att-SVM:  (x_{i,alpha_i} - x_it)^T W z_i >= 1  for every admissible t != alpha_i.
+
+    The problem (Att-SVM) of arXiv 2308.16898, equation (4).
+
+    Parameters
+    ----------
+    X : Tensor (B, n, T, d)
+    Z : Tensor (B, n, d)
+    selected : Tensor (B, n) int64
+        The selected token alpha_i of each sample.
+    mask : Tensor (B, n, T) bool, optional
+        The admissible tokens; all by default.
+    """
+    mask = checked_mask(X, Z, mask)
+    selected = selected.to(X.device)
+    if selected.shape != X.shape[:2] or selected.dtype not in INTEGERS:
+        raise ValueError(f"selected: shape {tuple(selected.shape)} {selected.dtype}, must be "
+                         f"an integer array of shape {tuple(X.shape[:2])}")  # fmt: skip
+    if ((selected < 0) | (selected >= X.shape[2])).any():
+        raise ValueError(f"selected: must be >= 0 and < T = {X.shape[2]}")
+    if not mask.gather(2, selected[..., None].long()).all():
+        raise ValueError("selected: every selected token must be admissible under mask")
+    token, D, admissible = _differences(X, selected.long(), mask)
+    kind = torch.where(admissible, INEQUALITY, PADDING)
+    return _problem(D, Z, kind.to(X.dtype), kind, token)
+
+
+def multi_token(X: Tensor, Z: Tensor, attended: Tensor, mask: Tensor | None = None) -> SvmProblem:
+    """Return the margin part of Gen-SVM: equal logits inside O_i, margin >= 1 to its complement.
+
+    (x_it - x_iu)^T W z_i = 0 for t, u in O_i;  >= 1 for t in O_i, u outside. One reference token
+    r_i in O_i suffices: by the equalities all of O_i has the same margins. Section 6 of
+    arXiv 2308.16898.
+
+    Parameters
+    ----------
+    attended : Tensor (B, n, T) bool
+        The sets O_i, none of them empty.
+    """
+    mask = checked_mask(X, Z, mask)
+    token, D, inside, admissible = _against_reference(X, attended, mask)
+    kind = torch.where(inside, EQUALITY, torch.where(admissible, INEQUALITY, PADDING))
+    return _problem(D, Z, (kind == INEQUALITY).to(X.dtype), kind, token)
+
+
+def finite_part(
+    X: Tensor, Z: Tensor, attended: Tensor, log_softmax: Tensor, mask: Tensor | None = None
+) -> SvmProblem:
+    """Return the finite part of Gen-SVM:  (x_it - x_iu)^T W z_i = log(s_it / s_iu)  inside O_i.
+
+    Parameters
+    ----------
+    attended : Tensor (B, n, T) bool
+        The sets O_i, none of them empty.
+    log_softmax : Tensor (B, n, T)
+        log s_it; only the entries inside O_i are read.
+    """
+    mask = checked_mask(X, Z, mask)
+    log_softmax = log_softmax.to(X)
+    if log_softmax.shape != X.shape[:3]:
+        raise ValueError(f"log_softmax: shape {tuple(log_softmax.shape)}, "
+                         f"must be {tuple(X.shape[:3])}")  # fmt: skip
+    if not log_softmax[attended.to(X.device)].isfinite().all():
+        raise ValueError("log_softmax: NaN or Inf at an attended token, must be finite numbers")
+    token, D, inside, _ = _against_reference(X, attended, mask)
+    reference = log_softmax.gather(2, _first(attended).to(X.device)[..., None])
+    ratio = reference - log_softmax.gather(2, token)
+    kind = torch.where(inside, EQUALITY, PADDING)
+    return _problem(D, Z, torch.where(inside, ratio, 0.0), kind, token)
+
+
+def power_of_two(x: Tensor) -> Tensor:
+    """Return the power of two nearest to x; 1 where x is 0."""
+    return torch.exp2(torch.round(torch.log2(torch.where(x > 0, x, 1.0))))
+
+
+def checked_mask(X: Tensor, Z: Tensor, mask: Tensor | None) -> Tensor:
+    """Return the mask after checking X, Z, mask.
+
+    Raises
+    ------
+    ValueError
+        A wrong shape or type, NaN or Inf, a sample without an admissible token.
+    """
+    if X.ndim != 4 or min(X.shape) < 1:
+        raise ValueError(f"X: shape {tuple(X.shape)}, must be (B, n, T, d), none of them zero")
+    B, n, T, d = X.shape
+    if Z.shape != (B, n, d):
+        raise ValueError(f"Z: shape {tuple(Z.shape)}, must be (B, n, d) = {(B, n, d)}")
+    for name, value in (("X", X), ("Z", Z)):
+        if value.dtype != torch.float64:
+            raise ValueError(f"{name}: {value.dtype}, must be float64")
+        if not value.isfinite().all():
+            where = tuple(int(i) for i in (~value.isfinite()).nonzero()[0])
+            raise ValueError(f"{name}: NaN or Inf at index {where}, must be finite numbers")
+    if mask is None:
+        return torch.ones((B, n, T), dtype=torch.bool, device=X.device)
+    if mask.shape != (B, n, T) or mask.dtype != torch.bool:
+        raise ValueError(f"mask: shape {tuple(mask.shape)} {mask.dtype}, must be bool {(B, n, T)}")
+    if not mask.any(dim=2).all():
+        raise ValueError("mask: every sample must have an admissible token")
+    return mask.to(X.device)
+
+
+def _lengths(x: Tensor) -> Tensor:
+    """Return the Euclidean norms of the last axis; squares neither underflow nor overflow."""
+    unit = power_of_two(x.abs().amax(dim=-1))
+    lengths: Tensor = (x / unit[..., None]).norm(dim=-1)
+    return lengths * unit
+
+
+def _first(attended: Tensor) -> Tensor:
+    """Return the first attended token of each sample, (B, n)."""
+    return attended.to(torch.int8).argmax(dim=2)
+
+
+def _against_reference(
+    X: Tensor, attended: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return token, D, inside O_i, admissible for the rows against the first token of O_i."""
+    attended = attended.to(X.device)
+    if attended.shape != X.shape[:3] or attended.dtype != torch.bool:
+        raise ValueError(f"attended: shape {tuple(attended.shape)} {attended.dtype}, "
+                         f"must be bool {tuple(X.shape[:3])}")  # fmt: skip
+    if (attended & ~mask).any():
+        raise ValueError("attended: every attended token must be admissible under mask")
+    if not attended.any(dim=2).all():
+        raise ValueError("attended: every sample must attend to a token")
+    token, D, admissible = _differences(X, _first(attended), mask)
+    return token, D, attended.gather(2, token), admissible
+
+
+def _differences(X: Tensor, reference: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the other tokens (B, n, T-1), x_reference - x_other, and which are admissible."""
+    others = torch.arange(max(X.shape[2] - 1, 1), device=X.device)
+    token = (others + (others >= reference[..., None])).clamp(max=X.shape[2] - 1)
+    x_reference = X.gather(2, reference[..., None, None].expand(-1, -1, 1, X.shape[3]))
+    x_other = X.gather(2, token[..., None].expand(-1, -1, -1, X.shape[3]))
+    return token, x_reference - x_other, mask.gather(2, token) & (token != reference[..., None])
+
+
+def _problem(D: Tensor, Z: Tensor, h: Tensor, kind: Tensor, token: Tensor) -> SvmProblem:
+    D = torch.where((kind == PADDING)[..., None], 0.0, D)
+    flat = (1, 2)
+    return SvmProblem(
+        D.flatten(*flat),
+        Z,
+        h.flatten(*flat),
+        kind.to(torch.int8).flatten(*flat),
+        token.flatten(*flat),
+    )

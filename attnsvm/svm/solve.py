@@ -1,0 +1,335 @@
+"""From tokens to certified solutions: the functions that users call.
+
+problem -> unit size -> few dimensions -> solver -> certificate -> solution
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from typing import Any, TypeVar, overload
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from attnsvm.linalg import one_thread
+from attnsvm.svm.certificate import certify
+from attnsvm.svm.frobenius import LeastDistance
+from attnsvm.svm.input import Given
+from attnsvm.svm.large import LARGE, ConstraintGeneration
+from attnsvm.svm.nuclear import InteriorPoint
+from attnsvm.svm.problem import SvmProblem, finite_part, multi_token, single_token
+from attnsvm.svm.rank_constrained import RankConstrainedSolution, rank_constrained
+from attnsvm.svm.scaling import to_given_size, to_unit_size
+from attnsvm.svm.solution import (
+    NORMS,
+    Candidate,
+    Certificate,
+    Norm,
+    SvmSolution,
+    Verdict,
+)
+from attnsvm.svm.solver import Solver
+from attnsvm.svm.tolerances import ACTIVE, GAP, RANK_TOLERANCE, ROUNDING
+from attnsvm.svm.wide import reduced
+
+
+@overload
+def solve_svm(
+    X: Tensor,
+    Z: Tensor,
+    selected: Tensor,
+    norm: Norm = ...,
+    mask: Tensor | None = ...,
+    gap: float = ...,
+    rank_tolerance: float = ...,
+) -> SvmSolution[Tensor]: ...
+@overload
+def solve_svm(
+    X: ArrayLike,
+    Z: ArrayLike,
+    selected: ArrayLike,
+    norm: Norm = ...,
+    mask: ArrayLike | None = ...,
+    gap: float = ...,
+    rank_tolerance: float = ...,
+) -> SvmSolution[NDArray[Any]]: ...
+def solve_svm(
+    X: Any,
+    Z: Any,
+    selected: Any,
+    norm: Norm = "frobenius",
+    mask: Any = None,
+    gap: float = GAP,
+    rank_tolerance: float = RANK_TOLERANCE,
+) -> Any:
+    """Solve Att-SVM:  min norm(W)  s.t.  (x_{i,alpha_i} - x_it)^T W z_i >= 1  for all t != alpha_i.
+
+    Equations (Att-SVM) and (Att-SVM*) of arXiv 2308.16898.
+
+    Parameters
+    ----------
+    X : Tensor, ndarray or nested lists (B, n, T, d), or (n, T, d) for a single instance
+    Z : (B, n, d)
+    selected : (B, n) integers
+        The token alpha_i to be selected in each sample.
+    norm : "frobenius" or "nuclear"
+    mask : (B, n, T) bool, optional
+        The admissible tokens.
+    gap : float in (0, 1e-2]
+        Largest duality gap of a `solved` instance; an ill-conditioned one is allowed more.
+    rank_tolerance : float in (0, 1)
+        Relative threshold of the numerical rank.
+
+    Returns
+    -------
+    SvmSolution
+        Torch arrays for tensors, else NumPy; with a batch axis if the input has one.
+
+    Raises
+    ------
+    ValueError
+        Wrong shapes or types, NaN or Inf, a selected token that the mask excludes.
+    """
+    given = Given(X)
+    problem, T = _single_token(given, X, Z, selected, mask)
+    return given.back(solve(problem, norm, T, gap, rank_tolerance))
+
+
+@overload
+def solve_gen_svm(
+    X: Tensor,
+    Z: Tensor,
+    attended: Tensor,
+    log_softmax: Tensor,
+    norm: Norm = ...,
+    mask: Tensor | None = ...,
+    gap: float = ...,
+    rank_tolerance: float = ...,
+) -> tuple[SvmSolution[Tensor], SvmSolution[Tensor]]: ...
+@overload
+def solve_gen_svm(
+    X: ArrayLike,
+    Z: ArrayLike,
+    attended: ArrayLike,
+    log_softmax: ArrayLike,
+    norm: Norm = ...,
+    mask: ArrayLike | None = ...,
+    gap: float = ...,
+    rank_tolerance: float = ...,
+) -> tuple[SvmSolution[NDArray[Any]], SvmSolution[NDArray[Any]]]: ...
+def solve_gen_svm(
+    X: Any,
+    Z: Any,
+    attended: Any,
+    log_softmax: Any,
+    norm: Norm = "frobenius",
+    mask: Any = None,
+    gap: float = GAP,
+    rank_tolerance: float = RANK_TOLERANCE,
+) -> Any:
+    """Solve Gen-SVM and return (W_fin, W_mm), section 6 of arXiv 2308.16898.
+
+    W_fin: min norm(W)  s.t.  (x_it - x_iu)^T W z_i = log(s_it / s_iu)  for t, u in O_i.
+    W_mm:  min norm(W)  s.t.  (x_it - x_iu)^T W z_i = 0 for t, u in O_i, >= 1 for t in O_i, u not.
+
+    Parameters
+    ----------
+    X, Z, norm, mask, gap, rank_tolerance
+        As in `solve_svm`.
+    attended : (B, n, T) bool
+        The sets O_i, none of them empty.
+    log_softmax : (B, n, T)
+        log s_it, read inside O_i only.
+    """
+    given = Given(X)
+    X, Z, attended = given.real("X", X), given.real("Z", Z), given.batch("attended", attended)
+    mask = None if mask is None else given.batch("mask", mask)
+    problems = (
+        finite_part(X, Z, attended, given.real("log_softmax", log_softmax), mask),
+        multi_token(X, Z, attended, mask),
+    )
+    fin, mm = (given.back(solve(p, norm, X.shape[2], gap, rank_tolerance)) for p in problems)
+    return fin, mm
+
+
+@overload
+def solve_rank_constrained(
+    X: Tensor,
+    Z: Tensor,
+    selected: Tensor,
+    m: int,
+    mask: Tensor | None = ...,
+    gap: float = ...,
+    rank_tolerance: float = ...,
+) -> RankConstrainedSolution[Tensor]: ...
+@overload
+def solve_rank_constrained(
+    X: ArrayLike,
+    Z: ArrayLike,
+    selected: ArrayLike,
+    m: int,
+    mask: ArrayLike | None = ...,
+    gap: float = ...,
+    rank_tolerance: float = ...,
+) -> RankConstrainedSolution[NDArray[Any]]: ...
+def solve_rank_constrained(
+    X: Any,
+    Z: Any,
+    selected: Any,
+    m: int,
+    mask: Any = None,
+    gap: float = GAP,
+    rank_tolerance: float = RANK_TOLERANCE,
+) -> Any:
+    """Solve Att-SVM in the nuclear norm with rank(W) <= m, the limit of K, Q with m columns.
+
+    min ||W||_*  s.t.  (x_{i,alpha_i} - x_it)^T W z_i >= 1,  rank(W) <= m:  equation (Att-SVM*) of
+    arXiv 2308.16898. It is not convex. If the solution without the rank constraint has rank <= m,
+    it is exact. Otherwise the best point found is returned, with its gap to that least norm.
+
+    Parameters
+    ----------
+    X, Z, selected, mask, gap, rank_tolerance
+        As in `solve_svm`.
+    m : int
+        Largest rank, 1 <= m <= d.
+
+    Returns
+    -------
+    RankConstrainedSolution
+        Array type and batch axis as in `solve_svm`.
+
+    Raises
+    ------
+    ValueError
+        As in `solve_svm`, or m is not between 1 and d.
+    """
+    given = Given(X)
+    problem, T = _single_token(given, X, Z, selected, mask)
+    if type(m) is not int or not 1 <= m <= problem.d:
+        raise ValueError(f"m={m!r}: must be an integer >= 1 and <= d={problem.d}")
+    relaxation = solve(problem, "nuclear", T, gap, rank_tolerance)
+    return given.back(rank_constrained(problem, relaxation, m))
+
+
+def _single_token(given: Given, X: Any, Z: Any, selected: Any, mask: Any) -> tuple[SvmProblem, int]:
+    """Return the problem and the number of tokens."""
+    X, Z, selected = given.real("X", X), given.real("Z", Z), given.batch("selected", selected)
+    mask = None if mask is None else given.batch("mask", mask)
+    return single_token(X, Z, selected, mask), X.shape[2]
+
+
+def solver_of(norm: Norm, rows: int) -> Solver:
+    """Return the method for problems with `rows` rows."""
+    if rows >= LARGE:
+        return ConstraintGeneration(norm)
+    return LeastDistance() if norm == "frobenius" else InteriorPoint()
+
+
+def solve(
+    problem: SvmProblem,
+    norm: Norm,
+    T: int,
+    gap: float = GAP,
+    rank_tolerance: float = RANK_TOLERANCE,
+) -> SvmSolution[Tensor]:
+    """Solve the batch `problem`, whose samples have T tokens, and certify the result."""
+    if norm not in NORMS:
+        raise ValueError(f"norm={norm!r}: must be {' | '.join(NORMS)}")
+    _check_tolerances(gap, rank_tolerance)
+    begin = time.perf_counter()
+    scaled, exponent, exact = to_unit_size(problem)
+    solver = solver_of(norm, scaled.N)
+    with one_thread(), np.errstate(all="ignore"):
+        judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
+        verdict = _isolated(scaled, partial(reduced, solver.candidates), judge)
+    verdict = to_given_size(verdict, exponent, exact)
+    proof = verdict.certificate
+    return SvmSolution(
+        W=verdict.W,
+        status=verdict.status,
+        objective=proof.upper,
+        lower_bound=proof.lower,
+        duality_gap=proof.gap,
+        min_margin=verdict.min_margin,
+        rank=verdict.rank,
+        rank_bound=verdict.rank_bound,
+        sigma=verdict.sigma,
+        support=_support(problem, verdict.W, verdict.kappa, T),
+        kappa=verdict.kappa,
+        certificate=proof,
+        solve_time_s=time.perf_counter() - begin,
+        norm=norm,
+    )
+
+
+def _support(problem: SvmProblem, W: Tensor, kappa: Tensor, T: int) -> Tensor:
+    """Return the tokens whose constraint is active, (B, n, T)."""
+    tolerance = (ROUNDING * kappa).clamp(min=ACTIVE)[:, None]
+    active = problem.inequality & (problem.margins(W) <= problem.h * (1 + tolerance))
+    active = active | (problem.equality & ~W.isnan().any(dim=(1, 2))[:, None])
+    shape = (problem.B, problem.n, problem.N // problem.n)
+    support = torch.zeros((problem.B, problem.n, T), dtype=torch.bool, device=W.device)
+    return support.scatter(2, problem.token.reshape(shape), active.reshape(shape))
+
+
+def _check_tolerances(gap: float, rank_tolerance: float) -> None:
+    for name, value, allowed, holds in (
+        ("gap", gap, "> 0 and <= 1e-2", 0 < gap <= 1e-2),
+        ("rank_tolerance", rank_tolerance, "> 0 and < 1", 0 < rank_tolerance < 1),
+    ):
+        if not holds:
+            raise ValueError(f"{name}={value!r}: must be {allowed}")
+
+
+# Exceptions of numerical code; RuntimeWarning is one where warnings are errors.
+NUMERICAL = (
+    np.linalg.LinAlgError,
+    torch.linalg.LinAlgError,  # type: ignore[attr-defined]
+    ArithmeticError,
+    ValueError,
+    RuntimeWarning,
+)
+
+
+def _isolated(
+    problem: SvmProblem,
+    solve: Callable[[SvmProblem], Candidate],
+    judge: Callable[[SvmProblem, Candidate], Verdict],
+) -> Verdict:
+    """Return the verdict of each instance; if the solver raises, the candidate is empty (NaN).
+
+    A batch that raises is halved until the instance at fault is alone.
+    """
+    try:
+        return judge(problem, solve(problem))
+    except NUMERICAL:
+        if problem.B == 1:
+            return judge(problem, _nothing(problem))
+    halves = torch.arange(problem.B, device=problem.D.device).tensor_split(2)
+    return _joined(*(_isolated(problem.take(half), solve, judge) for half in halves))
+
+
+def _nothing(problem: SvmProblem) -> Candidate:
+    nothing = torch.full_like(problem.h, torch.nan)
+    return Candidate(torch.full_like(problem.combine(nothing), torch.nan), nothing, nothing)
+
+
+Part = TypeVar("Part", Verdict, Certificate[Tensor])
+
+
+def _joined(first: Part, second: Part) -> Part:
+    """Return two verdicts, or their certificates, as one."""
+    joined: dict[str, Any] = {}
+    for name in (f.name for f in fields(first)):
+        x, y = getattr(first, name), getattr(second, name)
+        if isinstance(x, Certificate):
+            joined[name] = _joined(x, y)
+        else:
+            joined[name] = torch.cat([x, y]) if isinstance(x, Tensor) else x + y
+    return type(first)(**joined)

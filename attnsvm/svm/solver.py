@@ -1,0 +1,27 @@
+"""The interface of every attention-SVM solver."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from attnsvm.svm.problem import SvmProblem
+from attnsvm.svm.solution import Candidate, Norm
+
+
+class Solver(ABC):
+    """A method for  min norm(W)  under the rows of a problem.
+
+    A solver returns candidates. `attnsvm.svm.certificate` computes from the problem alone what a
+    candidate proves. The tolerances of all solvers are in `attnsvm.svm.tolerances`.
+
+    Attributes
+    ----------
+    norm : str
+        The norm to minimise.
+    """
+
+    norm: Norm
+
+    @abstractmethod
+    def candidates(self, problem: SvmProblem) -> Candidate:
+        """Return W, multipliers and rays of every instance of a batch; NaN where none is found."""

@@ -1,0 +1,60 @@
+"""All tolerances: of the certificate, and of the solvers' stopping tests.
+
+Relative unless stated otherwise; EPS is the relative precision of float64.
+"""
+
+from __future__ import annotations
+
+from attnsvm.linalg import EPS
+
+# --- what is proved ------------------------------------------------------------------------------
+
+GAP = 1e-9
+"""Default of the largest duality gap of a `solved` instance."""
+
+MAX_GAP = 2e-2
+"""Largest duality gap of a `solved` instance that is ill-conditioned."""
+
+ROUNDING = 64 * EPS
+"""ROUNDING * kappa is the duality gap that is accepted because of rounding errors."""
+
+RANK_TOLERANCE = 1e-6
+"""Default threshold of the numerical rank, relative to the largest singular value."""
+
+RANKED_GAP = 1e-8
+"""Largest duality gap of an instance whose rank is reported."""
+
+RAY_RATIO = 1e12
+"""Least ratio (`certificate.check_ray`) of a ray that proves infeasibility."""
+
+MAX_RESIDUAL = 1e-11
+"""Largest residual of a satisfied equality, relative to ||d_k|| ||z_k|| ||W||_F."""
+
+ACTIVE = 1e-6
+"""Largest excess over one of a support token's margin, unless ROUNDING * kappa is larger."""
+
+DEPENDENT = 32 * EPS
+"""Unit rows count as dependent if a singular value is at most this times the largest."""
+
+FAINT = 1e-153
+"""Least norm (absolute) of a matrix whose squared entries do not underflow."""
+
+FAINT_ROW = 1e-140
+"""Least ||d_k|| ||z_k|| (absolute) of a row in an instance of unit size."""
+
+# --- when a solver stops -------------------------------------------------------------------------
+
+CONVERGED_GAP = 5e-10
+"""Gap at which the interior-point method for the nuclear norm stops: half of GAP."""
+
+CONVERGED_GAP_LARGE = 3e-10
+"""The same for constraint generation; rows outside the working set widen the gap further."""
+
+TIGHT = 1e-12
+"""Largest duality gap, by its own estimate, of a method on Gram matrices."""
+
+MAX_GRAM_NORM = 1e2
+"""Largest ||W||, for unit rows, at which a Gram matrix keeps enough digits."""
+
+VIOLATED = 1e-11
+"""A row with slack below -VIOLATED * ||W|| counts as violated in constraint generation."""

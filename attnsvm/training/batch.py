@@ -1,0 +1,212 @@
+"""Training of a whole batch at once, and of a large one in chunks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from attnsvm.config import ConfigError
+from attnsvm.config.instantiate import named
+from attnsvm.linalg import one_thread
+from attnsvm.loss import Loss
+from attnsvm.optimizer import FirstOrder, Optimizer
+from attnsvm.optimizer.regularization_path import RegularizationPath
+from attnsvm.parameterization import Parameterization, Variables
+from attnsvm.problem import ProblemBatch
+from attnsvm.risk import Risk
+from attnsvm.training.compiled import applies
+from attnsvm.training.compiled import run as run_compiled
+from attnsvm.training.trajectory import SnapshotRecorder, Trajectory
+
+Progress = Callable[[int], None]
+
+
+def train(
+    batch: ProblemBatch,
+    parameterization: str | Parameterization = "w",
+    optimizer: str | Optimizer = "normalized_gd",
+    loss: str | Loss = "logistic",
+    *,
+    m: int | None = None,
+    init: str | Tensor | Variables | None = None,
+    progress: bool | Progress = False,
+    compiled: bool = True,
+    **options: Any,
+) -> Trajectory:
+    """Minimise the risk (1/n) sum_i l(Y_i f_i) of every instance over its attention weights.
+
+    On one machine the numbers of an instance do not depend on the batch, its chunks or the number
+    of threads, to the last bit. On other machines last bits differ. Where steps overshoot, that is
+    with normalised steps of (K, Q) or growing ones, these differences grow to a few step sizes.
+
+    Parameters
+    ----------
+    batch : ProblemBatch
+        B instances; everything happens on the device of its tensors.
+    parameterization : str or Parameterization
+        w or kq.
+    optimizer : str or Optimizer
+        normalized_gd, gd, polyak, momentum, adam, sign_gd, mirror_descent or
+        regularization_path.
+    loss : str or Loss
+        logistic, exponential or linear.
+    m : int, optional
+        Columns of K and Q, with parameterization kq.
+    init : str, Tensor or tuple of Tensor, optional
+        zero, uniform or small; or the initial W0, or (K0, Q0), with or without the axis B.
+    progress : bool or callable
+        True: a bar on stderr if that is a terminal. A function is called with the number of steps
+        done, from time to time and at the end.
+    compiled : bool
+        Whether to use the compiled loop where it applies. Otherwise the torch loop is used; the
+        results are equal up to rounding.
+    **options
+        Fields of the optimizer's config: lr, steps, growth, schedule, gradient, ridge,
+        init_scale, record_every, record, and others of that optimizer.
+
+    Returns
+    -------
+    Trajectory
+        An instance with NaN or Inf is marked `diverged`; the others are not affected.
+
+    Raises
+    ------
+    ConfigError
+        If a name, a field or a value is not allowed.
+    """
+    if isinstance(init, str):
+        options["init"] = init
+    rule = parameterization_named(parameterization, m)
+    stepper = _optimizer_named(optimizer, options)
+    stepper.check_head(batch.head)
+    risk = Risk(batch, rule, loss if isinstance(loss, Loss) else named("loss", loss))
+    if init is None or isinstance(init, str):
+        start = rule.init(stepper.init, stepper.init_scale, batch.seeds, batch.d)
+    else:
+        start = tuple(V.to(batch.X.device) for V in rule.given(init, batch.B, batch.d))
+    with torch.no_grad(), one_thread() as threads:
+        run = _runner(risk, stepper, threads if compiled else 0)
+        if batch.B > 1:
+            return _recorded(risk, stepper, start, run, progress)
+        # torch uses other routines for a batch of one: train a copy beside it to get equal bits
+        both = torch.zeros(2, dtype=torch.int64, device=batch.X.device)
+        twins = Risk(batch.take(both), rule, risk.loss)
+        start = tuple(V[both] for V in start)
+        return _recorded(twins, stepper, start, run, progress).take(slice(1))
+
+
+def train_chunks(
+    batch: ProblemBatch, *arguments: Any, size: int | None = None, **options: Any
+) -> Iterator[tuple[slice, Trajectory]]:
+    """Train a batch of any size chunk by chunk, in bounded memory.
+
+    The numbers of each instance equal those of `train` on the whole batch, bit for bit.
+
+    Parameters
+    ----------
+    batch : ProblemBatch
+        B instances.
+    *arguments, **options
+        Those of `train`; tensors in `init` have no axis B.
+    size : int, optional
+        Instances in a chunk. By default as many as need about 1 GiB: 8 bytes times
+        S (d^2 + n T) for the snapshots and 16 (n T d + d^2) for the computation.
+
+    Yields
+    ------
+    slice, Trajectory
+        The instances of the chunk, and their trajectory.
+    """
+    size = size or chunk_size(
+        batch, len(_optimizer_named(*_optimizer_of(arguments, options)).grid())
+    )
+    for first in range(0, batch.B, size):
+        part = slice(first, min(first + size, batch.B))
+        yield part, train(batch.take(part), *arguments, **options)
+
+
+def chunk_size(batch: ProblemBatch, snapshots: int) -> int:
+    """Return how many instances can be trained in 1 GiB of memory, at least 1."""
+    _, n, T, d = batch.X.shape
+    numbers = snapshots * (d * d + n * T) + 16 * (n * T * d + d * d)
+    return max(1, 2**30 // (8 * numbers))
+
+
+def _optimizer_of(
+    arguments: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[str | Optimizer, dict[str, Any]]:
+    """Return the arguments of `_optimizer_named` among those of `train`."""
+    optimizer = options.get("optimizer", arguments[1] if len(arguments) > 1 else "normalized_gd")
+    others = ("parameterization", "optimizer", "loss", "m", "init", "progress", "compiled")
+    return optimizer, {name: value for name, value in options.items() if name not in others}
+
+
+def _runner(risk: Risk, optimizer: Optimizer, threads: int) -> Callable[..., Variables]:
+    """Return the function that takes the steps: compiled loop (0 threads: never) or torch loop."""
+    if threads and isinstance(optimizer, FirstOrder) and applies(risk, optimizer):
+        return partial(run_compiled, optimizer, threads)
+    return optimizer.run
+
+
+def _recorded(
+    risk: Risk,
+    optimizer: Optimizer,
+    start: Variables,
+    run: Callable[..., Variables],
+    progress: bool | Progress,
+) -> Trajectory:
+    if risk.batch.head.train:
+        start += tuple(p.clone() for p in risk.batch.head_parameters.values())
+    recorder = SnapshotRecorder(risk, optimizer.grid())
+    with _reporting(progress, recorder.units) as report:
+        last = run(risk, start, recorder.take, report)
+    if isinstance(optimizer, FirstOrder):
+        return recorder.trajectory(last, optimizer.gradient, optimizer.ridge)
+    how = "sphere" if isinstance(optimizer, RegularizationPath) else "log_domain"
+    return recorder.trajectory(last, how, 0.0)
+
+
+def _optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Optimizer:
+    if isinstance(optimizer, Optimizer):
+        if options:
+            raise ConfigError(f"{', '.join(options)}: must be set in the given optimizer itself")
+        return optimizer
+    made: Optimizer = named("optimizer", optimizer, **options)
+    return made
+
+
+def parameterization_named(rule: str | Parameterization, m: int | None) -> Parameterization:
+    """Return the parameterization: the object itself, or the one of that name."""
+    if isinstance(rule, Parameterization):
+        return rule
+    fields = {} if m is None else {"m": m}
+    named_rule: Parameterization = named("parameterization", rule, **fields)
+    return named_rule
+
+
+class _reporting:  # noqa: N801
+    """Context that yields the progress callback and closes the bar, if there is one."""
+
+    def __init__(self, progress: bool | Progress, steps: int) -> None:
+        shown = progress is True and sys.stderr.isatty()
+        self.bar = tqdm(total=steps, desc="training", unit="step") if shown else None
+        self.callback = progress if callable(progress) else None
+
+    def __enter__(self) -> Progress:
+        return self._report
+
+    def __exit__(self, *error: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
+
+    def _report(self, done: int) -> None:
+        if self.bar is not None:
+            self.bar.update(done - self.bar.n)
+        if self.callback is not None:
+            self.callback(done)

@@ -1,0 +1,5 @@
+"""The compiled training loop (numba): each value holds eight instances in the lanes of a vector."""
+
+from attnsvm.training.compiled.loop import applies, run
+
+__all__ = ["applies", "run"]

@@ -1,0 +1,212 @@
+"""Eight float64 lanes as one value inside numba-compiled code: loads, stores, arithmetic, exp.
+
+Used by the compiled training loop only. Lanes do not interact: the result in a lane is independent
+of the other lanes.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.core import cgutils
+from numba.core.datamodel import models, register_default
+from numba.core.errors import TypingError
+from numba.extending import intrinsic, overload
+
+LANES = 8
+BYTES_OF_ENTRY = 8 * LANES
+
+
+class Lanes(types.Type):  # type: ignore[misc]
+    """Numba's type of eight float64 lanes."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Lanes8")
+
+
+LANES_TYPE = Lanes()
+DOUBLE = ir.DoubleType()
+VECTOR = ir.VectorType(DOUBLE, LANES)
+INTEGERS = ir.VectorType(ir.IntType(64), LANES)
+
+
+@register_default(Lanes)
+class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, VECTOR)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def at(address: int, index: int) -> int:
+    """Return the address of entry `index` of the array at an address."""
+    return address + index * BYTES_OF_ENTRY
+
+
+def lanes_at(builder: Any, address: Any, index: Any) -> Any:
+    """Return the LLVM pointer to entry `index` of the array at an address."""
+    return builder.gep(builder.inttoptr(address, VECTOR.as_pointer()), [index])
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load(typingctx: Any, address: Any, index: Any) -> Any:
+    """Return entry `index`, eight doubles, of the array at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(lanes_at(builder, *args), align=8)
+
+    _check(address, index)
+    return LANES_TYPE(types.intp, types.intp), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def store(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
+    """Write `value` to entry `index`, eight doubles, of the array at an address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[2], lanes_at(builder, args[0], args[1]), align=8)
+        return context.get_dummy_value()
+
+    _check(address, index)
+    return types.void(types.intp, types.intp, LANES_TYPE), codegen
+
+
+def _check(address: Any, index: Any) -> None:
+    if not (isinstance(address, types.Integer) and isinstance(index, types.Integer)):
+        raise TypingError(f"address {address}, index {index}: must be integers")
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def fill(typingctx: Any, value: Any) -> Any:
+    """Return eight lanes that hold the number `value`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = ir.Constant(VECTOR, ir.Undefined)
+        for lane in range(LANES):
+            vector = builder.insert_element(vector, args[0], ir.Constant(ir.IntType(32), lane))
+        return vector
+
+    return LANES_TYPE(types.float64), codegen
+
+
+def _any(condition: str, name: str) -> Any:
+    """Return an intrinsic: whether the condition holds between two values in at least one lane."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lanes = builder.bitcast(builder.fcmp_ordered(condition, *args), ir.IntType(LANES))
+        return builder.icmp_unsigned("!=", lanes, ir.Constant(ir.IntType(LANES), 0))
+
+    def maker(typingctx: Any, a: Any, b: Any) -> Any:
+        return types.boolean(LANES_TYPE, LANES_TYPE), codegen
+
+    maker.__name__ = maker.__qualname__ = name
+    return intrinsic(maker)
+
+
+def _operation(build: Callable[[Any, list[Any]], Any], count: int, name: str) -> Any:
+    """Return an intrinsic that maps `count` lanes values to one by `build(builder, args)`."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return build(builder, list(args))
+
+    signature = LANES_TYPE(*[LANES_TYPE] * count)
+    makers = {
+        1: lambda typingctx, a: (signature, codegen),
+        2: lambda typingctx, a, b: (signature, codegen),
+        3: lambda typingctx, a, b, c: (signature, codegen),
+        4: lambda typingctx, a, b, c, d: (signature, codegen),
+    }
+    maker = makers[count]
+    maker.__name__ = maker.__qualname__ = name
+    return intrinsic(maker)
+
+
+def _call(name: str) -> Callable[[Any, list[Any]], Any]:
+    def build(builder: Any, args: list[Any]) -> Any:
+        kind = ir.FunctionType(VECTOR, [VECTOR] * len(args))
+        full = f"llvm.{name}.v{LANES}f64"
+        function = cgutils.get_or_insert_function(builder.module, kind, full)
+        return builder.call(function, args)
+
+    return build
+
+
+def _where_greater(builder: Any, args: list[Any]) -> Any:
+    return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[2], args[3])
+
+
+def _where_equal(builder: Any, args: list[Any]) -> Any:
+    return builder.select(builder.fcmp_ordered("==", args[0], args[1]), args[2], args[3])
+
+
+def _power_of_two(builder: Any, args: list[Any]) -> Any:
+    bits = builder.bitcast(args[0], INTEGERS)
+    shifted = builder.shl(bits, ir.Constant(INTEGERS, [52] * LANES))
+    one = ir.Constant(INTEGERS, [1023 << 52] * LANES)
+    return builder.bitcast(builder.add(shifted, one), VECTOR)
+
+
+add = _operation(lambda builder, args: builder.fadd(*args), 2, "add")
+subtract = _operation(lambda builder, args: builder.fsub(*args), 2, "subtract")
+multiply = _operation(lambda builder, args: builder.fmul(*args), 2, "multiply")
+divide = _operation(lambda builder, args: builder.fdiv(*args), 2, "divide")
+multiply_add = _call("fma")
+fma = _operation(multiply_add, 3, "fma")
+root = _operation(_call("sqrt"), 1, "root")
+where_greater = _operation(_where_greater, 4, "where_greater")
+where_equal = _operation(_where_equal, 4, "where_equal")
+any_equal, any_greater = _any("==", "any_equal"), _any(">", "any_greater")
+power_of_two = _operation(_power_of_two, 1, "power_of_two")
+"""2^k, for the integer k in the low bits of MAGIC + k."""
+
+for _symbol, _function in (
+    (operator.add, add),
+    (operator.sub, subtract),
+    (operator.mul, multiply),
+    (operator.truediv, divide),
+):
+
+    def _overloaded(function: Any) -> Any:
+        def typing(a, b):  # type: ignore[no-untyped-def]  # numba compares signatures
+            if isinstance(a, Lanes) and isinstance(b, Lanes):
+                return lambda a, b: function(a, b)
+            return None
+
+        return typing
+
+    overload(_symbol)(_overloaded(_function))
+
+MAGIC = 6755399441055744.0
+LOG2_E = 1.4426950408889634
+LN2_HIGH = 0.6931471803691238
+LN2_LOW = 1.9082149292705877e-10
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def exp(x: Any) -> Any:
+    """Return e^x to one or two ulp for -708 < x <= 708; e^708 above, 0 below and for NaN."""
+    low, high = fill(-708.0), fill(708.0)
+    y = where_greater(x, low, x, low)
+    y = where_greater(high, y, y, high)
+    shifted = fma(y, fill(LOG2_E), fill(MAGIC))
+    k = shifted - fill(MAGIC)
+    r = fma(k, fill(-LN2_HIGH), y)
+    r = fma(k, fill(-LN2_LOW), r)
+    p = fill(1.0 / 6227020800.0)
+    p = fma(p, r, fill(1.0 / 479001600.0))
+    p = fma(p, r, fill(1.0 / 39916800.0))
+    p = fma(p, r, fill(1.0 / 3628800.0))
+    p = fma(p, r, fill(1.0 / 362880.0))
+    p = fma(p, r, fill(1.0 / 40320.0))
+    p = fma(p, r, fill(1.0 / 5040.0))
+    p = fma(p, r, fill(1.0 / 720.0))
+    p = fma(p, r, fill(1.0 / 120.0))
+    p = fma(p, r, fill(1.0 / 24.0))
+    p = fma(p, r, fill(1.0 / 6.0))
+    p = fma(p, r, fill(0.5))
+    p = fma(p, r, fill(1.0))
+    p = fma(p, r, fill(1.0))
+    return where_greater(x, low, p * power_of_two(shifted), fill(0.0))

@@ -1,0 +1,310 @@
+"""The compiled training loop, where it applies: the same steps as the torch loop, much faster.
+
+It applies to W and (K, Q) on the CPU with normalised or plain gradient descent, the exact
+gradient (for W without ridge the published one as well), heads that are sums of functions of
+projections, and the three losses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import pairwise, zip_longest
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnsvm.attention import View, log_attention
+from attnsvm.jit import announced
+from attnsvm.linalg import orthonormal
+from attnsvm.loss import Exponential, LinearLoss, Logistic
+from attnsvm.optimizer.base import Optimizer, Report, Visit
+from attnsvm.optimizer.first_order import FirstOrder
+from attnsvm.optimizer.gd import GD
+from attnsvm.optimizer.normalized_gd import NormalizedGD
+from attnsvm.parameterization import KQ, Variables, W
+from attnsvm.problem import ProblemBatch
+from attnsvm.risk import Risk
+from attnsvm.training.compiled.gradient import (
+    EXPONENTIAL,
+    LOGISTIC,
+    Instance,
+    Sizes,
+    Space,
+    Update,
+    space_entries,
+)
+from attnsvm.training.compiled.lanes import LANES
+from attnsvm.training.compiled.steps import train_kq, train_w
+
+SHARE = 2**14
+"""Steps times blocks in a share of the work: some 10 ms, the delay of an interrupt."""
+
+AHEAD = 3
+"""Largest number of snapshots by which the threads may be ahead of their evaluation."""
+
+Lanes = list[Tensor]
+
+LOSS_CODES = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, LinearLoss: 2}
+
+
+def applies(risk: Risk, optimizer: Optimizer) -> bool:
+    """Return whether the compiled loop can take the steps of `optimizer` on `risk`."""
+    batch, one = risk.batch, risk.batch.take(slice(1))
+    return (
+        type(optimizer) in (NormalizedGD, GD)
+        and isinstance(optimizer, FirstOrder)
+        and (optimizer.gradient == "log_domain" or _published_w(risk, optimizer))
+        and type(risk.rule) in (W, KQ)
+        and type(risk.loss) in LOSS_CODES
+        and batch.X.device.type == "cpu"
+        and not batch.head.train
+        and batch.head.features(one.X, one.head_parameters) is not None
+    )
+
+
+def _published_w(risk: Risk, optimizer: FirstOrder) -> bool:
+    """Return whether this is the published update of W; that of (K, Q) amplifies rounding."""
+    return type(risk.rule) is W and not optimizer.ridge
+
+
+def run(
+    optimizer: FirstOrder,
+    threads: int,
+    risk: Risk,
+    variables: Variables,
+    visit: Visit,
+    report: Report,
+) -> Variables:
+    """Take the steps of `optimizer` in `threads` threads; otherwise as `Optimizer.run`."""
+    loop = (_LoopW if len(variables) == 1 else _LoopKQ)(risk, optimizer, variables)
+    with announced("training loop"):
+        loop.take_steps(0, 0, np.empty(0))
+    grid = [int(stop) for stop in optimizer.grid()]
+    etas = [[optimizer.step_size(k) for k in range(*ends)] for ends in pairwise(grid)]
+    with _workers(threads) as pools:
+        begun = deque(loop.advance(sizes, pools) for sizes in etas[:AHEAD])
+        visit(variables, risk.forward(variables))
+        report(0)
+        for stop, following in zip_longest(grid[1:], etas[AHEAD:]):
+            parts = [share.result() for share in begun.popleft()]
+            if following:
+                begun.append(loop.advance(following, pools))
+            variables, view = loop.snapshot(parts)
+            visit(variables, view)
+            report(stop)
+    return variables
+
+
+@contextmanager
+def _workers(threads: int) -> Iterator[list[ThreadPoolExecutor]]:
+    """Yield one-thread pools; each runs its tasks in the order of submission.
+
+    When the block ends, for example by an interrupt, tasks that have not begun are cancelled.
+    """
+    pools = [ThreadPoolExecutor(1) for _ in range(threads)]
+    try:
+        yield pools
+    finally:
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+        for pool in pools:
+            pool.shutdown()
+
+
+class _Loop:
+    """Base of both parameterizations: the tokens in their span, in blocks of eight lanes."""
+
+    kernel: Any
+    variables: Callable[..., Variables]
+    updated: tuple[Tensor, ...]
+    fixed: tuple[Tensor, ...]
+    m = 0
+
+    def __init__(self, risk: Risk, optimizer: FirstOrder) -> None:
+        batch = risk.batch
+        self.B, self.n, self.T, _ = batch.X.shape
+        self.basis, X = _in_token_span(batch)
+        self.queries, R = orthonormal(batch.Z.mT)
+        self.r, self.c = X.shape[-1], R.shape[1]
+        rotated = {name: self.inside(p) for name, p in batch.head_parameters.items()}
+        features = batch.head.features(X, rotated)
+        assert features is not None  # as checked in `applies`
+        F, kinds = features
+        self.k = F.shape[-1]
+        bias = torch.zeros_like(X[..., 0]).masked_fill(~batch.mask, -torch.inf)
+        weights = batch.Y * batch.asked / -self.n
+        data = (X, F, kinds.expand(LANES, 3, -1), R, bias, batch.Y, weights)
+        self.data = tuple(to_lanes(tensor) for tensor in data)
+        self.seen = to_lanes(bias), to_lanes(batch.Y)  # logits, margins: overwritten
+        log_ridge = math.log(2 * optimizer.ridge) if optimizer.ridge else -math.inf
+        exact = optimizer.gradient == "log_domain"
+        normalized = isinstance(optimizer, NormalizedGD)
+        self.update = Update(LOSS_CODES[type(risk.loss)], log_ridge, normalized, exact)
+
+    def inside(self, V: Tensor) -> Tensor:
+        """Return V (B, d, ...) in the basis of the span of the tokens, (B, r, ...)."""
+        if self.basis is None:
+            return V
+        flat = V.reshape(len(V), V.shape[1], -1)
+        return torch.bmm(self.basis.mT, flat).reshape(len(V), self.r, *V.shape[2:])
+
+    def back(self, V: Tensor) -> Tensor:
+        """Return V (B, r, c) in the coordinates of the tokens, (B, d, c)."""
+        return V if self.basis is None else torch.bmm(self.basis, V)
+
+    def advance(self, etas: list[float], pools: list[ThreadPoolExecutor]) -> list[Future[Lanes]]:
+        """Submit one step for each size in `etas`; a block always stays in the same thread.
+
+        No thread waits for another one. The results are the input of `snapshot`.
+        """
+        blocks = -(-self.B // LANES)
+        few = max(1, SHARE // len(etas))
+        lengths = np.array(etas)
+        return [
+            pool.submit(self.take_steps, first, min(first + few, last), lengths)
+            for at, pool in enumerate(pools)
+            for last in [blocks * (at + 1) // len(pools)]
+            for first in range(blocks * at // len(pools), last, few)
+        ]
+
+    def snapshot(self, parts: list[Lanes]) -> tuple[Variables, View]:
+        """Return the variables and their view from the results of all shares."""
+        *state, logits, margins = (torch.cat(part) for part in zip(*parts, strict=True))
+        log_softmax = log_attention(from_lanes(logits, (self.B, self.n, self.T)))
+        u = from_lanes(margins, (self.B, self.n))
+        return self.variables(*state), View(log_softmax, log_softmax.exp(), u)
+
+    def take_steps(self, first: int, last: int, etas: Any) -> Lanes:
+        """Take the steps of the blocks first <= b < last.
+
+        Return copies of the updated variables, the logits and the margins of these blocks.
+        """
+        sizes = Sizes(self.n, self.T, self.r, self.k, self.c, self.m)
+        space = _space(sizes)
+        data = _addresses(self.data)
+        variables = _addresses((*self.updated, *self.seen, *self.fixed))
+        self.kernel(
+            first,
+            last,
+            Instance(*data),
+            Space(*_addresses(space)),
+            variables,
+            etas,
+            sizes,
+            self.update,
+        )
+        return [lanes[first:last].clone() for lanes in (*self.updated, *self.seen)]
+
+
+class _LoopW(_Loop):
+    """W = a W0 + sum_k (V_k - a V0_k) E_k^T, which is W0 to the last bit without an update."""
+
+    kernel = staticmethod(train_w)
+
+    def __init__(self, risk: Risk, optimizer: FirstOrder, variables: Variables) -> None:
+        super().__init__(risk, optimizer)
+        (self.W0,) = variables
+        V0 = self.inside(torch.bmm(self.W0, self.queries))
+        outside = self.W0 - torch.bmm(self.back(V0), self.queries.mT)
+        self.V0 = V0.mT.contiguous()
+        self.updated = (to_lanes(self.V0), to_lanes(V0.new_ones(self.B, 1)))
+        self.fixed = (to_lanes(_squares(outside)),)
+
+    def variables(self, V: Tensor, a: Tensor) -> Variables:
+        """Return (W,), of lanes."""
+        share = from_lanes(a, (self.B, 1, 1))
+        moved = from_lanes(V, (self.B, self.c, self.r)) - share * self.V0
+        return ((share * self.W0).baddbmm_(self.back(moved.mT), self.queries.mT),)
+
+
+class _LoopKQ(_Loop):
+    """K in the span of the tokens, Q in that of the queries, both in the span of their rows.
+
+    Both are a times their start plus the displacement, as W is.
+    """
+
+    kernel = staticmethod(train_kq)
+
+    def __init__(self, risk: Risk, optimizer: FirstOrder, variables: Variables) -> None:
+        super().__init__(risk, optimizer)
+        self.K0, self.Q0 = variables
+        K, Q = self.inside(self.K0), torch.bmm(self.queries.mT, self.Q0)
+        outside = self.K0 - self.back(K), self.Q0 - torch.bmm(self.queries, Q)
+        self.rows = _row_basis(torch.cat([K, Q], 1))
+        self.start = K, Q = self.narrow(K), self.narrow(Q)
+        self.m = K.shape[-1]
+        self.updated = (to_lanes(K), to_lanes(Q), to_lanes(K.new_ones(self.B, 2)))
+        self.fixed = (to_lanes(torch.cat([_squares(V) for V in outside], 1)),)
+
+    def narrow(self, V: Tensor) -> Tensor:
+        """Return the rows of V (B, ., m) in their basis."""
+        return V if self.rows is None else torch.bmm(V, self.rows)
+
+    def widen(self, V: Tensor) -> Tensor:
+        """Undo `narrow`."""
+        return V if self.rows is None else torch.bmm(V, self.rows.mT)
+
+    def variables(self, K: Tensor, Q: Tensor, a: Tensor) -> Variables:
+        """Return (K, Q), of lanes."""
+        share_K, share_Q = from_lanes(a, (self.B, 2, 1, 1)).unbind(1)
+        moved_K = from_lanes(K, (self.B, self.r, self.m)) - share_K * self.start[0]
+        moved_Q = from_lanes(Q, (self.B, self.c, self.m)) - share_Q * self.start[1]
+        return (
+            share_K * self.K0 + self.back(self.widen(moved_K)),
+            share_Q * self.Q0 + torch.bmm(self.queries, self.widen(moved_Q)),
+        )
+
+
+def to_lanes(tensor: Tensor) -> Tensor:
+    """Return a tensor (B, ...) as blocks (ceil(B / 8), entries * 8); repeat the last instance."""
+    B = len(tensor)
+    blocks = -(-B // LANES)
+    index = torch.arange(blocks * LANES).clamp(max=B - 1)
+    flat = tensor.reshape(B, -1)[index].view(blocks, LANES, -1)
+    return flat.mT.reshape(blocks, -1).contiguous()
+
+
+def from_lanes(lanes: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return the tensor of this shape, (B, ...), from the blocks of `to_lanes`.
+
+    It is contiguous, also for a single block: the last bits of a sum depend on that.
+    """
+    blocks = len(lanes)
+    flat = lanes.view(blocks, -1, LANES).mT.contiguous().view(blocks * LANES, -1)
+    return flat[: shape[0]].reshape(shape)
+
+
+def _addresses(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
+    return tuple(tensor.data_ptr() for tensor in tensors)
+
+
+def _space(sizes: Sizes) -> tuple[Tensor, ...]:
+    """Return the work arrays of a thread; torch aligns tensors to cache lines."""
+    counts = space_entries(sizes)
+    return tuple(torch.empty(LANES * count, dtype=torch.float64) for count in counts)
+
+
+def _squares(V: Tensor) -> Tensor:
+    """Return the squared norms of V (B, ., .), shape (B, 1)."""
+    squares: Tensor = torch.linalg.vector_norm(V, dim=(1, 2)).square().unsqueeze(1)
+    return squares
+
+
+def _in_token_span(batch: ProblemBatch) -> tuple[Tensor | None, Tensor]:
+    """Return a basis (B, d, r) of the span of the tokens and X in it; no basis where d is small."""
+    B, n, T, d = batch.X.shape
+    if d <= n * T:
+        return None, batch.X
+    basis, coordinates = orthonormal(batch.X.reshape(B, n * T, d).mT)
+    return basis, coordinates.mT.reshape(B, n, T, n * T)
+
+
+def _row_basis(rows: Tensor) -> Tensor | None:
+    """Return a basis (B, m, c) of the span of the rows (B, c, m), none where m <= c."""
+    return None if rows.shape[2] <= rows.shape[1] else orthonormal(rows.mT)[0]

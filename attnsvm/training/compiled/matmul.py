@@ -1,0 +1,128 @@
+"""Products of small matrices whose entries are lanes, for the compiled training loop.
+
+A matrix is (address, by row, by column): the address of its first entry, and the strides, in
+entries, between rows and between columns. With the strides swapped it is the transpose.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from attnsvm.training.compiled.lanes import (
+    LANES,
+    VECTOR,
+    at,
+    fill,
+    fma,
+    lanes_at,
+    load,
+    multiply_add,
+)
+
+COLUMNS, ROWS, ROWS_OF_ONE = 4, 4, 8
+"""Largest tile: columns, rows, and rows if there is a single column.
+
+The latency of a multiply-add is 4 cycles at 2 per cycle, so at least 8 independent accumulators are
+needed; 16 still leave registers for the operands.
+"""
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def multiply(C: Any, A: Any, B: Any, sizes: Any) -> None:
+    """Write C = A B, `sizes` = (rows, columns, inner).
+
+    Every entry is one chain of multiply-adds in the order of `inner`, independent of its tile.
+    """
+    (c, down, right), (a, a_row, a_inner), (b, b_inner, b_column) = C, A, B
+    rows, columns, inner = sizes
+    j = 0
+    while j < columns:
+        wide, i = _part(columns - j, COLUMNS), 0
+        while i < rows:
+            high = _part(rows - i, ROWS_OF_ONE if wide == 1 else ROWS)
+            _tile(
+                at(c, i * down + j * right), down, right, at(a, i * a_row), a_row, a_inner,
+                at(b, j * b_column), b_inner, b_column, high, wide, inner,
+            )  # fmt: skip
+            i += high
+        j += wide
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _part(rest: int, most: int) -> int:
+    """Return the size of the next part of `rest`, at most `most`; the last two are about equal."""
+    if rest >= 2 * most:
+        return most
+    return rest if rest <= most else (rest + 1) >> 1
+
+
+@intrinsic
+def _tile(  # type: ignore[no-untyped-def]  # numba compares signatures
+    typingctx, c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner
+):
+    """Write one tile of C = A B, with all its chains of multiply-adds interleaved."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        *places, rows, columns, inner = args
+        end = builder.append_basic_block("written")
+        choice = builder.switch(builder.add(builder.mul(columns, _integer(64)), rows), end)
+        for width in range(1, COLUMNS + 1):
+            for height in range(1, (ROWS_OF_ONE if width == 1 else ROWS) + 1):
+                block = builder.append_basic_block(f"tile_{height}_{width}")
+                choice.add_case(_integer(64 * width + height), block)
+                builder.position_at_end(block)
+                _write_tile(builder, places, height, width, inner)
+                builder.branch(end)
+        builder.position_at_end(end)
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 12), codegen
+
+
+def _write_tile(builder: Any, places: Any, rows: int, columns: int, inner: Any) -> None:
+    """Build the code of a tile; LLVM keeps its sums in registers."""
+    c, down, right, a, a_row, a_inner, b, b_inner, b_column = places
+    zero = ir.Constant(VECTOR, [0.0] * LANES)
+    entries = list(product(range(rows), range(columns)))
+    sums = {entry: cgutils.alloca_once(builder, VECTOR) for entry in entries}
+
+    def place(address: Any, i: Any, by_i: Any, j: Any, by_j: Any) -> Any:
+        return lanes_at(builder, address, builder.add(builder.mul(i, by_i), builder.mul(j, by_j)))
+
+    def read(*where: Any) -> Any:
+        return builder.load(place(*where), align=8)
+
+    for entry in entries:
+        builder.store(zero, sums[entry])
+    with cgutils.for_range(builder, inner) as loop:
+        left = [read(a, _integer(i), a_row, loop.index, a_inner) for i in range(rows)]
+        above = [read(b, loop.index, b_inner, _integer(j), b_column) for j in range(columns)]
+        for i, j in entries:
+            total = multiply_add(builder, [left[i], above[j], builder.load(sums[i, j])])
+            builder.store(total, sums[i, j])
+    for i, j in entries:
+        where = place(c, _integer(i), down, _integer(j), right)
+        builder.store(builder.load(sums[i, j]), where, align=8)
+
+
+def _integer(value: int) -> Any:
+    return ir.Constant(ir.IntType(64), value)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def dot(A: int, B: int, count: int) -> Any:
+    """Return the sum of the products of the first `count` entries at A and B, in four chains."""
+    c0 = c1 = c2 = c3 = fill(0.0)
+    whole = count // 4 * 4
+    for j in range(0, whole, 4):
+        c0, c1 = fma(load(A, j), load(B, j), c0), fma(load(A, j + 1), load(B, j + 1), c1)
+        c2, c3 = fma(load(A, j + 2), load(B, j + 2), c2), fma(load(A, j + 3), load(B, j + 3), c3)
+    for j in range(whole, count):
+        c0 = fma(load(A, j), load(B, j), c0)
+    return (c0 + c1) + (c2 + c3)

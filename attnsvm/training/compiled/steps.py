@@ -1,0 +1,161 @@
+"""The steps of the compiled training loop, in the coordinates of the span of tokens and queries.
+
+With an orthonormal basis E of the queries, z_i = sum_k R_ki E_k, the weights are
+W = sum_k V_k E_k^T + a (the part of W0 outside of their span). So U_i = W z_i = sum_k R_ki V_k, and
+the gradient in V_k is sum_i R_ki P_i: the loop does not need W itself. R is upper triangular where
+n <= d. Likewise Q^T z_i = sum_k R_ki Q_k.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from attnsvm.jit import compiled
+from attnsvm.linalg import EPS
+from attnsvm.training.compiled import gradient as gradients
+from attnsvm.training.compiled import lanes, matmul
+from attnsvm.training.compiled.gradient import (
+    Instance,
+    Sizes,
+    Space,
+    Update,
+    gradient,
+    of_block,
+)
+from attnsvm.training.compiled.lanes import at, exp, fill, fma, load, root, store, where_greater
+from attnsvm.training.compiled.matmul import dot, multiply
+
+COMPILED_IN = (lanes, matmul, gradients, EPS)
+"""Objects that the digest of the compiled code covers besides this file."""
+
+TINY = 1e-300
+PANEL = 4
+"""Number of columns of the triangle R that are processed together."""
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _copy(source: int, target: int, count: int) -> None:
+    for j in range(count):
+        store(target, j, load(source, j))
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _at_queries(C: int, V: int, R: int, sizes: Sizes, length: int) -> None:
+    """Write C_i = sum_k R_ki V_k, vectors with `length` entries."""
+    for first in range(0, sizes.n, PANEL):
+        last = min(first + PANEL, sizes.n)
+        multiply(
+            (at(C, first * length), 1, length),
+            (V, 1, length),
+            (at(R, first), sizes.n, 1),
+            (length, last - first, min(last, sizes.c)),
+        )
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _from_queries(C: int, P: int, R: int, sizes: Sizes, length: int) -> None:
+    """Write C_k = sum_i R_ki P_i, vectors with `length` entries."""
+    n = sizes.n
+    for first in range(0, sizes.c, PANEL):
+        last = min(first + PANEL, sizes.c)
+        multiply(
+            (at(C, first * length), 1, length),
+            (at(P, first * length), 1, length),
+            (at(R, first * n + first), 1, n),
+            (length, last - first, n - first),
+        )
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _weights(scale: Any, log_ridge: float) -> Any:
+    """Return a common log-scale, the factor of the risk's and that of the ridge's gradient."""
+    if log_ridge == -np.inf:
+        return scale, fill(1.0), fill(0.0)
+    ridge = fill(log_ridge)
+    common = where_greater(scale, ridge, scale, ridge)
+    return common, exp(scale - common), exp(ridge - common)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _descend(
+    V: int, G: int, count: int, outside: Any, weights: Any, eta: float, update: Update
+) -> None:
+    """V <- V - step (risk G + ridge V), and likewise the part outside of the span, a times V0's.
+
+    `outside` is (address of a, address of the start's squared norm); G is overwritten.
+    """
+    (a, square0), (scale, risk, ridge) = outside, weights
+    share = load(a, 0)
+    if update.log_ridge > -np.inf:
+        for j in range(count):
+            store(G, j, fma(risk, load(G, j), ridge * load(V, j)))
+    rest = ridge * share
+    square = fma(rest * rest, load(square0, 0), dot(G, G, count))
+    if update.normalized:
+        step = fill(eta) / (root(square) + fill(TINY if update.exact else EPS))
+    else:
+        step = fill(eta) * where_greater(scale, fill(708.0), fill(np.inf), exp(scale))
+    for j in range(count):
+        store(V, j, load(V, j) - step * load(G, j))
+    store(a, 0, share * (fill(1.0) - step * ridge))
+
+
+@compiled(*COMPILED_IN, nogil=True, error_model="numpy")
+def train_w(
+    first: int, last: int, data: Instance, space: Space, variables: Any, etas: Any, sizes: Sizes,
+    update: Update,
+) -> None:  # fmt: skip
+    """Take len(etas) steps of W in the blocks first <= b < last.
+
+    `variables` are the addresses of V and a, which are updated, of the logits (n, T) and margins
+    (n,) after the steps, and of the squared norm of W0 outside of the span of the queries.
+    """
+    n, T, r, _, c, _ = sizes
+    for b in range(first, last):
+        here = of_block(data, sizes, b)
+        V, a, logits, margins, square0 = variables
+        V, outside = at(V, b * c * r), (at(a, b), at(square0, b))
+        for k in range(len(etas) + 1):
+            _at_queries(space.U, V, here.R, sizes, r)
+            weights = _weights(gradient(here, space, sizes, update), update.log_ridge)
+            if k < len(etas):
+                _from_queries(space.H, space.P, here.R, sizes, r)
+                _descend(V, space.H, c * r, outside, weights, etas[k], update)
+        _copy(space.logits, at(logits, b * n * T), n * T)
+        _copy(space.margin, at(margins, b * n), n)
+
+
+@compiled(*COMPILED_IN, nogil=True, error_model="numpy")
+def train_kq(
+    first: int, last: int, data: Instance, space: Space, variables: Any, etas: Any, sizes: Sizes,
+    update: Update,
+) -> None:  # fmt: skip
+    """Take len(etas) steps of (K, Q) in the blocks first <= b < last.
+
+    `variables` are the addresses of K in the span of the tokens, Q in that of the queries and a of
+    both, which are updated, of the logits (n, T) and margins (n,) after the steps, and of the
+    squared norms of K0 and Q0 outside of these spans.
+    """
+    n, T, r, _, c, m = sizes
+    U, P, A, B, G, H = space.U, space.P, space.A, space.B, space.G, space.H
+    for b in range(first, last):
+        here = of_block(data, sizes, b)
+        K, Q, a, logits, margins, square0 = variables
+        K, Q = at(K, b * r * m), at(Q, b * c * m)
+        outside_K = at(a, 2 * b), at(square0, 2 * b)
+        outside_Q = at(a, 2 * b + 1), at(square0, 2 * b + 1)
+        for k in range(len(etas) + 1):
+            _at_queries(B, Q, here.R, sizes, m)
+            multiply((U, 1, r), (K, m, 1), (B, 1, m), (r, n, m))
+            weights = _weights(gradient(here, space, sizes, update), update.log_ridge)
+            if k < len(etas):
+                multiply((A, 1, m), (K, 1, m), (P, 1, r), (m, n, r))
+                _from_queries(H, A, here.R, sizes, m)
+                multiply((G, 1, m), (B, 1, m), (P, r, 1), (m, r, n))
+                _descend(K, G, r * m, outside_K, weights, etas[k], update)
+                _descend(Q, H, c * m, outside_Q, weights, etas[k], update)
+        _copy(space.logits, at(logits, b * n * T), n * T)
+        _copy(space.margin, at(margins, b * n), n)

@@ -1,0 +1,167 @@
+"""The result of training: snapshots, attention, risk, and how it ended."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnsvm.attention import View
+from attnsvm.head import Parameters
+from attnsvm.parameterization import Variables
+from attnsvm.risk import Risk
+from attnsvm.training.ending import at_finite_optimum, direction_error
+
+STALLED = 1e-2
+"""Relative error of a step's direction above which the step counts as rounding noise."""
+
+
+class TrainingStatus(StrEnum):
+    """How the training of an instance ended."""
+
+    SATURATED = "saturated"
+    UNSATURATED = "unsaturated"
+    FINITE_OPTIMUM = "finite_optimum"
+    STALLED = "stalled"
+    DIVERGED = "diverged"
+
+    @property
+    def message(self) -> str:
+        """What the status means and what to do next."""
+        return {
+            "saturated": "every sample attends to one token",
+            "unsaturated": "some sample still attends to several tokens: train for more steps",
+            "finite_optimum": "the weights are at a minimum: they need not align with an SVM",
+            "stalled": "the last steps were rounding noise (use gradient=log_domain), or the last "
+            "point of the path is not a minimiser",
+            "diverged": "a weight is not finite: use a smaller lr, or not polyak",
+        }[self.value]
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """Result of training: S snapshots of B instances; step 0 and the last step are among them.
+
+    Attributes
+    ----------
+    steps : Tensor
+        Number of updates before each snapshot, shape (S,), int64; for a regularisation path the
+        radii, float64, after a 0 for the initial weights.
+    snapshots : Tensor
+        Combined weights W, shape (B, S, d, d).
+    loss : Tensor
+        Risk without the ridge, shape (B, S).
+    softmax : Tensor
+        Attention s, shape (B, S, n, T).
+    log_softmax : Tensor
+        log s at the last step, shape (B, n, T), also where s itself underflows.
+    W : Tensor
+        Combined weights at the last step, shape (B, d, d).
+    K, Q : Tensor or None
+        Factors at the last step, shape (B, d, m), where they exist.
+    diverged : Tensor
+        Instances with a non-finite weight, shape (B,), bool.
+    head_parameters : dict of str to Tensor
+        Parameters of the head at the last step, each (B, ...); as given unless it is trained.
+    direction_error : Tensor
+        Relative rounding error of the last gradient's direction, shape (B,); for a regularisation
+        path the error of its last point as a minimiser.
+    finite_optimum : Tensor
+        Instances at a minimum of risk and ridge, shape (B,), bool.
+    """
+
+    steps: Tensor
+    snapshots: Tensor
+    loss: Tensor
+    softmax: Tensor
+    log_softmax: Tensor
+    W: Tensor
+    K: Tensor | None
+    Q: Tensor | None
+    diverged: Tensor
+    head_parameters: Parameters
+    direction_error: Tensor
+    finite_optimum: Tensor
+
+    def take(self, index: slice | Tensor) -> Trajectory:
+        """Return the trajectory of the instances at `index`."""
+        changed: dict[str, Any] = {}
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if f.name == "head_parameters":
+                changed[f.name] = {name: p[index] for name, p in value.items()}
+            elif f.name != "steps" and value is not None:
+                changed[f.name] = value[index]
+        return dataclasses.replace(self, **changed)
+
+    def status(self, saturation: float = 0.999) -> list[TrainingStatus]:
+        """Return how the training of each instance ended; the first status that applies.
+
+        Parameters
+        ----------
+        saturation : float
+            Smallest top attention of a saturated instance.
+        """
+        saturated = (self.log_softmax.amax(-1).exp() >= saturation).all(-1)
+        states = (
+            (TrainingStatus.DIVERGED, self.diverged),
+            (TrainingStatus.FINITE_OPTIMUM, self.finite_optimum),
+            (TrainingStatus.STALLED, ~(self.direction_error < STALLED)),
+            (TrainingStatus.UNSATURATED, ~saturated),
+            (TrainingStatus.SATURATED, torch.ones_like(saturated)),
+        )
+        first = torch.stack([holds for _, holds in states]).to(torch.uint8).argmax(0)
+        return [states[at][0] for at in first.tolist()]
+
+
+class SnapshotRecorder:
+    """Fills the arrays of a trajectory, one snapshot after the other."""
+
+    def __init__(self, risk: Risk, grid: list[float]) -> None:
+        B, n, T, d = risk.batch.X.shape
+        self.risk, self.grid, self.taken = risk, grid, 0
+        self.snapshots = risk.batch.X.new_empty(B, len(grid), d, d)
+        self.loss = risk.batch.X.new_empty(B, len(grid))
+        self.softmax = risk.batch.X.new_empty(B, len(grid), n, T)
+        self.log_softmax = self.softmax[:, 0]
+        self.finite = torch.ones_like(risk.batch.seeds, dtype=torch.bool)
+
+    @property
+    def units(self) -> int:
+        """Total of the progress: steps, or points of a path."""
+        steps = self.grid[-1]
+        return steps if isinstance(steps, int) else len(self.grid) - 1
+
+    def take(self, variables: Variables, view: View) -> None:
+        """Store the next snapshot."""
+        W = self.risk.rule.combine(self.risk.attention(variables))
+        self.snapshots[:, self.taken] = W
+        self.finite &= W.flatten(1).abs().amax(1).isfinite()
+        self.loss[:, self.taken] = self.risk.value(view)
+        self.softmax[:, self.taken] = view.softmax
+        self.log_softmax = view.log_softmax
+        self.taken += 1
+
+    def trajectory(self, last: Variables, how: str, ridge: float) -> Trajectory:
+        """Return the trajectory that ends with `last`; `how` is the kind of gradient used."""
+        attention = self.risk.attention(last)
+        K, Q = attention if len(attention) == 2 else (None, None)
+        finite = torch.stack([V.isfinite().flatten(1).all(-1) for V in last]).all(0)
+        return Trajectory(
+            steps=torch.tensor(self.grid),
+            snapshots=self.snapshots,
+            loss=self.loss,
+            softmax=self.softmax,
+            log_softmax=self.log_softmax,
+            W=self.snapshots[:, -1].clone(),
+            K=K,
+            Q=Q,
+            diverged=~(finite & self.finite),
+            head_parameters=self.risk.head_parameters(last),
+            direction_error=direction_error(self.risk, last, how, ridge),
+            finite_optimum=at_finite_optimum(self.risk, last, ridge),
+        )

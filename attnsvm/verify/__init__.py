@@ -1,0 +1,5 @@
+"""`attnsvm-verify`: prove a record again, without the code that made it."""
+
+from attnsvm.verify.svm import Proof, StoredSvm, stored_svms, verify
+
+__all__ = ["Proof", "StoredSvm", "stored_svms", "verify"]

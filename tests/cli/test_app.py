@@ -1,0 +1,190 @@
+"""The command line, run as users run it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from attnsvm import record
+from attnsvm.cli.help import help_text
+from attnsvm.config import GROUPS
+from tests.command import SMALL, attnsvm
+
+WRONG = [
+    (["data.dd=3"], "data.dd: unknown field; must be n | T | d"),
+    (["data.n=abc"], "data.n: Value 'abc' of type 'str' could not be converted to Integer"),
+    (["head=linaer"], "Could not find 'head/linaer'"),
+    (["haed=linear"], "haed: unknown field; must be model | parameterization | head"),
+    (["sweep=rank"], "Could not find 'sweep/rank'"),
+    (["+typo=3"], "typo: unknown field"),
+    (
+        ["svm.published=maybe"],
+        "svm.published: Value 'maybe' is not a valid bool (type str); must be",
+    ),
+    (["data=null"], "Config group override must be a string"),
+    (["svm.norms=frobenius"], "must be a list without repetition of frobenius | nuclear"),
+    (["head._target_=shutil.copyfile"], "head._target_=shutil.copyfile: must be a class in"),
+    (["-m", "data.d=2,0"], "data.d=0: must be a finite number >= 1"),
+    (["-m", "head=linear,relu", "optimizer.gradient=exact"], "optimizer.gradient=exact: must be"),
+    (["sweep=rank_vs_d", "data.d=2,-1"], "data.d=-1: must be a finite number >= 1"),
+    (
+        ["-m", "head._target_=attnsvm.head.Linear,attnsvm.head.Linaer"],
+        "head._target_=attnsvm.head.Linaer: cannot be imported",
+    ),
+    (
+        ["-m", "data=paths_far", "model=self_attention", "model.query=0,5"],
+        "model.query=5: must be >= 0 and < T=3",
+    ),
+    (["device=cuda"], "device=cuda: no CUDA device"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=lambda value: " ".join(value)[:40])
+def test_wrong_input_stops_before_any_work(arguments, message, tmp_path):
+    if arguments == ["device=cuda"]:
+        torch = pytest.importorskip("torch")
+        if torch.cuda.is_available():
+            pytest.skip("this machine has a CUDA device")
+    done = attnsvm(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr + done.stdout
+    assert not list(tmp_path.rglob("trials.parquet"))
+
+
+def test_help_is_given_without_the_heavy_packages(tmp_path):
+    watch = "import sys; from attnsvm.cli.app import main\ntry: main()\nexcept SystemExit: pass\n"
+    watch += "print([m for m in ('torch', 'cvxpy', 'seaborn', 'pandas') if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", watch, "--help"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.strip().endswith("[]")
+    assert "attnsvm sweep=rank_vs_d" in done.stdout
+
+
+def test_one_run_leaves_a_complete_record(tmp_path):
+    done = attnsvm(*SMALL, "seed=5", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "multirun/single").iterdir()
+    result, run = record.read(folder)
+    assert result.trials["seed"].tolist() == [5, 6, 7]
+    assert run["state"] == "done"
+    assert run["config"]["data"] == {"_target_": "attnsvm.data.Sphere", "n": 3, "T": 3, "d": 4}
+    assert run["overrides"] == [*SMALL, "seed=5"]
+    assert {"risk", "max_softmax", "W_norm", "one_minus_corr_w_mm"} <= set(
+        result.history["quantity"]
+    )
+
+
+def test_a_sweep_is_resumed_reported_and_survives_a_failing_run(tmp_path):
+    grid = ["-m", "data=sphere,file", "data.path=missing.npz", *SMALL[:1], "optimizer.steps=20"]
+    refused = attnsvm(*grid, cwd=tmp_path)  # sphere has no path: refused before any job
+    assert refused.returncode == 2
+    assert "data.path" in refused.stderr
+
+    grid = ["-m", "data=file", "data.path=missing.npz,there.npz", "optimizer.steps=20"]
+    make = (
+        "import numpy as np; r = np.random.default_rng(0); np.savez('there.npz',"
+        "X=r.normal(size=(2, 2, 3, 4)), Z=r.normal(size=(2, 2, 4)), Y=np.ones((2, 2)))"
+    )
+    subprocess.run([sys.executable, "-c", make], cwd=tmp_path, check=True)
+    failed = attnsvm(*grid, cwd=tmp_path)
+    assert failed.returncode == 1
+    assert "1 failed of 2 runs" in failed.stderr
+    sweep = tmp_path / "multirun/adhoc"
+    assert (sweep / "report.html").exists()
+    states = {p.parent.name: json.loads(p.read_text())["state"] for p in sweep.glob("*/run.json")}
+    assert sorted(states.values()) == ["done", "failed"]
+    kept = {
+        p: p.stat().st_mtime_ns for p in sweep.glob("*/run.json") if states[p.parent.name] == "done"
+    }
+
+    make_other = make.replace("default_rng(0)", "default_rng(1)").replace("there", "missing")
+    subprocess.run([sys.executable, "-c", make_other], cwd=tmp_path, check=True)
+    mended = attnsvm(*grid, cwd=tmp_path)
+    assert mended.returncode == 0, mended.stderr
+    assert "2 runs: 1 done, 1 missing" in mended.stdout + mended.stderr
+    assert {p: p.stat().st_mtime_ns for p in kept} == kept
+
+    again = attnsvm(*grid, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "Launching" not in again.stdout + again.stderr
+
+
+def test_equal_cells_run_once_and_an_override_narrows_the_grid(tmp_path):
+    done = attnsvm(
+        "sweep=rank_vs_d", "data.T=3", "data.d=4", "trials=2", "svm=certified", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    sweep = tmp_path / "multirun/rank_vs_d"
+    plan = json.loads((sweep / "sweep.json").read_text())["runs"]
+    assert len(plan) == 3  # n = 5, 10, 15 at T = 3; the cells that vary T only have become equal
+    assert {path.parent.name for path in sweep.glob("*/run.json")} == set(plan)
+    assert (sweep / "figures/rank_vs_d.png").exists()
+
+
+@pytest.mark.processors
+def test_the_joblib_launcher_gives_the_same_records(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    grid = ["-m", "data.d=3,4", *SMALL[:3], SMALL[4]]
+    basic = attnsvm(*grid, cwd=tmp_path)
+    assert basic.returncode == 0, basic.stderr
+    spread = attnsvm(*grid, "hydra/launcher=joblib", "hydra.sweep.dir=spread", cwd=tmp_path)
+    assert spread.returncode == 0, spread.stderr
+    names = [path.parent.name for path in (tmp_path / "spread").glob("*/run.json")]
+    assert len(names) == 2
+    for name in names:
+        one, _ = record.read(tmp_path / "multirun/adhoc" / name)
+        other, _ = record.read(tmp_path / "spread" / name)
+        pd.testing.assert_frame_equal(one.trials, other.trials)
+        pd.testing.assert_frame_equal(one.history, other.history)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_folder_is_named(tmp_path):
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    done = attnsvm(*SMALL, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Permission denied" in done.stderr
+
+
+def test_an_output_folder_that_is_a_file_is_named(tmp_path):
+    (tmp_path / "multirun").write_text("not a folder")
+    done = attnsvm(*SMALL, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "multirun" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "multirun").read_text() == "not a folder"
+
+
+def test_help_names_every_option_and_field():
+    text = help_text()
+    for group, options in GROUPS.items():
+        assert f"{group}={' | '.join(options)}" in text
+        for schema in options.values():
+            for f in dataclasses.fields(schema):
+                assert f.name == "_target_" or f"{group}.{f.name}=" in text
+    (lr,) = [line for line in text.splitlines() if line.startswith("  optimizer.lr=")]
+    assert lr.startswith("  optimizer.lr=0.1 ")
+    assert "[default of polyak 1.0, adam 0.001, sign_gd 0.01]" in lr
+    assert "seed=0 " in text
+    assert "head.train=false" in text
+
+
+def test_help_may_be_cut_short(tmp_path):
+    command = f"{sys.executable} -m attnsvm --help | head -1"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.startswith("attnsvm - train attention")
+    assert done.stderr == ""

@@ -1,0 +1,121 @@
+"""A cell of a sweep, composed from what cells share, is the config that Hydra composes."""
+
+from __future__ import annotations
+
+import hydra
+import pytest
+from hydra import compose, initialize_config_module
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import ConfigCompositionException
+from omegaconf import OmegaConf, open_dict, read_write
+
+from attnsvm.cli.app import register
+from attnsvm.cli.composing import CellComposer
+from attnsvm.config.identity import validated
+
+CELLS = [
+    ["seed=3", "data.d=5"],
+    ["seed=4", "data.d=5"],
+    ["parameterization=kq", "parameterization.m=2", "seed=1"],
+    ["parameterization=w", "seed=1"],
+    ["data={n:2,T:3}", "head=relu"],
+    ["head=relu", "data={n:4,T:3}", "data.d=7"],
+    ["head=quadratic", "head.lam=0.5", "svm.norms=[nuclear]"],
+    ["optimizer={lr:0.2,steps:7}", "selection=multi", "selection.until_accepted=true"],
+    ["data=orthonormal", "optimizer=adam", "optimizer.beta1=0.5", "++data.T=4"],
+    ["trials=2", "hydra.job.name=other", "seed=9"],
+]
+WRONG = [["data.dd=3"], ["seed=1", "head.width=2"], ["+data.T.x=1"], ["head=linaer"]]
+
+
+@pytest.fixture(scope="module")
+def loader():
+    register()
+    with initialize_config_module("conf", version_base="1.3", job_name="attnsvm"):
+        yield GlobalHydra.instance().hydra.config_loader
+
+
+@pytest.fixture
+def composer(loader):
+    return CellComposer(loader.get_search_path())
+
+
+def by_hydra(composer: CellComposer, master, cell: list[str]):
+    return ConfigLoaderImpl.load_sweep_config(composer, master, cell)
+
+
+def test_the_private_modules_are_those_of_the_release_that_was_checked():
+    """A new release of Hydra: run this file on it, then change the number here."""
+    assert hydra.__version__ == "1.3.8"
+
+
+def without_hydra(config):
+    with read_write(config), open_dict(config):
+        config.pop("hydra", None)
+    return config
+
+
+def test_a_cell_is_what_hydra_composes_without_its_own_section(composer):
+    master = compose("config", return_hydra_config=True)
+    for cell in CELLS + CELLS[::-1]:  # a second time from what is kept
+        composed = composer.run_config(master, cell)
+        overrides_hydra = any(one.startswith("hydra.") for one in cell)
+        assert ("hydra" in composed) is overrides_hydra
+        config = without_hydra(composed)
+        expected = without_hydra(by_hydra(composer, master, cell))
+        assert config == expected
+        assert OmegaConf.to_container(config) == OmegaConf.to_container(expected)
+        assert validated(config) == validated(expected)
+
+
+def test_a_job_is_what_hydra_composes_its_own_section_included(composer):
+    master = compose("config", ["trials=3"], return_hydra_config=True)
+    for cell in CELLS + CELLS[::-1]:
+        config, expected = (
+            composer.load_sweep_config(master, cell),
+            by_hydra(composer, master, cell),
+        )
+        assert config == expected
+        assert OmegaConf.to_container(config) == OmegaConf.to_container(expected)
+        assert config._get_flag("struct") == expected._get_flag("struct")
+
+
+@pytest.mark.parametrize("cell", WRONG)
+def test_what_hydra_refuses_is_refused_with_its_words(cell, composer):
+    master, told = compose("config", return_hydra_config=True), set()
+    for load in (CellComposer.load_sweep_config, CellComposer.run_config, by_hydra):
+        with pytest.raises(ConfigCompositionException) as caught:
+            load(composer, master, cell)
+        told.add(str(caught.value))
+    assert len(told) == 1
+
+
+def test_jobs_do_not_share_what_they_change(composer):
+    master = compose("config", return_hydra_config=True)
+    first = composer.load_sweep_config(master, ["seed=1"])
+    first.hydra.job.num = 7
+    first.seed = 9
+    second = composer.load_sweep_config(master, ["seed=2"])
+    assert (second.seed, OmegaConf.is_missing(second.hydra.job, "num")) == (2, True)
+
+
+def test_options_are_composed_once_for_each_sweep(composer, monkeypatch):
+    asked, whole = [], ConfigLoaderImpl.load_sweep_config
+
+    def composed(loader, master, overrides):
+        asked.append(overrides)
+        return whole(loader, master, overrides)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "load_sweep_config", composed)
+    for given in (["trials=4"], ["trials=5"]):
+        master = compose("config", given, return_hydra_config=True)
+        master.hydra.job.config_name = "config"
+        master.hydra.overrides.hydra = [f"hydra.job.name={given[0][-1]}"]
+        for seed in range(3):
+            for head in ("mlp", "relu"):
+                cell = [f"seed={seed}", f"head={head}", "data={n:2,T:2}"]
+                config = composer.load_sweep_config(master, cell)
+                assert config.hydra.job.name == given[0][-1]
+                assert "hydra" not in composer.run_config(master, cell)
+    assert asked == [["head=mlp"], ["head=relu"]] * 2

@@ -1,0 +1,211 @@
+"""SIGTERM and SIGUSR2 end a run within five seconds, on record; the same command goes on."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import re
+import signal
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+from attnsvm import experiment, record
+from attnsvm.cli.job import perform
+from attnsvm.cli.signals import Interrupted, interruptible
+from attnsvm.record.lock import holder
+from attnsvm.record.state import run_state
+from sweeps.status import main as status
+from sweeps.status import states
+from tests.command import SMALL, begun, until
+from tests.faults import configs, finished, in_child, litter, parts, sweep
+
+LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3")
+GRACE_S = 5.0
+
+
+def in_work(folder) -> list[int]:
+    """Return the processes that hold a run of the sweep."""
+    if not folder.exists():
+        return []
+    locks = [holder(path) for path in folder.iterdir() if path.is_dir()]
+    return [lock[0].pid for lock in locks if lock is not None and lock[1] and lock[0].pid]
+
+
+def stopped_within_s(process, signum) -> float:
+    begin = time.monotonic()
+    process.send_signal(signum)
+    process.wait(60)
+    return time.monotonic() - begin
+
+
+def found(folder) -> list[str]:
+    return sorted(state.state for state in states(folder).values())
+
+
+def test_a_sweep_is_interrupted_and_resumed(tmp_path, capsys):
+    grid = ["-m", *LONG, "trials=1", "optimizer.steps=10,1000000000"]
+    folder = tmp_path / "multirun/adhoc"
+    for signum in (signal.SIGTERM, signal.SIGUSR2):
+        driver = begun(*grid, cwd=tmp_path)
+        until(lambda: (folder / "sweep.json").exists() and "done" in found(folder))
+        until(lambda: in_work(folder))
+        time.sleep(1.5)  # into the training
+        assert stopped_within_s(driver, signum) < GRACE_S
+        assert driver.returncode == 128 + signum
+        assert found(folder) == ["done", "interrupted"]
+    log = (tmp_path / "driver.log").read_text()
+    assert "2 runs: 1 done, 1 interrupted" in log  # the second time
+    assert "run the same command again to resume" in log
+    assert status([str(folder)]) == 1
+    told = capsys.readouterr().out
+    assert "SIGUSR2" in told
+    assert "2 runs: 1 done, 1 interrupted" in told
+
+
+def test_the_workers_of_joblib_are_interrupted_with_their_driver(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    grid = ["-m", *LONG, "trials=1", "optimizer.steps=1000000000", "seed=0,1,2,3"]
+    folder = tmp_path / "multirun/adhoc"
+    driver = begun(*grid, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", cwd=tmp_path)
+    until(lambda: len(in_work(folder)) == 2)
+    time.sleep(2)
+    workers = in_work(folder)
+    assert stopped_within_s(driver, signal.SIGTERM) < GRACE_S
+    assert driver.returncode == 128 + signal.SIGTERM
+    assert found(folder) == ["interrupted", "interrupted", "missing", "missing"]
+    until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers), 10)
+
+
+def test_killed_workers_cost_the_runs_they_had_begun(tmp_path):
+    """joblib gives up the whole sweep when a worker is killed; the sweep does not."""
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    grid = ["-m", *LONG, "trials=1", "optimizer.steps=1000000000,2000000000,10,20"]
+    folder = tmp_path / "multirun/adhoc"
+    driver = begun(*grid, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", cwd=tmp_path)
+    until(lambda: len(in_work(folder)) == 2)
+    os.kill(in_work(folder)[0], signal.SIGKILL)
+    assert driver.wait(90) == 1
+    assert found(folder) == ["done", "done", "lost", "lost"]
+    assert "2 runs had not started" in (tmp_path / "driver.log").read_text()
+
+
+def test_two_drivers_share_a_sweep(tmp_path):
+    grid = ["-m", *SMALL, "seed=0,10,20"]
+    drivers = [begun(*grid, cwd=tmp_path) for _ in range(2)]
+    codes = [driver.wait(120) for driver in drivers]
+    assert set(codes) <= {0, 1}  # 1: the other was still at a run when one had no more to do
+    assert found(tmp_path / "multirun/adhoc") == ["done"] * 3
+    log = (tmp_path / "driver.log").read_text()
+    assert len(re.findall(r"-[0-9a-f]{12}: \d+ \w+", log)) == 3  # each run ended once
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR2])
+def test_a_run_that_is_stuck_in_compiled_code_is_out_on_record(signum, tmp_path):
+    """The main thread neither returns to Python nor takes the signal; submitit's handler is asked.
+
+    A compiled call that the signal does not end is a sleep with the signal blocked.
+    """
+    cells, asked = configs(1), tmp_path / "asked"
+
+    def stuck(config):
+        (tmp_path / "begun").touch()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signum, signal.SIGALRM})
+        ctypes.CDLL(None).sleep(120)
+        return []
+
+    def drive():
+        def requeue(signum, frame):
+            asked.touch()
+            raise SystemExit(-1)
+
+        experiment.parts = stuck
+        signal.signal(signal.SIGUSR2, requeue)
+        sweep(tmp_path / "sweep", cells)
+
+    child = in_child(drive)
+    until((tmp_path / "begun").exists)
+    time.sleep(0.5)
+    begin = time.monotonic()
+    os.kill(child, signum)
+    assert finished(child) == 128 + signum
+    assert time.monotonic() - begin < 30
+    (state,) = states(tmp_path / "sweep").values()
+    assert (state.state, state.run["reason"]) == (
+        "interrupted",
+        f"Interrupted: {signal.Signals(signum).name}",
+    )
+    assert asked.exists() == (signum == signal.SIGUSR2)
+    assert finished(in_child(lambda: sweep(tmp_path / "sweep", cells))) == 0
+    assert found(tmp_path / "sweep") == ["done"]
+    assert not litter(tmp_path / "sweep")
+
+
+def interrupt_while_writing(folder, cells, before: bool) -> int:
+    """Run a sweep in a child that gets SIGTERM just before or after a record is written."""
+
+    def drive():
+        write = record.write
+
+        def met_by_a_signal(*args):
+            if before:
+                os.kill(os.getpid(), signal.SIGTERM)
+            write(*args)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        record.write = met_by_a_signal
+        signal.signal(signal.SIGTERM, lambda signum, frame: os._exit(3))
+        sweep(folder, cells)
+
+    return finished(in_child(drive))
+
+
+@pytest.mark.parametrize(("before", "state"), [(True, "interrupted"), (False, "done")])
+def test_a_signal_after_the_last_write_does_not_undo_the_record(before, state, tmp_path):
+    assert interrupt_while_writing(tmp_path / "sweep", configs(1), before) == 3
+    assert found(tmp_path / "sweep") == [state]
+    assert not litter(tmp_path / "sweep")
+
+
+def test_an_interruption_on_a_full_disk_is_an_interruption(tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    (config,) = configs(1)
+    monkeypatch.setattr(experiment, "parts", parts)
+    monkeypatch.setattr(record, "write", interrupted)
+    monkeypatch.setattr(record, "write_failure", full)
+    with pytest.raises(KeyboardInterrupt):
+        perform(config, tmp_path, [], in_sweep=True)
+    assert run_state(tmp_path).state == "missing"
+    assert not litter(tmp_path)
+
+
+def test_the_watch_leaves_nothing_behind():
+    handles, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+    for _ in range(5):
+        with interruptible():
+            pass
+    assert len(os.listdir("/proc/self/fd")) == handles
+    assert threading.active_count() == threads
+    before = signal.set_wakeup_fd(-1)
+    assert before == -1
+
+
+def test_an_exception_that_is_swallowed_is_raised_again():
+    def careless():
+        with suppress(Interrupted):  # as a destructor does
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+        time.sleep(5)
+
+    with pytest.raises(Interrupted, match="SIGTERM"), interruptible():
+        careless()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

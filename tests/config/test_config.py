@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import itertools
+import subprocess
+import sys
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from attnsvm.cli import app
+from attnsvm.config import GROUPS, ConfigError, Range, RunConfig
+from attnsvm.config.identity import (
+    WITHOUT_EFFECT,
+    option_names,
+    result_fields,
+    run_name,
+    signature,
+    validated,
+)
+from attnsvm.config.instantiate import GROUP_BASES, instantiate, named, target_class
+
+
+def composed(*overrides: str) -> RunConfig:
+    app.register()
+    with initialize_config_module("conf", version_base="1.3"):
+        return validated(compose("config", overrides=list(overrides), return_hydra_config=False))
+
+
+ALL_OPTIONS = [(group, name) for group, options in GROUPS.items() for name in options]
+
+
+@pytest.mark.parametrize(("group", "name"), ALL_OPTIONS)
+def test_every_option_composes_and_builds_what_it_names(group, name):
+    extra = ["data.path=x.npz"] if name == "file" else []
+    extra += ["data.d=10"] if name == "orthonormal" else []
+    run = composed(f"{group}={name}", *extra)
+    assert option_names(run)[group] == name
+    made = instantiate(getattr(run, group), group)
+    package, _, name_of_class = getattr(run, group)._target_.rpartition(".")
+    assert type(made) is getattr(importlib.import_module(package), name_of_class)
+    assert package == f"attnsvm.{group}"
+
+
+def test_the_yaml_files_hold_no_default_of_their_own():
+    """The schema is the only place of a default: an option's file says what it chooses, no more."""
+    for group, options in GROUPS.items():
+        for name, schema in options.items():
+            if name == "file":
+                continue
+            run = composed(f"{group}={name}")
+            fresh = schema()
+            for f in dataclasses.fields(schema):
+                assert getattr(getattr(run, group), f.name) == getattr(fresh, f.name), (
+                    group,
+                    f.name,
+                )
+
+
+def test_lam_is_a_field_of_the_quadratic_head():
+    run = composed("head=quadratic", "head.lam=0.25")
+    assert instantiate(run.head, "head").lam == 0.25
+    assert named("head", "quadratic", lam=0.5).lam == 0.5
+
+
+WRONG = [
+    ("data.n=0", "data.n=0: must be a finite number >= 1"),
+    ("data.T=-1", "data.T=-1: must be a finite number >= 1"),
+    ("optimizer.lr=0", "optimizer.lr=0.0: must be a finite number > 0"),
+    ("optimizer.lr=nan", "optimizer.lr=nan: must be a finite number > 0"),
+    ("optimizer.lr=inf", "optimizer.lr=inf: must be a finite number > 0"),
+    ("optimizer.steps=-1", "optimizer.steps=-1: must be a finite number >= 0"),
+    ("optimizer.growth=-0.1", "optimizer.growth=-0.1"),
+    ("optimizer.gradient=exact", "optimizer.gradient=exact: must be log_domain | direct"),
+    ("optimizer.init=ones", "optimizer.init=ones: must be zero | uniform | small"),
+    ("optimizer.ridge=-1", "optimizer.ridge=-1.0"),
+    ("selection.attended=0", "selection.attended=0.0"),
+    ("selection.negligible=0.5", "selection.negligible=0.5: must be <= attended=0.001"),
+    ("selection.until_accepted=true", "selection.until_accepted=True"),
+    ("svm.norms=[frobenius,spectral]", "must be a list without repetition of frobenius"),
+    ("svm.norms=[nuclear,nuclear]", "svm.norms="),
+    ("svm.gap=0", "svm.gap=0.0"),
+    ("svm.rank_tolerance=1", "svm.rank_tolerance=1.0: must be a finite number > 0 and < 1"),
+    ("trials=0", "trials=0: must be a finite number >= 1"),
+    ("seed=-1", "seed=-1"),
+    ("device=tpu", "device=tpu: must be auto | cpu | cuda"),
+    ("head._target_=os.system", "head._target_=os.system: must be a class in attnsvm"),
+    ("+typo=3", "typo: unknown field; must be model | "),
+    ("+data.dd=3", "data.dd: unknown field; must be n | T | d"),
+    ("+loss.width=4", "loss.width: unknown field; must be absent, there is none here"),
+]
+
+
+@pytest.mark.parametrize(("override", "message"), WRONG)
+def test_a_wrong_value_is_named_with_what_is_allowed(override, message):
+    with pytest.raises(ConfigError) as caught:
+        composed(override)
+    assert message in str(caught.value)
+
+
+ACROSS = [
+    (("parameterization=kq", "parameterization.m=11"), "must be >= 1 and <= data.d=10"),
+    (("model=self_attention", "model.query=8"), "must be >= 0 and < data.T=8"),
+    (("data=orthonormal", "data.T=11"), "data.T=11: must be <= d=10"),
+    (("head=quadratic", "head.lam=-1"), "head.lam=-1.0: must be a finite number >= 0"),
+    (("data=file",), "data.path: a value is required"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "message"), ACROSS)
+def test_values_that_contradict_each_other_are_refused(overrides, message):
+    with pytest.raises(ConfigError) as caught:
+        composed(*overrides)
+    assert message in str(caught.value)
+
+
+def test_the_largest_allowed_values_pass():
+    composed("parameterization=kq", "parameterization.m=10")
+    composed("model=self_attention", "model.query=7")
+    composed("data=orthonormal", "data.T=10")
+
+
+def test_range_holds_numbers_only():
+    assert Range(low=0).holds(0)
+    assert not Range(low=0, open=True).holds(0)
+    assert not Range().holds(True)
+    assert not Range().holds(float("nan"))
+    assert not Range().holds("1")
+
+
+def test_signature_changes_with_every_result_affecting_field_and_no_other():
+    base = composed()
+    changed = {
+        "data.n=7", "head=relu", "parameterization=kq", "optimizer.lr=0.2", "loss=linear",
+        "selection.saturation=0.9", "svm.gap=1e-8", "trials=99", "seed=1", "model=self_attention",
+    }  # fmt: skip
+    signatures = {override: signature(composed(override)) for override in changed}
+    assert len({*signatures.values(), signature(base)}) == len(changed) + 1
+    assert signature(composed("device=cpu")) == signature(base)
+    assert set(WITHOUT_EFFECT).isdisjoint(result_fields(base))
+
+
+def test_run_names_are_safe_folder_names():
+    run = composed("data=file", "data.path=../../etc/passwd")
+    name = run_name(run)
+    assert "/" not in name
+    assert name.isascii()
+    assert name.endswith(signature(run)[:12])
+    hostile = dataclasses.replace(run, extensions=["evil"])
+    hostile.head._target_ = "evil.../../x\x00y" + "z" * 300
+    name = run_name(hostile)
+    assert set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+    assert len(name) < 100
+
+
+HOSTILE = ["os.system", "shutil.copyfile", "builtins.eval", "subprocess.Popen", "logging.os.system"]
+INSIDE_BUT_NOT_OF_THE_GROUP = [
+    "attnsvm.head.torch",
+    "attnsvm.record.write",
+    "attnsvm.data.np.load",
+    "attnsvm.nothing.Here",
+    "attnsvm.head.Nothing",
+    "attnsvm.head.Head",
+    "attnsvm",
+]
+
+
+@pytest.mark.parametrize(
+    ("target", "group"),
+    list(itertools.product(HOSTILE + INSIDE_BUT_NOT_OF_THE_GROUP, GROUP_BASES)),
+)
+def test_targets_that_are_not_of_the_group_are_refused(target, group):
+    with pytest.raises(ConfigError, match=f"{group}._target_="):
+        target_class(target, group)
+
+
+def test_an_extension_package_may_name_a_class_of_the_group(tmp_path, monkeypatch):
+    (tmp_path / "my_heads.py").write_text(
+        "from attnsvm.head import Linear\nclass Mine(Linear): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"extensions=\[package\]"):
+        target_class("my_heads.Mine", "head")
+    assert target_class("my_heads.Mine", "head", ["my_heads"]).__name__ == "Mine"
+
+
+def test_named_refuses_unknown_names_and_fields():
+    with pytest.raises(ConfigError, match=r"head=cubic: must be linear \| relu"):
+        named("head", "cubic")
+    with pytest.raises(ConfigError, match=r"data\.dd: unknown field; sphere has n, T, d"):
+        named("data", "sphere", dd=3)
+
+
+def test_config_imports_no_heavy_package():
+    program = "import sys, attnsvm.config.identity; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert not {"torch", "pandas", "cvxpy", "numpy"} & set(done.stdout.split())
+
+
+def test_schema_documents_every_field():
+    for schema in itertools.chain.from_iterable(options.values() for options in GROUPS.values()):
+        for f in dataclasses.fields(schema):
+            assert f.name == "_target_" or f.metadata["doc"]
+
+
+def test_config_round_trips_through_omegaconf():
+    run = composed("head=quadratic")
+    assert OmegaConf.to_object(OmegaConf.structured(run)).data == run.data
+
+
+WRONG_TYPES = [
+    ("data", "sphere", {"n": 2.5}, "data.n=2.5: must be a whole number"),
+    ("data", "sphere", {"d": None}, "data.d=None: must be a whole number"),
+    ("data", "sphere", {"T": True}, "data.T=True: must be a whole number"),
+    ("optimizer", "gd", {"steps": 2.5}, "optimizer.steps=2.5: must be a whole number"),
+    ("optimizer", "gd", {"lr": "fast"}, "optimizer.lr=fast: must be a number"),
+    ("model", "sequence", {"causal": "false"}, "model.causal=false: must be true | false"),
+    ("data", "file", {"path": 3}, "data.path=3: must be a word"),
+]
+
+
+@pytest.mark.parametrize(("group", "name", "fields", "message"), WRONG_TYPES)
+def test_library_arguments_have_the_type_of_the_schema(group, name, fields, message):
+    with pytest.raises(ConfigError) as caught:
+        named(group, name, **fields)
+    assert message in str(caught.value)

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Generator
+
+from attnsvm.config import ConfigError
+from attnsvm.data import sample
+from attnsvm.selection import optimal_tokens
+
+pytestmark = pytest.mark.processors
+
+SVM_RECORDS = json.loads((Path(__file__).parents[1] / "reference" / "svm.json").read_text())
+
+
+def normal(generator, *shape):
+    return torch.randn(*shape, generator=generator, dtype=torch.float32)
+
+
+def unit(rows):
+    return (rows / rows.norm(dim=-1, keepdim=True)).double()
+
+
+@pytest.mark.parametrize(
+    "record", SVM_RECORDS, ids=lambda r: f"{r['n']}-{r['T']}-{r['d']}-{r['seed']}"
+)
+def test_optimal_tokens_of_published_instances(record):
+    batch = sample(
+        "sphere", n=record["n"], T=record["T"], d=record["d"], seed=record["seed"], trials=1
+    )
+    optimal, tie = optimal_tokens(batch)
+    assert optimal[0].tolist() == record["selected"]
+    assert record["d"] == 1 or not tie.item()  # on a line, unit tokens coincide
+
+
+def test_draw_order_with_the_linear_head():
+    generator = Generator().manual_seed(7)
+    v = unit(normal(generator, 4))
+    Y = 2.0 * (normal(generator, 2) > 0) - 1.0
+    X = unit(normal(generator, 2, 3, 4))
+    Z = unit(normal(generator, 2, 4))
+    batch = sample("sphere", n=2, T=3, d=4, seed=7, trials=1)
+    assert batch.head_parameters["v"][0].equal(v)
+    assert batch.Y[0].equal(Y.double())
+    assert batch.X[0].equal(X)
+    assert batch.Z[0].equal(Z)
+
+
+def test_draw_order_with_the_relu_head():
+    generator = Generator().manual_seed(7)
+    V = normal(generator, 4, 4)
+    X = unit(normal(generator, 2, 3, 4))
+    Y = 2.0 * (normal(generator, 2) > 0) - 1.0
+    Z = unit(normal(generator, 2, 4))
+    batch = sample("sphere", n=2, T=3, d=4, seed=7, trials=1, head="relu")
+    assert batch.head_parameters["V"][0].equal((V / V.norm()).double())
+    assert batch.X[0].equal(X)
+    assert batch.Y[0].equal(Y.double())
+    assert batch.Z[0].equal(Z)
+
+
+def test_draws_depend_on_the_seed_alone():
+    torch.manual_seed(0)
+    one = sample("sphere", trials=3, seed=4)
+    torch.manual_seed(99)
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        two = sample("sphere", trials=1, seed=6)
+    finally:
+        torch.set_default_dtype(default)
+    assert one.X[2].equal(two.X[0])
+    assert one.Z[2].equal(two.Z[0])
+
+
+@pytest.mark.parametrize(("T", "d"), [(3, 3), (3, 5), (1, 4)])
+def test_orthonormal_tokens(T, d):
+    batch = sample("orthonormal", n=2, T=T, d=d, trials=3, head="quadratic", lam=0.2)
+    gram = batch.X @ batch.X.mT
+    torch.testing.assert_close(gram, torch.eye(T).double().expand_as(gram), atol=1e-6, rtol=0)
+    assert batch.Y.eq(1).all()
+    assert batch.head.lam == 0.2
+
+
+def test_orthonormal_tokens_are_the_left_factor():
+    generator = Generator().manual_seed(0)
+    normal(generator, 4)
+    U = torch.linalg.svd(normal(generator, 2, 4, 4))[0]
+    assert sample("orthonormal", n=2, T=4, d=4, trials=1).X[0].equal(U.double())
+
+
+def test_more_orthonormal_tokens_than_dimensions_are_refused():
+    with pytest.raises(ConfigError, match="T=5: must be <= d=4"):
+        sample("orthonormal", T=5, d=4)
+
+
+def test_far_scene():
+    generator = Generator().manual_seed(1)
+    v = unit(normal(generator, 2))
+    X = 0.3 * normal(generator, 2, 3, 2)
+    batch = sample("paths_far", seed=1, trials=1)
+    assert batch.head_parameters["v"][0].equal(v)
+    assert batch.X[0, 0].equal((X[0] + torch.tensor([-1.0, 0.0])).double())
+    assert batch.X[0, 1].equal((X[1] + torch.tensor([1.0, 0.0])).double())
+    assert batch.Z[0].equal(unit(normal(generator, 2, 2)))
+    assert batch.Y.eq(1).all()
+
+
+def test_near_scene():
+    generator = Generator().manual_seed(3)
+    normal(generator, 2)
+    X = 0.5 * normal(generator, 2, 5, 2)
+    batch = sample("paths_near", seed=3, trials=1)
+    assert batch.X[0, :, 0].tolist() == [[1.0, 0.5], [1.0, -0.5]]
+    assert batch.X[0, :, 1:].equal((X[:, 1:] + torch.tensor([-1.0, 0.0])).double())
+    assert batch.Z[0].equal(unit(normal(generator, 2, 2)))
+
+
+def test_labels_of_a_sequence_are_drawn_last():
+    generator = Generator().manual_seed(0)
+    for shape in [(4,), (2,), (2, 3, 4), (2, 4)]:
+        normal(generator, *shape)
+    Y = 2.0 * (normal(generator, 2, 3) > 0) - 1.0
+    assert sample(n=2, T=3, d=4, trials=1, model="sequence").Y[0].equal(Y.double().flatten())
+
+
+def test_labels_of_a_sequence_of_constant_labels_are_constant():
+    assert sample("orthonormal", n=2, T=3, d=4, trials=2, model="sequence").Y.eq(1).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data": "spere"}, r"data=spere: must be sphere \| orthonormal"),
+        ({"N": 3}, "N: must be a field of data=sphere, head=linear"),
+        ({"lam": 0.1}, "lam: must be a field of"),
+        ({"n": 0}, "n=0: must be"),
+        ({"seed": -1}, "seed=-1: must be a finite number >= 0"),
+        ({"seed": 2**31 + 1}, "seed=2147483649: must be"),
+        ({"trials": 0}, "trials=0: must be >= 1"),
+        ({"head": "quadratic", "lam": -1.0}, "lam=-1.0: must be"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    with pytest.raises(ConfigError, match=message):
+        sample(**options)
+
+
+@pytest.fixture
+def arrays():
+    batch = sample(n=2, T=3, d=4, trials=5, seed=2)
+    return {name: getattr(batch, name).numpy() for name in ("X", "Z", "Y")}
+
+
+def written(tmp_path, arrays):
+    path = tmp_path / "instances.npz"
+    np.savez(path, **arrays)
+    return str(path)
+
+
+def test_file_holds_the_instances(tmp_path, arrays):
+    mask = np.ones((5, 2, 3), dtype=bool)
+    mask[0, 0, 1] = False
+    v = np.ones((5, 4))
+    batch = sample(
+        "file", path=written(tmp_path, {**arrays, "mask": mask, "v": v}), trials=3, seed=8
+    )
+    assert batch.B == 3
+    np.testing.assert_array_equal(batch.X, arrays["X"][:3])
+    np.testing.assert_array_equal(batch.Y, arrays["Y"][:3])
+    np.testing.assert_array_equal(batch.mask, mask[:3])
+    np.testing.assert_array_equal(batch.head_parameters["v"], v[:3])
+    assert batch.seeds.tolist() == [8, 9, 10]
+
+
+def test_file_of_one_instance_and_a_head_from_the_seed(tmp_path, arrays):
+    one = {name: value[0] for name, value in arrays.items()}
+    batch = sample("file", path=written(tmp_path, one), seed=8)
+    assert batch.X.shape == (1, 2, 3, 4)
+    assert batch.head_parameters["v"][0].equal(
+        sample(n=1, T=1, d=4, seed=8, trials=1).head_parameters["v"][0]
+    )
+
+
+def test_file_with_one_matrix_for_all_instances(tmp_path, arrays):
+    V = np.eye(4) / 2
+    batch = sample("file", path=written(tmp_path, {**arrays, "V": V}), head="relu")
+    np.testing.assert_array_equal(batch.head_parameters["V"], np.broadcast_to(V, (5, 4, 4)))
+
+
+def test_file_needs_no_queries_when_tokens_ask(tmp_path, arrays):
+    del arrays["Z"]
+    path = written(tmp_path, arrays)
+    np.testing.assert_array_equal(
+        sample("file", path=path, model="self_attention").Z, arrays["X"][:, :, 0]
+    )
+    with pytest.raises(ConfigError, match="Z: missing; the file has X, Y"):
+        sample("file", path=path)
+
+
+def test_file_labels_of_a_sequence_are_repeated_or_given(tmp_path, arrays):
+    repeated = sample("file", path=written(tmp_path, arrays), model="sequence")
+    np.testing.assert_array_equal(repeated.Y, np.repeat(arrays["Y"], 3, axis=1))
+    each = np.where(np.arange(30).reshape(5, 2, 3) % 2, 1.0, -1.0)
+    given = sample("file", path=written(tmp_path, {**arrays, "Y": each}), model="sequence")
+    np.testing.assert_array_equal(given.Y, each.reshape(5, 6))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("X", lambda X: None, "X: missing; the file has Y, Z"),
+        ("Y", lambda Y: None, "Y: missing"),
+        ("X", lambda X: X[0, 0], r"X: shape \(3, 4\); must be \(B, n, T, d\) or"),
+        ("X", lambda X: X[:, :, :0], "X: shape .* must be"),
+        ("Z", lambda Z: Z[:, :1], r"Z: shape \(5, 1, 4\); must be \(5, 2, 4\)"),
+        ("Y", lambda Y: Y[:3], r"Y: shape \(3, 2\); must be \(5, 2\)"),
+        ("Y", lambda Y: 0 * Y, "Y: label 0.0; must be -1 or"),
+        ("Y", lambda Y: Y * np.nan, "Y: label nan; must be -1 or"),
+        ("X", lambda X: X * np.nan, "X: nan at index"),
+        ("Z", lambda Z: Z / 0.0, "Z: .*inf at index"),
+        ("X", lambda X: X.astype(str), "X: <U"),
+        ("X", lambda X: X.astype(object), "not a readable .npz"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_bad_files_are_named(tmp_path, arrays, name, change, message):
+    arrays[name] = change(arrays[name])
+    path = written(tmp_path, {key: value for key, value in arrays.items() if value is not None})
+    with pytest.raises(ConfigError, match=message):
+        sample("file", path=path)
+
+
+def test_missing_and_broken_files_are_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"path=nowhere.npz: no such file"):
+        sample("file", path="nowhere.npz")
+    broken = tmp_path / "broken.npz"
+    broken.write_bytes(b"not a zip")
+    with pytest.raises(ConfigError, match="not a readable"):
+        sample("file", path=str(broken))
+
+
+@pytest.mark.parametrize("bad", [np.zeros((5, 2, 3)), np.full((5, 2, 3), 2.0), np.ones((5, 2, 2))])
+def test_bad_masks_are_named(tmp_path, arrays, bad):
+    with pytest.raises(ConfigError, match="mask: "):
+        sample("file", path=written(tmp_path, {**arrays, "mask": bad}))

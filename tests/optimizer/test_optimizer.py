@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import Generator
+
+from attnsvm.config import ConfigError
+from attnsvm.config.instantiate import named
+from attnsvm.data import sample
+from attnsvm.experiment import check
+from attnsvm.linalg import EPS as MACHINE_EPS
+from attnsvm.optimizer import Step
+from attnsvm.problem import ProblemBatch
+from attnsvm.risk import Gradient, Risk
+from attnsvm.selection import select_tokens
+from attnsvm.training import train
+from attnsvm.training.batch import parameterization_named
+from attnsvm.training.trajectory import TrainingStatus
+from tests.config.test_config import composed
+
+SMALL = {"n": 3, "T": 4, "d": 5, "trials": 6, "seed": 20}
+FIRST_ORDER = ["normalized_gd", "gd", "polyak", "momentum", "adam", "sign_gd", "mirror_descent"]
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def step(optimizer, V, g, log_scale=0.0, memory=None):
+    """Return the variable after one step of size lr along the gradient g exp(log_scale)."""
+    gradient = Gradient((g,), (torch.full((len(V),), log_scale, dtype=torch.float64),))
+    memory = {} if memory is None else memory
+    return optimizer.update(Step(None, (V.clone(),), None, gradient, optimizer.lr, memory))[0]
+
+
+def optimizer(name, **fields):
+    return named("optimizer", name, **fields)
+
+
+def test_step_size_is_constant_linear_or_geometric():
+    assert [optimizer("gd", lr=0.2).step_size(k) for k in range(3)] == [0.2] * 3
+    linear, geometric = (
+        optimizer("gd", lr=0.2, growth=0.5, schedule=schedule)
+        for schedule in ("linear", "geometric")
+    )
+    assert [linear.step_size(k) for k in range(3)] == pytest.approx([0.2, 0.3, 0.4])
+    assert [geometric.step_size(k) for k in range(3)] == pytest.approx([0.2, 0.3, 0.45])
+
+
+def test_grid_is_linear_or_geometric():
+    assert optimizer("gd", steps=250).grid() == [0, 100, 200, 250]
+    assert optimizer("gd", steps=200).grid() == [0, 100, 200]
+    assert optimizer("gd", steps=0).grid() == [0]
+    geometric = [optimizer("gd", steps=steps, record="geometric").grid() for steps in (0, 1, 60)]
+    assert geometric == [[0], [0, 1], [0, 1, 2, 5, 10, 20, 50, 60]]
+
+
+def test_normalised_step_has_the_length_of_the_step_size():
+    V, g = draw(4, 3, 3), draw(4, 3, 3, seed=1)
+    moved = step(optimizer("normalized_gd", lr=0.3), V, g, log_scale=-1e5)
+    torch.testing.assert_close(moved, V - 0.3 * g / g.norm(dim=(1, 2), keepdim=True))
+
+
+def test_each_factor_is_normalised_by_its_own_norm():
+    K, Q = torch.zeros(1, 2, 2).double(), torch.zeros(1, 2, 2).double()
+    gradient = Gradient((draw(1, 2, 2), 1e-9 * draw(1, 2, 2)), (torch.zeros(1),) * 2)
+    moved = optimizer("normalized_gd").update(Step(None, (K, Q), None, gradient, 0.3, {}))
+    assert [V.norm().item() for V in moved] == pytest.approx([0.3, 0.3])
+
+
+def test_published_normalisation_carries_eps():
+    g = torch.tensor([[[MACHINE_EPS]]], dtype=torch.float64)
+    rule = optimizer("normalized_gd", lr=1.0, gradient="direct")
+    assert step(rule, torch.zeros_like(g), g).item() == -0.5
+
+
+@pytest.mark.parametrize("name", sorted(set(FIRST_ORDER) - {"polyak"}))
+def test_zero_gradient_is_a_zero_step(name):
+    V = draw(2, 3, 3)
+    moved = step(optimizer(name), V, torch.zeros_like(V))
+    torch.testing.assert_close(moved, V, rtol=1e-15, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [("gd", {}), ("momentum", {"beta": 0.0}), ("mirror_descent", {"p": 2.0, "normalized": False})],
+)
+def test_gradient_descent_in_three_disguises(name, fields):
+    V, g = draw(2, 3, 3), draw(2, 3, 3, seed=1)
+    moved = step(optimizer(name, lr=0.5, **fields), V, g, log_scale=-2.0)
+    torch.testing.assert_close(moved, V - 0.5 * torch.e**-2 * g)
+
+
+def test_normalised_mirror_descent_with_p_2_is_normalised_gradient_descent():
+    batch = sample(**SMALL)
+    mirror = train(batch, optimizer="mirror_descent", p=2.0, lr=0.1, steps=50)
+    plain = train(batch, optimizer="normalized_gd", lr=0.1, steps=50)
+    torch.testing.assert_close(mirror.W, plain.W, rtol=1e-10, atol=1e-10)
+
+
+def test_mirror_step_moves_the_dual():
+    V, g, p = draw(2, 3, 3), draw(2, 3, 3, seed=1), 3.0
+    moved = step(optimizer("mirror_descent", p=p, lr=0.2, normalized=False), V, g)
+    torch.testing.assert_close(moved.sign() * moved.abs() ** 2, V.sign() * V**2 - 0.2 * g)
+
+
+def test_momentum_keeps_a_share_of_the_velocity():
+    rule, memory, V, g = optimizer("momentum", lr=1.0, beta=0.5), {}, draw(1, 2, 2), draw(1, 2, 2)
+    once = step(rule, V, g, memory=memory)
+    twice = step(rule, once, torch.zeros_like(g), memory=memory)
+    torch.testing.assert_close(once, V - g)
+    torch.testing.assert_close(twice, once - 0.5 * g)
+
+
+@pytest.mark.parametrize("eps", [1e-8, 1e-2])
+def test_adam_is_that_of_torch(eps):
+    rule, memory = optimizer("adam", lr=0.05, eps=eps), {}
+    V = draw(3, 4, 4)
+    reference = V.clone().requires_grad_()
+    peer = torch.optim.Adam([reference], lr=0.05, eps=eps)
+    for k in range(30):
+        g = draw(3, 4, 4, seed=k) * 10.0 ** (-0.2 * k)
+        reference.grad = g
+        peer.step()
+        V = step(rule, V, g * 1e3, log_scale=-6.907755278982137, memory=memory)
+    torch.testing.assert_close(V, reference.detach(), rtol=1e-12, atol=1e-12)
+
+
+def test_adam_without_eps_is_blind_to_the_size_of_the_gradient():
+    moved = []
+    for shift in (0.0, -5e4):
+        rule, memory, V = optimizer("adam", eps=0.0), {}, draw(3, 4, 4)
+        for k in range(20):
+            V = step(rule, V, draw(3, 4, 4, seed=k), log_scale=shift - 0.3 * k, memory=memory)
+        moved.append(V)
+    torch.testing.assert_close(moved[0], moved[1], rtol=1e-11, atol=1e-11)
+
+
+def test_sign_steps_move_every_entry_by_the_step_size():
+    V, g = draw(2, 3, 3), draw(2, 3, 3, seed=1)
+    torch.testing.assert_close(step(optimizer("sign_gd", lr=0.3), V, g), V - 0.3 * g.sign())
+
+
+def test_polyak_step_is_excess_risk_over_squared_gradient():
+    batch = sample(**SMALL)
+    risk = Risk(batch, parameterization_named("w", None), named("loss", "logistic"))
+    W = draw(6, 5, 5).requires_grad_()
+    value = risk.value(risk.forward((W,)))
+    (G,) = torch.autograd.grad(value.sum(), W)
+    floor = risk.loss.value(batch.scores().amax(-1)).mean(-1)
+    size = (value - floor) / G.square().sum((1, 2))
+    start = (W.detach().clone(),)
+    forward = risk.forward(start)
+    gradient = risk.gradient(start, forward)
+    (moved,) = optimizer("polyak").update(Step(risk, start, forward, gradient, 1.0, {}))
+    torch.testing.assert_close(moved, (W - size[:, None, None] * G).detach(), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("head", ["relu", "quadratic", "mlp", "linear"])
+def test_polyak_needs_a_head_whose_least_risk_is_known(head):
+    batch = sample(head=head, **SMALL)
+    batch.head.train = head == "linear"
+    with pytest.raises(ConfigError, match="optimizer=polyak: head must be linear with train="):
+        train(batch, optimizer="polyak")
+
+
+def test_polyak_is_refused_before_any_work():
+    check(composed("optimizer=polyak"))
+    with pytest.raises(ConfigError, match="optimizer=polyak: head must be linear"):
+        check(composed("optimizer=polyak", "head=relu"))
+
+
+def test_a_mixture_may_have_a_smaller_risk_than_every_token_where_the_head_is_not_linear():
+    """h(o) = |o_1|, tokens +-1, label -1: each token has margin -1, half of both has margin 0."""
+    V = torch.tensor([[[1.0, -1.0], [0.0, 0.0]]], dtype=torch.float64)
+    X = torch.tensor([[[[1.0, 0.0], [-1.0, 0.0]]]], dtype=torch.float64)
+    one = torch.ones(1, 1, dtype=torch.float64)
+    mask = torch.ones(1, 1, 2, dtype=torch.bool)
+    batch = ProblemBatch(
+        X, X[:, :, 0], -one, mask, named("head", "relu"), {"V": V}, torch.zeros(1).long()
+    )
+    risk = Risk(batch, parameterization_named("w", None), named("loss", "logistic"))
+    mixed = risk.value(risk.forward((torch.zeros(1, 2, 2, dtype=torch.float64),)))
+    assert mixed.item() == pytest.approx(math.log(2))
+    assert risk.loss.value(batch.scores().amax(-1)).item() == pytest.approx(math.log(1 + math.e))
+
+
+@pytest.mark.processors
+def test_polyak_reaches_the_optimal_tokens_or_diverges():
+    """Where attention saturates at other tokens, (L - L*) / ||grad|| exceeds every number."""
+    batch = sample(n=6, T=8, d=10, trials=30)
+    path = train(batch, optimizer="polyak", steps=500, record_every=500)
+    selection = select_tokens(batch, path)
+    optimal = (selection.selected == selection.optimal).all(-1)
+    assert 0 < path.diverged.sum() < 15
+    assert optimal.equal(~path.diverged)
+    for status, reached in zip(path.status(), optimal.tolist(), strict=True):
+        assert status is (TrainingStatus.SATURATED if reached else TrainingStatus.DIVERGED)
+    alone = train(batch.take(optimal), optimizer="polyak", steps=500, record_every=500)
+    assert alone.W.equal(path.W[optimal])
+
+
+@pytest.mark.parametrize("name", FIRST_ORDER)
+@pytest.mark.parametrize("parameterization", ["w", "kq"])
+def test_every_optimizer_lowers_the_risk(name, parameterization):
+    path = train(sample(**SMALL), parameterization, name, steps=100, record_every=50)
+    lower = path.loss[:, -1] < path.loss[:, 0]
+    if name == "polyak":  # (L - L*) / ||grad||^2 is unbounded near other than optimal tokens
+        assert path.diverged.sum() == 1
+        assert lower.equal(~path.diverged)
+    else:
+        assert lower.all()
+
+
+@pytest.mark.parametrize("head", ["linear", "relu", "mlp"])
+@pytest.mark.parametrize("name", ["gd", "normalized_gd", "adam"])
+def test_head_and_attention_train_together(head, name):
+    batch = sample(head=head, **SMALL)
+    batch.head.train = True
+    path = train(batch, optimizer=name, steps=50, lr=0.05)
+    fixed = dataclasses.replace(batch, head=named("head", head))
+    assert (path.loss[:, -1] < train(fixed, optimizer=name, steps=50, lr=0.05).loss[:, -1]).all()
+    for parameter, value in path.head_parameters.items():
+        assert not value.equal(batch.head_parameters[parameter])
+
+
+def test_joint_gradient_is_that_of_autograd():
+    batch = sample(head="relu", **SMALL)
+    batch.head.train = True
+    risk = Risk(batch, parameterization_named("kq", 2), named("loss", "exponential"))
+    variables = tuple(
+        V.requires_grad_() for V in (draw(6, 5, 2), draw(6, 5, 2, seed=1), draw(6, 5, 5, seed=2))
+    )
+    expected = torch.autograd.grad(risk.value(risk.forward(variables)).sum(), variables)
+    G = risk.gradient(variables, risk.forward(variables))
+    for part, scale, wanted in zip(G.parts, G.log_scales, expected, strict=True):
+        torch.testing.assert_close(
+            part * scale.exp()[:, None, None], wanted, rtol=1e-11, atol=1e-14
+        )
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("lr", 0.0), ("steps", -1), ("gradient", "exact"), ("lrr", 1), ("schedule", "cosine")],
+)
+def test_bad_settings_are_named(field, value):
+    with pytest.raises(ConfigError, match=f"optimizer.{field}"):
+        optimizer("gd", **{field: value})

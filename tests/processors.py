@@ -1,0 +1,38 @@
+"""`make test-processors`: tests of bits and last digits, run again under other arithmetic.
+
+Another processor runs other routines of torch, MKL, OpenBLAS and numba. These settings choose such
+routines on the processor at hand; the tests are those marked `processors`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+SETTINGS: dict[str, dict[str, str]] = {
+    "one thread": {"OMP_NUM_THREADS": "1"},
+    "two threads": {"OMP_NUM_THREADS": "2"},
+    "torch without vector instructions": {"ATEN_CPU_CAPABILITY": "default"},
+    "MKL on any processor, one thread": {"MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "1"},
+    "MKL on any processor, two threads": {"MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "2"},
+    "numba for any processor": {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""},
+    "OpenBLAS of an old processor": {"OPENBLAS_CORETYPE": "Nehalem", "OMP_NUM_THREADS": "2"},
+    "OpenBLAS of another processor": {"OPENBLAS_CORETYPE": "Haswell", "OMP_NUM_THREADS": "2"},
+}
+
+
+def main() -> int:
+    """Run the marked tests under every setting; return 1 if any fails."""
+    failed = []
+    for name, setting in SETTINGS.items():
+        print(f"--- {name}: {setting}", flush=True)
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "processors", "-n", "2"]
+        if subprocess.run(command, env=os.environ | setting, check=False).returncode:
+            failed.append(name)
+    print(f"failed under: {', '.join(failed) or 'none'}")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,222 @@
+"""Kills, full disks and damaged files: nothing torn is read, nothing finished is lost."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from attnsvm import record
+from attnsvm.config.identity import run_name
+from attnsvm.record.files import CorruptRecordError
+from attnsvm.record.state import RUN_FILE, TABLES, run_state
+from sweeps.aggregate import load
+from tests.command import until
+from tests.faults import (
+    contents,
+    die_at,
+    finished,
+    in_child,
+    litter,
+    states,
+    sweep,
+    uninterrupted,  # noqa: F401
+)
+
+SAMPLE = [
+    pytest.param(25, id="sample"),
+    pytest.param(500, id="all", marks=pytest.mark.faults),
+]
+
+
+def check_after_a_kill(folder, cells, done_before):
+    """Return the runs that are done; none was torn, none that was done is lost."""
+    # a child of the killed process may hold its lock for a moment, between fork and exec
+    until(lambda: "running" not in states(folder, cells), 10)
+    found = dict(zip(map(run_name, cells), states(folder, cells), strict=True))
+    assert set(found.values()) <= {"done", "lost", "missing"}
+    done = {name for name, state in found.items() if state == "done"}
+    assert done_before <= done
+    for name in done:
+        record.read(folder / name)
+    return done
+
+
+def check_resumed(folder, cells, expected):
+    """Run what is missing: the sweep must be as if nothing had happened."""
+    assert finished(in_child(lambda: sweep(folder, cells))) == 0
+    assert states(folder, cells) == ["done"] * len(cells)
+    assert contents(folder) == expected
+    assert litter(folder) == []
+
+
+@pytest.mark.parametrize(
+    "runs", [pytest.param(1, id="sample"), pytest.param(3, id="all", marks=pytest.mark.faults)]
+)
+def test_a_kill_at_every_step(runs, tmp_path, uninterrupted):  # noqa: F811
+    cells, expected = uninterrupted
+    cells = cells[:runs]
+    expected = {k: v for k, v in expected.items() if k.split("/")[0] in map(run_name, cells)}
+    for after in (False, True):
+        step, killed = 0, True
+        while killed:
+            step += 1
+            folder = tmp_path / f"{step}{after}"
+            folder.mkdir()
+
+            def dying(folder=folder, step=step, after=after):
+                die_at(step, after)
+                sweep(folder, cells)
+
+            killed = finished(in_child(dying)) == -signal.SIGKILL
+            check_after_a_kill(folder, cells, set())
+            check_resumed(folder, cells, expected)
+            shutil.rmtree(folder)
+        assert step > 20 * runs  # four files of a run: each made, locked, synced, renamed
+
+
+@pytest.mark.parametrize("kills", SAMPLE)
+def test_kills_at_random(kills, tmp_path, uninterrupted):  # noqa: F811
+    cells, expected = uninterrupted
+    rng = random.Random(kills)
+    begin = time.perf_counter()
+    assert finished(in_child(lambda: sweep(tmp_path / "timed", cells))) == 0
+    whole_s = time.perf_counter() - begin
+    folder, done, killed = tmp_path / "sweep", set(), 0
+    while killed < kills:
+        child = in_child(lambda: sweep(folder, cells))
+        time.sleep(rng.uniform(0, whole_s))
+        os.kill(child, signal.SIGKILL)
+        killed += finished(child) == -signal.SIGKILL
+        done = check_after_a_kill(folder, cells, done)
+        if len(done) == len(cells):
+            check_resumed(folder, cells, expected)
+            shutil.rmtree(folder)
+            done = set()
+    check_resumed(folder, cells, expected)
+    frames = load(folder)
+    assert frames.incomplete.empty
+    assert len(frames.trials) == 9
+
+
+# --- damage --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flips", "cuts"),
+    [
+        pytest.param(400, 80, id="sample"),
+        pytest.param(10_000, 2_000, id="all", marks=pytest.mark.faults),
+    ],
+)
+def test_no_flipped_bit_and_no_truncation_is_read(flips, cuts, tmp_path, uninterrupted):  # noqa: F811
+    cells, _ = uninterrupted
+    assert finished(in_child(lambda: sweep(tmp_path, cells[:1]))) == 0
+    folder = tmp_path / run_name(cells[0])
+    rng = random.Random(0)
+    for name in (*TABLES, RUN_FILE):
+        path = folder / name
+        sound = path.read_bytes()
+        for k in range((flips + cuts) // 4):
+            damaged = bytearray(sound)
+            if k < flips // 4:
+                damaged[rng.randrange(len(sound))] ^= 1 << rng.randrange(8)
+            else:
+                del damaged[rng.randrange(len(sound)) :]
+            path.write_bytes(damaged)
+            assert run_state(folder).state == "corrupt"
+            with pytest.raises(CorruptRecordError):
+                record.read(folder)
+        path.write_bytes(sound)
+    assert run_state(folder).state == "done"
+
+
+def test_a_missing_table_is_a_damage_and_is_computed_again(tmp_path, uninterrupted):  # noqa: F811
+    cells, expected = uninterrupted
+    assert finished(in_child(lambda: sweep(tmp_path, cells))) == 0
+    (tmp_path / run_name(cells[1]) / "history.parquet").unlink()
+    assert states(tmp_path, cells) == ["done", "corrupt", "done"]
+    check_resumed(tmp_path, cells, expected)
+
+
+# --- a full disk ---------------------------------------------------------------------------------
+
+
+def fill(folder, cells) -> str:
+    """Run the sweep where files cannot grow beyond 3 kB, less than a table; return its log."""
+    reading, writing = os.pipe()
+
+    def limited():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, resource.RLIM_INFINITY))
+        logging.basicConfig(stream=os.fdopen(writing, "w"), force=True)
+        sweep(folder, cells)
+
+    child = in_child(limited)
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        told = stream.read()
+    assert finished(child) == 0
+    return told
+
+
+def test_a_full_disk_is_told_and_leaves_what_was_finished(tmp_path, uninterrupted):  # noqa: F811
+    cells, expected = uninterrupted
+    assert finished(in_child(lambda: sweep(tmp_path, cells[:1]))) == 0
+    before = contents(tmp_path)
+    assert "File too large" in fill(tmp_path, cells)
+    assert {name: contents(tmp_path)[name] for name in before} == before
+    first, *others = states(tmp_path, cells)
+    assert first == "done"
+    assert set(others) <= {"failed", "missing"}
+    assert litter(tmp_path) == []
+    check_resumed(tmp_path, cells, expected)
+
+
+def test_a_small_file_system(tmp_path, uninterrupted):  # noqa: F811
+    cells, expected = uninterrupted
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", str(disk)]
+    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("a file system cannot be mounted here")
+    try:
+        assert finished(in_child(lambda: sweep(disk, cells))) == 0
+        found = states(disk, cells)
+        assert found[0] == "done"
+        assert found[-1] in ("failed", "missing")
+        subprocess.run(["mount", "-o", "remount,size=1m", str(disk)], check=True)
+        check_resumed(disk, cells, expected)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+# --- failures ------------------------------------------------------------------------------------
+
+
+def test_a_failure_tells_its_place(tmp_path, uninterrupted):  # noqa: F811
+    cells, _ = uninterrupted
+
+    def failing():
+        from attnsvm import experiment
+
+        def parts(config):
+            raise ZeroDivisionError("over <b>zero</b>")
+
+        experiment.parts = parts
+        sweep(tmp_path, cells)
+
+    assert finished(in_child(failing)) == 0
+    assert states(tmp_path, cells) == ["failed"] * 3
+    run = json.loads((tmp_path / run_name(cells[0]) / RUN_FILE).read_text())
+    assert run["place"].startswith("test_faults.py:")
+    assert "ZeroDivisionError: over <b>zero</b>" in run["traceback"]
+    frames = load(tmp_path)
+    assert frames.incomplete["place"].str.startswith("test_faults.py:").all()

@@ -1,0 +1,115 @@
+"""A lock is held by one process at a time, and released when its owner ends, however it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from attnsvm.config.identity import run_name
+from attnsvm.record import run_state
+from attnsvm.record.lock import LOCK_FILE, HeldError, holder, locked
+from tests.command import attnsvm, until
+from tests.faults import configs, in_child, sweep
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from attnsvm.record.lock import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+COUNT = """
+import sys
+from pathlib import Path
+from attnsvm.record.lock import locked
+folder = Path(sys.argv[1])
+for _ in range(20):
+    with locked(folder, patience_s=60):
+        number = folder / "number"
+        number.write_text(str(int(number.read_text()) + 1))
+"""
+
+
+def process(code, folder):
+    return subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE)
+
+
+def test_a_lock_excludes_others_while_its_owner_lives(tmp_path):
+    assert holder(tmp_path) is None
+    owner = process(HOLD, tmp_path)
+    assert owner.stdout.readline() == b"held\n"
+    who, lives = holder(tmp_path)
+    assert (who.pid, lives) == (owner.pid, True)
+    with pytest.raises(HeldError, match=f"process {owner.pid} on "), locked(tmp_path, 0):
+        pass
+    os.kill(owner.pid, signal.SIGKILL)
+    owner.wait()
+    owner.stdout.close()
+    who, lives = holder(tmp_path)
+    assert (who.pid, lives) == (owner.pid, False)
+    with locked(tmp_path, 0):
+        assert holder(tmp_path)[0].pid == os.getpid()
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_two_processes_hold_a_lock_at_once(tmp_path):
+    (tmp_path / "number").write_text("0")
+    racers = [process(COUNT, tmp_path) for _ in range(4)]
+    for racer in racers:
+        assert racer.wait(60) == 0
+        racer.stdout.close()
+    assert (tmp_path / "number").read_text() == "80"
+
+
+def test_a_look_does_not_make_an_owner_give_up(tmp_path):
+    looking = os.fork()
+    if not looking:
+        while True:
+            holder(tmp_path)
+    try:
+        for _ in range(100):
+            with locked(tmp_path):
+                pass
+    finally:
+        os.kill(looking, signal.SIGKILL)
+        os.waitpid(looking, 0)
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
+    (tmp_path / "outside").write_text("mine")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / LOCK_FILE).symlink_to(tmp_path / "outside")
+    with pytest.raises(OSError, match="symbolic link"), locked(folder):
+        pass
+    assert (tmp_path / "outside").read_text() == "mine"
+    assert holder(folder) is None
+
+
+def test_what_was_written_by_a_dying_owner_is_no_error(tmp_path):
+    (tmp_path / LOCK_FILE).write_text('{"host": "a", "pi')
+    who, lives = holder(tmp_path)
+    assert not lives
+    assert "process 0" in str(who)
+    until(lambda: holder(tmp_path) is not None, 1)
+
+
+@pytest.mark.parametrize("name", ["run.json", ".lock", "trials.parquet", "solutions.npz"])
+def test_a_pipe_in_place_of_a_file_hangs_nobody(name, tmp_path):
+    (config,) = configs(1)
+    folder = tmp_path / run_name(config)
+    os.waitpid(in_child(lambda: sweep(tmp_path, [config])), 0)
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    expected = "done" if name == ".lock" else "corrupt"
+    assert run_state(folder).state == expected
+    proved = ("attnsvm-verify",) if name != ".lock" else ()  # the numbers are prepared
+    for command in ("attnsvm-status", "attnsvm-report", *proved):
+        done = attnsvm(str(tmp_path), cwd=tmp_path, command=command)
+        assert done.returncode == (0 if name == ".lock" else 1), done.stderr

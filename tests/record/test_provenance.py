@@ -1,0 +1,67 @@
+"""The revision is read from git's files; no program is run for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from attnsvm.record import provenance
+
+git_revision = provenance.git_revision.__wrapped__  # what is asked once a process
+
+
+def git(folder, *words):
+    env = os.environ | {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    asked = ["git", "-C", str(folder), *who, *words]
+    return subprocess.run(asked, env=env, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path):
+    pytest.importorskip("shutil").which("git") or pytest.skip("git is not installed")
+    folder = tmp_path / "repository"
+    (folder / "package").mkdir(parents=True)
+    (folder / "package" / "file").write_text("text")
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "first")
+    return folder
+
+
+def test_the_commit_is_found_on_a_branch_packed_detached_and_in_a_worktree(repository):
+    commit = git(repository, "rev-parse", "HEAD")
+    package = repository / "package"
+    assert git_revision(package) == commit
+    git(repository, "pack-refs", "--all")
+    assert git_revision(package) == commit
+    git(repository, "worktree", "add", "--quiet", "../tree")
+    assert git_revision(repository.parent / "tree" / "package") == commit
+    git(repository, "checkout", "--quiet", "--detach")
+    assert git_revision(package) == commit
+
+
+def test_no_program_is_run(repository, monkeypatch, tmp_path):
+    told = tmp_path / "told"
+    hook = tmp_path / "git"
+    hook.write_text(f"#!/bin/sh\ntouch {told}\n")
+    hook.chmod(0o755)
+    git(repository, "config", "core.fsmonitor", str(hook))
+    commit = git_revision(repository)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert git_revision(repository) == commit
+    assert not told.exists()
+
+
+@pytest.mark.parametrize(
+    "head", ["ref: refs/heads/unborn", "no commit", "", "\x00\xff", "ref: ../../x"]
+)
+def test_what_is_no_commit_is_none(repository, head):
+    (repository / ".git" / "HEAD").write_text(head)
+    assert git_revision(repository) is None
+
+
+def test_outside_of_git_there_is_none(tmp_path):
+    assert git_revision(tmp_path) is None

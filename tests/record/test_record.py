@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import os
+import random
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from attnsvm import record
+from attnsvm.record import RunRecord, trial_columns, trial_table
+from attnsvm.record import files as storage
+from attnsvm.record import writers as stream
+from attnsvm.record.files import CorruptRecordError
+from attnsvm.record.state import TABLES
+
+ORIGIN = {"signature": "s", "config": {"trials": 3}, "options": {}, "sweep": None, "device": "cpu"}
+
+
+def a_record() -> RunRecord:
+    rng = np.random.default_rng(0)
+    trials = trial_table(
+        [3, 4, 5],
+        {
+            "status": ["ok", "infeasible", "ok"],
+            "frobenius_rank": [2, None, 3],
+            "assumption_b1": [True, None, False],
+        },
+    )
+    history = pd.DataFrame(
+        {"seed": [3, 5], "step": [0, 0], "quantity": ["loss"] * 2, "value": [0.5, 0.25]}
+    )
+    solutions = {"frobenius_W": rng.normal(size=(3, 4, 4)), "mask": np.ones((3, 2, 2), bool)}
+    return RunRecord(trials, history, solutions, timings={"svm": 0.1})
+
+
+def test_what_is_read_is_what_was_written(tmp_path):
+    written = a_record()
+    record.write(tmp_path, [written], ORIGIN)
+    got, run = record.read(tmp_path)
+    pd.testing.assert_frame_equal(got.trials, written.trials)
+    pd.testing.assert_frame_equal(got.history, written.history)
+    assert got.solutions.keys() == written.solutions.keys()
+    for name, array in written.solutions.items():
+        np.testing.assert_array_equal(got.solutions[name], array)
+    assert (run["state"], run["drawn"], run["accepted"]) == ("done", 3, 2)
+    assert record.is_done(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "trials.parquet", "history.parquet", "solutions.npz", "run.json",
+    }  # fmt: skip
+
+
+def test_every_column_has_its_declared_type_and_unknown_ones_are_refused():
+    table = trial_table([0, 1], {})
+    assert list(table) == list(trial_columns())
+    assert {name: str(table[name].dtype) for name in table} == {
+        name: dtype for name, (dtype, _) in trial_columns().items()
+    }
+    with pytest.raises(ValueError, match="unknown trial columns"):
+        trial_table([0], {"frobenius_rnak": [1]})
+
+
+def test_a_failure_is_a_record_without_tables(tmp_path):
+    try:
+        raise ZeroDivisionError("<b>over</b> zero")
+    except ZeroDivisionError as error:
+        record.write_failure(tmp_path, ORIGIN, error)
+    run = storage.read_json(tmp_path / "run.json")
+    assert run["state"] == "failed"
+    assert run["reason"] == "ZeroDivisionError: <b>over</b> zero"
+    assert run["place"].startswith("test_record.py:")
+    assert not record.is_done(tmp_path)
+    with pytest.raises(CorruptRecordError, match="failed"):
+        record.read(tmp_path)
+
+
+def test_without_run_json_there_is_no_record(tmp_path):
+    record.write(tmp_path, [a_record()], ORIGIN)
+    (tmp_path / "run.json").unlink()
+    assert not record.is_done(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        record.read(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["trials.parquet", "history.parquet", "solutions.npz", "run.json"])
+def test_no_flipped_bit_and_no_truncation_is_read_silently(name, tmp_path):
+    record.write(tmp_path, [a_record()], ORIGIN)
+    path = tmp_path / name
+    sound = path.read_bytes()
+    rng = random.Random(name)
+    damaged = []
+    for _ in range(150):
+        flipped = bytearray(sound)
+        flipped[rng.randrange(len(sound))] ^= 1 << rng.randrange(8)
+        damaged.append(bytes(flipped))
+    damaged += [sound[: rng.randrange(len(sound))] for _ in range(50)]
+    for content in damaged:
+        path.write_bytes(content)
+        assert not record.is_done(tmp_path)
+        with pytest.raises((CorruptRecordError, FileNotFoundError)):
+            record.read(tmp_path)
+    path.write_bytes(sound)
+    record.read(tmp_path)
+
+
+def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    storage.write_atomically(path, b"old")
+
+    def broken(*_):
+        raise OSError(28, "No space left on device")
+
+    for step in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, step, broken)
+            with pytest.raises(OSError, match="No space"):
+                storage.write_atomically(path, b"new")
+        assert path.read_bytes() == b"old"
+        assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_rewrite_is_never_complete_with_mixed_files(tmp_path, monkeypatch):
+    record.write(tmp_path, [a_record()], ORIGIN)
+    replaced = []
+    original = os.replace
+
+    def stopping(source, target):
+        if len(replaced) == 1:
+            raise KeyboardInterrupt
+        replaced.append(target)
+        original(source, target)
+
+    monkeypatch.setattr(os, "replace", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        record.write(tmp_path, [a_record()], ORIGIN)
+    assert not record.is_done(tmp_path)
+    assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_an_error_between_two_parts_leaves_the_old_record_and_no_litter(tmp_path):
+    record.write(tmp_path, [a_record()], ORIGIN)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def broken():
+        yield a_record()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        record.write(tmp_path, broken(), ORIGIN)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("rows", [1, 2, 100])
+def test_the_files_do_not_depend_on_how_the_record_is_cut(rows, tmp_path, monkeypatch):
+    """Row groups smaller than, equal to and larger than a part, arrays in memory and on disk."""
+    monkeypatch.setattr(stream, "ROW_GROUP", rows)
+    monkeypatch.setattr(stream, "IN_MEMORY_BYTES", 16 * rows)
+    whole = a_record()
+    cuts = [slice(0, 1), slice(1, 3)]
+    parts = [
+        RunRecord(
+            whole.trials.iloc[cut],
+            whole.history.iloc[cut],
+            {name: array[cut] for name, array in whole.solutions.items()},
+        )
+        for cut in cuts
+    ]
+    for name, record_parts in (("whole", [whole]), ("parts", parts)):
+        (tmp_path / name).mkdir()
+        record.write(tmp_path / name, record_parts, ORIGIN)
+    for name in TABLES:
+        assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    got, run = record.read(tmp_path / "parts")
+    pd.testing.assert_frame_equal(got.trials, whole.trials)
+    assert run["drawn"] == 3
+    assert pq.ParquetFile(tmp_path / "parts/trials.parquet").num_row_groups == -(-3 // rows)
+
+
+def test_arrays_are_compressed_only_where_that_saves_something(tmp_path):
+    """Noise is stored as it is; what compresses is compressed, wherever in the array it begins."""
+    noise = np.random.default_rng(0).normal(size=(4, 300, 300))
+    late = np.concatenate([noise[:1], np.zeros((3, 300, 300))])
+    early = np.concatenate([np.full((3, 300, 300), np.nan), noise[:1]])
+    solutions = {
+        "noise": noise,
+        "late": late,
+        "early": early,
+        "small": noise[:, :9, :9],
+        "strided": noise.swapaxes(1, 2),
+        "mask": np.zeros((4, 10**6), bool),
+        "none": noise[:, :0],
+        "status": np.array(["solved", "infeasible"] * 2),
+    }
+    written = RunRecord(a_record().trials, a_record().history, solutions)
+    record.write(tmp_path, [written], ORIGIN)
+    with zipfile.ZipFile(tmp_path / "solutions.npz") as archive:
+        stored = {
+            info.filename.removesuffix(".npy")
+            for info in archive.infolist()
+            if info.compress_type == zipfile.ZIP_STORED
+        }
+        assert archive.testzip() is None
+    assert stored == {"noise", "strided"}
+    got = record.read(tmp_path)[0].solutions
+    for name, array in solutions.items():
+        np.testing.assert_array_equal(got[name], array, strict=True)
+    damaged = bytearray((tmp_path / "solutions.npz").read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (tmp_path / "solutions.npz").write_bytes(damaged)
+    with pytest.raises(CorruptRecordError):
+        record.read(tmp_path)
+
+
+def test_parts_of_other_shape_are_refused(tmp_path):
+    other = RunRecord(a_record().trials, a_record().history, {"mask": np.ones((3, 2, 1), bool)})
+    with pytest.raises(ValueError, match="mask"):
+        record.write(tmp_path, [a_record(), other], ORIGIN)
+    assert not record.is_done(tmp_path)
+
+
+def test_pickles_are_neither_written_nor_read(tmp_path):
+    objects = RunRecord(a_record().trials, a_record().history, {"o": np.array([{}], dtype=object)})
+    with pytest.raises(ValueError, match="pickle"):
+        record.write(tmp_path, [objects], ORIGIN)
+    assert not record.is_done(tmp_path)
+
+
+def test_files_have_the_usual_permissions(tmp_path):
+    storage.write_atomically(tmp_path / "file", b"")
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode

@@ -1,0 +1,168 @@
+"""What a folder tells about its runs, and the command that prints it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from attnsvm import record
+from attnsvm.config.identity import run_name
+from attnsvm.record.lock import locked
+from attnsvm.record.provenance import provenance
+from attnsvm.record.state import STATES, run_state
+from sweeps.aggregate import load
+from sweeps.status import main, states
+from tests.command import SMALL, attnsvm, until
+from tests.faults import configs, in_child, prepared, sweep
+from tests.record.test_record import a_record
+
+GONE = """
+import os, sys
+from pathlib import Path
+from attnsvm.record.lock import locked
+with locked(Path(sys.argv[1])):
+    os.kill(os.getpid(), 9)
+"""
+
+
+def run_in(folder, state):
+    """Make `folder` that of a run in `state`."""
+    origin = provenance(configs(1)[0], [])
+    folder.mkdir()
+    if state in ("done", "corrupt"):
+        record.write(folder, [a_record()], origin)
+    if state == "corrupt":
+        (folder / "trials.parquet").write_bytes(b"PAR1")
+    if state in ("failed", "interrupted"):
+        record.write_failure(folder, origin, ValueError("told\x1b[2J why"), state)
+    if state == "lost":
+        subprocess.run([sys.executable, "-c", GONE, str(folder)], check=False)
+
+
+@pytest.fixture
+def every_state(tmp_path):
+    """A sweep with a run in each state; `running` is run here."""
+    for state in STATES:
+        run_in(tmp_path / state, state)
+    record.write_plan(tmp_path, {state: [] for state in STATES})
+    with locked(tmp_path / "running"):
+        yield tmp_path
+
+
+def test_each_state_is_told_from_the_folder(every_state, capsys):
+    found = states(every_state)
+    assert {name: state.state for name, state in found.items()} == {s: s for s in STATES}
+    assert all(state.reason for name, state in found.items() if name != "done")
+    assert main([str(every_state)]) == 1
+    told = capsys.readouterr().out
+    assert (
+        "7 runs: 1 done, 1 running, 1 failed, 1 interrupted, 1 lost, 1 missing, 1 corrupt" in told
+    )
+    assert "\x1b" not in told
+    assert f"process {os.getpid()} on" in told
+    frames = load(every_state)
+    assert dict(zip(frames.runs["run"], frames.runs["state"], strict=True)) == {
+        s: s for s in STATES
+    }
+
+
+def test_status_of_a_complete_sweep_and_of_none(tmp_path, capsys, monkeypatch):
+    assert main([str(tmp_path)]) == 2
+    assert "holds no sweep" in capsys.readouterr().err
+    run_in(tmp_path / "a", "done")
+    assert main([str(tmp_path)]) == 0
+    assert main([str(tmp_path / "a"), "--all"]) == 0
+    monkeypatch.chdir(tmp_path / "a")
+    assert main([".", "--all"]) == 0
+    assert capsys.readouterr().out == "1 runs: 1 done\n" + 2 * "done  a\n1 runs: 1 done\n"
+
+
+def test_status_is_told_without_the_heavy_packages(tmp_path):
+    code = "import sys, sweeps.status; print({'torch', 'pandas', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_a_run_that_is_locked_again_counts_as_running_until_it_is_lost(tmp_path):
+    run_in(tmp_path / "run", "failed")
+    with locked(tmp_path / "run"):
+        assert run_state(tmp_path / "run").state == "running"
+    assert run_state(tmp_path / "run").state == "failed"
+    subprocess.run([sys.executable, "-c", GONE, str(tmp_path / "run")], check=False)
+    assert run_state(tmp_path / "run").state == "lost"
+
+
+def test_two_drivers_do_no_run_twice(tmp_path):
+    cells = configs(4)
+    done = []
+
+    def slowly(config):
+        with (tmp_path / "log").open("a") as log:
+            log.write(f"{config.seed}\n")
+        time.sleep(0.2)
+        return [prepared(config)]
+
+    def drive():
+        from attnsvm import experiment
+
+        experiment.parts = slowly
+        sweep(tmp_path / "sweep", cells)
+
+    drivers = [in_child(drive) for _ in range(3)]
+    done = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in drivers]
+    assert done == [0, 0, 0]
+    assert sorted((tmp_path / "log").read_text().split()) == ["0", "10", "20", "30"]
+    assert {state.state for state in states(tmp_path / "sweep").values()} == {"done"}
+
+
+def test_records_of_other_code_are_refused_unless_allowed_and_then_shown(tmp_path):
+    sweep_folder, cells = tmp_path / "multirun/adhoc", configs(1)
+    child = in_child(lambda: sweep(sweep_folder, cells))
+    assert os.waitpid(child, 0)[1] == 0
+    folder = sweep_folder / run_name(cells[0])
+    found, origin = record.read(folder)
+    record.write(folder, [found], {**origin, "code": "another", "version": "0.0.1"})
+    grid = ["-m", *SMALL, "seed=5"]
+    refused = attnsvm(*grid, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "1 of version 0.0.1, code another" in refused.stderr
+    assert "mixed_code=true" in refused.stderr
+    assert len(list(sweep_folder.glob("*/run.json"))) == 1
+    kept = ["-m", "data.n=2", "data.T=3", "data.d=3", "trials=3", "seed=0,5", "mixed_code=true"]
+    allowed = attnsvm(*kept, cwd=tmp_path)
+    assert allowed.returncode == 0, allowed.stderr
+    assert len(set(load(sweep_folder).runs["code"])) == 2
+    assert "another" in (sweep_folder / "report.html").read_text()
+    shown = attnsvm(str(sweep_folder), cwd=tmp_path, command="attnsvm-status")
+    assert "records of 2 versions of the code" in shown.stdout
+
+
+def test_a_dry_run_lists_the_cells_and_makes_nothing(tmp_path):
+    done = attnsvm("-m", *SMALL, "seed=0,10", "dry_run=true", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "2 runs, 2 of them pending" in done.stdout
+    assert "about " in done.stdout
+    assert "seed=10" in done.stdout
+    assert not list(tmp_path.rglob("run.json"))
+    assert not (tmp_path / "multirun").exists()
+
+
+def test_progress_counts_what_is_on_disk(tmp_path):
+    from io import StringIO
+
+    from sweeps.progress import Progress
+
+    cells = configs(3)
+    names = [run_name(config) for config in cells]
+    told = StringIO()
+    with Progress(tmp_path, names[1:], done=1, stream=told) as progress:
+        assert progress.line() == "1 of 3 runs done"
+        child = in_child(lambda: sweep(tmp_path, cells[1:]))
+        os.waitpid(child, 0)
+        until(lambda: progress.line().startswith("3 of 3 runs done, "))
+        assert "instances/s" in progress.line()
+    assert told.getvalue().endswith("instances/s\n")

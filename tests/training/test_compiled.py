@@ -1,0 +1,507 @@
+"""The compiled kernel against the torch loop, step by step."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import time
+from contextlib import suppress
+from inspect import getsource
+from pathlib import Path
+from threading import Barrier, Event, Thread, Timer
+from types import ModuleType
+from weakref import ref
+
+import numpy as np
+import pytest
+import torch
+from numba.core.caching import CacheImpl
+from numba.core.errors import TypingError
+from torch import Generator
+
+from attnsvm import jit
+from attnsvm.config.instantiate import named
+from attnsvm.data import sample
+from attnsvm.jit import compiled
+from attnsvm.linalg import one_thread
+from attnsvm.risk import Risk
+from attnsvm.training import train
+from attnsvm.training.batch import parameterization_named
+from attnsvm.training.compiled import lanes as lane_math
+from attnsvm.training.compiled import loop as compiled_loop
+from attnsvm.training.compiled import matmul, steps
+
+pytestmark = pytest.mark.processors
+
+SHAPE = {"n": 3, "T": 4, "d": 5, "trials": 11, "seed": 20}
+HEADS = pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
+RULES = pytest.mark.parametrize(("parameterization", "m"), [("w", None), ("kq", None), ("kq", 2)])
+
+
+def ragged(batch):
+    mask = torch.rand(batch.mask.shape, generator=Generator().manual_seed(3)) > 0.4
+    mask[:, :, 0] = True
+    return dataclasses.replace(batch, mask=mask)
+
+
+def both(batch, *arguments, **options):
+    return [train(batch, *arguments, compiled=compiled, **options) for compiled in (True, False)]
+
+
+def assert_same(kernel, loop, tolerance=1e-12):
+    error = (kernel.snapshots - loop.snapshots).norm(dim=(-2, -1))
+    assert (error <= tolerance * loop.snapshots.norm(dim=(-2, -1))).all()
+
+
+def relative_error_of_exp(x):
+    padded = np.resize(x, -(-len(x) // lane_math.LANES) * lane_math.LANES)
+    got = np.array([evaluated(padded[i : i + 8]) for i in range(0, len(padded), 8)]).ravel()
+    exact = np.exp(padded)
+    return np.abs(got - exact) / exact
+
+
+def evaluated(x):
+    x, out = np.ascontiguousarray(x), np.empty(8)
+    _evaluate(x.ctypes.data, out.ctypes.data)
+    return out
+
+
+@lane_math.njit
+def _evaluate(x, out):
+    lane_math.store(out, 0, lane_math.exp(lane_math.load(x, 0)))
+
+
+def test_exp_is_exact_to_two_ulps():
+    assert relative_error_of_exp(np.linspace(-707.9, 707.9, 4001)).max() < 4.5e-16
+    assert relative_error_of_exp(np.linspace(-1, 1, 4001)).max() < 4.5e-16
+
+
+def test_exp_of_very_negative_numbers_is_zero_and_of_zero_is_one():
+    out = evaluated(np.array([-np.inf, -1e300, -709.0, 0.0, -0.0, 1.0, -1.0, -745.0]))
+    assert out[[0, 1, 2, 7]].tolist() == [0.0] * 4
+    assert out[3:5].tolist() == [1.0, 1.0]
+
+
+@lane_math.njit
+def _compared(a, b):
+    x, y = lane_math.load(a, 0), lane_math.load(b, 0)
+    return lane_math.any_equal(x, y), lane_math.any_greater(x, y)
+
+
+@pytest.mark.parametrize("lane", [0, 3, 7])
+def test_one_lane_is_enough_for_any(lane):
+    a, b = np.full(8, 1.0), np.full(8, 2.0)
+    for value, expected in ((1.0, (False, False)), (2.0, (True, False)), (3.0, (False, True))):
+        a[lane] = value
+        assert _compared(a.ctypes.data, b.ctypes.data) == expected
+    a[lane] = np.nan
+    assert _compared(a.ctypes.data, b.ctypes.data) == (False, False)
+
+
+@lane_math.njit
+def _multiply(C, A, B, sizes):
+    matmul.multiply(C, A, B, sizes)
+
+
+@lane_math.njit
+def _dot(out, A, B, count):
+    lane_math.store(out, 0, matmul.dot(A, B, count))
+
+
+def matrix_of_lanes(draw, *shape):
+    return torch.stack([draw(*shape) for _ in range(lane_math.LANES)])
+
+
+def multiplied(A, B, transposed):
+    """Return A B of matrices (8, ., .); `transposed` tells which of C, A, B lie by columns."""
+    C = torch.full((len(A), A.shape[1], B.shape[2]), torch.nan, dtype=torch.float64)
+    lanes, places = [], []
+    for V, turned in zip((C, A, B), transposed, strict=True):
+        lanes.append(compiled_loop.to_lanes(V.mT.contiguous() if turned else V))
+        rows, columns = V.shape[1:]
+        places.append((lanes[-1].data_ptr(), *((1, rows) if turned else (columns, 1))))
+    _multiply(*places, (A.shape[1], B.shape[2], A.shape[2]))
+    if transposed[0]:
+        return compiled_loop.from_lanes(lanes[0], tuple(C.mT.shape)).mT
+    return compiled_loop.from_lanes(lanes[0], tuple(C.shape))
+
+
+SIZES = pytest.mark.parametrize("columns", [1, 2, 3, 5])
+ROWS = pytest.mark.parametrize("rows", [1, 3, 4, 5, 8, 11])
+
+
+@ROWS
+@SIZES
+@pytest.mark.parametrize("inner", [1, 2, 7])
+def test_products_of_integers_are_exact(rows, columns, inner):
+    generator = Generator().manual_seed(rows + 100 * columns)
+
+    def draw(*shape):
+        return torch.randint(-1000, 1000, shape, generator=generator).double()
+
+    A, B = (matrix_of_lanes(draw, *shape) for shape in ((rows, inner), (inner, columns)))
+    for transposed in ((0, 0, 0), (1, 0, 0), (0, 1, 0), (1, 1, 1), (0, 0, 1)):
+        assert multiplied(A, B, transposed).equal(A @ B)
+    out, both_lanes = (
+        torch.empty(lane_math.LANES, dtype=torch.float64),
+        [A.flatten(1), B.flatten(1)],
+    )
+    count = min(V.shape[1] for V in both_lanes)
+    first, second = (compiled_loop.to_lanes(V[:, :count]) for V in both_lanes)
+    _dot(out.data_ptr(), first.data_ptr(), second.data_ptr(), count)
+    assert out.equal((A.flatten(1)[:, :count] * B.flatten(1)[:, :count]).sum(1))
+
+
+@ROWS
+@SIZES
+def test_an_entry_of_a_product_has_the_same_bits_in_every_tile(rows, columns):
+    generator = Generator().manual_seed(rows + 100 * columns)
+
+    def draw(*shape):
+        return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+    A, B = matrix_of_lanes(draw, rows, 9), matrix_of_lanes(draw, 9, columns)
+    together = multiplied(A, B, (0, 0, 0))
+    for i in range(rows):
+        for j in range(columns):
+            alone = multiplied(A[:, i : i + 1], B[:, :, j : j + 1], (0, 0, 0))
+            assert alone.equal(together[:, i : i + 1, j : j + 1])
+
+
+def test_the_kernel_compiles_where_numba_may_not_write(monkeypatch):
+    def twice(x):
+        return 2 * x
+
+    assert compiled()(twice).stats.cache_path  # here it may
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])
+    assert compiled()(twice)(21) == 42
+
+
+def test_compiled_code_is_filed_under_all_that_it_is_made_of(monkeypatch):
+    """Else a change of another file than the function's would leave the old code in use."""
+
+    def twice(x):
+        return 2 * x
+
+    def name(*included):
+        return compiled(*included)(twice).py_func.__qualname__
+
+    filed = name(matmul, 1.0)
+    assert filed.startswith("twice_")
+    assert name(matmul, 1.0) == filed
+    assert name(matmul, 2.0) != filed
+    assert name(steps, 1.0) != filed
+    monkeypatch.setattr(jit, "getsource", lambda module: getsource(module) + "# edited")
+    assert name(matmul, 1.0) != filed
+
+
+def test_the_training_loop_is_filed_under_all_files_in_it():
+    train(sample(**SHAPE), steps=1)
+    folder = Path(steps.train_w.stats.cache_path)
+    filed = steps.train_w.py_func.__qualname__
+    assert filed.startswith("train_w_")
+    assert any(filed in path.name for path in folder.iterdir())
+    modules = {value.__name__ for value in steps.COMPILED_IN if isinstance(value, ModuleType)}
+    known = "attnsvm.training.compiled"
+    assert modules == {f"{known}.{name}" for name in ("lanes", "matmul", "gradient")}
+
+
+def test_only_slow_compilation_is_announced_and_only_once(monkeypatch, caplog):
+    monkeypatch.setattr(jit, "ANNOUNCED_S", 0.05)
+    jit._announce.cache_clear()
+    with jit.announced("test"):
+        pass
+    time.sleep(0.1)
+    assert not caplog.records
+    for _ in range(2):
+        with jit.announced("test"):
+            time.sleep(0.2)
+    (told,) = caplog.records
+    assert "compiling the test" in told.getMessage()
+
+
+def test_what_an_exception_ends_leaves_no_steps_behind(monkeypatch):
+    """The first snapshot raises while the first share of the steps is taken: no other one is."""
+    batch, begun, over = sample(**SHAPE), [], Event()
+
+    def take(loop, first, last, etas):
+        if last > first:  # else it is only compiled
+            begun.append(first)
+            assert over.wait(60)
+
+    def fail(done):
+        Timer(0.1, over.set).start()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compiled_loop._Loop, "take_steps", take)
+    monkeypatch.setattr(compiled_loop, "SHARE", 1)
+    threads = torch.get_num_threads()
+    with pytest.raises(KeyboardInterrupt):
+        train(batch.take(torch.arange(11).repeat(8)), steps=1000, progress=fail)
+    assert len(begun) == threads
+    assert torch.get_num_threads() == threads
+
+
+def test_arrays_live_until_the_kernel_is_through_with_them(monkeypatch):
+    """Also where a second interrupt ends the wait for it; else it would write to freed memory."""
+    arrays, entered, over, left = [], Event(), Event(), Event()
+
+    def take(first, last, *arguments):
+        if last == first:  # it is only compiled
+            arrays.clear()
+            return
+        entered.set()
+        assert over.wait(60)
+        left.set()
+
+    def addresses(tensors):
+        arrays.extend(ref(tensor) for tensor in tensors)
+        return (0,) * len(tensors)
+
+    def interrupt(*arguments, **options):
+        assert entered.wait(60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compiled_loop._LoopW, "kernel", staticmethod(take))
+    monkeypatch.setattr(compiled_loop, "_addresses", addresses)
+    monkeypatch.setattr(compiled_loop.ThreadPoolExecutor, "shutdown", interrupt)
+    batch = sample(**SHAPE)
+    with suppress(KeyboardInterrupt):
+        train(batch, steps=3, progress=interrupt)
+    gc.collect()
+    alive = [array() is not None for array in arrays]
+    over.set()
+    assert left.wait(60)
+    assert len(alive) >= 22  # of the first share: what it reads, its space, what it updates
+    assert all(alive)
+
+
+def test_what_the_kernel_raises_is_raised(monkeypatch):
+    monkeypatch.setattr(compiled_loop._LoopW, "kernel", staticmethod(lambda *arguments: 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        train(sample(**SHAPE), steps=3)
+
+
+def test_trainings_in_two_threads_leave_torch_its_threads():
+    batch, entered, seen = sample(**SHAPE), Barrier(2), []
+
+    def work(steps):
+        def meet(done):
+            if not done:
+                entered.wait(60)
+
+        train(batch, steps=steps, progress=meet)
+
+    def look():
+        seen.append(torch.get_num_threads())
+
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        for functions in ([lambda: work(10), lambda: work(3000)], [look]):
+            running = [Thread(target=function) for function in functions]
+            for thread in running:
+                thread.start()
+            for thread in running:
+                thread.join()
+        assert seen == [3]
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_an_array_is_no_address():
+    with pytest.raises(TypingError):
+        _evaluate(np.zeros(8), np.zeros(8))
+
+
+@HEADS
+@RULES
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
+def test_one_step_is_that_of_torch(head, parameterization, m, loss):
+    batch = ragged(sample(head=head, **SHAPE))
+    for optimizer in ("normalized_gd", "gd"):
+        for ridge in (0.0, 1e-3):
+            paths = both(
+                batch, parameterization, optimizer, loss, m=m, ridge=ridge, steps=1, lr=0.3
+            )
+            assert_same(*paths)
+
+
+@HEADS
+@RULES
+@pytest.mark.parametrize("ridge", [0.0, 1e-3])
+@pytest.mark.parametrize(
+    ("n", "T", "d"), [(1, 1, 2), (1, 2, 2), (2, 1, 3), (1, 5, 2), (9, 6, 4), (3, 5, 7), (5, 4, 20)]
+)
+def test_one_step_at_odd_sizes(n, T, d, ridge, head, parameterization, m):
+    options = {"steps": 1, "lr": 0.3, "ridge": ridge, "m": m}
+    batch = sample(head=head, n=n, T=T, d=d, trials=9)
+    assert_same(*both(batch, parameterization, **options))
+    assert_same(*both(ragged(batch), parameterization, **options))
+
+
+@RULES
+@pytest.mark.parametrize(("n", "T", "d"), [(5, 5, 6), (10, 7, 13), (2, 3, 9)])
+def test_bits_depend_on_neither_batch_nor_threads(n, T, d, parameterization, m):
+    batch = sample(n=n, T=T, d=d, trials=43)
+    options = {"m": m, "steps": 60, "record_every": 20}
+    whole = train(batch, parameterization, **options)
+    threads = torch.get_num_threads()
+    try:
+        for other in (1, 2, 3, 7):
+            torch.set_num_threads(other)
+            assert train(batch, parameterization, **options).snapshots.equal(whole.snapshots)
+            assert torch.get_num_threads() == other
+    finally:
+        torch.set_num_threads(threads)
+    for part in (slice(1), slice(3, 12), slice(17, 43)):
+        alone = train(batch.take(part), parameterization, **options)
+        for name in ("snapshots", "loss", "softmax", "log_softmax", "direction_error"):
+            assert getattr(alone, name).equal(getattr(whole, name)[part]), name
+
+
+@HEADS
+@RULES
+def test_neighbours_with_copied_tokens_or_nothing_to_pull_change_no_bit(head, parameterization, m):
+    batch = sample(head=head, n=2, T=7, d=9, trials=16)
+    X, Z, mask = batch.X.clone(), batch.Z.clone(), batch.mask.clone()
+    best = batch.scores().argmax(-1)[:, 0]
+    for k in (0, 3, 9):
+        X[k, 0, (best[k] + 1) % 7] = X[k, 0, best[k]]
+    X[4], Z[5, 0], mask[6, 0, 1:] = X[4, :, :1], 0, False
+    batch = dataclasses.replace(batch, X=X, Z=Z, mask=mask)
+    options = {"m": m, "steps": 300, "growth": 0.05}
+    whole = train(batch, parameterization, **options)
+    for some in ([0], [1], [4], [5], [6], [2, 7], [8, 10, 11, 12], [3, 1]):
+        alone = train(batch.take(torch.tensor(some)), parameterization, **options)
+        assert alone.snapshots.equal(whole.snapshots[some])
+        assert alone.loss.equal(whole.loss[some])
+
+
+@HEADS
+@RULES
+@pytest.mark.parametrize("steps", [30, 300])
+def test_a_late_step_is_that_of_torch(head, parameterization, m, steps):
+    """From a state on the way; whole paths may differ, where steps overshoot and amplify bits."""
+    batch = ragged(sample(head=head, **SHAPE))
+    path = train(batch, parameterization, m=m, steps=steps, growth=0.01)
+    init = path.W if path.K is None else (path.K, path.Q)
+    for lr in (0.1, 3.0):
+        assert_same(*both(batch, parameterization, m=m, init=init, steps=1, lr=lr))
+
+
+@HEADS
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
+@pytest.mark.parametrize("optimizer", ["normalized_gd", "gd"])
+def test_one_published_step_is_that_of_torch(head, loss, optimizer):
+    batch = ragged(sample(head=head, **SHAPE))
+    options = {"gradient": "direct", "steps": 1, "lr": 0.3}
+    assert_same(*both(batch, "w", optimizer, loss, **options))
+    late = train(batch, "w", optimizer, loss, gradient="direct", steps=40).W
+    assert_same(*both(batch, "w", optimizer, loss, init=late, **options))
+
+
+def test_the_published_steps_stall_in_the_kernel_as_in_torch():
+    """Once all attention is on one token the published gradient is zero or noise, in both."""
+    batch = sample(**SHAPE)
+    kernel, loop = both(batch, gradient="direct", steps=1500)
+    exact = train(batch, steps=1500)
+    norms = [path.W.norm(dim=(1, 2)) for path in (kernel, loop, exact)]
+    assert (norms[0] < 0.9 * norms[2]).any()
+    torch.testing.assert_close(norms[0], norms[1], rtol=0.1, atol=0)
+
+
+def test_many_steps_of_w_are_those_of_torch():
+    batch = sample(**SHAPE)
+    kernel, loop = both(batch, steps=500, record_every=50)
+    assert_same(kernel, loop, 1e-12 * 500)
+    torch.testing.assert_close(kernel.loss, loop.loss, rtol=1e-10, atol=1e-14)
+
+
+@RULES
+def test_a_saturated_step_is_that_of_torch(parameterization, m):
+    batch = sample(**SHAPE)
+    rule = parameterization_named(parameterization, m)
+    size = 1e4 if parameterization == "w" else 1e2
+    init = tuple(size * V for V in rule.init("uniform", 1.0, batch.seeds, batch.d))
+    moved = []
+    for path in both(batch, parameterization, m=m, init=init, steps=1, lr=1.0, growth=0.0):
+        variables = (path.W,) if path.K is None else (path.K, path.Q)
+        moved.append([V - V0 for V, V0 in zip(variables, init, strict=True)])
+    for taken, loop in zip(*moved, strict=True):
+        torch.testing.assert_close(taken, loop, rtol=0, atol=1e-9 * size**0.5)
+
+
+@RULES
+@pytest.mark.parametrize("ridge", [0.0, 1e-2])
+@pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
+def test_more_dimensions_than_tokens(parameterization, m, ridge, head):
+    """Training in the span of the tokens is training, also of what lies outside of it."""
+    batch = sample(head=head, n=2, T=2, d=9, trials=3)
+    options = {"m": m, "steps": 30, "record_every": 10, "ridge": ridge}
+    assert_same(*both(batch, parameterization, **options), 1e-10)
+
+
+def test_the_kernel_knows_where_it_does_not_apply():
+    batch = sample(**SHAPE)
+
+    def risk(head="linear", parameterization="w"):
+        rule = parameterization_named(parameterization, None)
+        return Risk(sample(head=head, **SHAPE), rule, named("loss", "logistic"))
+
+    assert compiled_loop.applies(risk(), named("optimizer", "gd"))
+    assert not compiled_loop.applies(risk(), named("optimizer", "adam"))
+    published = named("optimizer", "normalized_gd", gradient="direct")
+    assert compiled_loop.applies(risk(), published)
+    assert not compiled_loop.applies(risk(parameterization="kq"), published)
+    assert not compiled_loop.applies(
+        risk(), named("optimizer", "gd", gradient="direct", ridge=1e-3)
+    )
+    assert not compiled_loop.applies(risk("mlp"), named("optimizer", "gd"))
+    batch.head.train = True
+    trained = Risk(batch, parameterization_named("w", None), named("loss", "logistic"))
+    assert not compiled_loop.applies(trained, named("optimizer", "gd"))
+
+
+def test_lanes_hold_every_instance_once():
+    tensor = torch.arange(11 * 6, dtype=torch.float64).view(11, 2, 3)
+    lanes = compiled_loop.to_lanes(tensor)
+    assert lanes.shape == (2, 48)
+    assert compiled_loop.from_lanes(lanes, (11, 2, 3)).equal(tensor)
+
+
+@pytest.mark.parametrize("parameterization", ["w", "kq"])
+@pytest.mark.parametrize(
+    ("loss", "c", "limit"),
+    [
+        ("exponential", 2000, "exponential"),
+        ("exponential", -2000, "exponential"),
+        ("logistic", 2000, "exponential"),
+        ("logistic", -2000, "linear"),
+    ],
+)
+@pytest.mark.parametrize("kernel", [True, False])
+def test_tokens_far_along_the_head_leave_the_same_steps(parameterization, loss, c, limit, kernel):
+    """Tokens + c v add c to every margin and nothing to the attention: l' falls by e^-c alone."""
+    near = sample(**SHAPE)
+    near = dataclasses.replace(near, Y=torch.ones_like(near.Y))
+    v = near.head_parameters["v"]
+    far = dataclasses.replace(near, X=near.X + c * v[:, None, None])
+    settings = {"steps": 20, "compiled": kernel, "init": "zero"}
+    expected = train(near, parameterization, loss=limit, **settings)
+    found = train(far, parameterization, loss=loss, **settings)
+    assert found.W.norm(dim=(1, 2)).min() > 0.1
+    torch.testing.assert_close(found.W, expected.W, rtol=1e-7, atol=1e-9)
+
+
+def test_blocks_of_one_thread_may_be_nested():
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        with one_thread() as outside:
+            with one_thread() as again:
+                assert torch.get_num_threads() == 1
+            assert torch.get_num_threads() == 1
+        assert (outside, again, torch.get_num_threads()) == (3, 3, 3)
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,248 @@
+"""A problem in the span of its vectors against the problem itself."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import attnsvm
+from attnsvm.config import ConfigError
+from attnsvm.training import span
+from attnsvm.training.span import in_span, span_basis
+
+pytestmark = pytest.mark.processors
+
+MANY_DIMENSIONS = {"n": 2, "T": 3, "d": 17, "trials": 4}
+HEADS = pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
+
+NEARNESS = (1.0, 0.2, 0.12, 0.08, 1e-3, 1e-6)
+"""Sizes of the independent parts of vectors whose common part has length 1: `APART` among them."""
+
+SCALES = (1e-160, 1e-155, 1e-20, 1.0, 1e20, 1e150, 1e160)
+
+
+def lifted(W, basis):
+    return basis @ W @ basis.mT
+
+
+def leaning(nearness, head="linear", d=400):
+    """Return instances whose vectors stand at about that sine from the span of the others."""
+    batch = attnsvm.sample(head=head, **MANY_DIMENSIONS | {"d": d})
+    common = torch.zeros(d, dtype=torch.float64)
+    common[0] = 1
+    return dataclasses.replace(batch, X=common + nearness * batch.X, Z=common + nearness * batch.Z)
+
+
+def dependent(how, head="linear"):
+    """Return instances of which some have vectors in the span of the others."""
+    batch = attnsvm.sample(head=head, **MANY_DIMENSIONS)
+    X, Z = batch.X.clone(), batch.Z.clone()
+    if how == "self-attention":
+        Z = X[:, :, 0].contiguous()
+    elif how == "copied":
+        X[1:3, 0, 1] = X[1:3, 1, 2]
+    elif how == "zero":
+        X[0, 0, 1] = 0
+        Z[1, 0] = 0
+    else:
+        X[2:, 1, 0] = X[2:, 0].sum(1)
+    return dataclasses.replace(batch, X=X, Z=Z)
+
+
+DEPENDENT = ("self-attention", "copied", "zero", "sum")
+
+
+def scaled(batch, factor):
+    return dataclasses.replace(batch, X=factor * batch.X, Z=factor * batch.Z)
+
+
+def vectors(batch):
+    return torch.cat([batch.X.flatten(1, 2), batch.Z], 1)
+
+
+def inner_products(batch):
+    """Return all inner products, beyond double precision."""
+    V = vectors(batch).numpy().astype(np.longdouble)
+    return V @ V.swapaxes(1, 2)
+
+
+def squared_distances(batch):
+    """Return those between all vectors, beyond double precision."""
+    V = vectors(batch).numpy().astype(np.longdouble)
+    return np.square(V[:, :, None] - V[:, None]).sum(-1)
+
+
+def reflected(monkeypatch, batch):
+    """Return the seeds of the instances that are left to the reflections."""
+    seen = []
+    householder = span._householder
+
+    def noted(some):
+        seen.extend(some.seeds.tolist())
+        return householder(some)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(span, "_householder", noted)
+        in_span(batch)
+    return seen
+
+
+@HEADS
+@pytest.mark.parametrize("d", [17, 8, 5])
+def test_it_is_an_isometric_copy(head, d):
+    batch = attnsvm.sample(head=head, **MANY_DIMENSIONS | {"d": d})
+    inside, basis = in_span(batch), span_basis(batch)
+    assert inside.d == min(d, 2 * (3 + 1))
+    torch.testing.assert_close(basis.mT @ basis, torch.eye(inside.d).double().expand(4, -1, -1))
+    torch.testing.assert_close(torch.einsum("bdr,bntr->bntd", basis, inside.X), batch.X)
+    torch.testing.assert_close(torch.einsum("bdr,bnr->bnd", basis, inside.Z), batch.Z)
+    torch.testing.assert_close(inside.scores(), batch.scores())
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("nearness", [*NEARNESS, *DEPENDENT])
+def test_inner_products_are_kept_to_rounding(nearness, scale):
+    batch = leaning(nearness) if isinstance(nearness, float) else dependent(nearness)
+    batch = scaled(batch, scale)
+    inside, basis = in_span(batch), span_basis(batch)
+    exact, found = inner_products(batch), inner_products(inside)
+    lengths = np.sqrt(np.einsum("bii->bi", exact))
+    assert (abs(found - exact) <= 1e-14 * lengths[:, :, None] * lengths[:, None, :]).all()
+    heads = inside.head_parameters["v"], batch.head_parameters["v"]
+    there, here = (
+        torch.einsum("bkd,bd->bk", vectors(b), v)
+        for b, v in zip((inside, batch), heads, strict=True)
+    )
+    assert ((there - here).abs().numpy() <= 1e-14 * lengths).all()
+    unit = torch.eye(inside.d, dtype=torch.float64)
+    assert (basis.mT @ basis - unit).abs().max() <= 1e-12
+    errors = (vectors(inside) @ basis.mT - vectors(batch)).abs().amax(2).numpy()
+    assert (errors <= 1e-14 * lengths).all()
+
+
+@pytest.mark.parametrize("nearness", NEARNESS)
+def test_differences_of_tokens_keep_their_digits(nearness):
+    """The margins of the SVM are in them: relative errors, however near the tokens are."""
+    batch = leaning(nearness)
+    exact, found = (squared_distances(b) for b in (batch, in_span(batch)))
+    apart = ~np.eye(exact.shape[1], dtype=bool)
+    bound = 1e-12 if nearness > 0.01 else 1e-13 / nearness
+    assert (abs(found - exact)[:, apart] <= bound * exact[:, apart]).all()
+
+
+def test_reflections_are_for_vectors_that_are_near_alone(monkeypatch):
+    assert reflected(monkeypatch, leaning(0.2)) == []
+    assert reflected(monkeypatch, leaning(0.08)) == [0, 1, 2, 3]
+    assert reflected(monkeypatch, dependent("self-attention")) == [0, 1, 2, 3]
+    assert reflected(monkeypatch, attnsvm.sample(**MANY_DIMENSIONS | {"d": 100})) == []
+    assert reflected(monkeypatch, attnsvm.sample(**MANY_DIMENSIONS | {"d": 7})) == [0, 1, 2, 3]
+    apart = leaning(1.0)
+    X = apart.X.clone()
+    X[1, 0, 1], X[3] = X[1, 1, 2], 1e150 * X[3]
+    assert reflected(monkeypatch, dataclasses.replace(apart, X=X)) == [1, 3]
+
+
+@pytest.mark.parametrize("nearness", [*NEARNESS[:-1], *DEPENDENT])
+@pytest.mark.parametrize("rule", ["w", "kq"])
+def test_training_selection_and_svm_are_those_of_many_dimensions(rule, nearness):
+    batch = leaning(nearness) if isinstance(nearness, float) else dependent(nearness)
+    inside, basis = in_span(batch), span_basis(batch)
+    draws = torch.Generator().manual_seed(5)
+    start = [0.1 * torch.randn(4, inside.d, 2, generator=draws, dtype=torch.float64) for _ in "KQ"]
+    inits = ("zero", "zero") if rule == "w" else (tuple(start), tuple(basis @ V for V in start))
+    # normalised steps of (K, Q) overshoot and amplify last bits, plain ones do not
+    options = {} if rule == "w" else {"m": 2, "optimizer": "gd", "lr": 1.0}
+    small, path = (
+        attnsvm.train(b, rule, init=init, steps=300, **options)
+        for b, init in zip((inside, batch), inits, strict=True)
+    )
+    torch.testing.assert_close(lifted(small.W, basis), path.W, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(small.softmax, path.softmax, rtol=0, atol=1e-11)
+    torch.testing.assert_close(small.loss, path.loss, rtol=1e-12, atol=0)
+    selected = attnsvm.select_tokens(batch, path).selected
+    assert selected.equal(attnsvm.select_tokens(inside, small).selected)
+    here, there = (attnsvm.solve_svm(b.X, b.Z, selected) for b in (inside, batch))
+    assert list(here.status) == list(there.status)
+    solved = torch.tensor([str(status) == "solved" for status in there.status])
+    assert solved.any()
+    W_mm = there.W[solved]
+    error = (lifted(here.W, basis)[solved] - W_mm).norm(dim=(1, 2)) / W_mm.norm(dim=(1, 2))
+    assert error.max() <= 1e-11
+    agreement = [attnsvm.one_minus_correlation(p.W[solved], s.W[solved])
+                 for p, s in ((small, here), (path, there))]  # fmt: skip
+    torch.testing.assert_close(*agreement, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("head", "shape"), [("linear", (6, 8, 1500)), ("relu", (2, 3, 100))])
+def test_an_instance_is_the_same_to_the_last_bit_in_every_batch(head, shape, threads):
+    apart = attnsvm.sample(head=head, trials=9, **dict(zip("nTd", shape, strict=True)))
+    X = apart.X.clone()
+    X[2, 0, 1], X[5, 1] = X[2, 1, 2], 0
+    batch = dataclasses.replace(apart, X=X)
+    inside, basis = in_span(batch), span_basis(batch)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for some in ([0], [2], [5], [3, 2], [8, 7, 6, 5, 4, 3, 2, 1, 0]):
+            part = batch.take(torch.tensor(some))
+            found = in_span(part)
+            assert found.X.equal(inside.X[some])
+            assert found.Z.equal(inside.Z[some])
+            for name, p in found.head_parameters.items():
+                assert p.equal(inside.head_parameters[name][some])
+            assert span_basis(part).equal(basis[some])
+    finally:
+        torch.set_num_threads(before)
+
+
+@HEADS
+@pytest.mark.parametrize("ridge", [0.0, 1e-3])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_training_from_zero_is_training(head, ridge, compiled):
+    batch = attnsvm.sample(head=head, **MANY_DIMENSIONS)
+    inside, basis = in_span(batch), span_basis(batch)
+    options = {
+        "init": "zero",
+        "steps": 40,
+        "record_every": 20,
+        "ridge": ridge,
+        "compiled": compiled,
+    }
+    path, small = attnsvm.train(batch, **options), attnsvm.train(inside, **options)
+    torch.testing.assert_close(lifted(small.W, basis), path.W, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(small.loss, path.loss)
+    torch.testing.assert_close(small.softmax, path.softmax)
+
+
+def test_training_of_factors_from_a_start_in_the_span_is_training():
+    batch = attnsvm.sample(**MANY_DIMENSIONS)
+    inside, basis = in_span(batch), span_basis(batch)
+    draws = torch.Generator().manual_seed(5)
+    K, Q = (torch.randn(4, inside.d, 2, generator=draws, dtype=torch.float64) for _ in range(2))
+    small = attnsvm.train(inside, "kq", m=2, init=(K, Q), steps=40)
+    path = attnsvm.train(batch, "kq", m=2, init=(basis @ K, basis @ Q), steps=40)
+    torch.testing.assert_close(lifted(small.W, basis), path.W, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_its_svm_solution_is_the_svm_solution(norm):
+    batch = attnsvm.sample(**MANY_DIMENSIONS)
+    inside, basis = in_span(batch), span_basis(batch)
+    selected = attnsvm.optimal_tokens(batch)[0]
+    assert selected.equal(attnsvm.optimal_tokens(inside)[0])
+    there, here = (attnsvm.solve_svm(b.X, b.Z, selected, norm=norm) for b in (inside, batch))
+    assert [str(s) for s in here.status] == [str(s) for s in there.status] == ["solved"] * 4
+    torch.testing.assert_close(
+        torch.as_tensor(there.objective), torch.as_tensor(here.objective), rtol=1e-8, atol=0
+    )
+    if norm == "frobenius":
+        torch.testing.assert_close(lifted(there.W, basis), here.W, rtol=1e-7, atol=1e-7)
+
+
+def test_a_head_without_projections_is_refused():
+    with pytest.raises(ConfigError, match=r"head=.*must be a head of projections"):
+        in_span(attnsvm.sample(head="mlp", **MANY_DIMENSIONS))

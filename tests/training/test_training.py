@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Generator
+
+from attnsvm.config import ConfigError
+from attnsvm.config.instantiate import named
+from attnsvm.data import sample
+from attnsvm.linalg import EPS as MACHINE_EPS
+from attnsvm.risk import Risk
+from attnsvm.training import train
+from attnsvm.training.batch import parameterization_named
+
+GD_RECORDS = json.loads((Path(__file__).parents[1] / "reference" / "gd.json").read_text())
+SMALL = {"n": 3, "T": 4, "d": 5, "trials": 6, "seed": 20}
+
+
+def uniform(*shape, seed=0):
+    return torch.randn(*shape, generator=Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def ragged(batch):
+    mask = torch.rand(batch.mask.shape, generator=Generator().manual_seed(3)) > 0.4
+    mask[:, :, 0] = True
+    return dataclasses.replace(batch, mask=mask)
+
+
+def record_name(r):
+    return f"{r['head']}-{r['parameterization']}-{r['seed']}-{r['steps']}"
+
+
+def reference_batch(record):
+    shape = {name: record[name] for name in ("n", "T", "d")}
+    return sample(head=record["head"], seed=record["seed"], trials=1, **shape)
+
+
+def reference_run(record, batch=None):
+    """Train as the reference did, with a snapshot before the last step."""
+    d, steps = record["d"], record["steps"]
+    zero = torch.zeros(d, d).double()
+    kq = record["parameterization"] == "kq"
+    return train(
+        reference_batch(record) if batch is None else batch,
+        record["parameterization"],
+        steps=steps,
+        lr=0.1,
+        gradient="direct",
+        ridge=MACHINE_EPS if kq else 0.0,
+        init=(0.1 * torch.eye(d).double(), zero) if kq else zero,
+        record_every=max(1, steps - 1),
+    )
+
+
+def reordered(batch, trials):
+    """Return copies with samples, tokens and coordinates in other orders, and these last ones."""
+    generator = Generator().manual_seed(0)
+    i, t, c = (
+        torch.stack([torch.randperm(count, generator=generator) for _ in range(trials)])
+        for count in (batch.n, batch.T, batch.d)
+    )
+    b = torch.arange(trials)[:, None]
+    copies = batch.take(torch.zeros(trials, dtype=torch.int64))
+    X = copies.X[b[:, :, None, None], i[:, :, None, None], t[:, None, :, None], c[:, None, None, :]]
+    Z = copies.Z[b[:, :, None], i[:, :, None], c[:, None]]
+    parameters = {name: p[b, c] for name, p in copies.head_parameters.items()}
+    return dataclasses.replace(copies, X=X, Z=Z, Y=copies.Y[b, i], head_parameters=parameters), c
+
+
+def weight_entries(W):
+    """Return the entries that the reference holds, shape (5,)."""
+    return torch.stack([W.norm(), W.trace(), W[0, 0], W[0, 1], W[1, 0]])
+
+
+def reference_entries(record):
+    return [record[name] for name in ("fro_norm", "trace", "W00", "W01", "W10")]
+
+
+def is_rounding_noise(record):
+    """Whether the direct gradient lost its digits to saturation, 1 - s < 1e-12, on the way."""
+    run = (record["parameterization"], record["steps"], record["head"], record["seed"])
+    return run in {("kq", 300, "linear", seed) for seed in range(3)} | {("kq", 300, "relu", 2)}
+
+
+@pytest.mark.parametrize("record", GD_RECORDS, ids=record_name)
+def test_published_update_predicts_as_the_reference(record):
+    path = reference_run(record)
+    s = path.softmax[0, -2]
+    assert path.loss[0, -2].item() == pytest.approx(record["loss_before_last_step"], rel=1e-8)
+    assert s.amax(-1).tolist() == pytest.approx(record["max_softmax"], rel=1e-8)
+    assert s.argmax(-1).tolist() == record["argmax"]
+
+
+@pytest.mark.parametrize(
+    "record", [r for r in GD_RECORDS if not is_rounding_noise(r)], ids=record_name
+)
+def test_published_update_reaches_the_reference_weights(record):
+    entries = weight_entries(reference_run(record).W[0]).tolist()
+    assert entries == pytest.approx(reference_entries(record), rel=1e-8, abs=1e-8)
+
+
+@pytest.mark.parametrize("record", [r for r in GD_RECORDS if is_rounding_noise(r)], ids=record_name)
+def test_reference_weights_of_rounding_noise_lie_in_its_spread(record):
+    """Where the order of sums moves the end by 1e-3, no digit beyond that is a fact."""
+    copies, order = reordered(reference_batch(record), 64)
+    back = order.argsort(1)
+    W = reference_run(record, copies).W
+    W = W[torch.arange(64)[:, None, None], back[:, :, None], back[:, None]]
+    entries = torch.stack([weight_entries(W) for W in W])
+    spread = entries.amax(0) - entries.amin(0)
+    assert spread[0] > 1e-4
+    reference = torch.tensor(reference_entries(record), dtype=torch.float64)
+    assert ((reference - entries.mean(0)).abs() <= spread).all()
+
+
+def objective(risk, ridge, *variables):
+    value = risk.value(risk.forward(variables))
+    return value + ridge * sum(V.square().sum((-2, -1)) for V in variables)
+
+
+def risk_of(batch, parameterization="w", m=None, loss="logistic"):
+    return Risk(batch, parameterization_named(parameterization, m), named("loss", loss))
+
+
+@pytest.mark.parametrize("gradient", ["direct", "log_domain"])
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
+@pytest.mark.parametrize("head", ["linear", "relu", "quadratic", "mlp"])
+@pytest.mark.parametrize(("parameterization", "m"), [("w", None), ("kq", None), ("kq", 2)])
+@pytest.mark.parametrize("ridge", [0.0, 0.03])
+def test_gradient_is_that_of_autograd(gradient, loss, head, parameterization, m, ridge):
+    batch = ragged(sample(head=head, **SMALL))
+    risk = risk_of(batch, parameterization, m, loss)
+    shapes = risk.rule.shapes(5)
+    variables = tuple(2 * uniform(batch.B, *shape, seed=i) for i, shape in enumerate(shapes))
+    G = risk.gradient(variables, risk.forward(variables), gradient, ridge)
+    tracked = tuple(V.requires_grad_() for V in variables)
+    expected = torch.autograd.grad(objective(risk, ridge, *tracked).sum(), tracked)
+    for part, log_scale, wanted in zip(G.parts, G.log_scales, expected, strict=True):
+        got = part * log_scale.exp()[:, None, None]
+        torch.testing.assert_close(got, wanted, rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize("head", ["linear", "relu", "quadratic", "mlp"])
+def test_gradient_is_that_of_finite_differences(head):
+    risk, eps = risk_of(sample(head=head, **SMALL)), 1e-6
+    W, direction = uniform(6, 5, 5), uniform(6, 5, 5, seed=1)
+    G = risk.gradient((W,), risk.forward((W,)), ridge=0.01)
+    ahead, behind = (objective(risk, 0.01, W + e * direction) for e in (eps, -eps))
+    slope = (G.parts[0] * direction).sum((1, 2)) * G.log_scales[0].exp()
+    torch.testing.assert_close(slope, (ahead - behind) / (2 * eps), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("parameterization", ["w", "kq"])
+@pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
+@pytest.mark.parametrize("optimizer", ["normalized_gd", "gd"])
+def test_both_gradients_agree_before_saturation(parameterization, head, optimizer):
+    batch = ragged(sample(head=head, **SMALL))
+    options = {"steps": 30, "ridge": 1e-3, "record_every": 10, "lr": 0.05}
+    direct = train(batch, parameterization, optimizer, gradient="direct", **options)
+    exact = train(batch, parameterization, optimizer, gradient="log_domain", **options)
+    torch.testing.assert_close(direct.snapshots, exact.snapshots, rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(direct.loss, exact.loss, rtol=1e-8, atol=1e-10)
+
+
+def test_rotated_instances_have_rotated_weights():
+    batch = sample(**SMALL)
+    R = torch.linalg.qr(uniform(5, 5))[0]
+    v = batch.head_parameters["v"] @ R.T
+    rotated = dataclasses.replace(batch, X=batch.X @ R.T, Z=batch.Z @ R.T, head_parameters={"v": v})
+    W0 = uniform(batch.B, 5, 5)
+    path = train(batch, steps=100, init=W0)
+    turned = train(rotated, steps=100, init=R @ W0 @ R.T)
+    torch.testing.assert_close(turned.W, R @ path.W @ R.T, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(turned.loss, path.loss, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.processors
+@pytest.mark.parametrize("parameterization", ["w", "kq"])
+@pytest.mark.parametrize("head", ["linear", "relu"])
+def test_an_instance_does_not_know_its_batch(parameterization, head):
+    batch = sample(head=head, n=6, T=8, d=10, trials=9)
+    together = train(batch, parameterization, steps=150)
+    for i in (0, 4, 8):
+        alone = train(batch.take(slice(i, i + 1)), parameterization, steps=150)
+        assert alone.W[0].equal(together.W[i])
+        assert alone.softmax[0].equal(together.softmax[i])
+
+
+def test_norm_grows_and_exact_direction_is_kept_where_the_direct_one_stalls():
+    batch = sample(n=6, T=8, d=10, trials=4)
+    exact = train(batch, steps=3000, record_every=1000)
+    direct = train(batch, steps=3000, record_every=1000, gradient="direct")
+    growth = [
+        path.snapshots[:, -1].norm(dim=(1, 2)) / path.snapshots[:, -2].norm(dim=(1, 2))
+        for path in (exact, direct)
+    ]
+    assert growth[0].min() > 1.4
+    assert growth[1].max() < 1.05
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-300, 1e-3])
+@pytest.mark.parametrize("size", [1.0, 1e2, 1e5])
+def test_ridge_keeps_its_relative_size_at_any_norm(ridge, size):
+    risk = risk_of(sample(**SMALL))
+    W = size * uniform(6, 5, 5)
+    forward = risk.forward((W,))
+    G, bare = risk.gradient((W,), forward, ridge=ridge), risk.gradient((W,), forward)
+    log_scale = G.log_scales[0]
+    ratio = (bare.log_scales[0] - log_scale).exp()[:, None, None]
+    weight = 2 * ridge / log_scale.exp()[:, None, None] if ridge else 0.0
+    assert G.parts[0].isfinite().all()
+    assert (G.parts[0].norm(dim=(1, 2)) > 0).all()
+    expected = ratio * bare.parts[0] + weight * W
+    torch.testing.assert_close(G.parts[0], expected, rtol=1e-12, atol=1e-300)
+
+
+def test_one_token_leaves_nothing_to_learn():
+    batch = sample(n=2, T=1, d=3, trials=2)
+    path = train(batch, steps=10)
+    assert path.snapshots[:, 0].equal(path.snapshots[:, -1])
+    assert path.softmax.eq(1).all()
+    assert not path.diverged.any()
+
+
+@pytest.mark.parametrize("shape", [{"n": 1, "T": 2, "d": 1}, {"n": 1, "T": 5, "d": 3}])
+def test_smallest_shapes_train(shape):
+    path = train(sample(trials=3, **shape), steps=50)
+    assert path.loss[:, -1].le(path.loss[:, 0]).all()
+    assert path.W.shape == (3, shape["d"], shape["d"])
+
+
+@pytest.mark.processors
+def test_divergence_is_a_status_of_its_instance():
+    batch = sample(**SMALL)
+    W0 = uniform(batch.B, 5, 5)
+    W0[2] = 1e308
+    path = train(batch, optimizer="gd", steps=5, lr=1.0, init=W0, ridge=10.0)
+    calm = train(batch.take(slice(2)), optimizer="gd", steps=5, lr=1.0, init=W0[:2], ridge=10.0)
+    assert path.diverged.tolist() == [False, False, True, False, False, False]
+    assert path.W[:2].equal(calm.W)
+
+
+def test_snapshots_cover_first_and_last_step():
+    path = train(sample(**SMALL), "kq", m=2, steps=25, record_every=10)
+    assert path.steps.tolist() == [0, 10, 20, 25]
+    assert path.snapshots.shape == (6, 4, 5, 5)
+    assert path.loss.shape == (6, 4)
+    assert path.softmax.shape == (6, 4, 3, 4)
+    assert path.K.shape == path.Q.shape == (6, 5, 2)
+    torch.testing.assert_close(path.W, path.K @ path.Q.mT, rtol=1e-14, atol=1e-15)
+    torch.testing.assert_close(path.log_softmax.exp(), path.softmax[:, -1], rtol=1e-14, atol=0)
+
+
+def test_snapshots_do_not_depend_on_how_often_they_are_taken():
+    batch = sample(**SMALL)
+    often, seldom = (train(batch, steps=40, record_every=every) for every in (1, 20))
+    assert often.snapshots[:, [0, 20, 40]].equal(seldom.snapshots)
+
+
+def test_given_weights_stay_as_they_were():
+    batch = sample(**SMALL)
+    W0 = uniform(batch.B, 5, 5)
+    before = W0.clone()
+    path = train(batch, steps=5, init=W0)
+    assert W0.equal(before)
+    assert path.snapshots[:, 0].equal(before)
+
+
+def test_progress_counts_the_steps():
+    done = []
+    train(sample(**SMALL), steps=120, progress=done.append)
+    assert done == [0, 100, 120]
+    done.clear()
+    train(sample(**SMALL), steps=120, progress=done.append, compiled=False)
+    assert done == [0, 50, 100, 120]
+    train(sample(**SMALL), steps=2, progress=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (("v",), {}, r"parameterization=v: must be w \| kq"),
+        (("w", "sgd"), {}, "optimizer=sgd: must be"),
+        (("w", "gd", "hinge"), {}, "loss=hinge: must be"),
+        (("w",), {"step": 3}, "optimizer.step: unknown field; normalized_gd has"),
+        (("w",), {"init": "ones"}, "optimizer.init=ones: must be"),
+        (("w",), {"m": 2}, "parameterization.m: unknown field; w has none"),
+        (("kq",), {"m": 6}, "m=6: must be >= 1 and <= d=5"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, options, message):
+    with pytest.raises(ConfigError, match=message):
+        train(sample(**SMALL), *arguments, **options)
