@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from attnsvm import record
@@ -52,55 +55,84 @@ def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
         If a signal ended it; the recorded state is `interrupted`.
     """
     refuse_links(folder.parent, [folder.name, f"{folder.name}/.hydra"])
-    try:
-        with locked(folder):
-            remove_orphans(folder)
-            if record.is_done(folder):
-                log.info("%s: already done", folder)
-                return "done"
-            return _record(config, folder, command, in_sweep)
-    except HeldError as error:
-        if not in_sweep:
-            raise
-        log.warning("%s: skipped", error)
-        return "running"
-    except KeyboardInterrupt as stop:
+    run = _Run(config, folder, command, in_sweep)
+    with ExitStack() as lock:  # outlives the block below: an interruption is recorded under it
         try:
-            hand_on(stop)
-        except Exception as error:  # submitit raises if it does not requeue
-            log.warning("%s: %s", folder, error)
-        return "interrupted"
-
-
-def _record(config: RunConfig, folder: Path, command: list[str], in_sweep: bool) -> str:
-    origin = provenance(config, command)
-
-    def on_stuck(stop: KeyboardInterrupt) -> None:
-        _record_interruption(folder, origin, stop)
-        (folder / LOCK_FILE).unlink(missing_ok=True)
-        log.warning("%s: interrupted (%s) during a compiled call", folder, stop)
-
+            with interruptible(run.on_stuck):  # before the lock: from there on, no signal is missed
+                lock.enter_context(locked(folder))
+                run.held = True
+                return run.state()
+        except HeldError as error:
+            if not in_sweep:
+                raise
+            log.warning("%s: skipped", error)
+            return "running"
+        except KeyboardInterrupt as stop:
+            run.record_interruption(stop)
+            stopped = stop
     try:
-        with interruptible(on_stuck):
+        hand_on(stopped)
+    except Exception as error:  # submitit raises if it does not requeue
+        log.warning("%s: %s", folder, error)
+    return "interrupted"
+
+
+@dataclass
+class _Run:
+    """A run whose record this process writes once it holds the lock of the folder."""
+
+    config: RunConfig
+    folder: Path
+    command: list[str]
+    in_sweep: bool
+    held: bool = False
+
+    def state(self) -> str:
+        """Run, record, and return the state of the run."""
+        remove_orphans(self.folder)
+        if record.is_done(self.folder):
+            log.info("%s: already done", self.folder)
+            return "done"
+        origin = self.origin
+        try:
             _use_allocated_cpus()
             from attnsvm import experiment  # imports torch, which is not needed before
 
-            parts = _logged(experiment.parts(config), folder, config)
-            counts = record.write(folder, parts, origin)
-    except KeyboardInterrupt as stop:
-        _record_interruption(folder, origin, stop)
-        log.warning("%s: interrupted (%s)", folder, stop)
-        raise
-    except (Exception, SystemExit) as error:  # not submitit's exit, which occurs in `hand_on`
-        if not isinstance(error, ConfigError):
-            log.exception("run %s failed", folder.name)
-        _record_failure(folder, origin, error)
-        if not in_sweep:
-            raise
-        return "failed"
-    told = ", ".join(f"{count} {status}" for status, count in counts.items())
-    log.info("%s: %s", folder, told)
-    return "done"
+            parts = _logged(experiment.parts(self.config), self.folder, self.config)
+            counts = record.write(self.folder, parts, origin)
+        except (Exception, SystemExit) as error:  # not submitit's exit, which occurs in `hand_on`
+            if not isinstance(error, ConfigError):
+                log.exception("run %s failed", self.folder.name)
+            self._record_failure(error, "failed")
+            if not self.in_sweep:
+                raise
+            return "failed"
+        told = ", ".join(f"{count} {status}" for status, count in counts.items())
+        log.info("%s: %s", self.folder, told)
+        return "done"
+
+    @cached_property
+    def origin(self) -> dict[str, object]:
+        """The part of the record that is known at the start, with its time."""
+        return provenance(self.config, self.command)
+
+    def on_stuck(self, stop: KeyboardInterrupt) -> None:
+        """Record the interruption from another thread, just before the process ends."""
+        self.record_interruption(stop)
+        if self.held:
+            (self.folder / LOCK_FILE).unlink(missing_ok=True)
+
+    def record_interruption(self, stop: KeyboardInterrupt) -> None:
+        """Record that the run was interrupted, unless its record was already complete."""
+        log.warning("%s: interrupted (%s)", self.folder, stop)
+        if self.held and not record.is_done(self.folder):
+            self._record_failure(stop, "interrupted")
+
+    def _record_failure(self, error: BaseException, state: str) -> None:
+        try:
+            record.write_failure(self.folder, self.origin, error, state)
+        except OSError as unwritable:  # for example a full disk, which may have caused the failure
+            log.error("%s: %s, but this cannot be recorded: %s", self.folder, state, unwritable)
 
 
 def _logged(parts: Iterable[RunRecord], folder: Path, config: RunConfig) -> Iterator[RunRecord]:
@@ -112,21 +144,6 @@ def _logged(parts: Iterable[RunRecord], folder: Path, config: RunConfig) -> Iter
         if seen < config.trials:
             log.info("%s: %d of %d instances", folder, seen, config.trials)
         yield part
-
-
-def _record_interruption(folder: Path, origin: dict[str, object], stop: KeyboardInterrupt) -> None:
-    """Record that the run was interrupted, unless its record was already complete."""
-    if not record.is_done(folder):
-        _record_failure(folder, origin, stop, "interrupted")
-
-
-def _record_failure(
-    folder: Path, origin: dict[str, object], error: BaseException, state: str = "failed"
-) -> None:
-    try:
-        record.write_failure(folder, origin, error, state)
-    except OSError as unwritable:  # for example a full disk, which may have caused the failure
-        log.error("%s: %s, but this cannot be recorded: %s", folder, state, unwritable)
 
 
 def _use_allocated_cpus() -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 import pytest
 
 from attnsvm import experiment, record
+from attnsvm.cli import job
 from attnsvm.cli.job import perform
 from attnsvm.cli.signals import Interrupted, interruptible
 from attnsvm.record.lock import holder
@@ -167,6 +168,26 @@ def interrupt_while_writing(folder, cells, before: bool) -> int:
 def test_a_signal_after_the_last_write_does_not_undo_the_record(before, state, tmp_path):
     assert interrupt_while_writing(tmp_path / "sweep", configs(1), before) == 3
     assert found(tmp_path / "sweep") == [state]
+    assert not litter(tmp_path / "sweep")
+
+
+@pytest.mark.parametrize("step", ["remove_orphans", "provenance"])
+def test_a_signal_right_after_the_lock_is_recorded(step, tmp_path):
+    """Also where the process ignores the signal before and after the run, as submitit does."""
+    cells = configs(1)
+
+    def drive():
+        def met_by_a_signal(*args):
+            os.kill(os.getpid(), signal.SIGTERM)
+            return before(*args)
+
+        before = getattr(job, step)
+        setattr(job, step, met_by_a_signal)
+        signal.signal(signal.SIGTERM, lambda signum, frame: None)
+        sweep(tmp_path / "sweep", cells)
+
+    assert finished(in_child(drive)) == 0
+    assert found(tmp_path / "sweep") == ["interrupted"]
     assert not litter(tmp_path / "sweep")
 
 

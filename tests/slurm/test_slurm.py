@@ -134,7 +134,7 @@ def test_a_preempted_job_is_interrupted_and_requeued(slurm, tmp_path):
     until(lambda: folder.exists() and owners(folder))
     (owner,) = owners(folder)
     told(slurm, "scancel", "--signal=USR2", owner.slurm_job)
-    until(lambda: state_counts(folder) == {"interrupted": 1}, 10)
+    until(lambda: state_counts(folder) == {"interrupted": 1}, 30)
     until(lambda: "PENDING" in told(slurm, "squeue", "--noheader", "--format=%i %T"), 30)
     assert driver.poll() is None  # it waits for the second start
     told(slurm, "scancel", owner.slurm_job)
