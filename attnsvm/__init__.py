@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from attnsvm.problem import ProblemBatch
     from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens
     from attnsvm.svm import (
-        RankConstrainedSolution,
         SvmSolution,
         SvmStatus,
         solve_gen_svm,
@@ -38,7 +37,6 @@ os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 _HOME = {
     "ProblemBatch": "problem",
-    "RankConstrainedSolution": "svm",
     "SvmSolution": "svm",
     "SvmStatus": "svm",
     "TokenSelection": "selection",
@@ -60,7 +58,6 @@ _HOME = {
 __all__ = [
     "ConfigError",
     "ProblemBatch",
-    "RankConstrainedSolution",
     "SvmSolution",
     "SvmStatus",
     "TokenSelection",

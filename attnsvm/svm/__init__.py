@@ -10,7 +10,6 @@
 """
 
 from attnsvm.svm.problem import SvmProblem, finite_part, multi_token, single_token
-from attnsvm.svm.rank_constrained import RankConstrainedSolution
 from attnsvm.svm.solution import NORMS, Certificate, Norm, SvmSolution, SvmStatus
 from attnsvm.svm.solve import solve, solve_gen_svm, solve_rank_constrained, solve_svm
 
@@ -18,7 +17,6 @@ __all__ = [
     "NORMS",
     "Certificate",
     "Norm",
-    "RankConstrainedSolution",
     "SvmProblem",
     "SvmSolution",
     "SvmStatus",

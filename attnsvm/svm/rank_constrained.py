@@ -13,106 +13,73 @@ For fixed Q the least ||K||_F is a Frobenius SVM with queries Q^T z_k, and likew
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic
-
 import torch
 from torch import Tensor
 
-from attnsvm.linalg import one_thread
-from attnsvm.svm.certificate import upper_bound
+from attnsvm.svm.certificate import certify, upper_bound
 from attnsvm.svm.frobenius import LeastDistance
 from attnsvm.svm.problem import SvmProblem
-from attnsvm.svm.scaling import times_power, to_unit_size
-from attnsvm.svm.solution import ArrayT, Candidate, SvmSolution
+from attnsvm.svm.solution import Candidate
 from attnsvm.svm.solver import Solver
+from attnsvm.svm.tolerances import ROUND_DECREASE
 
 ROUNDS = 40
 STARTS = 4
-STALLED = 1e-8  # a start ends when a round lowers the value by less than this, relatively
+SEED = 0
+"""Of the perturbations; every instance gets the same, so its result does not depend on others."""
 
 
-@dataclass(frozen=True)
-class RankConstrainedSolution(Generic[ArrayT]):
-    """The best W of rank <= m found for each instance, and how far it is from the least norm.
+class RankConstrained(Solver):
+    """The solution of the relaxation where its rank is at most m, else the best W of rank m found.
 
-    Attributes
-    ----------
-    W : (B, d, d)
-        NaN where no feasible W of rank <= m was found (one may still exist).
-    objective : (B,)
-        ||W||_*; inf where there is no W.
-    lower_bound : (B,)
-        That of the relaxation: no feasible W of any rank has a smaller norm.
-    gap : (B,)
-        objective / lower_bound - 1.
-    exact : (B,) bool
-        The certified solution of the relaxation has rank <= m, so it is the solution.
-    relaxation : SvmSolution
-        The nuclear-norm solution; its status shows whether the instance is feasible.
-    """
-
-    W: ArrayT
-    objective: ArrayT
-    lower_bound: ArrayT
-    gap: ArrayT
-    exact: ArrayT
-    relaxation: SvmSolution[ArrayT]
-
-
-class AlternatingFactors(Solver):
-    """The best of several alternating minimisations over W = K Q^T with K, Q of shape (d, m).
+    Multipliers and rays are those of the relaxation: no W of any rank has a smaller norm than their
+    bound, and where no W of any rank is feasible, none of rank m is.
 
     Parameters
     ----------
     m : int
-        Columns of K and Q.
-    relaxed : Tensor (B, d, d)
-        Solutions of the relaxation. Starts are its leading m singular directions, perturbed.
-    seed : int
-        Seed of the perturbations.
+        Largest rank.
+    relaxation : Solver
+        A solver of the nuclear norm.
+    gap, rank_tolerance : float
+        As in `certify`: whether the relaxation is solved, and what counts as its rank.
     """
 
     norm = "nuclear"
 
-    def __init__(self, m: int, relaxed: Tensor, seed: int = 0) -> None:
-        self.m, self.relaxed, self.seed = m, relaxed, seed
+    def __init__(self, m: int, relaxation: Solver, gap: float, rank_tolerance: float) -> None:
+        self.m, self.relaxation = m, relaxation
+        self.gap, self.rank_tolerance = gap, rank_tolerance
 
     def candidates(self, problem: SvmProblem) -> Candidate:
-        """Return the best W of rank <= m over all starts; NaN where none. There is no bound."""
-        W = torch.full_like(self.relaxed, torch.nan)
-        value = torch.full_like(self.relaxed[:, 0, 0], torch.inf)
-        generator = torch.Generator().manual_seed(self.seed)
-        for start in range(STARTS):
-            noise = torch.randn(W.shape, generator=generator, dtype=torch.float64).to(W)
-            Q = _right_factor(self.relaxed, noise * (start / STARTS), self.m)
-            found = _alternate(problem, Q)
-            upper = upper_bound(problem, found, "nuclear")
-            better = upper < value
-            W[better], value[better] = found[better], upper[better]
-        nothing = torch.full_like(problem.h, torch.nan)
-        return Candidate(W, nothing, nothing)
+        """Return W of rank <= m, NaN where none is found, with the relaxation's multipliers."""
+        relaxed = self.relaxation.candidates(problem)
+        found = certify(problem, relaxed, "nuclear", self.gap, self.rank_tolerance)
+        solved = torch.tensor([status in ("solved", "unconstrained") for status in found.status])
+        solved = solved.to(problem.D.device)
+        exact = solved & (found.rank <= self.m) & (found.rank >= 0)
+        W = torch.where(exact[:, None, None], found.W, torch.nan)
+        rest = (solved & ~exact).nonzero()[:, 0]
+        if rest.numel():
+            W[rest] = _best_of_rank(problem.take(rest), self.m, found.W[rest])
+        return Candidate(W, relaxed.multipliers, relaxed.ray)
 
 
-def rank_constrained(
-    problem: SvmProblem, relaxation: SvmSolution[Tensor], m: int, seed: int = 0
-) -> RankConstrainedSolution[Tensor]:
-    """Return the best points of rank <= m, from the solved `relaxation` of `problem` (batched)."""
-    solved = torch.tensor([status == "solved" for status in relaxation.statuses])
-    solved = solved.to(problem.D.device)
-    exact = solved & (relaxation.rank <= m) & (relaxation.rank >= 0)
-    W = torch.where(exact[:, None, None], relaxation.W, torch.nan)
-    objective = torch.where(exact, relaxation.objective, torch.inf)
-    open_ = (solved & ~exact).nonzero()[:, 0]
-    if open_.numel():
-        scaled, exponent, _ = to_unit_size(problem.take(open_))
-        relaxed = times_power(relaxation.W[open_], -exponent)
-        with one_thread():
-            found = AlternatingFactors(m, relaxed, seed).candidates(scaled).W
-            value = upper_bound(scaled, found, "nuclear")
-        W[open_], objective[open_] = times_power(found, exponent), times_power(value, exponent)
-    gap = objective / relaxation.lower_bound - 1
-    return RankConstrainedSolution(W, objective, relaxation.lower_bound, gap, exact, relaxation)
+def _best_of_rank(problem: SvmProblem, m: int, relaxed: Tensor) -> Tensor:
+    """Return the best W = K Q^T of several alternating minimisations, (B, d, d); NaN where none.
+
+    The starts are the leading m singular directions of `relaxed`, perturbed.
+    """
+    W = torch.full_like(relaxed, torch.nan)
+    value = torch.full_like(relaxed[:, 0, 0], torch.inf)
+    generator = torch.Generator().manual_seed(SEED)
+    for start in range(STARTS):
+        noise = torch.randn(W.shape[1:], generator=generator, dtype=torch.float64).to(W)
+        found = _alternate(problem, _right_factor(relaxed, noise * (start / STARTS), m))
+        upper = upper_bound(problem, found, "nuclear")
+        better = upper < value
+        W[better], value[better] = found[better], upper[better]
+    return W
 
 
 def _right_factor(W: Tensor, noise: Tensor, m: int) -> Tensor:
@@ -135,7 +102,7 @@ def _alternate(problem: SvmProblem, Q: Tensor) -> Tensor:
         K, Q = _balanced(K, Q)
         W[alive] = K @ Q.mT
         value = (K.square().sum(dim=(1, 2)) + Q.square().sum(dim=(1, 2))) / 2
-        moving = (last - value > STALLED * value).nonzero()[:, 0]  # a failed start is NaN
+        moving = (last - value > ROUND_DECREASE * value).nonzero()[:, 0]  # a failed start is NaN
         if not moving.numel():
             break
         alive, last, Q = alive[moving], value[moving], Q[moving]

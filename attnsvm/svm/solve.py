@@ -23,7 +23,7 @@ from attnsvm.svm.input import Given
 from attnsvm.svm.large import LARGE, ConstraintGeneration
 from attnsvm.svm.nuclear import InteriorPoint
 from attnsvm.svm.problem import SvmProblem, finite_part, multi_token, single_token
-from attnsvm.svm.rank_constrained import RankConstrainedSolution, rank_constrained
+from attnsvm.svm.rank_constrained import RankConstrained
 from attnsvm.svm.scaling import to_given_size, to_unit_size
 from attnsvm.svm.solution import (
     NORMS,
@@ -166,7 +166,7 @@ def solve_rank_constrained(
     mask: Tensor | None = ...,
     gap: float = ...,
     rank_tolerance: float = ...,
-) -> RankConstrainedSolution[Tensor]: ...
+) -> SvmSolution[Tensor]: ...
 @overload
 def solve_rank_constrained(
     X: ArrayLike,
@@ -176,7 +176,7 @@ def solve_rank_constrained(
     mask: ArrayLike | None = ...,
     gap: float = ...,
     rank_tolerance: float = ...,
-) -> RankConstrainedSolution[NDArray[Any]]: ...
+) -> SvmSolution[NDArray[Any]]: ...
 def solve_rank_constrained(
     X: Any,
     Z: Any,
@@ -190,7 +190,9 @@ def solve_rank_constrained(
 
     min ||W||_*  s.t.  (x_{i,alpha_i} - x_it)^T W z_i >= 1,  rank(W) <= m:  equation (Att-SVM*) of
     arXiv 2308.16898. It is not convex. If the solution without the rank constraint has rank <= m,
-    it is exact. Otherwise the best point found is returned, with its gap to that least norm.
+    it is the solution, `solved`. Otherwise W is the best point of rank m found (NaN if none is),
+    `lower_bound` is the least norm without the constraint, and the status is `undecided` unless
+    the two agree to `gap`.
 
     Parameters
     ----------
@@ -201,8 +203,8 @@ def solve_rank_constrained(
 
     Returns
     -------
-    RankConstrainedSolution
-        Array type and batch axis as in `solve_svm`.
+    SvmSolution
+        As of `solve_svm`; `infeasible` where no W of any rank separates the tokens.
 
     Raises
     ------
@@ -213,8 +215,7 @@ def solve_rank_constrained(
     problem, T = _single_token(given, X, Z, selected, mask)
     if type(m) is not int or not 1 <= m <= problem.d:
         raise ValueError(f"m={m!r}: must be an integer >= 1 and <= d={problem.d}")
-    relaxation = solve(problem, "nuclear", T, gap, rank_tolerance)
-    return given.back(rank_constrained(problem, relaxation, m))
+    return given.back(solve(problem, "nuclear", T, gap, rank_tolerance, m))
 
 
 def _single_token(given: Given, X: Any, Z: Any, selected: Any, mask: Any) -> tuple[SvmProblem, int]:
@@ -237,14 +238,20 @@ def solve(
     T: int,
     gap: float = GAP,
     rank_tolerance: float = RANK_TOLERANCE,
+    m: int | None = None,
 ) -> SvmSolution[Tensor]:
-    """Solve the batch `problem`, whose samples have T tokens, and certify the result."""
+    """Solve the batch `problem`, whose samples have T tokens, and certify the result.
+
+    With `m` < d and the nuclear norm, rank(W) <= m is required.
+    """
     if norm not in NORMS:
         raise ValueError(f"norm={norm!r}: must be {' | '.join(NORMS)}")
     _check_tolerances(gap, rank_tolerance)
     begin = time.perf_counter()
     scaled, exponent, exact = to_unit_size(problem)
     solver = solver_of(norm, scaled.N)
+    if m is not None and m < problem.d:
+        solver = RankConstrained(m, solver, gap, rank_tolerance)
     with one_thread(), np.errstate(all="ignore"):
         judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
         verdict = _isolated(scaled, partial(reduced, solver.candidates), judge)

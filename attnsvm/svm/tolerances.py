@@ -58,3 +58,6 @@ MAX_GRAM_NORM = 1e2
 
 VIOLATED = 1e-11
 """A row with slack below -VIOLATED * ||W|| counts as violated in constraint generation."""
+
+ROUND_DECREASE = 1e-8
+"""Least relative decrease of ||K||_F^2 + ||Q||_F^2 in a round of alternating minimisation."""

@@ -15,7 +15,7 @@ def instances():
 def test_feasible_of_rank_m_and_bounded_below(instances, m):
     problem = single_token(*instances)
     solution = solve_rank_constrained(*instances, m)
-    relaxation = solution.relaxation
+    relaxation = solve_svm(*instances, norm="nuclear")
     found = solution.objective.isfinite()
     W = solution.W[found]
     part = problem.take(found)
@@ -23,9 +23,11 @@ def test_feasible_of_rank_m_and_bounded_below(instances, m):
     sigma = torch.linalg.svdvals(W)
     assert (sigma[:, m:] <= 1e-6 * sigma[:, :1]).all()
     assert torch.allclose(sigma.sum(dim=1), solution.objective[found], rtol=1e-9)
-    assert (solution.gap[found] >= -1e-9).all()
-    assert (solution.exact == (relaxation.rank <= m)).all()
-    assert (solution.gap[solution.exact] <= 1e-9).all()
+    assert (solution.duality_gap[found] >= -1e-9).all()
+    assert torch.equal(solution.lower_bound, relaxation.lower_bound)
+    exact = relaxation.rank <= m
+    assert solution.statuses == tuple("solved" if one else "undecided" for one in exact)
+    assert torch.equal(solution.W[exact], relaxation.W[exact])
     if m >= 3:
         assert found.all()
 
@@ -40,7 +42,7 @@ def test_the_scale_of_the_tokens_decides_nothing(m, x, z):
     for arrays in ((X, Z, selected), (x * X, z * Z, selected)):
         solutions.append(solve_rank_constrained(*arrays, m))
     one, other = solutions
-    assert torch.equal(one.exact, other.exact)
+    assert one.statuses == other.statuses
     found = one.objective.isfinite()
     assert torch.equal(found, other.objective.isfinite())
     # The search is local: rounding the tokens anew shifts where it stands after its last round.
@@ -74,10 +76,12 @@ def test_a_sign_pattern_that_no_rank_one_matrix_has():
     X = torch.stack([d, torch.zeros_like(d)], dim=1)[None]
     selected = torch.zeros(1, 4, dtype=torch.int64)
     two = solve_rank_constrained(X, Z[None], selected, 2)
-    assert two.relaxation.status == ("solved",)
-    assert two.exact.all()
+    assert two.status == ("solved",)
+    assert two.rank.tolist() == [2]
     one = solve_rank_constrained(X, Z[None], selected, 1)
+    assert one.status == ("undecided",)
     assert one.objective.isinf().all()
+    assert torch.equal(one.lower_bound, two.lower_bound)
     assert one.W.isnan().all()
     with pytest.raises(ValueError, match="m=0"):
         solve_rank_constrained(X, Z[None], selected, 0)
@@ -89,9 +93,27 @@ def test_results_are_of_the_kind_and_shape_of_the_input():
     one = solve_rank_constrained(X[0].numpy(), Z[0].numpy(), selected[0].numpy(), 2)
     assert one.W.shape == (4, 4)
     assert float(one.objective) == float(batch.objective[0])
-    assert bool(one.exact) == bool(batch.exact[0])
-    assert one.relaxation.status == batch.relaxation.status[0]
-    assert one.relaxation.certificate.multipliers.shape == (12,)
+    assert one.status == batch.statuses[0]
+    assert one.certificate.multipliers.shape == (12,)
+
+
+def test_what_no_rank_separates_is_infeasible_and_proved():
+    e = torch.eye(2).double()
+    X = torch.stack([torch.zeros(2), e[0], -e[0]]).double()[None, None]
+    solution = solve_rank_constrained(X, e[None, :1], torch.tensor([[0]]), 1)
+    assert solution.status == ("infeasible",)
+    assert (solution.certificate.ray_ratio >= 1e12).all()
+    assert solution.W.isnan().all()
+
+
+@pytest.mark.parametrize("m", [1, 2, 3])
+def test_an_instance_does_not_depend_on_its_batch(m):
+    X, Z, selected = spheres(6, 5, 6, range(5))
+    whole = solve_rank_constrained(X, Z, selected, m)
+    for k in range(5):
+        one = solve_rank_constrained(X[k], Z[k], selected[k], m)
+        assert torch.equal(one.W.nan_to_num(), whole.W[k].nan_to_num())
+        assert one.objective == whole.objective[k]
 
 
 @pytest.mark.parametrize("m", [0, 5, -1, 2.5, True, "2", None])

@@ -12,7 +12,7 @@ from attnsvm.svm.certificate import certify
 from attnsvm.svm.frobenius import LeastDistance
 from attnsvm.svm.large import ConstraintGeneration
 from attnsvm.svm.nuclear import InteriorPoint
-from attnsvm.svm.rank_constrained import AlternatingFactors
+from attnsvm.svm.rank_constrained import RankConstrained
 from attnsvm.svm.reference import Cvxpy
 from attnsvm.svm.solve import solver_of
 from attnsvm.svm.tolerances import GAP, RANK_TOLERANCE
@@ -95,16 +95,16 @@ def test_all_solvers_of_a_norm_agree(solver, gap):
     assert (verdict.certificate.lower <= reference.objective * (1 + 1e-9)).all()
 
 
-def test_a_factored_candidate_is_feasible_and_bounds_nothing():
+def test_a_factored_candidate_has_the_bound_of_the_relaxation():
     X, Z, selected = spheres(3, 4, 6, range(3))
     problem = single_token(X, Z, selected)
     least = solve(problem, "nuclear", 4)
-    found = certify(
-        problem, AlternatingFactors(2, least.W).candidates(problem), "nuclear", GAP, RANK_TOLERANCE
-    )
+    solver = RankConstrained(1, InteriorPoint(), GAP, RANK_TOLERANCE)
+    found = certify(problem, solver.candidates(problem), "nuclear", GAP, RANK_TOLERANCE)
     assert (found.certificate.upper >= least.objective * (1 - 1e-9)).all()
-    assert (found.certificate.lower == 0).all()
-    assert SvmStatus.solved not in found.status
+    torch.testing.assert_close(found.certificate.lower, least.lower_bound, rtol=1e-9, atol=0)
+    solved = [status is SvmStatus.solved for status in found.status]
+    assert solved == (least.rank == 1).tolist()
 
 
 def test_the_solver_follows_from_norm_and_rows():
