@@ -18,7 +18,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.version import __version__
 
 if TYPE_CHECKING:
-    from attnsvm.comparison import correlation, one_minus_correlation, svmeq
+    from attnsvm.comparison import correlation, margin_gap, one_minus_correlation, svmeq
     from attnsvm.data import sample
     from attnsvm.problem import ProblemBatch
     from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens
@@ -43,6 +43,7 @@ _HOME = {
     "Trajectory": "training",
     "correlation": "comparison",
     "in_span": "training",
+    "margin_gap": "comparison",
     "one_minus_correlation": "comparison",
     "optimal_tokens": "selection",
     "sample": "data",
@@ -65,6 +66,7 @@ __all__ = [
     "__version__",
     "correlation",
     "in_span",
+    "margin_gap",
     "one_minus_correlation",
     "optimal_tokens",
     "sample",

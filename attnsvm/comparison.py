@@ -1,4 +1,4 @@
-"""The trained weights against the SVM's: correlations, Gen-SVM directions, convergence types."""
+"""The trained weights against the SVM's: correlations, margin gap, Gen-SVM directions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnsvm.problem import ProblemBatch
-from attnsvm.selection import TokenSelection
 from attnsvm.svm import SvmSolution, SvmStatus
 
 MATRIX = (-2, -1)
@@ -140,42 +138,39 @@ def _inner(A: Tensor, B: Tensor) -> Tensor:
     return _summed(torch.mul, A, B)[..., None, None]
 
 
-def convergence_types(
-    batch: ProblemBatch, selection: TokenSelection, solution: SvmSolution[Tensor]
-) -> list[str]:
-    """Return what each trained instance converged to: the first type that applies.
+def margin_gap(W: Any, solution: SvmSolution[Any]) -> Any:
+    """Return 1 - rho(W), which is zero exactly at the directions of the SVM in its norm.
 
-    `unsaturated` (some attention is not on one token), `infeasible` (no W separates the selected
-    tokens), `undecided` (neither is proved), `global` (the optimal tokens are selected), `local`
-    (selected tokens score above their neighbours, the tokens of margin 1: Definition 2 of
-    arXiv 2308.16898), `not_local`.
+    rho(W) = ||W_mm|| min_k d_k^T W z_k / ||W|| <= 1, with the norm of the SVM and its rows k. It is
+    scale-free. Where the SVM has several solutions, they have different correlations with W, but
+    one margin.
 
     Parameters
     ----------
-    batch : ProblemBatch
-        The instances, with the trained parameters of the head.
-    selection : TokenSelection
-        Selected by the trained weights.
+    W : (B, d, d), or (d, d) for a single instance
+        Tensor or array, as the solution.
     solution : SvmSolution
-        Frobenius-norm SVM of `selection.selected`.
+        Of `solve_svm` or `solve_rank_constrained`.
+
+    Returns
+    -------
+    (B,)
+        Array type as `W`; NaN where the SVM is not solved or W is zero. To the duality gap.
+
+    Raises
+    ------
+    ValueError
+        If the SVM has equalities (Gen-SVM), which say more of W than its margin.
     """
-    gamma = batch.scores()
-    chosen = gamma.gather(2, selection.selected[..., None])
-    beaten = ((gamma < chosen) | ~solution.support).all(dim=2).all(dim=1)
-    optimal = (selection.selected == selection.optimal).all(dim=1)
-    return [
-        _convergence_type(bool(saturated), status, bool(best), bool(above))
-        for saturated, status, best, above in zip(
-            selection.saturated, solution.statuses, optimal, beaten, strict=True
-        )
-    ]
-
-
-def _convergence_type(saturated: bool, status: SvmStatus, optimal: bool, local: bool) -> str:
-    if not saturated:
-        return "unsaturated"
-    if status in (SvmStatus.infeasible, SvmStatus.undecided):
-        return status.value
-    if optimal:
-        return "global"
-    return "local" if local else "not_local"
+    if not isinstance(W, Tensor):
+        return margin_gap(_tensor(W), solution).numpy()
+    problem = solution.problem.to(W.device)
+    if problem.equality.any():
+        raise ValueError("solution: has equalities; must be of solve_svm, not of Gen-SVM")
+    matrices = W.reshape(-1, *W.shape[-2:])
+    margins = torch.where(problem.inequality, problem.margins(matrices), torch.inf).amin(dim=1)
+    size = torch.linalg.matrix_norm(matrices, "nuc" if solution.norm == "nuclear" else "fro")
+    solved = torch.tensor([status is SvmStatus.solved for status in solution.statuses])
+    least = _tensor(solution.objective, like=W).reshape(-1)
+    gap = torch.where(solved.to(W.device), 1 - least * margins / size, torch.nan)
+    return gap.reshape(W.shape[:-2])

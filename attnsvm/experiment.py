@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnsvm.comparison import convergence_types, svmeq, svmeq_least_squares
-from attnsvm.config import GROUPS, ConfigError, RunConfig, SvmConfig
+from attnsvm.comparison import margin_gap, svmeq, svmeq_least_squares
+from attnsvm.config import GROUPS, ConfigError, RunConfig
 from attnsvm.config.instantiate import instantiate
 from attnsvm.data import Seeded
 from attnsvm.problem import ProblemBatch
@@ -29,9 +29,9 @@ from attnsvm.selection import (
     select_tokens,
     tied_optimal,
 )
-from attnsvm.svm import Norm, SvmSolution, SvmStatus, single_token, solve_gen_svm, solve_svm
-from attnsvm.svm.reference import Cvxpy, published_rank
-from attnsvm.theory import assumption_b1
+from attnsvm.separation import separate, separate_attended, solve_as_published
+from attnsvm.svm import Norm, SvmSolution
+from attnsvm.theory import convergence_types, direction_change
 from attnsvm.training import STALLED, TrainingStatus, Trajectory, chunk_size, train
 
 MAX_DRAWS_PER_TRIAL = 200
@@ -123,16 +123,14 @@ def _until_accepted(stages: _Stages, size: int | None) -> Iterator[RunRecord]:
         accepted += int((part.trials["status"] == "ok").sum())
 
 
-def norms_of(svm: SvmConfig) -> list[Norm]:
-    """Return the norms to minimise."""
-    return [cast(Norm, norm) for norm in svm.norms]
-
-
 class _Stages:
     """The stages of a run on one batch of instances, each timed."""
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         self.config, self.device = config, device
+        self.norms = [cast(Norm, norm) for norm in config.svm.norms]
+        svm = config.svm
+        self.tolerances: dict[str, Any] = {"gap": svm.gap, "rank_tolerance": svm.rank_tolerance}
         self.timings: dict[str, float] = {}
 
     def batches(self, size: int | None) -> Iterator[ProblemBatch]:
@@ -201,13 +199,15 @@ class _Stages:
         )
         solutions = self._separate(result, selection.selected)
         with self._timed("compare"):
-            if "frobenius" in solutions:
-                types = convergence_types(result.batch, selection, solutions["frobenius"])
-                result.columns["convergence"] = [
-                    "" if status in ("tie", "diverged") else kind
-                    for kind, (status, _) in zip(types, result.status, strict=True)
-                ]
+            result.columns["direction_change"] = direction_change(path)
+            norm, near = self._implicit_bias(), chosen.settled
+            types = convergence_types(result.batch, selection, path, solutions, norm, near)
+            result.columns["convergence"] = [
+                "" if status in ("tie", "diverged") else kind
+                for kind, (status, _) in zip(types, result.status, strict=True)
+            ]
             for norm, solution in solutions.items():
+                result.columns[f"{norm}_margin_gap"] = margin_gap(path.W, solution)
                 result.compare(CORRELATION_COLUMN[norm], path.steps, path.snapshots, solution.W)
 
     def multi(self, result: BatchResult) -> None:
@@ -232,11 +232,13 @@ class _Stages:
             return
         part = result.part(index)
         attended, log_softmax = selection.attended[index], path.log_softmax[index]
-        self._separate_attended(part, selection.selected[index], attended, log_softmax)
+        with self._timed("svm"):
+            tokens = selection.selected[index], attended, log_softmax
+            separate_attended(part, *tokens, self.norms, **self.tolerances)
         with self._timed("compare"):
             snapshots = path.snapshots[index]
             part.compare("one_minus_corr_1token", path.steps, snapshots, part.arrays["one_token_W"])
-            for norm in norms_of(self.config.svm):
+            for norm in self.norms:
                 mm = part.arrays[f"{norm}_W"]
                 part.compare(CORRELATION_COLUMN[norm], path.steps, snapshots, mm)
             if "frobenius" in self.config.svm.norms:
@@ -245,30 +247,6 @@ class _Stages:
                 part.compare("one_minus_corr_svmeq", path.steps, snapshots, best)
                 part.compare("one_minus_corr_svmeq_lsq", path.steps, snapshots, published)
         result.absorb(part, index)
-
-    def _separate_attended(
-        self, result: BatchResult, selected: Tensor, attended: Tensor, log_softmax: Tensor
-    ) -> None:
-        """Solve Gen-SVM at the attended tokens and Att-SVM at the most attended one."""
-        batch, svm = result.batch, self.config.svm
-        tolerances: dict[str, Any] = {"gap": svm.gap, "rank_tolerance": svm.rank_tolerance}
-        with self._timed("svm"):
-            one = solve_svm(batch.X, batch.Z, selected, mask=batch.mask, **tolerances)
-            pairs = {
-                norm: solve_gen_svm(
-                    batch.X, batch.Z, attended, log_softmax, norm, batch.mask, **tolerances
-                )
-                for norm in norms_of(svm)
-            }
-        result.arrays |= {"attended": attended, "log_softmax": log_softmax}
-        for norm, (fin, mm) in pairs.items():
-            result.mark_unsolved(f"{norm} W_fin", fin)
-            result.mark_unsolved(f"{norm} W_mm", mm)
-            result.tabulate(norm, mm)
-            result.store(norm, mm)
-            result.store(f"{norm}_fin", fin)
-        result.mark_unsolved("one-token SVM", one)
-        result.store("one_token", one)
 
     # --- stages -----------------------------------------------------------------------------------
 
@@ -303,42 +281,19 @@ class _Stages:
         return path, selection
 
     def _separate(self, result: BatchResult, selected: Tensor) -> dict[Norm, SvmSolution[Tensor]]:
-        """Solve Att-SVM at the selected tokens in every norm; mark and tabulate the results."""
-        batch, svm = result.batch, self.config.svm
+        m = self._instance("parameterization").max_rank(result.batch.d)
         with self._timed("svm"):
-            solutions = {
-                norm: solve_svm(
-                    batch.X,
-                    batch.Z,
-                    selected,
-                    norm,
-                    batch.mask,
-                    gap=svm.gap,
-                    rank_tolerance=svm.rank_tolerance,
-                )
-                for norm in norms_of(svm)
-            }
-            result.columns["assumption_b1"] = assumption_b1(
-                single_token(batch.X, batch.Z, optimal_tokens(batch)[0], batch.mask)
-            )
-        result.arrays["selected"] = selected
-        for norm, solution in solutions.items():
-            result.mark_unsolved(f"{norm} SVM", solution)
-            nothing = [status is SvmStatus.unconstrained for status in solution.statuses]
-            result.mark(nothing, "unconstrained", SvmStatus.unconstrained.message)
-            result.tabulate(norm, solution)
-            result.store(norm, solution)
+            solutions = separate(result, selected, self.norms, m, **self.tolerances)
         if self.config.svm.published:
             with self._timed("published"):
-                self._solve_as_published(result, selected)
+                solve_as_published(result, selected, self.norms)
         return solutions
 
-    def _solve_as_published(self, result: BatchResult, selected: Tensor) -> None:
-        problem = single_token(result.batch.X, result.batch.Z, selected, result.batch.mask)
-        for norm in norms_of(self.config.svm):
-            found = Cvxpy(norm).solutions(problem)  # default solver, default tolerances
-            result.columns[f"published_{norm}_status"] = [one.cvxpy_status for one in found]
-            result.columns[f"published_{norm}_rank"] = [published_rank(one.W) for one in found]
+    def _implicit_bias(self) -> str | None:
+        """Return the norm of the SVM that training converges to."""
+        of_W = self._instance("optimizer").implicit_bias
+        norm: str | None = self._instance("parameterization").implicit_bias(of_W)
+        return norm
 
 
 SELECTIONS: dict[str, Callable[[_Stages, BatchResult], None]] = {

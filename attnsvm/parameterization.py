@@ -53,6 +53,20 @@ class Parameterization(ABC):
     def pullback(self, variables: Variables, P: Tensor, Z: Tensor) -> Variables:
         """Return the gradient in the variables of sum_i P_i^T W z_i, `P` of shape (B, n, d)."""
 
+    @abstractmethod
+    def implicit_bias(self, of_W: str | None) -> str | None:
+        """Return the norm of the SVM that training converges to; None where it is not known.
+
+        Parameters
+        ----------
+        of_W : str or None
+            The norm where W itself is trained (`Optimizer.implicit_bias`).
+        """
+
+    def max_rank(self, d: int) -> int:
+        """Return the largest rank of W."""
+        return d
+
     def zero(self, generator: Generator, d: int) -> Variables:
         """Return variables of one instance for which W = 0."""
         return tuple(torch.zeros(shape, dtype=torch.float64) for shape in self.shapes(d))
@@ -126,6 +140,10 @@ class W(Parameterization):
         """Return (dL/dW,) = (sum_i P_i z_i^T,)."""
         return (torch.bmm(P.mT, Z),)
 
+    def implicit_bias(self, of_W: str | None) -> str | None:
+        """Return the norm of the optimizer."""
+        return of_W
+
 
 class KQ(Parameterization):
     """W = K Q^T with K, Q of shape (B, d, m) (problem KQ-ERM of arXiv 2308.16898).
@@ -168,3 +186,15 @@ class KQ(Parameterization):
         """Return (dL/dW Q, dL/dW^T K) = (sum_i P_i (Q^T z_i)^T, sum_i z_i (K^T P_i)^T)."""
         K, Q = variables
         return torch.bmm(P.mT, torch.bmm(Z, Q)), torch.bmm(Z.mT, torch.bmm(P, K))
+
+    def implicit_bias(self, of_W: str | None) -> str | None:
+        """Return the nuclear norm for the Frobenius norm in K and Q; others are not known.
+
+        Proved for the regularisation path (arXiv 2308.16898); with m < d that of the SVM with
+        rank(W) <= m.
+        """
+        return "nuclear" if of_W == "frobenius" else None
+
+    def max_rank(self, d: int) -> int:
+        """Return m."""
+        return d if self.m is None else self.m

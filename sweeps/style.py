@@ -40,6 +40,8 @@ CONVERGENCE_COLOURS = {
     "global": "#0072B2",
     "local": "#56B4E9",
     "not_local": "#E69F00",
+    "unsettled": "#F5C77E",
+    "unknown": "#F0E442",
     "unsaturated": "#CC79A7",
     "infeasible": "#8a8a8a",
     "undecided": "#d9d9d9",
@@ -61,6 +63,8 @@ STATUS_COLOURS = {
 
 HATCHES = {
     "not_local": "////",
+    "unsettled": "\\\\\\\\",
+    "unknown": "++++",
     "unsaturated": "....",
     "tie": "----",
     "diverged": "xxxx",

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from fractions import Fraction
 
 import numpy as np
@@ -8,9 +7,17 @@ import pytest
 import torch
 from scipy.optimize import linprog, minimize_scalar
 
-from attnsvm import correlation, one_minus_correlation, sample, solve_svm, svmeq
-from attnsvm.comparison import convergence_types, svmeq_least_squares
-from attnsvm.selection import TokenSelection, optimal_tokens
+from attnsvm import (
+    correlation,
+    margin_gap,
+    one_minus_correlation,
+    optimal_tokens,
+    sample,
+    solve_gen_svm,
+    solve_svm,
+    svmeq,
+)
+from attnsvm.comparison import svmeq_least_squares
 from attnsvm.svm import single_token
 from attnsvm.theory import assumption_b1
 
@@ -106,67 +113,36 @@ def test_assumption_b1_of_a_zero_difference_fails_and_of_nothing_holds():
     assert assumption_b1(single_token(X[:, :, :1], Z, first)) == [True]
 
 
-def selection_of(batch, selected: torch.Tensor, saturated: bool) -> TokenSelection:
-    optimal, tie = optimal_tokens(batch)
-    one = torch.ones(batch.B)
-    return TokenSelection(
-        selected=selected,
-        optimal=optimal,
-        attended=torch.zeros(batch.B, batch.n, batch.T, dtype=torch.bool),
-        ambiguous=tie,
-        max_masked=one,
-        top_softmax=one[:, None],
-        saturated=torch.full((batch.B,), saturated),
-        tied_scores=tie,
-        tied_softmax=tie,
-    )
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_the_margin_gap_is_zero_at_the_svm_and_positive_elsewhere(norm):
+    batch = sample("sphere", n=4, T=5, d=8, trials=6)
+    selected = optimal_tokens(batch)[0]
+    solution = solve_svm(batch.X, batch.Z, selected, norm)
+    gap = margin_gap(3.0 * solution.W, solution)
+    assert (gap.abs() <= 2e-9).all()
+    other = solution.W + 0.1 * matrices(6, 8, 8)
+    problem = single_token(batch.X, batch.Z, selected)
+    least = problem.margins(other).amin(dim=1)
+    size = torch.linalg.matrix_norm(other, "nuc" if norm == "nuclear" else "fro")
+    got = margin_gap(other, solution)
+    torch.testing.assert_close(got, 1 - solution.objective * least / size)
+    assert (got > 1e-3).all()
+    torch.testing.assert_close(margin_gap(1e-7 * other, solution), got)
+    one = solve_svm(batch.X[0].numpy(), batch.Z[0].numpy(), selected[0].numpy(), norm)
+    assert margin_gap(other[0].numpy(), one) == pytest.approx(float(got[0]), rel=1e-9)
 
 
-def types(batch, selected, saturated=True) -> list[str]:
-    solution = solve_svm(batch.X, batch.Z, selected)
-    return convergence_types(batch, selection_of(batch, selected, saturated), solution)
-
-
-def test_convergence_types_of_known_selections():
-    batch = sample("sphere", n=2, T=3, d=20, trials=30)
-    gamma = batch.scores()
-    assert set(types(batch, gamma.argmax(-1))) == {"global"}
-    assert set(types(batch, gamma.argmax(-1), saturated=False)) == {"unsaturated"}
-    # n, T << d: every token is a support vector, so the worst token has better neighbours
-    assert set(types(batch, gamma.argmin(-1))) == {"not_local"}
-
-
-def test_a_selection_without_better_neighbour_is_local():
-    """One sample in the plane: the better token lies behind the selected one, off the margin."""
-    X = torch.tensor([[[[0.0, 1.0], [1.0, 0.0], [-3.0, 2.0]]]], dtype=torch.float64)
-    batch = sample("sphere", n=1, T=3, d=2, trials=1)
-    scores = torch.tensor([[[0.5, 0.0, 1.0]]], dtype=torch.float64)
-    v = torch.linalg.lstsq(X[0, 0], scores[0, 0]).solution
-    batch = dataclasses.replace(
-        batch,
-        X=X,
-        Z=torch.tensor([[[1.0, 0.0]]], dtype=torch.float64),
-        Y=torch.ones(1, 1, dtype=torch.float64),
-        head_parameters={"v": v[None]},
-    )
-    gamma = batch.scores()[0, 0]
-    selected = torch.tensor([[0]])
-    solution = solve_svm(batch.X, batch.Z, selected)
-    neighbours = solution.support[0, 0]
-    expected = bool((gamma[neighbours] < gamma[0]).all())
-    assert gamma.argmax() != 0
-    assert types(batch, selected) == ["local" if expected else "not_local"]
-    assert expected == (not neighbours[2])
-
-
-def test_infeasible_selection_is_named():
+def test_the_margin_gap_of_what_is_not_solved_is_nan():
     batch = sample("sphere", n=5, T=5, d=2, trials=20)
-    selected, _ = optimal_tokens(batch)
-    solution = solve_svm(batch.X, batch.Z, selected)
-    got = types(batch, selected)
-    assert "infeasible" in got
-    for status, kind in zip(solution.status, got, strict=True):
-        assert (status.value == "infeasible") == (kind == "infeasible")
+    solution = solve_svm(batch.X, batch.Z, optimal_tokens(batch)[0])
+    gap = margin_gap(matrices(20, 2, 2), solution)
+    solved = [status == "solved" for status in solution.status]
+    assert 0 < sum(solved) < 20
+    assert gap.isnan().tolist() == [not one for one in solved]
+    attended = torch.ones(20, 5, 5, dtype=torch.bool)
+    fin, _ = solve_gen_svm(batch.X, batch.Z, attended, torch.zeros(20, 5, 5))
+    with pytest.raises(ValueError, match="must be of solve_svm"):
+        margin_gap(matrices(20, 2, 2), fin)
 
 
 def test_svmeq_of_a_part_that_is_zero_is_the_other_part():

@@ -56,6 +56,82 @@ def test_optimal_trains_nothing_and_matches_the_library():
         )
 
 
+def test_low_rank_factors_are_compared_with_the_rank_constrained_svm():
+    options = ("parameterization=kq", "parameterization.m=2", "data.n=6", "data.T=5", "data.d=6")
+    record = run(composed(*options, *SHORT))
+    trials = record.trials
+    batch = attnsvm.sample("sphere", n=6, T=5, d=6, trials=6)
+    path = attnsvm.train(batch, parameterization="kq", m=2, steps=300)
+    selected = attnsvm.select_tokens(batch, path).selected
+    solution = attnsvm.solve_rank_constrained(batch.X, batch.Z, selected, 2)
+    assert trials["nuclear_status"].tolist() == [status.value for status in solution.statuses]
+    assert set(trials["nuclear_status"]) == {"solved", "undecided"}
+    for column, field in (("objective", "objective"), ("lower_bound", "lower_bound")):
+        np.testing.assert_array_equal(trials[f"nuclear_{column}"], getattr(solution, field))
+    expected = attnsvm.one_minus_correlation(path.W, solution.W)
+    np.testing.assert_array_equal(trials["one_minus_corr_w_star_mm"], expected)
+    open_ = trials["nuclear_status"] == "undecided"
+    assert (trials.loc[open_, "status"] != "ok").all()  # counted, never a point
+    assert trials.loc[open_, "nuclear_margin_gap"].isna().all()
+    sigma = np.linalg.svd(record.solutions["nuclear_W"], compute_uv=False)
+    assert (sigma[:, 2] <= 1e-6 * sigma[:, 0]).all()
+
+
+def test_several_tokens_of_low_rank_factors_are_refused():
+    options = ("selection=multi", "parameterization=kq", "data.d=6")
+    with pytest.raises(ConfigError, match="m=2: must be null with selection=multi"):
+        composed(*options, "parameterization.m=2")
+    assert composed(*options, "parameterization.m=2", "svm.norms=[frobenius]")
+    assert composed(*options, "parameterization.m=6")
+
+
+@pytest.mark.parametrize(
+    ("options", "norm"),
+    [
+        (["optimizer=normalized_gd"], "frobenius"),
+        (["optimizer=momentum", "optimizer.lr=200"], "frobenius"),
+        (["optimizer=mirror_descent", "optimizer.p=2"], "frobenius"),
+        (["optimizer=mirror_descent", "optimizer.p=3", "optimizer.lr=1"], None),
+        (["optimizer=sign_gd"], None),
+        (["optimizer=adam", "optimizer.lr=0.5", "optimizer.eps=0"], None),
+        (["parameterization=kq"], "nuclear"),
+        (["parameterization=kq", "svm.norms=[frobenius]"], None),
+        (["parameterization=kq", "optimizer=sign_gd"], None),
+    ],
+)
+def test_neighbours_are_those_of_the_norm_that_is_trained(options, norm):
+    """Types against Definition 2, by hand, with the solution in that norm."""
+    config = composed(*options, "data.n=5", "data.T=6", "data.d=5", "trials=30", "keep_path=true",
+                      "optimizer.steps=800", "optimizer.record_every=400")  # fmt: skip
+    record = run(config)
+    arrays = record.solutions
+    batch = attnsvm.sample("sphere", n=5, T=6, d=5, trials=30)
+    gamma, selected = batch.scores().numpy(), arrays["selected"]
+    half = attnsvm.one_minus_correlation(arrays["trained_W"], arrays["snapshots"][:, 1])
+    np.testing.assert_array_equal(record.trials["direction_change"], half)
+    seen = set()
+    for k, row in record.trials.iterrows():
+        kind = row["convergence"]
+        if not row["saturated"]:
+            expected = "unsaturated"
+        elif (selected[k] == gamma[k].argmax(-1)).all():
+            expected = "global"
+        elif norm is None:
+            expected = "unknown"
+        else:
+            W = arrays[f"{norm}_W"][k]
+            logits = np.einsum("ntd,de,ne->nt", arrays["X"][k], W, arrays["Z"][k])
+            top = np.take_along_axis(logits, selected[k][:, None], 1)
+            near = top - logits <= 1 + 1e-5
+            better = gamma[k] > np.take_along_axis(gamma[k], selected[k][:, None], 1)
+            apart = attnsvm.one_minus_correlation(arrays["trained_W"][k], W)
+            lost = "not_local" if max(half[k], apart) <= 1e-4 else "unsettled"
+            expected = lost if (near & better).any() else "local"
+        assert kind == expected
+        seen.add(kind)
+    assert {"global", "local" if norm else "unknown"} <= seen
+
+
 def test_the_published_way_counts_noise_and_nothing_as_rank():
     record = run(
         composed(

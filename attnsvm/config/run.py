@@ -42,6 +42,11 @@ class SelectionConfig(Group):
     saturation: float = option(
         0.999, Range(0, 1), "an instance whose smallest top softmax is below this is unsaturated"
     )
+    settled: float = option(
+        1e-4,
+        Range(0, 1),
+        "1 - correlation of W with W half-way up to which its direction is settled",
+    )
     attended: float = option(1e-3, Range(0, 1, open=True), "smallest softmax of an attended token")
     negligible: float = option(
         1e-6, Range(0, 1, open=True), "largest softmax of an unattended token"
@@ -123,6 +128,13 @@ class RunConfig:
             raise ConfigError(f"model.query={query}: must be >= 0 and < data.T={T}")
         if m is not None and d is not None and m > d:
             raise ConfigError(f"parameterization.m={m}: must be >= 1 and <= data.d={d}")
+        low_rank = m is not None and m != d and self.selection.tokens == "multi"
+        if low_rank and "nuclear" in self.svm.norms:
+            raise ConfigError(
+                f"parameterization.m={m}: must be null with selection=multi and the nuclear norm: "
+                "the SVM of several tokens is solved without a rank constraint; or svm.norms="
+                "[frobenius]"
+            )
         if self.selection.until_accepted and isinstance(self.data, groups.FileConfig):
             raise ConfigError(
                 "selection.until_accepted=True: must be false with data=file, which has no "

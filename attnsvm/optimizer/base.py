@@ -31,6 +31,11 @@ class Optimizer(ABC):
     def __init__(self, *, init: str, init_scale: float) -> None:
         self.init, self.init_scale = init, init_scale
 
+    @property
+    def implicit_bias(self) -> str | None:
+        """Norm of the SVM that training W converges to in direction; None where it is not known."""
+        return None
+
     def check_head(self, head: Head) -> None:  # noqa: B027
         """Raise ConfigError if the optimizer cannot be used with `head`."""
 

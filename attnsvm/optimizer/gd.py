@@ -9,6 +9,11 @@ from attnsvm.parameterization import Variables
 class GD(FirstOrder):
     """V <- V - eta grad, gradient descent with a fixed step (algorithm W-GD)."""
 
+    @property
+    def implicit_bias(self) -> str:
+        """The Frobenius norm (local and global convergence of W-GD, arXiv 2308.16898)."""
+        return "frobenius"
+
     def update(self, step: Step) -> Variables:
         """Return V - eta grad."""
         return step.moved([-step.eta * scale.exp() for scale in step.log_scales])

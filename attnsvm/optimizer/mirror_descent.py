@@ -29,6 +29,11 @@ class MirrorDescent(FirstOrder):
         super().__init__(**settings)
         self.p, self.normalized = p, normalized
 
+    @property
+    def implicit_bias(self) -> str | None:
+        """The Frobenius norm with p = 2; that of other p is the entry-wise l_p norm."""
+        return "frobenius" if self.p == 2 else None
+
     def update(self, step: Step) -> Variables:
         """Return the variables after a mirror step."""
         for V, part, scale in step.each():

@@ -26,6 +26,11 @@ class Momentum(FirstOrder):
         super().__init__(**settings)
         self.beta = beta
 
+    @property
+    def implicit_bias(self) -> str:
+        """The Frobenius norm (that of gradient descent)."""
+        return "frobenius"
+
     def update(self, step: Step) -> Variables:
         """Return the variables after a heavy-ball step."""
         velocities = step.memory.setdefault("M", [torch.zeros_like(V) for V in step.variables])

@@ -23,6 +23,11 @@ class Polyak(FirstOrder):
     overflow, and the instance diverges.
     """
 
+    @property
+    def implicit_bias(self) -> str:
+        """The Frobenius norm (that of gradient descent)."""
+        return "frobenius"
+
     def check_head(self, head: Head) -> None:
         """Raise ConfigError unless the head is linear and not trained."""
         if not isinstance(head, Linear) or head.train:

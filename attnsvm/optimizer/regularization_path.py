@@ -19,10 +19,11 @@ class RegularizationPath(Optimizer):
     """W_R = argmin_{||W||_F <= R} L(W), or the factors with (||K||_F^2 + ||Q||_F^2) / 2 <= R.
 
     As R grows, W_R / R tends to the direction of the Frobenius attention SVM and K_R Q_R^T / R to
-    that of the nuclear one (arXiv 2308.16898, Thm. 3 and 4). The risk has no minimiser inside the
-    ball, so log(L - L*) is minimised on its sphere, x = radius * v / ||v||, by quasi-Newton steps
-    in v. Each radius starts from the minimiser of the one before. L* is the risk of the optimal
-    tokens, or, once the instance has saturated, that of the tokens it attends to most.
+    that of the nuclear one (arXiv 2308.16898, the theorem on regularisation paths). The risk has no
+    minimiser inside the ball, so log(L - L*) is minimised on its sphere, x = radius * v / ||v||, by
+    quasi-Newton steps in v. Each radius starts from the minimiser of the one before. L* is the risk
+    of the optimal tokens, or, once the instance has saturated, that of the tokens it attends to
+    most.
 
     Parameters
     ----------
@@ -40,6 +41,11 @@ class RegularizationPath(Optimizer):
     ) -> None:
         super().__init__(init=init, init_scale=init_scale)
         self.radii, self.iterations = list(radii), iterations
+
+    @property
+    def implicit_bias(self) -> str:
+        """The Frobenius norm (theorem on regularisation paths of arXiv 2308.16898)."""
+        return "frobenius"
 
     def grid(self) -> list[float]:
         """Return 0, for the initial weights, and the radii."""

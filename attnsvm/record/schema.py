@@ -25,6 +25,7 @@ class NormColumns:
     rank: int | None = None
     rank_bound: int | None = None
     support: int | None = None
+    margin_gap: float = float("nan")  # 1 - rho(W) of the trained W; selection=top
 
 
 NAN = float("nan")
@@ -38,7 +39,8 @@ class TrialRow:
     status: str = "ok"  # or rejected, tie, unsaturated, diverged, stalled, infeasible, ...
     reason: str = ""  # why the status is not ok
     training: str = ""  # saturated | unsaturated | finite_optimum | stalled | diverged
-    convergence: str = ""  # global | local | not_local | unsaturated | infeasible | undecided
+    convergence: str = ""  # see `attnsvm.theory.convergence_types`
+    direction_change: float = NAN  # 1 - correlation of the trained W with W half-way
     tie: bool = False  # two tokens share the best score or the largest softmax
     saturated: bool = False  # min_top_softmax >= selection.saturation
     min_top_softmax: float = NAN

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnsvm.svm.problem import SvmProblem
+
 
 class Given:
     """Array type and batch axis of the input; the result gets the same."""
@@ -33,6 +35,8 @@ class Given:
     def back(self, result: Any) -> Any:
         """Return a result, nested ones included, with arrays of the input's type and batch axis.
 
+        Problems stay as they are, batched tensors.
+
         A tuple has one item per instance; without a batch axis its single item is returned.
         """
         changed = {f.name: self._field(getattr(result, f.name)) for f in fields(result)}
@@ -43,7 +47,8 @@ class Given:
             return self._array(value)
         if isinstance(value, tuple):
             return value[0] if self.single else value
-        return self.back(value) if is_dataclass(value) else value
+        nested = is_dataclass(value) and not isinstance(value, SvmProblem)
+        return self.back(value) if nested else value
 
     def _array(self, tensor: Tensor) -> Any:
         tensor = tensor[0] if self.single else tensor

@@ -9,6 +9,8 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnsvm.svm.problem import SvmProblem
+
 Norm = Literal["frobenius", "nuclear"]
 NORMS: tuple[Norm, ...] = ("frobenius", "nuclear")
 
@@ -138,6 +140,8 @@ class SvmSolution(Generic[ArrayT]):
     solve_time_s : float
         Wall time of the whole batch, seconds.
     norm : str
+    problem : SvmProblem
+        The constraints, always as batched tensors.
     """
 
     W: ArrayT
@@ -154,6 +158,7 @@ class SvmSolution(Generic[ArrayT]):
     certificate: Certificate[ArrayT]
     solve_time_s: float
     norm: Norm
+    problem: SvmProblem
 
     @property
     def statuses(self) -> tuple[SvmStatus, ...]:

@@ -272,6 +272,7 @@ def solve(
         certificate=proof,
         solve_time_s=time.perf_counter() - begin,
         norm=norm,
+        problem=problem,
     )
 
 

@@ -25,7 +25,10 @@ NOTE = (
 CAPTION = (
     "How training ended, the first that applies: unsaturated (some largest softmax below the "
     "threshold), infeasible (the SVM of the selected tokens has no solution), global "
-    "(the optimal tokens), local (every neighbour scores less), not local."
+    "(the optimal tokens), unknown (no SVM in the norm of what is trained), local (every neighbour "
+    "scores less), not local, unsettled (not local, but the direction still changes). Neighbours "
+    "are the support vectors of the SVM in the norm of what is trained: Frobenius for W, nuclear "
+    "for (K, Q), with rank at most m if m < d; undecided where that SVM is not proved."
 )
 
 

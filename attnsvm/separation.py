@@ -1,0 +1,102 @@
+"""The SVM stage of a run: the tokens of a batch are separated, and the solutions tabulated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from attnsvm.result import BatchResult
+from attnsvm.selection import optimal_tokens
+from attnsvm.svm import (
+    Norm,
+    SvmSolution,
+    SvmStatus,
+    single_token,
+    solve_gen_svm,
+    solve_rank_constrained,
+    solve_svm,
+)
+from attnsvm.svm.reference import Cvxpy, published_rank
+from attnsvm.theory import assumption_b1
+
+
+def separate(
+    result: BatchResult, selected: Tensor, norms: list[Norm], m: int, **tolerances: Any
+) -> dict[Norm, SvmSolution[Tensor]]:
+    """Solve Att-SVM at the selected tokens in every norm; mark and tabulate the results.
+
+    Parameters
+    ----------
+    result : BatchResult
+        Gets statuses, columns and arrays of every SVM.
+    selected : Tensor (B, n)
+        The token to separate from the others of its sample.
+    norms : list of str
+        The norms to minimise.
+    m : int
+        Largest rank of W that the parameterization allows: that of the nuclear-norm SVM.
+    **tolerances
+        gap and rank_tolerance of `solve_svm`.
+    """
+    batch, solutions = result.batch, {}
+    given = batch.X, batch.Z, selected
+    for norm in norms:
+        if norm == "nuclear" and m < batch.d:
+            solution = solve_rank_constrained(*given, m, mask=batch.mask, **tolerances)
+        else:
+            solution = solve_svm(*given, norm, batch.mask, **tolerances)
+        solutions[norm] = solution
+    optimal = single_token(batch.X, batch.Z, optimal_tokens(batch)[0], batch.mask)
+    result.columns["assumption_b1"] = assumption_b1(optimal)
+    result.arrays["selected"] = selected
+    for norm, solution in solutions.items():
+        result.mark_unsolved(f"{norm} SVM", solution)
+        nothing = [status is SvmStatus.unconstrained for status in solution.statuses]
+        result.mark(nothing, "unconstrained", SvmStatus.unconstrained.message)
+        result.tabulate(norm, solution)
+        result.store(norm, solution)
+    return solutions
+
+
+def separate_attended(
+    result: BatchResult,
+    selected: Tensor,
+    attended: Tensor,
+    log_softmax: Tensor,
+    norms: list[Norm],
+    **tolerances: Any,
+) -> None:
+    """Solve Gen-SVM at the attended tokens and Att-SVM at the most attended one.
+
+    Parameters
+    ----------
+    result, selected, norms, **tolerances
+        As in `separate`.
+    attended : Tensor (B, n, T) bool
+        The sets O_i.
+    log_softmax : Tensor (B, n, T)
+        log s_it.
+    """
+    batch = result.batch
+    one = solve_svm(batch.X, batch.Z, selected, mask=batch.mask, **tolerances)
+    given = batch.X, batch.Z, attended, log_softmax
+    pairs = {norm: solve_gen_svm(*given, norm, batch.mask, **tolerances) for norm in norms}
+    result.arrays |= {"attended": attended, "log_softmax": log_softmax}
+    for norm, (fin, mm) in pairs.items():
+        result.mark_unsolved(f"{norm} W_fin", fin)
+        result.mark_unsolved(f"{norm} W_mm", mm)
+        result.tabulate(norm, mm)
+        result.store(norm, mm)
+        result.store(f"{norm}_fin", fin)
+    result.mark_unsolved("one-token SVM", one)
+    result.store("one_token", one)
+
+
+def solve_as_published(result: BatchResult, selected: Tensor, norms: list[Norm]) -> None:
+    """Add status and rank of the published scripts: default tolerances, rank at 1e-7."""
+    problem = single_token(result.batch.X, result.batch.Z, selected, result.batch.mask)
+    for norm in norms:
+        found = Cvxpy(norm).solutions(problem)
+        result.columns[f"published_{norm}_status"] = [one.cvxpy_status for one in found]
+        result.columns[f"published_{norm}_rank"] = [published_rank(one.W) for one in found]

@@ -1,0 +1,119 @@
+"""What the trained weights of an instance converge to: optimal, locally optimal or other tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from attnsvm.comparison import one_minus_correlation
+from attnsvm.problem import ProblemBatch
+from attnsvm.selection import TokenSelection
+from attnsvm.svm import Norm, SvmSolution, SvmStatus
+from attnsvm.training import Trajectory
+
+
+def direction_change(path: Trajectory) -> Tensor:
+    """Return 1 - correlation of the final W with W half-way, (B,).
+
+    Half-way is the last snapshot at no more than half of the steps, or of the largest radius. NaN
+    without such a snapshot besides the last one, or where W is zero there.
+    """
+    half = int((path.steps <= path.steps[-1] / 2).sum()) - 1
+    if half in (-1, len(path.steps) - 1):
+        return torch.full_like(path.loss[:, -1], torch.nan)
+    change: Tensor = one_minus_correlation(path.W, path.snapshots[:, half])
+    return change
+
+
+def settled(path: Trajectory, W_mm: Tensor, at_most: float) -> Tensor:
+    """Return whether the direction of W is taken for its limit, (B,) bool.
+
+    It has changed little since half-way, and it is near that of the SVM of the selected tokens.
+    Either alone is not enough: steps of gd become too small to change anything long before the
+    limit, and a path may pass near the SVM of tokens that it leaves again.
+
+    Parameters
+    ----------
+    path : Trajectory
+        The training.
+    W_mm : Tensor (B, d, d)
+        Solution of the SVM in the norm of what is trained.
+    at_most : float
+        Largest 1 - correlation of W with W half-way, and with W_mm.
+    """
+    near: Tensor = one_minus_correlation(path.W, W_mm) <= at_most
+    return near & (direction_change(path) <= at_most)
+
+
+def convergence_types(
+    batch: ProblemBatch,
+    selection: TokenSelection,
+    path: Trajectory,
+    solutions: Mapping[Norm, SvmSolution[Tensor]],
+    norm: str | None,
+    at_most: float,
+) -> list[str]:
+    """Return what each trained instance converged to: the first type that applies.
+
+    - `unsaturated`: the attention of some sample is not on one token;
+    - `infeasible`: no W separates the selected tokens;
+    - `undecided`: neither that nor a W that separates them is proved;
+    - `global`: the optimal tokens are selected;
+    - `unknown`: there is no SVM in the norm of what was trained;
+    - `undecided`: that SVM is not solved;
+    - `local`: the selected tokens score above their neighbours, the tokens of margin 1 under the
+      solution in that norm (Definition 2 of arXiv 2308.16898);
+    - `not_local`: they do not, and the direction of W has settled (`settled`);
+    - `unsettled`: they do not, but the limit may select other tokens.
+
+    Parameters
+    ----------
+    batch : ProblemBatch
+        The instances, with the trained parameters of the head.
+    selection : TokenSelection
+        Selected by the trained weights.
+    path : Trajectory
+        Their training.
+    solutions : mapping of str to SvmSolution
+        By norm, the SVMs of `selection.selected`.
+    norm : str or None
+        The norm of the SVM that training converges to (`Parameterization.implicit_bias`).
+    at_most : float
+        As in `settled`.
+    """
+    gamma = batch.scores()
+    chosen = gamma.gather(2, selection.selected[..., None])
+    optimal = (selection.selected == selection.optimal).all(dim=1).tolist()
+    solution = solutions.get(cast(Norm, norm))
+    above = ended = [False] * batch.B
+    if solution is not None:
+        ended = settled(path, solution.W, at_most).tolist()
+        above = ((gamma < chosen) | ~solution.support).all(dim=2).all(dim=1).tolist()
+    types = []
+    for k, saturated in enumerate(selection.saturated.tolist()):
+        if not saturated:
+            types.append("unsaturated")
+        elif (feasibility := _feasibility(solutions, k)) != "feasible":
+            types.append(feasibility)
+        elif optimal[k]:
+            types.append("global")
+        elif solution is None:
+            types.append("unknown")
+        elif solution.statuses[k] is SvmStatus.undecided:
+            types.append("undecided")
+        elif above[k]:
+            types.append("local")
+        else:
+            types.append("not_local" if ended[k] else "unsettled")
+    return types
+
+
+def _feasibility(solutions: Mapping[Norm, SvmSolution[Tensor]], k: int) -> str:
+    """Return feasible, infeasible or undecided: the constraints are the same for every norm."""
+    if any(solution.statuses[k] is SvmStatus.infeasible for solution in solutions.values()):
+        return "infeasible"
+    found = any(bool(solution.objective[k].isfinite()) for solution in solutions.values())
+    return "feasible" if found else "undecided"

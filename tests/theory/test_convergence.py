@@ -1,0 +1,141 @@
+"""Types of convergence of known selections, and whether a direction has settled."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from attnsvm import (
+    Trajectory,
+    one_minus_correlation,
+    optimal_tokens,
+    sample,
+    solve_rank_constrained,
+    solve_svm,
+)
+from attnsvm.selection import TokenSelection
+from attnsvm.theory import convergence_types, direction_change
+
+
+def matrices(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def selection_of(batch, selected: torch.Tensor, saturated: bool) -> TokenSelection:
+    optimal, tie = optimal_tokens(batch)
+    one = torch.ones(batch.B)
+    return TokenSelection(
+        selected=selected,
+        optimal=optimal,
+        attended=torch.zeros(batch.B, batch.n, batch.T, dtype=torch.bool),
+        ambiguous=tie,
+        max_masked=one,
+        top_softmax=one[:, None],
+        saturated=torch.full((batch.B,), saturated),
+        tied_scores=tie,
+        tied_softmax=tie,
+    )
+
+
+def path_of(snapshots: torch.Tensor, steps: list[int]) -> Trajectory:
+    """Return a trajectory of which only weights and steps are read."""
+    nothing = torch.zeros(len(snapshots), len(steps), dtype=torch.float64)
+    fields = dict.fromkeys((f.name for f in dataclasses.fields(Trajectory)), nothing)
+    given = {"steps": torch.tensor(steps), "snapshots": snapshots, "W": snapshots[:, -1]}
+    return Trajectory(**{**fields, **given})
+
+
+def at_the_svm(W: torch.Tensor) -> Trajectory:
+    """Return a training that has been at W since half-way."""
+    return path_of(torch.stack([W, 2 * W], dim=1), [1, 2])
+
+
+def types(batch, selected, saturated=True, norms=("frobenius",), path=None) -> list[str]:
+    """Return the types of W trained by gradient descent, at its SVM if no path is given."""
+    solutions = {norm: solve_svm(batch.X, batch.Z, selected, norm) for norm in norms}
+    path = path or at_the_svm(next(iter(solutions.values())).W)
+    selection = selection_of(batch, selected, saturated)
+    return convergence_types(batch, selection, path, solutions, "frobenius", 1e-4)
+
+
+def test_convergence_types_of_known_selections():
+    batch = sample("sphere", n=2, T=3, d=20, trials=30)
+    gamma = batch.scores()
+    assert set(types(batch, gamma.argmax(-1))) == {"global"}
+    assert set(types(batch, gamma.argmax(-1), saturated=False)) == {"unsaturated"}
+    # n, T << d: every token is a support vector, so the worst token has better neighbours
+    assert set(types(batch, gamma.argmin(-1))) == {"not_local"}
+    # feasibility is the same for every norm, the neighbours are not
+    assert set(types(batch, gamma.argmax(-1), norms=["nuclear"])) == {"global"}
+    assert set(types(batch, gamma.argmin(-1), norms=["nuclear"])) == {"unknown"}
+
+
+def test_an_svm_that_is_not_solved_has_no_neighbours():
+    batch = sample("sphere", n=10, T=5, d=6, trials=8)
+    selected = batch.scores().argmin(-1)
+    selection = selection_of(batch, selected, True)
+    solution = solve_rank_constrained(batch.X, batch.Z, selected, 2)
+    path = at_the_svm(solution.W)
+    got = convergence_types(batch, selection, path, {"nuclear": solution}, "nuclear", 1e-4)
+    assert "undecided" in solution.statuses
+    for status, kind in zip(solution.statuses, got, strict=True):
+        assert (status == "undecided") == (kind == "undecided")
+
+
+def test_what_is_not_local_has_stayed_at_its_svm():
+    batch = sample("sphere", n=2, T=3, d=20, trials=10)
+    best, worst = optimal_tokens(batch)[0], batch.scores().argmin(-1)
+    W = solve_svm(batch.X, batch.Z, worst).W
+    away = W + 0.1 * W.norm(dim=(1, 2), keepdim=True) * matrices(10, 20, 20) / 20
+    for path, kind in (
+        (at_the_svm(W), "not_local"),
+        (path_of(torch.stack([away, W], dim=1), [1, 2]), "unsettled"),  # it has just come
+        (at_the_svm(away), "unsettled"),  # it does not move, but elsewhere
+        (path_of(W[:, None], [0]), "unsettled"),  # nothing is known of how it came
+    ):
+        assert set(types(batch, worst, path=path)) == {kind}
+        assert set(types(batch, best, path=path)) == {"global"}
+
+
+def test_the_change_of_a_direction_is_that_since_half_of_the_steps():
+    snapshots = matrices(2, 4, 3, 3)
+    for steps, half in (([0, 10, 50, 100], 2), ([0, 10, 60, 100], 1), ([0, 60, 70, 100], 0)):
+        expected = one_minus_correlation(snapshots[:, -1], snapshots[:, half])
+        assert torch.equal(direction_change(path_of(snapshots, steps)), expected)
+    assert direction_change(path_of(snapshots[:, :1], [0])).isnan().all()
+    snapshots[:, 2] = 0.0
+    assert direction_change(path_of(snapshots, [0, 10, 50, 100])).isnan().all()
+
+
+def test_a_selection_without_better_neighbour_is_local():
+    """One sample in the plane: the better token lies behind the selected one, off the margin."""
+    X = torch.tensor([[[[0.0, 1.0], [1.0, 0.0], [-3.0, 2.0]]]], dtype=torch.float64)
+    batch = sample("sphere", n=1, T=3, d=2, trials=1)
+    scores = torch.tensor([[[0.5, 0.0, 1.0]]], dtype=torch.float64)
+    v = torch.linalg.lstsq(X[0, 0], scores[0, 0]).solution
+    batch = dataclasses.replace(
+        batch,
+        X=X,
+        Z=torch.tensor([[[1.0, 0.0]]], dtype=torch.float64),
+        Y=torch.ones(1, 1, dtype=torch.float64),
+        head_parameters={"v": v[None]},
+    )
+    gamma = batch.scores()[0, 0]
+    selected = torch.tensor([[0]])
+    solution = solve_svm(batch.X, batch.Z, selected)
+    neighbours = solution.support[0, 0]
+    expected = bool((gamma[neighbours] < gamma[0]).all())
+    assert gamma.argmax() != 0
+    assert types(batch, selected) == ["local" if expected else "not_local"]
+    assert expected == (not neighbours[2])
+
+
+def test_infeasible_selection_is_named():
+    batch = sample("sphere", n=5, T=5, d=2, trials=20)
+    selected, _ = optimal_tokens(batch)
+    solution = solve_svm(batch.X, batch.Z, selected)
+    got = types(batch, selected)
+    assert "infeasible" in got
+    for status, kind in zip(solution.status, got, strict=True):
+        assert (status.value == "infeasible") == (kind == "infeasible")
