@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.attention import GRADIENTS, Forward, View, attend, token_gradient, token_scores
-from attnsvm.head import Linear, Parameters
+from attnsvm.head import Parameters
 from attnsvm.loss import Loss
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.problem import ProblemBatch
@@ -129,9 +129,8 @@ class Risk:
     def log_excess(self, forward: Forward, tokens: Tensor | None = None) -> Tensor:
         """Return log(L - L*), shape (B,), L* the risk of attending to `tokens` alone.
 
-        With the linear head u*_i - u_i = sum_t s_it (gamma*_i - gamma_it) is summed without
-        cancellation, relative to the largest attention in it. With other heads it is the plain
-        difference. NaN where L < L*.
+        For the linear head: u*_i - u_i = sum_t s_it (gamma*_i - gamma_it) is summed without
+        cancellation, relative to the largest attention in it. NaN where L < L*.
 
         Parameters
         ----------
@@ -144,14 +143,11 @@ class Risk:
             tokens = self.best[0]
         gamma = self.batch.scores()
         target = gamma.gather(-1, tokens.unsqueeze(-1))
-        if isinstance(self.batch.head, Linear):
-            gap = (target - gamma).masked_fill(~self.batch.mask, 0.0)
-            others = forward.log_softmax.masked_fill(gap == 0, -torch.inf)
-            shift = others.flatten(1).amax(-1)
-            shift = torch.where(shift == -torch.inf, 0.0, shift)
-            deficit = ((others - shift[:, None, None]).exp() * gap).sum(-1)
-        else:
-            deficit, shift = target.squeeze(-1) - forward.margins, torch.zeros_like(target[:, 0, 0])
+        gap = (target - gamma).masked_fill(~self.batch.mask, 0.0)
+        others = forward.log_softmax.masked_fill(gap == 0, -torch.inf)
+        shift = others.flatten(1).amax(-1)
+        shift = torch.where(shift == -torch.inf, 0.0, shift)
+        deficit = ((others - shift[:, None, None]).exp() * gap).sum(-1)
         scaled = deficit * shift.exp().unsqueeze(-1)
         slope = self.loss.excess_slope(target.squeeze(-1), scaled)
         return shift + (slope * deficit).mean(-1).log()

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from attnsvm.attention import View
-from attnsvm.head import Head
+from attnsvm.config import ConfigError
+from attnsvm.head import Head, Linear
 from attnsvm.parameterization import Variables
 from attnsvm.risk import Risk
 
@@ -70,3 +71,15 @@ def norm(part: Tensor) -> Tensor:
 def beside(size: Tensor, V: Tensor) -> Tensor:
     """Return `size` (B,) with axes of length 1 appended, to broadcast against V (B, ...)."""
     return size.reshape(-1, *[1] * (V.ndim - 1))
+
+
+def check_least_risk_known(head: Head, optimizer: str) -> None:
+    """Raise ConfigError unless the head is linear and not trained.
+
+    Then the infimum of the risk is L* = mean_i l(max_t gamma_it), approached where attention
+    selects the optimal tokens. With other heads a mixture of tokens may have a smaller risk.
+    """
+    if not isinstance(head, Linear) or head.train:
+        raise ConfigError(
+            f"optimizer={optimizer}: head must be linear with train=false: its least risk is known"
+        )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from attnsvm.config import ConfigError
-from attnsvm.head import Head, Linear
-from attnsvm.optimizer.base import norm
+from attnsvm.head import Head
+from attnsvm.optimizer.base import check_least_risk_known, norm
 from attnsvm.optimizer.first_order import TINY, FirstOrder, Step
 from attnsvm.parameterization import Variables
 
@@ -30,10 +29,7 @@ class Polyak(FirstOrder):
 
     def check_head(self, head: Head) -> None:
         """Raise ConfigError unless the head is linear and not trained."""
-        if not isinstance(head, Linear) or head.train:
-            raise ConfigError(
-                "optimizer=polyak: head must be linear with train=false: its least risk is known"
-            )
+        check_least_risk_known(head, "polyak")
 
     def update(self, step: Step) -> Variables:
         """Return the variables after a Polyak step; unchanged where L <= L*."""

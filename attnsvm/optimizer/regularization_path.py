@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from attnsvm.attention import Forward
-from attnsvm.optimizer.base import Optimizer, Report, Visit
+from attnsvm.head import Head
+from attnsvm.optimizer.base import Optimizer, Report, Visit, check_least_risk_known
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import Variables, flat, unflat
 from attnsvm.risk import Risk
@@ -46,6 +47,10 @@ class RegularizationPath(Optimizer):
     def implicit_bias(self) -> str:
         """The Frobenius norm (theorem on regularisation paths of arXiv 2308.16898)."""
         return "frobenius"
+
+    def check_head(self, head: Head) -> None:
+        """Raise ConfigError unless the head is linear and not trained: L* must be known."""
+        check_least_risk_known(head, "regularization_path")
 
     def grid(self) -> list[float]:
         """Return 0, for the initial weights, and the radii."""

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
     from sweeps.aggregate import SweepFrames
 
+SELECTED = ("global", "local", "not_local", "unsettled", "unknown")
+"""Types of convergence of instances that have selected one token in each sample."""
+
 UNTYPED = ("tie", "diverged", "stalled", "rejected", "failed")
 """Statuses of instances whose last step does not show where training converges to."""
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from sweeps import statistics, style
 from sweeps.cells import split, varying
-from sweeps.figures import UNTYPED, Drawing, _curves, history_of, outcomes, status_counts
+from sweeps.figures import SELECTED, UNTYPED, Drawing, _curves, history_of, outcomes, status_counts
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -36,7 +36,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     history = history.rename(columns={"step": "radius"})  # a step of a path is a radius
     history = history[history["quantity"].isin(QUANTITIES) & (history["radius"] > 0)]
     by = varying(frames.trials)
-    typed = frames.trials["convergence"].isin(("global", "local", "not_local"))
+    typed = frames.trials["convergence"].isin(SELECTED)
     typed &= ~frames.trials["status"].isin(UNTYPED)
     optimal = (frames.trials["convergence"] == "global").where(typed)
     selected = statistics.shares(frames.trials.assign(optimal=optimal), by or ["d"], "optimal")

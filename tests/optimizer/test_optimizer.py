@@ -159,18 +159,23 @@ def test_polyak_step_is_excess_risk_over_squared_gradient():
     torch.testing.assert_close(moved, (W - size[:, None, None] * G).detach(), rtol=1e-9, atol=1e-9)
 
 
+NEED_THE_LEAST_RISK = pytest.mark.parametrize("name", ["polyak", "regularization_path"])
+
+
+@NEED_THE_LEAST_RISK
 @pytest.mark.parametrize("head", ["relu", "quadratic", "mlp", "linear"])
-def test_polyak_needs_a_head_whose_least_risk_is_known(head):
+def test_a_head_whose_least_risk_is_not_known_is_refused(name, head):
     batch = sample(head=head, **SMALL)
     batch.head.train = head == "linear"
-    with pytest.raises(ConfigError, match="optimizer=polyak: head must be linear with train="):
-        train(batch, optimizer="polyak")
+    with pytest.raises(ConfigError, match=f"optimizer={name}: head must be linear with train="):
+        train(batch, optimizer=name)
 
 
-def test_polyak_is_refused_before_any_work():
-    check(composed("optimizer=polyak"))
-    with pytest.raises(ConfigError, match="optimizer=polyak: head must be linear"):
-        check(composed("optimizer=polyak", "head=relu"))
+@NEED_THE_LEAST_RISK
+def test_such_a_head_is_refused_before_any_work(name):
+    check(composed(f"optimizer={name}"))
+    with pytest.raises(ConfigError, match=f"optimizer={name}: head must be linear"):
+        check(composed(f"optimizer={name}", "head=relu"))
 
 
 def test_a_mixture_may_have_a_smaller_risk_than_every_token_where_the_head_is_not_linear():
