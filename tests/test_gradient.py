@@ -288,10 +288,10 @@ def test_the_error_of_the_direction_is_bounded_and_not_by_far(size, apart, param
     copied = with_copies(risk, risk.forward(variables).top).batch
     X = copied.X + apart * (batch.X - copied.X)
     risk = Risk(dataclasses.replace(batch, X=X), risk.rule, risk.loss)
-    locked = direction_error(risk, variables, "log_domain", 0.0).item()
+    stated = direction_error(risk, variables, "log_domain", 0.0).item()
     error = max(errors(risk, variables, 0.0, "log_domain"))
-    assert error <= locked + 1e-15
-    assert locked <= 1e-15 * (10 + size) * 100 / apart
+    assert error <= stated + 1e-15
+    assert stated <= 1e-15 * (10 + size) * 100 / apart
 
 
 @pytest.mark.parametrize("compiled", [True, False])

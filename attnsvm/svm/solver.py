@@ -12,7 +12,7 @@ class Solver(ABC):
     """A method for  min norm(W)  under the rows of a problem.
 
     A solver returns candidates. `attnsvm.svm.certificate` computes from the problem alone what a
-    candidate proves. The tolerances of all solvers are in `attnsvm.svm.tolerances`.
+    candidate proves. Where it stops is in `attnsvm.svm.tolerances`.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""All tolerances: of the certificate, and of the solvers' stopping tests.
+"""What counts as proved, and where the solvers stop; constants of one method are in its file.
 
 Relative unless stated otherwise; EPS is the relative precision of float64.
 """
