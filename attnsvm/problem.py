@@ -12,10 +12,11 @@ from torch import Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.head import Head, Parameters
+from attnsvm.summary import Summarized, one_instance
 
 
-@dataclass(frozen=True, eq=False)
-class ProblemBatch:
+@dataclass(frozen=True, eq=False, repr=False)
+class ProblemBatch(Summarized):
     """B independent instances of n samples with T tokens of dimension d (arXiv 2308.16898, sec. 2).
 
     Sample i attends with weights s_i = softmax(X_i W z_i) over its admissible tokens and predicts
@@ -106,6 +107,21 @@ class ProblemBatch:
             parameters = self.head_parameters
         gamma = self.Y.unsqueeze(-1) * self.head.value(self.X, parameters)
         return gamma.masked_fill(~self.mask, -torch.inf)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the sizes and the head."""
+        head = type(self.head).__name__ + (" (trained)" if self.head.train else "")
+        sizes = {"instances": self.B, "n": self.n, "T": self.T, "d": self.d, "head": head}
+        masked = {} if self.unmasked else {"masked_tokens": int((~self.mask).sum())}
+        return sizes | masked | {"device": str(self.X.device)}
+
+    def __len__(self) -> int:
+        """Return the number of instances."""
+        return self.B
+
+    def __getitem__(self, index: int | slice | Tensor) -> ProblemBatch:
+        """Return the instances at `index`; with an integer, a batch of one."""
+        return self.take(one_instance(index, self.B))
 
     def take(self, index: Tensor | slice) -> ProblemBatch:
         """Return the instances at `index`: a slice, or a (B',) tensor of indices or booleans."""

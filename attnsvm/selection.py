@@ -6,21 +6,24 @@ score without training, `multi` all attended tokens.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from attnsvm.head import Parameters
 from attnsvm.problem import ProblemBatch
+from attnsvm.summary import Summarized, one_instance
 from attnsvm.training import Trajectory
 
 TIED_SCORES = "two tokens share the best score: which one is optimal is not decided"
 
 
-@dataclass(frozen=True, eq=False)
-class TokenSelection:
+@dataclass(frozen=True, eq=False, repr=False)
+class TokenSelection(Summarized):
     """The tokens selected by the attention at the last step (arXiv 2308.16898, Def. 1 and sec. 6).
 
     Attributes
@@ -54,6 +57,29 @@ class TokenSelection:
     saturated: Tensor
     tied_scores: Tensor
     tied_softmax: Tensor
+
+    def summary(self) -> dict[str, Any]:
+        """Return the sizes, and how many instances have selected one token in every sample."""
+        B, n, T = self.attended.shape
+        optimal = (self.selected == self.optimal).all(-1) & self.saturated
+        return {
+            "instances": B,
+            "n": n,
+            "T": T,
+            "saturated": int(self.saturated.sum()),
+            "optimal": int(optimal.sum()),
+            "tied": int(self.tie.sum()),
+        }
+
+    def __len__(self) -> int:
+        """Return the number of instances."""
+        return len(self.selected)
+
+    def __getitem__(self, index: int | slice | Tensor) -> TokenSelection:
+        """Return the selection of the instances at `index`; with an integer, of one."""
+        at = one_instance(index, len(self))
+        changed = {f.name: getattr(self, f.name)[at] for f in dataclasses.fields(self)}
+        return TokenSelection(**changed)
 
     @property
     def tie(self) -> Tensor:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+from numpy import ndarray
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnsvm.summary import Summarized, counted, one_instance
 from attnsvm.svm.problem import SvmProblem
 
 Norm = Literal["frobenius", "nuclear"]
@@ -99,8 +101,8 @@ class Verdict:
     rank_bound: Tensor
 
 
-@dataclass(frozen=True)
-class SvmSolution(Generic[ArrayT]):
+@dataclass(frozen=True, repr=False)
+class SvmSolution(Summarized, Generic[ArrayT]):
     """Least-norm W of each instance with its proof; arrays have the input's type and batch axis.
 
     Attributes
@@ -160,7 +162,45 @@ class SvmSolution(Generic[ArrayT]):
     norm: Norm
     problem: SvmProblem
 
+    def summary(self) -> dict[str, Any]:
+        """Return norm, sizes and the statuses, counted."""
+        problem = self.problem
+        sizes = {"instances": problem.B, "n": problem.n, "d": problem.d}
+        return {"norm": self.norm, **sizes, "status": counted(self.statuses)}
+
+    def __len__(self) -> int:
+        """Return the number of instances."""
+        return len(self.statuses)
+
+    def __getitem__(self, index: int | slice) -> SvmSolution[ArrayT]:
+        """Return the solutions of the instances at `index`; with an integer, of one.
+
+        Raises
+        ------
+        TypeError
+            If the solution has no batch axis.
+        """
+        if isinstance(self.status, SvmStatus):
+            raise TypeError("a solution without a batch axis cannot be indexed")
+        at = one_instance(index, len(self))
+        return replace(
+            _at(self, at), certificate=_at(self.certificate, at), problem=self.problem.take(at)
+        )
+
     @property
     def statuses(self) -> tuple[SvmStatus, ...]:
         """The status of each instance; a tuple also for a single instance."""
         return (self.status,) if isinstance(self.status, SvmStatus) else self.status
+
+
+ResultT = TypeVar("ResultT", bound=Any)
+
+
+def _at(result: ResultT, index: slice) -> ResultT:
+    """Return a dataclass with its arrays and tuples at `index`."""
+    values = {f.name: getattr(result, f.name) for f in fields(result)}
+    arrays = {
+        name: v[index] for name, v in values.items() if isinstance(v, tuple | Tensor | ndarray)
+    }
+    changed: ResultT = replace(result, **arrays)
+    return changed

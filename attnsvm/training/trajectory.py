@@ -14,6 +14,7 @@ from attnsvm.attention import View
 from attnsvm.head import Parameters
 from attnsvm.parameterization import Variables
 from attnsvm.risk import Risk
+from attnsvm.summary import Summarized, counted, one_instance
 from attnsvm.training.ending import at_finite_optimum, direction_error
 
 STALLED = 1e-2
@@ -42,8 +43,8 @@ class TrainingStatus(StrEnum):
         }[self.value]
 
 
-@dataclass(frozen=True, eq=False)
-class Trajectory:
+@dataclass(frozen=True, eq=False, repr=False)
+class Trajectory(Summarized):
     """Result of training: S snapshots of B instances; step 0 and the last step are among them.
 
     Attributes
@@ -86,6 +87,28 @@ class Trajectory:
     head_parameters: Parameters
     direction_error: Tensor
     finite_optimum: Tensor
+
+    def summary(self) -> dict[str, Any]:
+        """Return the sizes and how the trainings ended."""
+        B, _, n, T = self.softmax.shape
+        sizes = {
+            "instances": B,
+            "n": n,
+            "T": T,
+            "d": self.W.shape[-1],
+            "snapshots": len(self.steps),
+        }
+        trained = "W" if self.K is None else f"K, Q (m={self.K.shape[-1]})"
+        ended = counted(status.value for status in self.status())
+        return sizes | {"last_step": self.steps[-1].item(), "trained": trained, "ended": ended}
+
+    def __len__(self) -> int:
+        """Return the number of instances."""
+        return len(self.W)
+
+    def __getitem__(self, index: int | slice | Tensor) -> Trajectory:
+        """Return the trajectory of the instances at `index`; with an integer, of one."""
+        return self.take(one_instance(index, len(self)))
 
     def take(self, index: slice | Tensor) -> Trajectory:
         """Return the trajectory of the instances at `index`."""
