@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
+from attnsvm.config.instantiate import named
 from attnsvm.head import Head, Parameters
 from attnsvm.summary import Summarized, one_instance
 
@@ -52,6 +55,70 @@ class ProblemBatch(Summarized):
     head: Head
     head_parameters: Parameters
     seeds: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        Z: Any,
+        Y: Any,
+        mask: Any = None,
+        head: str | Head = "linear",
+        seed: int = 0,
+        **parameters: Any,
+    ) -> ProblemBatch:
+        """Return a batch of given arrays: tensors, NumPy arrays or nested lists.
+
+        Parameters
+        ----------
+        X : (B, n, T, d), or (n, T, d) for a single instance
+            Tokens.
+        Z : (B, n, d)
+            Queries.
+        Y : (B, n)
+            Labels, each -1 or +1.
+        mask : (B, n, T) bool, optional
+            Tokens that a sample may attend to.
+        head : str or Head
+            linear, relu, quadratic or mlp with default options, or an object.
+        seed : int
+            Instance i has seed `seed + i`: that of initial weights, and of the head if it is drawn.
+        **parameters
+            Those of the head, each (B, ...), or without the axis B the same for all instances: v
+            (d,) of the linear and quadratic head, V (d, d) of relu. One that is not given is drawn.
+
+        Returns
+        -------
+        ProblemBatch
+            Float64, on the device of `X`.
+
+        Raises
+        ------
+        ConfigError
+            If an array has a wrong shape, type or value, or the head has no parameter of that name.
+        """
+        device = X.device if isinstance(X, Tensor) else torch.device("cpu")
+        tokens = real("X", X, device)
+        single = tokens.ndim == 3
+        arrays = {"X": tokens, "Z": real("Z", Z, device), "Y": real("Y", Y, device)}
+        arrays = {name: array[None] if single else array for name, array in arrays.items()}
+        if arrays["X"].ndim != 4 or 0 in arrays["X"].shape:
+            raise ConfigError(f"X: shape {tuple(tokens.shape)}; must be (B, n, T, d) or (n, T, d)")
+        B, n, T, d = arrays["X"].shape
+        admissible = torch.ones(B, n, T, dtype=torch.bool, device=device)
+        if mask is not None:
+            marks = torch.as_tensor(mask, device=device)
+            admissible = marks[None] if single else marks
+        made: Head = head if isinstance(head, Head) else named("head", head)
+        drawn = [made.draw(Generator().manual_seed(seed + b), d) for b in range(B)]
+        own = {name: torch.stack([one[name] for one in drawn]).to(device) for name in drawn[0]}
+        return cls(
+            **arrays,
+            mask=admissible,
+            head=made,
+            head_parameters=given_parameters(own, parameters),
+            seeds=torch.arange(seed, seed + B, device=device),
+        )
 
     def __post_init__(self) -> None:
         if self.X.ndim != 4 or 0 in self.X.shape:
@@ -136,6 +203,38 @@ class ProblemBatch(Summarized):
         changed = {name: change(getattr(self, name)) for name in names}
         parameters = {name: change(value) for name, value in self.head_parameters.items()}
         return dataclasses.replace(self, head_parameters=parameters, **changed)
+
+
+def real(name: str, array: Any, device: torch.device | str = "cpu") -> Tensor:
+    """Return an array of real numbers as a float64 tensor; raise ConfigError if it is none."""
+    try:
+        tensor = array if isinstance(array, Tensor) else torch.from_numpy(np.array(array))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{name}: {error}; must be an array of numbers") from error
+    if tensor.is_complex():
+        raise ConfigError(f"{name}: {tensor.dtype}; must be real numbers")
+    return tensor.detach().to(device, torch.float64)
+
+
+def given_parameters(drawn: Parameters, given: Mapping[str, Any]) -> Parameters:
+    """Return the parameters of a head, (B, ...): those given, the drawn ones for the rest.
+
+    Raises
+    ------
+    ConfigError
+        If the head has no parameter of a given name, or it has another shape.
+    """
+    for name in given:
+        if name not in drawn:
+            raise ConfigError(f"{name}: must be a parameter of the head: {', '.join(drawn)}")
+    parameters = {}
+    for name, value in drawn.items():
+        own = real(name, given[name], value.device) if name in given else value
+        if tuple(own.shape) in (value.shape[1:], (1, *value.shape[1:])):
+            own = own.expand(value.shape).contiguous()
+        check_array(name, own, tuple(value.shape), torch.float64)
+        parameters[name] = own
+    return parameters
 
 
 def check_array(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:

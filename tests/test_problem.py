@@ -8,6 +8,8 @@ import torch
 
 from attnsvm.config import ConfigError
 from attnsvm.data import sample
+from attnsvm.problem import ProblemBatch
+from attnsvm.training import train
 
 
 @pytest.fixture
@@ -63,3 +65,63 @@ def test_take_keeps_instances_whole(batch, index):
 def test_bad_arrays_are_named(batch, name, value, message):
     with pytest.raises(ConfigError, match=message):
         dataclasses.replace(batch, **{name: value})
+
+
+def test_own_arrays_are_the_batch_that_they_came_from(batch):
+    """Tensors, NumPy arrays and lists; with the parameter of the head, and drawn by the seed."""
+    given = batch.X, batch.Z, batch.Y
+    v = batch.head_parameters["v"]
+    for convert in (lambda t: t, lambda t: t.numpy(), lambda t: t.tolist()):
+        made = ProblemBatch.of(
+            *map(convert, given), mask=convert(batch.mask), v=convert(v), seed=11
+        )
+        for name in ("X", "Z", "Y", "mask", "seeds"):
+            assert getattr(made, name).equal(getattr(batch, name))
+        assert made.head_parameters["v"].equal(v)
+        assert made.scores().equal(batch.scores())
+    drawn = ProblemBatch.of(*given, seed=11)  # sphere draws v first, from the same seed
+    assert drawn.head_parameters["v"].equal(v)
+    assert drawn.mask.all()
+
+
+def test_an_own_array_is_copied_to_float64_and_gets_a_batch_axis(batch):
+    X = batch.X[0].numpy().astype("float32")
+    made = ProblemBatch.of(X, batch.Z[0], batch.Y[0], v=batch.head_parameters["v"][0])
+    assert made.X.shape == (1, 2, 3, 4)
+    X[:] = 0.0
+    assert made.X.equal(batch.X[:1].float().double())
+
+
+def test_a_parameter_without_batch_axis_is_that_of_every_instance(batch):
+    v = torch.arange(4.0)
+    made = ProblemBatch.of(batch.X, batch.Z, batch.Y, v=v)
+    assert made.head_parameters["v"].equal(v.double().expand(5, 4))
+
+
+@pytest.mark.parametrize("name", ["linear", "relu", "quadratic", "mlp"])
+def test_own_arrays_with_every_head_can_be_trained(batch, name):
+    made = ProblemBatch.of(batch.X, batch.Z, batch.Y, head=name)
+    path = train(made, steps=20)
+    assert (path.loss[:, -1] < path.loss[:, 0]).all()
+    assert ProblemBatch.of(batch.X, batch.Z, batch.Y, head=made.head).scores().equal(made.scores())
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"X": [[1.0, 2.0]]}, r"X: shape \(1, 2\); must be \(B, n, T, d\) or \(n, T, d\)"),
+        ({"X": "tokens"}, "X: .*; must be an array of numbers"),
+        ({"X": [[1.0], [2.0, 3.0]]}, "X: .*; must be an array of numbers"),
+        ({"Z": torch.zeros(5, 2, 3)}, r"Z: shape \(5, 2, 3\); must be \(5, 2, 4\)"),
+        ({"Y": torch.zeros(5, 2)}, "Y: label 0.0; must be -1 or"),
+        ({"X": torch.zeros(5, 2, 3, 4, dtype=torch.complex64)}, "X: .*; must be real numbers"),
+        ({"mask": torch.ones(5, 2, 3)}, "mask: torch.float32; must be torch.bool"),
+        ({"v": torch.zeros(3)}, r"v: shape \(3,\); must be \(5, 4\)"),
+        ({"V": torch.zeros(4, 4)}, "V: must be a parameter of the head: v"),
+        ({"head": "cubic"}, "head=cubic: must be linear"),
+    ],
+)
+def test_wrong_own_arrays_are_named(batch, changed, message):
+    given = {"X": batch.X, "Z": batch.Z, "Y": batch.Y} | changed
+    with pytest.raises(ConfigError, match=message):
+        ProblemBatch.of(**given)

@@ -9,7 +9,9 @@ import torch
 from torch import Generator
 
 from attnsvm.config import ConfigError
-from attnsvm.data import sample
+from attnsvm.data import Sphere, sample
+from attnsvm.head import Head
+from attnsvm.model import CrossAttention
 from attnsvm.selection import optimal_tokens
 
 pytestmark = pytest.mark.processors
@@ -136,7 +138,7 @@ def test_labels_of_a_sequence_of_constant_labels_are_constant():
     ("options", "message"),
     [
         ({"data": "spere"}, r"data=spere: must be sphere \| orthonormal"),
-        ({"N": 3}, "N: must be a field of data=sphere, head=linear"),
+        ({"N": 3}, "N: must be a field of data=sphere or head=linear"),
         ({"lam": 0.1}, "lam: must be a field of"),
         ({"n": 0}, "n=0: must be"),
         ({"seed": -1}, "seed=-1: must be a finite number >= 0"),
@@ -248,3 +250,24 @@ def test_missing_and_broken_files_are_named(tmp_path):
 def test_bad_masks_are_named(tmp_path, arrays, bad):
     with pytest.raises(ConfigError, match="mask: "):
         sample("file", path=written(tmp_path, {**arrays, "mask": bad}))
+
+
+def test_objects_are_taken_as_they_are():
+    """A head of one's own beside named data; and named ones beside a source of one's own."""
+
+    class Cubic(Head):
+        def draw(self, generator, d):
+            return {"v": torch.ones(d, dtype=torch.float64)}
+
+        def value(self, o, parameters):
+            v = parameters["v"]
+            return (o * v.reshape(len(v), *[1] * (o.ndim - 2), -1)).sum(-1) ** 3
+
+    batch = sample("sphere", head=Cubic(), n=2, T=3, d=4, trials=5)
+    named = sample("sphere", n=2, T=3, d=4, trials=5)
+    expected = batch.Y[..., None] * batch.X.sum(-1) ** 3
+    torch.testing.assert_close(batch.scores(), expected)
+    own = sample(Sphere(n=2, T=3, d=4), model=CrossAttention(), trials=5)
+    assert own.X.equal(named.X)
+    with pytest.raises(ConfigError, match="d: must be a field of head=linear or model=cross"):
+        sample(Sphere(n=2, T=3, d=4), d=4)
