@@ -3,7 +3,7 @@
 # make figures  every experiment at full size, and one page with all figures
 # make test-processors  tests of bits and last digits again, under other arithmetic
 # make test-slurm   sweeps on a real SLURM, which is installed if this machine allows it; else skipped
-# make test-faults  the full counts: 500 kills, 10 000 flipped bits, 2 000 truncations
+# make test-faults  the full counts: 500 kills, 10 000 flipped bits, 2 000 truncations; 200 random sweeps
 # make test-tracking  the MLflow callback with MLflow itself; `make test` uses a double of it
 # make bench    the numbers of docs/measured.md, measured on this machine
 

@@ -155,7 +155,8 @@ def margin_gap(W: Any, solution: SvmSolution[Any]) -> Any:
     Returns
     -------
     (B,)
-        Array type as `W`; NaN where the SVM is not solved or W is zero. To the duality gap.
+        Array type as `W`, to the duality gap; NaN where the SVM is not solved, or W is zero or
+        not finite.
 
     Raises
     ------
@@ -168,6 +169,10 @@ def margin_gap(W: Any, solution: SvmSolution[Any]) -> Any:
     if problem.equality.any():
         raise ValueError("solution: has equalities; must be of solve_svm, not of Gen-SVM")
     matrices = W.reshape(-1, *W.shape[-2:])
+    finite = matrices.isfinite().all(dim=(1, 2))
+    matrices = torch.where(finite[:, None, None], matrices, 0.0)  # then 0 / 0 is NaN
+    largest = matrices.abs().amax(dim=(1, 2), keepdim=True)
+    matrices = matrices / torch.where(largest > 0, largest, 1.0)  # squares do not overflow
     margins = torch.where(problem.inequality, problem.margins(matrices), torch.inf).amin(dim=1)
     size = torch.linalg.matrix_norm(matrices, "nuc" if solution.norm == "nuclear" else "fro")
     solved = torch.tensor([status is SvmStatus.solved for status in solution.statuses])

@@ -5,19 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from hashlib import sha256
 from inspect import getsource
-from threading import Timer
+from threading import get_ident
 from types import ModuleType
 from typing import Any
 
 from numba import njit
+from numba.core.event import Listener, install_listener
 
 log = logging.getLogger(__name__)
-
-ANNOUNCED_S = 3.0
-"""Seconds before compilation is announced; loading compiled code from disk takes less."""
 
 
 def compiled(
@@ -52,16 +49,25 @@ def compiled(
 
 @contextmanager
 def announced(what: str) -> Iterator[None]:
-    """Log that `what` is being compiled, if the block takes longer than ANNOUNCED_S."""
-    timer = Timer(ANNOUNCED_S, _announce, [what])
-    timer.daemon = True
-    timer.start()
-    try:
+    """Log that `what` is being compiled, if something is compiled in the block by this thread.
+
+    Code that is loaded from disk is not compiled.
+    """
+    with install_listener("numba:compile", _Announcement(what)):
         yield
-    finally:
-        timer.cancel()
 
 
-@cache
-def _announce(what: str) -> None:
-    log.warning("compiling the %s for this processor: once, up to half a minute", what)
+class _Announcement(Listener):  # type: ignore[misc]
+    """Logs the start of the first compilation; what it includes is compiled within it."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self.thread, self.told = what, get_ident(), False
+
+    def on_start(self, event: Any) -> None:
+        if self.told or get_ident() != self.thread:
+            return
+        self.told = True
+        log.warning("compiling the %s for this processor: once, up to half a minute", self.what)
+
+    def on_end(self, event: Any) -> None:
+        pass

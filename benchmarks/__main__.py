@@ -13,7 +13,7 @@ if __name__ == "__main__":
     parser.add_argument("names", nargs="*", metavar="NAME", help=" | ".join(NAMES))
     asked = parser.parse_args().names or NAMES
     for unknown in set(asked) - set(NAMES):
-        parser.error(f"{unknown}: allowed is {' | '.join(NAMES)}")
+        parser.error(f"{unknown}: must be {' | '.join(NAMES)}")
     for name in asked:
         print(f"\n## {name}\n", flush=True)
         importlib.import_module(f"benchmarks.{name}").main()

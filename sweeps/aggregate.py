@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,25 @@ from attnsvm.record import (
     RUN_FILE,
     UNREADABLE,
     CorruptRecordError,
-    planned,
+    Plan,
+    kind_of,
+    read_plan,
     read_tables,
+    recorded,
     run_state,
+    shortened,
 )
-from sweeps.cells import CELL_KEYS, FIELDS
+from sweeps.cells import (
+    SCHEMA,
+    SEED,
+    CellAxes,
+    columns,
+    differing,
+    in_order,
+    recorded_fields,
+    table_of,
+)
+from sweeps.instances import disagreements, first_rows, unrecorded
 
 
 @dataclass(frozen=True)
@@ -35,14 +51,24 @@ class SweepFrames:
         The sweep's folder.
     runs : DataFrame
         One row per run: run (folder name), state (see `attnsvm.record.STATES`), reason, the
-        options and cell keys of its config, counts, timings and provenance.
-    trials, history : DataFrame
-        The tables of all runs that are done, each row with its run and the run's cell keys. `run`
-        is categorical, and so are all words and keys of `history`: one or two bytes per row.
+        fields of its config, counts, timings and provenance.
+    trials : DataFrame
+        The tables of all runs that are done, every instance of a cell once, each row with its run
+        and the fields of the run's config.
+    history : DataFrame
+        The histories of these instances, each row with its run and the axes. `run` is
+        categorical, and so are all words and axes: one or two bytes per row.
+    axes : CellAxes
+        The config fields in which the runs differ, also those without a record.
     question : str
         The question of the experiment, "" if the records have none.
+    command : str
+        The command that began the sweep, as a shell takes it; "" if it is not known.
     elsewhere : int
         Number of records in the folder that are not in the present plan.
+    repeated, disagreeing : int
+        Number of rows that hold an instance of the same cell again and were left out; how many of
+        them hold other results than the one that is kept.
     """
 
     name: str
@@ -50,8 +76,12 @@ class SweepFrames:
     runs: pd.DataFrame
     trials: pd.DataFrame
     history: pd.DataFrame
+    axes: CellAxes = field(default_factory=CellAxes)
     question: str = ""
+    command: str = ""
     elsewhere: int = 0
+    repeated: int = 0
+    disagreeing: int = 0
 
     @property
     def incomplete(self) -> pd.DataFrame:
@@ -60,10 +90,13 @@ class SweepFrames:
 
     @property
     def statuses(self) -> dict[str, int]:
-        """Status -> number of instances, the most frequent first."""
-        if self.trials.empty:
-            return {}
-        return {str(s): int(n) for s, n in self.trials["status"].value_counts().items()}
+        """Status -> number of instances, the most frequent first.
+
+        An instance without a record has the state of its run: failed, missing, ...
+        """
+        counted = unrecorded(self.runs, self.trials, self.axes.names)
+        counted.update(self.trials["status"] if len(self.trials) else ())
+        return {status: n for status, n in counted.most_common() if n}
 
 
 def load(directory: Path) -> SweepFrames:
@@ -79,25 +112,37 @@ def load(directory: Path) -> SweepFrames:
     """
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory}: no such folder")
-    folders, runs = _run_folders(directory)
-    others = {p.parent for p in directory.glob(f"*/{RUN_FILE}")} - set(folders)
-    trials, history = _Stack(["run"]), _Stack(["run", "quantity", *CELL_KEYS])
+    plan, rows = _plan(directory)
+    folders = _run_folders(directory, plan, rows)
+    others = set(recorded(directory)) - set(folders)
+    cells: list[Mapping[str, Any]] = [{} for _ in rows]  # a corrupt plan
+    trials, history = _Stack(["run"]), _Stack(["run", "quantity"])
     for folder in folders:
-        row, tables = _run(folder)
-        runs.append(row)
+        row, given, tables = _run(folder)
         if tables is not None:
-            trials.add(tables[0], row)
-            history.add(tables[1], row)
-    frame = pd.DataFrame(runs)
-    return SweepFrames(
-        name=_shared(frame, "sweep"),
+            trials.add(tables[0], len(rows))
+            history.add(tables[1], len(rows))
+        rows.append(row)
+        cells.append(given or plan.fields.get(folder.name, {}))
+    runs = pd.DataFrame(rows)
+    runs[SEED] = pd.Series([cell.get(SEED) for cell in cells])
+    known = in_order({*SCHEMA, *(name for cell in cells for name in cell if name != SEED)})
+    names = columns(known, {*runs, *trials.columns, *history.columns})
+    fields = table_of(cells, names)
+    axes = CellAxes.of(fields[[names[name] for name in differing([c for c in cells if c])]])
+    runs = pd.concat([runs, fields], axis=1)
+    frames = SweepFrames(
+        name=_shared(runs, "sweep"),
         directory=directory,
-        runs=frame,
-        trials=trials.frame(),
-        history=history.frame(),
-        question=_shared(frame, "question"),
+        runs=runs,
+        trials=trials.frame(runs[["run", *fields]]),
+        history=history.frame(runs[["run", *axes.names]], categories=axes.names),
+        axes=axes,
+        question=_shared(runs, "question"),
+        command=_command(plan, runs),
         elsewhere=len(others),
     )
+    return _each_instance_once(frames)
 
 
 def _shared(runs: pd.DataFrame, column: str) -> str:
@@ -106,50 +151,53 @@ def _shared(runs: pd.DataFrame, column: str) -> str:
     return values.pop() if len(values) == 1 else ""
 
 
-def _run_folders(directory: Path) -> tuple[list[Path], list[dict[str, Any]]]:
-    """Return the folders of the sweep's runs, and a row for its plan if that is corrupt."""
-    if (directory / RUN_FILE).exists():
-        return [directory], []
-    rows: list[dict[str, Any]] = []
+def _plan(directory: Path) -> tuple[Plan, list[dict[str, Any]]]:
+    """Return the plan, an empty one if there is none; and a row for it if it is corrupt."""
     try:
-        if (plan := planned(directory)) is not None:
-            return [directory / name for name in plan], []
+        return read_plan(directory) or Plan({}), []
     except CorruptRecordError as error:
-        rows = [{"run": PLAN_FILE, "state": "corrupt", "reason": str(error)}]
-    found = sorted(path.parent for path in directory.glob(f"*/{RUN_FILE}"))
+        return Plan({}), [{"run": PLAN_FILE, "state": "corrupt", "reason": shortened(error)}]
+
+
+def _run_folders(directory: Path, plan: Plan, rows: list[dict[str, Any]]) -> list[Path]:
+    """Return the folders of the sweep's runs."""
+    if kind_of(directory / RUN_FILE) != "nothing":
+        return [directory]
+    found = [directory / name for name in plan.runs] or recorded(directory)
     if not found and not rows:
         raise FileNotFoundError(f"{directory}: holds no record of a run (no */{RUN_FILE})")
-    return found, rows
+    return found
 
 
-def _run(folder: Path) -> tuple[dict[str, Any], tuple[pa.Table, pa.Table] | None]:
-    """Return the row of a run and, if it is done, its tables."""
+def _run(
+    folder: Path,
+) -> tuple[dict[str, Any], dict[str, Any], tuple[pa.Table, pa.Table] | None]:
+    """Return the row of a run, the fields of its config and, if it is done, its tables."""
     found = run_state(folder, verify=False)  # reading the tables verifies them
-    row: dict[str, Any] = {"run": folder.name, **(_described(found.run) if found.run else {})}
+    row: dict[str, Any] = {
+        "run": folder.name.encode(errors="replace").decode(),  # a name need not be UTF-8
+        "place": "",
+        **(_described(found.run) if found.run else {}),
+    }
     row |= {"state": found.state, "reason": found.reason}
+    fields = recorded_fields(found.run["config"], found.run["options"]) if found.run else {}
     if found.state != "done":
-        return row, None
+        return row, fields, None
     try:
-        return row, read_tables(folder, found.run)
+        return row, fields, read_tables(folder, found.run)
     except UNREADABLE as error:
-        return row | {"state": "corrupt", "reason": f"{type(error).__name__}: {error}"}, None
+        return row | {"state": "corrupt", "reason": shortened(error)}, fields, None
 
 
 def _described(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of the frame of runs for the content of a `run.json`."""
-    config = run["config"]
-    keys = {field: config[group].get(field) for field, group in FIELDS.items()}
+    """Return the row of the frame of runs for the content of a `run.json`, besides its config."""
     timings = run.get("timings_s", {})
     return {
-        **run["options"],
-        **keys,
         "sweep": run["sweep"],
         "question": run.get("question"),
-        "wanted": run.get("wanted", config["trials"]),
+        "wanted": run.get("wanted", run["config"]["trials"]),
         "drawn": run.get("drawn", 0),
         "accepted": run.get("accepted", 0),
-        "until_accepted": config["selection"]["until_accepted"],
-        "seed": config["seed"],
         "place": run.get("place", ""),
         "wall_s": sum(timings.values()),
         **{f"{stage}_s": seconds for stage, seconds in timings.items()},
@@ -160,12 +208,40 @@ def _described(run: Mapping[str, Any]) -> dict[str, Any]:
         "python": run["python"],
         "packages": ", ".join(f"{k} {v}" for k, v in sorted(run["packages"].items())),
         "hardware": ", ".join(f"{k} {v}" for k, v in sorted(run["hardware"].items())),
-        "overrides": " ".join(run["overrides"]),
+        "overrides": shlex.join(run["overrides"]),
     }
 
 
+def _command(plan: Plan, runs: pd.DataFrame) -> str:
+    """Return the command that begins the sweep or the single run again, "" if it is not known."""
+    if plan.command is not None:
+        return shlex.join(["attnsvm", *plan.command])
+    if not plan.runs and len(runs) == 1 and "overrides" in runs:
+        return f"attnsvm {runs['overrides'].iloc[0]}"
+    return ""
+
+
+def _each_instance_once(frames: SweepFrames) -> SweepFrames:
+    """Return the frames with the first row of every instance."""
+    trials, history = frames.trials, frames.history
+    if trials.empty:
+        return frames
+    first = first_rows(trials, frames.runs, frames.axes.names)
+    again = trials.index != first
+    if not again.any():
+        return frames
+    kept = trials[~again].reset_index(drop=True)
+    return dataclasses.replace(
+        frames,
+        trials=kept,
+        history=history.merge(kept[["run", SEED]], on=["run", SEED]),
+        repeated=int(again.sum()),
+        disagreeing=disagreements(trials, first),
+    )
+
+
 class _Stack:
-    """Tables of many runs, concatenated; each row gets its run and the run's cell keys.
+    """Tables of many runs, concatenated; each row gets the keys of its run.
 
     Arrow tables are concatenated directly: a pandas frame for every run would take 20 times as
     long.
@@ -180,15 +256,18 @@ class _Stack:
 
     def __init__(self, categories: Sequence[str]) -> None:
         self.categories = categories
+        self.columns: set[str] = set()
         self.whole: list[pa.Table] = []
         self.parts: list[pa.Table] = []
         self.counts: list[int] = []
-        self.rows: list[Mapping[str, Any]] = []
+        self.places: list[int] = []
 
-    def add(self, table: pa.Table, row: Mapping[str, Any]) -> None:
+    def add(self, table: pa.Table, place: int) -> None:
+        """Append the table of the run at `place`."""
+        self.columns.update(table.column_names)
         self.parts.append(table)
         self.counts.append(len(table))
-        self.rows.append(row)
+        self.places.append(place)
         if len(self.parts) == self.PARTS:
             self._join()
 
@@ -197,16 +276,20 @@ class _Stack:
         self.whole.append(joined.combine_chunks())
         self.parts = []
 
-    def frame(self) -> pd.DataFrame:
-        if not self.rows:
+    def frame(self, keys: pd.DataFrame, categories: Sequence[str] = ()) -> pd.DataFrame:
+        """Return all rows, each with its run's row of `keys`; more columns become `categories`."""
+        if not self.places:
             return pd.DataFrame()
         if self.parts:
             self._join()
         measured = pa.concat_tables(self.whole, promote_options="permissive").to_pandas()
-        keys = pd.DataFrame(self.rows, columns=["run", *CELL_KEYS], dtype=object)
-        measured, runs = map(self._categorised, (measured, keys.infer_objects()))
-        of_rows = runs.take(np.repeat(np.arange(len(runs)), self.counts))
-        return pd.concat([measured, of_rows.set_axis(measured.index)], axis=1)
-
-    def _categorised(self, table: pd.DataFrame) -> pd.DataFrame:
-        return table.astype({name: "category" for name in self.categories if name in table})
+        measured = measured.drop(columns=[name for name in keys if name in measured])
+        keys = keys.iloc[self.places].reset_index(drop=True)
+        asked = {*self.categories, *categories}
+        measured, of_runs = (
+            part.astype({name: "category" for name in part if name in asked})
+            for part in (measured, keys)
+        )
+        of_rows = of_runs.take(np.repeat(np.arange(len(of_runs)), self.counts))
+        frame: pd.DataFrame = pd.concat([measured, of_rows.set_axis(measured.index)], axis=1)
+        return frame

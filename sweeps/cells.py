@@ -1,67 +1,216 @@
-"""The cells of a sweep: the config fields in which they differ, and their names."""
+"""The cells of a sweep: the config fields in which its runs differ, and their names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from attnsvm.config import GROUPS
-
-FIELDS = {
-    "tokens": "selection",
-    "n": "data",
-    "T": "data",
-    "d": "data",
-    "m": "parameterization",
-    "lam": "head",
-    "train": "head",
-    "causal": "model",
-    "query": "model",
-    "lr": "optimizer",
-    "steps": "optimizer",
-    "growth": "optimizer",
-    "gradient": "optimizer",
-    "ridge": "optimizer",
-    "init": "optimizer",
-}
-"""Config field in which cells may differ -> its group."""
-
-CELL_KEYS = (*GROUPS, *FIELDS)
-"""Columns of a sweep's tables that name a cell: the option of each group, and `FIELDS`."""
+from attnsvm.config import GROUPS, WITHOUT_EFFECT, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config.identity import option_names, result_fields
 
 ARITHMETIC = {"direct": " (published arithmetic)", "log_domain": " (exact)"}
 """Addition to the label of a gradient: the arithmetic of the curve."""
 
+DIGITS = 4
+"""Digits of a number in a label; more where values would look equal."""
 
-def varying(frame: pd.DataFrame, besides: Sequence[str] = ()) -> list[str]:
-    """Return the cell keys that take more than one value in `frame`, except those `besides`."""
-    present = [key for key in CELL_KEYS if key in frame and key not in besides]
-    return [key for key in present if frame[key].nunique(dropna=False) > 1]
-
-
-def split(frame: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield the part of `frame` of each combination of `keys` with a label such as `head=relu`."""
-    if not keys or frame.empty:
-        yield "", frame
-        return
-    for values, part in frame.groupby(list(keys), dropna=False, sort=True):
-        yield label(dict(zip(keys, values, strict=True))), part
+SEED = "seed"
+"""The only field of a config that makes no cell: other seeds are further instances of one."""
 
 
-def label(cell: dict[str, Any]) -> str:
-    """Return a cell's keys as a user types them: `head=relu, d=4`."""
-    return ", ".join(
-        f"{key}={number(value)}{ARITHMETIC.get(value, '') if key == 'gradient' else ''}"
-        for key, value in cell.items()
+def _schema() -> tuple[str, ...]:
+    """Return every field of the schema as users type it (`data.d`), in the order of labels."""
+    options: dict[str, Mapping[str, type]] = {
+        "selection": {"": SelectionConfig},
+        **{group: GROUPS[group] for group in ("data", "parameterization", "head", "model")},
+        **{group: GROUPS[group] for group in ("optimizer", "loss")},
+        "svm": {"": SvmConfig},
+        "": {"": RunConfig},
+    }
+    names = [
+        f"{group}.{f.name}".lstrip(".")
+        for group, schemas in options.items()
+        for schema in schemas.values()
+        for f in dataclasses.fields(schema)
+        if f.name not in ("_target_", SEED, *options, *WITHOUT_EFFECT)
+    ]
+    return (*GROUPS, *dict.fromkeys(names))
+
+
+SCHEMA = _schema()
+
+
+def fields_of(config: RunConfig) -> dict[str, Any]:
+    """Return the fields of a config as users type them: `{"data": "sphere", "data.d": 4}`."""
+    return recorded_fields(result_fields(config), option_names(config))
+
+
+def recorded_fields(config: Mapping[str, Any], options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of a run on record as users type them.
+
+    Parameters
+    ----------
+    config : mapping
+        The config as plain data; a group is a mapping of its fields.
+    options : mapping of str to str
+        The chosen option of every group.
+    """
+    found: dict[str, Any] = dict(options)
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            below = {name: one for name, one in value.items() if name != "_target_"}
+            found |= {f"{key}.{name}": _plain(one) for name, one in below.items()}
+        elif key not in options:
+            found[key] = _plain(value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as a number, a word or None; a list as users type it."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Sequence):
+        return f"[{','.join(map(str, value))}]"
+    return json.dumps(value, sort_keys=True)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return fields in the order of the schema, those of plug-ins at the end."""
+    place = {name: i for i, name in enumerate(SCHEMA)}
+    return sorted(set(names), key=lambda name: (place.get(name, len(place)), name))
+
+
+def columns(names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
+    """Return field -> column: the last word of the field, or all of it if that is taken.
+
+    The fields of the schema always have their last word, which is unique among them.
+    """
+    own = [name for name in names if name not in SCHEMA]
+    words = Counter(name.rpartition(".")[2] for name in {*SCHEMA, *own})
+    refused = {*taken, *(word for word, count in words.items() if count > 1)}
+    short = {name: name.rpartition(".")[2] for name in (*SCHEMA, *own)}
+    return {name: short[name] if name in SCHEMA or short[name] not in refused else name
+            for name in names}  # fmt: skip
+
+
+def differing(cells: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the fields in which runs differ, in the order of labels.
+
+    A field that only some options have does not differ by that: the option tells them apart.
+
+    Parameters
+    ----------
+    cells : sequence of mapping
+        The fields of every run, from `fields_of`.
+    """
+    names = in_order(name for cell in cells for name in cell if name != SEED)
+    return [name for name in names if _differs(cells, name)]
+
+
+def _differs(cells: Sequence[Mapping[str, Any]], name: str) -> bool:
+    holders = [cell for cell in cells if name in cell]
+    if len({repr(cell[name]) for cell in holders}) > 1:
+        return True
+    group = name.partition(".")[0]
+    options = {cell.get(group) for cell in holders}
+    return any(name not in cell and cell.get(group) in options for cell in cells)
+
+
+def table_of(cells: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> pd.DataFrame:
+    """Return the fields of every run as columns, each of one type; a missing value is NaN."""
+    return pd.DataFrame(
+        {column: _column([cell.get(name) for cell in cells]) for name, column in names.items()},
+        index=range(len(cells)),
     )
 
 
-def number(value: Any) -> str:
-    """Return a value to four digits: 5 rather than 5.0, a dash for a missing one."""
+def _column(values: list[Any]) -> pd.Series[Any]:
+    """Return values of one type: as text, if some are words and some are numbers."""
+    kinds = {_kind(value) for value in values if value is not None}
+    if len(kinds) > 1:
+        values = [None if value is None else str(value) for value in values]
+    if not kinds:
+        return pd.Series([float("nan")] * len(values), dtype=float)
+    return pd.Series(values, dtype=object).infer_objects()
+
+
+def _kind(value: Any) -> type:
+    return bool if isinstance(value, bool) else str if isinstance(value, str) else float
+
+
+def rows_of(table: pd.DataFrame, cell: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the rows of a cell, given by some of the columns of the table."""
+    held = pd.Series(True, index=table.index)
+    for name, value in cell.items():
+        if name in table:
+            held &= table[name].isna() if pd.isna(value) else table[name] == value
+    return table[held]
+
+
+# --- axes and labels ------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class CellAxes:
+    """The columns of a sweep's tables in which its runs differ: they tell its cells apart.
+
+    They are those of all runs, also of the ones without a result: the label of a cell does not
+    depend on which others are done.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The columns.
+    digits : mapping of str to int
+        Digits of the labels of a column of numbers, such that they differ where the numbers do.
+    """
+
+    names: tuple[str, ...] = ()
+    digits: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: pd.DataFrame) -> CellAxes:
+        """Return the axes of runs whose differing fields are the columns of `table`."""
+        names = [str(name) for name in table]
+        numbers = [name for name in names if pd.api.types.is_float_dtype(table[name])]
+        return cls(tuple(names), {name: _digits(table[name]) for name in numbers})
+
+    def besides(self, *others: str) -> list[str]:
+        """Return the names of the axes except `others`."""
+        return [name for name in self.names if name not in others]
+
+    def label(self, cell: Mapping[str, Any]) -> str:
+        """Return a cell as a user types it: `head=relu, d=4`."""
+        return ", ".join(
+            f"{key}={number(value, self.digits.get(key, DIGITS))}"
+            f"{ARITHMETIC.get(value, '') if key == 'gradient' else ''}"
+            for key, value in cell.items()
+        )
+
+    def split(self, frame: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
+        """Yield the part of `frame` of each combination of `keys` with its label."""
+        if not keys or frame.empty:
+            yield "", frame
+            return
+        for values, part in frame.groupby(list(keys), dropna=False, sort=True):
+            yield self.label(dict(zip(keys, values, strict=True))), part
+
+
+def _digits(column: pd.Series[Any]) -> int:
+    values = column.dropna().unique()
+    texts = (len({number(value, n) for value in values}) for n in range(DIGITS, 18))
+    return next((DIGITS + i for i, count in enumerate(texts) if count == len(values)), 17)
+
+
+def number(value: Any, digits: int = DIGITS) -> str:
+    """Return a value in a few digits: 5 rather than 5.0, a dash for a missing one."""
     if value is None or value is pd.NA or value != value:
         return "-"
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:.{digits}g}"
     return str(value)

@@ -84,9 +84,15 @@ def _section(directory: Path, outcome: Outcome) -> Section:
         frames = aggregate.load(directory / outcome.name)
     except FileNotFoundError as error:
         return Section(outcome.name, wall, warning=str(error))
-    pictures = write_report(frames).pictures
+    files = write_report(frames)
+    lacking = [not_shown(frames), *(f"Could not be drawn: {line}." for line in files.failed)]
     return Section(
-        outcome.name, wall, not_shown(frames), frames.question, pictures, has_report=True
+        outcome.name,
+        wall,
+        " ".join(lacking).strip(),
+        frames.question,
+        files.pictures,
+        has_report=True,
     )
 
 

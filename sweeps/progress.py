@@ -10,11 +10,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from attnsvm.record import LOCK_FILE, RUN_FILE, CorruptRecordError, duration, read_json
+from attnsvm.record import LOCK_FILE, RUN_FILE, CorruptRecordError, duration, kind_of, read_run
 
 TERMINAL_S, LOG_S = 1.0, 30.0
 """Seconds between two updates, on a terminal and in a log."""
@@ -77,15 +78,17 @@ class Progress:
 
     def _print(self, line: str, end: str) -> None:
         clear = "\x1b[K" if self.stream.isatty() else ""
-        self.stream.write(f"{line}{clear}{end}")
-        self.stream.flush()
+        with suppress(OSError):  # the terminal was closed
+            self.stream.write(f"{line}{clear}{end}")
+            self.stream.flush()
 
     def line(self) -> str:
         """Return how many runs are done, have failed, are running, and the time left."""
         self._update()
         finished, left = sum(self.states.values()), len(self.open)
         elapsed = time.monotonic() - self.begin
-        running = sum((self.directory / name / LOCK_FILE).exists() for name in self.open)
+        locks = (self.directory / name / LOCK_FILE for name in self.open)
+        running = sum(kind_of(lock) == "a file" for lock in locks)
         parts = [f"{self.done_before + self.states['done']} of {self.total} runs done"]
         parts += [f"{n} {state}" for state, n in sorted(self.states.items()) if state != "done"]
         parts += [f"{running} running"] if running else []
@@ -99,8 +102,8 @@ class Progress:
             if written in (None, self.open[name]):
                 continue
             try:
-                run = read_json(self.directory / name / RUN_FILE)
-            except (FileNotFoundError, CorruptRecordError):
+                run = read_run(self.directory / name)
+            except (OSError, CorruptRecordError):
                 continue
             del self.open[name]
             self.states[run["state"]] += 1

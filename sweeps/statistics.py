@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 LEVEL = 0.95
+"""Coverage of every interval."""
 RESAMPLES = 2000
 
 BLOCK_NUMBERS = 2**22
@@ -36,11 +37,10 @@ def bootstrap_interval(
     values: np.ndarray,
     statistic: Statistic = "mean",
     *,
-    level: float = LEVEL,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the percentile bootstrap interval of a statistic of each row.
+    """Return the percentile bootstrap interval of a statistic of each row, with coverage `LEVEL`.
 
     Parameters
     ----------
@@ -48,8 +48,6 @@ def bootstrap_interval(
         (groups, n), finite.
     statistic : {"mean", "median"}
         The statistic.
-    level : float
-        Coverage of the interval, e.g. 0.95.
     resamples, seed : int
         Number of bootstrap draws and the seed that fixes them.
 
@@ -63,22 +61,24 @@ def bootstrap_interval(
         return np.full(groups, np.nan), np.full(groups, np.nan)
     few = max(1, BLOCK_NUMBERS // resamples)
     ends = [
-        _interval(values[first : first + few], statistic, level, _draws(n, resamples, seed))
+        _interval(values[first : first + few], statistic, _draws(n, resamples, seed))
         for first in range(0, groups, few)
     ]
     low, high = np.hstack(ends)
     return low, high
 
 
-def _interval(
-    values: np.ndarray, statistic: Statistic, level: float, blocks: Iterator[np.ndarray]
-) -> np.ndarray:
+def _interval(values: np.ndarray, statistic: Statistic, blocks: Iterator[np.ndarray]) -> np.ndarray:
     """Return low and high of each row, (2, groups), from blocks of draws."""
-    tails = [(1 - level) / 2, (1 + level) / 2]
+    tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     if statistic == "mean":
-        # centred, so that equal values give exactly that value, without rounding error
+        # centred, so that equal values give exactly that value, without rounding error; einsum,
+        # because the last digits of a BLAS product depend on its number of threads
         centre = values[:, :1]
-        parts = [(values - centre) @ resampling_weights(draws).T + centre for draws in blocks]
+        parts = [
+            np.einsum("gn,rn->gr", values - centre, resampling_weights(draws)) + centre
+            for draws in blocks
+        ]
     else:
         parts = [np.stack([np.median(row[draws], axis=1) for row in values]) for draws in blocks]
     ends: np.ndarray = np.quantile(np.hstack(parts), tails, axis=1)
@@ -90,10 +90,6 @@ def summaries(
     by: Sequence[str],
     value: str,
     statistic: Statistic = "mean",
-    *,
-    level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
 ) -> pd.DataFrame:
     """Return one row per group of `by`: the statistics of column `value`.
 
@@ -102,13 +98,12 @@ def summaries(
     frame : pandas.DataFrame
         One row per instance. Values that are missing or not finite count as excluded.
     by : sequence of str
-        Columns that name a group; rows with a missing key form a group of their own.
+        Columns that name a group; rows with a missing key form a group of their own. Without any,
+        all rows are one group.
     value : str
         The column to summarise; if it does not exist, all its values count as missing.
     statistic : {"mean", "median"}
         The statistic whose bootstrap interval is [low, high].
-    level, resamples, seed
-        As in `bootstrap_interval`.
 
     Returns
     -------
@@ -124,7 +119,7 @@ def summaries(
         used = used[np.isfinite(used)]
         samples.append(used)
         rows.append(
-            dict(zip(by, key, strict=True))
+            dict(zip(by, key, strict=bool(by)))
             | {"used": used.size, "excluded": len(part) - used.size}
             | _moments(used)
             | {"low": np.nan, "high": np.nan}
@@ -135,19 +130,18 @@ def summaries(
     for n in np.unique(sizes[sizes >= 2]):
         at = np.flatnonzero(sizes == n)
         block = np.stack([samples[i] for i in at])
-        low, high = bootstrap_interval(
-            block, statistic, level=level, resamples=resamples, seed=seed
-        )
+        low, high = bootstrap_interval(block, statistic)
         table.loc[at, "low"], table.loc[at, "high"] = low, high
     return table
 
 
-def wilson_interval(
-    count: np.ndarray, n: np.ndarray, level: float = LEVEL
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return Wilson's score interval of the proportion count / n, elementwise; NaN where n = 0."""
+def wilson_interval(count: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return Wilson's score interval of the proportion count / n, elementwise; NaN where n = 0.
+
+    Its coverage is `LEVEL`.
+    """
     count, n = np.asarray(count, dtype=float), np.asarray(n, dtype=float)
-    z = NormalDist().inv_cdf((1 + level) / 2)
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         p = count / n
         centre = (p + z**2 / (2 * n)) / (1 + z**2 / n)
@@ -158,9 +152,7 @@ def wilson_interval(
     return low, high
 
 
-def shares(
-    frame: pd.DataFrame, by: Sequence[str], flag: str, *, level: float = LEVEL
-) -> pd.DataFrame:
+def shares(frame: pd.DataFrame, by: Sequence[str], flag: str) -> pd.DataFrame:
     """Return one row per group of `by`: the proportion of instances on which `flag` holds.
 
     Parameters
@@ -171,8 +163,6 @@ def shares(
         Columns that name a group.
     flag : str
         The column of truth values.
-    level : float
-        Coverage of Wilson's interval.
 
     Returns
     -------
@@ -182,12 +172,12 @@ def shares(
     """
     grouped = _column(frame, flag).groupby(_grouping(frame, by), dropna=False, sort=True)
     table = grouped.agg(["count", "size", "sum"]).reset_index()
-    table.columns = pd.Index([*by, "used", "size", "count"])
+    table.columns = pd.Index([*(by or [""]), "used", "size", "count"])
     table["excluded"] = table["size"] - table["used"]
     used, count = table["used"].to_numpy(dtype=float), table["count"].to_numpy(dtype=float)
     table["count"] = count.astype(int)
     table["share"] = np.divide(count, used, out=np.full(used.shape, np.nan), where=used > 0)
-    table["low"], table["high"] = wilson_interval(count, used, level)
+    table["low"], table["high"] = wilson_interval(count, used)
     return table[[*by, "used", "excluded", "count", "share", "low", "high"]]
 
 
@@ -228,4 +218,5 @@ def _column(frame: pd.DataFrame, name: str) -> pd.Series[float]:
 
 
 def _grouping(frame: pd.DataFrame, by: Sequence[str]) -> list[pd.Series[Any]]:
-    return [frame[key] for key in by]
+    """Return the columns `by`; without any, all rows are one group."""
+    return [frame[key] for key in by] or [pd.Series(0, index=frame.index)]

@@ -36,6 +36,9 @@ FAINT = "#8a8a8a"
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4d4d4d")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
+FRAME_MS, FRAME_DPI = 120, 80
+"""Duration and resolution of the frames of an animation."""
+
 CONVERGENCE_COLOURS = {
     "global": "#0072B2",
     "local": "#56B4E9",
@@ -56,6 +59,7 @@ STATUS_COLOURS = {
     "diverged": "#D55E00",
     "stalled": "#009E73",
     "undecided": "#d9d9d9",
+    "unconstrained": "#56B4E9",
     "failed": "#1b1b1b",
     "rejected": "#E69F00",
 }
@@ -159,18 +163,18 @@ def pdf(fig: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def pixels(fig: Figure, dpi: int = 80) -> np.ndarray:
+def pixels(fig: Figure) -> np.ndarray:
     """Return the figure as an image (height, width, RGB), uint8."""
-    fig.set_dpi(dpi)
+    fig.set_dpi(FRAME_DPI)
     canvas = FigureCanvasAgg(fig)
     canvas.draw()  # type: ignore[no-untyped-call]
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()  # type: ignore[no-untyped-call]
 
 
-def gif(frames: Sequence[np.ndarray], frame_ms: int = 120) -> bytes:
+def gif(frames: Sequence[np.ndarray]) -> bytes:
     """Return images (height, width, RGB) as an endless GIF that pauses at the last one."""
     first, *rest = [Image.fromarray(f).quantize(64, dither=Image.Dither.NONE) for f in frames]
-    pauses = [frame_ms] * len(rest) + [15 * frame_ms]
+    pauses = [FRAME_MS] * len(rest) + [15 * FRAME_MS]
     buffer = io.BytesIO()
     first.save(buffer, "GIF", save_all=True, append_images=rest, duration=pauses, loop=0)
     return buffer.getvalue()
@@ -185,6 +189,18 @@ def plain(text: object, limit: int = 80) -> str:
     words = one_line(" ".join(str(text).split()), mark="?")
     shown = "".join(c if ord(c) < 0x250 and c != "$" else "?" for c in words)
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."
+
+
+def wrapped(label: str, width: int = 44) -> str:
+    """Return the label of a cell as lines that fit a panel, printed literally."""
+    return "\n".join(textwrap.wrap(plain(label, limit=4 * width), width))
+
+
+def spread(items: Sequence[Any], most: int) -> list[Any]:
+    """Return at most so many of the items, evenly spaced, the first and the last among them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
 
 
 def colours(keys: Iterable[Hashable]) -> dict[Any, str]:
@@ -286,6 +302,20 @@ def note(fig: Figure, lines: Sequence[str]) -> None:
     fig.supxlabel(
         "\n".join(wrapped), x=0.01, ha="left", fontsize=8.0, color="#4d4d4d", linespacing=1.35
     )
+
+
+def legend(ax: Axes, panels: Iterable[Axes], **look: Any) -> None:
+    """Name what `ax` and the other panels show, to the right of `ax`."""
+    shown: dict[str, Any] = {}
+    for panel in (ax, *panels):
+        for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
+            shown.setdefault(name, handle)
+    ax.legend(shown.values(), shown.keys(), loc="upper left", bbox_to_anchor=(1.0, 1.0), **look)
+
+
+def legend_width(names: Sequence[str]) -> float:
+    """Return about the width in inches of a legend with these names."""
+    return 0.6 + 0.058 * max(map(len, names), default=0)
 
 
 def empty(ax: Axes, text: str) -> None:

@@ -26,7 +26,8 @@ from attnsvm.record import RunRecord, trial_table
 from attnsvm.record import files as storage
 from attnsvm.record import writers as stream
 from attnsvm.record.lock import LOCK_FILE
-from attnsvm.record.state import TABLES, run_state
+from attnsvm.record.run import TABLES
+from attnsvm.record.state import run_state
 from tests.config.test_config import composed
 
 STEPS = (

@@ -132,6 +132,17 @@ def test_the_margin_gap_is_zero_at_the_svm_and_positive_elsewhere(norm):
     assert margin_gap(other[0].numpy(), one) == pytest.approx(float(got[0]), rel=1e-9)
 
 
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_weights_that_are_not_finite_have_no_margin_gap_and_leave_the_others_theirs(norm):
+    batch = sample("sphere", n=4, T=5, d=8, trials=3)
+    solution = solve_svm(batch.X, batch.Z, optimal_tokens(batch)[0], norm)
+    other = solution.W + 0.1 * matrices(3, 8, 8)
+    got = margin_gap(other, solution)
+    other[1, 0, 0], other[2, 3, 4] = torch.inf, torch.nan
+    torch.testing.assert_close(margin_gap(other, solution)[0], got[0])
+    assert margin_gap(other, solution)[1:].isnan().all()
+
+
 def test_the_margin_gap_of_what_is_not_solved_is_nan():
     batch = sample("sphere", n=5, T=5, d=2, trials=20)
     solution = solve_svm(batch.X, batch.Z, optimal_tokens(batch)[0])

@@ -10,7 +10,7 @@ import attnsvm
 from attnsvm.config import ConfigError
 from attnsvm.experiment import parts, run
 from attnsvm.record import write
-from attnsvm.record.state import TABLES
+from attnsvm.record.run import TABLES
 from tests.config.test_config import composed
 
 SHORT = ("optimizer.steps=300", "trials=6")

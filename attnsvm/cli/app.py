@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from attnsvm.cli.errors import exit_code
 from attnsvm.cli.help import help_text
+from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_machine
 from attnsvm.cli.own_packages import CONF, use_own_sweeps
 from attnsvm.cli.signals import stopping_with_children
 from attnsvm.config import GROUPS, RunConfig, SelectionConfig, SvmConfig
@@ -45,12 +46,18 @@ def job(composed: DictConfig) -> dict[str, Any]:
     config = validated(composed)
     hydra_config = HydraConfig.get()
     folder, command = Path(hydra_config.runtime.output_dir), list(hydra_config.overrides.task)
+    if hydra_config.mode is RunMode.RUN:  # a sweep checks all its cells at its start
+        refuse_without_memory(config, this_machine())
     if config.dry_run:
         from attnsvm.cli.dry_run import log_plan
 
         log_plan(folder.parent, {folder.name: command}, {folder.name: config})
         return {}
     from attnsvm.cli.job import perform
+    from attnsvm.record import run_state
+
+    if hydra_config.mode is RunMode.RUN and run_state(folder, verify=False).state != "done":
+        refuse_without_disk(config, folder)
 
     return {"state": perform(config, folder, command, hydra_config.mode is RunMode.MULTIRUN)}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from attnsvm.config import RunConfig
+from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.identity import result_fields
 from attnsvm.record import duration, run_state
 
@@ -42,8 +42,12 @@ def log_plan(
         log.info("%-11s %s  %s", states[name], name, " ".join(overrides))
     pending = [configs[name] for name, state in states.items() if state != "done"]
     log.info("%d runs, %d of them pending", len(cells), len(pending))
-    if pending:
+    if not pending:
+        return
+    try:
         log.info("about %s in one process", duration(estimated_s(pending)))
+    except ConfigError as error:  # a device or a file that only the machine of the runs has
+        log.info("no estimate: %s", error)
 
 
 def estimated_s(configs: Sequence[RunConfig]) -> float:

@@ -6,6 +6,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from hydra.errors import HydraException
@@ -13,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from attnsvm.config import KINDS, ConfigError
 from attnsvm.config.identity import unknown_field
-from attnsvm.record import HeldError
+from attnsvm.record import CorruptRecordError, HeldError
 
 INTERRUPTED = "interrupted; finished runs are on disk, run the same command again to resume"
 
@@ -34,7 +35,8 @@ def exit_code(command: Callable[[], Any], show_traces: bool = False) -> int:
     try:
         command()
     except KeyboardInterrupt as stop:
-        print(f"attnsvm: {INTERRUPTED}", file=sys.stderr)  # noqa: T201
+        with suppress(OSError):  # a terminal that was closed, which sends SIGHUP
+            print(f"attnsvm: {INTERRUPTED}", file=sys.stderr)  # noqa: T201
         return 128 + getattr(stop, "signum", signal.SIGINT)
     except Exception as error:
         message = user_message(error)
@@ -68,7 +70,7 @@ def _wraps(error: BaseException) -> bool:
 
 
 def _own_message(error: BaseException) -> str | None:
-    mine = isinstance(error, ConfigError | SweepIncompleteError | HeldError)
+    mine = isinstance(error, ConfigError | SweepIncompleteError | HeldError | CorruptRecordError)
     return str(error) if mine else None
 
 
@@ -106,4 +108,4 @@ def _missing_extra(text: str, command: Sequence[str]) -> str | None:
 def _os_message(error: BaseException) -> str | None:
     if not isinstance(error, OSError):
         return None
-    return f"{error.filename or 'file system'}: {error.strerror or error}"
+    return f"{error.filename2 or error.filename or 'file system'}: {error.strerror or error}"

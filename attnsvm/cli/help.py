@@ -21,6 +21,10 @@ attnsvm - train attention, solve the SVM that it converges to, compare.
 """
 
 
+WIDTH = 96
+"""Characters in a line of names."""
+
+
 def help_text() -> str:
     """Return the help text: experiments, groups with their options, fields with ranges."""
     parts = [HEADER, "Experiments, sweep=NAME", *_wrapped(experiments()), ""]
@@ -41,10 +45,10 @@ def _files(group: str) -> list[str]:
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-def _wrapped(words: list[str], width: int = 96) -> list[str]:
+def _wrapped(words: list[str]) -> list[str]:
     lines = ["  "]
     for word in words:
-        if len(lines[-1]) + len(word) > width:
+        if len(lines[-1]) + len(word) > WIDTH:
             lines.append("  ")
         lines[-1] += word + "  "
     return [line.rstrip() for line in lines]

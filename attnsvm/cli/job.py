@@ -19,6 +19,7 @@ from attnsvm.record import (
     RunRecord,
     locked,
     refuse_links,
+    refuse_others,
     remove_orphans,
 )
 from attnsvm.record.provenance import provenance
@@ -49,12 +50,17 @@ def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
     ------
     ConfigError
         If the folder is a link: files would be written outside of the sweep's folder.
+    CorruptRecordError
+        If something else than a file lies in the place of one of the record's files.
     HeldError
         If another process holds the lock of the run; in a sweep the run is skipped instead.
+    NoLocksError
+        If the file system of the folder does not support locks.
     KeyboardInterrupt
         If a signal ended it; the recorded state is `interrupted`.
     """
     refuse_links(folder.parent, [folder.name, f"{folder.name}/.hydra"])
+    refuse_others(folder)
     run = _Run(config, folder, command, in_sweep)
     with ExitStack() as lock:  # outlives the block below: an interruption is recorded under it
         try:

@@ -1,7 +1,8 @@
-"""Signals as exceptions: SIGTERM and SIGUSR2 end a run as Ctrl-C does, and are recorded by name."""
+"""Signals as exceptions: SIGTERM, SIGHUP and others end a run as Ctrl-C does, recorded by name."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -12,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 INSIST_S = 1.0
 """Seconds until the exception is raised again: Python ignores one raised in a destructor."""
@@ -22,6 +23,12 @@ STUCK_S = 2.5
 
 CHILDREN_S = 4.0
 """Seconds that the workers of a sweep have to record that they were interrupted."""
+
+PARENT_S = 0.5
+"""Seconds between two looks of a worker whether its driver is still there."""
+
+_handlers: list[Mapping[signal.Signals, Any]] = []
+"""The handlers before each open block of `interruptible`, the outermost first."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -34,10 +41,11 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def interruptible(on_stuck: Callable[[Interrupted], None] | None = None) -> Iterator[None]:
-    """Raise `Interrupted` in the block when SIGTERM or SIGUSR2 arrives (main thread only).
+    """Raise `Interrupted` in the block when one of SIGNALS arrives (main thread only).
 
     Python's handlers wait for a compiled call to return. If it has not returned after STUCK_S, a
-    thread calls `on_stuck` and the previous handler of the signal, and ends the process.
+    thread calls `on_stuck` and the handler that the signal had before, and ends the process. Blocks
+    may be nested.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -49,14 +57,35 @@ def interruptible(on_stuck: Callable[[Interrupted], None] | None = None) -> Iter
         signal.setitimer(signal.ITIMER_REAL, INSIST_S, INSIST_S)
         raise Interrupted(caught[0])
 
-    before = {s: signal.signal(s, stop) for s in (*SIGNALS, signal.SIGALRM)}
+    before = {s: signal.signal(s, stop) for s in (*_caught(), signal.SIGALRM)}
+    _handlers.append(before)
     try:
-        with _watched(before, on_stuck or (lambda stop: None)):
+        with _watched(_handlers[0], on_stuck or (lambda stop: None)):
             yield
     finally:
+        _handlers.pop()
         signal.setitimer(signal.ITIMER_REAL, 0)
         for signum, handler in before.items():
             signal.signal(signum, handler)
+
+
+def _caught() -> list[signal.Signals]:
+    """Return those of SIGNALS that are neither ignored, as under nohup, nor handled in C."""
+    return [
+        s
+        for s in SIGNALS
+        if callable(handler := signal.getsignal(s))
+        or (handler is signal.SIG_DFL and not _handled_in_c() >> (s - 1) & 1)
+    ]
+
+
+def _handled_in_c() -> int:
+    """Return the mask of signals with a handler (Linux): Python does not know those set in C."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return 0
+    return int(status.partition("SigCgt:")[2].split()[0], 16)
 
 
 @contextmanager
@@ -79,7 +108,7 @@ def _watched(
             stop = Interrupted(signum)
             with suppress(BaseException):
                 on_stuck(stop)
-            if callable(handler := before[signal.Signals(signum)]):
+            if callable(handler := before.get(signal.Signals(signum))):
                 with suppress(BaseException):
                     handler(signum, None)
             os._exit(128 + signum)
@@ -133,12 +162,44 @@ def stopping_with_children() -> Iterator[None]:
             time.sleep(0.05)
         raise Interrupted(signum)
 
-    before = {s: signal.signal(s, stop) for s in SIGNALS}
+    before = {s: signal.signal(s, stop) for s in _caught()}
     try:
         yield
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
+
+
+def follow(driver: int) -> None:
+    """If this process is a worker of a sweep's driver: end when the driver is gone, and not before.
+
+    A driver that is killed cannot tell its workers. And joblib kills all workers as soon as one has
+    ended: after a signal to all of them some may still be recording it.
+    """
+    worker = multiprocessing.current_process().name != "MainProcess"
+    if not worker or os.getppid() != driver or driver in _followed:
+        return  # the driver itself, or a worker of a process in between, which outlives it
+    _followed.add(driver)
+
+    def leave(signum: int, frame: FrameType | None) -> None:
+        deadline = time.monotonic() + CHILDREN_S
+        while time.monotonic() < deadline and os.getppid() == driver:
+            time.sleep(0.05)
+        signal.signal(signum, signal.SIG_DFL)
+        signal.raise_signal(signum)
+
+    def watch() -> None:
+        while os.getppid() == driver:
+            time.sleep(PARENT_S)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    for signum in _caught():
+        signal.signal(signum, leave)
+    threading.Thread(target=watch, daemon=True, name="parent").start()
+
+
+_followed: set[int] = set()
+"""Drivers that this process follows."""
 
 
 def _children() -> list[int]:

@@ -38,9 +38,15 @@ class Range:
         return above and (value < self.high if self.below else value <= self.high)
 
     def __str__(self) -> str:
-        lower = f"{'>' if self.open else '>='} {self.low:g}" if self.low > -math.inf else ""
-        upper = f"{'<' if self.below else '<='} {self.high:g}" if self.high < math.inf else ""
+        lower = f"{'>' if self.open else '>='} {_number(self.low)}" if self.low > -math.inf else ""
+        upper = (
+            f"{'<' if self.below else '<='} {_number(self.high)}" if self.high < math.inf else ""
+        )
         return f"a finite number {' and '.join(part for part in (lower, upper) if part)}".rstrip()
+
+
+def _number(limit: float) -> str:
+    return str(limit) if isinstance(limit, int) else f"{limit:g}"
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class ListOf:
-    """A field that holds a list without repetition, each item allowed by `item`."""
+    """A field that holds a list without repetition, each item allowed by `item`, and not empty."""
 
     item: OneOf | Range
 
@@ -68,12 +74,13 @@ class ListOf:
         return (
             isinstance(value, Sequence)
             and not isinstance(value, str)
+            and len(value) > 0
             and all(self.item.holds(v) for v in value)
             and len(set(value)) == len(value)
         )
 
     def __str__(self) -> str:
-        return f"a list without repetition of {self.item}"
+        return f"a list without repetition of {self.item}, not empty"
 
 
 def option(default: Any, allowed: Range | OneOf | ListOf | None, doc: str) -> Any:
@@ -120,7 +127,11 @@ class Group:
         check_fields(self, prefix=f"{self.GROUP}.")
 
 
-POSITIVE_COUNT = Range(low=1)
+MOST = 10**12
+"""Largest whole number of a size or a count: products with 8 bytes and more stay exact."""
+
+POSITIVE_COUNT = Range(1, MOST)
+COUNT = Range(0, MOST)
 POSITIVE = Range(low=0, open=True)
 NON_NEGATIVE = Range(low=0)
 SEEDS = Range(0, 2**31)

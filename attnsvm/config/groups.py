@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from attnsvm.config.fields import NON_NEGATIVE, POSITIVE_COUNT, ConfigError, Group, Range, option
+from attnsvm.config.fields import (
+    COUNT,
+    NON_NEGATIVE,
+    POSITIVE_COUNT,
+    ConfigError,
+    Group,
+    Range,
+    option,
+)
 
 # --- model: queries and admissible tokens --------------------------------------------------------
 
@@ -31,7 +39,7 @@ class SelfAttentionConfig(ModelConfig):
     """The query is one of the sample's own tokens, z_i = x_{i,query}."""
 
     _target_: str = "attnsvm.model.SelfAttention"
-    query: int = option(0, Range(low=0), "index of the query token, 0 <= query < T")
+    query: int = option(0, COUNT, "index of the query token, 0 <= query < T")
 
 
 @dataclass

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import hashlib
 import json
 import os
 import stat
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+from omegaconf import DictConfig, OmegaConf
 
 from attnsvm.config.fields import ConfigError
-from attnsvm.config.instantiate import check_package
-from attnsvm.config.run import GROUPS, RunConfig
+from attnsvm.config.instantiate import check_extensions, check_package
+from attnsvm.config.run import GROUPS, WITHOUT_EFFECT, RunConfig
 from attnsvm.config.version import __version__
-
-WITHOUT_EFFECT = ("device", "sweep", "question", "mixed_code", "dry_run")
-"""Fields that do not affect the numbers of a run."""
 
 
 def validated(composed: DictConfig) -> RunConfig:
@@ -30,30 +27,41 @@ def validated(composed: DictConfig) -> RunConfig:
     ConfigError
         Names the first field that is undeclared, missing or out of range.
     """
-    run = copy.deepcopy(composed)
-    with read_write(run), open_dict(run):
-        run.pop("hydra", None)
-    _refuse_undeclared(run, RunConfig, prefix="")
-    missing = sorted(OmegaConf.missing_keys(run))
+    run = [key for key in composed if key != "hydra"]
+    _refuse_undeclared(composed, run, RunConfig, prefix="")
+    missing = sorted(name for key in run for name in _missing(composed, str(key)))
     if missing:
         raise ConfigError(f"{missing[0]}: a value is required, as in {missing[0]}=VALUE")
-    config = OmegaConf.to_object(run)
-    assert isinstance(config, RunConfig)
+    config = RunConfig(**{str(key): _plain(composed[key]) for key in run})
+    check_extensions(config.extensions)
     for group in GROUPS:
         check_package(getattr(config, group)._target_, group, config.extensions)
     return config
 
 
-def _refuse_undeclared(node: Any, schema: type, prefix: str) -> None:
+def _missing(node: DictConfig, key: str) -> list[str]:
+    """Return the names of the fields of `node` from `key` on that have no value."""
+    if OmegaConf.is_missing(node, key):
+        return [key]
+    below = node[key]
+    inside = OmegaConf.missing_keys(below) if OmegaConf.is_dict(below) else []
+    return [f"{key}.{name}" for name in inside]
+
+
+def _plain(value: Any) -> Any:
+    return OmegaConf.to_object(value) if OmegaConf.is_config(value) else value
+
+
+def _refuse_undeclared(node: Any, keys: Iterable[Any], schema: type, prefix: str) -> None:
     known = [f.name for f in dataclasses.fields(schema)]
-    for key in node:
+    for key in keys:
         if key not in known:
             raise ConfigError(f"{prefix}{key}: {unknown_field(schema)}")
-        below = None if OmegaConf.is_missing(node, key) else node[key]
+        below: Any = None if OmegaConf.is_missing(node, key) else node[key]
         if OmegaConf.is_dict(below):
             declared = OmegaConf.get_type(below)
             assert declared is not None
-            _refuse_undeclared(below, declared, prefix=f"{prefix}{key}.")
+            _refuse_undeclared(below, below, declared, prefix=f"{prefix}{key}.")
 
 
 def unknown_field(schema: type) -> str:
@@ -91,6 +99,16 @@ def signature(config: RunConfig) -> str:
         fields["data"]["path"] = content
     text = json.dumps([__version__, fields], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def plan_digest(configs: Iterable[RunConfig]) -> str:
+    """Return the identity of a sweep's cells, 12 hexadecimal digits: the same for the same command.
+
+    Neither the order of the cells counts, nor the content of a data file: what a failed run lacked
+    may be there when the command is typed again.
+    """
+    cells = {json.dumps(result_fields(config), sort_keys=True) for config in configs}
+    return hashlib.sha256(json.dumps(sorted(cells)).encode()).hexdigest()[:12]
 
 
 def _content_digest(path: str) -> str | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 import inspect
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -69,6 +71,21 @@ def check_package(target: str, group: str, extensions: Iterable[str] = ()) -> No
         )
 
 
+def check_extensions(extensions: Iterable[str]) -> None:
+    """Raise ConfigError unless each is the name of a package or module of Python files."""
+    for name in extensions:
+        if not name.isidentifier():
+            raise ConfigError(f"extensions=[{name}]: must be the name of a package, without dots")
+        if name in sys.stdlib_module_names:
+            raise ConfigError(f"extensions=[{name}]: must be your own package; Python has this one")
+        found = importlib.util.find_spec(name)
+        if found is None or found.origin is None or not found.origin.endswith(".py"):
+            raise ConfigError(
+                f"extensions=[{name}]: must be a module, or a package with an __init__.py, "
+                f"that can be imported here"
+            )
+
+
 def named(group: str, name: str, **fields: Any) -> Any:
     """Return the object of option `name` of `group`, its fields checked against the schema.
 
@@ -84,7 +101,8 @@ def named(group: str, name: str, **fields: Any) -> Any:
     for field in fields:
         if field not in known:
             raise ConfigError(
-                f"{group}.{field}: unknown field; {name} has {', '.join(known) or 'none'}"
+                f"{group}.{field}: unknown field of {name}; must be "
+                f"{' | '.join(known) or 'absent, it has none'}"
             )
     return instantiate(options[name](**fields), group)
 

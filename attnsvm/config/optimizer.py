@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from omegaconf import MISSING
 
 from attnsvm.config.fields import (
+    COUNT,
     NON_NEGATIVE,
     POSITIVE,
     POSITIVE_COUNT,
@@ -34,7 +35,7 @@ class FirstOrderConfig(OptimizerConfig):
     """Full-batch first-order steps, step k = 0, 1, ... of size eta_k."""
 
     lr: float = option(0.1, POSITIVE, "step size (Frobenius norm of a normalised step)")
-    steps: int = option(2000, Range(low=0), "number of updates")
+    steps: int = option(2000, COUNT, "number of updates")
     growth: float = option(0.0, NON_NEGATIVE, "growth of the step size per step; 0: constant")
     schedule: str = option(
         "linear",
@@ -127,5 +128,5 @@ class RegularizationPathConfig(OptimizerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.radii or list(self.radii) != sorted(self.radii):
+        if list(self.radii) != sorted(self.radii):
             raise ConfigError(f"optimizer.radii={self.radii}: must be an increasing list")

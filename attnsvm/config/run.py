@@ -180,3 +180,6 @@ GROUPS: dict[str, dict[str, type]] = {
     },
 }
 """Every option of every group that has several implementations, by the name a user types."""
+
+WITHOUT_EFFECT = ("device", "sweep", "question", "mixed_code", "dry_run")
+"""Fields that do not affect the numbers of a run."""

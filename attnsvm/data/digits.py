@@ -50,7 +50,10 @@ class Digits(Seeded):
 
     def labels(self, generator: Generator, shape: tuple[int, ...]) -> Tensor:
         """Raise ConfigError: only images have labels, not single patches."""
-        raise ConfigError("model=sequence: data=digits has one label per image, not per patch")
+        raise ConfigError(
+            "model=sequence: must be cross_attention | self_attention with data=digits, which has "
+            "one label per image, not per patch"
+        )
 
     def _class_difference(self) -> Tensor:
         means = [self.patches[self.signs == sign].mean((0, 1)) for sign in (1.0, -1.0)]
@@ -73,7 +76,8 @@ def labelled_patches(
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise ConfigError("data=digits: needs scikit-learn: pip install scikit-learn") from error
+        told = "data=digits: scikit-learn must be installed: pip install scikit-learn"
+        raise ConfigError(told) from error
     digits = load_digits()
     images, kinds = torch.from_numpy(digits.images) / 16.0, torch.from_numpy(digits.target)
     chosen = (kinds == positive) | (kinds == negative)

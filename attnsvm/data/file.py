@@ -16,6 +16,8 @@ from attnsvm.data.base import Data, batch_of, stacked
 from attnsvm.head import Head, Parameters
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch, check_array, check_labels
+from attnsvm.record.arrays import read_arrays
+from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular
 
 
 class File(Data):
@@ -68,19 +70,21 @@ class File(Data):
 KNOWN_ARRAYS = ("X", "Z", "Y", "mask", "v", "V")
 UNREADABLE = (
     ValueError, OSError, EOFError, AttributeError, TypeError, KeyError, NotImplementedError,
-    zipfile.BadZipFile, zlib.error,
+    zipfile.BadZipFile, zlib.error, CorruptRecordError,
 )  # fmt: skip
 """Exceptions of NumPy for a file that is not an archive, is truncated or has a flipped bit."""
 
 
 def _read(path: str) -> dict[str, np.ndarray[Any, Any]]:
     if not Path(path).is_file():
-        raise ConfigError(f"data.path={path}: no such file; must be an .npz with X, Z, Y")
+        what = "not a regular file" if Path(path).exists() else "no such file"
+        raise ConfigError(f"data.path={path}: {what}; must be an .npz with X, Z, Y")
     try:
-        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        with open_regular(Path(path).resolve(), MAX_TABLE_BYTES) as stream:
+            arrays = read_arrays(stream, of_record=False)
     except UNREADABLE as error:
-        raise ConfigError(f"data.path={path}: not a readable .npz ({error})") from error
+        told = f"not a readable .npz ({error}); must be one with X, Z, Y"
+        raise ConfigError(f"data.path={path}: {told}") from error
     for name in arrays:
         if name not in KNOWN_ARRAYS:
             raise ConfigError(
@@ -91,7 +95,8 @@ def _read(path: str) -> dict[str, np.ndarray[Any, Any]]:
 
 def _array(arrays: dict[str, np.ndarray[Any, Any]], name: str) -> Tensor:
     if name not in arrays:
-        raise ConfigError(f"{name}: missing; the file has {', '.join(sorted(arrays)) or 'nothing'}")
+        there = ", ".join(sorted(arrays)) or "nothing"
+        raise ConfigError(f"{name}: missing; must be in the file, which has {there}")
     if arrays[name].dtype.kind not in "fiub":
         raise ConfigError(f"{name}: {arrays[name].dtype}; must be real numbers")
     return torch.from_numpy(arrays[name].astype(np.float64))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnsvm.record.files import (
     CorruptRecordError,
+    kind_of,
     read_json,
     remove_orphans,
     verify_file,
@@ -20,15 +21,20 @@ from attnsvm.record.files import (
 from attnsvm.record.lock import LOCK_FILE, HeldError, Owner, holder, locked
 from attnsvm.record.plan import (
     PLAN_FILE,
+    Plan,
     begin_sweep,
     planned,
+    read_plan,
+    recorded,
     refuse_links,
+    refuse_others,
     states,
     tidy,
     write_plan,
 )
-from attnsvm.record.state import RUN_FILE, STATES, TABLES, RunState, run_state
-from attnsvm.record.text import duration, one_line
+from attnsvm.record.run import RUN_FILE, TABLES, read_run
+from attnsvm.record.state import STATES, RunState, run_state
+from attnsvm.record.text import byte_size, duration, one_line, shortened
 
 if TYPE_CHECKING:
     from attnsvm.record.folder import (
@@ -72,22 +78,30 @@ __all__ = [
     "HeldError",
     "NormColumns",
     "Owner",
+    "Plan",
     "RunRecord",
     "RunState",
     "TrialRow",
     "begin_sweep",
+    "byte_size",
     "duration",
     "holder",
     "is_done",
+    "kind_of",
     "locked",
     "one_line",
     "planned",
     "read",
     "read_json",
+    "read_plan",
+    "read_run",
     "read_tables",
+    "recorded",
     "refuse_links",
+    "refuse_others",
     "remove_orphans",
     "run_state",
+    "shortened",
     "states",
     "tidy",
     "trial_columns",

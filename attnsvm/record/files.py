@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import io
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 MAX_JSON_BYTES = 2**26
 """Largest JSON file that is read, in bytes."""
+
+MAX_TABLE_BYTES = 2**37
+"""Largest file of tables or arrays that is read, in bytes: two minutes at 1 GB per second."""
 
 
 class CorruptRecordError(RuntimeError):
@@ -114,8 +118,8 @@ def remove_orphans(folder: Path) -> None:
     """Remove the temporary files in `folder` whose writer has ended."""
     for path in folder.glob(".*.tmp"):
         try:
-            handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
-        except OSError:
+            handle = open_handle(path, os.O_RDWR)
+        except (OSError, CorruptRecordError):
             continue
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -142,7 +146,8 @@ def _sync_folder(folder: Path) -> None:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write `content` with the sha256 of its canonical form under `checksum`."""
-    plain = json.loads(json.dumps(content, default=str))
+    text = json.dumps(content, default=str, ensure_ascii=False)
+    plain = json.loads(text.encode(errors="replace"))  # a name on disk need not be UTF-8
     plain["checksum"] = sha256(_canonical(plain))
     write_atomically(path, _rendered(plain))
 
@@ -160,24 +165,68 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def open_regular(path: Path) -> io.BufferedReader:
-    """Open a regular file for reading; a pipe or a device could block or never end.
+def open_handle(path: Path, flags: int) -> int:
+    """Return a handle of a regular file; a pipe or a device could block or never end.
 
     Raises
     ------
     FileNotFoundError
         If there is no such file.
     CorruptRecordError
-        If it is not a regular file.
+        If it is a link, a folder, a pipe, a socket or a device.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise CorruptRecordError(f"{path}: is {kind_of(path)}; must be a file") from error
+        raise
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise CorruptRecordError(f"{path}: not a regular file")
-    return open(handle, "rb")
+        raise CorruptRecordError(f"{path}: is {kind_of(path)}; must be a file")
+    return handle
 
 
-def read_json(path: Path) -> dict[str, Any]:
+KINDS = (
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def kind_of(path: Path) -> str:
+    """Return what lies at `path`: a file, a link, a folder, ...; "nothing" if nothing does."""
+    try:
+        mode = os.lstat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "nothing"
+    except OSError:
+        return "out of reach"
+    if stat.S_ISREG(mode):
+        return "a file"
+    return next((kind for holds, kind in KINDS if holds(mode)), "a device")
+
+
+def open_regular(path: Path, limit: int) -> io.BufferedReader:
+    """Open a regular file of at most `limit` bytes for reading.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    CorruptRecordError
+        If it is not a regular file, or is larger.
+    """
+    stream = os.fdopen(open_handle(path, os.O_RDONLY), "rb")
+    size = os.fstat(stream.fileno()).st_size
+    if size > limit:
+        stream.close()
+        raise CorruptRecordError(f"{path}: has {size} bytes; must have at most {limit}")
+    return stream
+
+
+def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
     """Return the content of a JSON file of a record.
 
     Raises
@@ -185,30 +234,32 @@ def read_json(path: Path) -> dict[str, Any]:
     CorruptRecordError
         If it is not a regular file, is too large, cannot be parsed or has a wrong checksum.
     """
-    with open_regular(path) as stream:
-        raw = stream.read(MAX_JSON_BYTES + 1)
-    if len(raw) > MAX_JSON_BYTES:
-        raise CorruptRecordError(f"{path}: not a record (larger than {MAX_JSON_BYTES} bytes)")
+    with open_regular(path, limit) as stream:
+        raw = stream.read(limit)
     try:
-        content = json.loads(raw)
+        content = json.loads(raw, parse_constant=_refuse_constant)
         rendered = _rendered(content)
         stated = content.pop("checksum")
+        canonical = _canonical(content)
+        if b"\\ud" in raw:
+            json.dumps(content, ensure_ascii=False).encode()  # half a character cannot be printed
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise CorruptRecordError(f"{path}: not a record ({type(error).__name__})") from error
-    if stated != sha256(_canonical(content)):
+    if stated != sha256(canonical):
         raise CorruptRecordError(f"{path}: its checksum does not match its content")
     if rendered != raw:
         raise CorruptRecordError(f"{path}: its bytes differ from those that were written")
     return dict(content)
 
 
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
 def verify_file(path: Path, stated: str) -> None:
     """Raise CorruptRecordError if the file is missing or its sha256 is not `stated`."""
-    try:
-        with open_regular(path) as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
-    except FileNotFoundError as error:
-        raise CorruptRecordError(f"{path}: missing") from error
+    with _opened(path) as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != stated:
         raise CorruptRecordError(f"{path}: its sha256 is not the one recorded")
 
@@ -221,11 +272,15 @@ def read_verified(path: Path, stated: str) -> bytes:
     CorruptRecordError
         If the file is missing or differs.
     """
-    try:
-        with open_regular(path) as stream:
-            content = stream.read()
-    except FileNotFoundError as error:
-        raise CorruptRecordError(f"{path}: missing") from error
+    with _opened(path) as stream:
+        content = stream.read()
     if sha256(content) != stated:
         raise CorruptRecordError(f"{path}: its sha256 is not the one recorded")
     return content
+
+
+def _opened(path: Path) -> io.BufferedReader:
+    try:
+        return open_regular(path, MAX_TABLE_BYTES)
+    except FileNotFoundError as error:
+        raise CorruptRecordError(f"{path}: missing") from error

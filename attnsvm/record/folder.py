@@ -17,21 +17,20 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from attnsvm.record.arrays import read_arrays
 from attnsvm.record.files import (
     CorruptRecordError,
-    read_json,
     read_verified,
     replacing,
     verify_file,
     write_json,
 )
+from attnsvm.record.run import RUN_FILE, TABLES, read_run
 from attnsvm.record.schema import RunRecord
-from attnsvm.record.state import RUN_FILE, TABLES, run_state
+from attnsvm.record.state import run_state
+from attnsvm.record.tables import read_history, read_trials
 from attnsvm.record.writers import Arrays, Rows
 
 UNREADABLE = (CorruptRecordError, OSError, KeyError, TypeError, ValueError)
@@ -106,19 +105,17 @@ def read(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
     CorruptRecordError
         If a file is missing or differs from what was written.
     """
-    run = read_json(folder / RUN_FILE)
+    run = read_run(folder)
     if run["state"] != "done":
         raise CorruptRecordError(f"{folder}: the run is {run['state']}, it has no tables")
-    content = {name: read_verified(folder / name, run["files"][name]) for name in TABLES}
-    with np.load(io.BytesIO(content["solutions.npz"]), allow_pickle=False) as archive:
-        solutions = {name: archive[name] for name in archive.files}
-    record = RunRecord(
-        trials=pd.read_parquet(io.BytesIO(content["trials.parquet"])),
-        history=pd.read_parquet(io.BytesIO(content["history.parquet"])),
-        solutions=solutions,
-        timings=run["timings_s"],
-    )
-    return record, run
+    trials, history = read_tables(folder, run)
+    content = read_verified(folder / "solutions.npz", run["files"]["solutions.npz"])
+    try:
+        solutions = read_arrays(io.BytesIO(content))
+    except CorruptRecordError as error:
+        raise CorruptRecordError(f"{folder / 'solutions.npz'}: {error}") from error
+    timings = run["timings_s"]
+    return RunRecord(trials.to_pandas(), history.to_pandas(), solutions, timings), run
 
 
 def read_tables(folder: Path, run: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
@@ -129,18 +126,19 @@ def read_tables(folder: Path, run: Mapping[str, Any]) -> tuple[pa.Table, pa.Tabl
     Raises
     ------
     CorruptRecordError
-        If a file is missing or differs from what was written.
+        If a file is missing or differs from what was written, or if a table is not one of today's
+        schema.
     """
     verify_file(folder / "solutions.npz", run["files"]["solutions.npz"])
-    trials, history = (
-        pq.read_table(
-            pa.BufferReader(read_verified(folder / name, run["files"][name])),
-            use_threads=False,
-            pre_buffer=False,
-        )
+    tables = [
+        read_verified(folder / name, run["files"][name])
         for name in ("trials.parquet", "history.parquet")
-    )
-    return trials, history
+    ]
+    try:
+        trials = read_trials(tables[0], run)
+        return trials, read_history(tables[1], trials)
+    except CorruptRecordError as error:
+        raise CorruptRecordError(f"{folder}/{error}") from error
 
 
 def is_done(folder: Path) -> bool:

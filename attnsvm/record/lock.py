@@ -11,17 +11,22 @@ import fcntl
 import json
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from attnsvm.record.files import CorruptRecordError, open_regular
+from attnsvm.record.files import CorruptRecordError, open_handle, open_regular
 
 LOCK_FILE = ".lock"
 
 MAX_LOCK_BYTES = 2**12
+MAX_PID = 2**22
+"""Largest number of a process on Linux."""
+LAST_S = 253402214400
+"""The last day of the year 9999, in seconds since 1970: later times cannot be written."""
 
 PATIENCE_S = 2.0
 """Seconds to wait for a lock: a reader that tests the lock holds it for a moment."""
@@ -37,6 +42,8 @@ class Owner:
     started_s: float = 0.0
 
     def __str__(self) -> str:
+        if not self.pid:
+            return "an unknown process"
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started_s))
         job = f", SLURM job {self.slurm_job}" if self.slurm_job else ""
         return f"process {self.pid} on {self.host}{job}, started {since}"
@@ -44,6 +51,27 @@ class Owner:
 
 class HeldError(RuntimeError):
     """Another running process holds the lock of the folder."""
+
+
+class NoLocksError(OSError):
+    """The file system does not support locks."""
+
+    def __init__(self, error: OSError, path: Path) -> None:
+        super().__init__(
+            error.errno,
+            f"file system without locks (flock: {os.strerror(error.errno or 0)}); must be one with "
+            f"locks, for example a local disk, NFSv4, GPFS, or Lustre mounted with -o flock",
+            str(path),
+        )
+
+
+def require_locks(folder: Path) -> None:
+    """Raise NoLocksError if the file system of `folder` does not support locks."""
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        try:
+            fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise NoLocksError(error, folder) from error
 
 
 def this_process() -> Owner:
@@ -61,8 +89,12 @@ def locked(folder: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
     ------
     HeldError
         If another process still holds it after `patience_s` seconds.
+    CorruptRecordError
+        If something else than a file lies in the place of the lock.
+    NoLocksError
+        If its file system does not support locks.
     OSError
-        If the folder cannot be written or its file system does not support locks.
+        If the folder cannot be written.
     """
     path = folder / LOCK_FILE
     handle = _acquired(path, time.monotonic() + patience_s)
@@ -77,7 +109,7 @@ def locked(folder: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
 
 def _acquired(path: Path, deadline: float) -> int:
     while True:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        handle, new = _opened(path)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -88,10 +120,21 @@ def _acquired(path: Path, deadline: float) -> int:
             continue
         except OSError as error:
             os.close(handle)
-            raise OSError(error.errno, "file system without locks (flock)", str(path)) from error
+            if new:  # it would look as if it were held
+                path.unlink(missing_ok=True)
+            raise NoLocksError(error, path.parent) from error
         if _is(handle, path):
             return handle
         os.close(handle)  # the previous owner removed the file between our open and our lock
+
+
+def _opened(path: Path) -> tuple[int, bool]:
+    """Return a handle of the lock file, and whether this process created it."""
+    flags = os.O_RDWR | os.O_CREAT
+    try:
+        return open_handle(path, flags | os.O_EXCL), True
+    except FileExistsError:
+        return open_handle(path, flags), False
 
 
 def _is(handle: int, path: Path) -> bool:
@@ -102,16 +145,26 @@ def _is(handle: int, path: Path) -> bool:
 
 
 def holder(folder: Path) -> tuple[Owner, bool] | None:
-    """Return the last owner of the lock and whether it is running; None without a lock file."""
+    """Return the last owner of the lock and whether it is running; None without a lock file.
+
+    Raises
+    ------
+    CorruptRecordError
+        If something else than a file lies in its place.
+    NoLocksError
+        If there is a lock file, and the file system does not support locks.
+    """
     path = folder / LOCK_FILE
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        handle = open_handle(path, os.O_RDONLY)
     except OSError:
         return None
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return _owner(path), True
+    except OSError as error:
+        raise NoLocksError(error, folder) from error
     finally:
         os.close(handle)
     return (_owner(path), False) if path.exists() else None
@@ -119,7 +172,16 @@ def holder(folder: Path) -> tuple[Owner, bool] | None:
 
 def _owner(path: Path) -> Owner:
     try:
-        with open_regular(path) as stream:
-            return Owner(**json.loads(stream.read(MAX_LOCK_BYTES)))
+        with open_regular(path, MAX_LOCK_BYTES) as stream:
+            return _stated(Owner(**json.loads(stream.read(MAX_LOCK_BYTES))))
     except (CorruptRecordError, OSError, ValueError, TypeError, RecursionError):
         return Owner()  # it was killed before it wrote its name, or has just finished
+
+
+def _stated(owner: Owner) -> Owner:
+    """Return an owner as a file states it; TypeError if a process does not write such a name."""
+    words = all(type(word) is str and word.isprintable() for word in (owner.host, owner.slurm_job))
+    time_known = type(owner.started_s) in (int, float) and 0 <= owner.started_s <= LAST_S
+    if not (words and time_known and type(owner.pid) is int and 0 < owner.pid <= MAX_PID):
+        raise TypeError
+    return owner

@@ -10,7 +10,9 @@ from functools import cache
 from pathlib import Path
 
 from attnsvm.config import ConfigError
-from attnsvm.record.state import RUN_FILE, run_state
+from attnsvm.record.run import RUN_FILE
+from attnsvm.record.state import run_state
+from attnsvm.record.text import shortened
 
 
 @cache
@@ -45,9 +47,9 @@ def refuse_mixed_code(folder: Path, extensions: Iterable[list[str]]) -> None:
     own = {code_digest(tuple(names)) for names in extensions}
     states = (run_state(p.parent, verify=False) for p in folder.glob(f"*/{RUN_FILE}"))
     others = Counter(
-        f"version {state.run.get('version')}, code {state.run.get('code')}"
+        shortened(f"version {state.run['version']}, code {state.run['code']}", 60)
         for state in states
-        if state.state == "done" and state.run.get("code") not in own
+        if state.state == "done" and state.run["code"] not in own
     )
     if others:
         listed = "; ".join(f"{n} of {code}" for code, n in others.most_common(3))

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from attnsvm.record.files import CorruptRecordError, read_json, verify_file
-from attnsvm.record.lock import holder
-
-RUN_FILE = "run.json"
-TABLES = ("trials.parquet", "history.parquet", "solutions.npz")
+from attnsvm.record.files import CorruptRecordError, verify_file
+from attnsvm.record.lock import NoLocksError, holder
+from attnsvm.record.run import TABLES, read_run
+from attnsvm.record.text import shortened
 
 STATES = {
     "done": "a complete record whose checksums match",
@@ -34,9 +33,9 @@ class RunState:
     state : str
         One of `STATES`.
     reason : str
-        Why it is not done; empty if it is.
+        Why it is not done, in one line; empty if it is.
     run : mapping
-        The content of its `run.json`; empty if that is missing or unreadable.
+        The content of its `run.json`; empty if that is missing or corrupt.
     """
 
     state: str
@@ -47,8 +46,13 @@ class RunState:
 def run_state(folder: Path, verify: bool = True) -> RunState:
     """Return the state of the run in `folder`; `verify` checks the checksums of the tables."""
     found = _on_record(folder, verify)
-    if found.state == "done" or (lock := holder(folder)) is None:
-        return found
+    try:
+        if found.state == "done" or (lock := holder(folder)) is None:
+            return found
+    except CorruptRecordError as error:
+        return RunState("corrupt", shortened(error), found.run)
+    except NoLocksError as error:
+        return RunState("running", f"whether it still runs cannot be told: {error.strerror}")
     owner, lives = lock
     if lives:
         return RunState("running", str(owner), found.run)
@@ -58,22 +62,23 @@ def run_state(folder: Path, verify: bool = True) -> RunState:
 
 
 def _on_record(folder: Path, verify: bool) -> RunState:
+    run: Mapping[str, Any] = {}
     try:
-        run = read_json(folder / RUN_FILE)
+        run = read_run(folder)
         if not _belongs(run, folder):
-            return RunState("corrupt", f"{folder}: holds the record of another run", run)
+            return RunState("corrupt", shortened(f"{folder}: holds the record of another run"), run)
         if run["state"] != "done":
-            return RunState(run["state"], run["reason"], run)
+            return RunState(run["state"], shortened(run["reason"]), run)
         for name in TABLES if verify else ():
             verify_file(folder / name, run["files"][name])
     except (FileNotFoundError, NotADirectoryError):
         return RunState("missing", "no record on disk")
-    except (CorruptRecordError, OSError, KeyError, TypeError) as error:
-        return RunState("corrupt", f"{type(error).__name__}: {error}")
+    except (CorruptRecordError, OSError) as error:
+        return RunState("corrupt", shortened(error), run)
     return RunState("done", "", run)
 
 
 def _belongs(run: Mapping[str, Any], folder: Path) -> bool:
     """Return whether the signature at the end of the folder's name, if any, is that of the run."""
     named = re.search(r"-([0-9a-f]{12})$", folder.name)
-    return named is None or str(run["signature"]).startswith(named[1])
+    return named is None or run["signature"].startswith(named[1])

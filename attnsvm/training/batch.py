@@ -26,6 +26,9 @@ from attnsvm.training.trajectory import SnapshotRecorder, Trajectory
 
 Progress = Callable[[int], None]
 
+ROWS = 1000
+"""Most rows of an SVM that is solved from its Gram matrix."""
+
 
 def train(
     batch: ProblemBatch,
@@ -116,7 +119,8 @@ def train_chunks(
         Those of `train`; tensors in `init` have no axis B.
     size : int, optional
         Instances in a chunk. By default as many as need about 1 GiB: 8 bytes times
-        S (d^2 + n T) for the snapshots and 16 (n T d + d^2) for the computation.
+        S (d^2 + n T) for the snapshots, and the larger of 16 (n T d + d^2) for the training and
+        3 (n T)^2 for the SVM.
 
     Yields
     ------
@@ -132,9 +136,10 @@ def train_chunks(
 
 
 def chunk_size(batch: ProblemBatch, snapshots: int) -> int:
-    """Return how many instances can be trained in 1 GiB of memory, at least 1."""
+    """Return how many instances can be trained, and their SVMs solved, in 1 GiB; at least 1."""
     _, n, T, d = batch.X.shape
-    numbers = snapshots * (d * d + n * T) + 16 * (n * T * d + d * d)
+    training, svm = 16 * (n * T * d + d * d), 3 * min(n * T, ROWS) ** 2
+    numbers = snapshots * (d * d + n * T) + max(training, svm)
     return max(1, 2**30 // (8 * numbers))
 
 

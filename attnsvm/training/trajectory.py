@@ -174,8 +174,9 @@ class SnapshotRecorder:
         attention = self.risk.attention(last)
         K, Q = attention if len(attention) == 2 else (None, None)
         finite = torch.stack([V.isfinite().flatten(1).all(-1) for V in last]).all(0)
+        dtype = torch.int64 if isinstance(self.grid[-1], int) else torch.float64
         return Trajectory(
-            steps=torch.tensor(self.grid),
+            steps=torch.tensor(self.grid, dtype=dtype),
             snapshots=self.snapshots,
             loss=self.loss,
             softmax=self.softmax,

@@ -1,5 +1,6 @@
 """`attnsvm-verify`: prove a record again, without the code that made it."""
 
-from attnsvm.verify.svm import Proof, StoredSvm, stored_svms, verify
+from attnsvm.verify.constraints import StoredSvm
+from attnsvm.verify.svm import Proof, stored_svms, verify
 
 __all__ = ["Proof", "StoredSvm", "stored_svms", "verify"]

@@ -1,67 +1,90 @@
-"""`attnsvm-verify DIR`: prove every stored SVM again, from its tokens, weights and multipliers."""
+"""`attnsvm-verify DIR`: derive every number of a record again, from seed, config and weights."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import zipfile
-import zlib
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
-import pandas as pd
-
-from attnsvm.record import RUN_FILE, UNREADABLE, one_line, states
-from attnsvm.verify.stored import opened, svms_in, tabled_otherwise
-from attnsvm.verify.svm import verify
-
-
-def proofs(folder: Path) -> pd.DataFrame:
-    """Return svm, seed, status, proved, reason of every SVM stored in a run's folder."""
-    with opened(folder) as (record, run):
-        svm = run["config"]["svm"]
-        found = [
-            (name, seed, stored.status, *vars(verify(stored)).values())
-            for name, seed, stored in svms_in(record, svm["gap"], svm["rank_tolerance"])
-        ]
-        found += [(name, seed, "", *vars(p).values()) for name, seed, p in tabled_otherwise(record)]
-    return pd.DataFrame(found, columns=["svm", "seed", "status", "proved", "reason"])
+from attnsvm.record import RUN_FILE, CorruptRecordError, one_line, planned, states
+from attnsvm.verify.config import plan_refusals
+from attnsvm.verify.run import RunProof, prove
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run `attnsvm-verify`; 0 if everything stored is proved, 1 if not, 2 without a record."""
-    parser = argparse.ArgumentParser(prog="attnsvm-verify", description=__doc__)
-    parser.add_argument("directory", type=Path, help="folder of a sweep or of a run")
-    directory = parser.parse_args(argv).directory
+    asked = _parser().parse_args(argv)
+    directory: Path = asked.directory
     try:
         found = states(directory)
     except FileNotFoundError as error:
         print(f"attnsvm-verify: {one_line(error)}", file=sys.stderr)  # noqa: T201
         return 2
-    refused = 0
+    refused, trusted = 0, Counter[str]()
+    single = (directory / RUN_FILE).exists()
+    plan = {} if single else _overrides(directory)
     for name, run in found.items():
         if run.state != "done":
             _print(f"{name}: {run.state}: {run.reason}")
             refused += 1
             continue
-        folder = directory if (directory / RUN_FILE).exists() else directory / name
+        folder = directory if single else directory / name
         try:
-            refused += _tell(name, proofs(folder))
-        except (*UNREADABLE, zipfile.BadZipFile, zlib.error) as error:
+            proof = prove(folder.resolve())
+            wrong = plan_refusals(run.run, plan.get(name, []))
+            proof.refusals += [("plan", None, why) for why in wrong]
+            if asked.retrain:
+                from attnsvm.verify.retrain import retrained
+
+                proof.retrained, differences = retrained(folder, asked.retrain)
+                proof.refusals += differences
+        except Exception as error:  # whatever one record holds, the others are told
             _print(f"{name}: corrupt: {type(error).__name__}: {error}")
             refused += 1
+            continue
+        _tell(name, proof)
+        refused += len(proof.refusals)
+        trusted.update(proof.trusted)
+    if trusted:
+        _print("trusted: " + "; ".join(f"{what} ({runs} runs)" for what, runs in trusted.items()))
     return int(refused > 0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="attnsvm-verify", description=__doc__)
+    parser.add_argument("directory", type=Path, help="folder of a sweep or of a run")
+    parser.add_argument(
+        "--retrain",
+        type=int,
+        default=0,
+        metavar="K",
+        help="also train K random instances of every run again, and compare",
+    )
+    return parser
+
+
+def _overrides(directory: Path) -> Mapping[str, list[str]]:
+    """Return the overrides of every run in the plan."""
+    try:
+        return planned(directory) or {}
+    except CorruptRecordError:
+        return {}  # told as the state of the plan
 
 
 def _print(line: str) -> None:
     print(one_line(line))  # noqa: T201
 
 
-def _tell(name: str, table: pd.DataFrame) -> int:
-    """Print what is proved of a run and return how many of its SVMs are not proved."""
-    proved = table[table["proved"].astype(bool)]["status"].value_counts()
-    words = [f"{count} {status} proved" for status, count in proved.items()]
-    refused = table[~table["proved"].astype(bool)]
-    _print(f"{name}: {', '.join(words) or 'nothing stored'}, {len(refused)} refused")
-    for _, row in refused.iterrows():
-        _print(f"  {row['svm']} seed {row['seed']} {row['status']}: {row['reason']}")
-    return len(refused)
+def _tell(name: str, proof: RunProof) -> None:
+    """Print what is proved of a run, and below it what is refused."""
+    words = [f"{count} {status} proved" for status, count in proof.proved.items()]
+    words = [f"{proof.instances} instances", *words, f"{len(proof.refusals)} refused"]
+    if proof.retrained is not None:
+        words.append(f"{proof.retrained} trained again")
+    if proof.close:
+        words.append(f"{proof.close} agree with their draw up to rounding")
+    _print(f"{name}: {', '.join(words)}")
+    for what, seed, reason in proof.refusals:
+        _print(f"  {what}{'' if seed is None else f' seed {seed}'}: {reason}")

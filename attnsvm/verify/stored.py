@@ -13,18 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnsvm.record import RUN_FILE, read_json, verify_file
-from attnsvm.verify.svm import Proof, StoredSvm
+from attnsvm.record import RUN_FILE, CorruptRecordError, read_json, verify_file
+from attnsvm.verify.constraints import StoredSvm
 
 NORMS = ("frobenius", "nuclear")
-TABLED = {
-    "status": "status",
-    "objective": "objective",
-    "lower_bound": "lower_bound",
-    "gap": "duality_gap",
-    "min_margin": "min_margin",
-}
-"""Column of `trials.parquet`, without its norm -> field of `solutions.npz`."""
+Header = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 class StoredArrays(Mapping[str, Iterable[np.ndarray]]):
@@ -42,21 +35,37 @@ class StoredArrays(Mapping[str, Iterable[np.ndarray]]):
     def __getitem__(self, name: str) -> Iterator[np.ndarray]:
         return self._instances(self._archive.getinfo(f"{name}.npy"))
 
+    def header(self, name: str) -> Header:
+        """Return shape and type of an array, as it states them."""
+        with self._archive.open(f"{name}.npy") as member:
+            return _header(member)
+
     def _instances(self, info: zipfile.ZipInfo) -> Iterator[np.ndarray]:
         with self._archive.open(info) as member:
-            np.lib.format.read_magic(member)
-            (length, *shape), _, dtype = np.lib.format.read_array_header_1_0(member)
+            (length, *shape), dtype = _header(member)
             size = dtype.itemsize * math.prod(shape)
+            if member.tell() + length * size != info.file_size:
+                raise CorruptRecordError(f"{info.filename}: its size is not that of its shape")
             for _ in range(length):
                 yield np.ndarray(shape, dtype, member.read(size))
 
 
+def _header(member: Any) -> Header:
+    if np.lib.format.read_magic(member) != (1, 0):
+        raise CorruptRecordError("an array of solutions.npz has another format")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(member)
+    if fortran or dtype.hasobject:
+        raise CorruptRecordError("an array of solutions.npz has another format")
+    return shape, dtype
+
+
 @dataclass(frozen=True)
 class StoredRecord:
-    """The part of a `RunRecord` that is proved again: its table and its arrays."""
+    """A record whose checksums fit: the two tables, and the arrays instance by instance."""
 
     trials: pd.DataFrame
-    solutions: Mapping[str, Iterable[np.ndarray]]
+    history: pd.DataFrame
+    solutions: StoredArrays
 
 
 @contextmanager
@@ -69,94 +78,73 @@ def opened(folder: Path) -> Iterator[tuple[StoredRecord, dict[str, Any]]]:
         If a file is missing or differs from what was written.
     """
     run = read_json(folder / RUN_FILE)
-    tables, arrays = folder / "trials.parquet", folder / "solutions.npz"
-    for path in (tables, arrays):
+    paths = [folder / name for name in ("trials.parquet", "history.parquet", "solutions.npz")]
+    for path in paths:
         verify_file(path, run["files"][path.name])
-    columns = ["seed", *(f"{norm}_{column}" for norm in NORMS for column in TABLED)]
-    with zipfile.ZipFile(arrays) as archive:
-        yield StoredRecord(pd.read_parquet(tables, columns=columns), StoredArrays(archive)), run
+    with zipfile.ZipFile(paths[2]) as archive:
+        trials, history = (pd.read_parquet(path) for path in paths[:2])
+        yield StoredRecord(trials, history, StoredArrays(archive)), run
 
 
-def svms_in(
-    record: StoredRecord, gap: float, rank_tolerance: float
-) -> Iterator[tuple[str, int, StoredSvm]]:
-    """Yield (name of the SVM, seed, stored SVM) for every SVM in `solutions.npz`."""
+def plain_rows(trials: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table, with None for a missing value."""
+    plain = {}
+    for name, column in trials.items():
+        nullable = isinstance(column.dtype, pd.Int64Dtype | pd.BooleanDtype)
+        values = column.astype(object).where(column.notna(), None) if nullable else column
+        plain[str(name)] = values.tolist()
+    by_row = zip(*plain.values(), strict=True)
+    return [dict(zip(plain, values, strict=True)) for values in by_row]
+
+
+def svms_in(record: Any, gap: float, rank_tolerance: float) -> Iterator[tuple[str, int, StoredSvm]]:
+    """Yield (name of the SVM, seed, stored SVM) for every SVM in the arrays of a record."""
     arrays = record.solutions
-    tolerances = {"gap": gap, "rank_tolerance": rank_tolerance}
-    multi = "attended" in arrays
-    for norm in NORMS:
-        if f"{norm}_W" in arrays:
-            yield from _instances(arrays, norm, norm, tolerances, attended=multi, finite=False)
-        if f"{norm}_fin_W" in arrays:
-            yield from _instances(
-                arrays, f"{norm}_fin", norm, tolerances, attended=True, finite=True
-            )
-    if "one_token_W" in arrays:
-        yield from _instances(
-            arrays, "one_token", "frobenius", tolerances, attended=False, finite=False
-        )
+    asked = {"gap": gap, "rank_tolerance": rank_tolerance}
+    for values in zip(*(arrays[name] for name in arrays), strict=True):
+        at = dict(zip(arrays, values, strict=True))
+        for name, svm in svms_of(at, asked).items():
+            yield name, int(at["seeds"]), svm
 
 
-OF_PROBLEM = ("seeds", "X", "Z", "mask")
-OF_SVM = ("status", "W", "multipliers", "ray", "objective", "lower_bound", "duality_gap",
-          "min_margin", "rank")  # fmt: skip
+def svms_of(at: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, StoredSvm]:
+    """Return the SVMs among the arrays of one instance, by name; `asked` is the config's `svm`."""
+    multi = "attended" in at
+    kinds = {norm: (norm, multi, False) for norm in NORMS}
+    kinds |= {f"{norm}_fin": (norm, True, True) for norm in NORMS}
+    kinds["one_token"] = ("frobenius", False, False)
+    return {
+        name: _svm(at, name, norm, asked, general, finite)
+        for name, (norm, general, finite) in kinds.items()
+        if f"{name}_W" in at
+    }
 
 
-def _instances(
-    arrays: Mapping[str, Iterable[Any]],
+def _svm(
+    at: Mapping[str, Any],
     name: str,
     norm: str,
-    tolerances: Mapping[str, float],
-    attended: bool,
+    asked: Mapping[str, Any],
+    general: bool,
     finite: bool,
-) -> Iterator[tuple[str, int, StoredSvm]]:
-    tokens = "attended" if attended else "selected"
-    fields = [*OF_PROBLEM, tokens, *(f"{name}_{field}" for field in OF_SVM)]
-    fields += ["log_softmax"] if finite else []
-    for values in zip(*(arrays[field] for field in fields), strict=True):
-        at = dict(zip(fields, values, strict=True))
-        yield (
-            name,
-            int(at["seeds"]),
-            StoredSvm(
-                X=at["X"],
-                Z=at["Z"],
-                mask=at["mask"],
-                selected=at[tokens].argmax(-1) if attended else at[tokens],
-                norm=norm,
-                status=str(at[f"{name}_status"]),
-                W=at[f"{name}_W"],
-                multipliers=at[f"{name}_multipliers"],
-                ray=at[f"{name}_ray"],
-                objective=float(at[f"{name}_objective"]),
-                lower_bound=float(at[f"{name}_lower_bound"]),
-                duality_gap=float(at[f"{name}_duality_gap"]),
-                min_margin=float(at[f"{name}_min_margin"]),
-                rank=int(at[f"{name}_rank"]),
-                **tolerances,
-                attended=at[tokens] if attended else None,
-                log_softmax=at["log_softmax"] if finite else None,
-            ),
-        )
-
-
-def tabled_otherwise(record: StoredRecord) -> list[tuple[str, int, Proof]]:
-    """Return a failed proof for every number in the table that differs from the proved one."""
-    refusals = []
-    if "seeds" not in record.solutions:
-        return []
-    rows = record.trials.set_index("seed").loc[np.array(list(record.solutions["seeds"]))]
-    for norm in NORMS:
-        for column, field in TABLED.items():
-            if f"{norm}_{field}" not in record.solutions:
-                continue
-            stored = np.array(list(record.solutions[f"{norm}_{field}"]))
-            tabled = rows[f"{norm}_{column}"].to_numpy()
-            same = tabled == stored
-            if stored.dtype.kind == "f":
-                same |= np.isnan(tabled) & np.isnan(stored)
-            refusals += [
-                (norm, int(seed), Proof(False, f"table: {column} = {value} is not proved"))
-                for seed, value in zip(rows.index[~same], tabled[~same], strict=True)
-            ]
-    return refusals
+) -> StoredSvm:
+    return StoredSvm(
+        X=at["X"],
+        Z=at["Z"],
+        mask=at["mask"],
+        selected=at["attended"].argmax(-1) if general else at["selected"],
+        norm=norm,
+        status=str(at[f"{name}_status"]),
+        W=at[f"{name}_W"],
+        multipliers=at[f"{name}_multipliers"],
+        ray=at[f"{name}_ray"],
+        objective=float(at[f"{name}_objective"]),
+        lower_bound=float(at[f"{name}_lower_bound"]),
+        duality_gap=float(at[f"{name}_duality_gap"]),
+        min_margin=float(at[f"{name}_min_margin"]),
+        rank=int(at[f"{name}_rank"]),
+        gap=asked["gap"],
+        rank_tolerance=asked["rank_tolerance"],
+        attended=at["attended"] if general else None,
+        log_softmax=at["log_softmax"] if finite else None,
+    )

@@ -1,7 +1,6 @@
 """Re-prove one stored SVM from its tokens, W and multipliers; nothing else of attnsvm is imported.
 
-Token differences, margins d_k^T W z_k and M(a) = sum_k a_k d_k z_k^T are computed exactly. A stored
-SVM is rejected unless everything that it states follows.
+A stored SVM is rejected unless everything that it states follows.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from attnsvm.verify.constraints import RANK_TOLERANCE, ExactRows, StoredSvm
 from attnsvm.verify.exact import (
     EPS,
     Array,
@@ -23,45 +22,11 @@ from attnsvm.verify.exact import (
     norms,
     require,
     root,
-    unit_rows,
 )
 
 RAY_RATIO = 10**12
 MAX_GAP = 2e-2
-DEPENDENT = 32 * EPS  # largest relative singular value at which unit equality rows are dependent
-EQUALITY = 1.1e-11  # residual of an equality, relative to ||d_k|| ||z_k|| ||W||_F
-RANK_TOLERANCE = 1e-6  # default threshold of the rank, relative to the largest singular value
 STATED = 1e-11  # relative difference allowed between stated and recomputed number, plus rounding
-
-
-@dataclass(frozen=True)
-class StoredSvm:
-    """One stored instance: its input, its solution and what is stated about it.
-
-    X (n, T, d), Z (n, d), mask (n, T), selected (n,), W (d, d), multipliers and ray (N,) with rows
-    as in `attnsvm.svm.SvmProblem`; scalars as in `SvmSolution`. With `attended` (n, T) it is
-    Gen-SVM: its finite part where `log_softmax` (n, T) is given, its margin part where not;
-    `selected` is then the first attended token of each sample.
-    """
-
-    X: Array
-    Z: Array
-    mask: NDArray[np.bool_]
-    selected: NDArray[np.int64]
-    norm: str
-    status: str
-    W: Array
-    multipliers: Array
-    ray: Array
-    objective: float
-    lower_bound: float
-    duality_gap: float
-    min_margin: float
-    rank: int
-    gap: float = 1e-9
-    rank_tolerance: float = RANK_TOLERANCE
-    attended: NDArray[np.bool_] | None = None
-    log_softmax: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +47,8 @@ def verify(stored: StoredSvm) -> Proof:
     is no token to separate. `undecided`: only the bracket is checked, if there is one.
     """
     try:
-        rows = _Rows(stored)
+        rows = ExactRows(stored)
+        _check_ray(stored, rows)
         _CHECKS[stored.status](stored, rows)
     except RejectedError as reason:
         return Proof(False, str(reason))
@@ -91,110 +57,7 @@ def verify(stored: StoredSvm) -> Proof:
     return Proof(True, "")
 
 
-class _Rows:
-    """The exact rows d_k, z_k, h_k of a stored SVM: inequalities, equalities, padding."""
-
-    def __init__(self, stored: StoredSvm) -> None:
-        X, Z = Exact.of(stored.X), Exact.of(stored.Z)
-        n, T = stored.mask.shape
-        self.samples = Z
-        self.sample, token = np.divmod(np.arange(n * max(T - 1, 1)), max(T - 1, 1))
-        selected = stored.selected[self.sample]
-        token = np.minimum(token + (token >= selected), T - 1)
-        require(bool(stored.mask[np.arange(n), stored.selected].all()), "selected: masked token")
-        self.inequality = stored.mask[self.sample, token] & (token != selected)
-        self.equality = np.zeros_like(self.inequality)
-        self.h = self.inequality.astype(float)
-        if stored.attended is not None:
-            self._general(stored, stored.attended, token)
-        self.present = self.inequality | self.equality
-        self.trivial = not self.h.any()
-        difference = X.integers[self.sample, selected] - X.integers[self.sample, token]
-        self.D = Exact(difference, X.exponent)
-        self.squared_scale = [
-            sum(int(x) ** 2 for x in d) * sum(int(z) ** 2 for z in Z.integers[i])
-            for d, i in zip(difference, self.sample, strict=True)
-        ]
-        self.exponent = X.exponent + Z.exponent
-
-    def _general(self, stored: StoredSvm, attended: NDArray[np.bool_], token: Any) -> None:
-        """Change the rows to those of Gen-SVM."""
-        first = attended.argmax(axis=1)
-        require(bool((first == stored.selected).all()), "selected: not the first attended token")
-        self.equality = self.inequality & attended[self.sample, token]
-        if stored.log_softmax is None:
-            self.inequality = self.inequality & ~self.equality
-            self.h = self.inequality.astype(float)
-        else:
-            logs = stored.log_softmax
-            ratio = logs[self.sample, first[self.sample]] - logs[self.sample, token]
-            self.inequality = np.zeros_like(self.equality)
-            self.h = np.where(self.equality, ratio, 0.0)
-
-    def margins(self, W: Exact) -> list[Fraction]:
-        """Return d_k^T W z_k, exactly."""
-        moved = self.samples.integers @ W.integers.T
-        margins = (self.D.integers * moved[self.sample]).sum(axis=1)
-        unit = Fraction(2) ** (self.exponent + W.exponent)
-        return [int(margin) * unit for margin in margins]
-
-    def least_margin(self, W: Exact) -> Fraction | None:
-        """Check the equalities; return the least margin of the inequalities, None without any."""
-        margins = self.margins(W)
-        size = float(root(W.squared_norm())[1])
-        for k in np.flatnonzero(self.equality):
-            residual = abs(float(margins[k] - Fraction(float(self.h[k]))))
-            require(residual <= EQUALITY * self.scale(int(k)) * size, f"equality {k} is violated")
-        least = min((margins[k] for k in np.flatnonzero(self.inequality)), default=None)
-        if least is not None:
-            require(least > 0, f"least margin {float(least):.3g}: must be > 0")
-        return least
-
-    def repair(self, W: Exact) -> tuple[float, float]:
-        """Return the distance of W to where the equalities hold, 1 / their least singular value.
-
-        Computed in the singular vectors of the unit rows; a direction of singular value zero must
-        be consistent up to rounding. Without equalities the results are zero and one.
-        """
-        index = np.flatnonzero(self.equality)
-        if not index.size:
-            return 0.0, 1.0
-        scale = [self.scale(int(k)) or 1.0 for k in index]
-        margins = self.margins(W)
-        missed = np.array(
-            [float((Fraction(float(self.h[k])) - margins[k]) / Fraction(s))
-             for k, s in zip(index, scale, strict=True)]
-        )  # fmt: skip
-        D, Q = unit_rows(self.D, index), unit_rows(self.samples, self.sample[index])
-        E = (D[:, :, None] * Q[:, None, :]).reshape(index.size, -1)
-        U, S, _ = np.linalg.svd(E, full_matrices=index.size > E.shape[1])
-        apart = np.zeros(U.shape[1], dtype=bool)
-        apart[: S.size] = DEPENDENT * S[0] < S
-        missed = U.T @ missed
-        size = float(root(W.squared_norm())[1])
-        allowed = (4 * D.shape[1] + 20) * EPS * size
-        require(bool((abs(missed[~apart]) <= allowed).all()), "dependent equalities contradict")
-        S = S[apart[: S.size]]
-        return float(np.linalg.norm(missed[apart] / S)), float(1 / min(S.min(initial=1.0), 1.0))
-
-    def value(self, a: Exact) -> Fraction:
-        """Return h^T a, exactly."""
-        h = Exact.of(self.h)
-        return Fraction(int(h.integers @ a.integers)) * Fraction(2) ** (h.exponent + a.exponent)
-
-    def combine(self, a: Exact) -> Exact:
-        """Return M(a) = sum_k a_k d_k z_k^T."""
-        weighted = self.D.integers * a.integers[:, None]
-        by_sample = np.zeros(self.samples.integers.shape, dtype=object)
-        np.add.at(by_sample, self.sample, weighted)
-        return Exact(by_sample.T @ self.samples.integers, self.exponent + a.exponent)
-
-    def scale(self, k: int) -> float:
-        """Return ||d_k|| ||z_k|| to a few units in the last place."""
-        return float(root(Fraction(self.squared_scale[k]) * Fraction(4) ** self.exponent)[0])
-
-
-def _check_solved(stored: StoredSvm, rows: _Rows) -> None:
+def _check_solved(stored: StoredSvm, rows: ExactRows) -> None:
     """Prove the bracket and every stated number."""
     require(not rows.trivial, "solved, but there is no token to separate")
     W, a = Exact.of(stored.W), Exact.of(_clean(stored.multipliers, rows))
@@ -204,13 +67,12 @@ def _check_solved(stored: StoredSvm, rows: _Rows) -> None:
     require(total > 0 and dual > 0, "the multipliers prove no bound")
     distance, condition = rows.repair(W)
     spread = 1.0 if stored.norm == "frobenius" else math.sqrt(len(stored.W))
-    separating = [rows.scale(int(k)) for k in np.flatnonzero(rows.inequality)]
-    lost = Fraction(max(separating, default=0.0) * distance)
+    lost = Fraction(rows.largest_scale(rows.inequality) * distance)
     size += Fraction(spread * distance)
     margin = Fraction(1) if least is None else least
     require(margin > lost and lost < 1, "equalities are violated by more than the margins allow")
     upper, lower = size / (margin - lost), total / dual
-    longest = max(rows.scale(int(k)) for k in np.flatnonzero(rows.present))
+    longest = rows.largest_scale(rows.present)
     kappa = float(root(W.squared_norm())[1]) * longest * condition
     require(not rows.equality.any() or 64 * EPS * kappa <= MAX_GAP, "equalities too dependent")
     rounding = STATED + 64 * EPS * kappa * stored.X.shape[2]
@@ -221,13 +83,19 @@ def _check_solved(stored: StoredSvm, rows: _Rows) -> None:
     _agree("objective", stored.objective, float(size / (1 - lost)), exactly)
     _agree("lower_bound", stored.lower_bound, float(lower), rounding + dual_error)
     _agree("min_margin", stored.min_margin, math.inf if least is None else float(least), rounding)
-    stated = stored.objective / stored.lower_bound - 1
-    require(abs(stored.duality_gap - stated) <= 4 * EPS, "duality_gap does not match the bounds")
+    _check_multipliers(stored, rows, a, float(dual), rounding + dual_error)
+    _check_gap(stored)
     _check_rank(stored)
 
 
-def _check_infeasible(stored: StoredSvm, rows: _Rows) -> None:
-    """Prove that the ray cancels: sum_k |a_k| ||d_k|| ||z_k|| >= 1e12 ||M(a)||_F.
+def _check_infeasible(stored: StoredSvm, rows: ExactRows) -> None:
+    """Prove that the ray cancels; there is no W, and the lower bound follows."""
+    require(_proves_infeasible(stored, rows), "the ray does not cancel")
+    _check_without_W(stored, rows)
+
+
+def _proves_infeasible(stored: StoredSvm, rows: ExactRows) -> bool:
+    """Return whether sum_k |a_k| ||d_k|| ||z_k|| >= 1e12 ||M(a)||_F for the ray a.
 
     The sum runs over h_k != 0, times h^T a / sum_k |h_k a_k|.
     """
@@ -235,9 +103,8 @@ def _check_infeasible(stored: StoredSvm, rows: _Rows) -> None:
     value, weight = rows.value(ray), rows.value(Exact(abs(ray.integers), ray.exponent))
     if stored.log_softmax is not None:
         weight = Fraction(float(np.abs(rows.h * stored.ray).sum()))
-    require(value > 0, "the ray has h^T a <= 0")
-    require(bool(np.isnan(stored.W).all()), "infeasible, but there is a W")
-    require(stored.objective == math.inf, "infeasible, but the objective is finite")
+    if value <= 0:
+        return False
     cancelled = root(rows.combine(ray).squared_norm())[1]
     unit = Fraction(2) ** (rows.exponent + ray.exponent)
     reach = sum(
@@ -245,26 +112,100 @@ def _check_infeasible(stored: StoredSvm, rows: _Rows) -> None:
         for a, s, h in zip(ray.integers, rows.squared_scale, rows.h, strict=True)
         if h
     )
-    require(reach * unit * value >= RAY_RATIO * cancelled * weight, "the ray does not cancel")
+    return reach * unit * value >= RAY_RATIO * cancelled * weight
 
 
-def _check_unconstrained(stored: StoredSvm, rows: _Rows) -> None:
+def _check_without_W(stored: StoredSvm, rows: ExactRows) -> None:
+    require(bool(np.isnan(stored.W).all()), f"{stored.status}, but there is a W")
+    for name, without in (("objective", math.inf), ("duality_gap", math.inf),
+                          ("min_margin", -math.inf), ("rank", -1)):  # fmt: skip
+        stated = getattr(stored, name)
+        require(stated == without, f"{stored.status}, but {name} is {stated}")
+    _check_lower_bound(stored, rows)
+
+
+def _check_unconstrained(stored: StoredSvm, rows: ExactRows) -> None:
     require(rows.trivial, "unconstrained, but there are tokens to separate")
+    _clean(stored.multipliers, rows)
     require(not stored.W.any() and stored.objective == 0.0, "unconstrained, but W is not zero")
+    for name, without in (("lower_bound", 0.0), ("duality_gap", 0.0),
+                          ("min_margin", math.inf), ("rank", 0)):  # fmt: skip
+        stated = getattr(stored, name)
+        require(stated == without, f"unconstrained, but {name} is {stated}")
 
 
-def _check_undecided(stored: StoredSvm, rows: _Rows) -> None:
-    """Prove the part of the bracket that is stated; an undecided SVM states nothing else."""
-    if math.isfinite(stored.objective):
-        W = Exact.of(stored.W)
-        rows.least_margin(W)
-        bound, error = norms(W, stored.norm)
-        size = float(bound)
-        if rows.equality.any():  # the objective includes the cost of their residuals
-            least = size * (1 - STATED - error)
-            require(stored.objective >= least, "objective is less than norm(W)")
-        else:
-            _agree("objective", stored.objective, size, STATED + error)
+def _check_undecided(stored: StoredSvm, rows: ExactRows) -> None:
+    """Prove the bracket that is stated, and that what is stored proves no more."""
+    require(not rows.trivial, "undecided, but there is no token to separate")
+    if not math.isfinite(stored.objective):
+        _check_without_W(stored, rows)
+        proved = np.isfinite(stored.ray).all() and _proves_infeasible(stored, rows)
+        require(not proved, "undecided, but the ray proves that no W is feasible")
+        return
+    W = Exact.of(stored.W)
+    least = rows.least_margin(W)
+    _, condition = rows.repair(W)
+    bound, error = norms(W, stored.norm)
+    size = float(bound)
+    longest = rows.largest_scale(rows.present)
+    kappa = float(root(W.squared_norm())[1]) * longest * condition
+    rounding = STATED + 64 * EPS * kappa * stored.X.shape[2]
+    if least is not None:  # norm(W) is an upper bound of the least norm only at margin one
+        require(abs(float(least) - 1) <= rounding, f"least margin {float(least)!r}: must be one")
+    if rows.equality.any():  # the objective includes the cost of their residuals
+        least_size = size * (1 - STATED - error)
+        require(stored.objective >= least_size, "objective is less than norm(W)")
+    else:
+        _agree("objective", stored.objective, size, STATED + error)
+    _agree("min_margin", stored.min_margin, math.inf if least is None else float(least), rounding)
+    _check_lower_bound(stored, rows)
+    _check_gap(stored)
+    target = min(max(stored.gap, 64 * EPS * kappa), MAX_GAP)
+    tight = stored.duality_gap <= target * (1 - 1e-6) - 4 * EPS
+    require(not tight, "undecided, but the bracket is tight")
+    _check_rank(stored)
+
+
+def _check_lower_bound(stored: StoredSvm, rows: ExactRows) -> None:
+    """Prove a lower bound, up to the rounding error of M(a), which may cancel."""
+    a = Exact.of(_clean(stored.multipliers, rows))
+    dual, error = norms(rows.combine(a), stored.norm, dual=True)
+    total = rows.value(a)
+    if total <= 0 or dual == 0:
+        require(stored.lower_bound == 0, "the multipliers prove no bound")
+        return
+    reach = sum(
+        abs(float(x)) * rows.scale(k) for k, x in enumerate(stored.multipliers) if rows.present[k]
+    )
+    rounding = STATED + error + 64 * EPS * stored.X.shape[2] * reach / float(dual)
+    proved = float(total / dual)
+    least, most = max(0.0, proved * (1 - rounding)), proved * (1 + rounding)
+    require(least <= stored.lower_bound <= most, f"lower_bound is {proved!r}")
+    _check_multipliers(stored, rows, a, float(dual), rounding)
+
+
+def _check_multipliers(
+    stored: StoredSvm, rows: ExactRows, a: Exact, dual: float, rounding: float
+) -> None:
+    """Require multipliers of dual norm one, and the lower bound h^T a."""
+    _agree("dual norm of the multipliers", 1.0, dual, rounding)
+    apart = abs(float(rows.value(a)) - stored.lower_bound)
+    allowed = (len(rows.h) + 2) * EPS / 2 * float(np.abs(rows.h * stored.multipliers).sum())
+    require(apart <= allowed, "lower_bound is not the sum of the multipliers")
+
+
+def _check_gap(stored: StoredSvm) -> None:
+    """Prove the duality gap, to the last bit."""
+    bounded = stored.lower_bound > 0
+    gap = stored.objective / stored.lower_bound - 1 if bounded else math.inf
+    require(stored.duality_gap == gap, f"duality_gap is {gap!r}, stated is {stored.duality_gap!r}")
+
+
+def _check_ray(stored: StoredSvm, rows: ExactRows) -> None:
+    """Require a ray that sums to one, or none."""
+    if not np.isnan(stored.ray).all():
+        total = float(np.abs(_clean(stored.ray, rows)).sum())
+        _agree("sum of the ray", total, 1.0, (len(stored.ray) + 10) * EPS)
 
 
 _CHECKS = {
@@ -287,7 +228,7 @@ def _check_rank(stored: StoredSvm) -> None:
     require(least <= stored.rank <= most, f"rank is {least}, stated is {stored.rank}")
 
 
-def _clean(a: Array, rows: _Rows) -> Array:
+def _clean(a: Array, rows: ExactRows) -> Array:
     require(a.shape == rows.present.shape, "multipliers: wrong shape")
     require(bool(np.isfinite(a).all()), "a multiplier is not finite")
     require(bool((a[rows.inequality] >= 0).all()), "a multiplier is negative")
@@ -296,7 +237,8 @@ def _clean(a: Array, rows: _Rows) -> Array:
 
 
 def _agree(name: str, stated: float, proved: float, tolerance: float) -> None:
-    close = stated == proved or abs(stated - proved) <= tolerance * abs(proved)
+    close = math.isfinite(proved) and abs(stated - proved) <= tolerance * abs(proved)
+    close |= stated == proved
     require(close, f"{name} is {proved!r}, stated is {stated!r}")
 
 

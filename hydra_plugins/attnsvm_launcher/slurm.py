@@ -1,25 +1,26 @@
 """SLURM through submitit, for clusters with and without accounting.
 
 submitit waits for the result file of a job, or for its end according to `sacct`; without accounting
-it waits for a killed job forever. Here a job has ended when its result file exists or when it has
-left the queue. Its result is read from its record on disk: nothing is unpickled.
+it waits for a killed job forever. Here the queue is asked. The result of a job is read from its
+record on disk: nothing is unpickled. A cell that is in the queue already, submitted by another
+driver, is not submitted again: its job is followed.
 """
 
 # No `from __future__ import annotations`: see attnsvm_sweeper.
 
-import getpass
 import logging
 import re
 import subprocess
 import tempfile
-import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, filter_overrides
+
+from attnsvm.cli.task import packed, unpacked
+from hydra_plugins.attnsvm_launcher.jobs import answered_queue, note, noted, wait
 
 try:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher
@@ -28,8 +29,15 @@ except ImportError:  # without the extra `slurm` this launcher does not exist
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0
-"""Seconds between two checks for result files."""
+Job = tuple[int, int | None, dict[str, list[str]]]
+"""Number of a job; number of its first cell, if it is a task of several; and its cells (folder of
+the run -> overrides)."""
+
+NOTES = ".submitit"
+"""The folder in that of the sweep with the logs of the jobs, and a note of the cells they run."""
+
+SUBMISSION_S = 120.0
+"""Seconds to wait for another driver that is submitting jobs of the same sweep."""
 
 SHORT_MIN = 5
 """Time limit in minutes below which the signal before the end costs a large part of the time."""
@@ -51,25 +59,16 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         self._check()
         executor = self._executor()
         _try_submission(executor)
-        arguments = [
-            (list(overrides), "hydra.sweep.dir", i, f"job_id_for_{i}", Singleton.get_state())
-            for i, overrides in enumerate(job_overrides, start=initial_job_idx)
-        ]
+        jobs: list[Job] = []
+        for number, overrides in enumerate(job_overrides, start=initial_job_idx):
+            first, cells = unpacked(overrides)
+            jobs.append((number, first, {self._name(cell): cell for cell in cells}))
         waiting: dict[str, Any] = {}
-        for chunk in _chunks(arguments, _array_size()):
-            try:
-                jobs = executor.map_array(self, *zip(*chunk, strict=True))
-            except Exception as error:
-                if not waiting:
-                    raise _refused(str(error)) from error
-                log.warning("SLURM accepts no more jobs now (%s); waiting for those queued", error)
-                _wait(waiting)
-                jobs = executor.map_array(self, *zip(*chunk, strict=True))
-            for job, (overrides, *_) in zip(jobs, chunk, strict=True):
-                log.info("SLURM job %s: %s", job.job_id, " ".join(filter_overrides(overrides)))
-                waiting[job.job_id] = job
         try:
-            _wait(waiting)
+            for chunk in _chunks(jobs, _array_size()):
+                while not self._submitted(executor, chunk, waiting):
+                    wait(waiting)
+            wait(waiting)
         except KeyboardInterrupt:
             log.warning("%d SLURM jobs keep running; stop them with scancel", len(waiting))
             raise
@@ -77,6 +76,78 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
             JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=None)
             for overrides in job_overrides
         ]
+
+    def _submitted(self, executor: Any, chunk: list[Job], waiting: dict[str, Any]) -> bool:
+        """Submit the cells that no job in the queue is to run; add all their jobs to `waiting`.
+
+        Return whether SLURM took them. If it did not, it may when the jobs in `waiting` are over.
+
+        Parameters
+        ----------
+        executor : submitit.AutoExecutor
+            Submits.
+        chunk : list of Job
+            The jobs of an array.
+        waiting : dict
+            Name of a job in the queue -> submitit's paths of it.
+        """
+        from attnsvm.record import locked
+
+        notes = Path(self.config.hydra.sweep.dir) / NOTES
+        notes.mkdir(parents=True, exist_ok=True)
+        with locked(notes, SUBMISSION_S):
+            others = noted(notes, answered_queue())
+            known = {others[cell] for *_, cells in chunk for cell in cells if cell in others}
+            for name in sorted(known):
+                log.info("SLURM job %s was submitted by another driver: following it", name)
+                waiting[name] = _paths(executor, name)
+            jobs = [
+                (number, first, left)
+                for number, first, cells in chunk
+                if (left := {cell: of for cell, of in cells.items() if cell not in others})
+            ]
+            if jobs:
+                try:
+                    submitted = self._map(executor, jobs)
+                except Exception as error:
+                    if not waiting:
+                        raise _refused(str(error)) from error
+                    log.warning("SLURM takes no more jobs now (%s): waiting for others", error)
+                    return False
+                note(notes, {name: list(cells) for name, (*_, cells) in submitted.items()})
+                waiting |= {name: _paths(executor, name) for name in submitted}
+        return True
+
+    def _map(self, executor: Any, jobs: list[Job]) -> dict[str, Job]:
+        """Submit an array of jobs and return them by their names in the queue."""
+        arguments = []
+        for number, first, cells in jobs:
+            each = list(cells.values())
+            overrides = each[0] if first is None else packed(each, first)
+            arguments.append(
+                (
+                    overrides,
+                    "hydra.sweep.dir",
+                    number,
+                    f"job_id_for_{number}",
+                    Singleton.get_state(),
+                )
+            )
+        submitted = executor.map_array(self, *zip(*arguments, strict=True))
+        made = {str(one.job_id): job for one, job in zip(submitted, jobs, strict=True)}
+        for name, (*_, cells) in made.items():
+            more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
+            cell = " ".join(filter_overrides(next(iter(cells.values()))))
+            log.info("SLURM job %s: %s%s", name, cell, more)
+        return made
+
+    def _name(self, cell: list[str]) -> str:
+        """Return the name of the folder of a cell."""
+        from attnsvm.config.identity import run_name, validated
+
+        loader = self.hydra_context.config_loader
+        compose = getattr(loader, "run_config", loader.load_sweep_config)
+        return run_name(validated(compose(self.config, cell)))
 
     def _check(self) -> None:
         from attnsvm.config import ConfigError
@@ -157,58 +228,8 @@ def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
         yield items[first : first + size]
 
 
-def _wait(waiting: dict[str, Any]) -> None:
-    """Wait until every job has ended or left the queue; remove such jobs from `waiting`."""
-    begin = asked = time.monotonic()
-    told = ""
-    while waiting:
-        for name in [name for name, job in waiting.items() if _ended(job)]:
-            del waiting[name]
-        now = time.monotonic()
-        if waiting and now - asked >= min(30.0, max(2.0, (now - begin) / 20)):
-            asked, queue = now, _queue()
-            if queue is not None:
-                _drop_gone(waiting, queue)
-                if (why := _pending(waiting, queue)) not in ("", told):
-                    log.info(why)
-                    told = why
-        time.sleep(LOOK_S if waiting else 0)
+def _paths(executor: Any, job: str) -> Any:
+    """Return submitit's paths of a job."""
+    from submitit.core.utils import JobPaths
 
-
-def _ended(job: Any) -> bool:
-    ended: bool = job.paths.result_pickle.exists()
-    return ended
-
-
-def _queue() -> dict[str, tuple[str, str]] | None:
-    """Return job -> (state, reason) of the user's jobs; None if SLURM does not answer."""
-    asked = ["squeue", "--array", "--noheader", "--all", "--user", getpass.getuser()]
-    try:
-        answer = subprocess.run(
-            [*asked, "--format=%i|%T|%r"], capture_output=True, text=True, check=False, timeout=60
-        )
-    except subprocess.TimeoutExpired:
-        return None
-    if answer.returncode:
-        log.warning("squeue does not answer: %s", answer.stderr.strip())
-        return None
-    rows = (line.split("|", 2) for line in answer.stdout.splitlines() if line.count("|") >= 2)
-    return {name: (state, reason) for name, state, reason in rows}
-
-
-def _drop_gone(waiting: dict[str, Any], queue: dict[str, tuple[str, str]]) -> None:
-    for name, job in list(waiting.items()):
-        if name not in queue:
-            if not _ended(job):
-                stderr = Path(job.paths.stderr)
-                log.warning("SLURM job %s left the queue without a result; see %s", name, stderr)
-            del waiting[name]
-
-
-def _pending(waiting: dict[str, Any], queue: dict[str, tuple[str, str]]) -> str:
-    """Return why jobs are still pending."""
-    reasons = Counter(
-        reason for name in waiting for state, reason in [queue.get(name, ("", ""))]
-        if state == "PENDING"
-    )  # fmt: skip
-    return ", ".join(f"{n} SLURM jobs pending ({reason})" for reason, n in reasons.most_common())
+    return JobPaths(executor.folder, job)

@@ -11,6 +11,8 @@ return value of a job.
 
 import itertools
 import logging
+import os
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +29,8 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from attnsvm.cli.composing import CellComposer
+from attnsvm.cli.memory import job_machine, refuse_without_disk, refuse_without_memory
+from attnsvm.cli.task import Task, packed
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +38,9 @@ FAILURES_TOLD = 20
 """Largest number of runs without a record that the summary lists; the report lists all."""
 
 RUN_FOLDER = "${run_name:}"
+
+ADHOC = Path("multirun/adhoc")
+"""The folder in conf/config.yaml; each plan without a name gets a folder of its own beside it."""
 
 
 def _log_failure(result: JobReturn) -> None:
@@ -46,10 +53,11 @@ def _log_failure(result: JobReturn) -> None:
 
 @dataclass
 class AttnsvmSweeperConf:
-    """Options of the sweeper: `params` is the grid, `max_batch_size` splits it."""
+    """Options of the sweeper: `params` is the grid, the others split it."""
 
     _target_: str = "hydra_plugins.attnsvm_sweeper.sweeper.AttnsvmSweeper"
     max_batch_size: int | None = None
+    cells_per_job: int = 1
     params: dict[str, str] | None = field(default_factory=dict)
 
 
@@ -62,25 +70,31 @@ class AttnsvmSweeper(Sweeper):
     Parameters
     ----------
     max_batch_size : int or None
-        Largest number of cells that the launcher gets at once.
+        Largest number of jobs that the launcher gets at once.
+    cells_per_job : int
+        Number of cells that a job runs one after the other, each with its own record.
     params : mapping of str to str
         The grid: overrides, each a single value or several.
     """
 
-    def __init__(self, max_batch_size: int | None, params: dict[str, str] | None) -> None:
-        self.max_batch_size, self.params = max_batch_size, params or {}
+    def __init__(
+        self, max_batch_size: int | None, cells_per_job: int, params: dict[str, str] | None
+    ) -> None:
+        from attnsvm.config import ConfigError
+
+        self.max_batch_size, self.cells_per_job = max_batch_size, cells_per_job
+        self.params = params or {}
+        for name, value in (("max_batch_size", max_batch_size), ("cells_per_job", cells_per_job)):
+            if value is not None and value < 1:
+                raise ConfigError(f"hydra.sweeper.{name}={value}: must be a whole number >= 1")
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        """Store what Hydra has composed, and create the launcher."""
+        """Store what Hydra has composed."""
         self.composer = CellComposer(hydra_context.config_loader.get_search_path())
         hydra_context.config_loader = self.composer
-        self.composed, self.callbacks = config, hydra_context.callbacks
-        self.folder = Path(config.hydra.sweep.dir)
-        self.jobs: Launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=hydra_context, task_function=task_function, config=config
-        )
+        self.composed, self.context, self.task = config, hydra_context, task_function
 
     def sweep(self, arguments: list[str]) -> None:
         """Run the cells that have no complete record, then write tables, figures and report.
@@ -93,18 +107,26 @@ class AttnsvmSweeper(Sweeper):
             At the end, if a cell has no complete record.
         """
         from attnsvm.cli.dry_run import log_plan
-        from attnsvm.record import begin_sweep
+        from attnsvm.record import begin_sweep, run_state
+        from sweeps.cells import fields_of
         from sweeps.progress import Progress
 
         cells, configs = self._cells(self._grid(arguments))
+        self.folder = self._folder(configs.values())
+        self.composed.hydra.sweep.dir = str(self.folder)
+        self.jobs = self._launcher()
         if any(config.dry_run for config in configs.values()):
             log_plan(self.folder, cells, configs)
             return
         self._check_folder(configs)
-        pending = begin_sweep(self.folder, cells, OmegaConf.to_yaml(self.composed))
+        for name, config in configs.items():
+            if run_state(self.folder / name, verify=False).state != "done":
+                refuse_without_disk(config, self.folder)
+        fields = {name: fields_of(config) for name, config in configs.items()}
+        pending = begin_sweep(self.folder, cells, fields, OmegaConf.to_yaml(self.composed))
         with Progress(self.folder, pending, done=len(cells) - len(pending)):
             self._launch(pending)
-        self._close()
+        self._close(cells)
 
     # --- the grid ---------------------------------------------------------------------------------
 
@@ -130,14 +152,26 @@ class AttnsvmSweeper(Sweeper):
 
         cells: dict[str, list[str]] = {}
         configs: dict[str, Any] = {}
+        there = job_machine(self.composed.hydra.launcher)
         for cell in grid:
             config = validated(self.composer.run_config(self.composed, cell))
             name = run_name(config)
             if name not in cells:
+                refuse_without_memory(config, there)
                 check(config)
             cells.setdefault(name, cell)
             configs.setdefault(name, config)
         return cells, configs
+
+    def _folder(self, configs: Iterable[Any]) -> Path:
+        """Return the folder of the sweep; that of a plan without a name depends on its cells."""
+        from attnsvm.config.identity import plan_digest
+
+        folder = Path(self.composed.hydra.sweep.dir)
+        given = self.composed.hydra.overrides.hydra
+        if folder != ADHOC or any(one.lstrip("+").startswith("hydra.sweep.dir=") for one in given):
+            return folder
+        return ADHOC.with_name(f"{ADHOC.name}-{plan_digest(configs)}")
 
     def _check_folder(self, configs: dict[str, Any]) -> None:
         """Raise ConfigError if records must not be added to the folder."""
@@ -183,12 +217,26 @@ class AttnsvmSweeper(Sweeper):
             log.error("the launcher failed (%s); %d runs had not started", broken, len(left))
             pending = left if len(left) < len(pending) else {}
 
+    def _launcher(self) -> Launcher:
+        """Return the launcher; in jobs of several cells the callbacks are called for each cell."""
+        task = Task(self.task, self.context, self.composed, os.getpid())
+        context = self.context
+        if self.cells_per_job > 1:
+            context = HydraContext(context.config_loader, type(context.callbacks)())
+        return Plugins.instance().instantiate_launcher(
+            hydra_context=context, task_function=task, config=self.composed
+        )
+
     def _launched(self, cells: list[list[str]]) -> Exception | None:
         """Run the cells in batches; return the exception that stopped the launcher, if any."""
-        size = self.max_batch_size or len(cells)
-        for first in range(0, len(cells), size):
+        jobs, each = cells, self.cells_per_job
+        if each > 1:
+            jobs = [packed(cells[k : k + each], k) for k in range(0, len(cells), each)]
+            log.info("%d runs in %d jobs", len(cells), len(jobs))
+        size = self.max_batch_size or len(jobs)
+        for first in range(0, len(jobs), size):
             try:
-                results = self.jobs.launch(cells[first : first + size], initial_job_idx=first)
+                results = self.jobs.launch(jobs[first : first + size], initial_job_idx=first)
             except Exception as error:
                 return error
             for result in results:
@@ -197,26 +245,57 @@ class AttnsvmSweeper(Sweeper):
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def _close(self) -> None:
+    def _close(self, cells: Iterable[str]) -> None:
         from attnsvm.cli.errors import SweepIncompleteError
         from sweeps.aggregate import load
-        from sweeps.report import one_line, write_report
+        from sweeps.report import write_report
 
-        frames = load(self.folder)
-        files = write_report(frames)
-        for path in (files.html, *files.figures, *files.tables):
-            log.info("wrote %s", path)
-        lacking = frames.incomplete
-        if lacking.empty:
-            return
-        # Hydra itself calls this only after a sweep without failures
-        self.callbacks.on_multirun_end(config=self.composed, config_name=None)
-        counts = ", ".join(f"{n} {state}" for state, n in lacking["state"].value_counts().items())
+        found: dict[Any, dict[Any, Any]] = {}
+        failed: tuple[str, ...] = ()
+        try:
+            frames = load(self.folder)
+        except FileNotFoundError as error:  # someone removed the records meanwhile
+            log.error("no report: %s", error)
+        else:
+            files = write_report(frames)
+            for path in (files.html, *files.figures, *files.tables):
+                log.info("wrote %s", path)
+            found = {row["run"]: row for row in frames.runs.to_dict("records")}
+            failed = files.failed
+        if lacking := self._lacking(cells, found, failed):
+            # Hydra itself calls this only after a sweep without failures
+            self.context.callbacks.on_multirun_end(config=self.composed, config_name=None)
+            raise SweepIncompleteError(lacking)
+
+    def _lacking(
+        self, cells: Iterable[str], found: dict[Any, dict[Any, Any]], failed: Iterable[str]
+    ) -> str:
+        """Return which cells of this command have no complete record, and which figures failed.
+
+        "" if there is neither. `found` are the runs of the plan on disk, which another command may
+        have replaced.
+        """
+        from attnsvm.record import one_line, run_state
+
+        listed = "the report lists all of them; "
+        if found.keys() != set(cells):
+            listed = ""
+            log.warning("%s: the plan, and so the report, is not that of this command", self.folder)
+        rows = {name: found.get(name) or vars(run_state(self.folder / name)) for name in cells}
+        lacking = {name: row for name, row in rows.items() if row["state"] != "done"}
         lines = [
-            one_line(f"  {row.state} {row.run}: {row.reason} ({getattr(row, 'place', '') or '-'})")
-            for row in lacking.head(FAILURES_TOLD).itertuples()
+            one_line(f"  {row['state']} {name}: {row['reason']} ({row.get('place') or '-'})")
+            for name, row in itertools.islice(lacking.items(), FAILURES_TOLD)
         ]
-        raise SweepIncompleteError(
-            f"{self.folder}: {counts} of {len(frames.runs)} runs; the report lists all of them; "
-            "run the same command again to resume\n" + "\n".join(lines)
+        lines += [one_line(f"  not drawn {failure}") for failure in failed]
+        if not lines:
+            return ""
+        if not lacking:
+            return "\n".join([f"{self.folder}: all runs are done", *lines])
+        states = Counter(str(row["state"]) for row in lacking.values())
+        counts = ", ".join(f"{n} {state}" for state, n in states.most_common())
+        told = (
+            f"{self.folder}: {counts} of {len(rows)} runs; {listed}"
+            "run the same command again to resume"
         )
+        return "\n".join([told, *lines])

@@ -2,9 +2,10 @@
 
 A module `sweeps/figures/NAME.py` draws the sweep of the same name in `conf/sweep`. It has
 
-- `tables(frames)`: the tidy numbers, by name, every statistic from `sweeps.statistics`;
-- `draw(tables, remarks)`: figures that show these tables and nothing else; `remarks` are printed
-  below them.
+- `tables(frames)`: the tidy numbers, by name, every statistic from `sweeps.statistics`; each table
+  has the axes of the sweep as columns, so that no two cells share a row;
+- `draw(tables, axes, remarks)`: figures that show these tables and nothing else; `remarks` are
+  printed below them.
 
 Sweeps without a module of their own are drawn by `adhoc`.
 """
@@ -13,20 +14,21 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 import pandas as pd
 
-from sweeps.cells import split, varying
 from sweeps.statistics import counts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from sweeps.aggregate import SweepFrames
+    from sweeps.cells import CellAxes
 
 SELECTED = ("global", "local", "not_local", "unsettled", "unknown")
 """Types of convergence of instances that have selected one token in each sample."""
@@ -37,15 +39,34 @@ UNTYPED = ("tie", "diverged", "stalled", "rejected", "failed")
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, the name of its files, its caption, and the frames of its animation if it has one.
+    """A figure that is drawn when it is asked for.
 
-    Frames are images of shape (height, width, RGB).
+    Attributes
+    ----------
+    name : str
+        Name of its files.
+    caption : str
+        What it shows.
+    make : callable
+        Returns the figure.
+    animate : callable
+        Returns the images of its animation, of shape (height, width, RGB); none by default.
     """
 
     name: str
-    figure: Figure
     caption: str
-    frames: tuple[np.ndarray, ...] = ()
+    make: Callable[[], Figure]
+    animate: Callable[[], tuple[np.ndarray, ...]] = tuple
+
+    @cached_property
+    def figure(self) -> Figure:
+        """The figure."""
+        return self.make()
+
+    @cached_property
+    def frames(self) -> tuple[np.ndarray, ...]:
+        """The images of the animation."""
+        return self.animate()
 
 
 class FigureModule(Protocol):
@@ -54,7 +75,9 @@ class FigureModule(Protocol):
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
         """Return the tidy numbers of the figures, by the name of their CSV file."""
 
-    def draw(self, tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
+    def draw(
+        self, tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
+    ) -> list[Drawing]:
         """Return the figures of these tables, with remarks in their small print."""
 
 
@@ -65,33 +88,34 @@ def figure_module(sweep: str) -> FigureModule:
     return cast(FigureModule, importlib.import_module(f"{__name__}.{name}"))
 
 
-def outcomes(trials: pd.DataFrame) -> pd.DataFrame:
+def outcomes(trials: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
     """Return the number of instances of each cell by status, reason and how training ended."""
     trials = trials.assign(training=trials.get("training", ""))
-    return counts(trials, [*varying(trials), "status", "reason", "training"])
+    return counts(trials, [*axes.names, "status", "reason", "training"])
 
 
-def status_counts(outcomes: pd.DataFrame) -> str:
+def status_counts(outcomes: pd.DataFrame, axes: CellAxes) -> str:
     """Return a sentence with the number of instances by status, usual ones even if zero."""
     found = outcomes.groupby("status")["count"].sum().sort_values(ascending=False)
     usual = ("ok", "infeasible", "undecided", "rejected", "stalled", "failed")
     by_status = dict(found.items()) | {s: 0 for s in usual if s not in found}
     listed = ", ".join(f"{n} {status}" for status, n in by_status.items())
-    return f"Instances: {found.sum()} ({listed}).{stalled(outcomes)}"
+    return f"Instances: {found.sum()} ({listed}).{stalled(outcomes, axes)}"
 
 
-def stalled(outcomes: pd.DataFrame) -> str:
+def stalled(outcomes: pd.DataFrame, axes: CellAxes) -> str:
     """Return a sentence on the instances that are drawn although their training stalled."""
     drawn = outcomes[outcomes["status"] == "ok"]
     if not (drawn["training"] == "stalled").any():
         return ""
     parts = [
         f"{part.loc[part['training'] == 'stalled', 'count'].sum()} of {part['count'].sum()} {name}"
-        for name, part in split(drawn, [key for key in ("gradient",) if key in drawn])
+        for name, part in axes.split(drawn, [key for key in ("gradient",) if key in axes.names])
     ]
     return f" Drawn although training stalled: {', '.join(part.strip() for part in parts)}."
 
 
-def history_of(frames: SweepFrames, trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the history of the instances in `trials`."""
-    return frames.history.merge(trials[["run", "seed"]], on=["run", "seed"])
+def history_of(frames: SweepFrames, trials: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Return the history of the instances in `trials`, with the columns `keys` of these."""
+    lacking = [key for key in keys if key not in frames.history]
+    return frames.history.merge(trials[["run", "seed", *lacking]], on=["run", "seed"])

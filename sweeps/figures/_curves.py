@@ -11,8 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sweeps import statistics, style
-from sweeps.cells import split, varying
+from sweeps.cells import CellAxes
 from sweeps.figures import Drawing, history_of, outcomes, status_counts
+from sweeps.figures._pages import Tables, drawings
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -27,6 +28,12 @@ AXES = {
     "one_minus_corr_1token": r"$1-\mathrm{corr}(W, W_{\mathrm{1token}})$",
 }
 """Axis label of a quantity."""
+
+CURVES = 12
+"""Largest number of curves, and of rows of panels, that a figure has room for."""
+
+LONGEST = 100
+"""Largest number of letters of a curve's name."""
 
 CERTIFIED = ("ok",)
 """Statuses of the instances whose SVMs are certified: their correlations are shown."""
@@ -46,7 +53,7 @@ class OverSteps:
     """The figure of an experiment that shows `quantities` over the steps of training.
 
     The module of the experiment exports `tables` and `draw` of such an object. There is one row of
-    panels for each value of the cell key `facet`.
+    panels for each value of the axis `facet`.
     """
 
     name: str
@@ -60,13 +67,22 @@ class OverSteps:
         """Return the quantities over the steps, and the number of instances by status."""
         return {
             self.name: over_steps(frames, self.quantities, self.statistic),
-            f"{self.name}_counts": outcomes(frames.trials),
+            f"{self.name}_counts": outcomes(frames.trials, frames.axes),
         }
 
-    def draw(self, tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
-        """Return one figure."""
+    def draw(
+        self, tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
+    ) -> list[Drawing]:
+        """Return one figure, or several if there are too many curves."""
+        return drawings(
+            self.name, tables, axes, remarks, self._figure, caption=self.caption,
+            panels=[self.facet] if self.facet else [], room=CURVES, cells=f"{self.name}_counts",
+        )  # fmt: skip
+
+    def _figure(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
         fig = panels(
             tables[self.name],
+            axes,
             self.quantities,
             "step",
             "step",
@@ -76,9 +92,9 @@ class OverSteps:
             quartiles=self.statistic == "mean",
         )
         used = "Correlations: saturated instances whose SVM is certified; the rest: all trained."
-        counted = status_counts(tables[f"{self.name}_counts"])
+        counted = status_counts(tables[f"{self.name}_counts"], axes)
         style.note(fig, [f"{STATISTICS[self.statistic]} {used}", counted, *remarks])
-        return [Drawing(self.name, fig, self.caption)]
+        return fig
 
 
 def over_steps(
@@ -88,12 +104,12 @@ def over_steps(
 
     Correlations are over the certified instances, softmax and norms over all trained ones.
     """
-    by = varying(frames.trials)
+    by = frames.axes.besides()
     parts = []
     for statuses, of_correlation in ((CERTIFIED, True), (TRAINED, False)):
         chosen = [q for q in quantities if q.startswith("one_minus") == of_correlation]
         trials = frames.trials[frames.trials["status"].isin(statuses)]
-        history = history_of(frames, trials)
+        history = history_of(frames, trials, by)
         history = history[history["quantity"].isin(chosen)]
         if len(history):
             parts.append(
@@ -113,7 +129,7 @@ def at_the_end(
 
     The key `x` is a column even if it takes a single value.
     """
-    by = [*varying(frames.trials, besides=(x,)), x]
+    by = [*frames.axes.besides(x), x]
     certified = frames.trials[frames.trials["status"].isin(CERTIFIED)]
     long = certified.melt(by, [q for q in quantities if q in certified], "quantity", "value")
     return statistics.summaries(long, [*by, "quantity"], "value", statistic)
@@ -121,6 +137,7 @@ def at_the_end(
 
 def panels(
     table: pd.DataFrame,
+    axes: CellAxes,
     quantities: Sequence[str],
     x: str,
     x_label: str,
@@ -132,19 +149,24 @@ def panels(
 ) -> Figure:
     """Return a grid of panels: a column for each quantity, a row for each value of `facet`.
 
-    A panel has one curve for each combination of the other keys that vary.
+    A panel has one curve for each combination of the other axes.
     """
     shown = [q for q in quantities if (table["quantity"] == q).any()]
-    rows = list(split(table, [facet])) if facet in varying(table) else [("", table)]
-    keys = varying(table, besides=[k for k in (facet, x) if k])
-    names = [name for name, _ in split(table, keys)]
-    fig = style.figure(3.1 * max(len(shown), 1) + 1.9, 2.75 * len(rows) + 0.45)
-    grid = fig.subplots(len(rows), max(len(shown), 1), squeeze=False, sharex=True, sharey="col")
+    rows = list(axes.split(table, [facet] if facet in axes.names else []))
+    keys = axes.besides(facet or "", x)
+    names = [name for name, _ in axes.split(table, keys)]
+    columns = max(len(shown), 1)
+    width = max(
+        3.1 * columns + 1.9, 2.2 * columns + style.legend_width([name[:LONGEST] for name in names])
+    )
+    fig = style.figure(width, 2.75 * len(rows) + 0.45)
+    grid = fig.subplots(len(rows), columns, squeeze=False, sharex=True, sharey="col")
     for line, (row_name, part) in zip(grid, rows, strict=True):
         for ax, quantity in zip(line, shown, strict=False):
             values = part[part["quantity"] == quantity]
-            _curves(ax, values, keys, names, x, statistic, quartiles)
-        style.heading(line[0], row_name)
+            curves = list(axes.split(values, keys)) if len(values) else []
+            _curves(ax, curves, names, x, statistic, quartiles)
+        style.heading(line[0], style.wrapped(row_name))
     for line in grid:  # after all curves, because panels share axes
         for ax, quantity in zip(line, shown, strict=False):
             _axes(ax, quantity, log_x, table[x])
@@ -153,21 +175,20 @@ def panels(
     if not shown:
         style.empty(grid[0, 0], "no certified instance")
     if len(names) > 1:
-        grid[0, -1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        style.legend(grid[0, -1], grid.flat)
     return fig
 
 
 def _curves(
     ax: Axes,
-    table: pd.DataFrame,
-    keys: list[str],
+    curves: list[tuple[str, pd.DataFrame]],
     names: list[str],
     x: str,
     statistic: str,
     quartiles: bool,
 ) -> None:
     colours, markers = style.colours(names), style.markers(names)
-    for name, curve in split(table, keys):
+    for name, curve in curves:
         rows = curve[curve["used"] > 0].sort_values(x)
         if quartiles:
             style.band(ax, rows[x], rows["q25"], rows["q75"], colours[name], alpha=0.09)
@@ -178,7 +199,7 @@ def _curves(
             color=colours[name],
             marker=markers[name],
             markevery=max(len(rows) // 8, 1),
-            label=name,
+            label=style.plain(name, limit=LONGEST),
         )
 
 

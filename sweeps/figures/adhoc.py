@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from sweeps import statistics, style
-from sweeps.cells import label, varying
+from sweeps.cells import CellAxes
 from sweeps.figures import UNTYPED, Drawing
 
 if TYPE_CHECKING:
@@ -23,32 +25,45 @@ CURVES = {
     "one_minus_corr_1token": r"$W_{\mathrm{1token}}$",
 }
 CELLS_DRAWN = 48
+LONGEST = 160
+"""Largest number of letters of a cell's name."""
+CAPTION = (
+    "How every instance of each cell ended (also the excluded ones), and the median "
+    "1-correlation of the trained W with the solutions of the attention SVM."
+)
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return, per cell, the shares of outcomes and the median 1-correlations."""
-    by = varying(frames.trials)
-    trials = frames.trials.assign(outcome=_outcome(frames.trials))
-    cells = trials[by].apply(lambda row: label(row.to_dict()), axis=1) if by else "all"
-    trials = trials.assign(cell=cells)
-    order = {cell: i for i, cell in enumerate(trials.sort_values(by)["cell"].unique())}
-    outcomes = statistics.counts(trials, ["cell", "outcome"])
-    total = outcomes.groupby("cell")["count"].transform("sum")
+    trials, cells = _numbered(frames)
+    outcomes = statistics.counts(trials, ["place", "outcome"])
+    total = outcomes.groupby("place")["count"].transform("sum")
     low, high = statistics.wilson_interval(outcomes["count"].to_numpy(), total.to_numpy())
     outcomes = outcomes.assign(share=outcomes["count"] / total, low=low, high=high)
     quantities = [q for q in CURVES if q in trials and trials[q].notna().any()]
     usable = trials[trials["status"] == "ok"]
     agreement = statistics.summaries(
-        usable.melt(["cell"], quantities, "quantity", "value"),
-        ["cell", "quantity"],
+        usable.melt(["place"], quantities, "quantity", "value"),
+        ["place", "quantity"],
         "value",
         "median",
     )
-    result = {"outcomes": outcomes, "agreement": agreement}
-    for name, table in result.items():
-        in_order = table.sort_values("cell", key=lambda c: c.map(order), kind="stable")
-        result[name] = in_order.reset_index(drop=True)
-    return result
+    return {
+        name: cells.merge(table, on="place").drop(columns="place")
+        for name, table in (("outcomes", outcomes), ("agreement", agreement))
+    }
+
+
+def _numbered(frames: SweepFrames) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the instances with the place of their cell, and place, axes and label of each cell."""
+    by = frames.axes.besides()
+    trials = frames.trials.assign(outcome=_outcome(frames.trials))
+    place = trials.groupby(by, dropna=False, sort=True).ngroup() if by else 0
+    trials = trials.assign(place=place)
+    cells = trials[["place", *by]].drop_duplicates().sort_values("place")
+    rows = cells[by].itertuples(index=False, name=None)
+    labels = [frames.axes.label(dict(zip(by, row, strict=True))) for row in rows]
+    return trials, cells.assign(cell=labels if by else "all")
 
 
 def _outcome(trials: pd.DataFrame) -> pd.Series[str]:
@@ -59,16 +74,25 @@ def _outcome(trials: pd.DataFrame) -> pd.Series[str]:
     return trials["convergence"].where(named & ~trials["status"].isin(UNTYPED), trials["status"])
 
 
-def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return one figure: stacked bars of outcomes beside the median 1-correlations."""
+def draw(
+    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
+) -> list[Drawing]:
+    """Return one figure."""
+    return [Drawing("adhoc", CAPTION, partial(_figure, tables, remarks))]
+
+
+def _figure(tables: dict[str, pd.DataFrame], remarks: Sequence[str]) -> Figure:
+    """Return stacked bars of outcomes beside the median 1-correlations, a row per cell."""
     outcomes, agreement = tables["outcomes"], tables["agreement"]
     cells = list(outcomes["cell"].unique())[:CELLS_DRAWN]
     hidden = outcomes["cell"].nunique() - len(cells)
-    fig = style.figure(8.6, 1.9 + 0.24 * max(len(cells), 4))
+    names = [style.plain(cell, limit=LONGEST) for cell in cells]
+    extra = max(0, max(map(len, names)) - 48)  # letters beyond the room beside the bars
+    fig = style.figure(8.6 + 0.07 * extra, 1.9 + 0.24 * max(len(cells), 4))
     left, right = fig.subplots(1, 2, sharey=True)
     _bars(left, outcomes, cells)
     _points(right, agreement, cells)
-    left.set_yticks(range(len(cells)), [style.plain(cell, limit=48) for cell in cells])
+    left.set_yticks(range(len(cells)), names)
     left.set_ylim(len(cells) - 0.4, -0.6)
     lines = [
         "Left: numbers are instances. Right: median over the instances with status ok, 95 % "
@@ -77,16 +101,13 @@ def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[D
         *remarks,
     ]
     style.note(fig, lines)
-    caption = (
-        "How every instance of each cell ended (also the excluded ones), and the median "
-        "1-correlation of the trained W with the solutions of the attention SVM."
-    )
-    return [Drawing("adhoc", fig, caption)]
+    return fig
 
 
 def _bars(ax: Axes, outcomes: pd.DataFrame, cells: list[str]) -> None:
     palette = style.CONVERGENCE_COLOURS | style.STATUS_COLOURS
-    known = [kind for kind in palette if (outcomes["outcome"] == kind).any()]
+    found = set(outcomes["outcome"])
+    known = [*(kind for kind in palette if kind in found), *sorted(found - set(palette))]
     left = pd.Series(0.0, index=cells)
     for kind in known:
         rows = outcomes[outcomes["outcome"] == kind].set_index("cell").reindex(cells)
@@ -97,7 +118,7 @@ def _bars(ax: Axes, outcomes: pd.DataFrame, cells: list[str]) -> None:
             0.78,
             left=left,
             label=kind.replace("_", " "),
-            **style.fill(palette[kind], style.HATCHES.get(kind, "")),
+            **style.fill(palette.get(kind, style.FAINT), style.HATCHES.get(kind, "")),
         )
         for y, (share, count, start) in enumerate(zip(width, rows["count"], left, strict=True)):
             if share >= 0.09:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from sweeps import statistics, style
-from sweeps.cells import number, split, varying
+from sweeps.cells import CellAxes, number
 from sweeps.figures import UNTYPED, Drawing, outcomes, status_counts
+from sweeps.figures._pages import Tables, drawings
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
 
+PANELS = 6
+"""Largest number of panels of a figure."""
 TYPES = tuple(style.CONVERGENCE_COLOURS)
 NOTE = (
     "Bars: all instances; numbers: counts of 5 % and more. Line: share of instances that satisfy "
@@ -32,20 +37,58 @@ CAPTION = (
 )
 
 
-def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    """Return the share of every type of convergence, and of Assumption B.1, in each cell."""
-    trials = frames.trials.assign(ended=_ended(frames.trials))
-    by = varying(trials) or ["d"]
-    kinds = [*TYPES, *sorted(set(trials["ended"]) - set(TYPES))]
-    parts = [
-        statistics.shares(trials.assign(flag=trials["ended"] == kind), by, "flag").assign(kind=kind)
-        for kind in kinds
-    ]
-    b1 = statistics.shares(trials, by, "assumption_b1").assign(kind="assumption_b1")
-    return {
-        "convergence_types": pd.concat([*parts, b1], ignore_index=True),
-        "convergence_types_counts": outcomes(trials),
-    }
+@dataclass(frozen=True)
+class Bars:
+    """The figure `name`: bars over the axis `x`, a panel for each combination of the others."""
+
+    name: str
+    x: str
+    x_label: str
+
+    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
+        """Return the share of every type of convergence, and of Assumption B.1, in each cell."""
+        trials = frames.trials.assign(ended=_ended(frames.trials))
+        by = [*frames.axes.besides(self.x), self.x]
+        kinds = [*TYPES, *sorted(set(trials["ended"]) - set(TYPES))]
+        parts = [
+            statistics.shares(trials.assign(flag=trials["ended"] == kind), by, "flag").assign(
+                kind=kind
+            )
+            for kind in kinds
+        ]
+        b1 = statistics.shares(trials, by, "assumption_b1").assign(kind="assumption_b1")
+        return {
+            "convergence_types": pd.concat([*parts, b1], ignore_index=True),
+            "convergence_types_counts": outcomes(trials, frames.axes),
+        }
+
+    def draw(
+        self, tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
+    ) -> list[Drawing]:
+        """Return one figure, or several if there are too many panels."""
+        return drawings(
+            self.name, tables, axes, remarks, self._figure, caption=CAPTION, x=(self.x,),
+            panels=("parameterization",), room=PANELS, cells="convergence_types",
+        )  # fmt: skip
+
+    def _figure(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+        panels = list(axes.split(tables["convergence_types"], axes.besides(self.x)))
+        fig = style.figure(3.7 * len(panels) + 1.7, 3.9)
+        row = fig.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+        for ax, (name, part) in zip(row, panels, strict=True):
+            _bars(ax, part, self.x)
+            ax.set_xlabel(self.x_label)
+            style.heading(ax, style.wrapped(name))
+        row[0].set_ylabel("share of instances")
+        style.legend(row[-1], row, reverse=True, handlelength=1.3)
+        counted = status_counts(tables["convergence_types_counts"], axes)
+        style.note(fig, [NOTE, counted, *remarks])
+        return fig
+
+
+OVER_D = Bars("convergence_types", "d", "token dimension $d$")
+OVER_M = Bars("convergence_types_m", "m", "columns $m$ of $K$ and $Q$")
+tables, draw = OVER_D.tables, OVER_D.draw
 
 
 def _ended(trials: pd.DataFrame) -> pd.Series[str]:
@@ -54,29 +97,14 @@ def _ended(trials: pd.DataFrame) -> pd.Series[str]:
     return trials["convergence"].where(typed, trials["status"])
 
 
-def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return one figure: a panel per parameterization and other keys, bars over d or m."""
-    table = tables["convergence_types"]
-    x = "m" if "m" in varying(table) and "d" not in varying(table) else "d"
-    panels = list(split(table, varying(table, besides=(x,))))
-    fig = style.figure(3.7 * len(panels) + 1.7, 3.9)
-    axes = fig.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    for ax, (name, part) in zip(axes, panels, strict=True):
-        _bars(ax, part, x)
-        style.heading(ax, name)
-    axes[0].set_ylabel("share of instances")
-    axes[-1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), reverse=True, handlelength=1.3)
-    style.note(fig, [NOTE, status_counts(tables["convergence_types_counts"]), *remarks])
-    return [Drawing("convergence_types" + ("_m" if x == "m" else ""), fig, CAPTION)]
-
-
 def _bars(ax: Axes, table: pd.DataFrame, x: str) -> None:
-    values = sorted(table[x].dropna().unique())
-    position = {value: i for i, value in enumerate(values)}
+    at_x = pd.Categorical(table[x]).rename_categories(number)
+    table = table.assign(at=pd.Series(at_x, table.index).astype(object).fillna(number(None)))
+    values = [*at_x.categories, *([number(None)] if table[x].isna().any() else [])]
     below = np.zeros(len(values))
     palette = style.CONVERGENCE_COLOURS | style.STATUS_COLOURS
     for kind in table["kind"].unique():
-        rows = table[table["kind"] == kind].set_index(x).reindex(values)
+        rows = table[table["kind"] == kind].set_index("at").reindex(values)
         if kind == "assumption_b1":
             continue
         if not rows["count"].any() and kind not in TYPES[:3]:
@@ -93,14 +121,12 @@ def _bars(ax: Axes, table: pd.DataFrame, x: str) -> None:
             right = np.arange(len(values)) + 0.32
             ax.vlines(right, rows["low"], rows["high"], color="black", linewidth=0.8)
         below += share
-    b1 = table[table["kind"] == "assumption_b1"].dropna(subset=[x])
-    b1 = b1[b1["used"] > 0].sort_values(x)
-    at = b1[x].map(position) + 0.1
+    b1 = table[(table["kind"] == "assumption_b1") & (table["used"] > 0)].sort_values(x)
+    at = b1["at"].map(values.index) + 0.1
     ax.plot(at, b1["share"], "o-", color="black", markerfacecolor="white", markeredgewidth=1.0,
             linewidth=1.0, label="meets B.1")  # fmt: skip
     ax.vlines(at, b1["low"], b1["high"], color="black", linewidth=0.8)
-    ax.set_xticks(range(len(values)), [number(value) for value in values])
-    ax.set_xlabel("token dimension $d$" if x == "d" else "columns $m$ of $K$ and $Q$")
+    ax.set_xticks(range(len(values)), values)
     style.share_axis(ax, "")
     ax.set_ylim(-0.02, 1.0)
     ax.grid(False)

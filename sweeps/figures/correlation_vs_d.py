@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from sweeps import statistics, style
-from sweeps.cells import CELL_KEYS, number, split, varying
+from sweeps.cells import CellAxes, number
 from sweeps.figures import Drawing, history_of, stalled
+from sweeps.figures._pages import Make, Tables, drawings
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -25,7 +27,17 @@ CURVES = {
 ALSO_TABLED = ("one_minus_corr_svmeq_lsq",)
 AXIS = r"$1-\mathrm{corr}(W, \cdot\,)$"
 READ_OFF = {4: (0.034, 0.07, 0.155), 10: (0.0055, 0.0085, 0.12)}
-"""Values read from the published figure (relu head, n = 3, T = 4): d -> values as in `CURVES`."""
+"""Values read from the published figure: d -> values as in `CURVES`."""
+PUBLISHED = {
+    "model": "cross_attention", "parameterization": "w", "head": "relu", "data": "sphere",
+    "loss": "logistic", "optimizer": "normalized_gd", "lr": 0.1, "growth": 0.0, "ridge": 0.0,
+    "n": 3, "T": 4, "gradient": "direct",
+}  # fmt: skip
+"""The setting of the published figure."""
+DIMENSIONS = 12
+"""Largest number of values of d with a panel of their own."""
+VARIANTS = 6
+"""Largest number of combinations of the other axes in one figure."""
 SMALLEST = 1e-17
 """Smallest 1-correlation on the log axis: smaller values and 0 are drawn at this value."""
 SMALLEST_SOFTMAX = 1e-60
@@ -65,12 +77,12 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
       training stalled.
     """
     trials = frames.trials
-    by = [*varying(trials, besides=("d",)), "d"]
+    by = [*frames.axes.besides("d"), "d"]
     quantities = [q for q in (*CURVES, *ALSO_TABLED) if q in trials]
     flat = trials["flat"].eq(True).fillna(False) if "flat" in trials else False
     trials = trials.assign(flat=flat, training=trials.get("training", ""))
     accepted = trials[trials["status"] == "ok"]
-    history = history_of(frames, accepted)
+    history = history_of(frames, accepted, by)
     history = history[history["quantity"].isin(quantities)]
     return {
         "correlation_vs_d_steps": statistics.summaries(history, [*by, "quantity", "step"], "value"),
@@ -84,22 +96,25 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
         "correlation_vs_d_instances": accepted.reindex(
             columns=[*by, "run", "seed", "flat", "max_masked_softmax", *quantities]
         ),
-        "correlation_vs_d_published": _published(trials),
+        "correlation_vs_d_published": _published(trials, frames.axes),
         "correlation_vs_d_counts": statistics.counts(
             trials, [*by, "status", "reason", "flat", "training"]
         ),
     }
 
 
-def _published(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return d, gradient, quantity, value of the published figure for cells with its setting."""
-    same = (trials["head"] == "relu") & (trials["n"] == 3) & (trials["T"] == 4)
+def _published(trials: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
+    """Return quantity and value of the published figure for every cell with its setting."""
+    same = pd.Series(True, index=trials.index)
+    for key, value in PUBLISHED.items():
+        same &= trials[key] == value
+    cells = trials.loc[same, ["d", "gradient", *axes.besides("d", "gradient")]].drop_duplicates()
     rows = [
-        {"d": d, "gradient": "direct", "quantity": quantity, "value": value}
-        for d in sorted(trials.loc[same & (trials["gradient"] == "direct"), "d"].unique())
-        for quantity, value in zip(CURVES, READ_OFF.get(d, ()), strict=False)
+        {**cell, "quantity": quantity, "value": value}
+        for cell in cells.sort_values([*cells]).to_dict("records")
+        for quantity, value in zip(CURVES, READ_OFF.get(cell["d"], ()), strict=False)
     ]
-    return pd.DataFrame(rows, columns=["d", "gradient", "quantity", "value"])
+    return pd.DataFrame(rows, columns=[*cells, "quantity", "value"])
 
 
 def _final(accepted: pd.DataFrame, by: list[str], quantities: list[str]) -> pd.DataFrame:
@@ -107,41 +122,44 @@ def _final(accepted: pd.DataFrame, by: list[str], quantities: list[str]) -> pd.D
     return statistics.summaries(long, [*by, "quantity"], "value")
 
 
-def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return three figures: versus d, over steps, and against the largest masked softmax."""
-    counts = tables["correlation_vs_d_counts"]
-    notes = [
-        _counts_sentence(counts) + stalled(counts),
-        *([FLAT] if counts["flat"].any() else []),
-        *remarks,
-    ]
-    final, instances = tables["correlation_vs_d"], tables["correlation_vs_d_instances"]
-    published = tables["correlation_vs_d_published"]
-    figures = {
-        "correlation_vs_d": _versus_d(final, counts, published, [BAND, *notes]),
-        "correlation_vs_d_steps": _per_d(
-            tables["correlation_vs_d_steps"], counts, _over_steps, [BAND, *notes]
-        ),
-        "correlation_vs_d_scatter": _per_d(instances, counts, _scatter, [EDGE, *notes]),
+def draw(
+    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
+) -> list[Drawing]:
+    """Return three kinds of figures: versus d, over steps, against the largest masked softmax."""
+    makers: dict[str, Make] = {
+        "correlation_vs_d": _versus_d,
+        "correlation_vs_d_steps": partial(_per_d, "correlation_vs_d_steps", _over_steps, BAND),
+        "correlation_vs_d_scatter": partial(_per_d, "correlation_vs_d_instances", _scatter, EDGE),
     }
-    return [Drawing(name, fig, CAPTIONS[name]) for name, fig in figures.items()]
+    return [
+        drawing
+        for name, make in makers.items()
+        for drawing in drawings(
+            name, tables, axes, remarks, make, caption=CAPTIONS[name], x=("d",),
+            panels=("gradient",), room=VARIANTS, cells="correlation_vs_d_counts",
+        )
+    ]  # fmt: skip
 
 
-def _variants(counts: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """Return the label and the counts of each combination of the keys that vary besides d."""
-    return list(split(counts, varying(counts, besides=("d",))))
+def _notes(counts: pd.DataFrame, axes: CellAxes, remarks: Sequence[str]) -> list[str]:
+    told = _counts_sentence(counts) + stalled(counts, axes)
+    return [told, *([FLAT] if counts["flat"].any() else []), *remarks]
 
 
-def _cells_of(table: pd.DataFrame, counts: pd.DataFrame) -> pd.DataFrame:
+def _variants(counts: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataFrame]]:
+    """Return the label and the counts of each combination of the axes besides d."""
+    return list(axes.split(counts, axes.besides("d")))
+
+
+def _cells_of(table: pd.DataFrame, counts: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
     """Return the rows of `table` that belong to the cells of `counts`."""
-    keys = [key for key in CELL_KEYS if key in counts and key in table]
-    return table.merge(counts[keys].drop_duplicates(), on=keys)
+    keys = [key for key in ("d", *axes.names) if key in table]
+    return table.merge(counts[list(dict.fromkeys(keys))].drop_duplicates(), on=keys)
 
 
-def _versus_d(
-    table: pd.DataFrame, counts: pd.DataFrame, published: pd.DataFrame, notes: list[str]
-) -> Figure:
-    variants = _variants(counts)
+def _versus_d(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+    table, counts = tables["correlation_vs_d"], tables["correlation_vs_d_counts"]
+    variants = _variants(counts, axes)
     fig = style.figure(3.9 * len(variants) + 2.5, 5.4)
     grid = fig.subplots(
         2, len(variants), sharex=True, sharey="row", squeeze=False,
@@ -149,11 +167,11 @@ def _versus_d(
     )  # fmt: skip
     kinds = list(_kinds(counts))
     for (ax, strip), (name, cells) in zip(grid.T, variants, strict=True):
-        final = _cells_of(table, cells)
+        final = _cells_of(table, cells, axes)
         _curves(ax, final[final["instances"] == "all"], "d")
         _curve_without_flat(ax, final)
-        _read_off(ax, _cells_of(published, cells))
-        style.heading(ax, name)
+        _read_off(ax, _cells_of(tables["correlation_vs_d_published"], cells, axes))
+        style.heading(ax, style.wrapped(name))
         _status_bars(strip, cells, kinds)
         style.ticks_at(strip, counts["d"])
         strip.set_xlabel("token dimension $d$")
@@ -167,28 +185,34 @@ def _versus_d(
         title="trained W against",
     )  # fmt: skip
     grid[1, -1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.1), fontsize=8, handlelength=1.0)
-    style.note(fig, notes)
+    style.note(fig, [BAND, *_notes(counts, axes, remarks)])
     return fig
 
 
 def _per_d(
-    table: pd.DataFrame,
-    counts: pd.DataFrame,
+    name: str,
     fill: Callable[[Axes, pd.DataFrame], None],
-    notes: list[str],
+    words: str,
+    tables: Tables,
+    axes: CellAxes,
+    remarks: Sequence[str],
 ) -> Figure:
-    """Return a panel for each d, a row for each variant, each filled with its part of `table`."""
-    variants, ds = _variants(counts), sorted(counts["d"].unique())
+    """Return a panel for each d, a row for each variant, each filled with its part of a table."""
+    table, counts = tables[name], tables["correlation_vs_d_counts"]
+    variants, ds = _variants(counts, axes), sorted(counts["d"].unique())
+    hidden, ds = ds[DIMENSIONS:], ds[:DIMENSIONS]
+    if hidden:
+        remarks = [*remarks, f"{len(hidden)} further values of d are in the tables only."]
     fig = style.figure(2.35 * max(len(ds), 2) + 1.2, 2.75 * len(variants) + 1.0)
     grid = fig.subplots(len(variants), len(ds), sharex=True, sharey=True, squeeze=False)
     for row, (name, cells) in zip(grid, variants, strict=True):
-        part = _cells_of(table, cells)
+        part = _cells_of(table, cells, axes)
         for ax, d in zip(row, ds, strict=True):
             fill(ax, part[part["d"] == d])
             style.heading(ax, f"d = {number(d)}")
             accepted = _accepted(cells[cells["d"] == d])
             ax.set_title(accepted, loc="right", fontsize=8, color=style.FAINT)
-        row[0].set_ylabel(f"{name}\n{AXIS}" if name else AXIS)
+        row[0].set_ylabel(f"{style.wrapped(name, 40)}\n{AXIS}" if name else AXIS)
     for ax in grid.flat:
         style.log_axis(ax.yaxis)
     label = "step" if fill is _over_steps else "largest masked softmax"
@@ -198,7 +222,7 @@ def _per_d(
         loc="upper left", bbox_to_anchor=(1.0, 1.0), title="trained W against", markerscale=1.3,
         reverse=fill is _scatter,
     )  # fmt: skip
-    style.note(fig, notes)
+    style.note(fig, [words, *_notes(counts, axes, remarks)])
     return fig
 
 
@@ -276,7 +300,8 @@ def _shades(kinds: list[str]) -> list[tuple[str, ...]]:
     """Return colour and hatching of the kinds in order."""
     accepted = [("#0072B2",), ("#56B4E9",)][: sum(kind.startswith("accepted") for kind in kinds)]
     others = ("#E69F00", "#F0E442", "#CC79A7", "#D55E00", "#009E73", "#8a8a8a", "#d9d9d9")
-    return [*accepted, *zip(others, style.HATCHES.values(), strict=False)]
+    hatches = ("////", "....", "----", "xxxx", "||||", "\\\\\\\\")
+    return [*accepted, *zip(others, hatches, strict=False)]
 
 
 def _kinds(counts: pd.DataFrame) -> dict[str, pd.DataFrame]:

@@ -11,15 +11,18 @@ import seaborn
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from sweeps import statistics, style
-from sweeps.cells import number
+from sweeps.cells import CellAxes, number
 from sweeps.figures import UNTYPED, Drawing, outcomes, status_counts
+from sweeps.figures._pages import Tables, drawings
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
 
+X = ("n", "T", "d")
 SHARES = {
     "feasible": "SVM at the optimal tokens feasible",
     "global": "training selects the optimal tokens",
@@ -39,7 +42,7 @@ CAPTION = (
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    """Return the three shares of every cell (n, T, d), and the number of instances by status."""
+    """Return the three shares of every cell, and the number of instances by status."""
     trials = frames.trials
     at_optimum, trained = trials["tokens"] == "optimal", trials["tokens"] == "top"
     verdict = trials["frobenius_status"]
@@ -51,20 +54,30 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
         "assumption_b1": trials["assumption_b1"].where(at_optimum & (trials["status"] != "tie")),
     }
     side = {"feasible": at_optimum, "global": trained, "assumption_b1": at_optimum}
+    by = [*frames.axes.besides(*X, "tokens"), *X]
     parts = [
-        statistics.shares(
-            trials[side[name]].assign(flag=flag[side[name]]), ["n", "T", "d"], "flag"
-        ).assign(share_of=name)
+        statistics.shares(trials[side[name]].assign(flag=flag[side[name]]), by, "flag").assign(
+            share_of=name
+        )
         for name, flag in flags.items()
     ]
     return {
         "phase_transition": pd.concat(parts, ignore_index=True),
-        "phase_transition_counts": outcomes(trials),
+        "phase_transition_counts": outcomes(trials, frames.axes),
     }
 
 
-def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return one figure: a column per share, a row per plane through the grid."""
+def draw(
+    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
+) -> list[Drawing]:
+    """Return one figure per combination of the other axes (one figure in the plain sweep)."""
+    return drawings(
+        "phase_transition", tables, axes, remarks, _figure, caption=CAPTION, x=(*X, "tokens")
+    )
+
+
+def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+    """Return a column of maps per share, a row per plane through the grid."""
     table = tables["phase_transition"]
     planes = _planes(table)
     fig = style.figure(9.6, 2.95 * max(len(planes), 1) + 0.8)
@@ -84,8 +97,9 @@ def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[D
         shades, ax=grid, shrink=0.6, aspect=30, pad=0.01, label="share of instances",
         format=PercentFormatter(xmax=1, decimals=0),
     )  # fmt: skip
-    style.note(fig, [NOTE, status_counts(tables["phase_transition_counts"]), *remarks])
-    return [Drawing("phase_transition", fig, CAPTION)]
+    counted = status_counts(tables["phase_transition_counts"], axes)
+    style.note(fig, [NOTE, counted, *remarks])
+    return fig
 
 
 def _planes(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from sweeps import statistics, style
-from sweeps.cells import label, number, split, varying
+from sweeps.cells import CellAxes, number
 from sweeps.figures import Drawing
+from sweeps.figures._pages import drawings
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
 
 NORMS = {"frobenius": r"$W_{\mathrm{mm}}$", "nuclear": r"$W^{\star}_{\mathrm{mm}}$"}
 DASHES: dict[str, Any] = {"frobenius": "-", "nuclear": (0, (4, 1.6))}
+X = ("n", "T", "d")
+PANELS = 12
+"""Largest number of rows of panels in a figure."""
 METHODS = {
     "certified": "Certified solutions only",
     "published": "The published way: loose solver, threshold 1e-7, nothing = rank 1",
@@ -35,7 +40,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     without a matrix from the solver (recorded as rank 1 and included in the mean).
     """
     trials = frames.trials
-    by = [*varying(trials, besides=("n", "T", "d")), "n", "T", "d"]
+    by = [*frames.axes.besides(*X), *X]
     parts = [_certified(trials, by, norm) for norm in NORMS if f"{norm}_status" in trials]
     parts += [_published(trials, by, norm) for norm in NORMS if f"published_{norm}_rank" in trials]
     table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*by, "method"])
@@ -93,23 +98,25 @@ def _row_per_cell(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     )
 
 
-def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return one figure per combination of the other keys (one figure in the plain sweep)."""
+def draw(
+    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
+) -> list[Drawing]:
+    """Return one figure per combination of the other axes (one figure in the plain sweep)."""
+    return drawings("rank_vs_d", tables, axes, remarks, _figure, caption=_CAPTION, x=X)
+
+
+def _figure(tables: Mapping[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str]) -> Figure:
     table = tables["rank_vs_d"]
-    others = varying(table, besides=("n", "T", "d"))
-    return [
-        _drawing(part, "rank_vs_d" + (f"_{i}" if i else ""), [which, *remarks])
-        for i, (which, part) in enumerate(split(table, others))
-    ]
-
-
-def _drawing(table: pd.DataFrame, name: str, remarks: list[str]) -> Drawing:
     methods = [method for method in METHODS if (table["method"] == method).any()]
     panels = _panels(table)
+    if len(panels) > PANELS:
+        what = f"{len(panels) - PANELS} further panels are not drawn: see the table."
+        remarks = [*remarks, what]
+    panels = panels[:PANELS]
     fig = style.figure(4.6 * max(len(methods), 1) + 0.9, 3.55 * max(len(panels), 1) + 0.5)
     if not methods:
         style.empty(fig.subplots(), "no instance with a solved SVM on record")
-        return Drawing(name, fig, "No instance with a solved SVM is on record.")
+        return fig
     heights = [3.0, 1.0] * len(panels)
     grid = fig.subplots(
         len(heights),
@@ -128,7 +135,7 @@ def _drawing(table: pd.DataFrame, name: str, remarks: list[str]) -> Drawing:
         _share_y(grid[2 * row])
         _legend(grid[2 * row, -1], cells, series)
     style.note(fig, [*_small_print(table), *remarks])
-    return Drawing(name, fig, _CAPTION)
+    return fig
 
 
 def _panels(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
@@ -209,8 +216,8 @@ def _legend(ax: Axes, cells: pd.DataFrame, series: str) -> None:
     values = sorted(cells[series].unique())
     colours, markers = style.colours(values), style.markers(values)
     handles = [
-        Line2D([], [], color=colours[v], marker=markers[v], label=label({series: v}))
-        for v in values
+        Line2D([], [], color=colours[v], marker=markers[v], label=f"{series}={number(v)}")
+        for v in style.spread(values, 8)
     ]
     handles += [
         Line2D([], [], color=style.INK, linestyle=DASHES[norm], label=name)

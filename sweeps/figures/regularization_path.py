@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from sweeps import statistics, style
-from sweeps.cells import split, varying
+from sweeps.cells import CellAxes
 from sweeps.figures import SELECTED, UNTYPED, Drawing, _curves, history_of, outcomes, status_counts
+from sweeps.figures._pages import Tables, drawings
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -31,41 +33,52 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
     The share is over the paths whose tokens have a type of convergence.
     """
+    by = frames.axes.besides()
     certified = frames.trials[frames.trials["status"] == "ok"]
-    history = history_of(frames, certified)
+    history = history_of(frames, certified, by)
     history = history.rename(columns={"step": "radius"})  # a step of a path is a radius
     history = history[history["quantity"].isin(QUANTITIES) & (history["radius"] > 0)]
-    by = varying(frames.trials)
     typed = frames.trials["convergence"].isin(SELECTED)
     typed &= ~frames.trials["status"].isin(UNTYPED)
     optimal = (frames.trials["convergence"] == "global").where(typed)
-    selected = statistics.shares(frames.trials.assign(optimal=optimal), by or ["d"], "optimal")
+    selected = statistics.shares(frames.trials.assign(optimal=optimal), by, "optimal")
     return {
         "regularization_path": statistics.summaries(
             history, [*by, "quantity", "radius"], "value", "median"
         ),
         "regularization_path_optimal": selected,
-        "regularization_path_counts": outcomes(frames.trials),
+        "regularization_path_counts": outcomes(frames.trials, frames.axes),
     }
 
 
-def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return one figure: a panel per SVM, a curve per parameterization."""
-    table = tables["regularization_path"]
+def draw(
+    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
+) -> list[Drawing]:
+    """Return one figure, or several if there are too many curves."""
+    return drawings(
+        "regularization_path", tables, axes, remarks, _figure, caption=CAPTION,
+        room=_curves.CURVES, cells="regularization_path_counts",
+    )  # fmt: skip
+
+
+def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+    """Return a panel per SVM, with a curve per cell."""
     fig = _curves.panels(
-        table, QUANTITIES, "radius", "radius $R$", statistic="median", log_x=True, quartiles=True
-    )
-    selected = _selected(tables["regularization_path_optimal"])
-    style.note(fig, [NOTE, selected, status_counts(tables["regularization_path_counts"]), *remarks])
-    return [Drawing("regularization_path", fig, CAPTION)]
+        tables["regularization_path"], axes, QUANTITIES, "radius", "radius $R$",
+        statistic="median", log_x=True, quartiles=True,
+    )  # fmt: skip
+    selected = _selected(tables["regularization_path_optimal"], axes)
+    counted = status_counts(tables["regularization_path_counts"], axes)
+    style.note(fig, [NOTE, selected, counted, *remarks])
+    return fig
 
 
-def _selected(shares: pd.DataFrame) -> str:
+def _selected(shares: pd.DataFrame, axes: CellAxes) -> str:
     """Return how many paths end at the optimal tokens, with Wilson's interval."""
     told = [
         f"{row['count']} of {row['used']} "
         f"[{100 * row['low']:.0f}, {100 * row['high']:.0f} %] {name}"
-        for name, part in split(shares, varying(shares))
+        for name, part in axes.split(shares, axes.besides())
         for _, row in part.iterrows()
     ]
     return f"The path selects the optimal tokens: {'; '.join(text.strip() for text in told)}."

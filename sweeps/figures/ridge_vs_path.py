@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from sweeps import style
+from sweeps.cells import CellAxes
 from sweeps.figures import Drawing, _curves, outcomes, status_counts
+from sweeps.figures._pages import Tables, drawings
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -27,16 +30,24 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return the correlations at the last step per ridge, and counts of instances by status."""
     return {
         "ridge_vs_path": _curves.at_the_end(frames, QUANTITIES, "ridge"),
-        "ridge_vs_path_counts": outcomes(frames.trials),
+        "ridge_vs_path_counts": outcomes(frames.trials, frames.axes),
     }
 
 
-def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return one figure."""
-    table = tables["ridge_vs_path"]
-    fig = _curves.panels(
-        table, QUANTITIES, "ridge", "ridge (weight of $\\|K\\|^2+\\|Q\\|^2$)", statistic="median",
-        log_x=True,
+def draw(
+    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
+) -> list[Drawing]:
+    """Return one figure, or several if there are too many curves."""
+    return drawings(
+        "ridge_vs_path", tables, axes, remarks, _figure, caption=CAPTION, x=("ridge",),
+        panels=("gradient",), room=_curves.CURVES, cells="ridge_vs_path_counts",
     )  # fmt: skip
-    style.note(fig, [NOTE, status_counts(tables["ridge_vs_path_counts"]), *remarks])
-    return [Drawing("ridge_vs_path", fig, CAPTION)]
+
+
+def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+    fig = _curves.panels(
+        tables["ridge_vs_path"], axes, QUANTITIES, "ridge",
+        "ridge (weight of $\\|K\\|^2+\\|Q\\|^2$)", statistic="median", log_x=True,
+    )  # fmt: skip
+    style.note(fig, [NOTE, status_counts(tables["ridge_vs_path_counts"], axes), *remarks])
+    return fig

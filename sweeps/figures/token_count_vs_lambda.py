@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from sweeps import statistics, style
-from sweeps.cells import split, varying
+from sweeps.cells import CellAxes
 from sweeps.figures import Drawing, _curves, outcomes, status_counts
+from sweeps.figures._pages import Tables, drawings
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -21,6 +23,8 @@ SOLUTIONS = {
     "one_minus_corr_w_mm": r"$W_{\mathrm{mm}}$",
     "one_minus_corr_1token": r"$W_{\mathrm{1token}}$",
 }
+ROWS = 4
+"""Largest number of rows of panels of a figure."""
 PUBLISHED_NEGLIGIBLE = 1e-6
 NOTE = (
     "Lines: mean, on the right share; bands: 95 % intervals, bootstrap and Wilson. A token is "
@@ -38,29 +42,39 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return final quantities, the share the published rule keeps and status counts, by lambda."""
     trials = frames.trials
     kept = (trials["status"] == "ok") & (trials["max_masked_softmax"] <= PUBLISHED_NEGLIGIBLE)
-    by = [*varying(trials, besides=("lam",)), "lam"]
+    by = [*frames.axes.besides("lam"), "lam"]
     quantities = ("attended_tokens", *SOLUTIONS)
     return {
         "token_count_vs_lambda": _curves.at_the_end(frames, quantities, "lam", "mean"),
         "token_count_vs_lambda_kept": statistics.shares(trials.assign(kept=kept), by, "kept"),
-        "token_count_vs_lambda_counts": outcomes(trials),
+        "token_count_vs_lambda_counts": outcomes(trials, frames.axes),
     }
 
 
-def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return one figure, a row of panels per combination of the other keys that vary."""
+def draw(
+    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
+) -> list[Drawing]:
+    """Return one figure, or several if there are too many rows of panels."""
+    return drawings(
+        "token_count_vs_lambda", tables, axes, remarks, _figure, caption=CAPTION, x=("lam",),
+        room=ROWS, cells="token_count_vs_lambda_counts",
+    )  # fmt: skip
+
+
+def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+    """Return a row of panels per combination of the axes besides lambda."""
     table, kept = tables["token_count_vs_lambda"], tables["token_count_vs_lambda_kept"]
-    keys = varying(kept, besides=("lam",))
-    rows = list(split(kept, keys))
+    keys = axes.besides("lam")
+    rows = list(axes.split(kept, keys))
     fig = style.figure(10.4, 2.7 * len(rows) + 0.6)
     grid = fig.subplots(len(rows), 3, squeeze=False, sharex=True)
     for line, (name, part) in zip(grid, rows, strict=True):
         _row(line, table.merge(part[[*keys, "lam"]], on=[*keys, "lam"]), part)
-        style.heading(line[0], name)
+        style.heading(line[0], style.wrapped(name))
     for ax in grid[-1]:
         ax.set_xlabel(r"$\lambda$")
-    style.note(fig, [NOTE, status_counts(tables["token_count_vs_lambda_counts"]), *remarks])
-    return [Drawing("token_count_vs_lambda", fig, CAPTION)]
+    style.note(fig, [NOTE, status_counts(tables["token_count_vs_lambda_counts"], axes), *remarks])
+    return fig
 
 
 def _row(axes: np.ndarray, table: pd.DataFrame, kept: pd.DataFrame) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from attnsvm.record import read
+from attnsvm.record import RUN_FILE, read
 from sweeps import style
+from sweeps.cells import CellAxes, rows_of
 from sweeps.figures import Drawing, outcomes, status_counts
+from sweeps.figures._pages import Tables, drawings
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -23,7 +26,10 @@ PUBLISHED_SEEDS = {"paths_far": 1, "paths_near": 3}
 PARAMETERIZATIONS = {"w": "trained $W$", "kq": "trained $(K, Q)$"}
 RAYS = {"frobenius": r"$W_{\mathrm{mm}}z_i$", "nuclear": r"$W^{\star}_{\mathrm{mm}}z_i$"}
 DASHES: dict[str, Any] = {"frobenius": "--", "nuclear": ":"}
+X = ("data", "parameterization")
 STEPS_KEPT = 240
+LARGEST = 1e100
+"""Entries of W up to which a softmax is drawn."""
 FRAMES = 48
 SHORTEST = 0.1
 """Norm of W z_i above which its distance from the origin is drawn on a logarithmic scale."""
@@ -31,8 +37,7 @@ NOTE = (
     "Colour and marker: sample; filled: the token selected by training; ring: the optimal token. "
     "Lines with arrows: W z_i over all steps, its distance from the origin on a logarithmic scale, "
     "so that rotations stay visible. Pale lines: the separating hyperplane of each sample, "
-    "half-way between its selected token and the nearest others along W_mm z_i. One published "
-    "instance per scene."
+    "half-way between its selected token and the nearest others along W_mm z_i."
 )
 CAPTION = (
     "Paths of W z_i, with W = K Q^T on the right, in the plane of the tokens, and the rays that "
@@ -42,37 +47,64 @@ CAPTION = (
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    """Return tokens, paths and rays of the published instance of each run that recorded a path."""
+    """Return tokens, paths and rays of one instance of each cell that recorded a path."""
     parts: dict[str, list[pd.DataFrame]] = {"tokens": [], "paths": [], "rays": []}
-    for _, run in frames.runs[frames.runs["state"] == "done"].iterrows():
-        record, _ = read(frames.directory / str(run["run"]))
-        stored = record.solutions
-        if "snapshots" not in stored or stored["X"].shape[-1] != 2:
+    done = frames.runs[frames.runs["state"] == "done"]
+    cells = frames.axes.besides()
+    place = done.groupby(cells, dropna=False, sort=False).ngroup() if cells else 0
+    for _, runs in done.assign(place=place).groupby("place"):
+        arrays = _instance(frames.directory, runs)
+        if arrays is None:
             continue
-        published = np.flatnonzero(stored["seeds"] == PUBLISHED_SEEDS.get(run["data"]))
-        k = published[0] if len(published) else 0
-        cell = {"data": run["data"], "parameterization": run["parameterization"]}
-        scene = _scene({name: value[k] for name, value in stored.items()})
-        for name, part in scene.items():
+        first = runs.iloc[0]
+        cell = {name: first[name] for name in (*X, *frames.axes.besides(*X))}
+        for name, part in _scene(arrays).items():
             parts[name].append(part.assign(**cell))
     result = {
         f"trajectories_{name}": pd.concat(part, ignore_index=True) if part else pd.DataFrame()
         for name, part in parts.items()
     }
-    return {**result, "trajectories_counts": outcomes(frames.trials)}
+    return {**result, "trajectories_counts": outcomes(frames.trials, frames.axes)}
+
+
+def _instance(directory: Path, runs: pd.DataFrame) -> dict[str, np.ndarray] | None:
+    """Return the arrays of the published instance in the runs of a cell, else of their first one.
+
+    None if no path in two dimensions is on record.
+    """
+    found = None
+    for name, data in zip(runs["run"], runs["data"], strict=True):
+        stored = read(_folder(directory, str(name)))[0].solutions
+        if "snapshots" not in stored or stored["X"].shape[-1] != 2:
+            continue
+        published = np.flatnonzero(stored["seeds"] == PUBLISHED_SEEDS.get(data))
+        if found is None or len(published):
+            k = published[0] if len(published) else 0
+            found = {name: value[k] for name, value in stored.items()}
+        if len(published):
+            break
+    return found
+
+
+def _folder(directory: Path, run: str) -> Path:
+    """Return the folder of a run, which is `directory` itself if that holds a single run."""
+    return directory if (directory / RUN_FILE).exists() else directory / run
 
 
 def _scene(arrays: dict[str, np.ndarray]) -> dict[str, pd.DataFrame]:
     """Return the tidy tokens, paths and rays of one instance.
 
-    arrays: X (n, T, 2), Z (n, 2), scores (n, T), selected (n,), steps (S,), snapshots (S, 2, 2),
-    frobenius_W and nuclear_W (2, 2).
+    arrays: X (n, T, 2), Z (n, 2), mask and scores (n, T), selected (n,), steps (S,),
+    snapshots (S, 2, 2), frobenius_W and nuclear_W (2, 2). Snapshots too large for a softmax, of
+    training that diverges, are left out, and so are tokens that the mask excludes.
     """
     X, Z, selected = arrays["X"], arrays["Z"], arrays["selected"]
-    kept = np.geomspace(1, len(arrays["steps"]), STEPS_KEPT).astype(int) - 1
-    kept = np.unique(kept)
+    mask = arrays.get("mask", np.ones(X.shape[:2], dtype=bool))
+    usable = np.flatnonzero((np.abs(arrays["snapshots"]) < LARGEST).all((-2, -1)))
+    kept = usable[np.unique(np.geomspace(1, len(usable), STEPS_KEPT).astype(int) - 1)]
     directions = np.einsum("sde,ne->snd", arrays["snapshots"][kept], Z)
-    logits = np.einsum("ntd,snd->snt", X, directions)
+    logits = np.where(mask, np.einsum("ntd,snd->snt", X, directions), -np.inf)
+    scores = np.where(mask, arrays["scores"], -np.inf)
     softmax = np.exp(logits - logits.max(-1, keepdims=True))
     softmax /= softmax.sum(-1, keepdims=True)
     (S, n), T = directions.shape[:2], X.shape[1]
@@ -85,9 +117,10 @@ def _scene(arrays: dict[str, np.ndarray]) -> dict[str, pd.DataFrame]:
             "y": X[..., 1].ravel(),
             "score": arrays["scores"].ravel(),
             "selected": token == selected[sample],
-            "optimal": token == arrays["scores"].argmax(-1)[sample],
+            "optimal": token == scores.argmax(-1)[sample],
         }
     )
+    tokens = tokens[mask.ravel()]
     at, who, which = np.indices((S, n, T)).reshape(3, -1)
     paths = pd.DataFrame(
         {
@@ -115,41 +148,56 @@ def _scene(arrays: dict[str, np.ndarray]) -> dict[str, pd.DataFrame]:
     return {"tokens": tokens, "paths": paths, "rays": pd.concat(rays) if rays else empty}
 
 
-def draw(tables: dict[str, pd.DataFrame], remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return one figure, a row per scene and a column per parameterization, with an animation."""
-    tokens, paths, rays = (tables[f"trajectories_{name}"] for name in ("tokens", "paths", "rays"))
-    notes = [NOTE, status_counts(tables["trajectories_counts"]), *remarks]
-    if tokens.empty:
-        fig = style.figure(5, 2)
-        style.empty(fig.subplots(), "no run with its path on record")
-        return [Drawing("trajectories", fig, CAPTION)]
-    fig = _figure(tokens, paths, rays, notes)
-    steps = np.unique(paths["step"])
+def draw(
+    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
+) -> list[Drawing]:
+    """Return a figure with its animation for each combination of the other axes."""
+    return drawings(
+        "trajectories", tables, axes, remarks, _figure, caption=CAPTION, x=X,
+        cells="trajectories_tokens", animate=_frames,
+    )  # fmt: skip
+
+
+def _frames(tables: Tables) -> tuple[np.ndarray, ...]:
+    """Return the images of the animation."""
+    if tables["trajectories_tokens"].empty:
+        return ()
+    steps = np.unique(tables["trajectories_paths"]["step"])
     moments = steps[np.unique(np.geomspace(1, len(steps), FRAMES).astype(int)) - 1]
-    frames = tuple(style.pixels(_figure(tokens, paths, rays, [], step)) for step in moments)
-    return [Drawing("trajectories", fig, CAPTION, frames)]
+    return tuple(style.pixels(_scenes(tables, [], step)) for step in moments)
 
 
-def _figure(
-    tokens: pd.DataFrame,
-    paths: pd.DataFrame,
-    rays: pd.DataFrame,
-    notes: Sequence[str],
-    step: Any = None,
-) -> Figure:
-    """Return the figure of the scenes with complete paths, or at `step`."""
-    scenes = [s for s in SCENES if (tokens["data"] == s).any()]
-    columns = [p for p in PARAMETERIZATIONS if (tokens["parameterization"] == p).any()]
+def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+    if tables["trajectories_tokens"].empty:
+        fig = style.figure(5, 2)
+        style.empty(fig.subplots(), "no run in two dimensions with its path on record")
+        return fig
+    known = tables["trajectories_tokens"]["data"].isin(PUBLISHED_SEEDS).all()
+    which = "One published instance per scene." if known else "One instance per scene, the first."
+    counted = status_counts(tables["trajectories_counts"], axes)
+    return _scenes(tables, [f"{NOTE} {which}", counted, *remarks])
+
+
+def _scenes(tables: Tables, notes: Sequence[str], step: Any = None) -> Figure:
+    """Return a row per scene, a column per parameterization, with complete paths or at `step`."""
+    tokens, paths, rays = (tables[f"trajectories_{name}"] for name in ("tokens", "paths", "rays"))
+    scenes = _known_first(tokens["data"], SCENES)
+    columns = _known_first(tokens["parameterization"], PARAMETERIZATIONS)
     fig = style.figure(4.3 * len(columns) + 1.1, 4.1 * len(scenes) + (0.8 if notes else 0.3))
     grid = fig.subplots(len(scenes), len(columns), squeeze=False)
     for line, scene in zip(grid, scenes, strict=True):
         for ax, column in zip(line, columns, strict=True):
-            here, walked, predicted = (
-                t[(t["data"] == scene) & (t["parameterization"] == column)]
-                for t in (tokens, paths, rays)
+            cell = {"data": scene, "parameterization": column}
+            here, walked, predicted = (rows_of(table, cell) for table in (tokens, paths, rays))
+            words = (
+                PARAMETERIZATIONS.get(column, style.plain(column)),
+                SCENES.get(scene, style.plain(scene)),
             )
-            _panel(ax, here, walked, predicted, step)
-            style.heading(ax, f"{PARAMETERIZATIONS[column]}, {SCENES[scene]}")
+            style.heading(ax, ", ".join(words))
+            if here.empty:
+                style.empty(ax, "no run on record")
+            else:
+                _panel(ax, here, walked, predicted, step)
     samples = sorted(tokens["sample"].unique())
     colours, markers = style.colours(samples), style.markers(samples)
     handles = [
@@ -168,13 +216,20 @@ def _figure(
     return fig
 
 
+def _known_first(column: pd.Series[Any], known: Mapping[str, str]) -> list[str]:
+    """Return the distinct words of a column, those of `known` first and in its order."""
+    found = set(column)
+    return [*(word for word in known if word in found), *sorted(found - set(known))]
+
+
 def _panel(
     ax: Axes, tokens: pd.DataFrame, paths: pd.DataFrame, rays: pd.DataFrame, step: Any
 ) -> None:
     samples = sorted(tokens["sample"].unique())
     colours, markers = style.colours(samples), style.markers(samples)
     reach = 1.45 * max(tokens[["x", "y"]].abs().max())
-    softmax = paths[paths["step"] == (paths["step"].max() if step is None else step)]
+    walked = paths["step"] if step is None else paths.loc[paths["step"] <= step, "step"]
+    softmax = paths[paths["step"] == walked.max()]  # a path that diverges ends before others
     softmax = softmax.set_index(["sample", "token"])["softmax"]
     ax.axhline(0, color="#dddddd", linewidth=0.7, zorder=0)
     ax.axvline(0, color="#dddddd", linewidth=0.7, zorder=0)
@@ -193,7 +248,7 @@ def _panel(
                            linewidths=0.8, zorder=2)  # fmt: skip
         path = paths[(paths["sample"] == i) & (paths["token"] == 0)].sort_values("step")
         longest = np.hypot(paths["x"], paths["y"]).max()
-        unit = 0.95 * reach / np.log1p(longest / SHORTEST)
+        unit = 0.95 * reach / np.log1p(longest / SHORTEST) if longest > 0 else 0.0
         _path(ax, path if step is None else path[path["step"] <= step], colours[i], unit)
     ax.set_xlim(-reach, reach)
     ax.set_ylim(-reach, reach)
@@ -209,6 +264,8 @@ def _ray(ax: Axes, ray: pd.Series[Any], colour: str, reach: float) -> None:
     """Draw the ray along (x, y) and, for the Frobenius norm, the hyperplane at its offset."""
     w = np.array([ray["x"], ray["y"]], dtype=float)
     length = np.linalg.norm(w)
+    if length == 0:
+        return  # the SVM predicts no direction for this sample
     end = 3 * reach * w / length
     ax.plot([0, end[0]], [0, end[1]], color=colour, linestyle=DASHES[ray["norm"]], linewidth=1.1)
     if ray["norm"] == "frobenius":

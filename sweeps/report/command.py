@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     -------
     int
         0 if every run has a record, 1 if some are missing, failed or corrupt (the report is
-        written from the others), 2 if no report could be written.
+        written from the others) or a figure could not be drawn, 2 if no report could be written.
     """
     parser = argparse.ArgumentParser(
         prog="attnsvm-report",
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         return _refuse(f"{directory}: the report cannot be written ({error})")
     _print_summary(frames, files)
-    return int(len(frames.incomplete) > 0)
+    return int(len(frames.incomplete) > 0 or len(files.failed) > 0)
 
 
 def _refuse(message: str) -> int:
@@ -58,11 +58,17 @@ def _refuse(message: str) -> int:
 
 
 def _print_summary(frames: SweepFrames, files: ReportFiles) -> None:
-    counted = ", ".join(f"{n} {status}" for status, n in frames.statuses.items())
-    lines = [f"{len(frames.trials)} instances: {counted}" if counted else "no recorded instance"]
+    from sweeps.report.page import repeated
+
+    statuses = frames.statuses
+    counted = ", ".join(f"{n} {status}" for status, n in statuses.items())
+    lines = [f"{sum(statuses.values())} instances: {counted}" if counted else "no instance known"]
+    lines += [repeated(frames)] if frames.repeated else []
     lines += [f"{row.state}: {row.run}: {row.reason}" for row in frames.incomplete.itertuples()]
+    lines += [f"not drawn: {failure}" for failure in files.failed]
     if files.figures:
         lines.append(f"figures  {files.figures[0].parent}")
+    if files.tables:
         lines.append(f"tables   {files.tables[0].parent}")
     lines.append(f"report   {files.html}")
     sys.stdout.write("".join(f"{one_line(line)}\n" for line in lines))

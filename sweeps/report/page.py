@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import pandas as pd
 
 from attnsvm.record import duration
 from sweeps.aggregate import SweepFrames
-from sweeps.cells import CELL_KEYS, varying
+from sweeps.cells import SEED, CellAxes
 from sweeps.report.render import Picture, Table, render, table
 from sweeps.statistics import counts
 
@@ -18,20 +19,28 @@ ROWS_ON_PAGE = 400
 QUESTION = "In each cell of the sweep: how did training end, and which SVM does W agree with?"
 """The question of an ad-hoc sweep."""
 
+USUAL = ("ok", "infeasible", "undecided", "failed")
+"""Statuses that are told even if no instance has them."""
+
 RUN_COLUMNS = ("run", "state", "wall_s", "wanted", "accepted", "drawn")
 NORM_COLUMNS = ("frobenius_status", "nuclear_status")
 
 
 def report_page(
-    frames: SweepFrames, pictures: Sequence[Picture], tables: Mapping[str, pd.DataFrame]
+    frames: SweepFrames,
+    pictures: Sequence[Picture],
+    tables: Mapping[str, pd.DataFrame],
+    failed: Sequence[str] = (),
 ) -> str:
-    """Return the HTML page of a sweep."""
+    """Return the HTML page of a sweep; `failed` says which figures could not be drawn, and why."""
     return render(
         "report.html",
         title=frames.name or frames.directory.resolve().name,
         question=frames.question or ("" if frames.name else QUESTION),
         facts=_facts(frames),
         not_shown=not_shown(frames),
+        failed=failed,
+        repeated=repeated(frames),
         instances=len(frames.trials),
         pictures=pictures,
         tables=[(name, len(rows), table(rows, ROWS_ON_PAGE)) for name, rows in tables.items()],
@@ -40,10 +49,10 @@ def report_page(
         by_norm=_counts(frames, NORM_COLUMNS),
         incomplete=table(frames.incomplete[["run", "state", "reason"]]),
         run_count=len(frames.runs),
-        runs=table(_described(frames.runs), ROWS_ON_PAGE),
-        provenance=table(_provenance(frames.runs)),
-        sweep=frames.name,
-        directory=frames.directory,
+        runs=table(_described(frames.runs, frames.axes), ROWS_ON_PAGE),
+        provenance=table(_provenance(frames.runs, frames.axes)),
+        command=frames.command,
+        directory=shlex.quote(str(frames.directory)),
     )
 
 
@@ -62,20 +71,31 @@ def not_shown(frames: SweepFrames) -> str:
 
 def _short_of_accepted(frames: SweepFrames) -> pd.DataFrame:
     done = frames.runs[frames.runs["state"] == "done"]
-    if "until_accepted" not in done:
+    if not {"until_accepted", "accepted"} <= set(done):  # no run.json could be read
         return done.iloc[:0]
     return done[done["until_accepted"].eq(True) & (done["accepted"] < done["wanted"])]
 
 
+def repeated(frames: SweepFrames) -> str:
+    """Return how many rows hold an instance again, as a note; empty if none does."""
+    if not frames.repeated:
+        return ""
+    told = f"{frames.repeated} duplicate rows left out: the same instance in another run."
+    if frames.disagreeing:
+        told += f" {frames.disagreeing} of them hold other results than the row that is kept."
+    return told
+
+
 def _facts(frames: SweepFrames) -> list[tuple[object, str]]:
-    """Return the counts at the top of the page: each a number and what it counts."""
+    """Return the counts at the top of the page; those of the statuses sum to all instances."""
     done = len(frames.runs) - len(frames.incomplete)
-    statuses = frames.statuses
+    statuses = dict.fromkeys(USUAL, 0) | frames.statuses
     wall_s = float(frames.runs["wall_s"].sum()) if "wall_s" in frames.runs else float("nan")
     return [
         (f"{done} of {len(frames.runs)}", "runs done"),
-        (len(frames.trials), "instances"),
-        *((statuses.get(s, 0), s) for s in ("ok", "infeasible", "undecided", "failed")),
+        (sum(statuses.values()), "instances"),
+        *((count, status) for status, count in statuses.items()),
+        *([(frames.repeated, "duplicate rows left out")] if frames.repeated else []),
         (duration(wall_s), "of computing time"),
     ]
 
@@ -86,17 +106,18 @@ def _counts(frames: SweepFrames, columns: Sequence[str]) -> Table:
     return table(counts(frames.trials, present) if present else pd.DataFrame(), ROWS_ON_PAGE)
 
 
-def _described(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of `runs` that a reader needs, and the cell keys that vary."""
+def _described(runs: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
+    """Return the columns of `runs` that a reader needs, the axes, and seeds that differ."""
     first = [column for column in RUN_COLUMNS if column in runs]
-    return runs[[*first, *varying(runs)]]
+    seed = [SEED] if runs[SEED].nunique() > 1 else []
+    return runs[[*first, *axes.names, *seed]]
 
 
-def _provenance(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the values of all other columns of `runs`: the cell keys last."""
-    elsewhere = {*RUN_COLUMNS, "reason", *varying(runs)}
+def _provenance(runs: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
+    """Return the values of all other columns of `runs`: the fields of the config last."""
+    elsewhere = {*RUN_COLUMNS, "reason", *axes.names}
     rows: list[dict[str, Any]] = []
-    for name in sorted(set(runs) - elsewhere, key=lambda name: (name in CELL_KEYS, name)):
+    for name in (name for name in runs if name not in elsewhere):
         values = runs[name].dropna().astype(str)
         distinct = values[values != ""].unique()
         if len(distinct):

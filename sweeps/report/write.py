@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import glob
+import re
+import traceback
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnsvm.record import one_line
+
 if TYPE_CHECKING:  # pandas and matplotlib take a second to import: not for `--help`
+    import pandas as pd
+
     from sweeps.aggregate import SweepFrames
     from sweeps.figures import Drawing
     from sweeps.report.render import Picture
@@ -14,19 +23,23 @@ if TYPE_CHECKING:  # pandas and matplotlib take a second to import: not for `--h
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """Paths of a report's files, and the pictures that its page shows."""
+    """Paths of a report's files, the pictures that its page shows, and what could not be drawn.
+
+    `failed` has a line for each figure or set of tables that ended in an error: its name and why.
+    """
 
     html: Path
     figures: tuple[Path, ...]
     tables: tuple[Path, ...]
     pictures: tuple[Picture, ...]
+    failed: tuple[str, ...] = ()
 
 
 def write_report(frames: SweepFrames) -> ReportFiles:
     """Write figures, their tables and the HTML page into the sweep's folder.
 
     Every file is replaced atomically: DIR/figures/NAME.png and .pdf (.gif if animated),
-    DIR/tables/NAME.csv and DIR/report.html.
+    DIR/tables/NAME.csv and DIR/report.html. A figure that cannot be drawn costs no other one.
 
     Parameters
     ----------
@@ -36,29 +49,79 @@ def write_report(frames: SweepFrames) -> ReportFiles:
     Returns
     -------
     ReportFiles
-        The paths written.
+        The paths written, and what failed.
 
     Raises
     ------
     OSError
         If the folder cannot be written.
     """
-    from sweeps import style
-    from sweeps.figures import figure_module
-    from sweeps.report.page import not_shown, report_page
+    from attnsvm.record import write_atomically
+    from sweeps.report.page import report_page
 
-    module = figure_module(frames.name)
-    tables = module.tables(frames) if len(frames.trials) else {}
+    failed: list[str] = []
+    tables = _tables(frames, failed) if len(frames.trials) else {}
     csvs = {f"{name}.csv": t.to_csv(index=False).encode() for name, t in tables.items()}
     table_paths = _write_into(frames.directory / "tables", csvs)
-    with style.paper():
-        drawings = module.draw(tables, [not_shown(frames)]) if tables else []
-        pictures = tuple(_picture(drawing) for drawing in drawings)
+    pictures = tuple(_pictures(frames, tables, failed)) if tables else ()
     images = {f"{p.name}.{kind}": data for p in pictures for kind, data in p.files.items()}
     figure_paths = _write_into(frames.directory / "figures", images)
-    html = report_page(frames, pictures, tables).encode()
-    (page,) = _write_into(frames.directory, {"report.html": html})
-    return ReportFiles(page, figure_paths, table_paths, pictures)
+    _remove_other_pages(figure_paths)
+    html = report_page(frames, pictures, tables, failed).encode()
+    page = frames.directory / "report.html"
+    write_atomically(page, html)
+    return ReportFiles(page, figure_paths, table_paths, pictures, tuple(failed))
+
+
+def _remove_other_pages(written: Iterable[Path]) -> None:
+    """Remove NAME_k of an earlier report that had more pages of a figure NAME."""
+    kept = set(written)
+    for folder, name in {(path.parent, re.sub(r"_\d+$", "", path.stem)) for path in kept}:
+        for path in folder.glob(f"{glob.escape(name)}*"):
+            page = re.fullmatch(rf"{re.escape(name)}(_\d+)?\.(png|pdf|gif)", path.name)
+            if page and path not in kept:
+                path.unlink()
+
+
+def _tables(frames: SweepFrames, failed: list[str]) -> dict[str, pd.DataFrame]:
+    """Return the tables of the sweep; none, and a line in `failed`, if they end in an error."""
+    from sweeps.figures import figure_module
+
+    try:
+        return figure_module(frames.name).tables(frames)
+    except Exception as error:
+        failed.append(_reason("tables", error))
+        return {}
+
+
+def _pictures(
+    frames: SweepFrames, tables: dict[str, pd.DataFrame], failed: list[str]
+) -> Iterator[Picture]:
+    """Yield the pictures of the sweep; add a line to `failed` for each that cannot be drawn."""
+    from sweeps import style
+    from sweeps.figures import figure_module
+    from sweeps.report.page import not_shown
+
+    with style.paper():
+        try:
+            drawings = figure_module(frames.name).draw(tables, frames.axes, [not_shown(frames)])
+        except Exception as error:
+            failed.append(_reason("figures", error))
+            return
+        for drawing in drawings:
+            try:
+                yield _picture(drawing)
+            except Exception as error:
+                failed.append(_reason(drawing.name, error))
+                for path in frames.directory.glob(f"figures/{drawing.name}.*"):
+                    path.unlink()  # of an earlier report: it does not show these tables
+
+
+def _reason(name: str, error: Exception) -> str:
+    """Return what failed, why and where, as one line."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    reason = one_line(f"{type(error).__name__}: {error}")
+    return f"{name}: {reason} ({Path(place.filename).name}:{place.lineno})"
 
 
 def _picture(drawing: Drawing) -> Picture:
@@ -72,8 +135,10 @@ def _picture(drawing: Drawing) -> Picture:
 
 
 def _write_into(folder: Path, files: dict[str, bytes]) -> tuple[Path, ...]:
-    from attnsvm.record import write_atomically
+    from attnsvm.record import kind_of, write_atomically
 
+    if (kind := kind_of(folder)) not in ("a folder", "nothing"):
+        raise NotADirectoryError(errno.ENOTDIR, f"is {kind}; must be a folder", str(folder))
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         write_atomically(folder / name, content)

@@ -42,6 +42,15 @@ WRONG = [
         ["-m", "data=paths_far", "model=self_attention", "model.query=0,5"],
         "model.query=5: must be >= 0 and < T=3",
     ),
+    (
+        ["svm.norms=[]"],
+        "svm.norms=[]: must be a list without repetition of frobenius | nuclear, not",
+    ),
+    (["optimizer=regularization_path", "optimizer.radii=[]"], "must be a list without repetition"),
+    (["extensions=[os]"], "extensions=[os]: must be your own package; Python has this one"),
+    (["-m", "extensions=[os]"], "extensions=[os]: must be your own package; Python has this one"),
+    (["extensions=[a.b]"], "extensions=[a.b]: must be the name of a package, without dots"),
+    (["extensions=[nowhere]"], "extensions=[nowhere]: must be a module, or a package with an"),
     (["device=cuda"], "device=cuda: no CUDA device"),
 ]
 
@@ -103,7 +112,7 @@ def test_a_sweep_is_resumed_reported_and_survives_a_failing_run(tmp_path):
     failed = attnsvm(*grid, cwd=tmp_path)
     assert failed.returncode == 1
     assert "1 failed of 2 runs" in failed.stderr
-    sweep = tmp_path / "multirun/adhoc"
+    sweep = tmp_path / "multirun/latest"
     assert (sweep / "report.html").exists()
     states = {p.parent.name: json.loads(p.read_text())["state"] for p in sweep.glob("*/run.json")}
     assert sorted(states.values()) == ["done", "failed"]
@@ -146,7 +155,7 @@ def test_the_joblib_launcher_gives_the_same_records(tmp_path):
     names = [path.parent.name for path in (tmp_path / "spread").glob("*/run.json")]
     assert len(names) == 2
     for name in names:
-        one, _ = record.read(tmp_path / "multirun/adhoc" / name)
+        one, _ = record.read(tmp_path / "multirun/latest" / name)
         other, _ = record.read(tmp_path / "spread" / name)
         pd.testing.assert_frame_equal(one.trials, other.trials)
         pd.testing.assert_frame_equal(one.history, other.history)

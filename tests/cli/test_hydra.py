@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+
+import pytest
 
 from attnsvm.config.version import __version__
 from tests.command import SMALL, attnsvm
@@ -30,6 +33,34 @@ def test_hydras_basic_sweeper_runs_the_grid(tmp_path):
     done = attnsvm("-m", *SMALL, "seed=1,2", "hydra/sweeper=basic", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "multirun/adhoc").glob("*/run.json"))) == 2
+
+
+OWN_GROUPS = {
+    "path": ["hydra.searchpath=[file://{mine}]"],
+    "folder": ["--config-dir", "{mine}"],
+    "config": ["--config-dir", "{mine}", "--config-name", "own"],
+}
+
+
+@pytest.mark.parametrize("way", OWN_GROUPS)
+def test_options_of_the_users_own_may_be_swept(way, tmp_path):
+    """Also where the search path stands in a primary config of their own."""
+    mine, elsewhere = tmp_path / "mine", tmp_path / "elsewhere"
+    given = OWN_GROUPS[way]
+    options = elsewhere if way == "config" else mine
+    mine.mkdir()
+    (options / "head").mkdir(parents=True)
+    (options / "head/steep.yaml").write_text(
+        "defaults: [/schema/head/quadratic@_here_]\nlam: 0.5\n"
+    )
+    (mine / "own.yaml").write_text(
+        f"defaults: [config, _self_]\nhydra: {{searchpath: ['file://{elsewhere}']}}\n"
+    )
+    words = [word.format(mine=mine) for word in given]
+    done = attnsvm("-m", *words, "head=steep,linear", *SMALL, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    runs = [json.loads(p.read_text()) for p in (tmp_path / "multirun/latest").glob("*/run.json")]
+    assert sorted(run["config"]["head"].get("lam", 0.0) for run in runs) == [0.0, 0.5]
 
 
 def test_logging_may_be_chosen(tmp_path):
@@ -63,6 +94,15 @@ def test_a_launcher_that_is_not_installed_says_what_installs_it(tmp_path):
     assert "hydra/launcher=slurm_gpu: is not installed here; pip install 'attnsvm[slurm]'" in (
         done.stderr
     )
+
+
+@pytest.mark.parametrize("mode", [[], ["-m"]])
+def test_a_dry_run_for_a_device_that_is_not_here_lists_the_plan(mode, tmp_path):
+    env = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    done = attnsvm(*mode, *SMALL, "dry_run=true", "device=cuda", cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "1 runs, 1 of them pending" in done.stdout
+    assert "no estimate: device=cuda: no CUDA device is available here" in done.stdout
 
 
 def test_a_dry_run_of_a_single_run_says_what_it_would_do(tmp_path):

@@ -32,7 +32,7 @@ def run(command, cwd):
 def test_a_sweep_beside_them_is_run_and_reported(command, beside):
     done = run([*command, "-m", *SMALL, "seed=1,2"], beside)
     assert done.returncode == 0, done.stderr
-    folder = beside / "multirun/adhoc"
+    folder = beside / "multirun/latest"
     assert (folder / "report.html").exists()
     (folder / "report.html").unlink()
     for other in ("attnsvm-status", "attnsvm-report", "attnsvm-verify"):

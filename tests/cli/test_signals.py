@@ -1,12 +1,16 @@
-"""SIGTERM and SIGUSR2 end a run within five seconds, on record; the same command goes on."""
+"""A signal to stop ends a run within five seconds, on record; the same command goes on."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import faulthandler
+import multiprocessing
 import os
+import pty
 import re
 import signal
+import subprocess
 import threading
 import time
 from contextlib import suppress
@@ -16,12 +20,12 @@ import pytest
 from attnsvm import experiment, record
 from attnsvm.cli import job
 from attnsvm.cli.job import perform
-from attnsvm.cli.signals import Interrupted, interruptible
+from attnsvm.cli.signals import SIGNALS, Interrupted, follow, hand_on, interruptible
 from attnsvm.record.lock import holder
 from attnsvm.record.state import run_state
 from sweeps.status import main as status
 from sweeps.status import states
-from tests.command import SMALL, begun, until
+from tests.command import BIN, SMALL, begun, environment, until
 from tests.faults import configs, finished, in_child, litter, parts, sweep
 
 LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3")
@@ -49,7 +53,7 @@ def found(folder) -> list[str]:
 
 def test_a_sweep_is_interrupted_and_resumed(tmp_path, capsys):
     grid = ["-m", *LONG, "trials=1", "optimizer.steps=10,1000000000"]
-    folder = tmp_path / "multirun/adhoc"
+    folder = tmp_path / "multirun/latest"
     for signum in (signal.SIGTERM, signal.SIGUSR2):
         driver = begun(*grid, cwd=tmp_path)
         until(lambda: (folder / "sweep.json").exists() and "done" in found(folder))
@@ -70,7 +74,7 @@ def test_a_sweep_is_interrupted_and_resumed(tmp_path, capsys):
 def test_the_workers_of_joblib_are_interrupted_with_their_driver(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     grid = ["-m", *LONG, "trials=1", "optimizer.steps=1000000000", "seed=0,1,2,3"]
-    folder = tmp_path / "multirun/adhoc"
+    folder = tmp_path / "multirun/latest"
     driver = begun(*grid, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", cwd=tmp_path)
     until(lambda: len(in_work(folder)) == 2)
     time.sleep(2)
@@ -81,11 +85,106 @@ def test_the_workers_of_joblib_are_interrupted_with_their_driver(tmp_path):
     until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers), 10)
 
 
+@pytest.mark.parametrize("pack", [1, 2])
+def test_the_workers_of_joblib_end_with_a_driver_that_is_killed(pack, tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    grid = ["-m", *LONG, "trials=1", "optimizer.steps=1000000000", "seed=0,1,2,3"]
+    grid += ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
+    folder = tmp_path / "multirun/latest"
+    driver = begun(*grid, f"hydra.sweeper.cells_per_job={pack}", cwd=tmp_path)
+    until(lambda: len(in_work(folder)) == 2)
+    workers = in_work(folder)
+    driver.kill()
+    driver.wait()
+    until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers), 10)
+    assert found(folder) == ["interrupted", "interrupted", "missing", "missing"]
+    assert not [path for path in litter(folder) if path.name == ".lock"]
+
+
+@pytest.mark.parametrize("signum", SIGNALS, ids=lambda signum: signum.name)
+def test_every_signal_that_ends_a_run_is_on_record(signum, tmp_path):
+    run = begun(*LONG, "trials=1", "optimizer.steps=1000000000", cwd=tmp_path)
+    folder = tmp_path / "multirun/single"
+    until(lambda: in_work(folder))
+    assert stopped_within_s(run, signum) < GRACE_S
+    assert run.returncode == 128 + signum
+    (state,) = (run_state(path) for path in folder.iterdir())
+    assert (state.state, state.reason) == ("interrupted", f"Interrupted: {signum.name}")
+
+
+def test_a_hangup_is_ignored_under_nohup(tmp_path):
+    grid = ["-m", *SMALL[:4], "seed=0,1", "optimizer.steps=300000", "optimizer.record_every=300000"]
+    with (tmp_path / "log").open("wb") as log:
+        driver = subprocess.Popen(
+            ["nohup", str(BIN / "attnsvm"), *grid],
+            cwd=tmp_path,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    folder = tmp_path / "multirun/latest"
+    until(lambda: in_work(folder))
+    driver.send_signal(signal.SIGHUP)
+    assert driver.wait(120) == 0
+    assert found(folder) == ["done", "done"]
+
+
+def test_a_terminal_that_is_closed_interrupts(tmp_path):
+    ours, theirs = pty.openpty()
+    run = subprocess.Popen(
+        [str(BIN / "attnsvm"), "-m", *LONG, "trials=1", "optimizer.steps=1000000000"],
+        cwd=tmp_path,
+        env=environment(),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    folder = tmp_path / "multirun/latest"
+    until(lambda: in_work(folder))
+    os.close(ours)
+    begin = time.monotonic()
+    run.send_signal(signal.SIGHUP)
+    assert run.wait(60) == 128 + signal.SIGHUP
+    assert time.monotonic() - begin < GRACE_S
+    assert found(folder) == ["interrupted"]
+
+
+def test_a_handler_in_c_is_left_alone(tmp_path):
+    with (tmp_path / "told").open("w") as told:
+        faulthandler.register(signal.SIGUSR1, file=told)
+        try:
+            with interruptible():
+                os.kill(os.getpid(), signal.SIGUSR1)
+        finally:
+            faulthandler.unregister(signal.SIGUSR1)
+    assert "test_a_handler_in_c_is_left_alone" in (tmp_path / "told").read_text()
+
+
+def test_an_inner_block_hands_a_signal_on_to_the_outer_one():
+    def work():
+        try:
+            with interruptible():
+                os.kill(os.getpid(), signal.SIGHUP)
+                time.sleep(5)
+        except Interrupted as stop:
+            assert signal.getsignal(signal.SIGHUP) is not before
+            hand_on(stop)
+            raise AssertionError("not handed on") from stop
+
+    before = signal.getsignal(signal.SIGHUP)
+    with pytest.raises(Interrupted, match="SIGHUP"), interruptible():
+        work()
+    assert signal.getsignal(signal.SIGHUP) is before
+
+
 def test_killed_workers_cost_the_runs_they_had_begun(tmp_path):
     """joblib gives up the whole sweep when a worker is killed; the sweep does not."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     grid = ["-m", *LONG, "trials=1", "optimizer.steps=1000000000,2000000000,10,20"]
-    folder = tmp_path / "multirun/adhoc"
+    folder = tmp_path / "multirun/latest"
     driver = begun(*grid, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", cwd=tmp_path)
     until(lambda: len(in_work(folder)) == 2)
     os.kill(in_work(folder)[0], signal.SIGKILL)
@@ -99,7 +198,7 @@ def test_two_drivers_share_a_sweep(tmp_path):
     drivers = [begun(*grid, cwd=tmp_path) for _ in range(2)]
     codes = [driver.wait(120) for driver in drivers]
     assert set(codes) <= {0, 1}  # 1: the other was still at a run when one had no more to do
-    assert found(tmp_path / "multirun/adhoc") == ["done"] * 3
+    assert found(tmp_path / "multirun/latest") == ["done"] * 3
     log = (tmp_path / "driver.log").read_text()
     assert len(re.findall(r"-[0-9a-f]{12}: \d+ \w+", log)) == 3  # each run ended once
 
@@ -230,3 +329,12 @@ def test_an_exception_that_is_swallowed_is_raised_again():
         careless()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_a_worker_of_another_process_than_the_driver_is_left_alone(monkeypatch):
+    """A fork server stands between: it is not the driver, and does not end with it."""
+    monkeypatch.setattr(multiprocessing.current_process(), "_name", "Worker-1")
+    before = signal.getsignal(signal.SIGTERM)
+    follow(os.getppid() + 1)
+    assert not [thread for thread in threading.enumerate() if thread.name == "parent"]
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -11,9 +11,8 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from attnsvm.cli import app
-from attnsvm.config import GROUPS, ConfigError, Range, RunConfig
+from attnsvm.config import GROUPS, WITHOUT_EFFECT, ConfigError, Range, RunConfig
 from attnsvm.config.identity import (
-    WITHOUT_EFFECT,
     option_names,
     result_fields,
     run_name,
@@ -189,7 +188,9 @@ def test_an_extension_package_may_name_a_class_of_the_group(tmp_path, monkeypatc
 def test_named_refuses_unknown_names_and_fields():
     with pytest.raises(ConfigError, match=r"head=cubic: must be linear \| relu"):
         named("head", "cubic")
-    with pytest.raises(ConfigError, match=r"data\.dd: unknown field; sphere has n, T, d"):
+    with pytest.raises(
+        ConfigError, match=r"data\.dd: unknown field of sphere; must be n \| T \| d"
+    ):
         named("data", "sphere", dd=3)
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -200,7 +201,7 @@ def test_file_needs_no_queries_when_tokens_ask(tmp_path, arrays):
     np.testing.assert_array_equal(
         sample("file", path=path, model="self_attention").Z, arrays["X"][:, :, 0]
     )
-    with pytest.raises(ConfigError, match="Z: missing; the file has X, Y"):
+    with pytest.raises(ConfigError, match="Z: missing; must be in the file, which has X, Y"):
         sample("file", path=path)
 
 
@@ -215,7 +216,7 @@ def test_file_labels_of_a_sequence_are_repeated_or_given(tmp_path, arrays):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("X", lambda X: None, "X: missing; the file has Y, Z"),
+        ("X", lambda X: None, "X: missing; must be in the file, which has Y, Z"),
         ("Y", lambda Y: None, "Y: missing"),
         ("X", lambda X: X[0, 0], r"X: shape \(3, 4\); must be \(B, n, T, d\) or"),
         ("X", lambda X: X[:, :, :0], "X: shape .* must be"),
@@ -271,3 +272,9 @@ def test_objects_are_taken_as_they_are():
     assert own.X.equal(named.X)
     with pytest.raises(ConfigError, match="d: must be a field of head=linear or model=cross"):
         sample(Sphere(n=2, T=3, d=4), d=4)
+
+
+def test_a_pipe_in_place_of_the_file_is_named_as_such(tmp_path):
+    os.mkfifo(tmp_path / "data.npz")
+    with pytest.raises(ConfigError, match=r"data\.npz: not a regular file; must be an \.npz"):
+        sample("file", path=str(tmp_path / "data.npz"))

@@ -17,7 +17,8 @@ import pytest
 from attnsvm import record
 from attnsvm.config.identity import run_name
 from attnsvm.record.files import CorruptRecordError
-from attnsvm.record.state import RUN_FILE, TABLES, run_state
+from attnsvm.record.run import RUN_FILE, TABLES
+from attnsvm.record.state import run_state
 from sweeps.aggregate import load
 from tests.command import until
 from tests.faults import (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -10,9 +12,9 @@ import sys
 import pytest
 
 from attnsvm.config.identity import run_name
-from attnsvm.record import run_state
-from attnsvm.record.lock import LOCK_FILE, HeldError, holder, locked
-from tests.command import attnsvm, until
+from attnsvm.record import CorruptRecordError, run_state
+from attnsvm.record.lock import LOCK_FILE, HeldError, NoLocksError, holder, locked, require_locks
+from tests.command import SMALL, attnsvm, until
 from tests.faults import configs, in_child, sweep
 
 HOLD = """
@@ -86,17 +88,19 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / LOCK_FILE).symlink_to(tmp_path / "outside")
-    with pytest.raises(OSError, match="symbolic link"), locked(folder):
+    with pytest.raises(CorruptRecordError, match="is a link; must be a file"), locked(folder):
         pass
     assert (tmp_path / "outside").read_text() == "mine"
-    assert holder(folder) is None
+    with pytest.raises(CorruptRecordError, match="is a link; must be a file"):
+        holder(folder)
+    assert run_state(folder).state == "corrupt"
 
 
 def test_what_was_written_by_a_dying_owner_is_no_error(tmp_path):
     (tmp_path / LOCK_FILE).write_text('{"host": "a", "pi')
     who, lives = holder(tmp_path)
     assert not lives
-    assert "process 0" in str(who)
+    assert str(who) == "an unknown process"
     until(lambda: holder(tmp_path) is not None, 1)
 
 
@@ -113,3 +117,65 @@ def test_a_pipe_in_place_of_a_file_hangs_nobody(name, tmp_path):
     for command in ("attnsvm-status", "attnsvm-report", *proved):
         done = attnsvm(str(tmp_path), cwd=tmp_path, command=command)
         assert done.returncode == (0 if name == ".lock" else 1), done.stderr
+
+
+# --- a file system without locks ------------------------------------------------------------------
+
+REFUSED = """
+import fcntl, os
+def refused(handle, operation):
+    raise OSError({code}, os.strerror({code}))
+fcntl.flock = refused
+"""
+
+without_locks = pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+
+
+@without_locks
+def test_a_file_system_without_locks_is_refused_before_any_work(code, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(REFUSED.format(code=code))
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    for command in (["-m", "seed=1,2"], ["-m", "seed=1,2", "hydra.sweep.dir=elsewhere"], []):
+        for _ in range(2):  # a second driver is told the same
+            done = attnsvm(*command, *SMALL, cwd=tmp_path, env=env)
+            assert done.returncode == 2
+            line = done.stderr.splitlines()[-1]
+            assert "Traceback" not in done.stderr
+            assert "file system without locks (flock: " in line
+            assert "must be one with locks" in line
+    assert not list(tmp_path.rglob("trials.parquet"))
+    assert not list(tmp_path.rglob(LOCK_FILE))
+
+
+@without_locks
+def test_the_state_of_a_run_is_told_without_locks_too(code, tmp_path):
+    """A sweep on a node with locks is looked at from one that mounts the folder without."""
+    cells = configs(2)
+    assert os.waitpid(in_child(lambda: sweep(tmp_path, cells)), 0)[1] == 0
+    begun = tmp_path / run_name(cells[1])
+    (begun / "run.json").unlink()
+    (begun / LOCK_FILE).touch()
+    (tmp_path / "sitecustomize.py").write_text(REFUSED.format(code=code))
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = attnsvm(str(tmp_path), cwd=tmp_path, command="attnsvm-status", env=env)
+    assert done.returncode == 1
+    told, summary = done.stdout.splitlines()
+    assert "whether it still runs cannot be told: file system without locks" in told
+    assert summary == "2 runs: 1 done, 1 running"
+    assert "1970" not in done.stdout
+
+
+def test_no_lock_file_is_left_where_there_are_no_locks(tmp_path, monkeypatch):
+    def refused(handle, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with pytest.raises(NoLocksError, match="No locks available"), locked(tmp_path):
+        pass
+    with pytest.raises(NoLocksError, match="must be one with locks"):
+        require_locks(tmp_path)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / LOCK_FILE).write_text("of another")
+    with pytest.raises(NoLocksError), locked(tmp_path):
+        pass
+    assert (tmp_path / LOCK_FILE).read_text() == "of another"

@@ -14,9 +14,11 @@ from attnsvm.record import RunRecord, trial_columns, trial_table
 from attnsvm.record import files as storage
 from attnsvm.record import writers as stream
 from attnsvm.record.files import CorruptRecordError
-from attnsvm.record.state import TABLES
+from attnsvm.record.provenance import provenance
+from attnsvm.record.run import TABLES
+from tests.config.test_config import composed
 
-ORIGIN = {"signature": "s", "config": {"trials": 3}, "options": {}, "sweep": None, "device": "cpu"}
+ORIGIN = provenance(composed("data.n=2", "data.T=2", "data.d=4", "trials=3"), [])
 
 
 def a_record() -> RunRecord:

@@ -120,20 +120,20 @@ def test_two_drivers_do_no_run_twice(tmp_path):
 
 
 def test_records_of_other_code_are_refused_unless_allowed_and_then_shown(tmp_path):
-    sweep_folder, cells = tmp_path / "multirun/adhoc", configs(1)
+    sweep_folder, cells = tmp_path / "mine", configs(1)
     child = in_child(lambda: sweep(sweep_folder, cells))
     assert os.waitpid(child, 0)[1] == 0
     folder = sweep_folder / run_name(cells[0])
     found, origin = record.read(folder)
     record.write(folder, [found], {**origin, "code": "another", "version": "0.0.1"})
-    grid = ["-m", *SMALL, "seed=5"]
+    grid = ["-m", *SMALL, "seed=5", "hydra.sweep.dir=mine"]
     refused = attnsvm(*grid, cwd=tmp_path)
     assert refused.returncode == 2
     assert "1 of version 0.0.1, code another" in refused.stderr
     assert "mixed_code=true" in refused.stderr
     assert len(list(sweep_folder.glob("*/run.json"))) == 1
     kept = ["-m", "data.n=2", "data.T=3", "data.d=3", "trials=3", "seed=0,5", "mixed_code=true"]
-    allowed = attnsvm(*kept, cwd=tmp_path)
+    allowed = attnsvm(*kept, "hydra.sweep.dir=mine", cwd=tmp_path)
     assert allowed.returncode == 0, allowed.stderr
     assert len(set(load(sweep_folder).runs["code"])) == 2
     assert "another" in (sweep_folder / "report.html").read_text()

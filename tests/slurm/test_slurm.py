@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 
 import numpy as np
 import pandas as pd
@@ -49,8 +50,8 @@ def state_counts(folder) -> dict[str, int]:
 
 def owners(folder):
     """Return the owners of the runs that are in work."""
-    found = [holder(path) for path in folder.iterdir() if path.is_dir()]
-    return [lock[0] for lock in found if lock is not None and lock[1]]
+    found = [holder(path) for path in folder.glob("*-*") if path.is_dir()]
+    return [lock[0] for lock in found if lock is not None and lock[1] and lock[0].pid]
 
 
 def test_a_sweep_is_the_same_as_with_the_basic_launcher(slurm, tmp_path):
@@ -59,7 +60,7 @@ def test_a_sweep_is_the_same_as_with_the_basic_launcher(slurm, tmp_path):
     assert basic.returncode == 0, basic.stderr
     spread = attnsvm(*grid, *ON_CPUS, "hydra.sweep.dir=multirun/slurm", cwd=tmp_path, env=slurm)
     assert spread.returncode == 0, spread.stderr + spread.stdout
-    one, other = tmp_path / "multirun/adhoc", tmp_path / "multirun/slurm"
+    one, other = tmp_path / "multirun/latest", tmp_path / "multirun/slurm"
     tables = ["trials.parquet", "history.parquet", "solutions.npz"]
     files = [f"{run}/{name}" for run in states(one) for name in tables]
     files += [f"tables/{path.name}" for path in (one / "tables").iterdir()]
@@ -88,7 +89,7 @@ def test_jobs_that_are_killed_are_lost_and_the_others_are_not(slurm, tmp_path):
     grid = ["-m", "data.d=3,4", "data.n=2", "data.T=2", "trials=1", "optimizer.steps=20,100000000"]
     grid += ["optimizer.record_every=100000000", "device=cpu"]
     driver = begun(*grid, *ON_CPUS, cwd=tmp_path, env=slurm)
-    folder = tmp_path / "multirun/adhoc"
+    folder = tmp_path / "multirun/latest"
     # the two short runs end, the two long ones are in work at once, on two nodes
     until(lambda: (folder / "sweep.json").exists() and state_counts(folder).get("done") == 2)
     until(lambda: len(owners(folder)) == 2)
@@ -111,14 +112,14 @@ def test_a_job_that_raises_is_a_row_and_the_other_completes(slurm, tmp_path):
     done = attnsvm(*grid, *ON_CPUS, cwd=tmp_path, env=slurm)
     assert done.returncode == 1
     assert "1 failed of 2 runs" in done.stderr
-    assert state_counts(tmp_path / "multirun/adhoc") == {"done": 1, "failed": 1}
-    assert "missing.npz" in (tmp_path / "multirun/adhoc/report.html").read_text()
+    assert state_counts(tmp_path / "multirun/latest") == {"done": 1, "failed": 1}
+    assert "missing.npz" in (tmp_path / "multirun/latest/report.html").read_text()
 
 
 def test_scancel_of_a_running_and_of_a_pending_job(slurm, tmp_path):
     grid = ["-m", "seed=0,1", *LONG, *ON_CPUS, "hydra.launcher.array_parallelism=1"]
     driver = begun(*grid, cwd=tmp_path, env=slurm)
-    folder = tmp_path / "multirun/adhoc"
+    folder = tmp_path / "multirun/latest"
     until(lambda: folder.exists() and owners(folder))
     (owner,) = owners(folder)
     array = owner.slurm_job.split("_")[0]
@@ -130,7 +131,7 @@ def test_scancel_of_a_running_and_of_a_pending_job(slurm, tmp_path):
 
 def test_a_preempted_job_is_interrupted_and_requeued(slurm, tmp_path):
     driver = begun("-m", "seed=0", *LONG, *ON_CPUS, cwd=tmp_path, env=slurm)
-    folder = tmp_path / "multirun/adhoc"
+    folder = tmp_path / "multirun/latest"
     until(lambda: folder.exists() and owners(folder))
     (owner,) = owners(folder)
     told(slurm, "scancel", "--signal=USR2", owner.slurm_job)
@@ -141,11 +142,89 @@ def test_a_preempted_job_is_interrupted_and_requeued(slurm, tmp_path):
     assert driver.wait(60) == 1
 
 
+def start_again(slurm, job: str) -> None:
+    """Start a job that was requeued; by itself SLURM waits for two minutes."""
+    asked = ("squeue", f"--jobs={job}", "--noheader", "--format=%T %r")
+    until(lambda: told(slurm, *asked).strip() == "PENDING BeginTime", 60)
+    told(slurm, "scontrol", "update", f"JobId={job}", "StartTime=now")
+
+
+def test_a_driver_follows_a_job_that_is_requeued_by_hand(slurm, tmp_path):
+    """The first start leaves a result file and a record; neither is the end of the job."""
+    driver = begun("-m", "seed=0", *LONG, *ON_CPUS, cwd=tmp_path, env=slurm)
+    folder = tmp_path / "multirun/latest"
+    until(lambda: folder.exists() and owners(folder))
+    (owner,) = owners(folder)
+    told(slurm, "scontrol", "requeue", owner.slurm_job)
+    until(lambda: state_counts(folder) == {"interrupted": 1}, 30)
+    until(lambda: list(folder.glob(".submitit/**/*_result.pkl")), 30)
+    time.sleep(10)  # the driver asks the queue several times
+    assert driver.poll() is None
+    start_again(slurm, owner.slurm_job)
+    until(lambda: owners(folder) and owners(folder)[0].pid != owner.pid, 90)
+    told(slurm, "scancel", owner.slurm_job)
+    assert driver.wait(60) == 1
+    assert state_counts(folder) == {"interrupted": 1}
+
+
+def test_a_driver_follows_a_job_whose_node_went_down(slurm, tmp_path):
+    """SLURM requeues the job; the node, which is not really down, returns by itself."""
+    driver = begun("-m", "seed=0", *LONG, *ON_CPUS, cwd=tmp_path, env=slurm)
+    folder = tmp_path / "multirun/latest"
+    until(lambda: folder.exists() and owners(folder))
+    (owner,) = owners(folder)
+    node = told(slurm, "scontrol", "show", "job", owner.slurm_job).partition("BatchHost=")[2]
+    down = ("State=DOWN", "Reason=test")
+    told(slurm, "scontrol", "update", f"NodeName={node.split()[0]}", *down)
+    until(lambda: state_counts(folder) == {"interrupted": 1}, 60)
+    time.sleep(6)
+    assert driver.poll() is None
+    start_again(slurm, owner.slurm_job)
+    until(lambda: owners(folder) and owners(folder)[0].pid != owner.pid, 90)
+    told(slurm, "scancel", owner.slurm_job)
+    assert driver.wait(60) == 1
+    assert state_counts(folder) == {"interrupted": 1}
+
+
+@pytest.mark.parametrize("pack", [1, 2])
+def test_a_second_driver_follows_what_is_in_the_queue(pack, slurm, tmp_path):
+    held = ["+hydra.launcher.additional_parameters={hold:true}"]
+    grid = ["-m", "seed=0,10,20", *SMALL, *ON_CPUS, f"hydra.sweeper.cells_per_job={pack}"]
+    folder = tmp_path / "multirun/latest"
+    drivers = [begun(*grid, *held, cwd=tmp_path, env=slurm)]
+    jobs = 3 if pack == 1 else 2
+    until(lambda: len(told(slurm, "squeue", "--array", "--noheader").splitlines()) == jobs)
+    drivers.append(begun(*grid, *held, cwd=tmp_path, env=slurm))
+    log = tmp_path / "driver.log"
+    until(lambda: log.read_text().count("following it") == jobs)
+    queue = told(slurm, "squeue", "--noheader", "--format=%F").split()
+    assert len(set(queue)) == 1  # one array
+    told(slurm, "scontrol", "release", queue[0])
+    assert [driver.wait(120) for driver in drivers] == [0, 0]
+    assert state_counts(folder) == {"done": 3}
+
+
+def test_a_job_of_several_cells_goes_on_where_it_was_interrupted(slurm, tmp_path):
+    grid = ["-m", "seed=0,10,20", *SMALL[:4], "optimizer.steps=20,100000000", "trials=1"]
+    grid += ["optimizer.record_every=100000000", "hydra.sweeper.cells_per_job=6", *ON_CPUS]
+    driver = begun(*grid, cwd=tmp_path, env=slurm)
+    folder = tmp_path / "multirun/latest"
+    until(lambda: folder.exists() and owners(folder) and "done" in state_counts(folder))
+    (owner,) = owners(folder)
+    told(slurm, "scontrol", "requeue", owner.slurm_job)
+    until(lambda: state_counts(folder) == {"done": 1, "interrupted": 1, "missing": 4}, 30)
+    start_again(slurm, owner.slurm_job)
+    until(lambda: state_counts(folder) == {"done": 1, "running": 1, "missing": 4}, 90)
+    told(slurm, "scancel", owner.slurm_job)
+    assert driver.wait(60) == 1
+    assert state_counts(folder) == {"done": 1, "interrupted": 1, "missing": 4}
+
+
 def test_a_job_that_reaches_its_time_limit_is_interrupted(slurm, tmp_path):
     limit = ["hydra.launcher.timeout_min=1", "hydra.launcher.signal_delay_s=20"]
     driver = begun("-m", "seed=0", *LONG, *ON_CPUS, *limit, cwd=tmp_path, env=slurm)
     assert driver.wait(150) == 1
-    assert state_counts(tmp_path / "multirun/adhoc") == {"interrupted": 1}
+    assert state_counts(tmp_path / "multirun/latest") == {"interrupted": 1}
 
 
 REFUSED = [
@@ -170,7 +249,7 @@ def test_what_the_cluster_cannot_give_is_refused_at_once(request_, words, slurm,
 def test_results_outlive_the_driver(slurm, tmp_path):
     grid = ["-m", "seed=0,1", *SMALL, *ON_CPUS]
     driver = begun(*grid, cwd=tmp_path, env=slurm)
-    folder = tmp_path / "multirun/adhoc"
+    folder = tmp_path / "multirun/latest"
     until(lambda: told(slurm, "squeue", "--noheader").strip())
     driver.kill()
     driver.wait()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from sweeps.aggregate import SweepFrames
+from sweeps.cells import CellAxes
 
 HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)> $\\frac{ \u202e 'q' \"q\" \x07"
@@ -38,9 +40,24 @@ def cell_keys(**given: object) -> dict[str, object]:
     return keys | given
 
 
+def framed(name: str, directory: Path, *tables: pd.DataFrame) -> SweepFrames:
+    """Return the frames of runs, trials and history, with the axes in which the runs differ."""
+    return SweepFrames(name, directory, *tables, axes=axes_of(tables[0]))
+
+
+def axes_of(table: pd.DataFrame) -> CellAxes:
+    keys = [key for key in cell_keys() if key in table and table[key].nunique(dropna=False) > 1]
+    return CellAxes.of(table[keys])
+
+
+def with_rows(frames: SweepFrames, trials: pd.DataFrame, **other: pd.DataFrame) -> SweepFrames:
+    """Return the frames of a sweep with these trials instead, and the axes of these."""
+    return dataclasses.replace(frames, trials=trials, axes=axes_of(trials), **other)
+
+
 def run_row(run: str, keys: dict[str, object], trials: int, **given: object) -> dict[str, object]:
     row = {"run": run, "state": "done", "reason": "", "wall_s": 1.5, "version": "0.1.0"}
-    counts = {"wanted": trials, "accepted": trials, "drawn": trials}
+    counts = {"wanted": trials, "accepted": trials, "drawn": trials, "trials": trials, "seed": 0}
     return row | counts | keys | given
 
 
@@ -93,7 +110,7 @@ def rank_frames(
     table = pd.DataFrame(rows)
     for norm in ("frobenius", "nuclear"):
         table[f"{norm}_rank"] = table[f"{norm}_rank"].astype("Int64")
-    return SweepFrames("rank_vs_d", directory, pd.DataFrame(runs), table, pd.DataFrame())
+    return framed("rank_vs_d", directory, pd.DataFrame(runs), table, pd.DataFrame())
 
 
 QUANTITIES = (
@@ -136,7 +153,7 @@ def correlation_frames(
                 ]
         runs.append(run_row(run, cell, trials, accepted=kept, drawn=trials))
     frames = (pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame(history))
-    return SweepFrames("correlation_vs_d", directory, *frames)
+    return framed("correlation_vs_d", directory, *frames)
 
 
 def adhoc_frames(directory: Path, trials: int = 20) -> SweepFrames:
@@ -157,4 +174,4 @@ def adhoc_frames(directory: Path, trials: int = 20) -> SweepFrames:
                     | {"run": f"{head}{d}", "seed": seed, "status": status, "reason": ""}
                     | {"convergence": kind, "one_minus_corr_w_mm": value}
                 )
-    return SweepFrames("", directory, pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame())
+    return framed("", directory, pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame())

@@ -13,9 +13,9 @@ from PIL import Image
 
 from sweeps import style
 from sweeps.aggregate import SweepFrames
+from sweeps.cells import CellAxes
 from sweeps.figures import (
     _curves,
-    convergence_types,
     figure_module,
     outcomes,
     phase_transition,
@@ -58,14 +58,14 @@ def trained_frames(ds: tuple[int, ...] = (4, 8), trials: int = 12) -> SweepFrame
                         entry = {"seed": seed, "step": step, "quantity": quantity, "value": value}
                         history.append(cell | {"run": run} | entry)
     frames = (pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame(history))
-    return SweepFrames("local_convergence", HERE, *frames)
+    return synthetic.framed("local_convergence", HERE, *frames)
 
 
 def draw(name: str, frames: SweepFrames) -> dict[str, pd.DataFrame]:
     module = figure_module(name)
     with style.paper():
         tables = module.tables(frames)
-        for drawing in module.draw(tables, ["a remark"]):
+        for drawing in module.draw(tables, frames.axes, ["a remark"]):
             assert style.png(drawing.figure).startswith(b"\x89PNG")
     return tables
 
@@ -99,7 +99,7 @@ def test_softmax_and_norms_are_those_of_all_trained_instances():
 
 def test_status_counts_say_also_what_did_not_happen():
     frames = trained_frames()
-    told = status_counts(outcomes(frames.trials))
+    told = status_counts(outcomes(frames.trials, frames.axes), frames.axes)
     assert f"Instances: {len(frames.trials)}" in told
     for word in ("0 rejected", "0 failed", "ok", "undecided", "infeasible"):
         assert word in told
@@ -114,11 +114,12 @@ def test_instances_drawn_although_training_stalled_are_counted_by_their_arithmet
     )
     ok = trials[trials["status"] == "ok"]
     direct = (ok["gradient"] == "direct").sum()
-    told = status_counts(outcomes(trials))
+    axes = synthetic.axes_of(trials)
+    told = status_counts(outcomes(trials, axes), axes)
     assert f"{direct} of {direct} gradient=direct (published arithmetic)" in told
     assert f"0 of {len(ok) - direct} gradient=log_domain (exact)" in told
     lost = trials.assign(status=trials["status"].where(trials["training"] != "stalled", "stalled"))
-    told = status_counts(outcomes(lost))
+    told = status_counts(outcomes(lost, axes), axes)
     assert f"{direct} stalled" in told  # not drawn: a status like the others
     assert "although" not in told
 
@@ -144,7 +145,7 @@ def test_the_share_of_paths_at_the_optimal_tokens_counts_verdicts_only():
     assert shares["count"].sum() == kinds["global"]
     assert shares["used"].sum() == kinds[["global", "local", "not_local"]].sum()
     with style.paper():
-        (drawing,) = figure_module("regularization_path").draw(tables)
+        (drawing,) = figure_module("regularization_path").draw(tables, frames.axes)
     (small_print,) = (t.get_text() for t in drawing.figure.texts if "Instances:" in t.get_text())
     assert "The path selects the optimal tokens: 2 of 6 [10, 70 %]" in small_print
 
@@ -179,7 +180,6 @@ def test_convergence_types_of_a_cell_sum_to_all_instances():
     total = kinds.groupby(["parameterization", "d"])
     np.testing.assert_allclose(total["share"].sum(), 1)
     assert (total["count"].sum() == 12).all()
-    assert convergence_types.tables is figure_module("convergence_types_m").tables
 
 
 def phase_frames(planes: list[tuple[int, int]], ds: tuple[int, ...]) -> SweepFrames:
@@ -200,7 +200,7 @@ def phase_frames(planes: list[tuple[int, int]], ds: tuple[int, ...]) -> SweepFra
                         | {"frobenius_status": "solved" if status == "ok" else status}
                         | {"convergence": "global" if feasible and tokens == "top" else ""}
                     )
-    return SweepFrames(
+    return synthetic.framed(
         "phase_transition", HERE, pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame()
     )
 
@@ -219,7 +219,7 @@ def test_a_single_plane_and_a_single_cell_are_drawn():
     draw("phase_transition", phase_frames([(2, 2)], (1,)))
     half = phase_frames([(2, 2), (2, 3)], (1, 2))
     untrained = half.trials[half.trials["tokens"] == "optimal"]
-    draw("phase_transition", dataclasses.replace(half, trials=untrained))
+    draw("phase_transition", synthetic.with_rows(half, untrained))
 
 
 def test_the_line_of_the_theorem_runs_between_the_right_cells():
@@ -267,9 +267,9 @@ def test_scenes_are_drawn_and_animated():
     parts = trajectories._scene(scene())
     cell = {"data": "paths_far", "parameterization": "w"}
     tables = {f"trajectories_{k}": v.assign(**cell) for k, v in parts.items()}
-    tables["trajectories_counts"] = outcomes(trained_frames().trials)
+    tables["trajectories_counts"] = outcomes(trained_frames().trials, CellAxes())
     with style.paper():
-        (drawing,) = trajectories.draw(tables)
+        (drawing,) = trajectories.draw(tables, CellAxes())
         animation = style.gif(drawing.frames)
     assert animation.startswith(b"GIF89a")
     assert len(drawing.frames) == 5
@@ -277,11 +277,32 @@ def test_scenes_are_drawn_and_animated():
         assert image.n_frames >= 2
 
 
+def test_a_path_that_ends_early_is_animated_to_its_end():
+    whole, short = scene(), scene()
+    short["snapshots"] = short["snapshots"].copy()
+    short["snapshots"][3:] = np.inf
+    tables: dict[str, list[pd.DataFrame]] = {}
+    for arrays, parameterization in ((whole, "w"), (short, "kq")):
+        for name, part in trajectories._scene(arrays).items():
+            cell = {"data": "paths_far", "parameterization": parameterization}
+            tables.setdefault(f"trajectories_{name}", []).append(part.assign(**cell))
+    joined = {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}
+    assert joined["trajectories_paths"].groupby("parameterization")["step"].max().to_dict() == {
+        "w": 4,
+        "kq": 2,
+    }
+    joined["trajectories_counts"] = outcomes(trained_frames().trials, CellAxes())
+    with style.paper():
+        (drawing,) = trajectories.draw(joined, CellAxes(("parameterization",)))
+        assert style.png(drawing.figure).startswith(b"\x89PNG")
+        assert len(drawing.frames) == 5
+
+
 def test_without_a_path_on_record_the_scene_says_so(tmp_path: Path):
     empty = {name: pd.DataFrame() for name in ("tokens", "paths", "rays")}
     tables = {f"trajectories_{k}": v for k, v in empty.items()}
-    tables["trajectories_counts"] = outcomes(trained_frames().trials)
+    tables["trajectories_counts"] = outcomes(trained_frames().trials, CellAxes())
     with style.paper():
-        (drawing,) = trajectories.draw(tables)
+        (drawing,) = trajectories.draw(tables, CellAxes())
         assert style.png(drawing.figure).startswith(b"\x89PNG")
     assert drawing.frames == ()

@@ -19,7 +19,7 @@ def drawn(frames: SweepFrames) -> tuple[dict[str, pd.DataFrame], list[Drawing]]:
     module = figure_module(frames.name)
     with style.paper():
         tables = module.tables(frames)
-        drawings = module.draw(tables, ["a remark"])
+        drawings = module.draw(tables, frames.axes, ["a remark"])
         for drawing in drawings:
             assert style.png(drawing.figure).startswith(b"\x89PNG")
     return tables, drawings
@@ -113,7 +113,7 @@ def test_narrowed_and_widened_grids_show_every_cell(
 
 def test_other_keys_that_vary_get_a_figure_each(rank: SweepFrames):
     twice = pd.concat([rank.trials, rank.trials.assign(head="relu")], ignore_index=True)
-    _, drawings = drawn(dataclasses.replace(rank, trials=twice))
+    _, drawings = drawn(synthetic.with_rows(rank, twice))
     assert [d.name for d in drawings] == ["rank_vs_d", "rank_vs_d_1"]
     assert "head=relu" in text_of(drawings[1])
 
@@ -194,7 +194,7 @@ def test_other_keys_that_vary_get_panels_of_their_own(correlation: SweepFrames):
         pd.concat([f, f.assign(gradient="direct", run=f["run"] + "x")], ignore_index=True)
         for f in (correlation.trials, correlation.history)
     ]
-    frames = dataclasses.replace(correlation, trials=twice[0], history=twice[1])
+    frames = synthetic.with_rows(correlation, twice[0], history=twice[1])
     _, drawings = drawn(frames)
     assert [len(d.figure.axes) for d in drawings] == [4, 8, 8]
     assert "gradient=direct" in text_of(drawings[0])
@@ -210,7 +210,7 @@ def test_published_numbers_stand_beside_ours_where_the_setting_is_theirs(
         )
         for f in (correlation.trials, correlation.history)
     ]
-    frames = dataclasses.replace(correlation, trials=both[0], history=both[1])
+    frames = synthetic.with_rows(correlation, both[0], history=both[1])
     tables, drawings = drawn(frames)
     published = tables["correlation_vs_d_published"]
     assert list(published["d"].unique()) == [4, 10]
@@ -219,7 +219,7 @@ def test_published_numbers_stand_beside_ours_where_the_setting_is_theirs(
     marks = [[line.get_marker() for line in ax.lines] for ax in drawings[0].figure.axes[:2]]
     assert ["_" in panel for panel in marks] == [True, False]  # beside their arithmetic only
     for other in ({"n": 4}, {"head": "linear"}, {"gradient": "log_domain"}):
-        tables, drawings = drawn(dataclasses.replace(frames, trials=both[0].assign(**other)))
+        tables, drawings = drawn(synthetic.with_rows(frames, both[0].assign(**other)))
         assert tables["correlation_vs_d_published"].empty
         assert "read off" not in text_of(drawings[0])
 
@@ -253,8 +253,8 @@ def test_adhoc_shares_sum_to_one_in_every_cell():
 def test_adhoc_draws_a_single_cell_and_one_without_any_trained_instance():
     frames = synthetic.adhoc_frames(HERE)
     one = frames.trials.query("head == 'relu' and d == 4")
-    tables, _ = drawn(dataclasses.replace(frames, trials=one))
+    tables, _ = drawn(synthetic.with_rows(frames, one))
     assert set(tables["outcomes"]["cell"]) == {"all"}
     lost = one.assign(status="failed", convergence="", one_minus_corr_w_mm=np.nan)
-    _, (drawing,) = drawn(dataclasses.replace(frames, trials=lost))
+    _, (drawing,) = drawn(synthetic.with_rows(frames, lost))
     assert "no instance" in text_of(drawing)

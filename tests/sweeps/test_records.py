@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -143,3 +144,12 @@ def test_the_published_rule_would_leave_nothing():
     assert (trials["status"] == "ok").all()
     assert trials["max_masked_softmax"].between(1e-6, 1e-3, inclusive="neither").all()
     assert (trials["attended_tokens"] > 3).all()
+
+
+def test_committed_records_hold_no_logs_and_no_paths_of_a_machine():
+    files = [path for path in RECORDS.rglob("*") if path.is_file()]
+    known = {"sweep.json", "run.json", "trials.parquet", "history.parquet", "solutions.npz"}
+    assert {path.name for path in files} == known
+    for path in files:
+        if path.suffix == ".json":
+            assert not re.search(r'"/|file:|/(work|tmp|home|root)/', path.read_text()), path

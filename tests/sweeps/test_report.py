@@ -3,8 +3,10 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import html
 import html.parser
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,8 +18,10 @@ from jinja2 import UndefinedError
 from attnsvm.record import duration
 from sweeps import aggregate, overview, report
 from sweeps.aggregate import SweepFrames
+from sweeps.figures import correlation_vs_d, rank_vs_d
 from sweeps.report.page import QUESTION, report_page
 from sweeps.report.render import Picture, render
+from sweeps.report.write import _remove_other_pages
 from tests.sweeps import synthetic
 
 
@@ -71,7 +75,6 @@ def test_the_page_tells_what_is_lost(rank: SweepFrames):
     assert "1 missing, 1 corrupt of 17 runs" in text
     assert "sha256 differs" in text
     assert "two tokens of equal score" in text
-    assert "attnsvm sweep=rank_vs_d" in text
 
 
 def test_the_page_asks_the_question_of_the_records(rank: SweepFrames):
@@ -81,6 +84,61 @@ def test_the_page_asks_the_question_of_the_records(rank: SweepFrames):
     assert f'<p class="lead">{QUESTION}</p>' in report_page(
         dataclasses.replace(rank, name=""), [], {}
     )
+
+
+def test_a_figure_that_fails_costs_no_other_one_and_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    frames = synthetic.correlation_frames(tmp_path, (4, 6), trials=10)
+    sound = report.write_report(frames)
+
+    def failing(*_: object) -> None:
+        raise ValueError("no\nsuch <panel>")
+
+    monkeypatch.setattr(correlation_vs_d, "_over_steps", failing)
+    files = report.write_report(frames)
+    assert len(files.failed) == 1
+    assert files.failed[0].startswith("correlation_vs_d_steps: ValueError: no such <panel> (")
+    assert files.tables == sound.tables
+    assert [p.name for p in files.pictures] == ["correlation_vs_d", "correlation_vs_d_scatter"]
+    assert not list(tmp_path.glob("figures/correlation_vs_d_steps.*"))  # of the first report
+    assert "Could not be drawn: correlation_vs_d_steps: ValueError" in files.html.read_text()
+    monkeypatch.setattr(correlation_vs_d, "tables", failing)
+    files = report.write_report(frames)
+    assert [line.partition(":")[0] for line in files.failed] == ["tables"]
+    assert "no such &lt;panel&gt;" in files.html.read_text()
+
+
+def test_the_facts_add_up(rank: SweepFrames):
+    page = report.write_report(rank).html.read_text()
+    facts = re.findall(r"<li><b>(\d+)</b> ([\w ]+)</li>", page)
+    counted = {what: int(count) for count, what in facts}
+    total = counted.pop("instances")
+    assert sum(counted.values()) == total == len(rank.trials) + 8  # both lost runs are one cell
+    assert counted["failed"] == (rank.trials["status"] == "failed").sum()
+    assert counted["missing"] == 8
+    lost = dataclasses.replace(rank, runs=rank.runs.assign(state="failed"), trials=pd.DataFrame())
+    assert lost.statuses == {"failed": 16 * 8}
+
+
+def test_the_command_is_safe_in_a_shell_and_complete(tmp_path: Path):
+    folder = tmp_path / "a folder's"
+    command = ["-m", "data={n:2,T:3}", "head._target_='; rm -rf x", "data.d=2,4"]
+    frames = synthetic.rank_frames(folder, ds=(2,), trials=2)
+    told = shlex.join(["attnsvm", *command])
+    folder.mkdir()
+    page = report.write_report(dataclasses.replace(frames, command=told)).html.read_text()
+    (block,) = re.findall("<pre>\n(.*?)</pre>", page, re.DOTALL)
+    lines = html.unescape(block).splitlines()
+    assert shlex.split(lines[0]) == ["attnsvm", *command]
+    assert shlex.split(lines[1]) == ["attnsvm-report", str(folder)]
+
+
+def test_duplicates_are_told_and_so_are_other_results(rank: SweepFrames):
+    page = report_page(dataclasses.replace(rank, repeated=7, disagreeing=2), [], {})
+    assert "<b>7</b> duplicate rows left out" in page
+    assert "2 of them hold other results than the row that is kept" in page
+    assert "duplicate rows" not in report_page(rank, [], {})
 
 
 def test_a_sweep_without_any_finished_run_still_gets_a_page(rank: SweepFrames):
@@ -128,6 +186,15 @@ def test_main_exits_0_if_every_run_is_done(
     done = dataclasses.replace(rank, runs=rank.runs[rank.runs["state"] == "done"])
     assert run_main(done, monkeypatch) == 0
     assert "infeasible" in capsys.readouterr().out
+
+
+def test_main_names_a_figure_that_fails_and_exits_1(
+    rank: SweepFrames, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    done = dataclasses.replace(rank, runs=rank.runs[rank.runs["state"] == "done"])
+    monkeypatch.setattr(rank_vs_d, "_panels", lambda table: 1 / 0)
+    assert run_main(done, monkeypatch) == 1
+    assert "not drawn: rank_vs_d: ZeroDivisionError: division by zero" in capsys.readouterr().out
 
 
 def test_main_refuses_a_folder_that_does_not_exist_or_holds_nothing(
@@ -203,3 +270,17 @@ def test_table_cells_show_four_digits_and_sort_by_all_of_them(rank: SweepFrames)
 )
 def test_durations_are_told_as_a_reader_says_them(value: float, told: str):
     assert duration(value) == told
+
+
+def test_pages_of_an_earlier_report_are_removed_and_other_files_are_not(tmp_path):
+    folder = tmp_path / "figures"
+    folder.mkdir()
+    for name in ("rank.png", "rank_1.png", "rank_2.pdf", "rank_2.gif", "rank_own.png", "ranks.png"):
+        (folder / name).touch()
+    _remove_other_pages([folder / "rank.png", folder / "rank.pdf"])
+    assert sorted(p.name for p in folder.iterdir()) == ["rank.png", "rank_own.png", "ranks.png"]
+    for name in ("rank_1.png", "rank_2.png", "rank_3.png"):
+        (folder / name).touch()
+    _remove_other_pages([folder / "rank_1.png", folder / "rank_2.png"])
+    left = ["rank_1.png", "rank_2.png", "rank_own.png", "ranks.png"]
+    assert sorted(p.name for p in folder.iterdir()) == left

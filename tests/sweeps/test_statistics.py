@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -62,6 +65,26 @@ def test_the_bootstrap_is_seeded():
     first = statistics.bootstrap_interval(values)
     assert first == statistics.bootstrap_interval(values)
     assert first != statistics.bootstrap_interval(values, seed=1)
+
+
+def test_the_interval_does_not_depend_on_the_number_of_threads():
+    code = (
+        "import numpy as np; from sweeps.statistics import bootstrap_interval\n"
+        "values = np.random.default_rng(0).normal(size=(60, 300))\n"
+        "print(np.stack(bootstrap_interval(values)).tobytes().hex())"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for threads in ("1", "2", "3")
+    }
+    assert len(found) == 1
 
 
 def test_bootstrap_weights_average_a_resample():
@@ -164,3 +187,11 @@ def test_summaries_agree_with_one_group_at_a_time(statistic: statistics.Statisti
         low, high = statistics.bootstrap_interval(values[None], statistic)
         np.testing.assert_allclose([row["low"], row["high"]], [low[0], high[0]], rtol=1e-12)
         np.testing.assert_allclose(row["std"], values.std(ddof=1), rtol=1e-12)
+
+
+def test_without_groups_all_rows_are_one():
+    rows = frame(x=[1.0, 2.0, 6.0], flag=[True, False, None])
+    table = statistics.summaries(rows, [], "x")
+    assert (len(table), table["used"][0], table["mean"][0]) == (1, 3, 3.0)
+    table = statistics.shares(rows, [], "flag")
+    assert table[["used", "excluded", "count", "share"]].to_numpy().tolist() == [[2, 1, 1, 0.5]]

@@ -55,7 +55,7 @@ def test_parameters_metrics_and_figures_are_logged_once(path, tmp_path):
         done = attnsvm(*grid, cwd=tmp_path, env={**os.environ, "PYTHONPATH": found})
         assert done.returncode == 0, done.stderr
         assert "UserWarning" not in done.stderr
-    folder = tmp_path / "multirun/adhoc"
+    folder = tmp_path / "multirun/latest"
     client = client_class(path)(tracking_uri=f"sqlite:///{folder}/mlflow.db")
     experiment = client.get_experiment_by_name("attnsvm").experiment_id
     runs, token = [], None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import gc
-import time
 from contextlib import suppress
+from importlib.util import module_from_spec, spec_from_file_location
 from inspect import getsource
 from pathlib import Path
 from threading import Barrier, Event, Thread, Timer
@@ -15,6 +15,7 @@ from weakref import ref
 import numpy as np
 import pytest
 import torch
+from numba import njit
 from numba.core.caching import CacheImpl
 from numba.core.errors import TypingError
 from torch import Generator
@@ -206,18 +207,52 @@ def test_the_training_loop_is_filed_under_all_files_in_it():
     assert modules == {f"{known}.{name}" for name in ("lanes", "matmul", "gradient")}
 
 
-def test_only_slow_compilation_is_announced_and_only_once(monkeypatch, caplog):
-    monkeypatch.setattr(jit, "ANNOUNCED_S", 0.05)
-    jit._announce.cache_clear()
-    with jit.announced("test"):
-        pass
-    time.sleep(0.1)
-    assert not caplog.records
-    for _ in range(2):
-        with jit.announced("test"):
-            time.sleep(0.2)
-    (told,) = caplog.records
-    assert "compiling the test" in told.getMessage()
+TWO = """
+from attnsvm.jit import compiled
+
+@compiled()
+def inner(x):
+    return x + 1
+
+@compiled()
+def outer(x):
+    return inner(x) * 2
+"""
+
+
+def test_compilation_is_announced_once_and_loading_is_not(tmp_path, caplog):
+    (tmp_path / "two.py").write_text(TWO)
+    for told in (["compiling the test"], []):  # the second time from disk, in new dispatchers
+        spec = spec_from_file_location("two", tmp_path / "two.py")
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for _ in range(2):
+            with jit.announced("test"):
+                assert module.outer(1) == 4
+        assert [r.getMessage().split(" for ")[0] for r in caplog.records] == told
+        caplog.clear()
+
+
+def test_each_loop_that_is_compiled_is_named(monkeypatch, caplog):
+    for name in ("_LoopW", "_LoopKQ"):
+        anew = njit(lambda *arguments: None)
+        monkeypatch.setattr(getattr(compiled_loop, name), "kernel", staticmethod(anew))
+    for parameterization in ("w", "kq", "w"):
+        train(sample(**SHAPE), parameterization, steps=0)
+    told = [record.getMessage().split(" for ")[0] for record in caplog.records]
+    assert told == ["compiling the training loop of W", "compiling the training loop of (K, Q)"]
+
+
+@RULES
+def test_stretches_without_a_snapshot_change_no_bit(parameterization, m, monkeypatch):
+    given = {"parameterization": parameterization, "m": m, "steps": 40, "record_every": 17}
+    whole = train(sample(**SHAPE), **given)
+    monkeypatch.setattr(compiled_loop, "LONGEST", 3)
+    pieces = train(sample(**SHAPE), **given)
+    assert list(compiled_loop._stretches([0, 4, 5])) == [(0, 3), (3, 4), (4, 5)]
+    assert torch.equal(pieces.steps, whole.steps)
+    assert torch.equal(pieces.snapshots, whole.snapshots)
+    assert torch.equal(pieces.softmax, whole.softmax)
 
 
 def test_what_an_exception_ends_leaves_no_steps_behind(monkeypatch):

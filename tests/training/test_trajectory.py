@@ -55,6 +55,12 @@ def test_chunks_fit_into_a_gibibyte(batch):
     assert [part.stop for part, _ in train_chunks(batch, steps=1)] == [30]
 
 
+def test_chunks_leave_room_for_the_matrices_of_their_svms():
+    """N = 900 rows, with some matrices of 6.5 MB for each instance."""
+    batch = sample("sphere", n=30, T=31, d=2, trials=1)
+    assert 2 <= chunk_size(batch, 0) < 2**30 / (2 * 8 * 900**2)
+
+
 @pytest.mark.processors
 def test_exact_training_reaches_the_direction_of_the_svm_and_direct_training_stalls(batch):
     """Medians of 1 - correlation at 2000 steps: 2e-6 with growing steps, 3e-3 when stalled."""

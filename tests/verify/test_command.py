@@ -1,8 +1,7 @@
-"""Stored certificates are proved again, and no edited record is."""
+"""`attnsvm-verify` as a user types it: what it prints, and its exit code."""
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import tracemalloc
 import zipfile
@@ -10,109 +9,81 @@ import zipfile
 import numpy as np
 import pytest
 
-from attnsvm import experiment, record
+from attnsvm import record
+from attnsvm.config.identity import run_name
 from attnsvm.record.files import sha256
-from attnsvm.record.provenance import provenance
+from attnsvm.record.plan import write_plan
 from attnsvm.verify import command
 from attnsvm.verify.stored import StoredArrays, opened
-from tests.config.test_config import composed
-
-RUNS = {
-    "top": ("data.n=3", "data.T=4", "data.d=3", "trials=8", "optimizer.steps=200"),
-    "optimal": ("selection=optimal", "data.n=5", "data.T=5", "data.d=2", "trials=8"),
-    "multi": ("head=relu", "selection=multi", "data.n=3", "data.T=4", "data.d=4", "trials=40",
-              "optimizer.steps=400"),
-    "no_constraint": ("data.T=1", "trials=2", "optimizer.steps=2"),
-}  # fmt: skip
+from tests.verify.forging import Forgery, reseal
+from tests.verify.kinds import made, written
 
 
 @pytest.fixture(scope="module")
-def runs():
-    """Config and record of each kind of run, computed once."""
-    return {name: (config := composed(*o), experiment.run(config)) for name, o in RUNS.items()}
+def top():
+    """Config and record of a trained run."""
+    return made("top", None)
 
 
-def written(folder, config, result):
-    folder.mkdir(exist_ok=True)
-    record.write(folder, [result], provenance(config, []))
-    return folder
+def test_one_line_a_run_and_one_of_what_is_trusted(top, tmp_path, capsys):
+    written(tmp_path, *top)
+    assert command.main([str(tmp_path)]) == 0
+    run, trusted = capsys.readouterr().out.splitlines()
+    assert run.endswith(": 4 instances, 8 solved proved, 0 refused")
+    assert trusted.startswith("trusted: ")
+    for what in ("trained weights", "how training ended", "history between", "direction_change"):
+        assert what in trusted
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_everything_stored_is_proved(name, runs, tmp_path):
-    folder = written(tmp_path / "run", *runs[name])
-    table = command.proofs(folder)
-    assert len(table)
-    assert table["proved"].all(), table[~table["proved"]]
-    assert command.main([str(folder)]) == 0
-    stored = runs[name][1].solutions
-    svms = {key.removesuffix("_status") for key in stored if key.endswith("_status")}
-    assert set(table["svm"]) == svms  # nothing that is stored is passed over
-    if name == "optimal":
-        assert {"solved", "infeasible"} == set(table["status"])
+def test_refusals_stand_below_their_run(top, tmp_path, capsys):
+    forged = Forgery.of(written(tmp_path / "genuine", *top))
+    forged.cell("W_norm", 1.0)
+    forged.cell("frobenius_objective", lambda norm: norm * (1 - 1e-9), row=2)
+    forged.written(tmp_path / "forged")
+    assert command.main([str(tmp_path / "forged")]) == 1
+    run, first, second, _ = capsys.readouterr().out.splitlines()
+    assert run.endswith("2 refused")
+    assert first.startswith("  table seed 0: W_norm is ")
+    assert second.startswith("  table seed 2: frobenius_objective is ")
 
 
-@pytest.mark.parametrize("rank_tolerance", [1e-12, 0.5])
-def test_ranks_are_proved_at_the_threshold_of_the_config(rank_tolerance, tmp_path):
-    config = composed(*RUNS["optimal"], "data.d=6", f"svm.rank_tolerance={rank_tolerance}")
-    folder = written(tmp_path / "run", config, experiment.run(config))
-    table = command.proofs(folder)
-    assert (table["status"] == "solved").sum() == 16
-    assert table["proved"].all(), table[~table["proved"]]
+def test_the_plan_agrees_with_the_configs(top, tmp_path, capsys):
+    folder = written(tmp_path, *top)
+    for overrides, refused in (
+        (["data.n=3", "trials=4", "optimizer=normalized_gd", "data={T: 4}", "svm.norms=[x]"], None),
+        (["data.n=4"], "data.n=4"),
+        (["optimizer=adam"], "optimizer=adam"),
+        (["head.train=true"], "head.train=true"),
+        (["head.train=no", "keep_path=off", "optimizer=mine", "question=null"], None),
+        (["head.train=on"], "head.train=on"),
+    ):
+        write_plan(tmp_path, {folder.name: overrides})
+        assert command.main([str(tmp_path)]) == (refused is not None)
+        said = capsys.readouterr().out
+        assert refused is None or f"the plan says {refused}" in said
+    write_plan(tmp_path, {folder.name: [], "sphere-0123456789ab": []})
+    assert command.main([str(tmp_path)]) == 1
+    assert "sphere-0123456789ab: missing" in capsys.readouterr().out
 
 
-def edited(result, name: str, change) -> record.RunRecord:
-    """Return the record with one array of its solutions changed at its first solved instance."""
-    arrays = {key: array.copy() for key, array in result.solutions.items()}
-    k = int(np.flatnonzero(arrays["frobenius_status"] == "solved")[0])
-    arrays[name][k] = change(arrays[name][k])
-    return dataclasses.replace(result, solutions=arrays)
+def test_a_run_in_a_folder_of_another_name_is_refused(top, tmp_path, capsys):
+    config, found = top
+    folder = written(tmp_path, config, found)
+    renamed = folder.rename(tmp_path / run_name(config).replace("sphere", "digits"))
+    assert command.main([str(renamed)]) == 1
+    assert f"its name must be {run_name(config)}" in capsys.readouterr().out
 
 
-EDITS = {
-    "W shrunk": ("frobenius_W", lambda W: W * (1 - 1e-6)),
-    "W turned": ("frobenius_W", lambda W: -W),
-    "multiplier below zero": ("frobenius_multipliers", lambda a: a - a.max()),
-    "norm too small": ("frobenius_objective", lambda norm: norm * (1 - 1e-6)),
-    "bound too large": ("frobenius_lower_bound", lambda bound: bound * (1 + 1e-6)),
-    "other tokens": ("selected", lambda tokens: (tokens + 1) % 4),
-    "nuclear W shrunk": ("nuclear_W", lambda W: W * (1 - 1e-6)),
-    "nuclear norm too small": ("nuclear_objective", lambda norm: norm * (1 - 1e-6)),
-    "rank": ("nuclear_rank", lambda rank: rank - 1),
-    "status": ("frobenius_status", lambda _: "infeasible"),
-    "token moved": ("X", lambda X: X + 1e-3 * np.arange(X.size).reshape(X.shape)),
-}
-
-
-@pytest.mark.parametrize("edit", EDITS)
-def test_an_edited_solution_is_refused_although_its_checksums_fit(edit, runs, tmp_path, capsys):
-    config, result = runs["top"]
-    folder = written(tmp_path / "run", config, edited(result, *EDITS[edit]))
-    assert record.is_done(folder)
-    assert command.main([str(folder)]) == 1
-    assert "seed" in capsys.readouterr().out
-
-
-def test_an_edited_table_is_refused(runs, tmp_path, capsys):
-    config, result = runs["top"]
-    trials = result.trials.copy()
-    trials.loc[0, "frobenius_objective"] *= 1 - 1e-9
-    folder = written(tmp_path / "run", config, dataclasses.replace(result, trials=trials))
-    assert command.main([str(folder)]) == 1
-    assert "table: objective" in capsys.readouterr().out
-
-
-def test_a_corrupt_or_absent_record_is_told(runs, tmp_path, capsys):
-    folder = written(tmp_path / "run", *runs["no_constraint"])
+def test_a_corrupt_or_absent_record_is_told(top, tmp_path, capsys):
+    folder = written(tmp_path, *top)
     (folder / "solutions.npz").write_bytes(b"")
     assert command.main([str(folder)]) == 1
     assert "corrupt" in capsys.readouterr().out
     assert command.main([str(tmp_path / "nowhere")]) == 2
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_the_record_is_read_instance_by_instance_as_it_was_written(name, runs, tmp_path):
-    folder = written(tmp_path / "run", *runs[name])
+def test_the_record_is_read_instance_by_instance_as_it_was_written(top, tmp_path):
+    folder = written(tmp_path, *top)
     with opened(folder) as (found, _):
         whole = record.read(folder)[0].solutions
         assert set(found.solutions) == set(whole)
@@ -133,25 +104,44 @@ def test_one_instance_is_in_memory_at_a_time(tmp_path):
     assert peak < whole.nbytes / 50
 
 
-def test_arrays_that_cannot_be_read_hide_no_other_run(runs, tmp_path, capsys):
-    sound = written(tmp_path / "b", *runs["top"])
-    for name, change in (
-        ("a", lambda content: content[: len(content) // 2]),
-        ("c", lambda content: content.replace(b"NUMPY", b"OTHER")),
-    ):
-        folder = shutil.copytree(sound, tmp_path / name)
+ODD = {
+    "cut": lambda content: content[: len(content) // 2],
+    "another magic": lambda content: content.replace(b"NUMPY", b"OTHER"),
+    "another shape": lambda content: content.replace(b"(4, 3, 4, 3)", b"(4, 9, 9, 9)"),
+    "vast": lambda content: content.replace(b"(4, 3, 4, 3), ", b"(9999999999,),"),
+    "negative": lambda content: content.replace(b"(4, 3, 4, 3)", b"(4, 3,-4, 3)"),
+    "not json": b"{",
+    "nan": b'{"config": NaN}',
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_one_odd_record_hides_no_other(name, top, tmp_path, capsys):
+    sound = written(tmp_path / "sweep", *top)
+    folder = shutil.copytree(sound, tmp_path / "sweep" / "odd")
+    change = ODD[name]
+    if isinstance(change, bytes):
+        (folder / "run.json").write_bytes(change)
+    else:
         path = folder / "solutions.npz"
         with zipfile.ZipFile(path) as archive:
             plain = {info.filename: archive.read(info) for info in archive.infolist()}
         with zipfile.ZipFile(path, "w") as archive:
             for member, content in plain.items():
-                archive.writestr(member, content)
-        path.write_bytes(change(path.read_bytes()))
+                archive.writestr(member, content if name == "cut" else change(content))
+        if name == "cut":
+            path.write_bytes(change(path.read_bytes()))
         run = record.read_json(folder / "run.json")
         run["files"]["solutions.npz"] = sha256(path.read_bytes())
+        run.pop("checksum", None)
         record.write_json(folder / "run.json", run)
-    assert command.main([str(tmp_path)]) == 1
-    first, second, third = capsys.readouterr().out.splitlines()
-    assert first.startswith("a: corrupt: BadZipFile")
-    assert second.endswith("proved, 0 refused")
-    assert third.startswith("c: corrupt: ")
+    assert command.main([str(tmp_path / "sweep")]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("odd: ") and "0 refused" not in line for line in said)
+    assert any(line.startswith(sound.name) and line.endswith("0 refused") for line in said)
+
+
+def test_sealed_again_a_genuine_record_still_passes(top, tmp_path):
+    folder = written(tmp_path, *top)
+    reseal(folder)
+    assert command.main([str(folder)]) == 0

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import pairwise, zip_longest
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -45,8 +45,11 @@ from attnsvm.training.compiled.steps import train_kq, train_w
 SHARE = 2**14
 """Steps times blocks in a share of the work: some 10 ms, the delay of an interrupt."""
 
+LONGEST = 2**14
+"""Largest number of steps that are submitted at once."""
+
 AHEAD = 3
-"""Largest number of snapshots by which the threads may be ahead of their evaluation."""
+"""Largest number of stretches by which the threads may be ahead of the evaluation of snapshots."""
 
 Lanes = list[Tensor]
 
@@ -83,22 +86,34 @@ def run(
 ) -> Variables:
     """Take the steps of `optimizer` in `threads` threads; otherwise as `Optimizer.run`."""
     loop = (_LoopW if len(variables) == 1 else _LoopKQ)(risk, optimizer, variables)
-    with announced("training loop"):
+    with announced(f"training loop of {loop.trained}"):
         loop.take_steps(0, 0, np.empty(0))
     grid = [int(stop) for stop in optimizer.grid()]
-    etas = [[optimizer.step_size(k) for k in range(*ends)] for ends in pairwise(grid)]
+    recorded = set(grid)
     with _workers(threads) as pools:
-        begun = deque(loop.advance(sizes, pools) for sizes in etas[:AHEAD])
+        stretches = (
+            (stop, loop.advance([optimizer.step_size(k) for k in range(start, stop)], pools))
+            for start, stop in _stretches(grid)
+        )
+        begun = deque(islice(stretches, AHEAD))
         visit(variables, risk.forward(variables))
         report(0)
-        for stop, following in zip_longest(grid[1:], etas[AHEAD:]):
-            parts = [share.result() for share in begun.popleft()]
-            if following:
-                begun.append(loop.advance(following, pools))
-            variables, view = loop.snapshot(parts)
-            visit(variables, view)
+        while begun:
+            stop, shares = begun.popleft()
+            parts = [share.result() for share in shares]
+            begun.extend(islice(stretches, 1))
+            if stop in recorded:
+                variables, view = loop.snapshot(parts)
+                visit(variables, view)
             report(stop)
     return variables
+
+
+def _stretches(grid: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield the ends of stretches of at most LONGEST steps; snapshots are taken at ends only."""
+    for start, stop in pairwise(grid):
+        for first in range(start, stop, LONGEST):
+            yield first, min(first + LONGEST, stop)
 
 
 @contextmanager
@@ -121,6 +136,7 @@ class _Loop:
     """Base of both parameterizations: the tokens in their span, in blocks of eight lanes."""
 
     kernel: Any
+    trained: str
     variables: Callable[..., Variables]
     updated: tuple[Tensor, ...]
     fixed: tuple[Tensor, ...]
@@ -205,7 +221,7 @@ class _Loop:
 class _LoopW(_Loop):
     """W = a W0 + sum_k (V_k - a V0_k) E_k^T, which is W0 to the last bit without an update."""
 
-    kernel = staticmethod(train_w)
+    kernel, trained = staticmethod(train_w), "W"
 
     def __init__(self, risk: Risk, optimizer: FirstOrder, variables: Variables) -> None:
         super().__init__(risk, optimizer)
@@ -229,7 +245,7 @@ class _LoopKQ(_Loop):
     Both are a times their start plus the displacement, as W is.
     """
 
-    kernel = staticmethod(train_kq)
+    kernel, trained = staticmethod(train_kq), "(K, Q)"
 
     def __init__(self, risk: Risk, optimizer: FirstOrder, variables: Variables) -> None:
         super().__init__(risk, optimizer)

@@ -1,0 +1,155 @@
+"""Sizes that cannot be run: refused before any work, from the config alone.
+
+All estimates are lower bounds: what a run holds at the same time at least, for one instance. Runs
+of many instances are computed in parts, so `trials` costs disk space and little memory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from attnsvm.config import ConfigError, RunConfig
+from attnsvm.record import byte_size
+
+FLOAT = 8
+"""Bytes of a number."""
+
+ARRAYS = 4
+"""Arrays of the size of the tokens, or of W, that exist at once: drawn, cast, and computed."""
+
+SNAPSHOT = 200
+"""Bytes of a snapshot besides its arrays: its place in the grid, and its rows of the history."""
+
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+GPU = Path("/dev/nvidiactl")
+"""There where NVIDIA's driver is."""
+
+Needs = dict[tuple[str, ...], int]
+"""Fields that set a size -> bytes."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a run is given: bytes of memory, whose they are, and whether there is a GPU."""
+
+    memory: int
+    owner: str
+    gpu: bool = False
+
+
+def refuse_without_memory(config: RunConfig, there: Machine | None) -> None:
+    """Raise ConfigError if an instance needs more memory than there is (None: not known)."""
+    if there is not None:
+        of = f"of memory, and {there.owner} has"
+        on_gpu = there.gpu and config.device != "cpu"
+        _compare(config, memory_needed(config, on_gpu), there.memory, of, "an instance")
+
+
+def refuse_without_disk(config: RunConfig, folder: Path) -> None:
+    """Raise ConfigError if a run needs more disk space than is free.
+
+    `folder` is that of the run or of its sweep, which need not exist.
+    """
+    folder = folder.absolute()
+    existing = next(path for path in (folder, *folder.parents) if path.is_dir())
+    free = shutil.disk_usage(existing).free
+    _compare(config, disk_needed(config), free, f"of disk space, and {existing} has", "a run")
+
+
+def _compare(config: RunConfig, needs: Needs, there: int, of: str, what: str) -> None:
+    needed = sum(needs.values())
+    if needed <= there:
+        return
+    fields = max(needs, key=lambda fields: needs[fields])
+    given = ", ".join(f"{name}={_value(config, name)}" for name in fields)
+    told = f"needs at least {byte_size(needed)} {of} {byte_size(there)}"
+    raise ConfigError(f"{given}: {what} {told}; must be smaller")
+
+
+def _value(config: RunConfig, name: str) -> Any:
+    value: Any = config
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def memory_needed(config: RunConfig, on_gpu: bool = False) -> Needs:
+    """Return the bytes of memory that an instance needs at least, by the fields that set them.
+
+    With `on_gpu` the arrays of snapshots are not in this memory.
+    """
+    n, T, d = _shape(config)
+    tokens, weights = n * T * d, d * d
+    needs: Needs = {("data.n", "data.T", "data.d"): FLOAT * ARRAYS * (tokens + weights)}
+    needs["trials",] = FLOAT * config.trials
+    if (width := getattr(config.head, "width", None)) is not None:
+        needs["head.width", "data.d"] = FLOAT * width * (d + n * T)
+    if config.selection.tokens != "optimal":
+        held = SNAPSHOT + (0 if on_gpu else FLOAT * (weights + n * T))
+        needs[_grid_fields(config)] = snapshots(config) * held
+    return needs
+
+
+def disk_needed(config: RunConfig) -> Needs:
+    """Return the bytes on disk that a run needs at least: trained weights do not compress.
+
+    SVM solutions may be absent (NaN), and several tokens are recorded for accepted instances only.
+    """
+    *_, d = _shape(config)
+    top = config.selection.tokens == "top"
+    matrices = 1 + (snapshots(config) if config.keep_path else 0) if top else 0
+    return {("trials", "data.d"): FLOAT * config.trials * matrices * d * d}
+
+
+def _shape(config: RunConfig) -> tuple[int, int, int]:
+    """Return samples, tokens and dimension of an instance; 1 where only its source knows them."""
+    n, T, d = (int(getattr(config.data, name, 1)) for name in "nTd")
+    every_token_asks = hasattr(config.model, "causal")
+    return (n * T if every_token_asks else n), T, d
+
+
+def snapshots(config: RunConfig) -> int:
+    """Return the number of snapshots of a training, without a list of them."""
+    optimizer: Any = config.optimizer
+    if hasattr(optimizer, "radii"):
+        return len(optimizer.radii) + 1
+    if not hasattr(optimizer, "record"):
+        return 1
+    if optimizer.record == "geometric":
+        return 3 * len(str(optimizer.steps)) + 2
+    return -(-int(optimizer.steps) // int(optimizer.record_every)) + 1
+
+
+def _grid_fields(config: RunConfig) -> tuple[str, ...]:
+    if hasattr(config.optimizer, "record"):
+        return ("optimizer.steps", "optimizer.record_every", "data.d")
+    return ("data.d",)
+
+
+def job_machine(launcher: Mapping[Any, Any]) -> Machine | None:
+    """Return what a job of `launcher` is given; None if that is not known."""
+    if not str(launcher.get("_target_", "")).endswith(".Slurm"):
+        return this_machine()
+    others = launcher.get("additional_parameters") or {}
+    try:
+        memory = int(float(str(launcher.get("mem_gb"))) * 2**30)
+    except ValueError:
+        return None
+    gpu = any(launcher.get(name) for name in ("gres", "gpus_per_node", "gpus_per_task"))
+    return None if "mem" in others else Machine(memory, "a job (hydra.launcher.mem_gb)", gpu)
+
+
+def this_machine() -> Machine:
+    """Return the memory of this machine, or that of its control group if that is less."""
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = int(CGROUP_LIMIT.read_text())
+    except (OSError, ValueError):  # no control groups, or "max"
+        limit = physical
+    return Machine(min(physical, limit), "this machine", GPU.exists())

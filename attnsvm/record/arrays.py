@@ -1,0 +1,151 @@
+"""The arrays of `solutions.npz`: their sizes are checked before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+import os
+import zipfile
+import zlib
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from attnsvm.record.files import CorruptRecordError
+
+SUFFIX = ".npy"
+MAX_ARRAYS = 1000
+MAX_NAME = 100
+DEFLATE_RATIO = 1032
+"""Largest ratio by which deflate shrinks data, https://zlib.net/zlib_tech.html."""
+
+KINDS = "biufU"
+"""Kinds of type of an array: booleans, whole numbers, floats and words."""
+
+Header = tuple[tuple[int, ...], np.dtype[Any]]
+
+UNREADABLE_ARCHIVE = (
+    zipfile.BadZipFile, zlib.error, ValueError, TypeError, SyntaxError, RecursionError, EOFError,
+    NotImplementedError, RuntimeError, OverflowError, KeyError,
+)  # fmt: skip
+"""Exceptions of zipfile and NumPy for a damaged file."""
+
+
+def array_headers(archive: zipfile.ZipFile, of_record: bool = True) -> dict[str, Header]:
+    """Return shape and type of every array in an open .npz file, by its name.
+
+    An array passes if its file within the archive has exactly the bytes of its shape and type, and
+    if the archive has the bytes to hold it. No array is read.
+
+    Parameters
+    ----------
+    archive : ZipFile
+        The open file.
+    of_record : bool
+        Whether it is that of a record, which has numbers and words only, rows first.
+
+    Raises
+    ------
+    CorruptRecordError
+        If the archive is not as a record has it: a name twice or outside, an encrypted or an
+        impossibly small file, Python objects, a shape that its bytes do not fill.
+    """
+    members = archive.infolist()
+    if len(members) > MAX_ARRAYS:
+        raise CorruptRecordError(f"{len(members)} arrays; must be at most {MAX_ARRAYS}")
+    names = [info.filename.removesuffix(SUFFIX) for info in members]
+    if len(set(names)) < len(names):
+        raise CorruptRecordError("an array twice in one file")
+    _check_sizes(archive, members)
+    headers = [_header(archive, info, of_record) for info in members]
+    return dict(zip(names, headers, strict=True))
+
+
+def _check_sizes(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> None:
+    """Raise CorruptRecordError if the archive cannot hold what its directory lists."""
+    stream = archive.fp
+    assert stream is not None
+    size = stream.seek(0, os.SEEK_END)
+    for info in members:
+        name = info.filename
+        if not (name.endswith(SUFFIX) and name.removesuffix(SUFFIX).isidentifier()):
+            raise CorruptRecordError(f"{name[:MAX_NAME]!r}: must be the name of an array")
+        if info.flag_bits & 1:
+            raise CorruptRecordError(f"{name[:MAX_NAME]}: is encrypted")
+        ratio = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: DEFLATE_RATIO}.get(info.compress_type)
+        if ratio is None:
+            raise CorruptRecordError(f"{name[:MAX_NAME]}: must be stored or deflated")
+        if info.file_size > ratio * info.compress_size:
+            raise CorruptRecordError(
+                f"{name[:MAX_NAME]}: claims {info.file_size} bytes; its {info.compress_size} "
+                f"stored bytes hold at most {ratio * info.compress_size}"
+            )
+    if sum(info.compress_size for info in members) > size:
+        raise CorruptRecordError(f"its arrays claim more than the {size} bytes of the file")
+
+
+def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, of_record: bool) -> Header:
+    name = info.filename[:MAX_NAME]
+    try:
+        with archive.open(info) as member:
+            shape, dtype = array_header(member, of_record)
+            begin = member.tell()
+    except CorruptRecordError as error:
+        raise CorruptRecordError(f"{name}: {error}") from error
+    except UNREADABLE_ARCHIVE as error:
+        raise CorruptRecordError(f"{name}: {type(error).__name__}: {error}") from error
+    if begin + math.prod(shape) * dtype.itemsize != info.file_size:
+        raise CorruptRecordError(
+            f"{name}: {info.file_size} bytes; must be those of {dtype} of shape {shape}"
+        )
+    return shape, dtype
+
+
+def array_header(member: Any, of_record: bool = True) -> Header:
+    """Read the header of an array from an open .npy file.
+
+    Raises
+    ------
+    CorruptRecordError
+        If it is not of version 1.0, holds Python objects, or is not one that a record has.
+    """
+    if np.lib.format.read_magic(member) != (1, 0):
+        raise CorruptRecordError("must be of version 1.0 of the format .npy")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(member)
+    if dtype.hasobject:
+        raise CorruptRecordError("Python objects; must be numbers or words")
+    if of_record and (fortran or dtype.kind not in KINDS or dtype.subdtype is not None):
+        raise CorruptRecordError(f"{dtype}: must be numbers or words, rows first")
+    if not all(type(length) is int and length >= 0 for length in shape):
+        raise CorruptRecordError(f"shape {shape}: must be whole numbers >= 0")
+    return shape, dtype
+
+
+def read_arrays(stream: BinaryIO, of_record: bool = True) -> dict[str, np.ndarray]:
+    """Return the arrays of an .npz file, checked by `array_headers` first.
+
+    Raises
+    ------
+    CorruptRecordError
+        If they are not as described there, or need more memory than this machine has.
+    """
+    try:
+        with zipfile.ZipFile(stream) as archive:
+            headers = array_headers(archive, of_record)
+            needed = sum(info.file_size for info in archive.infolist())
+            if needed > (there := physical_memory()):
+                raise CorruptRecordError(f"arrays of {needed} bytes; this machine has {there}")
+            return {name: _array(archive, name) for name in headers}
+    except CorruptRecordError:
+        raise
+    except UNREADABLE_ARCHIVE as error:
+        raise CorruptRecordError(f"{type(error).__name__}: {error}") from error
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    with archive.open(f"{name}{SUFFIX}") as member:
+        return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
+
+
+def physical_memory() -> int:
+    """Return the memory of this machine in bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,169 @@
+"""What follows from a recorded config: its options, its signature, its folder's name, its plan."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from attnsvm.config import GROUPS, ConfigError, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.record import CorruptRecordError
+from attnsvm.verify.instances import content_of
+
+NOT_RECORDED = ("sweep", "question", "device", "mixed_code", "dry_run")
+"""Fields of a config that do not affect the numbers of a run."""
+
+
+def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Yield what is wrong with config, options and signature of a `run.json`."""
+    config = run["config"]
+    try:
+        _, options = recorded_config(run)
+    except (ConfigError, TypeError, ValueError) as error:
+        yield f"config: {error}"
+        return
+    if run["options"] != options:
+        yield f"options are {options}, stated are {run['options']}"
+    if "path" not in config["data"] and run["signature"] != _signature(run, None):
+        yield "signature: is not that of the config"
+    if re.search("-[0-9a-f]{12}$", folder.name):
+        name = _name(config, options, run["signature"])
+        if folder.name != name:
+            yield f"folder: its name must be {name}"
+
+
+def data_file_is_here(run: Mapping[str, Any]) -> bool:
+    """Return whether the data file of a config has the content that the run was started with."""
+    path = run["config"]["data"].get("path")
+    content = content_of(path) if isinstance(path, str) else None
+    return content is not None and run["signature"] == _signature(run, content)
+
+
+def plan_refusals(run: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[str]:
+    """Yield overrides of the plan `key=value` that the recorded config contradicts."""
+    for override in overrides:
+        key, _, text = str(override).lstrip("+").partition("=")
+        if key in ("sweep", "question", "device"):
+            found: Any = run.get(key)
+        elif key in run["options"]:
+            found = run["options"][key] if text in GROUPS[key] else _ABSENT  # else one's own
+        else:
+            found = run["config"]
+            for part in key.split("."):
+                found = found.get(part, _ABSENT) if isinstance(found, Mapping) else _ABSENT
+        if found is not _ABSENT and not _is(found, text):
+            yield f"the plan says {override}, the config has {found}"
+
+
+_ABSENT = object()
+
+BOOLEANS = {
+    **dict.fromkeys(("true", "yes", "y", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "n", "off", "0"), False),
+}
+"""What a command line may write for a boolean."""
+
+
+def _is(found: Any, text: str) -> bool:
+    """Return whether the text of a command line means the value; True for lists and mappings."""
+    if isinstance(found, Mapping | list) or text[:1] in ("{", "[", "'", '"', "$"):
+        return True
+    if found is None:
+        return text.lower() in ("null", "none", "")
+    if isinstance(found, bool):
+        return BOOLEANS.get(text.lower(), found) == found
+    if isinstance(found, int | float):
+        try:
+            return float(text) == found
+        except ValueError:
+            return True  # a number that only Hydra reads is not compared
+    return str(found) == text.replace("\\", "")
+
+
+def recorded_config(run: Mapping[str, Any]) -> tuple[RunConfig, dict[str, str]]:
+    """Return the checked config of a `run.json`, and the name of every group's option.
+
+    Raises
+    ------
+    ConfigError
+        If a field is unknown, missing or out of range.
+    """
+    config = run["config"]
+    known = {f.name for f in dataclasses.fields(RunConfig)} - set(NOT_RECORDED)
+    if set(config) != known:
+        raise ConfigError(f"its fields must be {', '.join(sorted(known))}")
+    parts: dict[str, Any] = {}
+    names = {}
+    for group, options in GROUPS.items():
+        names[group], parts[group] = _option(group, options, config)
+    for group, schema in (("selection", SelectionConfig), ("svm", SvmConfig)):
+        parts[group] = _made(group, schema, config[group])
+    beside = {"sweep": run["sweep"], "question": run["question"], "device": run["device"]}
+    return RunConfig(**{**config, **parts, **beside}), names
+
+
+def _made(group: str, schema: type, fields: Mapping[str, Any]) -> Any:
+    """Return the options of a group, every one of them given and in range."""
+    known = {f.name for f in dataclasses.fields(schema)}
+    if set(fields) != known:
+        raise ConfigError(f"{group}: its fields must be {', '.join(sorted(known))}")
+    return schema(**fields)
+
+
+def _option(group: str, options: Mapping[str, type], config: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return the name of the option and its checked fields; a plug-in is named by its target."""
+    fields = config[group]
+    target = fields["_target_"]
+    for name, schema in options.items():
+        if vars(schema)["_target_"] == target:
+            return name, _made(group, schema, fields)
+    if target.split(".")[0] not in config["extensions"]:
+        raise ConfigError(f"{group}._target_={target}: must be an option of {group}, or a class "
+                          "of a package in extensions")  # fmt: skip
+    for schema in options.values():
+        if set(fields) == {f.name for f in dataclasses.fields(schema)}:
+            return target, schema(**fields)
+    raise ConfigError(f"{group}: its fields are those of no option")
+
+
+def _signature(run: Mapping[str, Any], content: str | None) -> str:
+    """Return the sha256 of version and config, with the content of a data file for its path."""
+    config = dict(run["config"])
+    if content is not None:
+        config["data"] = {**config["data"], "path": content}
+    text = json.dumps([run["version"], config], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _name(config: Mapping[str, Any], options: Mapping[str, str], signature: str) -> str:
+    data = config["data"]
+    shape = "".join(f"_{key}{data[key]}" for key in "nTd" if key in data)
+    words = f"{options['data']}{shape}_{options['parameterization']}_{options['head']}"
+    safe = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "-" for c in words)
+    return f"{safe[:80]}-{signature[:12]}"
+
+
+def recorded_steps(optimizer: Mapping[str, Any], at_most: int) -> list[float] | None:
+    """Return the steps, or radii, at which snapshots are recorded; None for a plug-in.
+
+    Raises
+    ------
+    CorruptRecordError
+        If there are more than `at_most`.
+    """
+    if not str(optimizer["_target_"]).startswith("attnsvm.optimizer."):
+        return None
+    if "radii" in optimizer:
+        return [0.0, *optimizer["radii"]]
+    steps = optimizer["steps"]
+    if optimizer["record"] == "linear":
+        if steps // optimizer["record_every"] > at_most:
+            raise CorruptRecordError("history.parquet: has fewer rows than recorded steps")
+        return [*map(float, range(0, steps, optimizer["record_every"])), float(steps)]
+    decades = [m * 10**e for e in range(len(str(steps))) for m in (1, 2, 5)]
+    last = [float(steps)] if steps else []
+    return [0.0, *(float(k) for k in decades if k < steps), *last]

@@ -1,0 +1,159 @@
+"""A stored SVM, and its rows in exact arithmetic: d_k^T W z_k >= h_k or = h_k.
+
+Token differences, margins d_k^T W z_k and M(a) = sum_k a_k d_k z_k^T are computed exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnsvm.verify.exact import EPS, Array, Exact, require, root, unit_rows
+
+DEPENDENT = 32 * EPS  # largest relative singular value at which unit equality rows are dependent
+EQUALITY = 1.1e-11  # residual of an equality, relative to ||d_k|| ||z_k|| ||W||_F
+RANK_TOLERANCE = 1e-6  # default threshold of the rank, relative to the largest singular value
+
+
+@dataclass(frozen=True)
+class StoredSvm:
+    """One stored instance: its input, its solution and what is stated about it.
+
+    X (n, T, d), Z (n, d), mask (n, T), selected (n,), W (d, d), multipliers and ray (N,) with rows
+    as in `attnsvm.svm.SvmProblem`; scalars as in `SvmSolution`. With `attended` (n, T) it is
+    Gen-SVM: its finite part where `log_softmax` (n, T) is given, its margin part where not;
+    `selected` is then the first attended token of each sample.
+    """
+
+    X: Array
+    Z: Array
+    mask: NDArray[np.bool_]
+    selected: NDArray[np.int64]
+    norm: str
+    status: str
+    W: Array
+    multipliers: Array
+    ray: Array
+    objective: float
+    lower_bound: float
+    duality_gap: float
+    min_margin: float
+    rank: int
+    gap: float = 1e-9
+    rank_tolerance: float = RANK_TOLERANCE
+    attended: NDArray[np.bool_] | None = None
+    log_softmax: Array | None = None
+
+
+class ExactRows:
+    """The exact rows d_k, z_k, h_k of a stored SVM: inequalities, equalities, padding."""
+
+    def __init__(self, stored: StoredSvm) -> None:
+        X, Z = Exact.of(stored.X), Exact.of(stored.Z)
+        n, T = stored.mask.shape
+        self.samples = Z
+        self.sample, token = np.divmod(np.arange(n * max(T - 1, 1)), max(T - 1, 1))
+        selected = stored.selected[self.sample]
+        token = np.minimum(token + (token >= selected), T - 1)
+        require(bool(stored.mask[np.arange(n), stored.selected].all()), "selected: masked token")
+        self.inequality = stored.mask[self.sample, token] & (token != selected)
+        self.equality = np.zeros_like(self.inequality)
+        self.h = self.inequality.astype(float)
+        if stored.attended is not None:
+            self._general(stored, stored.attended, token)
+        self.present = self.inequality | self.equality
+        self.trivial = not self.h.any()
+        difference = X.integers[self.sample, selected] - X.integers[self.sample, token]
+        self.D = Exact(difference, X.exponent)
+        self.squared_scale = [
+            sum(int(x) ** 2 for x in d) * sum(int(z) ** 2 for z in Z.integers[i])
+            for d, i in zip(difference, self.sample, strict=True)
+        ]
+        self.exponent = X.exponent + Z.exponent
+
+    def _general(self, stored: StoredSvm, attended: NDArray[np.bool_], token: Any) -> None:
+        """Change the rows to those of Gen-SVM."""
+        first = attended.argmax(axis=1)
+        require(bool((first == stored.selected).all()), "selected: not the first attended token")
+        self.equality = self.inequality & attended[self.sample, token]
+        if stored.log_softmax is None:
+            self.inequality = self.inequality & ~self.equality
+            self.h = self.inequality.astype(float)
+        else:
+            logs = stored.log_softmax
+            ratio = logs[self.sample, first[self.sample]] - logs[self.sample, token]
+            self.inequality = np.zeros_like(self.equality)
+            self.h = np.where(self.equality, ratio, 0.0)
+
+    def margins(self, W: Exact) -> list[Fraction]:
+        """Return d_k^T W z_k, exactly."""
+        moved = self.samples.integers @ W.integers.T
+        margins = (self.D.integers * moved[self.sample]).sum(axis=1)
+        unit = Fraction(2) ** (self.exponent + W.exponent)
+        return [int(margin) * unit for margin in margins]
+
+    def least_margin(self, W: Exact) -> Fraction | None:
+        """Check the equalities; return the least margin of the inequalities, None without any."""
+        margins = self.margins(W)
+        size = float(root(W.squared_norm())[1])
+        for k in np.flatnonzero(self.equality):
+            residual = abs(float(margins[k] - Fraction(float(self.h[k]))))
+            require(residual <= EQUALITY * self.scale(int(k)) * size, f"equality {k} is violated")
+        least = min((margins[k] for k in np.flatnonzero(self.inequality)), default=None)
+        if least is not None:
+            require(least > 0, f"least margin {float(least):.3g}: must be > 0")
+        return least
+
+    def repair(self, W: Exact) -> tuple[float, float]:
+        """Return the distance of W to where the equalities hold, 1 / their least singular value.
+
+        Computed in the singular vectors of the unit rows; a direction of singular value zero must
+        be consistent up to rounding. Without equalities the results are zero and one.
+        """
+        index = np.flatnonzero(self.equality)
+        if not index.size:
+            return 0.0, 1.0
+        scale = [self.scale(int(k)) or 1.0 for k in index]
+        margins = self.margins(W)
+        missed = np.array(
+            [float((Fraction(float(self.h[k])) - margins[k]) / Fraction(s))
+             for k, s in zip(index, scale, strict=True)]
+        )  # fmt: skip
+        D, Q = unit_rows(self.D, index), unit_rows(self.samples, self.sample[index])
+        E = (D[:, :, None] * Q[:, None, :]).reshape(index.size, -1)
+        U, S, _ = np.linalg.svd(E, full_matrices=index.size > E.shape[1])
+        apart = np.zeros(U.shape[1], dtype=bool)
+        apart[: S.size] = DEPENDENT * S[0] < S
+        missed = U.T @ missed
+        size = float(root(W.squared_norm())[1])
+        allowed = (4 * D.shape[1] + 20) * EPS * size
+        require(bool((abs(missed[~apart]) <= allowed).all()), "dependent equalities contradict")
+        S = S[apart[: S.size]]
+        return float(np.linalg.norm(missed[apart] / S)), float(1 / min(S.min(initial=1.0), 1.0))
+
+    def value(self, a: Exact) -> Fraction:
+        """Return h^T a, exactly."""
+        h = Exact.of(self.h)
+        return Fraction(int(h.integers @ a.integers)) * Fraction(2) ** (h.exponent + a.exponent)
+
+    def combine(self, a: Exact) -> Exact:
+        """Return M(a) = sum_k a_k d_k z_k^T."""
+        weighted = self.D.integers * a.integers[:, None]
+        by_sample = np.zeros(self.samples.integers.shape, dtype=object)
+        np.add.at(by_sample, self.sample, weighted)
+        return Exact(by_sample.T @ self.samples.integers, self.exponent + a.exponent)
+
+    def scale(self, k: int) -> float:
+        """Return ||d_k|| ||z_k|| to a few units in the last place."""
+        return float(root(Fraction(self.squared_scale[k]) * Fraction(4) ** self.exponent)[0])
+
+    def largest_scale(self, rows: NDArray[np.bool_]) -> float:
+        """Return the largest ||d_k|| ||z_k|| of `rows`, 0 without any."""
+        index = np.flatnonzero(rows)
+        if not index.size:
+            return 0.0
+        return self.scale(max(index.tolist(), key=self.squared_scale.__getitem__))

@@ -1,0 +1,99 @@
+"""The form of tables and arrays: which columns and arrays a record has, of which type and shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from attnsvm.record import trial_columns
+from attnsvm.verify.stored import StoredArrays
+
+
+def table_refusal(table: pd.DataFrame) -> str:
+    """Return what is wrong with the columns of `trials.parquet`; empty if nothing is."""
+    wanted = trial_columns()
+    if list(table.columns) != list(wanted):
+        names = sorted(set(map(str, table.columns)) ^ set(wanted))
+        return f"its columns are not those of a record: {', '.join(names) or 'in another order'}"
+    for name, (dtype, _) in wanted.items():
+        if table[name].dtype != pd.Series([], dtype=dtype).dtype:
+            return f"{name} is {table[name].dtype}, must be {dtype}"
+    return "" if len(table) else "it has no rows"
+
+
+def arrays_refusal(
+    arrays: StoredArrays,
+    config: Mapping[str, Any],
+    seeds: Sequence[int],
+    shape: tuple[int, int, int] | None,
+    snapshots: int,
+) -> str:
+    """Return which array is missing, one too many, or of another shape or type; empty if none is.
+
+    Parameters
+    ----------
+    arrays : StoredArrays
+        The content of `solutions.npz`.
+    config : mapping
+        The recorded config.
+    seeds : list of int
+        The instances whose arrays must be there, in their order.
+    shape : (n, T, d) or None
+        That of an instance; None if it does not follow from the config.
+    snapshots : int
+        Number of recorded snapshots.
+    """
+    names = list(arrays)
+    if len(names) != len(set(names)):
+        return "an array is stored twice"
+    if not seeds:
+        return "it holds arrays, but no instance is recorded" if names else ""
+    if "X" not in names or len(arrays.header("X")[0]) != 4:
+        return "it holds no tokens X (B, n, T, d)"
+    n, T, d = shape or arrays.header("X")[0][1:]
+    wanted = array_shapes(config, n, T, d, snapshots)
+    if set(names) != set(wanted):
+        missing, extra = sorted(set(wanted) - set(names)), sorted(set(names) - set(wanted))
+        return f"missing: {', '.join(missing) or 'none'}; too many: {', '.join(extra) or 'none'}"
+    for name, (form, kind) in wanted.items():
+        found, dtype = arrays.header(name)
+        right = dtype.kind == "U" if kind == "U" else dtype.str in (f"<{kind}", f"|{kind}")
+        if found != (len(seeds), *form) or not right:
+            return f"{name}: {found} {dtype}, must be {(len(seeds), *form)} {kind}"
+    if [int(seed) for seed in arrays["seeds"]] != list(seeds):
+        return "its seeds are not those of the recorded rows"
+    return ""
+
+
+def array_shapes(
+    config: Mapping[str, Any], n: int, T: int, d: int, snapshots: int
+) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Return shape (of one instance) and kind of type of every array that a record must hold."""
+    tokens, norms = config["selection"]["tokens"], config["svm"]["norms"]
+    rows = n * max(T - 1, 1)
+    arrays: dict[str, tuple[tuple[int, ...], str]] = {
+        "X": ((n, T, d), "f8"), "Z": ((n, d), "f8"), "mask": ((n, T), "b1"),
+        "seeds": ((), "i8"), "selected": ((n,), "i8"),
+    }  # fmt: skip
+    if tokens != "optimal":
+        arrays["trained_W"] = (d, d), "f8"
+        if config["keep_path"]:
+            grid = "f8" if "radii" in config["optimizer"] else "i8"
+            arrays |= {
+                "snapshots": ((snapshots, d, d), "f8"), "softmax": ((snapshots, n, T), "f8"),
+                "steps": ((snapshots,), grid), "scores": ((n, T), "f8"),
+            }  # fmt: skip
+    svms = list(norms)
+    if tokens == "multi":
+        arrays |= {"attended": ((n, T), "b1"), "log_softmax": ((n, T), "f8")}
+        svms += [f"{norm}_fin" for norm in norms] + ["one_token"]
+    for name in svms:
+        arrays |= {
+            f"{name}_W": ((d, d), "f8"), f"{name}_rank": ((), "i8"), f"{name}_status": ((), "U"),
+            f"{name}_multipliers": ((rows,), "f8"), f"{name}_ray": ((rows,), "f8"),
+        }  # fmt: skip
+        numbers = ("objective", "lower_bound", "duality_gap", "min_margin")
+        arrays |= {f"{name}_{number}": ((), "f8") for number in numbers}
+    return arrays

@@ -1,0 +1,121 @@
+"""The prediction heads and losses, in NumPy, each value with a bound of its rounding error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnsvm.verify.exact import EPS, Array
+from attnsvm.verify.instances import option
+
+DRAWN_ELSEWHERE = 1e-5
+"""Relative error of parameters that a processor with other vector instructions drew."""
+
+
+class HeadAndLoss:
+    """The head h of one config, with its loss.
+
+    Parameters
+    ----------
+    config : mapping
+        The recorded config.
+    drawn_elsewhere : bool
+        Whether the parameters were drawn by a processor that rounds float32 differently.
+
+    Raises
+    ------
+    UnknownError
+        If head or loss is a plug-in.
+    """
+
+    def __init__(self, config: Mapping[str, Any], drawn_elsewhere: bool = False) -> None:
+        self.kind, self.loss = option(config, "head"), option(config, "loss")
+        self.lam = config["head"].get("lam", 0.0)
+        self.drawn_elsewhere = drawn_elsewhere
+
+    def value(self, o: Array, error: Any, p: Mapping[str, Array]) -> tuple[Array, Array]:
+        """Return h(o), (...), of points o (..., d) known to `error` (...), and its error bound."""
+        if self.kind == "Mlp":
+            return self._mlp(o, error, p)
+        if self.kind == "Relu":
+            projections, apart = self._projections(o, error, p["V"])
+            return np.maximum(projections, 0).sum(-1), np.where(
+                projections > -apart, apart, 0.0
+            ).sum(-1)
+        value, apart = self._projections(o, error, p["v"][:, None])
+        value, apart = value[..., 0], apart[..., 0]
+        if self.kind == "Quadratic":
+            size = np.linalg.norm(o, axis=-1)
+            value = value - self.lam * size**2
+            apart = apart + self.lam * size * (2 * error + self._rounding(o) * size)
+        return value, apart + EPS * np.abs(value)
+
+    def without_slope(self, o: Array, error: Any, p: Mapping[str, Array]) -> bool | None:
+        """Return whether the gradient of h is zero at one of the points; None if not decided."""
+        if self.kind == "Relu":
+            projections, apart = self._projections(o, error, p["V"])
+            if (projections <= -apart).all(-1).any():
+                return True
+            return None if (projections <= apart).all(-1).any() else False
+        if self.kind == "Quadratic":
+            size = np.linalg.norm(p["v"] - 2 * self.lam * o, axis=-1)
+            least = 2 * self.lam * error + self._rounding(o)
+            return None if (size <= least).any() else False
+        return self.kind == "Linear" and not p["v"].any()
+
+    def risk(self, margins: Array, error: Array) -> tuple[Array, Array]:
+        """Return the mean loss over the last axis, and its error bound."""
+        if self.loss == "LinearLoss":
+            return -margins.mean(-1), error.mean(-1) + EPS * np.abs(margins).sum(-1)
+        if self.loss == "Exponential":
+            value, slope = np.exp(-margins), np.exp(-margins)
+        else:
+            value, slope = np.logaddexp(0.0, -margins), 1 / (1 + np.exp(margins))
+        apart = 2 * slope * error + 8 * EPS * (value + np.abs(margins) * slope)
+        apart = np.where(np.isnan(apart), np.inf, apart)  # no slope times no bound
+        return value.mean(-1), apart.mean(-1)
+
+    def _rounding(self, o: Array) -> float:
+        """Return the relative error of an inner product with a parameter."""
+        elsewhere = DRAWN_ELSEWHERE * o.shape[-1] ** 0.5 if self.drawn_elsewhere else 0.0
+        return float((2 * o.shape[-1] + 10) * EPS + elsewhere)
+
+    def _projections(self, o: Array, error: Any, V: Array) -> tuple[Array, Array]:
+        """Return V^T o, (..., k), and its error bounds."""
+        apart = self._rounding(o) * (np.abs(o) @ np.abs(V))
+        if self.drawn_elsewhere:
+            apart = apart + self._rounding(o) * np.linalg.norm(o, axis=-1, keepdims=True)
+        moved = np.asarray(error)[..., None] * np.linalg.norm(V, axis=0)
+        return o @ V, apart + moved
+
+    def _mlp(self, o: Array, error: Any, p: Mapping[str, Array]) -> tuple[Array, Array]:
+        from scipy.special import erf  # its import is slow, and only this head needs it
+
+        hidden, apart = self._projections(o, error, p["0.weight"].T)
+        hidden = hidden + p["0.bias"]
+        active = hidden * (1 + erf(hidden / np.sqrt(2))) / 2
+        apart = 1.13 * (apart + self._rounding(o) * (np.abs(hidden) + np.abs(p["0.bias"])))
+        w = p["2.weight"][0]
+        value = active @ w + p["2.bias"][0]
+        width = (2 * len(w) + 10) * EPS + (DRAWN_ELSEWHERE if self.drawn_elsewhere else 0.0)
+        spread = np.abs(active) @ np.abs(w) + np.abs(p["2.bias"][0])
+        return value, apart @ np.abs(w) + width * spread
+
+
+def tied(values: Array, errors: Array) -> bool | None:
+    """Return whether the maximum of some row (n, T) is taken twice; None if rounding decides.
+
+    -inf is not a candidate. Equal values without any error are tied, values further apart than
+    their errors are not.
+    """
+    best = values.max(-1, keepdims=True)
+    at = values.argmax(-1)[..., None]
+    allowed = errors + np.take_along_axis(errors, at, -1)
+    near: NDArray[np.bool_] = (values >= best - allowed) & np.isfinite(values)
+    exactly = near & (values == best) & (allowed == 0)
+    if (exactly.sum(-1) > 1).any():
+        return True
+    return None if (near.sum(-1) > 1).any() else False

@@ -1,0 +1,130 @@
+"""`history.parquet`: which rows it must have, and the values that follow from stored weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from attnsvm.verify.exact import Array
+
+CORRELATION = {"frobenius": "one_minus_corr_w_mm", "nuclear": "one_minus_corr_w_star_mm"}
+COLUMNS = ["seed", "step", "quantity", "value"]
+Curve = tuple[Array, Array]
+"""Values and error bounds at the snapshots whose weights are known."""
+
+
+def quantities(config: Mapping[str, Any]) -> list[str]:
+    """Return the quantities of a record's history, in their order."""
+    tokens, norms = config["selection"]["tokens"], config["svm"]["norms"]
+    if tokens == "optimal":
+        return []
+    names = ["risk", "max_softmax", "W_norm"]
+    names += ["one_minus_corr_1token"] if tokens == "multi" else []
+    names += [CORRELATION[norm] for norm in norms]
+    if tokens == "multi" and "frobenius" in norms:
+        names += ["one_minus_corr_svmeq", "one_minus_corr_svmeq_lsq"]
+    return names
+
+
+class History:
+    """The values of `history.parquet`, (Q, S) for each seed.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The stored table.
+    seeds : list of int
+        The instances that it must hold, in their order.
+    names : list of str
+        The quantities, in their order.
+    steps : list of float
+        The recorded steps or radii.
+    """
+
+    def __init__(
+        self,
+        table: pd.DataFrame,
+        seeds: Sequence[int],
+        names: Sequence[str],
+        steps: Sequence[float],
+    ) -> None:
+        self.seeds, self.names, self.steps, self.table = list(seeds), names, steps, table
+        if list(table.columns) == COLUMNS:  # the order of the rows says nothing
+            order = {name: k for k, name in enumerate(names)}
+            at = table["quantity"].map(order).fillna(len(names)).to_numpy(dtype=np.int64)
+            keys = (table["step"].to_numpy(), at, table["seed"].to_numpy())
+            self.table = table.iloc[np.lexsort(keys)]
+        self.place = {seed: k for k, seed in enumerate(self.seeds)}
+        self.values: Array | None = None
+        if not self.refusal():
+            whole = (len(seeds), len(names), len(steps))
+            self.values = self.table["value"].to_numpy(dtype=np.float64).reshape(whole)
+
+    def refusal(self) -> str:
+        """Return what is wrong with the rows; empty if nothing is."""
+        table, steps, names = self.table, np.array(self.steps), np.array(self.names, dtype=object)
+        kinds = {"seed": "i", "step": "f", "value": "f"}
+        if list(table.columns) != COLUMNS:
+            return f"its columns must be {', '.join(COLUMNS)}"
+        if any(table[name].dtype.kind != kind for name, kind in kinds.items()):
+            return "a column has another type"
+        size = len(names) * len(steps)
+        if len(table) != len(self.seeds) * size:
+            return f"it has {len(table)} rows, must have {len(self.seeds) * size}"
+        wanted = (
+            ("seed", np.repeat(np.array(self.seeds, dtype=np.int64), size)),
+            ("step", np.tile(steps, len(self.seeds) * len(names))),
+            ("quantity", np.tile(np.repeat(names, len(steps)), len(self.seeds))),
+        )
+        for column, values in wanted:
+            wrong = np.flatnonzero(table[column].to_numpy() != values)
+            if wrong.size:
+                k = int(wrong[0])
+                return f"{column} of row {k} must be {values[k]}, is {table[column].iloc[k]}"
+        return ""
+
+    def refusals(
+        self, seed: int, known: Sequence[int], curves: Mapping[str, Curve], T: int
+    ) -> Iterator[str]:
+        """Yield the values of an instance that differ from `curves`, or are impossible.
+
+        Parameters
+        ----------
+        seed : int
+            The instance.
+        known : list of int
+            Indices of the snapshots to which the values of `curves` belong.
+        curves : mapping
+            Quantity -> values and error bounds; those of a missing quantity are not known.
+        T : int
+            Number of tokens.
+        """
+        if self.values is None or seed not in self.place:
+            return
+        found = self.values[self.place[seed]]
+        for name, values in zip(self.names, found, strict=True):
+            allowed = _possible(name, values, T)
+            if name in curves:
+                value, apart = curves[name]
+                stated = values[list(known)]
+                same = np.abs(stated - value) <= apart
+                same |= (stated == value) | (np.isnan(stated) & np.isnan(value))
+                allowed[list(known)] &= same
+                missing = np.isnan(value)
+                if missing.all() and name.startswith("one_minus_corr"):
+                    allowed &= np.isnan(values)
+            for k in np.flatnonzero(~allowed)[:1]:
+                yield f"history: {name} at {self.steps[k]:g} is not {values[k]:.17g}"
+
+
+def _possible(name: str, values: Array, T: int) -> Any:
+    """Return which values are possible at all."""
+    low, high = {
+        "risk": (-np.inf, np.inf),
+        "max_softmax": (1 / T - 1e-12, 1 + 1e-12),
+        "W_norm": (0.0, np.inf),
+    }.get(name, (0.0, 2.0 + 1e-12))
+    return np.isnan(values) | ((values >= low) & (values <= high))

@@ -1,0 +1,288 @@
+"""One recorded instance: everything that follows from its seed, config and stored weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from attnsvm.verify.assumptions import assumption_b1
+from attnsvm.verify.exact import EPS, Array
+from attnsvm.verify.expected import NAN, Either, Expected, Interval, Words, number, truth
+from attnsvm.verify.heads import HeadAndLoss
+from attnsvm.verify.history import CORRELATION, Curve
+from attnsvm.verify.instances import Instance, UnknownError
+from attnsvm.verify.rows import Facts
+from attnsvm.verify.stored import svms_of
+from attnsvm.verify.svm import Proof, verify
+from attnsvm.verify.svm_columns import Rows, refutes_b1, support, svm_columns
+from attnsvm.verify.tokens import Limit, Scores, convergence_types, norm_of_limit
+from attnsvm.verify.weights import (
+    Trained,
+    one_minus_correlation,
+    svmeq,
+    svmeq_least_squares,
+)
+
+TABLED = {"objective": "objective", "lower_bound": "lower_bound", "gap": "duality_gap",
+          "min_margin": "min_margin"}  # fmt: skip
+"""Column of `trials.parquet`, without its norm -> number of `solutions.npz`."""
+
+CLOSE = 1e-12
+"""Relative error of initial weights."""
+
+
+@dataclass
+class InstanceProof:
+    """What follows for one instance.
+
+    Attributes
+    ----------
+    config : mapping
+        The recorded config.
+    at : mapping
+        The stored arrays of the instance.
+    instance : Instance
+        Stored tokens with drawn labels and head.
+    head : HeadAndLoss or None
+        None if it, or its final parameters, are not known.
+    drawn_head : HeadAndLoss or None
+        With its drawn parameters; differs from `head` where that is trained.
+    start : Array or None
+        The drawn initial weights.
+    """
+
+    config: Mapping[str, Any]
+    at: Mapping[str, Any]
+    instance: Instance
+    head: HeadAndLoss | None
+    drawn_head: HeadAndLoss | None
+    start: Array | None
+    steps: list[float] | None
+    proofs: dict[str, Proof] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.svms = svms_of(self.at, self.config["svm"])
+        self.proofs = {name: verify(svm) for name, svm in self.svms.items()}
+
+    @property
+    def tokens(self) -> str:
+        """The selection: top, optimal or multi."""
+        return str(self.config["selection"]["tokens"])
+
+    @property
+    def norms(self) -> list[str]:
+        """The norms of the SVMs."""
+        return list(self.config["svm"]["norms"])
+
+    @cached_property
+    def trained(self) -> Trained | None:
+        """The trained weights; None without training, or where they diverged."""
+        if self.tokens == "optimal" or not np.isfinite(self.at["trained_W"]).all():
+            return None
+        return Trained(self.instance, self.head, self.at["trained_W"])
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a trained weight is not finite."""
+        return self.tokens != "optimal" and self.trained is None
+
+    @cached_property
+    def scores(self) -> Scores | None:
+        """The scores by the head at the end of training."""
+        return None if self.head is None else Scores.of(self.instance, self.head)
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What decides the status."""
+        trained, scores, selection = self.trained, self.scores, self.config["selection"]
+        negligible = None
+        if trained is not None and self.tokens == "multi":
+            some = trained.found.attended(selection["negligible"])
+            kept = [bool((~part & self.instance.mask).any()) for part in some]
+            negligible = kept[0] if kept[0] == kept[1] else None
+        return Facts(
+            tied_softmax=None if trained is None else trained.found.tied(),
+            tied_scores=None if scores is None else scores.tied(),
+            other_tokens=None if scores is None else scores.others_tie(self.instance.X),
+            all_positive=bool((self.instance.Y > 0).all()),
+            some_negligible=negligible,
+            svms={name: svm.status for name, svm in self.svms.items()},
+        )
+
+    # --- the row ----------------------------------------------------------------------------------
+
+    def columns(self, row: Mapping[str, Any]) -> dict[str, Expected | None]:
+        """Return what the columns of the row may hold; None: it does not follow."""
+        columns: dict[str, Expected | None] = {}
+        if self.tokens == "optimal":
+            columns["tie"] = truth(self.facts.tied_scores)
+        elif self.trained is None:
+            columns |= dict.fromkeys(OF_TRAINING) | {"training": Words(("diverged",))}
+        else:
+            ties = _either(self.facts.tied_softmax, self.facts.tied_scores)
+            columns |= {"risk": None, "flat": None}
+            columns |= self.trained.columns(self.config["selection"], ties)
+            ends = "saturated" if row["saturated"] else "unsaturated"
+            words = (ends, "stalled", "finite_optimum")
+            trains_head = self.config["head"].get("train")
+            columns["training"] = Words((*words, "diverged") if trains_head else words)
+        for norm in self.config["svm"]["norms"]:
+            svm = self.svms[norm]
+            columns[f"{norm}_status"] = Words((svm.status,))
+            for column, name in TABLED.items():
+                columns[f"{norm}_{column}"] = number(getattr(svm, name))
+            found = svm_columns(svm) if self.proofs[norm].proved else {}
+            columns |= {f"{norm}_{name}": value for name, value in found.items()}
+        if self.tokens != "multi":
+            columns["assumption_b1"] = self._b1()
+        if self.tokens == "top":
+            columns["convergence"] = Words(self._convergence(row))
+            columns["direction_change"] = self._direction_change()
+            columns |= {f"{norm}_margin_gap": self._margin_gap(norm) for norm in self.norms}
+        if self.tokens != "optimal":
+            curves = self._correlations(self.at["trained_W"])
+            columns |= {name: _at_end(curve) for name, curve in curves.items()}
+        return columns
+
+    def _b1(self) -> Expected | None:
+        if self.scores is None or self.scores.tied() is not False:
+            return None
+        proof = self.proofs.get("frobenius")
+        same = proof is not None and (self.scores.best == self.at["selected"]).all()
+        if proof is not None and same and proof.proved and refutes_b1(self.svms["frobenius"]):
+            return truth(False)
+        holds = assumption_b1(self.instance, self.scores.best)
+        return None if holds is None else truth(holds)
+
+    def _convergence(self, row: Mapping[str, Any]) -> tuple[str, ...]:
+        if row["status"] in ("tie", "diverged"):
+            return ("",)
+        optimal = None if self.scores is None else self.scores.optimal(self.at["selected"])
+        svms = {name: (svm.status, svm.objective) for name, svm in self.svms.items()}
+        try:
+            limits = [self._limit(row, norm_of_limit(self.config))]
+        except UnknownError:
+            limits = [self._limit(row, norm) for norm in (None, *self.norms)]
+        found = (convergence_types(row["saturated"], svms, optimal, limit) for limit in limits)
+        return tuple(dict.fromkeys(word for words in found for word in words))
+
+    def _limit(self, row: Mapping[str, Any], norm: str | None) -> Limit:
+        """Return what is known of the SVM in the norm of what was trained."""
+        if norm not in self.norms:
+            return Limit()
+        svm, local = self.svms[norm], None
+        if self.scores is not None and svm.status in ("solved", "unconstrained"):
+            rows = Rows(svm)
+            near = support(rows, rows.kappa())
+            local = self.scores.above(self.at["selected"], near)
+        threshold = self.config["selection"]["settled"]
+        settled: bool | None = True
+        for value in (row[CORRELATION[norm]], row["direction_change"]):
+            if not value <= threshold * (1 + CLOSE):
+                return Limit(svm.status, local, False)
+            if value > threshold * (1 - CLOSE):
+                settled = None
+        return Limit(svm.status, local, settled)
+
+    def _direction_change(self) -> Expected | None:
+        """Return 1 - correlation of W with W half-way, if that snapshot is known."""
+        if self.steps is None:
+            return None
+        half = sum(step <= self.steps[-1] / 2 for step in self.steps) - 1
+        if half in (-1, len(self.steps) - 1):
+            return NAN
+        if self.config["keep_path"]:
+            return _at_end(one_minus_correlation(self.at["trained_W"], self.at["snapshots"][half]))
+        if half > 0 or self.start is None:
+            return Either((NAN, Interval(0.0, 2.0 + CLOSE)))
+        if not self.start.any():
+            return NAN
+        value, apart = one_minus_correlation(self.at["trained_W"], self.start)
+        return _at_end((value, apart + CLOSE))
+
+    def _margin_gap(self, norm: str) -> Expected:
+        """Return 1 - ||W_mm|| min_k d_k^T W z_k / ||W||."""
+        svm, W = self.svms[norm], self.at["trained_W"]
+        if svm.status != "solved" or self.diverged:
+            return NAN
+        W = W / max(float(np.abs(W).max()), np.finfo(float).tiny)  # its scale does not matter
+        rows = Rows(replace(svm, W=W))
+        margins, apart = rows.margins()
+        size = np.linalg.norm(W, "nuc" if norm == "nuclear" else "fro")
+        ratio = svm.objective / size
+        least = margins[rows.inequality].min()
+        error = ratio * (apart.max() + 64 * len(W) * EPS * abs(least)) + 4 * EPS
+        return _at_end((1 - ratio * least, error))
+
+    def _correlations(self, W: Array) -> dict[str, Curve]:
+        """Return every 1 - correlation of W (..., d, d), with error bounds."""
+        norms = self.config["svm"]["norms"]
+        targets = {"one_minus_corr_1token": "one_token"} if self.tokens == "multi" else {}
+        targets |= {CORRELATION[norm]: norm for norm in norms}
+        curves = {
+            column: one_minus_correlation(W, self.svms[name].W) for column, name in targets.items()
+        }
+        if self.tokens == "multi" and "frobenius" in norms:
+            parts = self.svms["frobenius_fin"].W, self.svms["frobenius"].W
+            best, published = svmeq(W, *parts), svmeq_least_squares(W, *parts)
+            curves["one_minus_corr_svmeq"] = one_minus_correlation(W, best, SPAN)
+            curves["one_minus_corr_svmeq_lsq"] = one_minus_correlation(W, published, SPAN)
+        return curves
+
+    # --- the history ------------------------------------------------------------------------------
+
+    def curves(self) -> tuple[list[int], dict[str, Curve]]:
+        """Return the snapshots whose weights are known, and the values of the history there."""
+        if self.trained is None or self.steps is None:
+            return [], {}
+        last = len(self.steps) - 1
+        if self.config["keep_path"]:
+            known, W = list(range(last + 1)), self.at["snapshots"]
+        elif self.start is None or last == 0:
+            known, W = [last], self.at["trained_W"][None]
+        else:
+            known, W = [0, last], np.stack([self.start, self.at["trained_W"]])
+        path = Trained(self.instance, self.head, W)
+        curves = self._correlations(W)
+        curves |= {"max_softmax": path.max_softmax(), "W_norm": path.norm()}
+        if (risk := path.risk()) is not None:
+            curves["risk"] = risk
+        if not self.config["keep_path"] and self.start is not None:
+            curves = {name: _looser_first(curve) for name, curve in curves.items()}
+        return known, curves
+
+
+OF_TRAINING = ("tie", "saturated", "min_top_softmax", "max_masked_softmax", "attended_tokens",
+               "flat", "risk", "W_norm")  # fmt: skip
+SPAN = 1e-9
+"""Relative error of the direction W_fin + C W_mm."""
+
+
+def with_tokens(instance: Instance, at: Mapping[str, Any]) -> Instance:
+    """Return the drawn instance with the stored X, Z and mask."""
+    return replace(instance, X=at["X"], Z=at["Z"], mask=at["mask"])
+
+
+def _looser_first(curve: Curve) -> Curve:
+    """Return the curve with the rounding of initial weights K Q^T in its first value."""
+    value, apart = curve
+    apart = np.array(apart)
+    if len(apart) > 1:
+        apart[0] += CLOSE * (1 + np.abs(value[0]))
+    return value, apart
+
+
+def _at_end(curve: Curve) -> Expected:
+    value, apart = (float(part) for part in curve)
+    return NAN if np.isnan(value) else number(value, apart)
+
+
+def _either(a: bool | None, b: bool | None) -> bool | None:
+    """Return a or b in three-valued logic."""
+    if a or b:
+        return True
+    return None if a is None or b is None else False

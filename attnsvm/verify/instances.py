@@ -1,0 +1,335 @@
+"""The instances of a config, drawn again from their seeds (and torch's generator) alone.
+
+The recipe of every source, head and model is written here a second time. An instance that depends
+on a plug-in, or on a file that is not here, cannot be drawn: then `UnknownError` is raised.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular
+from attnsvm.verify.exact import Array
+
+INIT_STREAM = 0x9E3779B9
+BLOCK = 2**24
+LARGEST = 2**28
+"""Largest count of numbers that is drawn at once."""
+
+DRAWN_ELSEWHERE = 1e-6
+"""Error of a normal number on a processor with other vector instructions."""
+
+
+class UnknownError(Exception):
+    """What is asked for does not follow from the config; the message names what is missing."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One instance: X (n, T, d), Z (n, d), Y (n,), mask (n, T), and the head's parameters."""
+
+    X: Array
+    Z: Array
+    Y: Array
+    mask: NDArray[np.bool_]
+    head: Mapping[str, Array]
+    uncertain: float = 0.0
+    """Error of X and Z where a processor draws other last bits."""
+
+    unspecified: bool = False
+    """Whether last bits depend on a library, as those of singular vectors do."""
+
+
+def option(config: Mapping[str, Any], group: str) -> str:
+    """Return the class that a group's `_target_` names, if it is one of attnsvm's own."""
+    target = str(config[group]["_target_"])
+    package, _, name = target.rpartition(".")
+    if package != f"attnsvm.{group}":
+        raise UnknownError(f"{group} {target}")
+    return name
+
+
+class Draws:
+    """The instances of a recorded config.
+
+    Raises
+    ------
+    UnknownError
+        If they do not follow from the config.
+    """
+
+    def __init__(self, config: Mapping[str, Any], path_is_here: bool = False) -> None:
+        self.config = config
+        self.kinds = {group: option(config, group) for group in ("data", "head", "model")}
+        if self.kinds["data"] == "File" and not path_is_here:
+            raise UnknownError("and signature: the data file is not here as it was")
+
+    @cached_property
+    def file(self) -> dict[str, Array]:
+        """The arrays of a data file with the axis B in front."""
+        with np.load(self.config["data"]["path"], allow_pickle=False) as archive:
+            arrays = {name: archive[name].astype(np.float64) for name in archive.files}
+        single = arrays["X"].ndim == 3
+        return {name: value[None] if single else value for name, value in arrays.items()}
+
+    def shape(self) -> tuple[int, int, int]:
+        """Return n, T, d of the samples of an instance.
+
+        Raises
+        ------
+        ValueError
+            If an instance, or its head, is too large to be drawn.
+        """
+        kind = self.kinds["data"]
+        seeded = kind != "File"
+        n, T, d = shape_as_drawn(self.config["data"], kind) if seeded else self.file["X"].shape[1:]
+        if self.kinds["model"] == "Sequence":
+            n = n * T
+        of_head = {"Relu": d * d, "Mlp": d * self.config["head"].get("width", 1)}
+        if max(n * T * d, of_head.get(self.kinds["head"], 0)) > LARGEST:
+            raise ValueError(f"n={n}, T={T}, d={d}: too large to be drawn again")
+        return n, T, d
+
+    @property
+    def available(self) -> float:
+        """How many instances there are."""
+        return len(self.file["X"]) if self.kinds["data"] == "File" else math.inf
+
+    def instance(self, seed: int) -> Instance:
+        """Return the instance of `seed`."""
+        return self._drawn(seed, _Stream(seed))
+
+    def labels(self, seed: int) -> Array:
+        """Return the labels of the instance of `seed`, for less than the whole of it."""
+        return self._drawn(seed, _Stream(seed, directions=False)).Y
+
+    def _drawn(self, seed: int, stream: _Stream) -> Instance:
+        kind = self.kinds["data"]
+        if kind == "File":
+            return self._from_file(seed - self.config["seed"], stream)
+        if kind == "Digits":
+            return self._digits(stream)
+        n, T, d = shape_as_drawn(self.config["data"], kind)
+        labels = stream.signs if kind == "Sphere" else _ones
+        after = self.kinds["head"] == "Relu" or kind != "Sphere"
+        head = self._head(stream, d)
+        Y = np.empty(0) if after else labels(n)
+        X = _TOKENS[kind](stream, n, T, d)
+        Y = labels(n) if after else Y
+        Z = stream.unit_rows(n, d)
+        if self.kinds["model"] == "Sequence":
+            Y = labels(n, T)
+        drawn = self._expanded(X, Z, Y, np.ones((n, T), dtype=bool), head)
+        return replace(drawn, uncertain=stream.uncertain, unspecified=kind == "Orthonormal")
+
+    def _head(self, stream: _Stream, d: int) -> dict[str, Array]:
+        kind = self.kinds["head"]
+        if kind in ("Linear", "Quadratic"):
+            v = stream.normal(d)
+            return {"v": (v / v.norm()).double().numpy()}
+        if kind == "Relu":
+            V = stream.normal(d, d)
+            return {"V": (V / V.norm()).double().numpy()}
+        seed = int(torch.randint(2**31, (), generator=stream.generator))
+        width = self.config["head"]["width"]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            layers = torch.nn.Linear(d, width), torch.nn.Linear(width, 1)
+        names = ("0.weight", "0.bias", "2.weight", "2.bias")
+        drawn = (p for layer in layers for p in (layer.weight, layer.bias))
+        return {k: p.detach().double().numpy() for k, p in zip(names, drawn, strict=True)}
+
+    def _digits(self, stream: _Stream) -> Instance:
+        asked = self.config["data"]
+        patches, signs = _digit_patches(*(asked[k] for k in _DIGITS))
+        head = self._head(stream, patches.shape[2])
+        if set(head) == {"v"}:
+            apart = patches[signs > 0].mean((0, 1)) - patches[signs < 0].mean((0, 1))
+            head = {"v": apart / np.linalg.norm(apart)}
+        chosen = torch.randperm(len(signs), generator=stream.generator)[: asked["n"]].numpy()
+        X = patches[chosen]
+        mask = np.ones(X.shape[:2], dtype=bool)
+        return self._expanded(X, X.mean(1), signs[chosen], mask, head)
+
+    def _from_file(self, index: int, stream: _Stream) -> Instance:
+        X, Y = self.file["X"][index], self.file["Y"][index]
+        n, T, d = X.shape
+        head = {name: self._given(name, p, index) for name, p in self._head(stream, d).items()}
+        if self.kinds["model"] == "Sequence":
+            Y = np.broadcast_to(Y.reshape(n, -1), (n, T))
+        Z = self.file["Z"][index] if self.kinds["model"] == "CrossAttention" else X[:, 0]
+        everything = np.ones(self.file["X"].shape[:3])
+        mask = self.file.get("mask", everything)[index] > 0
+        return self._expanded(X, Z, Y, mask, head)
+
+    def _given(self, name: str, drawn: Array, index: int) -> Array:
+        """Return a parameter of the head from the file, if it has it: for all instances or each."""
+        value = self.file.get(name, drawn)
+        if value.ndim == drawn.ndim:
+            return value
+        return np.asarray(value[index if len(value) > 1 else 0])
+
+    def _expanded(
+        self, X: Array, Z: Array, Y: Array, mask: NDArray[np.bool_], head: dict[str, Array]
+    ) -> Instance:
+        """Return the samples that the model makes of drawn ones."""
+        model, (n, T, d) = self.config["model"], X.shape
+        if self.kinds["model"] == "SelfAttention":
+            Z = X[:, model["query"]]
+        if self.kinds["model"] == "Sequence":
+            Z, Y = X.reshape(n * T, d), Y.reshape(n * T)
+            X = np.repeat(X, T, axis=0)
+            mask = np.repeat(mask, T, axis=0)
+            if model["causal"]:
+                mask = mask & np.tile(np.tril(np.ones((T, T), dtype=bool)), (n, 1))
+        return Instance(X, Z, Y, mask, head)
+
+
+def shape_as_drawn(data: Mapping[str, Any], kind: str) -> tuple[int, int, int]:
+    """Return n, T, d of a seeded source."""
+    fixed = {"PathsFar": (2, 3, 2), "PathsNear": (2, 5, 2)}
+    if kind in fixed:
+        return fixed[kind]
+    if kind == "Digits":
+        side = (8 - data["patch"]) // data["stride"] + 1
+        return data["n"], side**2, data["patch"] ** 2
+    return data["n"], data["T"], data["d"]
+
+
+class _Stream:
+    """The draws of one instance, and `uncertain`, their error on any other processor.
+
+    Without `directions` rows keep the length with which they are drawn.
+    """
+
+    def __init__(self, seed: int, directions: bool = True) -> None:
+        self.directions = directions
+        self.generator = torch.Generator().manual_seed(seed)
+        self.uncertain = DRAWN_ELSEWHERE
+
+    def normal(self, *shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=self.generator, dtype=torch.float32)
+
+    def unit_rows(self, *shape: int) -> Array:
+        rows = self.normal(*shape)
+        if not self.directions:
+            return np.asarray(rows)
+        lengths = rows.norm(dim=-1, keepdim=True)
+        self.uncertain = max(self.uncertain, DRAWN_ELSEWHERE / float(lengths.min()))
+        unit: torch.Tensor = rows / lengths
+        return np.asarray(unit.double())
+
+    def signs(self, *shape: int) -> Array:
+        return np.where(self.normal(*shape).numpy() > 0, 1.0, -1.0)
+
+
+def _ones(*shape: int) -> Array:
+    return np.ones(shape)
+
+
+def _orthonormal(stream: _Stream, n: int, T: int, d: int) -> Array:
+    """Return left factors of singular value decompositions by torch, whose signs define them.
+
+    Their rounding error in float32 is that of the matrix divided by the least gap of its singular
+    values, and depends on the library.
+    """
+    X = stream.normal(n, T, d)
+    sigma = np.linalg.svd(X.numpy().astype(float), compute_uv=False)
+    gaps = -np.diff(sigma, append=-np.inf if T == d else 0.0)
+    error = 16 * 2.0**-23 * (sigma[:, 0] / gaps.min(1)).max()
+    stream.uncertain = max(stream.uncertain, float(error))
+    if T == d:
+        return np.asarray(torch.linalg.svd(X)[0].double())
+    left = torch.linalg.svd(X.mT, full_matrices=False)[0]
+    return np.asarray(left.mT.double().contiguous())
+
+
+def _paths_far(stream: _Stream, n: int, T: int, d: int) -> Array:
+    X = np.float32(0.3) * stream.normal(n, T, d).numpy()
+    X += np.array([[[-1.0, 0.0]], [[1.0, 0.0]]], dtype=np.float32)
+    return X.astype(np.float64)
+
+
+def _paths_near(stream: _Stream, n: int, T: int, d: int) -> Array:
+    X = np.float32(0.5) * stream.normal(n, T, d).numpy()
+    X[:, 1:] += np.array([-1.0, 0.0], dtype=np.float32)
+    X[:, 0] = [[1.0, 0.5], [1.0, -0.5]]
+    return X.astype(np.float64)
+
+
+_TOKENS: dict[str, Callable[..., Array]] = {
+    "Sphere": _Stream.unit_rows,
+    "Orthonormal": _orthonormal,
+    "PathsFar": _paths_far,
+    "PathsNear": _paths_near,
+}
+_DIGITS = ("positive", "negative", "patch", "stride")
+
+
+@lru_cache(maxsize=8)
+def _digit_patches(positive: int, negative: int, patch: int, stride: int) -> tuple[Array, Array]:
+    """Return patches (N, T, d), row by row of the image, and labels of two digits."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    chosen = (digits.target == positive) | (digits.target == negative)
+    images = digits.images[chosen] / 16.0
+    starts = range(0, 8 - patch + 1, stride)
+    cut = [images[:, r : r + patch, c : c + patch] for r in starts for c in starts]
+    patches = np.stack([part.reshape(len(images), -1) for part in cut], axis=1)
+    return patches, np.where(digits.target[chosen] == positive, 1.0, -1.0)
+
+
+def initial_weights(config: Mapping[str, Any], seed: int, d: int) -> Array:
+    """Return the W (d, d) with which training of the instance `seed` starts.
+
+    Raises
+    ------
+    UnknownError
+        If the parameterization is a plug-in.
+    """
+    kind, asked = option(config, "parameterization"), config["optimizer"]
+    if asked["init"] == "zero":
+        return np.zeros((d, d))
+    m = config["parameterization"].get("m") or d
+    shapes = [(d, d)] if kind == "W" else [(d, m), (d, m)]
+    generator = torch.Generator().manual_seed(seed ^ INIT_STREAM)
+    bound = (asked["init_scale"] if asked["init"] == "small" else 1.0) / math.sqrt(d)
+    parts = [
+        bound * (2 * torch.rand(s, generator=generator, dtype=torch.float64).numpy() - 1)
+        for s in shapes
+    ]
+    return parts[0] if kind == "W" else parts[0] @ parts[1].T
+
+
+def content_of(path: str) -> str | None:
+    """Return the sha256 of a regular file's content; None without one."""
+    try:
+        with open_regular(Path(path), MAX_TABLE_BYTES) as stream:
+            size = os.fstat(stream.fileno()).st_size
+            digest = hashlib.sha256()
+            for start in range(0, size, BLOCK):  # not to its end: some files have none
+                digest.update(stream.read(min(BLOCK, size - start)))
+            return digest.hexdigest()
+    except (OSError, ValueError, CorruptRecordError):
+        return None
+
+
+def agreement(stored: Array, drawn: Array, uncertain: float) -> str:
+    """Return `exact`, `close` (to `uncertain`) or `different`."""
+    if stored.shape != drawn.shape:
+        return "different"
+    if np.array_equal(stored, drawn):
+        return "exact"
+    return "close" if np.abs(stored - drawn).max() <= uncertain else "different"

@@ -1,0 +1,183 @@
+"""`attnsvm-verify --retrain K`: instances of a record computed again by the public training code.
+
+It proves what no arithmetic on the record can: that the stored weights are what training gives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from attnsvm import experiment
+from attnsvm.config import RunConfig
+from attnsvm.record import RunRecord
+from attnsvm.verify.config import recorded_config
+from attnsvm.verify.exact import Array
+from attnsvm.verify.rows import Refusal
+from attnsvm.verify.stored import opened, plain_rows
+
+TO_ROUNDING = 1e-10
+"""Relative difference of weights after steps that do not overshoot, on another machine."""
+
+NUMBERS = 1e-9
+"""Relative difference of what follows from equal weights."""
+
+STEPS_APART = 10
+"""Number of last steps by which weights may differ where steps overshoot."""
+
+PATH = 1e-2
+"""Relative difference of the last point of a regularisation path."""
+
+
+def retrained(folder: Path, count: int) -> tuple[int, list[Refusal]]:
+    """Compute `count` random instances of the run in `folder` again.
+
+    Equal weights must have an equal row and history; on another machine the weights may differ as
+    far as docs/library.md says.
+
+    Returns
+    -------
+    int
+        How many were compared: not those whose draw differs here in its last bits, nor those of a
+        plug-in, whose code is not run, nor where nothing was trained.
+    list
+        What differs.
+    """
+    with opened(folder) as (record, run):
+        config = dataclasses.replace(recorded_config(run)[0], device="auto")
+        if config.extensions or config.selection.tokens == "optimal":
+            return 0, []
+        rows = plain_rows(record.trials)
+        stored = _weights(record.solutions)
+        compared, refusals = 0, list[Refusal]()
+        for k in sorted(np.random.default_rng().permutation(len(rows))[:count]):
+            seed = rows[k]["seed"]
+            one = _Instance(config, rows[k], record.history, stored.get(seed))
+            if one.is_same_draw():
+                compared += 1
+                refusals += ((what, seed, why) for what, why in one.differences())
+        return compared, refusals
+
+
+Stored = tuple[Array, Array, Array]
+"""X, Z and trained W of an instance."""
+
+
+def _weights(solutions: Mapping[str, Any]) -> dict[int, Stored]:
+    if "trained_W" not in solutions:
+        return {}
+    arrays = (solutions[name] for name in ("X", "Z", "trained_W"))
+    return {int(seed): (X, Z, W) for seed, X, Z, W in zip(solutions["seeds"], *arrays, strict=True)}
+
+
+def _computed(config: RunConfig, seed: int) -> RunRecord:
+    """Return the record of the instance `seed` alone."""
+    selection = dataclasses.replace(config.selection, until_accepted=False)
+    if hasattr(config.data, "path"):  # the instances of a file are numbered from the first
+        trials = seed - config.seed + 1
+        found = experiment.run(dataclasses.replace(config, selection=selection, trials=trials))
+        kept = found.solutions.get("seeds", np.zeros(0)) == seed
+        return RunRecord(
+            found.trials[found.trials["seed"] == seed],
+            found.history[found.history["seed"] == seed],
+            {name: array[kept] for name, array in found.solutions.items()},
+        )
+    one = dataclasses.replace(config, selection=selection, seed=seed, trials=1)
+    return experiment.run(one)
+
+
+class _Instance:
+    """A stored instance and the same one computed again."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        row: Mapping[str, Any],
+        history: pd.DataFrame,
+        stored: Stored | None,
+    ) -> None:
+        self.config, self.row, self.stored = config, row, stored
+        self.W = None if stored is None else stored[2]
+        self.curve = history[history["seed"] == row["seed"]]
+        self.again = _computed(config, row["seed"])
+        self.other = plain_rows(self.again.trials)[0]
+
+    def is_same_draw(self) -> bool:
+        """Return whether tokens and queries are equal to the last bit, as far as stored."""
+        found = self.again.solutions
+        if self.stored is None or "X" not in found:
+            return True
+        pairs = zip(self.stored[:2], (found["X"], found["Z"]), strict=True)
+        return all(len(new) == 1 and np.array_equal(old, new[0]) for old, new in pairs)
+
+    def differences(self) -> Iterator[tuple[str, str]]:
+        """Yield (what, why) where they differ: by any bit, or else by more than is allowed."""
+        if not self._same_bits():
+            apart, size = self._distance()
+            allowed = _allowed(self.config, size)
+            if not apart <= allowed * size:
+                yield "retrained", f"W differs by {apart / size:.2g}, allowed is {allowed:.2g}"
+            return
+        for name, value in self.row.items():
+            other = self.other[name]
+            if not _agree(value, other):
+                yield "retrained", f"{name} is {other}, stated is {value}"
+        curves = _sorted(self.curve), _sorted(self.again.history)
+        if curves[0].shape != curves[1].shape or not _close(*curves).all():
+            yield "history", "is not what training gives"
+
+    def _same_bits(self) -> bool:
+        found = self._weights_again()
+        if self.W is None or found is None:
+            norms = self.row["W_norm"], self.other["W_norm"]
+            return bool(np.array_equal(*norms, equal_nan=True))
+        return np.array_equal(self.W, found, equal_nan=True)
+
+    def _distance(self) -> tuple[float, float]:
+        """Return ||W - W'||, or the difference of norms where W is not stored, and ||W||."""
+        found = self._weights_again()
+        if self.W is None or found is None:
+            return abs(self.row["W_norm"] - self.other["W_norm"]), self.row["W_norm"]
+        return float(np.linalg.norm(self.W - found)), float(np.linalg.norm(self.W))
+
+    def _weights_again(self) -> Array | None:
+        found = self.again.solutions.get("trained_W")
+        return None if found is None or not len(found) else found[0]
+
+
+def _agree(value: Any, other: Any) -> bool:
+    if isinstance(value, float) and isinstance(other, float):
+        return bool(_close(np.array(value), np.array(other)))
+    return bool(value == other)
+
+
+def _close(a: Array, b: Array) -> Any:
+    """Return where numbers agree: solvers of SVMs round differently on another machine."""
+    return np.isclose(a, b, rtol=NUMBERS, atol=NUMBERS * 1e-3, equal_nan=True)
+
+
+def _sorted(history: pd.DataFrame) -> Array:
+    ordered = history.sort_values(["quantity", "step"])
+    return np.asarray(ordered["value"].to_numpy(dtype=np.float64))
+
+
+def _allowed(config: RunConfig, size: float) -> float:
+    """Return the largest relative difference of weights W of this norm on another machine."""
+    optimizer: Any = config.optimizer
+    if not hasattr(optimizer, "steps"):
+        return PATH
+    factors = not config.parameterization._target_.endswith(".W")
+    normalized = "Normalized" in optimizer._target_
+    overshoots = optimizer.growth > 0 or optimizer.gradient == "direct" or (factors and normalized)
+    if not overshoots:
+        return TO_ROUNDING
+    last = optimizer.lr * (1 + optimizer.growth * optimizer.steps)
+    if optimizer.schedule == "geometric":
+        last = optimizer.lr * (1 + optimizer.growth) ** optimizer.steps
+    return float(STEPS_APART * last / (math.sqrt(size) if factors else size))

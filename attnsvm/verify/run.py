@@ -1,0 +1,353 @@
+"""One run's record: every number in it is derived again and compared, or named as trusted."""
+
+from __future__ import annotations
+
+import math
+import platform
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from attnsvm.record import trial_columns
+from attnsvm.verify.arrays import array_refusals
+from attnsvm.verify.config import config_refusals, data_file_is_here, recorded_steps
+from attnsvm.verify.exact import Array
+from attnsvm.verify.expected import NAN, Expected, Interval, Words, difference, whole
+from attnsvm.verify.form import arrays_refusal, table_refusal
+from attnsvm.verify.heads import HeadAndLoss
+from attnsvm.verify.history import History, quantities
+from attnsvm.verify.instance_proof import OF_TRAINING, InstanceProof, with_tokens
+from attnsvm.verify.instances import (
+    LARGEST,
+    Draws,
+    Instance,
+    UnknownError,
+    agreement,
+    initial_weights,
+    option,
+)
+from attnsvm.verify.rows import Facts, Refusal, is_recorded, row_refusals, status_refusal
+from attnsvm.verify.stored import StoredRecord, opened, plain_rows
+
+OF_STATUS = (
+    "seed",
+    "status",
+    "reason",
+)
+VECTORS = ("AVX2", "AVX512")
+"""Vector instructions with which torch draws the published instances bit for bit."""
+
+
+@dataclass
+class RunProof:
+    """What was proved about a run.
+
+    Attributes
+    ----------
+    instances : int
+        Rows of the record.
+    proved : Counter
+        Number of proved SVMs of each status.
+    refusals : list of (what, seed or None, reason)
+        What does not follow.
+    trusted : list of str
+        What cannot be derived.
+    close : int
+        Instances that agree with their draw up to rounding only.
+    retrained : int or None
+        Instances that were trained again and compared; None if it was not asked for.
+    """
+
+    instances: int = 0
+    proved: Counter[str] = field(default_factory=Counter)
+    refusals: list[Refusal] = field(default_factory=list)
+    trusted: list[str] = field(default_factory=list)
+    close: int = 0
+    retrained: int | None = None
+
+
+def prove(folder: Path) -> RunProof:
+    """Derive everything in the record of a run again.
+
+    Raises
+    ------
+    Exception
+        Of any kind, if the record is malformed.
+    """
+    with opened(folder) as (record, run), np.errstate(all="ignore"):
+        return _Prover(folder, record, run).result()
+
+
+class _Prover:
+    """The stages of the proof of one run."""
+
+    def __init__(self, folder: Path, record: StoredRecord, run: Mapping[str, Any]) -> None:
+        self.folder, self.record, self.run = folder, record, run
+        self.config = run["config"]
+        self.proof = RunProof()
+        self.tokens = str(self.config["selection"]["tokens"])
+
+    def result(self) -> RunProof:
+        """Run all stages."""
+        wrong = list(config_refusals(self.run, self.folder))
+        for reason in wrong:
+            self._refuse("run.json", None, reason)
+        if any(reason.startswith("config:") for reason in wrong):
+            return self.proof
+        if reason := table_refusal(self.record.trials):
+            self._refuse("trials.parquet", None, reason)
+            return self.proof
+        self.proof.instances = len(self.rows)
+        self.proof.refusals += row_refusals(self.run, self.rows, self._available())
+        self.history = self._history()
+        shape = None if self.draws is None else self.draws.shape()
+        reason = arrays_refusal(
+            self.record.solutions, self.config, self.recorded, shape, len(self.history.steps)
+        )
+        if reason:
+            self._refuse("solutions.npz", None, reason)
+        else:
+            self._prove_instances()
+        self._name_what_is_trusted()
+        return self.proof
+
+    def _refuse(self, what: str, seed: int | None, reason: str) -> None:
+        self.proof.refusals.append((what, seed, reason))
+
+    # --- what is drawn ----------------------------------------------------------------------------
+
+    @cached_property
+    def draws(self) -> Draws | None:
+        """The instances of the config; None if they cannot be drawn here."""
+        try:
+            return Draws(self.config, data_file_is_here(self.run))
+        except UnknownError as unknown:
+            self.proof.trusted.append(f"instances, labels and scores ({unknown})")
+            return None
+
+    def _available(self) -> float:
+        """Return how many instances the data file holds; NaN if it is not here."""
+        if self.draws is not None:
+            return self.draws.available
+        return math.nan if "path" in self.config["data"] else math.inf
+
+    def _head(self, close: bool, trained: bool) -> HeadAndLoss | None:
+        """Return head and loss with known parameters: drawn ones, or those after training."""
+        if self.draws is None or (trained and self.config["head"].get("train")):
+            return None
+        try:
+            return HeadAndLoss(self.config, close or self._drawn_elsewhere)
+        except UnknownError:
+            return None
+
+    def _start(self, seed: int, d: int) -> Array | None:
+        if self.tokens == "optimal" or self.steps is None:
+            return None
+        try:
+            return initial_weights(self.config, seed, d)
+        except UnknownError:
+            return None
+
+    @cached_property
+    def steps(self) -> list[float] | None:
+        """The steps of the snapshots; None for a plug-in."""
+        if self.tokens == "optimal":
+            return []
+        return recorded_steps(
+            self.config["optimizer"], at_most=max(len(self.record.history), 10**6)
+        )
+
+    # --- form -------------------------------------------------------------------------------------
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the table."""
+        return plain_rows(self.record.trials)
+
+    @cached_property
+    def recorded(self) -> list[int]:
+        """The seeds whose arrays must be stored."""
+        return [row["seed"] for row in self.rows if is_recorded(row, self.tokens)]
+
+    def _history(self) -> History:
+        names = quantities(self.config)
+        steps = self.steps
+        if steps is None and names:  # a plug-in decides when to record
+            first = self.record.history
+            one = first[(first["seed"] == first["seed"].min()) & (first["quantity"] == names[0])]
+            steps = one["step"].tolist()
+        history = History(self.record.history, self.recorded, names, steps or [])
+        if reason := history.refusal():
+            self._refuse("history.parquet", None, reason)
+        return history
+
+    # --- instance by instance ---------------------------------------------------------------------
+
+    def _prove_instances(self) -> None:
+        arrays = self.record.solutions
+        names = list(arrays)
+        stored = zip(*(arrays[name] for name in names), strict=True)
+        self._refuse_unrecorded_results()
+        for row in self.rows:
+            if is_recorded(row, self.tokens):
+                self._prove_recorded(row, dict(zip(names, next(stored), strict=True)))
+            else:
+                self._prove_unrecorded(row)
+        for _ in stored:  # reads every array to its end: the archive's own checksums are verified
+            pass
+
+    def _prove_recorded(self, row: Mapping[str, Any], at: Mapping[str, Any]) -> None:
+        seed = row["seed"]
+        drawn, close = self._drawn(seed, at)
+        if drawn is None:
+            nothing = np.full(len(at["Z"]), np.nan)
+            instance = Instance(at["X"], at["Z"], nothing, at["mask"], {})
+        else:
+            instance = with_tokens(drawn, at)
+        one = InstanceProof(
+            self.config,
+            at,
+            instance,
+            self._head(close, trained=True) if drawn is not None else None,
+            self._head(close, trained=False) if drawn is not None else None,
+            self._start(seed, at["X"].shape[-1]),
+            self.steps,
+        )
+        self.proof.proved.update(
+            one.svms[name].status for name, found in one.proofs.items() if found.proved
+        )
+        refused = list(array_refusals(one))
+        for name, reason in refused:
+            status = one.svms[name].status if name in one.svms else ""
+            self._refuse(name, seed, f"{status}: {reason}" if status else reason)
+        if any(name == "selected" for name, _ in refused):
+            return
+        facts = one.facts if drawn is not None else _without_labels(one.facts)
+        self._compare(row, {**self.defaults, **one.columns(row)}, facts)
+        known, curves = one.curves()
+        for reason in self.history.refusals(seed, known, curves, at["X"].shape[1]):
+            self._refuse("history", seed, reason)
+
+    def _drawn(self, seed: int, at: Mapping[str, Any]) -> tuple[Instance | None, bool]:
+        """Return the drawn instance, and whether the stored one agrees to 1e-6 only."""
+        if self.draws is None:
+            return None, False
+        drawn = self.draws.instance(seed)
+        same = {
+            name: agreement(at[name], getattr(drawn, name), drawn.uncertain)
+            for name in ("X", "Z", "mask")
+        }
+        close = "close" in (same["X"], same["Z"])
+        self.proof.close += close
+        for name, how in same.items():
+            allowed = self._drawn_elsewhere or drawn.unspecified
+            if how == "different" or (how == "close" and not allowed):
+                self._refuse(name, seed, "is not what the seed draws")
+        return (drawn if drawn.X.shape == at["X"].shape else None), close
+
+    @cached_property
+    def _drawn_elsewhere(self) -> bool:
+        """Whether this processor, or that of the record, may draw other last bits."""
+        machine = self.run["hardware"]["machine"]
+        capability = torch.backends.cpu.get_cpu_capability()
+        return capability not in VECTORS or machine != platform.machine()
+
+    def _prove_unrecorded(self, row: Mapping[str, Any]) -> None:
+        """Compare a rejected row: its labels, and what its other columns say."""
+        selection = self.config["selection"]
+        columns: dict[str, Expected | None] = dict.fromkeys(OF_TRAINING)
+        if row["training"] != "diverged":
+            columns |= {
+                "min_top_softmax": Interval(0.0, 1.0),
+                "max_masked_softmax": Interval(0.0, selection["attended"]),
+                "attended_tokens": Interval(0.0, math.inf),
+                "risk": Interval(-math.inf, math.inf),
+                "W_norm": Interval(0.0, math.inf),
+            }
+        columns["saturated"] = Words((row["min_top_softmax"] >= selection["saturation"],))
+        tied = None if row["tie"] else False
+        facts = Facts(tied_softmax=tied, tied_scores=tied)
+        if self.draws is not None and selection["reject_all_positive"]:
+            positive = bool((self.draws.labels(row["seed"]) > 0).all())
+            facts = Facts(tied_softmax=tied, tied_scores=tied, all_positive=positive)
+        ends = "saturated" if row["saturated"] else "unsaturated"
+        columns["training"] = Words((ends, "stalled", "finite_optimum", "diverged"))
+        self._compare(row, columns, facts)
+
+    def _refuse_unrecorded_results(self) -> None:
+        """Refuse results of rejected rows that only recorded ones have, a column at a time."""
+        table = self.record.trials
+        rest = table[[not is_recorded(row, self.tokens) for row in self.rows]]
+        for name, (_, default) in trial_columns().items():
+            if name in (*OF_STATUS, *OF_TRAINING, "training"):
+                continue
+            absent = default is None or isinstance(default, float)
+            empty = rest[name].isna() if absent else rest[name] == default
+            for seed in rest["seed"][~empty]:
+                self._refuse("table", int(seed), f"{name} is stated for a rejected instance")
+
+    def _compare(
+        self, row: Mapping[str, Any], columns: Mapping[str, Expected | None], facts: Facts
+    ) -> None:
+        """Refuse status and columns of the row that are not as derived."""
+        seed = row["seed"]
+        if reason := status_refusal(row, facts, self.config):
+            self._refuse("table", seed, reason)
+        for name, expected in columns.items():
+            if expected is not None and (reason := difference(name, row[name], expected)):
+                self._refuse("table", seed, reason)
+
+    @cached_property
+    def defaults(self) -> dict[str, Expected | None]:
+        """What a column holds that no stage has filled; None for those of the published solver."""
+        columns: dict[str, Expected | None] = {
+            name: NAN if isinstance(default, float) else Words((default,))
+            for name, (_, default) in trial_columns().items()
+            if name not in OF_STATUS
+        }
+        svm = self.config["svm"]
+        for norm in svm["norms"] if svm["published"] and self.tokens != "multi" else ():
+            columns[f"published_{norm}_status"] = None
+            columns[f"published_{norm}_rank"] = whole(0, LARGEST)
+        return columns
+
+    # --- what is trusted --------------------------------------------------------------------------
+
+    def _name_what_is_trusted(self) -> None:
+        trusted, config = self.proof.trusted, self.config
+        for group in ("parameterization", "optimizer", "loss"):
+            try:
+                option(config, group)
+            except UnknownError as unknown:
+                trusted.append(f"what follows from {unknown}")
+        if self.tokens != "optimal":
+            trusted.append("trained weights and how training ended (see --retrain)")
+            if not config["keep_path"] and len(self.history.steps) > 2:
+                if self.tokens == "top":
+                    trusted.append("direction_change")
+                trusted.append("history between its first and last step")
+            if config["head"].get("train"):
+                trusted.append("the trained head, and scores and risk by it")
+        if any(not is_recorded(row, self.tokens) for row in self.rows):
+            trusted.append("softmax, norm and risk of rejected instances")
+        if any(row["training"] == "diverged" for row in self.rows):
+            trusted.append("softmax, norm and risk of diverged instances")
+        if config["svm"]["published"] and self.tokens != "multi":
+            trusted.append("results of the published solver")
+        if self.proof.proved["undecided"]:
+            trusted.append("that no more could be proved of undecided SVMs")
+
+
+def _without_labels(facts: Facts) -> Facts:
+    """Return the facts without what follows from labels and head."""
+    return Facts(
+        tied_softmax=facts.tied_softmax,
+        some_negligible=facts.some_negligible,
+        svms=facts.svms,
+    )

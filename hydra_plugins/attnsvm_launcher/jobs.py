@@ -1,0 +1,143 @@
+"""The jobs of a sweep in SLURM's queue: who runs which cell, and whether a job is over.
+
+A job is over when it has left the queue, on clusters with and without accounting. A result file
+alone does not tell: a job that was requeued has one from its first start.
+"""
+
+import getpass
+import logging
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import HydraException
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""Seconds between two looks at the result files."""
+
+ASK_S = 2.0, 30.0
+"""Least and largest number of seconds between two questions to the queue."""
+
+ASKED = 5
+"""Number of times that SLURM is asked for its queue before jobs are submitted."""
+
+NEWS_S = 60.0
+"""Seconds for which a new result file makes the questions frequent."""
+
+Queue = dict[str, tuple[str, str]]
+
+
+def queue() -> Queue | None:
+    """Return job -> (state, reason) of the user's jobs; None if SLURM does not answer."""
+    asked = ["squeue", "--array", "--noheader", "--all", "--user", getpass.getuser()]
+    try:
+        answer = subprocess.run(
+            [*asked, "--format=%i|%T|%r"], capture_output=True, text=True, check=False, timeout=60
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    if answer.returncode:
+        log.warning("squeue does not answer: %s", answer.stderr.strip())
+        return None
+    rows = (line.split("|", 2) for line in answer.stdout.splitlines() if line.count("|") >= 2)
+    return {name: (state, reason) for name, state, reason in rows}
+
+
+def answered_queue() -> Queue:
+    """Return the jobs of the user as soon as SLURM answers.
+
+    Raises
+    ------
+    HydraException
+        If it does not: cells in the queue could be submitted a second time.
+    """
+    for _ in range(ASKED):
+        if (found := queue()) is not None:
+            return found
+        time.sleep(ASK_S[0])
+    raise HydraException("squeue does not answer: nothing is submitted; run the command again")
+
+
+# --- which cells a job runs -----------------------------------------------------------------------
+
+
+def note(folder: Path, cells: Mapping[str, list[str]]) -> None:
+    """Write down job -> names of its cells, the jobs of one array, beside their logs."""
+    from attnsvm.record import write_json
+
+    if cells:
+        write_json(folder / f"{next(iter(cells)).partition('_')[0]}.json", {"jobs": cells})
+
+
+def noted(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return cell -> job of the cells that jobs in the queue are to run; `names` are these jobs."""
+    from attnsvm.record import CorruptRecordError, read_json
+
+    in_queue, found = set(names), dict[str, str]()
+    for array in sorted({name.partition("_")[0] for name in in_queue}):
+        try:
+            jobs = read_json(folder / f"{array}.json")["jobs"]
+            found |= {str(cell): job for job in jobs if job in in_queue for cell in jobs[job]}
+        except FileNotFoundError:
+            continue  # a job of another sweep
+        except (CorruptRecordError, OSError, KeyError, TypeError) as error:
+            log.warning("a note of submitted jobs cannot be read: %s", error)
+    return found
+
+
+# --- waiting --------------------------------------------------------------------------------------
+
+
+def wait(waiting: dict[str, Any]) -> None:
+    """Wait until every job (name -> submitit's paths) is over; remove such jobs from `waiting`."""
+    begin = asked = time.monotonic()
+    results: dict[str, tuple[int, float]] = {}
+    told = ""
+    while waiting:
+        time.sleep(LOOK_S)
+        now = time.monotonic()
+        often, seldom = ASK_S
+        pause = often if _news(waiting, results, now) else min(seldom, (now - begin) / 20)
+        if now - asked < max(often, pause) or (found := queue()) is None:
+            continue
+        asked = now
+        _drop_gone(waiting, found)
+        if (why := _pending(waiting, found)) not in ("", told):
+            log.info(why)
+            told = why
+
+
+def _news(waiting: Mapping[str, Any], results: dict[str, tuple[int, float]], now: float) -> bool:
+    """Whether the result file of a job is new; `results` are times of change and of first sight."""
+    for name, paths in waiting.items():
+        try:
+            changed = paths.result_pickle.stat().st_mtime_ns
+        except OSError:
+            continue
+        if results.get(name, (None, 0.0))[0] != changed:
+            results[name] = changed, now
+    return any(now - results[name][1] < NEWS_S for name in waiting if name in results)
+
+
+def _drop_gone(waiting: dict[str, Any], found: Queue) -> None:
+    for name, paths in list(waiting.items()):
+        if name not in found:
+            if not paths.result_pickle.exists():
+                log.warning(
+                    "SLURM job %s left the queue without a result; see %s", name, paths.stderr
+                )
+            del waiting[name]
+
+
+def _pending(waiting: Mapping[str, Any], found: Queue) -> str:
+    """Return why jobs are pending."""
+    reasons = Counter(
+        reason for name in waiting for state, reason in [found.get(name, ("", ""))]
+        if state == "PENDING"
+    )  # fmt: skip
+    return ", ".join(f"{n} SLURM jobs pending ({reason})" for reason, n in reasons.most_common())

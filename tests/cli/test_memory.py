@@ -1,0 +1,173 @@
+"""Sizes that cannot be run are refused before any work, and without allocating."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+from omegaconf import OmegaConf
+
+from attnsvm.cli import memory
+from attnsvm.cli.memory import (
+    Machine,
+    disk_needed,
+    job_machine,
+    memory_needed,
+    refuse_without_disk,
+    refuse_without_memory,
+    snapshots,
+    this_machine,
+)
+from attnsvm.config import ConfigError
+from attnsvm.config.instantiate import instantiate
+from attnsvm.data import sample
+from attnsvm.training import train
+from tests.command import BIN, SMALL, attnsvm, environment
+from tests.config.test_config import composed
+
+GiB = 2**30
+
+ABSURD = [
+    (
+        ["data.n=1000000000"],
+        "data.n=1000000000, data.T=8, data.d=10: an instance needs at least 3.",
+    ),
+    (["data.d=1000000000"], "data.d=1000000000: an instance needs at least"),
+    (
+        ["optimizer.steps=99999999999", "optimizer.record_every=1"],
+        "optimizer.steps=99999999999, optimizer.record_every=1, data.d=10: an instance needs at",
+    ),
+    (["trials=99999999999999999999999"], "must be a finite number >= 1 and <= 1000000000000"),
+    (["trials=1000000000000"], "trials=1000000000000: an instance needs at least 7.276 TiB"),
+    (["head=mlp", "head.width=100000000000"], "head.width=100000000000, data.d=10: an instance"),
+    (["model=sequence", "data.T=1000000"], "data.T=1000000, data.d=10: an instance needs at"),
+    (["seed=99999999999"], "seed=99999999999: must be a finite number >= 0 and <= 2147483648"),
+]
+
+
+@pytest.mark.parametrize("mode", [[], ["-m"], ["-m", "dry_run=true"]], ids=str)
+@pytest.mark.parametrize(("given", "words"), ABSURD, ids=lambda value: str(value)[:30])
+def test_an_absurd_size_is_refused_with_what_it_needs(given, words, mode, tmp_path):
+    def limited():
+        resource.setrlimit(resource.RLIMIT_DATA, (4 * GiB, 4 * GiB))
+
+    done = subprocess.run(
+        [str(BIN / "attnsvm"), *mode, *given],
+        cwd=tmp_path,
+        env=environment(),
+        preexec_fn=limited,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "MemoryError" not in done.stderr
+    assert not list(tmp_path.rglob("trials.parquet"))
+
+
+GRIDS = [
+    ["optimizer.steps=100", "optimizer.record_every=7"],
+    ["optimizer.steps=99", "optimizer.record_every=100"],
+    ["optimizer.steps=0"],
+    ["optimizer.steps=100", "optimizer.record_every=50"],
+    ["optimizer=regularization_path"],
+]
+
+
+@pytest.mark.parametrize("given", GRIDS, ids=" ".join)
+def test_snapshots_are_counted_without_a_list_of_them(given):
+    config = composed(*given)
+    assert snapshots(config) == len(instantiate(config.optimizer, "optimizer").grid())
+
+
+def test_a_geometric_grid_is_short_whatever_the_steps():
+    for steps in (0, 1, 9, 10, 12345):
+        config = composed(f"optimizer.steps={steps}", "optimizer.record=geometric")
+        assert snapshots(config) >= len(instantiate(config.optimizer, "optimizer").grid())
+    assert snapshots(composed("optimizer.steps=999999999999", "optimizer.record=geometric")) < 50
+
+
+def test_the_estimate_is_a_lower_bound():
+    config = composed("data.n=3", "data.T=4", "data.d=50", "optimizer.steps=40")
+    batch = sample("sphere", n=3, T=4, d=50, trials=1)
+    path = train(batch, steps=40, record_every=config.optimizer.record_every)
+    held = path.snapshots.nbytes + path.softmax.nbytes
+    (needed,) = [v for names, v in memory_needed(config).items() if "optimizer.steps" in names]
+    assert needed == held + memory.SNAPSHOT * snapshots(config)
+    assert disk_needed(config)["trials", "data.d"] == 100 * 8 * 50**2
+    kept = composed("data.d=50", "optimizer.steps=40", "keep_path=true")
+    assert disk_needed(kept)["trials", "data.d"] == 100 * 8 * 50**2 * (1 + snapshots(kept))
+    optimal = composed("data.d=50", "selection=optimal", "svm.norms=[nuclear]")
+    assert disk_needed(optimal)["trials", "data.d"] == 0  # all may be infeasible: NaN compresses
+    assert not [names for names in memory_needed(optimal) if "optimizer.steps" in names]
+
+
+def test_what_fits_is_not_refused(tmp_path):
+    config = composed("trials=100000")
+    refuse_without_memory(config, Machine(GiB, "a job"))
+    refuse_without_memory(config, None)
+    refuse_without_disk(config, tmp_path / "not/there")
+    needed = sum(memory_needed(config).values())
+    refuse_without_memory(config, Machine(needed, "a job"))
+    with pytest.raises(ConfigError, match=r"and a job has .* KiB; must be smaller"):
+        refuse_without_memory(config, Machine(needed - 1, "a job"))
+    with pytest.raises(ConfigError, match=r"of disk space, and .* has .*iB; must be smaller"):
+        refuse_without_disk(composed("trials=1000000000000"), tmp_path)
+
+
+def test_snapshots_on_a_gpu_are_not_in_the_memory_of_the_job():
+    large = ("data.d=1000", "optimizer.steps=3000", "optimizer.record_every=1")
+    gpu = Machine(16 * GiB, "a job", gpu=True)
+    for device in ("auto", "cuda"):
+        refuse_without_memory(composed(*large, f"device={device}"), gpu)
+    for config, machine in (
+        (composed(*large, "device=cpu"), gpu),
+        (composed(*large), Machine(16 * GiB, "a job")),
+    ):
+        with pytest.raises(ConfigError, match="must be smaller"):
+            refuse_without_memory(config, machine)
+
+
+def test_what_is_done_and_a_dry_run_need_no_disk_space(tmp_path, monkeypatch):
+    """The same command again, on a disk that is full by now."""
+    grid = ["-m", "data.d=3,4", *SMALL[:3], SMALL[4]]
+    assert attnsvm(*grid, cwd=tmp_path).returncode == 0
+    full = "import shutil, sys; u = shutil.disk_usage; "
+    full += "shutil.disk_usage = lambda p: type(u(p))(10, 10, 0); "
+    full += "from attnsvm.cli.app import main; main()"
+
+    def on_a_full_disk(*arguments):
+        command = [sys.executable, "-c", full, *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    again = on_a_full_disk(*grid)
+    assert again.returncode == 0, again.stderr
+    new = ["-m", "seed=7,8", *grid[1:]]
+    assert on_a_full_disk(*new, "dry_run=true").returncode == 0
+    refused = on_a_full_disk(*new)
+    assert refused.returncode == 2
+    assert "of disk space" in refused.stderr
+
+
+def test_the_memory_of_a_job_is_what_it_asks_slurm_for(monkeypatch, tmp_path):
+    slurm = {"_target_": "hydra_plugins.attnsvm_launcher.slurm.Slurm", "mem_gb": 2}
+    assert job_machine(slurm) == Machine(2 * GiB, "a job (hydra.launcher.mem_gb)")
+    assert job_machine({**slurm, "gres": "gpu:1"}).gpu
+    assert job_machine({**slurm, "mem_gb": None}) is None
+    assert job_machine({**slurm, "additional_parameters": {"mem": "512M"}}) is None
+    monkeypatch.setenv("MEM_GB", "3")
+    from_environment = OmegaConf.create({**slurm, "mem_gb": "${oc.env:MEM_GB}"})
+    assert job_machine(from_environment).memory == 3 * GiB
+    assert job_machine({"_target_": "joblib"}) == this_machine()
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    monkeypatch.setattr(memory, "CGROUP_LIMIT", tmp_path / "memory.max")
+    assert this_machine().memory == physical
+    for text, limit in (("max\n", physical), ("12345\n", 12345)):
+        (tmp_path / "memory.max").write_text(text)
+        assert this_machine().memory == limit

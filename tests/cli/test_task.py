@@ -1,0 +1,128 @@
+"""Several cells in one job: each with its own record, log, failure and lock."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from attnsvm.cli.task import packed, unpacked
+from attnsvm.record.state import TABLES
+from sweeps.status import states
+from tests.command import SMALL, attnsvm, begun, until
+
+QUICK = ("optimizer.steps=5", *SMALL[:4])
+LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3", "trials=1")
+
+CALLBACK = """
+import os, signal
+from hydra.experimental.callback import Callback
+
+class Mine(Callback):
+    def on_job_end(self, config, job_return, **kwargs):
+        with open("told", "a") as told:
+            told.write(f"{config.seed} {config.hydra.job.num}\\n")
+        if config.seed == 99:
+            os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def found(folder) -> list[str]:
+    return sorted(state.state for state in states(folder).values())
+
+
+def with_callback(tmp_path) -> dict[str, str]:
+    (tmp_path / "mine.py").write_text(CALLBACK)
+    return {**os.environ, "PYTHONPATH": str(tmp_path)}
+
+
+MINE = "+hydra.callbacks.mine._target_=mine.Mine"
+
+
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+def test_packed_cells_leave_what_single_ones_leave(launcher, tmp_path):
+    if launcher == "joblib":
+        pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    env = with_callback(tmp_path)
+    grid = ["-m", *QUICK, "seed=0,10,20,30,40"]
+    single = attnsvm(*grid, "hydra.sweep.dir=single", cwd=tmp_path, env=env)
+    assert single.returncode == 0, single.stderr
+    more = ["hydra.sweeper.cells_per_job=2", f"hydra/launcher={launcher}", MINE]
+    done = attnsvm(*grid, *more, "hydra.sweep.dir=packed", cwd=tmp_path, env=env)
+    assert done.returncode == 0, done.stderr
+    assert "5 runs in 3 jobs" in done.stdout
+    told = sorted((tmp_path / "told").read_text().split("\n")[:-1])
+    assert told == ["0 0", "10 1", "20 2", "30 3", "40 4"]  # once for each cell
+    runs = [path.parent for path in sorted((tmp_path / "single").glob("*/run.json"))]
+    assert len(runs) == 5
+    for run in runs:
+        other = tmp_path / "packed" / run.name
+        for name in TABLES:
+            assert (other / name).read_bytes() == (run / name).read_bytes()
+        overrides = OmegaConf.load(run / ".hydra/overrides.yaml")
+        assert OmegaConf.load(other / ".hydra/overrides.yaml") == overrides
+        assert json.loads((other / "run.json").read_text())["overrides"] == list(overrides)
+        log = (other / "attnsvm.log").read_text()
+        assert [one.name for one in runs if f"{one.name}: 3" in log] == [run.name]
+        assert set(os.listdir(other)) == set(os.listdir(run))
+    assert set(os.listdir(tmp_path / "packed")) == set(os.listdir(tmp_path / "single"))
+
+
+def test_a_cell_that_fails_does_not_cost_the_others(tmp_path):
+    for name in "ac":
+        rng = np.random.default_rng(ord(name))
+        X, Z = rng.normal(size=(1, 2, 3, 4)), rng.normal(size=(1, 2, 4))
+        np.savez(tmp_path / f"{name}.npz", X=X, Z=Z, Y=np.ones((1, 2)))
+    grid = ["-m", "data=file", "data.path=a.npz,b.npz,c.npz", "optimizer.steps=5"]
+    done = attnsvm(*grid, "hydra.sweeper.cells_per_job=3", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "1 failed of 3 runs" in done.stderr
+    assert found(tmp_path / "multirun/latest") == ["done", "done", "failed"]
+
+
+def test_an_interrupted_cell_ends_its_job_and_the_command_resumes(tmp_path):
+    grid = ["-m", *LONG, "optimizer.steps=10,1000000000,20", "hydra.sweeper.cells_per_job=3"]
+    folder = tmp_path / "multirun/latest"
+    driver = begun(*grid, cwd=tmp_path)
+    second = ["done", "missing", "running"]
+    until(lambda: (folder / "sweep.json").exists() and found(folder) == second)
+    time.sleep(1)
+    driver.send_signal(signal.SIGTERM)
+    assert driver.wait(20) == 128 + signal.SIGTERM
+    assert found(folder) == ["done", "interrupted", "missing"]
+    shorter = ["-m", *LONG, "optimizer.steps=10,20", "hydra.sweeper.cells_per_job=2"]
+    resumed = attnsvm(*shorter, "hydra.sweep.dir=multirun/latest", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "2 runs: 1 done, 1 missing" in resumed.stdout
+
+
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+def test_a_signal_between_two_cells_ends_the_job(launcher, tmp_path):
+    if launcher == "joblib":
+        pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    grid = ["-m", *QUICK, "seed=99,1,2", "hydra.sweeper.cells_per_job=3", MINE]
+    grid += [f"hydra/launcher={launcher}", *["hydra.launcher.n_jobs=1"] * (launcher == "joblib")]
+    done = attnsvm(*grid, cwd=tmp_path, env=with_callback(tmp_path))
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert found(tmp_path / "multirun/latest") == ["done", "missing", "missing"]
+
+
+def test_the_cells_of_a_task_are_its_last_override():
+    cells = [["head=relu", "data.path='a,${b} \"c'"], ["seed=1"], []]
+    task = packed(cells, 7)
+    assert task[:-1] == cells[0]
+    assert unpacked(task) == (7, cells)
+    assert task[-1].removeprefix("hydra.packed=").isalnum()
+    assert unpacked(["seed=1"]) == (None, [["seed=1"]])
+
+
+@pytest.mark.parametrize("size", ["0", "-1"])
+def test_a_job_has_at_least_one_cell(size, tmp_path):
+    done = attnsvm("-m", *QUICK, f"hydra.sweeper.cells_per_job={size}", cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"hydra.sweeper.cells_per_job={size}: must be a whole number >= 1" in done.stderr

@@ -1,0 +1,230 @@
+"""Random sweeps one step beside the named ones, from a seed: what is run, drawn and proved again.
+
+python -m tests.sweeps.fuzz 0 200      combinations 0 to 199, with what fails
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import random
+import re
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+from attnsvm.cli.help import experiments
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(
+    [
+        "attnsvm.cli.app",
+        "attnsvm.experiment",
+        "attnsvm.verify.command",
+        "hydra_plugins.attnsvm_sweeper.sweeper",
+        "sweeps.overview",
+        *(f"sweeps.figures.{name}" for name in ("adhoc", *experiments())),
+    ]
+)
+"""What starts the process of a sweep: one that has imported everything, which takes 5 s."""
+
+SHORT = {"trials": "3", "optimizer.steps": "1000", "optimizer.record_every": "250"}
+PATH = {"trials": "2", "optimizer.radii": "[10.0,30.0]"}
+FEW_RUNS = {
+    "rank_vs_d": {"trials": "2", "data": "{n:3,T:3},{n:3,T:4}", "data.d": "2,5"},
+    "correlation_vs_d": SHORT | {"data.d": "4,6"},
+    "convergence_types": SHORT | {"data.d": "4,8"},
+    "convergence_types_m": SHORT | {"parameterization.m": "1,8", "data.d": "8"},
+    "phase_transition": SHORT | {"data": "{n:2,T:2},{n:2,T:3},{n:3,T:2}", "data.d": "2,4"},
+    "gradient_floor": SHORT | {"optimizer.growth": "0.0,0.05"},
+    "ridge_vs_path": SHORT | {"optimizer.ridge": "0.0,1e-12"},
+    "regularization_path": PATH,
+    "token_count_vs_lambda": SHORT | {"head.lam": "0.0,0.5"},
+    "local_convergence": SHORT,
+    "sequence": SHORT,
+    "real_tokens": SHORT | {"data.n": "3"},
+    "trajectories": {"trials": "2", "optimizer.steps": "100"},
+    "": SHORT | {"data.n": "3", "data.T": "3", "data.d": "4"},
+}
+"""The smallest grid of every sweep that still has two values on each axis; "" is ad hoc."""
+
+ONE_VALUE = {
+    "rank_vs_d": [{"data.d": "3"}, {"data": "{n:3,T:3}"}, {"data": "{n:2,T:1}"}],
+    "correlation_vs_d": [{"data.d": "4"}, {"optimizer.gradient": "direct"}],
+    "convergence_types": [{"data.d": "6"}, {"parameterization": "kq"}],
+    "convergence_types_m": [{"parameterization.m": "2"}],
+    "phase_transition": [
+        {"data.d": "3"},
+        {"selection": "top"},
+        {"selection": "optimal"},
+        {"data": "{n:2,T:2}"},
+    ],
+    "gradient_floor": [{"optimizer.growth": "0.05"}, {"optimizer.gradient": "direct"}],
+    "ridge_vs_path": [{"optimizer.ridge": "0.0"}, {"optimizer.gradient": "log_domain"}],
+    "regularization_path": [{"parameterization": "kq"}, {"optimizer.radii": "[10.0]"}],
+    "token_count_vs_lambda": [{"head.lam": "0.3"}, {"head.lam": "0.0"}],
+    "local_convergence": [
+        {"parameterization": "w"},
+        {"optimizer": "{gradient:direct,ridge:0.0}"},
+    ],
+    "sequence": [{"model.causal": "true"}, {"parameterization": "kq"}],
+    "real_tokens": [{"head.train": "true"}, {"parameterization": "w"}, {"data.patch": "2"}],
+    "trajectories": [
+        {"data": "paths_near"},
+        {"parameterization": "kq"},
+        {"data": "sphere", "data.n": "2", "data.T": "3", "data.d": "2"},
+        {"data": "sphere", "data.n": "3", "data.T": "2", "data.d": "2", "model": "sequence"},
+        {"keep_path": "false"},
+    ],
+    "": [{"data.T": "1"}, {"data.d": "1"}, {"trials": "1"}],
+}
+
+NEW_AXES = [
+    {"optimizer.lr": "0.1,0.10001"},
+    {"optimizer.lr": "0.01,1.0"},
+    {"optimizer.growth": "0.0,0.1"},
+    {"optimizer.init": "zero,small"},
+    {"optimizer.init": "small", "optimizer.init_scale": "0.01,1.0"},
+    {"optimizer.schedule": "linear,geometric", "optimizer.growth": "0.01"},
+    {"optimizer.record_every": "200,500"},
+    {"optimizer.record": "linear,geometric"},
+    {"optimizer.ridge": "0.0,1e-3"},
+    {"optimizer.steps": "0,20"},
+    {"optimizer.gradient": "direct,log_domain"},
+    {"optimizer": "gd,normalized_gd"},
+    {"optimizer": "adam", "optimizer.beta2": "0.9,0.99"},
+    {"optimizer": "momentum", "optimizer.beta": "0.5,0.9"},
+    {"optimizer": "mirror_descent", "optimizer.p": "1.5,2,4"},
+    {"optimizer": "mirror_descent", "optimizer.normalized": "true,false"},
+    {"optimizer": "sign_gd,polyak"},
+    {"data.n": "2,4"},
+    {"data.T": "2,3"},
+    {"data.T": "1,2"},
+    {"data.d": "1,3"},
+    {"data": "sphere,orthonormal"},
+    {"data.patch": "2,4"},
+    {"parameterization": "w,kq"},
+    {"parameterization.m": "1,2"},
+    {"head": "linear,relu"},
+    {"head": "quadratic", "head.lam": "0.0,0.3"},
+    {"head": "mlp", "head.width": "2,4"},
+    {"head.train": "false,true"},
+    {"model": "cross_attention,self_attention"},
+    {"model": "self_attention", "model.query": "0,1"},
+    {"model": "sequence", "model.causal": "false,true"},
+    {"loss": "logistic,exponential"},
+    {"loss": "linear"},
+    {"selection.tokens": "top,optimal,multi"},
+    {"selection": "multi", "selection.reject_all_positive": "true,false"},
+    {"selection.saturation": "0.5,0.999"},
+    {"selection.keep_stalled": "true,false"},
+    {"svm.gap": "1e-9,1e-6"},
+    {"svm.rank_tolerance": "1e-6,1e-3"},
+    {"svm.norms": "[frobenius],[nuclear]"},
+    {"svm.norms": "[nuclear]"},
+    {"svm.published": "true,false"},
+    {"trials": "1,3"},
+    {"seed": "range(3)", "trials": "3"},
+    {"keep_path": "true,false"},
+]
+
+STATUSES = [
+    {"optimizer": "gd", "optimizer.lr": "1e308"},
+    {"optimizer": "gd", "optimizer.lr": "1e150"},
+    {"optimizer.steps": "0", "optimizer.init": "zero"},
+    {"optimizer.steps": "30", "optimizer.record_every": "10"},
+    {"optimizer.lr": "3.0"},
+    {"selection.saturation": "0.0"},
+    {"selection.saturation": "1.0"},
+    {"data.d": "1"},
+    {"data.T": "1"},
+    {"data.n": "1"},
+    {"trials": "1"},
+    {"svm.gap": "1e-12"},
+]
+
+
+def combination(number: int) -> list[str]:
+    """Return the arguments of the sweep `number`; about one in ten is not valid."""
+    rng = random.Random(number)
+    name = rng.choice([*experiments(), "", ""])
+    given = dict(FEW_RUNS[name])
+    if rng.random() < 0.4:
+        given |= rng.choice(ONE_VALUE[name])
+    for change in rng.sample(NEW_AXES, rng.choice([0, 1, 1, 2])):
+        given |= change
+    if rng.random() < 0.25:
+        given |= rng.choice(STATUSES)
+    begin = [f"sweep={name}"] if name else ["-m"]
+    return [*begin, *(f"{key}={value}" for key, value in given.items())]
+
+
+def faults(arguments: list[str], folder: Path) -> list[str] | None:
+    """Return what is wrong with the sweep of these arguments; None if it is refused with a reason.
+
+    Warnings are errors in its process. It must end without a traceback, with a report in which
+    every figure is drawn, and with records that prove themselves.
+    """
+    code, told = _run("attnsvm.cli.app", [*arguments, f"hydra.sweep.dir={folder}"], folder)
+    if code == 2 and re.search("^attnsvm: ", told, re.MULTILINE) and "Traceback" not in told:
+        return None
+    found = [] if code in (0, 1) else [f"exit code {code}"]
+    found += [f"says {word!r}" for word in ("Traceback", "Warning", "not drawn") if word in told]
+    if code == 1 and "attnsvm: " not in told:
+        found.append("exit code 1 without a reason")
+    if not (folder / "report.html").exists():
+        return [*found, "no report", told[-1500:]]
+    if not (any(folder.glob("figures/*.png")) and any(folder.glob("tables/*.csv"))):
+        found.append("no figure or no table")
+    code, proofs = _run("attnsvm.verify.command", [str(folder)], folder)
+    if code != 0 or "Warning" in proofs:
+        found.append(f"not proved: {proofs[-1500:]}")
+    return [*found, told[-2500:]] if found else []
+
+
+def _run(module: str, arguments: list[str], folder: Path) -> tuple[int | None, str]:
+    """Return exit code and output of `module`.main in a process in which all is imported."""
+    with tempfile.NamedTemporaryFile("r") as log:
+        process = SERVER.Process(target=_main, args=(module, arguments, folder.parent, log.name))
+        process.start()
+        process.join(timeout=600)
+        return process.exitcode, log.read()
+
+
+def _main(module: str, arguments: list[str], folder: Path, log: str) -> None:
+    """Run `module`.main as a command in `folder`, its output in the file `log`."""
+    with open(log, "w") as stream:
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+    os.chdir(folder)
+    warnings.simplefilter("error")
+    sys.argv = ["attnsvm", *arguments]
+    sys.exit(importlib.import_module(module).main())
+
+
+def main(first: int, last: int) -> int:
+    """Run the combinations first to last - 1; return how many have faults."""
+    faulty = refused = 0
+    for number in range(first, last):
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = combination(number)
+            found = faults(arguments, Path(folder) / "sweep")
+        refused += found is None
+        faulty += bool(found)
+        state = "refused" if found is None else "FAULTY" if found else "sound"
+        _tell(f"{number} {state} {' '.join(arguments)}")
+        for line in found or ():
+            _tell(f"    {line}")
+    _tell(f"{last - first} combinations: {faulty} faulty, {refused} refused with a reason")
+    return faulty
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(int(sys.argv[1]), int(sys.argv[2]))))

@@ -1,0 +1,173 @@
+"""No figure, table or count pools cells: every axis of a folder separates, for every experiment."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from attnsvm import record
+from attnsvm.config.identity import run_name
+from sweeps import style
+from sweeps.aggregate import SweepFrames, load
+from sweeps.cells import fields_of, number
+from sweeps.figures import Drawing, _pages, figure_module
+from tests.command import SMALL, attnsvm
+from tests.config.test_config import composed
+from tests.sweeps import synthetic
+from tests.sweeps.test_experiment_figures import phase_frames, trained_frames
+from tests.sweeps.test_figures import text_of
+
+HERE = Path("sweep")
+
+FRAMES = {
+    "rank_vs_d": lambda: synthetic.rank_frames(HERE, [(5, 5), (5, 10)], (2, 4), trials=8),
+    "correlation_vs_d": lambda: synthetic.correlation_frames(HERE, (4, 6), trials=10),
+    "phase_transition": lambda: phase_frames([(2, 2), (2, 4)], (1, 2)),
+    "": lambda: synthetic.adhoc_frames(HERE, trials=8),
+    **dict.fromkeys(
+        (
+            *("convergence_types", "convergence_types_m", "gradient_floor", "local_convergence"),
+            *("real_tokens", "regularization_path", "ridge_vs_path", "sequence"),
+            "token_count_vs_lambda",
+        ),
+        trained_frames,
+    ),
+}
+
+
+def drawn(frames: SweepFrames) -> tuple[dict[str, pd.DataFrame], list[Drawing], str]:
+    """Return the tables, the figures and all their words."""
+    module = figure_module(frames.name)
+    with style.paper():
+        tables = module.tables(frames)
+        drawings = module.draw(tables, frames.axes)
+        words = " ".join(text_of(drawing) for drawing in drawings)
+    return tables, drawings, words
+
+
+def twice(frames: SweepFrames, key: str, values: tuple[object, object]) -> SweepFrames:
+    """Return a sweep over one more key: the same runs, and again with half of the instances."""
+    whole, half = ({key: value} for value in values)
+    fewer = frames.trials[frames.trials["seed"] % 2 == 0]
+    trials = pd.concat(
+        [frames.trials.assign(**whole), fewer.assign(**half, run="h" + fewer["run"].astype(str))],
+        ignore_index=True,
+    )
+    history = frames.history
+    if len(history):
+        again = history.assign(**half, run="h" + history["run"].astype(str))
+        history = pd.concat([history.assign(**whole), again], ignore_index=True)
+    return synthetic.with_rows(frames, trials, history=history)
+
+
+@pytest.mark.parametrize("name", FRAMES)
+@pytest.mark.parametrize("key", ["lr", "m"])
+def test_a_further_axis_leaves_the_numbers_of_a_cell_as_they_are(name: str, key: str):
+    one = dataclasses.replace(FRAMES[name](), name=name)
+    one = synthetic.with_rows(one, one.trials.assign(**{key: one.trials[key].iloc[0]}))
+    values = {"lr": (0.1, 0.3), "m": (2.0, float("nan"))}[key]
+    both = twice(one, key, values)
+    assert key in both.axes.names
+    alone = figure_module(name).tables(one)
+    joint, _, words = drawn(both)
+    for table, expected in alone.items():
+        assert key in joint[table], table
+        part = joint[table][joint[table][key] == values[0]]
+        by = [column for column in expected if column not in (key, "cell")]  # a cell names the key
+        pd.testing.assert_frame_equal(
+            part[by].sort_values(by, ignore_index=True),
+            expected[by].sort_values(by, ignore_index=True),
+            check_dtype=False,
+        )
+    for value in values:
+        on_axis = name == "convergence_types_m" and key == "m"
+        assert (number(value) if on_axis else both.axes.label({key: value})) in words
+
+
+def test_more_combinations_than_are_drawn_are_counted_and_tabled():
+    one = synthetic.rank_frames(HERE, [(5, 5)], (2, 4), trials=4)
+    rates = [round(0.1 * k, 1) for k in range(1, 31)]
+    trials = pd.concat([one.trials.assign(lr=rate) for rate in rates], ignore_index=True)
+    tables, drawings, _ = drawn(synthetic.with_rows(one, trials))
+    assert tables["rank_vs_d"]["lr"].nunique() == 30
+    assert len(drawings) == _pages.FIGURES
+    assert "6 further combinations of lr are in the tables only" in text_of(drawings[0])
+    assert [d.name for d in drawings[:2]] == ["rank_vs_d", "rank_vs_d_1"]
+
+
+def test_a_figure_of_m_keeps_its_name_if_d_varies_too():
+    frames = dataclasses.replace(trained_frames(), name="convergence_types_m")
+    _, drawings, _ = drawn(twice(frames, "m", (2.0, 4.0)))
+    assert [d.name for d in drawings] == ["convergence_types_m"]
+
+
+# --- on disk --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def commanded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep over the exponent of mirror descent."""
+    folder = tmp_path_factory.mktemp("commanded")
+    grid = ["-m", "optimizer=mirror_descent", "optimizer.p=1.5,2,4", "optimizer.steps=300"]
+    done = attnsvm(*grid, "trials=10", "data.n=3", "data.T=3", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return next(path.parent for path in folder.rglob("report.html"))
+
+
+def test_a_swept_exponent_is_a_bar_each(commanded: Path):
+    frames = load(commanded)
+    assert frames.axes.names == ("p",)
+    tables = figure_module("").tables(frames)
+    assert tables["outcomes"].groupby("cell")["count"].sum().to_dict() == {
+        "p=1.5": 10,
+        "p=2": 10,
+        "p=4": 10,
+    }
+    ok = frames.trials[frames.trials["status"] == "ok"].groupby("p").size()
+    table = tables["agreement"].query("quantity == 'one_minus_corr_w_mm'").set_index("p")
+    assert table["used"].to_dict() == ok.to_dict()
+
+
+def test_overlapping_seeds_count_once_and_the_report_says_so(tmp_path: Path):
+    done = attnsvm("-m", "seed=range(3)", *SMALL, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = next(tmp_path.rglob("report.html"))
+    frames = load(page.parent)
+    assert sorted(frames.trials["seed"]) == [0, 1, 2, 3, 4]
+    assert (frames.repeated, frames.disagreeing) == (4, 0)
+    assert sum(frames.statuses.values()) == 5
+    assert len(frames.history.drop_duplicates(["seed", "step", "quantity"])) == len(frames.history)
+    assert "<b>4</b> duplicate rows left out" in page.read_text()
+    assert "attnsvm -m &#39;seed=range(3)&#39; trials=3" in page.read_text()
+
+
+def test_a_cell_of_a_partial_sweep_keeps_its_label(tmp_path: Path):
+    grid = [("gd", 0.1), ("gd", 0.2), ("adam", 0.1)]
+    configs = [
+        composed(f"optimizer={name}", f"optimizer.lr={lr}", "data.n=2", "data.T=2", "data.d=2")
+        for name, lr in grid
+    ]
+    fields = {run_name(config): fields_of(config) for config in configs}
+    record.write_plan(tmp_path, {name: [] for name in fields}, fields)
+    frames = load(tmp_path)
+    assert frames.axes.names == ("optimizer", "lr")
+    found = frames.runs[["optimizer", "lr", "beta2"]].astype(object).fillna("-")
+    assert sorted(found.itertuples(index=False, name=None)) == [
+        ("adam", 0.1, 0.999),
+        ("gd", 0.1, "-"),
+        ("gd", 0.2, "-"),
+    ]
+    assert frames.statuses == {"missing": 300}
+
+
+def test_a_plan_stores_what_all_runs_share_once(tmp_path: Path):
+    fields = {"a": {"x": 1, "y": True, "z": None}, "b": {"x": 2, "y": True}, "c": {"x": 2}}
+    record.write_plan(tmp_path, {"a": [], "b": [], "c": []}, fields)
+    stored = record.read_json(tmp_path / "sweep.json")["fields"]
+    assert stored == {"shared": {}, "own": fields}
+    record.write_plan(tmp_path, {"a": [], "b": []}, {name: fields[name] for name in "ab"})
+    stored = record.read_json(tmp_path / "sweep.json")["fields"]
+    assert stored == {"shared": {"y": True}, "own": {"a": {"x": 1, "z": None}, "b": {"x": 2}}}

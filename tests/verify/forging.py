@@ -1,0 +1,142 @@
+"""A genuine record in memory, to be edited and written again with checksums that fit."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from attnsvm import record
+from attnsvm.record import RunRecord, write_json
+from attnsvm.record.files import sha256
+from attnsvm.svm import solve_svm
+from attnsvm.verify.config import _name as name_of
+from attnsvm.verify.run import prove
+
+
+@dataclass
+class Forgery:
+    """Tables, arrays and `run.json` of a record; edits change a copy.
+
+    `rehash` recomputes signature and folder name from the edited config, as a careful forger does.
+    """
+
+    trials: pd.DataFrame
+    history: pd.DataFrame
+    arrays: dict[str, np.ndarray]
+    run: dict[str, Any]
+    recount: bool = True
+    rehash: bool = False
+
+    @classmethod
+    def of(cls, folder: Path) -> Forgery:
+        """Return the record in `folder`."""
+        found, run = record.read(folder)
+        return cls(found.trials, found.history, dict(found.solutions), run)
+
+    def copy(self) -> Forgery:
+        """Return a copy to be edited."""
+        return copy.deepcopy(self)
+
+    def cell(self, column: str, value: Any, row: int = 0) -> None:
+        """Change a cell of the table: to a value, or by a function of it."""
+        old = self.trials.loc[row, column]
+        self.trials.loc[row, column] = value(old) if callable(value) else value
+
+    def curve(self, quantity: str, at: int, change: Any) -> None:
+        """Change the value of a quantity at its snapshot `at`, for the first instance."""
+        rows = self.history.index[
+            (self.history["quantity"] == quantity) & (self.history["seed"] == self.seeds[0])
+        ]
+        self.history.loc[rows[at], "value"] = change(self.history.loc[rows[at], "value"])
+
+    def array(self, name: str, change: Any, instance: int = 0) -> None:
+        """Change one instance of an array by a function of it."""
+        self.arrays[name] = self.arrays[name].copy()
+        self.arrays[name][instance] = change(self.arrays[name][instance])
+
+    @property
+    def seeds(self) -> np.ndarray:
+        """The seeds of the stored arrays."""
+        return self.arrays["seeds"]
+
+    def keep(self, rows: list[int]) -> None:
+        """Keep, double or reorder rows, with their curves and arrays."""
+        seeds = self.trials["seed"].to_numpy()[rows]
+        self.trials = self.trials.iloc[rows].reset_index(drop=True)
+        curves = [self.history[self.history["seed"] == seed] for seed in seeds]
+        self.history = pd.concat([self.history.iloc[:0], *curves], ignore_index=True)
+        self.arrays = {name: array[rows] for name, array in self.arrays.items()}
+
+    def renumber(self, shift: int) -> None:
+        """Add to every seed."""
+        self.trials["seed"] += shift
+        self.history["seed"] += shift
+        self.arrays["seeds"] = self.arrays["seeds"] + shift
+
+    def select(self, tokens: np.ndarray, instance: int = 0) -> None:
+        """Let an instance select other tokens, with a consistent and proved SVM in both norms."""
+        at = slice(instance, instance + 1)
+        self.array("selected", lambda _: tokens, instance)
+        for norm in ("frobenius", "nuclear"):
+            found = solve_svm(
+                self.arrays["X"][at], self.arrays["Z"][at], tokens[None], norm,
+                self.arrays["mask"][at],
+            )  # fmt: skip
+            numbers = {"objective": found.objective, "lower_bound": found.lower_bound,
+                       "duality_gap": found.duality_gap, "min_margin": found.min_margin,
+                       "W": found.W, "rank": found.rank, "status": found.status,
+                       "multipliers": found.certificate.multipliers,
+                       "ray": found.certificate.ray}  # fmt: skip
+            for name, value in numbers.items():
+                self.array(f"{norm}_{name}", lambda _, v=value: v[0], instance)
+            support = int(found.support.sum())
+            row = {"status": str(found.status[0]), "objective": found.objective[0],
+                   "lower_bound": found.lower_bound[0], "gap": found.duality_gap[0],
+                   "min_margin": found.min_margin[0], "kappa": found.kappa[0],
+                   "rank": int(found.rank[0]), "rank_bound": int(found.rank_bound[0]),
+                   "support": support}  # fmt: skip
+            for name, value in row.items():
+                self.cell(f"{norm}_{name}", value, instance)
+
+    def written(self, folder: Path) -> Path:
+        """Write the record below `folder` with fitting checksums, and return its own folder."""
+        run = self.run
+        if self.rehash:
+            text = json.dumps([run["version"], run["config"]], sort_keys=True)
+            run["signature"] = hashlib.sha256(text.encode()).hexdigest()
+        inside = folder / name_of(run["config"], run["options"], run["signature"])
+        inside.mkdir(parents=True)
+        made = RunRecord(self.trials, self.history, self.arrays, run["timings_s"])
+        known = {key: value for key, value in run.items() if key not in ("files", "checksum")}
+        record.write(inside, [made], known)
+        if not self.recount:
+            for name in ("state", "wanted", "drawn", "accepted", "statuses"):
+                stated = record.read_json(inside / "run.json")
+                stated.pop("checksum", None)
+                write_json(inside / "run.json", {**stated, name: run[name]})
+        return inside
+
+
+def refusal(folder: Path) -> str:
+    """Return why the record in `folder` is refused; empty if it is not."""
+    try:
+        found = prove(folder)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "; ".join(f"{what} {seed}: {why}" for what, seed, why in found.refusals)
+
+
+def reseal(folder: Path) -> None:
+    """Write the checksums of the files in `folder` into its `run.json`."""
+    run = record.read_json(folder / "run.json")
+    for name in run["files"]:
+        run["files"][name] = sha256((folder / name).read_bytes())
+    run.pop("checksum", None)
+    write_json(folder / "run.json", run)

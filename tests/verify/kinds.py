@@ -1,0 +1,104 @@
+"""Genuine records of every kind of run, small: made once, copied and edited by the tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from attnsvm import experiment, record
+from attnsvm.config.identity import run_name
+from attnsvm.record import RunRecord
+from attnsvm.record.provenance import provenance
+from tests.config.test_config import composed
+
+SMALL = ("data.n=3", "data.T=4", "data.d=3", "trials=4", "optimizer.steps=200")
+KINDS = {
+    "top": SMALL,
+    "optimal": ("selection=optimal", "data.n=5", "data.T=5", "data.d=2", "trials=8"),
+    "multi": ("head=relu", "selection=multi", "data.n=3", "data.T=4", "data.d=4", "trials=30",
+              "optimizer.steps=400", "selection.reject_all_positive=true"),
+    "until_accepted": ("head=relu", "selection=multi", "data.n=3", "data.T=4", "data.d=4",
+                       "trials=2", "seed=1", "optimizer.steps=400",
+                       "selection.until_accepted=true"),
+    "quadratic": ("data=orthonormal", "head=quadratic", "head.lam=0.3", "selection=multi",
+                  "data.n=3", "data.T=4", "data.d=6", "trials=6", "optimizer.steps=600"),
+    "square": ("data=orthonormal", "data.n=3", "data.T=4", "data.d=4", "trials=3",
+               "optimizer.steps=100"),
+    "no_constraint": ("data.T=1", "trials=2", "optimizer.steps=2"),
+    "kq": (*SMALL, "parameterization=kq"),
+    "kq_low_rank": (*SMALL, "parameterization=kq", "parameterization.m=1", "trials=6"),
+    "kq_path": (*SMALL, "parameterization=kq", "optimizer=regularization_path",
+                "~optimizer.steps", "optimizer.radii=[3,30]"),
+    "path": ("data.n=3", "data.T=4", "data.d=3", "trials=3", "optimizer=regularization_path",
+             "optimizer.radii=[3,30,300]", "keep_path=true"),
+    "self_attention": (*SMALL, "model=self_attention", "model.query=1"),
+    "sequence": ("model=sequence", "data.n=2", "data.T=3", "data.d=4", "trials=3",
+                 "optimizer.steps=200"),
+    "causal": ("model=sequence", "model.causal=true", "data.n=2", "data.T=3", "data.d=4",
+               "trials=3", "optimizer.steps=200", "keep_path=true"),
+    "paths_far": ("data=paths_far", "seed=1", "trials=2", "optimizer.steps=300",
+                  "optimizer.init=zero", "keep_path=true"),
+    "paths_near": ("data=paths_near", "seed=3", "trials=2", "optimizer.steps=300",
+                   "parameterization=kq", "optimizer.init=zero"),
+    "digits": ("data=digits", "trials=3", "optimizer.steps=300"),
+    "digits_relu": ("data=digits", "head=relu", "trials=3", "optimizer.steps=300"),
+    "mlp": (*SMALL, "head=mlp", "head.width=4"),
+    "trained_head": (*SMALL, "head=mlp", "head.train=true", "keep_path=true"),
+    "trained_linear": (*SMALL, "head.train=true"),
+    "exponential": (*SMALL, "loss=exponential", "optimizer.init=small"),
+    "linear_loss": (*SMALL, "loss=linear", "optimizer=gd", "optimizer.lr=1"),
+    "unsaturated": ("data.n=4", "data.T=5", "data.d=3", "trials=4", "optimizer.steps=3"),
+    "no_step": ("data.n=3", "data.T=4", "data.d=3", "trials=2", "optimizer.steps=0"),
+    "diverged": ("data.n=3", "data.T=4", "data.d=3", "trials=2", "optimizer.steps=40",
+                 "optimizer=gd", "optimizer.lr=1e307", "loss=linear", "optimizer.growth=1e300"),
+    "stalled": ("data.n=3", "data.T=4", "data.d=4", "trials=3", "optimizer.gradient=direct",
+                "optimizer.lr=1", "optimizer.steps=2000"),
+    "adam": (*SMALL, "optimizer=adam", "optimizer.lr=0.1"),
+    "sign_gd": (*SMALL, "optimizer=sign_gd"),
+    "mirror_descent": (*SMALL, "optimizer=mirror_descent"),
+    "mirror_descent_2": (*SMALL, "optimizer=mirror_descent", "optimizer.p=2"),
+    "momentum": (*SMALL, "optimizer=momentum"),
+    "polyak": (*SMALL, "optimizer=polyak"),
+    "geometric": (*SMALL, "optimizer.record=geometric", "optimizer.growth=0.05"),
+    "ridge": (*SMALL, "optimizer.ridge=1e-3", "parameterization=kq"),
+    "one_norm": (*SMALL, "svm.norms=[nuclear]"),
+    "published": ("selection=optimal", "data.n=3", "data.T=3", "data.d=3", "trials=2",
+                  "svm.published=true"),
+    "rank_half": ("selection=optimal", "data.n=5", "data.T=5", "data.d=6", "trials=4",
+                  "svm.rank_tolerance=0.5"),
+    "wide_gap": (*SMALL, "svm.gap=1e-2"),
+    "narrow_gap": ("selection=optimal", "data.n=5", "data.T=5", "data.d=8", "trials=6",
+                   "svm.gap=1e-12"),
+}  # fmt: skip
+"""Overrides of each kind of run."""
+
+
+def made(name: str, folder: Path) -> tuple[object, RunRecord]:
+    """Return config and record of a kind of run."""
+    overrides = [o for o in KINDS[name] if not o.startswith("~")]
+    if name == "kq_path":
+        overrides.remove("optimizer.steps=200")
+    config = composed(*overrides)
+    return config, experiment.run(config)
+
+
+def from_file(folder: Path, model: str = "cross_attention") -> tuple[object, RunRecord]:
+    """Return config and record of instances from a data file with a mask and labels."""
+    random = np.random.default_rng(0)
+    X, Z = random.normal(size=(3, 3, 4, 3)), random.normal(size=(3, 3, 3))
+    mask = np.ones((3, 3, 4), dtype=bool)
+    mask[1, :, 3] = mask[2, 0, 1:] = False
+    Y = np.where(random.random((3, 3)) > 0.5, 1.0, -1.0)
+    np.savez(folder / "tokens.npz", X=X, Z=Z, Y=Y, mask=mask, v=random.normal(size=(3, 3)))
+    config = composed("data=file", f"data.path={folder / 'tokens.npz'}", f"model={model}",
+                      "optimizer.steps=200", "seed=5")  # fmt: skip
+    return config, experiment.run(config)
+
+
+def written(folder: Path, config: object, found: RunRecord) -> Path:
+    """Write a record below `folder`, and return its own folder."""
+    inside = folder / run_name(config)
+    inside.mkdir(parents=True)
+    record.write(inside, [found], provenance(config, []))
+    return inside

@@ -1,0 +1,111 @@
+"""A genuine record of every kind of run passes, every column of it derived or named as trusted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from attnsvm.record import trial_columns
+from attnsvm.verify import command
+from attnsvm.verify.run import prove
+from tests.verify.kinds import KINDS, from_file, made, written
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_run_passes(name, tmp_path, capsys):
+    config, found = made(name, tmp_path)
+    proof = prove(written(tmp_path, config, found))
+    assert not proof.refusals
+    assert proof.instances == len(found.trials)
+    svms = [array for key, array in found.solutions.items() if key.endswith("_status")]
+    assert proof.proved == Counter(str(status) for array in svms for status in array)
+    assert command.main([str(tmp_path)]) == 0
+    assert "0 refused" in capsys.readouterr().out
+
+
+def test_the_kinds_cover_every_status_and_convergence_type():
+    """So that the test above says something."""
+    found = [made(name, None)[1].trials for name in ("optimal", "multi", "kq_low_rank", "top",
+                                                      "no_constraint", "stalled")]  # fmt: skip
+    statuses = {status for trials in found for status in trials["status"]}
+    assert statuses >= {"ok", "infeasible", "rejected", "undecided", "unsaturated",
+                        "unconstrained", "stalled"}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", ["cross_attention", "sequence"])
+def test_a_data_file_is_read_again_if_it_is_here(model, tmp_path, capsys):
+    config, found = from_file(tmp_path, model)
+    folder = written(tmp_path / "sweep", config, found)
+    assert command.main([str(folder)]) == 0
+    assert "not here" not in capsys.readouterr().out
+    for change in (lambda path: path.write_bytes(b"other content"), lambda path: path.unlink()):
+        change(tmp_path / "tokens.npz")
+        assert command.main([str(folder)]) == 0
+        assert "the data file is not here as it was" in capsys.readouterr().out
+
+
+def test_an_instance_of_a_data_file_is_compared_with_it(tmp_path):
+    config, found = from_file(tmp_path)
+    found.solutions["X"][1, 0, 0] += 1e-9
+    proof = prove(written(tmp_path / "sweep", config, found))
+    assert ("X", 6, "is not what the seed draws") in proof.refusals
+
+
+ELSEWHERE = """
+import sys, torch
+from attnsvm.verify.command import main
+assert torch.backends.cpu.get_cpu_capability() == "DEFAULT"
+sys.exit(main([sys.argv[1]]))
+"""
+
+
+@pytest.mark.parametrize("name", ["top", "mlp", "digits", "optimal"])
+def test_a_processor_that_draws_other_last_bits_proves_the_rest(name, tmp_path):
+    folder = written(tmp_path, *made(name, tmp_path))
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, str(folder)],
+        env=os.environ | {"ATEN_CPU_CAPABILITY": "default"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ("agree with their draw up to rounding" in done.stdout) == (name != "digits")
+
+
+@pytest.mark.parametrize("group", ["optimizer", "loss", "head"])
+def test_a_plug_in_is_named_as_trusted(group, tmp_path, capsys):
+    config, found = made("top", tmp_path)
+    target = getattr(config, group)
+    target._target_ = "my_package.Mine"
+    config.extensions.append("my_package")
+    folder = written(tmp_path, config, found)
+    assert command.main([str(folder)]) == 0, capsys.readouterr().out
+    assert "my_package.Mine" in capsys.readouterr().out
+
+
+def test_every_column_is_compared_or_named():
+    """A new column of the table without a derivation is refused as soon as a run fills it."""
+    filled = set(trial_columns())
+    for name in ("top", "multi", "published"):
+        trials = made(name, None)[1].trials
+        for column, (_, default) in trial_columns().items():
+            values = trials[column]
+            if values.notna().any() and not (values == default).all():
+                filled.discard(column)
+    assert filled <= {"assumption_b1", "flat", "tie", "reason"}
+
+
+def test_the_history_may_be_in_any_order(tmp_path):
+    config, found = made("top", tmp_path)
+    random = np.random.default_rng(0).permutation(len(found.history))
+    turned = type(found)(
+        found.trials, found.history.iloc[random].reset_index(drop=True), found.solutions,
+        found.timings,
+    )  # fmt: skip
+    assert not prove(written(tmp_path, config, turned)).refusals

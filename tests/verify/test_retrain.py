@@ -1,0 +1,102 @@
+"""`--retrain`: what no arithmetic on the record can tell is found by training again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from attnsvm.verify import command
+from attnsvm.verify.retrain import retrained
+from tests.verify.forging import Forgery, refusal
+from tests.verify.kinds import from_file, made, written
+
+TRAINED = ("top", "multi", "until_accepted", "kq", "kq_low_rank", "path", "causal", "stalled",
+           "trained_head", "digits", "geometric")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_genuine_record_is_trained_again_to_the_bit(name, tmp_path):
+    config, found = made(name, tmp_path)
+    folder = written(tmp_path, config, found)
+    assert retrained(folder, 1000) == (len(found.trials), [])
+
+
+def test_instances_of_a_file_are_trained_again(tmp_path, capsys):
+    folder = written(tmp_path / "sweep", *from_file(tmp_path))
+    assert command.main([str(folder), "--retrain", "2"]) == 0
+    assert "2 trained again" in capsys.readouterr().out
+
+
+def lr(f: Forgery) -> None:
+    f.run["config"]["optimizer"]["lr"] = 0.2
+    f.rehash = True
+
+
+def ending(f: Forgery) -> None:
+    f.trials["training"] = "finite_optimum"
+
+
+def middle(f: Forgery) -> None:
+    rows = (f.history["quantity"] == "risk") & (f.history["step"] == 100)
+    f.history.loc[rows, "value"] *= 1.001
+
+
+def half_way(f: Forgery) -> None:
+    f.trials["direction_change"] *= 0.5
+
+
+@pytest.mark.parametrize("forge", [lr, ending, middle, half_way])
+def test_what_is_trusted_is_refused_by_training_again(forge, tmp_path):
+    forged = Forgery.of(written(tmp_path / "genuine", *made("top", tmp_path)))
+    forge(forged)
+    folder = forged.written(tmp_path / "forged")
+    assert refusal(folder) == ""
+    assert retrained(folder, 1000)[1]
+
+
+def test_rows_of_rejected_instances_are_computed_again(tmp_path):
+    forged = Forgery.of(written(tmp_path / "genuine", *made("multi", tmp_path)))
+    rejected = forged.trials.index[forged.trials["status"] == "rejected"]
+    forged.trials.loc[rejected, "W_norm"] *= 1.1
+    folder = forged.written(tmp_path / "forged")
+    assert refusal(folder) == ""
+    assert len(retrained(folder, 1000)[1]) == len(rejected)
+
+
+ELSEWHERE = "import sys; from attnsvm.verify.command import main; sys.exit(main(sys.argv[1:]))"
+
+
+def verified_with(folder, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, str(folder), "--retrain", "4"],
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("name", ["top", "kq", "geometric"])
+def test_another_processor_agrees_as_far_as_the_docs_say(name, tmp_path):
+    folder = written(tmp_path, *made(name, tmp_path))
+    done = verified_with(folder, MKL_CBWR="COMPATIBLE", NUMBA_CPU_NAME="generic")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 trained again" in done.stdout
+
+
+def test_what_is_drawn_with_other_last_bits_is_not_compared(tmp_path):
+    folder = written(tmp_path, *made("top", tmp_path))
+    done = verified_with(folder, ATEN_CPU_CAPABILITY="default")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 0 trained again, 4 agree with their draw up to rounding" in done.stdout
+
+
+def test_weights_beyond_the_tolerance_are_refused(tmp_path):
+    forged = Forgery.of(written(tmp_path / "genuine", *made("top", tmp_path)))
+    forged.array("trained_W", lambda W: W * (1 + 1e-9 * np.arange(9).reshape(3, 3)))
+    folder = forged.written(tmp_path / "forged")
+    assert any("W differs by" in why for _, _, why in retrained(folder, 1000)[1])
