@@ -26,6 +26,7 @@ from attnsvm.record import (
     run_state,
     shortened,
 )
+from attnsvm.record.arrays import physical_memory
 from sweeps.cells import (
     SCHEMA,
     SEED,
@@ -117,9 +118,11 @@ def load(directory: Path) -> SweepFrames:
     others = set(recorded(directory)) - set(folders)
     cells: list[Mapping[str, Any]] = [{} for _ in rows]  # a corrupt plan
     trials, history = _Stack(["run"]), _Stack(["run", "quantity"])
+    room = physical_memory() // 2
     for folder in folders:
-        row, given, tables = _run(folder)
+        row, given, tables = _run(folder, room)
         if tables is not None:
+            room -= sum(table.nbytes for table in tables)
             trials.add(tables[0], len(rows))
             history.add(tables[1], len(rows))
         rows.append(row)
@@ -162,7 +165,7 @@ def _plan(directory: Path) -> tuple[Plan, list[dict[str, Any]]]:
 def _run_folders(directory: Path, plan: Plan, rows: list[dict[str, Any]]) -> list[Path]:
     """Return the folders of the sweep's runs."""
     if kind_of(directory / RUN_FILE) != "nothing":
-        return [directory]
+        return [directory.resolve()]  # "." has no name
     found = [directory / name for name in plan.runs] or recorded(directory)
     if not found and not rows:
         raise FileNotFoundError(f"{directory}: holds no record of a run (no */{RUN_FILE})")
@@ -170,9 +173,12 @@ def _run_folders(directory: Path, plan: Plan, rows: list[dict[str, Any]]) -> lis
 
 
 def _run(
-    folder: Path,
+    folder: Path, room: int
 ) -> tuple[dict[str, Any], dict[str, Any], tuple[pa.Table, pa.Table] | None]:
-    """Return the row of a run, the fields of its config and, if it is done, its tables."""
+    """Return the row of a run, the fields of its config and, if it is done, its tables.
+
+    Tables of more than `room` bytes are refused: the report of the others is worth more.
+    """
     found = run_state(folder, verify=False)  # reading the tables verifies them
     row: dict[str, Any] = {
         "run": folder.name.encode(errors="replace").decode(),  # a name need not be UTF-8
@@ -184,7 +190,7 @@ def _run(
     if found.state != "done":
         return row, fields, None
     try:
-        return row, fields, read_tables(folder, found.run)
+        return row, fields, read_tables(folder, found.run, room)
     except UNREADABLE as error:
         return row | {"state": "corrupt", "reason": shortened(error)}, fields, None
 

@@ -15,11 +15,11 @@ from attnsvm.cli.signals import hand_on, interruptible
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.record import (
     LOCK_FILE,
+    CorruptRecordError,
     HeldError,
     RunRecord,
     locked,
-    refuse_links,
-    refuse_others,
+    obstacle,
     remove_orphans,
 )
 from attnsvm.record.provenance import provenance
@@ -48,10 +48,9 @@ def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
 
     Raises
     ------
-    ConfigError
-        If the folder is a link: files would be written outside of the sweep's folder.
     CorruptRecordError
-        If something else than a file lies in the place of one of the record's files.
+        If the folder is a link, so that files would be written outside of the sweep's folder, or if
+        something else than a file lies in the place of one of the files that are written.
     HeldError
         If another process holds the lock of the run; in a sweep the run is skipped instead.
     NoLocksError
@@ -59,8 +58,8 @@ def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
     KeyboardInterrupt
         If a signal ended it; the recorded state is `interrupted`.
     """
-    refuse_links(folder.parent, [folder.name, f"{folder.name}/.hydra"])
-    refuse_others(folder)
+    if told := obstacle(folder):
+        raise CorruptRecordError(told)
     run = _Run(config, folder, command, in_sweep)
     with ExitStack() as lock:  # outlives the block below: an interruption is recorded under it
         try:

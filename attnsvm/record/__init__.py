@@ -26,14 +26,13 @@ from attnsvm.record.plan import (
     planned,
     read_plan,
     recorded,
-    refuse_links,
-    refuse_others,
     states,
     tidy,
+    unobstructed,
     write_plan,
 )
 from attnsvm.record.run import RUN_FILE, TABLES, read_run
-from attnsvm.record.state import STATES, RunState, run_state
+from attnsvm.record.state import STATES, RunState, obstacle, run_state
 from attnsvm.record.text import byte_size, duration, one_line, shortened
 
 if TYPE_CHECKING:
@@ -89,6 +88,7 @@ __all__ = [
     "is_done",
     "kind_of",
     "locked",
+    "obstacle",
     "one_line",
     "planned",
     "read",
@@ -97,8 +97,6 @@ __all__ = [
     "read_run",
     "read_tables",
     "recorded",
-    "refuse_links",
-    "refuse_others",
     "remove_orphans",
     "run_state",
     "shortened",
@@ -106,6 +104,7 @@ __all__ = [
     "tidy",
     "trial_columns",
     "trial_table",
+    "unobstructed",
     "verify_file",
     "write",
     "write_atomically",

@@ -264,23 +264,23 @@ def verify_file(path: Path, stated: str) -> None:
         raise CorruptRecordError(f"{path}: its sha256 is not the one recorded")
 
 
-def read_verified(path: Path, stated: str) -> bytes:
-    """Return the bytes of a file whose sha256 is `stated`.
+def read_verified(path: Path, stated: str, limit: int) -> bytes:
+    """Return the bytes of a file of at most `limit` bytes whose sha256 is `stated`.
 
     Raises
     ------
     CorruptRecordError
-        If the file is missing or differs.
+        If the file is missing, larger, or differs.
     """
-    with _opened(path) as stream:
+    with _opened(path, limit) as stream:
         content = stream.read()
     if sha256(content) != stated:
         raise CorruptRecordError(f"{path}: its sha256 is not the one recorded")
     return content
 
 
-def _opened(path: Path) -> io.BufferedReader:
+def _opened(path: Path, limit: int = MAX_TABLE_BYTES) -> io.BufferedReader:
     try:
-        return open_regular(path, MAX_TABLE_BYTES)
+        return open_regular(path, limit)
     except FileNotFoundError as error:
         raise CorruptRecordError(f"{path}: missing") from error

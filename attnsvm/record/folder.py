@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from attnsvm.record.arrays import read_arrays
+from attnsvm.record.arrays import physical_memory, read_arrays
 from attnsvm.record.files import (
     CorruptRecordError,
     read_verified,
@@ -109,7 +109,8 @@ def read(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
     if run["state"] != "done":
         raise CorruptRecordError(f"{folder}: the run is {run['state']}, it has no tables")
     trials, history = read_tables(folder, run)
-    content = read_verified(folder / "solutions.npz", run["files"]["solutions.npz"])
+    digest = run["files"]["solutions.npz"]
+    content = read_verified(folder / "solutions.npz", digest, physical_memory())
     try:
         solutions = read_arrays(io.BytesIO(content))
     except CorruptRecordError as error:
@@ -118,25 +119,37 @@ def read(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
     return RunRecord(trials.to_pandas(), history.to_pandas(), solutions, timings), run
 
 
-def read_tables(folder: Path, run: Mapping[str, Any]) -> tuple[pa.Table, pa.Table]:
+def read_tables(
+    folder: Path, run: Mapping[str, Any], room: int | None = None
+) -> tuple[pa.Table, pa.Table]:
     """Return trials and history of the run in `folder`, whose `run.json` holds `run`.
 
     All checksums are verified, also those of the arrays, which are not returned.
 
+    Parameters
+    ----------
+    folder : Path
+        The folder of the run.
+    run : mapping
+        The content of its `run.json`.
+    room : int, optional
+        Largest size of each of the tables in memory, in bytes; half of the memory by default.
+
     Raises
     ------
     CorruptRecordError
-        If a file is missing or differs from what was written, or if a table is not one of today's
-        schema.
+        If a file is missing or differs from what was written, if a table is not one of today's
+        schema, or needs more than `room`.
     """
+    room = physical_memory() // 2 if room is None else room
     verify_file(folder / "solutions.npz", run["files"]["solutions.npz"])
     tables = [
-        read_verified(folder / name, run["files"][name])
+        read_verified(folder / name, run["files"][name], room)
         for name in ("trials.parquet", "history.parquet")
     ]
     try:
-        trials = read_trials(tables[0], run)
-        return trials, read_history(tables[1], trials)
+        trials = read_trials(tables[0], run, room)
+        return trials, read_history(tables[1], trials, room)
     except CorruptRecordError as error:
         raise CorruptRecordError(f"{folder}/{error}") from error
 

@@ -25,8 +25,8 @@ from attnsvm.record.files import (
     write_json,
 )
 from attnsvm.record.lock import LOCK_FILE, HeldError, locked, require_locks
-from attnsvm.record.run import RUN_FILE, TABLES, count, plain
-from attnsvm.record.state import RunState, run_state
+from attnsvm.record.run import RUN_FILE, count, plain
+from attnsvm.record.state import RunState, obstacle, run_state
 from attnsvm.record.text import shortened
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,8 @@ def write_plan(
     """
     if len(cells) > MAX_RUNS:
         raise ConfigError(f"{len(cells)} runs in one sweep: must be at most {MAX_RUNS}")
-    refuse_others(folder, [PLAN_FILE])
+    if (kind := kind_of(folder / PLAN_FILE)) not in ("a file", "nothing"):
+        raise CorruptRecordError(f"{folder / PLAN_FILE}: is {kind}; must be a file")
     folder.mkdir(parents=True, exist_ok=True)
     command = {"command": sys.argv[1:], "runs": dict(cells)}
     content = command | {"fields": _factored(fields or {})}
@@ -155,6 +156,14 @@ def begin_sweep(
     return {n: cell for n, cell in cells.items() if found[n] not in ("done", "running")}
 
 
+def unobstructed(folder: Path, cells: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the cells whose folder can be written; name what keeps the others from it."""
+    obstacles = {name: obstacle(folder / name) for name in cells}
+    for told in filter(None, obstacles.values()):
+        log.error("%s", told)
+    return {name: cell for name, cell in cells.items() if not obstacles[name]}
+
+
 def _link_latest(folder: Path) -> None:
     """Make LATEST a relative link to `folder`; a reader sees the old or the new link."""
     try:
@@ -166,23 +175,6 @@ def _link_latest(folder: Path) -> None:
             os.replace(link, LATEST)
     except OSError as error:  # a folder of that name, or a current folder that is read-only
         log.warning("%s: cannot be made a link to %s (%s)", LATEST, folder, error.strerror)
-
-
-def refuse_links(folder: Path, names: Iterable[str]) -> None:
-    """Raise ConfigError if the folder of a run is a link: files would be written elsewhere."""
-    for name in names:
-        if (folder / name).is_symlink():
-            raise ConfigError(f"{folder / name}: is a link; must be a folder")
-
-
-def refuse_others(folder: Path, names: Iterable[str] = (RUN_FILE, *TABLES, LOCK_FILE)) -> None:
-    """Raise CorruptRecordError if something else than a file lies in the place of one of `names`.
-
-    It is not replaced: whoever put it there may need it.
-    """
-    for name in names:
-        if (kind := kind_of(folder / name)) not in ("a file", "nothing"):
-            raise CorruptRecordError(f"{folder / name}: is {kind}; must be a file")
 
 
 def read_plan(directory: Path) -> Plan | None:

@@ -24,6 +24,9 @@ MAX_RUN_BYTES = 2**22
 MAX_COUNT = 2**53
 """Largest whole number in a record: a float holds it exactly."""
 
+MAX_NAMES = 1000
+"""Largest number of statuses, stages or packages that a record names."""
+
 OTHER_VERSION = "made by another version of attnsvm"
 
 
@@ -83,7 +86,9 @@ def _each(holds: Check) -> Check:
 
 
 def _by_name(holds: Check) -> Check:
-    return lambda value: isinstance(value, dict) and all(map(holds, value.values()))
+    return lambda value: (
+        isinstance(value, dict) and len(value) <= MAX_NAMES and all(map(holds, value.values()))
+    )
 
 
 def _digest(value: Any) -> bool:

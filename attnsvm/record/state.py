@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from attnsvm.record.files import CorruptRecordError, verify_file
-from attnsvm.record.lock import NoLocksError, holder
-from attnsvm.record.run import TABLES, read_run
+from attnsvm.record.files import CorruptRecordError, kind_of, verify_file
+from attnsvm.record.lock import LOCK_FILE, NoLocksError, holder
+from attnsvm.record.run import RUN_FILE, TABLES, read_run
 from attnsvm.record.text import shortened
 
 STATES = {
@@ -22,6 +23,11 @@ STATES = {
     "missing": "no record and no lock: never started",
     "corrupt": "its record differs from what was written",
 }
+
+FOLDER_OR_NOTHING = ("a folder", "nothing")
+FILES = (RUN_FILE, *TABLES, LOCK_FILE)
+HYDRA = ".hydra"
+WRITTEN_BY_HYDRA = (".log", ".yaml")
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,8 @@ class RunState:
 
 def run_state(folder: Path, verify: bool = True) -> RunState:
     """Return the state of the run in `folder`; `verify` checks the checksums of the tables."""
+    if kind_of(folder) not in FOLDER_OR_NOTHING:
+        return RunState("corrupt", obstacle(folder))
     found = _on_record(folder, verify)
     try:
         if found.state == "done" or (lock := holder(folder)) is None:
@@ -72,10 +80,39 @@ def _on_record(folder: Path, verify: bool) -> RunState:
         for name in TABLES if verify else ():
             verify_file(folder / name, run["files"][name])
     except (FileNotFoundError, NotADirectoryError):
+        if told := obstacle(folder):
+            return RunState("corrupt", told)
         return RunState("missing", "no record on disk")
     except (CorruptRecordError, OSError) as error:
         return RunState("corrupt", shortened(error), run)
     return RunState("done", "", run)
+
+
+def obstacle(folder: Path) -> str:
+    """Return what keeps a run from writing to its folder, in one line; empty if nothing does.
+
+    Hydra writes its log and `.hydra/*.yaml` before the run begins: a pipe in the place of one of
+    them would block for ever, and a link would lead out of the folder. What lies there is not
+    replaced: whoever put it there may need it.
+    """
+    for below in (folder, folder / HYDRA):
+        if (kind := kind_of(below)) not in FOLDER_OR_NOTHING:
+            return shortened(f"{below}: is {kind}; must be a folder")
+        try:
+            for name in sorted(os.listdir(below)):
+                kind = kind_of(below / name)
+                if _written(name) and kind not in ("a file", "nothing"):
+                    return shortened(f"{below / name}: is {kind}; must be a file")
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return shortened(error)
+    return ""
+
+
+def _written(name: str) -> bool:
+    """Whether a run writes a file of this name into its folder."""
+    return name in FILES or name.endswith(WRITTEN_BY_HYDRA)
 
 
 def _belongs(run: Mapping[str, Any], folder: Path) -> bool:

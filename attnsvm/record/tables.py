@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from attnsvm.record.files import CorruptRecordError
 from attnsvm.record.run import OTHER_VERSION
 from attnsvm.record.schema import trial_columns, trial_table
+from attnsvm.record.text import byte_size, shortened
 
 MAX_ROWS = 10**8
 """Largest number of rows of a table that is read."""
@@ -24,6 +26,16 @@ STEPS = (pa.int64(), pa.float64())
 
 OPTIONAL = ("Int64", "boolean", "float64")
 """Types of a column in which a value may be missing."""
+
+WORD_LENGTH = 100
+"""Largest number of characters of a status or of the name of a quantity."""
+
+CODECS = ("SNAPPY", "UNCOMPRESSED")
+SNAPPY_RATIO = 22
+"""The largest ratio by which the codec of a record shrinks data: 64 bytes become 3."""
+
+FEW_BYTES = 2**24
+"""A column of words that cannot be larger is read without a look at the length of its words."""
 
 FILLED = {name for name, (dtype, _) in trial_columns().items() if dtype not in OPTIONAL}
 FILLED |= {"seed", "step", "quantity"}
@@ -44,17 +56,21 @@ def history_schema(step: pa.DataType) -> pa.Schema:
     return pa.Schema.from_pandas(typed, preserve_index=False)
 
 
-def read_trials(content: bytes, run: Mapping[str, Any]) -> pa.Table:
+def read_trials(content: bytes, run: Mapping[str, Any], room: int) -> pa.Table:
     """Return the table of the instances that `run.json` counts.
 
     Raises
     ------
     CorruptRecordError
-        If a column is missing, unknown, of another type or lacks values, or if the rows are not
-        those that `run` counts.
+        If a column is missing, unknown, of another type or lacks values, if the rows are not
+        those that `run` counts, or if they need more than `room` bytes.
     """
     name = "trials.parquet"
-    table = _read(_opened(content, name), trial_schema(), name)
+    file = _opened(content, name)
+    _check_columns(file.schema_arrow, trial_schema(), name)
+    if (rows := file.metadata.num_rows) != run["drawn"]:
+        raise CorruptRecordError(f"{name}: has {rows} rows; must have drawn={run['drawn']}")
+    table = _read(file, content, trial_schema(), name, room)
     counted = {one["values"]: one["counts"] for one in table["status"].value_counts().to_pylist()}
     if counted != {status: count for status, count in run["statuses"].items() if count}:
         raise CorruptRecordError(f"{name}: its statuses are not those that run.json counts")
@@ -63,20 +79,22 @@ def read_trials(content: bytes, run: Mapping[str, Any]) -> pa.Table:
     return table
 
 
-def read_history(content: bytes, trials: pa.Table) -> pa.Table:
+def read_history(content: bytes, trials: pa.Table, room: int) -> pa.Table:
     """Return the history of the instances in `trials`.
 
     Raises
     ------
     CorruptRecordError
-        If a column is missing, unknown, of another type or lacks values, or if a row is that of
-        another instance.
+        If a column is missing, unknown, of another type or lacks values, if a row is that of
+        another instance, or if the rows need more than `room` bytes.
     """
     name = "history.parquet"
     file = _opened(content, name)
     place = file.schema_arrow.get_field_index("step")
     step = file.schema_arrow.field(place).type if place >= 0 else STEPS[0]
-    table = _read(file, history_schema(step if step in STEPS else STEPS[0]), name)
+    schema = history_schema(step if step in STEPS else STEPS[0])
+    _check_columns(file.schema_arrow, schema, name)
+    table = _read(file, content, schema, name, room)
     if not np.isin(np.unique(table["seed"].to_numpy()), trials["seed"].to_numpy()).all():
         raise CorruptRecordError(f"{name}: has a seed that trials.parquet lacks")
     return table
@@ -89,28 +107,81 @@ def _opened(content: bytes, name: str) -> pq.ParquetFile:
         raise CorruptRecordError(f"{name}: {type(error).__name__}: {error}") from error
 
 
-def _read(file: pq.ParquetFile, schema: pa.Schema, name: str) -> pa.Table:
-    """Return the rows of a file whose columns are those of `schema`."""
-    same = file.schema_arrow.equals(schema)
-    if not same:
-        _check_columns(file.schema_arrow, schema, name)
+def _read(
+    file: pq.ParquetFile, content: bytes, schema: pa.Schema, name: str, room: int
+) -> pa.Table:
+    """Return the rows of the file in `content`, opened as `file`, with the columns of `schema`."""
     if file.metadata.num_rows > MAX_ROWS:
         raise CorruptRecordError(
             f"{name}: has {file.metadata.num_rows} rows; must have at most {MAX_ROWS}"
         )
+    needed, long = _size(file, name)
+    _check_room(needed, room, name)
     try:
+        if long:
+            file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False, read_dictionary=long)
         table = file.read(use_threads=False)
-        if not same:
+        table.validate(full=True)  # also that words are UTF-8
+        _check_room(needed + sum(_length_of_words(table[column]) for column in long), room, name)
+        if not table.schema.equals(schema):
             table = table.select(schema.names).cast(schema)
     except (pa.ArrowException, OSError) as error:
         raise CorruptRecordError(f"{name}: {type(error).__name__}: {error}") from error
     for column in FILLED & set(schema.names):
         if table[column].null_count:
             raise CorruptRecordError(f"{name}: column {column} lacks values")
+    _check_words(table, name)
     return table.replace_schema_metadata(schema.metadata)
 
 
+def _size(file: pq.ParquetFile, name: str) -> tuple[int, list[str]]:
+    """Return the bytes of the rows in memory without long words, and columns that may have such.
+
+    A word is stored once and named by many rows: each row may need the bytes of the whole column.
+    """
+    footer = file.metadata
+    words = [place for place, kind in enumerate(file.schema_arrow.types) if _of_words(kind)]
+    largest = dict.fromkeys(words, 0)
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for place in words:
+            column = group.column(place)
+            if column.compression not in CODECS:
+                raise CorruptRecordError(f"{name}: {column.compression}; must be {CODECS[0]}")
+            largest[place] += group.num_rows * SNAPPY_RATIO * column.total_compressed_size
+    long = [file.schema_arrow.names[place] for place, size in largest.items() if size > FEW_BYTES]
+    return 8 * footer.num_rows * footer.num_columns, long
+
+
+def _of_words(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _length_of_words(column: pa.ChunkedArray) -> int:
+    """Return the bytes of a column of words, each stored once, if every row had its own."""
+    lengths = (pc.take(pc.binary_length(part.dictionary), part.indices) for part in column.chunks)
+    return sum(pc.sum(part).as_py() or 0 for part in lengths)
+
+
+def _check_room(needed: int, room: int, name: str) -> None:
+    if needed > room:
+        told = f"{byte_size(needed)} of memory; must be at most {byte_size(room)} here"
+        raise CorruptRecordError(f"{name}: needs {told}")
+
+
+def _check_words(table: pa.Table, name: str) -> None:
+    """Raise CorruptRecordError if a status or a quantity is not a word that can be printed."""
+    for field in table.schema:
+        if pa.types.is_large_string(field.type) and field.name != "reason":
+            for word in pc.unique(table[field.name]).to_pylist():
+                if not (word.isprintable() and len(word) <= WORD_LENGTH):
+                    told = shortened(repr(word), 60)
+                    raise CorruptRecordError(f"{name}: {field.name} is {told}; must be a word")
+
+
 def _check_columns(found: pa.Schema, schema: pa.Schema, name: str) -> None:
+    if found.equals(schema):
+        return
     for column in sorted(set(found.names) ^ set(schema.names)):
         what = "unknown" if column in found.names else "missing"
         raise CorruptRecordError(f"{name}: column {column} {what}, {OTHER_VERSION}")

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnsvm.record import RUN_FILE, CorruptRecordError, read_json, verify_file
+from attnsvm.record import CorruptRecordError, read_run, read_tables, verify_file
+from attnsvm.record.arrays import array_headers
+from attnsvm.record.files import MAX_TABLE_BYTES, open_regular
 from attnsvm.verify.constraints import StoredSvm
 
 NORMS = ("frobenius", "nuclear")
@@ -75,14 +77,17 @@ def opened(folder: Path) -> Iterator[tuple[StoredRecord, dict[str, Any]]]:
     Raises
     ------
     CorruptRecordError
-        If a file is missing or differs from what was written.
+        If a file is missing, differs from what was written, or is not one of today's schema.
     """
-    run = read_json(folder / RUN_FILE)
-    paths = [folder / name for name in ("trials.parquet", "history.parquet", "solutions.npz")]
-    for path in paths:
-        verify_file(path, run["files"][path.name])
-    with zipfile.ZipFile(paths[2]) as archive:
-        trials, history = (pd.read_parquet(path) for path in paths[:2])
+    run = read_run(folder)
+    trials, history = (table.to_pandas() for table in read_tables(folder, run))
+    arrays = folder / "solutions.npz"
+    verify_file(arrays, run["files"][arrays.name])
+    with (
+        open_regular(arrays, MAX_TABLE_BYTES) as stream,
+        zipfile.ZipFile(stream) as archive,
+    ):
+        array_headers(archive)
         yield StoredRecord(trials, history, StoredArrays(archive)), run
 
 

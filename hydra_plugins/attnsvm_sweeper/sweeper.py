@@ -107,7 +107,7 @@ class AttnsvmSweeper(Sweeper):
             At the end, if a cell has no complete record.
         """
         from attnsvm.cli.dry_run import log_plan
-        from attnsvm.record import begin_sweep, run_state
+        from attnsvm.record import begin_sweep, run_state, unobstructed
         from sweeps.cells import fields_of
         from sweeps.progress import Progress
 
@@ -125,7 +125,7 @@ class AttnsvmSweeper(Sweeper):
         fields = {name: fields_of(config) for name, config in configs.items()}
         pending = begin_sweep(self.folder, cells, fields, OmegaConf.to_yaml(self.composed))
         with Progress(self.folder, pending, done=len(cells) - len(pending)):
-            self._launch(pending)
+            self._launch(unobstructed(self.folder, pending))
         self._close(cells)
 
     # --- the grid ---------------------------------------------------------------------------------
@@ -176,7 +176,6 @@ class AttnsvmSweeper(Sweeper):
     def _check_folder(self, configs: dict[str, Any]) -> None:
         """Raise ConfigError if records must not be added to the folder."""
         from attnsvm.config import ConfigError
-        from attnsvm.record import refuse_links
         from attnsvm.record.mixed_code import refuse_mixed_code
 
         sweep: Any = OmegaConf.to_container(self.composed.hydra.sweep, resolve=False)
@@ -186,7 +185,6 @@ class AttnsvmSweeper(Sweeper):
                 f"hydra.sweep.subdir={subdir}: must be {RUN_FOLDER}, the run's identity; set the "
                 f"sweep's folder with hydra.sweep.dir"
             )
-        refuse_links(self.folder, configs)
         if not any(config.mixed_code for config in configs.values()):
             refuse_mixed_code(self.folder, [config.extensions for config in configs.values()])
 

@@ -115,6 +115,7 @@ ODD_FIELDS: list[tuple[str, Any]] = [
     ("statuses", {"ok": -1}), ("statuses/ok", "2"), ("statuses", {"ok": 10**400}), ("statuses", 3),
     ("drawn", 10**400), ("drawn", True), ("drawn", 4), ("drawn", "3"), ("accepted", 3),
     ("wanted", None), ("wanted", 2.5), ("timings_s", {"svm": "long"}), ("timings_s", None),
+    ("timings_s", dict.fromkeys(map(str, range(1001)), 1.0)),
     ("timings_s/svm", 10**400), ("files", {}), ("files", None), ("files/trials.parquet", 3),
     ("files/trials.parquet", "abc"), ("code", ["a"]), ("code", None), ("started_s", "now"),
     ("git_revision", 1), ("device", []), ("python", {}), ("slurm", None), ("slurm", {"job": 1}),
@@ -228,6 +229,31 @@ ODD_TRIALS: dict[str, Edit] = {
     "more rows": lambda t: pa.concat_tables([t, t]),
     "no columns": lambda t: t.select([]),
 }
+ODD_WORDS = {
+    "escapes": "\x1b[2J",
+    "not UTF-8": b"\xff\xfe",
+    "lines": "a\nb",
+    "long": "x" * 101,
+}
+"""What no status and no quantity is; the reason of an instance may be any text."""
+
+
+def of_words(name: str, word: str | bytes) -> Edit:
+    """Return the edit that puts a word, UTF-8 or not, into every row of a column."""
+    raw = word if isinstance(word, bytes) else word.encode()
+    return _typed(name, lambda n: pa.array([raw] * n, pa.large_binary()).view(pa.large_string()))
+
+
+def many(table: pa.Table, rows: int, groups: int, compression: str = "snappy") -> bytes:
+    """Return a small file of many equal rows, as only one is stored."""
+    sink = io.BytesIO()
+    one = table[:1].take(pa.array([0] * rows))
+    with pq.ParquetWriter(sink, table.schema, compression=compression) as writer:
+        for _ in range(groups):
+            writer.write_table(one, rows)
+    return sink.getvalue()
+
+
 ODD_HISTORY: dict[str, Edit] = {
     "column missing": lambda t: t.drop_columns(["value"]),
     "column unknown": lambda t: t.append_column("mine", pa.array([1] * len(t))),

@@ -156,7 +156,7 @@ def test_links_in_the_place_of_figures_and_tables_are_not_followed(sweep, tmp_pa
 
 
 def test_a_sweep_goes_on_where_runs_are_odd(tmp_path):
-    grid = ["-m", *SMALL, "seed=0,10,20,30"]
+    grid = ["-m", *SMALL, "seed=0,10,20,30,40,50,60"]
     done = attnsvm(*grid, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     runs = sorted(path.parent for path in (tmp_path / "multirun").glob(f"*/*/{RUN_FILE}"))
@@ -166,15 +166,27 @@ def test_a_sweep_goes_on_where_runs_are_odd(tmp_path):
     place(runs[1] / RUN_FILE, "folder")
     place(runs[2] / LOCK_FILE, "full folder")  # beside a record that is done
     (sweep / ".x.tmp").mkdir()
+    for run in runs[4:6]:
+        (run / RUN_FILE).unlink()
+    (runs[4] / ".hydra/config.yaml").unlink()
+    place(runs[4] / ".hydra/config.yaml", "pipe")  # Hydra would write to it and wait for ever
+    shutil.rmtree(runs[5] / ".hydra")
+    (tmp_path / "outside").mkdir()
+    (runs[5] / ".hydra").symlink_to(tmp_path / "outside")
+    shutil.rmtree(runs[6])
+    runs[6].symlink_to(tmp_path / "outside")
     (runs[3] / RUN_FILE).unlink()
     resumed = attnsvm(*grid, cwd=tmp_path)
     assert resumed.returncode == 1, resumed.stderr
     assert "Traceback" not in resumed.stderr
     summary = resumed.stderr[resumed.stderr.rindex("attnsvm: ") :].splitlines()
-    assert "2 corrupt of 4 runs" in summary[0]
-    assert len(summary) == 3
+    assert "5 corrupt of 7 runs" in summary[0]
+    assert len(summary) == 6
+    assert not list((tmp_path / "outside").iterdir())
     assert ".lock: is a pipe; must be a file" in resumed.stderr
     assert "run.json: is a folder; must be a file" in resumed.stderr
+    assert ".hydra/config.yaml: is a pipe; must be a file" in resumed.stderr
+    assert "4 runs done" not in resumed.stderr
     assert record.is_done(runs[2])
     assert record.is_done(runs[3])
     shutil.rmtree(sweep / "figures")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from attnsvm import record
 from attnsvm.record import LOCK_FILE, RUN_FILE, TABLES, CorruptRecordError
-from sweeps import status
+from sweeps import aggregate, status
 from sweeps.aggregate import load
 from sweeps.report import command as report
 from tests.record.odd import (
@@ -16,6 +19,7 @@ from tests.record.odd import (
     ODD_FIELDS,
     ODD_HISTORY,
     ODD_TRIALS,
+    ODD_WORDS,
     OTHER_VERSIONS,
     PLACED,
     RAW,
@@ -23,7 +27,9 @@ from tests.record.odd import (
     copied,
     deadline,
     lines_of,
+    many,
     npz,
+    of_words,
     parquet,
     place,
     replace_file,
@@ -135,6 +141,25 @@ def test_something_else_in_the_place_of_a_file(name, kind, sweep, odd, capsys):
     assert "must be a file" in check_told(sweep, odd, capsys)
 
 
+@pytest.mark.parametrize("kind", [*PLACED, "file"])
+def test_something_else_in_the_place_of_the_folder(kind, sweep, odd, capsys):
+    os.rename(odd, sweep.parent / "away")
+    if kind == "file":
+        odd.write_text("mine")
+    elif "folder" not in kind:
+        place(odd, kind)
+    else:
+        odd.symlink_to(sweep.parent / "away")
+    assert "must be a folder" in check_told(sweep, odd, capsys)
+
+
+@pytest.mark.parametrize("kind", PLACED)
+def test_something_else_in_the_place_of_a_file_of_hydra(kind, sweep, odd, capsys):
+    (odd / RUN_FILE).unlink()
+    place(odd / "attnsvm.log", kind)
+    assert "attnsvm.log: is a" in check_told(sweep, odd, capsys)
+
+
 @pytest.mark.parametrize("kind", PLACED)
 def test_something_else_in_the_place_of_the_lock(kind, sweep, odd, capsys):
     place(odd / LOCK_FILE, kind)
@@ -184,6 +209,84 @@ def test_tables_of_another_form(table, original, tmp_path, capsys):
         assert ("another version" in reason) is missing, what
         with pytest.raises(CorruptRecordError):
             record.read(odd)
+
+
+WORDS = [("trials", "training"), ("trials", "frobenius_status"), ("history", "quantity")]
+
+
+@pytest.mark.parametrize(("table", "column"), WORDS)
+@pytest.mark.parametrize("word", ODD_WORDS.values(), ids=ODD_WORDS)
+def test_words_that_cannot_be_printed(word, table, column, sweep, odd, capsys):
+    found = record.read_tables(odd, record.read_run(odd))[table == "history"]
+    replace_file(odd, f"{table}.parquet", parquet(of_words(column, word)(found)))
+    assert f"{table}.parquet" in check_told(sweep, odd, capsys, by_status=False)
+    assert lines_of(report.main, sweep, capsys)[0] == 1
+
+
+def test_a_reason_is_any_text_of_utf8(sweep, odd, capsys):
+    trials, _ = record.read_tables(odd, record.read_run(odd))
+    replace_file(odd, "trials.parquet", parquet(of_words("reason", "\x1b[2J\nall " * 99)(trials)))
+    assert load(sweep).incomplete.empty
+    assert lines_of(report.main, sweep, capsys)[0] == 0
+    replace_file(odd, "trials.parquet", parquet(of_words("reason", b"\xff")(trials)))
+    assert "trials.parquet" in check_told(sweep, odd, capsys, by_status=False)
+
+
+@pytest.mark.parametrize("table", ["trials", "history"])
+def test_tables_that_need_more_memory_than_there_is(table, sweep, odd, capsys, monkeypatch):
+    """Refused by their footer, which also gives the length of words: nothing is read before."""
+    found = record.read_tables(odd, record.read_run(odd))[table == "history"]
+    replace_file(odd, f"{table}.parquet", many(found, 100_000, 3))
+    (odd / RUN_FILE).write_bytes(
+        with_checksum(
+            record.read_json(odd / RUN_FILE)
+            | {"drawn": 300_000, "accepted": 300_000, "statuses": {"ok": 300_000}}
+        )
+        if table == "trials"
+        else (odd / RUN_FILE).read_bytes()
+    )
+    monkeypatch.setattr(aggregate, "physical_memory", lambda: 2**20)
+    assert "of memory; must be at most 512 KiB" in check_told(sweep, odd, capsys, by_status=False)
+
+
+def test_more_rows_than_are_counted(sweep, odd, capsys):
+    trials, _ = record.read_tables(odd, record.read_run(odd))
+    replace_file(odd, "trials.parquet", many(trials, 100_000, 3))
+    reason = check_told(sweep, odd, capsys, by_status=False)
+    assert reason.endswith("has 300000 rows; must have drawn=3")
+
+
+def test_a_long_word_in_many_rows(sweep, odd, capsys):
+    """1 MB, stored once and named by 10^6 rows: 10^12 bytes."""
+    _, history = record.read_tables(odd, record.read_run(odd))
+    words = pa.DictionaryArray.from_arrays(pa.array([0] * 10**6, pa.int32()), ["x" * 10**6])
+    rows = history[:1].take(pa.array([0] * 10**6)).set_column(2, "quantity", words)
+    sink = io.BytesIO()
+    pq.write_table(rows, sink, store_schema=False)
+    replace_file(odd, "history.parquet", sink.getvalue())
+    assert (odd / "history.parquet").stat().st_size < 10**6
+    reason = check_told(sweep, odd, capsys, by_status=False)
+    assert "history.parquet: needs" in reason
+
+
+def test_a_codec_that_no_record_has(sweep, odd, capsys):
+    """The size of words is bounded by the ratio of the codec: zstd has none."""
+    _, history = record.read_tables(odd, record.read_run(odd))
+    replace_file(odd, "history.parquet", many(history, 10, 1, "zstd"))
+    assert "ZSTD; must be SNAPPY" in check_told(sweep, odd, capsys, by_status=False)
+
+
+def test_reports_of_tables_that_together_need_more_memory(sweep, odd, monkeypatch):
+    """The runs that still fit are told."""
+    tables = record.read_tables(odd, record.read_run(odd))
+    held = sum(table.nbytes for table in tables)
+    largest = max(path.stat().st_size for path in sweep.glob("*/*.parquet"))
+    for fit in (1, 2):
+        room = largest + held * (fit - 1) + held // 2
+        monkeypatch.setattr(aggregate, "physical_memory", lambda room=room: 2 * room)
+        frames = load(sweep)
+        assert frames.runs["state"].tolist() == ["done"] * fit + ["corrupt"] * (3 - fit)
+        assert len(frames.trials) == 3 * fit
 
 
 @pytest.mark.parametrize("content", ODD_ARRAYS.values(), ids=ODD_ARRAYS)

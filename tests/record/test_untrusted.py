@@ -8,9 +8,8 @@ import pytest
 
 from attnsvm import experiment
 from attnsvm.cli.job import perform
-from attnsvm.config import ConfigError
 from attnsvm.config.identity import run_name
-from attnsvm.record import CorruptRecordError, planned, refuse_links, write_json
+from attnsvm.record import CorruptRecordError, obstacle, planned, unobstructed, write_json
 from sweeps.aggregate import load
 from tests.command import SMALL, attnsvm
 from tests.config.test_config import composed
@@ -59,18 +58,37 @@ def test_links_are_not_followed_out_of_the_folder(link, tmp_path, monkeypatch):
         (folder / link).symlink_to(outside if link == ".hydra" else outside / "file")
     try:
         perform(configs(1)[0], folder, [], in_sweep=True)
-    except (ConfigError, CorruptRecordError) as error:
+    except CorruptRecordError as error:
         assert "link" in str(error)  # noqa: PT017
     assert [p.name for p in outside.iterdir()] == ["file"]
     assert (outside / "file").read_text() == "mine"
 
 
-def test_a_sweep_refuses_the_link_of_a_run(tmp_path):
-    (tmp_path / "folder").mkdir()
-    refuse_links(tmp_path, ["folder", "missing"])
-    (tmp_path / "link").symlink_to(tmp_path / "folder")
-    with pytest.raises(ConfigError, match="link: is a link; must be a folder"):
-        refuse_links(tmp_path, ["folder", "link"])
+def test_only_the_runs_whose_folder_can_be_written_are_begun(tmp_path):
+    for name in ("sound", "own", "log", "hydra", "yaml"):
+        (tmp_path / name / ".hydra").mkdir(parents=True)
+        (tmp_path / name / "attnsvm.log").write_text("")
+    (tmp_path / "own" / "notes").symlink_to(tmp_path)  # no run writes it
+    (tmp_path / "log" / "attnsvm.log").unlink()
+    os.mkfifo(tmp_path / "log" / "attnsvm.log")
+    (tmp_path / "hydra" / ".hydra").rmdir()
+    (tmp_path / "hydra" / ".hydra").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "yaml" / ".hydra" / "config.yaml")
+    (tmp_path / "link").symlink_to(tmp_path / "sound")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_text("")
+    told = {
+        "log": "attnsvm.log: is a pipe; must be a file",
+        "hydra": ".hydra: is a link; must be a folder",
+        "yaml": ".hydra/config.yaml: is a pipe; must be a file",
+        "link": "link: is a link; must be a folder",
+        "pipe": "pipe: is a pipe; must be a folder",
+        "file": "file: is a file; must be a folder",
+    }
+    for name, reason in told.items():
+        assert obstacle(tmp_path / name).endswith(reason)
+    cells = {name: [] for name in ("sound", "own", "missing", *told)}
+    assert list(unobstructed(tmp_path, cells)) == ["sound", "own", "missing"]
 
 
 def test_no_pickle_is_written_by_a_sweep(tmp_path):
