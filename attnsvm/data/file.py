@@ -13,9 +13,9 @@ from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.data.base import Data, batch_of, stacked
-from attnsvm.head import Head, Parameters
+from attnsvm.head import Head
 from attnsvm.model import Model
-from attnsvm.problem import ProblemBatch, check_array, check_labels
+from attnsvm.problem import ProblemBatch, check_array, check_labels, given_parameters
 from attnsvm.record.arrays import read_arrays
 from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular
 
@@ -63,7 +63,9 @@ class File(Data):
         mask = _mask(arrays, (B, n, T))
         samples = model.expand(X, Z, Y, mask)
         drawn = [head.draw(Generator().manual_seed(seed + i), d) for i in range(B)]
-        parameters = _given(stacked(drawn), arrays)
+        drawn_parameters = stacked(drawn)
+        own = {name: _array(arrays, name) for name in drawn_parameters if name in arrays}
+        parameters = given_parameters(drawn_parameters, own)
         return batch_of(samples, head, parameters, seed).take(slice(trials))
 
 
@@ -120,15 +122,3 @@ def _mask(arrays: dict[str, np.ndarray[Any, Any]], shape: tuple[int, ...]) -> Te
     if not ((mask == 0) | (mask == 1)).all():
         raise ConfigError("mask: has a value other than 0 and 1; must be booleans")
     return mask.bool()
-
-
-def _given(drawn: Parameters, arrays: dict[str, np.ndarray[Any, Any]]) -> Parameters:
-    """Return the parameters of the head: from the file if it has them, else the drawn ones."""
-    parameters = {}
-    for name, value in drawn.items():
-        given = _array(arrays, name) if name in arrays else value
-        if tuple(given.shape) in (value.shape[1:], (1, *value.shape[1:])):
-            given = given.expand(value.shape).contiguous()
-        check_array(name, given, tuple(value.shape), torch.float64)
-        parameters[name] = given
-    return parameters
