@@ -18,8 +18,9 @@ from attnsvm.config import ConfigError
 from attnsvm.config.version import __version__
 
 if TYPE_CHECKING:
-    from attnsvm.comparison import correlation, margin_gap, one_minus_correlation, svmeq
+    from attnsvm.comparison import margin_gap, svmeq
     from attnsvm.data import sample
+    from attnsvm.direction import correlation, one_minus_correlation
     from attnsvm.problem import ProblemBatch
     from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens
     from attnsvm.svm import (
@@ -41,10 +42,10 @@ _HOME = {
     "SvmStatus": "svm",
     "TokenSelection": "selection",
     "Trajectory": "training",
-    "correlation": "comparison",
+    "correlation": "direction",
     "in_span": "training",
     "margin_gap": "comparison",
-    "one_minus_correlation": "comparison",
+    "one_minus_correlation": "direction",
     "optimal_tokens": "selection",
     "sample": "data",
     "select_tokens": "selection",

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock, local
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 EPS = 2.0**-52
 """Distance of 1 from the next float64."""
+
+MATRIX = (-2, -1)
+"""The axes of a matrix in a batch of them."""
+
+LARGE = 2**16
+"""Matrices with at least this many entries are read block by block."""
+
+BLOCK = 2**14
+"""Entries of a block: its temporaries fit the cache, and torch uses one thread for it."""
 
 CACHE_LINE = 8
 """Float64 numbers in a cache line; the last bits of LAPACK depend on a matrix's alignment."""
@@ -82,3 +92,23 @@ def orthonormal(V: Tensor) -> tuple[Tensor, Tensor]:
     E, R = torch.linalg.qr(pad(V, (0, 0, 0, -m % CACHE_LINE)))
     c = min(V.shape[1:])
     return E[:, :m, :c].contiguous(), R[:, :c]
+
+
+def summed(term: Callable[..., Tensor], *given: Tensor) -> Tensor:
+    """Return the sum of the entries of term(A, ...), one number per matrix; the axes broadcast.
+
+    Large matrices are read a few rows at a time: temporaries fit the cache, and the last bits
+    depend neither on the batch nor on the number of threads.
+    """
+    shape = np.broadcast_shapes(*(tuple(A.shape) for A in given))
+    *leading, rows, columns = shape
+    if rows * columns < LARGE:
+        return term(*given).sum(MATRIX)
+    total = given[0].new_zeros(leading)
+    step = max(1, BLOCK // columns)
+    given = tuple(A.expand(shape) for A in given)
+    for index in np.ndindex(*leading):
+        matrices = [A[index] for A in given]
+        for k in range(0, rows, step):
+            total[index] += term(*(A[k : k + step] for A in matrices)).sum()
+    return total

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,7 +15,11 @@ from torch import Generator, Tensor
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.head import Head, Parameters
+from attnsvm.plot import scene, token_scores
 from attnsvm.summary import Summarized, one_instance
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,6 +185,41 @@ class ProblemBatch(Summarized):
         sizes = {"instances": self.B, "n": self.n, "T": self.T, "d": self.d, "head": head}
         masked = {} if self.unmasked else {"masked_tokens": int((~self.mask).sum())}
         return sizes | masked | {"device": str(self.X.device)}
+
+    def plot(self, instance: int = 0, W: Any = None, ax: Axes | None = None) -> Axes:
+        """Draw an instance: its tokens in the plane if d = 2, else the score of every token.
+
+        Parameters
+        ----------
+        instance : int
+        W : (B, d, d) or (B, S, d, d), optional
+            Weights, or snapshots of training. In the plane they add the paths of W z_i, scaled to
+            the scene; else the attention of the last weights.
+        ax : Axes, optional
+            New ones by default.
+        """
+        one = self[instance]
+        path = None if W is None else self._checked_weights(W)[one_instance(instance, self.B)][0]
+        scores = one.scores()[0].cpu().numpy()
+        if self.d == 2:
+            X, Z = one.X[0].cpu().numpy(), one.Z[0].cpu().numpy()
+            return scene(ax, X, Z, scores, None if path is None else path.cpu().numpy())
+        if path is None:
+            return token_scores(ax, scores)
+        logits = torch.einsum("ntd,de,ne->nt", one.X[0], path[-1], one.Z[0])
+        softmax = logits.masked_fill(~one.mask[0], -torch.inf).softmax(-1)
+        return token_scores(ax, scores, softmax.cpu().numpy())
+
+    def _checked_weights(self, W: Any) -> Tensor:
+        """Return W as snapshots, (B, S, d, d)."""
+        given = real("W", W, self.X.device)
+        snapshots = given[:, None] if given.ndim == 3 else given
+        if snapshots.ndim != 4 or snapshots.shape[::3] != (self.B, self.d):
+            raise ConfigError(
+                f"W: shape {tuple(given.shape)}; must be (B, d, d) or (B, S, d, d), with "
+                f"B={self.B} and d={self.d}"
+            )
+        return snapshots
 
     def __len__(self) -> int:
         """Return the number of instances."""

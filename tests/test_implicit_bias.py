@@ -13,8 +13,8 @@ import cvxpy as cp
 import pytest
 import torch
 
-from attnsvm.comparison import one_minus_correlation
 from attnsvm.data import sample
+from attnsvm.direction import one_minus_correlation
 from attnsvm.selection import select_tokens
 from attnsvm.training import train
 

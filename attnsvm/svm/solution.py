@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
+import torch
 from numpy import ndarray
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnsvm.plot import margins
 from attnsvm.summary import Summarized, counted, one_instance
-from attnsvm.svm.problem import SvmProblem
+from attnsvm.svm.problem import PADDING, SvmProblem
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Norm = Literal["frobenius", "nuclear"]
 NORMS: tuple[Norm, ...] = ("frobenius", "nuclear")
@@ -185,6 +191,33 @@ class SvmSolution(Summarized, Generic[ArrayT]):
         at = one_instance(index, len(self))
         return replace(
             _at(self, at), certificate=_at(self.certificate, at), problem=self.problem.take(at)
+        )
+
+    def plot(self, instance: int = 0, ax: Axes | None = None) -> Axes:
+        """Draw the margins d_k^T W z_k of an instance, sample by sample, the active ones marked.
+
+        Parameters
+        ----------
+        instance : int
+        ax : Axes, optional
+            New ones by default.
+        """
+        at = one_instance(instance, len(self))
+        problem, status = self.problem.take(at), self.statuses[at][0]
+        W = torch.as_tensor(self.W).reshape(-1, problem.d, problem.d)[at]
+        support = torch.as_tensor(self.support).reshape(len(self), problem.n, -1)[at]
+        active = support.gather(2, problem.token.reshape(1, problem.n, -1)).flatten()
+        rows = (problem.kind[0] != PADDING).cpu()
+        sample = torch.arange(problem.N) // (problem.N // problem.n)
+        norm = torch.as_tensor(self.objective).reshape(-1)[at].item()
+        told = f", {self.norm} norm {norm:.6g}" if math.isfinite(norm) else ""
+        return margins(
+            ax,
+            f"{status.value}{told}",
+            sample=sample[rows].numpy(),
+            margin=problem.margins(W)[0].cpu()[rows].numpy(),
+            equality=problem.equality[0].cpu()[rows].numpy(),
+            active=active.cpu()[rows].numpy(),
         )
 
     @property

@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from attnsvm.comparison import one_minus_correlation
+from attnsvm.direction import one_minus_correlation
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import TokenSelection
 from attnsvm.svm import Norm, SvmSolution, SvmStatus

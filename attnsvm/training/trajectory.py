@@ -5,17 +5,23 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from attnsvm.attention import View
+from attnsvm.config import ConfigError
+from attnsvm.direction import as_tensor, one_minus_correlation
 from attnsvm.head import Parameters
 from attnsvm.parameterization import Variables
+from attnsvm.plot import over_steps
 from attnsvm.risk import Risk
 from attnsvm.summary import Summarized, counted, one_instance
 from attnsvm.training.ending import at_finite_optimum, direction_error
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 STALLED = 1e-2
 """Relative error of a step's direction above which the step counts as rounding noise."""
@@ -120,6 +126,30 @@ class Trajectory(Summarized):
             elif f.name != "steps" and value is not None:
                 changed[f.name] = value[index]
         return dataclasses.replace(self, **changed)
+
+    def plot(self, W_svm: Any = None, ax: Axes | None = None) -> Axes:
+        """Draw every instance over the steps, and the median.
+
+        Parameters
+        ----------
+        W_svm : (B, d, d), optional
+            Solutions of the SVM: draws 1 - corr(W(k), W_svm). Without them it draws
+            1 - min_i max_t s_it, which is 0 where every sample attends to one token.
+        ax : Axes, optional
+            New ones by default.
+        """
+        if W_svm is None:
+            others = self.softmax.sort(-1).values[..., :-1]  # 1 - max would round to 1e-16
+            values = others.sum(-1).amax(-1)
+            label = r"$1 - \min_i \max_t s_{it}$"
+        else:
+            W = as_tensor(W_svm, like=self.snapshots)
+            if W.shape != self.W.shape:
+                shapes = f"shape {tuple(W.shape)}; must be {tuple(self.W.shape)}"
+                raise ConfigError(f"W_svm: {shapes}, a matrix for every instance")
+            values = one_minus_correlation(self.snapshots, W[:, None])
+            label = r"$1 - \mathrm{corr}(W(k), W_{\mathrm{SVM}})$"
+        return over_steps(ax, self.steps.numpy(), values.cpu().numpy(), label)
 
     def status(self, saturation: float = 0.999) -> list[TrainingStatus]:
         """Return how the training of each instance ended; the first status that applies.

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 import torch
 
-from attnsvm.comparison import one_minus_correlation
 from attnsvm.config import ConfigError
 from attnsvm.data import sample
+from attnsvm.direction import one_minus_correlation
 from attnsvm.optimizer import lbfgs
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.selection import select_tokens

@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
-from attnsvm.comparison import one_minus_correlation
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
+from attnsvm.direction import one_minus_correlation
 from attnsvm.linalg import EPS as MACHINE_EPS
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import select_tokens

@@ -1,0 +1,182 @@
+"""Drawings for a prompt or a notebook: an instance, a training, the margins of an SVM.
+
+Functions take arrays, and axes or None for new ones, and return the axes. They back the methods
+`plot` of batches and results. Figures of sweeps are drawn by the package `sweeps`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4d4d4d")
+"""Okabe and Ito's colours, which colour-blind readers can tell apart."""
+
+CURVES = 50
+"""Most instances with a curve of their own; the median is that of all."""
+
+
+def scene(
+    ax: Axes | None,
+    X: np.ndarray,
+    Z: np.ndarray,
+    scores: np.ndarray,
+    weights: np.ndarray | None = None,
+) -> Axes:
+    """Draw an instance in two dimensions.
+
+    Tokens are discs, the optimal one of each sample has a ring, queries are dashed lines from the
+    origin. With weights the paths of W z_i are added, scaled to the scene.
+
+    Parameters
+    ----------
+    ax : Axes or None
+    X : (n, T, 2)
+        Tokens.
+    Z : (n, 2)
+        Queries.
+    scores : (n, T)
+        gamma_it; -inf where a token is not admissible: it is not drawn.
+    weights : (S, 2, 2), optional
+        W at successive steps, the last one finite.
+    """
+    ax = ax or _new_axes()
+    reach = np.linalg.norm(X, axis=-1)[scores > -np.inf].max()
+    for i, (tokens, query) in enumerate(zip(X, Z, strict=True)):
+        colour = COLOURS[i % len(COLOURS)]
+        drawn = tokens[scores[i] > -np.inf]
+        ax.scatter(drawn[:, 0], drawn[:, 1], color=colour, label=f"sample {i + 1}", zorder=3)
+        best = tokens[scores[i].argmax()]
+        ax.scatter(best[0], best[1], s=130, facecolors="none", edgecolors=colour)
+        ax.plot(*np.stack([0 * query, query], -1), color=colour, linestyle=":", linewidth=1)
+        if weights is not None:
+            walked = weights @ query
+            walked = walked * (reach / max(np.linalg.norm(walked[-1]), np.finfo(float).tiny))
+            walked = np.concatenate([[[0.0, 0.0]], walked])
+            ax.plot(walked[:, 0], walked[:, 1], color=colour, linewidth=1.5)
+    ax.set_aspect("equal")
+    ax.set_xlabel("first coordinate")
+    ax.set_ylabel("second coordinate")
+    _legend(ax)
+    return ax
+
+
+def token_scores(ax: Axes | None, scores: np.ndarray, softmax: np.ndarray | None = None) -> Axes:
+    """Draw the score of every token of an instance: rings, filled discs for the optimal tokens.
+
+    Parameters
+    ----------
+    ax : Axes or None
+    scores : (n, T)
+        gamma_it; -inf where a token is not admissible: it is not drawn.
+    softmax : (n, T), optional
+        Attention; the area of a grey disc behind each token is proportional to it.
+    """
+    ax = ax or _new_axes()
+    sample, token = np.nonzero(scores > -np.inf)
+    height = scores[sample, token]
+    if softmax is not None:
+        area = 300 * softmax[sample, token]
+        ax.scatter(sample + 1, height, s=area, color="#cccccc", label="attention (area)")
+    ax.scatter(sample + 1, height, facecolors="none", edgecolors=COLOURS[0], label="token")
+    best = np.arange(len(scores))
+    ax.scatter(best + 1, scores.max(1), color=COLOURS[0], label="optimal token")
+    ax.set_xticks(best + 1)
+    ax.set_xlabel("sample $i$")
+    ax.set_ylabel(r"score $\gamma_{it} = Y_i h(x_{it})$")
+    _legend(ax)
+    return ax
+
+
+def over_steps(ax: Axes | None, steps: np.ndarray, values: np.ndarray, label: str) -> Axes:
+    """Draw a curve for every instance, and the median in bold, on a logarithmic axis.
+
+    Parameters
+    ----------
+    ax : Axes or None
+    steps : (S,)
+    values : (B, S)
+        Instances whose last value is not finite have no curve; the legend counts them.
+    label : str
+        Of the vertical axis.
+    """
+    ax = ax or _new_axes()
+    known = np.isfinite(values[:, -1])
+    shown = values[known]
+    for curve in shown[:CURVES]:
+        ax.plot(steps, curve, color=COLOURS[0], alpha=0.25, linewidth=0.8)
+    missing = f", {(~known).sum()} without a value" if not known.all() else ""
+    if len(shown):
+        told = f"median of {len(shown)}{missing}"
+        ax.plot(steps, np.median(shown, axis=0), color=COLOURS[0], linewidth=2, label=told)
+        _legend(ax)
+        ax.set_yscale("log")
+    else:
+        _say(ax, f"no curve{missing}")
+    ax.set_xlabel("steps")
+    ax.set_ylabel(label)
+    return ax
+
+
+def margins(
+    ax: Axes | None,
+    title: str,
+    *,
+    sample: np.ndarray,
+    margin: np.ndarray,
+    equality: np.ndarray,
+    active: np.ndarray,
+) -> Axes:
+    """Draw the margins of one SVM, sample by sample.
+
+    Parameters
+    ----------
+    ax : Axes or None
+    title : str
+    sample : (N,)
+        Sample of each row, from 0.
+    margin : (N,)
+        d_k^T W z_k; NaN without a W.
+    equality, active : (N,) bool
+        Which rows are equalities; which inequalities hold with equality.
+    """
+    ax = ax or _new_axes()
+    ax.set_title(title)
+    if not np.isfinite(margin).any():
+        _say(ax, "no W to draw")
+        return ax
+    kinds: tuple[tuple[str, np.ndarray, dict[str, Any]], ...] = (
+        ("margin above one", ~equality & ~active, {"facecolors": "none", "edgecolors": COLOURS[0]}),
+        ("active: margin one", ~equality & active, {"color": COLOURS[1]}),
+        ("equality", equality, {"color": COLOURS[2], "marker": "D"}),
+    )
+    for label, rows, look in kinds:
+        if rows.any():
+            ax.scatter(sample[rows] + 1, margin[rows], label=f"{label} ({rows.sum()})", **look)
+    if not equality.all():
+        ax.axhline(1, color="#8a8a8a", linewidth=1, zorder=0)
+    ax.set_xticks(np.unique(sample) + 1)
+    ax.set_xlabel("sample $i$")
+    ax.set_ylabel(r"margin $(x_{i\alpha_i} - x_{it})^\top W z_i$")
+    _legend(ax)
+    return ax
+
+
+def _new_axes() -> Any:
+    """Return axes of a new figure that a notebook shows by itself."""
+    from matplotlib import pyplot  # takes a second to import
+
+    return pyplot.subplots(layout="constrained")[1]
+
+
+def _legend(ax: Axes) -> None:
+    """Name what is drawn, beside the axes: inside, the names would hide points."""
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+
+
+def _say(ax: Axes, words: str) -> None:
+    ax.text(0.5, 0.5, words, ha="center", va="center", transform=ax.transAxes, color="#8a8a8a")

@@ -1,0 +1,144 @@
+"""The drawings of batches and results show the numbers that they are drawn from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
+
+import attnsvm
+
+
+@pytest.fixture
+def ax():
+    return Figure(layout="constrained").subplots()
+
+
+@pytest.fixture(scope="module")
+def trained():
+    batch = attnsvm.sample("sphere", n=4, T=5, d=6, trials=7)
+    path = attnsvm.train(batch, steps=300)
+    selection = attnsvm.select_tokens(batch, path)
+    return batch, path, attnsvm.solve_svm(batch.X, batch.Z, selection.selected)
+
+
+def points(ax, label):
+    (drawn,) = [
+        c for c in ax.collections if isinstance(c, PathCollection) and c.get_label() == label
+    ]
+    return np.asarray(drawn.get_offsets())
+
+
+def test_an_instance_shows_the_score_of_every_admissible_token(ax):
+    batch = attnsvm.sample("sphere", model="sequence", causal=True, n=1, T=4, d=3, trials=3)
+    assert batch.plot(2, ax=ax) is ax
+    gamma = batch.scores()[2].numpy()
+    assert np.allclose(np.sort(points(ax, "token")[:, 1]), np.sort(gamma[gamma > -np.inf]))
+    assert np.allclose(points(ax, "optimal token")[:, 1], gamma.max(1))
+
+
+def test_attention_is_drawn_as_area(ax, trained):
+    batch, path, _ = trained
+    batch.plot(1, W=path.W, ax=ax)
+    (discs,) = [c for c in ax.collections if c.get_label() == "attention (area)"]
+    assert np.allclose(np.sort(discs.get_sizes()), np.sort(300 * path.softmax[1, -1].flatten()))
+
+
+def test_in_the_plane_the_paths_end_in_the_direction_of_W_z(ax):
+    batch = attnsvm.sample("paths_far", trials=1)
+    path = attnsvm.train(batch, steps=200, init="zero")
+    batch.plot(W=path.snapshots, ax=ax)
+    solid = [line for line in ax.lines if line.get_linestyle() == "-"]
+    assert len(solid) == batch.n
+    for line, query in zip(solid, batch.Z[0], strict=True):
+        drawn, expected = line.get_xydata()[-1], (path.W[0] @ query).numpy()
+        assert np.allclose(drawn / np.linalg.norm(drawn), expected / np.linalg.norm(expected))
+
+
+@pytest.mark.parametrize("wrong", [torch.eye(6), torch.zeros(3, 6, 6), torch.zeros(7, 5, 5)])
+def test_weights_of_another_batch_are_refused(trained, wrong):
+    with pytest.raises(attnsvm.ConfigError, match=r"W: shape .*; must be \(B, d, d\)"):
+        trained[0].plot(W=wrong)
+
+
+def test_training_shows_the_attention_beside_the_selected_tokens(ax, trained):
+    _, path, _ = trained
+    path.plot(ax=ax)
+    thin, median = ax.lines[:-1], ax.lines[-1]
+    assert len(thin) == 7
+    others = np.sort(path.softmax.numpy(), -1)[..., :-1].sum(-1).max(-1)
+    assert np.array_equal(thin[3].get_ydata(), others[3])
+    assert np.array_equal(median.get_ydata(), np.median(others, axis=0))
+
+
+def test_a_saturated_instance_is_not_drawn_as_rounding_noise(ax):
+    batch = attnsvm.sample("sphere", n=3, T=4, d=8, trials=4)
+    path = attnsvm.train(batch, steps=4000)
+    path.plot(ax=ax)
+    assert max(line.get_ydata()[-1] for line in ax.lines) < 1e-17  # 1 - s would be 0 or 1e-16
+
+
+def test_training_beside_a_solution_shows_the_correlation(ax, trained):
+    _, path, solution = trained
+    path.plot(solution.W, ax=ax)
+    expected = attnsvm.one_minus_correlation(path.snapshots, solution.W[:, None]).numpy()
+    assert np.array_equal(ax.lines[0].get_ydata(), expected[0])
+    with pytest.raises(attnsvm.ConfigError, match="W_svm: shape"):
+        path.plot(solution.W[:2])
+
+
+def test_instances_without_a_solution_are_counted(ax):
+    batch = attnsvm.sample("sphere", n=5, T=5, d=2, trials=6)
+    path = attnsvm.train(batch, steps=50)
+    solution = attnsvm.solve_svm(batch.X, batch.Z, attnsvm.optimal_tokens(batch)[0])
+    none = solution.status.count("infeasible")
+    assert 0 < none < 6
+    path.plot(solution.W, ax=ax)
+    assert f"median of {6 - none}, {none} without a value" == ax.lines[-1].get_label()
+    assert len(ax.lines) == 6 - none + 1
+
+
+def test_margins_are_those_of_the_solution(ax, trained):
+    batch, _, solution = trained
+    solution.plot(2, ax=ax)
+    assert ax.get_title().startswith("solved, frobenius norm")
+    names = [c.get_label() for c in ax.collections]
+    drawn = np.concatenate([points(ax, name)[:, 1] for name in names])
+    margin = solution.problem.margins(solution.W)[2].numpy()
+    assert np.allclose(np.sort(drawn), np.sort(margin))
+    active = int(solution.support[2].sum())
+    assert f"active: margin one ({active})" in names
+    assert len(margin) == batch.n * (batch.T - 1)
+
+
+def test_an_infeasible_instance_says_so(ax):
+    X = np.array([[[1.0, 0.0], [1.0, 0.0]]])  # equal tokens cannot be separated
+    solution = attnsvm.solve_svm(X, np.array([[1.0, 0.0]]), np.array([0]))
+    solution.plot(ax=ax)
+    assert ax.get_title() == "infeasible"
+    assert [text.get_text() for text in ax.texts] == ["no W to draw"]
+
+
+def test_gen_svm_shows_its_equalities(ax):
+    relu = attnsvm.sample("sphere", head="relu", n=3, T=4, d=6, trials=10, seed=7)
+    path = attnsvm.train(relu, steps=2000)
+    attended = attnsvm.select_tokens(relu, path).attended
+    _, W_mm = attnsvm.solve_gen_svm(relu.X, relu.Z, attended, path.log_softmax)
+    k = int(attended.sum((1, 2)).argmax())
+    W_mm.plot(k, ax=ax)
+    equal = int(attended[k].sum()) - relu.n
+    assert equal > 0
+    assert np.allclose(points(ax, f"equality ({equal})")[:, 1], 0, atol=1e-9)
+
+
+def test_new_axes_are_those_of_a_figure_that_a_notebook_shows(trained):
+    from matplotlib import pyplot
+
+    before = pyplot.get_fignums()
+    try:
+        trained[2].plot()
+        assert len(pyplot.get_fignums()) == len(before) + 1
+    finally:
+        pyplot.close("all")
