@@ -13,6 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from attnsvm.cli.columns import columns_text
 from attnsvm.cli.errors import exit_code
 from attnsvm.cli.help import help_text
 from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_machine
@@ -67,6 +68,9 @@ def main() -> None:
     words = set(sys.argv[1:])
     if {"--help", "-h"} & words:
         _print(help_text())
+        return
+    if "--columns" in words:
+        _print(columns_text())
         return
     if "--version" in words:
         _print(f"attnsvm {__version__}")

@@ -17,6 +17,7 @@ attnsvm - train attention, solve the SVM that it converges to, compare.
   a whole experiment    attnsvm sweep=rank_vs_d
   an ad-hoc sweep       attnsvm -m data.d=2,4,8 optimizer=normalized_gd,gd
   what would be run     attnsvm --cfg job
+  columns of results    attnsvm --columns
   launchers, sweepers   attnsvm --hydra-help
 """
 

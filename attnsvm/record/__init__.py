@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from attnsvm.record.columns import Column, TrialRow, dictionary
 from attnsvm.record.files import (
     CorruptRecordError,
     kind_of,
@@ -44,13 +45,7 @@ if TYPE_CHECKING:
         write,
         write_failure,
     )
-    from attnsvm.record.schema import (
-        NormColumns,
-        RunRecord,
-        TrialRow,
-        trial_columns,
-        trial_table,
-    )
+    from attnsvm.record.schema import RunRecord, trial_columns, trial_table
 
 _TABULAR = {
     "UNREADABLE": "folder",
@@ -59,9 +54,7 @@ _TABULAR = {
     "read_tables": "folder",
     "write": "folder",
     "write_failure": "folder",
-    "NormColumns": "schema",
     "RunRecord": "schema",
-    "TrialRow": "schema",
     "trial_columns": "schema",
     "trial_table": "schema",
 }
@@ -73,9 +66,9 @@ __all__ = [
     "STATES",
     "TABLES",
     "UNREADABLE",
+    "Column",
     "CorruptRecordError",
     "HeldError",
-    "NormColumns",
     "Owner",
     "Plan",
     "RunRecord",
@@ -83,6 +76,7 @@ __all__ = [
     "TrialRow",
     "begin_sweep",
     "byte_size",
+    "dictionary",
     "duration",
     "holder",
     "is_done",

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from attnsvm.record.arrays import physical_memory, read_arrays
+from attnsvm.record.columns import HISTORY_COLUMNS, TRIAL_COLUMNS
 from attnsvm.record.files import (
     CorruptRecordError,
     read_verified,
@@ -54,8 +55,8 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
     timings: Counter[str] = Counter()
     with ExitStack() as stack:
         sinks = stack.enter_context(replacing([folder / name for name in TABLES]))
-        trials = stack.enter_context(closing(Rows(sinks[0], first.trials)))
-        history = stack.enter_context(closing(Rows(sinks[1], first.history)))
+        trials = stack.enter_context(closing(Rows(sinks[0], first.trials, TRIAL_COLUMNS)))
+        history = stack.enter_context(closing(Rows(sinks[1], first.history, HISTORY_COLUMNS)))
         solutions = stack.enter_context(closing(Arrays(folder)))
         for part in chain([first], parts):
             trials.add(part.trials)

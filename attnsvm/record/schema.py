@@ -1,8 +1,7 @@
-"""The tables of a record: columns, types, and defaults for an instance without a result."""
+"""The results of a run as tables: types, and defaults for an instance without a result."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,54 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-
-@dataclass(frozen=True)
-class NormColumns:
-    """Columns of one SVM in `TrialRow`, prefixed by the norm's name."""
-
-    status: str = ""
-    objective: float = float("nan")
-    lower_bound: float = float("nan")
-    gap: float = float("nan")
-    min_margin: float = float("nan")
-    kappa: float = float("nan")
-    rank: int | None = None
-    rank_bound: int | None = None
-    support: int | None = None
-    margin_gap: float = float("nan")  # 1 - rho(W) of the trained W; selection=top
-
-
-NAN = float("nan")
-
-
-@dataclass(frozen=True)
-class TrialRow:
-    """Columns of `trials.parquet`; the columns of `NormColumns` follow for each norm."""
-
-    seed: int
-    status: str = "ok"  # or rejected, tie, unsaturated, diverged, stalled, infeasible, ...
-    reason: str = ""  # why the status is not ok
-    training: str = ""  # saturated | unsaturated | finite_optimum | stalled | diverged
-    convergence: str = ""  # see `attnsvm.theory.convergence_types`
-    direction_change: float = NAN  # 1 - correlation of the trained W with W half-way
-    tie: bool = False  # two tokens share the best score or the largest softmax
-    saturated: bool = False  # min_top_softmax >= selection.saturation
-    min_top_softmax: float = NAN
-    max_masked_softmax: float = NAN  # largest softmax below selection.attended
-    assumption_b1: bool | None = None  # all margins at the optimal tokens equal 1
-    attended_tokens: float = NAN  # mean over the samples of |O_i|, softmax >= selection.attended
-    flat: bool | None = None  # the head's gradient is zero for some sample: it does not train W
-    risk: float = NAN
-    W_norm: float = NAN  # Frobenius norm of the trained W
-    one_minus_corr_w_mm: float = NAN
-    one_minus_corr_w_star_mm: float = NAN
-    one_minus_corr_svmeq: float = NAN
-    one_minus_corr_svmeq_lsq: float = NAN
-    one_minus_corr_1token: float = NAN
-    published_frobenius_status: str = ""
-    published_frobenius_rank: int | None = None
-    published_nuclear_status: str = ""
-    published_nuclear_rank: int | None = None
+from attnsvm.record.columns import TRIAL_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -113,25 +65,9 @@ class RunRecord:
         )
 
 
-def dtype_of(annotation: str) -> str:
-    """Return the pandas dtype of a column declared with `annotation`."""
-    return {
-        "int": "int64",
-        "int | None": "Int64",
-        "bool": "bool",
-        "bool | None": "boolean",
-        "float": "float64",
-        "str": "str",
-    }[annotation]
-
-
-def trial_columns(norms: tuple[str, ...] = ("frobenius", "nuclear")) -> dict[str, tuple[str, Any]]:
+def trial_columns() -> dict[str, tuple[str, Any]]:
     """Return name -> (dtype, default) of every column of `trials.parquet`."""
-    columns = {f.name: (dtype_of(str(f.type)), f.default) for f in dataclasses.fields(TrialRow)}
-    for norm in norms:
-        for f in dataclasses.fields(NormColumns):
-            columns[f"{norm}_{f.name}"] = (dtype_of(str(f.type)), f.default)
-    return columns
+    return {one.name: (one.dtype, one.default) for one in TRIAL_COLUMNS}
 
 
 def trial_table(seeds: Any, columns: Mapping[str, Any]) -> pd.DataFrame:

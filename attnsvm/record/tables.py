@@ -131,7 +131,7 @@ def _read(
         if table[column].null_count:
             raise CorruptRecordError(f"{name}: column {column} lacks values")
     _check_words(table, name)
-    return table.replace_schema_metadata(schema.metadata)
+    return pa.Table.from_arrays(table.columns, schema=schema)  # no metadata of the file
 
 
 def _size(file: pq.ParquetFile, name: str) -> tuple[int, list[str]]:

@@ -1,0 +1,68 @@
+"""The dictionary of columns: `attnsvm --columns`, and docs/columns.md.
+
+`python -m attnsvm.cli.columns > docs/columns.md` writes the page.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from attnsvm.record import Column, dictionary
+from attnsvm.record.columns import STAGES
+
+HEADER = "Columns of all tables: name, meaning (unit; allowed values; the stage that fills it)."
+
+PAGE = """\
+# Columns
+
+Every column of every table: what it says, in which unit, which values it may have besides missing
+ones, and the stage of a run that fills it. Each parquet file holds meaning and unit of its columns
+too, as metadata of its fields. `attnsvm --columns` prints the same, and
+`python -m attnsvm.cli.columns > docs/columns.md` writes this page from `attnsvm/record/columns.py`.
+
+The fields of the config are columns too, named as on the command line: `data.d`, `optimizer.lr`,
+`parameterization`. `attnsvm --help` lists them with their meanings and ranges.
+
+A unit of 1 means a pure number. A missing value is NaN, or empty for a word: the stage did not run,
+or had no result.
+"""
+
+
+def columns_text() -> str:
+    """Return the dictionary for a terminal."""
+    lines = [HEADER, ""]
+    for heading, columns in dictionary().items():
+        lines += [heading, *(_line(one) for one in columns), ""]
+    lines += ["stages", *(f"  {name}  {meaning}" for name, meaning in STAGES.items())]
+    return "\n".join([*lines, "", "The fields of the config are columns too: attnsvm --help"])
+
+
+def _line(one: Column) -> str:
+    return f"  {one.name}  {one.meaning} ({one.unit}; {one.range}; {one.stage})"
+
+
+def columns_page() -> str:
+    """Return the dictionary as the page docs/columns.md."""
+    tables = (_table(heading, columns) for heading, columns in dictionary().items())
+    stages = "\n".join(f"| {name} | {meaning} |" for name, meaning in STAGES.items())
+    return "\n".join(
+        [PAGE, *tables, f"## stages\n\n| stage | what it does |\n|---|---|\n{stages}\n"]
+    )
+
+
+def _table(heading: str, columns: Sequence[Column]) -> str:
+    lines = [
+        f"## {heading}",
+        "",
+        "| name | meaning | unit | values | stage |",
+        "|---|---|---|---|---|",
+    ]
+    for one in columns:
+        cells = (f"`{one.name}`", one.meaning, one.unit, one.range, one.stage)
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(columns_page())

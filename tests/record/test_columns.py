@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from dataclasses import make_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from attnsvm import record
+from attnsvm.cli.columns import columns_page, columns_text
+from attnsvm.record import STATES, Column, dictionary
+from attnsvm.record.columns import (
+    HISTORY_COLUMNS,
+    QUANTITIES,
+    RUN_COLUMNS,
+    STAGES,
+    TRIAL_COLUMNS,
+    columns_of,
+)
+from attnsvm.record.files import CorruptRecordError, sha256
+from attnsvm.record.run import read_run
+from attnsvm.svm import SvmStatus
+from attnsvm.training import TrainingStatus
+from sweeps.aggregate import load
+from sweeps.cells import SCHEMA
+from tests.record.test_record import ORIGIN, a_record
+from tests.verify.kinds import made
+
+ROOT = Path(__file__).parents[2]
+COLUMNS = {one.name: one for one in TRIAL_COLUMNS}
+
+
+def outside(values: pd.Series, column: Column) -> list[object]:
+    """Return the values, besides missing and infinite ones, that a column must not have."""
+    found = [value for value in values.dropna() if value not in ("", np.inf, -np.inf)]
+    found = [value.item() if isinstance(value, np.generic) else value for value in found]
+    return [v for v in found if column.allowed is not None and not column.allowed.holds(v)]
+
+
+def test_every_column_says_all_and_is_there_once():
+    for columns in dictionary().values():
+        names = [one.name for one in columns]
+        assert len(set(names)) == len(names)
+        for one in columns:
+            assert one.meaning, one
+            assert one.unit, one
+            assert one.range, one
+            assert one.stage in STAGES, one
+
+
+def test_the_page_is_the_dictionary():
+    assert (ROOT / "docs/columns.md").read_text() == columns_page()
+    for columns in dictionary().values():
+        for one in columns:
+            assert f"\n| `{one.name}` | " in columns_page()
+            assert f"\n  {one.name}  {one.meaning} (" in columns_text()
+
+
+def test_a_column_without_a_meaning_cannot_be_declared():
+    with pytest.raises(KeyError, match="unit"):
+        columns_of(make_dataclass("Row", [("rank", "float", 0.0)]))
+
+
+KINDS = ("top", "multi", "published", "kq_low_rank", "path", "unsaturated", "diverged",
+         "stalled", "no_constraint", "wide_gap", "until_accepted")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_values_of_a_run_are_those_that_the_dictionary_allows(kind):
+    found = made(kind, Path())[1]
+    assert list(found.trials) == list(COLUMNS)
+    assert {one.name for one in HISTORY_COLUMNS} == set(found.history)
+    for name, one in COLUMNS.items():
+        assert outside(found.trials[name], one) == [], name
+    quantities = {one.name: one for one in QUANTITIES}
+    assert set(found.history["quantity"]) <= set(quantities)
+    for name, part in found.history.groupby("quantity"):
+        assert outside(part["value"], quantities[name]) == [], name
+    assert set(found.timings) <= {one.name.removesuffix("_s") for one in RUN_COLUMNS}
+
+
+def test_a_value_that_is_not_allowed_is_found():
+    assert outside(pd.Series([0.5, np.nan, 1.5]), COLUMNS["min_top_softmax"]) == [1.5]
+    assert outside(pd.Series(["ok", "fine"]), COLUMNS["status"]) == ["fine"]
+
+
+def test_every_quantity_is_recorded_by_some_run():
+    kinds = ("top", "multi")
+    found = {name for kind in kinds for name in made(kind, Path())[1].history["quantity"]}
+    assert found == {one.name for one in QUANTITIES}
+
+
+def test_words_are_those_of_the_code():
+    def words(name):
+        return set(COLUMNS[name].allowed.words)
+
+    assert words("training") == {str(one) for one in TrainingStatus}
+    assert words("nuclear_status") == {str(one) for one in SvmStatus}
+    (state,) = (one for one in RUN_COLUMNS if one.name == "state")
+    assert state.allowed.words == tuple(STATES)
+
+
+def test_the_runs_of_a_folder_have_the_columns_of_the_dictionary_and_the_config():
+    runs = load(ROOT / "docs/records/rank_vs_d").runs
+    measured = [one.name for one in RUN_COLUMNS]
+    unused = {"train_s", "compare_s"}  # nothing is trained there
+    assert set(measured) - set(runs) == unused
+    fields = {name.rpartition(".")[2] for name in SCHEMA} | {"seed"}
+    assert set(runs) - set(measured) <= fields
+
+
+# --- in the files ---------------------------------------------------------------------------------
+
+
+def test_a_file_says_meaning_and_unit_of_each_of_its_columns(tmp_path):
+    record.write(tmp_path, [a_record()], ORIGIN)
+    for name, columns in (("trials", TRIAL_COLUMNS), ("history", HISTORY_COLUMNS)):
+        schema = pq.read_schema(tmp_path / f"{name}.parquet")
+        assert schema.names == [one.name for one in columns]
+        for one in columns:
+            stored = schema.field(one.name).metadata
+            assert stored[b"meaning"].decode() == one.meaning
+            assert stored[b"unit"].decode() == one.unit
+
+
+def rewritten(folder: Path, change) -> dict[str, Any]:
+    """Write the table of instances again, and return what `run.json` then has to say."""
+    path = folder / "trials.parquet"
+    pq.write_table(change(pq.read_table(path)), path)
+    run = read_run(folder)
+    return run | {"files": run["files"] | {path.name: sha256(path.read_bytes())}}
+
+
+def with_metadata(table: pa.Table) -> pa.Table:
+    lie = {"unit": "a lie", "\x1b[2J": "x" * 10**6}
+    fields = [field.with_metadata(lie) for field in table.schema]
+    return pa.Table.from_arrays(table.columns, schema=pa.schema(fields, {"pandas": "not json"}))
+
+
+def test_what_a_file_says_of_itself_is_not_read(tmp_path):
+    record.write(tmp_path, [a_record()], ORIGIN)
+    run = rewritten(tmp_path, with_metadata)
+    trials, _ = record.read_tables(tmp_path, run)
+    assert all(field.metadata is None for field in trials.schema)
+    pd.testing.assert_frame_equal(trials.to_pandas(), a_record().trials)
+
+
+def test_a_column_that_nobody_declared_is_refused(tmp_path):
+    record.write(tmp_path, [a_record()], ORIGIN)
+    run = rewritten(tmp_path, lambda table: table.append_column("mine", [[1.0, 2.0, 3.0]]))
+    with pytest.raises(CorruptRecordError, match="column mine unknown"):
+        record.read_tables(tmp_path, run)
