@@ -1,0 +1,43 @@
+"""The notebooks of the documentation run from a fresh kernel, in an empty folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs/notebooks").glob("*.ipynb"))
+
+
+def executed(notebook, folder):
+    resources = {"metadata": {"path": str(folder)}}
+    return NotebookClient(notebook, timeout=300, resources=resources).execute()  # on 127.0.0.1
+
+
+def read(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    return notebook
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path, tmp_path):
+    run = executed(read(path), tmp_path)
+    code = [cell for cell in run.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    assert any("image/png" in out.get("data", {}) for cell in code for out in cell.outputs)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_stored_without_output(path):
+    code = [cell for cell in read(path).cells if cell.cell_type == "code"]
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+
+
+def test_a_cell_that_fails_is_found(tmp_path):
+    broken = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("assert 1 == 2")])
+    with pytest.raises(CellExecutionError, match="AssertionError"):
+        executed(broken, tmp_path)
