@@ -24,11 +24,11 @@ SEED = "seed"
 
 
 def _schema() -> tuple[str, ...]:
-    """Return every field of the schema as users type it (`data.d`), in the order of labels."""
+    """Return every field of attnsvm's own schema as users type it, in the order of labels."""
     options: dict[str, Mapping[str, type]] = {
         "selection": {"": SelectionConfig},
-        **{group: GROUPS[group] for group in ("data", "parameterization", "head", "model")},
-        **{group: GROUPS[group] for group in ("optimizer", "loss")},
+        **{group: GROUPS[group].own for group in ("data", "parameterization", "head", "model")},
+        **{group: GROUPS[group].own for group in ("optimizer", "loss")},
         "svm": {"": SvmConfig},
         "": {"": RunConfig},
     }

@@ -15,12 +15,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from attnsvm.cli.columns import columns_text
 from attnsvm.cli.errors import exit_code
+from attnsvm.cli.extensions import named_extensions
 from attnsvm.cli.help import help_text
 from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_machine
 from attnsvm.cli.own_packages import CONF, use_own_sweeps
 from attnsvm.cli.signals import stopping_with_children
 from attnsvm.config import GROUPS, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.config.identity import run_name, validated
+from attnsvm.config.instantiate import check_extensions
+from attnsvm.config.plugins import use_extensions
 from attnsvm.config.version import __version__
 
 
@@ -32,6 +35,8 @@ def register() -> None:
     for group, options in GROUPS.items():
         for name, schema in options.items():
             store.store(group=f"schema/{group}", name=name, node=schema)
+            if name not in options.own:  # ours have a file in conf/
+                store.store(group=group, name=name, node=schema)
     store.store(group="schema", name="selection", node=SelectionConfig)
     store.store(group="schema", name="svm", node=SvmConfig)
     OmegaConf.register_new_resolver(
@@ -65,6 +70,22 @@ def job(composed: DictConfig) -> dict[str, Any]:
 
 def main() -> None:
     """Run the command line `attnsvm`: one run, or a sweep with `-m` or `sweep=NAME`."""
+    if "--version" in sys.argv[1:]:
+        _print(f"attnsvm {__version__}")
+        return
+    show_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
+    with stopping_with_children():
+        code = exit_code(_entry, show_traces)
+    sys.exit(code)
+
+
+def _entry() -> None:
+    """Run the command with the options of the plug-ins that it names."""
+    if named := named_extensions(sys.argv[1:]):
+        check_extensions(named)
+        use_extensions(named)
+        register()
     words = set(sys.argv[1:])
     if {"--help", "-h"} & words:
         _print(help_text())
@@ -72,15 +93,7 @@ def main() -> None:
     if "--columns" in words:
         _print(columns_text())
         return
-    if "--version" in words:
-        _print(f"attnsvm {__version__}")
-        return
-    show_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
-    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
-    entry = hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)
-    with stopping_with_children():
-        code = exit_code(entry, show_traces)
-    sys.exit(code)
+    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
 
 
 def _print(text: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from attnsvm.config import KINDS, ConfigError
+from attnsvm.config import GROUPS, KINDS, ConfigError
 from attnsvm.config.identity import unknown_field
 from attnsvm.record import CorruptRecordError, HeldError
 
@@ -92,7 +92,16 @@ def _hydra_message(error: BaseException) -> str | None:
     if not isinstance(error, HydraException) and not misused:
         return None
     text = str(error).partition("\nConfig search path:")[0].strip()
-    return _missing_extra(text, sys.argv[1:]) or text
+    return _broken_plugin(text) or _missing_extra(text, sys.argv[1:]) or text
+
+
+def _broken_plugin(text: str) -> str | None:
+    """Return what is wrong with the plug-in, if `text` reports its option as missing."""
+    for group, options in GROUPS.items():
+        for name, told in options.broken().items():
+            if f"'{group}/{name}'" in text:
+                return told
+    return None
 
 
 def _missing_extra(text: str, command: Sequence[str]) -> str | None:

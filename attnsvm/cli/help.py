@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from omegaconf import MISSING
@@ -30,7 +31,8 @@ def help_text() -> str:
     """Return the help text: experiments, groups with their options, fields with ranges."""
     parts = [HEADER, "Experiments, sweep=NAME", *_wrapped(experiments()), ""]
     for group, options in GROUPS.items():
-        parts += [f"{group}={' | '.join(options)}", *_shared_fields(group, options), ""]
+        parts += [f"{group}={' | '.join(options)}", *_shared_fields(group, options)]
+        parts += [f"  cannot be used: {told}" for told in options.broken().values()] + [""]
     for group, schema in (("selection", SelectionConfig), ("svm", SvmConfig)):
         parts += [f"{group}={' | '.join(_files(group))}", *_lines(group, _fields(schema)), ""]
     run = [f for f in _fields(RunConfig) if f.metadata.get("doc")]
@@ -59,7 +61,7 @@ def _fields(schema: type) -> list[dataclasses.Field[Any]]:
     return [f for f in dataclasses.fields(schema) if f.name != "_target_"]
 
 
-def _shared_fields(group: str, options: dict[str, type]) -> list[str]:
+def _shared_fields(group: str, options: Mapping[str, type]) -> list[str]:
     """Return the lines of a group's fields, each with the options that have it, if not all do.
 
     Defaults that differ from that of the first option are listed too.

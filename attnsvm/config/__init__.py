@@ -1,6 +1,27 @@
-"""The schema of a run, its checks, and what follows from it: objects, identity, folder name."""
+"""The schema of a run, its checks, and what follows from it: objects, identity, folder name.
 
-from attnsvm.config.fields import KINDS, ConfigError, Group, ListOf, OneOf, Range, check_fields
+What a plug-in needs to declare an option is here: the base of its group, `option`, and what a field
+allows.
+"""
+
+from attnsvm.config.fields import (
+    KINDS,
+    ConfigError,
+    Group,
+    ListOf,
+    OneOf,
+    Range,
+    check_fields,
+    option,
+)
+from attnsvm.config.groups import (
+    DataConfig,
+    HeadConfig,
+    LossConfig,
+    ModelConfig,
+    ParameterizationConfig,
+)
+from attnsvm.config.optimizer import FirstOrderConfig, OptimizerConfig
 from attnsvm.config.run import GROUPS, WITHOUT_EFFECT, RunConfig, SelectionConfig, SvmConfig
 
 __all__ = [
@@ -8,12 +29,20 @@ __all__ = [
     "KINDS",
     "WITHOUT_EFFECT",
     "ConfigError",
+    "DataConfig",
+    "FirstOrderConfig",
     "Group",
+    "HeadConfig",
     "ListOf",
+    "LossConfig",
+    "ModelConfig",
     "OneOf",
+    "OptimizerConfig",
+    "ParameterizationConfig",
     "Range",
     "RunConfig",
     "SelectionConfig",
     "SvmConfig",
     "check_fields",
+    "option",
 ]

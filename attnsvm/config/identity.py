@@ -13,8 +13,10 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from attnsvm.config.code import code_digest, package_of
 from attnsvm.config.fields import ConfigError
 from attnsvm.config.instantiate import check_extensions, check_package
+from attnsvm.config.plugins import use_extensions
 from attnsvm.config.run import GROUPS, WITHOUT_EFFECT, RunConfig
 from attnsvm.config.version import __version__
 
@@ -34,9 +36,24 @@ def validated(composed: DictConfig) -> RunConfig:
         raise ConfigError(f"{missing[0]}: a value is required, as in {missing[0]}=VALUE")
     config = RunConfig(**{str(key): _plain(composed[key]) for key in run})
     check_extensions(config.extensions)
+    use_extensions(config.extensions)
+    _allow_plugins(config)
     for group in GROUPS:
         check_package(getattr(config, group)._target_, group, config.extensions)
     return config
+
+
+def _allow_plugins(config: RunConfig) -> None:
+    """Add the packages of the chosen options that plug-ins declare to `extensions`.
+
+    So the config, and with it identity and record, does not depend on how they were declared.
+    """
+    for group, options in GROUPS.items():
+        schema = type(getattr(config, group))
+        if schema not in options.own.values() and schema in options.values():
+            package = package_of(vars(schema)["_target_"])
+            if package not in config.extensions:
+                config.extensions.append(package)
 
 
 def _missing(node: DictConfig, key: str) -> list[str]:
@@ -91,14 +108,21 @@ def result_fields(config: RunConfig) -> dict[str, Any]:
 def signature(config: RunConfig) -> str:
     """Return the run's identity: sha256 of its result-affecting fields and the code's version.
 
-    For data=file the content of the file counts, not its path.
+    For data=file the content of the file counts, not its path; for plug-ins their code, not only
+    their names.
     """
     fields = result_fields(config)
+    fields["extensions"] = extension_code(config)
     path = fields["data"].get("path")
     if path is not None and (content := _content_digest(path)) is not None:
         fields["data"]["path"] = content
     text = json.dumps([__version__, fields], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def extension_code(config: RunConfig) -> dict[str, str]:
+    """Return the digest of the code of each plug-in's package."""
+    return {package: code_digest(package) for package in config.extensions}
 
 
 def plan_digest(configs: Iterable[RunConfig]) -> str:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+from attnsvm.config.code import package_of
 from attnsvm.config.fields import ConfigError
 from attnsvm.config.run import GROUPS
 
@@ -64,7 +65,7 @@ def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> typ
 def check_package(target: str, group: str, extensions: Iterable[str] = ()) -> None:
     """Raise ConfigError if `target` lies outside the allowed packages; import nothing."""
     allowed = ("attnsvm", *extensions)
-    if target.split(".")[0] not in allowed:
+    if package_of(target) not in allowed:
         raise ConfigError(
             f"{group}._target_={target}: must be a class in {', '.join(allowed)}; "
             f"allow your own package with extensions=[package]"
@@ -96,7 +97,7 @@ def named(group: str, name: str, **fields: Any) -> Any:
     """
     options = GROUPS[group]
     if name not in options:
-        raise ConfigError(f"{group}={name}: must be {' | '.join(options)}")
+        raise ConfigError(options.refusal(name))
     known = [f.name for f in dataclasses.fields(options[name]) if f.name != "_target_"]
     for field in fields:
         if field not in known:
@@ -104,7 +105,8 @@ def named(group: str, name: str, **fields: Any) -> Any:
                 f"{group}.{field}: unknown field of {name}; must be "
                 f"{' | '.join(known) or 'absent, it has none'}"
             )
-    return instantiate(options[name](**fields), group)
+    config = options[name](**fields)
+    return instantiate(config, group, [package_of(config._target_)])
 
 
 def _attribute(module: str, name: str) -> Any:

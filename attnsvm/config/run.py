@@ -24,6 +24,7 @@ from attnsvm.config.fields import (
     check_fields,
     option,
 )
+from attnsvm.config.plugins import Options
 
 # --- selection: which tokens the SVM separates ---------------------------------------------------
 
@@ -142,44 +143,65 @@ class RunConfig:
             )
 
 
-GROUPS: dict[str, dict[str, type]] = {
-    "model": {
-        "cross_attention": groups.CrossAttentionConfig,
-        "self_attention": groups.SelfAttentionConfig,
-        "sequence": groups.SequenceConfig,
-    },
-    "parameterization": {"w": groups.WConfig, "kq": groups.KQConfig},
-    "head": {
-        "linear": groups.LinearHeadConfig,
-        "relu": groups.ReluHeadConfig,
-        "quadratic": groups.QuadraticHeadConfig,
-        "mlp": groups.MlpHeadConfig,
-    },
-    "data": {
-        "sphere": groups.SphereConfig,
-        "orthonormal": groups.OrthonormalConfig,
-        "paths_far": groups.PathsFarConfig,
-        "paths_near": groups.PathsNearConfig,
-        "file": groups.FileConfig,
-        "digits": groups.DigitsConfig,
-    },
-    "optimizer": {
-        "normalized_gd": optimizers.NormalizedGDConfig,
-        "gd": optimizers.GDConfig,
-        "polyak": optimizers.PolyakConfig,
-        "momentum": optimizers.MomentumConfig,
-        "adam": optimizers.AdamConfig,
-        "sign_gd": optimizers.SignGDConfig,
-        "mirror_descent": optimizers.MirrorDescentConfig,
-        "regularization_path": optimizers.RegularizationPathConfig,
-    },
-    "loss": {
-        "logistic": groups.LogisticLossConfig,
-        "exponential": groups.ExponentialLossConfig,
-        "linear": groups.LinearLossConfig,
-    },
+OWN: dict[str, tuple[type, dict[str, type]]] = {
+    "model": (
+        groups.ModelConfig,
+        {
+            "cross_attention": groups.CrossAttentionConfig,
+            "self_attention": groups.SelfAttentionConfig,
+            "sequence": groups.SequenceConfig,
+        },
+    ),
+    "parameterization": (
+        groups.ParameterizationConfig,
+        {"w": groups.WConfig, "kq": groups.KQConfig},
+    ),
+    "head": (
+        groups.HeadConfig,
+        {
+            "linear": groups.LinearHeadConfig,
+            "relu": groups.ReluHeadConfig,
+            "quadratic": groups.QuadraticHeadConfig,
+            "mlp": groups.MlpHeadConfig,
+        },
+    ),
+    "data": (
+        groups.DataConfig,
+        {
+            "sphere": groups.SphereConfig,
+            "orthonormal": groups.OrthonormalConfig,
+            "paths_far": groups.PathsFarConfig,
+            "paths_near": groups.PathsNearConfig,
+            "file": groups.FileConfig,
+            "digits": groups.DigitsConfig,
+        },
+    ),
+    "optimizer": (
+        optimizers.OptimizerConfig,
+        {
+            "normalized_gd": optimizers.NormalizedGDConfig,
+            "gd": optimizers.GDConfig,
+            "polyak": optimizers.PolyakConfig,
+            "momentum": optimizers.MomentumConfig,
+            "adam": optimizers.AdamConfig,
+            "sign_gd": optimizers.SignGDConfig,
+            "mirror_descent": optimizers.MirrorDescentConfig,
+            "regularization_path": optimizers.RegularizationPathConfig,
+        },
+    ),
+    "loss": (
+        groups.LossConfig,
+        {
+            "logistic": groups.LogisticLossConfig,
+            "exponential": groups.ExponentialLossConfig,
+            "linear": groups.LinearLossConfig,
+        },
+    ),
 }
-"""Every option of every group that has several implementations, by the name a user types."""
+"""The base of every group that has several implementations, and attnsvm's own options."""
+
+GROUPS = {group: Options(group, base, own) for group, (base, own) in OWN.items()}
+"""Every option of these groups, those of plug-ins included, by the name a user types."""
 
 WITHOUT_EFFECT = ("device", "sweep", "question", "mixed_code", "dry_run")
 """Fields that do not affect the numbers of a run."""

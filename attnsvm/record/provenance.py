@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from attnsvm.config import RunConfig
-from attnsvm.config.identity import option_names, result_fields, signature
+from attnsvm.config.code import code_digest
+from attnsvm.config.identity import extension_code, option_names, result_fields, signature
 from attnsvm.config.version import __version__
-from attnsvm.record.mixed_code import code_digest
 
 SLURM = {
     "job": "SLURM_JOB_ID",
@@ -38,7 +38,8 @@ def provenance(config: RunConfig, command: list[str]) -> dict[str, Any]:
         "overrides": command,
         "version": __version__,
         "git_revision": git_revision(Path(__file__).parent),
-        "code": code_digest(tuple(config.extensions)),
+        "code": code_digest("attnsvm", *config.extensions),
+        "extension_code": extension_code(config),
         "packages": {name: _package_version(name) for name in PACKAGES},
         "python": platform.python_version(),
         "hardware": {

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from attnsvm.config import GROUPS, WITHOUT_EFFECT, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config.code import package_of
 from attnsvm.record.files import CorruptRecordError, read_json
 
 RUN_FILE = "run.json"
@@ -47,6 +48,8 @@ def read_run(folder: Path) -> dict[str, Any]:
         _check_fields(run, FIELDS)
         _check_fields(run, DONE if run["state"] == "done" else NOT_DONE)
         _check_config(run["config"], run["options"])
+        if set(run["extension_code"]) != set(run["config"]["extensions"]):
+            raise _WrongError("extension_code: must name the packages of config.extensions")
         if run["state"] == "done":
             _check_counts(run)
     except _WrongError as wrong:
@@ -112,6 +115,7 @@ FIELDS: Mapping[str, tuple[Check, str]] = {
     "version": (_word, "a word"),
     "git_revision": (_optional(_word), "a word or null"),
     "code": (_word, "a word"),
+    "extension_code": (_by_name(_word), "the digest of the code of every plug-in's package"),
     "packages": (_by_name(_optional(_word)), "versions by name"),
     "python": (_word, "a word"),
     "hardware": (_by_name(plain), "words or numbers by name"),
@@ -173,10 +177,11 @@ def _check_config(config: Mapping[str, Any], options: Mapping[str, str]) -> None
     _check_names(config, NAMES, "config")
     _check_names(options, set(GROUPS), "options")
     parts = {name: _section(config[name], schema, name) for name, schema in SECTIONS.items()}
-    parts |= {group: _option(config[group], options[group], group) for group in GROUPS}
+    packages = config["extensions"]
+    if not _each(_word)(packages):
+        raise _WrongError(f"config.extensions={_shown(packages)}: must be words")
+    parts |= {group: _option(config[group], options[group], group, packages) for group in GROUPS}
     rest = {name: value for name, value in config.items() if name not in parts}
-    if not _each(_word)(config["extensions"]):
-        raise _WrongError(f"config.extensions={_shown(config['extensions'])}: must be words")
     _built(RunConfig, {**rest, **parts})
 
 
@@ -196,17 +201,25 @@ def _section(given: Any, schema: type, name: str) -> Any:
     return _built(schema, given)
 
 
-def _option(given: Any, option: str, group: str) -> Any:
-    """Return the chosen option of a group; only its owner knows the fields of another's option."""
-    schema = GROUPS[group].get(option)
-    target = vars(schema)["_target_"] if schema else option
+def _option(given: Any, option: str, group: str, packages: Sequence[str]) -> Any:
+    """Return the chosen option of a group; None for that of a plug-in, whose code is not run."""
+    schema = GROUPS[group].own.get(option)
+    if schema is None:
+        return _option_of_plugin(given, option, group, packages)
+    target = vars(schema)["_target_"]
     if not isinstance(given, dict) or given.get("_target_") != target:
         raise _WrongError(f"config.{group}={_shown(given)}: must have _target_={target}")
-    if schema is not None:
-        return _section(given, schema, group)
+    return _section(given, schema, group)
+
+
+def _option_of_plugin(given: Any, option: str, group: str, packages: Sequence[str]) -> None:
+    """Raise unless a class is named by itself, or by an option that its package declares."""
+    target = given.get("_target_") if isinstance(given, dict) else None
+    declared = option.isidentifier() and package_of(str(target)) in packages
+    if target != option and not declared:
+        raise _WrongError(f"config.{group}={_shown(given)}: must have _target_={option}")
     for field, value in given.items():
         _check_plain(value, f"config.{group}.{field}")
-    return None
 
 
 def _check_plain(value: Any, name: str) -> None:
@@ -218,5 +231,5 @@ def _check_plain(value: Any, name: str) -> None:
 def _built(schema: type, fields: Mapping[str, Any]) -> Any:
     try:
         return schema(**fields)
-    except (ValueError, TypeError, ArithmeticError) as error:
+    except Exception as error:  # the schema of a plug-in may raise any
         raise _WrongError(f"config.{error}") from error

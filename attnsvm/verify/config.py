@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from attnsvm.config import GROUPS, ConfigError, RunConfig, SelectionConfig, SvmConfig
@@ -50,7 +51,7 @@ def plan_refusals(run: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[
         if key in ("sweep", "question", "device"):
             found: Any = run.get(key)
         elif key in run["options"]:
-            found = run["options"][key] if text in GROUPS[key] else _ABSENT  # else one's own
+            found = run["options"][key] if text in GROUPS[key].own else _ABSENT  # else one's own
         else:
             found = run["config"]
             for part in key.split("."):
@@ -99,7 +100,7 @@ def recorded_config(run: Mapping[str, Any]) -> tuple[RunConfig, dict[str, str]]:
     parts: dict[str, Any] = {}
     names = {}
     for group, options in GROUPS.items():
-        names[group], parts[group] = _option(group, options, config)
+        names[group], parts[group] = _option(group, options.own, config, run["options"][group])
     for group, schema in (("selection", SelectionConfig), ("svm", SvmConfig)):
         parts[group] = _made(group, schema, config[group])
     beside = {"sweep": run["sweep"], "question": run["question"], "device": run["device"]}
@@ -114,8 +115,13 @@ def _made(group: str, schema: type, fields: Mapping[str, Any]) -> Any:
     return schema(**fields)
 
 
-def _option(group: str, options: Mapping[str, type], config: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return the name of the option and its checked fields; a plug-in is named by its target."""
+def _option(
+    group: str, options: Mapping[str, type], config: Mapping[str, Any], stated: str
+) -> tuple[str, Any]:
+    """Return the name of the option and its checked fields.
+
+    A plug-in is named by its target or by a word, as stated; its code is not run.
+    """
     fields = config[group]
     target = fields["_target_"]
     for name, schema in options.items():
@@ -124,15 +130,13 @@ def _option(group: str, options: Mapping[str, type], config: Mapping[str, Any]) 
     if target.split(".")[0] not in config["extensions"]:
         raise ConfigError(f"{group}._target_={target}: must be an option of {group}, or a class "
                           "of a package in extensions")  # fmt: skip
-    for schema in options.values():
-        if set(fields) == {f.name for f in dataclasses.fields(schema)}:
-            return target, schema(**fields)
-    raise ConfigError(f"{group}: its fields are those of no option")
+    declared = stated.isidentifier() and stated not in options
+    return (stated if declared else target), SimpleNamespace(**fields)
 
 
 def _signature(run: Mapping[str, Any], content: str | None) -> str:
     """Return the sha256 of version and config, with the content of a data file for its path."""
-    config = dict(run["config"])
+    config = {**run["config"], "extensions": run["extension_code"]}
     if content is not None:
         config["data"] = {**config["data"], "path": content}
     text = json.dumps([run["version"], config], sort_keys=True)

@@ -1,0 +1,71 @@
+"""The packages that a command names in `extensions`, found before Hydra composes the config.
+
+The options that they declare must be known to Hydra before it looks for them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from attnsvm.cli.own_packages import CONF
+
+NAMED = re.compile(r"\+{0,2}extensions=(.*)")
+IN_FILE = re.compile(r"\+?sweep=(\w+)")
+SEARCHED = re.compile(r"hydra\.searchpath=\[?(.*?)\]?")
+COMPLETED = "COMP_LINE"
+"""The environment variable in which a shell passes the command that is to be completed."""
+
+
+def named_extensions(command: Sequence[str]) -> list[str]:
+    """Return the packages that a command names in `extensions`, or the config files that it names.
+
+    Names that cannot be those of a package are left out: the check of the config reports them.
+    """
+    words = [*command, *os.environ.get(COMPLETED, "").split()]
+    named = [name for word in words if (found := NAMED.fullmatch(word)) for name in
+             re.split(r"[\[\],'\"\s]+", found[1])]  # fmt: skip
+    for path in _config_files(words):
+        named += _extensions_in(path)
+    return [name for name in dict.fromkeys(named) if name.isidentifier()]
+
+
+def config_folders(words: Sequence[str]) -> list[Path]:
+    """Return the folders of the user's own config files that a command names."""
+    folders = _values(words, "--config-dir", "-cd")
+    for word in words:
+        if found := SEARCHED.fullmatch(word):
+            folders += [one.strip("'\" ") for one in found[1].split(",")]
+    return [Path(one.removeprefix("file://")) for one in folders if "://" not in one[7:]]
+
+
+def _config_files(words: Sequence[str]) -> Iterator[Path]:
+    """Yield the files of the chosen sweep and of the primary config."""
+    names = [f"sweep/{found[1]}.yaml" for word in words if (found := IN_FILE.fullmatch(word))]
+    names += [f"{name.removesuffix('.yaml')}.yaml" for name in
+              _values(words, "--config-name", "-cn")]  # fmt: skip
+    for folder in (*config_folders(words), CONF):
+        yield from (folder / name for name in names)
+
+
+def _values(words: Sequence[str], *flags: str) -> list[str]:
+    """Return the values of a flag: the next word, or what follows an equals sign."""
+    found = [after for word, after in pairwise(words) if word in flags]
+    joined = (word.partition("=") for word in words)
+    return found + [value for flag, equals, value in joined if flag in flags and equals]
+
+
+def _extensions_in(path: Path) -> list[str]:
+    """Return the field `extensions` of a config file; Hydra reports what is wrong with the file."""
+    try:
+        named: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    except Exception:
+        return []
+    listed = named.get("extensions") if isinstance(named, dict) else None
+    return [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []

@@ -1,0 +1,203 @@
+"""The options of every group: those of attnsvm, and those that plug-ins declare.
+
+A package declares an option by an entry point of the group `attnsvm.GROUP`, whose name is that of
+the option and whose value names the schema, `my_package.config:CubicHeadConfig`. Or it has a
+mapping `ATTNSVM`, GROUP -> name -> the same value, and is named in `extensions`. A schema is
+imported on first use. A plug-in that cannot be used is named, and breaks nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from attnsvm.config.code import package_of
+from attnsvm.config.fields import ConfigError
+
+DECLARED = "ATTNSVM"
+"""The mapping in which a package named in `extensions` declares its options."""
+
+
+@dataclass(frozen=True)
+class Declared:
+    """An option that a plug-in declares.
+
+    Attributes
+    ----------
+    group, name : str
+        The group and the name of the option, as users type them.
+    schema : str
+        `module:Class`.
+    source : str
+        The package that declares it, with its version if it is installed.
+    """
+
+    group: str
+    name: str
+    schema: str
+    source: str
+
+    @property
+    def package(self) -> str:
+        """The package on top of the schema, which `_target_` may name."""
+        return package_of(self.schema.partition(":")[0])
+
+
+_of_extensions: dict[str, tuple[Declared, ...]] = {}
+"""What the packages named in `extensions` have declared in this process."""
+
+
+class Options(Mapping[str, type]):
+    """The schema of every usable option of a group, by name; those of attnsvm come first.
+
+    Parameters
+    ----------
+    group : str
+        The name of the group.
+    base : type
+        The dataclass that every schema of the group extends.
+    own : mapping of str to type
+        The options of attnsvm itself.
+    """
+
+    def __init__(self, group: str, base: type, own: Mapping[str, type]) -> None:
+        self.group, self.base, self.own = group, base, own
+
+    def __getitem__(self, name: str) -> type:
+        if name in self.own:
+            return self.own[name]
+        found = self._plugins().get(name)
+        if found is None or isinstance(found, str):
+            raise KeyError(name)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.own
+        yield from (name for name, found in self._plugins().items() if not isinstance(found, str))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def refusal(self, name: str) -> str:
+        """Return why `name` is no option: what is allowed, or what is wrong with the plug-in."""
+        found = self.broken().get(name)
+        return found or f"{self.group}={name}: must be {' | '.join(self)}"
+
+    def broken(self) -> dict[str, str]:
+        """Return what is wrong with each plug-in that cannot be used, by the option's name."""
+        found = self._plugins()
+        return {name: told for name, told in found.items() if isinstance(told, str)}
+
+    def _plugins(self) -> dict[str, type | str]:
+        """Return the schema, or what is wrong with it, of every option that plug-ins declare."""
+        declared: dict[str, list[Declared]] = {}
+        for one in (*_installed(), *(one for ones in _of_extensions.values() for one in ones)):
+            if one.group == self.group:
+                declared.setdefault(one.name, []).append(one)
+        return {name: self._usable(name, ones) for name, ones in sorted(declared.items())}
+
+    def _usable(self, name: str, ones: list[Declared]) -> type | str:
+        first = ones[0]
+        told = f"{self.group}={name} of {first.source} ({first.schema})"
+        if name in self.own:
+            return f"{told}: the name is one of attnsvm's own; must be another one"
+        others = {one.source for one in ones if one.schema != first.schema}
+        if others:
+            return f"{told}: {', '.join(sorted(others))} has this name too; must be one package"
+        if not name.isidentifier():
+            return f"{told}: the name must be a word of letters, digits and _"
+        found = _imported(first.schema)
+        wrong = found if isinstance(found, str) else _wrong(found, self.base, first.package)
+        return f"{told}: {wrong}" if wrong else found
+
+
+def use_extensions(packages: Iterable[str]) -> None:
+    """Add the options that packages declare in their `ATTNSVM`; those without one add none.
+
+    Raises
+    ------
+    ConfigError
+        If a package cannot be imported, or its declaration is not as described.
+    """
+    for package in packages:
+        if package not in _of_extensions:
+            _of_extensions[package] = tuple(_declared_by(package))
+
+
+def _declared_by(package: str) -> Iterator[Declared]:
+    try:
+        module = importlib.import_module(package)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"extensions=[{package}]: cannot be imported ({_told(error)})") from error
+    declared: Any = getattr(module, DECLARED, {})
+    for group, options in declared.items() if isinstance(declared, Mapping) else [("?", None)]:
+        if group not in GROUP_NAMES or not isinstance(options, Mapping):
+            raise ConfigError(
+                f"extensions=[{package}]: {DECLARED}[{group!r}] must be a mapping of names to "
+                f"'module:Class', its key one of {' | '.join(GROUP_NAMES)}"
+            )
+        for name, schema in options.items():
+            yield Declared(group, str(name), str(schema), f"package {package}")
+
+
+GROUP_NAMES = ("model", "parameterization", "head", "data", "optimizer", "loss")
+"""The groups to which a plug-in may add options."""
+
+
+@cache
+def _installed() -> tuple[Declared, ...]:
+    """Return the options that installed packages declare by entry points."""
+    found = entry_points()
+    return tuple(
+        Declared(group, point.name, point.value, _source(point))
+        for group in GROUP_NAMES
+        for point in found.select(group=f"attnsvm.{group}")
+    )
+
+
+def _source(point: Any) -> str:
+    if point.dist is None:
+        return f"package {point.value.partition('.')[0]}"
+    return f"package {point.dist.name} {point.dist.version}"
+
+
+@cache
+def _imported(schema: str) -> type | str:
+    """Return the class that `module:Class` names, or why there is none."""
+    module, _, name = schema.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), name)
+    except (Exception, SystemExit) as error:
+        return f"cannot be imported ({_told(error)})"
+    return found if isinstance(found, type) else "must be a class"
+
+
+def _wrong(schema: type, base: type, package: str) -> str:
+    """Return why a schema cannot be one of a group; empty if it can."""
+    if not (issubclass(schema, base) and dataclasses.is_dataclass(schema)):
+        return f"must be a dataclass that extends {base.__name__}"
+    if "__dataclass_fields__" not in vars(schema) or vars(schema)["__dataclass_params__"].frozen:
+        return "must be decorated with @dataclass itself, and not be frozen"
+    target = vars(schema).get("_target_")
+    if not isinstance(target, str) or package_of(target) != package:
+        return f"its _target_ must name a class in {package}, as in '{package}.head.MyHead'"
+    for f in dataclasses.fields(schema):
+        if f.name != "_target_" and "doc" not in f.metadata:
+            return f"its field {f.name} must be declared with option(default, allowed, meaning)"
+    try:
+        OmegaConf.structured(schema)
+    except Exception as error:
+        return f"its fields must have types that OmegaConf knows ({_told(error)})"
+    return ""
+
+
+def _told(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,0 +1,172 @@
+"""Options that plug-ins declare: found, checked, and named where they cannot be used."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import pytest
+import torch
+from hydra.errors import ConfigCompositionException
+
+import attnsvm
+from attnsvm.config import GROUPS, ConfigError, plugins
+from attnsvm.config.code import code_digest
+from attnsvm.config.identity import option_names, signature
+from attnsvm.config.instantiate import named
+from attnsvm.config.optimizer import GDConfig
+from attnsvm.head import Linear
+from attnsvm.optimizer import GD
+from tests.config.test_config import composed
+from tests.plugin import CONFIG, DECLARED, SCHEMA, installed, write_entry_points, write_package
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch):
+    """Nothing of a plug-in outlives a test."""
+
+    def forget():
+        for cached in (plugins._installed, plugins._imported, code_digest):
+            cached.cache_clear()
+        for name in [name for name in sys.modules if name.partition(".")[0] == "cubic_heads"]:
+            del sys.modules[name]
+
+    monkeypatch.setattr(plugins, "_of_extensions", {})
+    forget()
+    yield
+    monkeypatch.undo()
+    forget()
+
+
+@pytest.fixture
+def cubic(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(installed(tmp_path))
+
+
+def test_an_installed_option_is_one_of_its_group(cubic):
+    assert list(GROUPS["head"])[:4] == ["linear", "relu", "quadratic", "mlp"]
+    assert "cubic" in GROUPS["head"]
+    assert "cubic" not in GROUPS["data"]
+    run = composed("head=cubic", "head.power=5")
+    assert (run.head.power, run.extensions) == (5, ["cubic_heads"])
+    assert option_names(run)["head"] == "cubic"
+
+
+def test_its_fields_are_checked_as_those_of_every_option(cubic):
+    with pytest.raises(ConfigError, match=r"head\.power=10: must be a finite number >= 1 and <= 9"):
+        composed("head=cubic", "head.power=10")
+    with pytest.raises(ConfigCompositionException):
+        composed("head=cubic", "head.power=1.5")
+    with pytest.raises(ConfigError, match=r"head\.exponent: unknown field of cubic; must be power"):
+        named("head", "cubic", exponent=3)
+
+
+def test_the_library_takes_it_by_name(cubic):
+    batch = attnsvm.sample("sphere", head="cubic", power=5, n=2, T=3, d=4, trials=3)
+    o = batch.X[:, :, 0]
+    expected = (o @ batch.head_parameters["v"].unsqueeze(-1)).squeeze(-1) ** 5
+    torch.testing.assert_close(batch.head.value(o, batch.head_parameters), expected)
+    own = attnsvm.ProblemBatch.of(batch.X, batch.Z, batch.Y, head="cubic")
+    assert own.head.power == 3
+    assert attnsvm.train(batch, steps=20).W.isfinite().all()
+
+
+def test_objects_need_no_declaration():
+    class Shifted(Linear):
+        def value(self, o, parameters):
+            return super().value(o, parameters) + 1
+
+    class Halved(GD):
+        def step_size(self, k):
+            return super().step_size(k) / 2
+
+    fields = {f.name: getattr(GDConfig(), f.name) for f in dataclasses.fields(GDConfig)}
+    fields.pop("_target_")
+    drawn = {"n": 2, "T": 3, "d": 4, "trials": 3}
+    given, plain = attnsvm.sample(head=Shifted(), **drawn), attnsvm.sample(head="linear", **drawn)
+    assert given.X.equal(plain.X)
+    torch.testing.assert_close(given.scores(), plain.scores() + plain.Y[..., None])
+    own = attnsvm.train(given, optimizer=Halved(**{**fields, "steps": 30}), loss="linear")
+    half = attnsvm.train(plain, optimizer="gd", lr=fields["lr"] / 2, steps=30, loss="linear")
+    torch.testing.assert_close(own.W, half.W, rtol=1e-12, atol=0)
+    with pytest.raises(ConfigError, match="lr: must be set in the given optimizer itself"):
+        attnsvm.train(given, optimizer=Halved(**fields), lr=1.0)
+
+
+def test_both_ways_of_declaration_give_the_same_run(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(write_package(tmp_path))
+    with pytest.raises(ConfigError, match=r"head=cubic: must be linear \| relu"):
+        named("head", "cubic")
+    plugins.use_extensions(["cubic_heads"])
+    first = composed("head=cubic", "extensions=[cubic_heads]")
+    write_entry_points(tmp_path, f"head: cubic = {SCHEMA}")
+    plugins._installed.cache_clear()
+    plugins._of_extensions.clear()
+    assert signature(composed("head=cubic")) == signature(first)
+
+
+def test_other_code_of_a_plugin_is_another_run(cubic, tmp_path):
+    before = signature(composed("head=cubic")), signature(composed())
+    with (tmp_path / "cubic_heads/head.py").open("a") as file:
+        file.write("# changed\n")
+    code_digest.cache_clear()
+    assert signature(composed("head=cubic")) != before[0]
+    assert signature(composed()) == before[1]
+
+
+BROKEN = {
+    "import": (("import nothing_like_this\n" + CONFIG, SCHEMA), "No module named 'nothing_like_"),
+    "exit": (("raise SystemExit(3)\n", SCHEMA), "cannot be imported (SystemExit: 3)"),
+    "name": ((CONFIG, "cubic_heads.config:Other"), "has no attribute 'Other'"),
+    "no class": ((CONFIG, "cubic_heads.config:option"), "must be a class"),
+    "base": ((CONFIG.replace("HeadConfig", "DataConfig"), SCHEMA), "dataclass that extends HeadC"),
+    "undecorated": ((CONFIG.replace("@dataclass", ""), SCHEMA), "must be decorated with @dataclas"),
+    "frozen": ((CONFIG.replace("@dataclass", "@dataclass(frozen=True)"), SCHEMA), "cannot"),
+    "target": ((CONFIG.replace("cubic_heads.head", "os"), SCHEMA), "must name a class in cubic_he"),
+    "field": ((CONFIG + "    other: int = 3\n", SCHEMA), "its field other must be declared with"),
+    "type": ((CONFIG + "    b: set[int] = option(None, None, 'x')\n", SCHEMA), "types that OmegaC"),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_plugin_that_cannot_be_used_is_named_in_a_line_and_breaks_nothing(
+    kind, tmp_path, monkeypatch
+):
+    (config, schema), told = BROKEN[kind]
+    write_package(tmp_path, declared="", config=config)
+    monkeypatch.syspath_prepend(write_entry_points(tmp_path, f"head: cubic = {schema}"))
+    assert composed("head=relu").extensions == []
+    assert "cubic" not in list(GROUPS["head"])
+    with pytest.raises(ConfigError) as caught:
+        named("head", "cubic")
+    line = str(caught.value)
+    assert line.startswith(f"head=cubic of package cubic-heads 1.0 ({schema}): ")
+    assert told in line
+    assert "\n" not in line
+
+
+def test_a_name_that_is_taken_is_refused(tmp_path, monkeypatch):
+    write_package(tmp_path, declared="")
+    write_entry_points(tmp_path, f"head: relu = {SCHEMA}", f"head: cubic = {SCHEMA}")
+    write_entry_points(tmp_path, "head: cubic = other.config:Config", dist="other")
+    monkeypatch.syspath_prepend(tmp_path)
+    told = GROUPS["head"].broken()
+    assert "the name is one of attnsvm's own" in told["relu"]
+    assert "has this name too; must be one package" in told["cubic"]
+    assert GROUPS["head"]["relu"].__module__ == "attnsvm.config.groups"
+
+
+@pytest.mark.parametrize(
+    ("declared", "told"),
+    [
+        (DECLARED.replace('"head"', '"haed"'), "must be a mapping"),
+        ("ATTNSVM = ['cubic']\n", "must be a mapping"),
+        ("raise RuntimeError('no\\nno')\n", "cannot be imported (RuntimeError: no)"),
+    ],
+)
+def test_a_declaration_of_another_form_is_refused(declared, told, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(write_package(tmp_path, declared=declared))
+    with pytest.raises(ConfigError) as caught:
+        plugins.use_extensions(["cubic_heads"])
+    assert str(caught.value).startswith("extensions=[cubic_heads]: ")
+    assert told in str(caught.value)
