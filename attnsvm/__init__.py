@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from attnsvm.comparison import margin_gap, svmeq
     from attnsvm.data import sample
     from attnsvm.direction import correlation, one_minus_correlation
+    from attnsvm.loading import load
     from attnsvm.problem import ProblemBatch
     from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens
     from attnsvm.svm import (
@@ -44,6 +45,7 @@ _HOME = {
     "Trajectory": "training",
     "correlation": "direction",
     "in_span": "training",
+    "load": "loading",
     "margin_gap": "comparison",
     "one_minus_correlation": "direction",
     "optimal_tokens": "selection",
@@ -67,6 +69,7 @@ __all__ = [
     "__version__",
     "correlation",
     "in_span",
+    "load",
     "margin_gap",
     "one_minus_correlation",
     "optimal_tokens",

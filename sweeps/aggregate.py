@@ -13,19 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from attnsvm.record import (
-    PLAN_FILE,
-    RUN_FILE,
-    UNREADABLE,
-    CorruptRecordError,
-    Plan,
-    kind_of,
-    read_plan,
-    read_tables,
-    recorded,
-    run_state,
-    shortened,
-)
+from attnsvm.record import UNREADABLE, Plan, read_tables, run_state, shortened
 from attnsvm.record.arrays import physical_memory
 from sweeps.cells import (
     SCHEMA,
@@ -37,6 +25,7 @@ from sweeps.cells import (
     recorded_fields,
     table_of,
 )
+from sweeps.folders import content, each_once, names_of
 from sweeps.instances import disagreements, first_rows, unrecorded
 
 
@@ -49,7 +38,7 @@ class SweepFrames:
     name : str
         Name of the experiment, "" for an ad-hoc sweep.
     directory : Path
-        The sweep's folder.
+        The sweep's folder; the first one, if there are several.
     runs : DataFrame
         One row per run: run (folder name), state (see `attnsvm.record.STATES`), reason, the
         fields of its config, counts, timings and provenance.
@@ -61,6 +50,10 @@ class SweepFrames:
         categorical, and so are all words and axes: one or two bytes per row.
     axes : CellAxes
         The config fields in which the runs differ, also those without a record.
+    typed : mapping of str to str
+        The columns that are fields of the config -> these fields as users type them.
+    folders : mapping of str to Path
+        The folder of every run.
     question : str
         The question of the experiment, "" if the records have none.
     command : str
@@ -78,6 +71,8 @@ class SweepFrames:
     trials: pd.DataFrame
     history: pd.DataFrame
     axes: CellAxes = field(default_factory=CellAxes)
+    typed: Mapping[str, str] = field(default_factory=dict)
+    folders: Mapping[str, Path] = field(default_factory=dict)
     question: str = ""
     command: str = ""
     elsewhere: int = 0
@@ -100,8 +95,8 @@ class SweepFrames:
         return {status: n for status, n in counted.most_common() if n}
 
 
-def load(directory: Path) -> SweepFrames:
-    """Return the content of a sweep's folder, complete or not.
+def load(*directories: Path) -> SweepFrames:
+    """Return the content of a sweep's folder, complete or not; of several as one sweep.
 
     A folder with a plan (`sweep.json`) consists of the runs in the plan. Without a plan it consists
     of all its subfolders with a record. The folder of a single run is a sweep of one run.
@@ -109,41 +104,46 @@ def load(directory: Path) -> SweepFrames:
     Raises
     ------
     FileNotFoundError
-        If the folder does not exist or holds neither a plan nor a record.
+        If a folder does not exist or holds neither a plan nor a record.
     """
-    if not directory.is_dir():
-        raise FileNotFoundError(f"{directory}: no such folder")
-    plan, rows = _plan(directory)
-    folders = _run_folders(directory, plan, rows)
-    others = set(recorded(directory)) - set(folders)
-    cells: list[Mapping[str, Any]] = [{} for _ in rows]  # a corrupt plan
+    contents = [content(directory) for directory in directories]
+    damaged = [one for one in contents if one.damage]
+    planned = each_once(contents)
+    names = names_of([*(one.plan_file for one in damaged), *planned])
+    rows = [
+        {"run": name, "state": "corrupt", "reason": one.damage}
+        for name, one in zip(names, damaged, strict=False)
+    ]
+    names, cells = names[len(rows) :], list[Mapping[str, Any]]({} for _ in rows)
     trials, history = _Stack(["run"]), _Stack(["run", "quantity"])
     room = physical_memory() // 2
-    for folder in folders:
+    for name, (folder, plan) in zip(names, planned.items(), strict=True):
         row, given, tables = _run(folder, room)
         if tables is not None:
             room -= sum(table.nbytes for table in tables)
             trials.add(tables[0], len(rows))
             history.add(tables[1], len(rows))
-        rows.append(row)
+        rows.append({"run": name, **row})
         cells.append(given or plan.fields.get(folder.name, {}))
     runs = pd.DataFrame(rows)
     runs[SEED] = pd.Series([cell.get(SEED) for cell in cells])
     known = in_order({*SCHEMA, *(name for cell in cells for name in cell if name != SEED)})
-    names = columns(known, {*runs, *trials.columns, *history.columns})
-    fields = table_of(cells, names)
-    axes = CellAxes.of(fields[[names[name] for name in differing([c for c in cells if c])]])
+    short = columns(known, {*runs, *trials.columns, *history.columns})
+    fields = table_of(cells, short)
+    axes = CellAxes.of(fields[[short[name] for name in differing([c for c in cells if c])]])
     runs = pd.concat([runs, fields], axis=1)
     frames = SweepFrames(
         name=_shared(runs, "sweep"),
-        directory=directory,
+        directory=directories[0],
         runs=runs,
         trials=trials.frame(runs[["run", *fields]]),
         history=history.frame(runs[["run", *axes.names]], categories=axes.names),
         axes=axes,
+        typed={column: name for name, column in short.items()},
+        folders=dict(zip(names, planned, strict=True)),
         question=_shared(runs, "question"),
-        command=_command(plan, runs),
-        elsewhere=len(others),
+        command=_command(contents[0].plan, runs) if len(contents) == 1 else "",
+        elsewhere=sum(one.elsewhere for one in contents),
     )
     return _each_instance_once(frames)
 
@@ -152,24 +152,6 @@ def _shared(runs: pd.DataFrame, column: str) -> str:
     """Return the common value of all runs that have one, "" if there is none or several."""
     values = set(runs[column].dropna().astype(str)) if column in runs else set()
     return values.pop() if len(values) == 1 else ""
-
-
-def _plan(directory: Path) -> tuple[Plan, list[dict[str, Any]]]:
-    """Return the plan, an empty one if there is none; and a row for it if it is corrupt."""
-    try:
-        return read_plan(directory) or Plan({}), []
-    except CorruptRecordError as error:
-        return Plan({}), [{"run": PLAN_FILE, "state": "corrupt", "reason": shortened(error)}]
-
-
-def _run_folders(directory: Path, plan: Plan, rows: list[dict[str, Any]]) -> list[Path]:
-    """Return the folders of the sweep's runs."""
-    if kind_of(directory / RUN_FILE) != "nothing":
-        return [directory.resolve()]  # "." has no name
-    found = [directory / name for name in plan.runs] or recorded(directory)
-    if not found and not rows:
-        raise FileNotFoundError(f"{directory}: holds no record of a run (no */{RUN_FILE})")
-    return found
 
 
 def _run(
@@ -181,7 +163,6 @@ def _run(
     """
     found = run_state(folder, verify=False)  # reading the tables verifies them
     row: dict[str, Any] = {
-        "run": folder.name.encode(errors="replace").decode(),  # a name need not be UTF-8
         "place": "",
         **(_described(found.run) if found.run else {}),
     }
@@ -278,8 +259,11 @@ class _Stack:
             self._join()
 
     def _join(self) -> None:
-        joined = pa.concat_tables(self.parts, promote_options="permissive")
-        self.whole.append(joined.combine_chunks())
+        joined = pa.concat_tables(self.parts, promote_options="permissive").combine_chunks()
+        for place, name in enumerate(joined.column_names):
+            if name in self.categories:
+                joined = joined.set_column(place, name, joined[name].dictionary_encode())
+        self.whole.append(joined)
         self.parts = []
 
     def frame(self, keys: pd.DataFrame, categories: Sequence[str] = ()) -> pd.DataFrame:
@@ -288,8 +272,14 @@ class _Stack:
             return pd.DataFrame()
         if self.parts:
             self._join()
-        measured = pa.concat_tables(self.whole, promote_options="permissive").to_pandas()
+        whole = pa.concat_tables(self.whole, promote_options="permissive").unify_dictionaries()
+        self.whole = []  # each Arrow column is freed as soon as it is copied
+        measured = whole.to_pandas(self_destruct=True, split_blocks=True)
+        del whole
         measured = measured.drop(columns=[name for name in keys if name in measured])
+        for name in measured.columns.intersection(self.categories):
+            words = measured[name].cat
+            measured[name] = words.reorder_categories(sorted(words.categories))
         keys = keys.iloc[self.places].reset_index(drop=True)
         asked = {*self.categories, *categories}
         measured, of_runs = (

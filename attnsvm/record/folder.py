@@ -17,6 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from attnsvm.record.arrays import physical_memory, read_arrays
@@ -110,14 +111,31 @@ def read(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
     if run["state"] != "done":
         raise CorruptRecordError(f"{folder}: the run is {run['state']}, it has no tables")
     trials, history = read_tables(folder, run)
-    digest = run["files"]["solutions.npz"]
-    content = read_verified(folder / "solutions.npz", digest, physical_memory())
-    try:
-        solutions = read_arrays(io.BytesIO(content))
-    except CorruptRecordError as error:
-        raise CorruptRecordError(f"{folder / 'solutions.npz'}: {error}") from error
-    timings = run["timings_s"]
+    solutions, timings = _arrays(folder, run), run["timings_s"]
     return RunRecord(trials.to_pandas(), history.to_pandas(), solutions, timings), run
+
+
+def read_solutions(folder: Path) -> dict[str, np.ndarray]:
+    """Return the arrays in `folder`, checksum verified.
+
+    Raises
+    ------
+    FileNotFoundError, CorruptRecordError
+        As `read`.
+    """
+    run = read_run(folder)
+    if run["state"] != "done":
+        raise CorruptRecordError(f"{folder}: the run is {run['state']}, it has no arrays")
+    return _arrays(folder, run)
+
+
+def _arrays(folder: Path, run: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    path = folder / "solutions.npz"
+    content = read_verified(path, run["files"][path.name], physical_memory())
+    try:
+        return read_arrays(io.BytesIO(content))
+    except CorruptRecordError as error:
+        raise CorruptRecordError(f"{path}: {error}") from error
 
 
 def read_tables(

@@ -1,0 +1,146 @@
+"""`attnsvm.load`: the runs of folders as tidy tables, columns named as on the command line."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from attnsvm.record import one_line, read_solutions
+from attnsvm.summary import Summarized
+from sweeps.aggregate import SweepFrames
+from sweeps.aggregate import load as frames_of
+
+
+class LoadedSweep(Summarized):
+    """The runs of one or several folders.
+
+    Runs that are missing, failed or damaged are in `runs` with their state and reason. What each
+    column says: `attnsvm --columns`, docs/columns.md; the fields of the config: `attnsvm --help`.
+
+    Attributes
+    ----------
+    frames : SweepFrames
+        The tables from which reports are made; columns of the config have their last words only.
+    """
+
+    def __init__(self, frames: SweepFrames) -> None:
+        self.frames = frames
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The config fields in which the runs differ, named as on the command line."""
+        return tuple(self.frames.typed[name] for name in self.frames.axes.names)
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        """Status -> number of instances; those without a record have the state of their run."""
+        return self.frames.statuses
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """A row for each instance: its run, the fields in which runs differ, what was measured.
+
+        An instance that several runs of a cell hold is there once.
+        """
+        kept = {"run", *self.frames.axes.names}
+        dropped = [name for name in self.frames.typed if name not in kept]
+        return self._typed(self.frames.trials.drop(columns=dropped, errors="ignore"))
+
+    @cached_property
+    def history(self) -> pd.DataFrame:
+        """A row for each instance, recorded step and quantity: `step`, `quantity`, `value`.
+
+        Words, such as the run and the quantity, are categories: two bytes a row.
+        """
+        history = self.frames.history
+        axes = {name: _plain(history[name]) for name in self.frames.axes.names if name in history}
+        return self._typed(history.assign(**axes))
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """A row for each run: state, reason, counts, timings, provenance, all config fields."""
+        return self.frames.runs.rename(columns=self.frames.typed)
+
+    def solutions(self, run: str) -> dict[str, np.ndarray]:
+        """Return the arrays of a run, instance axis first; `seeds` says which instances.
+
+        Parameters
+        ----------
+        run : str
+            Its name in the column `run`.
+
+        Raises
+        ------
+        ValueError
+            If there is no such run.
+        CorruptRecordError
+            If it is not done, or a file differs from what was written.
+        """
+        if run not in self.frames.folders:
+            near = nearest(run, self.frames.folders)
+            raise ValueError(f"run={one_line(str(run))!r}: must be a name in the column run{near}")
+        return read_solutions(self.frames.folders[run])
+
+    def summary(self) -> dict[str, Any]:
+        """Return what was swept, and the runs and instances counted by how they ended."""
+        states = self.frames.runs["state"].value_counts()
+        frames = self.frames
+        told = {
+            "sweep": one_line(frames.name or frames.directory.resolve().name),
+            "runs": _counted(dict(states.items())),
+            "instances": _counted(self.statuses),
+            "differ": ", ".join(map(one_line, self.axes)) or "nothing",
+        }
+        again = {"repeated": frames.repeated, "repeated and different": frames.disagreeing}
+        again |= {"records of other plans": frames.elsewhere}
+        return told | {name: count for name, count in again.items() if count}
+
+    def _typed(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Return the table with run and axes first, columns named as on the command line."""
+        first = [name for name in ("run", *self.frames.axes.names) if name in table]
+        ordered = table[[*first, *(name for name in table if name not in first)]]
+        return ordered.rename(columns=self.frames.typed)
+
+
+def _plain(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Return a column of categories that are numbers as numbers."""
+    kind = column.cat.categories.dtype
+    if not pd.api.types.is_numeric_dtype(kind):
+        return column
+    return column.astype(float if column.hasnans else kind)
+
+
+def nearest(word: str, known: Any) -> str:
+    """Return the known words that look like `word`, as the end of a message."""
+    found = get_close_matches(str(word), list(map(str, known)), n=3, cutoff=0.5)
+    return f"; did you mean {' | '.join(map(one_line, found))}?" if found else ""
+
+
+def _counted(counts: dict[Any, int]) -> str:
+    return ", ".join(f"{count} {one_line(str(name))}" for name, count in counts.items()) or "none"
+
+
+def load(*paths: str | PathLike[str]) -> LoadedSweep:
+    """Return the runs of folders: each of a sweep or of a single run; several as one sweep.
+
+    Parameters
+    ----------
+    *paths : str or path
+        The folders.
+
+    Raises
+    ------
+    FileNotFoundError
+        If a folder does not exist or holds neither a plan nor a record.
+    TypeError
+        Without a folder.
+    """
+    if not paths:
+        raise TypeError("load: must be given the folder of a sweep or of a run")
+    return LoadedSweep(frames_of(*map(Path, paths)))
