@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from attnsvm.cli.columns import columns_text
-from attnsvm.cli.errors import exit_code
+from attnsvm.cli.errors import SweepIncompleteError, exit_code, search_message
 from attnsvm.cli.extensions import named_extensions
 from attnsvm.cli.help import help_text
 from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_machine
+from attnsvm.cli.objective import Objective, objective_value, quoted
+from attnsvm.cli.other_sweepers import OWN, close_others
 from attnsvm.cli.own_packages import CONF, use_own_sweeps
 from attnsvm.cli.signals import stopping_with_children
 from attnsvm.config import GROUPS, RunConfig, SelectionConfig, SvmConfig
@@ -47,12 +50,21 @@ def register() -> None:
 register()
 
 
-def job(composed: DictConfig) -> dict[str, Any]:
-    """Run one cell and write its record; in a sweep a failure becomes a record as well."""
+def job(composed: DictConfig) -> dict[str, Any] | float | None:
+    """Run one cell and write its record; in a sweep a failure becomes a record as well.
+
+    Returns
+    -------
+    float or None
+        The objective of the run, None if it is undefined; the state of a run without an objective.
+    """
     config = validated(composed)
     hydra_config = HydraConfig.get()
     folder, command = Path(hydra_config.runtime.output_dir), list(hydra_config.overrides.task)
-    if hydra_config.mode is RunMode.RUN:  # a sweep checks all its cells at its start
+    if config.objective is not None:
+        Objective.of(config.objective)
+    checked = hydra_config.mode is RunMode.MULTIRUN and hydra_config.sweeper._target_ == OWN
+    if not checked:  # our sweeper checks all its cells at its start
         refuse_without_memory(config, this_machine())
     if config.dry_run:
         from attnsvm.cli.dry_run import log_plan
@@ -62,10 +74,13 @@ def job(composed: DictConfig) -> dict[str, Any]:
     from attnsvm.cli.job import perform
     from attnsvm.record import run_state
 
-    if hydra_config.mode is RunMode.RUN and run_state(folder, verify=False).state != "done":
+    if not checked and run_state(folder, verify=False).state != "done":
         refuse_without_disk(config, folder)
 
-    return {"state": perform(config, folder, command, hydra_config.mode is RunMode.MULTIRUN)}
+    state = perform(config, folder, command, hydra_config.mode is RunMode.MULTIRUN)
+    if config.objective is None:
+        return {"state": state}
+    return objective_value(config.objective, folder)
 
 
 def main() -> None:
@@ -93,7 +108,27 @@ def _entry() -> None:
     if "--columns" in words:
         _print(columns_text())
         return
-    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job)()
+    sys.argv[1:] = quoted(sys.argv[1:])
+    _complete(hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job))
+
+
+def _complete(entry: Callable[[], Any]) -> None:
+    """Run Hydra; a sweep of another sweeper ends with its report, even after an error.
+
+    Raises
+    ------
+    SweepIncompleteError
+        If a run of that sweep has no complete record.
+    """
+    try:
+        entry()
+    except Exception as error:
+        lacking, told = close_others(), search_message(error)
+        if lacking and told:
+            raise SweepIncompleteError(f"{lacking}\n{told}") from error
+        raise
+    if lacking := close_others():
+        raise SweepIncompleteError(lacking)
 
 
 def _print(text: str) -> None:

@@ -18,8 +18,23 @@ from attnsvm.record import CorruptRecordError, HeldError
 
 INTERRUPTED = "interrupted; finished runs are on disk, run the same command again to resume"
 
-EXTRAS = {"submitit_slurm": "slurm", "submitit_local": "slurm", "joblib": "joblib"}
-"""Launcher -> the extra of attnsvm that installs it."""
+EXTRAS = {
+    "hydra/launcher/submitit_slurm": "slurm",
+    "hydra/launcher/submitit_local": "slurm",
+    "hydra/launcher/joblib": "joblib",
+    "hydra/sweeper/optuna": "optuna",
+    "hydra/job_logging/colorlog": "colorlog",
+    "hydra/hydra_logging/colorlog": "colorlog",
+}
+"""Option of Hydra's own section -> the extra of attnsvm that installs it."""
+
+SEARCH_ENDS = {
+    "No trials are completed yet.": "the objective of no run is defined",
+    "`Study.stop` is supposed to be invoked inside an objective function or a callback.": (
+        "the last run of the grid has no number, and Optuna's sweeper wrote no result"
+    ),
+}
+"""Errors that Optuna's sweeper ends with if runs have no objective -> what they mean."""
 
 
 class SweepIncompleteError(RuntimeError):
@@ -57,7 +72,7 @@ def user_message(error: BaseException) -> str | None:
     chain = [error]
     while _wraps(chain[-1]) and (below := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(below)
-    for told_by in (_own_message, _schema_message, _hydra_message, _os_message):
+    for told_by in (_own_message, _schema_message, _hydra_message, _os_message, search_message):
         for link in chain:
             message = told_by(link)
             if message is not None:
@@ -105,13 +120,20 @@ def _broken_plugin(text: str) -> str | None:
 
 
 def _missing_extra(text: str, command: Sequence[str]) -> str | None:
-    """Return what to install, if `text` reports a missing launcher."""
-    for launcher, extra in EXTRAS.items():
-        if f"hydra/launcher/{launcher}'" in text:
-            asked = [word for word in command if word.startswith("hydra/launcher=")]
-            what = asked[-1] if asked else f"hydra/launcher={launcher}"
+    """Return what to install, if `text` reports a missing launcher, sweeper or logging."""
+    for option, extra in EXTRAS.items():
+        if f"{option}'" in text:
+            group, _, name = option.rpartition("/")
+            asked = [word for word in command if word.startswith(f"{group}=")]
+            what = asked[-1] if asked else f"{group}={name}"
             return f"{what}: is not installed here; pip install 'attnsvm[{extra}]' installs it"
     return None
+
+
+def search_message(error: BaseException) -> str | None:
+    """Return why a search ended without a result, None if `error` is another one."""
+    meaning = SEARCH_ENDS.get(str(error))
+    return f"the search has no result: {meaning}; the log says why" if meaning else None
 
 
 def _os_message(error: BaseException) -> str | None:

@@ -11,6 +11,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -19,6 +20,7 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, open_dict
 
 from attnsvm.cli.signals import follow, hand_on, interruptible
+from attnsvm.record import run_state
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +96,9 @@ class Task:
                 job_subdir_key="hydra.sweep.subdir",
                 hydra_context=self.context,
             )
-            return str(done.return_value.get("state"))
+            _ = done.return_value  # raises its error
+            assert done.hydra_cfg is not None
+            return run_state(Path(done.hydra_cfg.hydra.runtime.output_dir), verify=False).state
         except Exception as error:
             log.error("job %s: %s", cell, error)
             return "failed"

@@ -113,6 +113,10 @@ class RunConfig:
     trials: int = option(100, POSITIVE_COUNT, "number of instances")
     seed: int = option(0, SEEDS, "seed of the first instance; instance i has seed + i")
     keep_path: bool = option(False, None, "store the weights and softmax of every snapshot")
+    objective: str | None = option(
+        None, None, "number that a job returns to a sweeper: mean(COLUMN) | median(COLUMN) of the "
+        "instances with status ok, or share(COLUMN=WORD) of all"
+    )  # fmt: skip
     device: str = option("auto", OneOf(("auto", "cpu", "cuda")), "device of the tensors")
     extensions: list[str] = option([], None, "packages, besides attnsvm, that `_target_` may name")
     mixed_code: bool = option(False, None, "add to a folder whose records were made by other code")
@@ -203,5 +207,5 @@ OWN: dict[str, tuple[type, dict[str, type]]] = {
 GROUPS = {group: Options(group, base, own) for group, (base, own) in OWN.items()}
 """Every option of these groups, those of plug-ins included, by the name a user types."""
 
-WITHOUT_EFFECT = ("device", "sweep", "question", "mixed_code", "dry_run")
+WITHOUT_EFFECT = ("device", "sweep", "question", "objective", "mixed_code", "dry_run")
 """Fields that do not affect the numbers of a run."""

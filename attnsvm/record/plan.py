@@ -144,7 +144,7 @@ def begin_sweep(
     require_locks(folder)
     write_plan(folder, cells, fields)
     write_atomically(folder / "multirun.yaml", composed.encode())
-    _link_latest(folder)
+    link_latest(folder)
     for below in (folder, folder / "figures", folder / "tables"):
         remove_orphans(below)
     found = {name: run_state(folder / name).state for name in cells}
@@ -164,7 +164,7 @@ def unobstructed(folder: Path, cells: Mapping[str, list[str]]) -> dict[str, list
     return {name: cell for name, cell in cells.items() if not obstacles[name]}
 
 
-def _link_latest(folder: Path) -> None:
+def link_latest(folder: Path) -> None:
     """Make LATEST a relative link to `folder`; a reader sees the old or the new link."""
     try:
         LATEST.parent.mkdir(exist_ok=True)

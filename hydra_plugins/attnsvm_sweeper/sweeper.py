@@ -12,10 +12,8 @@ return value of a job.
 import itertools
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
@@ -30,17 +28,12 @@ from omegaconf import DictConfig, OmegaConf
 
 from attnsvm.cli.composing import CellComposer
 from attnsvm.cli.memory import job_machine, refuse_without_disk, refuse_without_memory
+from attnsvm.cli.objective import Objective
+from attnsvm.cli.other_sweepers import refuse_other_subdir
+from attnsvm.cli.sweep import close_sweep, sweep_folder
 from attnsvm.cli.task import Task, packed
 
 log = logging.getLogger(__name__)
-
-FAILURES_TOLD = 20
-"""Largest number of runs without a record that the summary lists; the report lists all."""
-
-RUN_FOLDER = "${run_name:}"
-
-ADHOC = Path("multirun/adhoc")
-"""The folder in conf/config.yaml; each plan without a name gets a folder of its own beside it."""
 
 
 def _log_failure(result: JobReturn) -> None:
@@ -107,12 +100,14 @@ class AttnsvmSweeper(Sweeper):
             At the end, if a cell has no complete record.
         """
         from attnsvm.cli.dry_run import log_plan
+        from attnsvm.cli.errors import SweepIncompleteError
+        from attnsvm.config.identity import plan_digest
         from attnsvm.record import begin_sweep, run_state, unobstructed
         from sweeps.cells import fields_of
         from sweeps.progress import Progress
 
         cells, configs = self._cells(self._grid(arguments))
-        self.folder = self._folder(configs.values())
+        self.folder = sweep_folder(self.composed, lambda: plan_digest(configs.values()))
         self.composed.hydra.sweep.dir = str(self.folder)
         self.jobs = self._launcher()
         if any(config.dry_run for config in configs.values()):
@@ -126,7 +121,10 @@ class AttnsvmSweeper(Sweeper):
         pending = begin_sweep(self.folder, cells, fields, OmegaConf.to_yaml(self.composed))
         with Progress(self.folder, pending, done=len(cells) - len(pending)):
             self._launch(unobstructed(self.folder, pending))
-        self._close(cells)
+        if lacking := close_sweep(self.folder, cells):
+            # Hydra itself calls this only after a sweep without failures
+            self.context.callbacks.on_multirun_end(config=self.composed, config_name=None)
+            raise SweepIncompleteError(lacking)
 
     # --- the grid ---------------------------------------------------------------------------------
 
@@ -159,32 +157,17 @@ class AttnsvmSweeper(Sweeper):
             if name not in cells:
                 refuse_without_memory(config, there)
                 check(config)
+                if config.objective is not None:
+                    Objective.of(config.objective)
             cells.setdefault(name, cell)
             configs.setdefault(name, config)
         return cells, configs
 
-    def _folder(self, configs: Iterable[Any]) -> Path:
-        """Return the folder of the sweep; that of a plan without a name depends on its cells."""
-        from attnsvm.config.identity import plan_digest
-
-        folder = Path(self.composed.hydra.sweep.dir)
-        given = self.composed.hydra.overrides.hydra
-        if folder != ADHOC or any(one.lstrip("+").startswith("hydra.sweep.dir=") for one in given):
-            return folder
-        return ADHOC.with_name(f"{ADHOC.name}-{plan_digest(configs)}")
-
     def _check_folder(self, configs: dict[str, Any]) -> None:
         """Raise ConfigError if records must not be added to the folder."""
-        from attnsvm.config import ConfigError
         from attnsvm.record.mixed_code import refuse_mixed_code
 
-        sweep: Any = OmegaConf.to_container(self.composed.hydra.sweep, resolve=False)
-        subdir = sweep["subdir"]
-        if subdir != RUN_FOLDER:
-            raise ConfigError(
-                f"hydra.sweep.subdir={subdir}: must be {RUN_FOLDER}, the run's identity; set the "
-                f"sweep's folder with hydra.sweep.dir"
-            )
+        refuse_other_subdir(self.composed)
         if not any(config.mixed_code for config in configs.values()):
             refuse_mixed_code(self.folder, [config.extensions for config in configs.values()])
 
@@ -240,60 +223,3 @@ class AttnsvmSweeper(Sweeper):
             for result in results:
                 _log_failure(result)
         return None
-
-    # --- the end ----------------------------------------------------------------------------------
-
-    def _close(self, cells: Iterable[str]) -> None:
-        from attnsvm.cli.errors import SweepIncompleteError
-        from sweeps.aggregate import load
-        from sweeps.report import write_report
-
-        found: dict[Any, dict[Any, Any]] = {}
-        failed: tuple[str, ...] = ()
-        try:
-            frames = load(self.folder)
-        except FileNotFoundError as error:  # someone removed the records meanwhile
-            log.error("no report: %s", error)
-        else:
-            files = write_report(frames)
-            for path in (files.html, *files.figures, *files.tables):
-                log.info("wrote %s", path)
-            found = {row["run"]: row for row in frames.runs.to_dict("records")}
-            failed = files.failed
-        if lacking := self._lacking(cells, found, failed):
-            # Hydra itself calls this only after a sweep without failures
-            self.context.callbacks.on_multirun_end(config=self.composed, config_name=None)
-            raise SweepIncompleteError(lacking)
-
-    def _lacking(
-        self, cells: Iterable[str], found: dict[Any, dict[Any, Any]], failed: Iterable[str]
-    ) -> str:
-        """Return which cells of this command have no complete record, and which figures failed.
-
-        "" if there is neither. `found` are the runs of the plan on disk, which another command may
-        have replaced.
-        """
-        from attnsvm.record import one_line, run_state
-
-        listed = "the report lists all of them; "
-        if found.keys() != set(cells):
-            listed = ""
-            log.warning("%s: the plan, and so the report, is not that of this command", self.folder)
-        rows = {name: found.get(name) or vars(run_state(self.folder / name)) for name in cells}
-        lacking = {name: row for name, row in rows.items() if row["state"] != "done"}
-        lines = [
-            one_line(f"  {row['state']} {name}: {row['reason']} ({row.get('place') or '-'})")
-            for name, row in itertools.islice(lacking.items(), FAILURES_TOLD)
-        ]
-        lines += [one_line(f"  not drawn {failure}") for failure in failed]
-        if not lines:
-            return ""
-        if not lacking:
-            return "\n".join([f"{self.folder}: all runs are done", *lines])
-        states = Counter(str(row["state"]) for row in lacking.values())
-        counts = ", ".join(f"{n} {state}" for state, n in states.most_common())
-        told = (
-            f"{self.folder}: {counts} of {len(rows)} runs; {listed}"
-            "run the same command again to resume"
-        )
-        return "\n".join([told, *lines])

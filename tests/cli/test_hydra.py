@@ -32,7 +32,7 @@ def test_a_callback_of_the_users_own_is_run(tmp_path):
 def test_hydras_basic_sweeper_runs_the_grid(tmp_path):
     done = attnsvm("-m", *SMALL, "seed=1,2", "hydra/sweeper=basic", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert len(list((tmp_path / "multirun/adhoc").glob("*/run.json"))) == 2
+    assert len(list((tmp_path / "multirun/latest").glob("*/run.json"))) == 2
 
 
 OWN_GROUPS = {

@@ -1,0 +1,123 @@
+"""`objective=median(COLUMN)`: the number that a run returns to a sweeper that searches."""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attnsvm.config import ConfigError, OneOf
+from attnsvm.record import one_line, read_run, run_state
+from attnsvm.record.columns import TRIAL_COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+log = logging.getLogger(__name__)
+
+STATISTICS = ("mean", "median")
+FORMS = "mean(COLUMN) | median(COLUMN) | share(COLUMN=WORD)"
+FORM = re.compile(r"(?P<function>\w+)\((?P<column>\w*)(?:=(?P<word>\w*))?\)")
+
+NUMBERS = tuple(one.name for one in TRIAL_COLUMNS if one.dtype != "str")
+WORDS = {one.name: one.allowed for one in TRIAL_COLUMNS if isinstance(one.allowed, OneOf)}
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A number made of the trials of a run.
+
+    Attributes
+    ----------
+    text : str
+        As a user types it.
+    function : str
+        mean or median, over the instances with status ok; or share, of all instances.
+    column : str
+        A column of `trials.parquet`.
+    word : str or None
+        The value of `column` whose share is meant.
+    """
+
+    text: str
+    function: str
+    column: str
+    word: str | None = None
+
+    @classmethod
+    def of(cls, text: str) -> Objective:
+        """Return the objective that `text` names.
+
+        Raises
+        ------
+        ConfigError
+            If the function, the column or the word does not exist.
+        """
+        found = FORM.fullmatch(text)
+        if found is None:
+            raise ConfigError(f"objective={text}: must be {FORMS}")
+        made = cls(text, found["function"], found["column"], found["word"])
+        if made.function == "share":
+            made._require(made.column, WORDS, f"share({made.column}=...)")
+            made._require(made.word, WORDS[made.column].words, f"share({made.column}=WORD)")
+        elif made.function not in STATISTICS or made.word is not None:
+            raise ConfigError(f"objective={text}: must be {FORMS}")
+        else:
+            made._require(made.column, NUMBERS, f"{made.function}(COLUMN)")
+        return made
+
+    def _require(self, given: str | None, known: Collection[str], place: str) -> None:
+        if given not in known:
+            raise ConfigError(
+                f"objective={self.text}: {given}: in {place} must be {' | '.join(known)}"
+            )
+
+    def value(self, trials: pd.DataFrame) -> tuple[float | None, str]:
+        """Return the number, None if it is undefined, and of how many instances it is."""
+        if self.function == "share":
+            hits = int((trials[self.column] == self.word).sum())
+            counted = f"{hits} of {len(trials)} instances"
+            return (hits / len(trials) if len(trials) else None), counted
+        accepted = trials.loc[trials["status"] == "ok", self.column]
+        values = accepted.dropna().astype(float)
+        counted = f"over {len(values)} of {len(trials)} instances"
+        number = float(getattr(values, self.function)()) if len(values) else math.nan
+        return (number if math.isfinite(number) else None), counted
+
+
+def objective_value(text: str, folder: Path) -> float | None:
+    """Return the objective of the run in `folder` from its record; None if it is undefined.
+
+    It is undefined if the run is not done, if no instance with status ok has a value, or if the
+    number is not finite. None is no number in any direction: a sweeper counts it as a failed trial,
+    never as a good one.
+    """
+    from attnsvm.record import read_tables
+
+    objective = Objective.of(text)
+    found = run_state(folder, verify=False)
+    if found.state != "done":
+        log.warning("%s: objective %s is undefined: the run is %s", folder, text, found.state)
+        return None
+    trials = read_tables(folder, read_run(folder))[0].to_pandas()
+    number, counted = objective.value(trials)
+    if number is None:
+        counts = ", ".join(f"{n} {status}" for status, n in trials["status"].value_counts().items())
+        told = one_line(f"{folder}: objective {text} is undefined ({counted}: {counts})")
+        log.warning("%s", told)
+    else:
+        log.info("%s: objective %s = %.6g (%s)", folder, text, number, counted)
+    return number
+
+
+def quoted(words: Iterable[str]) -> list[str]:
+    """Return the command line with the value of `objective=...` in quotes.
+
+    Hydra takes `median(x)` for one of its own functions if it is not quoted.
+    """
+    call = re.compile(r"(\+{0,2}objective)=(\w+\([^\"']*\))")
+    return [call.sub(r'\1="\2"', word) if call.fullmatch(word) else word for word in words]

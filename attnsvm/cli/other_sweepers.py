@@ -1,0 +1,132 @@
+"""Sweeps by Hydra's other sweepers, such as Optuna's or the basic one.
+
+They choose the runs and know nothing of records. A callback around them gives each search a folder
+of its own, and at its end a plan, a report and the exit code that our own sweeper gives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+
+from attnsvm.cli.errors import exit_code
+from attnsvm.cli.objective import Objective
+from attnsvm.cli.sweep import close_sweep, sweep_folder
+from attnsvm.config import ConfigError
+from attnsvm.record import (
+    CorruptRecordError,
+    kind_of,
+    link_latest,
+    read_run,
+    write_plan,
+)
+from attnsvm.record.mixed_code import refuse_mixed_code
+
+OWN = "hydra_plugins.attnsvm_sweeper.sweeper.AttnsvmSweeper"
+BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+RUN_FOLDER = "${run_name:}"
+OBJECTIVE = re.compile(r"\+{0,2}objective=")
+
+_open: dict[Path, str | None] = {}
+"""Folders of the sweeps begun in this process -> what is not complete, None before the end."""
+
+
+class OtherSweeper(Callback):
+    """Begins and ends the sweep of any sweeper but our own."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Refuse what cannot be run, and give the sweep a folder: one for each search space.
+
+        Raises
+        ------
+        SystemExit
+            If it is refused: Hydra makes warnings of other errors in a callback.
+        """
+        if config.hydra.sweeper._target_ == OWN:
+            return
+        folder = sweep_folder(config, lambda: _space_digest(config))
+        if code := exit_code(lambda: _refuse(config, folder)):
+            raise SystemExit(code)
+        config.hydra.sweep.dir = str(folder)
+        config.hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")  # jobs are composed anew
+        folder.mkdir(parents=True, exist_ok=True)
+        link_latest(folder)
+        _open[folder] = None
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Write the report before other callbacks log it."""
+        folder = Path(config.hydra.sweep.dir)
+        if folder in _open:
+            _open[folder] = _closed(folder)
+
+
+def close_others() -> str:
+    """Close the sweeps of this process that are still open; return what is not complete."""
+    told = [_closed(folder) if lacking is None else lacking for folder, lacking in _open.items()]
+    _open.clear()
+    return "\n".join(filter(None, told))
+
+
+def _space_digest(config: DictConfig) -> str:
+    """Return 12 digits that name the search space; the objective is no part of it."""
+    given = [one for one in config.hydra.overrides.task if not OBJECTIVE.match(one)]
+    space = [given, dict(_params(config))]
+    return hashlib.sha256(json.dumps(space, default=str).encode()).hexdigest()[:12]
+
+
+def _params(config: DictConfig) -> Mapping[Any, Any]:
+    return OmegaConf.select(config, "hydra.sweeper.params") or {}
+
+
+def _refuse(config: DictConfig, folder: Path) -> None:
+    """Raise ConfigError for what our own sweeper refuses before the first job too."""
+    sweeper = config.hydra.sweeper._target_
+    if config.objective is not None:
+        Objective.of(config.objective)
+    elif sweeper != BASIC and "objective" not in _params(config):
+        raise ConfigError(
+            f"objective=null: must be given with {sweeper}, which searches by it, as in "
+            "'objective=median(risk)'"
+        )
+    if sweeper != BASIC and config.dry_run:
+        raise ConfigError(
+            f"dry_run=true: must be false with {sweeper}, which chooses its runs by the results of "
+            "others"
+        )
+    refuse_other_subdir(config)
+    if not config.mixed_code:
+        refuse_mixed_code(folder, [list(config.extensions)])
+
+
+def refuse_other_subdir(config: DictConfig) -> None:
+    """Raise ConfigError if the folders of runs are not named by their identity."""
+    sweep: Any = OmegaConf.to_container(config.hydra.sweep, resolve=False)
+    if (subdir := sweep["subdir"]) != RUN_FOLDER:
+        raise ConfigError(
+            f"hydra.sweep.subdir={subdir}: must be {RUN_FOLDER}, the run's identity; set the "
+            f"sweep's folder with hydra.sweep.dir"
+        )
+
+
+def _closed(folder: Path) -> str:
+    """Write plan and report of the runs in `folder`; return what is not complete."""
+    runs = sorted(path for path in folder.iterdir() if kind_of(path / ".hydra") == "a folder")
+    if not runs:
+        return ""
+    write_plan(folder, {path.name: _overrides(path) for path in runs})
+    return close_sweep(folder, [path.name for path in runs])
+
+
+def _overrides(folder: Path) -> list[str]:
+    try:
+        overrides: list[str] = read_run(folder)["overrides"]
+    except (OSError, CorruptRecordError):
+        return []
+    return overrides

@@ -1,0 +1,88 @@
+"""What every sweep has, whichever sweeper runs it: a folder of its own, and a report at its end."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+log = logging.getLogger(__name__)
+
+FAILURES_TOLD = 20
+"""Largest number of runs without a record that the summary lists; the report lists all."""
+
+ADHOC = Path("multirun/adhoc")
+"""The folder in conf/config.yaml; each plan without a name gets a folder of its own beside it."""
+
+
+def sweep_folder(composed: DictConfig, digest: Callable[[], str]) -> Path:
+    """Return the folder of a sweep; `digest` names that of a sweep without a name."""
+    folder = Path(composed.hydra.sweep.dir)
+    given = composed.hydra.overrides.hydra
+    if folder != ADHOC or any(one.lstrip("+").startswith("hydra.sweep.dir=") for one in given):
+        return folder
+    return ADHOC.with_name(f"{ADHOC.name}-{digest()}")
+
+
+def close_sweep(folder: Path, cells: Collection[str]) -> str:
+    """Write tables, figures and report; return what is not complete, "" if everything is.
+
+    Parameters
+    ----------
+    folder : Path
+        The sweep's folder.
+    cells : collection of str
+        Folder names of the runs of this command.
+    """
+    from sweeps.aggregate import load
+    from sweeps.report import write_report
+
+    try:
+        frames = load(folder)
+    except FileNotFoundError as error:  # someone removed the records meanwhile
+        log.error("no report: %s", error)
+        return _lacking(folder, cells, {}, ())
+    files = write_report(frames)
+    for path in (files.html, *files.figures, *files.tables):
+        log.info("wrote %s", path)
+    found = {row["run"]: row for row in frames.runs.to_dict("records")}
+    return _lacking(folder, cells, found, files.failed)
+
+
+def _lacking(
+    folder: Path,
+    cells: Collection[str],
+    found: dict[Any, dict[Any, Any]],
+    failed: Iterable[str],
+) -> str:
+    """Return which of the cells have no complete record, and which figures failed.
+
+    "" if there is neither. `found` are the runs of the plan on disk, which another command may
+    have replaced.
+    """
+    from attnsvm.record import one_line, run_state
+
+    listed = "the report lists all of them; "
+    if found.keys() != set(cells):
+        listed = ""
+        log.warning("%s: the plan, and so the report, is not that of this command", folder)
+    rows = {name: found.get(name) or vars(run_state(folder / name)) for name in cells}
+    lacking = {name: row for name, row in rows.items() if row["state"] != "done"}
+    lines = [
+        one_line(f"  {row['state']} {name}: {row['reason']} ({row.get('place') or '-'})")
+        for name, row in itertools.islice(lacking.items(), FAILURES_TOLD)
+    ]
+    lines += [one_line(f"  not drawn {failure}") for failure in failed]
+    if not lines:
+        return ""
+    if not lacking:
+        return "\n".join([f"{folder}: all runs are done", *lines])
+    states = Counter(str(row["state"]) for row in lacking.values())
+    counts = ", ".join(f"{n} {state}" for state, n in states.most_common())
+    told = f"{folder}: {counts} of {len(rows)} runs; {listed}run the same command again to resume"
+    return "\n".join([told, *lines])

@@ -1,0 +1,205 @@
+"""`objective=...`: the number that a job returns is the statistic of its record on disk."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from attnsvm.cli.objective import NUMBERS, Objective, quoted
+from attnsvm.config import WITHOUT_EFFECT, ConfigError
+from tests.command import SMALL, attnsvm
+
+TRIALS = pd.DataFrame(
+    {
+        "status": ["ok", "ok", "unsaturated", "ok", "ok"],
+        "risk": [1.0, 4.0, 1000.0, 2.0, math.nan],
+        "tie": [True, False, True, False, False],
+        "frobenius_rank": pd.array([1, 2, 9, 3, None], dtype="Int64"),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "counted"),
+    [
+        ("mean(risk)", 7 / 3, "over 3 of 5 instances"),
+        ("median(risk)", 2.0, "over 3 of 5 instances"),
+        ("median(frobenius_rank)", 2.0, "over 3 of 5 instances"),
+        ("mean(tie)", 0.25, "over 4 of 5 instances"),
+        ("share(status=ok)", 0.8, "4 of 5 instances"),
+        ("share(status=tie)", 0.0, "0 of 5 instances"),
+    ],
+)
+def test_the_number_is_that_of_the_instances_that_count(text, number, counted):
+    assert Objective.of(text).value(TRIALS) == (pytest.approx(number, rel=1e-15), counted)
+
+
+def test_an_undefined_number_is_none():
+    rejected = TRIALS.assign(status="unsaturated")
+    assert Objective.of("mean(risk)").value(rejected) == (None, "over 0 of 5 instances")
+    infinite = TRIALS.assign(risk=math.inf)
+    assert Objective.of("mean(risk)").value(infinite)[0] is None
+    assert Objective.of("share(status=ok)").value(TRIALS[:0])[0] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("median(riskk)", "riskk: in median(COLUMN) must be seed | "),
+        ("median(status)", "status: in median(COLUMN) must be seed | "),
+        ("max(risk)", "must be mean(COLUMN) | median(COLUMN) | share(COLUMN=WORD)"),
+        ("risk", "must be mean(COLUMN) | median(COLUMN) | share(COLUMN=WORD)"),
+        ("mean(risk=1)", "must be mean(COLUMN) | median(COLUMN) | share(COLUMN=WORD)"),
+        ("share(status)", "None: in share(status=WORD) must be ok | rejected"),
+        ("share(status=okay)", "okay: in share(status=WORD) must be ok | rejected"),
+        ("share(risk=1)", "risk: in share(risk=...) must be status | training"),
+    ],
+)
+def test_what_does_not_exist_is_refused_with_what_is_allowed(text, told):
+    with pytest.raises(ConfigError) as error:
+        Objective.of(text)
+    assert str(error.value).startswith(f"objective={text}: ")
+    assert told in str(error.value)
+
+
+def test_every_numeric_column_may_be_asked_for():
+    for name in NUMBERS:
+        assert Objective.of(f"median({name})").column == name
+
+
+def test_the_parentheses_need_no_quotes_of_hydra():
+    words = ["-m", "objective=median(risk)", "+objective=share(status=ok)", "seed=1"]
+    assert quoted(words) == [
+        "-m", 'objective="median(risk)"', '+objective="share(status=ok)"', "seed=1"
+    ]  # fmt: skip
+    assert quoted(quoted(words)) == quoted(words)
+    assert quoted(["objective=null", "data.d=range(1,3)"]) == [
+        "objective=null",
+        "data.d=range(1,3)",
+    ]
+
+
+CALLBACK = """
+import json
+from hydra.experimental.callback import Callback
+
+class Mine(Callback):
+    def on_job_end(self, config, job_return, **kwargs):
+        with open("returned", "a") as file:
+            file.write(json.dumps([config.seed, job_return.return_value]) + "\\n")
+"""
+
+
+def returned(*arguments: str, cwd: Path) -> dict[int, float | None]:
+    """Return what the jobs of a command returned, by seed."""
+    (cwd / "mine.py").write_text(CALLBACK)
+    (cwd / "returned").unlink(missing_ok=True)
+    env = {**os.environ, "PYTHONPATH": str(cwd)}
+    done = attnsvm(*arguments, "+hydra.callbacks.mine._target_=mine.Mine", cwd=cwd, env=env)
+    assert done.returncode == 0, done.stderr
+    return dict(map(json.loads, (cwd / "returned").read_text().splitlines()))
+
+
+def on_disk(cwd: Path) -> dict[int, pd.DataFrame]:
+    tables = map(pd.read_parquet, (cwd / "multirun").glob("*/*/trials.parquet"))
+    return {int(table["seed"].iloc[0]): table for table in tables}
+
+
+RUN = (*SMALL[:4], "optimizer.steps=300", "optimizer.lr=0.5")
+
+
+@pytest.mark.parametrize("sweeper", ["attnsvm", "basic"])
+def test_a_job_returns_the_statistic_of_its_record(sweeper, tmp_path):
+    grid = ["-m", *RUN, "seed=0,10", f"hydra/sweeper={sweeper}"]
+    numbers = returned(*grid, "objective=median(one_minus_corr_w_mm)", cwd=tmp_path)
+    tables = on_disk(tmp_path)
+    assert set(numbers) == set(tables) == {0, 10}
+    for seed, table in tables.items():
+        column = table.loc[table["status"] == "ok", "one_minus_corr_w_mm"]
+        assert numbers[seed] == np.median(column)
+    if sweeper == "attnsvm":  # finished runs are not run again
+        return
+    again = returned(*grid, "objective=share(status=ok)", cwd=tmp_path)
+    assert again == {seed: float((t["status"] == "ok").mean()) for seed, t in tables.items()}
+    assert len(list((tmp_path / "multirun").glob("adhoc-*"))) == 1  # the objective is no identity
+
+
+def test_a_run_without_an_accepted_instance_returns_none_and_says_why(tmp_path):
+    few = [*RUN[:4], "optimizer.steps=1", "objective=mean(risk)"]
+    assert returned(*few, cwd=tmp_path) == {0: None}
+    done = attnsvm(*few, cwd=tmp_path)  # from the record, without a second run
+    assert "already done" in done.stdout
+    assert "objective mean(risk) is undefined (over 0 of 3 instances: 3 unsaturated)" in done.stdout
+
+
+def test_the_objective_has_no_effect_on_the_numbers(tmp_path):
+    assert "objective" in WITHOUT_EFFECT
+    for mine in ([], ["objective=mean(risk)"]):
+        assert attnsvm(*SMALL, *mine, cwd=tmp_path).returncode == 0
+    assert len(list((tmp_path / "multirun/single").iterdir())) == 1
+
+
+@pytest.mark.parametrize("mode", [[], ["-m"], ["-m", "hydra/sweeper=basic"]])
+def test_an_objective_that_does_not_exist_is_refused_before_any_work(mode, tmp_path):
+    done = attnsvm(*mode, *SMALL, "seed=1", "objective=median(riskk)", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "attnsvm: objective=median(riskk): riskk: in median(COLUMN) must be" in done.stderr
+    assert not list(tmp_path.rglob("*.parquet"))
+
+
+# --- other sweepers -------------------------------------------------------------------------------
+
+
+def test_another_sweeper_leaves_what_our_own_leaves(tmp_path):
+    """A folder of its own, a plan, a report, a link; records that a second search finds."""
+    grid = ["-m", *SMALL, "seed=1,2", "hydra/sweeper=basic"]
+    assert attnsvm(*grid, cwd=tmp_path).returncode == 0
+    (folder,) = (tmp_path / "multirun").glob("adhoc-*")
+    assert (tmp_path / "multirun/latest").resolve() == folder
+    assert (folder / "report.html").exists()
+    plan = json.loads((folder / "sweep.json").read_text())
+    assert sorted(plan["runs"]) == sorted(path.parent.name for path in folder.glob("*/run.json"))
+    status = attnsvm(str(folder), command="attnsvm-status", cwd=tmp_path)
+    assert status.stdout == "2 runs: 2 done\n"
+    again = attnsvm(*grid, cwd=tmp_path)
+    assert again.stdout.count("already done") == 2
+    other = attnsvm("-m", *SMALL, "seed=3,4", "hydra/sweeper=basic", cwd=tmp_path)
+    assert other.returncode == 0
+    assert len(list((tmp_path / "multirun").glob("adhoc-*"))) == 2
+
+
+def two_files(tmp_path: Path) -> None:
+    """Write a.npz, which can be run, and b.npz, which cannot: it has no labels."""
+    rng = np.random.default_rng(0)
+    X, Z = rng.normal(size=(3, 2, 3, 4)), rng.normal(size=(3, 2, 4))
+    np.savez(tmp_path / "a.npz", X=X, Z=Z, Y=np.ones((3, 2)))
+    np.savez(tmp_path / "b.npz", X=X, Z=Z)
+
+
+def test_a_failed_run_of_another_sweeper_is_told_by_the_exit_code(tmp_path):
+    two_files(tmp_path)
+    grid = ["-m", "data=file", "data.path=b.npz,a.npz", "optimizer.steps=9", "hydra/sweeper=basic"]
+    done = attnsvm(*grid, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "1 failed of 2 runs; the report lists all of them" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("hydra.sweep.subdir=elsewhere", "hydra.sweep.subdir=elsewhere: must be ${run_name:}"),
+        ("optimizer.lr=-1", "optimizer.lr=-1.0: must be a finite number > 0"),
+        ("data.d=10000000", "must be smaller"),
+    ],
+)
+def test_another_sweeper_runs_nothing_that_is_not_allowed(given, told, tmp_path):
+    done = attnsvm("-m", *SMALL, given, "hydra/sweeper=basic", cwd=tmp_path)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert not list(tmp_path.rglob("run.json"))

@@ -1,0 +1,178 @@
+"""Hydra's Optuna sweeper, the real package: `make test-tracking` installs it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from omegaconf import OmegaConf
+
+from sweeps.status import states
+from tests.cli.test_objective import RUN, two_files
+from tests.command import attnsvm
+
+OPTUNA = "hydra_plugins.hydra_optuna_sweeper"
+
+
+def installed() -> bool:
+    try:
+        return importlib.util.find_spec(OPTUNA) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+needs_optuna = pytest.mark.skipif(not installed(), reason="needs Optuna (make test-tracking)")
+
+SEARCH = ("-m", "hydra/sweeper=optuna", *RUN[:-1], "hydra.sweeper.n_trials=4")
+TPE = ("hydra/sweeper/sampler=tpe", "hydra.sweeper.sampler.seed=1", "optimizer.lr=interval(0.01,1)")
+
+
+def numbers(cwd, column):
+    """Return the median of `column` for the runs on disk, by learning rate."""
+    found = {}
+    for path in (cwd / "multirun/latest").glob("*/run.json"):
+        config = OmegaConf.load(path)["config"]
+        trials = pd.read_parquet(path.parent / "trials.parquet")
+        accepted = trials.loc[trials["status"] == "ok", column]
+        if len(accepted):
+            found[config["optimizer"]["lr"]] = float(accepted.median())
+    return found
+
+
+@needs_optuna
+def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes(tmp_path):
+    search = [*SEARCH, *TPE, "objective=median(one_minus_corr_w_mm)"]
+    done = attnsvm(*search, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "multirun/latest"
+    assert {state.state for state in states(folder).values()} == {"done"}
+    assert len(states(folder)) == 4
+    found = OmegaConf.load(folder / "optimization_results.yaml")
+    values = numbers(tmp_path, "one_minus_corr_w_mm")
+    assert found.best_value == min(values.values())
+    assert values[found.best_params["optimizer.lr"]] == found.best_value
+    assert (folder / "report.html").exists()
+    again = attnsvm(*search, "hydra.sweeper.n_trials=5", cwd=tmp_path)  # four on record, one more
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("already done") == 4
+    assert len(states(folder)) == 5
+
+
+@needs_optuna
+def test_the_grid_sampler_runs_every_cell_and_maximises(tmp_path):
+    grid = ["hydra/sweeper/sampler=grid", "optimizer=gd,normalized_gd", "optimizer.lr=0.1,0.5"]
+    done = attnsvm(
+        *SEARCH, *grid, "hydra.sweeper.direction=maximize", "objective=share(status=ok)",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "multirun/latest"
+    assert len(states(folder)) == 4
+    found = OmegaConf.load(folder / "optimization_results.yaml")
+    shares = [
+        OmegaConf.load(path)["accepted"] / OmegaConf.load(path)["drawn"]
+        for path in folder.glob("*/run.json")
+    ]
+    assert found.best_value == max(shares) > min(shares)
+    assert found.best_params["optimizer"] == "normalized_gd"
+
+
+@needs_optuna
+def test_a_failed_run_is_on_record_stops_no_search_and_is_never_the_best(tmp_path):
+    two_files(tmp_path)
+    search = ["-m", "hydra/sweeper=optuna", "hydra/sweeper/sampler=random", "data=file"]
+    search += ["hydra.sweeper.sampler.seed=0", "hydra.sweeper.n_trials=6", "data.path=b.npz,a.npz"]
+    done = attnsvm(*search, "optimizer.steps=9", "objective=share(status=ok)", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "1 failed of 2 runs" in done.stderr
+    folder = tmp_path / "multirun/latest"
+    assert sorted(state.state for state in states(folder).values()) == ["done", "failed"]
+    found = OmegaConf.load(folder / "optimization_results.yaml")
+    assert found.best_params["data.path"] == "a.npz"
+
+
+@needs_optuna
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_grid_that_ends_without_a_number_ends_with_its_report(fails, tmp_path):
+    """Optuna's sweeper itself ends with an error then."""
+    two_files(tmp_path)
+    files = "a.npz,b.npz" if fails else "a.npz"
+    grid = ["-m", "hydra/sweeper=optuna", "hydra/sweeper/sampler=grid", "data=file"]
+    grid += [f"data.path=choice({files})", "hydra.sweeper.n_jobs=2", "optimizer.steps=0"]
+    done = attnsvm(*grid, "objective=mean(risk)", cwd=tmp_path)
+    assert done.returncode == (1 if fails else 2)
+    assert ("1 failed of 2 runs" in done.stderr) == fails
+    assert "the last run of the grid has no number" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "multirun/latest/report.html").exists()
+
+
+@needs_optuna
+def test_a_search_without_a_defined_objective_says_so(tmp_path):
+    search = [*SEARCH, *TPE, "optimizer.steps=1", "hydra.sweeper.n_trials=2"]
+    done = attnsvm(*search, "objective=mean(risk)", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "the search has no result: the objective of no run is defined" in done.stderr
+    assert len(states(tmp_path / "multirun/latest")) == 2
+
+
+@needs_optuna
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([], "objective=null: must be given with"),
+        (["objective=mean(riskk)"], "objective=mean(riskk): riskk: in mean(COLUMN) must be"),
+        (["objective=mean(risk)", "dry_run=true"], "dry_run=true: must be false with"),
+    ],
+)
+def test_a_search_that_cannot_be_is_refused_before_any_work(given, told, tmp_path):
+    done = attnsvm(*SEARCH, *TPE, *given, cwd=tmp_path)
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert not (tmp_path / "multirun").exists()
+
+
+PAGE = (Path(__file__).parents[2] / "docs/search.md").read_text()
+COMMANDS = re.findall(r"^    attnsvm (-m hydra/sweeper=optuna (?:.*\\\n)*.*)", PAGE, re.MULTILINE)
+
+
+@needs_optuna
+@pytest.mark.parametrize("command", range(2))
+def test_the_commands_of_the_page_run(command, tmp_path):
+    assert len(COMMANDS) == 2
+    words = shlex.split(COMMANDS[command].replace("\\\n", " "))
+    done = attnsvm(
+        *words, "trials=2", "optimizer.steps=20", "hydra.sweeper.n_trials=2", cwd=tmp_path
+    )
+    undefined = "the objective of no run is defined" in done.stderr  # in 20 steps
+    assert done.returncode == 0 or undefined, done.stderr
+    assert len(states(tmp_path / "multirun/latest")) == 2
+
+
+@needs_optuna
+def test_joblib_runs_a_search(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    search = [*SEARCH, *TPE, "objective=median(one_minus_corr_w_mm)", "hydra/launcher=joblib"]
+    done = attnsvm(*search, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = OmegaConf.load(tmp_path / "multirun/latest/optimization_results.yaml")
+    assert found.best_value == min(numbers(tmp_path, "one_minus_corr_w_mm").values())
+
+
+def test_without_the_package_the_error_names_what_installs_it(tmp_path):
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(
+        f"import sys\nsys.modules['{OPTUNA}'] = None\nsys.modules['{OPTUNA}.config'] = None\n"
+    )
+    env = os.environ | {"PYTHONPATH": str(hidden)}
+    done = attnsvm("-m", "seed=1,2", "hydra/sweeper=optuna", cwd=tmp_path, env=env)
+    assert done.returncode == 2
+    assert "hydra/sweeper=optuna: is not installed here; pip install 'attnsvm[optuna]'" in (
+        done.stderr
+    )
