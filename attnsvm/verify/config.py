@@ -15,7 +15,7 @@ from attnsvm.config import GROUPS, ConfigError, RunConfig, SelectionConfig, SvmC
 from attnsvm.record import CorruptRecordError
 from attnsvm.verify.instances import content_of
 
-NOT_RECORDED = ("sweep", "question", "device", "mixed_code", "dry_run")
+NOT_RECORDED = ("sweep", "question", "objective", "device", "mixed_code", "dry_run")
 """Fields of a config that do not affect the numbers of a run."""
 
 
