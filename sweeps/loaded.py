@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,8 @@ from attnsvm.record import one_line, read_solutions
 from attnsvm.summary import Summarized
 from sweeps.aggregate import SweepFrames
 from sweeps.aggregate import load as frames_of
+from sweeps.chart import Chart, Parts, answer, asked, shown
+from sweeps.remarks import not_shown, repeated
 
 
 class LoadedSweep(Summarized):
@@ -86,6 +88,38 @@ class LoadedSweep(Summarized):
             near = nearest(run, self.frames.folders)
             raise ValueError(f"run={one_line(str(run))!r}: must be a name in the column run{near}")
         return read_solutions(self.frames.folders[run])
+
+    def chart(self, x: str, y: str, **parts: Unpack[Parts]) -> Chart:
+        """Return table, counts, notes and figure of any column against any other.
+
+        Parameters
+        ----------
+        x, y, **parts
+            The fields of `sweeps.chart.Question`: x, y, hue, col and row are columns of `trials` or
+            fields of the config; with x="step", y is a quantity of `history`.
+
+        Raises
+        ------
+        ChartError
+            If the question cannot be answered; the message says what it must be.
+        """
+        remarks = [not_shown(self.frames), repeated(self.frames)]
+        return answer(self, asked(x, y, parts), remarks)
+
+    def plot(self, x: str, y: str, **parts: Unpack[Parts]) -> Any:
+        """Draw any column against any other; return matplotlib axes, (row, col).
+
+        Parameters
+        ----------
+        x, y, **parts
+            As in `chart`, which gives the numbers too.
+
+        Returns
+        -------
+        numpy.ndarray of matplotlib.axes.Axes
+            One for each value of row and col; a notebook shows their figure.
+        """
+        return shown(self.chart(x, y, **parts))
 
     def summary(self) -> dict[str, Any]:
         """Return what was swept, and the runs and instances counted by how they ended."""

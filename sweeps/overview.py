@@ -20,8 +20,8 @@ from PIL import Image
 from attnsvm.cli.help import experiments
 from attnsvm.record import duration, write_atomically
 from sweeps import aggregate
+from sweeps.remarks import not_shown
 from sweeps.report import write_report
-from sweeps.report.page import not_shown
 from sweeps.report.render import Picture, render
 
 WIDTH_PX = 1500

@@ -135,6 +135,16 @@ def summaries(
     return table
 
 
+def extremes(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
+    """Return one row per group of `by`: the least and largest finite value, NaN without any."""
+    data = _column(frame, value)
+    data = data.where(np.isfinite(data))
+    grouped = data.groupby(_grouping(frame, by), dropna=False, sort=True)
+    table = grouped.agg(["min", "max"]).reset_index()
+    table.columns = pd.Index([*(by or [""]), "least", "largest"])
+    return table[[*by, "least", "largest"]]
+
+
 def wilson_interval(count: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return Wilson's score interval of the proportion count / n, elementwise; NaN where n = 0.
 

@@ -1,5 +1,7 @@
 """`attnsvm-report DIR`: tables, figures and one HTML page from the records of a sweep.
 
+With `--x` and `--y` it draws one chart instead: any column against any other.
+
 Incomplete or damaged sweeps are drawn from the records that exist; the page, the terminal and the
 exit code show what is missing.
 """
@@ -10,7 +12,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnsvm.record import one_line
 from sweeps.report.write import ReportFiles, write_report
@@ -28,12 +30,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 if every run has a record, 1 if some are missing, failed or corrupt (the report is
         written from the others) or a figure could not be drawn, 2 if no report could be written.
     """
-    parser = argparse.ArgumentParser(
-        prog="attnsvm-report",
-        description="Tables, figures and an HTML report from the records of a sweep.",
-    )
-    parser.add_argument("directory", type=Path, help="folder of a sweep, e.g. multirun/rank_vs_d")
-    directory = parser.parse_args(argv).directory
+    options = _parser().parse_args(argv)
+    directory = options.directory
+    parts = {name: value for name, value in vars(options).items() if name != "directory" and value}
+    if parts and not {"x", "y"} <= set(parts):
+        return _refuse("a chart must have --x and --y")
     if not directory.is_dir():
         return _refuse(f"{directory}: no such folder; give the folder of a sweep")
     from sweeps import aggregate  # import takes a second: not needed for --help
@@ -44,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(str(error))
     if frames.runs.empty:
         return _refuse(f"{directory}: holds no record of a run; give the folder of a sweep")
+    if parts:
+        return _chart(frames, parts)
     try:
         files = write_report(frames)
     except OSError as error:
@@ -52,13 +55,57 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(len(frames.incomplete) > 0 or len(files.failed) > 0)
 
 
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="attnsvm-report",
+        description="Tables, figures and an HTML report from the records of a sweep; with --x and "
+        "--y one chart of any column against any other.",
+        epilog="Columns: attnsvm --columns. Fields of the config: attnsvm --help.",
+    )
+    add = parser.add_argument
+    add("directory", type=Path, help="folder of a sweep, e.g. multirun/rank_vs_d")
+    chart = parser.add_argument_group(
+        "a chart", "written to DIR/figures and DIR/tables"
+    ).add_argument
+    chart("--x", metavar="COLUMN", help="a column or a field, e.g. data.d; step: the history")
+    chart("--y", metavar="COLUMN", help="a column of numbers, e.g. nuclear_rank")
+    chart("--hue", metavar="COLUMN", help="a colour for each value; the vertical axis of a heatmap")
+    chart("--col", metavar="COLUMN", help="a column of panels for each value")
+    chart("--row", metavar="COLUMN", help="a row of panels for each value")
+    chart("--kind", metavar="KIND", help="line (default) | scatter | box | heatmap")
+    chart("--estimator", metavar="NAME", help="mean (default) | median")
+    chart("--log", metavar="AXES", help="logarithmic axes: x | y | x,y")
+    chart("--status", metavar="WORDS", help="statuses that are shown: ok (default), ... | all")
+    chart("--where", metavar="COLUMN=VALUE", action="append", help="only this value; repeatable")
+    return parser
+
+
+def _chart(frames: SweepFrames, parts: dict[str, Any]) -> int:
+    """Write a chart: figures, its table and its counts."""
+    from sweeps.chart import ChartError
+    from sweeps.loaded import LoadedSweep
+    from sweeps.report.write import write_chart
+
+    where = dict(word.partition("=")[::2] for word in parts.pop("where", ()))
+    try:
+        chart = LoadedSweep(frames).chart(**parts, where=where)
+        paths = write_chart(frames.directory, chart)
+    except ChartError as error:
+        return _refuse(str(error))
+    except OSError as error:
+        return _refuse(f"{frames.directory}: the chart cannot be written ({error})")
+    for line in (*chart.notes, *map(str, paths)):
+        sys.stdout.write(f"{one_line(line)}\n")
+    return 1 if len(frames.incomplete) else 0
+
+
 def _refuse(message: str) -> int:
     sys.stderr.write(f"attnsvm-report: {one_line(message)}\n")
     return 2
 
 
 def _print_summary(frames: SweepFrames, files: ReportFiles) -> None:
-    from sweeps.report.page import repeated
+    from sweeps.remarks import repeated
 
     statuses = frames.statuses
     counted = ", ".join(f"{n} {status}" for status, n in statuses.items())

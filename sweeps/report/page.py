@@ -11,6 +11,7 @@ import pandas as pd
 from attnsvm.record import duration
 from sweeps.aggregate import SweepFrames
 from sweeps.cells import SEED, CellAxes
+from sweeps.remarks import not_shown, repeated
 from sweeps.report.render import Picture, Table, render, table
 from sweeps.statistics import counts
 
@@ -54,36 +55,6 @@ def report_page(
         command=frames.command,
         directory=shlex.quote(str(frames.directory)),
     )
-
-
-def not_shown(frames: SweepFrames) -> str:
-    """Return which runs and instances are missing in the figures, as a note; empty if none."""
-    states = frames.incomplete["state"].value_counts()
-    listed = ", ".join(f"{n} {state}" for state, n in states.items())
-    lines = [f"Not shown, no record: {listed} of {len(frames.runs)} runs."] if listed else []
-    if frames.elsewhere:
-        lines.append(f"Not shown: {frames.elsewhere} records of other grids in the same folder.")
-    if len(short := _short_of_accepted(frames)):
-        wanted, found = short["wanted"].sum(), short["accepted"].sum()
-        lines.append(f"{len(short)} runs stopped: {found} accepted of {wanted} wanted instances.")
-    return " ".join(lines)
-
-
-def _short_of_accepted(frames: SweepFrames) -> pd.DataFrame:
-    done = frames.runs[frames.runs["state"] == "done"]
-    if not {"until_accepted", "accepted"} <= set(done):  # no run.json could be read
-        return done.iloc[:0]
-    return done[done["until_accepted"].eq(True) & (done["accepted"] < done["wanted"])]
-
-
-def repeated(frames: SweepFrames) -> str:
-    """Return how many rows hold an instance again, as a note; empty if none does."""
-    if not frames.repeated:
-        return ""
-    told = f"{frames.repeated} duplicate rows left out: the same instance in another run."
-    if frames.disagreeing:
-        told += f" {frames.disagreeing} of them hold other results than the row that is kept."
-    return told
 
 
 def _facts(frames: SweepFrames) -> list[tuple[object, str]]:

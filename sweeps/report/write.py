@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # pandas and matplotlib take a second to import: not for `--h
     import pandas as pd
 
     from sweeps.aggregate import SweepFrames
+    from sweeps.chart import Chart
     from sweeps.figures import Drawing
     from sweeps.report.render import Picture
 
@@ -61,7 +62,10 @@ def write_report(frames: SweepFrames) -> ReportFiles:
 
     failed: list[str] = []
     tables = _tables(frames, failed) if len(frames.trials) else {}
-    csvs = {f"{name}.csv": t.to_csv(index=False).encode() for name, t in tables.items()}
+    csvs = {
+        f"{name}.csv": table.rename(columns=frames.typed).to_csv(index=False).encode()
+        for name, table in tables.items()
+    }
     table_paths = _write_into(frames.directory / "tables", csvs)
     pictures = tuple(_pictures(frames, tables, failed)) if tables else ()
     images = {f"{p.name}.{kind}": data for p in pictures for kind, data in p.files.items()}
@@ -71,6 +75,27 @@ def write_report(frames: SweepFrames) -> ReportFiles:
     page = frames.directory / "report.html"
     write_atomically(page, html)
     return ReportFiles(page, figure_paths, table_paths, pictures, tuple(failed))
+
+
+def write_chart(directory: Path, chart: Chart) -> tuple[Path, ...]:
+    """Write PNG, PDF and the tables of a chart into a sweep's folder; return their paths.
+
+    Raises
+    ------
+    OSError
+        If the folder cannot be written.
+    """
+    from sweeps import style
+
+    with style.paper():
+        figure = chart.figure()
+        images = {f"{chart.name}.png": style.png(figure), f"{chart.name}.pdf": style.pdf(figure)}
+    tables = {"": chart.table, "_counts": chart.counts}
+    csvs = {
+        f"{chart.name}{end}.csv": table.to_csv(index=False).encode()
+        for end, table in tables.items()
+    }
+    return _write_into(directory / "figures", images) + _write_into(directory / "tables", csvs)
 
 
 def _remove_other_pages(written: Iterable[Path]) -> None:
@@ -100,7 +125,7 @@ def _pictures(
     """Yield the pictures of the sweep; add a line to `failed` for each that cannot be drawn."""
     from sweeps import style
     from sweeps.figures import figure_module
-    from sweeps.report.page import not_shown
+    from sweeps.remarks import not_shown
 
     with style.paper():
         try:

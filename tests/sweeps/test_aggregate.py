@@ -10,7 +10,7 @@ from attnsvm import experiment, record
 from attnsvm.config.identity import run_name
 from attnsvm.record.provenance import provenance
 from sweeps.aggregate import load
-from sweeps.report.page import not_shown
+from sweeps.remarks import not_shown
 from sweeps.statistics import summaries
 from tests.command import attnsvm
 from tests.config.test_config import composed

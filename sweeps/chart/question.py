@@ -1,0 +1,292 @@
+"""What a chart is asked to show: which column against which, checked against what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any, Literal, Protocol, TypedDict, get_args
+
+import pandas as pd
+
+from attnsvm.record import one_line
+from sweeps.cells import rows_of
+
+Kind = Literal["line", "scatter", "box", "heatmap"]
+Estimator = Literal["mean", "median"]
+KINDS: tuple[str, ...] = get_args(Kind)
+ESTIMATORS: tuple[str, ...] = get_args(Estimator)
+
+STEP = "step"
+ALL = "all"
+"""Stands for every status."""
+
+ROLES = ("x", "hue", "col", "row")
+ROOM = {"hue": 24, "col": 8, "row": 8}
+"""Largest number of values of a column that plays a part."""
+
+ROOM_OF_A_HEATMAP = 200
+"""The same for the vertical axis of a heatmap, its hue."""
+
+
+class ChartError(ValueError):
+    """A question that cannot be answered; the message says what must be asked instead."""
+
+
+class Tables(Protocol):
+    """What is asked: the tables of `attnsvm.load`."""
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """A row for each instance."""
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """A row for each instance, step and quantity."""
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """A row for each run."""
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The config fields in which the runs differ."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One quantity against one column; further columns get colours and panels of their own.
+
+    Attributes
+    ----------
+    x, y : str
+        Columns of the instances or fields of the config; with x="step", y is a quantity of the
+        history.
+    hue, col, row : str or None
+        Columns with a colour, a column of panels and a row of panels for each of their values; in
+        a heatmap hue is the vertical axis.
+    kind : {"line", "scatter", "box", "heatmap"}, optional
+        Scatter shows every instance, the others statistics of the instances of a cell; by default
+        line, and box for words on x.
+    estimator : {"mean", "median"}
+        The statistic of a line or heatmap.
+    log : tuple of str
+        The logarithmic axes, of "x" and "y".
+    status : tuple of str
+        Statuses of the instances that are shown; "all" for every one.
+    where : mapping of str to Any
+        Columns with the one value that is shown.
+    """
+
+    x: str
+    y: str
+    hue: str | None = None
+    col: str | None = None
+    row: str | None = None
+    kind: Kind | None = None
+    estimator: Estimator = "mean"
+    log: tuple[str, ...] = ()
+    status: tuple[str, ...] = ("ok",)
+    where: Mapping[str, Any] | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        """The columns that tell cells apart, x last."""
+        return [name for name in (self.row, self.col, self.hue, self.x) if name is not None]
+
+    @property
+    def over_steps(self) -> bool:
+        """Whether the quantity is one of the history."""
+        return self.x == STEP
+
+    @property
+    def name(self) -> str:
+        """The name of the files of the chart."""
+        by = [name for name in (self.hue, self.col, self.row) if name]
+        words = [self.y, "vs", self.x, *(["by", *by] if by else []), self.kind]
+        return "_".join(map(str, words)).replace("/", "_")
+
+
+class Parts(TypedDict, total=False):
+    """What may be asked besides x and y, as in `Question`; one word stands for a tuple of one."""
+
+    hue: str | None
+    col: str | None
+    row: str | None
+    kind: Kind | None
+    estimator: Estimator
+    log: str | Sequence[str]
+    status: str | Sequence[str]
+    where: Mapping[str, Any]
+
+
+def asked(x: str, y: str, parts: Parts) -> Question:
+    """Return the question."""
+    words: dict[str, Any] = dict(parts)
+    for name in {"log", "status"} & set(words):
+        given = words[name]
+        words[name] = tuple(given.split(",")) if isinstance(given, str) else tuple(given)
+    return Question(x, y, **words)
+
+
+# --- what there is --------------------------------------------------------------------------------
+
+
+def rows_for(tables: Tables, question: Question) -> pd.DataFrame:
+    """Return the instances, or their history, with every column that the question names.
+
+    Of each instance the column y has the value; statuses are not selected yet.
+
+    Raises
+    ------
+    ChartError
+        If a column does not exist, or there is no instance.
+    """
+    trials = tables.trials
+    if trials.empty:
+        raise ChartError("no instance is on record: must have a run that is done")
+    if question.over_steps:
+        history = tables.history
+        known = list(history["quantity"].unique()) if "quantity" in history else []
+        _require("y", question.y, known, "a quantity of the history, with x=step")
+        history = history[history["quantity"] == question.y].drop(columns="quantity")
+        history = history.rename(columns={"value": question.y})
+        lacking = [name for name in map(str, trials) if name not in history]
+        trials = history.merge(trials[["run", "seed", *lacking]], on=["run", "seed"])
+    used = [question.y, *question.keys, *(question.where or {})]
+    for part, name in zip(("y", *_parts(question)), used, strict=True):
+        if name not in trials:
+            trials = trials.assign(**{name: _of_run(tables, part, name, trials)})
+    return _where(trials, question)
+
+
+def _parts(question: Question) -> list[str]:
+    roles = [role for role in ("row", "col", "hue", "x") if getattr(question, role) is not None]
+    return [*roles, *("where" for _ in question.where or {})]
+
+
+def _of_run(tables: Tables, part: str, name: str, trials: pd.DataFrame) -> pd.Series[Any]:
+    """Return the field of every row's run."""
+    fields = [field for field in map(str, tables.runs) if field not in ("reason", "place")]
+    _require(
+        part,
+        name,
+        [*map(str, trials), *fields],
+        "a column of the instances or a field of the config",
+    )
+    values = tables.runs.set_index("run")[name]
+    return trials["run"].astype(object).map(values).astype(values.dtype)
+
+
+def _require(part: str, name: str, known: Sequence[str], what: str) -> None:
+    if name in known:
+        return
+    near = get_close_matches(name, known, n=3, cutoff=0.5)
+    last = [one for one in known if one.rpartition(".")[2] == name]
+    near = list(dict.fromkeys([*last, *near]))
+    told = f"; did you mean {' | '.join(map(one_line, near))}?" if near else ""
+    raise ChartError(f"{part}={one_line(name)}: must be {what}{told}")
+
+
+def _where(rows: pd.DataFrame, question: Question) -> pd.DataFrame:
+    """Return the rows of the chosen values; a word on the command line may mean a number."""
+    for name, value in (question.where or {}).items():
+        values = rows[name].dropna().unique()
+        same = [one for one in values if one == value or _number(one) == _number(value) is not None]
+        if not same:
+            found = ", ".join(one_line(str(one)) for one in sorted(values, key=str)[:10])
+            raise ChartError(f"where {name}={value}: must be one of {found or 'no value'}")
+        rows = rows_of(rows, {name: same[0]})
+    return rows
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+# --- what fits ------------------------------------------------------------------------------------
+
+
+def checked(tables: Tables, question: Question, rows: pd.DataFrame) -> Question:
+    """Return the question with a colour or panels for every axis that would be pooled.
+
+    Raises
+    ------
+    ChartError
+        If a part is of the wrong type, has too many values, or an axis is left without a part.
+    """
+    _check_words(question)
+    if question.kind is None:
+        question = replace(question, kind="box" if _holds_words(rows[question.x]) else "line")
+    _check_types(question, rows)
+    cells = rows[[name for name in tables.axes if name in rows]].drop_duplicates()
+    free = pooled(cells, [name for name in question.keys if name in cells])
+    for role in ("hue", "col", "row"):
+        if free and getattr(question, role) is None:
+            parts: dict[str, Any] = {role: free.pop(0)}
+            question = replace(question, **parts)
+    if question.kind == "heatmap" and question.hue is None:
+        raise ChartError("kind=heatmap: must have hue, its vertical axis")
+    if free:
+        raise ChartError(
+            f"{', '.join(free)}: the runs differ in it too, and cells are never pooled; it must be "
+            "x, hue, col or row, or have one value (where)"
+        )
+    for role, room in ROOM.items():
+        name = getattr(question, role)
+        room = ROOM_OF_A_HEATMAP if (role, question.kind) == ("hue", "heatmap") else room
+        if name and (count := rows[name].nunique(dropna=False)) > room:
+            raise ChartError(f"{role}={name}: has {count} values; must have at most {room}")
+    return question
+
+
+def pooled(cells: pd.DataFrame, named: Sequence[str]) -> list[str]:
+    """Return the columns of `cells` that still differ where the columns `named` are equal."""
+    named, free = list(named), list[str]()
+    for axis in map(str, cells):
+        if axis not in named:
+            groups = cells.groupby(named, dropna=False)[axis] if named else [("", cells[axis])]
+            if any(values.nunique(dropna=False) > 1 for _, values in groups):
+                free.append(axis)
+                named.append(axis)
+    return free
+
+
+def _check_words(question: Question) -> None:
+    for name, allowed in (("kind", KINDS), ("estimator", ESTIMATORS)):
+        if (value := getattr(question, name)) not in (*allowed, None):
+            raise ChartError(f"{name}={value}: must be {' | '.join(allowed)}")
+    if not set(question.log) <= {"x", "y"}:
+        raise ChartError(f"log={','.join(question.log)}: must be x | y | x,y")
+    given = question.keys
+    for role in ROLES:
+        name = getattr(question, role)
+        if name is not None and given.count(name) > 1:
+            raise ChartError(f"{role}={name}: must have one part only")
+    if question.y in given:
+        raise ChartError(f"y={question.y}: must not be x, hue, col or row too")
+
+
+def _check_types(question: Question, rows: pd.DataFrame) -> None:
+    if not pd.api.types.is_numeric_dtype(rows[question.y]):
+        raise ChartError(f"y={question.y}: holds words; must hold numbers or true | false")
+    if question.kind == "scatter" and is_flag(rows[question.y]):
+        raise ChartError(f"y={question.y}: holds true | false; must hold numbers for kind=scatter")
+    words = _holds_words(rows[question.x])
+    if words and question.kind in ("line", "scatter"):
+        raise ChartError(f"x={question.x}: holds words; must hold numbers for kind={question.kind}"
+                         ", or kind=box")  # fmt: skip
+    if words and "x" in question.log:
+        raise ChartError(f"log=x: x={question.x} holds words; must hold numbers")
+
+
+def _holds_words(column: pd.Series[Any]) -> bool:
+    return is_flag(column) or not pd.api.types.is_numeric_dtype(column)
+
+
+def is_flag(column: pd.Series[Any]) -> bool:
+    """Whether a column holds true or false."""
+    return bool(pd.api.types.is_bool_dtype(column))

@@ -1,0 +1,362 @@
+"""Any column against any other: closed forms, what is left out, and questions without an answer."""
+
+from __future__ import annotations
+
+import shutil
+from types import SimpleNamespace
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+
+import attnsvm
+from sweeps import aggregate
+from sweeps.chart import ChartError, answer, asked
+from sweeps.report import write_report
+from sweeps.statistics import LEVEL, summaries, wilson_interval
+from sweeps.style import paper, png
+from tests.command import attnsvm as run
+from tests.sweeps.test_loaded import written
+
+mpl.use("Agg")
+
+STEPS = (0, 10, 20)
+
+
+def tables(ns=(2, 3), ds=(4, 5), heads=("linear", "relu"), trials=4, **columns):
+    """A sweep over heads, n and d: in each cell rank = n + d + seed, the last instance tied."""
+    runs, rows, history = [], [], []
+    for head in heads:
+        for n in ns:
+            for d in ds:
+                name = f"{head}_n{n}_d{d}"
+                cell = {"head": head, "data.n": n, "data.d": d}
+                runs.append({"run": name, "state": "done", "data.T": 7, **cell})
+                for seed in range(trials):
+                    last = seed == trials - 1
+                    row = {"run": name, **cell, "seed": seed, "rank": float(n + d + seed)}
+                    row |= {"status": "tie" if last else "ok", "reason": "", "flag": seed == 0}
+                    rows.append(row | {"word": "w", "size": 1.5 * seed})
+                    history += [
+                        {"run": name, "seed": seed, "step": step, "quantity": "risk",
+                         "value": float(n + seed + step)}
+                        for step in STEPS
+                    ]  # fmt: skip
+    trials_ = pd.DataFrame(rows).assign(**columns)
+    axes = tuple(a for a in ("head", "data.n", "data.d") if trials_[a].nunique() > 1)
+    return SimpleNamespace(
+        trials=trials_, history=pd.DataFrame(history), runs=pd.DataFrame(runs), axes=axes
+    )
+
+
+def chart(given, x, y, **parts):
+    return answer(given, asked(x, y, parts))
+
+
+def drawn(found):
+    """Return the words of a chart's figure, and its axes; it must be an image."""
+    with paper():
+        figure = found.figure()
+        assert png(figure).startswith(b"\x89PNG")
+    texts = [text.get_text() for text in figure.findobj(mpl.text.Text)]
+    return "\n".join(texts), figure.axes
+
+
+# --- the numbers ----------------------------------------------------------------------------------
+
+
+def test_a_line_is_the_mean_of_the_ok_instances_of_each_cell_with_its_interval():
+    given = tables()
+    found = chart(given, "data.d", "rank", hue="data.n", col="head")
+    assert list(found.table)[:4] == ["head", "data.n", "data.d", "quantity"]
+    assert (found.table["mean"] == found.table["data.n"] + found.table["data.d"] + 1).all()
+    assert (found.table["used"] == 3).all()
+    ok = given.trials[given.trials["status"] == "ok"]
+    expected = summaries(ok, ["head", "data.n", "data.d"], "rank")
+    for name in ("low", "high", "std", "q25"):
+        np.testing.assert_array_equal(found.table[name], expected[name])
+    assert LEVEL == 0.95
+    assert found.notes[0] == "Instances: 32 (24 ok, 8 tie); 24 shown."
+    assert found.notes[1] == "Left out by status: 8, shown are ok."
+
+
+def test_the_median_is_the_median():
+    given = tables(ns=(2,), ds=(4, 5), heads=("linear",))
+    given.trials.loc[given.trials["seed"] == 2, "rank"] = 100.0
+    found = chart(given, "data.d", "rank", estimator="median")
+    assert found.table["median"].tolist() == [7.0, 8.0]
+    words, (ax,) = drawn(found)
+    assert "median rank" in words
+    assert ax.get_lines()[0].get_ydata().tolist() == [7.0, 8.0]
+
+
+def test_true_and_false_give_a_share_with_wilsons_interval():
+    found = chart(tables(ns=(2,), heads=("linear",)), "data.d", "flag")
+    low, high = wilson_interval(np.array([1]), np.array([3]))
+    assert found.table["share"].tolist() == [1 / 3] * 2
+    assert found.table["low"].tolist() == [low[0]] * 2
+    assert found.table["high"].tolist() == [high[0]] * 2
+    assert "share of flag" in drawn(found)[0]
+
+
+def test_a_quantity_of_the_history_over_the_steps():
+    found = chart(tables(ds=(4,), heads=("linear",)), "step", "risk", hue="data.n")
+    assert found.table["step"].tolist() == [*STEPS, *STEPS]
+    assert (found.table["mean"] == found.table["data.n"] + 1 + found.table["step"]).all()
+    assert found.notes[0] == "Instances: 8 (6 ok, 2 tie); 6 shown."
+
+
+def test_a_scatter_has_a_row_for_every_instance():
+    given = tables(ns=(2,), ds=(4,))
+    found = chart(given, "size", "rank", hue="head", kind="scatter")
+    ok = given.trials[given.trials["status"] == "ok"]
+    assert sorted(found.table["rank"]) == sorted(ok["rank"])
+    assert list(found.table) == ["head", "size", "rank", "run", "seed"]
+    _, (ax,) = drawn(found)
+    assert sum(len(line.get_xdata()) for line in ax.get_lines()) == 6
+
+
+def test_boxes_are_quartiles_and_extremes():
+    found = chart(tables(ns=(2,), heads=("linear",)), "data.d", "rank", kind="box")
+    row = found.table.iloc[0]
+    assert [row[k] for k in ("least", "q25", "median", "q75", "largest")] == [6, 6.5, 7, 7.5, 8]
+    assert len(drawn(found)[1][0].patches) == 2
+
+
+def test_a_heatmap_has_a_field_for_each_pair():
+    found = chart(tables(heads=("linear",)), "data.d", "rank", hue="data.n", kind="heatmap")
+    words, (ax, _) = drawn(found)
+    (image,) = ax.get_images()
+    assert image.get_array().tolist() == [[7, 8], [8, 9]]
+    assert "mean rank" in words
+
+
+def test_words_on_x_become_boxes_by_themselves():
+    found = chart(tables(ns=(2,), ds=(4,)), "head", "rank")
+    assert found.question.kind == "box"
+    _, (ax,) = drawn(found)
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["linear", "relu"]
+
+
+# --- cells are never pooled -----------------------------------------------------------------------
+
+
+def test_axes_that_are_not_named_get_a_part_of_their_own():
+    found = chart(tables(), "data.d", "rank")
+    assert (found.question.hue, found.question.col) == ("head", "data.n")
+    assert len(found.table) == 8
+    assert len(drawn(found)[1]) == 2
+
+
+def test_an_axis_without_a_part_is_refused_and_one_value_of_it_is_not():
+    parts = {"hue": "status", "col": "word", "row": "flag"}
+    with pytest.raises(ChartError, match=r"head, data\.n: .* never pooled"):
+        chart(tables(), "data.d", "rank", **parts)
+    where = {"head": "relu", "data.n": "3"}
+    found = chart(tables(), "data.d", "rank", **parts, where=where)
+    assert set(found.table["mean"]) >= {7.0, 8.0}
+    assert found.notes[0].startswith("Instances: 8 ")
+
+
+def test_an_axis_that_follows_from_another_needs_no_part():
+    given = tables(heads=("linear",))
+    follows = given.trials["data.n"] * 10
+    given = SimpleNamespace(**{**vars(given), "trials": given.trials.assign(lr=follows),
+                               "axes": (*given.axes, "lr")})  # fmt: skip
+    found = chart(given, "data.d", "rank", hue="data.n")
+    assert found.question.col is None
+    assert (found.table["used"] == 3).all()
+
+
+def test_a_part_with_too_many_values_is_refused():
+    given = tables(ns=tuple(range(30)), ds=(4,), heads=("linear",))
+    with pytest.raises(ChartError, match=r"hue=data\.n: has 30 values; must have at most 24"):
+        chart(given, "size", "rank", kind="scatter")
+
+
+# --- what is left out is counted ------------------------------------------------------------------
+
+
+def test_missing_and_infinite_values_are_counted_and_not_averaged():
+    given = tables(ns=(2,), heads=("linear",))
+    given.trials.loc[0, "rank"] = np.nan
+    given.trials.loc[1, "rank"] = np.inf
+    found = chart(given, "data.d", "rank")
+    assert found.table[["used", "excluded"]].to_numpy().tolist() == [[1, 2], [3, 0]]
+    assert found.table["mean"].tolist() == [8.0, 8.0]
+    assert np.isnan(found.table["low"][0])
+    assert "Left out: 2 instances without a value of rank." in found.notes
+    drawn(found)
+
+
+def test_instances_without_x_are_counted():
+    given = tables(ns=(2,), heads=("linear",))
+    given.trials.loc[:2, "size"] = np.nan
+    found = chart(given, "size", "rank", kind="scatter", hue="data.d")
+    assert "Left out: 3 instances without size." in found.notes
+    assert len(found.table) == 3
+
+
+def test_cells_of_which_nothing_is_shown_are_counted():
+    given = tables(ns=(2,), heads=("linear",))
+    given.trials.loc[given.trials["data.d"] == 5, "status"] = "infeasible"
+    found = chart(given, "data.d", "rank")
+    assert "Cells without an instance that is shown: 1 of 2." in found.notes
+    words, _ = drawn(found)
+    assert "Instances: 8 (4 infeasible, 3 ok, 1 tie); 3 shown." in words
+    counts = found.counts.set_index(["data.d", "status"])["count"]
+    assert counts.to_dict() == {(4, "ok"): 3, (4, "tie"): 1, (5, "infeasible"): 4}
+
+
+@pytest.mark.parametrize("kind", ["line", "scatter", "box", "heatmap"])
+def test_nothing_to_show_is_said_in_the_figure(kind):
+    found = chart(tables(status="infeasible"), "data.d", "rank", kind=kind, hue="data.n")
+    words, _ = drawn(found)
+    assert "no instance" in words
+    assert "Instances: 32 (32 infeasible); 0 shown." in words
+    assert found.table.empty
+
+
+@pytest.mark.parametrize("kind", ["line", "scatter", "box", "heatmap"])
+def test_a_single_instance_is_drawn(kind):
+    given = tables(ns=(2,), ds=(4,), heads=("linear",), trials=1, status="ok")
+    found = chart(given, "data.d", "rank", kind=kind, hue="data.n")
+    assert len(found.table) == 1
+    assert "no instance" not in drawn(found)[0]
+
+
+def test_statuses_may_be_chosen_or_told_apart():
+    assert (chart(tables(), "data.d", "rank", status="ok,tie").table["used"] == 4).all()
+    assert (chart(tables(), "data.d", "rank", status="all").table["used"] == 4).all()
+    apart = chart(tables(heads=("linear",)), "data.d", "rank", hue="status")
+    assert apart.table.groupby("status")["used"].unique().map(list).to_dict() == {
+        "ok": [3], "tie": [1],
+    }  # fmt: skip
+
+
+def test_what_a_logarithmic_axis_cannot_show_is_counted():
+    found = chart(tables(ns=(2,), heads=("linear",)), "size", "rank", kind="scatter", log="x,y",
+                  hue="data.d")  # fmt: skip
+    (told,) = (note for note in found.notes if "logarithmic" in note)
+    assert told.startswith("2 values of x are not > 0")
+    assert drawn(found)[1][0].get_yscale() == "log"
+
+
+# --- questions without an answer ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "parts", "message"),
+    [
+        ("data.dd", "rank", {}, r"x=data\.dd: must be a column .*did you mean data\.d"),
+        ("d", "rank", {}, r"x=d: .*did you mean data\.d"),
+        ("data.d", "rnak", {}, "y=rnak: .*did you mean rank"),
+        ("data.d", "rank", {"hue": "haed"}, "hue=haed: .*did you mean head"),
+        ("step", "rank", {}, "y=rank: must be a quantity of the history"),
+        ("head", "rank", {"kind": "line"}, "x=head: holds words; must hold numbers"),
+        ("flag", "rank", {"kind": "scatter"}, "x=flag: holds words"),
+        ("data.d", "word", {}, "y=word: holds words; must hold numbers"),
+        ("data.d", "flag", {"kind": "scatter"}, "y=flag: holds true"),
+        ("head", "rank", {"log": "x"}, "log=x: x=head holds words"),
+        ("data.d", "rank", {"kind": "pie"}, r"kind=pie: must be line \| scatter"),
+        ("data.d", "rank", {"estimator": "mode"}, r"estimator=mode: must be mean \| median"),
+        ("data.d", "rank", {"log": "z"}, "log=z: must be x"),
+        ("data.d", "rank", {"hue": "data.d"}, "=data.d: must have one part only"),
+        ("rank", "rank", {}, "y=rank: must not be x"),
+        ("data.d", "rank", {"where": {"data.n": 9}}, "where data.n=9: must be one of 2, 3"),
+        ("data.d", "rank", {"where": {"data.q": 9}}, "where=data.q: must be a column"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_with_what_can(x, y, parts, message):
+    with pytest.raises(ChartError, match=message):
+        chart(tables(), x, y, **parts)
+
+
+def test_a_heatmap_without_a_second_axis_is_refused():
+    with pytest.raises(ChartError, match="kind=heatmap: must have hue"):
+        chart(tables(ns=(2,), heads=("linear",)), "data.d", "rank", kind="heatmap")
+
+
+def test_a_sweep_without_an_instance_is_refused():
+    empty = SimpleNamespace(**{**vars(tables()), "trials": pd.DataFrame()})
+    with pytest.raises(ChartError, match="no instance is on record"):
+        chart(empty, "data.d", "rank")
+
+
+def test_an_unknown_part_is_refused():
+    with pytest.raises(TypeError, match="colour"):
+        chart(tables(), "data.d", "rank", colour="head")
+
+
+# --- from a folder --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    cells = [(f"data.d={d}", f"parameterization={p}") for d in (3, 4) for p in ("w", "kq")]
+    return written(tmp_path_factory.mktemp("sweeps") / "sweep", *cells)
+
+
+def test_the_command_and_the_call_give_the_same_numbers(sound, tmp_path):
+    folder = shutil.copytree(sound, tmp_path / "sweep")
+    words = ("--x", "data.d", "--y", "W_norm", "--hue", "parameterization", "--status", "all")
+    done = run(str(folder), *words, cwd=tmp_path, command="attnsvm-report")
+    assert done.returncode == 0, done.stderr
+    name = "W_norm_vs_data.d_by_parameterization_line"
+    assert (folder / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / f"figures/{name}.pdf").read_bytes().startswith(b"%PDF")
+    stored = pd.read_csv(folder / f"tables/{name}.csv")
+    assert list(stored)[:2] == ["parameterization", "data.d"]
+    loaded = attnsvm.load(folder)
+    found = loaded.chart("data.d", "W_norm", hue="parameterization", status="all").table
+    pd.testing.assert_frame_equal(stored, found, check_dtype=False)
+    trials = loaded.trials
+    means = trials.groupby(["parameterization", "data.d"])["W_norm"].mean()
+    np.testing.assert_allclose(found["mean"], means, rtol=1e-12)
+    counts = pd.read_csv(folder / f"tables/{name}_counts.csv")
+    assert counts["count"].sum() == len(trials)
+    assert str(folder / f"tables/{name}.csv") in done.stdout
+
+
+def test_the_command_refuses_in_a_line(sound, tmp_path):
+    def refused(*words):
+        done = run(str(sound), *words, cwd=tmp_path, command="attnsvm-report")
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+        return done.stderr
+
+    assert "must have --x and --y" in refused("--x", "data.d")
+    assert "did you mean data.d" in refused("--x", "d", "--y", "risk")
+    assert "where data.d=9: must be one of 3, 4" in refused(
+        "--x", "seed", "--y", "risk", "--where", "data.d=9"
+    )
+
+
+def test_a_plot_returns_axes_that_a_notebook_shows(sound):
+    from matplotlib import pyplot
+
+    loaded = attnsvm.load(sound)
+    before = pyplot.get_fignums()
+    axes = loaded.plot("step", "risk", col="parameterization", log="y", status="all")
+    try:
+        assert axes.shape == (1, 2)
+        assert len(pyplot.get_fignums()) == len(before) + 1
+        assert axes[0, 0].get_yscale() == "log"
+        assert mpl.rcParams["font.family"] != ["STIXGeneral"]  # the style is not left behind
+    finally:
+        pyplot.close(axes[0, 0].figure)
+
+
+def test_a_field_that_does_not_differ_may_be_an_axis(sound):
+    found = attnsvm.load(sound).chart("data.n", "W_norm", status="all")
+    assert set(found.table["data.n"]) == {2}
+    assert found.table["used"].sum() == 12
+
+
+def test_the_tables_of_a_report_name_fields_as_the_command_line_does(sound, tmp_path):
+    folder = shutil.copytree(sound, tmp_path / "sweep")
+    files = write_report(aggregate.load(folder))
+    assert files.failed == ()
+    for path in files.tables:
+        assert {"parameterization", "data.d"} <= set(pd.read_csv(path)), path
