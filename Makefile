@@ -4,7 +4,7 @@
 # make test-processors  tests of bits and last digits again, under other arithmetic
 # make test-slurm   sweeps on a real SLURM, which is installed if this machine allows it; else skipped
 # make test-faults  the full counts: 500 kills, 10 000 flipped bits, 2 000 truncations; 200 random sweeps
-# make test-tracking  search with Optuna and tracking with MLflow, the real packages
+# make test-tracking  Optuna, MLflow, W&B and TensorBoard, the real packages
 # make bench    the numbers of docs/measured.md, measured on this machine
 
 PYTHON ?= python3
@@ -53,7 +53,7 @@ test-faults: .venv/installed
 
 test-tracking: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable '.[dev,joblib,mlflow,optuna]'
+		--editable '.[dev,joblib,mlflow,wandb,tensorboard,optuna]'
 	$(BIN)/python -m pytest tests/sweeps/test_tracking.py tests/cli/test_optuna.py
 
 bench: .venv/installed

@@ -19,6 +19,7 @@ attnsvm - train attention, solve the SVM that it converges to, compare.
   an ad-hoc sweep       attnsvm -m data.d=2,4,8 optimizer=normalized_gd,gd
   a search (Optuna)     attnsvm -m hydra/sweeper=optuna 'objective=median(one_minus_corr_w_mm)' \\
                           'optimizer.lr=interval(0.01, 1)' hydra.sweeper.n_trials=20
+  tracking              hydra/callbacks=mlflow | wandb | tensorboard
   what would be run     attnsvm --cfg job
   columns of results    attnsvm --columns
   launchers, sweepers   attnsvm --hydra-help

@@ -1,7 +1,7 @@
 """Tracking: every run that is on record is logged once, without a network.
 
-A double of MLflow's client takes the place of the package where that is not installed
-(`make test-tracking` installs it); the package has every call of the double.
+`make test-tracking` installs the packages. A double of MLflow's client takes its place where it is
+not installed; the package has every call of the double.
 """
 
 from __future__ import annotations
@@ -13,16 +13,24 @@ import os
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from omegaconf import OmegaConf
 
+from attnsvm.record import read_run
+from sweeps.tracking import TrackedRun, Tracker
 from tests.command import SMALL, attnsvm
 
 DOUBLE = Path(__file__).parent / "double"
 MLFLOW = "mlflow"
 
-needs_mlflow = pytest.mark.skipif(
-    importlib.util.find_spec(MLFLOW) is None, reason="needs mlflow (make test-tracking)"
-)
+
+def needs(package: str) -> pytest.MarkDecorator:
+    lacking = importlib.util.find_spec(package) is None
+    return pytest.mark.skipif(lacking, reason=f"needs {package} (make test-tracking)")
+
+
+needs_mlflow = needs(MLFLOW)
 in_mlflow = pytest.mark.filterwarnings("ignore:.*noload:DeprecationWarning")
 
 
@@ -41,6 +49,21 @@ def client_class(path: list[str]):
         sys.modules.update(held)
 
 
+GRID = ("-m", "seed=0,10", "trials=2", *SMALL[1:4], "optimizer.steps=200", "optimizer.lr=0.5")
+
+
+def expected_of(run: Path) -> dict[str, float]:
+    """Return the metrics of a run, from its files alone."""
+    content, trials = read_run(run), pd.read_parquet(run / "trials.parquet")
+    accepted = trials[trials["status"] == "ok"].select_dtypes(["number", "bool", "boolean"])
+    metrics = {name: content[name] for name in ("drawn", "accepted", "wanted")}
+    metrics |= {f"count_{one}": number for one, number in trials["status"].value_counts().items()}
+    medians = accepted.drop(columns="seed").median().dropna()
+    metrics |= {f"median_{name}": value for name, value in medians.items()}
+    assert "median_one_minus_corr_w_mm" in metrics
+    return metrics | {"wall_s": sum(content["timings_s"].values())}
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -50,7 +73,7 @@ def client_class(path: list[str]):
 )
 def test_parameters_metrics_and_figures_are_logged_once(path, tmp_path):
     found = os.pathsep.join([*path, *filter(None, [os.environ.get("PYTHONPATH")])])
-    grid = ["-m", "hydra/callbacks=mlflow", "seed=0,10", "trials=2", *SMALL[1:]]
+    grid = [*GRID, "hydra/callbacks=mlflow"]
     for _ in range(2):
         done = attnsvm(*grid, cwd=tmp_path, env={**os.environ, "PYTHONPATH": found})
         assert done.returncode == 0, done.stderr
@@ -67,7 +90,8 @@ def test_parameters_metrics_and_figures_are_logged_once(path, tmp_path):
     assert {run.data.params["seed"] for run in logged} == {"0", "10"}
     assert {run.data.params["optimizer"] for run in logged} == {"normalized_gd"}
     assert all(run.data.metrics["drawn"] == 2 for run in logged)
-    assert all("median_risk" in run.data.metrics for run in logged)
+    expected = {path.parent.name: expected_of(path.parent) for path in folder.glob("*/run.json")}
+    assert {run.info.run_name: run.data.metrics for run in logged} == expected
     assert {run.info.status for run in runs} == {"FINISHED"}
     assert list((folder / "mlflow").rglob("adhoc.png"))
 
@@ -79,3 +103,143 @@ def test_the_package_has_every_call_of_the_double():
         if not name.startswith("_") or name == "__init__":
             known = inspect.signature(getattr(package, name)).parameters
             assert set(inspect.signature(call).parameters) <= set(known), name
+
+
+def swept_twice(callback: str, cwd: Path) -> Path:
+    """Return the folder of a sweep that was run, and run again, with a callback."""
+    for _ in range(2):
+        done = attnsvm(*GRID, f"hydra/callbacks={callback}", cwd=cwd)
+        assert done.returncode == 0, done.stderr
+        assert "UserWarning: Callback" not in done.stderr
+        assert "tracked in" in done.stdout
+    return (cwd / "multirun/latest").resolve()
+
+
+@needs("tensorboard")
+def test_tensorboard_has_every_run_once(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+    from tensorboard.util.tensor_util import make_ndarray
+
+    folder = swept_twice("tensorboard", tmp_path)
+    runs = [path.parent for path in folder.glob("*/run.json")]
+    logged = {path.name: path for path in (folder / "tensorboard").iterdir()}
+    assert set(logged) == {run.name for run in runs} | {f"figures of {folder.name}"}
+    seeds = set()
+    for run in runs:
+        assert len(list(logged[run.name].iterdir())) == 1
+        events = EventAccumulator(str(logged[run.name]))
+        events.Reload()
+        config = "_hparams_/session_start_info"
+        found = {
+            name: float(make_ndarray(events.Tensors(name)[0].tensor_proto))
+            for name in events.Tags()["tensors"]
+            if name != config
+        }
+        assert found == pytest.approx(expected_of(run), rel=1e-6)  # 32-bit floats
+        content = HParamsPluginData.FromString(events.SummaryMetadata(config).plugin_data.content)
+        fields = content.session_start_info.hparams
+        assert fields["optimizer"].string_value == "normalized_gd"
+        seeds.add(fields["seed"].number_value)
+    assert seeds == {0, 10}
+    events = EventAccumulator(str(logged[f"figures of {folder.name}"]))
+    events.Reload()
+    png = events.Images("figures/adhoc")[-1].encoded_image_string
+    assert png == (folder / "figures/adhoc.png").read_bytes()
+
+
+@needs("wandb")
+def test_wandb_has_every_run_once_and_offline(tmp_path):
+    folder = swept_twice("wandb", tmp_path)
+    runs = [path.parent for path in folder.glob("*/run.json")]
+    for run in runs:
+        (logged,) = (folder / "wandb").glob(f"offline-run-*-{run.name}")
+        (file,) = logged.glob("*.wandb")
+        content = file.read_bytes()
+        for name in (*expected_of(run), "optimizer.lr", "normalized_gd"):
+            assert name.encode() in content, name
+        assert repr(float(expected_of(run)["median_risk"]))[:10].encode() in content
+    copies = list((folder / "wandb").glob(f"*figures-of-{folder.name}/files/figures/adhoc.png"))
+    assert copies
+    assert not copies[0].is_symlink()
+    assert copies[-1].read_bytes() == (folder / "figures/adhoc.png").read_bytes()
+
+
+@needs("tensorboard")
+def test_a_single_run_is_tracked(tmp_path):
+    done = attnsvm(*SMALL, "hydra/callbacks=tensorboard", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "multirun/single").iterdir()
+    assert [path.name for path in (run / "tensorboard").iterdir()] == [run.name]
+
+
+@needs("wandb")
+def test_an_unknown_mode_of_wandb_is_refused_before_the_sweep(tmp_path):
+    wrong = ["hydra/callbacks=wandb", "hydra.callbacks.wandb.mode=onlin"]
+    done = attnsvm(*GRID, *wrong, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "hydra.callbacks.wandb.mode=onlin: must be offline | online" in done.stderr
+    assert not list(tmp_path.rglob("run.json"))
+
+
+@pytest.mark.parametrize("package", ["mlflow", "wandb", "tensorboard"])
+def test_a_missing_package_is_an_error_before_the_sweep(package, tmp_path):
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(
+        "import importlib.util\n"
+        "find = importlib.util.find_spec\n"
+        f"hide = lambda name, *more: None if name == {package!r} else find(name, *more)\n"
+        "importlib.util.find_spec = hide\n"
+    )
+    env = os.environ | {"PYTHONPATH": str(hidden)}
+    done = attnsvm(*GRID, f"hydra/callbacks={package}", cwd=tmp_path, env=env)
+    assert done.returncode == 2
+    told = f"hydra/callbacks={package}: is not installed here; pip install 'attnsvm[{package}]'"
+    assert told in done.stderr
+    assert not list(tmp_path.rglob("run.json"))
+
+
+class Kept(Tracker):
+    """A tracker that keeps what it is given."""
+
+    package = "attnsvm"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runs: list[TrackedRun] = []
+        self.files: dict[str, Path] = {}
+
+    def open(self, folder: Path) -> Kept:
+        return self
+
+    def place(self, folder: Path) -> str:
+        return "memory"
+
+    def logged(self) -> set[str]:
+        return {run.name for run in self.runs}
+
+    def log_run(self, run: TrackedRun) -> None:
+        self.runs.append(run)
+
+    def log_files(self, name: str, files: dict[str, Path]) -> None:
+        self.files = files
+
+
+def test_medians_are_those_of_accepted_instances_and_files_are_regular(tmp_path):
+    done = attnsvm(*GRID, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "multirun/latest"
+    (folder / "figures/outside.png").symlink_to("/etc/hostname")
+    os.mkfifo(folder / "tables/pipe.csv")
+    config = OmegaConf.create({"hydra": {"sweep": {"dir": str(folder)}}})
+    tracker = Kept()
+    for _ in range(2):
+        tracker.on_multirun_end(config)
+    assert {run.name: run.metrics for run in tracker.runs} == {
+        path.parent.name: expected_of(path.parent) for path in folder.glob("*/run.json")
+    }
+    assert {run.config["seed"] for run in tracker.runs} == {0, 10}
+    assert {run.config["data.n"] for run in tracker.runs} == {3}
+    assert {"report.html", "figures/adhoc.png", "tables/outcomes.csv"} <= set(tracker.files)
+    assert not {"figures/outside.png", "tables/pipe.csv"} & set(tracker.files)
