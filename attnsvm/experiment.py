@@ -6,7 +6,7 @@ import dataclasses
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -16,9 +16,13 @@ from torch import Tensor
 
 from attnsvm.comparison import margin_gap, svmeq, svmeq_least_squares
 from attnsvm.config import GROUPS, ConfigError, RunConfig
-from attnsvm.config.instantiate import instantiate
+from attnsvm.config.instantiate import instantiate, instantiated_probes
+from attnsvm.config.probe import probe_quantities
 from attnsvm.data import Seeded
+from attnsvm.parameterization import Parameterization
+from attnsvm.probe import Probe, over_steps
 from attnsvm.problem import ProblemBatch
+from attnsvm.record.columns import probe_columns
 from attnsvm.record.schema import RunRecord
 from attnsvm.result import BatchResult
 from attnsvm.selection import (
@@ -96,9 +100,25 @@ def check(config: RunConfig) -> None:
         group: instantiate(getattr(config, group), group, config.extensions) for group in GROUPS
     }
     parts["optimizer"].check_head(parts["head"])
+    probes = instantiated_probes(config)
+    check_probes(config, probes, parts["parameterization"])
     if isinstance(parts["data"], Seeded):
         one = parts["data"].sample(parts["head"], parts["model"], 1, config.seed)
         parts["parameterization"].shapes(one.d)
+        for probe in probes.values():
+            probe.check(one.d)
+
+
+def check_probes(config: RunConfig, probes: Mapping[str, Probe], rule: Parameterization) -> None:
+    """Raise ConfigError if a probe needs what the run does not have."""
+    probe_columns(probe_quantities(config.probe))
+    for name, probe in probes.items():
+        if probe.FACTORS and len(rule.NAMES) != 2:
+            raise ConfigError(f"probe=[{name}]: needs K and Q; parameterization must be kq")
+        if probe.SOLUTIONS and config.selection.tokens != "top":
+            raise ConfigError(
+                f"probe=[{name}]: needs the SVM of one token a sample; selection must be top"
+            )
 
 
 def _device(name: str) -> torch.device:
@@ -132,6 +152,8 @@ class _Stages:
         svm = config.svm
         self.tolerances: dict[str, Any] = {"gap": svm.gap, "rank_tolerance": svm.rank_tolerance}
         self.timings: dict[str, float] = {}
+        self.probes = instantiated_probes(config)
+        self.factors = any(probe.FACTORS for probe in self.probes.values())
 
     def batches(self, size: int | None) -> Iterator[ProblemBatch]:
         """Yield the instances of the config, at most `size` at a time."""
@@ -149,7 +171,8 @@ class _Stages:
     def chunk_size(self, batch: ProblemBatch) -> int:
         """Return how many instances like those of `batch` are processed at once."""
         trained = self.config.selection.tokens != "optimal"
-        return chunk_size(batch, len(self._instance("optimizer").grid()) if trained else 0)
+        snapshots = len(self._instance("optimizer").grid()) if trained else 0
+        return chunk_size(batch, snapshots * (3 if self.factors else 1))
 
     def draw(self, trials: int, seed: int) -> ProblemBatch:
         """Return the instances seed, ..., seed + trials - 1."""
@@ -161,7 +184,7 @@ class _Stages:
 
     def record(self, batch: ProblemBatch) -> RunRecord:
         """Return the record of the instances of `batch`, with the timings since the last record."""
-        result = BatchResult(batch)
+        result = BatchResult(batch, tuple(probe_quantities(self.config.probe)))
         SELECTIONS[self.config.selection.tokens](self, result)
         with self._timed("tabulate"):
             tables = result.table(), result.history(), result.solutions()
@@ -209,6 +232,7 @@ class _Stages:
             for norm, solution in solutions.items():
                 result.columns[f"{norm}_margin_gap"] = margin_gap(path.W, solution)
                 result.compare(CORRELATION_COLUMN[norm], path.steps, path.snapshots, solution.W)
+        self._measure(result, path, solutions)
 
     def multi(self, result: BatchResult) -> None:
         """Train, and separate all attended tokens from the others (Gen-SVM).
@@ -246,6 +270,7 @@ class _Stages:
                 best, published = svmeq(snapshots, *parts), svmeq_least_squares(snapshots, *parts)
                 part.compare("one_minus_corr_svmeq", path.steps, snapshots, best)
                 part.compare("one_minus_corr_svmeq_lsq", path.steps, snapshots, published)
+        self._measure(part, path.take(index), {})
         result.absorb(part, index)
 
     # --- stages -----------------------------------------------------------------------------------
@@ -259,6 +284,7 @@ class _Stages:
                 self._instance("optimizer"),
                 self._instance("loss"),
                 progress=sys.stderr.isatty(),
+                keep_factors=self.factors,
             )
         selection = select_tokens(
             result.batch,
@@ -271,6 +297,8 @@ class _Stages:
         result.enter_training(path, selection, ends)
         if self.config.keep_path:
             result.store_path(path)
+        if self.factors and path.K is not None:
+            result.arrays |= {"trained_K": path.K, "trained_Q": path.Q}
         if result.batch.head.train:
             result.batch = dataclasses.replace(result.batch, head_parameters=path.head_parameters)
         result.mark(path.diverged, "diverged", "a weight is not finite")
@@ -288,6 +316,18 @@ class _Stages:
             with self._timed("published"):
                 solve_as_published(result, selected, self.norms)
         return solutions
+
+    def _measure(
+        self, result: BatchResult, path: Trajectory, solutions: Mapping[Any, SvmSolution[Tensor]]
+    ) -> None:
+        """Add the quantities of the probes at every snapshot."""
+        for name, probe in self.probes.items():
+            with self._timed("probe"):
+                quantities = self.config.probe[name].QUANTITIES
+                probe.check(result.batch.d)
+                found = over_steps(probe, quantities, result.batch, path, solutions)
+                for quantity, values in found.items():
+                    result.measure(f"{name}_{quantity}", path.steps, values)
 
     def _implicit_bias(self) -> str | None:
         """Return the norm of the SVM that training converges to."""

@@ -27,6 +27,8 @@ class BatchResult:
     """The columns, curves and arrays of one batch, filled stage by stage."""
 
     batch: ProblemBatch
+    probes: tuple[str, ...] = ()
+    """Columns that probes add."""
     columns: dict[str, Any] = field(default_factory=dict)
     curves: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     arrays: dict[str, Any] = field(default_factory=dict)
@@ -52,7 +54,7 @@ class BatchResult:
 
     def part(self, index: Tensor) -> BatchResult:
         """Return an empty result of the instances at `index`."""
-        return BatchResult(self.batch.take(index))
+        return BatchResult(self.batch.take(index), self.probes)
 
     def absorb(self, part: BatchResult, index: Tensor) -> None:
         """Add the results in `part`, of the instances at `index`.
@@ -63,7 +65,7 @@ class BatchResult:
         for k, status in zip(where, part.status, strict=True):
             self.status[k] = status
         for name, values in part.columns.items():
-            column = [trial_columns()[name][1]] * self.batch.B
+            column = [trial_columns(self.probes)[name][1]] * self.batch.B
             for k, value in zip(where, plain(values), strict=True):
                 column[k] = value
             self.columns[name] = column
@@ -84,6 +86,7 @@ class BatchResult:
         return trial_table(
             self.batch.seeds.cpu().numpy(),
             {name: plain(values) for name, values in columns.items()},
+            self.probes,
         )
 
     def history(self) -> pd.DataFrame:
@@ -176,6 +179,11 @@ class BatchResult:
             "rank": solution.rank,
         }
         self.arrays |= {f"{name}_{field}": array for field, array in stored.items()}
+
+    def measure(self, name: str, steps: Tensor, values: Tensor) -> None:
+        """Add a quantity of a probe at every snapshot, (B, S)."""
+        self.columns[name] = values[:, -1]
+        self.curves[name] = (steps, values)
 
     def compare(self, name: str, steps: Tensor, snapshots: Tensor, direction: Tensor) -> None:
         """Add 1 - correlation of the snapshots (B, S, d, d) with (B, d, d) or (B, S, d, d)."""

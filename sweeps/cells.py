@@ -62,7 +62,10 @@ def recorded_fields(config: Mapping[str, Any], options: Mapping[str, str]) -> di
     """
     found: dict[str, Any] = dict(options)
     for key, value in config.items():
-        if isinstance(value, Mapping):
+        if key == "probe":
+            found["probe"] = _plain(sorted(value))
+            found |= recorded_fields({f"probe.{name}": one for name, one in value.items()}, {})
+        elif isinstance(value, Mapping):
             below = {name: one for name, one in value.items() if name != "_target_"}
             found |= {f"{key}.{name}": _plain(one) for name, one in below.items()}
         elif key not in options:

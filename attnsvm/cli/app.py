@@ -23,7 +23,7 @@ from attnsvm.cli.objective import Objective, objective_value, quoted
 from attnsvm.cli.other_sweepers import OWN, close_others
 from attnsvm.cli.own_packages import CONF, use_own_sweeps
 from attnsvm.cli.signals import stopping_with_children
-from attnsvm.config import GROUPS, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config import GROUPS, PROBES, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.config.identity import run_name, validated
 from attnsvm.config.instantiate import check_extensions
 from attnsvm.config.plugins import use_extensions
@@ -40,6 +40,10 @@ def register() -> None:
             store.store(group=f"schema/{group}", name=name, node=schema)
             if name not in options.own:  # ours have a file in conf/
                 store.store(group=group, name=name, node=schema)
+    for name, schema in PROBES.items():
+        store.store(group="schema/probe", name=name, node=schema)
+        if name not in PROBES.own:
+            store.store(group="probe", name=name, node=schema, package=f"probe.{name}")
     store.store(group="schema", name="selection", node=SelectionConfig)
     store.store(group="schema", name="svm", node=SvmConfig)
     OmegaConf.register_new_resolver(

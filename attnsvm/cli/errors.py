@@ -12,7 +12,7 @@ from typing import Any
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from attnsvm.config import GROUPS, KINDS, ConfigError
+from attnsvm.config import GROUPS, KINDS, PROBES, ConfigError
 from attnsvm.config.identity import unknown_field
 from attnsvm.record import CorruptRecordError, HeldError
 
@@ -112,7 +112,7 @@ def _hydra_message(error: BaseException) -> str | None:
 
 def _broken_plugin(text: str) -> str | None:
     """Return what is wrong with the plug-in, if `text` reports its option as missing."""
-    for group, options in GROUPS.items():
+    for group, options in {**GROUPS, "probe": PROBES}.items():
         for name, told in options.broken().items():
             if f"'{group}/{name}'" in text:
                 return told

@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import MISSING
 
 from attnsvm.cli.own_packages import CONF
-from attnsvm.config import GROUPS, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config import GROUPS, PROBES, RunConfig, SelectionConfig, SvmConfig
 
 HEADER = """\
 attnsvm - train attention, solve the SVM that it converges to, compare.
@@ -38,8 +38,16 @@ def help_text() -> str:
         parts += [f"  cannot be used: {told}" for told in options.broken().values()] + [""]
     for group, schema in (("selection", SelectionConfig), ("svm", SvmConfig)):
         parts += [f"{group}={' | '.join(_files(group))}", *_lines(group, _fields(schema)), ""]
+    parts += [f"probe=[{' | '.join(PROBES)}]  any number of them, as in probe=[rank,entropy]"]
+    for name, probe in PROBES.items():
+        parts += [f"  {name}: {_first_line(probe)}", *_lines(f"  probe.{name}", _fields(probe))]
+    parts += [f"  cannot be used: {told}" for told in PROBES.broken().values()] + [""]
     run = [f for f in _fields(RunConfig) if f.metadata.get("doc")]
     return "\n".join([*parts, "The run", *_lines("", run), ""])
+
+
+def _first_line(schema: type) -> str:
+    return (schema.__doc__ or "").partition("\n")[0]
 
 
 def experiments() -> list[str]:

@@ -22,11 +22,20 @@ from attnsvm.config.groups import (
     ParameterizationConfig,
 )
 from attnsvm.config.optimizer import FirstOrderConfig, OptimizerConfig
-from attnsvm.config.run import GROUPS, WITHOUT_EFFECT, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config.probe import ProbeConfig, Quantity
+from attnsvm.config.run import (
+    GROUPS,
+    PROBES,
+    WITHOUT_EFFECT,
+    RunConfig,
+    SelectionConfig,
+    SvmConfig,
+)
 
 __all__ = [
     "GROUPS",
     "KINDS",
+    "PROBES",
     "WITHOUT_EFFECT",
     "ConfigError",
     "DataConfig",
@@ -39,6 +48,8 @@ __all__ = [
     "OneOf",
     "OptimizerConfig",
     "ParameterizationConfig",
+    "ProbeConfig",
+    "Quantity",
     "Range",
     "RunConfig",
     "SelectionConfig",

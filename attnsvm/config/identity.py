@@ -17,7 +17,8 @@ from attnsvm.config.code import code_digest, package_of
 from attnsvm.config.fields import ConfigError
 from attnsvm.config.instantiate import check_extensions, check_package
 from attnsvm.config.plugins import use_extensions
-from attnsvm.config.run import GROUPS, WITHOUT_EFFECT, RunConfig
+from attnsvm.config.probe import ProbeConfig
+from attnsvm.config.run import GROUPS, PROBES, WITHOUT_EFFECT, RunConfig
 from attnsvm.config.version import __version__
 
 
@@ -40,6 +41,10 @@ def validated(composed: DictConfig) -> RunConfig:
     _allow_plugins(config)
     for group in GROUPS:
         check_package(getattr(config, group)._target_, group, config.extensions)
+    for name, probe in config.probe.items():
+        if not (name.isidentifier() and isinstance(probe, ProbeConfig)):
+            raise ConfigError(f"probe.{name}: must be a probe, its name letters, digits and _")
+        check_package(probe._target_, f"probe.{name}", config.extensions)
     return config
 
 
@@ -48,8 +53,9 @@ def _allow_plugins(config: RunConfig) -> None:
 
     So the config, and with it identity and record, does not depend on how they were declared.
     """
-    for group, options in GROUPS.items():
-        schema = type(getattr(config, group))
+    chosen = [(getattr(config, group), options) for group, options in GROUPS.items()]
+    for node, options in chosen + [(probe, PROBES) for probe in config.probe.values()]:
+        schema = type(node)
         if schema not in options.own.values() and schema in options.values():
             package = package_of(vars(schema)["_target_"])
             if package not in config.extensions:
@@ -76,9 +82,16 @@ def _refuse_undeclared(node: Any, keys: Iterable[Any], schema: type, prefix: str
             raise ConfigError(f"{prefix}{key}: {unknown_field(schema)}")
         below: Any = None if OmegaConf.is_missing(node, key) else node[key]
         if OmegaConf.is_dict(below):
-            declared = OmegaConf.get_type(below)
-            assert declared is not None
-            _refuse_undeclared(below, below, declared, prefix=f"{prefix}{key}.")
+            _refuse_undeclared_below(below, f"{prefix}{key}")
+
+
+def _refuse_undeclared_below(node: Any, name: str) -> None:
+    declared = OmegaConf.get_type(node)
+    if declared is not None and dataclasses.is_dataclass(declared):
+        _refuse_undeclared(node, node, declared, prefix=f"{name}.")
+    else:  # the probes by name
+        for key in node:
+            _refuse_undeclared_below(node[key], f"{name}.{key}")
 
 
 def unknown_field(schema: type) -> str:
@@ -108,14 +121,15 @@ def result_fields(config: RunConfig) -> dict[str, Any]:
 def signature(config: RunConfig) -> str:
     """Return the run's identity: sha256 of its result-affecting fields and the code's version.
 
-    For data=file the content of the file counts, not its path; for plug-ins their code, not only
-    their names.
+    Of the files of data=file and probe=[distance] the content counts, not the path; of plug-ins
+    their code, not only their names.
     """
     fields = result_fields(config)
     fields["extensions"] = extension_code(config)
-    path = fields["data"].get("path")
-    if path is not None and (content := _content_digest(path)) is not None:
-        fields["data"]["path"] = content
+    for node in (fields["data"], *fields["probe"].values()):
+        path = node.get("path")
+        if path is not None and (content := _content_digest(path)) is not None:
+            node["path"] = content
     text = json.dumps([__version__, fields], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

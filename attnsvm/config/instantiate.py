@@ -12,7 +12,7 @@ from typing import Any
 
 from attnsvm.config.code import package_of
 from attnsvm.config.fields import ConfigError
-from attnsvm.config.run import GROUPS
+from attnsvm.config.run import GROUPS, PROBES, RunConfig
 
 GROUP_BASES = {
     "model": "attnsvm.model.Model",
@@ -21,6 +21,7 @@ GROUP_BASES = {
     "data": "attnsvm.data.Data",
     "optimizer": "attnsvm.optimizer.Optimizer",
     "loss": "attnsvm.loss.Loss",
+    "probe": "attnsvm.probe.Probe",
 }
 
 
@@ -46,6 +47,12 @@ def instantiate(config: Any, group: str, extensions: Iterable[str] = ()) -> Any:
     fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
     fields.pop("_target_")
     return cls(**fields)
+
+
+def instantiated_probes(config: RunConfig) -> dict[str, Any]:
+    """Return the probes of a config by name."""
+    return {name: instantiate(node, "probe", config.extensions)
+            for name, node in config.probe.items()}  # fmt: skip
 
 
 def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> type:
@@ -95,7 +102,7 @@ def named(group: str, name: str, **fields: Any) -> Any:
     ConfigError
         If the option or a field does not exist, or a value is out of range.
     """
-    options = GROUPS[group]
+    options = PROBES if group == "probe" else GROUPS[group]
     if name not in options:
         raise ConfigError(options.refusal(name))
     known = [f.name for f in dataclasses.fields(options[name]) if f.name != "_target_"]

@@ -147,7 +147,7 @@ def _declared_by(package: str) -> Iterator[Declared]:
             yield Declared(group, str(name), str(schema), f"package {package}")
 
 
-GROUP_NAMES = ("model", "parameterization", "head", "data", "optimizer", "loss")
+GROUP_NAMES = ("model", "parameterization", "head", "data", "optimizer", "loss", "probe")
 """The groups to which a plug-in may add options."""
 
 

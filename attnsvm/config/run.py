@@ -13,6 +13,7 @@ from omegaconf import MISSING
 
 from attnsvm.config import groups
 from attnsvm.config import optimizer as optimizers
+from attnsvm.config import probe as probes
 from attnsvm.config.fields import (
     POSITIVE_COUNT,
     SEEDS,
@@ -108,6 +109,7 @@ class RunConfig:
     loss: groups.LossConfig = MISSING
     selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
     svm: SvmConfig = dataclasses.field(default_factory=SvmConfig)
+    probe: dict[str, probes.ProbeConfig] = dataclasses.field(default_factory=dict)
     sweep: str | None = option(None, None, "name of the experiment that this run belongs to")
     question: str | None = option(None, None, "question of the experiment, shown in its report")
     trials: int = option(100, POSITIVE_COUNT, "number of instances")
@@ -133,6 +135,11 @@ class RunConfig:
             raise ConfigError(f"model.query={query}: must be >= 0 and < data.T={T}")
         if m is not None and d is not None and m > d:
             raise ConfigError(f"parameterization.m={m}: must be >= 1 and <= data.d={d}")
+        if self.probe and self.selection.tokens == "optimal":
+            named = ",".join(self.probe)
+            raise ConfigError(
+                f"probe=[{named}]: must be [] with selection=optimal, which trains nothing"
+            )
         low_rank = m is not None and m != d and self.selection.tokens == "multi"
         if low_rank and "nuclear" in self.svm.norms:
             raise ConfigError(
@@ -206,6 +213,9 @@ OWN: dict[str, tuple[type, dict[str, type]]] = {
 
 GROUPS = {group: Options(group, base, own) for group, (base, own) in OWN.items()}
 """Every option of these groups, those of plug-ins included, by the name a user types."""
+
+PROBES = Options("probe", probes.ProbeConfig, probes.OWN)
+"""Every probe, those of plug-ins included; a run has any number of them."""
 
 WITHOUT_EFFECT = ("device", "sweep", "question", "objective", "mixed_code", "dry_run")
 """Fields that do not affect the numbers of a run."""

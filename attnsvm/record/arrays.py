@@ -6,11 +6,12 @@ import math
 import os
 import zipfile
 import zlib
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from attnsvm.record.files import CorruptRecordError
+from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular
 
 SUFFIX = ".npy"
 MAX_ARRAYS = 1000
@@ -144,6 +145,29 @@ def read_arrays(stream: BinaryIO, of_record: bool = True) -> dict[str, np.ndarra
 def _array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     with archive.open(f"{name}{SUFFIX}") as member:
         return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
+
+
+def read_array(path: Path) -> np.ndarray:
+    """Return the array of an .npy file, whose size is checked before anything is allocated.
+
+    Raises
+    ------
+    CorruptRecordError
+        If it is not a regular file, not of version 1.0, holds Python objects, or has not the bytes
+        of its shape.
+    """
+    try:
+        with open_regular(path, MAX_TABLE_BYTES) as stream:
+            shape, dtype = array_header(stream, of_record=False)
+            there = os.fstat(stream.fileno()).st_size - stream.tell()
+            if there != math.prod(shape) * dtype.itemsize:
+                raise CorruptRecordError(
+                    f"{there} bytes; must be those of {dtype} of shape {shape}"
+                )
+            stream.seek(0)
+            return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
+    except (*UNREADABLE_ARCHIVE, OSError) as error:
+        raise CorruptRecordError(f"{type(error).__name__}: {error}") from error
 
 
 def physical_memory() -> int:

@@ -7,11 +7,13 @@ This is the only place that says so. Parquet files carry meaning and unit of eac
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from attnsvm.config import PROBES, ConfigError, Quantity
 from attnsvm.config.fields import NON_NEGATIVE, OneOf, Range
+from attnsvm.config.probe import probe_quantities
 
 NAN = float("nan")
 NORMS = ("frobenius", "nuclear")
@@ -24,6 +26,7 @@ STAGES = {
     "svm": "solves and certifies the SVMs",
     "published": "solves them again as the published scripts do (svm.published=true)",
     "compare": "compares the trained weights with the SVMs",
+    "probe": "measures what the config names in probe=[...]",
     "record": "writes the run to disk",
     "aggregate": "reads the runs of a folder",
 }
@@ -305,6 +308,7 @@ class RunRow:
         "wall time of the published solvers", "seconds", NON_NEGATIVE, "record"
     )
     compare_s: float = column("wall time of comparing", "seconds", NON_NEGATIVE, "record")
+    probe_s: float = column("wall time of the probes", "seconds", NON_NEGATIVE, "record")
     tabulate_s: float = column("wall time of making the tables", "seconds", NON_NEGATIVE, "record")
     device: str = column("where it was computed", "word", None, "record", "")
     version: str = column("version of attnsvm", "word", None, "record", "")
@@ -314,6 +318,37 @@ class RunRow:
     packages: str = column("versions of the packages", "text", None, "record", "")
     hardware: str = column("processor, cores and memory", "text", None, "record", "")
     overrides: str = column("what was typed", "text", None, "record", "")
+
+
+# --- probes ---------------------------------------------------------------------------------------
+
+
+def probe_columns(quantities: Mapping[str, Quantity]) -> tuple[Column, ...]:
+    """Return the columns of trials that probes add; in the history they are quantities.
+
+    Parameters
+    ----------
+    quantities : mapping of str to Quantity
+        By the name of their column, see `attnsvm.config.probe.probe_quantities`.
+
+    Raises
+    ------
+    ConfigError
+        If a name is that of a fixed column or quantity.
+    """
+    taken = {one.name for one in (*TRIAL_COLUMNS, *HISTORY_COLUMNS, *QUANTITIES)}
+    for name in taken & set(quantities):
+        raise ConfigError(f"probe: its column {name} must have another name, every record has one")
+    return tuple(
+        Column(name, "float64", one.meaning, one.unit, one.allowed, "probe")
+        for name, one in quantities.items()
+    )
+
+
+def recorded_probe_columns(probes: Mapping[str, Mapping[str, str]]) -> tuple[Column, ...]:
+    """Return the columns that a `run.json` says that its probes add."""
+    stated = {name: (probes[name]["meaning"], probes[name]["unit"]) for name in sorted(probes)}
+    return probe_columns({name: Quantity(*texts) for name, texts in stated.items()})
 
 
 # --- the dictionary -------------------------------------------------------------------------------
@@ -333,5 +368,6 @@ def dictionary() -> dict[str, Sequence[Column]]:
         "trials": TRIAL_COLUMNS,
         "history": HISTORY_COLUMNS,
         "quantities of the history": QUANTITIES,
+        "columns and quantities of probes": probe_columns(probe_quantities(PROBES.own)),
         "runs": RUN_COLUMNS,
     }

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from attnsvm.record.arrays import physical_memory, read_arrays
-from attnsvm.record.columns import HISTORY_COLUMNS, TRIAL_COLUMNS
+from attnsvm.record.columns import HISTORY_COLUMNS, TRIAL_COLUMNS, recorded_probe_columns
 from attnsvm.record.files import (
     CorruptRecordError,
     read_verified,
@@ -54,9 +54,10 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
     first = next(parts)
     counts: Counter[str] = Counter()
     timings: Counter[str] = Counter()
+    columns = (*TRIAL_COLUMNS, *recorded_probe_columns(origin["probes"]))
     with ExitStack() as stack:
         sinks = stack.enter_context(replacing([folder / name for name in TABLES]))
-        trials = stack.enter_context(closing(Rows(sinks[0], first.trials, TRIAL_COLUMNS)))
+        trials = stack.enter_context(closing(Rows(sinks[0], first.trials, columns)))
         history = stack.enter_context(closing(Rows(sinks[1], first.history, HISTORY_COLUMNS)))
         solutions = stack.enter_context(closing(Arrays(folder)))
         for part in chain([first], parts):

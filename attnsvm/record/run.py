@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attnsvm.config import GROUPS, WITHOUT_EFFECT, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config import GROUPS, PROBES, WITHOUT_EFFECT, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.config.code import package_of
+from attnsvm.config.probe import probe_quantities
+from attnsvm.record.columns import recorded_probe_columns
 from attnsvm.record.files import CorruptRecordError, read_json
 
 RUN_FILE = "run.json"
@@ -27,6 +29,9 @@ MAX_COUNT = 2**53
 
 MAX_NAMES = 1000
 """Largest number of statuses, stages or packages that a record names."""
+
+MAX_WORD, MAX_TEXT = 100, 500
+"""Largest number of characters of a column's name, and of its meaning."""
 
 OTHER_VERSION = "made by another version of attnsvm"
 
@@ -50,6 +55,7 @@ def read_run(folder: Path) -> dict[str, Any]:
         _check_config(run["config"], run["options"])
         if set(run["extension_code"]) != set(run["config"]["extensions"]):
             raise _WrongError("extension_code: must name the packages of config.extensions")
+        _check_probes(run["probes"], run["config"]["probe"], run["config"]["extensions"])
         if run["state"] == "done":
             _check_counts(run)
     except _WrongError as wrong:
@@ -116,6 +122,7 @@ FIELDS: Mapping[str, tuple[Check, str]] = {
     "git_revision": (_optional(_word), "a word or null"),
     "code": (_word, "a word"),
     "extension_code": (_by_name(_word), "the digest of the code of every plug-in's package"),
+    "probes": (_by_name(lambda value: isinstance(value, dict)), "columns with meaning and unit"),
     "packages": (_by_name(_optional(_word)), "versions by name"),
     "python": (_word, "a word"),
     "hardware": (_by_name(plain), "words or numbers by name"),
@@ -180,6 +187,8 @@ def _check_config(config: Mapping[str, Any], options: Mapping[str, str]) -> None
     packages = config["extensions"]
     if not _each(_word)(packages):
         raise _WrongError(f"config.extensions={_shown(packages)}: must be words")
+    _check_names(config["probe"], set(config["probe"]), "config.probe")
+    parts["probe"] = {}  # checked with the columns that they add
     parts |= {group: _option(config[group], options[group], group, packages) for group in GROUPS}
     rest = {name: value for name, value in config.items() if name not in parts}
     _built(RunConfig, {**rest, **parts})
@@ -222,13 +231,55 @@ def _option_of_plugin(given: Any, option: str, group: str, packages: Sequence[st
         _check_plain(value, f"config.{group}.{field}")
 
 
+# --- probes ---------------------------------------------------------------------------------------
+
+
+def _check_probes(
+    columns: Mapping[str, Any], config: Mapping[str, Any], packages: Sequence[str]
+) -> None:
+    """Raise unless the columns are those of the probes, each with a meaning and a unit."""
+    own = {vars(schema)["_target_"]: schema for schema in PROBES.own.values()}
+    expected: dict[str, Any] = {}
+    foreign = []
+    for name, given in config.items():
+        target = given.get("_target_") if isinstance(given, dict) else None
+        if not name.isidentifier() or len(name) > MAX_WORD:
+            raise _WrongError(f"config.probe.{_shown(name)}: must be a word")
+        if target in own:
+            expected[name] = _section(given, own[target], f"probe.{name}")
+            continue
+        _option_of_plugin(given, name, f"probe.{name}", packages)
+        foreign.append(f"{name}_")
+    meanings = {
+        name: {"meaning": one.meaning, "unit": one.unit}
+        for name, one in probe_quantities(expected).items()
+    }
+    for name, stated in columns.items():
+        if not name.isidentifier() or len(name) > MAX_WORD or not _described(stated):
+            raise _WrongError(f"probes.{_shown(name)}: must be a column with meaning and unit")
+        if meanings.pop(name, stated) != stated or not (
+            name in probe_quantities(expected) or name.startswith(tuple(foreign))
+        ):
+            raise _WrongError(f"probes.{name}: must be a column of {', '.join(config) or 'none'}")
+    if meanings:
+        raise _WrongError(f"probes.{next(iter(meanings))}: missing, {OTHER_VERSION}")
+    _built(recorded_probe_columns, {"probes": columns})
+
+
+def _described(stated: Any) -> bool:
+    return set(stated) == {"meaning", "unit"} and all(
+        isinstance(text, str) and text.isprintable() and len(text) <= MAX_TEXT
+        for text in stated.values()
+    )
+
+
 def _check_plain(value: Any, name: str) -> None:
     for one in value if isinstance(value, list) else [value]:
         if not plain(one):
             raise _WrongError(f"{name}={_shown(value)}: must be words or finite numbers")
 
 
-def _built(schema: type, fields: Mapping[str, Any]) -> Any:
+def _built(schema: Callable[..., Any], fields: Mapping[str, Any]) -> Any:
     try:
         return schema(**fields)
     except Exception as error:  # the schema of a plug-in may raise any

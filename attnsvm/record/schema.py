@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from attnsvm.record.columns import TRIAL_COLUMNS
+from attnsvm.record.columns import NAN, TRIAL_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,18 @@ class RunRecord:
         )
 
 
-def trial_columns() -> dict[str, tuple[str, Any]]:
-    """Return name -> (dtype, default) of every column of `trials.parquet`."""
-    return {one.name: (one.dtype, one.default) for one in TRIAL_COLUMNS}
+def trial_columns(probes: Iterable[str] = ()) -> dict[str, tuple[str, Any]]:
+    """Return name -> (dtype, default) of every column of `trials.parquet`.
+
+    `probes` are the columns that probes add; they come last.
+    """
+    fixed = {one.name: (one.dtype, one.default) for one in TRIAL_COLUMNS}
+    return fixed | dict.fromkeys(probes, ("float64", NAN))
 
 
-def trial_table(seeds: Any, columns: Mapping[str, Any]) -> pd.DataFrame:
+def trial_table(seeds: Any, columns: Mapping[str, Any], probes: Iterable[str] = ()) -> pd.DataFrame:
     """Return the table of instances `seeds`; columns that are not given hold their default."""
-    schema = trial_columns()
+    schema = trial_columns(probes)
     unknown = set(columns) - set(schema)
     if unknown:
         raise ValueError(f"unknown trial columns {sorted(unknown)}: must be fields of TrialRow")

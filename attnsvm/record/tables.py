@@ -43,9 +43,9 @@ FILLED |= {"seed", "step", "quantity"}
 
 
 @cache
-def trial_schema() -> pa.Schema:
-    """Return the schema of `trials.parquet`."""
-    return pa.Schema.from_pandas(trial_table([], {}), preserve_index=False)
+def trial_schema(*probes: str) -> pa.Schema:
+    """Return the schema of `trials.parquet` with the columns that probes add."""
+    return pa.Schema.from_pandas(trial_table([], {}, probes), preserve_index=False)
 
 
 @cache
@@ -67,10 +67,11 @@ def read_trials(content: bytes, run: Mapping[str, Any], room: int) -> pa.Table:
     """
     name = "trials.parquet"
     file = _opened(content, name)
-    _check_columns(file.schema_arrow, trial_schema(), name)
+    schema = trial_schema(*sorted(run["probes"]))
+    _check_columns(file.schema_arrow, schema, name)
     if (rows := file.metadata.num_rows) != run["drawn"]:
         raise CorruptRecordError(f"{name}: has {rows} rows; must have drawn={run['drawn']}")
-    table = _read(file, content, trial_schema(), name, room)
+    table = _read(file, content, schema, name, room)
     counted = {one["values"]: one["counts"] for one in table["status"].value_counts().to_pylist()}
     if counted != {status: count for status, count in run["statuses"].items() if count}:
         raise CorruptRecordError(f"{name}: its statuses are not those that run.json counts")

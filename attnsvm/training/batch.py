@@ -40,6 +40,7 @@ def train(
     init: str | Tensor | Variables | None = None,
     progress: bool | Progress = False,
     compiled: bool = True,
+    keep_factors: bool = False,
     **options: Any,
 ) -> Trajectory:
     """Minimise the risk (1/n) sum_i l(Y_i f_i) of every instance over its attention weights.
@@ -69,6 +70,8 @@ def train(
     compiled : bool
         Whether to use the compiled loop where it applies. Otherwise the torch loop is used; the
         results are equal up to rounding.
+    keep_factors : bool
+        Whether K and Q are kept at every snapshot; their weights W always are.
     **options
         Fields of the optimizer's config: lr, steps, growth, schedule, gradient, ridge,
         init_scale, record_every, record, and others of that optimizer.
@@ -96,12 +99,12 @@ def train(
     with torch.no_grad(), one_thread() as threads:
         run = _runner(risk, stepper, threads if compiled else 0)
         if batch.B > 1:
-            return _recorded(risk, stepper, start, run, progress)
+            return _recorded(risk, stepper, start, run, progress, keep_factors)
         # torch uses other routines for a batch of one: train a copy beside it to get equal bits
         both = torch.zeros(2, dtype=torch.int64, device=batch.X.device)
         twins = Risk(batch.take(both), rule, risk.loss)
         start = tuple(V[both] for V in start)
-        return _recorded(twins, stepper, start, run, progress).take(slice(1))
+        return _recorded(twins, stepper, start, run, progress, keep_factors).take(slice(1))
 
 
 def train_chunks(
@@ -148,7 +151,8 @@ def _optimizer_of(
 ) -> tuple[str | Optimizer, dict[str, Any]]:
     """Return the arguments of `_optimizer_named` among those of `train`."""
     optimizer = options.get("optimizer", arguments[1] if len(arguments) > 1 else "normalized_gd")
-    others = ("parameterization", "optimizer", "loss", "m", "init", "progress", "compiled")
+    others = ("parameterization", "optimizer", "loss", "m", "init", "progress", "compiled",
+              "keep_factors")  # fmt: skip
     return optimizer, {name: value for name, value in options.items() if name not in others}
 
 
@@ -165,10 +169,11 @@ def _recorded(
     start: Variables,
     run: Callable[..., Variables],
     progress: bool | Progress,
+    keep_factors: bool,
 ) -> Trajectory:
     if risk.batch.head.train:
         start += tuple(p.clone() for p in risk.batch.head_parameters.values())
-    recorder = SnapshotRecorder(risk, optimizer.grid())
+    recorder = SnapshotRecorder(risk, optimizer.grid(), keep_factors)
     with _reporting(progress, recorder.units) as report:
         last = run(risk, start, recorder.take, report)
     if isinstance(optimizer, FirstOrder):

@@ -79,6 +79,8 @@ class Trajectory(Summarized):
         path the error of its last point as a minimiser.
     finite_optimum : Tensor
         Instances at a minimum of risk and ridge, shape (B,), bool.
+    K_snapshots, Q_snapshots : Tensor or None
+        Factors at every snapshot, shape (B, S, d, m), if `train` was asked to keep them.
     """
 
     steps: Tensor
@@ -93,6 +95,8 @@ class Trajectory(Summarized):
     head_parameters: Parameters
     direction_error: Tensor
     finite_optimum: Tensor
+    K_snapshots: Tensor | None = None
+    Q_snapshots: Tensor | None = None
 
     def summary(self) -> dict[str, Any]:
         """Return the sizes and how the trainings ended."""
@@ -174,7 +178,7 @@ class Trajectory(Summarized):
 class SnapshotRecorder:
     """Fills the arrays of a trajectory, one snapshot after the other."""
 
-    def __init__(self, risk: Risk, grid: list[float]) -> None:
+    def __init__(self, risk: Risk, grid: list[float], keep_factors: bool = False) -> None:
         B, n, T, d = risk.batch.X.shape
         self.risk, self.grid, self.taken = risk, grid, 0
         self.snapshots = risk.batch.X.new_empty(B, len(grid), d, d)
@@ -182,6 +186,8 @@ class SnapshotRecorder:
         self.softmax = risk.batch.X.new_empty(B, len(grid), n, T)
         self.log_softmax = self.softmax[:, 0]
         self.finite = torch.ones_like(risk.batch.seeds, dtype=torch.bool)
+        factors = risk.rule.shapes(d) if keep_factors and self.risk.attention_count == 2 else ()
+        self.factors = [risk.batch.X.new_empty(B, len(grid), *shape) for shape in factors]
 
     @property
     def units(self) -> int:
@@ -191,7 +197,10 @@ class SnapshotRecorder:
 
     def take(self, variables: Variables, view: View) -> None:
         """Store the next snapshot."""
-        W = self.risk.rule.combine(self.risk.attention(variables))
+        attention = self.risk.attention(variables)
+        for kept, V in zip(self.factors, attention, strict=False):
+            kept[:, self.taken] = V
+        W = self.risk.rule.combine(attention)
         self.snapshots[:, self.taken] = W
         self.finite &= W.flatten(1).abs().amax(1).isfinite()
         self.loss[:, self.taken] = self.risk.value(view)
@@ -203,6 +212,7 @@ class SnapshotRecorder:
         """Return the trajectory that ends with `last`; `how` is the kind of gradient used."""
         attention = self.risk.attention(last)
         K, Q = attention if len(attention) == 2 else (None, None)
+        kept = dict(zip(("K_snapshots", "Q_snapshots"), self.factors, strict=False))
         finite = torch.stack([V.isfinite().flatten(1).all(-1) for V in last]).all(0)
         dtype = torch.int64 if isinstance(self.grid[-1], int) else torch.float64
         return Trajectory(
@@ -218,4 +228,5 @@ class SnapshotRecorder:
             head_parameters=self.risk.head_parameters(last),
             direction_error=direction_error(self.risk, last, how, ridge),
             finite_optimum=at_finite_optimum(self.risk, last, ridge),
+            **kept,
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from attnsvm.verify.constraints import StoredSvm
-from attnsvm.verify.exact import Array
+from attnsvm.verify.exact import EPS, Array
 from attnsvm.verify.instance_proof import CLOSE, InstanceProof
 from attnsvm.verify.tokens import Scores
 from attnsvm.verify.weights import Trained
@@ -48,6 +48,11 @@ def _of_training(one: InstanceProof, trained: Trained) -> Iterator[ArrayRefusal]
         certain, possible = found.attended(threshold)
         if (certain & ~at["attended"]).any() or (at["attended"] & ~possible).any():
             yield "attended", f"is not softmax >= {threshold:g}"
+    if "trained_K" in at:
+        K, Q, W = at["trained_K"], at["trained_Q"], at["trained_W"]
+        apart = 8 * (K.shape[1] + 2) * EPS * np.linalg.norm(K) * np.linalg.norm(Q)
+        if K.shape != Q.shape or not _agree(W, K @ Q.T, apart):
+            yield "trained_K", "K Q^T is not the trained W"
     if one.config["keep_path"]:
         yield from _of_path(one)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import json
@@ -11,7 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from attnsvm.config import GROUPS, ConfigError, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config import GROUPS, PROBES, ConfigError, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.record import CorruptRecordError
 from attnsvm.verify.instances import content_of
 
@@ -29,7 +30,7 @@ def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
         return
     if run["options"] != options:
         yield f"options are {options}, stated are {run['options']}"
-    if "path" not in config["data"] and run["signature"] != _signature(run, None):
+    if not _with_files(config) and run["signature"] != _signature(run):
         yield "signature: is not that of the config"
     if re.search("-[0-9a-f]{12}$", folder.name):
         name = _name(config, options, run["signature"])
@@ -37,11 +38,16 @@ def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
             yield f"folder: its name must be {name}"
 
 
-def data_file_is_here(run: Mapping[str, Any]) -> bool:
-    """Return whether the data file of a config has the content that the run was started with."""
-    path = run["config"]["data"].get("path")
-    content = content_of(path) if isinstance(path, str) else None
-    return content is not None and run["signature"] == _signature(run, content)
+def files_are_here(run: Mapping[str, Any]) -> bool:
+    """Return whether the files of a config have the content that the run was started with."""
+    contents = [content_of(str(node["path"])) for node in _with_files(run["config"])]
+    return None not in contents and run["signature"] == _signature(run)
+
+
+def _with_files(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of a config that name a file: data, and probes."""
+    parts = (config["data"], *config["probe"].values())
+    return [part for part in parts if isinstance(part, dict) and "path" in part]
 
 
 def plan_refusals(run: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[str]:
@@ -103,6 +109,11 @@ def recorded_config(run: Mapping[str, Any]) -> tuple[RunConfig, dict[str, str]]:
         names[group], parts[group] = _option(group, options.own, config, run["options"][group])
     for group, schema in (("selection", SelectionConfig), ("svm", SvmConfig)):
         parts[group] = _made(group, schema, config[group])
+    probes = {vars(schema)["_target_"]: schema for schema in PROBES.own.values()}
+    parts["probe"] = {}
+    for name, fields in config["probe"].items():
+        made = probes.get(str(fields["_target_"]), SimpleNamespace)
+        parts["probe"][name] = made(**fields)
     beside = {"sweep": run["sweep"], "question": run["question"], "device": run["device"]}
     return RunConfig(**{**config, **parts, **beside}), names
 
@@ -134,11 +145,12 @@ def _option(
     return (stated if declared else target), SimpleNamespace(**fields)
 
 
-def _signature(run: Mapping[str, Any], content: str | None) -> str:
-    """Return the sha256 of version and config, with the content of a data file for its path."""
-    config = {**run["config"], "extensions": run["extension_code"]}
-    if content is not None:
-        config["data"] = {**config["data"], "path": content}
+def _signature(run: Mapping[str, Any]) -> str:
+    """Return the sha256 of version and config, with the content of each file for its path."""
+    config = copy.deepcopy({**run["config"], "extensions": run["extension_code"]})
+    for part in _with_files(config):
+        if (content := content_of(str(part["path"]))) is not None:
+            part["path"] = content
     text = json.dumps([run["version"], config], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from attnsvm.record import trial_columns
+from attnsvm.verify.probes import factors_are_stored, foreign_probes
 from attnsvm.verify.stored import StoredArrays
 
+FACTORS = ("trained_K", "trained_Q")
 
-def table_refusal(table: pd.DataFrame) -> str:
-    """Return what is wrong with the columns of `trials.parquet`; empty if nothing is."""
-    wanted = trial_columns()
+
+def table_refusal(table: pd.DataFrame, probes: Iterable[str]) -> str:
+    """Return what is wrong with the columns of `trials.parquet`; empty if nothing is.
+
+    `probes` are the columns that probes add.
+    """
+    wanted = trial_columns(sorted(probes))
     if list(table.columns) != list(wanted):
         names = sorted(set(map(str, table.columns)) ^ set(wanted))
         return f"its columns are not those of a record: {', '.join(names) or 'in another order'}"
@@ -54,6 +60,9 @@ def arrays_refusal(
         return "it holds no tokens X (B, n, T, d)"
     n, T, d = shape or arrays.header("X")[0][1:]
     wanted = array_shapes(config, n, T, d, snapshots)
+    for name in FACTORS if foreign_probes(config) else ():
+        if name in names:  # which probes of a plug-in need factors is not known
+            wanted.setdefault(name, (arrays.header(name)[0][1:], "f8"))
     if set(names) != set(wanted):
         missing, extra = sorted(set(wanted) - set(names)), sorted(set(names) - set(wanted))
         return f"missing: {', '.join(missing) or 'none'}; too many: {', '.join(extra) or 'none'}"
@@ -79,6 +88,9 @@ def array_shapes(
     }  # fmt: skip
     if tokens != "optimal":
         arrays["trained_W"] = (d, d), "f8"
+        if factors_are_stored(config):
+            m = config["parameterization"].get("m") or d
+            arrays |= dict.fromkeys(FACTORS, ((d, m), "f8"))
         if config["keep_path"]:
             grid = "f8" if "radii" in config["optimizer"] else "i8"
             arrays |= {

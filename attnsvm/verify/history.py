@@ -42,6 +42,8 @@ class History:
         The quantities, in their order.
     steps : list of float
         The recorded steps or radii.
+    ranges : mapping of str to (low, high)
+        The possible values of the quantities of probes.
     """
 
     def __init__(
@@ -50,7 +52,9 @@ class History:
         seeds: Sequence[int],
         names: Sequence[str],
         steps: Sequence[float],
+        ranges: Mapping[str, tuple[float, float]],
     ) -> None:
+        self.ranges = ranges
         self.seeds, self.names, self.steps, self.table = list(seeds), names, steps, table
         if list(table.columns) == COLUMNS:  # the order of the rows says nothing
             order = {name: k for k, name in enumerate(names)}
@@ -106,12 +110,12 @@ class History:
             return
         found = self.values[self.place[seed]]
         for name, values in zip(self.names, found, strict=True):
-            allowed = _possible(name, values, T)
+            allowed = _possible(name, values, T, self.ranges)
             if name in curves:
                 value, apart = curves[name]
                 stated = values[list(known)]
                 same = np.abs(stated - value) <= apart
-                same |= (stated == value) | (np.isnan(stated) & np.isnan(value))
+                same |= np.isinf(apart) | (stated == value) | (np.isnan(stated) & np.isnan(value))
                 allowed[list(known)] &= same
                 missing = np.isnan(value)
                 if missing.all() and name.startswith("one_minus_corr"):
@@ -120,11 +124,12 @@ class History:
                 yield f"history: {name} at {self.steps[k]:g} is not {values[k]:.17g}"
 
 
-def _possible(name: str, values: Array, T: int) -> Any:
+def _possible(name: str, values: Array, T: int, ranges: Mapping[str, tuple[float, float]]) -> Any:
     """Return which values are possible at all."""
     low, high = {
         "risk": (-np.inf, np.inf),
         "max_softmax": (1 / T - 1e-12, 1 + 1e-12),
         "W_norm": (0.0, np.inf),
+        **ranges,
     }.get(name, (0.0, 2.0 + 1e-12))
     return np.isnan(values) | ((values >= low) & (values <= high))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,12 +16,14 @@ from attnsvm.verify.expected import NAN, Either, Expected, Interval, Words, numb
 from attnsvm.verify.heads import HeadAndLoss
 from attnsvm.verify.history import CORRELATION, Curve
 from attnsvm.verify.instances import Instance, UnknownError
+from attnsvm.verify.probes import probe_curves, ranges
 from attnsvm.verify.rows import Facts
 from attnsvm.verify.stored import svms_of
 from attnsvm.verify.svm import Proof, verify
 from attnsvm.verify.svm_columns import Rows, refutes_b1, support, svm_columns
 from attnsvm.verify.tokens import Limit, Scores, convergence_types, norm_of_limit
 from attnsvm.verify.weights import (
+    Attention,
     Trained,
     one_minus_correlation,
     svmeq,
@@ -53,6 +56,10 @@ class InstanceProof:
         With its drawn parameters; differs from `head` where that is trained.
     start : Array or None
         The drawn initial weights.
+    steps : list of float or None
+        The recorded steps; None for a plug-in.
+    matrices : mapping of str to Array
+        The matrices of distance probes whose files are here.
     """
 
     config: Mapping[str, Any]
@@ -62,6 +69,7 @@ class InstanceProof:
     drawn_head: HeadAndLoss | None
     start: Array | None
     steps: list[float] | None
+    matrices: Mapping[str, Array] = field(default_factory=dict)
     proofs: dict[str, Proof] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -142,11 +150,30 @@ class InstanceProof:
         if self.tokens == "top":
             columns["convergence"] = Words(self._convergence(row))
             columns["direction_change"] = self._direction_change()
-            columns |= {f"{norm}_margin_gap": self._margin_gap(norm) for norm in self.norms}
+            W = self.at["trained_W"]
+            columns |= {
+                f"{norm}_margin_gap": _at_end(self._margin_gap(norm, W)) for norm in self.norms
+            }
         if self.tokens != "optimal":
             curves = self._correlations(self.at["trained_W"])
             columns |= {name: _at_end(curve) for name, curve in curves.items()}
+            columns |= self._probes_at_end()
         return columns
+
+    def _probes_at_end(self) -> dict[str, Expected | None]:
+        """Return the columns of the probes; None: it does not follow."""
+        names = ranges(self.config)
+        if self.diverged:
+            return dict.fromkeys(names, NAN)
+        assert self.trained is not None
+        W = self.at["trained_W"][None]
+        found = self._probes(W, Trained(self.instance, None, W).found)
+        return {name: _value(found[name]) if name in found else None for name in names}
+
+    def _probes(self, W: Array, found: Attention) -> dict[str, Curve]:
+        K, Q = self.at.get("trained_K"), self.at.get("trained_Q")
+        factors = None if K is None or Q is None else (K, Q)
+        return probe_curves(self.config, W, found, factors, self.matrices, self._margin_gap)
 
     def _b1(self) -> Expected | None:
         if self.scores is None or self.scores.tied() is not False:
@@ -204,11 +231,11 @@ class InstanceProof:
         value, apart = one_minus_correlation(self.at["trained_W"], self.start)
         return _at_end((value, apart + CLOSE))
 
-    def _margin_gap(self, norm: str) -> Expected:
-        """Return 1 - ||W_mm|| min_k d_k^T W z_k / ||W||."""
-        svm, W = self.svms[norm], self.at["trained_W"]
-        if svm.status != "solved" or self.diverged:
-            return NAN
+    def _margin_gap(self, norm: str, W: Array) -> tuple[float, float]:
+        """Return 1 - ||W_mm|| min_k d_k^T W z_k / ||W|| and its error bound."""
+        svm = self.svms.get(norm)
+        if svm is None or svm.status != "solved" or not np.isfinite(W).all():
+            return math.nan, 0.0
         W = W / max(float(np.abs(W).max()), np.finfo(float).tiny)  # its scale does not matter
         rows = Rows(replace(svm, W=W))
         margins, apart = rows.margins()
@@ -216,7 +243,7 @@ class InstanceProof:
         ratio = svm.objective / size
         least = margins[rows.inequality].min()
         error = ratio * (apart.max() + 64 * len(W) * EPS * abs(least)) + 4 * EPS
-        return _at_end((1 - ratio * least, error))
+        return float(1 - ratio * least), float(error)
 
     def _correlations(self, W: Array) -> dict[str, Curve]:
         """Return every 1 - correlation of W (..., d, d), with error bounds."""
@@ -251,6 +278,7 @@ class InstanceProof:
         curves |= {"max_softmax": path.max_softmax(), "W_norm": path.norm()}
         if (risk := path.risk()) is not None:
             curves["risk"] = risk
+        curves |= self._probes(W, path.found)
         if not self.config["keep_path"] and self.start is not None:
             curves = {name: _looser_first(curve) for name, curve in curves.items()}
         return known, curves
@@ -276,7 +304,12 @@ def _looser_first(curve: Curve) -> Curve:
     return value, apart
 
 
-def _at_end(curve: Curve) -> Expected:
+def _value(curve: Curve) -> Expected:
+    value, apart = curve
+    return _at_end((value[-1], apart[-1]))
+
+
+def _at_end(curve: tuple[Any, Any]) -> Expected:
     value, apart = (float(part) for part in curve)
     return NAN if np.isnan(value) else number(value, apart)
 

@@ -16,7 +16,7 @@ import torch
 
 from attnsvm.record import trial_columns
 from attnsvm.verify.arrays import array_refusals
-from attnsvm.verify.config import config_refusals, data_file_is_here, recorded_steps
+from attnsvm.verify.config import config_refusals, files_are_here, recorded_steps
 from attnsvm.verify.exact import Array
 from attnsvm.verify.expected import NAN, Expected, Interval, Words, difference, whole
 from attnsvm.verify.form import arrays_refusal, table_refusal
@@ -32,6 +32,7 @@ from attnsvm.verify.instances import (
     initial_weights,
     option,
 )
+from attnsvm.verify.probes import foreign_probes, matrices, own_probes, ranges
 from attnsvm.verify.rows import Facts, Refusal, is_recorded, row_refusals, status_refusal
 from attnsvm.verify.stored import StoredRecord, opened, plain_rows
 
@@ -100,7 +101,7 @@ class _Prover:
             self._refuse("run.json", None, reason)
         if any(reason.startswith("config:") for reason in wrong):
             return self.proof
-        if reason := table_refusal(self.record.trials):
+        if reason := table_refusal(self.record.trials, self.run["probes"]):
             self._refuse("trials.parquet", None, reason)
             return self.proof
         self.proof.instances = len(self.rows)
@@ -126,10 +127,20 @@ class _Prover:
     def draws(self) -> Draws | None:
         """The instances of the config; None if they cannot be drawn here."""
         try:
-            return Draws(self.config, data_file_is_here(self.run))
+            return Draws(self.config, self.files_are_here)
         except UnknownError as unknown:
             self.proof.trusted.append(f"instances, labels and scores ({unknown})")
             return None
+
+    @cached_property
+    def files_are_here(self) -> bool:
+        """Whether the files that the config names are those of the run."""
+        return files_are_here(self.run)
+
+    @cached_property
+    def matrices(self) -> dict[str, Array]:
+        """The matrices of distance probes whose files are here."""
+        return matrices(self.config) if self.files_are_here else {}
 
     def _available(self) -> float:
         """Return how many instances the data file holds; NaN if it is not here."""
@@ -177,15 +188,20 @@ class _Prover:
 
     def _history(self) -> History:
         names = quantities(self.config)
+        names += sorted(self.run["probes"]) if names else []
         steps = self.steps
         if steps is None and names:  # a plug-in decides when to record
             first = self.record.history
             one = first[(first["seed"] == first["seed"].min()) & (first["quantity"] == names[0])]
             steps = one["step"].tolist()
-        history = History(self.record.history, self.recorded, names, steps or [])
+        history = History(self.record.history, self.recorded, names, steps or [], self._ranges())
         if reason := history.refusal():
             self._refuse("history.parquet", None, reason)
         return history
+
+    def _ranges(self) -> dict[str, tuple[float, float]]:
+        """Return the possible values of the quantities of probes; a plug-in's may be any."""
+        return dict.fromkeys(self.run["probes"], (-math.inf, math.inf)) | ranges(self.config)
 
     # --- instance by instance ---------------------------------------------------------------------
 
@@ -218,6 +234,7 @@ class _Prover:
             self._head(close, trained=False) if drawn is not None else None,
             self._start(seed, at["X"].shape[-1]),
             self.steps,
+            self.matrices,
         )
         self.proof.proved.update(
             one.svms[name].status for name, found in one.proofs.items() if found.proved
@@ -284,7 +301,7 @@ class _Prover:
         """Refuse results of rejected rows that only recorded ones have, a column at a time."""
         table = self.record.trials
         rest = table[[not is_recorded(row, self.tokens) for row in self.rows]]
-        for name, (_, default) in trial_columns().items():
+        for name, (_, default) in trial_columns(self.run["probes"]).items():
             if name in (*OF_STATUS, *OF_TRAINING, "training"):
                 continue
             absent = default is None or isinstance(default, float)
@@ -308,7 +325,7 @@ class _Prover:
         """What a column holds that no stage has filled; None for those of the published solver."""
         columns: dict[str, Expected | None] = {
             name: NAN if isinstance(default, float) else Words((default,))
-            for name, (_, default) in trial_columns().items()
+            for name, (_, default) in trial_columns(ranges(self.config)).items()
             if name not in OF_STATUS
         }
         svm = self.config["svm"]
@@ -334,6 +351,13 @@ class _Prover:
                 trusted.append("history between its first and last step")
             if config["head"].get("train"):
                 trusted.append("the trained head, and scores and risk by it")
+            for name, target in foreign_probes(config).items():
+                trusted.append(f"probe {name} ({target})")
+            for name, kind in own_probes(config).items():
+                if kind == "distance" and name not in self.matrices:
+                    trusted.append(f"probe {name} (its file is not here, or has changed)")
+                if kind == "balance" and len(self.history.steps) > 1:
+                    trusted.append(f"history of probe {name} before its last step")
         if any(not is_recorded(row, self.tokens) for row in self.rows):
             trusted.append("softmax, norm and risk of rejected instances")
         if any(row["training"] == "diverged" for row in self.rows):

@@ -109,7 +109,8 @@ class Forgery:
         """Write the record below `folder` with fitting checksums, and return its own folder."""
         run = self.run
         if self.rehash:
-            text = json.dumps([run["version"], run["config"]], sort_keys=True)
+            config = {**run["config"], "extensions": run["extension_code"]}
+            text = json.dumps([run["version"], config], sort_keys=True)
             run["signature"] = hashlib.sha256(text.encode()).hexdigest()
         inside = folder / name_of(run["config"], run["options"], run["signature"])
         inside.mkdir(parents=True)

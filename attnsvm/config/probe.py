@@ -1,0 +1,129 @@
+"""The schema of the group `probe`: what is measured of the weights beside the fixed columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from omegaconf import MISSING
+
+from attnsvm.config.fields import Group, Range, option
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number that a probe measures of every instance.
+
+    Attributes
+    ----------
+    meaning, unit : str
+        What it says, and in what; `1` for a pure number.
+    allowed : Range or None
+        The values that it may have besides NaN.
+    """
+
+    meaning: str
+    unit: str
+    allowed: Range | None = None
+
+
+@dataclass
+class ProbeConfig(Group):
+    """A probe: its options, and the quantities that it measures."""
+
+    GROUP = "probe"
+    QUANTITIES: ClassVar[Mapping[str, Quantity]] = {}
+    """The quantities by name; quantity `stable` of the probe `rank` is column `rank_stable`."""
+
+    _target_: str = MISSING
+
+
+NON_NEGATIVE = Range(low=0)
+
+
+@dataclass
+class RankConfig(ProbeConfig):
+    """The rank of W, which is K Q^T where these are trained."""
+
+    GROUP = "probe.rank"
+    QUANTITIES = {  # noqa: RUF012
+        "effective": Quantity(
+            "singular values of W above probe.rank.threshold of the largest", "count", NON_NEGATIVE
+        ),
+        "stable": Quantity("stable rank of W, ||W||_F^2 / ||W||_2^2", "1", NON_NEGATIVE),
+    }
+    _target_: str = "attnsvm.probe.Rank"
+    threshold: float = option(
+        1e-3, Range(0, 1, open=True, below=True), "rank: sigma > this * sigma_1"
+    )
+
+
+@dataclass
+class EntropyConfig(ProbeConfig):
+    """The entropy of the attention of a sample, -sum_t s_t log s_t."""
+
+    GROUP = "probe.entropy"
+    QUANTITIES = {  # noqa: RUF012
+        "mean": Quantity("entropy of the softmax of a sample, mean", "nat", NON_NEGATIVE),
+        "max": Quantity("entropy of the softmax of a sample, largest", "nat", NON_NEGATIVE),
+    }
+    _target_: str = "attnsvm.probe.Entropy"
+
+
+@dataclass
+class DistanceConfig(ProbeConfig):
+    """The distance of the direction of W to that of a matrix M from an .npy file."""
+
+    GROUP = "probe.distance"
+    QUANTITIES = {  # noqa: RUF012
+        "direction": Quantity(
+            "|| W / ||W||_F - M / ||M||_F ||_F, M from probe.distance.path", "1", Range(0, 2 + 1e-9)
+        ),
+    }
+    _target_: str = "attnsvm.probe.Distance"
+    path: str = option(MISSING, None, "the file, (d, d) numbers; a value is required")
+
+
+@dataclass
+class BalanceConfig(ProbeConfig):
+    """How far K and Q are from balance, which gradient flow from balanced weights keeps."""
+
+    GROUP = "probe.balance"
+    QUANTITIES = {  # noqa: RUF012
+        "gap": Quantity(
+            "||K^T K - Q^T Q||_F / (||K||_F ||Q||_F), 0 if balanced", "1", NON_NEGATIVE
+        ),
+    }
+    _target_: str = "attnsvm.probe.Balance"
+
+
+@dataclass
+class MarginGapConfig(ProbeConfig):
+    """By how much W misses the largest margin; NaN for a norm whose SVM is not solved."""
+
+    GROUP = "probe.margin_gap"
+    QUANTITIES = {  # noqa: RUF012
+        norm: Quantity(f"1 - rho(W), rho by the {norm} norm", "1", Range(low=-1e-6))
+        for norm in ("frobenius", "nuclear")
+    }
+    _target_: str = "attnsvm.probe.MarginGap"
+
+
+OWN: dict[str, type] = {
+    "rank": RankConfig,
+    "entropy": EntropyConfig,
+    "distance": DistanceConfig,
+    "balance": BalanceConfig,
+    "margin_gap": MarginGapConfig,
+}
+
+
+def probe_quantities(probes: Mapping[str, Any]) -> dict[str, Quantity]:
+    """Return the quantities of probes, given by name, by the name of their column, sorted."""
+    found = {
+        f"{name}_{quantity}": meaning
+        for name, config in probes.items()
+        for quantity, meaning in config.QUANTITIES.items()
+    }
+    return dict(sorted(found.items()))

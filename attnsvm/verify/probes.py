@@ -1,0 +1,153 @@
+"""What the probes of attnsvm measure, derived again from stored weights, with error bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from attnsvm.config import PROBES
+from attnsvm.record import CorruptRecordError
+from attnsvm.record.arrays import read_array
+from attnsvm.verify.exact import EPS, Array
+from attnsvm.verify.history import Curve
+from attnsvm.verify.weights import Attention, one_minus_correlation
+
+TINY = 1e-300
+"""Absolute error of what underflows."""
+
+KINDS = {vars(schema)["_target_"]: name for name, schema in PROBES.own.items()}
+"""Class of a probe -> name of its option."""
+
+
+def own_probes(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the option of each probe of a recorded config that is one of attnsvm's own."""
+    targets = {name: str(fields["_target_"]) for name, fields in config["probe"].items()}
+    return {name: KINDS[target] for name, target in targets.items() if target in KINDS}
+
+
+def foreign_probes(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the class of each probe that a plug-in defines."""
+    own = own_probes(config)
+    return {name: str(fields["_target_"]) for name, fields in config["probe"].items()
+            if name not in own}  # fmt: skip
+
+
+def factors_are_stored(config: Mapping[str, Any]) -> bool:
+    """Return whether a probe of attnsvm needs K and Q, so that they are stored."""
+    return "balance" in own_probes(config).values()
+
+
+def ranges(config: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """Return the possible numbers of each column of the probes of attnsvm."""
+    return {
+        f"{name}_{quantity}": (one.allowed.low, one.allowed.high)
+        for name, kind in own_probes(config).items()
+        for quantity, one in PROBES.own[kind].QUANTITIES.items()  # type: ignore[attr-defined]
+    }
+
+
+def matrices(config: Mapping[str, Any]) -> dict[str, Array]:
+    """Return the matrix of each distance probe whose file is here."""
+    found = {}
+    for name, kind in own_probes(config).items():
+        if kind == "distance" and (M := _matrix(config["probe"][name]["path"])) is not None:
+            found[name] = M
+    return found
+
+
+def _matrix(path: str) -> Array | None:
+    try:
+        return read_array(Path(path).resolve()).astype(np.float64)
+    except (CorruptRecordError, ValueError):
+        return None
+
+
+def probe_curves(
+    config: Mapping[str, Any],
+    W: Array,
+    found: Attention,
+    factors: tuple[Array, Array] | None,
+    given: Mapping[str, Array],
+    margin_gap: Callable[[str, Array], tuple[float, float]],
+) -> dict[str, Curve]:
+    """Return the values of probes at weights W (S, d, d), with error bounds, by column.
+
+    Parameters
+    ----------
+    config : mapping
+        The recorded config.
+    W, found : Array, Attention
+        Weights and their attention.
+    factors : (K, Q) or None
+        Those of the last weights, (d, m).
+    given : mapping of str to Array
+        The matrices of distance probes whose files are here.
+    margin_gap : callable
+        Returns the gap of a matrix in a norm, and its error bound.
+    """
+    curves: dict[str, Curve] = {}
+    for name, kind in own_probes(config).items():
+        if kind == "rank":
+            values = _ranks(W, config["probe"][name]["threshold"])
+        elif kind == "entropy":
+            values = _entropies(found)
+        elif kind == "balance":
+            values = {"gap": _balance(len(W), factors)} if factors is not None else {}
+        elif kind == "margin_gap":
+            norms = PROBES.own[kind].QUANTITIES  # type: ignore[attr-defined]
+            gaps = {norm: [margin_gap(norm, V) for V in W] for norm in norms}
+            values = {norm: tuple(np.array(pairs).T) for norm, pairs in gaps.items()}
+        else:
+            M = given.get(name)
+            values = {} if M is None or M.shape != W.shape[1:] else {"direction": _distance(W, M)}
+        curves |= {f"{name}_{quantity}": curve for quantity, curve in values.items()}
+    return curves
+
+
+def _ranks(W: Array, threshold: float) -> dict[str, Curve]:
+    sigma = np.linalg.svd(np.where(np.isfinite(W), W, 0.0), compute_uv=False)
+    finite = np.asarray(np.isfinite(W).all((1, 2)))
+    sigma = np.where(finite[:, None], sigma, np.nan)
+    ratio, apart = sigma / sigma[:, :1], 64 * W.shape[-1] * EPS
+    certain = np.count_nonzero(ratio > threshold + apart, axis=-1)
+    possible = np.count_nonzero(ratio > threshold - apart, axis=-1)
+    defined = np.where(sigma[:, 0] > 0, 1.0, np.nan)
+    stable = np.square(ratio).sum(-1)
+    return {
+        "effective": ((certain + possible) / 2 * defined, (possible - certain) / 2),
+        "stable": (stable, 4 * apart * stable),
+    }
+
+
+def _entropies(found: Attention) -> dict[str, Curve]:
+    logs = np.where(np.isfinite(found.log_softmax), found.log_softmax, 0.0)
+    s = np.where(np.isfinite(found.log_softmax), np.exp(logs), 0.0)
+    relative = np.expm1(np.minimum(found.error, 700.0)) + 8 * EPS
+    entropy = (-s * logs).sum(-1)
+    apart = (s * (1 - logs) * relative + TINY).sum(-1) + 8 * EPS * entropy
+    sizes = entropy.shape[-1] * EPS
+    return {
+        "mean": (entropy.mean(-1), apart.mean(-1) + sizes * entropy.mean(-1)),
+        "max": (entropy.max(-1), apart.max(-1)),
+    }
+
+
+def _distance(W: Array, M: Array) -> Curve:
+    value, apart = one_minus_correlation(W, M)
+    low, high = (np.sqrt(2 * np.maximum(value + sign * apart, 0.0)) for sign in (-1, 1))
+    middle = np.sqrt(2 * value)
+    return middle, np.maximum(high - middle, middle - low) + 4 * EPS * middle
+
+
+def _balance(count: int, factors: tuple[Array, Array]) -> Curve:
+    """Return the gap of the last weights; those before are not known: any number."""
+    K, Q = factors
+    k, q = np.linalg.norm(K), np.linalg.norm(Q)
+    k_unit, q_unit, ratio = K / k, Q / q, k / q
+    gap = np.linalg.norm(k_unit.T @ k_unit * ratio - q_unit.T @ q_unit / ratio)
+    values, apart = np.zeros(count), np.full(count, np.inf)
+    values[-1], apart[-1] = gap, 32 * len(K) * EPS * (ratio + 1 / ratio)
+    return values, apart

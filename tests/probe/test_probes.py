@@ -1,0 +1,195 @@
+"""Each probe against closed forms, its invariances, and what it does where it is not defined."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import attnsvm
+from attnsvm.config import PROBES, ConfigError
+from attnsvm.config.instantiate import named
+from attnsvm.probe import Balance, Distance, Entropy, MarginGap, Probe, Rank, Snapshot, measured
+
+
+def snapshot(W, batch=None, **given):
+    W = torch.as_tensor(W, dtype=torch.float64)
+    B, d = W.shape[0], W.shape[-1]
+    batch = attnsvm.sample(n=2, T=3, d=d, trials=B) if batch is None else batch
+    fields = {"K": None, "Q": None, "softmax": torch.full((B, 2, 3), 1 / 3).double()}
+    return Snapshot(batch=batch, step=0, W=W, **{**fields, "solutions": {}, **given})
+
+
+def random(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def test_ranks_in_closed_form():
+    W = torch.stack([torch.diag(torch.tensor(s).double()) for s in (
+        [2.0, 2.0, 2.0], [4.0, 0.0, 0.0], [1.0, 0.5, 0.01], [0.0, 0.0, 0.0])])  # fmt: skip
+    rotated = torch.linalg.qr(random(3, 3)).Q @ W
+    for matrices in (W, rotated, 1e200 * W, 1e-200 * W):
+        found = Rank(threshold=0.1).measure(snapshot(matrices))
+        assert found["effective"][:3].tolist() == [3, 1, 2]
+        torch.testing.assert_close(found["stable"][:3], torch.tensor([3, 1, 1.2501]).double())
+        assert found["effective"][3].isnan()
+        assert found["stable"][3].isnan()
+    assert Rank(threshold=0.001).measure(snapshot(W))["effective"][2] == 3
+
+
+def test_entropy_in_closed_form():
+    s = torch.tensor([[[1.0, 0, 0], [0.25, 0.5, 0.25]], [[1 / 3] * 3] * 2], dtype=torch.float64)
+    found = Entropy().measure(snapshot(random(2, 4, 4), softmax=s))
+    torch.testing.assert_close(
+        found["mean"], torch.tensor([0.75 * math.log(2), math.log(3)]).double()
+    )
+    torch.testing.assert_close(
+        found["max"], torch.tensor([1.5 * math.log(2), math.log(3)]).double()
+    )
+
+
+def test_distance_in_closed_form(tmp_path):
+    np.save(tmp_path / "M.npy", np.diag([1.0, 0.0]))
+    rows = [[3.0, 0, 0, 0], [0, 0, 0, 5], [-1, 0, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0]]
+    W = torch.tensor(rows).reshape(5, 2, 2)
+    probe = Distance(str(tmp_path / "M.npy"))
+    probe.check(2)
+    found = probe.measure(snapshot(W))["direction"]
+    expected = [0, math.sqrt(2), 2, math.sqrt(2 - math.sqrt(2))]
+    torch.testing.assert_close(found[:4], torch.tensor(expected).double())
+    assert found[4].isnan()
+    with pytest.raises(ConfigError, match=r"shape \(2, 2\); must be \(3, 3\)"):
+        probe.check(3)
+
+
+class Evil:
+    def __reduce__(self):
+        return (print, ("run",))
+
+
+@pytest.mark.parametrize("what", ["missing", "text", "pickle", "objects", "nan", "zero", "vector",
+                                  "words", "folder", "huge"])  # fmt: skip
+def test_files_that_hold_no_matrix_are_refused(what, tmp_path, capsys):
+    path = tmp_path / "M.npy"
+    arrays = {"nan": np.full((2, 2), np.nan), "zero": np.zeros((2, 2)), "vector": np.ones(3),
+              "words": np.array([["a"]])}  # fmt: skip
+    if what in arrays:
+        np.save(path, arrays[what])
+    elif what == "text":
+        path.write_text("1 2\n3 4\n")
+    elif what == "pickle":
+        path.write_bytes(pickle.dumps(Evil()))
+    elif what == "objects":
+        np.save(path, np.array([[Evil()]], dtype=object), allow_pickle=True)
+    elif what == "folder":
+        path.mkdir()
+    elif what == "huge":
+        header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (900000, 900000), }"
+        header = header.ljust(117) + b"\n"
+        path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(ConfigError, match=r"probe\.distance\.path=.*must be a"):
+        Distance(str(path)).check(2)
+    assert "run" not in capsys.readouterr().out
+
+
+def test_balance_in_closed_form():
+    K = random(3, 4, 2)
+    Q = torch.linalg.qr(random(4, 4, seed=1)).Q @ K  # Q^T Q = K^T K
+    Q[1] *= 2  # ||K^T K - 4 K^T K|| / (2 ||K||^2)
+    K[2] = 0
+    for scale in (1, 1e120):
+        given = {"K": scale * K, "Q": scale * Q}
+        found = Balance().measure(snapshot(K @ Q.mT, **given))["gap"]
+        size = (K[1].T @ K[1]).norm() / K[1].norm() ** 2
+        torch.testing.assert_close(found[:2], torch.stack([0 * size, 1.5 * size]))
+        assert found[2].isnan()
+
+
+def test_the_margin_gap_is_that_of_the_library():
+    batch = attnsvm.sample(n=3, T=4, d=4, trials=6)
+    selected, _ = attnsvm.optimal_tokens(batch)
+    solution = attnsvm.solve_svm(batch.X, batch.Z, selected)
+    W = random(6, 4, 4)
+    found = MarginGap().measure(snapshot(W, batch, solutions={"frobenius": solution}))
+    torch.testing.assert_close(found["frobenius"], attnsvm.margin_gap(W, solution), equal_nan=True)
+    assert found["nuclear"].isnan().all()
+    at = MarginGap().measure(snapshot(solution.W, batch, solutions={"frobenius": solution}))
+    solved = torch.tensor([status == "solved" for status in solution.status])
+    assert solved.any()
+    assert (at["frobenius"][solved].abs() < 1e-8).all()
+    assert at["frobenius"][~solved].isnan().all()
+
+
+def own(tmp_path, d=5):
+    np.save(tmp_path / "M.npy", np.arange(1.0, d * d + 1).reshape(d, d))
+    given = {"distance": {"path": str(tmp_path / "M.npy")}}
+    return {name: named("probe", name, **given.get(name, {})) for name in PROBES.own}
+
+
+def whole(B=7, d=5):
+    batch = attnsvm.sample(n=2, T=3, d=d, trials=B)
+    K, Q = random(B, d, 3), random(B, d, 3, seed=1)
+    W = K @ Q.mT
+    selected, _ = attnsvm.optimal_tokens(batch)
+    solutions = {norm: attnsvm.solve_svm(batch.X, batch.Z, selected, norm=norm)
+                 for norm in ("frobenius", "nuclear")}  # fmt: skip
+    softmax = torch.softmax(random(B, 2, 3), -1)
+    return snapshot(W, batch, K=K, Q=Q, softmax=softmax, solutions=solutions)
+
+
+@pytest.mark.parametrize("name", PROBES.own)
+def test_an_instance_does_not_depend_on_its_batch(name, tmp_path):
+    state, probe = whole(), own(tmp_path)[name]
+    together = measured(probe, PROBES[name].QUANTITIES, state)
+    for b in range(7):
+        at = slice(b, b + 1)
+        alone = dataclasses.replace(
+            state, batch=state.batch[at], W=state.W[at], K=state.K[at], Q=state.Q[at],
+            softmax=state.softmax[at], solutions={n: s[at] for n, s in state.solutions.items()},
+        )  # fmt: skip
+        for quantity, value in measured(probe, PROBES[name].QUANTITIES, alone).items():
+            assert torch.equal(value, together[quantity][at]), quantity
+
+
+@pytest.mark.parametrize("name", PROBES.own)
+def test_weights_that_are_not_finite_give_nan_and_change_no_neighbour(name, tmp_path):
+    state, probe = whole(), own(tmp_path)[name]
+    before = measured(probe, PROBES[name].QUANTITIES, state)
+    W, K = state.W.clone(), state.K.clone()
+    W[2, 0, 0], K[2] = torch.inf, torch.nan
+    for quantity, value in measured(
+        probe, PROBES[name].QUANTITIES, dataclasses.replace(state, W=W, K=K)
+    ).items():
+        assert value[2].isnan()
+        others = torch.arange(7) != 2
+        assert torch.equal(value[others], before[quantity][others])
+
+
+@pytest.mark.parametrize("name", PROBES.own)
+def test_values_are_in_their_declared_range(name, tmp_path):
+    found = measured(own(tmp_path)[name], PROBES[name].QUANTITIES, whole())
+    for quantity, one in PROBES[name].QUANTITIES.items():
+        assert all(one.allowed.holds(value) for value in found[quantity].tolist())
+
+
+class Wrong(Probe):
+    def __init__(self, value):
+        self.value = value
+
+    def measure(self, snapshot):
+        return self.value
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [({}, r"measured \[\]; must be \['mean'\]"),
+     ({"mean": torch.zeros(3, 1)}, "has shape and type"),
+     ({"mean": torch.zeros(3)}, r"must be \(3,\) torch.float64")],
+)  # fmt: skip
+def test_a_probe_that_returns_something_else_is_an_error(value, told):
+    with pytest.raises(ValueError, match=told):
+        measured(Wrong(value), ["mean"], snapshot(random(3, 4, 4)))

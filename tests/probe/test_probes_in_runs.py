@@ -1,0 +1,170 @@
+"""Probes in runs: columns, history, metadata, refusals, and records that say otherwise."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import attnsvm
+from attnsvm import experiment, record
+from attnsvm.config import ConfigError
+from attnsvm.config.identity import signature
+from attnsvm.record import CorruptRecordError, write_json
+from attnsvm.training import train
+from tests.config.test_config import composed
+from tests.verify.forging import Forgery, refusal
+from tests.verify.kinds import SMALL, written
+
+ALL = "probe=[rank,entropy,margin_gap,distance,balance]"
+
+
+@pytest.fixture
+def M(tmp_path):
+    np.save(tmp_path / "M.npy", np.eye(3))
+    return f"probe.distance.path={tmp_path / 'M.npy'}"
+
+
+@pytest.fixture
+def folder(tmp_path, M):
+    config = composed(*SMALL, ALL, M, "parameterization=kq")
+    return written(tmp_path, config, experiment.run(config))
+
+
+COLUMNS = ["balance_gap", "distance_direction", "entropy_max", "entropy_mean",
+           "margin_gap_frobenius", "margin_gap_nuclear", "rank_effective",
+           "rank_stable"]  # fmt: skip
+
+
+def test_the_numbers_are_columns_of_trials_and_quantities_of_the_history(folder):
+    found, run = record.read(folder)
+    assert list(found.trials)[-len(COLUMNS) :] == COLUMNS == sorted(run["probes"])
+    for name in COLUMNS:
+        curve = found.history[found.history["quantity"] == name]
+        assert sorted(set(curve["step"])) == [0, 100, 200]
+        last = curve[curve["step"] == 200].set_index("seed")["value"]
+        assert last.loc[found.trials["seed"]].tolist() == found.trials[name].tolist()
+    for norm in ("frobenius", "nuclear"):
+        assert (found.trials[f"margin_gap_{norm}"] == found.trials[f"{norm}_margin_gap"]).all()
+    K, Q, W = (found.solutions[f"trained_{name}"] for name in "KQW")
+    np.testing.assert_allclose(K @ Q.swapaxes(1, 2), W, rtol=0, atol=1e-12)
+    meta = pq.read_schema(folder / "trials.parquet").field("entropy_max").metadata
+    assert meta[b"unit"] == b"nat"
+    assert b"entropy" in meta[b"meaning"]
+    frames = attnsvm.load(folder)
+    assert set(COLUMNS) <= set(frames.trials)
+    assert refusal(folder) == ""
+
+
+def test_a_run_without_probes_has_none_of_it():
+    found = experiment.run(composed(*SMALL, "parameterization=kq"))
+    assert not set(COLUMNS) & set(found.trials)
+    assert "trained_K" not in found.solutions
+    assert "probe" not in found.timings
+
+
+def test_factors_are_those_of_a_shorter_training():
+    batch = attnsvm.sample(n=3, T=4, d=3, trials=2)
+    path = train(batch, "kq", m=2, steps=200, keep_factors=True)
+    shorter = train(batch, "kq", m=2, steps=100)
+    assert path.K_snapshots[:, 1].equal(shorter.K)
+    assert path.Q_snapshots[:, 2].equal(path.Q)
+    assert train(batch, steps=10, keep_factors=True).K_snapshots is None
+
+
+def test_probes_and_the_content_of_their_files_are_part_of_the_identity(tmp_path, M):
+    given = (*SMALL, "probe=[distance]", M)
+    first = signature(composed(*given))
+    np.save(tmp_path / "M.npy", np.eye(3) + 1)
+    others = [["probe=[rank]"], ["probe=[rank]", "probe.rank.threshold=0.1"], []]
+    signatures = {signature(composed(*SMALL, *other)) for other in others}
+    assert len({first, signature(composed(*given)), *signatures}) == 5
+
+
+REFUSED = [
+    (["probe=[balance]"], "probe=[balance]: needs K and Q; parameterization must be kq"),
+    (["probe=[rank]", "selection=optimal"], "must be [] with selection=optimal"),
+    (["probe=[margin_gap]", "selection=multi", "head=relu"], "selection must be top"),
+    (["probe=[distance]"], "probe.distance.path: a value is required"),
+    (["probe=[distance]", "probe.distance.path=/nowhere.npy"], "No such file"),
+    (["probe=[rank]", "probe.rank.threshold=2"], "probe.rank.threshold=2.0: must be a finite"),
+    (["probe=[rank]", "+probe.rank.other=2"], "probe.rank.other: unknown field; must be threshold"),
+    (["probe=[rank]", "probe.rank._target_=os.system"], "must be a class in attnsvm"),
+    (["probe=[rank]", "probe.rank._target_=attnsvm.head.Linear"], "must be a subclass of Probe"),
+]
+
+
+@pytest.mark.parametrize(("given", "told"), REFUSED)
+def test_what_cannot_be_measured_is_refused_before_the_run(given, told):
+    with pytest.raises(ConfigError) as caught:
+        experiment.check(composed(*SMALL, *given))
+    assert told in str(caught.value)
+
+
+def test_a_matrix_of_another_size_is_refused_before_the_run(M):
+    with pytest.raises(ConfigError, match=r"shape \(3, 3\); must be \(4, 4\)"):
+        experiment.check(composed(*SMALL, "probe=[distance]", M, "data.d=4"))
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_forged_number_is_refused(name, folder, tmp_path):
+    forged = Forgery.of(folder)
+    forged.cell(name, lambda value: value * 1.001 + 1e-6)
+    forged.curve(name, 2, lambda _: forged.trials[name][0])
+    assert name in refusal(forged.written(tmp_path / "forged"))
+
+
+@pytest.mark.parametrize("name", [n for n in COLUMNS if n != "balance_gap"])
+def test_a_forged_first_value_is_refused(name, folder, tmp_path):
+    forged = Forgery.of(folder)
+    forged.curve(name, 0, lambda value: value * 1.001 + 1e-6)
+    assert name in refusal(forged.written(tmp_path / "forged"))
+
+
+def test_forged_factors_are_refused(folder, tmp_path):
+    forged = Forgery.of(folder)
+    forged.array("trained_K", lambda K: K * (1 + 1e-9))
+    assert "K Q^T is not the trained W" in refusal(forged.written(tmp_path / "forged"))
+
+
+def test_a_file_that_has_changed_is_named_as_trusted(folder, tmp_path):
+    np.save(tmp_path / "M.npy", np.ones((3, 3)))
+    from attnsvm.verify.run import prove
+
+    proof = prove(folder)
+    assert not proof.refusals
+    assert "probe distance (its file is not here, or has changed)" in proof.trusted
+
+
+ODD = {
+    "a column too many": lambda run: run["probes"].update(
+        rank_other={"meaning": "x", "unit": "1"}),
+    "a column missing": lambda run: run["probes"].pop("rank_stable"),
+    "another meaning": lambda run: run["probes"]["rank_stable"].update(meaning="better"),
+    "no unit": lambda run: run["probes"]["rank_stable"].pop("unit"),
+    "control characters": lambda run: run["probes"]["rank_stable"].update(unit="\x1b[2J"),
+    "a list": lambda run: run.update(probes=[]),
+    "another class": lambda run: run["config"]["probe"]["rank"].update(_target_="os.system"),
+    "a field too many": lambda run: run["config"]["probe"]["rank"].update(x=1),
+    "a value out of range": lambda run: run["config"]["probe"]["rank"].update(threshold=3.0),
+    "a nameless probe": lambda run: run["config"]["probe"].update({"../x": {}}),
+    "a column of every record": lambda run: (
+        run["config"]["probe"].update(W={"_target_": "mine.W"}),
+        run["config"]["extensions"].append("mine"),
+        run["extension_code"].update(mine="0"),
+        run["probes"].update(W_norm={"meaning": "x", "unit": "1"}),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_an_odd_declaration_in_a_record_is_refused(kind, folder):
+    run = {k: v for k, v in record.read_json(folder / "run.json").items() if k != "checksum"}
+    run = copy.deepcopy(run)
+    ODD[kind](run)
+    write_json(folder / "run.json", run)
+    with pytest.raises(CorruptRecordError) as caught:
+        record.read_run(folder)
+    assert "\n" not in str(caught.value)
