@@ -53,8 +53,8 @@ test-faults: .venv/installed
 
 test-tracking: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable '.[dev,joblib,mlflow,wandb,tensorboard,optuna]'
-	$(BIN)/python -m pytest tests/sweeps/test_tracking.py tests/cli/test_optuna.py
+		--editable '.[dev,joblib,mlflow,wandb,tensorboard,optuna,colorlog]'
+	$(BIN)/python -m pytest tests/sweeps/test_tracking.py tests/cli/test_optuna.py tests/cli/test_output.py
 
 bench: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \

@@ -20,6 +20,9 @@ attnsvm - train attention, solve the SVM that it converges to, compare.
   a search (Optuna)     attnsvm -m hydra/sweeper=optuna 'objective=median(one_minus_corr_w_mm)' \\
                           'optimizer.lr=interval(0.01, 1)' hydra.sweeper.n_trials=20
   tracking              hydra/callbacks=mlflow | wandb | tensorboard
+  less output           hydra/job_logging=quiet hydra/hydra_logging=quiet
+  more output           hydra.verbose=[attnsvm,sweeps]
+  in colour             hydra/job_logging=colorlog hydra/hydra_logging=colorlog
   what would be run     attnsvm --cfg job
   columns of results    attnsvm --columns
   launchers, sweepers   attnsvm --hydra-help

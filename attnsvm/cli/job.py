@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from attnsvm import record
+from attnsvm.cli.output import outcome
 from attnsvm.cli.signals import hand_on, interruptible
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.record import (
@@ -18,6 +19,7 @@ from attnsvm.record import (
     CorruptRecordError,
     HeldError,
     RunRecord,
+    duration,
     locked,
     obstacle,
     remove_orphans,
@@ -96,7 +98,7 @@ class _Run:
         """Run, record, and return the state of the run."""
         remove_orphans(self.folder)
         if record.is_done(self.folder):
-            log.info("%s: already done", self.folder)
+            self.teller.info("%s: already done", self.folder)
             return "done"
         origin = self.origin
         try:
@@ -113,8 +115,16 @@ class _Run:
                 raise
             return "failed"
         told = ", ".join(f"{count} {status}" for status, count in counts.items())
-        log.info("%s: %s", self.folder, told)
+        self.teller.info("%s: %s", self.folder, told)
+        if log.isEnabledFor(logging.DEBUG):
+            timings = record.read_run(self.folder)["timings_s"].items()
+            log.debug("%s: %s", self.folder, ", ".join(f"{n} {duration(s)}" for n, s in timings))
         return "done"
+
+    @property
+    def teller(self) -> logging.Logger:
+        """The logger of the line that a quiet console shows too: of a run, not of a whole sweep."""
+        return log if self.in_sweep else outcome
 
     @cached_property
     def origin(self) -> dict[str, object]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from attnsvm.cli.output import outcome
 from attnsvm.config import ConfigError, OneOf
 from attnsvm.record import one_line, read_run, run_state
 from attnsvm.record.columns import TRIAL_COLUMNS
@@ -110,7 +111,7 @@ def objective_value(text: str, folder: Path) -> float | None:
         told = one_line(f"{folder}: objective {text} is undefined ({counted}: {counts})")
         log.warning("%s", told)
     else:
-        log.info("%s: objective %s = %.6g (%s)", folder, text, number, counted)
+        outcome.info("%s: objective %s = %.6g (%s)", folder, text, number, counted)
     return number
 
 

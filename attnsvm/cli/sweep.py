@@ -11,6 +11,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from attnsvm.cli.output import outcome
+
 log = logging.getLogger(__name__)
 
 FAILURES_TOLD = 20
@@ -48,7 +50,8 @@ def close_sweep(folder: Path, cells: Collection[str]) -> str:
         log.error("no report: %s", error)
         return _lacking(folder, cells, {}, ())
     files = write_report(frames)
-    for path in (files.html, *files.figures, *files.tables):
+    outcome.info("wrote %s", files.html)
+    for path in (*files.figures, *files.tables):
         log.info("wrote %s", path)
     found = {row["run"]: row for row in frames.runs.to_dict("records")}
     return _lacking(folder, cells, found, files.failed)

@@ -1,0 +1,87 @@
+"""Quiet, verbose and coloured output; warnings, errors and the outcome are always shown."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+
+import pytest
+
+from tests.cli.test_objective import two_files
+from tests.command import SMALL, attnsvm
+
+QUIET = ("hydra/job_logging=quiet", "hydra/hydra_logging=quiet")
+COLORLOG = ("hydra/job_logging=colorlog", "hydra/hydra_logging=colorlog")
+
+
+def test_a_quiet_run_says_how_it_ended_and_no_more(tmp_path):
+    done = attnsvm(*SMALL, *QUIET, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"\[.*\]\[INFO\] - .*: 3 unsaturated\n", done.stdout)
+    (log,) = tmp_path.rglob("attnsvm.log")
+    assert log.read_text() == done.stdout
+
+
+def test_a_quiet_sweep_says_where_its_report_is_and_how_many_runs_are_done(tmp_path):
+    done = attnsvm("-m", *SMALL, "seed=1,2", *QUIET, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"\[.*\]\[HYDRA\] wrote .*report.html\n", done.stdout)
+    assert "2 of 2 runs done" in done.stderr
+    logs = sorted(tmp_path.rglob("attnsvm.log"))
+    assert len(logs) == 2
+    assert all("3 unsaturated" in log.read_text() for log in logs)  # nothing is lost
+    loud = attnsvm("-m", *SMALL, "seed=3,4", cwd=tmp_path)
+    assert loud.stdout.count("\n") > 6
+
+
+def test_quiet_hides_no_warning_and_no_error(tmp_path):
+    undefined = attnsvm(*SMALL, "objective=mean(risk)", *QUIET, cwd=tmp_path)
+    assert "[WARNING] - " in undefined.stdout
+    assert "is undefined" in undefined.stdout
+    two_files(tmp_path)
+    grid = ["-m", "data=file", "data.path=b.npz,a.npz", "optimizer.steps=9", *QUIET]
+    failed = attnsvm(*grid, cwd=tmp_path)
+    assert failed.returncode == 1
+    assert "1 failed of 2 runs" in failed.stderr
+    assert "must be" in failed.stderr
+
+
+def test_a_verbose_run_says_how_long_its_stages_took(tmp_path):
+    stages = re.compile(r"\[DEBUG\] - .*: .*draw [\d.]+ s.*train [\d.]+ s")
+    assert stages.search(attnsvm(*SMALL, "hydra.verbose=[attnsvm,sweeps]", cwd=tmp_path).stdout)
+    assert not stages.search(attnsvm(*SMALL, "seed=1", cwd=tmp_path).stdout)
+
+
+def test_the_help_names_the_switches(tmp_path):
+    shown = attnsvm("--help", cwd=tmp_path).stdout
+    for words in (" ".join(QUIET), " ".join(COLORLOG), "hydra.verbose=[attnsvm,sweeps]"):
+        assert f" {words}\n" in shown
+
+
+def colorlog_is_installed() -> bool:
+    try:
+        return importlib.util.find_spec("hydra_plugins.hydra_colorlog") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not colorlog_is_installed(), reason="needs colorlog (make test-tracking)")
+def test_colorlog_colours_runs_and_sweeps(tmp_path):
+    done = attnsvm("-m", *SMALL, "seed=1,2", *COLORLOG, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\x1b\[32mINFO\x1b\[0m.*: 3 unsaturated", done.stdout)
+    assert re.search(r"\x1b\[35mHYDRA\x1b\[0m\] wrote .*report.html", done.stdout)
+
+
+@pytest.mark.parametrize("words", COLORLOG)
+def test_without_colorlog_the_error_names_what_installs_it(words, tmp_path):
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(
+        "import sys\nsys.modules['hydra_plugins.hydra_colorlog'] = None\n"
+    )
+    done = attnsvm(*SMALL, words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(hidden)})
+    assert done.returncode == 2
+    told = f"{words}: is not installed here; pip install 'attnsvm[colorlog]' installs it"
+    assert told in done.stderr
