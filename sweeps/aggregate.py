@@ -130,7 +130,9 @@ def load(*directories: Path) -> SweepFrames:
     known = in_order({*SCHEMA, *(name for cell in cells for name in cell if name != SEED)})
     short = columns(known, {*runs, *trials.columns, *history.columns})
     fields = table_of(cells, short)
-    axes = CellAxes.of(fields[[short[name] for name in differing([c for c in cells if c])]])
+    typed = {column: name for name, column in short.items()}
+    differ = differing([cell for cell in cells if cell])
+    axes = CellAxes.of(fields[[short[name] for name in differ]], typed)
     runs = pd.concat([runs, fields], axis=1)
     frames = SweepFrames(
         name=_shared(runs, "sweep"),
@@ -139,7 +141,7 @@ def load(*directories: Path) -> SweepFrames:
         trials=trials.frame(runs[["run", *fields]]),
         history=history.frame(runs[["run", *axes.names]], categories=axes.names),
         axes=axes,
-        typed={column: name for name, column in short.items()},
+        typed=typed,
         folders=dict(zip(names, planned, strict=True)),
         question=_shared(runs, "question"),
         command=_command(contents[0].plan, runs) if len(contents) == 1 else "",

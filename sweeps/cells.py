@@ -171,17 +171,20 @@ class CellAxes:
         The columns.
     digits : mapping of str to int
         Digits of the labels of a column of numbers, such that they differ where the numbers do.
+    typed : mapping of str to str
+        Columns -> the fields that they hold, as users type them.
     """
 
     names: tuple[str, ...] = ()
     digits: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    typed: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, table: pd.DataFrame) -> CellAxes:
+    def of(cls, table: pd.DataFrame, typed: Mapping[str, str] | None = None) -> CellAxes:
         """Return the axes of runs whose differing fields are the columns of `table`."""
         names = [str(name) for name in table]
         numbers = [name for name in names if pd.api.types.is_float_dtype(table[name])]
-        return cls(tuple(names), {name: _digits(table[name]) for name in numbers})
+        return cls(tuple(names), {name: _digits(table[name]) for name in numbers}, typed or {})
 
     def besides(self, *others: str) -> list[str]:
         """Return the names of the axes except `others`."""

@@ -41,7 +41,7 @@ def numbers(rows: pd.DataFrame, question: Question) -> Numbers:
     if question.kind == "scatter":
         table = known[[*question.keys, question.y, "run", "seed"]].reset_index(drop=True)
     else:
-        table = _statistics(kept, question)
+        table = _statistics(rows, rows.index.isin(kept.index), question)
     return Numbers(table, counts, _left_out(instances, kept, known, question))
 
 
@@ -52,8 +52,11 @@ def _chosen(rows: pd.DataFrame, question: Question) -> pd.DataFrame:
     return rows[rows["status"].isin(question.status)]
 
 
-def _statistics(rows: pd.DataFrame, question: Question) -> pd.DataFrame:
+def _statistics(rows: pd.DataFrame, kept: np.ndarray, question: Question) -> pd.DataFrame:
+    """Return the statistics of the rows that are kept; a cell of which none is has a row too."""
     keys, y = question.keys, question.y
+    values = rows[y].astype("boolean" if is_flag(rows[y]) else float)
+    rows = rows.assign(**{y: values.where(kept)})
     if is_flag(rows[y]):
         table = statistics.shares(rows, keys, y)
     else:

@@ -1,10 +1,14 @@
-"""Sweeps without their own figure module: how training ended and which SVM W agrees with."""
+"""Sweeps without their own figure module: how training ended and which SVM W agrees with.
+
+A numeric axis becomes x, the next axes colours, columns and rows of panels; few cells have bars
+too.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -13,7 +17,10 @@ from matplotlib.ticker import PercentFormatter
 
 from sweeps import statistics, style
 from sweeps.cells import CellAxes
+from sweeps.chart.draw import figure
+from sweeps.chart.question import ROOM, Question
 from sweeps.figures import UNTYPED, Drawing
+from sweeps.figures._pages import FIGURES, Tables, drawings
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -24,13 +31,28 @@ CURVES = {
     "one_minus_corr_svmeq": r"$W_{\mathrm{svmeq}}$",
     "one_minus_corr_1token": r"$W_{\mathrm{1token}}$",
 }
-CELLS_DRAWN = 48
+RANKS = ("frobenius_rank", "nuclear_rank")
+"""Drawn where nothing is trained."""
+
+BARS = 12
+"""Largest number of bars in a figure."""
+
+OK = "instances with status ok"
+
 LONGEST = 160
 """Largest number of letters of a cell's name."""
+
 CAPTION = (
     "How every instance of each cell ended (also the excluded ones), and the median "
     "1-correlation of the trained W with the solutions of the attention SVM."
 )
+CHARTS = {
+    "ok": "Share of all instances with status ok",
+    **{q: f"Median 1-correlation of W with {CURVES[q]}, instances with status ok" for q in CURVES},
+    "frobenius_rank": r"Median rank of $W_{\mathrm{mm}}$, instances with status ok",
+    "nuclear_rank": r"Median rank of $W^{\star}_{\mathrm{mm}}$, instances with status ok",
+}
+"""Caption of the chart of a quantity."""
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -40,17 +62,21 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     total = outcomes.groupby("place")["count"].transform("sum")
     low, high = statistics.wilson_interval(outcomes["count"].to_numpy(), total.to_numpy())
     outcomes = outcomes.assign(share=outcomes["count"] / total, low=low, high=high)
-    quantities = [q for q in CURVES if q in trials and trials[q].notna().any()]
-    usable = trials[trials["status"] == "ok"]
+    present = [q for q in (*CURVES, *RANKS) if q in trials and trials[q].notna().any()]
+    quantities = [q for q in present if q in CURVES] or present
+    ok = trials["status"] == "ok"
     agreement = statistics.summaries(
-        usable.melt(["place"], quantities, "quantity", "value"),
+        trials.assign(**{q: trials[q].where(ok) for q in quantities}).melt(
+            ["place"], quantities, "quantity", "value"
+        ),
         ["place", "quantity"],
         "value",
         "median",
     )
+    usable = statistics.shares(trials.assign(ok=ok), ["place"], "ok")
+    found = {"outcomes": outcomes, "agreement": agreement, "usable": usable}
     return {
-        name: cells.merge(table, on="place").drop(columns="place")
-        for name, table in (("outcomes", outcomes), ("agreement", agreement))
+        name: cells.merge(table, on="place").drop(columns="place") for name, table in found.items()
     }
 
 
@@ -77,15 +103,81 @@ def _outcome(trials: pd.DataFrame) -> pd.Series[str]:
 def draw(
     tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
 ) -> list[Drawing]:
-    """Return one figure."""
-    return [Drawing("adhoc", CAPTION, partial(_figure, tables, remarks))]
+    """Return a chart of each quantity over a numeric axis, and bars where there are few cells."""
+    cells = list(tables["outcomes"]["cell"].unique())
+    x = _numeric(tables["usable"], axes)
+    charts = [] if x is None else _charts(tables, axes, x, remarks)
+    if charts and len(cells) > BARS:
+        return charts
+    pages = [cells[first : first + BARS] for first in range(0, len(cells), BARS)]
+    hidden = sum(map(len, pages[FIGURES:]))
+    remarks = [f"{hidden} further cells are in the table only." if hidden else "", *remarks]
+    bars = [
+        Drawing(f"adhoc_{i}" if i else "adhoc", CAPTION, partial(_figure, tables, page, remarks))
+        for i, page in enumerate(pages[:FIGURES])
+    ]
+    return [*bars, *charts]
 
 
-def _figure(tables: dict[str, pd.DataFrame], remarks: Sequence[str]) -> Figure:
-    """Return stacked bars of outcomes beside the median 1-correlations, a row per cell."""
+def _numeric(table: pd.DataFrame, axes: CellAxes) -> str | None:
+    """Return the axis of numbers with the most values, None if there is no such axis."""
+    types = pd.api.types
+    counts = {
+        name: table[name].nunique()
+        for name in axes.names
+        if types.is_numeric_dtype(table[name]) and not types.is_bool_dtype(table[name])
+        and table[name].notna().all()
+    }  # fmt: skip
+    most = max(counts.values(), default=0)
+    return next((name for name, count in counts.items() if count == most > 1), None)
+
+
+def _charts(
+    tables: dict[str, pd.DataFrame], axes: CellAxes, x: str, remarks: Sequence[str]
+) -> list[Drawing]:
+    """Return a chart of every quantity; pages for the axes that have no part in it."""
+    table, parts = tables["usable"], dict[str, str]()
+    for name in axes.besides(x):
+        free = [role for role in ROOM if role not in parts]
+        if free and table[name].nunique(dropna=False) <= ROOM[free[0]]:
+            parts[free[0]] = name
+    found = {"ok": table} | {str(q): part for q, part in tables["agreement"].groupby("quantity")}
+    drawn: list[Drawing] = []
+    for quantity, part in found.items():
+        name, make = f"adhoc_{quantity}", partial(_chart, quantity, x, parts)
+        shown = (x, *parts.values())
+        drawn += drawings(
+            name, {name: part}, axes, remarks, make, caption=CHARTS[quantity], x=shown
+        )
+    return drawn
+
+
+def _chart(
+    quantity: str,
+    x: str,
+    parts: dict[str, str],
+    tables: Tables,
+    axes: CellAxes,
+    remarks: Sequence[str],
+) -> Figure:
+    table = tables[f"adhoc_{quantity}"].rename(columns=axes.typed)
+    typed: dict[str, Any] = {role: axes.typed.get(name, name) for role, name in parts.items()}
+    log = ("y",) if quantity in CURVES else ()
+    typed |= {"kind": "line", "estimator": "median", "log": log}
+    y = OK if quantity == "ok" else quantity
+    question = Question(axes.typed.get(x, x), y, **typed)
+    used, excluded = int(table["used"].sum()), int(table["excluded"].sum())
+    told = (
+        f"Instances: {used + excluded}, {used} shown; the others have another status or no value."
+    )
+    return figure(table, question, [told, *remarks])[0]
+
+
+def _figure(tables: dict[str, pd.DataFrame], cells: list[str], remarks: Sequence[str]) -> Figure:
+    """Return stacked bars of outcomes beside the median 1-correlations, a row for each cell."""
     outcomes, agreement = tables["outcomes"], tables["agreement"]
-    cells = list(outcomes["cell"].unique())[:CELLS_DRAWN]
-    hidden = outcomes["cell"].nunique() - len(cells)
+    outcomes = outcomes[outcomes["cell"].isin(cells)]
+    agreement = agreement[agreement["cell"].isin(cells)]
     names = [style.plain(cell, limit=LONGEST) for cell in cells]
     extra = max(0, max(map(len, names)) - 48)  # letters beyond the room beside the bars
     fig = style.figure(8.6 + 0.07 * extra, 1.9 + 0.24 * max(len(cells), 4))
@@ -97,7 +189,6 @@ def _figure(tables: dict[str, pd.DataFrame], remarks: Sequence[str]) -> Figure:
     lines = [
         "Left: numbers are instances. Right: median over the instances with status ok, 95 % "
         "bootstrap interval.",
-        f"{hidden} further cells are in the table only." if hidden else "",
         *remarks,
     ]
     style.note(fig, lines)

@@ -258,3 +258,53 @@ def test_adhoc_draws_a_single_cell_and_one_without_any_trained_instance():
     lost = one.assign(status="failed", convergence="", one_minus_corr_w_mm=np.nan)
     _, (drawing,) = drawn(synthetic.with_rows(frames, lost))
     assert "no instance" in text_of(drawing)
+
+
+def adhoc_cells(*heads: str, ds: tuple[int, ...] = (4,), ns: tuple[int, ...] = (5,)):
+    """A sweep over heads, dimensions and numbers of samples, its last cell without a result."""
+    runs, rows = [], []
+    for head in heads:
+        for n in ns:
+            for d in ds:
+                cell = synthetic.cell_keys(head=head, d=d, n=n)
+                run = f"{head}{n}-{d}"
+                runs.append(synthetic.run_row(run, cell, 3))
+                lost = (head, n, d) == (heads[-1], ns[-1], ds[-1])
+                for seed in range(3):
+                    row = {"run": run, "seed": seed, "reason": "", "convergence": ""}
+                    row |= {"status": "infeasible" if lost else "ok"}
+                    row |= {"one_minus_corr_w_mm": np.nan if lost else 10.0 ** -(d + seed)}
+                    rows.append(cell | row)
+    tables = pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame()
+    return synthetic.framed("", HERE, *tables)
+
+
+def test_a_numeric_axis_of_an_adhoc_sweep_is_x_and_the_next_ones_colours_and_columns():
+    frames = adhoc_cells("linear", "relu", ds=(2, 4, 6, 8), ns=(3, 5, 7))
+    tables, drawings = drawn(frames)
+    assert [one.name for one in drawings] == ["adhoc_ok", "adhoc_one_minus_corr_w_mm"]
+    for drawing in drawings:  # 24 cells: no bars
+        panels = drawing.figure.axes
+        assert [ax.get_title(loc="left") for ax in panels] == ["n=3", "n=5", "n=7"]
+        assert {ax.get_xlabel() for ax in panels} == {"d"}
+        assert [len(ax.get_lines()) for ax in panels] == [2, 2, 2]
+    medians = tables["agreement"].set_index(["head", "n", "d"])["median"]
+    assert medians["linear", 3, 4] == 1e-5
+    assert np.isnan(medians["relu", 7, 8])
+    assert "Instances: 72, 69 shown" in text_of(drawings[1])
+
+
+def test_colours_of_an_adhoc_sweep_do_not_depend_on_which_cells_have_a_value():
+    _, drawings = drawn(adhoc_cells("linear", "relu", ds=(2, 4), ns=(3,)))
+    _, ok, agreement = drawings
+    for drawing in (ok, agreement):
+        names = [text.get_text() for text in drawing.figure.axes[0].get_legend().get_texts()]
+        assert names == ["linear", "relu"]
+
+
+def test_bars_without_a_numeric_axis_have_pages_that_show_every_cell():
+    heads = [f"my_{i:02d}" for i in range(30)]
+    _, drawings = drawn(adhoc_cells(*heads))
+    assert [one.name for one in drawings] == ["adhoc", "adhoc_1", "adhoc_2"]
+    words = " ".join(text_of(one) for one in drawings)
+    assert all(f"head={head}" in words for head in heads)
