@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnsvm.config.names import keywords_checked
 from attnsvm.head import Parameters
 from attnsvm.problem import ProblemBatch
 from attnsvm.summary import Summarized, one_instance
@@ -87,6 +88,7 @@ class TokenSelection(Summarized):
         return self.tied_scores | self.tied_softmax
 
 
+@keywords_checked
 def select_tokens(
     batch: ProblemBatch,
     path: Trajectory,

@@ -65,8 +65,8 @@ def job(composed: DictConfig) -> dict[str, Any] | float | None:
     config = validated(composed)
     hydra_config = HydraConfig.get()
     folder, command = Path(hydra_config.runtime.output_dir), list(hydra_config.overrides.task)
-    if config.objective is not None:
-        Objective.of(config.objective)
+    text = config.objective
+    objective = None if text is None else Objective.of(text, config.probe)
     checked = hydra_config.mode is RunMode.MULTIRUN and hydra_config.sweeper._target_ == OWN
     if not checked:  # our sweeper checks all its cells at its start
         refuse_without_memory(config, this_machine())
@@ -82,9 +82,7 @@ def job(composed: DictConfig) -> dict[str, Any] | float | None:
         refuse_without_disk(config, folder)
 
     state = perform(config, folder, command, hydra_config.mode is RunMode.MULTIRUN)
-    if config.objective is None:
-        return {"state": state}
-    return objective_value(config.objective, folder)
+    return {"state": state} if objective is None else objective_value(objective, folder)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import traceback
@@ -14,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from attnsvm.config import GROUPS, KINDS, PROBES, ConfigError
 from attnsvm.config.identity import unknown_field
+from attnsvm.config.names import did_you_mean
 from attnsvm.record import CorruptRecordError, HeldError
 
 INTERRUPTED = "interrupted; finished runs are on disk, run the same command again to resume"
@@ -95,7 +97,7 @@ def _schema_message(error: BaseException) -> str | None:
     known = getattr(error.object_type, "__dataclass_fields__", {})
     name = str(error.full_key).rpartition(".")[2]
     if known and name not in known:
-        return f"{error.full_key}: {unknown_field(error.object_type)}"
+        return f"{error.full_key}: {unknown_field(name, error.object_type)}"
     field = known.get(name)
     allowed = (field.metadata.get("allowed") or KINDS.get(str(field.type))) if field else None
     also = f"; must be {allowed}" if allowed is not None else ""
@@ -107,7 +109,7 @@ def _hydra_message(error: BaseException) -> str | None:
     if not isinstance(error, HydraException) and not misused:
         return None
     text = str(error).partition("\nConfig search path:")[0].strip()
-    return _broken_plugin(text) or _missing_extra(text, sys.argv[1:]) or text
+    return _broken_plugin(text) or _missing_extra(text, sys.argv[1:]) or _meant(text)
 
 
 def _broken_plugin(text: str) -> str | None:
@@ -128,6 +130,16 @@ def _missing_extra(text: str, command: Sequence[str]) -> str | None:
             what = asked[-1] if asked else f"{group}={name}"
             return f"{what}: is not installed here; pip install 'attnsvm[{extra}]' installs it"
     return None
+
+
+def _meant(text: str) -> str:
+    """Return Hydra's message; in front of a list of options, the one that is probably meant."""
+    asked = re.search(r"Could not find '([^']+)'", text)
+    start, here, listed = text.partition("Available options in ")
+    if asked is None or not listed:
+        return text
+    meant = did_you_mean(asked[1].rpartition("/")[2], listed.split("\n\t")[1:])
+    return f"{start}{meant.strip()}\n{here}{listed}" if meant else text
 
 
 def search_message(error: BaseException) -> str | None:

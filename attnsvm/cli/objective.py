@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attnsvm.cli.output import outcome
 from attnsvm.config import ConfigError, OneOf
+from attnsvm.config.names import did_you_mean
+from attnsvm.config.probe import probe_quantities
 from attnsvm.record import one_line, read_run, run_state
 from attnsvm.record.columns import TRIAL_COLUMNS
 
@@ -50,8 +52,8 @@ class Objective:
     word: str | None = None
 
     @classmethod
-    def of(cls, text: str) -> Objective:
-        """Return the objective that `text` names.
+    def of(cls, text: str, probes: Mapping[str, Any] | None = None) -> Objective:
+        """Return the objective that `text` names, of a run with these probes.
 
         Raises
         ------
@@ -68,13 +70,15 @@ class Objective:
         elif made.function not in STATISTICS or made.word is not None:
             raise ConfigError(f"objective={text}: must be {FORMS}")
         else:
-            made._require(made.column, NUMBERS, f"{made.function}(COLUMN)")
+            numbers = (*NUMBERS, *probe_quantities(probes or {}))
+            made._require(made.column, numbers, f"{made.function}(COLUMN)")
         return made
 
     def _require(self, given: str | None, known: Collection[str], place: str) -> None:
         if given not in known:
+            meant = did_you_mean(str(given), known)
             raise ConfigError(
-                f"objective={self.text}: {given}: in {place} must be {' | '.join(known)}"
+                f"objective={self.text}: {given}: {meant}in {place} must be {' | '.join(known)}"
             )
 
     def value(self, trials: pd.DataFrame) -> tuple[float | None, str]:
@@ -90,7 +94,7 @@ class Objective:
         return (number if math.isfinite(number) else None), counted
 
 
-def objective_value(text: str, folder: Path) -> float | None:
+def objective_value(objective: Objective, folder: Path) -> float | None:
     """Return the objective of the run in `folder` from its record; None if it is undefined.
 
     It is undefined if the run is not done, if no instance with status ok has a value, or if the
@@ -99,7 +103,7 @@ def objective_value(text: str, folder: Path) -> float | None:
     """
     from attnsvm.record import read_tables
 
-    objective = Objective.of(text)
+    text = objective.text
     found = run_state(folder, verify=False)
     if found.state != "done":
         log.warning("%s: objective %s is undefined: the run is %s", folder, text, found.state)

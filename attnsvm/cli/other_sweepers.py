@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from attnsvm.cli.errors import exit_code
 from attnsvm.cli.objective import Objective
 from attnsvm.cli.sweep import close_sweep, sweep_folder
-from attnsvm.config import ConfigError
+from attnsvm.config import PROBES, ConfigError
 from attnsvm.record import (
     CorruptRecordError,
     kind_of,
@@ -89,7 +89,7 @@ def _refuse(config: DictConfig, folder: Path) -> None:
     """Raise ConfigError for what our own sweeper refuses before the first job too."""
     sweeper = config.hydra.sweeper._target_
     if config.objective is not None:
-        Objective.of(config.objective)
+        Objective.of(config.objective, PROBES)  # a job: those that it has
     elif sweeper != BASIC and "objective" not in _params(config):
         raise ConfigError(
             f"objective=null: must be given with {sweeper}, which searches by it, as in "

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from attnsvm.config.names import did_you_mean
+
 
 class ConfigError(ValueError):
     """A value that is not allowed; the message names field, value and what it must be."""
@@ -101,7 +103,8 @@ def check_fields(node: Any, prefix: str = "") -> None:
         if kind in KINDS and not _is_a(value, kind):
             raise ConfigError(f"{prefix}{f.name}={value}: must be {KINDS[kind]}{_and(allowed)}")
         if allowed is not None and not allowed.holds(value):
-            raise ConfigError(f"{prefix}{f.name}={value}: must be {allowed}")
+            meant = did_you_mean(str(value), allowed.words) if isinstance(allowed, OneOf) else ""
+            raise ConfigError(f"{prefix}{f.name}={value}: {meant}must be {allowed}")
 
 
 KINDS = {"int": "a whole number", "float": "a number", "bool": "true | false", "str": "a word"}

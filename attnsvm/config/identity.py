@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from attnsvm.config.code import code_digest, package_of
 from attnsvm.config.fields import ConfigError
 from attnsvm.config.instantiate import check_extensions, check_package
+from attnsvm.config.names import did_you_mean
 from attnsvm.config.plugins import use_extensions
 from attnsvm.config.probe import ProbeConfig
 from attnsvm.config.run import GROUPS, PROBES, WITHOUT_EFFECT, RunConfig
@@ -79,7 +80,7 @@ def _refuse_undeclared(node: Any, keys: Iterable[Any], schema: type, prefix: str
     known = [f.name for f in dataclasses.fields(schema)]
     for key in keys:
         if key not in known:
-            raise ConfigError(f"{prefix}{key}: {unknown_field(schema)}")
+            raise ConfigError(f"{prefix}{key}: {unknown_field(key, schema)}")
         below: Any = None if OmegaConf.is_missing(node, key) else node[key]
         if OmegaConf.is_dict(below):
             _refuse_undeclared_below(below, f"{prefix}{key}")
@@ -94,10 +95,11 @@ def _refuse_undeclared_below(node: Any, name: str) -> None:
             _refuse_undeclared_below(node[key], f"{name}.{key}")
 
 
-def unknown_field(schema: type) -> str:
-    """Return the end of an error message: the fields of `schema`."""
+def unknown_field(name: str, schema: type) -> str:
+    """Return the end of an error message: the field that is meant, and all fields of `schema`."""
     names = [f.name for f in dataclasses.fields(schema) if not f.name.startswith("_")]
-    return f"unknown field; must be {' | '.join(names) if names else 'absent, there is none here'}"
+    must_be = " | ".join(names) if names else "absent, there is none here"
+    return f"unknown field; {did_you_mean(name, names)}must be {must_be}"
 
 
 def option_names(config: RunConfig) -> dict[str, str]:

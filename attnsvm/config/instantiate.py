@@ -12,6 +12,7 @@ from typing import Any
 
 from attnsvm.config.code import package_of
 from attnsvm.config.fields import ConfigError
+from attnsvm.config.names import did_you_mean
 from attnsvm.config.run import GROUPS, PROBES, RunConfig
 
 GROUP_BASES = {
@@ -109,8 +110,8 @@ def named(group: str, name: str, **fields: Any) -> Any:
     for field in fields:
         if field not in known:
             raise ConfigError(
-                f"{group}.{field}: unknown field of {name}; must be "
-                f"{' | '.join(known) or 'absent, it has none'}"
+                f"{group}.{field}: unknown field of {name}; "
+                f"{did_you_mean(field, known)}must be {' | '.join(known) or 'absent, it has none'}"
             )
     config = options[name](**fields)
     return instantiate(config, group, [package_of(config._target_)])

@@ -20,6 +20,7 @@ from omegaconf import OmegaConf
 
 from attnsvm.config.code import package_of
 from attnsvm.config.fields import ConfigError
+from attnsvm.config.names import did_you_mean
 
 DECLARED = "ATTNSVM"
 """The mapping in which a package named in `extensions` declares its options."""
@@ -88,7 +89,7 @@ class Options(Mapping[str, type]):
     def refusal(self, name: str) -> str:
         """Return why `name` is no option: what is allowed, or what is wrong with the plug-in."""
         found = self.broken().get(name)
-        return found or f"{self.group}={name}: must be {' | '.join(self)}"
+        return found or f"{self.group}={name}: {did_you_mean(name, self)}must be {' | '.join(self)}"
 
     def broken(self) -> dict[str, str]:
         """Return what is wrong with each plug-in that cannot be used, by the option's name."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Unpack
 
 from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.fields import SEEDS
 from attnsvm.config.instantiate import named
+from attnsvm.config.names import did_you_mean
+from attnsvm.config.options import SampleOptions
 from attnsvm.data.base import Data
 from attnsvm.head import Head
 from attnsvm.model import Model
@@ -21,7 +23,7 @@ def sample(
     model: str | Model = "cross_attention",
     trials: int = 100,
     seed: int = 0,
-    **options: Any,
+    **options: Unpack[SampleOptions],
 ) -> ProblemBatch:
     """Return a batch of problem instances.
 
@@ -56,11 +58,16 @@ def sample(
     torch.Size([100, 6, 8, 10])
     """
     given = {"data": data, "head": head, "model": model}
-    made = {group: _made(group, one, options) for group, one in given.items()}
-    if options:
+    fields: dict[str, Any] = dict(options)
+    made = {group: _made(group, one, fields) for group, one in given.items()}
+    if fields:
         names = [f"{group}={one}" for group, one in given.items() if isinstance(one, str)]
+        known = ["trials", "seed", *given]
+        known += [field for one in given.items() for field in _fields(*one)]
+        name = next(iter(fields))
         raise ConfigError(
-            f"{next(iter(options))}: must be a field of {' or '.join(names) or 'an option by name'}"
+            f"{name}: {did_you_mean(name, known)}must be a field of "
+            f"{' or '.join(names) or 'an option by name'}"
         )
     if trials < 1:
         raise ConfigError(f"trials={trials}: must be >= 1")
@@ -74,6 +81,11 @@ def _made(group: str, given: Any, options: dict[str, Any]) -> Any:
     """Return the object, or the option of that name with its fields taken from `options`."""
     if not isinstance(given, str):
         return given
-    config = GROUPS[group].get(given)
-    fields = {f.name for f in dataclasses.fields(config)} if config else set()
+    fields = _fields(group, given)
     return named(group, given, **{name: options.pop(name) for name in fields & set(options)})
+
+
+def _fields(group: str, given: Any) -> set[str]:
+    """Return the fields of an option that is given by name."""
+    config = GROUPS[group].get(given) if isinstance(given, str) else None
+    return {f.name for f in dataclasses.fields(config) if f.name != "_target_"} if config else set()

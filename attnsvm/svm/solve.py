@@ -16,6 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from attnsvm.config.names import keywords_checked
 from attnsvm.linalg import one_thread
 from attnsvm.svm.certificate import certify
 from attnsvm.svm.frobenius import LeastDistance
@@ -58,6 +59,7 @@ def solve_svm(
     gap: float = ...,
     rank_tolerance: float = ...,
 ) -> SvmSolution[NDArray[Any]]: ...
+@keywords_checked
 def solve_svm(
     X: Any,
     Z: Any,
@@ -122,6 +124,7 @@ def solve_gen_svm(
     gap: float = ...,
     rank_tolerance: float = ...,
 ) -> tuple[SvmSolution[NDArray[Any]], SvmSolution[NDArray[Any]]]: ...
+@keywords_checked
 def solve_gen_svm(
     X: Any,
     Z: Any,
@@ -177,6 +180,7 @@ def solve_rank_constrained(
     gap: float = ...,
     rank_tolerance: float = ...,
 ) -> SvmSolution[NDArray[Any]]: ...
+@keywords_checked
 def solve_rank_constrained(
     X: Any,
     Z: Any,

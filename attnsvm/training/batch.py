@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from attnsvm.config import ConfigError
+from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.instantiate import named
+from attnsvm.config.names import nearest
+from attnsvm.config.options import OptimizerOptions
 from attnsvm.linalg import one_thread
 from attnsvm.loss import Loss
 from attnsvm.optimizer import FirstOrder, Optimizer
@@ -25,6 +28,11 @@ from attnsvm.training.compiled import run as run_compiled
 from attnsvm.training.trajectory import SnapshotRecorder, Trajectory
 
 Progress = Callable[[int], None]
+
+OWN = (
+    "parameterization", "optimizer", "loss", "m", "init", "progress", "compiled", "keep_factors"
+)  # fmt: skip
+"""Arguments of `train` that are no fields of the optimizer."""
 
 ROWS = 1000
 """Most rows of an SVM that is solved from its Gram matrix."""
@@ -41,7 +49,7 @@ def train(
     progress: bool | Progress = False,
     compiled: bool = True,
     keep_factors: bool = False,
-    **options: Any,
+    **options: Unpack[OptimizerOptions],
 ) -> Trajectory:
     """Minimise the risk (1/n) sum_i l(Y_i f_i) of every instance over its attention weights.
 
@@ -86,10 +94,9 @@ def train(
     ConfigError
         If a name, a field or a value is not allowed.
     """
-    if isinstance(init, str):
-        options["init"] = init
+    fields: dict[str, Any] = dict(options) | ({"init": init} if isinstance(init, str) else {})
     rule = parameterization_named(parameterization, m)
-    stepper = _optimizer_named(optimizer, options)
+    stepper = _optimizer_named(optimizer, fields)
     stepper.check_head(batch.head)
     risk = Risk(batch, rule, loss if isinstance(loss, Loss) else named("loss", loss))
     if init is None or isinstance(init, str):
@@ -151,9 +158,7 @@ def _optimizer_of(
 ) -> tuple[str | Optimizer, dict[str, Any]]:
     """Return the arguments of `_optimizer_named` among those of `train`."""
     optimizer = options.get("optimizer", arguments[1] if len(arguments) > 1 else "normalized_gd")
-    others = ("parameterization", "optimizer", "loss", "m", "init", "progress", "compiled",
-              "keep_factors")  # fmt: skip
-    return optimizer, {name: value for name, value in options.items() if name not in others}
+    return optimizer, {name: value for name, value in options.items() if name not in OWN}
 
 
 def _runner(risk: Risk, optimizer: Optimizer, threads: int) -> Callable[..., Variables]:
@@ -187,6 +192,11 @@ def _optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Opt
         if options:
             raise ConfigError(f"{', '.join(options)}: must be set in the given optimizer itself")
         return optimizer
+    schema = GROUPS["optimizer"].get(optimizer)
+    known = [f.name for f in dataclasses.fields(schema)] if schema else list(options)
+    for name in options.keys() - set(known):
+        if (meant := nearest(name, (*known, *OWN))) in OWN:
+            raise ConfigError(f"{name}: unknown argument of train; did you mean {meant}?")
     made: Optimizer = named("optimizer", optimizer, **options)
     return made
 

@@ -158,7 +158,7 @@ class AttnsvmSweeper(Sweeper):
                 refuse_without_memory(config, there)
                 check(config)
                 if config.objective is not None:
-                    Objective.of(config.objective)
+                    Objective.of(config.objective, config.probe)
             cells.setdefault(name, cell)
             configs.setdefault(name, config)
         return cells, configs

@@ -18,10 +18,13 @@ from attnsvm.config import GROUPS
 from tests.command import SMALL, attnsvm
 
 WRONG = [
-    (["data.dd=3"], "data.dd: unknown field; must be n | T | d"),
+    (["data.dd=3"], "data.dd: unknown field; did you mean d? must be n | T | d"),
     (["data.n=abc"], "data.n: Value 'abc' of type 'str' could not be converted to Integer"),
     (["head=linaer"], "Could not find 'head/linaer'"),
-    (["haed=linear"], "haed: unknown field; must be model | parameterization | head"),
+    (
+        ["haed=linear"],
+        "haed: unknown field; did you mean head? must be model | ",
+    ),
     (["sweep=rank"], "Could not find 'sweep/rank'"),
     (["+typo=3"], "typo: unknown field"),
     (

@@ -51,13 +51,16 @@ def test_an_undefined_number_is_none():
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("median(riskk)", "riskk: in median(COLUMN) must be seed | "),
+        ("median(riskk)", "riskk: did you mean risk? in median(COLUMN) must be seed | "),
         ("median(status)", "status: in median(COLUMN) must be seed | "),
         ("max(risk)", "must be mean(COLUMN) | median(COLUMN) | share(COLUMN=WORD)"),
         ("risk", "must be mean(COLUMN) | median(COLUMN) | share(COLUMN=WORD)"),
         ("mean(risk=1)", "must be mean(COLUMN) | median(COLUMN) | share(COLUMN=WORD)"),
         ("share(status)", "None: in share(status=WORD) must be ok | rejected"),
-        ("share(status=okay)", "okay: in share(status=WORD) must be ok | rejected"),
+        (
+            "share(status=okay)",
+            "okay: did you mean ok? in share(status=WORD) must be ok |",
+        ),
         ("share(risk=1)", "risk: in share(risk=...) must be status | training"),
     ],
 )
@@ -130,6 +133,19 @@ def test_a_job_returns_the_statistic_of_its_record(sweeper, tmp_path):
     assert len(list((tmp_path / "multirun").glob("adhoc-*"))) == 1  # the objective is no identity
 
 
+def test_a_column_of_a_probe_may_be_asked_for_where_the_run_has_it(tmp_path):
+    asked = "objective=median(rank_effective)"
+    run = attnsvm(*RUN, "probe=[rank]", asked, cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    (table,) = on_disk(tmp_path).values()
+    number = table.loc[table["status"] == "ok", "rank_effective"].median()
+    assert f"objective median(rank_effective) = {number:.6g} " in run.stdout
+    for mode in ([], ["-m"], ["-m", "hydra/sweeper=basic"]):
+        without = attnsvm(*mode, *RUN, "seed=5", asked, cwd=tmp_path)
+        assert without.returncode == 2
+        assert "rank_effective: in median(COLUMN) must be seed |" in without.stderr
+
+
 def test_a_run_without_an_accepted_instance_returns_none_and_says_why(tmp_path):
     few = [*RUN[:4], "optimizer.steps=1", "objective=mean(risk)"]
     assert returned(*few, cwd=tmp_path) == {0: None}
@@ -149,7 +165,10 @@ def test_the_objective_has_no_effect_on_the_numbers(tmp_path):
 def test_an_objective_that_does_not_exist_is_refused_before_any_work(mode, tmp_path):
     done = attnsvm(*mode, *SMALL, "seed=1", "objective=median(riskk)", cwd=tmp_path)
     assert done.returncode == 2
-    assert "attnsvm: objective=median(riskk): riskk: in median(COLUMN) must be" in done.stderr
+    assert (
+        "attnsvm: objective=median(riskk): riskk: did you mean risk? in median(COLUMN) must be"
+        in done.stderr
+    )
     assert not list(tmp_path.rglob("*.parquet"))
 
 

@@ -126,7 +126,10 @@ def test_a_search_without_a_defined_objective_says_so(tmp_path):
     ("given", "told"),
     [
         ([], "objective=null: must be given with"),
-        (["objective=mean(riskk)"], "objective=mean(riskk): riskk: in mean(COLUMN) must be"),
+        (
+            ["objective=mean(riskk)"],
+            "objective=mean(riskk): riskk: did you mean risk? in",
+        ),
         (["objective=mean(risk)", "dry_run=true"], "dry_run=true: must be false with"),
     ],
 )

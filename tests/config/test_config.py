@@ -84,10 +84,10 @@ WRONG = [
     ("svm.rank_tolerance=1", "svm.rank_tolerance=1.0: must be a finite number > 0 and < 1"),
     ("trials=0", "trials=0: must be a finite number >= 1"),
     ("seed=-1", "seed=-1"),
-    ("device=tpu", "device=tpu: must be auto | cpu | cuda"),
+    ("device=tpu", "device=tpu: did you mean cpu? must be auto | cpu | cuda"),
     ("head._target_=os.system", "head._target_=os.system: must be a class in attnsvm"),
     ("+typo=3", "typo: unknown field; must be model | "),
-    ("+data.dd=3", "data.dd: unknown field; must be n | T | d"),
+    ("+data.dd=3", "data.dd: unknown field; did you mean d? must be n | T | d"),
     ("+loss.width=4", "loss.width: unknown field; must be absent, there is none here"),
 ]
 
@@ -189,7 +189,8 @@ def test_named_refuses_unknown_names_and_fields():
     with pytest.raises(ConfigError, match=r"head=cubic: must be linear \| relu"):
         named("head", "cubic")
     with pytest.raises(
-        ConfigError, match=r"data\.dd: unknown field of sphere; must be n \| T \| d"
+        ConfigError,
+        match=r"data\.dd: unknown field of sphere; did you mean d\? must be n \| T",
     ):
         named("data", "sphere", dd=3)
 

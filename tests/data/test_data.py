@@ -138,8 +138,8 @@ def test_labels_of_a_sequence_of_constant_labels_are_constant():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"data": "spere"}, r"data=spere: must be sphere \| orthonormal"),
-        ({"N": 3}, "N: must be a field of data=sphere or head=linear"),
+        ({"data": "spere"}, r"data=spere: did you mean sphere\? must be sphere \| orthonormal"),
+        ({"N": 3}, r"N: did you mean n\? must be a field of data=sphere or head=linear"),
         ({"lam": 0.1}, "lam: must be a field of"),
         ({"n": 0}, "n=0: must be"),
         ({"seed": -1}, "seed=-1: must be a finite number >= 0"),

@@ -1,0 +1,50 @@
+"""Names that do not exist: which one was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that is most like `name`, whatever its case; None if none is."""
+    lower: dict[str, str] = {}
+    for one in known:
+        lower.setdefault(one.lower(), one)
+    close = difflib.get_close_matches(name.lower(), lower, n=1)
+    return lower[close[0]] if close else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return `did you mean NAME? ` for the known name that is most like `name`; "" if none is."""
+    found = nearest(name, known)
+    return f"did you mean {found}? " if found else ""
+
+
+def keywords_checked(function: Callable[P, R]) -> Callable[P, R]:
+    """Return `function`, which tells the right name of a misspelt keyword argument.
+
+    Raises
+    ------
+    TypeError
+        When it is called with a keyword that it does not have.
+    """
+    known = list(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(
+                    f"{function.__name__}(): unknown argument {name}; {did_you_mean(name, known)}"
+                    f"must be {' | '.join(known)}"
+                )
+        return function(*args, **kwargs)
+
+    return checked

@@ -1,0 +1,50 @@
+"""The keyword options of `attnsvm.train` and `attnsvm.sample`, for type checkers and completion.
+
+The schema is what counts when a program runs: it has the defaults, the ranges and the fields of
+plug-ins, which these types do not know. A test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypedDict
+
+
+class OptimizerOptions(TypedDict, total=False):
+    """Fields of the optimizers; which of them an optimizer has: `attnsvm --help`."""
+
+    init_scale: float
+    lr: float
+    steps: int
+    growth: float
+    schedule: str
+    gradient: str
+    ridge: float
+    record_every: int
+    record: str
+    beta: float
+    beta1: float
+    beta2: float
+    eps: float
+    p: float
+    normalized: bool
+    radii: Sequence[float]
+    iterations: int
+
+
+class SampleOptions(TypedDict, total=False):
+    """Fields of data, heads and models; which of them an option has: `attnsvm --help`."""
+
+    n: int
+    T: int
+    d: int
+    path: str
+    positive: int
+    negative: int
+    patch: int
+    stride: int
+    train: bool
+    width: int
+    lam: float
+    query: int
+    causal: bool

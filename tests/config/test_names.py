@@ -1,0 +1,180 @@
+"""A misspelt name is told with the right one: on the command line, in Python, by mypy."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+import attnsvm
+from attnsvm.config import GROUPS, ConfigError
+from attnsvm.config.names import did_you_mean, nearest
+from attnsvm.config.options import OptimizerOptions, SampleOptions
+from attnsvm.training import train_chunks
+from attnsvm.training.batch import OWN
+from tests.command import attnsvm as command
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_nearest_name_is_told_and_a_far_one_is_not():
+    assert nearest("stpes", ["lr", "steps", "record"]) == "steps"
+    assert nearest("rank_vs_D", ["rank_vs_d", "real_tokens"]) == "rank_vs_d"
+    assert nearest("zzz", ["lr", "steps"]) is None
+    assert did_you_mean("spehre", ["file", "sphere"]) == "did you mean sphere? "
+    assert did_you_mean("zzz", ["lr", "steps"]) == ""
+
+
+# --- in Python ------------------------------------------------------------------------------------
+
+BATCH = attnsvm.sample("sphere", n=2, T=3, d=4, trials=2)
+PATH = attnsvm.train(BATCH, steps=2)
+SELECTED = attnsvm.select_tokens(BATCH, PATH).selected
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: attnsvm.train(BATCH, stpes=10), "did you mean steps?"),
+        (lambda: attnsvm.train(BATCH, optimizer="adam", beat1=0.5), "did you mean beta1?"),
+        (lambda: attnsvm.train(BATCH, optimizer="normalised_gd"), "did you mean normalized_gd?"),
+        (lambda: attnsvm.train(BATCH, compield=False), "did you mean compiled?"),
+        (lambda: next(train_chunks(BATCH, stpes=10)), "did you mean steps?"),
+        (lambda: attnsvm.sample("sphere", trails=3), "did you mean trials?"),
+        (lambda: attnsvm.sample("spehre"), "did you mean sphere?"),
+        (lambda: attnsvm.sample(head="quadratic", lamb=0.1), "did you mean lam?"),
+        (lambda: attnsvm.sample(haed="relu"), "did you mean head?"),
+    ],
+)
+def test_a_misspelt_field_is_a_config_error_with_the_right_name(call, told):
+    with pytest.raises(ConfigError) as error:
+        call()
+    assert told in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda: attnsvm.select_tokens(BATCH, PATH, saturaton=0.9), "did you mean saturation?"),
+        (lambda: attnsvm.solve_svm(BATCH.X, BATCH.Z, SELECTED, nrom="nuclear"), "mean norm?"),
+        (lambda: attnsvm.solve_gen_svm(BATCH.X, BATCH.Z, attend=SELECTED), "mean attended?"),
+        (lambda: attnsvm.solve_rank_constrained(BATCH.X, BATCH.Z, SELECTED, gpa=1), "mean gap?"),
+    ],
+)
+def test_a_misspelt_argument_is_a_type_error_with_the_right_name(call, told):
+    with pytest.raises(TypeError) as error:
+        call()
+    assert told in str(error.value)
+    assert "; must be " not in told
+
+
+def test_names_that_exist_are_taken():
+    assert len(attnsvm.train(BATCH, "w", "adam", steps=2, beta1=0.5)) == 2
+    attnsvm.select_tokens(BATCH, PATH, saturation=0.9)
+    assert attnsvm.solve_svm(BATCH.X, BATCH.Z, selected=SELECTED, norm="nuclear").rank is not None
+
+
+# --- the types ------------------------------------------------------------------------------------
+
+
+def fields_of(*groups: str) -> dict[str, object]:
+    """Return the type of every field of the options of attnsvm itself."""
+    found: dict[str, set[str]] = {}
+    for group in groups:
+        for schema in GROUPS[group].own.values():
+            for f in dataclasses.fields(schema):
+                found.setdefault(f.name, set()).add(str(f.type))
+    found.pop("_target_")
+    assert all(len(types) == 1 for types in found.values())
+    return {name: types.pop() for name, types in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("types", "groups", "arguments"),
+    [
+        (OptimizerOptions, ("optimizer",), {"init"}),
+        (SampleOptions, ("data", "head", "model"), set()),
+    ],
+)
+def test_the_types_are_those_of_the_schema(types, groups, arguments):
+    typed = {
+        name: "list[float]" if "Sequence" in str(kind) else kind.__name__
+        for name, kind in get_type_hints(types).items()
+    }
+    schema = fields_of(*groups)
+    assert typed == {name: kind for name, kind in schema.items() if name not in arguments}
+
+
+def test_the_other_arguments_of_train_are_listed():
+    taken = list(inspect.signature(attnsvm.train).parameters)
+    assert taken == ["batch", *OWN, "options"]
+
+
+def mypy(code: str, tmp_path: Path) -> str:
+    (tmp_path / "mine.py").write_text(code)
+    checked = ["--cache-dir", str(ROOT / ".mypy_cache/names"), str(tmp_path / "mine.py")]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--follow-imports=silent", *checked],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+CALLS = """
+import attnsvm
+batch = attnsvm.sample("sphere", {n}=2, T=3, d=4, trials=2)
+path = attnsvm.train(batch, {steps}=2, radii=[1, 2])
+chosen = attnsvm.select_tokens(batch, path, {saturation}=0.9)
+solution = attnsvm.solve_svm(batch.X, batch.Z, chosen.selected, {norm}="nuclear")
+solution.W.norm()
+"""
+
+
+def test_mypy_refuses_misspelt_names_only(tmp_path):
+    right = {name: name for name in ("n", "steps", "saturation", "norm")}
+    assert "Success" in mypy(CALLS.format(**right), tmp_path)
+    wrong = {"n": "nn", "steps": "stpes", "saturation": "saturaton", "norm": "nrom"}
+    told = mypy(CALLS.format(**wrong), tmp_path)
+    assert 'Unexpected keyword argument "nn" for "sample"' in told
+    assert 'Unexpected keyword argument "stpes" for "train"' in told
+    assert 'Unexpected keyword argument "saturaton"' in told
+    assert 'No overload variant of "solve_svm"' in told
+    types = CALLS.format(**right).replace("T=3", 'T="three"')
+    assert 'Argument "T" to "sample" has incompatible type "str"' in mypy(types, tmp_path)
+
+
+# --- on the command line --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("optimizer.stpes=3", "optimizer.stpes: unknown field; did you mean steps? must be init |"),
+        ("+head.trian=true", "head.trian: unknown field; did you mean train? must be train"),
+        ("parametrization=kq", "unknown field; did you mean parameterization? must be model |"),
+        ("trails=3", "trails: unknown field; did you mean trials?"),
+        ("data=spehre", "did you mean sphere?\nAvailable options in 'data':\n"),
+        ("sweep=rank_vs_D", "did you mean rank_vs_d?\nAvailable options in 'sweep':\n"),
+        ("hydra/launcher=jolib", "did you mean joblib?\nAvailable options in 'hydra/launcher':\n"),
+        ("selection.tokens=topp", "selection.tokens=topp: did you mean top? must be top |"),
+        ("objective=median(risq)", "risq: did you mean risk? in median(COLUMN) must be seed |"),
+    ],
+)
+def test_a_misspelt_word_is_told_with_the_right_one(word, told, tmp_path):
+    done = command(word, cwd=tmp_path)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_a_word_like_no_other_is_told_without_a_guess(tmp_path):
+    done = command("zzz=3", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "zzz: unknown field; must be model |" in done.stderr
