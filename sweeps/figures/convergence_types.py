@@ -23,9 +23,9 @@ PANELS = 6
 """Largest number of panels of a figure."""
 TYPES = tuple(style.CONVERGENCE_COLOURS)
 NOTE = (
-    "Bars: all instances; numbers: counts of 5 % and more. Line: share of instances that satisfy "
+    "Bars: all instances; numbers: counts of 5 % and more. Below: share of instances that satisfy "
     "Assumption B.1 (every token is a support vector at the optimal tokens). Whiskers: 95 % Wilson "
-    "intervals of that line and of the share `global`."
+    "intervals, in the bars of the share `global`."
 )
 CAPTION = (
     "How training ended, the first that applies: unsaturated (some largest softmax below the "
@@ -73,13 +73,18 @@ class Bars:
 
     def _figure(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
         panels = list(axes.split(tables["convergence_types"], axes.besides(self.x)))
-        fig = style.figure(3.7 * len(panels) + 1.7, 3.9)
-        row = fig.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-        for ax, (name, part) in zip(row, panels, strict=True):
-            _bars(ax, part, self.x)
-            ax.set_xlabel(self.x_label)
+        fig = style.figure(3.7 * len(panels) + 1.7, 4.6)
+        row, strips = fig.subplots(
+            2, len(panels), squeeze=False, sharex="col", sharey="row", height_ratios=(4, 1)
+        )
+        for ax, strip, (name, part) in zip(row, strips, panels, strict=True):
+            part, values = _placed(part, self.x)
+            _bars(ax, part, values)
+            _b1(strip, part, values)
+            strip.set_xlabel(self.x_label)
             style.heading(ax, style.wrapped(name))
         row[0].set_ylabel("share of instances")
+        strips[0].set_ylabel("meets B.1")
         style.legend(row[-1], row, reverse=True, handlelength=1.3)
         counted = status_counts(tables["convergence_types_counts"], axes)
         style.note(fig, [NOTE, counted, *remarks])
@@ -97,10 +102,14 @@ def _ended(trials: pd.DataFrame) -> pd.Series[str]:
     return trials["convergence"].where(typed, trials["status"])
 
 
-def _bars(ax: Axes, table: pd.DataFrame, x: str) -> None:
+def _placed(table: pd.DataFrame, x: str) -> tuple[pd.DataFrame, list[str]]:
+    """Return the table with the label of x in the column `at`, and the labels in order."""
     at_x = pd.Categorical(table[x]).rename_categories(number)
     table = table.assign(at=pd.Series(at_x, table.index).astype(object).fillna(number(None)))
-    values = [*at_x.categories, *([number(None)] if table[x].isna().any() else [])]
+    return table, [*at_x.categories, *([number(None)] if table[x].isna().any() else [])]
+
+
+def _bars(ax: Axes, table: pd.DataFrame, values: list[str]) -> None:
     below = np.zeros(len(values))
     palette = style.CONVERGENCE_COLOURS | style.STATUS_COLOURS
     for kind in table["kind"].unique():
@@ -121,12 +130,19 @@ def _bars(ax: Axes, table: pd.DataFrame, x: str) -> None:
             right = np.arange(len(values)) + 0.32
             ax.vlines(right, rows["low"], rows["high"], color="black", linewidth=0.8)
         below += share
-    b1 = table[(table["kind"] == "assumption_b1") & (table["used"] > 0)].sort_values(x)
-    at = b1["at"].map(values.index) + 0.1
-    ax.plot(at, b1["share"], "o-", color="black", markerfacecolor="white", markeredgewidth=1.0,
-            linewidth=1.0, label="meets B.1")  # fmt: skip
-    ax.vlines(at, b1["low"], b1["high"], color="black", linewidth=0.8)
-    ax.set_xticks(range(len(values)), values)
     style.share_axis(ax, "")
     ax.set_ylim(-0.02, 1.0)
     ax.grid(False)
+
+
+def _b1(ax: Axes, table: pd.DataFrame, values: list[str]) -> None:
+    b1 = table[(table["kind"] == "assumption_b1") & (table["used"] > 0)].set_index("at")
+    b1 = b1.reindex(values)
+    at = range(len(values))
+    ax.vlines(at, b1["low"], b1["high"], color=style.FAINT, linewidth=4)
+    ax.plot(at, b1["share"], "o", color="black", markersize=5)
+    ax.set_xticks(at, values)
+    style.share_axis(ax, "")
+    ax.set_ylim(-0.12, 1.12)
+    if not b1["used"].gt(0).any():
+        style.empty(ax, "unknown")

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from sweeps import statistics, style
 from sweeps.cells import CellAxes, number
 from sweeps.figures import Drawing, history_of, stalled
+from sweeps.figures._curves import AXES as LABELS
 from sweeps.figures._pages import Make, Tables, drawings
 
 if TYPE_CHECKING:
@@ -191,42 +192,49 @@ def _versus_d(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
 
 def _per_d(
     name: str,
-    fill: Callable[[Axes, pd.DataFrame], None],
+    fill: Callable[[Axes, pd.DataFrame, str], None],
     words: str,
     tables: Tables,
     axes: CellAxes,
     remarks: Sequence[str],
 ) -> Figure:
-    """Return a panel for each d, a row for each variant, each filled with its part of a table."""
+    """Return a panel for each d, a row for each variant, each filled with its part of a table.
+
+    Points of different correlations would hide each other: each has a row of its own.
+    """
     table, counts = tables[name], tables["correlation_vs_d_counts"]
     variants, ds = _variants(counts, axes), sorted(counts["d"].unique())
     hidden, ds = ds[DIMENSIONS:], ds[:DIMENSIONS]
     if hidden:
         remarks = [*remarks, f"{len(hidden)} further values of d are in the tables only."]
-    fig = style.figure(2.35 * max(len(ds), 2) + 1.2, 2.75 * len(variants) + 1.0)
-    grid = fig.subplots(len(variants), len(ds), sharex=True, sharey=True, squeeze=False)
-    for row, (name, cells) in zip(grid, variants, strict=True):
+    shown = [q for q in CURVES if q in table] if fill is _scatter else [""]
+    lines = [(variant, quantity) for variant in variants for quantity in shown or [""]]
+    height = 1.75 if fill is _scatter else 2.75
+    fig = style.figure(2.35 * max(len(ds), 2) + 1.2, height * len(lines) + 1.0)
+    grid = fig.subplots(len(lines), len(ds), sharex=True, sharey=True, squeeze=False)
+    for row, ((name, cells), quantity) in zip(grid, lines, strict=True):
         part = _cells_of(table, cells, axes)
         for ax, d in zip(row, ds, strict=True):
-            fill(ax, part[part["d"] == d])
-            style.heading(ax, f"d = {number(d)}")
-            accepted = _accepted(cells[cells["d"] == d])
-            ax.set_title(accepted, loc="right", fontsize=8, color=style.FAINT)
-        row[0].set_ylabel(f"{style.wrapped(name, 40)}\n{AXIS}" if name else AXIS)
+            fill(ax, part[part["d"] == d], quantity)
+            if quantity in ("", *shown[:1]):
+                above = f"{style.plain(name)}\n" if quantity and name and ax is row[0] else ""
+                style.heading(ax, f"{above}d = {number(d)}")
+                accepted = _accepted(cells[cells["d"] == d])
+                ax.set_title(accepted, loc="right", fontsize=8, color=style.FAINT)
+        label = LABELS.get(quantity, f"{style.wrapped(name, 40)}\n{AXIS}" if name else AXIS)
+        row[0].set_ylabel(label)
     for ax in grid.flat:
         style.log_axis(ax.yaxis)
     label = "step" if fill is _over_steps else "largest masked softmax"
     for ax in grid[-1]:
         ax.set_xlabel(label)
-    grid[0, -1].legend(
-        loc="upper left", bbox_to_anchor=(1.0, 1.0), title="trained W against", markerscale=1.3,
-        reverse=fill is _scatter,
-    )  # fmt: skip
+    if fill is not _scatter:
+        style.legend(grid[0, -1], [], title="trained W against")
     style.note(fig, [words, *_notes(counts, axes, remarks)])
     return fig
 
 
-def _over_steps(ax: Axes, table: pd.DataFrame) -> None:
+def _over_steps(ax: Axes, table: pd.DataFrame, _: str) -> None:
     _curves(ax, table, "step")
 
 
@@ -326,21 +334,18 @@ def _counts_sentence(counts: pd.DataFrame) -> str:
     return f"Instances drawn: {counts['count'].sum()} ({listed})."
 
 
-def _scatter(ax: Axes, points: pd.DataFrame) -> None:
-    colours, markers = style.colours(CURVES), style.markers(CURVES)
-    for quantity, name in reversed(CURVES.items()):
-        if quantity in points:
-            ax.scatter(
-                points["max_masked_softmax"].clip(lower=SMALLEST_SOFTMAX),
-                points[quantity].clip(lower=SMALLEST),
-                s=6,
-                alpha=0.5,
-                linewidths=0,
-                color=colours[quantity],
-                marker=markers[quantity],
-                label=name,
-                rasterized=True,
-            )
-    style.log_axis(ax.xaxis)
+def _scatter(ax: Axes, points: pd.DataFrame, quantity: str) -> None:
     if points.empty:
         style.empty(ax, "no accepted instance")
+        return
+    ax.scatter(
+        points["max_masked_softmax"].clip(lower=SMALLEST_SOFTMAX),
+        points[quantity].clip(lower=SMALLEST),
+        s=9,
+        alpha=float(np.clip(8 / np.sqrt(len(points)), 0.2, 0.7)),
+        linewidths=0,
+        color=style.colours(CURVES)[quantity],
+        marker=style.markers(CURVES)[quantity],
+        rasterized=True,
+    )
+    style.log_axis(ax.xaxis)

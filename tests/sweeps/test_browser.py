@@ -82,6 +82,29 @@ def test_tables_sort_both_ways_and_pictures_load(tmp_path: Path):
     assert sheets == "1"
 
 
+ENLARGE = """
+const button = document.querySelector("button.picture"), count = document.images.length;
+button.click();
+const large = document.querySelector("dialog"), image = large.querySelector("img");
+const seen = [large.open, image.src === button.firstElementChild.src, image.naturalWidth > 0,
+  image.clientWidth >= innerWidth, document.images.length === count + 1];
+image.click();
+seen.push(large.classList.contains("whole"), image.clientWidth <= innerWidth);
+large.querySelector("button").click();
+large.addEventListener("close", () => setTimeout(() => {
+  seen.push(document.querySelector("dialog") === null, document.images.length === count);
+  document.title = ["large", ...seen].join("|");
+}));
+"""
+
+
+def test_a_figure_can_be_enlarged_and_closed(tmp_path: Path):
+    files = report.write_report(synthetic.rank_frames(tmp_path, ds=(5, 20), trials=4))
+    done = browse(with_script(files.html, ENLARGE), tmp_path / "profile")
+    assert console(done) == []
+    assert f"<title>large{'|true' * 9}</title>" in done.stdout
+
+
 LOOK = """
 const pictures = [...document.images], ids = [...document.querySelectorAll("[id]")].map(e => e.id);
 const links = [...document.querySelectorAll("a[href^='#']")].map(a => a.getAttribute("href"));

@@ -306,3 +306,21 @@ def test_without_a_path_on_record_the_scene_says_so(tmp_path: Path):
         (drawing,) = trajectories.draw(tables, CellAxes())
         assert style.png(drawing.figure).startswith(b"\x89PNG")
     assert drawing.frames == ()
+
+
+def test_the_share_of_assumption_b1_is_not_drawn_on_the_bars():
+    frames = dataclasses.replace(trained_frames(), name="convergence_types")
+    frames = dataclasses.replace(frames, trials=frames.trials.assign(assumption_b1=False))
+    module = figure_module("convergence_types")
+    (drawing,) = module.draw(module.tables(frames), frames.axes)
+    panels = drawing.figure.axes
+    bars, strips = panels[: len(panels) // 2], panels[len(panels) // 2 :]
+    assert all(ax.patches and not ax.get_lines() for ax in bars)
+    for ax in strips:
+        (line,) = ax.get_lines()
+        assert set(line.get_ydata()) == {0.0}
+        assert ax.get_ylim()[0] < -0.1  # the points at 0 % are whole
+    unknown = dataclasses.replace(frames, trials=frames.trials.assign(assumption_b1=pd.NA))
+    (drawing,) = module.draw(module.tables(unknown), frames.axes)
+    words = [text.get_text() for ax in drawing.figure.axes for text in ax.texts]
+    assert "unknown" in words

@@ -196,7 +196,7 @@ def test_other_keys_that_vary_get_panels_of_their_own(correlation: SweepFrames):
     ]
     frames = synthetic.with_rows(correlation, twice[0], history=twice[1])
     _, drawings = drawn(frames)
-    assert [len(d.figure.axes) for d in drawings] == [4, 8, 8]
+    assert [len(d.figure.axes) for d in drawings] == [4, 8, 24]
     assert "gradient=direct" in text_of(drawings[0])
 
 
@@ -308,3 +308,31 @@ def test_bars_without_a_numeric_axis_have_pages_that_show_every_cell():
     assert [one.name for one in drawings] == ["adhoc", "adhoc_1", "adhoc_2"]
     words = " ".join(text_of(one) for one in drawings)
     assert all(f"head={head}" in words for head in heads)
+
+
+# --- what lies on top of each other ---------------------------------------------------------------
+
+
+def test_equal_curves_of_the_rank_figure_lie_in_each_other():
+    """The series of T have the same rank n: each is narrower than the one that it covers."""
+    _, (drawing,) = drawn(synthetic.rank_frames(HERE, [(5, 5), (5, 10), (5, 15)], (10, 20)))
+    ranks = drawing.figure.axes[0]
+    solid = [line for line in ranks.get_lines() if line.get_linestyle() == "-"]
+    assert len(solid) == 3
+    widths = [line.get_linewidth() for line in solid]
+    assert sorted(widths, reverse=True) == widths
+    assert len(set(widths)) == 3
+    begins = [line.get_xdata()[0] for line in solid]
+    assert sorted(begins) == begins
+    assert len(set(begins)) == 3
+    assert max(abs(x - 10) for x in begins) < 0.5
+
+
+def test_each_correlation_has_panels_of_its_own_in_the_scatter():
+    _, drawings = drawn(synthetic.correlation_frames(HERE, (4, 6), trials=10))
+    scatter = next(one for one in drawings if one.name == "correlation_vs_d_scatter")
+    points = [ax.collections for ax in scatter.figure.axes]
+    assert [len(collections) for collections in points] == [1] * 6
+    colours = [tuple(one.get_facecolor()[0][:3]) for (one,) in points]
+    assert len(set(colours)) == 3
+    assert colours[0] == colours[1] != colours[2]

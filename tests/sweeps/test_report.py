@@ -284,3 +284,12 @@ def test_pages_of_an_earlier_report_are_removed_and_other_files_are_not(tmp_path
     _remove_other_pages([folder / "rank_1.png", folder / "rank_2.png"])
     left = ["rank_1.png", "rank_2.png", "rank_own.png", "ranks.png"]
     assert sorted(p.name for p in folder.iterdir()) == left
+
+
+def test_every_figure_can_be_enlarged(rank: SweepFrames):
+    """What the button does is tested in a browser."""
+    page = report.write_report(rank).html.read_text()
+    images = re.findall(r"<button type=\"button\" class=\"picture\" title=\"Enlarge\"><img ", page)
+    assert len(images) == page.count("<img ") > 0
+    assert 'querySelectorAll("button.picture")' in page
+    assert 'name="viewport" content="width=device-width, initial-scale=1"' in page

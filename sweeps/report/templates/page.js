@@ -15,3 +15,17 @@ for (const button of document.querySelectorAll("th button")) {
     body.append(...rows);
   });
 }
+for (const picture of document.querySelectorAll("button.picture")) {
+  picture.addEventListener("click", () => {
+    const large = document.createElement("dialog"), close = document.createElement("button");
+    const image = picture.firstElementChild.cloneNode();
+    close.type = "button";
+    close.textContent = "Close";
+    close.addEventListener("click", () => large.close());
+    image.addEventListener("click", () => large.classList.toggle("whole"));
+    large.addEventListener("close", () => large.remove());  // also by the Escape key
+    large.append(close, image);
+    document.body.append(large);
+    large.showModal();
+  });
+}
