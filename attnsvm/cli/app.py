@@ -22,6 +22,7 @@ from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_
 from attnsvm.cli.objective import Objective, objective_value, quoted
 from attnsvm.cli.other_sweepers import OWN, close_others
 from attnsvm.cli.own_packages import CONF, use_own_sweeps
+from attnsvm.cli.own_sweeps import check_chosen_file, check_sweep, own_sweeps
 from attnsvm.cli.signals import stopping_with_children
 from attnsvm.config import GROUPS, PROBES, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.config.identity import run_name, validated
@@ -67,6 +68,7 @@ def job(composed: DictConfig) -> dict[str, Any] | float | None:
     folder, command = Path(hydra_config.runtime.output_dir), list(hydra_config.overrides.task)
     text = config.objective
     objective = None if text is None else Objective.of(text, config.probe)
+    check_sweep(composed, hydra_config, hydra_config.mode is RunMode.MULTIRUN)
     checked = hydra_config.mode is RunMode.MULTIRUN and hydra_config.sweeper._target_ == OWN
     if not checked:  # our sweeper checks all its cells at its start
         refuse_without_memory(config, this_machine())
@@ -105,11 +107,12 @@ def _entry() -> None:
         register()
     words = set(sys.argv[1:])
     if {"--help", "-h"} & words:
-        _print(help_text())
+        _print(help_text(own_sweeps(sys.argv[1:])))
         return
     if "--columns" in words:
         _print(columns_text())
         return
+    check_chosen_file(sys.argv[1:])
     sys.argv[1:] = quoted(sys.argv[1:])
     _complete(hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job))
 

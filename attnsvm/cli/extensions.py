@@ -8,17 +8,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from attnsvm.cli.own_packages import CONF
+from attnsvm.cli.own_sweeps import chosen_sweeps, config_folders, values_of
 
 NAMED = re.compile(r"\+{0,2}extensions=(.*)")
-IN_FILE = re.compile(r"\+?sweep=(\w+)")
-SEARCHED = re.compile(r"hydra\.searchpath=\[?(.*?)\]?")
 COMPLETED = "COMP_LINE"
 """The environment variable in which a shell passes the command that is to be completed."""
 
@@ -36,29 +34,13 @@ def named_extensions(command: Sequence[str]) -> list[str]:
     return [name for name in dict.fromkeys(named) if name.isidentifier()]
 
 
-def config_folders(words: Sequence[str]) -> list[Path]:
-    """Return the folders of the user's own config files that a command names."""
-    folders = _values(words, "--config-dir", "-cd")
-    for word in words:
-        if found := SEARCHED.fullmatch(word):
-            folders += [one.strip("'\" ") for one in found[1].split(",")]
-    return [Path(one.removeprefix("file://")) for one in folders if "://" not in one[7:]]
-
-
 def _config_files(words: Sequence[str]) -> Iterator[Path]:
     """Yield the files of the chosen sweep and of the primary config."""
-    names = [f"sweep/{found[1]}.yaml" for word in words if (found := IN_FILE.fullmatch(word))]
-    names += [f"{name.removesuffix('.yaml')}.yaml" for name in
-              _values(words, "--config-name", "-cn")]  # fmt: skip
+    names = [f"sweep/{name}.yaml" for name in chosen_sweeps(words)]
+    primary = values_of(words, "--config-name", "-cn")
+    names += [f"{name.removesuffix('.yaml')}.yaml" for name in primary]
     for folder in (*config_folders(words), CONF):
         yield from (folder / name for name in names)
-
-
-def _values(words: Sequence[str], *flags: str) -> list[str]:
-    """Return the values of a flag: the next word, or what follows an equals sign."""
-    found = [after for word, after in pairwise(words) if word in flags]
-    joined = (word.partition("=") for word in words)
-    return found + [value for flag, equals, value in joined if flag in flags and equals]
 
 
 def _extensions_in(path: Path) -> list[str]:

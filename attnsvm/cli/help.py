@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from omegaconf import MISSING
@@ -33,9 +34,16 @@ WIDTH = 96
 """Characters in a line of names."""
 
 
-def help_text() -> str:
-    """Return the help text: experiments, groups with their options, fields with ranges."""
-    parts = [HEADER, "Experiments, sweep=NAME", *_wrapped(experiments()), ""]
+def help_text(own: Mapping[str, Sequence[Path]] | None = None) -> str:
+    """Return the help text: experiments, groups with their options, fields with ranges.
+
+    `own` are sweeps that are not attnsvm's, with their files.
+    """
+    parts = [HEADER, "Experiments, sweep=NAME", *_wrapped(experiments())]
+    if own:
+        parts += ["Your own and those of plug-ins", *(f"  {name}  {', '.join(map(str, files))}"
+                  for name, files in own.items())]  # fmt: skip
+    parts += [""]
     for group, options in GROUPS.items():
         parts += [f"{group}={' | '.join(options)}", *_shared_fields(group, options)]
         parts += [f"  cannot be used: {told}" for told in options.broken().values()] + [""]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from attnsvm.cli.output import outcome
+from attnsvm.cli.own_sweeps import config_folders
 
 log = logging.getLogger(__name__)
 
@@ -23,11 +25,13 @@ ADHOC = Path("multirun/adhoc")
 
 
 def sweep_folder(composed: DictConfig, digest: Callable[[], str]) -> Path:
-    """Return the folder of a sweep; `digest` names that of a sweep without a name."""
+    """Return the folder of a sweep: multirun/NAME, or one of its own named by `digest`."""
     folder = Path(composed.hydra.sweep.dir)
     given = composed.hydra.overrides.hydra
     if folder != ADHOC or any(one.lstrip("+").startswith("hydra.sweep.dir=") for one in given):
         return folder
+    if composed.sweep is not None:
+        return ADHOC.with_name(str(composed.sweep))
     return ADHOC.with_name(f"{ADHOC.name}-{digest()}")
 
 
@@ -49,7 +53,7 @@ def close_sweep(folder: Path, cells: Collection[str]) -> str:
     except FileNotFoundError as error:  # someone removed the records meanwhile
         log.error("no report: %s", error)
         return _lacking(folder, cells, {}, ())
-    files = write_report(frames)
+    files = write_report(frames, config_folders(sys.argv[1:]))
     outcome.info("wrote %s", files.html)
     for path in (*files.figures, *files.tables):
         log.info("wrote %s", path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -99,7 +100,7 @@ class Options(Mapping[str, type]):
     def _plugins(self) -> dict[str, type | str]:
         """Return the schema, or what is wrong with it, of every option that plug-ins declare."""
         declared: dict[str, list[Declared]] = {}
-        for one in (*_installed(), *(one for ones in _of_extensions.values() for one in ones)):
+        for one in _all():
             if one.group == self.group:
                 declared.setdefault(one.name, []).append(one)
         return {name: self._usable(name, ones) for name, ones in sorted(declared.items())}
@@ -148,8 +149,30 @@ def _declared_by(package: str) -> Iterator[Declared]:
             yield Declared(group, str(name), str(schema), f"package {package}")
 
 
-GROUP_NAMES = ("model", "parameterization", "head", "data", "optimizer", "loss", "probe")
-"""The groups to which a plug-in may add options."""
+def declared_modules(place: str) -> dict[str, str]:
+    """Return name -> module of what plug-ins declare as `conf` or `figures`.
+
+    Those under `conf` hold config files, those under `figures` draw the sweep of that name. A
+    module that cannot be found is left out.
+    """
+    return {one.name: one.schema for one in _all() if one.group == place and _exists(one.schema)}
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+GROUP_NAMES = ("model", "parameterization", "head", "data", "optimizer", "loss", "probe",
+               "conf", "figures")  # fmt: skip
+"""Groups to which a plug-in may add options; and `conf`, whose values are modules that hold config
+files, and `figures`, NAME -> the module that draws the sweep NAME."""
+
+
+def _all() -> tuple[Declared, ...]:
+    return (*_installed(), *(one for ones in _of_extensions.values() for one in ones))
 
 
 @cache

@@ -30,6 +30,7 @@ from attnsvm.cli.composing import CellComposer
 from attnsvm.cli.memory import job_machine, refuse_without_disk, refuse_without_memory
 from attnsvm.cli.objective import Objective
 from attnsvm.cli.other_sweepers import refuse_other_subdir
+from attnsvm.cli.own_sweeps import check_sweep
 from attnsvm.cli.sweep import close_sweep, sweep_folder
 from attnsvm.cli.task import Task, packed
 
@@ -106,6 +107,8 @@ class AttnsvmSweeper(Sweeper):
         from sweeps.cells import fields_of
         from sweeps.progress import Progress
 
+        several = bool(self.params) or self._are_several(arguments)
+        check_sweep(self.composed, self.composed.hydra, several)
         cells, configs = self._cells(self._grid(arguments))
         self.folder = sweep_folder(self.composed, lambda: plan_digest(configs.values()))
         self.composed.hydra.sweep.dir = str(self.folder)
@@ -125,6 +128,10 @@ class AttnsvmSweeper(Sweeper):
             # Hydra itself calls this only after a sweep without failures
             self.context.callbacks.on_multirun_end(config=self.composed, config_name=None)
             raise SweepIncompleteError(lacking)
+
+    def _are_several(self, arguments: list[str]) -> bool:
+        parser = OverridesParser.create(config_loader=self.composer)
+        return any(one.is_sweep_override() for one in parser.parse_overrides(arguments))
 
     # --- the grid ---------------------------------------------------------------------------------
 

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 import pandas as pd
 
+from sweeps.figures._elsewhere import own_figures
 from sweeps.statistics import counts
 
 if TYPE_CHECKING:
@@ -81,9 +83,14 @@ class FigureModule(Protocol):
         """Return the figures of these tables, with remarks in their small print."""
 
 
-def figure_module(sweep: str) -> FigureModule:
-    """Return the module that draws the sweep of that name; `adhoc` if there is none."""
+def figure_module(sweep: str, folders: Iterable[Path] = ()) -> FigureModule:
+    """Return the module that draws the sweep of that name; `adhoc` if there is none.
+
+    `folders` are those of the user's own config files.
+    """
     own = {m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")}
+    if sweep not in own and (found := own_figures(sweep, folders)) is not None:
+        return cast(FigureModule, found)
     name = sweep if sweep in own else "adhoc"
     return cast(FigureModule, importlib.import_module(f"{__name__}.{name}"))
 

@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnsvm.config import ConfigError
+from attnsvm.config.instantiate import check_extensions
+from attnsvm.config.plugins import use_extensions
 from attnsvm.record import one_line
 from sweeps.report.write import ReportFiles, write_report
 
@@ -32,7 +35,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(argv)
     directory = options.directory
-    parts = {name: value for name, value in vars(options).items() if name != "directory" and value}
+    beside = ("directory", "config_dir", "extension")
+    parts = {name: value for name, value in vars(options).items() if name not in beside and value}
+    try:
+        check_extensions(options.extension)
+        use_extensions(options.extension)
+    except ConfigError as error:
+        return _refuse(str(error))
     if parts and not {"x", "y"} <= set(parts):
         return _refuse("a chart must have --x and --y")
     if not directory.is_dir():
@@ -48,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if parts:
         return _chart(frames, parts)
     try:
-        files = write_report(frames)
+        files = write_report(frames, options.config_dir)
     except OSError as error:
         return _refuse(f"{directory}: the report cannot be written ({error})")
     _print_summary(frames, files)
@@ -64,6 +73,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("directory", type=Path, help="folder of a sweep, e.g. multirun/rank_vs_d")
+    more: dict[str, Any] = {"action": "append", "default": []}
+    add("--config-dir", metavar="DIR", type=Path, **more,
+        help="folder of your own sweeps: DIR/sweep/NAME.py draws the sweep NAME")  # fmt: skip
+    add("--extension", metavar="PACKAGE", **more,
+        help="a package with figures that is not installed with entry points")  # fmt: skip
     chart = parser.add_argument_group(
         "a chart", "written to DIR/figures and DIR/tables"
     ).add_argument

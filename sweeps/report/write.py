@@ -6,7 +6,7 @@ import errno
 import glob
 import re
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +36,7 @@ class ReportFiles:
     failed: tuple[str, ...] = ()
 
 
-def write_report(frames: SweepFrames) -> ReportFiles:
+def write_report(frames: SweepFrames, folders: Sequence[Path] = ()) -> ReportFiles:
     """Write figures, their tables and the HTML page into the sweep's folder.
 
     Every file is replaced atomically: DIR/figures/NAME.png and .pdf (.gif if animated),
@@ -46,6 +46,8 @@ def write_report(frames: SweepFrames) -> ReportFiles:
     ----------
     frames : SweepFrames
         The content of the folder `frames.directory`.
+    folders : sequence of Path
+        Folders of the user's own config files: `sweep/NAME.py` in one of them draws the sweep NAME.
 
     Returns
     -------
@@ -61,13 +63,13 @@ def write_report(frames: SweepFrames) -> ReportFiles:
     from sweeps.report.page import report_page
 
     failed: list[str] = []
-    tables = _tables(frames, failed) if len(frames.trials) else {}
+    tables = _tables(frames, failed, folders) if len(frames.trials) else {}
     csvs = {
         f"{name}.csv": table.rename(columns=frames.typed).to_csv(index=False).encode()
         for name, table in tables.items()
     }
     table_paths = _write_into(frames.directory / "tables", csvs)
-    pictures = tuple(_pictures(frames, tables, failed)) if tables else ()
+    pictures = tuple(_pictures(frames, tables, failed, folders)) if tables else ()
     images = {f"{p.name}.{kind}": data for p in pictures for kind, data in p.files.items()}
     figure_paths = _write_into(frames.directory / "figures", images)
     _remove_other_pages(figure_paths)
@@ -108,19 +110,24 @@ def _remove_other_pages(written: Iterable[Path]) -> None:
                 path.unlink()
 
 
-def _tables(frames: SweepFrames, failed: list[str]) -> dict[str, pd.DataFrame]:
+def _tables(
+    frames: SweepFrames, failed: list[str], folders: Sequence[Path]
+) -> dict[str, pd.DataFrame]:
     """Return the tables of the sweep; none, and a line in `failed`, if they end in an error."""
     from sweeps.figures import figure_module
 
     try:
-        return figure_module(frames.name).tables(frames)
+        return figure_module(frames.name, folders).tables(frames)
     except Exception as error:
         failed.append(_reason("tables", error))
         return {}
 
 
 def _pictures(
-    frames: SweepFrames, tables: dict[str, pd.DataFrame], failed: list[str]
+    frames: SweepFrames,
+    tables: dict[str, pd.DataFrame],
+    failed: list[str],
+    folders: Sequence[Path],
 ) -> Iterator[Picture]:
     """Yield the pictures of the sweep; add a line to `failed` for each that cannot be drawn."""
     from sweeps import style
@@ -129,7 +136,8 @@ def _pictures(
 
     with style.paper():
         try:
-            drawings = figure_module(frames.name).draw(tables, frames.axes, [not_shown(frames)])
+            module = figure_module(frames.name, folders)
+            drawings = module.draw(tables, frames.axes, [not_shown(frames)])
         except Exception as error:
             failed.append(_reason("figures", error))
             return

@@ -1,0 +1,1 @@
+"""Hydra plugin: the config files of plug-in packages."""
