@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from attnsvm.record import UNREADABLE, Plan, read_tables, run_state, shortened
-from attnsvm.record.arrays import physical_memory
+from attnsvm.record.memory import usable_memory
 from sweeps.cells import (
     SCHEMA,
     SEED,
@@ -116,7 +116,7 @@ def load(*directories: Path) -> SweepFrames:
     ]
     names, cells = names[len(rows) :], list[Mapping[str, Any]]({} for _ in rows)
     trials, history = _Stack(["run"]), _Stack(["run", "quantity"])
-    room = physical_memory() // 2
+    room = usable_memory() // 2
     for name, (folder, plan) in zip(names, planned.items(), strict=True):
         row, given, tables = _run(folder, room)
         if tables is not None:

@@ -6,7 +6,6 @@ of many instances are computed in parts, so `trials` costs disk space and little
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.record import byte_size
+from attnsvm.record.memory import usable_memory
 
 FLOAT = 8
 """Bytes of a number."""
@@ -24,8 +24,6 @@ ARRAYS = 4
 
 SNAPSHOT = 200
 """Bytes of a snapshot besides its arrays: its place in the grid, and its rows of the history."""
-
-CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 GPU = Path("/dev/nvidiactl")
 """There where NVIDIA's driver is."""
@@ -146,10 +144,5 @@ def job_machine(launcher: Mapping[Any, Any]) -> Machine | None:
 
 
 def this_machine() -> Machine:
-    """Return the memory of this machine, or that of its control group if that is less."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        limit = int(CGROUP_LIMIT.read_text())
-    except (OSError, ValueError):  # no control groups, or "max"
-        limit = physical
-    return Machine(min(physical, limit), "this machine", GPU.exists())
+    """Return what this process may use."""
+    return Machine(usable_memory(), "this machine", GPU.exists())

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular
+from attnsvm.record.memory import usable_memory
 
 SUFFIX = ".npy"
 MAX_ARRAYS = 1000
@@ -133,7 +134,7 @@ def read_arrays(stream: BinaryIO, of_record: bool = True) -> dict[str, np.ndarra
         with zipfile.ZipFile(stream) as archive:
             headers = array_headers(archive, of_record)
             needed = sum(info.file_size for info in archive.infolist())
-            if needed > (there := physical_memory()):
+            if needed > (there := usable_memory()):
                 raise CorruptRecordError(f"arrays of {needed} bytes; this machine has {there}")
             return {name: _array(archive, name) for name in headers}
     except CorruptRecordError:
@@ -168,8 +169,3 @@ def read_array(path: Path) -> np.ndarray:
             return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
     except (*UNREADABLE_ARCHIVE, OSError) as error:
         raise CorruptRecordError(f"{type(error).__name__}: {error}") from error
-
-
-def physical_memory() -> int:
-    """Return the memory of this machine in bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from attnsvm.record.arrays import physical_memory, read_arrays
+from attnsvm.record.arrays import read_arrays
 from attnsvm.record.columns import HISTORY_COLUMNS, TRIAL_COLUMNS, recorded_probe_columns
 from attnsvm.record.files import (
     CorruptRecordError,
@@ -29,6 +29,7 @@ from attnsvm.record.files import (
     verify_file,
     write_json,
 )
+from attnsvm.record.memory import usable_memory
 from attnsvm.record.run import RUN_FILE, TABLES, read_run
 from attnsvm.record.schema import RunRecord
 from attnsvm.record.state import run_state
@@ -132,7 +133,7 @@ def read_solutions(folder: Path) -> dict[str, np.ndarray]:
 
 def _arrays(folder: Path, run: Mapping[str, Any]) -> dict[str, np.ndarray]:
     path = folder / "solutions.npz"
-    content = read_verified(path, run["files"][path.name], physical_memory())
+    content = read_verified(path, run["files"][path.name], usable_memory())
     try:
         return read_arrays(io.BytesIO(content))
     except CorruptRecordError as error:
@@ -161,7 +162,7 @@ def read_tables(
         If a file is missing or differs from what was written, if a table is not one of today's
         schema, or needs more than `room`.
     """
-    room = physical_memory() // 2 if room is None else room
+    room = usable_memory() // 2 if room is None else room
     verify_file(folder / "solutions.npz", run["files"]["solutions.npz"])
     tables = [
         read_verified(folder / name, run["files"][name], room)

@@ -24,6 +24,8 @@ from attnsvm.cli.memory import (
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import instantiate
 from attnsvm.data import sample
+from attnsvm.record import memory as usable
+from attnsvm.record.memory import usable_memory
 from attnsvm.training import train
 from tests.command import BIN, SMALL, attnsvm, environment
 from tests.config.test_config import composed
@@ -166,8 +168,8 @@ def test_the_memory_of_a_job_is_what_it_asks_slurm_for(monkeypatch, tmp_path):
     assert job_machine(from_environment).memory == 3 * GiB
     assert job_machine({"_target_": "joblib"}) == this_machine()
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    monkeypatch.setattr(memory, "CGROUP_LIMIT", tmp_path / "memory.max")
-    assert this_machine().memory == physical
+    monkeypatch.setattr(usable, "CGROUP_LIMIT", tmp_path / "memory.max")
+    assert this_machine().memory == usable_memory() == physical
     for text, limit in (("max\n", physical), ("12345\n", 12345)):
         (tmp_path / "memory.max").write_text(text)
-        assert this_machine().memory == limit
+        assert this_machine().memory == usable_memory() == limit

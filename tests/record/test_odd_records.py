@@ -245,7 +245,7 @@ def test_tables_that_need_more_memory_than_there_is(table, sweep, odd, capsys, m
         if table == "trials"
         else (odd / RUN_FILE).read_bytes()
     )
-    monkeypatch.setattr(aggregate, "physical_memory", lambda: 2**20)
+    monkeypatch.setattr(aggregate, "usable_memory", lambda: 2**20)
     assert "of memory; must be at most 512 KiB" in check_told(sweep, odd, capsys, by_status=False)
 
 
@@ -283,7 +283,7 @@ def test_reports_of_tables_that_together_need_more_memory(sweep, odd, monkeypatc
     largest = max(path.stat().st_size for path in sweep.glob("*/*.parquet"))
     for fit in (1, 2):
         room = largest + held * (fit - 1) + held // 2
-        monkeypatch.setattr(aggregate, "physical_memory", lambda room=room: 2 * room)
+        monkeypatch.setattr(aggregate, "usable_memory", lambda room=room: 2 * room)
         frames = load(sweep)
         assert frames.runs["state"].tolist() == ["done"] * fit + ["corrupt"] * (3 - fit)
         assert len(frames.trials) == 3 * fit
