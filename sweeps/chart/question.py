@@ -167,6 +167,8 @@ def _parts(question: Question) -> list[str]:
 
 def _of_run(tables: Tables, part: str, name: str, trials: pd.DataFrame) -> pd.Series[Any]:
     """Return the field of every row's run."""
+    if part == "y" and name in set(tables.history.get("quantity", ())):
+        raise ChartError(f"y={name}: is a quantity of the history; x must be step")
     fields = [field for field in map(str, tables.runs) if field not in ("reason", "place")]
     _require(
         part,

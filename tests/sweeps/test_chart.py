@@ -254,6 +254,7 @@ def test_what_a_logarithmic_axis_cannot_show_is_counted():
         ("d", "rank", {}, r"x=d: .*did you mean data\.d"),
         ("data.d", "rnak", {}, "y=rnak: .*did you mean rank"),
         ("data.d", "rank", {"hue": "haed"}, "hue=haed: .*did you mean head"),
+        ("data.d", "risk", {}, "y=risk: is a quantity of the history; x must be step"),
         ("step", "rank", {}, "y=rank: must be a quantity of the history"),
         ("head", "rank", {"kind": "line"}, "x=head: holds words; must hold numbers"),
         ("flag", "rank", {"kind": "scatter"}, "x=flag: holds words"),

@@ -221,6 +221,7 @@ assert len(found.trials) == 12
 import sweeps.figures
 assert sweeps.figures.MINE == sweeps.MINE == 1
 assert attnsvm.load({folder!r}).axes == found.axes
+assert found.plot("data.d", "W_norm", status="all").shape == (1, 1)
 assert sweeps is sys.modules["sweeps"]
 """
 
@@ -233,6 +234,6 @@ def test_a_package_sweeps_of_the_user_stays_the_users(before, sound, tmp_path):
     script = SCRIPT.format(before=before, folder=str(sound))
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, check=False, capture_output=True, text=True,
-        env=environment(os.environ | {"PYTHONPATH": "."}),
+        env=environment(os.environ | {"PYTHONPATH": ".", "MPLBACKEND": "Agg"}),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
