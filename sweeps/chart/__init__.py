@@ -74,7 +74,6 @@ def answer(tables: Tables, question: Question, remarks: Sequence[str] = ()) -> C
     """
     rows = rows_for(tables, question)
     question = checked(tables, question, rows)
-    rows = rows_for(tables, question)  # with the columns of the parts that were free
     found = numbers(rows, question)
     notes = [*found.left_out, *(remark for remark in remarks if remark)]
     return Chart(question, found.table, found.counts, tuple(notes))

@@ -151,7 +151,8 @@ def rows_for(tables: Tables, question: Question) -> pd.DataFrame:
         _require("y", question.y, known, "a quantity of the history, with x=step")
         history = history[history["quantity"] == question.y].drop(columns="quantity")
         history = history.rename(columns={"value": question.y})
-        lacking = [name for name in map(str, trials) if name not in history]
+        needed = {"status", "reason", *tables.axes, *question.keys, *(question.where or {})}
+        lacking = [name for name in map(str, trials) if name in needed and name not in history]
         trials = history.merge(trials[["run", "seed", *lacking]], on=["run", "seed"])
     used = [question.y, *question.keys, *(question.where or {})]
     for part, name in zip(("y", *_parts(question)), used, strict=True):

@@ -13,6 +13,7 @@ import pytest
 import attnsvm
 from sweeps import aggregate
 from sweeps.chart import ChartError, answer, asked
+from sweeps.chart.question import rows_for
 from sweeps.report import write_report
 from sweeps.statistics import LEVEL, summaries, wilson_interval
 from sweeps.style import paper, png
@@ -105,6 +106,13 @@ def test_a_quantity_of_the_history_over_the_steps():
     assert found.table["step"].tolist() == [*STEPS, *STEPS]
     assert (found.table["mean"] == found.table["data.n"] + 1 + found.table["step"]).all()
     assert found.notes[0] == "Instances: 8 (6 ok, 2 tie); 6 shown."
+
+
+def test_the_history_takes_from_the_instances_what_is_asked_only():
+    """It has many rows: a copy of every column would not fit the memory."""
+    given = tables(ds=(4,))
+    rows = rows_for(given, asked("step", "risk", {"hue": "word"}))
+    assert set(rows) == {"run", "seed", "step", "risk", "status", "reason", *given.axes, "word"}
 
 
 def test_a_scatter_has_a_row_for_every_instance():
