@@ -1,0 +1,64 @@
+"""The example package: installed, found, checked, run and drawn as its README says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.command import environment
+from tests.plugin import with_plugins, write_entry_points
+
+EXAMPLE = Path(__file__).parents[1] / "docs/examples/cubic"
+
+
+@pytest.fixture(params=["by hand", "by pip"])
+def place(request, tmp_path):
+    """A folder with the installed package; by hand: what an installer puts there."""
+    target = tmp_path / "place"
+    if request.param == "by pip":
+        pytest.importorskip("hatchling")
+        source = shutil.copytree(EXAMPLE, tmp_path / "source")
+        pip = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-build-isolation",
+               "--no-index", "--quiet", "--target", str(target), str(source)]  # fmt: skip
+        subprocess.run(pip, check=True, env=environment(), capture_output=True)
+        return target
+    shutil.copytree(EXAMPLE / "src", target)
+    declared = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]["entry-points"]
+    points = [f"{group.removeprefix('attnsvm.')}: {name} = {value}"
+              for group, names in declared.items() for name, value in names.items()]  # fmt: skip
+    return write_entry_points(target, *points, dist="attnsvm-cubic")
+
+
+def test_it_is_listed_checked_run_and_drawn(place, tmp_path):
+    shown = with_plugins("--help", place=place, cwd=tmp_path)
+    for told in ("| cubic", "| clusters", "| alignment", "head.power=3", "cubic_heads.yaml"):
+        assert told in shown.stdout, shown.stdout + shown.stderr
+    assert "cannot be used" not in shown.stdout
+    small = ["trials=3", "data.n=2", "data.T=3", "optimizer.steps=100", "head.power=1,3"]
+    done = with_plugins("sweep=cubic_heads", *small, "data.d=4,5", place=place, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = tmp_path / "multirun/cubic_heads"
+    table = pd.read_csv(folder / "tables/cubic_heads.csv")
+    assert len(table) == 4
+    assert (folder / "figures/cubic_heads.png").stat().st_size > 10_000
+    proved = with_plugins(str(folder), place=place, cwd=tmp_path, command="attnsvm-verify")
+    assert proved.returncode == 0, proved.stdout
+    assert "probe alignment (attnsvm_cubic.probe.Alignment)" in proved.stdout
+    refused = with_plugins("head=cubic", "head.power=2", place=place, cwd=tmp_path)
+    assert "head.power=2: must be odd" in refused.stderr
+
+
+def test_its_own_tests_pass(tmp_path):
+    env = environment({**os.environ, "PYTHONPATH": str(EXAMPLE / "src")})
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir",
+               str(tmp_path), str(EXAMPLE / "tests")]  # fmt: skip
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout
