@@ -24,8 +24,9 @@ def draw(tables, axes, remarks=()):
 def _figure(table, axes, remarks):
     figure = Figure(figsize=(4.5, 3.4), layout="constrained")
     ax = figure.subplots()
-    for label, part in axes.split(table, axes.besides("d")):
-        x, mean = part.get("d", part["mean"] * 0), part["mean"]
+    for k, (label, part) in enumerate(axes.split(table, axes.besides("d"))):
+        mean = part["mean"]
+        x = part.get("d", 0 * mean) + 0.08 * k  # beside each other: powers may have equal ranks
         error = [mean - part["low"], part["high"] - mean]
         ax.errorbar(x, mean, error, marker="o", capsize=2, label=label or "all instances")
     ax.set(xlabel="dimension d", ylabel="effective rank of W", ylim=(0, None))
