@@ -91,7 +91,7 @@ def margin_gap(W: Any, solution: SvmSolution[Any]) -> Any:
     largest = matrices.abs().amax(dim=(1, 2), keepdim=True)
     matrices = matrices / torch.where(largest > 0, largest, 1.0)  # squares do not overflow
     margins = torch.where(problem.inequality, problem.margins(matrices), torch.inf).amin(dim=1)
-    size = torch.linalg.matrix_norm(matrices, "nuc" if solution.norm == "nuclear" else "fro")
+    size = solution.minimised.value(matrices)
     solved = torch.tensor([status is SvmStatus.solved for status in solution.statuses])
     least = as_tensor(solution.objective, like=W).reshape(-1)
     gap = torch.where(solved.to(W.device), 1 - least * margins / size, torch.nan)

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ from attnsvm.selection import (
     tied_optimal,
 )
 from attnsvm.separation import separate, separate_attended, solve_as_published
-from attnsvm.svm import Norm, SvmSolution
+from attnsvm.svm import SvmSolution
 from attnsvm.theory import convergence_types, direction_change
 from attnsvm.training import STALLED, TrainingStatus, Trajectory, chunk_size, train
 
@@ -148,7 +148,7 @@ class _Stages:
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         self.config, self.device = config, device
-        self.norms = [cast(Norm, norm) for norm in config.svm.norms]
+        self.norms = list(config.svm.norms)
         svm = config.svm
         self.tolerances: dict[str, Any] = {"gap": svm.gap, "rank_tolerance": svm.rank_tolerance}
         self.timings: dict[str, float] = {}
@@ -308,7 +308,7 @@ class _Stages:
             result.mark(stalled, "stalled", STALLED_REASON)
         return path, selection
 
-    def _separate(self, result: BatchResult, selected: Tensor) -> dict[Norm, SvmSolution[Tensor]]:
+    def _separate(self, result: BatchResult, selected: Tensor) -> dict[str, SvmSolution[Tensor]]:
         m = self._instance("parameterization").max_rank(result.batch.d)
         with self._timed("svm"):
             solutions = separate(result, selected, self.norms, m, **self.tolerances)

@@ -9,7 +9,6 @@ from torch import Tensor
 from attnsvm.result import BatchResult
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import (
-    Norm,
     SvmSolution,
     SvmStatus,
     single_token,
@@ -22,8 +21,8 @@ from attnsvm.theory import assumption_b1
 
 
 def separate(
-    result: BatchResult, selected: Tensor, norms: list[Norm], m: int, **tolerances: Any
-) -> dict[Norm, SvmSolution[Tensor]]:
+    result: BatchResult, selected: Tensor, norms: list[str], m: int, **tolerances: Any
+) -> dict[str, SvmSolution[Tensor]]:
     """Solve Att-SVM at the selected tokens in every norm; mark and tabulate the results.
 
     Parameters
@@ -64,7 +63,7 @@ def separate_attended(
     selected: Tensor,
     attended: Tensor,
     log_softmax: Tensor,
-    norms: list[Norm],
+    norms: list[str],
     **tolerances: Any,
 ) -> None:
     """Solve Gen-SVM at the attended tokens and Att-SVM at the most attended one.
@@ -93,7 +92,7 @@ def separate_attended(
     result.store("one_token", one)
 
 
-def solve_as_published(result: BatchResult, selected: Tensor, norms: list[Norm]) -> None:
+def solve_as_published(result: BatchResult, selected: Tensor, norms: list[str]) -> None:
     """Add status and rank of the published scripts: default tolerances, rank at 1e-7."""
     problem = single_token(result.batch.X, result.batch.Z, selected, result.batch.mask)
     for norm in norms:

@@ -10,13 +10,11 @@
 """
 
 from attnsvm.svm.problem import SvmProblem, finite_part, multi_token, single_token
-from attnsvm.svm.solution import NORMS, Certificate, Norm, SvmSolution, SvmStatus
+from attnsvm.svm.solution import Certificate, SvmSolution, SvmStatus
 from attnsvm.svm.solve import solve, solve_gen_svm, solve_rank_constrained, solve_svm
 
 __all__ = [
-    "NORMS",
     "Certificate",
-    "Norm",
     "SvmProblem",
     "SvmSolution",
     "SvmStatus",

@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from attnsvm.linalg import EPS
+from attnsvm.norm import Norm, Schatten, norm_of
 from attnsvm.svm.problem import SvmProblem, power_of_two
-from attnsvm.svm.solution import Candidate, Certificate, Norm, SvmStatus, Verdict
+from attnsvm.svm.solution import Candidate, Certificate, SvmStatus, Verdict
 from attnsvm.svm.tolerances import (
     DEPENDENT,
     FAINT,
@@ -38,7 +39,7 @@ MANY = 256  # with more equality rows, of d^2 entries each, a Gram matrix is use
 
 
 def certify(
-    problem: SvmProblem, candidate: Candidate, norm: Norm, gap: float, rank_tolerance: float
+    problem: SvmProblem, candidate: Candidate, norm: str | Norm, gap: float, rank_tolerance: float
 ) -> Verdict:
     """Return what the bracket and the ray of `candidate` prove about `problem`.
 
@@ -48,16 +49,19 @@ def certify(
         W (B, d, d), multipliers (B, N), ray (B, N); NaN where there is none.
     gap : float
         Largest accepted upper / lower - 1.
+    norm : str or Norm
+        The norm to minimise.
     rank_tolerance : float
         Singular values above rank_tolerance * sigma_1 count; a rank is reported (else -1) only
         where the gap is at most 1e-8.
     """
+    norm = norm_of(norm)
     W, min_margin, residual = _least_margin_one(problem, candidate.W)
     distance, condition = _repair(problem, W)
     sigma, rest = spectrum(W, problem.Z)
-    upper = _upper(problem, sigma, rest, distance, norm)
+    upper = _upper(problem, W, (sigma, rest), distance, norm)
     a, lower, sigma_dual = lower_bound(problem, candidate.multipliers, norm)
-    kappa = _norm(sigma, "frobenius") * problem.scale().amax(dim=1) * condition
+    kappa = sigma.norm(dim=1) * problem.scale().amax(dim=1) * condition
     beyond = problem.equality.any(dim=1) & (ROUNDING * kappa > MAX_GAP)
     upper = torch.where(W.isnan().any(dim=(1, 2)) | beyond, torch.inf, upper)
     W[~upper.isfinite()] = torch.nan
@@ -162,32 +166,53 @@ def _left_spectrum(D: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _upper(
-    problem: SvmProblem, sigma: Tensor, rest: Tensor, distance: Tensor, norm: Norm
+    problem: SvmProblem,
+    W: Tensor,
+    spectrum: tuple[Tensor, Tensor],
+    distance: Tensor,
+    norm: Norm,
 ) -> Tensor:
     """Return an upper bound of the least norm from a W with an exactly feasible W' at `distance`.
 
-    norm(W') <= norm(W) + c ||W' - W||_F, c = 1 or sqrt(d), and the margins of W' are at least
-    h_k - s_k ||W' - W||_F; scaled to least margin one it is feasible. `sigma` are the singular
-    values of a matrix at the distance `rest` from W, which adds c rest to its norm.
+    norm(W') <= norm(W) + c ||W' - W||_F, c = `norm.spread(d)`, and the margins of W' are at least
+    h_k - s_k ||W' - W||_F; scaled to least margin one it is feasible. `spectrum` has the singular
+    values of a matrix, and its distance from W, which adds c times that distance to its norm.
     """
-    spread = 1.0 if norm == "frobenius" else float(problem.d) ** 0.5
+    spread = norm.spread(problem.d)
+    sigma, rest = spectrum
+    if norm.name == "frobenius":
+        size = sigma.norm(dim=1)
+    elif isinstance(norm, Schatten):
+        size = norm.of_spectrum(sigma)
+    else:
+        size, rest = norm.value(W.nan_to_num(0.0)), torch.zeros_like(rest)
     lost = torch.where(problem.inequality, problem.scale() / problem.h, 0.0).amax(dim=1) * distance
-    upper = (_norm(sigma, norm) + spread * (rest + distance)) / (1 - lost)
+    upper = (size + spread * (rest + distance)) / (1 - lost)
     return torch.where(lost < 1, upper, torch.inf)
 
 
-def lower_bound(problem: SvmProblem, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
+def lower_bound(problem: SvmProblem, a: Tensor, norm: str | Norm) -> tuple[Tensor, Tensor, Tensor]:
     """Return a scaled to dual_norm(M(a)) = 1, the bound h^T a, and the sizes of the scaled M(a).
 
-    Nuclear norm: sizes are the singular values (B, d), the largest of which is the dual norm.
-    Frobenius norm: the Frobenius norm (B, 1).
+    Sizes are the singular values (B, d) for the norms that need them, else the dual norm (B, 1).
     """
     a = _dual_feasible(problem, a)
-    M = _combined(problem, a)
-    sizes = torch.linalg.svdvals(M) if norm == "nuclear" else M.flatten(1).norm(dim=1)[:, None]
-    dual = torch.where(sizes[:, 0] > FAINT, sizes[:, 0], torch.inf)
+    size, sizes = _dual_size(problem, a, norm_of(norm))
+    dual = torch.where(size > FAINT, size, torch.inf)
     a = a / dual[:, None]
     return a, (problem.h * a).sum(dim=1).clamp(min=0.0), sizes / dual[:, None]
+
+
+def _dual_size(problem: SvmProblem, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+    """Return dual_norm(M(a)), (B,), and the singular values (B, d) if they are needed for it."""
+    if norm.name == "frobenius":
+        size = _combined(problem, a).flatten(1).norm(dim=1)
+    elif isinstance(norm, Schatten):
+        sigma = torch.linalg.svdvals(_combined(problem, a))
+        return norm.dual.of_spectrum(sigma), sigma
+    else:
+        size = norm.dual.value(problem.combine(a))
+    return size, size[:, None]
 
 
 def _combined(problem: SvmProblem, a: Tensor) -> Tensor:
@@ -206,11 +231,11 @@ def _dual_feasible(problem: SvmProblem, a: Tensor) -> Tensor:
     return a / power_of_two(a.abs().amax(dim=1, keepdim=True))
 
 
-def upper_bound(problem: SvmProblem, W: Tensor, norm: Norm) -> Tensor:
+def upper_bound(problem: SvmProblem, W: Tensor, norm: str | Norm) -> Tensor:
     """Return norm(W) / mu, (B,); inf where no margin is proved."""
     W = _least_margin_one(problem, W)[0]
-    sigma, rest = spectrum(W, problem.Z)
-    value = _upper(problem, sigma, rest, torch.zeros_like(rest), norm)
+    found = spectrum(W, problem.Z)
+    value = _upper(problem, W, found, torch.zeros_like(found[1]), norm_of(norm))
     return torch.where(W.isnan().any(dim=(1, 2)), torch.inf, value)
 
 
@@ -276,18 +301,16 @@ def _rank_bound(
                       >= c (r - sum_{i <= r} sigma_i(M(a)))  (Ky Fan),
 
     so that sigma_r(M(a)) >= 1 - slack. Frobenius: the row space of W lies in the span of the
-    queries, rank <= min(n, d) (Lemma 1 of arXiv 2308.16898).
+    queries, rank <= min(n, d) (Lemma 1 of arXiv 2308.16898). Other norms: unknown.
     """
-    if norm == "nuclear":
+    if norm.name == "nuclear":
         bound = (sigma_dual >= 1 - slack[:, None]).sum(dim=1)
         known = known & (slack < 1)
+    elif norm.name != "frobenius":
+        bound = torch.full_like(trivial, -1, dtype=torch.int64)
     else:
         bound = torch.full_like(trivial, min(problem.n, problem.d), dtype=torch.int64)
     return torch.where(trivial, 0, torch.where(known, bound, -1))
-
-
-def _norm(sigma: Tensor, norm: Norm) -> Tensor:
-    return sigma.sum(dim=1) if norm == "nuclear" else sigma.norm(dim=1)
 
 
 def _largest(W: Tensor) -> Tensor:

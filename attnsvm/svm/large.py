@@ -21,7 +21,7 @@ from attnsvm.svm.frobenius.least_distance import LeastDistance
 from attnsvm.svm.nuclear.cone import Cone, basis, project_on
 from attnsvm.svm.nuclear.interior_point import Iterate, begin, interior_point, mean_complementarity
 from attnsvm.svm.problem import SvmProblem, power_of_two
-from attnsvm.svm.solution import Candidate, Norm
+from attnsvm.svm.solution import Candidate
 from attnsvm.svm.solver import Solver
 from attnsvm.svm.tolerances import CONVERGED_GAP_LARGE, VIOLATED
 
@@ -42,7 +42,7 @@ INSIDE = 0.99  # largest ||M(a)||_op of an iterate after rows have changed
 class ConstraintGeneration(Solver):
     """Either norm on a working set of rows, one instance after the other."""
 
-    def __init__(self, norm: Norm) -> None:
+    def __init__(self, norm: str) -> None:
         self.norm = norm
 
     def candidates(self, problem: SvmProblem) -> Candidate:

@@ -6,6 +6,7 @@ Used only for checks and comparisons. CVXPY is imported on first use.
 from __future__ import annotations
 
 import functools
+import math
 import time
 import warnings
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnsvm.norm import Entrywise, Norm, norm_of
 from attnsvm.svm.problem import SvmProblem
-from attnsvm.svm.solution import Candidate, Norm, SvmStatus
+from attnsvm.svm.solution import Candidate, SvmStatus
 from attnsvm.svm.solver import Solver
 
 Array = NDArray[np.float64]
@@ -50,11 +52,11 @@ class ReferenceSolution:
 
 
 class Cvxpy(Solver):
-    """Either norm through CVXPY, one instance after the other.
+    """Any norm that CVXPY knows, one instance after the other.
 
     Parameters
     ----------
-    norm : str
+    norm : str or Norm
         The norm to minimise.
     solver : str, optional
         Name of CVXPY's solver; by default CVXPY chooses.
@@ -62,13 +64,14 @@ class Cvxpy(Solver):
         Options of that solver.
     """
 
-    def __init__(self, norm: Norm, solver: str | None = None, **tolerances: Any) -> None:
-        self.norm, self.solver, self.tolerances = norm, solver, tolerances
+    def __init__(self, norm: str | Norm, solver: str | None = None, **tolerances: Any) -> None:
+        self.given = norm_of(norm)
+        self.norm, self.solver, self.tolerances = self.given.name, solver, tolerances
 
     def solutions(self, problem: SvmProblem) -> list[ReferenceSolution]:
         """Return CVXPY's solution of every instance."""
         return [
-            _solve_one(problem, b, self.norm, self.solver, self.tolerances)
+            _solve_one(problem, b, self.given, self.solver, self.tolerances)
             for b in range(problem.B)
         ]
 
@@ -152,6 +155,20 @@ def _program(norm: Norm, d: int, m: int, r: int) -> _Program:
     w = cp.vec(W, order="C")
     separate = G @ w >= h if m else None
     agree = E @ w == e if r else None
-    size = cp.norm(W, "fro") if norm == "frobenius" else cp.normNuc(W)
+    size = _size(norm, W)
     problem = cp.Problem(cp.Minimize(size), [c for c in (separate, agree) if c is not None])
     return _Program(problem, W, ((G, E), (h, e)), (separate, agree))
+
+
+def _size(norm: Norm, W: Any) -> Any:
+    """Return norm(W) as an expression of CVXPY; a norm of one's own has a method `expression`."""
+    import cvxpy as cp
+
+    if hasattr(norm, "expression"):
+        return norm.expression(W)
+    if isinstance(norm, Entrywise):
+        return cp.norm(cp.vec(W, order="C"), "inf" if norm.p == math.inf else norm.p)
+    kinds = {"nuclear": "nuc", "frobenius": "fro", "spectral": 2}
+    if norm.name not in kinds:
+        raise ValueError(f"norm={norm.name}: CVXPY does not know it; must have `expression(W)`")
+    return cp.norm(W, kinds[norm.name])

@@ -5,22 +5,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import torch
 from numpy import ndarray
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnsvm.norm import Norm
 from attnsvm.plot import margins
 from attnsvm.summary import Summarized, counted, one_instance
 from attnsvm.svm.problem import PADDING, SvmProblem
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-Norm = Literal["frobenius", "nuclear"]
-NORMS: tuple[Norm, ...] = ("frobenius", "nuclear")
 
 ArrayT = TypeVar("ArrayT", Tensor, NDArray[Any])
 """Torch or NumPy: results have the array type of the input."""
@@ -147,7 +145,8 @@ class SvmSolution(Summarized, Generic[ArrayT]):
         Multipliers, bracket and ray.
     solve_time_s : float
         Wall time of the whole batch, seconds.
-    norm : str
+    minimised : Norm
+        The norm, with its dual norm and its steepest directions.
     problem : SvmProblem
         The constraints, always as batched tensors.
     """
@@ -165,8 +164,13 @@ class SvmSolution(Summarized, Generic[ArrayT]):
     kappa: ArrayT
     certificate: Certificate[ArrayT]
     solve_time_s: float
-    norm: Norm
+    minimised: Norm
     problem: SvmProblem
+
+    @property
+    def norm(self) -> str:
+        """The name of the norm."""
+        return self.minimised.name
 
     def summary(self) -> dict[str, Any]:
         """Return norm, sizes and the statuses, counted."""

@@ -5,6 +5,7 @@ problem -> unit size -> few dimensions -> solver -> certificate -> solution
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import fields
@@ -18,19 +19,20 @@ from torch import Tensor
 
 from attnsvm.config.names import keywords_checked
 from attnsvm.linalg import one_thread
+from attnsvm.norm import Entrywise, Norm, norm_of
 from attnsvm.svm.certificate import certify
+from attnsvm.svm.entrywise import LinearProgram, Power
 from attnsvm.svm.frobenius import LeastDistance
 from attnsvm.svm.input import Given
 from attnsvm.svm.large import LARGE, ConstraintGeneration
 from attnsvm.svm.nuclear import InteriorPoint
+from attnsvm.svm.oracle import Oracle
 from attnsvm.svm.problem import SvmProblem, finite_part, multi_token, single_token
 from attnsvm.svm.rank_constrained import RankConstrained
 from attnsvm.svm.scaling import to_given_size, to_unit_size
 from attnsvm.svm.solution import (
-    NORMS,
     Candidate,
     Certificate,
-    Norm,
     SvmSolution,
     Verdict,
 )
@@ -44,7 +46,7 @@ def solve_svm(
     X: Tensor,
     Z: Tensor,
     selected: Tensor,
-    norm: Norm = ...,
+    norm: str | Norm = ...,
     mask: Tensor | None = ...,
     gap: float = ...,
     rank_tolerance: float = ...,
@@ -54,7 +56,7 @@ def solve_svm(
     X: ArrayLike,
     Z: ArrayLike,
     selected: ArrayLike,
-    norm: Norm = ...,
+    norm: str | Norm = ...,
     mask: ArrayLike | None = ...,
     gap: float = ...,
     rank_tolerance: float = ...,
@@ -64,7 +66,7 @@ def solve_svm(
     X: Any,
     Z: Any,
     selected: Any,
-    norm: Norm = "frobenius",
+    norm: str | Norm = "frobenius",
     mask: Any = None,
     gap: float = GAP,
     rank_tolerance: float = RANK_TOLERANCE,
@@ -79,7 +81,8 @@ def solve_svm(
     Z : (B, n, d)
     selected : (B, n) integers
         The token alpha_i to be selected in each sample.
-    norm : "frobenius" or "nuclear"
+    norm : str or Norm
+        frobenius, nuclear, spectral, max, l1, l<p> or schatten<p>, as in l1.75.
     mask : (B, n, T) bool, optional
         The admissible tokens.
     gap : float in (0, 1e-2]
@@ -108,7 +111,7 @@ def solve_gen_svm(
     Z: Tensor,
     attended: Tensor,
     log_softmax: Tensor,
-    norm: Norm = ...,
+    norm: str | Norm = ...,
     mask: Tensor | None = ...,
     gap: float = ...,
     rank_tolerance: float = ...,
@@ -119,7 +122,7 @@ def solve_gen_svm(
     Z: ArrayLike,
     attended: ArrayLike,
     log_softmax: ArrayLike,
-    norm: Norm = ...,
+    norm: str | Norm = ...,
     mask: ArrayLike | None = ...,
     gap: float = ...,
     rank_tolerance: float = ...,
@@ -130,7 +133,7 @@ def solve_gen_svm(
     Z: Any,
     attended: Any,
     log_softmax: Any,
-    norm: Norm = "frobenius",
+    norm: str | Norm = "frobenius",
     mask: Any = None,
     gap: float = GAP,
     rank_tolerance: float = RANK_TOLERANCE,
@@ -229,16 +232,23 @@ def _single_token(given: Given, X: Any, Z: Any, selected: Any, mask: Any) -> tup
     return single_token(X, Z, selected, mask), X.shape[2]
 
 
-def solver_of(norm: Norm, rows: int) -> Solver:
+def solver_of(norm: str | Norm, rows: int) -> Solver:
     """Return the method for problems with `rows` rows."""
+    norm = norm_of(norm)
+    if norm.name in ("max", "l1"):
+        return LinearProgram(norm.name)
+    if isinstance(norm, Entrywise) and 1 < norm.p < math.inf and norm.p != 2:
+        return Power(norm)
+    if norm.name not in ("frobenius", "nuclear"):
+        return Oracle(norm)
     if rows >= LARGE:
-        return ConstraintGeneration(norm)
-    return LeastDistance() if norm == "frobenius" else InteriorPoint()
+        return ConstraintGeneration(norm.name)
+    return LeastDistance() if norm.name == "frobenius" else InteriorPoint()
 
 
 def solve(
     problem: SvmProblem,
-    norm: Norm,
+    norm: str | Norm,
     T: int,
     gap: float = GAP,
     rank_tolerance: float = RANK_TOLERANCE,
@@ -248,8 +258,7 @@ def solve(
 
     With `m` < d and the nuclear norm, rank(W) <= m is required.
     """
-    if norm not in NORMS:
-        raise ValueError(f"norm={norm!r}: must be {' | '.join(NORMS)}")
+    norm = norm_of(norm)
     _check_tolerances(gap, rank_tolerance)
     begin = time.perf_counter()
     scaled, exponent, exact = to_unit_size(problem)
@@ -275,7 +284,7 @@ def solve(
         kappa=verdict.kappa,
         certificate=proof,
         solve_time_s=time.perf_counter() - begin,
-        norm=norm,
+        minimised=norm,
         problem=problem,
     )
 

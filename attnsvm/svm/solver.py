@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from attnsvm.norm import Norm
 from attnsvm.svm.problem import SvmProblem
-from attnsvm.svm.solution import Candidate, Norm
+from attnsvm.svm.solution import Candidate
 
 
 class Solver(ABC):
@@ -16,11 +17,11 @@ class Solver(ABC):
 
     Attributes
     ----------
-    norm : str
+    norm : str or Norm
         The norm to minimise.
     """
 
-    norm: Norm
+    norm: str | Norm
 
     @abstractmethod
     def candidates(self, problem: SvmProblem) -> Candidate:

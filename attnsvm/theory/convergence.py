@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -11,7 +10,7 @@ from torch import Tensor
 from attnsvm.direction import one_minus_correlation
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import TokenSelection
-from attnsvm.svm import Norm, SvmSolution, SvmStatus
+from attnsvm.svm import SvmSolution, SvmStatus
 from attnsvm.training import Trajectory
 
 
@@ -52,7 +51,7 @@ def convergence_types(
     batch: ProblemBatch,
     selection: TokenSelection,
     path: Trajectory,
-    solutions: Mapping[Norm, SvmSolution[Tensor]],
+    solutions: Mapping[str, SvmSolution[Tensor]],
     norm: str | None,
     at_most: float,
 ) -> list[str]:
@@ -87,7 +86,7 @@ def convergence_types(
     gamma = batch.scores()
     chosen = gamma.gather(2, selection.selected[..., None])
     optimal = (selection.selected == selection.optimal).all(dim=1).tolist()
-    solution = solutions.get(cast(Norm, norm))
+    solution = solutions.get(norm or "")
     above = ended = [False] * batch.B
     if solution is not None:
         ended = settled(path, solution.W, at_most).tolist()
@@ -111,7 +110,7 @@ def convergence_types(
     return types
 
 
-def _feasibility(solutions: Mapping[Norm, SvmSolution[Tensor]], k: int) -> str:
+def _feasibility(solutions: Mapping[str, SvmSolution[Tensor]], k: int) -> str:
     """Return feasible, infeasible or undecided: the constraints are the same for every norm."""
     if any(solution.statuses[k] is SvmStatus.infeasible for solution in solutions.values()):
         return "infeasible"

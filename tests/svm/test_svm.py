@@ -253,8 +253,8 @@ def test_bad_input_is_named():
         solve_svm(X, Z, selected.double())
     with pytest.raises(ValueError, match="mask"):
         solve_svm(X, Z, selected, mask=torch.ones(1, 2, 3))
-    with pytest.raises(ValueError, match="norm='spectral'"):
-        solve_svm(X, Z, selected, norm="spectral")
+    with pytest.raises(ValueError, match="norm=l0: must be frobenius"):
+        solve_svm(X, Z, selected, norm="l0")
     attended = torch.zeros(1, 2, 3, dtype=torch.bool)
     with pytest.raises(ValueError, match="attended"):
         solve_gen_svm(X, Z, attended, torch.zeros(1, 2, 3))

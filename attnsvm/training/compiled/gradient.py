@@ -15,9 +15,8 @@ import numpy as np
 from numba import njit
 
 from attnsvm.jit import compiled
-from attnsvm.linalg import EPS
-from attnsvm.training.compiled import lanes, matmul
-from attnsvm.training.compiled.lanes import (
+from attnsvm.lanes import arithmetic, matmul
+from attnsvm.lanes.arithmetic import (
     any_equal,
     any_greater,
     at,
@@ -29,7 +28,8 @@ from attnsvm.training.compiled.lanes import (
     where_equal,
     where_greater,
 )
-from attnsvm.training.compiled.matmul import multiply
+from attnsvm.lanes.matmul import multiply
+from attnsvm.linalg import EPS
 
 LOGISTIC, EXPONENTIAL = 0, 1
 """Codes of the losses; any other code is the linear loss."""
@@ -278,7 +278,7 @@ def _weigh_untied(space: Space, sizes: Sizes, i: int, c_top: Any) -> bool:
     return True
 
 
-@compiled(lanes, matmul, EPS, nogil=True, error_model="numpy")
+@compiled(arithmetic, matmul, EPS, nogil=True, error_model="numpy")
 def gradient(data: Instance, space: Space, sizes: Sizes, update: Update) -> Any:
     """Write P_i e^-scale and return the scale, the largest `size` of a contributing sample.
 

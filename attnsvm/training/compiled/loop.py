@@ -21,6 +21,7 @@ from torch import Tensor
 
 from attnsvm.attention import View, log_attention
 from attnsvm.jit import announced
+from attnsvm.lanes.arithmetic import LANES
 from attnsvm.linalg import orthonormal
 from attnsvm.loss import Exponential, LinearLoss, Logistic
 from attnsvm.optimizer.base import Optimizer, Report, Visit
@@ -39,7 +40,6 @@ from attnsvm.training.compiled.gradient import (
     Update,
     space_entries,
 )
-from attnsvm.training.compiled.lanes import LANES
 from attnsvm.training.compiled.steps import train_kq, train_w
 
 SHARE = 2**14

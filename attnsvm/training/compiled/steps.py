@@ -14,9 +14,11 @@ import numpy as np
 from numba import njit
 
 from attnsvm.jit import compiled
+from attnsvm.lanes import arithmetic, matmul
+from attnsvm.lanes.arithmetic import at, exp, fill, fma, load, root, store, where_greater
+from attnsvm.lanes.matmul import dot, multiply
 from attnsvm.linalg import EPS
 from attnsvm.training.compiled import gradient as gradients
-from attnsvm.training.compiled import lanes, matmul
 from attnsvm.training.compiled.gradient import (
     Instance,
     Sizes,
@@ -25,10 +27,8 @@ from attnsvm.training.compiled.gradient import (
     gradient,
     of_block,
 )
-from attnsvm.training.compiled.lanes import at, exp, fill, fma, load, root, store, where_greater
-from attnsvm.training.compiled.matmul import dot, multiply
 
-COMPILED_IN = (lanes, matmul, gradients, EPS)
+COMPILED_IN = (arithmetic, matmul, gradients, EPS)
 """Objects that the digest of the compiled code covers besides this file."""
 
 TINY = 1e-300

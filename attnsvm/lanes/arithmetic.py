@@ -1,7 +1,6 @@
 """Eight float64 lanes as one value inside numba-compiled code: loads, stores, arithmetic, exp.
 
-Used by the compiled training loop only. Lanes do not interact: the result in a lane is independent
-of the other lanes.
+Lanes do not interact: the result in a lane is independent of the other lanes.
 """
 
 from __future__ import annotations
@@ -156,6 +155,9 @@ divide = _operation(lambda builder, args: builder.fdiv(*args), 2, "divide")
 multiply_add = _call("fma")
 fma = _operation(multiply_add, 3, "fma")
 root = _operation(_call("sqrt"), 1, "root")
+power = _operation(_call("pow"), 2, "power")
+"""x^y, lane by lane by the C library."""
+
 where_greater = _operation(_where_greater, 4, "where_greater")
 where_equal = _operation(_where_equal, 4, "where_equal")
 any_equal, any_greater = _any("==", "any_equal"), _any(">", "any_greater")
@@ -178,6 +180,25 @@ for _symbol, _function in (
         return typing
 
     overload(_symbol)(_overloaded(_function))
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def least(a: Any, b: Any) -> Any:
+    """Return the smaller of two values; b where one is NaN."""
+    return where_greater(b, a, a, b)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def most(a: Any, b: Any) -> Any:
+    """Return the larger of two values; b where one is NaN."""
+    return where_greater(a, b, a, b)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def magnitude(x: Any) -> Any:
+    """Return |x|."""
+    return most(x, fill(0.0) - x)
+
 
 MAGIC = 6755399441055744.0
 LOG2_E = 1.4426950408889634

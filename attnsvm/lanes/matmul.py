@@ -1,4 +1,4 @@
-"""Products of small matrices whose entries are lanes, for the compiled training loop.
+"""Products of small matrices whose entries are lanes, in compiled code.
 
 A matrix is (address, by row, by column): the address of its first entry, and the strides, in
 entries, between rows and between columns. With the strides swapped it is the transpose.
@@ -14,7 +14,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from attnsvm.training.compiled.lanes import (
+from attnsvm.lanes.arithmetic import (
     LANES,
     VECTOR,
     at,

@@ -1,0 +1,169 @@
+"""The norms whose attention SVM is solved: values, duals and steepest directions."""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from attnsvm.config import ConfigError
+
+MATRIX = (-2, -1)
+
+
+class Norm(ABC):
+    """A norm of matrices.
+
+    Attributes
+    ----------
+    name : str
+        As a user types it.
+    """
+
+    name: str
+
+    @abstractmethod
+    def value(self, W: Tensor) -> Tensor:
+        """Return norm(W), one number for each matrix (..., d, d)."""
+
+    @property
+    @abstractmethod
+    def dual(self) -> Norm:
+        """The dual norm: dual(M) = max <M, V> over norm(V) <= 1."""
+
+    @abstractmethod
+    def steepest(self, M: Tensor) -> Tensor:
+        """Return a V with norm(V) = 1 and <M, V> = dual(M); zero where M is zero.
+
+        It is a subgradient of the dual norm at M, and the direction of steepest ascent.
+        """
+
+    @abstractmethod
+    def spread(self, d: int) -> float:
+        """Return the largest norm(W) / ||W||_F of d x d matrices."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name})"
+
+
+class Entrywise(Norm):
+    """The l_p norm of the entries, (sum_ij |w_ij|^p)^(1/p), 1 <= p <= inf."""
+
+    def __init__(self, p: float) -> None:
+        self.p = p
+        self.name = {1.0: "l1", 2.0: "frobenius", math.inf: "max"}.get(p, f"l{p:g}")
+
+    def value(self, W: Tensor) -> Tensor:
+        """Return the l_p norm of the entries."""
+        return _power_norm(W.flatten(-2), self.p)
+
+    @property
+    def dual(self) -> Entrywise:
+        """The l_q norm."""
+        return Entrywise(conjugate(self.p))
+
+    def steepest(self, M: Tensor) -> Tensor:
+        """Return sign(m_ij) (|m_ij| / ||M||_q)^(q - 1); with p = 1 a single entry is not zero."""
+        return _steepest(M.flatten(-2), self.p).reshape(M.shape)
+
+    def spread(self, d: int) -> float:
+        """Return d^(2/p - 1), at least one."""
+        return math.pow(d, max(0.0, 2 / self.p - 1))
+
+
+class Schatten(Norm):
+    """The l_p norm of the singular values: nuclear (1), Frobenius (2), spectral (inf)."""
+
+    def __init__(self, p: float) -> None:
+        self.p = p
+        names = {1.0: "nuclear", 2.0: "frobenius", math.inf: "spectral"}
+        self.name = names.get(p, f"schatten{p:g}")
+
+    def value(self, W: Tensor) -> Tensor:
+        """Return the l_p norm of the singular values."""
+        return self.of_spectrum(torch.linalg.svdvals(W))
+
+    def of_spectrum(self, sigma: Tensor) -> Tensor:
+        """Return the norm of matrices with singular values `sigma` (..., d)."""
+        return _power_norm(sigma, self.p)
+
+    @property
+    def dual(self) -> Schatten:
+        """The Schatten norm with q = p / (p - 1)."""
+        return Schatten(conjugate(self.p))
+
+    def steepest(self, M: Tensor) -> Tensor:
+        """Return U diag(v) V^T of M = U diag(s) V^T, v that of the entry-wise norm at s.
+
+        With p = inf, on the range of M: singular values that are rounding errors count as zero.
+        """
+        U, sigma, Vh = torch.linalg.svd(M)
+        floor = sigma[..., :1] * max(M.shape[-2:]) * torch.finfo(M.dtype).eps
+        v = _steepest(torch.where(sigma > floor, sigma, 0.0), self.p)
+        direction: Tensor = (U * v.unsqueeze(-2)) @ Vh
+        return direction
+
+    def spread(self, d: int) -> float:
+        """Return d^(1/p - 1/2), at least one."""
+        return math.pow(d, max(0.0, 1 / self.p - 0.5))
+
+
+def norm_of(name: str | Norm) -> Norm:
+    """Return the norm itself, or the one of that name.
+
+    Names are frobenius, nuclear, spectral, max, l1, l<p> and schatten<p>, p > 1.
+
+    Raises
+    ------
+    ConfigError
+        If there is no norm of that name.
+    """
+    if isinstance(name, Norm):
+        return name
+    known = {"frobenius": Entrywise(2.0), "nuclear": Schatten(1.0), "spectral": Schatten(math.inf),
+             "l1": Entrywise(1.0), "max": Entrywise(math.inf)}  # fmt: skip
+    if name in known:
+        return known[name]
+    found = re.fullmatch(r"(l|schatten)(\d{1,3}(?:\.\d{1,6})?)", name)
+    p = float(found[2]) if found else 0.0
+    if found is None or not 1 < p <= 100 or p == 2:
+        raise ConfigError(
+            f"norm={name}: must be {' | '.join(known)} | l<p> | schatten<p> with 1 < p <= 100, "
+            "p != 2 (frobenius), as in l1.75"
+        )
+    return Entrywise(p) if found[1] == "l" else Schatten(p)
+
+
+def conjugate(p: float) -> float:
+    """Return q with 1/p + 1/q = 1."""
+    if p == 1:
+        return math.inf
+    return 1.0 if p == math.inf else p / (p - 1)
+
+
+def _power_norm(x: Tensor, p: float) -> Tensor:
+    """Return (sum |x|^p)^(1/p) over the last axis, without overflow or underflow of the powers."""
+    if p in (1, math.inf):
+        return x.abs().sum(-1) if p == 1 else x.abs().amax(-1)
+    largest = x.abs().amax(-1, keepdim=True)
+    unit = torch.where(largest > 0, largest, 1.0)
+    size: Tensor = torch.linalg.vector_norm(x / unit, ord=p, dim=-1)
+    return size * unit[..., 0]
+
+
+def _steepest(x: Tensor, p: float) -> Tensor:
+    """Return v with ||v||_p = 1 and <x, v> = ||x||_q over the last axis; zero where x is."""
+    if p == math.inf:
+        return x.sign()
+    largest = x.abs().amax(-1, keepdim=True)
+    if p == 1:
+        first = torch.zeros_like(x).scatter(-1, x.abs().argmax(-1, keepdim=True), 1.0)
+        return first * x.sign()
+    unit = x / torch.where(largest > 0, largest, 1.0)
+    v: Tensor = unit.sign() * unit.abs() ** (conjugate(p) - 1)
+    size = _power_norm(v, p).unsqueeze(-1)
+    direction: Tensor = v / torch.where(size > 0, size, 1.0)
+    return direction

@@ -1,0 +1,279 @@
+r"""The l_p norm, 1 < p < inf, by Mehrotra's predictor-corrector method, eight instances at a time.
+
+    min sum_ij |w_ij|^p / p  s.t.  A W - s = h,  s >= 0;      psi(W) = M(a),  a s = mu
+
+with psi(w) = sign(w) |w|^{p-1} entry by entry and (A W)_k = d_k^T W z_k. For p < 2, psi is not
+smooth at 0 but its inverse is: there W = psi^{-1}(M(a)) throughout. For p > 2, W is a variable, and
+psi is linearised. Both give the Newton system
+
+    (A diag(theta) A^T + diag(s / a)) da = f,    theta = (q - 1) |m|^{q-2}  or  |w|^{2-p} / (p - 1).
+
+The norm and its p-th power have the same minimisers.
+"""
+
+# mypy: disallow-untyped-decorators=False
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numba import njit
+
+from attnsvm.jit import compiled
+from attnsvm.lanes import arithmetic, cholesky, matmul
+from attnsvm.lanes.arithmetic import (
+    any_greater,
+    fill,
+    fma,
+    least,
+    load,
+    magnitude,
+    most,
+    power,
+    store,
+    where_greater,
+)
+from attnsvm.lanes.cholesky import System, factor, solve
+from attnsvm.lanes.matmul import dot
+from attnsvm.svm import laned
+from attnsvm.svm.laned import NO_BOUND, Rows, combine, least_margin, margins, weighted_gram
+
+STEPS = 40
+BACK = 0.995
+"""Share of the largest step that keeps all variables positive."""
+
+PATIENCE = 3
+"""Steps without a narrower bracket in any lane before a group stops."""
+
+SMALL = 1e-7
+"""Relative to the largest: smaller |w| count as this in theta, which would be infinite at 0."""
+
+
+class Work(NamedTuple):
+    """Addresses of (d, d): W, its step, M, theta, the residual of psi(W) = M; (N,): the others."""
+
+    W: int
+    dW: int
+    M: int
+    theta: int
+    rest: int
+    weighted: int
+    s: int
+    a: int
+    ds: int
+    da: int
+    rs: int
+    cs: int
+    ia: int
+    si: int
+    f: int
+    margin: int
+
+
+MATRICES = 6
+"""The first fields of `Work` are (d, d), the others (N,)."""
+
+
+@compiled(arithmetic, matmul, cholesky, laned, nogil=True, error_model="numpy")
+def solve_group(
+    rows: Rows, z: Work, system: System, best_W: int, best_a: int, p: float, gap: float
+) -> None:
+    """Overwrite W and a, the Frobenius solution, by the best found."""
+    m, N = rows.p * rows.q, rows.n * rows.R
+    margins(rows, best_W, z.margin)
+    combine(rows, best_a, z.M)
+    upper, lower = _bracket(rows, best_W, best_a, z, p)
+    _start(rows, best_W, best_a, z, p)
+    idle = 0
+    for _ in range(STEPS):
+        combine(rows, z.a, z.M)
+        _linearise(rows, z, p)
+        new_upper, new_lower = _bracket(rows, z.W, z.a, z, p)
+        better = any_greater(upper, new_upper) or any_greater(new_lower, lower)
+        for j in range(m):
+            kept = where_greater(upper, new_upper, load(z.W, j), load(best_W, j))
+            store(best_W, j, kept)
+        for k in range(N):
+            kept = where_greater(new_lower, lower, load(z.a, k), load(best_a, k))
+            store(best_a, k, kept)
+        upper, lower = least(new_upper, upper), most(new_lower, lower)
+        idle = 0 if better else idle + 1
+        if idle == PATIENCE or not any_greater(upper, fill(1.0 + gap) * lower):
+            break
+        mu, count = _residuals(rows, z)
+        _factor(rows, z, system)
+        _aim(rows, z, fill(0.0), False)
+        _direction(rows, z, system)
+        length = _length(rows, z, fill(1.0))
+        ratio = _complementarity(rows, z, length) / count / mu
+        _aim(rows, z, mu * ratio * ratio * ratio, True)
+        _direction(rows, z, system)
+        length = _length(rows, z, fill(BACK))
+        for j in range(m):
+            store(z.W, j, fma(length, load(z.dW, j), load(z.W, j)))
+        for k in range(N):
+            store(z.s, k, fma(length, load(z.ds, k), load(z.s, k)))
+            store(z.a, k, fma(length, load(z.da, k), load(z.a, k)))
+
+
+@njit(inline="always")
+def _signed_power(x: Any, exponent: float) -> Any:
+    """Return sign(x) |x|^exponent."""
+    y = power(magnitude(x), fill(exponent))
+    return where_greater(x, fill(0.0), y, fill(0.0) - y)
+
+
+@njit(inline="always")
+def _norm(x: int, count: int, p: float) -> Any:
+    """Return (sum |x|^p)^(1/p), without overflow of the powers; NaN where an entry is."""
+    largest = sums = fill(0.0)
+    for j in range(count):
+        largest = most(magnitude(load(x, j)), largest)
+    unit = fill(1.0) / where_greater(largest, fill(0.0), largest, fill(1.0))
+    for j in range(count):
+        sums = sums + power(magnitude(load(x, j)) * unit, fill(p))
+    return power(sums, fill(1.0 / p)) * largest
+
+
+@njit(inline="always")
+def _bracket(rows: Any, W: int, a: int, z: Any, p: float) -> Any:
+    """Return norm(W) / min margin and h^T a / dual_norm(M(a)), from the margins and M in z."""
+    m, zero = rows.p * rows.q, fill(0.0)
+    ratio = least_margin(rows, z.margin)
+    ratio = where_greater(ratio, fill(0.5 * NO_BOUND), fill(1.0), ratio)
+    size, dual = _norm(W, m, p), _norm(z.M, m, p / (p - 1))
+    value = dot(rows.h, a, rows.n * rows.R)
+    upper = where_greater(ratio, zero, size / ratio, fill(NO_BOUND))
+    return upper, where_greater(dual, zero, value / dual, zero)
+
+
+@njit(inline="always")
+def _start(rows: Any, W: int, a: int, z: Any, p: float) -> None:
+    """Set a strictly positive point near the Frobenius solution; z has its margins and M."""
+    m, N, zero, one, half = rows.p * rows.q, rows.n * rows.R, fill(0.0), fill(1.0), fill(0.5)
+    fixed = slack = top = zero
+    for k in range(N):
+        h = where_greater(load(rows.inequality, k), half, zero, load(rows.h, k))
+        fixed = most(magnitude(h), fixed)
+        slack = most(magnitude(load(rows.h, k)), slack)
+        top = most(load(a, k) * load(rows.inequality, k), top)
+    stretch = least_margin(rows, z.margin)
+    stretch = where_greater(stretch, fill(0.5 * NO_BOUND), one, stretch)
+    stretch = one / where_greater(fixed, zero, one, stretch)
+    for j in range(m):
+        store(z.W, j, load(W, j) * stretch)
+    for k in range(N):
+        is_one, a_k = load(rows.inequality, k), load(a, k)
+        s = most(load(z.margin, k) * stretch - load(rows.h, k), fill(0.1) * slack)
+        store(z.s, k, where_greater(is_one, half, s, one))
+        a_k = where_greater(is_one, half, most(a_k, zero) + fill(0.1) * top, a_k)
+        store(z.a, k, a_k * load(rows.real, k))
+    combine(rows, z.a, z.M)
+    q = p / (p - 1)
+    value, total = dot(rows.h, z.a, N), zero
+    for j in range(m):
+        total = total + power(magnitude(load(z.M, j)), fill(q))
+    scale = power(value / total, fill(1 / (q - 1)))  # maximises h^T a - sum |M(a)|^q / q
+    for k in range(N):
+        store(z.a, k, load(z.a, k) * scale)
+
+
+@njit(inline="always")
+def _linearise(rows: Any, z: Any, p: float) -> None:
+    """Write W (p < 2), theta, the residual of psi(W) = M, and the margins."""
+    m, zero, q = rows.p * rows.q, fill(0.0), p / (p - 1)
+    largest = zero
+    for j in range(m):
+        largest = most(magnitude(load(z.W, j)), largest)
+    floor = fill(SMALL) * largest
+    for j in range(m):
+        if p < 2:
+            M = load(z.M, j)
+            size = power(magnitude(M), fill(q - 2))
+            store(z.W, j, M * size)
+            store(z.theta, j, fill(q - 1) * size)
+            store(z.rest, j, zero)
+        else:
+            w = load(z.W, j)
+            size = power(magnitude(w), fill(p - 2))
+            smooth = power(most(magnitude(w), floor), fill(p - 2))
+            store(z.theta, j, fill(1.0 / (p - 1)) / smooth)
+            store(z.rest, j, load(z.M, j) - w * size)
+    margins(rows, z.W, z.margin)
+
+
+@njit(inline="always")
+def _residuals(rows: Any, z: Any) -> Any:
+    """Write the residuals of the rows and reciprocals; return mu and its count."""
+    one, product, count = fill(1.0), fill(0.0), fill(0.0)
+    for k in range(rows.n * rows.R):
+        is_one, s, a = load(rows.inequality, k), load(z.s, k), load(z.a, k)
+        product, count = product + s * a * is_one, count + is_one
+        missing = (load(rows.h, k) - load(z.margin, k)) * load(rows.real, k)
+        store(z.rs, k, missing + s * is_one)
+        store(z.ia, k, where_greater(is_one, fill(0.5), one / a, one))
+        store(z.si, k, one / s)
+    count = most(count, one)
+    tiny = where_greater(product, fill(0.0), product, one)  # without inequalities
+    return tiny / count, count
+
+
+@njit(inline="always")
+def _factor(rows: Any, z: Any, system: Any) -> None:
+    """Factor the Newton system."""
+    N = rows.n * rows.R
+    weighted_gram(rows, z.theta, system.K)
+    for k in range(N):
+        added = load(z.s, k) * load(z.ia, k) * load(rows.inequality, k)
+        padding = fill(1.0) - load(rows.real, k)  # whose row and column of K are zero
+        place = k * N + k
+        store(system.K, place, load(system.K, place) + added + padding)
+    factor(system)
+
+
+@njit(inline="always")
+def _aim(rows: Any, z: Any, mu: Any, second: bool) -> None:
+    """Write the targets: mu less the products, and less those of the predictor's step."""
+    for k in range(rows.n * rows.R):
+        cs = mu - load(z.s, k) * load(z.a, k)
+        if second:
+            cs = cs - load(z.ds, k) * load(z.da, k)
+        store(z.cs, k, cs * load(rows.inequality, k))
+
+
+@njit(inline="always")
+def _direction(rows: Any, z: Any, system: Any) -> None:
+    """Write the step that solves the linearised conditions for the targets."""
+    m, N = rows.p * rows.q, rows.n * rows.R
+    for j in range(m):
+        store(z.weighted, j, load(z.theta, j) * load(z.rest, j))
+    margins(rows, z.weighted, z.f)
+    for k in range(N):
+        f = fma(load(z.cs, k), load(z.ia, k), load(z.rs, k) - load(z.f, k))
+        store(z.f, k, f * load(rows.real, k))
+    solve(system, z.f, z.da)
+    combine(rows, z.da, z.weighted)
+    for j in range(m):
+        store(z.dW, j, load(z.theta, j) * (load(z.weighted, j) + load(z.rest, j)))
+    for k in range(N):
+        s = (load(z.cs, k) - load(z.s, k) * load(z.da, k)) * load(z.ia, k)
+        store(z.ds, k, s * load(rows.inequality, k))
+
+
+@njit(inline="always")
+def _length(rows: Any, z: Any, back: Any) -> Any:
+    """Return the step length, at most one: `back` times the way to zero of s or a."""
+    worst, zero = fill(0.0), fill(0.0)
+    for k in range(rows.n * rows.R):
+        worst = most((zero - load(z.ds, k)) * load(z.si, k), worst)
+        worst = most((zero - load(z.da, k)) * load(z.ia, k) * load(rows.inequality, k), worst)
+    return fill(1.0) / most(worst / back, fill(1.0))
+
+
+@njit(inline="always")
+def _complementarity(rows: Any, z: Any, length: Any) -> Any:
+    """Return s a, summed, after a step of this length."""
+    total = fill(0.0)
+    for k in range(rows.n * rows.R):
+        s, a = fma(length, load(z.ds, k), load(z.s, k)), fma(length, load(z.da, k), load(z.a, k))
+        total = total + s * a * load(rows.inequality, k)
+    return total

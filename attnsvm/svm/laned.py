@@ -1,0 +1,195 @@
+"""The rows of eight problems at once, for compiled solvers: products with them, and threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnsvm.lanes.arithmetic import LANES, at, fill, fma, least, load, store, where_greater
+from attnsvm.lanes.matmul import dot, multiply
+from attnsvm.svm.problem import SvmProblem, power_of_two
+
+Array = NDArray[np.float64]
+
+NO_BOUND = 1e300
+
+
+class Rows(NamedTuple):
+    """Addresses of the rows of eight problems, and their sizes; entries are lanes.
+
+    D (N, p), Z (n, q), N = n R; ZZ (n (n + 1) / 2, q) the products z_i z_j of two queries, j <= i;
+    h, 1 / h of the inequalities, and 1 or 0: whether a row is an inequality, and whether it is one
+    at all (N,); u, C, block workspace.
+    """
+
+    D: int
+    Z: int
+    ZZ: int
+    h: int
+    inverse_h: int
+    inequality: int
+    real: int
+    u: int
+    C: int
+    block: int
+    n: int
+    R: int
+    p: int
+    q: int
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def combine(rows: Any, a: int, M: int) -> None:
+    """Write M(a) = sum_k a_k d_k z_k^T, (p, q)."""
+    n, R, p, q = rows.n, rows.R, rows.p, rows.q
+    for i in range(n):
+        for j in range(p):
+            total = fill(0.0)
+            for k in range(i * R, i * R + R):
+                total = fma(load(a, k), load(rows.D, k * p + j), total)
+            store(rows.u, i * p + j, total)
+    multiply((M, q, 1), (rows.u, 1, p), (rows.Z, q, 1), (p, q, n))
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def margins(rows: Any, W: int, result: int) -> None:
+    """Write d_k^T W z_k, (N,)."""
+    n, R, p, q = rows.n, rows.R, rows.p, rows.q
+    multiply((rows.u, p, 1), (rows.Z, q, 1), (W, 1, q), (n, p, q))
+    for i in range(n):
+        for k in range(i * R, i * R + R):
+            store(result, k, dot(at(rows.D, k * p), at(rows.u, i * p), p))
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def weighted_gram(rows: Any, theta: int, K: int) -> None:
+    """Write the lower triangle of K_kl = sum_ij theta_ij d_ki z_kj d_li z_lj, (N, N).
+
+    The sums over j are those of two samples, not of two rows.
+    """
+    n, R, p, q = rows.n, rows.R, rows.p, rows.q
+    N, pairs, pair = n * R, n * (n + 1) // 2, 0
+    multiply((rows.C, 1, p), (theta, q, 1), (rows.ZZ, 1, q), (p, pairs, q))
+    for i in range(n):
+        for j in range(i + 1):
+            for k in range(R):
+                for e in range(p):
+                    weight = load(rows.C, pair * p + e)
+                    store(rows.block, k * p + e, load(rows.D, (j * R + k) * p + e) * weight)
+            block = (at(K, i * R * N + j * R), N, 1)
+            multiply(block, (at(rows.D, i * R * p), p, 1), (rows.block, 1, p), (R, R, p))
+            pair += 1
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def least_margin(rows: Any, margin: int) -> Any:
+    """Return min_k (d_k^T W z_k) / h_k over the inequalities; NO_BOUND without any."""
+    found = fill(NO_BOUND)
+    for k in range(rows.n * rows.R):
+        ratio = load(margin, k) * load(rows.inverse_h, k)
+        among = where_greater(load(rows.inequality, k), fill(0.5), ratio, fill(NO_BOUND))
+        found = least(found, among)
+    return found
+
+
+@dataclass(frozen=True)
+class Group:
+    """Up to eight problems with a start for each, in arrays whose last axis is the lane.
+
+    `D`, `h` and the start are scaled by powers of two: rows to size one, W to size one.
+    """
+
+    rows: Rows
+    arrays: tuple[Array, ...]
+    W: Array
+    a: Array
+
+
+class Workspace:
+    """Arrays of lanes, addressed by compiled code; they live as long as this object.
+
+    Parameters
+    ----------
+    counts : tuple of tuples
+        Number of entries of each array, in parts.
+
+    Attributes
+    ----------
+    addresses : list of lists of int
+        Those of the arrays of each part.
+    """
+
+    def __init__(self, counts: tuple[tuple[int, ...], ...]) -> None:
+        self.memory = np.zeros((sum(map(sum, counts)), LANES))
+        place = self.memory.ctypes.data
+        self.addresses: list[list[int]] = []
+        for part in counts:
+            ends = place + self.memory.strides[0] * np.cumsum([0, *part])
+            *starts, place = ends.tolist()
+            self.addresses.append(starts)
+
+
+def in_groups(
+    problem: SvmProblem, W: Tensor, a: Tensor, solve: Callable[[Group], None]
+) -> tuple[Tensor, Tensor]:
+    """Return W and multipliers after `solve`, which overwrites those of each group.
+
+    Groups are shared among the cores: `solve` should release Python's lock.
+    """
+    B, N, d = problem.D.shape
+    unit = power_of_two(problem.scale())
+    size = power_of_two(W.flatten(1).norm(dim=1))
+    given = (
+        problem.D / unit[..., None],
+        problem.Z,
+        problem.h / unit / size[:, None],
+        problem.kind,
+        W / size[:, None, None],
+        a * unit,
+    )
+    groups = list(_groups(tuple(x.numpy() for x in given), problem.n, N // problem.n, d))
+    workers = min(_cores(), len(groups))
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(solve, groups))
+    new_W, new_a = (
+        _unlaned(arrays)[:B] for arrays in ([g.W for g in groups], [g.a for g in groups])
+    )
+    return new_W * size[:, None, None], new_a / unit
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
+def _groups(given: tuple[Array, ...], n: int, R: int, d: int) -> Iterator[Group]:
+    """Yield the problems, eight at a time; the last is repeated to fill the lanes."""
+    B, pairs = len(given[0]), n * (n + 1) // 2
+    i, j = np.tril_indices(n)
+    for first in range(0, B, LANES):
+        index = np.minimum(np.arange(first, first + LANES), B - 1)
+        D, Z, h, kind, W, a = (_laned(x[index]) for x in given)
+        inequality = (kind == 1).astype(float)
+        inverse = np.where(inequality > 0, 1 / np.where(h == 0, 1.0, h), 1.0)
+        work = [np.empty((count, LANES)) for count in (n * d, pairs * d, R * d)]
+        arrays = (D, Z, Z[i] * Z[j], h, inverse, inequality, (kind > 0).astype(float), *work)
+        addresses = [array.ctypes.data for array in arrays]
+        yield Group(Rows._make([*addresses, n, R, d, d]), arrays, W, a)
+
+
+def _laned(x: Array) -> Array:
+    """Return x (8, ...) as float64 with the lanes as the last axis."""
+    return np.ascontiguousarray(np.moveaxis(x.astype(float), 0, -1))
+
+
+def _unlaned(groups: list[Array]) -> Tensor:
+    """Return the arrays of successive groups as one, with the instances as the first axis."""
+    return torch.from_numpy(np.concatenate([np.moveaxis(x, -1, 0) for x in groups]))

@@ -1,0 +1,93 @@
+"""Norms against their definition by duality, and steepest directions against random ones."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnsvm.config import ConfigError
+from attnsvm.norm import Entrywise, Schatten, conjugate, norm_of
+
+NAMES = ["frobenius", "nuclear", "spectral", "max", "l1", "l1.75", "l3", "schatten1.5", "schatten4"]
+
+
+def matrices(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def by_numpy(name: str, W: np.ndarray) -> float:
+    if name in ("nuclear", "frobenius", "spectral"):
+        return float(np.linalg.norm(W, {"nuclear": "nuc", "frobenius": "fro", "spectral": 2}[name]))
+    if name in ("max", "l1"):
+        return float(np.abs(W).max() if name == "max" else np.abs(W).sum())
+    p = float(name.removeprefix("schatten").removeprefix("l"))
+    x = np.linalg.svd(W, compute_uv=False) if name.startswith("schatten") else np.abs(W)
+    return float((x**p).sum() ** (1 / p))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_are_those_of_the_definition(name):
+    W = matrices(3, 5, 5)
+    norm = norm_of(name)
+    assert norm.name == name
+    expected = [by_numpy(name, one) for one in W.numpy()]
+    np.testing.assert_allclose(norm.value(W), expected, rtol=1e-13)
+    for scale in (1e-200, 1e200):
+        np.testing.assert_allclose(norm.value(scale * W) / scale, expected, rtol=1e-12)
+    assert norm.value(0 * W).tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_steepest_direction_attains_the_dual_norm(name):
+    """<M, V> <= norm(V) dual(M) for all V, with equality at the steepest direction."""
+    norm, M, V = norm_of(name), matrices(40, 6, 6), matrices(40, 6, 6, seed=1)
+    best = norm.steepest(M)
+    inner = (M * best).sum((-2, -1))
+    torch.testing.assert_close(norm.value(best), torch.ones(40).double(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(inner, norm.dual.value(M), rtol=1e-12, atol=0)
+    assert ((M * V).sum((-2, -1)) <= norm.value(V) * norm.dual.value(M) * (1 + 1e-12)).all()
+    assert not norm.steepest(0 * M).any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_dual_of_the_dual_is_the_norm(name):
+    norm, W = norm_of(name), matrices(3, 4, 4)
+    torch.testing.assert_close(norm.dual.dual.value(W), norm.value(W), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_spread_bounds_the_norm_and_is_attained(name):
+    norm = norm_of(name)
+    W = torch.cat([matrices(50, 4, 4), torch.ones(1, 4, 4).double(), torch.eye(4).double()[None]])
+    ratio = norm.value(W) / torch.linalg.matrix_norm(W)
+    corner = torch.zeros(4, 4).double()
+    corner[0, 0] = 1.0
+    assert norm.value(corner) <= norm.spread(4) * (1 + 1e-12)
+    assert (ratio <= norm.spread(4) * (1 + 1e-12)).all()
+    attained = max(float(ratio.max()), float(norm.value(corner)))
+    assert attained == pytest.approx(norm.spread(4), rel=1e-12)
+
+
+def test_spectral_steps_stay_on_the_range():
+    a, b = matrices(5), matrices(5, seed=1)
+    M = torch.outer(a, b)[None]
+    V = Schatten(math.inf).steepest(M)[0]
+    torch.testing.assert_close(V, torch.outer(a / a.norm(), b / b.norm()), rtol=0, atol=1e-12)
+
+
+def test_frobenius_is_both_an_entrywise_and_a_schatten_norm():
+    W = matrices(3, 4, 4)
+    torch.testing.assert_close(Entrywise(2.0).value(W), Schatten(2.0).value(W))
+    torch.testing.assert_close(Entrywise(2.0).steepest(W), Schatten(2.0).steepest(W))
+    assert conjugate(1.0) == math.inf
+    assert conjugate(math.inf) == 1.0
+    assert conjugate(3.0) == 1.5
+
+
+@pytest.mark.parametrize("name", ["l0.5", "l2", "schatten1", "linf", "l", "", "l1e3", "l101", "L1"])
+def test_what_is_no_norm_is_refused(name):
+    with pytest.raises(ConfigError, match=f"norm={name}: must be nuclear"):
+        norm_of(name)
