@@ -89,5 +89,5 @@ def test_frobenius_is_both_an_entrywise_and_a_schatten_norm():
 
 @pytest.mark.parametrize("name", ["l0.5", "l2", "schatten1", "linf", "l", "", "l1e3", "l101", "L1"])
 def test_what_is_no_norm_is_refused(name):
-    with pytest.raises(ConfigError, match=f"norm={name}: must be nuclear"):
+    with pytest.raises(ConfigError, match=f"norm={name}: must be frobenius"):
         norm_of(name)

@@ -14,13 +14,16 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsvm.lanes.arithmetic import LANES, at, fill, fma, least, load, store, where_greater
+from attnsvm.lanes.arithmetic import LANES, at, fill, fma, least, load, most, store, where_greater
 from attnsvm.lanes.matmul import dot, multiply
 from attnsvm.svm.problem import SvmProblem, power_of_two
 
 Array = NDArray[np.float64]
 
 NO_BOUND = 1e300
+
+PATIENCE = 3.0
+"""Steps without a narrower bracket before an instance stops."""
 
 
 class Rows(NamedTuple):
@@ -99,6 +102,31 @@ def least_margin(rows: Any, margin: int) -> Any:
         among = where_greater(load(rows.inequality, k), fill(0.5), ratio, fill(NO_BOUND))
         found = least(found, among)
     return found
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def keep_better(
+    rows: Any, kept: Any, new: Any, bounds: Any, new_bounds: Any, running: Any, gap: float
+) -> Any:
+    """Overwrite W and a of `kept` by those of `new` where a bound is better; return the bounds.
+
+    `running` is the number of further steps without a better bound that a lane may take; 0 where it
+    has stopped: then it keeps what it has, whatever the other lanes do.
+    """
+    (W, a), (new_W, new_a), (upper, lower) = kept, new, bounds
+    zero, one = fill(0.0), fill(1.0)
+    new_upper = where_greater(running, zero, new_bounds[0], fill(NO_BOUND))
+    new_lower = where_greater(running, zero, new_bounds[1], zero)
+    for j in range(rows.p * rows.q):
+        store(W, j, where_greater(upper, new_upper, load(new_W, j), load(W, j)))
+    for k in range(rows.n * rows.R):
+        store(a, k, where_greater(new_lower, lower, load(new_a, k), load(a, k)))
+    better = where_greater(upper, new_upper, one, where_greater(new_lower, lower, one, zero))
+    upper, lower = least(new_upper, upper), most(new_lower, lower)
+    left = where_greater(better, zero, fill(PATIENCE), most(running - one, zero))
+    running = where_greater(running, zero, left, zero)
+    running = where_greater(upper, fill(1.0 + gap) * lower, running, zero)
+    return (upper, lower), running
 
 
 @dataclass(frozen=True)

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import cvxpy as cp
+import numpy as np
 import pytest
 import torch
 
 from attnsvm import sample
 from attnsvm.norm import Entrywise, norm_of
-from attnsvm.svm import SvmStatus, single_token, solve, solve_svm
+from attnsvm.svm import SvmStatus, single_token, solve, solve_gen_svm, solve_svm
+from attnsvm.svm.reference import Cvxpy
 from tests.svm.instances import spheres
+from tests.svm.nasty import TRUTHS, instances
 from tests.svm.test_solvers import one_row
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "reference/norms.json").read_text())
 NAMES = ["spectral", "max", "l1", "l1.75", "l3"]
+COMPILED = ["max", "l1", "l1.75", "l3"]
+ROUNDED = 1 + 1e-9
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -92,3 +98,92 @@ def test_a_norm_of_ones_own_is_certified():
     assert not torch.allclose(own.objective, solve_svm(X, Z, selected, norm="max").objective)
     assert (own.lower_bound <= same.objective * (1 + 1e-9)).all()
     assert (own.objective >= same.lower_bound * (1 - 1e-9)).all()
+
+
+# --- the methods of the entry-wise norms ----------------------------------------------------------
+
+
+def nasty() -> list[tuple[str, float | None, float, Any]]:
+    """Return the nasty instances with the exact truth of their Frobenius norm."""
+    known = {(row[0], row[1]): row[3:] for row in json.loads(TRUTHS.read_text())}
+    return [
+        (one, *known[one.family, one.index])
+        for one in sorted(instances(), key=lambda one: one.X.shape)
+    ]
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_nasty_instances(name):
+    """The statuses are the truth's, and the bracket meets the bounds of norms by each other."""
+    wrong, solved = [], 0
+    for _, group in groupby(nasty(), key=lambda known: known[0].X.shape):
+        known = list(group)
+        X, Z, mask = (
+            torch.from_numpy(np.stack([getattr(one[0], field) for one in known]))
+            for field in ("X", "Z", "mask")
+        )
+        selected = torch.zeros(X.shape[:2], dtype=torch.int64)
+        found = solve_svm(X, Z, selected, norm=name, mask=mask)
+        ratio = norm_of(name).spread(X.shape[3])  # largest norm(W) / ||W||_F
+        inverse = norm_of(name).dual.spread(X.shape[3])  # largest ||W||_F / norm(W)
+        for b, (one, least, kappa) in enumerate(known):
+            status, lower, upper = found.status[b], found.lower_bound[b], found.objective[b]
+            at = f"{one.family} {one.index} {status} {lower}"
+            if least is None:
+                wrong += [at] if status != "infeasible" else []
+            elif least > 0:
+                solved += status == "solved"
+                inside = lower <= ratio * least * ROUNDED and least <= inverse * upper * ROUNDED
+                proved = status == "solved" and found.duality_gap[b] <= 1e-8
+                decided = proved if kappa <= 1e6 else status in ("solved", "undecided")
+                wrong += [at] if not (inside and decided) else []
+    assert wrong == []
+    assert solved > 0
+
+
+@pytest.mark.parametrize("name", [*COMPILED, "l1.2", "l5"])
+def test_an_instance_does_not_depend_on_its_batch(name):
+    X, Z, selected = spheres(4, 5, 6, range(11))
+    together = solve_svm(X, Z, selected, norm=name)
+    assert together.status == (SvmStatus.solved,) * 11
+    for b in (0, 7, 8, 10):
+        alone = solve_svm(X[b : b + 1], Z[b : b + 1], selected[b : b + 1], norm=name)
+        assert torch.equal(alone.W[0], together.W[b])
+        assert torch.equal(alone.certificate.multipliers[0], together.certificate.multipliers[b])
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_what_an_entrywise_norm_does_not_see(name):
+    """Scale; order of samples, tokens and coordinates; signs of coordinates."""
+    X, Z, selected = spheres(3, 4, 6, range(5))
+    least = solve_svm(X, Z, selected, norm=name).objective
+    torch.testing.assert_close(
+        solve_svm(8 * X, Z, selected, norm=name).objective, least / 8, rtol=1e-9, atol=0
+    )
+    order = torch.tensor([2, 0, 1])
+    mixed = solve_svm(X[:, order], Z[:, order], selected[:, order], norm=name)
+    torch.testing.assert_close(mixed.objective, least, rtol=2e-9, atol=0)
+    turned = solve_svm(X.flip(2), Z, 3 - selected, norm=name)
+    torch.testing.assert_close(turned.objective, least, rtol=2e-9, atol=0)
+    coordinates = torch.tensor([4, 2, 0, 1, 5, 3])
+    signs = torch.tensor([1.0, -1, -1, 1, 1, -1]).double()
+    other = solve_svm(X[..., coordinates] * signs, Z[..., coordinates], selected, norm=name)
+    torch.testing.assert_close(other.objective, least, rtol=2e-9, atol=0)
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_several_tokens_and_masks(name):
+    """Gen-SVM has equalities; the reference solves the same problem."""
+    X, Z, selected = spheres(2, 4, 7, range(3))
+    attended = torch.zeros(X.shape[:3], dtype=torch.bool).scatter(2, selected[..., None], True)
+    attended[:, 0, (int(selected[0, 0]) + 1) % 4] = True
+    log_softmax = torch.where(attended, 0.0, -20.0).double()
+    log_softmax[:, 0, 0] -= 1.0
+    mask = torch.ones_like(attended)
+    mask[:, 1] = attended[:, 1] | (torch.arange(4) > 1)
+    for found in solve_gen_svm(X, Z, attended, log_softmax, norm=name, mask=mask):
+        assert {*found.status} <= {"solved", "unconstrained"}
+        assert "solved" in found.status
+        expected = Cvxpy(name).solutions(found.problem)
+        for value, one in zip(found.objective, expected, strict=True):
+            assert value == pytest.approx(one.objective, rel=1e-5)

@@ -25,7 +25,6 @@ from attnsvm.lanes.arithmetic import (
     any_greater,
     fill,
     fma,
-    least,
     load,
     magnitude,
     most,
@@ -35,14 +34,20 @@ from attnsvm.lanes.arithmetic import (
 from attnsvm.lanes.cholesky import System, factor, solve
 from attnsvm.lanes.matmul import dot
 from attnsvm.svm import laned
-from attnsvm.svm.laned import NO_BOUND, Rows, combine, least_margin, margins, weighted_gram
+from attnsvm.svm.laned import (
+    NO_BOUND,
+    PATIENCE,
+    Rows,
+    combine,
+    keep_better,
+    least_margin,
+    margins,
+    weighted_gram,
+)
 
 STEPS = 60
 BACK = 0.995
 """Share of the largest step that keeps all variables positive."""
-
-PATIENCE = 3
-"""Steps without a narrower bracket in any lane before a group stops."""
 
 MAX, L1 = 0, 1
 
@@ -103,9 +108,8 @@ def solve_group(
     rows: Rows, x: Point, dx: Point, z: Linear, system: System, best: Best, norm: int, gap: float
 ) -> None:
     """Overwrite W and a of `best`, the Frobenius solution, by the best found."""
-    upper, lower = _bracket(rows, best.W, best.a, z, norm)
+    bounds, running = _bracket(rows, best.W, best.a, z, norm), fill(PATIENCE)
     _start(rows, best, x, z, norm)
-    idle = 0
     for _ in range(STEPS):
         mu, count, it = _linearise(rows, x, z, norm)
         _factor(rows, x, z, system, it[1], norm)
@@ -118,17 +122,10 @@ def solve_group(
         _direction(rows, x, dx, z, system, it, norm)
         primal, dual = _lengths(rows, x, dx, z, fill(BACK))
         _advance(rows, x, dx, primal, dual)
-        new_upper, new_lower = _bracket(rows, x.W, x.a, z, norm)
-        better = any_greater(upper, new_upper) or any_greater(new_lower, lower)
-        for j in range(rows.p * rows.q):
-            kept = where_greater(upper, new_upper, load(x.W, j), load(best.W, j))
-            store(best.W, j, kept)
-        for k in range(rows.n * rows.R):
-            kept = where_greater(new_lower, lower, load(x.a, k), load(best.a, k))
-            store(best.a, k, kept)
-        upper, lower = least(new_upper, upper), most(new_lower, lower)
-        idle = 0 if better else idle + 1
-        if idle == PATIENCE or not any_greater(upper, fill(1.0 + gap) * lower):
+        found = _bracket(rows, x.W, x.a, z, norm)
+        kept, new = (best.W, best.a), (x.W, x.a)
+        bounds, running = keep_better(rows, kept, new, bounds, found, running, gap)
+        if not any_greater(running, fill(0.0)):
             break
 
 

@@ -24,7 +24,6 @@ from attnsvm.lanes.arithmetic import (
     any_greater,
     fill,
     fma,
-    least,
     load,
     magnitude,
     most,
@@ -35,14 +34,20 @@ from attnsvm.lanes.arithmetic import (
 from attnsvm.lanes.cholesky import System, factor, solve
 from attnsvm.lanes.matmul import dot
 from attnsvm.svm import laned
-from attnsvm.svm.laned import NO_BOUND, Rows, combine, least_margin, margins, weighted_gram
+from attnsvm.svm.laned import (
+    NO_BOUND,
+    PATIENCE,
+    Rows,
+    combine,
+    keep_better,
+    least_margin,
+    margins,
+    weighted_gram,
+)
 
 STEPS = 40
 BACK = 0.995
 """Share of the largest step that keeps all variables positive."""
-
-PATIENCE = 3
-"""Steps without a narrower bracket in any lane before a group stops."""
 
 SMALL = 1e-7
 """Relative to the largest: smaller |w| count as this in theta, which would be infinite at 0."""
@@ -81,23 +86,15 @@ def solve_group(
     m, N = rows.p * rows.q, rows.n * rows.R
     margins(rows, best_W, z.margin)
     combine(rows, best_a, z.M)
-    upper, lower = _bracket(rows, best_W, best_a, z, p)
+    bounds, running = _bracket(rows, best_W, best_a, z, p), fill(PATIENCE)
     _start(rows, best_W, best_a, z, p)
-    idle = 0
     for _ in range(STEPS):
         combine(rows, z.a, z.M)
         _linearise(rows, z, p)
-        new_upper, new_lower = _bracket(rows, z.W, z.a, z, p)
-        better = any_greater(upper, new_upper) or any_greater(new_lower, lower)
-        for j in range(m):
-            kept = where_greater(upper, new_upper, load(z.W, j), load(best_W, j))
-            store(best_W, j, kept)
-        for k in range(N):
-            kept = where_greater(new_lower, lower, load(z.a, k), load(best_a, k))
-            store(best_a, k, kept)
-        upper, lower = least(new_upper, upper), most(new_lower, lower)
-        idle = 0 if better else idle + 1
-        if idle == PATIENCE or not any_greater(upper, fill(1.0 + gap) * lower):
+        found = _bracket(rows, z.W, z.a, z, p)
+        kept, new = (best_W, best_a), (z.W, z.a)
+        bounds, running = keep_better(rows, kept, new, bounds, found, running, gap)
+        if not any_greater(running, fill(0.0)):
             break
         mu, count = _residuals(rows, z)
         _factor(rows, z, system)
