@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from attnsvm.config import ConfigError
+from attnsvm.config import GROUPS, ConfigError
+from attnsvm.config.fields import SEEDS
 from attnsvm.config.instantiate import named
 from attnsvm.head import Head, Parameters
 from attnsvm.plot import scene, token_scores
@@ -84,12 +85,13 @@ class ProblemBatch(Summarized):
         mask : (B, n, T) bool, optional
             Tokens that a sample may attend to.
         head : str or Head
-            linear, relu, quadratic or mlp with default options, or an object.
+            linear, relu, quadratic or mlp, or an object.
         seed : int
             Instance i has seed `seed + i`: that of initial weights, and of the head if it is drawn.
         **parameters
-            Those of the head, each (B, ...), or without the axis B the same for all instances: v
-            (d,) of the linear and quadratic head, V (d, d) of relu. One that is not given is drawn.
+            Options of a head that is given by name, as `lam`; and parameters of the head, each
+            (B, ...), or without the axis B the same for all instances: v (d,) of the linear and
+            quadratic head, V (d, d) of relu. One that is not given is drawn.
 
         Returns
         -------
@@ -113,7 +115,15 @@ class ProblemBatch(Summarized):
         if mask is not None:
             marks = torch.as_tensor(mask, device=device)
             admissible = marks[None] if single else marks
-        made: Head = head if isinstance(head, Head) else named("head", head)
+        if not SEEDS.holds(seed):
+            raise ConfigError(f"seed={seed}: must be {SEEDS}")
+        if isinstance(head, Head):
+            made = head
+        else:  # some of what is given by name may be options of the head
+            schema = GROUPS["head"].get(head)
+            options = {f.name for f in dataclasses.fields(schema)} if schema else set()
+            fields = {name: parameters.pop(name) for name in options & set(parameters)}
+            made = named("head", head, **fields)
         drawn = [made.draw(Generator().manual_seed(seed + b), d) for b in range(B)]
         own = {name: torch.stack([one[name] for one in drawn]).to(device) for name in drawn[0]}
         return cls(

@@ -41,6 +41,8 @@ def test_it_is_listed_checked_run_and_drawn(place, tmp_path):
     for told in ("| cubic", "| clusters", "| alignment", "head.power=3", "cubic_heads.yaml"):
         assert told in shown.stdout, shown.stdout + shown.stderr
     assert "cannot be used" not in shown.stdout
+    listed = with_plugins("--columns", place=place, cwd=tmp_path).stdout
+    assert "alignment_symmetry  <W, W^T>" in listed
     small = ["trials=3", "data.n=2", "data.T=3", "optimizer.steps=100", "head.power=1,3"]
     done = with_plugins("sweep=cubic_heads", *small, "data.d=4,5", place=place, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

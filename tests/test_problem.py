@@ -125,3 +125,17 @@ def test_wrong_own_arrays_are_named(batch, changed, message):
     given = {"X": batch.X, "Z": batch.Z, "Y": batch.Y} | changed
     with pytest.raises(ConfigError, match=message):
         ProblemBatch.of(**given)
+
+
+def test_own_arrays_take_options_of_the_head_by_name():
+    X, Z, Y = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 5), torch.ones(2, 3)
+    v = torch.ones(5, dtype=torch.float64)
+    batch = ProblemBatch.of(X, Z, Y, head="quadratic", lam=0.3, v=v)
+    assert batch.head.lam == 0.3
+    assert batch.head_parameters["v"].equal(v.expand(2, 5))
+    with pytest.raises(ConfigError, match=r"head\.lam=-1"):
+        ProblemBatch.of(X, Z, Y, head="quadratic", lam=-1)
+    with pytest.raises(ConfigError, match="lam: must be a parameter of the head: v"):
+        ProblemBatch.of(X, Z, Y, lam=0.3)
+    with pytest.raises(ConfigError, match="seed=-1: must be"):
+        ProblemBatch.of(X, Z, Y, seed=-1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from attnsvm.config import PROBES
 from attnsvm.record import Column, dictionary
 from attnsvm.record.columns import STAGES
 
@@ -32,7 +33,7 @@ or had no result.
 def columns_text() -> str:
     """Return the dictionary for a terminal."""
     lines = [HEADER, ""]
-    for heading, columns in dictionary().items():
+    for heading, columns in dictionary(PROBES).items():
         lines += [heading, *(_line(one) for one in columns), ""]
     lines += ["stages", *(f"  {name}  {meaning}" for name, meaning in STAGES.items())]
     return "\n".join([*lines, "", "The fields of the config are columns too: attnsvm --help"])

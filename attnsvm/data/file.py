@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,9 @@ class File(Data):
 
     The file holds `X` (B, n, T, d) or (n, T, d); `Y` (B, n), with a sequence model also
     (B, n, T): one label per query; `Z` (B, n, d), needed unless the queries are tokens; and
-    optionally `mask` (B, n, T) and the parameter of the head, `v` (B, d) or `V` (B, d, d). The axis
-    B may be missing. Without that parameter the head of instance i is drawn from seed + i. Pickled
-    content is rejected.
+    optionally `mask` (B, n, T) and parameters of the head by name, as `v` (B, d) or `V` (B, d, d).
+    The axis B may be missing. A parameter that is not there is drawn, that of instance i from
+    seed + i. Pickled content is rejected.
 
     Parameters
     ----------
@@ -64,6 +65,7 @@ class File(Data):
         samples = model.expand(X, Z, Y, mask)
         drawn = [head.draw(Generator().manual_seed(seed + i), d) for i in range(B)]
         drawn_parameters = stacked(drawn)
+        _check_names(self.path, arrays, drawn_parameters)
         own = {name: _array(arrays, name) for name in drawn_parameters if name in arrays}
         parameters = given_parameters(drawn_parameters, own)
         return batch_of(samples, head, parameters, seed).take(slice(trials))
@@ -87,12 +89,17 @@ def _read(path: str) -> dict[str, np.ndarray[Any, Any]]:
     except UNREADABLE as error:
         told = f"not a readable .npz ({error}); must be one with X, Z, Y"
         raise ConfigError(f"data.path={path}: {told}") from error
-    for name in arrays:
-        if name not in KNOWN_ARRAYS:
-            raise ConfigError(
-                f"data.path={path}: unknown array {name}; must be {' | '.join(KNOWN_ARRAYS)}"
-            )
     return arrays
+
+
+def _check_names(path: str, names: Iterable[str], parameters: Iterable[str]) -> None:
+    """Raise ConfigError for an array that is neither of the samples nor a parameter of a head."""
+    known = tuple(dict.fromkeys((*KNOWN_ARRAYS, *parameters)))
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"data.path={path}: unknown array {name}; must be {' | '.join(known)}"
+            )
 
 
 def _array(arrays: dict[str, np.ndarray[Any, Any]], name: str) -> Tensor:

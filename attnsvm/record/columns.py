@@ -362,12 +362,15 @@ QUANTITIES = tuple(columns_of(Quantities))
 RUN_COLUMNS = tuple(columns_of(RunRow))
 
 
-def dictionary() -> dict[str, Sequence[Column]]:
-    """Return the columns of every table, and the quantities of the history, by heading."""
+def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[Column]]:
+    """Return the columns of every table, and the quantities of the history, by heading.
+
+    `probes` are those that are listed, by default attnsvm's own.
+    """
     return {
         "trials": TRIAL_COLUMNS,
         "history": HISTORY_COLUMNS,
         "quantities of the history": QUANTITIES,
-        "columns and quantities of probes": probe_columns(probe_quantities(PROBES.own)),
+        "columns and quantities of probes": probe_columns(probe_quantities(probes)),
         "runs": RUN_COLUMNS,
     }
