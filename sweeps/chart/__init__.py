@@ -83,8 +83,11 @@ def shown(chart: Chart) -> np.ndarray:
     """Return the axes of a figure that a notebook shows by itself, (row, col)."""
     from matplotlib import pyplot  # takes a second to import
 
+    empty = pyplot.figure(layout="constrained")  # the first one turns on that notebooks show them
+
     def new(width: float, height: float) -> Figure:
-        return pyplot.figure(figsize=(width, height), layout="constrained")
+        empty.set_size_inches(width, height)
+        return empty
 
     with style.paper():
         return figure(chart.table, chart.question, chart.notes, new)[1]
