@@ -119,6 +119,9 @@ ODD_FIELDS: list[tuple[str, Any]] = [
     ("timings_s/svm", 10**400), ("files", {}), ("files", None), ("files/trials.parquet", 3),
     ("files/trials.parquet", "abc"), ("code", ["a"]), ("code", None), ("started_s", "now"),
     ("git_revision", 1), ("device", []), ("python", {}), ("slurm", None), ("slurm", {"job": 1}),
+    ("probes", None), ("probes", {"x": {"meaning": "y", "unit": "1"}}), ("probes", {"x": 3}),
+    ("extension_code", {"evil": "0"}), ("extension_code", [1]), ("config/probe", []),
+    ("config/probe", {"rank": None}), ("config/probe", {"rank": {"_target_": "os.system"}}),
     ("config", nested(400)), ("config/data", {}), ("question", "\ud800"),
 ]  # fmt: skip
 """Fields of a `run.json` and values that none has."""
