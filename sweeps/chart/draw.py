@@ -64,8 +64,10 @@ def figure(
         fig.colorbar(shades, ax=grid, label=style.plain(_y_label(table, question)))
     elif question.hue:
         style.legend(grid[0, -1], grid.flat, title=style.plain(question.hue))
-    kind = "share" if "share" in table and question.kind == "line" else question.kind
-    style.note(fig, [WORDS[str(kind)].format(estimator=question.estimator), *notes])
+    shares = "share" in table
+    kind = "share" if shares and question.kind != "heatmap" else question.kind
+    statistic = "share" if shares else question.estimator
+    style.note(fig, [WORDS[str(kind)].format(estimator=statistic), *notes])
     return fig, grid
 
 
@@ -87,9 +89,9 @@ def _statistic(table: pd.DataFrame, question: Question) -> str:
 
 
 def _y_label(table: pd.DataFrame, question: Question) -> str:
-    if question.kind in ("scatter", "box"):
-        return question.y
     statistic = _statistic(table, question)
+    if question.kind in ("scatter", "box") and statistic != "share":
+        return question.y
     return f"share of {question.y}" if statistic == "share" else f"{statistic} {question.y}"
 
 
@@ -151,6 +153,11 @@ def _boxes(
     for place, x in enumerate(places):
         for _, one in rows_of(here, {question.x: x}).iterrows():
             at = place + (k - (count - 1) / 2) * share
+            if "share" in one:
+                low, high = one["low"], one["high"]
+                ax.vlines(at, low, high, color=look["color"], linewidth=0.9)
+                ax.plot(at, one["share"], linestyle="", color=look["color"], marker=look["marker"])
+                continue
             box: dict[str, Any] = {"med": one["median"], "q1": one["q25"], "q3": one["q75"],
                    "whislo": one["least"], "whishi": one["largest"]}  # fmt: skip
             ax.bxp(
@@ -207,7 +214,7 @@ def _scales(grid: np.ndarray, table: pd.DataFrame, question: Question) -> None:
     for ax in grid.flat:
         if "y" in question.log and question.kind != "heatmap":
             style.log_axis(ax.yaxis)
-        elif _statistic(table, question) == "share" and question.kind == "line":
+        elif _statistic(table, question) == "share" and question.kind != "heatmap":
             style.share_axis(ax, ax.get_ylabel())
         if question.kind not in ("line", "scatter") or shown.empty:
             continue

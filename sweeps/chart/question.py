@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal, Protocol, TypedDict, get_args
 
+import numpy as np
 import pandas as pd
 
+from attnsvm.config.names import did_you_mean
 from attnsvm.record import one_line
+from attnsvm.record.columns import STATUS
 from sweeps.cells import rows_of
 
 Kind = Literal["line", "scatter", "box", "heatmap"]
@@ -135,7 +138,8 @@ def asked(x: str, y: str, parts: Parts) -> Question:
 def rows_for(tables: Tables, question: Question) -> pd.DataFrame:
     """Return the instances, or their history, with every column that the question names.
 
-    Of each instance the column y has the value; statuses are not selected yet.
+    Of each instance the column y has the value; statuses are not selected yet. An instance without
+    a history has one row, without a step.
 
     Raises
     ------
@@ -149,11 +153,12 @@ def rows_for(tables: Tables, question: Question) -> pd.DataFrame:
         history = tables.history
         known = list(history["quantity"].unique()) if "quantity" in history else []
         _require("y", question.y, known, "a quantity of the history, with x=step")
-        history = history[history["quantity"] == question.y].drop(columns="quantity")
-        history = history.rename(columns={"value": question.y})
+        of_y = history.loc[history["quantity"] == question.y, ["run", "seed", STEP, "value"]]
+        history = of_y.rename(columns={"value": question.y})
         needed = {"status", "reason", *tables.axes, *question.keys, *(question.where or {})}
         lacking = [name for name in map(str, trials) if name in needed and name not in history]
-        trials = history.merge(trials[["run", "seed", *lacking]], on=["run", "seed"])
+        # "right": an instance without a history has a row, and so is counted
+        trials = history.merge(trials[["run", "seed", *lacking]], "right", on=["run", "seed"])
     used = [question.y, *question.keys, *(question.where or {})]
     for part, name in zip(("y", *_parts(question)), used, strict=True):
         if name not in trials:
@@ -177,6 +182,8 @@ def _of_run(tables: Tables, part: str, name: str, trials: pd.DataFrame) -> pd.Se
         [*map(str, trials), *fields],
         "a column of the instances or a field of the config",
     )
+    if part == "y":  # repeated for every instance, it would have too narrow an interval
+        raise ChartError(f"y={name}: is of a run; must be of its instances, runs has the others")
     values = tables.runs.set_index("run")[name]
     return trials["run"].astype(object).map(values).astype(values.dtype)
 
@@ -195,12 +202,18 @@ def _where(rows: pd.DataFrame, question: Question) -> pd.DataFrame:
     """Return the rows of the chosen values; a word on the command line may mean a number."""
     for name, value in (question.where or {}).items():
         values = rows[name].dropna().unique()
-        same = [one for one in values if one == value or _number(one) == _number(value) is not None]
+        same = [one for one in values if _same(one, value)]
         if not same:
             found = ", ".join(one_line(str(one)) for one in sorted(values, key=str)[:10])
             raise ChartError(f"where {name}={value}: must be one of {found or 'no value'}")
         rows = rows_of(rows, {name: same[0]})
     return rows
+
+
+def _same(one: Any, value: Any) -> bool:
+    if isinstance(value, str) and isinstance(one, bool | np.bool_):
+        return str(one).lower() == value.lower()
+    return bool(one == value) or _number(one) == _number(value) is not None
 
 
 def _number(value: Any) -> float | None:
@@ -264,6 +277,12 @@ def _check_words(question: Question) -> None:
             raise ChartError(f"{name}={value}: must be {' | '.join(allowed)}")
     if not set(question.log) <= {"x", "y"}:
         raise ChartError(f"log={','.join(question.log)}: must be x | y | x,y")
+    for word in question.status:
+        if word not in (*STATUS.words, ALL):
+            raise ChartError(
+                f"status={one_line(word)}: {did_you_mean(word, STATUS.words)}must be "
+                f"{' | '.join((*STATUS.words, ALL))}"
+            )
     given = question.keys
     for role in ROLES:
         name = getattr(question, role)

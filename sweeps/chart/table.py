@@ -39,7 +39,8 @@ def numbers(rows: pd.DataFrame, question: Question) -> Numbers:
     cells = [name for name in question.keys if name != STEP]
     counts = statistics.counts(instances, list(dict.fromkeys([*cells, "status", "reason"])))
     if question.kind == "scatter":
-        table = known[[*question.keys, question.y, "run", "seed"]].reset_index(drop=True)
+        names = dict.fromkeys([*question.keys, question.y, "run", "seed"])
+        table = known[list(names)].reset_index(drop=True)
     else:
         table = _statistics(rows, rows.index.isin(kept.index), question)
     return Numbers(table, counts, _left_out(instances, kept, known, question))
@@ -57,6 +58,8 @@ def _statistics(rows: pd.DataFrame, kept: np.ndarray, question: Question) -> pd.
     keys, y = question.keys, question.y
     values = rows[y].astype("boolean" if is_flag(rows[y]) else float)
     rows = rows.assign(**{y: values.where(kept)})
+    if question.over_steps:
+        rows = rows[rows[STEP].notna()]  # the others have no history
     if is_flag(rows[y]):
         table = statistics.shares(rows, keys, y)
     else:
@@ -84,11 +87,15 @@ def _left_out(
         every, having = (len(rows[cells].drop_duplicates()) for rows in (instances, known))
         if having < every:
             lines.append(f"Cells without an instance that is shown: {every - having} of {every}.")
+    if question.over_steps:
+        if without := int(kept[STEP].isna().sum()):
+            lines.append(f"Left out: {without} instances without a history of {question.y}.")
+        kept = kept[kept[STEP].notna()]
     value, x = np.isfinite(_floats(kept[question.y])), kept[question.x].notna()
     what = "points" if question.over_steps else "instances"
     if not value.all():
         lines.append(f"Left out: {int((~value).sum())} {what} without a value of {question.y}.")
-    if not x.all():
+    if (value & ~x).any():
         lines.append(f"Left out: {int((~x & value).sum())} {what} without {question.x}.")
     for axis in question.log:
         numbers = _floats(known[question.x if axis == "x" else question.y])

@@ -101,6 +101,18 @@ def test_true_and_false_give_a_share_with_wilsons_interval():
     assert "share of flag" in drawn(found)[0]
 
 
+@pytest.mark.parametrize("x", ["head", "data.d"])
+def test_a_share_over_words_or_in_boxes_has_its_interval_too(x):
+    found = chart(tables(ns=(2,), ds=(4,)), x, "flag", kind="box")
+    words, axes = drawn(found)
+    assert "share of flag" in words
+    assert "95 % Wilson interval" in words
+    points = [line.get_ydata().tolist() for ax in axes for line in ax.get_lines()]
+    assert points.count([1 / 3]) == 2
+    ends = [part.get_segments()[0][:, 1].tolist() for ax in axes for part in ax.collections]
+    assert ends == found.table[["low", "high"]].to_numpy().tolist()
+
+
 def test_a_quantity_of_the_history_over_the_steps():
     found = chart(tables(ds=(4,), heads=("linear",)), "step", "risk", hue="data.n")
     assert found.table["step"].tolist() == [*STEPS, *STEPS]
@@ -123,6 +135,13 @@ def test_a_scatter_has_a_row_for_every_instance():
     assert list(found.table) == ["head", "size", "rank", "run", "seed"]
     _, (ax,) = drawn(found)
     assert sum(len(line.get_xdata()) for line in ax.get_lines()) == 6
+
+
+@pytest.mark.parametrize("hue", ["run", "seed"])
+def test_a_scatter_may_tell_runs_or_seeds_apart(hue):
+    found = chart(tables(ns=(2,), ds=(4,)), "size", "rank", hue=hue, col="head", kind="scatter")
+    assert sorted(found.table) == sorted(["head", "size", "rank", "run", "seed"])
+    assert "no instance" not in drawn(found)[0]
 
 
 def test_boxes_are_quartiles_and_extremes():
@@ -206,6 +225,22 @@ def test_instances_without_x_are_counted():
     assert len(found.table) == 3
 
 
+@pytest.mark.parametrize("kind", ["line", "scatter", "box", "heatmap"])
+def test_instances_without_a_history_are_counted(kind):
+    given = tables(ns=(2,), ds=(4, 5), heads=("linear",))
+    lost = given.trials["seed"].eq(3) | given.trials["data.d"].eq(5)
+    given.trials.loc[lost, "status"] = "rejected"
+    recorded = given.history["run"].str.endswith("d4") & given.history["seed"].lt(3)
+    given.history = given.history[recorded]
+    found = chart(given, "step", "risk", status="all", hue="data.d", kind=kind)
+    assert found.notes[0] == "Instances: 8 (5 rejected, 3 ok); 3 shown."
+    assert "Left out: 5 instances without a history of risk." in found.notes
+    counts = found.counts.set_index(["data.d", "status"])["count"]
+    assert counts.to_dict() == {(4, "ok"): 3, (4, "rejected"): 1, (5, "rejected"): 4}
+    assert sorted(set(found.table["step"])) == list(STEPS)
+    drawn(found)
+
+
 def test_cells_of_which_nothing_is_shown_are_counted():
     given = tables(ns=(2,), heads=("linear",))
     given.trials.loc[given.trials["data.d"] == 5, "status"] = "infeasible"
@@ -244,6 +279,13 @@ def test_statuses_may_be_chosen_or_told_apart():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("value", [True, "true", "True"])
+def test_true_and_false_may_be_the_value_that_is_shown(value):
+    found = chart(tables(), "data.d", "rank", where={"flag": value}, status="all")
+    assert found.table["used"].tolist() == [1] * 8
+    assert set(found.table["mean"] - found.table["data.n"] - found.table["data.d"]) == {0}
+
+
 def test_what_a_logarithmic_axis_cannot_show_is_counted():
     found = chart(tables(ns=(2,), heads=("linear",)), "size", "rank", kind="scatter", log="x,y",
                   hue="data.d")  # fmt: skip
@@ -272,6 +314,14 @@ def test_what_a_logarithmic_axis_cannot_show_is_counted():
         ("data.d", "rank", {"kind": "pie"}, r"kind=pie: must be line \| scatter"),
         ("data.d", "rank", {"estimator": "mode"}, r"estimator=mode: must be mean \| median"),
         ("data.d", "rank", {"log": "z"}, "log=z: must be x"),
+        ("data.d", "rank", {"status": "okk"}, r"status=okk: did you mean ok\? must be ok \|"),
+        (
+            "data.d",
+            "rank",
+            {"where": {"flag": "yes"}},
+            "where flag=yes: must be one of False, True",
+        ),
+        ("data.d", "data.T", {}, "y=data.T: is of a run; must be of its instances"),
         ("data.d", "rank", {"hue": "data.d"}, "=data.d: must have one part only"),
         ("rank", "rank", {}, "y=rank: must not be x"),
         ("data.d", "rank", {"where": {"data.n": 9}}, "where data.n=9: must be one of 2, 3"),
