@@ -112,6 +112,12 @@ def check(config: RunConfig) -> None:
 def check_probes(config: RunConfig, probes: Mapping[str, Probe], rule: Parameterization) -> None:
     """Raise ConfigError if a probe needs what the run does not have."""
     probe_columns(probe_quantities(config.probe))
+    names = [f"{name}_{one}" for name, node in config.probe.items() for one in node.QUANTITIES]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(
+            f"probe=[{','.join(config.probe)}]: two of them have the column {twice[0]}; its name "
+            "must be of one only"
+        )
     for name, probe in probes.items():
         if probe.FACTORS and len(rule.NAMES) != 2:
             raise ConfigError(f"probe=[{name}]: needs K and Q; parameterization must be kq")

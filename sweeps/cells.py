@@ -91,13 +91,15 @@ def in_order(names: Iterable[str]) -> list[str]:
 def columns(names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
     """Return field -> column: the last word of the field, or all of it if that is taken.
 
-    The fields of the schema always have their last word, which is unique among them.
+    The last words of the fields of the schema are unique among them; only the column of a probe may
+    have taken one.
     """
     own = [name for name in names if name not in SCHEMA]
     words = Counter(name.rpartition(".")[2] for name in {*SCHEMA, *own})
+    taken = set(taken)
     refused = {*taken, *(word for word, count in words.items() if count > 1)}
     short = {name: name.rpartition(".")[2] for name in (*SCHEMA, *own)}
-    return {name: short[name] if name in SCHEMA or short[name] not in refused else name
+    return {name: name if short[name] in (taken if name in SCHEMA else refused) else short[name]
             for name in names}  # fmt: skip
 
 

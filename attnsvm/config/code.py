@@ -26,7 +26,9 @@ def code_digest(*packages: str) -> str:
 
 def _sources(package: str) -> Iterable[Path]:
     spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        return []
-    origin = Path(spec.origin)
-    return sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
+    if spec is None or spec.submodule_search_locations is None:
+        return [Path(spec.origin)] if spec and spec.origin and spec.has_location else []
+    files = (
+        path for place in spec.submodule_search_locations for path in Path(place).rglob("*.py")
+    )
+    return sorted(path for path in files if path.is_file())  # an editor's lock is a broken link

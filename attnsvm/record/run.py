@@ -28,7 +28,7 @@ MAX_COUNT = 2**53
 """Largest whole number in a record: a float holds it exactly."""
 
 MAX_NAMES = 1000
-"""Largest number of statuses, stages or packages that a record names."""
+"""Largest number of statuses, stages, packages or fields of a plug-in that a record names."""
 
 MAX_WORD, MAX_TEXT = 100, 500
 """Largest number of characters of a column's name, and of its meaning."""
@@ -187,7 +187,8 @@ def _check_config(config: Mapping[str, Any], options: Mapping[str, str]) -> None
     packages = config["extensions"]
     if not _each(_word)(packages):
         raise _WrongError(f"config.extensions={_shown(packages)}: must be words")
-    _check_names(config["probe"], set(config["probe"]), "config.probe")
+    if not isinstance(config["probe"], dict):
+        raise _WrongError(f"config.probe={_shown(config['probe'])}: must be probes by name")
     parts["probe"] = {}  # checked with the columns that they add
     parts |= {group: _option(config[group], options[group], group, packages) for group in GROUPS}
     rest = {name: value for name, value in config.items() if name not in parts}
@@ -225,9 +226,13 @@ def _option_of_plugin(given: Any, option: str, group: str, packages: Sequence[st
     """Raise unless a class is named by itself, or by an option that its package declares."""
     target = given.get("_target_") if isinstance(given, dict) else None
     declared = option.isidentifier() and package_of(str(target)) in packages
-    if target != option and not declared:
+    if not isinstance(target, str) or (target != option and not declared):
         raise _WrongError(f"config.{group}={_shown(given)}: must have _target_={option}")
+    if len(given) > MAX_NAMES:
+        raise _WrongError(f"config.{group}: {len(given)} fields; must be at most {MAX_NAMES}")
     for field, value in given.items():
+        if not field.isidentifier() or len(field) > MAX_WORD:
+            raise _WrongError(f"config.{group}.{_shown(field)}: must be a word")
         _check_plain(value, f"config.{group}.{field}")
 
 

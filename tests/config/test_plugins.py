@@ -170,3 +170,23 @@ def test_a_declaration_of_another_form_is_refused(declared, told, tmp_path, monk
         plugins.use_extensions(["cubic_heads"])
     assert str(caught.value).startswith("extensions=[cubic_heads]: ")
     assert told in str(caught.value)
+
+
+def test_the_code_of_a_package_without_an_init_file_counts_too(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "cubic_heads" / "deep").mkdir(parents=True)
+    found = []
+    for code in ("x = 1", "x = 2"):
+        (tmp_path / "cubic_heads/deep/head.py").write_text(code)
+        code_digest.cache_clear()
+        found.append(code_digest("cubic_heads"))
+    assert len({code_digest(), *found}) == 3
+
+
+def test_a_file_that_an_editor_has_locked_is_no_code(cubic, tmp_path):
+    before = code_digest("cubic_heads")
+    (tmp_path / "cubic_heads/.#head.py").symlink_to("nobody@nowhere.1")
+    (tmp_path / "cubic_heads/folder.py").mkdir()
+    code_digest.cache_clear()
+    assert code_digest("cubic_heads") == before
+    assert code_digest("sys") == code_digest()  # of the interpreter itself

@@ -103,6 +103,16 @@ def test_what_cannot_be_measured_is_refused_before_the_run(given, told):
     assert told in str(caught.value)
 
 
+def test_two_probes_with_one_column_are_refused():
+    config = composed(*SMALL, "probe=[rank,entropy]")
+    experiment.check(config)
+    config.probe["entropy_max"] = copy.copy(config.probe["entropy"])
+    config.probe["entropy_max"].QUANTITIES = {"of": config.probe["entropy"].QUANTITIES["max"]}
+    config.probe["entropy"].QUANTITIES = {"max_of": config.probe["entropy"].QUANTITIES["max"]}
+    with pytest.raises(ConfigError, match="two of them have the column entropy_max_of"):
+        experiment.check(config)
+
+
 def test_a_matrix_of_another_size_is_refused_before_the_run(M):
     with pytest.raises(ConfigError, match=r"shape \(3, 3\); must be \(4, 4\)"):
         experiment.check(composed(*SMALL, "probe=[distance]", M, "data.d=4"))
@@ -138,7 +148,26 @@ def test_a_file_that_has_changed_is_named_as_trusted(folder, tmp_path):
     assert "probe distance (its file is not here, or has changed)" in proof.trusted
 
 
+def _plugin(run, where, given, package="mine"):
+    """Give the record an option or a probe of a package."""
+    run["config"]["extensions"].append(package)
+    run["extension_code"][package] = "0"
+    run["config"][where[0]] = {**run["config"]["probe"], where[1]: given} if where[1:] else given
+    run["options"] |= {} if where[1:] else {where[0]: "sharp"}
+
+
 ODD = {
+    "probes that are a number": lambda run: run["config"].update(probe=5),
+    "no probes": lambda run: run["config"].update(probe=None),
+    "a plug-in without fields": lambda run: _plugin(run, ["optimizer"], [], "None"),
+    "a probe without fields": lambda run: _plugin(run, ["probe", "sharp"], 5, "None"),
+    "a class that is a list": lambda run: _plugin(run, ["optimizer"], {"_target_": []}, "[]"),
+    "a field that is no word": lambda run: _plugin(
+        run, ["optimizer"], {"_target_": "mine.W", "\n\x1b[2J": 1}),
+    "a long field": lambda run: _plugin(
+        run, ["optimizer"], {"_target_": "mine.W", "x" * 10**5: 1}),
+    "many fields": lambda run: _plugin(
+        run, ["optimizer"], {"_target_": "mine.W"} | {f"x{k}": k for k in range(2000)}),
     "a column too many": lambda run: run["probes"].update(
         rank_other={"meaning": "x", "unit": "1"}),
     "a column missing": lambda run: run["probes"].pop("rank_stable"),
@@ -168,3 +197,11 @@ def test_an_odd_declaration_in_a_record_is_refused(kind, folder):
     with pytest.raises(CorruptRecordError) as caught:
         record.read_run(folder)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_an_option_of_a_plug_in_in_a_record_is_read(folder):
+    run = {k: v for k, v in record.read_json(folder / "run.json").items() if k != "checksum"}
+    _plugin(run, ["optimizer"], {"_target_": "mine.W", "sharpness": [1.0, None]})
+    write_json(folder / "run.json", run)
+    assert record.read_run(folder)["options"]["optimizer"] == "sharp"

@@ -97,6 +97,14 @@ def test_columns_are_the_last_words_of_fields_where_these_are_free():
     }
 
 
+def test_the_column_of_a_probe_is_not_that_of_a_field():
+    names = ["optimizer.init_scale", "optimizer.init"]
+    assert columns(names, {"init_scale"}) == {
+        "optimizer.init_scale": "optimizer.init_scale",
+        "optimizer.init": "init",
+    }
+
+
 def test_the_words_of_the_schema_are_unique_and_are_not_measured():
     words = [name.rpartition(".")[2] for name in SCHEMA]
     assert len(set(words)) == len(words)
