@@ -57,7 +57,7 @@ def own_sweeps(words: Sequence[str]) -> dict[str, list[Path]]:
 
 def _plugin_folders() -> list[Path]:
     folders: list[Path] = []
-    for module in declared_modules("conf").values():
+    for module in declared_modules("conf"):
         spec = importlib.util.find_spec(module)
         folders += map(Path, (spec and spec.submodule_search_locations) or ())
     return folders

@@ -105,6 +105,9 @@ def check_fields(node: Any, prefix: str = "") -> None:
         if allowed is not None and not allowed.holds(value):
             meant = did_you_mean(str(value), allowed.words) if isinstance(allowed, OneOf) else ""
             raise ConfigError(f"{prefix}{f.name}={value}: {meant}must be {allowed}")
+        floats = [one for one in _listed(value) if isinstance(one, float)]
+        if not all(map(math.isfinite, floats)):  # no record can hold it
+            raise ConfigError(f"{prefix}{f.name}={value}: must be finite")
 
 
 KINDS = {"int": "a whole number", "float": "a number", "bool": "true | false", "str": "a word"}
@@ -115,6 +118,10 @@ def _is_a(value: Any, kind: str) -> bool:
         return isinstance(value, {"bool": bool, "str": str}[kind])
     number = numbers.Integral if kind == "int" else numbers.Real
     return isinstance(value, number) and not isinstance(value, bool)
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _and(allowed: Range | OneOf | ListOf | None) -> str:

@@ -18,7 +18,7 @@ from attnsvm.config.fields import ConfigError
 from attnsvm.config.instantiate import check_extensions, check_package
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.plugins import use_extensions
-from attnsvm.config.probe import ProbeConfig
+from attnsvm.config.probe import MAX_NAME, ProbeConfig
 from attnsvm.config.run import GROUPS, PROBES, WITHOUT_EFFECT, RunConfig
 from attnsvm.config.version import __version__
 
@@ -43,7 +43,8 @@ def validated(composed: DictConfig) -> RunConfig:
     for group in GROUPS:
         check_package(getattr(config, group)._target_, group, config.extensions)
     for name, probe in config.probe.items():
-        if not (name.isidentifier() and isinstance(probe, ProbeConfig)):
+        named = name.isidentifier() and len(name) < MAX_NAME
+        if not (named and isinstance(probe, ProbeConfig)):
             raise ConfigError(f"probe.{name}: must be a probe, its name letters, digits and _")
         check_package(probe._target_, f"probe.{name}", config.extensions)
     return config
@@ -130,7 +131,7 @@ def signature(config: RunConfig) -> str:
     fields["extensions"] = extension_code(config)
     for node in (fields["data"], *fields["probe"].values()):
         path = node.get("path")
-        if path is not None and (content := _content_digest(path)) is not None:
+        if isinstance(path, str) and (content := _content_digest(path)) is not None:
             node["path"] = content
     text = json.dumps([__version__, fields], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -15,13 +15,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from omegaconf import OmegaConf
 
 from attnsvm.config.code import package_of
 from attnsvm.config.fields import ConfigError
 from attnsvm.config.names import did_you_mean
+from attnsvm.config.probe import MAX_NAME, MAX_TEXT, Quantity
 
 DECLARED = "ATTNSVM"
 """The mapping in which a package named in `extensions` declares its options."""
@@ -149,13 +151,14 @@ def _declared_by(package: str) -> Iterator[Declared]:
             yield Declared(group, str(name), str(schema), f"package {package}")
 
 
-def declared_modules(place: str) -> dict[str, str]:
-    """Return name -> module of what plug-ins declare as `conf` or `figures`.
+def declared_modules(place: str, name: str | None = None) -> list[str]:
+    """Return the modules that plug-ins declare as `conf` or `figures`, under one name or any.
 
     Those under `conf` hold config files, those under `figures` draw the sweep of that name. A
     module that cannot be found is left out.
     """
-    return {one.name: one.schema for one in _all() if one.group == place and _exists(one.schema)}
+    found = (one for one in _all() if one.group == place and name in (None, one.name))
+    return list(dict.fromkeys(one.schema for one in found if _exists(one.schema)))
 
 
 def _exists(module: str) -> bool:
@@ -212,13 +215,43 @@ def _wrong(schema: type, base: type, package: str) -> str:
     target = vars(schema).get("_target_")
     if not isinstance(target, str) or package_of(target) != package:
         return f"its _target_ must name a class in {package}, as in '{package}.head.MyHead'"
+    try:
+        OmegaConf.structured(schema)
+        kinds = get_type_hints(schema)
+    except Exception as error:
+        return f"its fields must have types that OmegaConf knows ({_told(error)})"
     for f in dataclasses.fields(schema):
         if f.name != "_target_" and "doc" not in f.metadata:
             return f"its field {f.name} must be declared with option(default, allowed, meaning)"
-    try:
-        OmegaConf.structured(schema)
-    except Exception as error:
-        return f"its fields must have types that OmegaConf knows ({_told(error)})"
+        if not _is_plain(kinds[f.name]):
+            return f"its field {f.name} must be of int | float | bool | str, a list of one, or None"
+    return _wrong_quantities(getattr(schema, "QUANTITIES", {}))
+
+
+PLAIN = (int, float, bool, str)
+"""The types of a field, or of the elements of a list, that a record can hold."""
+
+
+def _is_plain(kind: Any) -> bool:
+    parts = get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        return all(_is_plain(part) for part in parts if part is not type(None))
+    return kind in PLAIN or (get_origin(kind) is list and all(part in PLAIN for part in parts))
+
+
+def _wrong_quantities(quantities: Any) -> str:
+    """Return why the quantities of a probe cannot be columns of a record; empty if they can."""
+    if not isinstance(quantities, Mapping):
+        return "its QUANTITIES must be a mapping of names to Quantity"
+    for name, one in quantities.items():
+        if not (isinstance(name, str) and name.isidentifier() and len(name) <= MAX_NAME):
+            return f"its quantity {name!r} must be a word of letters, digits and _"
+        if not isinstance(one, Quantity):
+            return f"its quantity {name} must be a Quantity"
+        if not all(
+            text.isprintable() and len(text) <= MAX_TEXT for text in (one.meaning, one.unit)
+        ):
+            return f"its quantity {name} must have a meaning and a unit of one line each"
     return ""
 
 

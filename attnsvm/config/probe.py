@@ -10,6 +10,9 @@ from omegaconf import MISSING
 
 from attnsvm.config.fields import Group, Range, option
 
+MAX_NAME, MAX_TEXT = 50, 500
+"""Largest number of characters of the name of a probe or quantity, and of a meaning or unit."""
+
 
 @dataclass(frozen=True)
 class Quantity:

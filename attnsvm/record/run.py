@@ -11,7 +11,7 @@ from typing import Any
 
 from attnsvm.config import GROUPS, PROBES, WITHOUT_EFFECT, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.config.code import package_of
-from attnsvm.config.probe import probe_quantities
+from attnsvm.config.probe import MAX_NAME, MAX_TEXT, probe_quantities
 from attnsvm.record.columns import recorded_probe_columns
 from attnsvm.record.files import CorruptRecordError, read_json
 
@@ -30,8 +30,8 @@ MAX_COUNT = 2**53
 MAX_NAMES = 1000
 """Largest number of statuses, stages, packages or fields of a plug-in that a record names."""
 
-MAX_WORD, MAX_TEXT = 100, 500
-"""Largest number of characters of a column's name, and of its meaning."""
+MAX_WORD = 2 * MAX_NAME
+"""Largest number of characters of the name of a field, or of a column of a probe."""
 
 OTHER_VERSION = "made by another version of attnsvm"
 

@@ -11,5 +11,5 @@ class PluginSearchPath(SearchPathPlugin):
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Append the packages."""
-        for module in declared_modules("conf").values():
+        for module in declared_modules("conf"):
             search_path.append(provider=module.partition(".")[0], path=f"pkg://{module}")

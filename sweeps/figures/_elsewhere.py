@@ -20,17 +20,19 @@ def own_figures(sweep: str, folders: Iterable[Path]) -> ModuleType | None:
     Raises
     ------
     TypeError
-        If the module lacks `tables` or `draw`.
+        If the module lacks `tables` or `draw`, or if plug-ins declare several.
     """
     if not sweep.isidentifier():  # the name may come from a record
         return None
     found = None
     files = [path for folder in folders if (path := folder / f"sweep/{sweep}.py").is_file()]
-    declared = declared_modules("figures").get(sweep)
+    declared = declared_modules("figures", sweep)
     if files:
         found = _from_file(files[0])
-    elif declared is not None:
-        found = importlib.import_module(declared)
+    elif len(declared) > 1:
+        raise TypeError(f"figures of sweep={sweep}: {', '.join(declared)}; must be one module")
+    elif declared:
+        found = importlib.import_module(declared[0])
     if found is not None and not (hasattr(found, "tables") and hasattr(found, "draw")):
         raise TypeError(f"{found.__file__}: must have the functions tables and draw")
     return found

@@ -10,13 +10,15 @@ import torch
 from hydra.errors import ConfigCompositionException
 
 import attnsvm
-from attnsvm.config import GROUPS, ConfigError, plugins
+from attnsvm.cli.columns import columns_text
+from attnsvm.config import GROUPS, PROBES, ConfigError, plugins
 from attnsvm.config.code import code_digest
 from attnsvm.config.identity import option_names, signature
 from attnsvm.config.instantiate import named
 from attnsvm.config.optimizer import GDConfig
 from attnsvm.head import Linear
 from attnsvm.optimizer import GD
+from sweeps.figures._elsewhere import own_figures
 from tests.config.test_config import composed
 from tests.plugin import CONFIG, DECLARED, SCHEMA, installed, write_entry_points, write_package
 
@@ -124,6 +126,14 @@ BROKEN = {
     "frozen": ((CONFIG.replace("@dataclass", "@dataclass(frozen=True)"), SCHEMA), "cannot"),
     "target": ((CONFIG.replace("cubic_heads.head", "os"), SCHEMA), "must name a class in cubic_he"),
     "field": ((CONFIG + "    other: int = 3\n", SCHEMA), "its field other must be declared with"),
+    "nested": (
+        (CONFIG + "    b: list[list[int]] = option([], None, 'x')\n", SCHEMA),
+        "field b must be of",
+    ),
+    "mapping": (
+        (CONFIG + "    b: dict[str, int] | None = option(None, None, 'x')\n", SCHEMA),
+        "its field b must be of int | float | bool | str",
+    ),
     "type": ((CONFIG + "    b: set[int] = option(None, None, 'x')\n", SCHEMA), "types that OmegaC"),
 }
 
@@ -143,6 +153,79 @@ def test_a_plugin_that_cannot_be_used_is_named_in_a_line_and_breaks_nothing(
     assert line.startswith(f"head=cubic of package cubic-heads 1.0 ({schema}): ")
     assert told in line
     assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [("list[float]", []), ("int | None", 3), ("float | int", 3), ("list[str] | None", None)],
+)
+def test_fields_that_a_record_can_hold_are_allowed(kind, default, tmp_path, monkeypatch):
+    write_package(tmp_path, config=f"{CONFIG}    b: {kind} = option({default}, None, 'x')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    plugins.use_extensions(["cubic_heads"])
+    assert "cubic" in GROUPS["head"]
+    assert composed("head=cubic", "head.power=3").head.power == 3
+
+
+@pytest.mark.parametrize("value", ["inf", "nan", "[1,-inf]"])
+def test_a_number_that_no_record_holds_is_refused(value, tmp_path, monkeypatch):
+    kind, default = ("list[float]", "[1.0]") if "[" in value else ("float", "1.0")
+    field = f"    limit: {kind} = option({default}, None, 'x')\n"
+    write_package(tmp_path, config=CONFIG + field)
+    monkeypatch.syspath_prepend(tmp_path)
+    plugins.use_extensions(["cubic_heads"])
+    assert composed("head=cubic").head.limit in (1.0, [1.0])
+    with pytest.raises(ConfigError, match=r"head\.limit=.*: must be finite"):
+        composed("head=cubic", f"head.limit={value}")
+
+
+PROBE = """
+from dataclasses import dataclass
+
+from attnsvm.config import ProbeConfig, Quantity
+
+
+@dataclass
+class SizeConfig(ProbeConfig):
+    QUANTITIES = {quantities}
+    _target_: str = "cubic_heads.head.Size"
+"""
+
+
+@pytest.mark.parametrize(
+    ("quantities", "told"),
+    [
+        ("{'max': Quantity('largest', '1')}", None),
+        ("['max']", "its QUANTITIES must be a mapping of names to Quantity"),
+        ("{'a b': Quantity('largest', '1')}", "its quantity 'a b' must be a word"),
+        ("{'b' * 51: Quantity('largest', '1')}", "b' must be a word"),
+        ("{'max': 'largest'}", "its quantity max must be a Quantity"),
+        ("{'max': Quantity('two\\nlines', '1')}", "a meaning and a unit of one line each"),
+        ("{'max': Quantity('largest', 'x' * 501)}", "a meaning and a unit of one line each"),
+    ],
+)  # fmt: skip
+def test_quantities_that_cannot_be_columns_are_refused(quantities, told, tmp_path, monkeypatch):
+    config = PROBE.replace("{quantities}", quantities)
+    write_package(tmp_path, declared="", config=config)
+    write_entry_points(tmp_path, "probe: size = cubic_heads.config:SizeConfig")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert ("size" in PROBES) == (told is None)
+    assert (told or "") in PROBES.broken().get("size", "")
+    assert "rank_stable" in columns_text()
+
+
+def test_figures_that_two_plug_ins_draw_are_refused(cubic, tmp_path):
+    point = "figures: mine = cubic_heads."
+    write_entry_points(tmp_path, f"{point}head", dist="one")
+    plugins._installed.cache_clear()
+    assert plugins.declared_modules("figures", "mine") == ["cubic_heads.head"]
+    write_entry_points(tmp_path, f"{point}config", dist="two")
+    plugins._installed.cache_clear()
+    assert len(plugins.declared_modules("figures")) == 2
+    with pytest.raises(
+        TypeError, match=r"figures of sweep=mine: cubic.*, cubic.*; must be one mod"
+    ):
+        own_figures("mine", ())
 
 
 def test_a_name_that_is_taken_is_refused(tmp_path, monkeypatch):
