@@ -78,11 +78,15 @@ def margin_gap(W: Any, solution: SvmSolution[Any]) -> Any:
     Raises
     ------
     ValueError
-        If the SVM has equalities (Gen-SVM), which say more of W than its margin.
+        If the SVM has equalities (Gen-SVM), which say more of W than its margin, or W has not a
+        matrix for every instance.
     """
     if not isinstance(W, Tensor):
         return margin_gap(as_tensor(W), solution).numpy()
     problem = solution.problem.to(W.device)
+    expected = tuple(as_tensor(solution.W, like=W).shape)
+    if tuple(W.shape) != expected:
+        raise ValueError(f"W: shape {tuple(W.shape)}; must be that of the solution, {expected}")
     if problem.equality.any():
         raise ValueError("solution: has equalities; must be of solve_svm, not of Gen-SVM")
     matrices = W.reshape(-1, *W.shape[-2:])

@@ -47,6 +47,9 @@ def _same_matrices(A: Tensor, B: Tensor) -> None:
     if A.shape[-2:] != B.shape[-2:]:
         raise ValueError(f"B: matrices of shape {tuple(B.shape[-2:])}; must be those of A, "
                          f"{tuple(A.shape[-2:])}")  # fmt: skip
+    if any(a != b and 1 not in (a, b) for a, b in zip(A.shape[::-1], B.shape[::-1], strict=False)):
+        raise ValueError(f"B: shape {tuple(B.shape)}; must be that of A, {tuple(A.shape)}, or "
+                         "have 1 where it differs")  # fmt: skip
 
 
 def _unit(A: Tensor) -> Tensor:

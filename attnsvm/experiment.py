@@ -81,6 +81,7 @@ def parts(config: RunConfig, size: int | None = None) -> Iterator[RunRecord]:
         Largest number of instances in a part, by default that of `chunk_size`; the results do not
         depend on it.
     """
+    check(config)
     stages = _Stages(config, _device(config.device))
     if config.selection.until_accepted:
         yield from _until_accepted(stages, size)

@@ -41,9 +41,13 @@ def one_instance(index: Any, B: int) -> Any:
     ------
     IndexError
         If the integer is not an instance; so a batch can be iterated over.
+    TypeError
+        If it is no index of instances, such as a tuple, which would index other axes too.
     """
-    if not isinstance(index, Integral):
+    if isinstance(index, slice) or (hasattr(index, "dtype") and index.shape):  # array or tensor
         return index
+    if not isinstance(index, Integral):
+        raise TypeError(f"instances {index!r}: must be an integer, a slice or a tensor")
     k = int(index)
     if not -B <= k < B:
         raise IndexError(f"instance {k}: must be >= {-B} and < {B}")

@@ -113,6 +113,18 @@ def test_assumption_b1_of_a_zero_difference_fails_and_of_nothing_holds():
     assert assumption_b1(single_token(X[:, :, :1], Z, first)) == [True]
 
 
+def test_matrices_of_another_number_of_instances_are_refused():
+    rng = np.random.default_rng(0)
+    X, Z = rng.normal(size=(3, 2, 4, 5)), rng.normal(size=(3, 2, 5))
+    solution = solve_svm(X, Z, np.zeros((3, 2), dtype=int))
+    with pytest.raises(ValueError, match=r"W: shape \(2, 5, 5\); must be that of the solution, "):
+        margin_gap(solution.W[:2], solution)
+    with pytest.raises(ValueError, match=r"B: shape \(3, 5, 5\); must be that of A, \(2, 5, 5\)"):
+        one_minus_correlation(solution.W[:2], solution.W)
+    assert one_minus_correlation(solution.W[0], solution.W).shape == (3,)
+    assert one_minus_correlation(solution.W[:1], solution.W).shape == (3,)
+
+
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 def test_the_margin_gap_is_zero_at_the_svm_and_positive_elsewhere(norm):
     batch = sample("sphere", n=4, T=5, d=8, trials=6)

@@ -48,19 +48,23 @@ def test_masked_tokens_and_a_trained_head_are_told():
 
 @pytest.mark.parametrize("index", [2, -4, np.int64(2), slice(2, 3), torch.tensor([2])])
 def test_an_instance_of_every_stage(stages, index):
-    batch, path, selection, solution = (
-        stage if isinstance(index, torch.Tensor) and stage is stages[3] else stage[index]
-        for stage in stages
-    )
+    batch, path, selection, solution = (stage[index] for stage in stages)
     assert torch.equal(batch.X, stages[0].X[2:3])
     assert torch.equal(path.W, stages[1].W[2:3])
     assert torch.equal(selection.selected, stages[2].selected[2:3])
-    if solution is not stages[3]:
-        alone = attnsvm.solve_svm(batch.X, batch.Z, selection.optimal)
-        assert solution.status == alone.status
-        assert torch.equal(solution.W.nan_to_num(), alone.W.nan_to_num())
-        assert torch.equal(solution.certificate.lower, alone.certificate.lower)
-        assert torch.equal(solution.problem.D, alone.problem.D)
+    alone = attnsvm.solve_svm(batch.X, batch.Z, selection.optimal)
+    assert solution.status == alone.status
+    assert torch.equal(solution.W.nan_to_num(), alone.W.nan_to_num())
+    assert torch.equal(solution.certificate.lower, alone.certificate.lower)
+    assert torch.equal(solution.problem.D, alone.problem.D)
+
+
+def test_the_solved_instances_are_chosen_by_a_tensor(stages):
+    _, _, _, solution = stages
+    solved = torch.tensor([status is attnsvm.SvmStatus.solved for status in solution.status])
+    assert set(solution[solved].status) == {attnsvm.SvmStatus.solved}
+    assert len(solution[solved]) + len(solution[~solved]) == 6
+    assert torch.equal(solution[solved].W, solution.W[solved])
 
 
 def test_stages_can_be_iterated_over(stages):
@@ -76,3 +80,10 @@ def test_a_solution_without_a_batch_axis_has_no_instances(stages):
     one = attnsvm.solve_svm(batch.X[0], batch.Z[0], selection.optimal[0])
     with pytest.raises(TypeError, match="without a batch axis"):
         one[0]
+
+
+@pytest.mark.parametrize("index", ["2", (0, 1), 1.5, None, [0, 1]])
+def test_what_is_no_index_of_instances_is_refused(stages, index):
+    for stage in stages:
+        with pytest.raises(TypeError, match="must be an integer, a slice or a tensor"):
+            stage[index]

@@ -109,7 +109,12 @@ def _hydra_message(error: BaseException) -> str | None:
     if not isinstance(error, HydraException) and not misused:
         return None
     text = str(error).partition("\nConfig search path:")[0].strip()
-    return _broken_plugin(text) or _missing_extra(text, sys.argv[1:]) or _meant(text)
+    return (
+        _broken_plugin(text)
+        or _unknown_probe(text)
+        or _missing_extra(text, sys.argv[1:])
+        or _meant(text)
+    )
 
 
 def _broken_plugin(text: str) -> str | None:
@@ -119,6 +124,12 @@ def _broken_plugin(text: str) -> str | None:
             if f"'{group}/{name}'" in text:
                 return told
     return None
+
+
+def _unknown_probe(text: str) -> str | None:
+    """Return which probes there are, if `text` reports that one of a list cannot be loaded."""
+    asked = re.search(r"Could not load 'probe/([^']+)'", text)
+    return PROBES.refusal(asked[1]) if asked else None
 
 
 def _missing_extra(text: str, command: Sequence[str]) -> str | None:

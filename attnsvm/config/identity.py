@@ -69,8 +69,7 @@ def _missing(node: DictConfig, key: str) -> list[str]:
     if OmegaConf.is_missing(node, key):
         return [key]
     below = node[key]
-    inside = OmegaConf.missing_keys(below) if OmegaConf.is_dict(below) else []
-    return [f"{key}.{name}" for name in inside]
+    return sorted(OmegaConf.missing_keys(below)) if OmegaConf.is_dict(below) else []
 
 
 def _plain(value: Any) -> Any:
@@ -100,7 +99,19 @@ def unknown_field(name: str, schema: type) -> str:
     """Return the end of an error message: the field that is meant, and all fields of `schema`."""
     names = [f.name for f in dataclasses.fields(schema) if not f.name.startswith("_")]
     must_be = " | ".join(names) if names else "absent, there is none here"
-    return f"unknown field; {did_you_mean(name, names)}must be {must_be}"
+    having = _options_with(name, getattr(schema, "GROUP", None))
+    meant = f"{having} has it; " if having else did_you_mean(name, names)
+    return f"unknown field; {meant}must be {must_be}"
+
+
+def _options_with(field: str, group: str | None) -> str:
+    """Return the options of `group` that have `field`, as a user types them; "" if none has."""
+    having = [
+        option
+        for option, schema in GROUPS.get(group or "", {}).items()
+        if field in (f.name for f in dataclasses.fields(schema))
+    ]
+    return f"{group}={' | '.join(having)}" if having else ""
 
 
 def option_names(config: RunConfig) -> dict[str, str]:

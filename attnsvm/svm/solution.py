@@ -182,7 +182,7 @@ class SvmSolution(Summarized, Generic[ArrayT]):
         """Return the number of instances."""
         return len(self.statuses)
 
-    def __getitem__(self, index: int | slice) -> SvmSolution[ArrayT]:
+    def __getitem__(self, index: int | slice | Tensor) -> SvmSolution[ArrayT]:
         """Return the solutions of the instances at `index`; with an integer, of one.
 
         Raises
@@ -233,11 +233,14 @@ class SvmSolution(Summarized, Generic[ArrayT]):
 ResultT = TypeVar("ResultT", bound=Any)
 
 
-def _at(result: ResultT, index: slice) -> ResultT:
+def _at(result: ResultT, index: Any) -> ResultT:
     """Return a dataclass with its arrays and tuples at `index`."""
     values = {f.name: getattr(result, f.name) for f in fields(result)}
-    arrays = {
-        name: v[index] for name, v in values.items() if isinstance(v, tuple | Tensor | ndarray)
+    chosen: dict[str, Any] = {
+        name: v[index] for name, v in values.items() if isinstance(v, Tensor | ndarray)
     }
-    changed: ResultT = replace(result, **arrays)
+    for name, v in values.items():
+        if isinstance(v, tuple):
+            chosen[name] = tuple(v[k] for k in torch.arange(len(v))[index].tolist())
+    changed: ResultT = replace(result, **chosen)
     return changed

@@ -104,10 +104,19 @@ class Question:
 
     @property
     def name(self) -> str:
-        """The name of the files of the chart."""
+        """The name of the files of the chart; charts with other numbers have other names."""
         by = [name for name in (self.hue, self.col, self.row) if name]
         words = [self.y, "vs", self.x, *(["by", *by] if by else []), self.kind]
-        return "_".join(map(str, words)).replace("/", "_")
+        if self.estimator != "mean" and self.kind in ("line", "heatmap"):
+            words.append(self.estimator)
+        if self.status != ("ok",):
+            words.append("+".join(self.status))
+        return "_".join(map(str, [*words, *self.chosen])).replace("/", "_")
+
+    @property
+    def chosen(self) -> list[str]:
+        """The columns of which only one value is shown, each with its value."""
+        return [f"{name}={value}" for name, value in sorted((self.where or {}).items())]
 
 
 class Parts(TypedDict, total=False):
@@ -124,8 +133,13 @@ class Parts(TypedDict, total=False):
 
 
 def asked(x: str, y: str, parts: Parts) -> Question:
-    """Return the question."""
+    """Return the question; raise TypeError for a part that there is none of."""
     words: dict[str, Any] = dict(parts)
+    known = list(Parts.__annotations__)
+    for name in words:
+        if name not in known:
+            near = did_you_mean(name, known)
+            raise TypeError(f"chart: unknown part {name}; {near}must be {' | '.join(known)}")
     for name in {"log", "status"} & set(words):
         given = words[name]
         words[name] = tuple(given.split(",")) if isinstance(given, str) else tuple(given)
@@ -152,7 +166,8 @@ def rows_for(tables: Tables, question: Question) -> pd.DataFrame:
     if question.over_steps:
         history = tables.history
         known = list(history["quantity"].unique()) if "quantity" in history else []
-        _require("y", question.y, known, "a quantity of the history, with x=step")
+        listed = " | ".join(map(one_line, known)) or "none is on record"
+        _require("y", question.y, known, f"a quantity of the history, with x=step: {listed}")
         of_y = history.loc[history["quantity"] == question.y, ["run", "seed", STEP, "value"]]
         history = of_y.rename(columns={"value": question.y})
         needed = {"status", "reason", *tables.axes, *question.keys, *(question.where or {})}

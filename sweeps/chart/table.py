@@ -78,6 +78,8 @@ def _left_out(
     chosen = len(kept.drop_duplicates(["run", "seed"]))
     shown = len(known.drop_duplicates(["run", "seed"]))
     lines = [f"Instances: {len(instances)} ({listed or 'none'}); {shown} shown."]
+    if question.chosen:
+        lines.append(f"Only those with {', '.join(question.chosen)}.")
     if chosen < len(instances):
         others = len(instances) - chosen
         lines.append(f"Left out by status: {others}, shown are {', '.join(question.status)}.")

@@ -104,7 +104,7 @@ ACROSS = [
     (("model=self_attention", "model.query=8"), "must be >= 0 and < data.T=8"),
     (("data=orthonormal", "data.T=11"), "data.T=11: must be <= d=10"),
     (("head=quadratic", "head.lam=-1"), "head.lam=-1.0: must be a finite number >= 0"),
-    (("data=file",), "data.path: a value is required"),
+    (("data=file",), "data.path: a value is required, as in data.path=VALUE"),
 ]
 
 

@@ -159,6 +159,9 @@ def test_mypy_refuses_misspelt_names_only(tmp_path):
     [
         ("optimizer.stpes=3", "optimizer.stpes: unknown field; did you mean steps? must be init |"),
         ("+head.trian=true", "head.trian: unknown field; did you mean train? must be train"),
+        ("head.lam=1", "head.lam: unknown field; head=quadratic has it; must be train"),
+        ("optimizer.radii=[1]", "optimizer=regularization_path has it; must be init | "),
+        ("probe=[rnk]", "probe=rnk: did you mean rank? must be rank | entropy | "),
         ("parametrization=kq", "unknown field; did you mean parameterization? must be model |"),
         ("trails=3", "trails: unknown field; did you mean trials?"),
         ("data=spehre", "did you mean sphere?\nAvailable options in 'data':\n"),

@@ -87,7 +87,7 @@ REFUSED = [
     (["probe=[balance]"], "probe=[balance]: needs K and Q; parameterization must be kq"),
     (["probe=[rank]", "selection=optimal"], "must be [] with selection=optimal"),
     (["probe=[margin_gap]", "selection=multi", "head=relu"], "selection must be top"),
-    (["probe=[distance]"], "probe.distance.path: a value is required"),
+    (["probe=[distance]"], "probe.distance.path: a value is required, as in probe.distance.path="),
     (["probe=[distance]", "probe.distance.path=/nowhere.npy"], "No such file"),
     (["probe=[rank]", "probe.rank.threshold=2"], "probe.rank.threshold=2.0: must be a finite"),
     (["probe=[rank]", "+probe.rank.other=2"], "probe.rank.other: unknown field; must be threshold"),
@@ -99,8 +99,9 @@ REFUSED = [
 @pytest.mark.parametrize(("given", "told"), REFUSED)
 def test_what_cannot_be_measured_is_refused_before_the_run(given, told):
     with pytest.raises(ConfigError) as caught:
-        experiment.check(composed(*SMALL, *given))
+        experiment.run(composed(*SMALL, *given))
     assert told in str(caught.value)
+    assert "probe.probe" not in str(caught.value)
 
 
 def test_two_probes_with_one_column_are_refused():

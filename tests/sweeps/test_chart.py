@@ -344,9 +344,18 @@ def test_a_sweep_without_an_instance_is_refused():
         chart(empty, "data.d", "rank")
 
 
+def test_charts_with_other_numbers_have_other_names_and_say_what_they_show():
+    parts = [{}, {"estimator": "median"}, {"status": "all"}, {"status": "ok,tie"}, {"kind": "box"},
+             {"where": {"data.n": 2}}, {"where": {"data.n": 3}}]  # fmt: skip
+    charts = [chart(tables(), "data.d", "rank", **one) for one in parts]
+    assert len({one.name for one in charts}) == len(parts)
+    assert charts[-1].notes[1] == "Only those with data.n=3."
+    assert charts[0].name == chart(tables(), "data.d", "rank", log="y").name  # the same numbers
+
+
 def test_an_unknown_part_is_refused():
-    with pytest.raises(TypeError, match="colour"):
-        chart(tables(), "data.d", "rank", colour="head")
+    with pytest.raises(TypeError, match=r"unknown part heu; did you mean hue\? must be hue \| col"):
+        chart(tables(), "data.d", "rank", heu="head")
 
 
 # --- from a folder --------------------------------------------------------------------------------
@@ -363,7 +372,7 @@ def test_the_command_and_the_call_give_the_same_numbers(sound, tmp_path):
     words = ("--x", "data.d", "--y", "W_norm", "--hue", "parameterization", "--status", "all")
     done = run(str(folder), *words, cwd=tmp_path, command="attnsvm-report")
     assert done.returncode == 0, done.stderr
-    name = "W_norm_vs_data.d_by_parameterization_line"
+    name = "W_norm_vs_data.d_by_parameterization_line_all"
     assert (folder / f"figures/{name}.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / f"figures/{name}.pdf").read_bytes().startswith(b"%PDF")
     stored = pd.read_csv(folder / f"tables/{name}.csv")
