@@ -91,7 +91,7 @@ def check_extensions(extensions: Iterable[str]) -> None:
         if found is None or found.origin is None or not found.origin.endswith(".py"):
             raise ConfigError(
                 f"extensions=[{name}]: must be a module, or a package with an __init__.py, "
-                f"that can be imported here"
+                f"that can be imported here; PYTHONPATH=FOLDER in front of the command adds FOLDER"
             )
 
 

@@ -162,6 +162,7 @@ def test_mypy_refuses_misspelt_names_only(tmp_path):
         ("head.lam=1", "head.lam: unknown field; head=quadratic has it; must be train"),
         ("optimizer.radii=[1]", "optimizer=regularization_path has it; must be init | "),
         ("probe=[rnk]", "probe=rnk: did you mean rank? must be rank | entropy | "),
+        ("extensions=[my_own]", "can be imported here; PYTHONPATH=FOLDER in front of the command"),
         ("parametrization=kq", "unknown field; did you mean parameterization? must be model |"),
         ("trails=3", "trails: unknown field; did you mean trials?"),
         ("data=spehre", "did you mean sphere?\nAvailable options in 'data':\n"),
