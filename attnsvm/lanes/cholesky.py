@@ -57,14 +57,14 @@ def solve(system: Any, f: int, x: int) -> None:
         scaled = load(f, i) * load(system.scale, i)
         store(x, i, scaled)
         store(r, i, scaled)
-    _substitute(system, x)
+    substitute(system, x)
     for _ in range(REFINEMENTS):
         for i in range(N):
             x_i, minus = load(x, i), fill(0.0) - load(x, i)
             for j in range(i):
                 store(r, j, fma(load(K, i * N + j), minus, load(r, j)))
             store(r, i, load(r, i) - dot(at(K, i * N), x, i) - x_i)
-        _substitute(system, r)
+        substitute(system, r)
         for i in range(N):
             store(x, i, load(x, i) + load(r, i))
     for i in range(N):
@@ -72,8 +72,8 @@ def solve(system: Any, f: int, x: int) -> None:
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def _substitute(system: Any, x: int) -> None:
-    """Overwrite x by L^-T L^-1 x."""
+def substitute(system: Any, x: int) -> None:
+    """Overwrite x by L^-T L^-1 x, L that of the scaled matrix."""
     L, pivot, N = system.L, system.pivot, system.N
     for i in range(N):
         store(x, i, (load(x, i) - dot(at(L, i * N), x, i)) * load(pivot, i))

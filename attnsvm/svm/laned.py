@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,11 @@ NO_BOUND = 1e300
 
 PATIENCE = 3.0
 """Steps without a narrower bracket before an instance stops."""
+
+PART = 8
+"""Most groups of a part of the batch: its arrays stay in the cache."""
+
+Answer = TypeVar("Answer")
 
 
 class Rows(NamedTuple):
@@ -173,49 +178,75 @@ def in_groups(
 
     Groups are shared among the cores: `solve` should release Python's lock.
     """
-    B, N, d = problem.D.shape
     unit = power_of_two(problem.scale())
     size = power_of_two(W.flatten(1).norm(dim=1))
-    given = (
-        problem.D / unit[..., None],
-        problem.Z,
-        problem.h / unit / size[:, None],
-        problem.kind,
-        W / size[:, None, None],
-        a * unit,
-    )
-    groups = list(_groups(tuple(x.numpy() for x in given), problem.n, N // problem.n, d))
-    workers = min(_cores(), len(groups))
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(solve, groups))
-    new_W, new_a = (
-        _unlaned(arrays)[:B] for arrays in ([g.W for g in groups], [g.a for g in groups])
-    )
+    D, h = problem.D / unit[..., None], problem.h / unit / size[:, None]
+    given = (D, problem.Z, h, problem.kind, W / size[:, None, None], a * unit)
+
+    def each(groups: list[Group]) -> list[None]:
+        for group in groups:
+            solve(group)
+        return []
+
+    new_W, new_a, _ = shared(given, each)
     return new_W * size[:, None, None], new_a / unit
+
+
+def shared(
+    given: tuple[Tensor, ...], solve: Callable[[list[Group]], list[Answer]]
+) -> tuple[Tensor, Tensor, list[Answer]]:
+    """Return W, multipliers, and what `solve` returns, for each group in order.
+
+    Parts of the batch are shared among the cores: `solve` overwrites W and multipliers of the
+    groups of a part, one after the other, and should release Python's lock.
+
+    Parameters
+    ----------
+    given : tuple of Tensor
+        D (B, N, p), Z (B, n, q), h, kind (B, N), W (B, p, q), a (B, N).
+    """
+    arrays = tuple(x.numpy() for x in given)
+    B, cores = len(arrays[0]), _cores()
+    part = LANES * min(PART, -(-B // (LANES * cores)))
+
+    def answers(first: int) -> tuple[list[Group], list[Answer]]:
+        groups = list(_groups(arrays, first, min(first + part, B)))
+        return groups, solve(groups)
+
+    with ThreadPoolExecutor(min(cores, -(-B // part))) as pool:
+        parts = list(pool.map(answers, range(0, B, part)))
+    groups = [group for made, _ in parts for group in made]
+    W, a = (_unlaned(x)[:B] for x in ([g.W for g in groups], [g.a for g in groups]))
+    return W, a, [answer for _, given in parts for answer in given]
 
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
-def _groups(given: tuple[Array, ...], n: int, R: int, d: int) -> Iterator[Group]:
-    """Yield the problems, eight at a time; the last is repeated to fill the lanes."""
-    B, pairs = len(given[0]), n * (n + 1) // 2
+def _groups(given: tuple[Array, ...], first: int, end: int) -> Iterator[Group]:
+    """Yield the problems from `first` on, eight at a time; the last is repeated to fill the lanes.
+
+    The groups share their workspace.
+    """
+    (_, N, p), (n, q) = given[0].shape, given[1].shape[1:]
     i, j = np.tril_indices(n)
-    for first in range(0, B, LANES):
-        index = np.minimum(np.arange(first, first + LANES), B - 1)
-        D, Z, h, kind, W, a = (_laned(x[index]) for x in given)
-        inequality = (kind == 1).astype(float)
-        inverse = np.where(inequality > 0, 1 / np.where(h == 0, 1.0, h), 1.0)
-        work = [np.empty((count, LANES)) for count in (n * d, pairs * d, R * d)]
-        arrays = (D, Z, Z[i] * Z[j], h, inverse, inequality, (kind > 0).astype(float), *work)
+    lanes = np.minimum(np.arange(first, end + -(end - first) % LANES), end - 1)
+    D, Z, h, kind, W, a = (_laned(x[lanes]) for x in given)
+    inequality, real = (kind == 1).astype(float), (kind > 0).astype(float)
+    inverse = np.where(inequality > 0, 1 / np.where(h == 0, 1.0, h), 1.0)
+    data = (D, Z, Z[:, i] * Z[:, j], h, inverse, inequality, real)
+    work = tuple(np.empty((count, LANES)) for count in (n * p, len(i) * p, N // n * p))
+    for group in range(len(D)):
+        arrays = (*(x[group] for x in data), *work)
         addresses = [array.ctypes.data for array in arrays]
-        yield Group(Rows._make([*addresses, n, R, d, d]), arrays, W, a)
+        yield Group(Rows._make([*addresses, n, N // n, p, q]), arrays, W[group], a[group])
 
 
 def _laned(x: Array) -> Array:
-    """Return x (8, ...) as float64 with the lanes as the last axis."""
-    return np.ascontiguousarray(np.moveaxis(x.astype(float), 0, -1))
+    """Return x (8 G, ...) as float64 (G, ..., 8), the lanes last."""
+    grouped = x.reshape(-1, LANES, *x.shape[1:])
+    return np.ascontiguousarray(np.moveaxis(grouped, 1, -1), dtype=float)
 
 
 def _unlaned(groups: list[Array]) -> Tensor:

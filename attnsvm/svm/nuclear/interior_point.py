@@ -31,6 +31,7 @@ from attnsvm.svm.equalities import restore_equalities
 from attnsvm.svm.frobenius.least_distance import LeastDistance
 from attnsvm.svm.nuclear.cone import Cone, project, slack_matrix, symmetric, times_off_diagonal
 from attnsvm.svm.nuclear.face import polish
+from attnsvm.svm.nuclear.small import solve_small
 from attnsvm.svm.problem import SvmProblem
 from attnsvm.svm.solution import Candidate
 from attnsvm.svm.solver import Solver
@@ -42,6 +43,7 @@ CENTRING = 0.1  # fixed: about 10 % more steps than Mehrotra's rule, but two spe
 RIDGE = 1e-13  # relative, on the Schur complement: dependent rows leave it singular
 REFINE_BELOW = 1e-6  # relative complementarity below which directions are refined
 PATIENCE = 3  # steps without a narrower bracket before an instance stops
+SMALL_ROWS = 300  # most rows for which eight instances at a time are faster
 POLISHED_ROWS = 400  # with more rows a dense Newton system on the face is too expensive
 CACHE_BYTES = 2**20  # bytes of N x N matrices in one chunk; chunks that fit the cache are faster
 
@@ -72,7 +74,7 @@ def _in_parts(
     """Yield indices and their solutions: on the CPU in chunks that fit the cache, one per core."""
     if not feasible.numel():
         return
-    if problem.D.device.type != "cpu":
+    if problem.D.device.type != "cpu" or _small(problem):
         part = problem.take(feasible)
         yield feasible, solve_from(part, start.W[feasible], start.multipliers[feasible])
         return
@@ -85,35 +87,64 @@ def _in_parts(
         yield from zip(parts, pool.map(lambda given: solve_from(*given), arguments), strict=True)
 
 
+def _small(problem: SvmProblem) -> bool:
+    """Whether the compiled method is the faster one."""
+    return problem.D.device.type == "cpu" and problem.N <= SMALL_ROWS
+
+
 def solve_from(problem: SvmProblem, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
     """Return W and multipliers of feasible instances, from their Frobenius solutions."""
-    cone = project(problem, W)
-    W, a, converged, _ = interior_point(cone, begin(cone, *cone.reproject(W, a)), CONVERGED_GAP)
+    cone, small = project(problem, W), _small(problem)
+    start = cone.reproject(W, a)
+    W, a, converged = (solve_small if small else solve_batch)(cone, *start)
     W, a = cone.unproject(W, a)
     for b in (~converged).nonzero()[:, 0].tolist() if problem.N <= POLISHED_ROWS else ():
-        W[b], a[b] = _polished(problem.take(slice(b, b + 1)), W[b : b + 1], a[b : b + 1])
+        index = slice(b, b + 1)
+        bracket = _Bracket(problem.take(index), W[index], a[index])
+        if not _polish(bracket) and small:
+            part = cone.take(torch.tensor([b]))
+            again_W, again_a, _ = solve_batch(part, start[0][index], start[1][index])
+            if not bracket.narrow(*part.unproject(again_W, again_a)):
+                _polish(bracket)
+        W[b], a[b] = bracket.W[0], bracket.a[0]
     return restore_equalities(problem, W), a
 
 
-def _polished(problem: SvmProblem, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-    """Return W and a of one instance after Newton steps on its face, each if it is better."""
+def solve_batch(cone: Cone, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return W, multipliers and which instances converged, from their Frobenius solutions."""
+    return interior_point(cone, begin(cone, W, a), CONVERGED_GAP)[:3]
+
+
+class _Bracket:
+    """The best W and multipliers of one instance, and their bounds."""
+
+    def __init__(self, problem: SvmProblem, W: Tensor, a: Tensor) -> None:
+        self.problem, self.W = problem, W
+        self.upper = upper_bound(problem, W, "nuclear")
+        self.a, self.lower, _ = lower_bound(problem, a, "nuclear")
+
+    def narrow(self, W: Tensor, a: Tensor) -> bool:
+        """Keep W and a, each if it is better; return whether the bounds meet."""
+        upper = upper_bound(self.problem, W, "nuclear")
+        lower = lower_bound(self.problem, a, "nuclear")[1]
+        if upper < self.upper:
+            self.W, self.upper = W, upper
+        if lower > self.lower:
+            self.a, self.lower = a, lower
+        return bool(self.upper <= (1 + CONVERGED_GAP) * self.lower)
+
+
+def _polish(bracket: _Bracket) -> bool:
+    """Narrow the bracket by Newton steps on the optimal face; return whether the bounds meet."""
+    problem, W = bracket.problem, bracket.W
     cone = project(problem, W)
-    a, lower, _ = lower_bound(problem, a, "nuclear")
-    upper = upper_bound(problem, W, "nuclear")
     rows = (cone.D, cone.Q.repeat_interleave(problem.N // problem.n, dim=1), cone.h)
     equality = ~cone.inequality & ~cone.padding
-    arrays = (t[0].cpu().numpy() for t in (*rows, equality, *cone.reproject(W, a)))
-    for W_face, a_face in polish(*arrays):
-        new_W, new_a = cone.unproject(*(torch.from_numpy(x).to(W)[None] for x in (W_face, a_face)))
-        new_upper = upper_bound(problem, new_W, "nuclear")
-        new_lower = lower_bound(problem, new_a, "nuclear")[1]
-        if new_upper < upper:
-            W, upper = new_W, new_upper
-        if new_lower > lower:
-            a, lower = new_a, new_lower
-        if upper <= (1 + CONVERGED_GAP) * lower:
-            break
-    return W[0], a[0]
+    arrays = (t[0].cpu().numpy() for t in (*rows, equality, *cone.reproject(W, bracket.a)))
+    for point in polish(*arrays):
+        if bracket.narrow(*cone.unproject(*(torch.from_numpy(x).to(W)[None] for x in point))):
+            return True
+    return False
 
 
 @dataclass(frozen=True)
