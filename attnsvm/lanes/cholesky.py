@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 from numba import njit
 
 from attnsvm.lanes.arithmetic import at, fill, fma, load, root, store
-from attnsvm.lanes.matmul import dot
+from attnsvm.lanes.matmul import dot, product
 
 REFINEMENTS = 1
 RIDGE = 1e-13
 """Relative, on the diagonal: dependent rows leave a Gram matrix singular."""
+
+PANEL = 4
+"""Columns of a panel."""
 
 
 class System(NamedTuple):
@@ -22,18 +25,57 @@ class System(NamedTuple):
     pivot: int  # 1 / L_ii, (N,)
     scale: int  # 1 / sqrt(K_ii), (N,)
     rest: int  # (N,)
+    panel: int  # (N, PANEL)
     N: int
 
     @staticmethod
     def entries(N: int) -> tuple[int, ...]:
         """Return the number of entries of each array."""
-        return N * N, N * N, N, N, N
+        return N * N, N * N, N, N, N, N * PANEL
+
+
+@njit  # type: ignore[untyped-decorator]
+def decompose(A: int, L: int, pivot: int, panel: int, size: int, ridge: float) -> Any:
+    """Write L below its diagonal, A + ridge I = L L^T, and 1 / L_ii; return the last of these.
+
+    It is NaN or infinite in lanes where the matrix, whose lower triangle counts, is not positive
+    definite. Columns are made in panels, whose products with the columns before them are tiled.
+    """
+    last = fill(1.0)
+    for first in range(0, size, PANEL):
+        end = min(first + PANEL, size)
+        before = at(L, first * size)
+        product(
+            (panel, PANEL, 1),
+            (before, size, 1),
+            (before, 1, size),
+            (size - first, end - first, first),
+        )
+        for j in range(first, end):
+            row, width = at(L, j * size + first), j - first
+            known = load(panel, width * PANEL + width) + _dot(row, row, width)
+            last = fill(1.0) / root(load(A, j * size + j) + fill(ridge) - known)
+            store(pivot, j, last)
+            for i in range(j + 1, size):
+                known = load(panel, (i - first) * PANEL + width)
+                known = known + _dot(at(L, i * size + first), row, width)
+                store(L, i * size + j, (load(A, i * size + j) - known) * last)
+    return last
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _dot(A: int, B: int, count: int) -> Any:
+    """Return the sum of the products of the few first entries at A and B."""
+    total = fill(0.0)
+    for k in range(count):
+        total = fma(load(A, k), load(B, k), total)
+    return total
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
 def factor(system: Any) -> None:
     """Scale K to unit diagonal and factor it; NaN in lanes where K is not positive definite."""
-    K, L, N = system.K, system.L, system.N
+    K, N = system.K, system.N
     one = fill(1.0)
     for i in range(N):
         scale = one / root(load(K, i * N + i))
@@ -41,12 +83,7 @@ def factor(system: Any) -> None:
         for j in range(i):
             store(K, i * N + j, load(K, i * N + j) * scale * load(system.scale, j))
         store(K, i * N + i, one)
-    for j in range(N):
-        pivot = one / root(fill(1.0 + RIDGE) - dot(at(L, j * N), at(L, j * N), j))
-        store(system.pivot, j, pivot)
-        for i in range(j + 1, N):
-            rest = load(K, i * N + j) - dot(at(L, i * N), at(L, j * N), j)
-            store(L, i * N + j, rest * pivot)
+    decompose(K, system.L, system.pivot, system.panel, N, RIDGE)
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]

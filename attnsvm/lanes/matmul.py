@@ -6,7 +6,7 @@ entries, between rows and between columns. With the strides swapped it is the tr
 
 from __future__ import annotations
 
-from itertools import product
+import itertools
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -55,6 +55,24 @@ def multiply(C: Any, A: Any, B: Any, sizes: Any) -> None:
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
+def product(C: Any, A: Any, B: Any, sizes: Any) -> None:
+    """Write C = A B as `multiply` does, in code that is compiled once for all calls."""
+    (c, down, right), (a, a_row, a_inner), (b, b_inner, b_column) = C, A, B
+    # Numba compiles once for each literal among the arguments; a sum is none.
+    _product(
+        c, down + 0, right + 0, a, a_row + 0, a_inner + 0, b, b_inner + 0, b_column + 0,
+        sizes[0] + 0, sizes[1] + 0, sizes[2] + 0,
+    )  # fmt: skip
+
+
+@njit
+def _product(  # type: ignore[no-untyped-def]
+    c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner
+):
+    multiply((c, down, right), (a, a_row, a_inner), (b, b_inner, b_column), (rows, columns, inner))
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def _part(rest: int, most: int) -> int:
     """Return the size of the next part of `rest`, at most `most`; the last two are about equal."""
     if rest >= 2 * most:
@@ -89,7 +107,7 @@ def _write_tile(builder: Any, places: Any, rows: int, columns: int, inner: Any) 
     """Build the code of a tile; LLVM keeps its sums in registers."""
     c, down, right, a, a_row, a_inner, b, b_inner, b_column = places
     zero = ir.Constant(VECTOR, [0.0] * LANES)
-    entries = list(product(range(rows), range(columns)))
+    entries = list(itertools.product(range(rows), range(columns)))
     sums = {entry: cgutils.alloca_once(builder, VECTOR) for entry in entries}
 
     def place(address: Any, i: Any, by_i: Any, j: Any, by_j: Any) -> Any:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.lanes.arithmetic import LANES, at, fill, fma, least, load, most, store, where_greater
-from attnsvm.lanes.matmul import dot, multiply
+from attnsvm.lanes.matmul import dot, product
 from attnsvm.svm.problem import SvmProblem, power_of_two
 
 Array = NDArray[np.float64]
@@ -65,14 +65,14 @@ def combine(rows: Any, a: int, M: int) -> None:
             for k in range(i * R, i * R + R):
                 total = fma(load(a, k), load(rows.D, k * p + j), total)
             store(rows.u, i * p + j, total)
-    multiply((M, q, 1), (rows.u, 1, p), (rows.Z, q, 1), (p, q, n))
+    product((M, q, 1), (rows.u, 1, p), (rows.Z, q, 1), (p, q, n))
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
 def margins(rows: Any, W: int, result: int) -> None:
     """Write d_k^T W z_k, (N,)."""
     n, R, p, q = rows.n, rows.R, rows.p, rows.q
-    multiply((rows.u, p, 1), (rows.Z, q, 1), (W, 1, q), (n, p, q))
+    product((rows.u, p, 1), (rows.Z, q, 1), (W, 1, q), (n, p, q))
     for i in range(n):
         for k in range(i * R, i * R + R):
             store(result, k, dot(at(rows.D, k * p), at(rows.u, i * p), p))
@@ -86,7 +86,7 @@ def weighted_gram(rows: Any, theta: int, K: int) -> None:
     """
     n, R, p, q = rows.n, rows.R, rows.p, rows.q
     N, pairs, pair = n * R, n * (n + 1) // 2, 0
-    multiply((rows.C, 1, p), (theta, q, 1), (rows.ZZ, 1, q), (p, pairs, q))
+    product((rows.C, 1, p), (theta, q, 1), (rows.ZZ, 1, q), (p, pairs, q))
     for i in range(n):
         for j in range(i + 1):
             for k in range(R):
@@ -94,7 +94,7 @@ def weighted_gram(rows: Any, theta: int, K: int) -> None:
                     weight = load(rows.C, pair * p + e)
                     store(rows.block, k * p + e, load(rows.D, (j * R + k) * p + e) * weight)
             block = (at(K, i * R * N + j * R), N, 1)
-            multiply(block, (at(rows.D, i * R * p), p, 1), (rows.block, 1, p), (R, R, p))
+            product(block, (at(rows.D, i * R * p), p, 1), (rows.block, 1, p), (R, R, p))
             pair += 1
 
 

@@ -29,10 +29,10 @@ from attnsvm.lanes.arithmetic import (
     store,
     where_greater,
 )
-from attnsvm.lanes.cholesky import System, factor, substitute
-from attnsvm.lanes.matmul import dot, multiply
+from attnsvm.lanes.cholesky import PANEL, System, decompose, factor, substitute
+from attnsvm.lanes.matmul import dot, product
 from attnsvm.svm import laned
-from attnsvm.svm.laned import NO_BOUND, Rows, combine, least_margin, margins
+from attnsvm.svm.laned import NO_BOUND, PATIENCE, Rows, combine, keep_better, least_margin, margins
 
 STEPS = 60
 BOUNDARY = 0.98
@@ -47,9 +47,6 @@ REFINE_BELOW = 1e-6
 """Relative complementarity below which directions are refined."""
 
 REFINEMENTS = 2
-PATIENCE = 3
-"""Steps without a narrower bracket before an instance stops."""
-
 SMALLEST_STEP = 1e-8
 SQUARINGS = 5
 """||M||_op <= tr((M^T M)^k)^(1/2k) with k = 2^SQUARINGS."""
@@ -107,6 +104,7 @@ class Work(NamedTuple):
     correction: int
     margin: int
     pivot: int  # (P,)
+    panel: int  # (P, PANEL)
 
     @staticmethod
     def entries(n: int, R: int, p: int, q: int) -> tuple[int, ...]:
@@ -114,7 +112,7 @@ class Work(NamedTuple):
         N, P = n * R, p + q
         squares = (P * P,) * 5 + (p * q,) * 4 + (q * q,) * 4
         products = (N * p, N * p, N * n, N * n, max(p, q) * n, n * n, n * n)
-        return (*squares, *products, N, N, N, N, N, N, P)
+        return (*squares, *products, N, N, N, N, N, N, P, P * PANEL)
 
 
 @compiled(arithmetic, matmul, cholesky, laned, nogil=True, error_model="numpy")
@@ -128,10 +126,12 @@ def solve_group(
     order = fill(float(P))
     for k in range(N):
         order = order + load(rows.inequality, k)
-    upper, lower, alive, idle = fill(NO_BOUND), zero, one, zero
+    kept, new = (best.W, best.a), (z.W, x.a)
+    bounds, running = (fill(NO_BOUND), zero), fill(PATIENCE)
     steps = 0
-    while steps < STEPS:
+    while steps < STEPS and any_greater(running, zero):
         steps += 1
+        alive = where_greater(running, zero, one, zero)
         _combine(rows, x.a, z.M)
         _invert_slack(rows, z)
         _factor(rows, x, z, system)
@@ -146,30 +146,11 @@ def solve_group(
         primal = _primal_length(rows, x, dx, z, primal * alive)
         dual = _dual_length(rows, z, dual * alive)
         _advance(rows, x, dx, primal, dual)
-        new_upper, new_lower = _bracket(rows, x, z, scalable)
-        new_upper = where_greater(alive, zero, new_upper, fill(NO_BOUND))
-        new_lower = where_greater(alive, zero, new_lower, zero)
-        for i in range(rows.p * rows.q):
-            store(best.W, i, where_greater(upper, new_upper, load(z.W, i), load(best.W, i)))
-        for k in range(N):
-            store(best.a, k, where_greater(new_lower, lower, load(x.a, k), load(best.a, k)))
-        narrower = where_greater(upper, new_upper, one, where_greater(new_lower, lower, one, zero))
-        idle = where_greater(narrower, zero, zero, idle + one)
-        upper = where_greater(upper, new_upper, new_upper, upper)
-        lower = where_greater(new_lower, lower, new_lower, lower)
-        alive = where_greater(fill(float(PATIENCE)), idle, alive, zero)
-        alive = where_greater(upper, fill(1.0 + gap) * lower, alive, zero)
-        alive = where_greater(most(primal, dual), fill(SMALLEST_STEP), alive, zero)
-        if not any_greater(alive, zero):
-            break
-    store(best.gap, 0, upper / lower - one)
+        found = _bracket(rows, x, z, scalable)
+        bounds, running = keep_better(rows, kept, new, bounds, found, running, gap)
+        running = where_greater(most(primal, dual), fill(SMALLEST_STEP), running, zero)
+    store(best.gap, 0, bounds[0] / bounds[1] - one)
     return steps
-
-
-@njit
-def _multiply(C: Any, A: Any, B: Any, sizes: Any) -> None:
-    """`multiply`, compiled once for all its calls."""
-    multiply(C, A, B, sizes)
 
 
 @njit
@@ -206,8 +187,8 @@ def _start(rows: Any, given: Any, x: Any, z: Any) -> Any:
     for i in range(q):
         trace = trace + load(z.G, i * q + i)
     lift = fill(0.1 / q) * trace
-    _multiply((z.B, q, 1), (z.W, q, 1), (z.T, q, 1), (p, q, q))
-    _multiply((x.Y, P, 1), (z.B, q, 1), (z.B, 1, q), (p, p, q))
+    product((z.B, q, 1), (z.W, q, 1), (z.T, q, 1), (p, q, q))
+    product((x.Y, P, 1), (z.B, q, 1), (z.B, 1, q), (p, p, q))
     for i in range(p):
         store(x.Y, i * P + i, load(x.Y, i * P + i) + lift)
         for j in range(q):
@@ -238,7 +219,7 @@ def _start(rows: Any, given: Any, x: Any, z: Any) -> Any:
 @njit
 def _square_root(z: Any, W: int, p: int, q: int) -> None:
     """Write C > 0, about (W^T W)^{1/2}, to z.G, and L^{-T} of C = L L^T to z.T."""
-    _multiply((z.G1, q, 1), (W, 1, q), (W, q, 1), (q, q, p))
+    product((z.G1, q, 1), (W, 1, q), (W, q, 1), (q, q, p))
     trace = fill(0.0)
     for i in range(q):
         trace = trace + load(z.G1, i * q + i)
@@ -248,22 +229,22 @@ def _square_root(z: Any, W: int, p: int, q: int) -> None:
         for j in range(q):
             store(z.G, i * q + j, size if i == j else fill(0.0))
     for _ in range(ROOTS):
-        _inverse_factor(z.G, z.L, z.pivot, z.T, q)
-        _multiply((z.G2, q, 1), (z.T, q, 1), (z.T, 1, q), (q, q, q))
-        _multiply((z.L, q, 1), (z.G1, q, 1), (z.G2, q, 1), (q, q, q))
+        _inverse_factor(z, q)
+        product((z.G2, q, 1), (z.T, q, 1), (z.T, 1, q), (q, q, q))
+        product((z.L, q, 1), (z.G1, q, 1), (z.G2, q, 1), (q, q, q))
         for i in range(q):
             for j in range(i + 1):
                 mean = fill(0.5) * (load(z.L, i * q + j) + load(z.L, j * q + i))
                 entry = fill(0.5) * (load(z.G, i * q + j) + mean)
                 store(z.G, i * q + j, entry)
                 store(z.G, j * q + i, entry)
-    _inverse_factor(z.G, z.L, z.pivot, z.T, q)
+    _inverse_factor(z, q)
 
 
 @njit
 def _size_bound(z: Any, M: int, p: int, q: int) -> Any:
     """Return an upper bound of ||M||_op, at most q^(1/64) times it."""
-    _multiply((z.G, q, 1), (M, 1, q), (M, q, 1), (q, q, p))
+    product((z.G, q, 1), (M, 1, q), (M, q, 1), (q, q, p))
     bound = fill(1.0)
     for power in range(SQUARINGS + 1):
         trace = fill(0.0)
@@ -276,33 +257,17 @@ def _size_bound(z: Any, M: int, p: int, q: int) -> Any:
             trace = root(trace)
         bound = bound * trace
         if power < SQUARINGS:
-            _multiply((z.G1, q, 1), (z.G, q, 1), (z.G, q, 1), (q, q, q))
+            product((z.G1, q, 1), (z.G, q, 1), (z.G, q, 1), (q, q, q))
             for i in range(q * q):
                 store(z.G, i, load(z.G1, i))
     return bound
 
 
 @njit
-def _cholesky(A: int, L: int, pivot: int, size: int) -> Any:
-    """Write L below its diagonal, A = L L^T, and 1 / L_ii; return the last of them.
-
-    It is NaN in lanes where A, whose lower triangle counts, is not positive definite.
-    """
-    last = fill(1.0)
-    for j in range(size):
-        row = at(L, j * size)
-        last = fill(1.0) / root(load(A, j * size + j) - dot(row, row, j))
-        store(pivot, j, last)
-        for i in range(j + 1, size):
-            rest = load(A, i * size + j) - dot(at(L, i * size), row, j)
-            store(L, i * size + j, rest * last)
-    return last
-
-
-@njit
-def _inverse_factor(A: int, L: int, pivot: int, T: int, size: int) -> None:
-    """Write T = L^{-T}, with zeros below its diagonal; A = L L^T, A^{-1} = T T^T."""
-    _cholesky(A, L, pivot, size)
+def _inverse_factor(z: Any, size: int) -> None:
+    """Write T = L^{-T}, with zeros below its diagonal; G = L L^T, G^{-1} = T T^T."""
+    L, T, pivot = z.L, z.T, z.pivot
+    decompose(z.G, L, pivot, z.panel, size, 0.0)
     for j in range(size):
         for i in range(j):
             store(T, j * size + i, fill(0.0))
@@ -317,15 +282,15 @@ def _invert_slack(rows: Any, z: Any) -> None:
     """Write V = S^{-1} = 2 [[I, 0], [0, 0]] + 2 [M; I] G^{-1} [M^T, I], G = I - M^T M."""
     p, q = rows.p, rows.q
     P, two = p + q, fill(2.0)
-    _multiply((z.G, q, 1), (z.M, 1, q), (z.M, q, 1), (q, q, p))
+    product((z.G, q, 1), (z.M, 1, q), (z.M, q, 1), (q, q, p))
     for i in range(q):
         for j in range(q):
             store(z.G, i * q + j, fill(1.0 if i == j else 0.0) - load(z.G, i * q + j))
-    _inverse_factor(z.G, z.L, z.pivot, z.T, q)
-    _multiply((z.B, q, 1), (z.M, q, 1), (z.T, q, 1), (p, q, q))
-    _multiply((z.V, P, 1), (z.B, q, 1), (z.B, 1, q), (p, p, q))
-    _multiply((at(z.V, p), P, 1), (z.B, q, 1), (z.T, 1, q), (p, q, q))
-    _multiply((at(z.V, p * P + p), P, 1), (z.T, q, 1), (z.T, 1, q), (q, q, q))
+    _inverse_factor(z, q)
+    product((z.B, q, 1), (z.M, q, 1), (z.T, q, 1), (p, q, q))
+    product((z.V, P, 1), (z.B, q, 1), (z.B, 1, q), (p, p, q))
+    product((at(z.V, p), P, 1), (z.B, q, 1), (z.T, 1, q), (p, q, q))
+    product((at(z.V, p * P + p), P, 1), (z.T, q, 1), (z.T, 1, q), (q, q, q))
     for i in range(p):
         for j in range(p):
             entry = load(z.V, i * P + j)
@@ -357,7 +322,7 @@ def _factor(rows: Any, x: Any, z: Any, system: Any) -> None:
                 weighted = load(z.Y_rows, first + e) * by_V
                 store(rows.block, e, fma(load(z.V_rows, first + e), by_Y, weighted))
             block = (at(system.K, i * R * N + j * R), N, 1)
-            _multiply(block, (at(rows.D, i * R * p), p, 1), (rows.block, 1, p), (R, R, p))
+            product(block, (at(rows.D, i * R * p), p, 1), (rows.block, 1, p), (R, R, p))
             for k in range(i * R, i * R + R):
                 Y_k, V_k = load(z.Y_cross, k * n + j), load(z.V_cross, k * n + j)
                 for m in range(j * R, j * R + R):
@@ -379,11 +344,11 @@ def _congruence(rows: Any, Y: int, z: Any, of_rows: int, cross: int, of_queries:
     """Write D Y_11 (N, p), D Y_12 Q^T (N, n) and Q Y_22 Q^T (n, n)."""
     n, p, q, N = rows.n, rows.p, rows.q, rows.n * rows.R
     P = p + q
-    _multiply((of_rows, p, 1), (rows.D, p, 1), (Y, P, 1), (N, p, p))
-    _multiply((z.right, n, 1), (at(Y, p), P, 1), (rows.Z, 1, q), (p, n, q))
-    _multiply((cross, n, 1), (rows.D, p, 1), (z.right, n, 1), (N, n, p))
-    _multiply((z.right, n, 1), (at(Y, p * P + p), P, 1), (rows.Z, 1, q), (q, n, q))
-    _multiply((of_queries, n, 1), (rows.Z, q, 1), (z.right, n, 1), (n, n, q))
+    product((of_rows, p, 1), (rows.D, p, 1), (Y, P, 1), (N, p, p))
+    product((z.right, n, 1), (at(Y, p), P, 1), (rows.Z, 1, q), (p, n, q))
+    product((cross, n, 1), (rows.D, p, 1), (z.right, n, 1), (N, n, p))
+    product((z.right, n, 1), (at(Y, p * P + p), P, 1), (rows.Z, 1, q), (q, n, q))
+    product((of_queries, n, 1), (rows.Z, q, 1), (z.right, n, 1), (n, n, q))
 
 
 @njit
@@ -425,9 +390,9 @@ def _times_dual(rows: Any, z: Any, Y: int) -> None:
     """Write F = Y [[0, dM], [dM^T, 0]] S^{-1} with the dM in z."""
     p, q = rows.p, rows.q
     P = p + q
-    _multiply((z.X, P, 1), (at(Y, p), P, 1), (z.dM, 1, q), (P, p, q))
-    _multiply((at(z.X, p), P, 1), (Y, P, 1), (z.dM, q, 1), (P, q, p))
-    _multiply((z.F, P, 1), (z.X, P, 1), (z.V, P, 1), (P, P, P))
+    product((z.X, P, 1), (at(Y, p), P, 1), (z.dM, 1, q), (P, p, q))
+    product((at(z.X, p), P, 1), (Y, P, 1), (z.dM, q, 1), (P, q, p))
+    product((z.F, P, 1), (z.X, P, 1), (z.V, P, 1), (P, P, P))
 
 
 @njit
@@ -501,7 +466,7 @@ def _primal_length(rows: Any, x: Any, dx: Any, z: Any, longest: Any) -> Any:
         for i in range(P):
             for j in range(i + 1):
                 store(z.X, i * P + j, fma(t, load(dx.Y, i * P + j), load(x.Y, i * P + j)))
-        inside = _cholesky(z.X, z.L, z.pivot, P)
+        inside = decompose(z.X, z.L, z.pivot, z.panel, P, 0.0)
         low, high, t = _bisected(low, high, t, inside)
         if not any_greater(high - low, fill(RESOLVED) * high):
             break
@@ -528,15 +493,15 @@ def _bisected(low: Any, high: Any, t: Any, inside: Any) -> Any:
 def _dual_length(rows: Any, z: Any, longest: Any) -> Any:
     """Return BOUNDARY times a length to which I - M^T M, hence S, stays positive definite."""
     p, q, low, high, t = rows.p, rows.q, fill(0.0), longest, longest
-    _multiply((z.G1, q, 1), (z.M, 1, q), (z.dM, q, 1), (q, q, p))
-    _multiply((z.G2, q, 1), (z.dM, 1, q), (z.dM, q, 1), (q, q, p))
+    product((z.G1, q, 1), (z.M, 1, q), (z.dM, q, 1), (q, q, p))
+    product((z.G2, q, 1), (z.dM, 1, q), (z.dM, q, 1), (q, q, p))
     for _ in range(BISECTIONS):
         for i in range(q):
             for j in range(i + 1):
                 linear = load(z.G1, i * q + j) + load(z.G1, j * q + i)
                 less = t * fma(t, load(z.G2, i * q + j), linear)
                 store(z.X, i * q + j, load(z.G, i * q + j) - less)
-        inside = _cholesky(z.X, z.L, z.pivot, q)
+        inside = decompose(z.X, z.L, z.pivot, z.panel, q, 0.0)
         low, high, t = _bisected(low, high, t, inside)
         if not any_greater(high - low, fill(RESOLVED) * high):
             break
