@@ -248,6 +248,8 @@ def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
     max(EPS sum_k |a_k| s_k, FAINT), its rounding error, so r is infinite only for a ray of rows
     that are exactly zero.
     """
+    if not ray.isfinite().any():  # the usual case, all instances are feasible
+        return torch.full_like(ray, torch.nan), torch.zeros_like(ray[:, 0])
     a = _dual_feasible(problem, ray)
     alone = problem.zero & (problem.h * a > 0)  # d_k^T W z_k = 0 for every W: one row is the proof
     a = torch.where(alone | ~alone.any(dim=1, keepdim=True), a, 0.0)

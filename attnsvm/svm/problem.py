@@ -8,6 +8,7 @@ one row of padding per sample.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -83,6 +84,10 @@ class SvmProblem:
 
     def scale(self) -> Tensor:
         """Return ||d_k|| ||z_k||, (B, N)."""
+        return self._scale
+
+    @cached_property
+    def _scale(self) -> Tensor:
         lengths = self._by_sample(_lengths(self.D)) * _lengths(self.Z)[..., None]
         return lengths.reshape(self.h.shape)
 

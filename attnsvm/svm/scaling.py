@@ -17,6 +17,9 @@ from attnsvm.svm.problem import PADDING, SvmProblem
 from attnsvm.svm.solution import SvmStatus, Verdict
 from attnsvm.svm.tolerances import FAINT_ROW
 
+REPRESENTED = 1000
+"""Largest |k| for which 2^k is certainly a float64."""
+
 
 def to_unit_size(problem: SvmProblem) -> tuple[SvmProblem, Tensor, Tensor]:
     """Return the scaled problem, the exponents s + t (B,), and whether scaling was exact (B,).
@@ -100,7 +103,9 @@ def _same(x: Tensor, y: Tensor, strictly: bool) -> Tensor:
 
 
 def times_power(x: Tensor, exponent: Tensor) -> Tensor:
-    """Return 2^exponent x; in three factors, since the power itself may overflow."""
+    """Return 2^exponent x; in three factors where the power itself may overflow."""
+    if (exponent.abs() <= REPRESENTED).all():
+        return x * _like(torch.exp2(exponent.to(x.dtype)), x)
     third = torch.div(exponent, 3, rounding_mode="floor")
     for part in (third, third, exponent - 2 * third):
         x = x * _like(torch.exp2(part.to(x.dtype)), x)
