@@ -18,10 +18,11 @@ import torch
 
 from attnsvm import sample
 from attnsvm.selection import optimal_tokens
-from attnsvm.svm import NORMS, SvmProblem, multi_token, single_token, solve
+from attnsvm.svm import SvmProblem, multi_token, single_token, solve
 from attnsvm.svm.frobenius.least_distance import from_gram
 
 SHAPES = ((5, 5, 5), (5, 5, 20), (6, 8, 10), (15, 5, 20), (5, 15, 20))
+NORMS = ["frobenius", "nuclear"]
 TRIALS = 100
 CLARABEL = {"solver": "CLARABEL", "tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 

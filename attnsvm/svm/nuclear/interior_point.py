@@ -43,7 +43,7 @@ CENTRING = 0.1  # fixed: about 10 % more steps than Mehrotra's rule, but two spe
 RIDGE = 1e-13  # relative, on the Schur complement: dependent rows leave it singular
 REFINE_BELOW = 1e-6  # relative complementarity below which directions are refined
 PATIENCE = 3  # steps without a narrower bracket before an instance stops
-SMALL_ROWS = 300  # most rows for which eight instances at a time are faster
+SMALL_ROWS = 400  # most rows for which eight instances at a time are faster
 POLISHED_ROWS = 400  # with more rows a dense Newton system on the face is too expensive
 CACHE_BYTES = 2**20  # bytes of N x N matrices in one chunk; chunks that fit the cache are faster
 
