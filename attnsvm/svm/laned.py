@@ -213,8 +213,11 @@ def shared(
         groups = list(_groups(arrays, first, min(first + part, B)))
         return groups, solve(groups)
 
-    with ThreadPoolExecutor(min(cores, -(-B // part))) as pool:
-        parts = list(pool.map(answers, range(0, B, part)))
+    if B <= part:
+        parts = [answers(0)]
+    else:
+        with ThreadPoolExecutor(min(cores, -(-B // part))) as pool:
+            parts = list(pool.map(answers, range(0, B, part)))
     groups = [group for made, _ in parts for group in made]
     W, a = (_unlaned(x)[:B] for x in ([g.W for g in groups], [g.a for g in groups]))
     return W, a, [answer for _, given in parts for answer in given]
