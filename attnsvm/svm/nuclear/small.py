@@ -11,8 +11,8 @@ from attnsvm.jit import announced
 from attnsvm.lanes.arithmetic import LANES
 from attnsvm.lanes.cholesky import System
 from attnsvm.svm.laned import Group, Workspace, shared
+from attnsvm.svm.nuclear.compiled import Best, Iterate, Work, solve_group
 from attnsvm.svm.nuclear.cone import Cone
-from attnsvm.svm.nuclear.hkm import Best, Iterate, Work, solve_group
 from attnsvm.svm.problem import EQUALITY, INEQUALITY, PADDING
 from attnsvm.svm.tolerances import CONVERGED_GAP
 

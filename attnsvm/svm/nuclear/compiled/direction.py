@@ -1,0 +1,172 @@
+"""The search direction: S^{-1}, the Schur complement, and the linearised conditions solved."""
+
+# mypy: disallow-untyped-decorators=False
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from attnsvm.lanes.arithmetic import any_greater, at, fill, fma, load, store, where_greater
+from attnsvm.lanes.cholesky import factor, substitute
+from attnsvm.lanes.matmul import product
+from attnsvm.svm.nuclear.compiled.arrays import dual_matrix, margins_of
+from attnsvm.svm.nuclear.compiled.start import inverse_factor
+
+REFINEMENTS = 2
+
+
+@njit
+def invert_slack(rows: Any, z: Any) -> None:
+    """Write V = S^{-1} = 2 [[I, 0], [0, 0]] + 2 [M; I] G^{-1} [M^T, I], G = I - M^T M."""
+    p, q = rows.p, rows.q
+    P, two = p + q, fill(2.0)
+    product((z.G, q, 1), (z.M, 1, q), (z.M, q, 1), (q, q, p))
+    for i in range(q):
+        for j in range(q):
+            store(z.G, i * q + j, fill(1.0 if i == j else 0.0) - load(z.G, i * q + j))
+    inverse_factor(z, q)
+    product((z.B, q, 1), (z.M, q, 1), (z.T, q, 1), (p, q, q))
+    product((z.V, P, 1), (z.B, q, 1), (z.B, 1, q), (p, p, q))
+    product((at(z.V, p), P, 1), (z.B, q, 1), (z.T, 1, q), (p, q, q))
+    product((at(z.V, p * P + p), P, 1), (z.T, q, 1), (z.T, 1, q), (q, q, q))
+    for i in range(p):
+        for j in range(p):
+            entry = load(z.V, i * P + j)
+            store(z.V, i * P + j, two * (entry + fill(1.0) if i == j else entry))
+        for j in range(p, P):
+            entry = two * load(z.V, i * P + j)
+            store(z.V, i * P + j, entry)
+            store(z.V, j * P + i, entry)
+    for i in range(p, P):
+        for j in range(p, P):
+            store(z.V, i * P + j, two * load(z.V, i * P + j))
+
+
+@njit
+def factor_schur(rows: Any, x: Any, z: Any, system: Any) -> None:
+    """Factor the Schur complement H + diag(s / a).
+
+    With d_k, z_i of row k and sample i:  4 H_kl = d_k^T (Y_11 (z_i^T V_22 z_j) + V_11 (z_i^T Y_22
+    z_j)) d_l + (d_k^T Y_12 z_j) (d_l^T V_12 z_i) + (d_l^T Y_12 z_i) (d_k^T V_12 z_j).
+    """
+    n, R, p, N = rows.n, rows.R, rows.p, rows.n * rows.R
+    _congruence(rows, x.Y, z, z.Y_rows, z.Y_cross, z.Y_queries)
+    _congruence(rows, z.V, z, z.V_rows, z.V_cross, z.V_queries)
+    for i in range(n):
+        for j in range(i + 1):
+            by_V, by_Y = load(z.V_queries, i * n + j), load(z.Y_queries, i * n + j)
+            first = j * R * p
+            for e in range(R * p):
+                weighted = load(z.Y_rows, first + e) * by_V
+                store(rows.block, e, fma(load(z.V_rows, first + e), by_Y, weighted))
+            block = (at(system.K, i * R * N + j * R), N, 1)
+            product(block, (at(rows.D, i * R * p), p, 1), (rows.block, 1, p), (R, R, p))
+            for k in range(i * R, i * R + R):
+                Y_k, V_k = load(z.Y_cross, k * n + j), load(z.V_cross, k * n + j)
+                for m in range(j * R, j * R + R):
+                    entry = fma(Y_k, load(z.V_cross, m * n + i), load(system.K, k * N + m))
+                    entry = fma(V_k, load(z.Y_cross, m * n + i), entry)
+                    store(system.K, k * N + m, fill(0.25) * entry)
+    for k in range(N):
+        is_one = load(rows.inequality, k)
+        inverse = where_greater(is_one, fill(0.5), fill(1.0) / load(x.a, k), fill(0.0))
+        store(z.inverse_a, k, inverse)
+        added = load(x.s, k) * inverse
+        padding = fill(1.0) - load(rows.real, k)  # whose row and column of H are zero
+        store(system.K, k * N + k, load(system.K, k * N + k) + added + padding)
+    factor(system)
+
+
+@njit
+def _congruence(rows: Any, Y: int, z: Any, of_rows: int, cross: int, of_queries: int) -> None:
+    """Write D Y_11 (N, p), D Y_12 Q^T (N, n) and Q Y_22 Q^T (n, n)."""
+    n, p, q, N = rows.n, rows.p, rows.q, rows.n * rows.R
+    P = p + q
+    product((of_rows, p, 1), (rows.D, p, 1), (Y, P, 1), (N, p, p))
+    product((z.right, n, 1), (at(Y, p), P, 1), (rows.Z, 1, q), (p, n, q))
+    product((cross, n, 1), (rows.D, p, 1), (z.right, n, 1), (N, n, p))
+    product((z.right, n, 1), (at(Y, p * P + p), P, 1), (rows.Z, 1, q), (q, n, q))
+    product((of_queries, n, 1), (rows.Z, q, 1), (z.right, n, 1), (n, n, q))
+
+
+@njit
+def aim(rows: Any, x: Any, dx: Any, z: Any, nu: Any, second: bool) -> None:
+    """Write the targets nu S^{-1} and nu / a, less the second-order terms of the predictor."""
+    P = rows.p + rows.q
+    if second:
+        _times_dual(rows, z, dx.Y)
+    for i in range(P):
+        for j in range(P):
+            entry = nu * load(z.V, i * P + j)
+            if second:
+                curve = load(z.F, i * P + j) + load(z.F, j * P + i)
+                entry = fma(fill(0.25), curve, entry)
+            store(z.target, i * P + j, entry)
+    for k in range(rows.n * rows.R):
+        aim = nu
+        if second:
+            aim = aim - load(dx.a, k) * load(dx.s, k)
+        store(z.complement, k, aim * load(z.inverse_a, k))
+
+
+@njit
+def _times_dual(rows: Any, z: Any, Y: int) -> None:
+    """Write F = Y [[0, dM], [dM^T, 0]] S^{-1} with the dM in z."""
+    p, q = rows.p, rows.q
+    P = p + q
+    product((z.X, P, 1), (at(Y, p), P, 1), (z.dM, 1, q), (P, p, q))
+    product((at(z.X, p), P, 1), (Y, P, 1), (z.dM, q, 1), (P, q, p))
+    product((z.F, P, 1), (z.X, P, 1), (z.V, P, 1), (P, P, P))
+
+
+@njit
+def find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any, refine: Any) -> None:
+    """Write the step to the targets; refined, where `refine` is one, by the KKT residual."""
+    p, q, N, half = rows.p, rows.q, rows.n * rows.R, fill(0.5)
+    P = p + q
+    for i in range(p):
+        for j in range(q):
+            store(z.W, i * q + j, load(z.target, i * P + p + j))
+    margins_of(rows, z.W, z.f)
+    for k in range(N):
+        f = load(rows.h, k) - load(z.f, k) + load(z.complement, k)
+        store(z.f0, k, f * load(rows.real, k))
+    _solve(system, z.f0, dx.a)
+    dual_matrix(rows, dx.a, z.dM)
+    _times_dual(rows, z, x.Y)
+    if any_greater(refine, half):
+        for _ in range(REFINEMENTS):
+            for i in range(p):
+                for j in range(q):
+                    twice = load(z.F, i * P + p + j) + load(z.F, (p + j) * P + i)
+                    store(z.W, i * q + j, fill(0.25) * twice)
+            margins_of(rows, z.W, z.f)
+            for k in range(N):
+                diagonal = load(x.s, k) * load(z.inverse_a, k)
+                left = fma(diagonal, load(dx.a, k), load(z.f, k))
+                asked = load(rows.real, k) * refine
+                store(z.f, k, where_greater(asked, half, load(z.f0, k) - left, fill(0.0)))
+            _solve(system, z.f, z.correction)
+            for k in range(N):
+                store(dx.a, k, load(dx.a, k) + load(z.correction, k))
+            dual_matrix(rows, dx.a, z.dM)
+            _times_dual(rows, z, x.Y)
+    for i in range(P):
+        for j in range(P):
+            change = fill(0.25) * (load(z.F, i * P + j) + load(z.F, j * P + i))
+            store(dx.Y, i * P + j, load(z.target, i * P + j) - load(x.Y, i * P + j) + change)
+    for k in range(N):
+        s = load(x.s, k)
+        ds = load(z.complement, k) - s - s * load(z.inverse_a, k) * load(dx.a, k)
+        store(dx.s, k, ds * load(rows.inequality, k))
+
+
+@njit
+def _solve(system: Any, f: int, x: int) -> None:
+    """Write H^{-1} f without refinement."""
+    for k in range(system.N):
+        store(x, k, load(f, k) * load(system.scale, k))
+    substitute(system, x)
+    for k in range(system.N):
+        store(x, k, load(x, k) * load(system.scale, k))

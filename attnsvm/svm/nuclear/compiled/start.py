@@ -1,0 +1,137 @@
+r"""A strictly feasible point near the Frobenius solution, without singular values.
+
+With any C > 0, Y = [[W C^{-1} W^T, W], [W^T, C]] >= 0; a few Newton steps give a C near
+(W^T W)^{1/2}.
+"""
+
+# mypy: disallow-untyped-decorators=False
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+from attnsvm.lanes.arithmetic import at, fill, load, magnitude, most, root, store, where_greater
+from attnsvm.lanes.cholesky import decompose
+from attnsvm.lanes.matmul import dot, product
+from attnsvm.svm.nuclear.compiled.arrays import dual_matrix, margins_of
+
+SQUARINGS = 5
+"""||M||_op <= tr((M^T M)^k)^(1/2k) with k = 2^SQUARINGS."""
+
+ROOTS = 6
+"""Newton steps for (W^T W)^{1/2}."""
+
+
+@njit
+def set_start(rows: Any, given: Any, x: Any, z: Any) -> Any:
+    """Set a strictly feasible point from the Frobenius solution: W enlarged, a reduced.
+
+    Return one where W may be rescaled, zero where an equality has h_k != 0. The constants were
+    tuned for few steps.
+    """
+    p, q, N = rows.p, rows.q, rows.n * rows.R
+    P, zero, one, half = p + q, fill(0.0), fill(1.0), fill(0.5)
+    fixed = largest = total = count = zero
+    for k in range(N):
+        size, is_one = magnitude(load(rows.h, k)), load(rows.inequality, k)
+        fixed = most(where_greater(is_one, half, zero, size), fixed)
+        largest = most(size, largest)
+        total, count = total + magnitude(load(given.a, k)), count + is_one
+    scalable = where_greater(fixed, zero, zero, one)
+    stretch = where_greater(fixed, zero, one, fill(1.1))
+    for i in range(p * q):
+        store(z.W, i, load(given.W, i) * stretch)
+    _square_root(z, z.W, p, q)
+    trace = zero
+    for i in range(q):
+        trace = trace + load(z.G, i * q + i)
+    lift = fill(0.1 / q) * trace
+    product((z.B, q, 1), (z.W, q, 1), (z.T, q, 1), (p, q, q))
+    product((x.Y, P, 1), (z.B, q, 1), (z.B, 1, q), (p, p, q))
+    for i in range(p):
+        store(x.Y, i * P + i, load(x.Y, i * P + i) + lift)
+        for j in range(q):
+            store(x.Y, i * P + p + j, load(z.W, i * q + j))
+            store(x.Y, (p + j) * P + i, load(z.W, i * q + j))
+    for i in range(q):
+        for j in range(q):
+            entry = load(z.G, i * q + j)
+            store(x.Y, (p + i) * P + p + j, entry + lift if i == j else entry)
+    margins_of(rows, z.W, z.margin)
+    floor = fill(0.1) * largest
+    share = fill(0.3) * total / most(count, one)
+    for k in range(N):
+        is_one, a = load(rows.inequality, k), load(given.a, k)
+        slack = most(load(z.margin, k) - load(rows.h, k), floor)
+        store(x.s, k, where_greater(is_one, half, slack, one))
+        a = where_greater(is_one, half, most(a, zero) + share, a)
+        store(x.a, k, a * load(rows.real, k))
+    dual_matrix(rows, x.a, z.M)
+    top = _size_bound(z, z.M, p, q)
+    scale = fill(0.95) / where_greater(top, zero, top, one)
+    for k in range(N):
+        real = load(rows.real, k)
+        store(x.a, k, where_greater(real, half, load(x.a, k) * scale, one))
+    return scalable
+
+
+@njit
+def _square_root(z: Any, W: int, p: int, q: int) -> None:
+    """Write C > 0, about (W^T W)^{1/2}, to z.G, and L^{-T} of C = L L^T to z.T."""
+    product((z.G1, q, 1), (W, 1, q), (W, q, 1), (q, q, p))
+    trace = fill(0.0)
+    for i in range(q):
+        trace = trace + load(z.G1, i * q + i)
+    size = root(trace)
+    for i in range(q):
+        store(z.G1, i * q + i, load(z.G1, i * q + i) + fill(1e-4) * trace)
+        for j in range(q):
+            store(z.G, i * q + j, size if i == j else fill(0.0))
+    for _ in range(ROOTS):
+        inverse_factor(z, q)
+        product((z.G2, q, 1), (z.T, q, 1), (z.T, 1, q), (q, q, q))
+        product((z.L, q, 1), (z.G1, q, 1), (z.G2, q, 1), (q, q, q))
+        for i in range(q):
+            for j in range(i + 1):
+                mean = fill(0.5) * (load(z.L, i * q + j) + load(z.L, j * q + i))
+                entry = fill(0.5) * (load(z.G, i * q + j) + mean)
+                store(z.G, i * q + j, entry)
+                store(z.G, j * q + i, entry)
+    inverse_factor(z, q)
+
+
+@njit
+def _size_bound(z: Any, M: int, p: int, q: int) -> Any:
+    """Return an upper bound of ||M||_op, at most q^(1/64) times it."""
+    product((z.G, q, 1), (M, 1, q), (M, q, 1), (q, q, p))
+    bound = fill(1.0)
+    for power in range(SQUARINGS + 1):
+        trace = fill(0.0)
+        for i in range(q):
+            trace = trace + load(z.G, i * q + i)
+        positive = where_greater(trace, fill(0.0), trace, fill(1.0))
+        for i in range(q * q):
+            store(z.G, i, load(z.G, i) / positive)
+        for _ in range(power + 1):
+            trace = root(trace)
+        bound = bound * trace
+        if power < SQUARINGS:
+            product((z.G1, q, 1), (z.G, q, 1), (z.G, q, 1), (q, q, q))
+            for i in range(q * q):
+                store(z.G, i, load(z.G1, i))
+    return bound
+
+
+@njit
+def inverse_factor(z: Any, size: int) -> None:
+    """Write T = L^{-T}, with zeros below its diagonal; G = L L^T, G^{-1} = T T^T."""
+    L, T, pivot = z.L, z.T, z.pivot
+    decompose(z.G, L, pivot, z.panel, size, 0.0)
+    for j in range(size):
+        for i in range(j):
+            store(T, j * size + i, fill(0.0))
+        store(T, j * size + j, load(pivot, j))
+        for i in range(j + 1, size):
+            total = dot(at(L, i * size + j), at(T, j * size + j), i - j)
+            store(T, j * size + i, fill(0.0) - total * load(pivot, i))
