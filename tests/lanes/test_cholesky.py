@@ -1,0 +1,49 @@
+import numpy as np
+import pytest
+from numba import njit
+
+from attnsvm.lanes.arithmetic import store
+from attnsvm.lanes.cholesky import PANEL, decompose
+
+
+@njit
+def factor(A, L, pivot, panel, size, ridge, last):
+    store(last, 0, decompose(A, L, pivot, panel, size, ridge))
+
+
+def decomposed(A, ridge=0.0):
+    """Return L, with its diagonal, and the last pivot, of eight matrices A (8, size, size)."""
+    size = A.shape[1]
+    entries = np.ascontiguousarray(np.moveaxis(A, 0, -1))
+    L, pivot, last = np.zeros_like(entries), np.zeros((size, 8)), np.zeros((1, 8))
+    panel = np.zeros((size * PANEL, 8))
+    places = (x.ctypes.data for x in (entries, L, pivot, panel))
+    factor(*places, size, ridge, last.ctypes.data)
+    lower = np.tril(np.moveaxis(L, -1, 0), -1)
+    return lower + np.eye(size) / pivot.T[:, :, None], last[0]
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 11, 16])
+def test_factor_is_that_of_lapack(size):
+    X = np.random.default_rng(size).standard_normal((8, size, size + 2))
+    A = X @ X.mT
+    L, last = decomposed(A)
+    expected = np.linalg.cholesky(A)
+    np.testing.assert_allclose(L, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(last, 1 / expected[:, -1, -1], rtol=1e-9)
+    ridged, _ = decomposed(A, 0.5)
+    shifted = A + 0.5 * np.eye(size)
+    np.testing.assert_allclose(ridged, np.linalg.cholesky(shifted), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 11, 16])
+def test_a_lane_that_is_not_positive_definite_is_told_and_changes_no_other(size):
+    X = np.random.default_rng(size).standard_normal((8, size, size + 2))
+    A = X @ X.mT
+    expected, _ = decomposed(A)
+    A[2] -= 1.001 * np.linalg.eigvalsh(A[2])[0] * np.eye(size)  # least eigenvalue below zero
+    A[5] = np.nan
+    L, last = decomposed(A)
+    inside = last < 1e300
+    assert inside.tolist() == [lane not in (2, 5) for lane in range(8)]
+    np.testing.assert_array_equal(L[inside], expected[inside])
