@@ -22,6 +22,7 @@ from torch import Tensor
 from attnsvm.attention import View, log_attention
 from attnsvm.jit import announced
 from attnsvm.lanes.arithmetic import LANES
+from attnsvm.lanes.blocks import from_lanes, to_lanes
 from attnsvm.linalg import orthonormal
 from attnsvm.loss import Exponential, LinearLoss, Logistic
 from attnsvm.optimizer.base import Optimizer, Report, Visit
@@ -275,25 +276,6 @@ class _LoopKQ(_Loop):
             share_K * self.K0 + self.back(self.widen(moved_K)),
             share_Q * self.Q0 + torch.bmm(self.queries, self.widen(moved_Q)),
         )
-
-
-def to_lanes(tensor: Tensor) -> Tensor:
-    """Return a tensor (B, ...) as blocks (ceil(B / 8), entries * 8); repeat the last instance."""
-    B = len(tensor)
-    blocks = -(-B // LANES)
-    index = torch.arange(blocks * LANES).clamp(max=B - 1)
-    flat = tensor.reshape(B, -1)[index].view(blocks, LANES, -1)
-    return flat.mT.reshape(blocks, -1).contiguous()
-
-
-def from_lanes(lanes: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return the tensor of this shape, (B, ...), from the blocks of `to_lanes`.
-
-    It is contiguous, also for a single block: the last bits of a sum depend on that.
-    """
-    blocks = len(lanes)
-    flat = lanes.view(blocks, -1, LANES).mT.contiguous().view(blocks * LANES, -1)
-    return flat[: shape[0]].reshape(shape)
 
 
 def _addresses(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:

@@ -1,0 +1,123 @@
+"""Singular value decompositions in lanes: defining identities, torch's values, exact cases."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Generator
+
+from attnsvm.lanes.svd import svd
+
+pytestmark = pytest.mark.processors
+
+SHAPES = [(1, 1), (2, 2), (3, 3), (5, 2), (2, 5), (10, 6), (10, 10), (4, 16), (33, 20)]
+ROUNDING = 1e-14
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def eye_like(M):
+    return torch.eye(M.shape[-1], dtype=M.dtype).expand_as(M)
+
+
+def assert_orthonormal(U, tolerance=ROUNDING):
+    torch.testing.assert_close(U.mT @ U, eye_like(U.mT @ U), rtol=0, atol=tolerance)
+
+
+def product(U, sigma, V):
+    return (U * sigma.unsqueeze(-2)) @ V.mT
+
+
+@pytest.mark.parametrize(("p", "q"), SHAPES)
+def test_factors_are_orthonormal_and_multiply_to_the_matrix(p, q):
+    A = draw(11, p, q)
+    U, sigma, V = svd(A)
+    assert U.shape == (11, p, min(p, q))
+    assert V.shape == (11, q, min(p, q))
+    assert_orthonormal(U)
+    assert_orthonormal(V)
+    assert (sigma.diff(dim=1) <= 0).all()
+    torch.testing.assert_close(product(U, sigma, V), A, rtol=0, atol=1e-14 * A.norm().item())
+    torch.testing.assert_close(sigma, torch.linalg.svdvals(A), rtol=1e-12, atol=0)
+
+
+def test_the_svd_of_a_diagonal_matrix_is_exact():
+    d = torch.tensor([[2.0, -7.0, 0.5, 3.0], [1.0, 1.0, 0.0, -1.0]], dtype=torch.float64)
+    U, sigma, V = svd(torch.diag_embed(d))
+    assert sigma.equal(d.abs().sort(dim=1, descending=True).values)
+    assert product(U, sigma, V).equal(torch.diag_embed(d))
+    assert set(V.unique().tolist()) <= {-1.0, 0.0, 1.0}
+
+
+def test_a_two_by_two_matrix_has_the_singular_values_of_the_closed_form():
+    """[[1, t], [0, 1]]: sigma_1 sigma_2 = 1 and sigma_1 - sigma_2 = t."""
+    t = torch.logspace(-8, 4, 23, dtype=torch.float64)
+    A = torch.eye(2, dtype=torch.float64).repeat(23, 1, 1)
+    A[:, 0, 1] = t
+    _, sigma, _ = svd(A)
+    expected = (t[:, None] * torch.tensor([1.0, -1.0]) + (t * t + 4).sqrt()[:, None]) / 2
+    torch.testing.assert_close(sigma[:, 0], expected[:, 0], rtol=1e-14, atol=0)
+    torch.testing.assert_close(sigma.prod(1), torch.ones_like(t), rtol=1e-10, atol=0)
+
+
+def test_rank_one_and_zero():
+    u, v = draw(9, 7, 1), draw(9, 5, 1, seed=1)
+    U, sigma, V = svd(u @ v.mT)
+    torch.testing.assert_close(sigma[:, 0], u.norm(dim=(1, 2)) * v.norm(dim=(1, 2)))
+    assert (sigma[:, 1:] <= 1e-14 * sigma[:, :1]).all()
+    torch.testing.assert_close(product(U, sigma, V), u @ v.mT)
+    U, sigma, V = svd(torch.zeros(3, 4, 4, dtype=torch.float64))
+    assert not sigma.any()
+    assert not U.any()
+    assert_orthonormal(V)
+
+
+def test_vectors_of_tiny_singular_values_are_accurate():
+    """B D, D graded to 1e-60: the product of all sigma is |det B| det D, and U is orthonormal."""
+    B, d = draw(8, 6, 6), 10.0 ** torch.arange(0, -72, -12, dtype=torch.float64)
+    A = B * d
+    U, sigma, V = svd(A)
+    assert sigma[:, -1].max() < 1e-58
+    torch.testing.assert_close((sigma / d).prod(1), torch.linalg.det(B).abs(), rtol=1e-12, atol=0)
+    assert_orthonormal(U)
+    Q = torch.linalg.qr(B).Q  # the limit of U where each column is far below the one before
+    torch.testing.assert_close((U * Q).sum(1).abs(), torch.ones_like(sigma), rtol=1e-12, atol=0)
+    errors = (product(U, sigma, V) - A).norm(dim=1) / A.norm(dim=1)
+    assert errors.max() < ROUNDING
+
+
+def test_equal_singular_values():
+    Q = torch.linalg.qr(draw(8, 6, 6)).Q
+    U, sigma, V = svd(3 * Q)
+    torch.testing.assert_close(sigma, torch.full_like(sigma, 3.0), rtol=1e-14, atol=0)
+    torch.testing.assert_close(U @ V.mT, Q, rtol=0, atol=ROUNDING)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e160, 1e300])
+def test_the_size_of_a_matrix_does_not_matter(scale):
+    A = draw(3, 4, 4)
+    for found, expected in zip(svd(scale * A), svd(A), strict=True):
+        unit = scale if found.ndim == 2 else 1.0
+        torch.testing.assert_close(found / unit, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_bits_depend_neither_on_the_batch_nor_on_the_neighbours():
+    A = draw(19, 6, 5)
+    A[3], A[4, :, 2], A[7] = 0, 0, torch.nan
+    A[5] = torch.eye(6, dtype=torch.float64)[:, :5]
+    whole = svd(A)
+    for part in (slice(1), slice(2, 6), slice(8, 19)):
+        for alone, together in zip(svd(A[part]), whole, strict=True):
+            assert alone.equal(together[part])
+    assert whole[1][7].isnan().all()
+    assert whole[1][:7].isfinite().all()
+
+
+def test_an_infinite_entry_makes_its_own_matrix_nan():
+    A = draw(2, 3, 3)
+    A[0, 1, 1] = torch.inf
+    _, sigma, _ = svd(A)
+    assert not sigma[0].isfinite().any()
+    assert sigma[1].isfinite().all()
