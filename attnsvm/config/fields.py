@@ -7,7 +7,7 @@ import math
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from attnsvm.config.names import did_you_mean
 
@@ -85,7 +85,14 @@ class ListOf:
         return f"a list without repetition of {self.item}, not empty"
 
 
-def option(default: Any, allowed: Range | OneOf | ListOf | None, doc: str) -> Any:
+class Allowed(Protocol):
+    """The allowed values of a field, with their description as its text."""
+
+    def holds(self, value: Any) -> bool:
+        """Whether `value` is allowed."""
+
+
+def option(default: Any, allowed: Allowed | None, doc: str) -> Any:
     """Return a dataclass field with its default, its allowed values and its meaning."""
     metadata = {"allowed": allowed, "doc": doc}
     if isinstance(default, list):
@@ -124,7 +131,7 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _and(allowed: Range | OneOf | ListOf | None) -> str:
+def _and(allowed: Allowed | None) -> str:
     return "" if allowed is None else f", {allowed}"
 
 

@@ -18,6 +18,7 @@ from attnsvm.config.fields import (
     Range,
     option,
 )
+from attnsvm.config.norm import NormName
 
 
 @dataclass
@@ -36,12 +37,16 @@ class FirstOrderConfig(OptimizerConfig):
 
     lr: float = option(0.1, POSITIVE, "step size (Frobenius norm of a normalised step)")
     steps: int = option(2000, COUNT, "number of updates")
-    growth: float = option(0.0, NON_NEGATIVE, "growth of the step size per step; 0: constant")
+    growth: float = option(
+        0.0, NON_NEGATIVE, "change of the step size per step, see schedule; 0: constant"
+    )
     schedule: str = option(
         "linear",
-        OneOf(("linear", "geometric")),
-        "linear: eta_k = lr (1 + growth k); geometric: eta_k = lr (1 + growth)^k",
+        OneOf(("linear", "geometric", "decay")),
+        "linear: eta_k = lr (1 + growth k); geometric: lr (1 + growth)^k; "
+        "decay: lr / (1 + growth k)^decay",
     )
+    decay: float = option(0.5, Range(0, 1, open=True), "exponent of schedule=decay")
     gradient: str = option(
         "log_domain",
         OneOf(("log_domain", "direct")),
@@ -103,6 +108,27 @@ class SignGDConfig(FirstOrderConfig):
 
     _target_: str = "attnsvm.optimizer.SignGD"
     lr: float = option(0.01, POSITIVE, "step size (of an entry)")
+
+
+@dataclass
+class SteepestConfig(FirstOrderConfig):
+    """Steps of one size in a norm, along the gradient or its momentum; (K, Q) each factor."""
+
+    _target_: str = "attnsvm.optimizer.Steepest"
+    norm: str = option("spectral", NormName(), "norm of the steps")
+    beta: float = option(0.0, Range(0, 1, below=True), "decay rate of the momentum; 0: none")
+    nesterov: bool = option(False, None, "steps along gradient + beta momentum")
+
+
+@dataclass
+class MuonConfig(FirstOrderConfig):
+    """Nesterov momentum made nearly orthogonal by Newton-Schulz steps."""
+
+    _target_: str = "attnsvm.optimizer.Muon"
+    lr: float = option(0.02, POSITIVE, "step size (spectral norm)")
+    beta: float = option(0.95, Range(0, 1, below=True), "decay rate of the momentum; 0: none")
+    nesterov: bool = option(True, None, "steps along gradient + beta momentum")
+    newton_schulz_steps: int = option(5, POSITIVE_COUNT, "number of Newton-Schulz steps")
 
 
 @dataclass

@@ -196,6 +196,8 @@ OWN: dict[str, tuple[type, dict[str, type]]] = {
             "momentum": optimizers.MomentumConfig,
             "adam": optimizers.AdamConfig,
             "sign_gd": optimizers.SignGDConfig,
+            "steepest": optimizers.SteepestConfig,
+            "muon": optimizers.MuonConfig,
             "mirror_descent": optimizers.MirrorDescentConfig,
             "regularization_path": optimizers.RegularizationPathConfig,
         },

@@ -75,7 +75,10 @@ class FirstOrder(Optimizer):
     Parameters
     ----------
     lr, growth, schedule
-        Step k = 0, 1, ... has size lr (1 + growth k), or lr (1 + growth)^k if `geometric`.
+        Step k = 0, 1, ... has size lr (1 + growth k), or lr (1 + growth)^k if `geometric`, or
+        lr / (1 + growth k)^decay if `decay`.
+    decay : float
+        Exponent of the schedule of that name.
     steps : int
         Number of updates.
     gradient : str
@@ -95,6 +98,7 @@ class FirstOrder(Optimizer):
         steps: int,
         growth: float,
         schedule: str,
+        decay: float,
         gradient: str,
         ridge: float,
         record_every: int,
@@ -103,7 +107,8 @@ class FirstOrder(Optimizer):
         init_scale: float,
     ) -> None:
         super().__init__(init=init, init_scale=init_scale)
-        self.lr, self.steps, self.growth, self.schedule = lr, steps, growth, schedule
+        self.lr, self.steps, self.growth = lr, steps, growth
+        self.schedule, self.decay = schedule, decay
         self.gradient, self.ridge = gradient, ridge
         self.record_every, self.record = record_every, record
 
@@ -111,6 +116,8 @@ class FirstOrder(Optimizer):
         """Return the size of step k = 0, 1, ..."""
         if self.schedule == "geometric":
             return float(self.lr * (1 + self.growth) ** k)
+        if self.schedule == "decay":
+            return float(self.lr / (1 + self.growth * k) ** self.decay)
         return self.lr * (1 + self.growth * k)
 
     def grid(self) -> list[float]:

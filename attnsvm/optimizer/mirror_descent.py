@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attnsvm.norm import Entrywise
 from attnsvm.optimizer.base import beside, norm
 from attnsvm.optimizer.first_order import TINY, FirstOrder, Step
 from attnsvm.parameterization import Variables
@@ -30,9 +31,9 @@ class MirrorDescent(FirstOrder):
         self.p, self.normalized = p, normalized
 
     @property
-    def implicit_bias(self) -> str | None:
-        """The Frobenius norm with p = 2; that of other p is the entry-wise l_p norm."""
-        return "frobenius" if self.p == 2 else None
+    def implicit_bias(self) -> str:
+        """The entry-wise l_p norm (arXiv 2410.14581), Frobenius with p = 2."""
+        return "frobenius" if self.p == 2 else Entrywise(self.p).name
 
     def update(self, step: Step) -> Variables:
         """Return the variables after a mirror step."""

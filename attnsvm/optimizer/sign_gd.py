@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from attnsvm.optimizer.first_order import FirstOrder, Step
-from attnsvm.parameterization import Variables
+from typing import Any
+
+from attnsvm.optimizer.steepest import Steepest
 
 
-class SignGD(FirstOrder):
+class SignGD(Steepest):
     """V <- V - eta sign(grad): steepest descent in the entry-wise maximum norm."""
 
-    def update(self, step: Step) -> Variables:
-        """Return V - eta sign(grad)."""
-        for V, part, _ in step.each():
-            V.sub_(part.sign(), alpha=step.eta)
-        return step.variables
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(norm="max", beta=0.0, nesterov=False, **settings)

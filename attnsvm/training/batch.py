@@ -64,7 +64,7 @@ def train(
     parameterization : str or Parameterization
         w or kq.
     optimizer : str or Optimizer
-        normalized_gd, gd, polyak, momentum, adam, sign_gd, mirror_descent or
+        normalized_gd, gd, polyak, momentum, adam, sign_gd, steepest, muon, mirror_descent or
         regularization_path.
     loss : str or Loss
         logistic, exponential or linear.
@@ -81,7 +81,7 @@ def train(
     keep_factors : bool
         Whether K and Q are kept at every snapshot; their weights W always are.
     **options
-        Fields of the optimizer's config: lr, steps, growth, schedule, gradient, ridge,
+        Fields of the optimizer's config: lr, steps, growth, schedule, decay, gradient, ridge,
         init_scale, record_every, record, and others of that optimizer.
 
     Returns

@@ -173,11 +173,14 @@ def _allowed(config: RunConfig, size: float) -> float:
     if not hasattr(optimizer, "steps"):
         return PATH
     factors = not config.parameterization._target_.endswith(".W")
-    normalized = "Normalized" in optimizer._target_
-    overshoots = optimizer.growth > 0 or optimizer.gradient == "direct" or (factors and normalized)
+    name = optimizer._target_.rpartition(".")[2]
+    zigzags = name in ("SignGD", "Steepest", "Muon") or (factors and name == "NormalizedGD")
+    overshoots = optimizer.growth > 0 or optimizer.gradient == "direct" or zigzags
     if not overshoots:
         return TO_ROUNDING
     last = optimizer.lr * (1 + optimizer.growth * optimizer.steps)
     if optimizer.schedule == "geometric":
         last = optimizer.lr * (1 + optimizer.growth) ** optimizer.steps
+    if optimizer.schedule == "decay":
+        last = optimizer.lr
     return float(STEPS_APART * last / (math.sqrt(size) if factors else size))

@@ -134,8 +134,13 @@ def convergence_types(
     return limit.types() if optimal is False else ("global", *limit.types())
 
 
-FROBENIUS = ("NormalizedGD", "GD", "Momentum", "Polyak", "RegularizationPath")
-"""Optimizers of W that converge to the SVM of the Frobenius norm."""
+LIMITS = {
+    **dict.fromkeys(
+        ("NormalizedGD", "GD", "Momentum", "Polyak", "RegularizationPath"), "frobenius"
+    ),
+    "SignGD": "max",
+}
+"""Norm of the SVM that optimizers of W converge to; Steepest and MirrorDescent name theirs."""
 
 
 def norm_of_limit(config: Mapping[str, Any]) -> str | None:
@@ -149,7 +154,12 @@ def norm_of_limit(config: Mapping[str, Any]) -> str | None:
         If optimizer or parameterization is a plug-in.
     """
     optimizer, rule = option(config, "optimizer"), option(config, "parameterization")
-    squares = optimizer == "MirrorDescent" and config["optimizer"]["p"] == 2
-    if optimizer not in FROBENIUS and not squares:
-        return None
-    return "frobenius" if rule == "W" else "nuclear"
+    norm = LIMITS.get(optimizer)
+    if optimizer == "Steepest":
+        norm = config["optimizer"]["norm"]
+    if optimizer == "MirrorDescent":
+        p = config["optimizer"]["p"]
+        norm = "frobenius" if p == 2 else f"l{p:g}"
+    if rule == "W":
+        return norm
+    return "nuclear" if norm == "frobenius" else None

@@ -22,7 +22,10 @@ from attnsvm.training.trajectory import TrainingStatus
 from tests.config.test_config import composed
 
 SMALL = {"n": 3, "T": 4, "d": 5, "trials": 6, "seed": 20}
-FIRST_ORDER = ["normalized_gd", "gd", "polyak", "momentum", "adam", "sign_gd", "mirror_descent"]
+FIRST_ORDER = [
+    "normalized_gd", "gd", "polyak", "momentum", "adam", "sign_gd", "steepest", "muon",
+    "mirror_descent",
+]  # fmt: skip
 
 
 def draw(*shape, seed=0):
@@ -40,13 +43,16 @@ def optimizer(name, **fields):
     return named("optimizer", name, **fields)
 
 
-def test_step_size_is_constant_linear_or_geometric():
+def test_step_size_is_constant_linear_geometric_or_falling():
     assert [optimizer("gd", lr=0.2).step_size(k) for k in range(3)] == [0.2] * 3
     linear, geometric = (
         optimizer("gd", lr=0.2, growth=0.5, schedule=schedule)
         for schedule in ("linear", "geometric")
     )
+    decay = optimizer("gd", lr=0.2, growth=0.5, schedule="decay", decay=0.75)
     assert [linear.step_size(k) for k in range(3)] == pytest.approx([0.2, 0.3, 0.4])
+    falling = [0.2, 0.2 / 1.5**0.75, 0.2 / 2**0.75]
+    assert [decay.step_size(k) for k in range(3)] == pytest.approx(falling)
     assert [geometric.step_size(k) for k in range(3)] == pytest.approx([0.2, 0.3, 0.45])
 
 
@@ -249,7 +255,15 @@ def test_joint_gradient_is_that_of_autograd():
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("lr", 0.0), ("steps", -1), ("gradient", "exact"), ("lrr", 1), ("schedule", "cosine")],
+    [
+        ("lr", 0.0),
+        ("steps", -1),
+        ("gradient", "exact"),
+        ("lrr", 1),
+        ("schedule", "cosine"),
+        ("decay", 0.0),
+        ("decay", 1.5),
+    ],
 )
 def test_bad_settings_are_named(field, value):
     with pytest.raises(ConfigError, match=f"optimizer.{field}"):

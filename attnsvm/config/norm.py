@@ -1,0 +1,40 @@
+"""The names of norms, as in `svm.norms` and `optimizer.norm`."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+NAMED = {
+    "frobenius": ("l", 2.0),
+    "nuclear": ("schatten", 1.0),
+    "spectral": ("schatten", math.inf),
+    "l1": ("l", 1.0),
+    "max": ("l", math.inf),
+}
+"""Family and exponent p of the norms that have a name of their own."""
+
+
+class NormName:
+    """The allowed names of a norm: those of `NAMED`, l<p> of the entries and schatten<p>."""
+
+    def holds(self, value: Any) -> bool:
+        """Whether `value` is the name of a norm."""
+        return isinstance(value, str) and family_of(value) is not None
+
+    def __str__(self) -> str:
+        return (
+            f"{' | '.join(NAMED)} | l<p> | schatten<p> with 1 < p <= 100, "
+            "p != 2 (frobenius), as in l1.75"
+        )
+
+
+def family_of(name: str) -> tuple[str, float] | None:
+    """Return the family, l (of the entries) or schatten, and p; None if there is no such norm."""
+    if name in NAMED:
+        return NAMED[name]
+    found = re.fullmatch(r"(l|schatten)(\d{1,3}(?:\.\d{1,6})?)", name, re.ASCII)
+    if found is None or not 1 < (p := float(found[2])) <= 100 or p == 2:
+        return None
+    return found[1], p

@@ -1,0 +1,180 @@
+"""Steepest descent in every norm: one step against the formula, momentum, and Muon's steps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Generator
+
+from attnsvm.config import ConfigError
+from attnsvm.config.instantiate import named
+from attnsvm.data import sample
+from attnsvm.norm import norm_of
+from attnsvm.optimizer import Step
+from attnsvm.optimizer.muon import COEFFICIENTS, newton_schulz
+from attnsvm.risk import Gradient
+from attnsvm.training import train
+
+pytestmark = pytest.mark.processors
+
+SMALL = {"n": 3, "T": 4, "d": 5, "trials": 6, "seed": 20}
+NORMS = ["frobenius", "max", "l1", "spectral", "nuclear", "l1.75", "l3", "schatten1.5", "schatten4"]
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def optimizer(name, **fields):
+    return named("optimizer", name, **fields)
+
+
+def moved(rule, variables, parts, log_scale=0.0, memory=None):
+    """Return how far the variables move in one step of size lr along parts exp(log_scale)."""
+    scales = tuple(torch.full((len(V),), log_scale, dtype=torch.float64) for V in variables)
+    start = tuple(V.clone() for V in variables)
+    gradient = Gradient(tuple(parts), scales)
+    memory = {} if memory is None else memory
+    new = rule.update(Step(None, start, None, gradient, rule.lr, memory))
+    return [old - V for old, V in zip(variables, new, strict=True)]
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_step_has_the_size_lr_and_no_other_one_descends_more(norm):
+    """norm(S) = 1 and <G, S> = dual_norm(G)."""
+    V, G = draw(5, 4, 3), draw(5, 4, 3, seed=1)
+    (step,) = moved(optimizer("steepest", norm=norm, lr=0.25), (V,), (G,), log_scale=-1e5)
+    size = norm_of(norm)
+    torch.testing.assert_close(size.value(step), torch.full((5,), 0.25, dtype=torch.float64))
+    torch.testing.assert_close((G * step).sum((1, 2)), 0.25 * size.dual.value(G))
+
+
+def test_spectral_steps_are_those_of_the_polar_factor_on_its_range():
+    G = draw(5, 4, 2) @ draw(5, 2, 4, seed=1)
+    (step,) = moved(optimizer("steepest", lr=1.0), (torch.zeros_like(G),), (G,))
+    U, _, Vh = torch.linalg.svd(G)
+    torch.testing.assert_close(step, U[..., :2] @ Vh[:, :2])
+
+
+def test_l1_steps_change_the_entry_of_largest_gradient_alone():
+    G = draw(5, 4, 4)
+    (step,) = moved(optimizer("steepest", norm="l1", lr=1.0), (torch.zeros_like(G),), (G,))
+    assert ((step != 0).sum((1, 2)) == 1).all()
+    torch.testing.assert_close((step * G).sum((1, 2)), G.abs().amax((1, 2)))
+
+
+def test_nuclear_steps_have_rank_one():
+    G = draw(5, 4, 4)
+    (step,) = moved(optimizer("steepest", norm="nuclear", lr=1.0), (torch.zeros_like(G),), (G,))
+    sigma = torch.linalg.svdvals(step)
+    torch.testing.assert_close(sigma, torch.eye(4, dtype=torch.float64)[0].expand(5, 4))
+
+
+@pytest.mark.parametrize("parameterization", ["w", "kq"])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_frobenius_is_normalized_gd_and_max_is_sign_gd(parameterization, compiled):
+    options = {"lr": 0.05, "steps": 30, "compiled": compiled}
+    for norm, name in (("frobenius", "normalized_gd"), ("max", "sign_gd")):
+        steepest = train(sample(**SMALL), parameterization, "steepest", norm=norm, **options)
+        known = train(sample(**SMALL), parameterization, name, **options)
+        torch.testing.assert_close(steepest.W, known.W, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("norm", ["l1", "spectral", "nuclear", "schatten4"])
+def test_each_factor_makes_its_own_steps(norm):
+    K, Q = draw(3, 5, 2), draw(3, 5, 2, seed=1)
+    G = draw(3, 5, 2, seed=2), 1e-9 * draw(3, 5, 2, seed=3)
+    for step in moved(optimizer("steepest", norm=norm, lr=0.3), (K, Q), G):
+        size = torch.full((3,), 0.3, dtype=torch.float64)
+        torch.testing.assert_close(norm_of(norm).value(step), size)
+
+
+def test_the_parameters_of_a_head_may_be_a_vector():
+    """Its spectral norm is that of a matrix with one column: the Euclidean one."""
+    v, g = draw(3, 5), draw(3, 5, seed=1)
+    (step,) = moved(optimizer("steepest", lr=1.0), (v,), (g,))
+    torch.testing.assert_close(step, g / g.norm(dim=1, keepdim=True))
+    (step,) = moved(optimizer("steepest", norm="l1", lr=1.0), (v,), (g,))
+    assert ((step != 0).sum(1) == 1).all()
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("shift", [0.0, -5e4])
+def test_momentum_is_the_weighted_sum_of_all_gradients_however_small(nesterov, shift):
+    rule = optimizer("steepest", norm="frobenius", beta=0.5, nesterov=nesterov, lr=1.0)
+    memory, V, M = {}, torch.zeros(2, 3, 3, dtype=torch.float64), 0.0
+    for k, log_scale in enumerate((0.0, -3.0, -1.0, -40.0, -2.0)):
+        G = draw(2, 3, 3, seed=k)
+        (step,) = moved(rule, (V,), (G,), shift + log_scale, memory)
+        M = 0.5 * M + G * torch.e**log_scale
+        D = G * torch.e**log_scale + 0.5 * M if nesterov else M
+        torch.testing.assert_close(step, D / D.norm(dim=(1, 2), keepdim=True))
+
+
+def test_momentum_outlives_gradients_that_vanish_faster_than_it():
+    """M falls by beta a step, the gradient by e^-100: M keeps its direction, and never underflows.
+
+    Its parts are sums of powers of the weights, of which one is one.
+    """
+    rule, memory = optimizer("steepest", norm="frobenius", beta=0.1, lr=1.0), {}
+    V, first = torch.zeros(1, 2, 2, dtype=torch.float64), draw(1, 2, 2)
+    for k in range(800):
+        (step,) = moved(rule, (V,), (draw(1, 2, 2, seed=k),), -100.0 * k, memory)
+    torch.testing.assert_close(step, first / first.norm())
+
+
+def test_a_bad_norm_is_named_with_what_it_must_be():
+    with pytest.raises(ConfigError, match=r"optimizer.norm=l2: must be nuclear \| frobenius"):
+        optimizer("steepest", norm="l2")
+    for norm in NORMS:
+        assert optimizer("steepest", norm=norm).implicit_bias == norm
+
+
+def published_muon(V, gradients, lr, momentum=0.95, steps=5):
+    """Return V after the steps of K. Jordan's rule, written down from its description."""
+    a, b, c = 3.4445, -4.7750, 2.0315
+    buffer = torch.zeros_like(V)
+    for G in gradients:
+        buffer = momentum * buffer + (1 - momentum) * G
+        X = (1 - momentum) * G + momentum * buffer
+        X = X.mT if X.shape[0] > X.shape[1] else X
+        X = X / X.norm()
+        for _ in range(steps):
+            X = a * X + b * X @ X.mT @ X + c * X @ X.mT @ X @ X.mT @ X
+        X = X.mT if G.shape[0] > G.shape[1] else X
+        V = V - lr * max(1.0, G.shape[0] / G.shape[1]) ** 0.5 * X
+    return V
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (6, 2), (2, 6)])
+@pytest.mark.parametrize("shift", [0.0, -1e4])
+def test_muon_steps_are_the_published_ones(shape, shift):
+    rule, memory = optimizer("muon", lr=0.1), {}
+    gradients = [draw(3, *shape, seed=k) for k in range(12)]
+    V = V0 = draw(3, *shape, seed=99)
+    for G in gradients:
+        V = V - moved(rule, (V,), (G,), shift, memory)[0]
+    for k in range(3):
+        expected = published_muon(V0[k], [G[k] for G in gradients], 0.1)
+        torch.testing.assert_close(V[k], expected, rtol=1e-11, atol=1e-11)
+
+
+def test_newton_schulz_brings_singular_values_near_one():
+    """f(x) = a x + b x^3 + c x^5 acts on singular values alone; tiny ones stay small."""
+    Q, R = (torch.linalg.qr(draw(4, 4, seed=k)).Q for k in range(2))
+    sigma = torch.tensor([1.0, 0.1, 0.01, 1e-6], dtype=torch.float64)
+    found = newton_schulz((Q * sigma @ R)[None], 5)[0]
+    x = sigma / sigma.norm()
+    for _ in range(5):
+        x = sum(factor * x ** (2 * k + 1) for k, factor in enumerate(COEFFICIENTS))
+    torch.testing.assert_close(found, Q * x @ R, rtol=0, atol=1e-12)
+    assert ((0.68 < x[:3]) & (x[:3] < 1.21)).all()
+    assert x[3] < 1e-3
+    assert not newton_schulz(torch.zeros(1, 3, 3, dtype=torch.float64), 5).any()
+
+
+def test_muon_refuses_a_trained_head():
+    batch = sample(**SMALL)
+    batch.head.train = True
+    with pytest.raises(ConfigError, match="optimizer=muon: head.train must be false"):
+        train(batch, optimizer="muon")
