@@ -53,12 +53,20 @@ class Sizes(NamedTuple):
 
 
 class Update(NamedTuple):
-    """The update: code of the loss, log(2 ridge), normalised or not, exact gradient or not."""
+    """The update: code of the loss, log(2 ridge), exact gradient or not, and the rule of steps.
+
+    The rule has its code in `directions`, the decay rate `beta` of its momentum (0: none), the
+    logarithm of beta, and whether it steps along gradient + beta momentum. R may be triangular.
+    """
 
     loss: int
     log_ridge: float
-    normalized: bool
     exact: bool
+    rule: int
+    beta: float
+    log_beta: float
+    nesterov: bool
+    triangular: bool
 
 
 class Instance(NamedTuple):
@@ -83,7 +91,8 @@ class Space(NamedTuple):
 
     The logits and E, which becomes q, (n, T), C (T,), top, place, big, margin, slope, size (n,),
     w (n, k), U and P (n, r), H, the gradient in V or Q, (c, r or m), A = K^T P and B = Q^T z
-    (n, m), G, the gradient in K, (r, m).
+    (n, m), G, the gradient in K, (r, m). For singular values: a copy of a gradient, its right
+    singular vectors and its singular values.
     """
 
     logits: int
@@ -102,13 +111,18 @@ class Space(NamedTuple):
     A: int
     B: int
     G: int
+    copy: int
+    right: int
+    sigma: int
 
 
 def space_entries(sizes: Sizes) -> Space:
     """Return the number of entries of each part of the space."""
     n, T, r, k, c, m = sizes
     of_samples, of_vectors = (n,) * 6, (n * k, n * r, n * r, c * (m or r))
-    return Space(n * T, n * T, T, *of_samples, *of_vectors, n * m, n * m, r * m)
+    most, least = max(r, c) * (m or r), min(max(r, c), m or r)
+    singular = (most, least * least, least)
+    return Space(n * T, n * T, T, *of_samples, *of_vectors, n * m, n * m, r * m, *singular)
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]

@@ -1,8 +1,8 @@
 """The compiled training loop, where it applies: the same steps as the torch loop, much faster.
 
-It applies to W and (K, Q) on the CPU with normalised or plain gradient descent, the exact
-gradient (for W without ridge the published one as well), heads that are sums of functions of
-projections, and the three losses.
+It applies to W and (K, Q) on the CPU with gradient descent, with or without momentum, and steepest
+descent in five norms, the exact gradient (for gradient descent of W without ridge the published one
+as well), heads that are sums of functions of projections, and the three losses.
 """
 
 from __future__ import annotations
@@ -28,10 +28,14 @@ from attnsvm.loss import Exponential, LinearLoss, Logistic
 from attnsvm.optimizer.base import Optimizer, Report, Visit
 from attnsvm.optimizer.first_order import FirstOrder
 from attnsvm.optimizer.gd import GD
+from attnsvm.optimizer.momentum import Momentum
 from attnsvm.optimizer.normalized_gd import NormalizedGD
+from attnsvm.optimizer.sign_gd import SignGD
+from attnsvm.optimizer.steepest import Steepest
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
 from attnsvm.risk import Risk
+from attnsvm.training.compiled.directions import CODES, FROBENIUS, L1, MAX, PLAIN
 from attnsvm.training.compiled.gradient import (
     EXPONENTIAL,
     LOGISTIC,
@@ -61,8 +65,8 @@ def applies(risk: Risk, optimizer: Optimizer) -> bool:
     """Return whether the compiled loop can take the steps of `optimizer` on `risk`."""
     batch, one = risk.batch, risk.batch.take(slice(1))
     return (
-        type(optimizer) in (NormalizedGD, GD)
-        and isinstance(optimizer, FirstOrder)
+        isinstance(optimizer, FirstOrder)
+        and _rule(optimizer) is not None
         and (optimizer.gradient == "log_domain" or _published_w(risk, optimizer))
         and type(risk.rule) in (W, KQ)
         and type(risk.loss) in LOSS_CODES
@@ -74,7 +78,15 @@ def applies(risk: Risk, optimizer: Optimizer) -> bool:
 
 def _published_w(risk: Risk, optimizer: FirstOrder) -> bool:
     """Return whether this is the published update of W; that of (K, Q) amplifies rounding."""
-    return type(risk.rule) is W and not optimizer.ridge
+    gradient_descent = type(optimizer) in (NormalizedGD, GD)
+    return gradient_descent and type(risk.rule) is W and not optimizer.ridge
+
+
+def _rule(optimizer: FirstOrder) -> int | None:
+    """Return the code of the optimizer's rule; None if the compiled loop has none."""
+    if isinstance(optimizer, Steepest):
+        return CODES.get(optimizer.norm.name) if type(optimizer) in (Steepest, SignGD) else None
+    return {GD: PLAIN, Momentum: PLAIN, NormalizedGD: FROBENIUS}.get(type(optimizer))
 
 
 def run(
@@ -145,9 +157,14 @@ class _Loop:
 
     def __init__(self, risk: Risk, optimizer: FirstOrder) -> None:
         batch = risk.batch
-        self.B, self.n, self.T, _ = batch.X.shape
-        self.basis, X = _in_token_span(batch)
-        self.queries, R = orthonormal(batch.Z.mT)
+        self.B, self.n, self.T, d = batch.X.shape
+        self.update = _update(risk, optimizer)
+        if self.update.triangular:
+            self.basis, X = _in_token_span(batch)
+            self.queries, R = orthonormal(batch.Z.mT)
+        else:
+            self.basis, X = None, batch.X
+            self.queries, R = torch.eye(d, dtype=X.dtype).expand(self.B, d, d), batch.Z.mT
         self.r, self.c = X.shape[-1], R.shape[1]
         rotated = {name: self.inside(p) for name, p in batch.head_parameters.items()}
         features = batch.head.features(X, rotated)
@@ -159,10 +176,6 @@ class _Loop:
         data = (X, F, kinds.expand(LANES, 3, -1), R, bias, batch.Y, weights)
         self.data = tuple(to_lanes(tensor) for tensor in data)
         self.seen = to_lanes(bias), to_lanes(batch.Y)  # logits, margins: overwritten
-        log_ridge = math.log(2 * optimizer.ridge) if optimizer.ridge else -math.inf
-        exact = optimizer.gradient == "log_domain"
-        normalized = isinstance(optimizer, NormalizedGD)
-        self.update = Update(LOSS_CODES[type(risk.loss)], log_ridge, normalized, exact)
 
     def inside(self, V: Tensor) -> Tensor:
         """Return V (B, d, ...) in the basis of the span of the tokens, (B, r, ...)."""
@@ -174,6 +187,11 @@ class _Loop:
     def back(self, V: Tensor) -> Tensor:
         """Return V (B, r, c) in the coordinates of the tokens, (B, d, c)."""
         return V if self.basis is None else torch.bmm(self.basis, V)
+
+    def momenta(self, *variables: Tensor) -> tuple[Tensor, ...]:
+        """Return the momenta at the start, one for each of `variables`, and their log-scales."""
+        none = torch.full((self.B, len(variables)), -torch.inf, dtype=torch.float64)
+        return (*(to_lanes(torch.zeros_like(V)) for V in variables), to_lanes(none))
 
     def advance(self, etas: list[float], pools: list[ThreadPoolExecutor]) -> list[Future[Lanes]]:
         """Submit one step for each size in `etas`; a block always stays in the same thread.
@@ -231,7 +249,7 @@ class _LoopW(_Loop):
         outside = self.W0 - torch.bmm(self.back(V0), self.queries.mT)
         self.V0 = V0.mT.contiguous()
         self.updated = (to_lanes(self.V0), to_lanes(V0.new_ones(self.B, 1)))
-        self.fixed = (to_lanes(_squares(outside)),)
+        self.fixed = (to_lanes(_squares(outside)), *self.momenta(self.V0))
 
     def variables(self, V: Tensor, a: Tensor) -> Variables:
         """Return (W,), of lanes."""
@@ -253,11 +271,12 @@ class _LoopKQ(_Loop):
         self.K0, self.Q0 = variables
         K, Q = self.inside(self.K0), torch.bmm(self.queries.mT, self.Q0)
         outside = self.K0 - self.back(K), self.Q0 - torch.bmm(self.queries, Q)
-        self.rows = _row_basis(torch.cat([K, Q], 1))
+        self.rows = _row_basis(torch.cat([K, Q], 1)) if self.update.triangular else None
         self.start = K, Q = self.narrow(K), self.narrow(Q)
         self.m = K.shape[-1]
         self.updated = (to_lanes(K), to_lanes(Q), to_lanes(K.new_ones(self.B, 2)))
-        self.fixed = (to_lanes(torch.cat([_squares(V) for V in outside], 1)),)
+        squares = torch.cat([_squares(V) for V in outside], 1)
+        self.fixed = (to_lanes(squares), *self.momenta(K, Q))
 
     def narrow(self, V: Tensor) -> Tensor:
         """Return the rows of V (B, ., m) in their basis."""
@@ -276,6 +295,28 @@ class _LoopKQ(_Loop):
             share_K * self.K0 + self.back(self.widen(moved_K)),
             share_Q * self.Q0 + torch.bmm(self.queries, self.widen(moved_Q)),
         )
+
+
+def _update(risk: Risk, optimizer: FirstOrder) -> Update:
+    """Return the update; its R is triangular in coordinates of the span of tokens and queries.
+
+    Signs and largest entries depend on the coordinates, and of what a ridge shrinks outside of the
+    span only the norm is known.
+    """
+    rule = _rule(optimizer)
+    assert rule is not None  # as checked in `applies`
+    beta = optimizer.beta if isinstance(optimizer, Momentum | Steepest) else 0.0
+    of_gradient = rule in (PLAIN, FROBENIUS) and not beta
+    return Update(
+        loss=LOSS_CODES[type(risk.loss)],
+        log_ridge=math.log(2 * optimizer.ridge) if optimizer.ridge else -math.inf,
+        exact=optimizer.gradient == "log_domain",
+        rule=rule,
+        beta=beta,
+        log_beta=math.log(beta) if beta else -math.inf,
+        nesterov=isinstance(optimizer, Steepest) and optimizer.nesterov,
+        triangular=rule not in (MAX, L1) and (of_gradient or not optimizer.ridge),
+    )
 
 
 def _addresses(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:

@@ -14,11 +14,13 @@ import numpy as np
 from numba import njit
 
 from attnsvm.jit import compiled
-from attnsvm.lanes import arithmetic, matmul
+from attnsvm.lanes import arithmetic, matmul, svd
 from attnsvm.lanes.arithmetic import at, exp, fill, fma, load, root, store, where_greater
 from attnsvm.lanes.matmul import dot, multiply
 from attnsvm.linalg import EPS
+from attnsvm.training.compiled import directions
 from attnsvm.training.compiled import gradient as gradients
+from attnsvm.training.compiled.directions import FROBENIUS, PLAIN, remember, steepest
 from attnsvm.training.compiled.gradient import (
     Instance,
     Sizes,
@@ -28,7 +30,7 @@ from attnsvm.training.compiled.gradient import (
     of_block,
 )
 
-COMPILED_IN = (arithmetic, matmul, gradients, EPS)
+COMPILED_IN = (arithmetic, matmul, svd, gradients, directions, EPS)
 """Objects that the digest of the compiled code covers besides this file."""
 
 TINY = 1e-300
@@ -43,7 +45,7 @@ def _copy(source: int, target: int, count: int) -> None:
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def _at_queries(C: int, V: int, R: int, sizes: Sizes, length: int) -> None:
+def _at_queries(C: int, V: int, R: int, sizes: Sizes, length: int, triangular: bool) -> None:
     """Write C_i = sum_k R_ki V_k, vectors with `length` entries."""
     for first in range(0, sizes.n, PANEL):
         last = min(first + PANEL, sizes.n)
@@ -51,21 +53,21 @@ def _at_queries(C: int, V: int, R: int, sizes: Sizes, length: int) -> None:
             (at(C, first * length), 1, length),
             (V, 1, length),
             (at(R, first), sizes.n, 1),
-            (length, last - first, min(last, sizes.c)),
+            (length, last - first, min(last, sizes.c) if triangular else sizes.c),
         )
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def _from_queries(C: int, P: int, R: int, sizes: Sizes, length: int) -> None:
+def _from_queries(C: int, P: int, R: int, sizes: Sizes, length: int, triangular: bool) -> None:
     """Write C_k = sum_i R_ki P_i, vectors with `length` entries."""
     n = sizes.n
     for first in range(0, sizes.c, PANEL):
-        last = min(first + PANEL, sizes.c)
+        last, before = min(first + PANEL, sizes.c), first if triangular else 0
         multiply(
             (at(C, first * length), 1, length),
-            (at(P, first * length), 1, length),
-            (at(R, first * n + first), 1, n),
-            (length, last - first, n - first),
+            (at(P, before * length), 1, length),
+            (at(R, first * n + before), 1, n),
+            (length, last - first, n - before),
         )
 
 
@@ -81,20 +83,30 @@ def _weights(scale: Any, log_ridge: float) -> Any:
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
 def _descend(
-    V: int, G: int, count: int, outside: Any, weights: Any, eta: float, update: Update
-) -> None:
+    V: int, G: int, shape: Any, outside: Any, weights: Any, momentum: Any, eta: float,
+    space: Space, update: Update,
+) -> None:  # fmt: skip
     """V <- V - step (risk G + ridge V), and likewise the part outside of the span, a times V0's.
 
-    `outside` is (address of a, address of the start's squared norm); G is overwritten.
+    G, which is overwritten, has `shape` (number of vectors, their length); `outside` is (address
+    of a, address of the start's squared norm), `momentum` the addresses of M and its log-scale.
+    Directions other than the gradient's and momenta have no part outside of the span.
     """
     (a, square0), (scale, risk, ridge) = outside, weights
-    share = load(a, 0)
+    share, count = load(a, 0), shape[0] * shape[1]
     if update.log_ridge > -np.inf:
         for j in range(count):
             store(G, j, fma(risk, load(G, j), ridge * load(V, j)))
+    if update.beta > 0:
+        scale = remember(G, momentum[0], momentum[1], count, scale, update)
+    if update.rule != PLAIN and update.rule != FROBENIUS:
+        steepest(G, shape[0], shape[1], update.rule, (space.copy, space.right, space.sigma))
+        for j in range(count):
+            store(V, j, load(V, j) - fill(eta) * load(G, j))
+        return
     rest = ridge * share
     square = fma(rest * rest, load(square0, 0), dot(G, G, count))
-    if update.normalized:
+    if update.rule == FROBENIUS:
         step = fill(eta) / (root(square) + fill(TINY if update.exact else EPS))
     else:
         step = fill(eta) * where_greater(scale, fill(708.0), fill(np.inf), exp(scale))
@@ -111,19 +123,21 @@ def train_w(
     """Take len(etas) steps of W in the blocks first <= b < last.
 
     `variables` are the addresses of V and a, which are updated, of the logits (n, T) and margins
-    (n,) after the steps, and of the squared norm of W0 outside of the span of the queries.
+    (n,) after the steps, of the squared norm of W0 outside of the span of the queries, and of the
+    momentum and its log-scale.
     """
     n, T, r, _, c, _ = sizes
     for b in range(first, last):
         here = of_block(data, sizes, b)
-        V, a, logits, margins, square0 = variables
+        V, a, logits, margins, square0, M, scale_M = variables
         V, outside = at(V, b * c * r), (at(a, b), at(square0, b))
+        momentum = at(M, b * c * r), at(scale_M, b)
         for k in range(len(etas) + 1):
-            _at_queries(space.U, V, here.R, sizes, r)
+            _at_queries(space.U, V, here.R, sizes, r, update.triangular)
             weights = _weights(gradient(here, space, sizes, update), update.log_ridge)
             if k < len(etas):
-                _from_queries(space.H, space.P, here.R, sizes, r)
-                _descend(V, space.H, c * r, outside, weights, etas[k], update)
+                _from_queries(space.H, space.P, here.R, sizes, r, update.triangular)
+                _descend(V, space.H, (c, r), outside, weights, momentum, etas[k], space, update)
         _copy(space.logits, at(logits, b * n * T), n * T)
         _copy(space.margin, at(margins, b * n), n)
 
@@ -136,26 +150,30 @@ def train_kq(
     """Take len(etas) steps of (K, Q) in the blocks first <= b < last.
 
     `variables` are the addresses of K in the span of the tokens, Q in that of the queries and a of
-    both, which are updated, of the logits (n, T) and margins (n,) after the steps, and of the
-    squared norms of K0 and Q0 outside of these spans.
+    both, which are updated, of the logits (n, T) and margins (n,) after the steps, of the squared
+    norms of K0 and Q0 outside of these spans, and of the momentum of K, that of Q, and the
+    log-scales of both.
     """
     n, T, r, _, c, m = sizes
     U, P, A, B, G, H = space.U, space.P, space.A, space.B, space.G, space.H
     for b in range(first, last):
         here = of_block(data, sizes, b)
-        K, Q, a, logits, margins, square0 = variables
+        K, Q, a, logits, margins, square0, M_K, M_Q, scale_M = variables
         K, Q = at(K, b * r * m), at(Q, b * c * m)
         outside_K = at(a, 2 * b), at(square0, 2 * b)
         outside_Q = at(a, 2 * b + 1), at(square0, 2 * b + 1)
+        momentum_K = at(M_K, b * r * m), at(scale_M, 2 * b)
+        momentum_Q = at(M_Q, b * c * m), at(scale_M, 2 * b + 1)
         for k in range(len(etas) + 1):
-            _at_queries(B, Q, here.R, sizes, m)
+            _at_queries(B, Q, here.R, sizes, m, update.triangular)
             multiply((U, 1, r), (K, m, 1), (B, 1, m), (r, n, m))
             weights = _weights(gradient(here, space, sizes, update), update.log_ridge)
             if k < len(etas):
                 multiply((A, 1, m), (K, 1, m), (P, 1, r), (m, n, r))
-                _from_queries(H, A, here.R, sizes, m)
+                _from_queries(H, A, here.R, sizes, m, update.triangular)
                 multiply((G, 1, m), (B, 1, m), (P, r, 1), (m, r, n))
-                _descend(K, G, r * m, outside_K, weights, etas[k], update)
-                _descend(Q, H, c * m, outside_Q, weights, etas[k], update)
+                eta = etas[k]
+                _descend(K, G, (r, m), outside_K, weights, momentum_K, eta, space, update)
+                _descend(Q, H, (c, m), outside_Q, weights, momentum_Q, eta, space, update)
         _copy(space.logits, at(logits, b * n * T), n * T)
         _copy(space.margin, at(margins, b * n), n)
