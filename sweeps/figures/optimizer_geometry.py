@@ -1,0 +1,176 @@
+"""Every optimizer against every norm: in which one its weights have the largest margin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from sweeps import statistics, style
+from sweeps.cells import CellAxes
+from sweeps.figures import Drawing, history_of, outcomes, status_counts
+from sweeps.figures._pages import Tables, drawings
+
+if TYPE_CHECKING:
+    from sweeps.aggregate import SweepFrames
+
+GAP = "_margin_gap"
+"""End of the name of a margin gap, after the norm, in trials and history."""
+
+OWN = {
+    **dict.fromkeys(("normalized_gd", "gd", "momentum", "polyak", "regularization_path")),
+    "sign_gd": "max",
+    "adam": "max",
+    "muon": "spectral",
+}
+"""Norm in which an optimizer of W has the largest margin in theory, for linear models."""
+
+CERTIFIED = ("ok",)
+RANGE = 1e-4, 1.0
+"""Margin gaps of the ends of the colour scale."""
+
+CURVES = 12
+"""Largest number of optimizers in a figure."""
+
+NOTE = (
+    "Median of the margin gap 1 - rho(W) over saturated instances with a certified SVM in that "
+    "norm, and their number. Framed: the norm of the optimizer's steps (muon: spectral, adam: "
+    "max). Bold: the least gap of a row."
+)
+NOTE_STEPS = "Lines: median of the margin gap in that norm; band: its 95 % bootstrap interval."
+CAPTION = (
+    "Median margin gap of the trained weights in each norm (columns) for each optimizer (rows) at "
+    "the last step; 0 is the largest margin of that norm."
+)
+CAPTION_STEPS = (
+    "Median margin gap over the steps, each optimizer in the norm of its steps (muon: spectral, "
+    "adam: max)."
+)
+
+
+def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    """Return the margin gaps in every norm at the last step, those in the own norm over the steps,
+    and the number of instances by status.
+    """  # fmt: skip
+    by, trials = frames.axes.besides(), _with_own(frames.trials)
+    certified = trials[trials["status"].isin(CERTIFIED)]
+    names = [name for name in certified if str(name).endswith(GAP)]
+    long = certified.melt([*dict.fromkeys([*by, "own"])], names, "margin_in", "value")
+    long["margin_in"] = long["margin_in"].str.removesuffix(GAP)
+    keys = [*dict.fromkeys([*by, "own"])]
+    history = history_of(frames, certified.drop(columns=["own"]), by)
+    history = history.merge(certified[["run", "seed", "own"]], on=["run", "seed"])
+    curves = history[history["quantity"].astype(str) == history["own"] + GAP]
+    return {
+        "optimizer_geometry": statistics.summaries(long, [*keys, "margin_in"], "value", "median"),
+        "optimizer_geometry_steps": statistics.summaries(
+            curves, [*keys, "step"], "value", "median"
+        ),
+        "optimizer_geometry_counts": outcomes(frames.trials, frames.axes),
+    }
+
+
+def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials with the norm of the optimizer, "" where it is not known, as `own`."""
+    own = trials["optimizer"].map({name: norm or "frobenius" for name, norm in OWN.items()})
+    if "norm" in trials:
+        own = own.where(trials["optimizer"] != "steepest", trials["norm"])
+    return trials.assign(own=own.fillna(""))
+
+
+def draw(
+    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
+) -> list[Drawing]:
+    """Return the heat map and the curves, or several of each if there are many optimizers."""
+    common = {"room": CURVES, "cells": "optimizer_geometry_counts"}
+    name = "optimizer_geometry"
+    return [
+        *drawings(name, tables, axes, remarks, _map, caption=CAPTION, **common),
+        *drawings(f"{name}_steps", tables, axes, remarks, _steps, caption=CAPTION_STEPS, **common),
+    ]
+
+
+def _map(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+    table = tables["optimizer_geometry"]
+    names = [name for name in axes.besides() if name in table]
+    rows = list(axes.split(table, names))
+    columns = list(dict.fromkeys(table["margin_in"]))
+    fig = style.figure(1.15 * max(len(columns), 3) + 3.6, 0.42 * max(len(rows), 2) + 1.6)
+    ax = fig.subplots()
+    counted = status_counts(tables["optimizer_geometry_counts"], axes)
+    style.note(fig, [NOTE, counted, *remarks])
+    if table["used"].sum() == 0:
+        style.empty(ax, "no certified instance")
+        return fig
+    medians = np.full((len(rows), len(columns)), np.nan)
+    for i, (_, part) in enumerate(rows):
+        here = part.set_index("margin_in")
+        medians[i] = [here["median"].get(norm, np.nan) for norm in columns]
+        for j, norm in enumerate(columns):
+            _write(ax, here, norm, (i, j), medians[i])
+    clipped = np.clip(medians, *RANGE)
+    image = ax.imshow(clipped, cmap="viridis", norm=LogNorm(*RANGE), aspect="auto")
+    ax.set_xticks(range(len(columns)), columns)
+    ax.set_yticks(range(len(rows)), [style.wrapped(name or "all", 40) for name, _ in rows])
+    ax.set_xlabel("norm of the margin")
+    ax.grid(False)
+    ax.tick_params(length=0)
+    fig.colorbar(image, ax=ax, label="median margin gap", pad=0.02)
+    return fig
+
+
+def _write(
+    ax: Axes, here: pd.DataFrame, norm: str, place: tuple[int, int], medians: np.ndarray
+) -> None:
+    """Write median and count of a norm into its cell, and frame it if it is the own norm."""
+    (i, j), median = place, medians[place[1]]
+    if norm not in here.index or not np.isfinite(median):
+        return
+    row = here.loc[norm]
+    least = median == np.nanmin(medians)
+    dark = median < np.sqrt(RANGE[0] * RANGE[1]) * 3
+    ax.text(
+        j, i, f"{median:.2g} ({row['used']:.0f})", ha="center", va="center", fontsize=7.5,
+        color="white" if dark else "black", fontweight="bold" if least else "normal",
+    )  # fmt: skip
+    if row["own"] == norm:
+        frame = Rectangle((j - 0.47, i - 0.46), 0.94, 0.92, fill=False, linewidth=1.6)
+        frame.set_edgecolor("#e31a1c")
+        ax.add_patch(frame)
+
+
+def _steps(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+    table = tables["optimizer_geometry_steps"]
+    names = [name for name in axes.besides() if name in table]
+    curves = [
+        (f"{part['own'].iloc[0]}: {name}" if name else part["own"].iloc[0], part)
+        for name, part in (axes.split(table, names) if len(table) else [])
+    ]
+    fig = style.figure(8.2, 3.6)
+    ax = fig.subplots()
+    counted = status_counts(tables["optimizer_geometry_counts"], axes)
+    style.note(fig, [NOTE_STEPS, counted, *remarks])
+    if not curves:
+        style.empty(ax, "no certified instance")
+        return fig
+    labels = [label for label, _ in curves]
+    colours, markers = style.colours(labels), style.markers(labels)
+    for label, part in curves:
+        rows = part[(part["used"] > 0) & (part["step"] > 0)].sort_values("step")
+        style.band(ax, rows["step"], rows["low"], rows["high"], colours[label])
+        ax.plot(
+            rows["step"], rows["median"], color=colours[label], marker=markers[label],
+            label=style.plain(label, limit=80),
+        )  # fmt: skip
+    ax.set_xscale("log")
+    style.log_axis(ax.yaxis)
+    ax.set_xlabel("step")
+    ax.set_ylabel("margin gap in the own norm")
+    style.legend(ax, [])
+    return fig
