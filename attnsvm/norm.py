@@ -88,8 +88,6 @@ class Schatten(Norm):
 
     def value(self, W: Tensor) -> Tensor:
         """Return the l_p norm of the singular values."""
-        if self.p == 2:
-            return _power_norm(W.flatten(-2), 2)
         return self.of_spectrum(torch.linalg.svdvals(W))
 
     def of_spectrum(self, sigma: Tensor) -> Tensor:

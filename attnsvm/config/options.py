@@ -18,11 +18,15 @@ class OptimizerOptions(TypedDict, total=False):
     steps: int
     growth: float
     schedule: str
+    decay: float
     gradient: str
     ridge: float
     record_every: int
     record: str
+    norm: str
     beta: float
+    nesterov: bool
+    newton_schulz_steps: int
     beta1: float
     beta2: float
     eps: float

@@ -24,7 +24,9 @@ GAP = "_margin_gap"
 """End of the name of a margin gap, after the norm, in trials and history."""
 
 OWN = {
-    **dict.fromkeys(("normalized_gd", "gd", "momentum", "polyak", "regularization_path")),
+    **dict.fromkeys(
+        ("normalized_gd", "gd", "momentum", "polyak", "regularization_path"), "frobenius"
+    ),
     "sign_gd": "max",
     "adam": "max",
     "muon": "spectral",
@@ -55,15 +57,13 @@ CAPTION_STEPS = (
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    """Return the margin gaps in every norm at the last step, those in the own norm over the steps,
-    and the number of instances by status.
-    """  # fmt: skip
+    """Return the gaps in every norm, in the own one over the steps, and counts by status."""
     by, trials = frames.axes.besides(), _with_own(frames.trials)
     certified = trials[trials["status"].isin(CERTIFIED)]
     names = [name for name in certified if str(name).endswith(GAP)]
-    long = certified.melt([*dict.fromkeys([*by, "own"])], names, "margin_in", "value")
+    keys = [*by, "own"]
+    long = certified.melt(keys, names, "margin_in", "value")
     long["margin_in"] = long["margin_in"].str.removesuffix(GAP)
-    keys = [*dict.fromkeys([*by, "own"])]
     history = history_of(frames, certified.drop(columns=["own"]), by)
     history = history.merge(certified[["run", "seed", "own"]], on=["run", "seed"])
     curves = history[history["quantity"].astype(str) == history["own"] + GAP]
@@ -78,7 +78,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
 def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
     """Return the trials with the norm of the optimizer, "" where it is not known, as `own`."""
-    own = trials["optimizer"].map({name: norm or "frobenius" for name, norm in OWN.items()})
+    own = trials["optimizer"].map(OWN)
     if "norm" in trials:
         own = own.where(trials["optimizer"] != "steepest", trials["norm"])
     return trials.assign(own=own.fillna(""))
@@ -88,12 +88,17 @@ def draw(
     tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
 ) -> list[Drawing]:
     """Return the heat map and the curves, or several of each if there are many optimizers."""
-    common = {"room": CURVES, "cells": "optimizer_geometry_counts"}
-    name = "optimizer_geometry"
     return [
-        *drawings(name, tables, axes, remarks, _map, caption=CAPTION, **common),
-        *drawings(f"{name}_steps", tables, axes, remarks, _steps, caption=CAPTION_STEPS, **common),
-    ]
+        drawing
+        for name, make, caption in (
+            ("optimizer_geometry", _map, CAPTION),
+            ("optimizer_geometry_steps", _steps, CAPTION_STEPS),
+        )
+        for drawing in drawings(
+            name, tables, axes, remarks, make, caption=caption, room=CURVES,
+            cells="optimizer_geometry_counts",
+        )
+    ]  # fmt: skip
 
 
 def _map(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
