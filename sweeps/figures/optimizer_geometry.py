@@ -33,6 +33,9 @@ OWN = {
 }
 """Norm in which an optimizer of W has the largest margin in theory, for linear models."""
 
+NORMS = ("frobenius", "spectral", "max", "l1", "nuclear")
+"""Norms in the order of rows and columns; others follow."""
+
 CERTIFIED = ("ok",)
 RANGE = 1e-4, 1.0
 """Margin gaps of the ends of the colour scale."""
@@ -103,9 +106,8 @@ def draw(
 
 def _map(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
     table = tables["optimizer_geometry"]
-    names = [name for name in axes.besides() if name in table]
-    rows = list(axes.split(table, names))
-    columns = list(dict.fromkeys(table["margin_in"]))
+    columns = sorted(set(table["margin_in"]), key=_place)
+    rows = _optimizers(table, axes)
     fig = style.figure(1.15 * max(len(columns), 3) + 3.6, 0.42 * max(len(rows), 2) + 1.6)
     ax = fig.subplots()
     counted = status_counts(tables["optimizer_geometry_counts"], axes)
@@ -122,12 +124,34 @@ def _map(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
     clipped = np.clip(medians, *RANGE)
     image = ax.imshow(clipped, cmap="viridis", norm=LogNorm(*RANGE), aspect="auto")
     ax.set_xticks(range(len(columns)), columns)
-    ax.set_yticks(range(len(rows)), [style.wrapped(name or "all", 40) for name, _ in rows])
+    ax.set_yticks(range(len(rows)), [style.wrapped(name, 46) for name, _ in rows])
     ax.set_xlabel("norm of the margin")
     ax.grid(False)
     ax.tick_params(length=0)
     fig.colorbar(image, ax=ax, label="median margin gap", pad=0.02)
     return fig
+
+
+def _optimizers(table: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataFrame]]:
+    """Return the rows of each optimizer with its label, in the order of the norms of their steps.
+
+    The label leaves out the fields that the optimizer does not have.
+    """
+    names = [name for name in axes.besides() if name in table]
+    if not names or table.empty:
+        return [("all", table)] if len(table) else []
+    kinds = table.groupby("optimizer") if "optimizer" in names else [("", table)]
+    parts = [
+        (label.removeprefix("optimizer="), part)
+        for _, cells in kinds
+        for label, part in axes.split(cells, [n for n in names if cells[n].notna().any()])
+    ]
+    return sorted(parts, key=lambda named: (_place(named[1]["own"].iloc[0]), named[0]))
+
+
+def _place(norm: str) -> tuple[int, str]:
+    """Return the place of a norm: those with a name first."""
+    return (NORMS.index(norm) if norm in NORMS else len(NORMS)), norm
 
 
 def _write(
@@ -152,17 +176,13 @@ def _write(
 
 def _steps(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
     table = tables["optimizer_geometry_steps"]
-    names = [name for name in axes.besides() if name in table]
-    curves = [
-        (f"{part['own'].iloc[0]}: {name}" if name else part["own"].iloc[0], part)
-        for name, part in (axes.split(table, names) if len(table) else [])
-    ]
+    curves = _optimizers(table, axes)
     fig = style.figure(8.2, 3.6)
     ax = fig.subplots()
     counted = status_counts(tables["optimizer_geometry_counts"], axes)
     style.note(fig, [NOTE_STEPS, counted, *remarks])
     if not curves:
-        style.empty(ax, "no certified instance")
+        style.empty(ax, "no margin gap over the steps on record")
         return fig
     labels = [label for label, _ in curves]
     colours, markers = style.colours(labels), style.markers(labels)
@@ -171,7 +191,7 @@ def _steps(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
         style.band(ax, rows["step"], rows["low"], rows["high"], colours[label])
         ax.plot(
             rows["step"], rows["median"], color=colours[label], marker=markers[label],
-            label=style.plain(label, limit=80),
+            label=style.plain(f"{part['own'].iloc[0]} norm: {label}", limit=90),
         )  # fmt: skip
     ax.set_xscale("log")
     style.log_axis(ax.yaxis)

@@ -45,6 +45,7 @@ FEW_RUNS = {
     "local_convergence": SHORT,
     "sequence": SHORT,
     "real_tokens": SHORT | {"data.n": "3"},
+    "optimizer_geometry": SHORT | {"optimizer": "{norm:spectral},{norm:max},adam"},
     "trajectories": {"trials": "2", "optimizer.steps": "100"},
     "": SHORT | {"data.n": "3", "data.T": "3", "data.d": "4"},
 }
@@ -70,6 +71,7 @@ ONE_VALUE = {
         {"optimizer": "{gradient:direct,ridge:0.0}"},
     ],
     "sequence": [{"model.causal": "true"}, {"parameterization": "kq"}],
+    "optimizer_geometry": [{"optimizer": "{norm:l1}"}, {"optimizer": "gd"}],
     "real_tokens": [{"head.train": "true"}, {"parameterization": "w"}, {"data.patch": "2"}],
     "trajectories": [
         {"data": "paths_near"},
@@ -95,6 +97,8 @@ NEW_AXES = [
     {"optimizer.gradient": "direct,log_domain"},
     {"optimizer": "gd,normalized_gd"},
     {"optimizer": "adam", "optimizer.beta2": "0.9,0.99"},
+    {"optimizer": "steepest", "optimizer.norm": "max,l1.75"},
+    {"optimizer.schedule": "decay", "optimizer.growth": "0.1", "optimizer.decay": "0.5,1.0"},
     {"optimizer": "momentum", "optimizer.beta": "0.5,0.9"},
     {"optimizer": "mirror_descent", "optimizer.p": "1.5,2,4"},
     {"optimizer": "mirror_descent", "optimizer.normalized": "true,false"},

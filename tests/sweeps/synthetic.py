@@ -31,6 +31,7 @@ def cell_keys(**given: object) -> dict[str, object]:
         "m": np.nan,
         "lam": np.nan,
         "lr": 0.1,
+        "norm": np.nan,
         "steps": 2000,
         "growth": 0.0,
         "gradient": "log_domain",

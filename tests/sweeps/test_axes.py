@@ -19,6 +19,7 @@ from tests.config.test_config import composed
 from tests.sweeps import synthetic
 from tests.sweeps.test_experiment_figures import phase_frames, trained_frames
 from tests.sweeps.test_figures import text_of
+from tests.sweeps.test_optimizer_geometry import frames as geometry_frames
 
 HERE = Path("sweep")
 
@@ -27,6 +28,7 @@ FRAMES = {
     "correlation_vs_d": lambda: synthetic.correlation_frames(HERE, (4, 6), trials=10),
     "phase_transition": lambda: phase_frames([(2, 2), (2, 4)], (1, 2)),
     "": lambda: synthetic.adhoc_frames(HERE, trials=8),
+    "optimizer_geometry": geometry_frames,
     **dict.fromkeys(
         (
             *("convergence_types", "convergence_types_m", "gradient_floor", "local_convergence"),

@@ -37,6 +37,7 @@ MINIATURES = {
     "token_count_vs_lambda": [*SHORT, "head.lam=0.0,0.5"],
     "sequence": SHORT,
     "real_tokens": [*SHORT, "data.n=3"],
+    "optimizer_geometry": [*SHORT, "optimizer={norm:spectral},muon,adam"],
 }
 
 
