@@ -13,9 +13,11 @@ import cvxpy as cp
 import pytest
 import torch
 
+from attnsvm.comparison import margin_gap
 from attnsvm.data import sample
 from attnsvm.direction import one_minus_correlation
 from attnsvm.selection import select_tokens
+from attnsvm.svm import solve_svm
 from attnsvm.training import train
 
 LATE = 200
@@ -132,3 +134,63 @@ def test_normalised_and_polyak_steps_are_faster_than_plain_ones(batch):
         for name, lr in (("gd", 1.0), ("normalized_gd", 0.1), ("polyak", 1.0))
     )
     assert polyak < normalised / 10 < plain / 100
+
+
+STEPS_OF = {"frobenius": 1.0, "spectral": 1.0, "max": 0.1, "l1": 1.0, "nuclear": 1.0, "l3": 0.3}
+"""Step size in each norm."""
+
+
+@pytest.mark.parametrize("norm", STEPS_OF)
+def test_steepest_descent_reaches_the_margin_of_its_own_norm_and_of_no_other(batch, norm):
+    """arXiv 2502.04664 for linear models. Measured: two thirds of the bound or less."""
+    options = {"lr": STEPS_OF[norm], "init": "zero", "steps": 5000, "record": "geometric"}
+    path = train(batch, optimizer="steepest", norm=norm, **options)
+    selected = select_tokens(batch, path).selected
+    gaps = {}
+    for other in {norm, "frobenius", "max", "l1"}:
+        solution = solve_svm(batch.X, batch.Z, selected, norm=other)
+        late = path.snapshots[:, path.steps >= LATE].unbind(1)
+        gaps[other] = torch.stack([margin_gap(W, solution) for W in late], 1).median(0).values
+    own = gaps.pop(norm)
+    assert falls(own)
+    assert own[-1] < 0.02
+    assert all(gap[-1] > 3 * own[-1] for gap in gaps.values())
+
+
+def test_newton_schulz_steps_miss_the_spectral_margin_that_spectral_steps_reach():
+    """Muon's singular values are between 0.68 and 1.21 instead of one: its gap does not vanish.
+
+    Measured: 0.005 and 0.13.
+    """
+    batch = sample("sphere", n=6, T=8, d=10, trials=8)
+    options = {"init": "zero", "steps": 5000, "beta": 0.0, "nesterov": False, "lr": 0.1}
+    gaps = {}
+    for name in ("steepest", "muon"):
+        path = train(batch, optimizer=name, **options)
+        selected = select_tokens(batch, path).selected
+        solution = solve_svm(batch.X, batch.Z, selected, norm="spectral")
+        gaps[name] = margin_gap(path.W, solution).median()
+    assert gaps["steepest"] < 0.02
+    assert gaps["muon"] > 0.06
+
+
+def test_adam_reaches_the_maximum_norm_only_where_it_forgets_and_eps_is_zero(batch):
+    """sqrt(v) falls by sqrt(beta2) a step at most: with 0.999 it stays far above the gradient."""
+    gaps = {}
+    for beta2, eps in ((0.9, 0.0), (0.9, 1e-8), (0.999, 0.0)):
+        path = train(
+            batch,
+            optimizer="adam",
+            beta1=0.0,
+            beta2=beta2,
+            eps=eps,
+            lr=0.1,
+            init="zero",
+            steps=5000,
+        )
+        selected = select_tokens(batch, path).selected
+        solution = solve_svm(batch.X, batch.Z, selected, norm="max")
+        gaps[beta2, eps] = margin_gap(path.W, solution).median()
+    assert gaps[0.9, 0.0] < 0.1
+    assert gaps[0.9, 1e-8] > 0.2
+    assert gaps[0.999, 0.0] > 0.2
