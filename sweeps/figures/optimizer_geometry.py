@@ -20,8 +20,8 @@ from sweeps.figures._pages import Tables, drawings
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
 
-GAP = "_margin_gap"
-"""End of the name of a margin gap, after the norm, in trials and history."""
+GAP, GAP_OVER_STEPS = "_margin_gap", "margin_gap_"
+"""End of the column in trials, after the norm; beginning of the quantity in history, before it."""
 
 OWN = {
     **dict.fromkeys(
@@ -69,7 +69,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     long["margin_in"] = long["margin_in"].str.removesuffix(GAP)
     history = history_of(frames, certified.drop(columns=["own"]), by)
     history = history.merge(certified[["run", "seed", "own"]], on=["run", "seed"])
-    curves = history[history["quantity"].astype(str) == history["own"] + GAP]
+    curves = history[history["quantity"].astype(str) == GAP_OVER_STEPS + history["own"]]
     return {
         "optimizer_geometry": statistics.summaries(long, [*keys, "margin_in"], "value", "median"),
         "optimizer_geometry_steps": statistics.summaries(

@@ -40,7 +40,8 @@ def frames(trials: int = 7) -> SweepFrames:
             rows.append(cell | {"run": run, "seed": seed, "status": status, "reason": ""} | gaps)
             for step in (0, 1, 10):
                 for name, gap in gaps.items():
-                    at = {"step": step, "quantity": name, "value": gap + 1 / (1 + step)}
+                    quantity = f"margin_gap_{name.removesuffix('_margin_gap')}"
+                    at = {"step": step, "quantity": quantity, "value": gap + 1 / (1 + step)}
                     history.append({"run": run, "seed": seed} | cell | at)
     tables = (pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame(history))
     axes = CellAxes.of(tables[0][["optimizer", "lr", "norm"]])
