@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -49,9 +50,11 @@ class Muon(Steepest):
 
     def direction(self, M: Tensor) -> Tensor:
         """Return X of the momentum M, times the root of rows / columns where that is above one."""
-        rows, columns = M.shape[-2:]
-        stretch: float = max(1.0, rows / columns) ** 0.5
-        return stretch * newton_schulz(M, self.newton_schulz_steps)
+        return self.stretch(*M.shape[-2:]) * newton_schulz(M, self.newton_schulz_steps)
+
+    def stretch(self, rows: int, columns: int) -> float:
+        """Return the root of rows / columns where that is above one, else one."""
+        return math.sqrt(max(1.0, rows / columns))
 
 
 def newton_schulz(M: Tensor, steps: int) -> Tensor:

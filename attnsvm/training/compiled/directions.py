@@ -17,15 +17,18 @@ from attnsvm.lanes.arithmetic import (
     load,
     magnitude,
     most,
+    root,
     store,
     where_equal,
     where_greater,
 )
-from attnsvm.lanes.matmul import multiply
+from attnsvm.lanes.matmul import dot, multiply
 from attnsvm.lanes.svd import EPS, decompose
+from attnsvm.optimizer.first_order import TINY
+from attnsvm.optimizer.muon import COEFFICIENTS
 
-PLAIN, FROBENIUS, MAX, L1, SPECTRAL, NUCLEAR = range(6)
-"""Codes of the rules: the gradient itself, or the steepest direction in a norm."""
+PLAIN, FROBENIUS, MAX, L1, SPECTRAL, NUCLEAR, MUON = range(7)
+"""Codes of the rules: the gradient itself, the steepest direction in a norm, Muon's direction."""
 
 CODES = {"frobenius": FROBENIUS, "max": MAX, "l1": L1, "spectral": SPECTRAL, "nuclear": NUCLEAR}
 """Code of the steps in each norm."""
@@ -46,9 +49,11 @@ def remember(G: int, M: int, scale_M: int, count: int, scale: Any, update: Any) 
     return common
 
 
-@compiled(arithmetic, matmul, decomposition, nogil=True, error_model="numpy")
-def steepest(G: int, vectors: int, length: int, rule: int, space: Any) -> None:
+@compiled(arithmetic, matmul, decomposition, *COEFFICIENTS, TINY, nogil=True, error_model="numpy")
+def steepest(G: int, vectors: int, length: int, rule: int, iterations: int, space: Any) -> None:
     """Overwrite G, that is `vectors` vectors of `length` entries, by its steepest direction.
+
+    Muon's is that of so many `iterations` of Newton and Schulz.
 
     `space` are addresses of a copy of G, of its right singular vectors and singular values.
     """
@@ -56,6 +61,8 @@ def steepest(G: int, vectors: int, length: int, rule: int, space: Any) -> None:
         _signs(G, vectors * length)
     elif rule == L1:
         _largest_entry(G, vectors * length)
+    elif rule == MUON:
+        _newton_schulz(G, vectors, length, iterations, space)
     else:
         _singular(G, vectors, length, rule == NUCLEAR, space)
 
@@ -102,3 +109,26 @@ def _singular(G: int, vectors: int, length: int, leading: bool, space: Any) -> N
         for i in range(j * p, j * p + p):
             store(U, i, load(U, i) * kept)
     multiply((G, down, right), (U, 1, p), (V, q, 1), (p, q, 1 if leading else q))
+
+
+@njit(inline="always")
+def _newton_schulz(G: int, vectors: int, length: int, iterations: int, space: Any) -> None:
+    """Overwrite G by `newton_schulz` of it, of `attnsvm.optimizer.muon`."""
+    rest, A, _ = space
+    wide = vectors > length  # A is of the smaller size
+    p, q = (vectors, length) if wide else (length, vectors)
+    down, right = (length, 1) if wide else (1, length)
+    a, b, c = COEFFICIENTS
+    inverse = fill(1.0) / (root(dot(G, G, p * q)) + fill(TINY))
+    for j in range(p * q):
+        store(G, j, load(G, j) * inverse)
+    for _ in range(iterations):
+        multiply((A, q, 1), (G, right, down), (G, down, right), (q, q, p))
+        multiply((rest, q, 1), (A, q, 1), (A, q, 1), (q, q, q))
+        for j in range(q * q):
+            store(A, j, fma(fill(c), load(rest, j), fill(b) * load(A, j)))
+        multiply((rest, q, 1), (G, down, right), (A, q, 1), (p, q, q))
+        for i in range(p):
+            for j in range(q):
+                place = i * down + j * right
+                store(G, place, fma(fill(a), load(G, place), load(rest, i * q + j)))

@@ -56,7 +56,8 @@ class Update(NamedTuple):
     """The update: code of the loss, log(2 ridge), exact gradient or not, and the rule of steps.
 
     The rule has its code in `directions`, the decay rate `beta` of its momentum (0: none), the
-    logarithm of beta, and whether it steps along gradient + beta momentum. R may be triangular.
+    logarithm of beta, and whether it steps along gradient + beta momentum. Muon's iterations, and
+    a factor of the directions other than the gradient's. R may be triangular.
     """
 
     loss: int
@@ -66,6 +67,8 @@ class Update(NamedTuple):
     beta: float
     log_beta: float
     nesterov: bool
+    iterations: int
+    factor: float
     triangular: bool
 
 

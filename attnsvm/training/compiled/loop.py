@@ -1,8 +1,8 @@
 """The compiled training loop, where it applies: the same steps as the torch loop, much faster.
 
-It applies to W and (K, Q) on the CPU with gradient descent, with or without momentum, and steepest
-descent in five norms, the exact gradient (for gradient descent of W without ridge the published one
-as well), heads that are sums of functions of projections, and the three losses.
+It applies to W and (K, Q) on the CPU with gradient descent, with or without momentum, steepest
+descent in five norms, and Muon; the exact gradient (for gradient descent of W without ridge the
+published one as well), heads that are sums of functions of projections, and the three losses.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from attnsvm.optimizer.base import Optimizer, Report, Visit
 from attnsvm.optimizer.first_order import FirstOrder
 from attnsvm.optimizer.gd import GD
 from attnsvm.optimizer.momentum import Momentum
+from attnsvm.optimizer.muon import Muon
 from attnsvm.optimizer.normalized_gd import NormalizedGD
 from attnsvm.optimizer.sign_gd import SignGD
 from attnsvm.optimizer.steepest import Steepest
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
 from attnsvm.risk import Risk
-from attnsvm.training.compiled.directions import CODES, FROBENIUS, L1, MAX, PLAIN
+from attnsvm.training.compiled.directions import CODES, FROBENIUS, L1, MAX, MUON, PLAIN
 from attnsvm.training.compiled.gradient import (
     EXPONENTIAL,
     LOGISTIC,
@@ -84,9 +85,11 @@ def _published_w(risk: Risk, optimizer: FirstOrder) -> bool:
 
 def _rule(optimizer: FirstOrder) -> int | None:
     """Return the code of the optimizer's rule; None if the compiled loop has none."""
-    if isinstance(optimizer, Steepest):
-        return CODES.get(optimizer.norm.name) if type(optimizer) in (Steepest, SignGD) else None
-    return {GD: PLAIN, Momentum: PLAIN, NormalizedGD: FROBENIUS}.get(type(optimizer))
+    if type(optimizer) in (Steepest, SignGD):
+        assert isinstance(optimizer, Steepest)
+        return CODES.get(optimizer.norm.name)
+    known = {GD: PLAIN, Momentum: PLAIN, NormalizedGD: FROBENIUS, Muon: MUON}
+    return known.get(type(optimizer))
 
 
 def run(
@@ -305,6 +308,7 @@ def _update(risk: Risk, optimizer: FirstOrder) -> Update:
     """
     rule = _rule(optimizer)
     assert rule is not None  # as checked in `applies`
+    d = risk.batch.d
     beta = optimizer.beta if isinstance(optimizer, Momentum | Steepest) else 0.0
     of_gradient = rule in (PLAIN, FROBENIUS) and not beta
     return Update(
@@ -315,6 +319,8 @@ def _update(risk: Risk, optimizer: FirstOrder) -> Update:
         beta=beta,
         log_beta=math.log(beta) if beta else -math.inf,
         nesterov=isinstance(optimizer, Steepest) and optimizer.nesterov,
+        iterations=optimizer.newton_schulz_steps if isinstance(optimizer, Muon) else 0,
+        factor=optimizer.stretch(*risk.rule.shapes(d)[0]) if isinstance(optimizer, Muon) else 1.0,
         triangular=rule not in (MAX, L1) and (of_gradient or not optimizer.ridge),
     )
 

@@ -100,9 +100,10 @@ def _descend(
     if update.beta > 0:
         scale = remember(G, momentum[0], momentum[1], count, scale, update)
     if update.rule != PLAIN and update.rule != FROBENIUS:
-        steepest(G, shape[0], shape[1], update.rule, (space.copy, space.right, space.sigma))
+        work = space.copy, space.right, space.sigma
+        steepest(G, shape[0], shape[1], update.rule, update.iterations, work)
         for j in range(count):
-            store(V, j, load(V, j) - fill(eta) * load(G, j))
+            store(V, j, load(V, j) - fill(eta * update.factor) * load(G, j))
         return
     rest = ridge * share
     square = fma(rest * rest, load(square0, 0), dot(G, G, count))
