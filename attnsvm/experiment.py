@@ -22,7 +22,7 @@ from attnsvm.data import Seeded
 from attnsvm.parameterization import Parameterization
 from attnsvm.probe import Probe, over_steps
 from attnsvm.problem import ProblemBatch
-from attnsvm.record.columns import probe_columns
+from attnsvm.record.columns import NORMS, correlation, norm_columns, probe_columns
 from attnsvm.record.schema import RunRecord
 from attnsvm.result import BatchResult
 from attnsvm.selection import (
@@ -46,7 +46,11 @@ STALLED_REASON = (
     f"(relative error of the direction >= {STALLED:g})"
 )
 
-CORRELATION_COLUMN = {"frobenius": "one_minus_corr_w_mm", "nuclear": "one_minus_corr_w_star_mm"}
+
+def correlation_column(norm: str) -> str:
+    """Return the column and quantity of 1 - correlation with the SVM of a norm."""
+    named = {"frobenius": "one_minus_corr_w_mm", "nuclear": "one_minus_corr_w_star_mm"}
+    return named[norm] if norm in named else correlation(norm).name
 
 
 def run(config: RunConfig) -> RunRecord:
@@ -160,6 +164,8 @@ class _Stages:
         self.tolerances: dict[str, Any] = {"gap": svm.gap, "rank_tolerance": svm.rank_tolerance}
         self.timings: dict[str, float] = {}
         self.probes = instantiated_probes(config)
+        measured = probe_columns(probe_quantities(config.probe))
+        self.further = (*norm_columns(config.svm.norms), *measured)
         self.factors = any(probe.FACTORS for probe in self.probes.values())
 
     def batches(self, size: int | None) -> Iterator[ProblemBatch]:
@@ -191,7 +197,7 @@ class _Stages:
 
     def record(self, batch: ProblemBatch) -> RunRecord:
         """Return the record of the instances of `batch`, with the timings since the last record."""
-        result = BatchResult(batch, tuple(probe_quantities(self.config.probe)))
+        result = BatchResult(batch, self.further)
         SELECTIONS[self.config.selection.tokens](self, result)
         with self._timed("tabulate"):
             tables = result.table(), result.history(), result.solutions()
@@ -238,7 +244,10 @@ class _Stages:
             ]
             for norm, solution in solutions.items():
                 result.columns[f"{norm}_margin_gap"] = margin_gap(path.W, solution)
-                result.compare(CORRELATION_COLUMN[norm], path.steps, path.snapshots, solution.W)
+                result.compare(correlation_column(norm), path.steps, path.snapshots, solution.W)
+                if norm not in NORMS:
+                    gaps = [margin_gap(W, solution) for W in path.snapshots.unbind(1)]
+                    result.curves[f"margin_gap_{norm}"] = path.steps, torch.stack(gaps, dim=1)
         self._measure(result, path, solutions)
 
     def multi(self, result: BatchResult) -> None:
@@ -271,7 +280,7 @@ class _Stages:
             part.compare("one_minus_corr_1token", path.steps, snapshots, part.arrays["one_token_W"])
             for norm in self.norms:
                 mm = part.arrays[f"{norm}_W"]
-                part.compare(CORRELATION_COLUMN[norm], path.steps, snapshots, mm)
+                part.compare(correlation_column(norm), path.steps, snapshots, mm)
             if "frobenius" in self.config.svm.norms:
                 parts = part.arrays["frobenius_fin_W"][:, None], part.arrays["frobenius_W"][:, None]
                 best, published = svmeq(snapshots, *parts), svmeq_least_squares(snapshots, *parts)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attnsvm.direction import one_minus_correlation
 from attnsvm.problem import ProblemBatch
+from attnsvm.record.columns import Column
 from attnsvm.record.schema import trial_columns, trial_table
 from attnsvm.selection import TokenSelection
 from attnsvm.svm import SvmSolution, SvmStatus
@@ -27,8 +28,8 @@ class BatchResult:
     """The columns, curves and arrays of one batch, filled stage by stage."""
 
     batch: ProblemBatch
-    probes: tuple[str, ...] = ()
-    """Columns that probes add."""
+    further: tuple[Column, ...] = ()
+    """Columns of trials that not every record has."""
     columns: dict[str, Any] = field(default_factory=dict)
     curves: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     arrays: dict[str, Any] = field(default_factory=dict)
@@ -54,7 +55,7 @@ class BatchResult:
 
     def part(self, index: Tensor) -> BatchResult:
         """Return an empty result of the instances at `index`."""
-        return BatchResult(self.batch.take(index), self.probes)
+        return BatchResult(self.batch.take(index), self.further)
 
     def absorb(self, part: BatchResult, index: Tensor) -> None:
         """Add the results in `part`, of the instances at `index`.
@@ -65,7 +66,7 @@ class BatchResult:
         for k, status in zip(where, part.status, strict=True):
             self.status[k] = status
         for name, values in part.columns.items():
-            column = [trial_columns(self.probes)[name][1]] * self.batch.B
+            column = [trial_columns(self.further)[name][1]] * self.batch.B
             for k, value in zip(where, plain(values), strict=True):
                 column[k] = value
             self.columns[name] = column
@@ -86,7 +87,7 @@ class BatchResult:
         return trial_table(
             self.batch.seeds.cpu().numpy(),
             {name: plain(values) for name, values in columns.items()},
-            self.probes,
+            self.further,
         )
 
     def history(self) -> pd.DataFrame:

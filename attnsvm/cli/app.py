@@ -67,7 +67,7 @@ def job(composed: DictConfig) -> dict[str, Any] | float | None:
     hydra_config = HydraConfig.get()
     folder, command = Path(hydra_config.runtime.output_dir), list(hydra_config.overrides.task)
     text = config.objective
-    objective = None if text is None else Objective.of(text, config.probe)
+    objective = None if text is None else Objective.of(text, config.probe, config.svm.norms)
     check_sweep(composed, hydra_config, hydra_config.mode is RunMode.MULTIRUN)
     checked = hydra_config.mode is RunMode.MULTIRUN and hydra_config.sweeper._target_ == OWN
     if not checked:  # our sweeper checks all its cells at its start

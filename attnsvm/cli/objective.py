@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from attnsvm.config import ConfigError, OneOf
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.probe import probe_quantities
 from attnsvm.record import one_line, read_run, run_state
-from attnsvm.record.columns import TRIAL_COLUMNS
+from attnsvm.record.columns import TRIAL_COLUMNS, norm_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 STATISTICS = ("mean", "median")
 FORMS = "mean(COLUMN) | median(COLUMN) | share(COLUMN=WORD)"
-FORM = re.compile(r"(?P<function>\w+)\((?P<column>\w*)(?:=(?P<word>\w*))?\)")
+FORM = re.compile(r"(?P<function>\w+)\((?P<column>[\w.]*)(?:=(?P<word>\w*))?\)")
 
 NUMBERS = tuple(one.name for one in TRIAL_COLUMNS if one.dtype != "str")
 WORDS = {one.name: one.allowed for one in TRIAL_COLUMNS if isinstance(one.allowed, OneOf)}
@@ -52,8 +52,10 @@ class Objective:
     word: str | None = None
 
     @classmethod
-    def of(cls, text: str, probes: Mapping[str, Any] | None = None) -> Objective:
-        """Return the objective that `text` names, of a run with these probes.
+    def of(
+        cls, text: str, probes: Mapping[str, Any] | None = None, norms: Sequence[str] = ()
+    ) -> Objective:
+        """Return the objective that `text` names, of a run with these probes and norms.
 
         Raises
         ------
@@ -70,7 +72,8 @@ class Objective:
         elif made.function not in STATISTICS or made.word is not None:
             raise ConfigError(f"objective={text}: must be {FORMS}")
         else:
-            numbers = (*NUMBERS, *probe_quantities(probes or {}))
+            further = [one.name for one in norm_columns(norms) if one.dtype != "str"]
+            numbers = (*NUMBERS, *further, *probe_quantities(probes or {}))
             made._require(made.column, numbers, f"{made.function}(COLUMN)")
         return made
 

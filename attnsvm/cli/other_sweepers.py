@@ -89,7 +89,7 @@ def _refuse(config: DictConfig, folder: Path) -> None:
     """Raise ConfigError for what our own sweeper refuses before the first job too."""
     sweeper = config.hydra.sweeper._target_
     if config.objective is not None:
-        Objective.of(config.objective, PROBES)  # a job: those that it has
+        Objective.of(config.objective, PROBES, config.svm.norms)  # a job: those that it has
     elif sweeper != BASIC and "objective" not in _params(config):
         raise ConfigError(
             f"objective=null: must be given with {sweeper}, which searches by it, as in "

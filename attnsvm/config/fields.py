@@ -69,7 +69,7 @@ class OneOf:
 class ListOf:
     """A field that holds a list without repetition, each item allowed by `item`, and not empty."""
 
-    item: OneOf | Range
+    item: Allowed
 
     def holds(self, value: Any) -> bool:
         """Whether `value` is a list of allowed items without repetition."""

@@ -16,6 +16,9 @@ NAMED = {
 """Family and exponent p of the norms that have a name of their own."""
 
 
+POWERS = "with 1 < p <= 100, p != 2 (frobenius), as in l1.75"
+
+
 class NormName:
     """The allowed names of a norm: those of `NAMED`, l<p> of the entries and schatten<p>."""
 
@@ -24,10 +27,19 @@ class NormName:
         return isinstance(value, str) and family_of(value) is not None
 
     def __str__(self) -> str:
-        return (
-            f"{' | '.join(NAMED)} | l<p> | schatten<p> with 1 < p <= 100, "
-            "p != 2 (frobenius), as in l1.75"
-        )
+        return f"{' | '.join(NAMED)} | l<p> | schatten<p> {POWERS}"
+
+
+class SolvedNormName:
+    """The allowed names of the norm of an SVM: those of `NAMED`, and l<p> of the entries."""
+
+    def holds(self, value: Any) -> bool:
+        """Whether `value` is the name of a norm whose SVM can be solved."""
+        family = family_of(value) if isinstance(value, str) else None
+        return family is not None and (family[0] == "l" or value in NAMED)
+
+    def __str__(self) -> str:
+        return f"{' | '.join(NAMED)} | l<p> {POWERS}"
 
 
 def family_of(name: str) -> tuple[str, float] | None:
@@ -37,4 +49,4 @@ def family_of(name: str) -> tuple[str, float] | None:
     found = re.fullmatch(r"(l|schatten)(\d{1,3}(?:\.\d{1,6})?)", name, re.ASCII)
     if found is None or not 1 < (p := float(found[2])) <= 100 or p == 2:
         return None
-    return found[1], p
+    return (found[1], p) if name == f"{found[1]}{p:g}" else None  # one name for each

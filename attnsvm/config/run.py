@@ -25,6 +25,7 @@ from attnsvm.config.fields import (
     check_fields,
     option,
 )
+from attnsvm.config.norm import SolvedNormName
 from attnsvm.config.plugins import Options
 
 # --- selection: which tokens the SVM separates ---------------------------------------------------
@@ -83,7 +84,7 @@ class SvmConfig(Group):
 
     GROUP = "svm"
     norms: list[str] = option(
-        ["frobenius", "nuclear"], ListOf(OneOf(("frobenius", "nuclear"))), "norms to minimise"
+        ["frobenius", "nuclear"], ListOf(SolvedNormName()), "norms to minimise"
     )
     gap: float = option(1e-9, Range(1e-12, 1e-2), "largest relative duality gap of `solved`")
     rank_tolerance: float = option(
@@ -92,6 +93,19 @@ class SvmConfig(Group):
     published: bool = option(
         False, None, "also solve as the published scripts do: default tolerances, rank at 1e-7"
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        others = [norm for norm in self.norms if norm not in PUBLISHED]
+        if self.published and others:
+            raise ConfigError(
+                f"svm.norms=[{','.join(self.norms)}]: must be {' | '.join(PUBLISHED)} with "
+                f"svm.published=True: no published script has {others[0]}"
+            )
+
+
+PUBLISHED = ("frobenius", "nuclear")
+"""Norms whose SVM the published scripts solve."""
 
 
 # --- the run -------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import zipfile
 import zlib
 from pathlib import Path
@@ -17,6 +18,9 @@ from attnsvm.record.memory import usable_memory
 SUFFIX = ".npy"
 MAX_ARRAYS = 1000
 MAX_NAME = 100
+NAME = re.compile(r"[^\W\d]\w*(\.\d\w*)?\.npy")
+"""An identifier; the name of a norm may have a decimal point, as in `l1.75_W`."""
+
 DEFLATE_RATIO = 1032
 """Largest ratio by which deflate shrinks data, https://zlib.net/zlib_tech.html."""
 
@@ -69,7 +73,7 @@ def _check_sizes(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> No
     size = stream.seek(0, os.SEEK_END)
     for info in members:
         name = info.filename
-        if not (name.endswith(SUFFIX) and name.removesuffix(SUFFIX).isidentifier()):
+        if not NAME.fullmatch(name):
             raise CorruptRecordError(f"{name[:MAX_NAME]!r}: must be the name of an array")
         if info.flag_bits & 1:
             raise CorruptRecordError(f"{name[:MAX_NAME]}: is encrypted")

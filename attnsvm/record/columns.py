@@ -351,6 +351,31 @@ def recorded_probe_columns(probes: Mapping[str, Mapping[str, str]]) -> tuple[Col
     return probe_columns({name: Quantity(*texts) for name, texts in stated.items()})
 
 
+# --- norms beside the two that every record has ---------------------------------------------------
+
+
+def norm_columns(norms: Sequence[str]) -> tuple[Column, ...]:
+    """Return the columns of trials of those of these norms that not every record has."""
+    columns: list[Column] = []
+    for norm in norms:
+        if norm not in NORMS:
+            columns += [*columns_of(NormColumns, norm), correlation(norm)]
+    return tuple(columns)
+
+
+def correlation(norm: str) -> Column:
+    """Return the column of 1 - correlation of W with the SVM of a further norm."""
+    meaning = (
+        f"1 - correlation of W with an SVM solution of least {norm} norm, perhaps not the only"
+    )
+    return Column(f"one_minus_corr_{norm}", "float64", meaning, "1", DISTANCE, "compare")
+
+
+def further_columns(run: Mapping[str, Any]) -> tuple[Column, ...]:
+    """Return the columns that the trials of a `run.json` have beside the fixed ones."""
+    return (*norm_columns(run["config"]["svm"]["norms"]), *recorded_probe_columns(run["probes"]))
+
+
 # --- the dictionary -------------------------------------------------------------------------------
 
 TRIAL_COLUMNS = (

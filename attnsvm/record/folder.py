@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from attnsvm.record.arrays import read_arrays
-from attnsvm.record.columns import HISTORY_COLUMNS, TRIAL_COLUMNS, recorded_probe_columns
+from attnsvm.record.columns import HISTORY_COLUMNS, TRIAL_COLUMNS, further_columns
 from attnsvm.record.files import (
     CorruptRecordError,
     read_verified,
@@ -55,7 +55,7 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
     first = next(parts)
     counts: Counter[str] = Counter()
     timings: Counter[str] = Counter()
-    columns = (*TRIAL_COLUMNS, *recorded_probe_columns(origin["probes"]))
+    columns = (*TRIAL_COLUMNS, *further_columns(origin))
     with ExitStack() as stack:
         sinks = stack.enter_context(replacing([folder / name for name in TABLES]))
         trials = stack.enter_context(closing(Rows(sinks[0], first.trials, columns)))

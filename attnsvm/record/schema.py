@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnsvm.record.columns import NAN, TRIAL_COLUMNS
+from attnsvm.record.columns import TRIAL_COLUMNS, Column
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,19 @@ class RunRecord:
         )
 
 
-def trial_columns(probes: Iterable[str] = ()) -> dict[str, tuple[str, Any]]:
+def trial_columns(further: Iterable[Column] = ()) -> dict[str, tuple[str, Any]]:
     """Return name -> (dtype, default) of every column of `trials.parquet`.
 
-    `probes` are the columns that probes add; they come last.
+    `further` are those of a run's other norms and of its probes; they come last.
     """
-    fixed = {one.name: (one.dtype, one.default) for one in TRIAL_COLUMNS}
-    return fixed | dict.fromkeys(probes, ("float64", NAN))
+    return {one.name: (one.dtype, one.default) for one in (*TRIAL_COLUMNS, *further)}
 
 
-def trial_table(seeds: Any, columns: Mapping[str, Any], probes: Iterable[str] = ()) -> pd.DataFrame:
+def trial_table(
+    seeds: Any, columns: Mapping[str, Any], further: Iterable[Column] = ()
+) -> pd.DataFrame:
     """Return the table of instances `seeds`; columns that are not given hold their default."""
-    schema = trial_columns(probes)
+    schema = trial_columns(further)
     unknown = set(columns) - set(schema)
     if unknown:
         raise ValueError(f"unknown trial columns {sorted(unknown)}: must be fields of TrialRow")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from attnsvm.record.columns import Column, further_columns
 from attnsvm.record.files import CorruptRecordError
 from attnsvm.record.run import OTHER_VERSION
 from attnsvm.record.schema import trial_columns, trial_table
@@ -43,9 +44,9 @@ FILLED |= {"seed", "step", "quantity"}
 
 
 @cache
-def trial_schema(*probes: str) -> pa.Schema:
-    """Return the schema of `trials.parquet` with the columns that probes add."""
-    return pa.Schema.from_pandas(trial_table([], {}, probes), preserve_index=False)
+def trial_schema(*further: Column) -> pa.Schema:
+    """Return the schema of `trials.parquet` with further columns."""
+    return pa.Schema.from_pandas(trial_table([], {}, further), preserve_index=False)
 
 
 @cache
@@ -67,7 +68,7 @@ def read_trials(content: bytes, run: Mapping[str, Any], room: int) -> pa.Table:
     """
     name = "trials.parquet"
     file = _opened(content, name)
-    schema = trial_schema(*sorted(run["probes"]))
+    schema = trial_schema(*further_columns(run))
     _check_columns(file.schema_arrow, schema, name)
     if (rows := file.metadata.num_rows) != run["drawn"]:
         raise CorruptRecordError(f"{name}: has {rows} rows; must have drawn={run['drawn']}")

@@ -17,9 +17,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from attnsvm.config import ConfigError
 from attnsvm.config.names import keywords_checked
+from attnsvm.config.norm import SolvedNormName
 from attnsvm.linalg import one_thread
-from attnsvm.norm import Entrywise, Norm, norm_of
+from attnsvm.norm import Entrywise, Norm, Schatten, norm_of
 from attnsvm.svm.certificate import certify
 from attnsvm.svm.entrywise import LinearProgram, Power
 from attnsvm.svm.frobenius import LeastDistance
@@ -82,7 +84,7 @@ def solve_svm(
     selected : (B, n) integers
         The token alpha_i to be selected in each sample.
     norm : str or Norm
-        frobenius, nuclear, spectral, max, l1, l<p> or schatten<p>, as in l1.75.
+        frobenius, nuclear, spectral, max, l1 or l<p>, as in l1.75; or a norm of your own.
     mask : (B, n, T) bool, optional
         The admissible tokens.
     gap : float in (0, 1e-2]
@@ -233,12 +235,20 @@ def _single_token(given: Given, X: Any, Z: Any, selected: Any, mask: Any) -> tup
 
 
 def solver_of(norm: str | Norm, rows: int) -> Solver:
-    """Return the method for problems with `rows` rows."""
+    """Return the method for problems with `rows` rows.
+
+    Raises
+    ------
+    ConfigError
+        For Schatten norms that are neither nuclear, Frobenius nor spectral: there is no method.
+    """
     norm = norm_of(norm)
     if norm.name in ("max", "l1"):
         return LinearProgram(norm.name)
-    if isinstance(norm, Entrywise) and 1 < norm.p < math.inf and norm.p != 2:
+    if type(norm) is Entrywise and 1 < norm.p < math.inf and norm.p != 2:
         return Power(norm)
+    if type(norm) is Schatten and 1 < norm.p < math.inf and norm.p != 2:
+        raise ConfigError(f"norm={norm.name}: must be {SolvedNormName()}; or a norm of your own")
     if norm.name not in ("frobenius", "nuclear"):
         return Oracle(norm)
     if rows >= LARGE:

@@ -74,39 +74,6 @@ def unit_rows(A: Exact, index: Any) -> Array:
     return np.asarray(rows / np.where(length > 0, length, 1.0))
 
 
-def norms(A: Exact, norm: str, dual: bool = False) -> tuple[Fraction, float]:
-    """Return a rigorous upper bound of the norm, or of its dual, and its possible excess."""
-    require(norm in ("frobenius", "nuclear"), f"norm {norm!r} is unknown")
-    if norm == "frobenius":
-        return root(A.squared_norm())[1], 0.0
-    # An exact common scaling avoids overflow and underflow in the SVD.
-    bits = max(int(abs(v)).bit_length() for v in A.integers.ravel())
-    scaled = Exact(A.integers, -bits)
-    upper, computed = spectral_upper(scaled.floats(), top_only=dual)
-    error = 2 * (upper / computed - 1) if computed > 0 else 0.0
-    return Fraction(upper) * Fraction(2) ** (A.exponent + bits), error
-
-
-def spectral_upper(A: Array, top_only: bool) -> tuple[float, float]:
-    """Return an upper bound of ||A||_op (top_only) or ||A||_*, and the norm as computed.
-
-    The bound includes all rounding errors: gamma bounds that of an inner product of length m by
-    m eps |x|^T |y| (Higham, Accuracy and Stability of Numerical Algorithms, section 3.1), and
-    covers the rounding of A itself. The true norm is at most as far below the computed one.
-    """
-    U, s, Vt = np.linalg.svd(A)
-    d = len(A)
-    gamma = 2 * (d + 2) * EPS
-    residual = np.abs(A - (U * s) @ Vt) + gamma * (np.abs(A) + np.abs(U * s) @ np.abs(Vt))
-    remainder = np.linalg.norm(residual) * (1 + d * d * EPS)
-    stretch = math.prod(
-        math.sqrt(1 + np.linalg.norm(np.abs(Q.T @ Q - np.eye(d)) + gamma * np.abs(Q.T) @ np.abs(Q)))
-        for Q in (U, Vt.T)
-    )
-    main, rest = (s[0], remainder) if top_only else (s.sum(), math.sqrt(d) * remainder)
-    return float((main * stretch + rest) * (1 + 4 * d * EPS)), float(main)
-
-
 def root(x: Fraction) -> tuple[Fraction, Fraction]:
     """Return lower and upper bounds of the square root, 2^-100 apart relatively."""
     if x == 0:

@@ -8,18 +8,19 @@ from typing import Any
 import pandas as pd
 
 from attnsvm.record import trial_columns
+from attnsvm.record.columns import Column
 from attnsvm.verify.probes import factors_are_stored, foreign_probes
 from attnsvm.verify.stored import StoredArrays
 
 FACTORS = ("trained_K", "trained_Q")
 
 
-def table_refusal(table: pd.DataFrame, probes: Iterable[str]) -> str:
+def table_refusal(table: pd.DataFrame, further: Iterable[Column]) -> str:
     """Return what is wrong with the columns of `trials.parquet`; empty if nothing is.
 
-    `probes` are the columns that probes add.
+    `further` are those of other norms and of probes.
     """
-    wanted = trial_columns(sorted(probes))
+    wanted = trial_columns(further)
     if list(table.columns) != list(wanted):
         names = sorted(set(map(str, table.columns)) ^ set(wanted))
         return f"its columns are not those of a record: {', '.join(names) or 'in another order'}"

@@ -10,10 +10,17 @@ import pandas as pd
 
 from attnsvm.verify.exact import Array
 
-CORRELATION = {"frobenius": "one_minus_corr_w_mm", "nuclear": "one_minus_corr_w_star_mm"}
 COLUMNS = ["seed", "step", "quantity", "value"]
 Curve = tuple[Array, Array]
 """Values and error bounds at the snapshots whose weights are known."""
+
+
+NAMED = {"frobenius": "one_minus_corr_w_mm", "nuclear": "one_minus_corr_w_star_mm"}
+
+
+def correlation(norm: str) -> str:
+    """Return the column and quantity of 1 - correlation with the SVM of a norm."""
+    return NAMED.get(norm, f"one_minus_corr_{norm}")
 
 
 def quantities(config: Mapping[str, Any]) -> list[str]:
@@ -23,7 +30,9 @@ def quantities(config: Mapping[str, Any]) -> list[str]:
         return []
     names = ["risk", "max_softmax", "W_norm"]
     names += ["one_minus_corr_1token"] if tokens == "multi" else []
-    names += [CORRELATION[norm] for norm in norms]
+    for norm in norms:
+        names.append(correlation(norm))
+        names += [f"margin_gap_{norm}"] if tokens == "top" and norm not in NAMED else []
     if tokens == "multi" and "frobenius" in norms:
         names += ["one_minus_corr_svmeq", "one_minus_corr_svmeq_lsq"]
     return names
@@ -126,10 +135,11 @@ class History:
 
 def _possible(name: str, values: Array, T: int, ranges: Mapping[str, tuple[float, float]]) -> Any:
     """Return which values are possible at all."""
+    others = (-1e-6, np.inf) if name.startswith("margin_gap_") else (0.0, 2.0 + 1e-12)
     low, high = {
         "risk": (-np.inf, np.inf),
         "max_softmax": (1 / T - 1e-12, 1 + 1e-12),
         "W_norm": (0.0, np.inf),
         **ranges,
-    }.get(name, (0.0, 2.0 + 1e-12))
+    }.get(name, others)
     return np.isnan(values) | ((values >= low) & (values <= high))

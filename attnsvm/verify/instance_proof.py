@@ -14,8 +14,9 @@ from attnsvm.verify.assumptions import assumption_b1
 from attnsvm.verify.exact import EPS, Array
 from attnsvm.verify.expected import NAN, Either, Expected, Interval, Words, number, truth
 from attnsvm.verify.heads import HeadAndLoss
-from attnsvm.verify.history import CORRELATION, Curve
+from attnsvm.verify.history import NAMED, Curve, correlation
 from attnsvm.verify.instances import Instance, UnknownError
+from attnsvm.verify.norms import computed
 from attnsvm.verify.probes import probe_curves, ranges
 from attnsvm.verify.rows import Facts
 from attnsvm.verify.stored import svms_of
@@ -208,7 +209,7 @@ class InstanceProof:
             local = self.scores.above(self.at["selected"], near)
         threshold = self.config["selection"]["settled"]
         settled: bool | None = True
-        for value in (row[CORRELATION[norm]], row["direction_change"]):
+        for value in (row[correlation(norm)], row["direction_change"]):
             if not value <= threshold * (1 + CLOSE):
                 return Limit(svm.status, local, False)
             if value > threshold * (1 - CLOSE):
@@ -234,12 +235,12 @@ class InstanceProof:
     def _margin_gap(self, norm: str, W: Array) -> tuple[float, float]:
         """Return 1 - ||W_mm|| min_k d_k^T W z_k / ||W|| and its error bound."""
         svm = self.svms.get(norm)
-        if svm is None or svm.status != "solved" or not np.isfinite(W).all():
+        if svm is None or svm.status != "solved" or not (np.isfinite(W).all() and W.any()):
             return math.nan, 0.0
         W = W / max(float(np.abs(W).max()), np.finfo(float).tiny)  # its scale does not matter
         rows = Rows(replace(svm, W=W))
         margins, apart = rows.margins()
-        size = np.linalg.norm(W, "nuc" if norm == "nuclear" else "fro")
+        size = computed(W, norm)
         ratio = svm.objective / size
         least = margins[rows.inequality].min()
         error = ratio * (apart.max() + 64 * len(W) * EPS * abs(least)) + 4 * EPS
@@ -249,7 +250,7 @@ class InstanceProof:
         """Return every 1 - correlation of W (..., d, d), with error bounds."""
         norms = self.config["svm"]["norms"]
         targets = {"one_minus_corr_1token": "one_token"} if self.tokens == "multi" else {}
-        targets |= {CORRELATION[norm]: norm for norm in norms}
+        targets |= {correlation(norm): norm for norm in norms}
         curves = {
             column: one_minus_correlation(W, self.svms[name].W) for column, name in targets.items()
         }
@@ -279,6 +280,10 @@ class InstanceProof:
         if (risk := path.risk()) is not None:
             curves["risk"] = risk
         curves |= self._probes(W, path.found)
+        for norm in self.norms if self.tokens == "top" else ():
+            if norm not in NAMED:
+                pairs = np.array([self._margin_gap(norm, V) for V in W])
+                curves[f"margin_gap_{norm}"] = pairs[:, 0], pairs[:, 1]
         if not self.config["keep_path"] and self.start is not None:
             curves = {name: _looser_first(curve) for name, curve in curves.items()}
         return known, curves

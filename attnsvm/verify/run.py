@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from attnsvm.record import trial_columns
+from attnsvm.record.columns import further_columns
 from attnsvm.verify.arrays import array_refusals
 from attnsvm.verify.config import config_refusals, files_are_here, recorded_steps
 from attnsvm.verify.exact import Array
@@ -101,7 +102,7 @@ class _Prover:
             self._refuse("run.json", None, reason)
         if any(reason.startswith("config:") for reason in wrong):
             return self.proof
-        if reason := table_refusal(self.record.trials, self.run["probes"]):
+        if reason := table_refusal(self.record.trials, further_columns(self.run)):
             self._refuse("trials.parquet", None, reason)
             return self.proof
         self.proof.instances = len(self.rows)
@@ -301,7 +302,7 @@ class _Prover:
         """Refuse results of rejected rows that only recorded ones have, a column at a time."""
         table = self.record.trials
         rest = table[[not is_recorded(row, self.tokens) for row in self.rows]]
-        for name, (_, default) in trial_columns(self.run["probes"]).items():
+        for name, (_, default) in trial_columns(further_columns(self.run)).items():
             if name in (*OF_STATUS, *OF_TRAINING, "training"):
                 continue
             absent = default is None or isinstance(default, float)
@@ -325,7 +326,7 @@ class _Prover:
         """What a column holds that no stage has filled; None for those of the published solver."""
         columns: dict[str, Expected | None] = {
             name: NAN if isinstance(default, float) else Words((default,))
-            for name, (_, default) in trial_columns(ranges(self.config)).items()
+            for name, (_, default) in trial_columns(further_columns(self.run)).items()
             if name not in OF_STATUS
         }
         svm = self.config["svm"]

@@ -18,7 +18,6 @@ from attnsvm.record.arrays import array_headers
 from attnsvm.record.files import MAX_TABLE_BYTES, open_regular
 from attnsvm.verify.constraints import StoredSvm
 
-NORMS = ("frobenius", "nuclear")
 Header = tuple[tuple[int, ...], np.dtype[Any]]
 
 
@@ -115,14 +114,12 @@ def svms_in(record: Any, gap: float, rank_tolerance: float) -> Iterator[tuple[st
 def svms_of(at: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, StoredSvm]:
     """Return the SVMs among the arrays of one instance, by name; `asked` is the config's `svm`."""
     multi = "attended" in at
-    kinds = {norm: (norm, multi, False) for norm in NORMS}
-    kinds |= {f"{norm}_fin": (norm, True, True) for norm in NORMS}
-    kinds["one_token"] = ("frobenius", False, False)
-    return {
-        name: _svm(at, name, norm, asked, general, finite)
-        for name, (norm, general, finite) in kinds.items()
-        if f"{name}_W" in at
-    }
+    svms = {}
+    for name in (array.removesuffix("_ray") for array in at if array.endswith("_ray")):
+        norm, finite = name.removesuffix("_fin"), name.endswith("_fin")
+        kind = ("frobenius", False, False) if name == "one_token" else (norm, multi, finite)
+        svms[name] = _svm(at, name, kind[0], asked, *kind[1:])
+    return svms
 
 
 def _svm(

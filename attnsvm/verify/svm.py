@@ -19,10 +19,10 @@ from attnsvm.verify.exact import (
     Array,
     Exact,
     RejectedError,
-    norms,
     require,
     root,
 )
+from attnsvm.verify.norms import named, spread, upper_bound
 
 RAY_RATIO = 10**12
 MAX_GAP = 2e-2
@@ -61,14 +61,13 @@ def _check_solved(stored: StoredSvm, rows: ExactRows) -> None:
     """Prove the bracket and every stated number."""
     require(not rows.trivial, "solved, but there is no token to separate")
     W, a = Exact.of(stored.W), Exact.of(_clean(stored.multipliers, rows))
-    size, error = norms(W, stored.norm)
-    dual, dual_error = norms(rows.combine(a), stored.norm, dual=True)
+    size, error = upper_bound(W, stored.norm)
+    dual, dual_error = upper_bound(rows.combine(a), stored.norm, dual=True)
     least, total = rows.least_margin(W), rows.value(a)
     require(total > 0 and dual > 0, "the multipliers prove no bound")
     distance, condition = rows.repair(W)
-    spread = 1.0 if stored.norm == "frobenius" else math.sqrt(len(stored.W))
     lost = Fraction(rows.largest_scale(rows.inequality) * distance)
-    size += Fraction(spread * distance)
+    size += Fraction(spread(*named(stored.norm), len(stored.W)) * distance)
     margin = Fraction(1) if least is None else least
     require(margin > lost and lost < 1, "equalities are violated by more than the margins allow")
     upper, lower = size / (margin - lost), total / dual
@@ -145,7 +144,7 @@ def _check_undecided(stored: StoredSvm, rows: ExactRows) -> None:
     W = Exact.of(stored.W)
     least = rows.least_margin(W)
     _, condition = rows.repair(W)
-    bound, error = norms(W, stored.norm)
+    bound, error = upper_bound(W, stored.norm)
     size = float(bound)
     longest = rows.largest_scale(rows.present)
     kappa = float(root(W.squared_norm())[1]) * longest * condition
@@ -169,7 +168,7 @@ def _check_undecided(stored: StoredSvm, rows: ExactRows) -> None:
 def _check_lower_bound(stored: StoredSvm, rows: ExactRows) -> None:
     """Prove a lower bound, up to the rounding error of M(a), which may cancel."""
     a = Exact.of(_clean(stored.multipliers, rows))
-    dual, error = norms(rows.combine(a), stored.norm, dual=True)
+    dual, error = upper_bound(rows.combine(a), stored.norm, dual=True)
     total = rows.value(a)
     if total <= 0 or dual == 0:
         require(stored.lower_bound == 0, "the multipliers prove no bound")

@@ -137,6 +137,8 @@ def _rank_bound(rows: Rows, kappa: float) -> Expected:
         return whole(0, 0)
     if stored.norm == "frobenius":
         return whole(min(n, d), min(n, d))
+    if stored.norm != "nuclear":
+        return MISSING
     spread = max(stored.objective - stored.lower_bound, 0.0)
     spread += (2 * d + 10) * EPS * kappa * stored.objective
     largest = np.linalg.norm(stored.W, 2)

@@ -165,7 +165,7 @@ class AttnsvmSweeper(Sweeper):
                 refuse_without_memory(config, there)
                 check(config)
                 if config.objective is not None:
-                    Objective.of(config.objective, config.probe)
+                    Objective.of(config.objective, config.probe, config.svm.norms)
             cells.setdefault(name, cell)
             configs.setdefault(name, config)
         return cells, configs

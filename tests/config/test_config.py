@@ -78,7 +78,7 @@ WRONG = [
     ("selection.attended=0", "selection.attended=0.0"),
     ("selection.negligible=0.5", "selection.negligible=0.5: must be <= attended=0.001"),
     ("selection.until_accepted=true", "selection.until_accepted=True"),
-    ("svm.norms=[frobenius,spectral]", "must be a list without repetition of frobenius"),
+    ("svm.norms=[frobenius,spektral]", "must be a list without repetition of frobenius"),
     ("svm.norms=[nuclear,nuclear]", "svm.norms="),
     ("svm.gap=0", "svm.gap=0.0"),
     ("svm.rank_tolerance=1", "svm.rank_tolerance=1.0: must be a finite number > 0 and < 1"),
