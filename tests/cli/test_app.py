@@ -47,7 +47,7 @@ WRONG = [
     ),
     (
         ["svm.norms=[]"],
-        "svm.norms=[]: must be a list without repetition of frobenius | nuclear, not",
+        "svm.norms=[]: must be a list without repetition of frobenius | nuclear | spectral",
     ),
     (["optimizer=regularization_path", "optimizer.radii=[]"], "must be a list without repetition"),
     (["extensions=[os]"], "extensions=[os]: must be your own package; Python has this one"),

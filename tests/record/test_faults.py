@@ -185,7 +185,7 @@ def test_a_small_file_system(tmp_path, uninterrupted):  # noqa: F811
     cells, expected = uninterrupted
     disk = tmp_path / "disk"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", str(disk)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
     if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("a file system cannot be mounted here")
     try:
