@@ -284,9 +284,13 @@ def test_progress_counts_the_steps():
     ("arguments", "options", "message"),
     [
         (("v",), {}, r"parameterization=v: must be w \| kq"),
-        (("w", "sgd"), {}, "optimizer=sgd: must be"),
+        (("w", "sgd"), {}, r"optimizer=sgd: did you mean gd\? must be"),
         (("w", "gd", "hinge"), {}, "loss=hinge: must be"),
-        (("w",), {"step": 3}, "optimizer.step: unknown field of normalized_gd; must be"),
+        (
+            ("w",),
+            {"step": 3},
+            r"optimizer.step: unknown field of normalized_gd; did you mean steps\?",
+        ),
         (("w",), {"init": "ones"}, "optimizer.init=ones: must be"),
         (("w",), {"m": 2}, "parameterization.m: unknown field of w; must be absent"),
         (("kq",), {"m": 6}, "m=6: must be >= 1 and <= d=5"),
