@@ -195,8 +195,8 @@ class Signed(Entropy):
 def first_order(cls):
     made = named("optimizer", "normalized_gd", **QUICK)
     return cls(**{name: getattr(made, name) for name in (
-        "lr", "steps", "growth", "schedule", "gradient", "ridge", "record_every", "record", "init",
-        "init_scale")})  # fmt: skip
+        "lr", "steps", "growth", "schedule", "decay", "gradient", "ridge", "record_every", "record",
+        "init", "init_scale")})  # fmt: skip
 
 
 TWINS = {

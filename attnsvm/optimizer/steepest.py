@@ -35,18 +35,19 @@ class Steepest(FirstOrder):
 
     def __init__(self, *, norm: str, beta: float, nesterov: bool, **settings: Any) -> None:
         super().__init__(**settings)
-        self.norm, self.beta, self.nesterov = norm_of(norm), beta, nesterov
+        self.norm, self.beta, self.nesterov = norm, beta, nesterov
+        self._norm = norm_of(norm)
 
     @property
     def implicit_bias(self) -> str | None:
         """The norm of the steps (arXiv 2502.04664, for linear models)."""
-        return self.norm.name
+        return self._norm.name
 
     def direction(self, M: Tensor) -> Tensor:
         """Return the step of size one along M; a vector counts as a matrix with one column."""
         if M.ndim == 2:
-            return self.norm.steepest(M.unsqueeze(-1)).squeeze(-1)
-        return self.norm.steepest(M)
+            return self._norm.steepest(M.unsqueeze(-1)).squeeze(-1)
+        return self._norm.steepest(M)
 
     def update(self, step: Step) -> Variables:
         """Return the variables after a step; unchanged where M is zero."""

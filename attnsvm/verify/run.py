@@ -324,10 +324,11 @@ class _Prover:
     @cached_property
     def defaults(self) -> dict[str, Expected | None]:
         """What a column holds that no stage has filled; None for those of the published solver."""
+        of_plugins = set(self.run["probes"]) - set(ranges(self.config))
         columns: dict[str, Expected | None] = {
             name: NAN if isinstance(default, float) else Words((default,))
             for name, (_, default) in trial_columns(further_columns(self.run)).items()
-            if name not in OF_STATUS
+            if name not in OF_STATUS and name not in of_plugins
         }
         svm = self.config["svm"]
         for norm in svm["norms"] if svm["published"] and self.tokens != "multi" else ():

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attnsvm.svm import solve_gen_svm, solve_svm
-from attnsvm.verify import StoredSvm, constraints, exact, stored_svms, svm, verify
+from attnsvm.verify import StoredSvm, constraints, exact, norms, stored_svms, svm, verify
 from tests.svm.instances import gaussian, spheres
 
 
@@ -135,14 +135,47 @@ def test_scale_is_no_obstacle():
             assert verify(record).proved, verify(record).reason
 
 
-@pytest.mark.parametrize("module", [exact, constraints, svm])
+@pytest.mark.parametrize("module", [exact, constraints, norms, svm])
 def test_only_numpy_and_the_exact_arithmetic_are_imported(module):
     tree = ast.parse(Path(module.__file__).read_text())
     names = {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)} | {
         alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names
     }
-    names -= {"attnsvm.verify.exact", "attnsvm.verify.constraints"}
+    names -= {f"attnsvm.verify.{name}" for name in ("exact", "constraints", "norms")}
+    names -= {"attnsvm.config.norm"}  # the names of norms
     assert not any(name.startswith(("attnsvm", "scipy", "torch", "cvxpy")) for name in names)
+
+
+@pytest.mark.parametrize("norm", ["max", "l1", "l1.75", "l3", "spectral"])
+def test_every_norm_is_proved_and_forged_ones_are_refused(norm):
+    X, Z, selected = (x.numpy() for x in spheres(3, 4, 5, range(4)))
+    solution = solve_svm(X, Z, selected, norm=norm)
+    for one in stored_svms(solution, X, Z, selected):
+        assert one.status == "solved"
+        assert verify(one).proved, verify(one).reason
+        for name, value in (
+            ("objective", one.objective * (1 - 1e-9)),
+            ("lower_bound", one.lower_bound * (1 + 1e-9)),
+            ("W", 0.999 * one.W),
+            ("W", one.W + 1e-3 * np.eye(5)),
+            ("multipliers", 1.001 * one.multipliers),
+            ("multipliers", np.roll(one.multipliers, 1)),
+            ("min_margin", 1.001 * one.min_margin),
+            ("norm", "frobenius"),
+            ("norm", "l0"),
+        ):
+            assert not verify(dataclasses.replace(one, **{name: value})).proved, name
+
+
+@pytest.mark.parametrize(
+    ("norm", "value"), [("max", 4.0), ("l1", 10.0), ("l3", 100.0 ** (1 / 3)), ("spectral", 5.0)]
+)
+def test_bounds_of_norms_are_those_of_a_known_matrix(norm, value):
+    A = np.array([[3.0, 4], [0, 0]] if norm == "spectral" else [[1.0, -2], [3, 4]])
+    bound, error = norms.upper_bound(exact.Exact.of(A), norm)
+    assert value <= bound * (1 + 1e-15)
+    assert float(bound) == pytest.approx(value, rel=max(error, 1e-14))
+    assert error < 1e-12
 
 
 @pytest.mark.parametrize("rank_tolerance", [1e-9, 1e-3, 0.5])

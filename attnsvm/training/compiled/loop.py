@@ -87,7 +87,7 @@ def _rule(optimizer: FirstOrder) -> int | None:
     """Return the code of the optimizer's rule; None if the compiled loop has none."""
     if type(optimizer) in (Steepest, SignGD):
         assert isinstance(optimizer, Steepest)
-        return CODES.get(optimizer.norm.name)
+        return CODES.get(optimizer.implicit_bias or "")
     known = {GD: PLAIN, Momentum: PLAIN, NormalizedGD: FROBENIUS, Muon: MUON}
     return known.get(type(optimizer))
 
