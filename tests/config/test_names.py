@@ -116,8 +116,10 @@ def test_the_other_arguments_of_train_are_listed():
 
 
 def mypy(code: str, tmp_path: Path) -> str:
-    (tmp_path / "mine.py").write_text(code)
-    checked = ["--cache-dir", str(ROOT / ".mypy_cache/names"), str(tmp_path / "mine.py")]
+    # A name of its own: mypy takes a file of the same size, written in the same second, for checked.
+    mine = tmp_path / f"mine_{len(list(tmp_path.iterdir()))}.py"
+    mine.write_text(code)
+    checked = ["--cache-dir", str(ROOT / ".mypy_cache/names"), str(mine)]
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--follow-imports=silent", *checked],
         cwd=ROOT,
