@@ -116,7 +116,7 @@ def test_the_other_arguments_of_train_are_listed():
 
 
 def mypy(code: str, tmp_path: Path) -> str:
-    # A name of its own: mypy takes a file of the same size, written in the same second, for checked.
+    # A name of its own: mypy takes another file of that size and second for the same.
     mine = tmp_path / f"mine_{len(list(tmp_path.iterdir()))}.py"
     mine.write_text(code)
     checked = ["--cache-dir", str(ROOT / ".mypy_cache/names"), str(mine)]
