@@ -110,6 +110,45 @@ def least_margin(rows: Any, margin: int) -> Any:
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
+def add_slack(rows: Any, K: int, s: int, inverse_a: int) -> None:
+    """Add s / a of the inequalities to the diagonal of K (N, N), and one where a row is padding."""
+    N = rows.n * rows.R
+    for k in range(N):
+        added = load(s, k) * load(inverse_a, k) * load(rows.inequality, k)
+        padding = fill(1.0) - load(rows.real, k)  # whose row and column of K are zero
+        store(K, k * N + k, load(K, k * N + k) + added + padding)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def slack_targets(rows: Any, x: Any, dx: Any, mu: Any, second: bool, target: int) -> None:
+    """Write mu - s a of the inequalities, (N,), less ds da of the predictor's step."""
+    (s, a), (ds, da) = x, dx
+    for k in range(rows.n * rows.R):
+        left = mu - load(s, k) * load(a, k)
+        if second:
+            left = left - load(ds, k) * load(da, k)
+        store(target, k, left * load(rows.inequality, k))
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def slack_step(rows: Any, s: int, da: int, inverse_a: int, target: int, ds: int) -> None:
+    """Write ds = (target - s da) / a of the inequalities, (N,)."""
+    for k in range(rows.n * rows.R):
+        step = (load(target, k) - load(s, k) * load(da, k)) * load(inverse_a, k)
+        store(ds, k, step * load(rows.inequality, k))
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def slack_products(rows: Any, x: Any, dx: Any, primal: Any, dual: Any, total: Any) -> Any:
+    """Return `total` and the sum of s a over the inequalities, after a step of these lengths."""
+    (s, a), (ds, da) = x, dx
+    for k in range(rows.n * rows.R):
+        new_s, new_a = fma(primal, load(ds, k), load(s, k)), fma(dual, load(da, k), load(a, k))
+        total = total + new_s * new_a * load(rows.inequality, k)
+    return total
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def keep_better(
     rows: Any, kept: Any, new: Any, bounds: Any, new_bounds: Any, running: Any, gap: float
 ) -> Any:

@@ -38,10 +38,14 @@ from attnsvm.svm.laned import (
     NO_BOUND,
     PATIENCE,
     Rows,
+    add_slack,
     combine,
     keep_better,
     least_margin,
     margins,
+    slack_products,
+    slack_step,
+    slack_targets,
     weighted_gram,
 )
 
@@ -113,12 +117,12 @@ def solve_group(
     for _ in range(STEPS):
         mu, count, it = _linearise(rows, x, z, norm)
         _factor(rows, x, z, system, it[1], norm)
-        _aim(rows, x, dx, z, fill(0.0), norm, False)
+        _aim(rows, x, dx, z, fill(0.0), False)
         _direction(rows, x, dx, z, system, it, norm)
         primal, dual = _lengths(rows, x, dx, z, fill(1.0))
         after = _complementarity(rows, x, dx, primal, dual) / count
         ratio = after / mu
-        _aim(rows, x, dx, z, mu * ratio * ratio * ratio, norm, True)
+        _aim(rows, x, dx, z, mu * ratio * ratio * ratio, True)
         _direction(rows, x, dx, z, system, it, norm)
         primal, dual = _lengths(rows, x, dx, z, fill(BACK))
         _advance(rows, x, dx, primal, dual)
@@ -246,15 +250,12 @@ def _factor(rows: Any, x: Any, z: Any, system: Any, inverse: Any, norm: int) -> 
                 store(K, k * N + j, fma(b, load(z.b, j), load(K, k * N + j)))
     else:
         weighted_gram(rows, z.ic, K)
-    for k in range(N):
-        added = load(x.s, k) * load(z.ia, k) * load(rows.inequality, k)
-        padding = fill(1.0) - load(rows.real, k)  # whose row and column of K are zero
-        store(K, k * N + k, load(K, k * N + k) + added + padding)
+    add_slack(rows, K, x.s, z.ia)
     factor(system)
 
 
 @njit(inline="always")
-def _aim(rows: Any, x: Any, dx: Any, z: Any, mu: Any, norm: int, second: bool) -> None:
+def _aim(rows: Any, x: Any, dx: Any, z: Any, mu: Any, second: bool) -> None:
     """Write the targets: mu less the products, and less those of the predictor's step."""
     for j in range(rows.p * rows.q):
         cU, cV = mu - load(x.U, j) * load(x.YU, j), mu - load(x.V, j) * load(x.YV, j)
@@ -263,11 +264,7 @@ def _aim(rows: Any, x: Any, dx: Any, z: Any, mu: Any, norm: int, second: bool) -
             cV = cV - load(dx.V, j) * load(dx.YV, j)
         store(z.cU, j, cU)
         store(z.cV, j, cV)
-    for k in range(rows.n * rows.R):
-        cs = mu - load(x.s, k) * load(x.a, k)
-        if second:
-            cs = cs - load(dx.s, k) * load(dx.a, k)
-        store(z.cs, k, cs * load(rows.inequality, k))
+    slack_targets(rows, (x.s, x.a), (dx.s, dx.a), mu, second, z.cs)
 
 
 @njit(inline="always")
@@ -310,9 +307,7 @@ def _direction(rows: Any, x: Any, dx: Any, z: Any, system: Any, sums: Any, norm:
         store(dx.V, j, V)
         store(dx.YU, j, (load(z.cU, j) - load(x.YU, j) * U) * load(z.iU, j))
         store(dx.YV, j, (load(z.cV, j) - load(x.YV, j) * V) * load(z.iV, j))
-    for k in range(N):
-        s = (load(z.cs, k) - load(x.s, k) * load(dx.a, k)) * load(z.ia, k)
-        store(dx.s, k, s * load(rows.inequality, k))
+    slack_step(rows, x.s, dx.a, z.ia, z.cs, dx.s)
 
 
 @njit(inline="always")
@@ -340,10 +335,7 @@ def _complementarity(rows: Any, x: Any, dx: Any, primal: Any, dual: Any) -> Any:
         U, YU = fma(primal, load(dx.U, j), load(x.U, j)), fma(dual, load(dx.YU, j), load(x.YU, j))
         V, YV = fma(primal, load(dx.V, j), load(x.V, j)), fma(dual, load(dx.YV, j), load(x.YV, j))
         total = total + (U * YU + V * YV)
-    for k in range(rows.n * rows.R):
-        s, a = fma(primal, load(dx.s, k), load(x.s, k)), fma(dual, load(dx.a, k), load(x.a, k))
-        total = total + s * a * load(rows.inequality, k)
-    return total
+    return slack_products(rows, (x.s, x.a), (dx.s, dx.a), primal, dual, total)
 
 
 @njit(inline="always")

@@ -38,10 +38,14 @@ from attnsvm.svm.laned import (
     NO_BOUND,
     PATIENCE,
     Rows,
+    add_slack,
     combine,
     keep_better,
     least_margin,
     margins,
+    slack_products,
+    slack_step,
+    slack_targets,
     weighted_gram,
 )
 
@@ -88,6 +92,7 @@ def solve_group(
     combine(rows, best_a, z.M)
     bounds, running = _bracket(rows, best_W, best_a, z, p), fill(PATIENCE)
     _start(rows, best_W, best_a, z, p)
+    pair, step = (z.s, z.a), (z.ds, z.da)
     for _ in range(STEPS):
         combine(rows, z.a, z.M)
         _linearise(rows, z, p)
@@ -97,12 +102,15 @@ def solve_group(
         if not any_greater(running, fill(0.0)):
             break
         mu, count = _residuals(rows, z)
-        _factor(rows, z, system)
-        _aim(rows, z, fill(0.0), False)
+        weighted_gram(rows, z.theta, system.K)
+        add_slack(rows, system.K, z.s, z.ia)
+        factor(system)
+        slack_targets(rows, pair, step, fill(0.0), False, z.cs)
         _direction(rows, z, system)
         length = _length(rows, z, fill(1.0))
-        ratio = _complementarity(rows, z, length) / count / mu
-        _aim(rows, z, mu * ratio * ratio * ratio, True)
+        after = slack_products(rows, pair, step, length, length, fill(0.0))
+        ratio = after / count / mu
+        slack_targets(rows, pair, step, mu * ratio * ratio * ratio, True, z.cs)
         _direction(rows, z, system)
         length = _length(rows, z, fill(BACK))
         for j in range(m):
@@ -215,29 +223,6 @@ def _residuals(rows: Any, z: Any) -> Any:
 
 
 @njit(inline="always")
-def _factor(rows: Any, z: Any, system: Any) -> None:
-    """Factor the Newton system."""
-    N = rows.n * rows.R
-    weighted_gram(rows, z.theta, system.K)
-    for k in range(N):
-        added = load(z.s, k) * load(z.ia, k) * load(rows.inequality, k)
-        padding = fill(1.0) - load(rows.real, k)  # whose row and column of K are zero
-        place = k * N + k
-        store(system.K, place, load(system.K, place) + added + padding)
-    factor(system)
-
-
-@njit(inline="always")
-def _aim(rows: Any, z: Any, mu: Any, second: bool) -> None:
-    """Write the targets: mu less the products, and less those of the predictor's step."""
-    for k in range(rows.n * rows.R):
-        cs = mu - load(z.s, k) * load(z.a, k)
-        if second:
-            cs = cs - load(z.ds, k) * load(z.da, k)
-        store(z.cs, k, cs * load(rows.inequality, k))
-
-
-@njit(inline="always")
 def _direction(rows: Any, z: Any, system: Any) -> None:
     """Write the step that solves the linearised conditions for the targets."""
     m, N = rows.p * rows.q, rows.n * rows.R
@@ -251,9 +236,7 @@ def _direction(rows: Any, z: Any, system: Any) -> None:
     combine(rows, z.da, z.weighted)
     for j in range(m):
         store(z.dW, j, load(z.theta, j) * (load(z.weighted, j) + load(z.rest, j)))
-    for k in range(N):
-        s = (load(z.cs, k) - load(z.s, k) * load(z.da, k)) * load(z.ia, k)
-        store(z.ds, k, s * load(rows.inequality, k))
+    slack_step(rows, z.s, z.da, z.ia, z.cs, z.ds)
 
 
 @njit(inline="always")
@@ -264,13 +247,3 @@ def _length(rows: Any, z: Any, back: Any) -> Any:
         worst = most((zero - load(z.ds, k)) * load(z.si, k), worst)
         worst = most((zero - load(z.da, k)) * load(z.ia, k) * load(rows.inequality, k), worst)
     return fill(1.0) / most(worst / back, fill(1.0))
-
-
-@njit(inline="always")
-def _complementarity(rows: Any, z: Any, length: Any) -> Any:
-    """Return s a, summed, after a step of this length."""
-    total = fill(0.0)
-    for k in range(rows.n * rows.R):
-        s, a = fma(length, load(z.ds, k), load(z.s, k)), fma(length, load(z.da, k), load(z.a, k))
-        total = total + s * a * load(rows.inequality, k)
-    return total
