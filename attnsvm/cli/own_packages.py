@@ -2,7 +2,7 @@
 
 The current folder may come first on Python's path: a package found there would replace ours. So
 Hydra gets `conf` as a folder, and `sweeps` is imported from its place. The commands
-`attnsvm-report` and `attnsvm-status` start here for this reason.
+`attnsvm-report`, `attnsvm-status` and `attnsvm-claims` start here for this reason.
 """
 
 from __future__ import annotations
@@ -81,5 +81,13 @@ def status() -> int:
     """Run `attnsvm-status`."""
     use_own_sweeps()
     from sweeps.status import main
+
+    return main()
+
+
+def claims() -> int:
+    """Run `attnsvm-claims`."""
+    use_own_sweeps()
+    from sweeps.verdicts import main
 
     return main()

@@ -1,0 +1,151 @@
+"""What a claim is: hypotheses and a prediction, each decided for every recorded instance."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from attnsvm.record import read_solutions
+from sweeps.aggregate import SweepFrames
+
+HOLDS, FAILS = "holds", "fails"
+
+Truths = pd.Series
+"""One of true, false or missing (undecided) for each instance: pandas' `boolean`, whose `&` and `|`
+are those of three-valued logic."""
+
+Words = pd.Series
+"""One word for each instance: `holds`, `fails`, or why it is undecided."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs that test a claim: an ordinary sweep in a folder of its own, `name`.
+
+    Claims with the same runs share the folder.
+    """
+
+    name: str
+    overrides: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, overrides: str) -> Runs:
+        """Return the runs of overrides that spaces separate."""
+        return cls(name, tuple(overrides.split()))
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is on record of some runs.
+
+    Attributes
+    ----------
+    frames : SweepFrames
+        Their tables.
+    """
+
+    frames: SweepFrames
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """A row for every instance, with the fields of its run's config."""
+        return self.frames.trials
+
+    def truths(self, values: Any, known: Any = True) -> Truths:
+        """Return values as `boolean`, missing where they are not `known`."""
+        found = pd.Series(np.asarray(values), index=self.trials.index).astype("boolean")
+        return found.where(pd.Series(known, index=self.trials.index), pd.NA)
+
+    def curve(self, quantity: str) -> pd.DataFrame:
+        """Return a quantity of the history: a row for every instance, a column for every step."""
+        history = self.frames.history
+        rows = history[history["quantity"] == quantity]
+        table = rows.assign(run=rows["run"].astype(str)).pivot(
+            index=["run", "seed"], columns="step", values="value"
+        )
+        keys = pd.MultiIndex.from_frame(self.trials[["run", "seed"]].astype({"run": str}))
+        return table.reindex(keys).set_axis(self.trials.index)
+
+    def from_arrays(self, measure: Callable[[Mapping[str, np.ndarray]], np.ndarray]) -> pd.Series:
+        """Return a number for every instance, measured of the arrays of its run; NaN without them.
+
+        Parameters
+        ----------
+        measure : callable
+            Takes the arrays of a run, instance axis first; returns a number for each instance.
+        """
+        found = pd.Series(np.nan, index=self.trials.index)
+        for run, rows in self.trials.groupby(self.trials["run"].astype(str)):
+            arrays = read_solutions(self.frames.folders[str(run)])
+            if arrays:
+                values = pd.Series(measure(arrays), index=arrays["seeds"])
+                found[rows.index] = values.reindex(rows["seed"]).to_numpy()
+        return found
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of a paper, and how records decide it.
+
+    Attributes
+    ----------
+    name : str
+        Name of its module.
+    paper, number : str
+        arXiv number, and what the paper calls it.
+    title, statement : str
+        In a few words; as a formula.
+    hypotheses : mapping of str to callable
+        What must hold for an instance, in words -> whether it does, for each instance of the
+        evidence.
+    prediction : callable
+        Returns for each instance of the evidence `holds`, `fails`, or why it is undecided.
+    runs : tuple of Runs
+        What is run to test it.
+    tolerance : str
+        How near is near enough, and why.
+    """
+
+    name: str
+    paper: str
+    number: str
+    title: str
+    statement: str
+    hypotheses: Mapping[str, Callable[[Evidence], Truths]]
+    prediction: Callable[[Evidence], Words]
+    runs: tuple[Runs, ...]
+    tolerance: str
+
+    @property
+    def digest(self) -> str:
+        """What a verdict depends on besides the code: it changes when the claim does."""
+        runs = [[one.name, *one.overrides] for one in self.runs]
+        parts = [self.statement, [*self.hypotheses], runs, self.tolerance]
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
+
+
+def ruled(evidence: Evidence, rules: Iterable[tuple[Any, str]], otherwise: str) -> Words:
+    """Return for each instance the word of the first rule that applies.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        The instances.
+    rules : iterable of (mask, word)
+        A mask says for each instance whether the rule applies; where it is missing it does not.
+    otherwise : str
+        The word where none applies.
+    """
+    words = pd.Series(otherwise, index=evidence.trials.index, dtype=object)
+    open_ = pd.Series(True, index=words.index)
+    for mask, word in rules:
+        applies = pd.Series(mask, index=words.index).astype("boolean").fillna(False).astype(bool)
+        words[open_ & applies] = word
+        open_ &= ~applies
+    return words

@@ -1,0 +1,113 @@
+"""Hypotheses and rules that several claims share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from scipy.special import logsumexp
+
+from sweeps.claims._claim import FAILS, HOLDS, Evidence, Truths, Words, ruled
+
+NEAR = 1e-3
+"""Largest 1 - correlation of a direction that is taken for its limit."""
+
+
+def overparameterised(evidence: Evidence) -> Truths:
+    """Return whether d >= max(T - 1, n)."""
+    trials = evidence.trials
+    return evidence.truths(trials["d"] >= np.maximum(trials["T"] - 1, trials["n"]))
+
+
+def one_optimum(evidence: Evidence) -> Truths:
+    """Return whether every sample has one token of highest score."""
+    return evidence.truths(evidence.trials["status"] != "tie")
+
+
+def feasible(evidence: Evidence, norm: str = "frobenius") -> Truths:
+    """Return whether the recorded SVM is solved; undecided where that is not proved."""
+    status = evidence.trials[f"{norm}_status"]
+    return evidence.truths(status == "solved", status.isin(("solved", "infeasible")))
+
+
+def b1(evidence: Evidence) -> Truths:
+    """Return whether Assumption B.1 holds: all margins at the optimal tokens equal 1."""
+    return evidence.trials["assumption_b1"].astype("boolean")
+
+
+def globally(evidence: Evidence) -> Words:
+    """Return whether the optimal tokens are selected; other tokens refute it at a settled limit."""
+    kind = evidence.trials["convergence"]
+    settled = evidence.trials["one_minus_corr_w_mm"] <= NEAR
+    return ruled(
+        evidence,
+        [
+            (kind == "global", HOLDS),
+            (kind.isin(("local", "not_local")) & settled, FAILS),
+            (kind.isin(("local", "not_local", "unsettled")), "direction not settled"),
+            (kind == "unsaturated", "attention not on one token"),
+            (kind == "infeasible", "the selected tokens cannot be separated"),
+        ],
+        otherwise="SVM or training undecided",
+    )
+
+
+def trains(evidence: Evidence) -> Truths:
+    """Return whether no sample has a head of gradient zero, which would train nothing."""
+    return ~evidence.trials["flat"].astype("boolean")
+
+
+def saturated(evidence: Evidence) -> Truths:
+    """Return whether one token is selected in each sample: softmax >= selection.saturation."""
+    trials = evidence.trials
+    return evidence.truths(trials["saturated"] & ~trials["tie"], trials["training"] != "diverged")
+
+
+def minimises(evidence: Evidence, norm: str) -> Truths:
+    """Return whether the end of a regularisation path is a global minimiser, as far as is known.
+
+    Not if it selects other tokens than the optimal ones, nor if the SVM solution of the same norm
+    has a smaller excess risk L - L*: then it is another local minimum, or a saddle.
+    """
+    trials = evidence.trials
+    worse = evidence.from_arrays(lambda arrays: _excess_above_svm(arrays, norm))
+    kind = trials["convergence"]
+    least = (kind == "global") & (worse <= EXCESS)
+    return evidence.truths(least, (kind != "global") | worse.notna())
+
+
+EXCESS = 1e-6
+"""Largest log (L - L*)(W) - log (L - L*)(SVM) of a minimiser."""
+
+
+def _excess_above_svm(arrays: Mapping[str, np.ndarray], norm: str) -> np.ndarray:
+    """Return log of the ratio of L - L* at the trained W and at the SVM scaled to its norm."""
+    W, W_svm = arrays["trained_W"], arrays[f"{norm}_W"]
+    order = 2 if norm == "frobenius" else 1
+    sizes = [np.linalg.norm(np.linalg.svd(M, compute_uv=False), order, axis=1) for M in (W, W_svm)]
+    scaled = W_svm * (sizes[0] / sizes[1])[:, None, None]
+    above: np.ndarray = _log_excess(arrays, W) - _log_excess(arrays, scaled)
+    return above
+
+
+def _log_excess(arrays: Mapping[str, np.ndarray], W: np.ndarray) -> np.ndarray:
+    """Return log of sum_i |loss'(gamma_opt)| sum_t s_it (gamma_opt - gamma_it), logistic loss.
+
+    It is n (L - L*) of a linear head to first order in the softmax of the other tokens.
+    """
+    gamma, mask = arrays["scores"], arrays["mask"]
+    logits = np.where(mask, np.einsum("bntd,bde,bne->bnt", arrays["X"], W, arrays["Z"]), -np.inf)
+    log_s = logits - logsumexp(logits, axis=2, keepdims=True)
+    best = gamma.max(axis=2)
+    with np.errstate(divide="ignore"):
+        lost = np.log(np.where(mask, best[:, :, None] - gamma, 0.0))
+    each = logsumexp(log_s + lost, axis=2) - np.logaddexp(0.0, best)
+    total: np.ndarray = logsumexp(each, axis=1)
+    return total
+
+
+def path_limit(apart: pd.Series, evidence: Evidence) -> Words:
+    """Return whether a regularisation path ends near its limit, `apart` being how far it is."""
+    rules = [(apart <= NEAR, HOLDS), (apart > NEAR, FAILS)]
+    return ruled(evidence, rules, otherwise="SVM undecided")

@@ -1,0 +1,57 @@
+"""Runs that several claims share. Seeds and shapes are such that hypotheses are met and not met."""
+
+from __future__ import annotations
+
+from sweeps.claims._claim import Runs
+
+SVMS = Runs.of(
+    "svms", "selection=optimal data.n=2,5 data.T=2,5 data.d=1,2,4,8,16 model=cross_attention,"
+    "self_attention trials=50"
+)  # fmt: skip
+"""No training: the SVMs of the optimal tokens, feasible and infeasible ones."""
+
+DESCENT = Runs.of(
+    "descent", "data.n=2,3 data.T=2,3 data.d=2,4,8 optimizer.growth=0.05 optimizer.steps=10000 "
+    "optimizer.record_every=500 trials=200"
+)  # fmt: skip
+"""Normalised steps of W, which grow, on shapes of which all selections can be listed."""
+
+LARGER = Runs.of(
+    "larger", "data.n=6 data.T=8 data.d=4,10,32 optimizer.growth=0.05 optimizer.steps=10000 "
+    "optimizer.record_every=500 trials=50"
+)  # fmt: skip
+"""The same at the paper's shape."""
+
+DESCENT_KQ = Runs.of(
+    "descent_kq", "parameterization=kq data.n=3,6 data.T=3,8 data.d=10 optimizer.growth=0.05 "
+    "optimizer.steps=10000 optimizer.record_every=500 trials=25"
+)  # fmt: skip
+"""Normalised steps of K and Q without a ridge."""
+
+FIXED_STEP = Runs.of(
+    "fixed_step", "optimizer=gd optimizer.lr=0.05 optimizer.steps=100000 "
+    "optimizer.record=geometric data.n=2,3 data.T=2,3 data.d=4,8 trials=50"
+)  # fmt: skip
+"""Gradient descent with a fixed step <= 1 / L_W: unit tokens and T <= 3 give L_W <= 17."""
+
+PATH = Runs.of(
+    "path", "optimizer=regularization_path data.n=2,4 data.T=3 data.d=4,8 "
+    "parameterization=w,kq keep_path=true trials=25"
+)  # fmt: skip
+
+PATH_M = Runs.of(
+    "path_m", "optimizer=regularization_path data.n=2,4 data.T=3 data.d=8 "
+    "parameterization=kq parameterization.m=1,2 keep_path=true trials=25"
+)  # fmt: skip
+
+SEVERAL = Runs.of(
+    "several", "selection=multi head=relu data.n=3 data.T=4 data.d=4,10 "
+    "optimizer.steps=10000 optimizer.record_every=500 trials=400 seed=1 svm.norms=[frobenius]"
+)  # fmt: skip
+"""A nonlinear head, which may mix tokens."""
+
+SEQUENCES = Runs.of(
+    "sequences", "model=sequence model.causal=false,true data.n=2 data.T=4 data.d=16 "
+    "optimizer.growth=0.05 optimizer.steps=10000 optimizer.record_every=500 trials=50"
+)  # fmt: skip
+"""Every position a query."""

@@ -1,0 +1,50 @@
+"""Section 6: with a nonlinear head W goes to W_fin + C W_mm."""
+
+from __future__ import annotations
+
+from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
+from sweeps.claims._conditions import trains
+from sweeps.claims._runs import SEVERAL
+
+CLOSE = 0.01
+"""Largest 1 - correlation with W_fin + C W_mm: W has a component of its start outside of both."""
+
+FAR = 0.1
+"""Smallest that refutes it, where it no longer falls."""
+
+STILL = 0.9
+"""Smallest ratio of its value at the end to that half-way at which it no longer falls."""
+
+
+def several(evidence: Evidence) -> Truths:
+    """Return whether attention is clearly on some tokens, for some sample on several."""
+    trials = evidence.trials
+    return evidence.truths((trials["status"] == "ok") & (trials["attended_tokens"] > 1))
+
+
+def prediction(evidence: Evidence) -> Words:
+    """Return whether W is near W_fin + C W_mm, for the best C."""
+    apart = evidence.curve("one_minus_corr_svmeq")
+    last = float(apart.columns.max())
+    now, half_way = apart[last], apart[last / 2]
+    still = now >= STILL * half_way
+    return ruled(
+        evidence,
+        [(now <= CLOSE, HOLDS), ((now >= FAR) & still, FAILS)],
+        otherwise="still coming nearer, or not far",
+    )
+
+
+CLAIM = Claim(
+    name="gen_svm",
+    paper="2308.16898",
+    number="Section 6, Gen-SVM",
+    title="with a nonlinear head W goes to W_fin + C W_mm",
+    statement="min_C (1 - corr(W(k), W_fin + C W_mm)) -> 0, W_fin of least norm with the attained "
+    "log-ratios of the attended tokens, W_mm of least norm with margins >= 1 over the others",
+    hypotheses={"head of gradient != 0": trains, "several tokens attended, clearly": several},
+    prediction=prediction,
+    runs=(SEVERAL,),
+    tolerance="1 - correlation <= 0.01 after 10 000 steps of 0.1; >= 0.1, and >= 0.9 of what it "
+    "was half-way, refutes it",
+)

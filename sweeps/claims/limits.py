@@ -1,0 +1,40 @@
+"""Theorems on local convergence: the limit of gradient descent is a locally optimal direction."""
+
+from __future__ import annotations
+
+from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
+from sweeps.claims._conditions import NEAR, saturated
+from sweeps.claims._runs import DESCENT, LARGER
+
+
+def prediction(evidence: Evidence) -> Words:
+    """Return whether W is near W_mm of the selected tokens, and these are locally optimal."""
+    trials = evidence.trials
+    near = trials["one_minus_corr_w_mm"] <= NEAR
+    kind = trials["convergence"]
+    return ruled(
+        evidence,
+        [
+            (near & kind.isin(("global", "local")), HOLDS),
+            (near & (kind == "not_local"), FAILS),
+            (kind == "infeasible", "the selected tokens cannot be separated"),
+            (kind == "undecided", "SVM undecided"),
+            (~near, "direction not settled"),
+        ],
+        otherwise="limit may select other tokens",
+    )
+
+
+CLAIM = Claim(
+    name="limits",
+    paper="2308.16898",
+    number="Theorems on local convergence (section 5)",
+    title="limits of gradient descent are locally optimal directions, and no others",
+    statement="W(k) / ||W(k)||_F -> W_mm(alpha) / ||W_mm(alpha)||_F, and "
+    "gamma_i,alpha_i > gamma_it for all t of margin 1 under W_mm(alpha)",
+    hypotheses={"one token selected in each sample": saturated},
+    prediction=prediction,
+    runs=(DESCENT, LARGER),
+    tolerance="1 - correlation with W_mm(alpha) <= 1e-3, and the direction is settled where the "
+    "tokens are not locally optimal: it changed by at most 1e-4 since half-way",
+)

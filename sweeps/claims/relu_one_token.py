@@ -1,0 +1,34 @@
+"""Section 6: a nonlinear head does not end at one token of each sample, as a linear one does."""
+
+from __future__ import annotations
+
+from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
+from sweeps.claims._conditions import trains
+from sweeps.claims._runs import SEVERAL
+
+
+def prediction(evidence: Evidence) -> Words:
+    """Return whether one token a sample is attended; several are proved by a clear gap."""
+    trials = evidence.trials
+    clear = trials["status"] == "ok"
+    return ruled(
+        evidence,
+        [
+            (clear & (trials["attended_tokens"] > 1), FAILS),
+            (clear, HOLDS),
+        ],
+        otherwise="not clear which tokens are attended",
+    )
+
+
+CLAIM = Claim(
+    name="relu_one_token",
+    paper="2308.16898",
+    number="Section 6, what linear heads do",
+    title="a nonlinear head selects one token of each sample, as a linear head does",
+    statement="h(o) = 1^T relu(V^T o)  =>  max_t s_it -> 1 for every sample i",
+    hypotheses={"head of gradient != 0": trains},
+    prediction=prediction,
+    runs=(SEVERAL,),
+    tolerance="attended: softmax >= 1e-3; an instance with a softmax in (1e-6, 1e-3) is undecided",
+)

@@ -1,0 +1,7 @@
+"""`python -m sweeps.verdicts`."""
+
+import sys
+
+from sweeps.verdicts.command import main
+
+sys.exit(main())

@@ -1,0 +1,116 @@
+"""`attnsvm-claims`: list the claims of the papers with their verdicts, or run and judge them."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from pathlib import Path
+
+from attnsvm.record import CorruptRecordError, one_line, write_atomically
+from sweeps.claims import Claim, all_claims
+from sweeps.verdicts.derive import verdict
+from sweeps.verdicts.page import FOLDER, html, markdown, terminal
+from sweeps.verdicts.running import perform, runs_of
+from sweeps.verdicts.store import COMMITTED, FILE, Entry, latest, read, write
+
+PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """List the claims, or run and judge some of them.
+
+    Returns
+    -------
+    int
+        0 if every run has a record, 1 if not, 2 if the command cannot be followed.
+    """
+    options = _parser().parse_args(argv)
+    claims = all_claims()
+    try:
+        if options.docs:
+            return _write_docs(claims, options.directory)
+        if not options.claim:
+            _tell(terminal(claims, latest(options.directory)))
+            return 0
+        chosen = _chosen(options.claim, claims)
+    except (ValueError, CorruptRecordError) as error:
+        sys.stderr.write(f"attnsvm-claims: {one_line(error)}\n")
+        return 2
+    return _judge(chosen, options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="attnsvm-claims",
+        description="The claims of the papers with their verdicts; with names, run and judge them.",
+        epilog="Runs that are on record are not run again; attnsvm-verify DIR/RUNS proves them.",
+    )
+    add = parser.add_argument
+    add("claim", nargs="*", help="names of claims, or of papers as 2308.16898; none: list all")
+    add("--directory", type=Path, default=FOLDER, help="folder of the runs, %(default)s")
+    add("--at-once", type=int, default=len(os.sched_getaffinity(0)), metavar="N",
+        help="processes at once, by default one for every core")  # fmt: skip
+    add("--override", action="append", default=[], metavar="FIELD=VALUE",
+        help="for all runs, such as hydra/launcher=slurm_cpu")  # fmt: skip
+    add("--docs", action="store_true", help="write docs/claims.md from the verdicts in DIRECTORY")
+    return parser
+
+
+def _chosen(words: Sequence[str], claims: Sequence[Claim]) -> list[Claim]:
+    """Return the claims that the words name.
+
+    Raises
+    ------
+    ValueError
+        If a word names none.
+    """
+    known = [*(claim.name for claim in claims), *sorted({claim.paper for claim in claims})]
+    for word in words:
+        if word not in known:
+            near = get_close_matches(word, known, n=1)
+            meant = f"{near[0]} is meant? " if near else ""
+            raise ValueError(f"{word}: {meant}must be one of {', '.join(known)}")
+    return [claim for claim in claims if {claim.name, claim.paper} & set(words)]
+
+
+def _judge(claims: Sequence[Claim], options: argparse.Namespace) -> int:
+    """Run what is missing, derive the verdicts, and write them and their page."""
+    runs, failed = runs_of(claims), 0
+    done = perform(runs, options.directory, options.override, max(1, options.at_once))
+    for count, (one, error) in enumerate(done, start=1):
+        _tell(f"{count} of {len(runs)} sweeps: {one.name}" + (f" failed\n{error}" if error else ""))
+        failed += bool(error)
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    found = {one.name: Entry(verdict(one, options.directory), at, one.digest) for one in claims}
+    write(options.directory / FILE, found)
+    entries = read(options.directory / FILE)
+    judged = [one for one in all_claims() if one.name in entries]
+    page = options.directory / "report.html"
+    write_atomically(page, html(judged, entries).encode())
+    _tell(terminal(claims, found))
+    _tell(f"wrote {options.directory / FILE} and {page}")
+    return int(failed > 0)
+
+
+def _write_docs(claims: Sequence[Claim], directory: Path) -> int:
+    """Write the verdicts that come with attnsvm, and docs/claims.md, from the latest ones."""
+    entries = latest(directory)
+    names = [claim.name for claim in claims]
+    COMMITTED.unlink(missing_ok=True)  # a claim that is gone has no verdict
+    write(COMMITTED, {name: entries[name] for name in names if name in entries})
+    write_atomically(PAGE, markdown(claims, entries).encode())
+    _tell(f"wrote {COMMITTED} and {PAGE}")
+    return 0
+
+
+def _tell(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""From the records of a claim's runs to its verdict: counts, and the smallest counterexample."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from sweeps.aggregate import SweepFrames, load
+from sweeps.claims import FAILS, HOLDS, Claim, Evidence
+
+KINDS = ("fails", "never met", "undecided", "holds")
+"""The first that applies is the verdict: one counterexample outweighs everything else."""
+
+NO_RECORD = "no record"
+SIZE = ("n", "T", "d", "seed")
+"""What makes an instance smaller than another, first of all the number of samples."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the records say of a claim. Nothing is averaged: every instance is counted once.
+
+    Attributes
+    ----------
+    drawn : int
+        Instances of the runs.
+    hypotheses : mapping of str to mapping
+        Hypothesis -> yes, no, undecided -> number of instances.
+    holds, fails : int
+        Instances that meet all hypotheses, and of which the prediction is decided.
+    undecided : mapping of str to int
+        Reason -> number of instances that meet all hypotheses, or of which that is open.
+    smallest : mapping or None
+        The smallest instance of which the prediction fails: its size, seed and the command that
+        makes its record.
+    """
+
+    drawn: int = 0
+    hypotheses: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    holds: int = 0
+    fails: int = 0
+    undecided: Mapping[str, int] = field(default_factory=dict)
+    smallest: Mapping[str, Any] | None = None
+
+    @property
+    def kind(self) -> str:
+        """The verdict in a word, one of `KINDS`."""
+        if self.fails:
+            return "fails"
+        if not self.met:
+            return "never met"
+        return "undecided" if self.undecided else "holds"
+
+    @property
+    def met(self) -> int:
+        """Number of instances that meet the hypotheses, or of which that is open."""
+        return self.holds + self.fails + sum(self.undecided.values())
+
+    @property
+    def sentence(self) -> str:
+        """The verdict with its counts."""
+        if self.kind == "never met":
+            return f"hypotheses never met among {self.drawn}"
+        if self.kind == "holds":
+            return f"holds on all {self.met} instances that meet the hypotheses"
+        why = "; ".join(f"{count} {reason}" for reason, count in self.undecided.items())
+        open_ = f"undecided on {sum(self.undecided.values())} ({why})"
+        if self.kind == "fails":
+            return f"fails on {self.fails} of {self.met}" + (f", {open_}" if self.undecided else "")
+        return f"holds on {self.holds} of {self.met}, {open_}"
+
+    def plain(self) -> dict[str, Any]:
+        """Return the verdict as plain data."""
+        return asdict(self)
+
+
+def rulings(claim: Claim, evidence: Evidence) -> pd.DataFrame:
+    """Return a row for every instance: its run, its size, its hypotheses and the `ruling`.
+
+    The ruling is `holds`, `fails`, a reason why neither is decided, or "" where a hypothesis is not
+    met.
+    """
+    trials = evidence.trials
+    rows = trials.reindex(columns=["run", *SIZE]).astype({"run": str})
+    met = evidence.truths(True)
+    for name, test in claim.hypotheses.items():
+        rows[name] = test(evidence)
+        met = met & rows[name]
+    words = claim.prediction(evidence).where(met.fillna(True).astype(bool), "")
+    rows["ruling"] = words.where(met.notna(), "hypotheses undecided")
+    return rows
+
+
+def verdict(claim: Claim, directory: Path) -> Verdict:
+    """Return the verdict of a claim from the records of its runs in `directory`/NAME.
+
+    A run without a record counts as many undecided instances as it was to have.
+    """
+    parts, missing, smallest = [], 0, None
+    for runs in claim.runs:
+        try:
+            frames = load(directory / runs.name)
+        except FileNotFoundError:
+            missing += 1
+            continue
+        lacking = frames.incomplete
+        trials = pd.to_numeric(lacking.get("trials", pd.Series(dtype=float)), errors="coerce")
+        missing += int(trials.fillna(1).sum())
+        if len(frames.trials):
+            rows = rulings(claim, Evidence(frames))
+            parts.append(rows)
+            smallest = _smaller(smallest, _smallest(rows, frames))
+    rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"ruling": []})
+    counts = rows["ruling"].value_counts().to_dict()
+    holds, fails, unmet = (counts.pop(word, 0) for word in (HOLDS, FAILS, ""))
+    if missing:
+        counts[NO_RECORD] = missing
+    assert holds + fails + unmet + sum(counts.values()) == len(rows) + missing
+    return Verdict(
+        drawn=len(rows) + missing,
+        hypotheses={name: _tally(rows, name) for name in claim.hypotheses},
+        holds=holds,
+        fails=fails,
+        undecided={str(reason): int(count) for reason, count in counts.items()},
+        smallest=smallest,
+    )
+
+
+def _tally(rows: pd.DataFrame, hypothesis: str) -> dict[str, int]:
+    values = rows.get(hypothesis, pd.Series(dtype="boolean"))
+    return {
+        "yes": int((values == True).sum()),  # noqa: E712
+        "no": int((values == False).sum()),  # noqa: E712
+        "undecided": int(values.isna().sum()),
+    }
+
+
+def _smallest(rows: pd.DataFrame, frames: SweepFrames) -> dict[str, Any] | None:
+    failing = rows[rows["ruling"] == FAILS]
+    if failing.empty:
+        return None
+    first = failing.sort_values(list(SIZE), kind="stable").iloc[0]
+    run = frames.runs.set_index("run").loc[first["run"]]
+    given = [word for word in shlex.split(run["overrides"]) if not _chooses_instances(word)]
+    command = shlex.join(["attnsvm", *given, f"seed={first['seed']}", "trials=1"])
+    size = {name: int(first[name]) for name in SIZE if pd.notna(first[name])}
+    return {**size, "command": command}
+
+
+def _chooses_instances(word: str) -> bool:
+    return word.partition("=")[0] in ("seed", "trials", "selection.until_accepted")
+
+
+def _smaller(one: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[str, Any] | None:
+    found = [each for each in (one, other) if each is not None]
+    return min(found, key=lambda each: [each.get(name, 0) for name in SIZE], default=None)
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """Return how many verdicts there are of each kind."""
+    counts = {kind: sum(one.kind == kind for one in verdicts) for kind in KINDS}
+    return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)

@@ -1,0 +1,103 @@
+"""Verdicts to read: as a table in the terminal, in Markdown for the documentation, and as HTML."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from attnsvm.config.version import __version__
+from sweeps.claims import Claim
+from sweeps.report.render import render
+from sweeps.verdicts.derive import summary
+from sweeps.verdicts.running import command, runs_of
+from sweeps.verdicts.store import Entry
+
+FOLDER = Path("multirun/claims")
+HEADING = """# The claims of the papers, and what holds
+
+Each claim is a file in `sweeps/claims`: its hypotheses, which are decided for every instance, its
+prediction, and the runs that test it. A verdict counts instances; nothing is averaged. *holds*: on
+every instance that meets the hypotheses. *fails*: on at least one, the smallest of which is named
+with the command that makes its record. *never met*: no instance meets the hypotheses. *undecided*:
+on some, and why. Statements are those of the papers as we understand them.
+
+`attnsvm-claims` lists the claims. `attnsvm-claims 2308.16898` or `attnsvm-claims NAME` runs them
+and derives the verdicts from the records, which `attnsvm-verify multirun/claims/RUNS` proves.
+`python -m sweeps.verdicts --docs` writes this page.
+"""
+
+
+def terminal(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
+    """Return a line for every claim, and how many verdicts there are of each kind."""
+    rows = [(one.name, one.number, one.title, said(one, entries)) for one in claims]
+    widths = [max(len(row[i]) for row in rows) for i in range(2)]
+    lines = []
+    for paper, part in groupby(zip(claims, rows, strict=True), key=lambda pair: pair[0].paper):
+        lines.append(f"arXiv {paper}")
+        for _, (name, number, title, verdict) in part:
+            lines.append(f"  {name:<{widths[0]}}  {number:<{widths[1]}}  {title}")
+            lines.append(f"  {'':<{widths[0]}}  {verdict}")
+    known = [entries[one.name].verdict for one in claims if one.name in entries]
+    return "\n".join([*lines, f"{len(claims)} claims: {summary(known) or 'no verdict yet'}"])
+
+
+def said(claim: Claim, entries: Mapping[str, Entry]) -> str:
+    """Return the verdict of a claim in a sentence, and whether the claim has changed since."""
+    if claim.name not in entries:
+        return "not tested yet"
+    entry = entries[claim.name]
+    return entry.verdict.sentence + ("" if entry.is_of(claim) else " (the claim has changed since)")
+
+
+def markdown(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
+    """Return the page of the documentation."""
+    lines = [HEADING, "| claim | of | statement, in words | verdict |", "|---|---|---|---|"]
+    for one in claims:
+        place = f"arXiv {one.paper}, {one.number}"
+        lines.append(
+            f"| [{one.name}](#{one.name}) | {place} | {one.title} | {said(one, entries)} |"
+        )
+    for one in claims:
+        lines += ["", *_section(one, entries.get(one.name))]
+    text = "\n".join(lines)
+    return text + "\n"
+
+
+def _section(claim: Claim, entry: Entry | None) -> list[str]:
+    lines = [
+        f"## {claim.name}",
+        "",
+        f"arXiv {claim.paper}, {claim.number}: {claim.title}.",
+        "",
+        f"    {claim.statement}",
+        "",
+        f"Near enough: {claim.tolerance}.",
+        "",
+        *(f"    attnsvm {shlex.join(command(runs, FOLDER))}" for runs in claim.runs),
+    ]
+    if entry is None:
+        return [*lines, "", "Not tested yet."]
+    verdict = entry.verdict
+    lines += ["", "| hypothesis | yes | no | undecided |", "|---|---|---|---|"]
+    for name, count in verdict.hypotheses.items():
+        lines.append(f"| {name} | {count['yes']} | {count['no']} | {count['undecided']} |")
+    lines += ["", f"**Verdict** of {verdict.drawn} instances: {verdict.sentence}."]
+    if verdict.smallest is not None:
+        size = ", ".join(f"{key}={verdict.smallest[key]}" for key in verdict.smallest
+                         if key != "command")  # fmt: skip
+        lines += ["", f"Smallest instance on which it fails: {size}", ""]
+        lines += [f"    {verdict.smallest['command']}"]
+    return lines
+
+
+def html(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
+    """Return the page beside the records."""
+    return render(
+        "claims.html",
+        claims=[(one, entries.get(one.name), said(one, entries)) for one in claims],
+        version=__version__,
+        summary=summary([entry.verdict for entry in entries.values()]),
+        runs=[one.name for one in runs_of(claims)],
+    )

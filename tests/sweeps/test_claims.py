@@ -1,0 +1,252 @@
+"""Verdicts follow from counts of recorded instances; what is committed is that of the claims."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import shlex
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sweeps.aggregate import load
+from sweeps.claims import FAILS, HOLDS, Claim, Evidence, Runs, all_claims
+from sweeps.claims._claim import ruled
+from sweeps.verdicts import main, verdict
+from sweeps.verdicts.command import PAGE
+from sweeps.verdicts.derive import Verdict
+from sweeps.verdicts.page import markdown, terminal
+from sweeps.verdicts.running import command, perform, runs_of
+from sweeps.verdicts.store import COMMITTED, FILE, Entry, latest, read, write
+from tests.command import attnsvm
+
+CLAIMS = all_claims()
+TINY = Runs.of(
+    "tiny", "data.n=2 data.T=3 data.d=1,4 optimizer.steps=20 optimizer.record_every=10 trials=6"
+)
+WRONG = Runs.of("wrong", "data.n=0")
+
+
+def made(**changed):
+    """Return a claim on TINY: the SVM is feasible, for d >= 2."""
+    parts = {
+        "name": "one",
+        "paper": "0000.00000",
+        "number": "Lemma 0",
+        "title": "a title",
+        "statement": "a statement",
+        "hypotheses": {"d >= 2": lambda e: e.truths(e.trials["d"] >= 2)},
+        "prediction": feasible,
+        "runs": (TINY,),
+        "tolerance": "none",
+    }
+    return Claim(**(parts | changed))
+
+
+def feasible(evidence):
+    status = evidence.trials["frobenius_status"]
+    return ruled(evidence, [(status == "solved", HOLDS), (status == "infeasible", FAILS)], "open")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The records of TINY; WRONG has none, and its error is told."""
+    directory = tmp_path_factory.mktemp("claims")
+    errors = dict(perform([TINY, WRONG], directory, (), 2))
+    assert errors[TINY] == ""
+    assert "data.n=0" in errors[WRONG]
+    return directory
+
+
+# --- from records to a verdict --------------------------------------------------------------------
+
+
+def test_a_claim_that_is_true_holds_where_its_hypotheses_are_met(folder):
+    found = verdict(made(), folder)
+    assert (found.drawn, found.holds, found.fails, found.undecided) == (12, 6, 0, {})
+    assert found.hypotheses == {"d >= 2": {"yes": 6, "no": 6, "undecided": 0}}
+    assert found.kind == "holds"
+    assert found.sentence == "holds on all 6 instances that meet the hypotheses"
+    assert found.smallest is None
+
+
+def test_without_its_hypothesis_it_fails_and_the_smallest_instance_makes_its_record(
+    folder, tmp_path
+):
+    claim = made(hypotheses={})
+    found = verdict(claim, folder)
+    trials = load(folder / "tiny").trials
+    failing = trials[trials["frobenius_status"] == "infeasible"]
+    assert found.fails == len(failing) > 0
+    assert found.kind == "fails"
+    assert found.sentence == f"fails on {found.fails} of 12"
+    smallest = found.smallest
+    assert (smallest["n"], smallest["T"], smallest["d"]) == (2, 3, 1)
+    assert smallest["seed"] == failing["seed"].min()
+    words = shlex.split(smallest["command"])[1:]
+    done = attnsvm("-m", *words, f"hydra.sweep.dir={tmp_path / 'tiny'}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    alone = verdict(claim, tmp_path)
+    assert (alone.drawn, alone.fails) == (1, 1)
+    assert alone.smallest["seed"] == smallest["seed"]
+
+
+def test_hypotheses_that_nothing_meets(folder):
+    never = {"never": lambda e: e.truths(False)}
+    found = verdict(made(hypotheses=never), folder)
+    assert (found.kind, found.met) == ("never met", 0)
+    assert found.sentence == "hypotheses never met among 12"
+
+
+def test_what_is_not_decided_is_counted_with_its_reason_and_never_holds(folder):
+    half = made(hypotheses={}, prediction=lambda e: ruled(e, [(e.trials["d"] == 4, HOLDS)], "late"))
+    found = verdict(half, folder)
+    assert (found.kind, found.holds, found.undecided) == ("undecided", 6, {"late": 6})
+    assert found.sentence == "holds on 6 of 12, undecided on 6 (6 late)"
+    unknown = {"unknown": lambda e: e.truths(True, e.trials["d"] == 4)}
+    found = verdict(made(hypotheses=unknown), folder)
+    assert found.hypotheses["unknown"] == {"yes": 6, "no": 0, "undecided": 6}
+    assert (found.holds, found.undecided) == (6, {"hypotheses undecided": 6})
+
+
+def test_a_hypothesis_that_is_not_met_outweighs_one_that_is_undecided(folder):
+    both = {
+        "no": lambda e: e.truths(False),
+        "unknown": lambda e: e.truths(True, False),
+    }
+    found = verdict(made(hypotheses=both), folder)
+    assert (found.kind, found.met) == ("never met", 0)
+
+
+def test_one_counterexample_outweighs_everything_else(folder):
+    first = [(np.arange(12) == 7, FAILS), (np.arange(12) == 8, "late")]
+    found = verdict(made(hypotheses={}, prediction=lambda e: ruled(e, first, HOLDS)), folder)
+    assert found.kind == "fails"
+    assert found.sentence == "fails on 1 of 12, undecided on 1 (1 late)"
+
+
+def test_a_run_without_a_record_is_undecided_not_left_out(folder, tmp_path):
+    assert verdict(made(), tmp_path).undecided == {"no record": 1}
+    copy = tmp_path / "tiny"
+    shutil.copytree(folder / "tiny", copy)
+    next(copy.glob("*_d4_*/run.json")).unlink()
+    found = verdict(made(), tmp_path)
+    assert (found.drawn, found.kind, found.undecided) == (12, "undecided", {"no record": 6})
+
+
+def test_a_word_needs_its_mask_to_be_true(folder):
+    evidence = Evidence(load(folder / "tiny"))
+    unknown = pd.Series(pd.NA, index=evidence.trials.index, dtype="boolean")
+    assert set(ruled(evidence, [(unknown, FAILS)], "open")) == {"open"}
+
+
+def test_arrays_are_aligned_with_the_rows(folder):
+    evidence = Evidence(load(folder / "tiny"))
+    seeds = evidence.from_arrays(lambda arrays: arrays["seeds"])
+    assert (seeds == evidence.trials["seed"]).all()
+    norms = evidence.from_arrays(lambda arrays: np.linalg.norm(arrays["frobenius_W"], axis=(1, 2)))
+    solved = evidence.trials["frobenius_status"] == "solved"
+    assert solved.any()
+    expected = evidence.trials["frobenius_objective"][solved]
+    assert np.allclose(norms[solved], expected, rtol=1e-12)
+
+
+def test_curves_are_aligned_with_the_rows(folder):
+    evidence = Evidence(load(folder / "tiny"))
+    norm = evidence.curve("W_norm")
+    assert list(norm.columns) == [0, 10, 20]
+    assert (norm[20] == evidence.trials["W_norm"]).all()
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_runs_judges_and_lists(folder, tmp_path, capsys, monkeypatch):
+    claim = made()
+    shutil.copytree(folder / "tiny", tmp_path / "tiny")
+    monkeypatch.setattr("sweeps.verdicts.command.perform", lambda runs, *_: [(runs[0], "")])
+    monkeypatch.setattr("sweeps.verdicts.command.all_claims", lambda: [claim])
+    words = ["--directory", str(tmp_path)]
+    assert main(words) == 0
+    assert "not tested yet" in capsys.readouterr().out
+    assert main(["one", *words]) == 0
+    assert "holds on all 6" in capsys.readouterr().out
+    assert main(words) == 0
+    assert "holds on all 6" in capsys.readouterr().out
+    assert json.loads((tmp_path / FILE).read_text())["claims"]["one"]["verdict"]["holds"] == 6
+    page = (tmp_path / "report.html").read_text()
+    assert "holds on all 6" in page
+    assert "d &gt;= 2" in page
+
+
+def test_a_name_that_is_none_is_refused(capsys):
+    assert main(["svm_ranc"]) == 2
+    assert "svm_rank is meant? must be one of " in capsys.readouterr().err
+
+
+def test_a_run_that_fails_is_told_and_not_judged_as_done(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sweeps.verdicts.command.all_claims", lambda: [made(runs=(WRONG,))])
+    monkeypatch.setattr("sweeps.verdicts.command.perform", lambda *_: [(WRONG, "data.n=0: no")])
+    assert main(["0000.00000", "--directory", str(tmp_path)]) == 1
+    told = capsys.readouterr().out
+    assert "failed\ndata.n=0: no" in told
+    assert "1 no record" in told
+
+
+def test_other_runs_of_the_same_name_are_refused():
+    other = made(name="two", runs=(Runs.of("tiny", "trials=1"),))
+    with pytest.raises(ValueError, match="two: its runs tiny must have a name of their own"):
+        runs_of([made(), other])
+    assert runs_of([made(), made(name="two")]) == [TINY]
+
+
+def test_a_later_verdict_replaces_the_committed_one_and_a_changed_claim_is_told(
+    tmp_path, monkeypatch
+):
+    committed = tmp_path / "committed.json"
+    monkeypatch.setattr("sweeps.verdicts.store.COMMITTED", committed)
+    old = Entry(Verdict(drawn=1, holds=1), "2026-01-01T00:00:00Z", made().digest)
+    new = Entry(Verdict(drawn=2, holds=2), "2026-01-02T00:00:00Z", made().digest)
+    write(committed, {"one": old})
+    assert latest(tmp_path) == {"one": old}
+    write(tmp_path / FILE, {"one": new})
+    assert latest(tmp_path) == {"one": new}
+    write(committed, {"one": dataclasses.replace(new, at="2026-01-03T00:00:00Z")})
+    assert latest(tmp_path)["one"].at == "2026-01-03T00:00:00Z"
+    changed = made(statement="another")
+    assert "the claim has changed since" in terminal([changed], {"one": new})
+    assert "the claim has changed since" not in terminal([made()], {"one": new})
+
+
+# --- what is committed ----------------------------------------------------------------------------
+
+
+def test_every_claim_has_a_committed_verdict_of_what_it_says_now():
+    entries = read(COMMITTED)
+    assert set(entries) == {claim.name for claim in CLAIMS}
+    for claim in CLAIMS:
+        entry = entries[claim.name]
+        assert entry.is_of(claim), f"{claim.name}: attnsvm-claims {claim.name}, then --docs"
+        assert set(entry.verdict.hypotheses) == set(claim.hypotheses)
+
+
+def test_the_page_is_that_of_the_committed_verdicts():
+    assert PAGE.read_text() == markdown(CLAIMS, read(COMMITTED))
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
+def test_claims_are_named_by_their_module_and_their_runs_are_valid(claim, tmp_path):
+    from sweeps import claims
+
+    assert importlib.import_module(f"{claims.__name__}.{claim.name}").CLAIM is claim
+    for runs in claim.runs:
+        assert command(runs, tmp_path)[1] == f"hydra.sweep.dir={tmp_path / runs.name}"
+
+
+def test_the_digest_is_that_of_what_is_claimed_and_run():
+    assert made().digest == made(title="other words").digest
+    for part in ({"statement": "x"}, {"tolerance": "x"}, {"hypotheses": {}}, {"runs": ()}):
+        assert made(**part).digest != made().digest
