@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         solve_rank_constrained,
         solve_svm,
     )
-    from attnsvm.training import Trajectory, in_span, span_basis, train
+    from attnsvm.training import Trajectory, in_cone, in_span, span_basis, train
 
 # Without this, the last bits of MKL's products depend on the address of a matrix, and so on the
 # batch. MKL reads it at its first product: import attnsvm before any product.
@@ -44,6 +44,7 @@ _HOME = {
     "TokenSelection": "selection",
     "Trajectory": "training",
     "correlation": "direction",
+    "in_cone": "training",
     "in_span": "training",
     "load": "loading",
     "margin_gap": "comparison",
@@ -68,6 +69,7 @@ __all__ = [
     "Trajectory",
     "__version__",
     "correlation",
+    "in_cone",
     "in_span",
     "load",
     "margin_gap",

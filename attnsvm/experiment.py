@@ -36,7 +36,7 @@ from attnsvm.selection import (
 from attnsvm.separation import separate, separate_attended, solve_as_published
 from attnsvm.svm import SvmSolution
 from attnsvm.theory import convergence_types, direction_change
-from attnsvm.training import STALLED, TrainingStatus, Trajectory, chunk_size, train
+from attnsvm.training import STALLED, TrainingStatus, Trajectory, check_start, chunk_size, train
 
 MAX_DRAWS_PER_TRIAL = 200
 """With selection.until_accepted: stop after this many drawn instances per requested one."""
@@ -45,6 +45,8 @@ STALLED_REASON = (
     "the last steps are rounding noise, or the path's last point is not a minimiser "
     f"(relative error of the direction >= {STALLED:g})"
 )
+
+WITHOUT_START = "init=cone: the SVM of the tokens is not solved and has no direction"
 
 
 def correlation_column(norm: str) -> str:
@@ -105,11 +107,14 @@ def check(config: RunConfig) -> None:
         group: instantiate(getattr(config, group), group, config.extensions) for group in GROUPS
     }
     parts["optimizer"].check_head(parts["head"])
+    parts["optimizer"].check_loss(parts["loss"])
     probes = instantiated_probes(config)
     check_probes(config, probes, parts["parameterization"])
     if isinstance(parts["data"], Seeded):
         one = parts["data"].sample(parts["head"], parts["model"], 1, config.seed)
         parts["parameterization"].shapes(one.d)
+        if config.selection.tokens != "optimal":
+            check_start(parts["parameterization"], parts["optimizer"], one.d)
         for probe in probes.values():
             probe.check(one.d)
 
@@ -317,6 +322,8 @@ class _Stages:
             result.arrays |= {"trained_K": path.K, "trained_Q": path.Q}
         if result.batch.head.train:
             result.batch = dataclasses.replace(result.batch, head_parameters=path.head_parameters)
+        nowhere = path.snapshots[:, 0].isnan().any(-1).any(-1)
+        result.mark(nowhere, "rejected", WITHOUT_START)
         result.mark(path.diverged, "diverged", "a weight is not finite")
         result.mark(selection.tied_softmax, "tie", "two tokens share the largest softmax")
         if not chosen.keep_stalled:

@@ -1,8 +1,9 @@
-"""The risk of a prediction: a decreasing loss of the margin u = Y f."""
+"""The risk of a prediction: a loss of the margin u = Y f, decreasing in all options but one."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,16 +17,22 @@ class Loss(ABC):
     strictly decreasing and smooth.
     """
 
+    DECREASING: ClassVar[bool] = True
+    """Whether l is strictly decreasing: then attending to the tokens of highest score is best."""
+
     @abstractmethod
     def value(self, u: Tensor) -> Tensor:
         """Return l(u), with the shape of `u`."""
 
     @abstractmethod
     def slope(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a and c of -l'(u) = a e^c, 1/2 <= a <= 1, which neither underflow nor overflow."""
+        """Return a and c of -l'(u) = a e^c, which neither underflow nor overflow.
+
+        1/2 <= a <= 1 for a loss that is decreasing; else a has the sign of -l'(u).
+        """
 
     def derivative(self, u: Tensor) -> Tensor:
-        """Return l'(u) < 0, with the shape of `u`."""
+        """Return l'(u), with the shape of `u`."""
         factor, exponent = self.slope(u)
         return -factor * torch.exp(exponent)
 
@@ -88,6 +95,37 @@ class LinearLoss(Loss):
     def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
         """Return 1."""
         return torch.ones_like(delta)
+
+
+class Squared(Loss):
+    """l(u) = (u - target)^2, which is (f - target Y)^2: not decreasing, on purpose.
+
+    Assumption A of arXiv 2308.16898 does not hold. Where every score is below the target, l
+    decreases on all margins that a linear head can reach; to break the theory set the target below
+    the optimal scores.
+
+    Parameters
+    ----------
+    target : float
+        The margin of least loss.
+    """
+
+    DECREASING: ClassVar[bool] = False
+
+    def __init__(self, target: float) -> None:
+        self.target = target
+
+    def value(self, u: Tensor) -> Tensor:
+        """Return (u - target)^2."""
+        return (u - self.target).square()
+
+    def slope(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Return 2 (target - u) and 0."""
+        return 2 * (self.target - u), torch.zeros_like(u)
+
+    def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
+        """Return delta - 2 (u - target)."""
+        return delta - 2 * (u - self.target)
 
 
 def _quotient(rise: Tensor, delta: Tensor, limit: Tensor) -> Tensor:

@@ -67,6 +67,19 @@ class Parameterization(ABC):
         """Return the largest rank of W."""
         return d
 
+    def factors(self, W: Tensor) -> Variables:
+        """Return variables whose `combine` is W (B, d, d), for init=cone | balanced | aligned.
+
+        Raises
+        ------
+        ConfigError
+            If the parameterization does not define them.
+        """
+        raise ConfigError(
+            "optimizer.init: must be zero | uniform | small | file: this parameterization does not "
+            "define `factors`"
+        )
+
     def zero(self, generator: Generator, d: int) -> Variables:
         """Return variables of one instance for which W = 0."""
         return tuple(torch.zeros(shape, dtype=torch.float64) for shape in self.shapes(d))
@@ -140,6 +153,10 @@ class W(Parameterization):
         """Return (dL/dW,) = (sum_i P_i z_i^T,)."""
         return (torch.bmm(P.mT, Z),)
 
+    def factors(self, W: Tensor) -> Variables:
+        """Return (W,)."""
+        return (W,)
+
     def implicit_bias(self, of_W: str | None) -> str | None:
         """Return the norm of the optimizer."""
         return of_W
@@ -186,6 +203,16 @@ class KQ(Parameterization):
         """Return (dL/dW Q, dL/dW^T K) = (sum_i P_i (Q^T z_i)^T, sum_i z_i (K^T P_i)^T)."""
         K, Q = variables
         return torch.bmm(P.mT, torch.bmm(Z, Q)), torch.bmm(Z.mT, torch.bmm(P, K))
+
+    def factors(self, W: Tensor) -> Variables:
+        """Return K = U S^(1/2) and Q = V S^(1/2) of the SVD W = U S V^T: K^T K = Q^T Q.
+
+        With m < d, of the m largest singular values: the nearest W of rank m.
+        """
+        m = self.shapes(W.shape[-1])[0][1]
+        U, sigma, Vh = torch.linalg.svd(W)
+        root = sigma[:, None, :m].sqrt()
+        return U[:, :, :m] * root, Vh.mT[:, :, :m] * root
 
     def implicit_bias(self, of_W: str | None) -> str | None:
         """Return the nuclear norm for the Frobenius norm in K and Q; others are not known.

@@ -88,7 +88,12 @@ def exact_mlp(parameters, o):
 
 
 def exact_slope(loss, u):
-    return {"logistic": -1 / (1 + exp(u)), "exponential": -exp(-u), "linear": mpf(-1)}[loss]
+    return {
+        "logistic": -1 / (1 + exp(u)),
+        "exponential": -exp(-u),
+        "linear": mpf(-1),
+        "squared": 2 * (u - 1),
+    }[loss]
 
 
 def relative_error(part, exact):
@@ -188,7 +193,7 @@ def test_exact_step_where_many_tokens_share_the_pull(head, parameterization):
 
 @SETTINGS
 @pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("loss", ["exponential", "linear"])
+@pytest.mark.parametrize("loss", ["exponential", "linear", "squared"])
 def test_exact_step_with_other_losses(head, loss, parameterization, m):
     risk = risk_of(head, parameterization, m, loss)
     variables = weights(risk, 1e5)
@@ -197,7 +202,7 @@ def test_exact_step_with_other_losses(head, loss, parameterization, m):
 
 
 @SETTINGS
-@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear", "squared"])
 @pytest.mark.parametrize("size", [1.0, 1e5])
 @pytest.mark.parametrize("far", [(0, 0, 0), (2000, 2000, 2001), (-2000, -2001, -2000), (30, -5, 3)])
 def test_exact_step_with_slopes_of_any_size(far, size, loss, parameterization, m):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from mpmath import mp, mpf
 
-from attnsvm.loss import Exponential, LinearLoss, Logistic
+from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
 
 U = torch.linspace(-40, 40, 81, dtype=torch.float64)
 
@@ -17,10 +17,22 @@ def test_derivative_is_that_of_autograd_and_negative(loss):
     assert (loss.derivative(U) < 0).all()
 
 
+def test_the_squared_loss_rises_beyond_its_target():
+    loss = Squared(target=0.25)
+    u = U.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(loss.value(u).sum(), u)
+    torch.testing.assert_close(loss.derivative(U), slope, rtol=1e-14, atol=0)
+    assert loss.derivative(U).sign().equal((U - 0.25).sign())
+    assert not loss.DECREASING
+    at = torch.tensor([0.25], dtype=torch.float64)
+    assert loss.value(at).item() == loss.derivative(at).item() == 0
+
+
 def test_closed_forms():
     torch.testing.assert_close(Logistic().value(U[35:46]), torch.log(1 + torch.exp(-U[35:46])))
     assert Exponential().value(torch.tensor(0.0)).item() == 1
     assert LinearLoss().value(U).equal(-U)
+    assert Squared(1.0).value(torch.tensor(-1.0)).item() == 4
 
 
 def test_logistic_keeps_its_digits_in_both_tails():
@@ -29,7 +41,7 @@ def test_logistic_keeps_its_digits_in_both_tails():
     torch.testing.assert_close(Logistic().value(u), expected, rtol=1e-15, atol=0)
 
 
-@pytest.mark.parametrize("loss", [Logistic(), Exponential(), LinearLoss()])
+@pytest.mark.parametrize("loss", [Logistic(), Exponential(), LinearLoss(), Squared(0.25)])
 def test_slopes_neither_underflow_nor_overflow(loss):
     """-l'(u) against 30 digits, for margins of which e^u is no float64 either."""
     u = torch.tensor([-1e5, -2000.0, -3.0, -1e-9, 0.0, 1e-9, 3.0, 2000.0, 1e5], dtype=torch.float64)
@@ -38,8 +50,9 @@ def test_slopes_neither_underflow_nor_overflow(loss):
         "Logistic": lambda u: 1 / (1 + mp.exp(u)),
         "Exponential": lambda u: mp.exp(-u),
         "LinearLoss": lambda u: mpf(1),
+        "Squared": lambda u: 2 * (mpf(0.25) - u),
     }[type(loss).__name__]
     with mp.workdps(30):
         for a, c, at in zip(factor.tolist(), exponent.tolist(), u.tolist(), strict=True):
             assert abs(mpf(a) * mp.exp(mpf(c)) / exact(mpf(at)) - 1) < 1e-15
-    assert ((factor >= 0.5) & (factor <= 1)).all()
+    assert ((factor >= 0.5) & (factor <= 1)).all() or not loss.DECREASING

@@ -195,7 +195,7 @@ class DigitsConfig(DataConfig):
 
 @dataclass
 class LossConfig(Group):
-    """A decreasing loss of the margin u = y f."""
+    """A loss of the margin u = y f."""
 
     GROUP = "loss"
     _target_: str = MISSING
@@ -220,3 +220,11 @@ class LinearLossConfig(LossConfig):
     """-u."""
 
     _target_: str = "attnsvm.loss.LinearLoss"
+
+
+@dataclass
+class SquaredLossConfig(LossConfig):
+    """(u - target)^2, not decreasing: breaks the theory on purpose."""
+
+    _target_: str = "attnsvm.loss.Squared"
+    target: float = option(1.0, Range(), "margin of least loss")

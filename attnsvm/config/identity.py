@@ -135,15 +135,16 @@ def result_fields(config: RunConfig) -> dict[str, Any]:
 def signature(config: RunConfig) -> str:
     """Return the run's identity: sha256 of its result-affecting fields and the code's version.
 
-    Of the files of data=file and probe=[distance] the content counts, not the path; of plug-ins
-    their code, not only their names.
+    Of the files of data=file, probe=[distance] and optimizer.init_path the content counts, not the
+    path; of plug-ins their code, not only their names.
     """
     fields = result_fields(config)
     fields["extensions"] = extension_code(config)
-    for node in (fields["data"], *fields["probe"].values()):
-        path = node.get("path")
+    named = [(node, "path") for node in (fields["data"], *fields["probe"].values())]
+    for node, key in (*named, (fields["optimizer"], "init_path")):
+        path = node.get(key)
         if isinstance(path, str) and (content := _content_digest(path)) is not None:
-            node["path"] = content
+            node[key] = content
     text = json.dumps([__version__, fields], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

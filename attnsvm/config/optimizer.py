@@ -27,8 +27,35 @@ class OptimizerConfig(Group):
 
     GROUP = "optimizer"
     _target_: str = MISSING
-    init: str = option("uniform", OneOf(("zero", "uniform", "small")), "initial weights")
-    init_scale: float = option(1e-2, POSITIVE, "factor on the uniform draw when init=small")
+    init: str = option(
+        "uniform",
+        OneOf(("zero", "uniform", "small", "balanced", "aligned", "cone", "file")),
+        "initial weights; balanced: those of small with K^T K = Q^T Q; aligned: against the "
+        "gradient at W = 0; cone: at init_angle to an SVM's direction; file: those in init_path",
+    )
+    init_scale: float = option(
+        1e-2,
+        POSITIVE,
+        "factor on the uniform draw when init=small | balanced; norm of W when init=aligned | cone",
+    )
+    init_path: str | None = option(
+        None,
+        None,
+        ".npz; init=file: W0, or K0 and Q0; init=cone: tokens (null: the optimal ones); for all "
+        "instances, or, with an array seeds, for each",
+    )
+    init_angle: float = option(
+        0.0, Range(0, 180), "angle of W to the SVM's direction when init=cone (degrees)"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.init == "file" and self.init_path is None:
+            raise ConfigError("optimizer.init_path=None: must be an .npz file with init=file")
+        if self.init_path is not None and self.init not in ("file", "cone"):
+            raise ConfigError(
+                f"optimizer.init_path={self.init_path}: must be null with init={self.init}"
+            )
 
 
 @dataclass

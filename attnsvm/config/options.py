@@ -14,6 +14,8 @@ class OptimizerOptions(TypedDict, total=False):
     """Fields of the optimizers; which of them an optimizer has: `attnsvm --help`."""
 
     init_scale: float
+    init_path: str | None
+    init_angle: float
     lr: float
     steps: int
     growth: float

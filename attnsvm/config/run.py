@@ -222,6 +222,7 @@ OWN: dict[str, tuple[type, dict[str, type]]] = {
             "logistic": groups.LogisticLossConfig,
             "exponential": groups.ExponentialLossConfig,
             "linear": groups.LinearLossConfig,
+            "squared": groups.SquaredLossConfig,
         },
     ),
 }

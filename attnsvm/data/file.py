@@ -47,7 +47,7 @@ class File(Data):
         ConfigError
             If the file cannot be read, or an array is missing or has a wrong shape or value.
         """
-        arrays = _read(self.path)
+        arrays = read_npz("data.path", self.path, "X, Z, Y")
         X = _array(arrays, "X")
         if X.ndim == 3:
             arrays = {name: value[None] for name, value in arrays.items()}
@@ -79,16 +79,23 @@ UNREADABLE = (
 """Exceptions of NumPy for a file that is not an archive, is truncated or has a flipped bit."""
 
 
-def _read(path: str) -> dict[str, np.ndarray[Any, Any]]:
+def read_npz(field: str, path: str, names: str) -> dict[str, np.ndarray[Any, Any]]:
+    """Return the arrays of an .npz file that a config field names; it should have `names`.
+
+    Raises
+    ------
+    ConfigError
+        If it is not a readable .npz.
+    """
     if not Path(path).is_file():
         what = "not a regular file" if Path(path).exists() else "no such file"
-        raise ConfigError(f"data.path={path}: {what}; must be an .npz with X, Z, Y")
+        raise ConfigError(f"{field}={path}: {what}; must be an .npz with {names}")
     try:
         with open_regular(Path(path).resolve(), MAX_TABLE_BYTES) as stream:
             arrays = read_arrays(stream, of_record=False)
     except UNREADABLE as error:
-        told = f"not a readable .npz ({error}); must be one with X, Z, Y"
-        raise ConfigError(f"data.path={path}: {told}") from error
+        told = f"not a readable .npz ({error}); must be one with {names}"
+        raise ConfigError(f"{field}={path}: {told}") from error
     return arrays
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from attnsvm.attention import View
 from attnsvm.config import ConfigError
 from attnsvm.head import Head, Linear
+from attnsvm.loss import Loss
 from attnsvm.parameterization import Variables
 from attnsvm.risk import Risk
 
@@ -24,13 +25,20 @@ class Optimizer(ABC):
     Parameters
     ----------
     init : str
-        Initial weights: zero, uniform or small.
+        Initial weights: zero, uniform, small, balanced, aligned, cone or file.
     init_scale : float
-        Factor on the uniform draw when init=small.
+        Factor on the uniform draw when init=small | balanced; ||W0||_F when init=aligned | cone.
+    init_path : str, optional
+        File of the weights when init=file, or of the tokens when init=cone.
+    init_angle : float
+        Angle of W0 to the direction of the SVM when init=cone, in degrees.
     """
 
-    def __init__(self, *, init: str, init_scale: float) -> None:
+    def __init__(
+        self, *, init: str, init_scale: float, init_path: str | None = None, init_angle: float = 0.0
+    ) -> None:
         self.init, self.init_scale = init, init_scale
+        self.init_path, self.init_angle = init_path, init_angle
 
     @property
     def implicit_bias(self) -> str | None:
@@ -39,6 +47,9 @@ class Optimizer(ABC):
 
     def check_head(self, head: Head) -> None:  # noqa: B027
         """Raise ConfigError if the optimizer cannot be used with `head`."""
+
+    def check_loss(self, loss: Loss) -> None:  # noqa: B027
+        """Raise ConfigError if the optimizer cannot be used with `loss`."""
 
     @abstractmethod
     def grid(self) -> list[float]:
@@ -82,4 +93,12 @@ def check_least_risk_known(head: Head, optimizer: str) -> None:
     if not isinstance(head, Linear) or head.train:
         raise ConfigError(
             f"optimizer={optimizer}: head must be linear with train=false: its least risk is known"
+        )
+
+
+def check_decreasing(loss: Loss, optimizer: str) -> None:
+    """Raise ConfigError unless the loss is decreasing: else L* need not be the least risk."""
+    if not loss.DECREASING:
+        raise ConfigError(
+            f"optimizer={optimizer}: loss must be decreasing: its least risk is known"
         )

@@ -87,8 +87,8 @@ class FirstOrder(Optimizer):
         The loss contains ridge * ||.||_F^2 of each attention variable.
     record_every, record
         Steps between two snapshots; or, if `geometric`, snapshots at 1, 2, 5, 10, 20, 50, ...
-    init, init_scale
-        Initial weights.
+    **start
+        Initial weights, as in `Optimizer`.
     """
 
     def __init__(
@@ -103,10 +103,9 @@ class FirstOrder(Optimizer):
         ridge: float,
         record_every: int,
         record: str,
-        init: str,
-        init_scale: float,
+        **start: Any,
     ) -> None:
-        super().__init__(init=init, init_scale=init_scale)
+        super().__init__(**start)
         self.lr, self.steps, self.growth = lr, steps, growth
         self.schedule, self.decay = schedule, decay
         self.gradient, self.ridge = gradient, ridge

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from attnsvm.head import Head
-from attnsvm.optimizer.base import check_least_risk_known, norm
+from attnsvm.loss import Loss
+from attnsvm.optimizer.base import check_decreasing, check_least_risk_known, norm
 from attnsvm.optimizer.first_order import TINY, FirstOrder, Step
 from attnsvm.parameterization import Variables
 
@@ -30,6 +31,10 @@ class Polyak(FirstOrder):
     def check_head(self, head: Head) -> None:
         """Raise ConfigError unless the head is linear and not trained."""
         check_least_risk_known(head, "polyak")
+
+    def check_loss(self, loss: Loss) -> None:
+        """Raise ConfigError unless the loss is decreasing: L* must be known."""
+        check_decreasing(loss, "polyak")
 
     def update(self, step: Step) -> Variables:
         """Return the variables after a Polyak step; unchanged where L <= L*."""

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from attnsvm.attention import Forward
 from attnsvm.head import Head
-from attnsvm.optimizer.base import Optimizer, Report, Visit, check_least_risk_known
+from attnsvm.loss import Loss
+from attnsvm.optimizer.base import (
+    Optimizer,
+    Report,
+    Visit,
+    check_decreasing,
+    check_least_risk_known,
+)
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import Variables, flat, unflat
 from attnsvm.risk import Risk
@@ -32,15 +40,13 @@ class RegularizationPath(Optimizer):
         The radii R, increasing.
     iterations : int
         Largest number of quasi-Newton iterations at a radius.
-    init, init_scale
-        Initial weights; only their direction matters. `zero` has no direction: then one normalised
-        gradient step is taken first.
+    **start
+        Initial weights, as in `Optimizer`; only their direction matters. `zero` has no direction:
+        then one normalised gradient step is taken first.
     """
 
-    def __init__(
-        self, *, radii: Sequence[float], iterations: int, init: str, init_scale: float
-    ) -> None:
-        super().__init__(init=init, init_scale=init_scale)
+    def __init__(self, *, radii: Sequence[float], iterations: int, **start: Any) -> None:
+        super().__init__(**start)
         self.radii, self.iterations = list(radii), iterations
 
     @property
@@ -51,6 +57,10 @@ class RegularizationPath(Optimizer):
     def check_head(self, head: Head) -> None:
         """Raise ConfigError unless the head is linear and not trained: L* must be known."""
         check_least_risk_known(head, "regularization_path")
+
+    def check_loss(self, loss: Loss) -> None:
+        """Raise ConfigError unless the loss is decreasing: L* must be known."""
+        check_decreasing(loss, "regularization_path")
 
     def grid(self) -> list[float]:
         """Return 0, for the initial weights, and the radii."""

@@ -2,13 +2,16 @@
 
 from attnsvm.training.batch import chunk_size, train, train_chunks
 from attnsvm.training.span import in_span, span_basis
+from attnsvm.training.start import check_start, in_cone
 from attnsvm.training.trajectory import STALLED, TrainingStatus, Trajectory
 
 __all__ = [
     "STALLED",
     "TrainingStatus",
     "Trajectory",
+    "check_start",
     "chunk_size",
+    "in_cone",
     "in_span",
     "span_basis",
     "train",

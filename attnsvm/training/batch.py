@@ -25,6 +25,7 @@ from attnsvm.problem import ProblemBatch
 from attnsvm.risk import Risk
 from attnsvm.training.compiled import applies
 from attnsvm.training.compiled import run as run_compiled
+from attnsvm.training.start import initial
 from attnsvm.training.trajectory import SnapshotRecorder, Trajectory
 
 Progress = Callable[[int], None]
@@ -67,11 +68,12 @@ def train(
         normalized_gd, gd, polyak, momentum, adam, sign_gd, steepest, muon, mirror_descent or
         regularization_path.
     loss : str or Loss
-        logistic, exponential or linear.
+        logistic, exponential, linear or squared.
     m : int, optional
         Columns of K and Q, with parameterization kq.
     init : str, Tensor or tuple of Tensor, optional
-        zero, uniform or small; or the initial W0, or (K0, Q0), with or without the axis B.
+        zero, uniform, small, balanced, aligned, cone or file; or the initial W0, or (K0, Q0), with
+        or without the axis B.
     progress : bool or callable
         True: a bar on stderr if that is a terminal. A function is called with the number of steps
         done, from time to time and at the end.
@@ -82,7 +84,7 @@ def train(
         Whether K and Q are kept at every snapshot; their weights W always are.
     **options
         Fields of the optimizer's config: lr, steps, growth, schedule, decay, gradient, ridge,
-        init_scale, record_every, record, and others of that optimizer.
+        init_scale, init_path, init_angle, record_every, record, and others of that optimizer.
 
     Returns
     -------
@@ -99,18 +101,19 @@ def train(
     stepper = _optimizer_named(optimizer, fields)
     stepper.check_head(batch.head)
     risk = Risk(batch, rule, loss if isinstance(loss, Loss) else named("loss", loss))
-    if init is None or isinstance(init, str):
-        start = rule.init(stepper.init, stepper.init_scale, batch.seeds, batch.d)
-    else:
-        start = tuple(V.to(batch.X.device) for V in rule.given(init, batch.B, batch.d))
+    stepper.check_loss(risk.loss)
+    given = None
+    if init is not None and not isinstance(init, str):
+        given = tuple(V.to(batch.X.device) for V in rule.given(init, batch.B, batch.d))
     with torch.no_grad(), one_thread() as threads:
         run = _runner(risk, stepper, threads if compiled else 0)
         if batch.B > 1:
+            start = initial(risk, stepper) if given is None else given
             return _recorded(risk, stepper, start, run, progress, keep_factors)
         # torch uses other routines for a batch of one: train a copy beside it to get equal bits
         both = torch.zeros(2, dtype=torch.int64, device=batch.X.device)
         twins = Risk(batch.take(both), rule, risk.loss)
-        start = tuple(V[both] for V in start)
+        start = initial(twins, stepper) if given is None else tuple(V[both] for V in given)
         return _recorded(twins, stepper, start, run, progress, keep_factors).take(slice(1))
 
 

@@ -40,14 +40,15 @@ def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 def files_are_here(run: Mapping[str, Any]) -> bool:
     """Return whether the files of a config have the content that the run was started with."""
-    contents = [content_of(str(node["path"])) for node in _with_files(run["config"])]
+    contents = [content_of(str(node[key])) for node, key in _with_files(run["config"])]
     return None not in contents and run["signature"] == _signature(run)
 
 
-def _with_files(config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the parts of a config that name a file: data, and probes."""
-    parts = (config["data"], *config["probe"].values())
-    return [part for part in parts if isinstance(part, dict) and "path" in part]
+def _with_files(config: Mapping[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """Return the parts of a config that name a file, with the field: data, probes, optimizer."""
+    parts = [(part, "path") for part in (config["data"], *config["probe"].values())]
+    parts.append((config["optimizer"], "init_path"))
+    return [(p, key) for p, key in parts if isinstance(p, dict) and p.get(key) is not None]
 
 
 def plan_refusals(run: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[str]:
@@ -148,9 +149,9 @@ def _option(
 def _signature(run: Mapping[str, Any]) -> str:
     """Return the sha256 of version and config, with the content of each file for its path."""
     config = copy.deepcopy({**run["config"], "extensions": run["extension_code"]})
-    for part in _with_files(config):
-        if (content := content_of(str(part["path"]))) is not None:
-            part["path"] = content
+    for part, key in _with_files(config):
+        if (content := content_of(str(part[key]))) is not None:
+            part[key] = content
     text = json.dumps([run["version"], config], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -34,6 +34,7 @@ class HeadAndLoss:
     def __init__(self, config: Mapping[str, Any], drawn_elsewhere: bool = False) -> None:
         self.kind, self.loss = option(config, "head"), option(config, "loss")
         self.lam = config["head"].get("lam", 0.0)
+        self.target = config["loss"].get("target", 0.0)
         self.drawn_elsewhere = drawn_elsewhere
 
     def value(self, o: Array, error: Any, p: Mapping[str, Array]) -> tuple[Array, Array]:
@@ -66,8 +67,33 @@ class HeadAndLoss:
             return None if (size <= least).any() else False
         return self.kind == "Linear" and not p["v"].any()
 
+    def gradient(self, o: Array, p: Mapping[str, Array]) -> Array | None:
+        """Return the gradient of h at points o (..., d); None where it is not decided."""
+        if self.drawn_elsewhere or self.kind == "Mlp":
+            return None
+        if self.kind == "Relu":
+            projections, apart = self._projections(o, 0.0, p["V"])
+            if (np.abs(projections) <= apart).any():
+                return None
+            return np.asarray((projections > 0) @ p["V"].T)
+        return np.asarray(p["v"] - 2 * self.lam * o)
+
+    def slope(self, u: Array) -> Array:
+        """Return l'(u)."""
+        if self.loss == "LinearLoss":
+            return np.full_like(u, -1.0)
+        if self.loss == "Squared":
+            return np.asarray(2 * (u - self.target))
+        return np.asarray(-np.exp(-u) if self.loss == "Exponential" else -1 / (1 + np.exp(u)))
+
     def risk(self, margins: Array, error: Array) -> tuple[Array, Array]:
         """Return the mean loss over the last axis, and its error bound."""
+        if self.loss == "Squared":
+            away = np.abs(margins - self.target)
+            moved = error + EPS * (np.abs(margins) + abs(self.target))
+            return np.square(away).mean(-1), ((2 * away + moved) * moved + 4 * EPS * away**2).mean(
+                -1
+            )
         if self.loss == "LinearLoss":
             return -margins.mean(-1), error.mean(-1) + EPS * np.abs(margins).sum(-1)
         if self.loss == "Exponential":

@@ -294,23 +294,45 @@ def _digit_patches(positive: int, negative: int, patch: int, stride: int) -> tup
 def initial_weights(config: Mapping[str, Any], seed: int, d: int) -> Array:
     """Return the W (d, d) with which training of the instance `seed` starts.
 
+    Balanced factors have the product of init=small. Those of init=aligned and init=cone depend on
+    more than the seed.
+
     Raises
     ------
     UnknownError
-        If the parameterization is a plug-in.
+        If the parameterization is a plug-in, or the weights depend on the instance.
     """
     kind, asked = option(config, "parameterization"), config["optimizer"]
     if asked["init"] == "zero":
         return np.zeros((d, d))
+    if asked["init"] == "file":
+        return _weights_in_file(asked["init_path"], kind, seed)
+    if asked["init"] in ("aligned", "cone"):
+        raise UnknownError(f"the start of init={asked['init']}")
     m = config["parameterization"].get("m") or d
     shapes = [(d, d)] if kind == "W" else [(d, m), (d, m)]
     generator = torch.Generator().manual_seed(seed ^ INIT_STREAM)
-    bound = (asked["init_scale"] if asked["init"] == "small" else 1.0) / math.sqrt(d)
+    scale = asked["init_scale"] if asked["init"] in ("small", "balanced") else 1.0
+    bound = scale / math.sqrt(d)
     parts = [
         bound * (2 * torch.rand(s, generator=generator, dtype=torch.float64).numpy() - 1)
         for s in shapes
     ]
     return parts[0] if kind == "W" else parts[0] @ parts[1].T
+
+
+def _weights_in_file(path: str, kind: str, seed: int) -> Array:
+    """Return W0, or K0 Q0^T, of the instance in a file of weights."""
+    names = ("W0",) if kind == "W" else ("K0", "Q0")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        at = () if "seeds" not in arrays else (list(arrays["seeds"].ravel()).index(seed),)
+        parts = [arrays[name][at].astype(np.float64) for name in names]
+    except (KeyError, ValueError, OSError) as error:
+        raise UnknownError(f"the start in {path}: {error}") from error
+    W0: Array = parts[0] if kind == "W" else parts[0] @ parts[1].T
+    return W0
 
 
 def content_of(path: str) -> str | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_DRAWS_PER_TRIAL = 200
+WITHOUT_START = "init=cone: the SVM of the tokens is not solved and has no direction"
 TIED = "two tokens share the best score: which one is optimal is not decided"
 
 Row = Mapping[str, Any]
@@ -136,7 +137,10 @@ def _multi(row: Row, facts: Facts, config: Mapping[str, Any]) -> Iterator[Mark]:
 
 
 def _training(row: Row, facts: Facts, config: Mapping[str, Any]) -> Iterator[Mark]:
-    yield row["training"] == "diverged", "diverged", "a weight is not finite"
+    diverged = row["training"] == "diverged"
+    if diverged and config["optimizer"].get("init") == "cone":
+        yield None, "rejected", WITHOUT_START
+    yield diverged, "diverged", "a weight is not finite"
     yield facts.tied_softmax, "tie", "two tokens share the largest softmax"
     if not config["selection"]["keep_stalled"]:
         reason = "the last steps are rounding noise, or the path's last point is not a minimiser"

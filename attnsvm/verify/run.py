@@ -35,6 +35,7 @@ from attnsvm.verify.instances import (
 )
 from attnsvm.verify.probes import foreign_probes, matrices, own_probes, ranges
 from attnsvm.verify.rows import Facts, Refusal, is_recorded, row_refusals, status_refusal
+from attnsvm.verify.start import aligned_weights
 from attnsvm.verify.stored import StoredRecord, opened, plain_rows
 
 OF_STATUS = (
@@ -158,8 +159,14 @@ class _Prover:
         except UnknownError:
             return None
 
-    def _start(self, seed: int, d: int) -> Array | None:
+    def _start(self, seed: int, instance: Instance, close: bool) -> Array | None:
         if self.tokens == "optimal" or self.steps is None:
+            return None
+        if self.config["optimizer"].get("init") == "aligned":
+            head = self._head(close, trained=False) if len(instance.head) else None
+            return None if head is None else aligned_weights(self.config, instance, head)
+        d = instance.X.shape[-1]
+        if self.config["optimizer"].get("init") == "file" and not self.files_are_here:
             return None
         try:
             return initial_weights(self.config, seed, d)
@@ -233,7 +240,7 @@ class _Prover:
             instance,
             self._head(close, trained=True) if drawn is not None else None,
             self._head(close, trained=False) if drawn is not None else None,
-            self._start(seed, at["X"].shape[-1]),
+            self._start(seed, instance, close),
             self.steps,
             self.matrices,
         )

@@ -73,7 +73,16 @@ WRONG = [
     ("optimizer.steps=-1", "optimizer.steps=-1: must be a finite number >= 0"),
     ("optimizer.growth=-0.1", "optimizer.growth=-0.1"),
     ("optimizer.gradient=exact", "optimizer.gradient=exact: must be log_domain | direct"),
-    ("optimizer.init=ones", "optimizer.init=ones: must be zero | uniform | small"),
+    (
+        "optimizer.init=ones",
+        "optimizer.init=ones: did you mean cone? must be zero | uniform | small | balanced | ",
+    ),
+    ("optimizer.init=file", "optimizer.init_path=None: must be an .npz file with init=file"),
+    ("optimizer.init_path=W.npz", "optimizer.init_path=W.npz: must be null with init=uniform"),
+    (
+        "optimizer.init_angle=181",
+        "optimizer.init_angle=181.0: must be a finite number >= 0 and <= ",
+    ),
     ("optimizer.ridge=-1", "optimizer.ridge=-1.0"),
     ("selection.attended=0", "selection.attended=0.0"),
     ("selection.negligible=0.5", "selection.negligible=0.5: must be <= attended=0.001"),

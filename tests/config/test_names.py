@@ -103,7 +103,7 @@ def fields_of(*groups: str) -> dict[str, object]:
 )
 def test_the_types_are_those_of_the_schema(types, groups, arguments):
     typed = {
-        name: "list[float]" if "Sequence" in str(kind) else kind.__name__
+        name: "list[float]" if "Sequence" in str(kind) else getattr(kind, "__name__", str(kind))
         for name, kind in get_type_hints(types).items()
     }
     schema = fields_of(*groups)

@@ -353,7 +353,7 @@ def test_an_array_is_no_address():
 
 @HEADS
 @RULES
-@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear", "squared"])
 def test_one_step_is_that_of_torch(head, parameterization, m, loss):
     batch = ragged(sample(head=head, **SHAPE))
     for optimizer in ("normalized_gd", "gd"):
@@ -428,7 +428,7 @@ def test_a_late_step_is_that_of_torch(head, parameterization, m, steps):
 
 
 @HEADS
-@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear", "squared"])
 @pytest.mark.parametrize("optimizer", ["normalized_gd", "gd"])
 def test_one_published_step_is_that_of_torch(head, loss, optimizer):
     batch = ragged(sample(head=head, **SHAPE))

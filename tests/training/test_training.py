@@ -127,7 +127,7 @@ def risk_of(batch, parameterization="w", m=None, loss="logistic"):
 
 
 @pytest.mark.parametrize("gradient", ["direct", "log_domain"])
-@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear", "squared"])
 @pytest.mark.parametrize("head", ["linear", "relu", "quadratic", "mlp"])
 @pytest.mark.parametrize(("parameterization", "m"), [("w", None), ("kq", None), ("kq", 2)])
 @pytest.mark.parametrize("ridge", [0.0, 0.03])

@@ -47,6 +47,13 @@ KINDS = {
     "trained_head": (*SMALL, "head=mlp", "head.train=true", "keep_path=true"),
     "trained_linear": (*SMALL, "head.train=true"),
     "exponential": (*SMALL, "loss=exponential", "optimizer.init=small"),
+    "squared": (*SMALL, "loss=squared", "loss.target=0.1", "optimizer=gd", "optimizer.lr=1"),
+    "balanced": (*SMALL, "parameterization=kq", "optimizer.init=balanced"),
+    "aligned": (*SMALL, "head=quadratic", "loss=exponential", "optimizer.init=aligned"),
+    "aligned_kq": (*SMALL, "parameterization=kq", "parameterization.m=2", "loss=squared",
+                   "model=self_attention", "optimizer.init=aligned"),
+    "aligned_relu": (*SMALL, "head=relu", "loss=linear", "optimizer.init=aligned"),
+    "cone": (*SMALL, "optimizer.init=cone", "optimizer.init_angle=30", "trials=8"),
     "linear_loss": (*SMALL, "loss=linear", "optimizer=gd", "optimizer.lr=1"),
     "unsaturated": ("data.n=4", "data.T=5", "data.d=3", "trials=4", "optimizer.steps=3"),
     "no_step": ("data.n=3", "data.T=4", "data.d=3", "trials=2", "optimizer.steps=0"),
@@ -109,6 +116,15 @@ def from_file(folder: Path, model: str = "cross_attention") -> tuple[object, Run
     np.savez(folder / "tokens.npz", X=X, Z=Z, Y=Y, mask=mask, v=random.normal(size=(3, 3)))
     config = composed("data=file", f"data.path={folder / 'tokens.npz'}", f"model={model}",
                       "optimizer.steps=200", "seed=5")  # fmt: skip
+    return config, experiment.run(config)
+
+
+def started_from_file(folder: Path) -> tuple[object, RunRecord]:
+    """Return config and record of a run whose weights begin as a file says, by seed."""
+    random = np.random.default_rng(1)
+    path = folder / "weights.npz"
+    np.savez(path, W0=random.normal(size=(5, 3, 3)), seeds=np.array([9, 2, 0, 3, 1]))
+    config = composed(*SMALL, "optimizer.init=file", f"optimizer.init_path={path}")
     return config, experiment.run(config)
 
 

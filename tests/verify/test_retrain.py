@@ -12,10 +12,11 @@ import pytest
 from attnsvm.verify import command
 from attnsvm.verify.retrain import retrained
 from tests.verify.forging import Forgery, refusal
-from tests.verify.kinds import from_file, made, written
+from tests.verify.kinds import from_file, made, started_from_file, written
 
 TRAINED = ("top", "multi", "until_accepted", "kq", "kq_low_rank", "path", "causal", "stalled",
-           "trained_head", "digits", "geometric")  # fmt: skip
+           "trained_head", "digits", "geometric", "balanced", "aligned", "cone",
+           "squared")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -29,6 +30,23 @@ def test_instances_of_a_file_are_trained_again(tmp_path, capsys):
     folder = written(tmp_path / "sweep", *from_file(tmp_path))
     assert command.main([str(folder), "--retrain", "2"]) == 0
     assert "2 trained again" in capsys.readouterr().out
+
+
+def test_weights_from_a_file_are_those_of_the_history_and_of_training_again(tmp_path, capsys):
+    folder = written(tmp_path / "sweep", *started_from_file(tmp_path))
+    assert command.main([str(folder), "--retrain", "4"]) == 0
+    assert "4 trained again" in capsys.readouterr().out
+    forged = Forgery.of(folder)
+    forged.curve("W_norm", 0, lambda norm: norm * (1 + 1e-9))
+    assert "history" in refusal(forged.written(tmp_path / "forged"))
+
+
+@pytest.mark.parametrize("name", ["balanced", "aligned", "aligned_kq", "aligned_relu"])
+def test_the_first_row_of_a_start_is_derived(name, tmp_path):
+    forged = Forgery.of(written(tmp_path / "genuine", *made(name, tmp_path)))
+    assert refusal(forged.written(tmp_path / "same")) == ""
+    forged.curve("W_norm", 0, lambda norm: norm * (1 + 1e-9))
+    assert "history" in refusal(forged.written(tmp_path / "forged"))
 
 
 def lr(f: Forgery) -> None:

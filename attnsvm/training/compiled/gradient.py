@@ -31,8 +31,8 @@ from attnsvm.lanes.arithmetic import (
 from attnsvm.lanes.matmul import multiply
 from attnsvm.linalg import EPS
 
-LOGISTIC, EXPONENTIAL = 0, 1
-"""Codes of the losses; any other code is the linear loss."""
+LOGISTIC, EXPONENTIAL, LINEAR, SQUARED = range(4)
+"""Codes of the losses."""
 
 TILE = 384
 """Token entries that are processed together: 384 of 64 bytes, 24 KB, fit the L1 cache."""
@@ -53,7 +53,9 @@ class Sizes(NamedTuple):
 
 
 class Update(NamedTuple):
-    """The update: code of the loss, log(2 ridge), exact gradient or not, and the rule of steps.
+    """The update: the loss, log(2 ridge), exact gradient or not, and the rule of steps.
+
+    The loss has its code and, if it is the squared one, its target.
 
     The rule has its code in `directions`, the decay rate `beta` of its momentum (0: none), the
     logarithm of beta, and whether it steps along gradient + beta momentum. Muon's iterations, and
@@ -61,6 +63,7 @@ class Update(NamedTuple):
     """
 
     loss: int
+    target: float
     log_ridge: float
     exact: bool
     rule: int
@@ -144,9 +147,11 @@ def of_block(data: Instance, sizes: Sizes, b: int) -> Instance:
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def _slope(u: Any, loss: Any) -> Any:
+def _slope(u: Any, loss: Any, target: Any) -> Any:
     """Return factor and exponent of -l'(u), as `Loss.slope` does."""
     zero, one = fill(0.0), fill(1.0)
+    if loss == SQUARED:
+        return fill(2.0) * (fill(target) - u), zero
     negative = where_greater(u, zero, zero - u, zero)
     if loss == LOGISTIC:
         return one / (one + exp(where_greater(u, zero, negative, u))), negative
@@ -222,7 +227,7 @@ def _predict(
         store(space.top, i, inverse)
         store(space.margin, i, load(data.Y, i) * value)
     for i in range(first, last):
-        factor, exponent = _slope(load(space.margin, i), update.loss)
+        factor, exponent = _slope(load(space.margin, i), update.loss, update.target)
         if not update.exact:
             factor, exponent = factor * exp(exponent), zero
         store(space.slope, i, factor * load(data.weights, i))

@@ -2,7 +2,7 @@
 
 It applies to W and (K, Q) on the CPU with gradient descent, with or without momentum, steepest
 descent in five norms, and Muon; the exact gradient (for gradient descent of W without ridge the
-published one as well), heads that are sums of functions of projections, and the three losses.
+published one as well), heads that are sums of functions of projections, and the four losses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from attnsvm.jit import announced
 from attnsvm.lanes.arithmetic import LANES
 from attnsvm.lanes.blocks import from_lanes, to_lanes
 from attnsvm.linalg import orthonormal
-from attnsvm.loss import Exponential, LinearLoss, Logistic
+from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
 from attnsvm.optimizer.base import Optimizer, Report, Visit
 from attnsvm.optimizer.first_order import FirstOrder
 from attnsvm.optimizer.gd import GD
@@ -39,7 +39,9 @@ from attnsvm.risk import Risk
 from attnsvm.training.compiled.directions import CODES, FROBENIUS, L1, MAX, MUON, PLAIN
 from attnsvm.training.compiled.gradient import (
     EXPONENTIAL,
+    LINEAR,
     LOGISTIC,
+    SQUARED,
     Instance,
     Sizes,
     Space,
@@ -59,7 +61,7 @@ AHEAD = 3
 
 Lanes = list[Tensor]
 
-LOSS_CODES = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, LinearLoss: 2}
+LOSS_CODES = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, LinearLoss: LINEAR, Squared: SQUARED}
 
 
 def applies(risk: Risk, optimizer: Optimizer) -> bool:
@@ -313,6 +315,7 @@ def _update(risk: Risk, optimizer: FirstOrder) -> Update:
     of_gradient = rule in (PLAIN, FROBENIUS) and not beta
     return Update(
         loss=LOSS_CODES[type(risk.loss)],
+        target=risk.loss.target if isinstance(risk.loss, Squared) else 0.0,
         log_ridge=math.log(2 * optimizer.ridge) if optimizer.ridge else -math.inf,
         exact=optimizer.gradient == "log_domain",
         rule=rule,

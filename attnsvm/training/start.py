@@ -1,0 +1,218 @@
+"""The initial weights of a training: `optimizer.init`, for the words that need the instances.
+
+`zero`, `uniform` and `small` are draws of the parameterization; `file`, `cone`, `balanced` and
+`aligned` are made here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Generator, Tensor
+
+from attnsvm.config import ConfigError
+from attnsvm.data.file import read_npz
+from attnsvm.optimizer import Optimizer
+from attnsvm.optimizer.base import beside, norm
+from attnsvm.optimizer.first_order import TINY
+from attnsvm.parameterization import INIT_STREAM, Parameterization, Variables, W
+from attnsvm.problem import ProblemBatch
+from attnsvm.risk import Risk
+from attnsvm.svm import SvmStatus, solve_rank_constrained, solve_svm
+
+
+def initial(risk: Risk, optimizer: Optimizer) -> Variables:
+    """Return the variables with which `optimizer` begins on `risk`, each (B, ...).
+
+    Raises
+    ------
+    ConfigError
+        If the file of init=file or init=cone cannot be read, or has no row of an instance.
+    """
+    check_start(risk.rule, optimizer, risk.batch.d)
+    if optimizer.init in STARTS:
+        return STARTS[optimizer.init](risk, optimizer)
+    batch = risk.batch
+    return risk.rule.init(optimizer.init, optimizer.init_scale, batch.seeds, batch.d)
+
+
+def check_start(rule: Parameterization, optimizer: Optimizer, d: int) -> None:
+    """Raise ConfigError if the optimizer cannot begin as `optimizer.init` says."""
+    init = optimizer.init
+    if init == "balanced" and len(rule.NAMES) != 2:
+        raise ConfigError("optimizer.init=balanced: parameterization must be kq")
+    if init in ("aligned", "balanced", "cone"):
+        rule.factors(torch.zeros(1, d, d, dtype=torch.float64))
+    if init == "cone" and rule.implicit_bias(optimizer.implicit_bias) is None:
+        raise ConfigError(
+            "optimizer.init=cone: must be zero | uniform | small | file | aligned here: the norm "
+            "of the SVM to which this optimizer converges is not known"
+        )
+    if init == "cone" and optimizer.init_angle > 0 and rule.max_rank(d) < d:
+        raise ConfigError(
+            f"optimizer.init_angle={optimizer.init_angle:g}: must be 0 with parameterization.m="
+            f"{rule.max_rank(d)} < d={d}: weights at another angle have full rank"
+        )
+
+
+def in_cone(
+    batch: ProblemBatch,
+    selected: Tensor,
+    angle: float,
+    scale: float = 1.0,
+    norm: str = "frobenius",
+    max_rank: int | None = None,
+) -> Tensor:
+    """Return W0 = scale (cos(angle) D + sin(angle) E), shape (B, d, d).
+
+    D = W_mm / ||W_mm||_F is the direction of the certified SVM of the selected tokens, and E a
+    random unit matrix with <D, E> = 0. Theorem 2 of arXiv 2308.16898 is about such starts: locally
+    optimal tokens attract all W0 with <W0 / ||W0||_F, D> >= 1 - mu and a large enough norm.
+
+    Parameters
+    ----------
+    batch : ProblemBatch
+        The instances; E is drawn from the seed of each.
+    selected : Tensor (B, n), int64
+        The tokens.
+    angle : float
+        In degrees.
+    scale : float
+        ||W0||_F.
+    norm : str
+        The norm of the SVM.
+    max_rank : int, optional
+        With the nuclear norm, the SVM is that with rank(W) <= max_rank.
+
+    Returns
+    -------
+    Tensor
+        NaN for an instance whose SVM is not solved: it has no direction.
+    """
+    given = batch.X, batch.Z, selected
+    if norm == "nuclear" and max_rank is not None and max_rank < batch.d:
+        solution = solve_rank_constrained(*given, max_rank, mask=batch.mask)
+    else:
+        solution = solve_svm(*given, norm, batch.mask)
+    solved = [status is SvmStatus.solved for status in solution.statuses]
+    D = _unit(solution.W.masked_fill(~_column(solved, batch.X.device), torch.nan))
+    generators = (Generator().manual_seed(seed ^ INIT_STREAM) for seed in batch.seeds.tolist())
+    shape = batch.d, batch.d
+    E = torch.stack([torch.randn(shape, generator=g, dtype=torch.float64) for g in generators])
+    E = E.to(D.device)
+    for _ in range(2):  # once leaves a rounding error along D where E is nearly D
+        E = _unit(E - (E * D).sum((1, 2), keepdim=True) * D)
+    radians = math.radians(angle)
+    return scale * (math.cos(radians) * D + math.sin(radians) * E)
+
+
+def _cone(risk: Risk, optimizer: Optimizer) -> Variables:
+    batch, rule = risk.batch, risk.rule
+    tokens = risk.best[0]
+    if optimizer.init_path is not None:
+        (found,) = _of_instances(optimizer.init_path, ("tokens",), 1, batch)
+        tokens = _tokens(optimizer.init_path, found, batch)
+    limit = rule.implicit_bias(optimizer.implicit_bias)
+    assert limit is not None  # as checked in `check_start`
+    options = optimizer.init_angle, optimizer.init_scale, limit, rule.max_rank(batch.d)
+    W0 = in_cone(batch, tokens, *options)
+    nowhere = W0.isnan().any(-1).any(-1)
+    variables = rule.factors(W0.nan_to_num(0.0))
+    return tuple(V.masked_fill(beside(nowhere, V), torch.nan) for V in variables)
+
+
+def _file(risk: Risk, optimizer: Optimizer) -> Variables:
+    """Return the weights of each instance in the file; NAMES of the parameterization name them."""
+    batch, rule = risk.batch, risk.rule
+    assert optimizer.init_path is not None  # as checked by the schema
+    found = _of_instances(optimizer.init_path, rule.NAMES, 2, batch)
+    given = tuple(torch.from_numpy(V.astype(np.float64)) for V in found)
+    return tuple(V.to(batch.X.device) for V in rule.given(given, batch.B, batch.d))
+
+
+def _balanced(risk: Risk, optimizer: Optimizer) -> Variables:
+    """Return K0, Q0 with K0^T K0 = Q0^T Q0 and the product K0 Q0^T of init=small."""
+    rule, batch = risk.rule, risk.batch
+    drawn = rule.init("small", optimizer.init_scale, batch.seeds, batch.d)
+    return rule.factors(rule.combine(drawn))
+
+
+def _aligned(risk: Risk, optimizer: Optimizer) -> Variables:
+    """Return W0 = -scale G / ||G||_F with the gradient G in W at W = 0, or its factors."""
+    batch = risk.batch
+    of_W = Risk(batch, W(), risk.loss)
+    zero = (batch.X.new_zeros(batch.B, batch.d, batch.d),)
+    (G,) = of_W.gradient(zero, of_W.forward(zero)).parts
+    return risk.rule.factors(-optimizer.init_scale * G / beside(norm(G).clamp(min=TINY), G))
+
+
+STARTS: dict[str, Callable[[Risk, Optimizer], Variables]] = {
+    "file": _file,
+    "cone": _cone,
+    "balanced": _balanced,
+    "aligned": _aligned,
+}
+
+
+def _unit(V: Tensor) -> Tensor:
+    unit: Tensor = V / V.norm(dim=(1, 2), keepdim=True)
+    return unit
+
+
+def _column(flags: list[bool], device: torch.device) -> Tensor:
+    return torch.tensor(flags, device=device)[:, None, None]
+
+
+def _of_instances(
+    path: str, names: tuple[str, ...], axes: int, batch: ProblemBatch
+) -> list[NDArray[Any]]:
+    """Return the named arrays of a file for the instances of the batch.
+
+    Without an array `seeds` in the file they have so many `axes`, and all instances get the same.
+    With `seeds` (N,) they have an axis N in front, and each instance gets the entry of its seed.
+    """
+    arrays = read_npz("optimizer.init_path", path, ", ".join(names))
+    found = []
+    for name in names:
+        if name not in arrays or arrays[name].dtype.kind not in "fiu":
+            there = ", ".join(sorted(arrays)) or "nothing"
+            must = "must be an array of real numbers in the file, which has"
+            raise ConfigError(f"optimizer.init_path={path}: {name}: {must} {there}")
+        found.append(arrays[name])
+    seeds = arrays.get("seeds")
+    lead = () if seeds is None else (seeds.size,)
+    for name, V in zip(names, found, strict=True):
+        if V.ndim != axes + len(lead) or V.shape[: len(lead)] != lead:
+            must = f"{axes} axes, or one more in front for the instances named in seeds (N,)"
+            raise ConfigError(
+                f"optimizer.init_path={path}: {name}: shape {V.shape}; must be {must}"
+            )
+    if seeds is None:
+        return found
+    place = {int(seed): k for k, seed in enumerate(seeds.ravel())}
+    for seed in batch.seeds.tolist():
+        if seed not in place:
+            raise ConfigError(f"optimizer.init_path={path}: seeds: must hold {seed}, an instance")
+    return [V[[place[seed] for seed in batch.seeds.tolist()]] for V in found]
+
+
+def _tokens(path: str, found: NDArray[Any], batch: ProblemBatch) -> Tensor:
+    """Return checked tokens, (B, n), int64."""
+    shape = (batch.B, batch.n)
+    if found.shape[-1] != batch.n or found.dtype.kind == "f":
+        raise ConfigError(
+            f"optimizer.init_path={path}: tokens: {found.dtype}, {found.shape[-1]} an instance; "
+            f"must be {batch.n} whole numbers"
+        )
+    tokens = torch.from_numpy(found.astype(np.int64)).to(batch.X.device).expand(shape).contiguous()
+    inside = bool(((tokens >= 0) & (tokens < batch.T)).all())
+    if not (inside and batch.mask.gather(-1, tokens.unsqueeze(-1)).all()):
+        raise ConfigError(
+            f"optimizer.init_path={path}: tokens: must be admissible, >= 0 and < T={batch.T}"
+        )
+    return tokens

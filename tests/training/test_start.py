@@ -1,0 +1,237 @@
+"""Initial weights: from a file, at an angle to an SVM, balanced, aligned with the gradient."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from attnsvm import (
+    experiment,
+    in_cone,
+    one_minus_correlation,
+    optimal_tokens,
+    sample,
+    solve_svm,
+    train,
+)
+from attnsvm.config import ConfigError
+from attnsvm.config.identity import signature
+from tests.config.test_config import composed
+
+SHAPE = {"n": 4, "T": 5, "d": 6, "trials": 5}
+START = {"steps": 0}
+
+
+def angles(A, B):
+    """Return the angles of matrices (B, d, d) in degrees, by half the chord: no digits cancel."""
+    unit = [V / V.norm(dim=(1, 2), keepdim=True) for V in (A, B)]
+    return torch.rad2deg(2 * torch.asin((unit[0] - unit[1]).norm(dim=(1, 2)) / 2))
+
+
+@pytest.mark.parametrize("angle", [0.0, 1.0, 45.0, 90.0, 179.0])
+@pytest.mark.parametrize(("rule", "norm"), [("w", "frobenius"), ("kq", "nuclear")])
+def test_a_cone_start_has_its_angle_and_norm(rule, norm, angle):
+    batch = sample(**SHAPE)
+    path = train(batch, rule, init="cone", init_angle=angle, init_scale=3.0, **START)
+    W_svm = solve_svm(batch.X, batch.Z, optimal_tokens(batch)[0], norm).W
+    expected = torch.full((5,), angle, dtype=torch.float64)
+    torch.testing.assert_close(angles(path.W, W_svm), expected, rtol=1e-10, atol=1e-6)
+    torch.testing.assert_close(path.W.norm(dim=(1, 2)), torch.full_like(expected, 3.0))
+    if rule == "kq":
+        torch.testing.assert_close(path.K.mT @ path.K, path.Q.mT @ path.Q, rtol=0, atol=1e-13)
+
+
+def test_the_cone_is_about_the_norm_that_the_optimizer_minimises():
+    batch = sample(**SHAPE)
+    path = train(batch, optimizer="sign_gd", init="cone", init_angle=0.0, **START)
+    W_max = solve_svm(batch.X, batch.Z, optimal_tokens(batch)[0], "max").W
+    assert angles(path.W, W_max).max() < 1e-6
+    with pytest.raises(ConfigError, match=r"optimizer.init=cone: must be .* not known"):
+        train(batch, optimizer="adam", init="cone", **START)
+
+
+def test_locally_optimal_tokens_attract_and_others_do_not():
+    """All 16 selections of 20 instances; Theorem 2 and Lemma 2 of arXiv 2308.16898.
+
+    Tokens are locally optimal if they score higher than all tokens on the margin of their SVM.
+    """
+    tokens = torch.tensor(list(itertools.product(range(4), repeat=2))).repeat(20, 1)
+    batch = sample(n=2, T=4, d=3, trials=20).take(torch.arange(20).repeat_interleave(16))
+    solution = solve_svm(batch.X, batch.Z, tokens)
+    scores = batch.scores()
+    above = scores.gather(-1, tokens.unsqueeze(-1)) > scores
+    local = (above | ~solution.support).all(-1).all(-1)
+    solved = torch.tensor([status.value == "solved" for status in solution.statuses])
+    optimal = (tokens == optimal_tokens(batch)[0]).all(-1)
+    for kind, stay in ((solved & local & ~optimal, True), (solved & ~local, False)):
+        index = kind.nonzero()[:, 0]
+        size = 300 * solution.objective[index, None, None]
+        W0 = size * in_cone(batch.take(index), tokens[index], angle=1.0)
+        path = train(batch.take(index), init=W0, steps=6000, growth=0.01, record="geometric")
+        ends = (path.log_softmax.argmax(-1) == tokens[index]).all(-1)
+        assert len(index) > 10
+        assert (ends == stay).all()
+        if stay:
+            assert one_minus_correlation(path.W, solution.W[index]).max() < 1e-4
+
+
+def test_an_instance_without_a_solved_svm_is_a_counted_row():
+    config = composed("data.n=8", "data.T=5", "data.d=2", "trials=6", "optimizer.steps=20",
+                      "optimizer.init=cone")  # fmt: skip
+    record = experiment.run(config)
+    rejected = record.trials["status"] == "rejected"
+    assert len(record.trials) == 6
+    assert rejected.any()
+    assert (record.trials.loc[rejected, "reason"] == experiment.WITHOUT_START).all()
+    assert (record.trials.loc[rejected, "training"] == "diverged").all()
+
+
+def test_a_low_rank_cone_has_no_angle():
+    batch = sample(**SHAPE)
+    path = train(batch, "kq", m=2, init="cone", **START)
+    path = path[~path.diverged]
+    assert len(path) > 1
+    assert (torch.linalg.matrix_rank(path.W, rtol=1e-10) == 2).all()
+    with pytest.raises(ConfigError, match=r"optimizer.init_angle=5: must be 0 with .*m=2 < d=6"):
+        train(batch, "kq", m=2, init="cone", init_angle=5.0, **START)
+
+
+@pytest.mark.parametrize("m", [None, 2])
+def test_balanced_factors_have_the_product_of_small_ones(m):
+    batch = sample(**SHAPE)
+    options = {"m": m, "init_scale": 0.3, **START}
+    small, balanced = (train(batch, "kq", init=i, **options) for i in ("small", "balanced"))
+    torch.testing.assert_close(balanced.W, small.W, rtol=0, atol=1e-15)
+    gram = [V.mT @ V for V in (balanced.K, balanced.Q)]
+    torch.testing.assert_close(*gram, rtol=0, atol=1e-15)
+    assert ((small.K.mT @ small.K) - (small.Q.mT @ small.Q)).abs().max() > 1e-3
+    with pytest.raises(ConfigError, match=r"init=balanced: parameterization must be kq"):
+        train(batch, init="balanced")
+
+
+def test_gradient_descent_keeps_factors_balanced():
+    """d/dt (K^T K - Q^T Q) = 0 along gradient flow; a step adds eta^2 (G Q)^T (G Q) - ... ."""
+    batch = sample(**SHAPE)
+    drifts = []
+    for lr in (0.02, 0.01):
+        path = train(batch, "kq", "gd", init="balanced", init_scale=0.3, lr=lr, steps=int(20 / lr))
+        drifts.append((path.K.mT @ path.K - path.Q.mT @ path.Q).norm(dim=(1, 2)))
+    ratio = drifts[0] / drifts[1]
+    assert ((ratio > 1.8) & (ratio < 2.2)).all()  # of order eta: 1/eta steps of eta^2
+
+
+@pytest.mark.parametrize("head", ["linear", "relu", "quadratic", "mlp"])
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_aligned_weights_are_the_first_step_from_zero(head, loss):
+    batch = sample(head=head, **SHAPE)
+    aligned = train(batch, loss=loss, init="aligned", init_scale=0.7, **START)
+    step = train(batch, loss=loss, init="zero", lr=0.7, steps=1, compiled=False)
+    torch.testing.assert_close(aligned.W, step.W, rtol=1e-12, atol=1e-14)
+
+
+def test_aligned_factors_have_the_singular_vectors_of_the_gradient():
+    batch = sample(**SHAPE)
+    G = -train(batch, init="zero", lr=1.0, steps=1).W
+    path = train(batch, "kq", m=2, init="aligned", init_scale=0.7, **START)
+    U, sigma, Vh = torch.linalg.svd(-0.7 * G)
+    nearest = U[:, :, :2] * sigma[:, None, :2] @ Vh[:, :2]
+    torch.testing.assert_close(path.W, nearest, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        path.K.mT @ path.K, torch.diag_embed(sigma[:, :2]), rtol=0, atol=1e-12
+    )
+
+
+def test_where_the_gradient_is_zero_aligned_weights_are_zero():
+    batch = sample(**{**SHAPE, "T": 1})
+    assert train(batch, init="aligned", **START).W.eq(0).all()
+
+
+@pytest.mark.parametrize("init", ["aligned", "cone"])
+@pytest.mark.parametrize("rule", ["w", "kq"])
+def test_a_start_is_of_the_instance_not_of_the_batch(rule, init):
+    batch = sample(**SHAPE)
+    together = train(batch, rule, init=init, steps=3)
+    for b in (0, 3):
+        assert train(batch[b], rule, init=init, steps=3).snapshots.equal(together[b].snapshots)
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def saved(folder, **arrays):
+    np.savez(folder / "start.npz", **arrays)
+    return str(folder / "start.npz")
+
+
+def test_weights_of_a_file_are_found_by_seed(tmp_path):
+    W0 = np.random.default_rng(0).normal(size=(3, 6, 6))
+    batch = sample(**{**SHAPE, "trials": 2}, seed=7)
+    each = train(batch, init="file", init_path=saved(tmp_path, W0=W0, seeds=[8, 3, 7]), **START)
+    assert each.W.equal(torch.from_numpy(W0[[2, 0]]))
+    same = train(batch, init="file", init_path=saved(tmp_path, W0=W0[0]), **START)
+    assert same.W.equal(torch.from_numpy(W0[[0, 0]]))
+    K0, Q0 = W0[0, :, :2], W0[1, :, :2]
+    path = train(batch, "kq", m=2, init="file", init_path=saved(tmp_path, K0=K0, Q0=Q0), **START)
+    assert path.K[1].equal(torch.from_numpy(K0))
+
+
+def test_tokens_of_a_file_are_the_axis_of_the_cone(tmp_path):
+    batch = sample(**SHAPE)
+    tokens = batch.scores().sort(-1).indices[..., -2]
+    path = saved(tmp_path, tokens=tokens.numpy(), seeds=np.arange(5))
+    found = train(batch, init="cone", init_path=path, init_angle=10.0, **START)
+    assert found.W.equal(in_cone(batch, tokens, 10.0, 1e-2))
+    solved = found.W.isfinite().all(-1).all(-1)
+    W_svm = solve_svm(batch.X, batch.Z, tokens).W
+    assert angles(found.W, W_svm)[solved].numpy() == pytest.approx(10.0, abs=1e-6)
+
+
+WRONG = [
+    ({"W0": np.zeros((2, 6, 6))}, r"W0: shape \(2, 6, 6\); must be 2 axes, or one more in front"),
+    ({"W0": np.zeros((2, 6, 6)), "seeds": [0]}, "W0: shape"),
+    ({"W0": np.zeros((1, 6, 6)), "seeds": [0]}, "seeds: must hold 1"),
+    ({"W0": np.zeros((6, 5))}, "init W0: shape"),
+    ({"W0": np.full((6, 6), math.nan)}, "init W0: nan"),
+    ({"W0": np.zeros((6, 6), dtype=complex)}, "W0: must be an array of real numbers"),
+    ({"K0": np.zeros((6, 6))}, "W0: must be an array of real numbers in the file, which has K0"),
+]
+
+
+@pytest.mark.parametrize(("arrays", "message"), WRONG)
+def test_a_file_of_other_weights_is_refused(arrays, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        train(sample(**SHAPE), init="file", init_path=saved(tmp_path, **arrays), **START)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([0, 1, 2], "tokens: int64, 3 an instance; must be 4 whole"),
+        ([0.0, 1.0, 2.0, 3.0], "tokens: float64"),
+        ([0, 1, 2, 5], "tokens: must be admissible, >= 0 and < T=5"),
+        ([0, 1, 2, -1], "tokens: must be admissible"),
+    ],
+)
+def test_tokens_that_are_none_are_refused(tokens, message, tmp_path):
+    with pytest.raises(ConfigError, match=message):
+        train(sample(**SHAPE), init="cone", init_path=saved(tmp_path, tokens=tokens), **START)
+
+
+def test_a_file_that_is_none_is_refused(tmp_path):
+    path = tmp_path / "no.npz"
+    with pytest.raises(ConfigError, match=r"init_path=.*no such file; must be an .npz with W0"):
+        train(sample(**SHAPE), init="file", init_path=str(path), **START)
+
+
+def test_the_content_of_the_file_is_part_of_the_identity(tmp_path):
+    def identity(W0, name):
+        np.savez(tmp_path / name, W0=W0)
+        return signature(composed("optimizer.init=file", f"optimizer.init_path={tmp_path / name}"))
+
+    first = identity(np.zeros((10, 10)), "a.npz")
+    assert identity(np.zeros((10, 10)), "b.npz") == first
+    assert identity(np.ones((10, 10)), "b.npz") != first
