@@ -20,6 +20,9 @@ class Loss(ABC):
     DECREASING: ClassVar[bool] = True
     """Whether l is strictly decreasing: then attending to the tokens of highest score is best."""
 
+    SELF_BOUNDED: ClassVar[bool] = False
+    """Whether |l''| <= |l'| and |l'(u + t)| <= |l'(u)| e^|t|, as `optimizer=safe_gd` needs."""
+
     @abstractmethod
     def value(self, u: Tensor) -> Tensor:
         """Return l(u), with the shape of `u`."""
@@ -43,6 +46,8 @@ class Loss(ABC):
 
 class Logistic(Loss):
     """l(u) = log(1 + exp(-u))."""
+
+    SELF_BOUNDED: ClassVar[bool] = True
 
     def value(self, u: Tensor) -> Tensor:
         """Return log(1 + exp(-u)), accurate even where exp(-u) overflows or is negligible."""
@@ -68,6 +73,8 @@ class Logistic(Loss):
 class Exponential(Loss):
     """l(u) = exp(-u)."""
 
+    SELF_BOUNDED: ClassVar[bool] = True
+
     def value(self, u: Tensor) -> Tensor:
         """Return exp(-u)."""
         return torch.exp(-u)
@@ -83,6 +90,8 @@ class Exponential(Loss):
 
 class LinearLoss(Loss):
     """l(u) = -u, the correlation loss."""
+
+    SELF_BOUNDED: ClassVar[bool] = True
 
     def value(self, u: Tensor) -> Tensor:
         """Return -u."""

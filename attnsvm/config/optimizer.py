@@ -103,6 +103,22 @@ class GDConfig(FirstOrderConfig):
 
 
 @dataclass
+class SafeGDConfig(FirstOrderConfig):
+    """Gradient descent whose step is the largest that provably lowers the risk."""
+
+    _target_: str = "attnsvm.optimizer.SafeGD"
+    lr: float = option(1.0, Range(0, 1, open=True), "share of that step")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.growth and self.schedule != "decay":
+            raise ConfigError(
+                f"optimizer.growth={self.growth}: must be 0, or schedule=decay: larger steps may "
+                "raise the risk"
+            )
+
+
+@dataclass
 class PolyakConfig(FirstOrderConfig):
     """Gradient descent with step lr (L - L*) / ||grad||^2, L* the risk at the optimal tokens."""
 

@@ -206,6 +206,7 @@ OWN: dict[str, tuple[type, dict[str, type]]] = {
         {
             "normalized_gd": optimizers.NormalizedGDConfig,
             "gd": optimizers.GDConfig,
+            "safe_gd": optimizers.SafeGDConfig,
             "polyak": optimizers.PolyakConfig,
             "momentum": optimizers.MomentumConfig,
             "adam": optimizers.AdamConfig,

@@ -10,6 +10,7 @@ from attnsvm.optimizer.muon import Muon
 from attnsvm.optimizer.normalized_gd import NormalizedGD
 from attnsvm.optimizer.polyak import Polyak
 from attnsvm.optimizer.regularization_path import RegularizationPath
+from attnsvm.optimizer.safe_gd import SafeGD
 from attnsvm.optimizer.sign_gd import SignGD
 from attnsvm.optimizer.steepest import Steepest
 
@@ -24,6 +25,7 @@ __all__ = [
     "Optimizer",
     "Polyak",
     "RegularizationPath",
+    "SafeGD",
     "SignGD",
     "Steepest",
     "Step",

@@ -65,8 +65,8 @@ def train(
     parameterization : str or Parameterization
         w or kq.
     optimizer : str or Optimizer
-        normalized_gd, gd, polyak, momentum, adam, sign_gd, steepest, muon, mirror_descent or
-        regularization_path.
+        normalized_gd, gd, safe_gd, polyak, momentum, adam, sign_gd, steepest, muon,
+        mirror_descent or regularization_path.
     loss : str or Loss
         logistic, exponential, linear or squared.
     m : int, optional

@@ -136,7 +136,7 @@ def convergence_types(
 
 LIMITS = {
     **dict.fromkeys(
-        ("NormalizedGD", "GD", "Momentum", "Polyak", "RegularizationPath"), "frobenius"
+        ("NormalizedGD", "GD", "SafeGD", "Momentum", "Polyak", "RegularizationPath"), "frobenius"
     ),
     "SignGD": "max",
 }

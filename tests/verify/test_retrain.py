@@ -45,7 +45,7 @@ def test_weights_from_a_file_are_those_of_the_history_and_of_training_again(tmp_
 def test_the_first_row_of_a_start_is_derived(name, tmp_path):
     forged = Forgery.of(written(tmp_path / "genuine", *made(name, tmp_path)))
     assert refusal(forged.written(tmp_path / "same")) == ""
-    forged.curve("W_norm", 0, lambda norm: norm * (1 + 1e-9))
+    forged.curve("W_norm", 0, lambda norm: norm * (1 + 1e-6))
     assert "history" in refusal(forged.written(tmp_path / "forged"))
 
 

@@ -1,0 +1,152 @@
+"""Steps that provably lower the risk: the bound of the curvature, the guarantee, the direction."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from attnsvm import correlation, optimal_tokens, sample, solve_svm, train
+from attnsvm.config import ConfigError
+from attnsvm.config.instantiate import named
+from attnsvm.optimizer.first_order import Step
+from attnsvm.risk import Risk
+from attnsvm.training.batch import parameterization_named
+from tests.config.test_config import composed
+from tests.training.test_training import ragged
+
+SHAPE = {"n": 4, "T": 5, "d": 6, "trials": 12}
+CROWDED = {"n": 15, "T": 4, "d": 2, "trials": 12}
+RULES = pytest.mark.parametrize(("rule", "m"), [("w", None), ("kq", None), ("kq", 1)])
+SIZES = (0.1, 1.0, 4.0, 12.0)
+
+
+def objective(risk, variables, ridge):
+    value = risk.value(risk.forward(variables))
+    return value + ridge * sum(V.square().sum((1, 2)) for V in variables)
+
+
+def states(rule, m, loss):
+    """Yield the risk and random variables, from small to saturated; the samples pull apart."""
+    risk = Risk(ragged(sample(**CROWDED)), parameterization_named(rule, m), named("loss", loss))
+    for size in SIZES:
+        start = risk.rule.init("uniform", 1.0, risk.batch.seeds, risk.batch.d)
+        yield risk, tuple(size * V for V in start)
+
+
+def one_step(risk, variables, ridge, lr):
+    """Return the variables after a step, and the gradient's parts with their common scale."""
+    gradient = risk.gradient(variables, risk.forward(variables), ridge=ridge)
+    copies = tuple(V.clone() for V in variables)
+    rule = named("optimizer", "safe_gd", lr=lr, ridge=ridge)
+    return rule.update(Step(risk, copies, risk.forward(variables), gradient, lr, {})), gradient
+
+
+@RULES
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
+@pytest.mark.parametrize("ridge", [0.0, 1e-2])
+def test_the_curvature_along_a_step_is_below_the_bound(rule, m, loss, ridge):
+    """eta max_t |phi''(t)| <= lr phi'(0)^2 / |phi'(0)| for phi(t) = L(V - t grad), by autograd."""
+    for risk, variables in states(rule, m, loss):
+        moved, _ = one_step(risk, variables, ridge, 1.0)
+        shifts = tuple(new - V for new, V in zip(moved, variables, strict=True))
+
+        def along(t, risk=risk, variables=variables, shifts=shifts):
+            at = tuple(V + t[:, None, None] * d for V, d in zip(variables, shifts, strict=True))
+            return objective(risk, at, ridge)
+
+        begin = torch.zeros(risk.batch.B, dtype=torch.float64, requires_grad=True)
+        (fall,) = torch.autograd.grad(along(begin).sum(), begin)
+        assert (fall < 0).all()
+        for share in torch.linspace(0, 1, 21, dtype=torch.float64):
+            t = torch.full_like(begin, share).requires_grad_()
+            (slope,) = torch.autograd.grad(along(t).sum(), t, create_graph=True)
+            (bend,) = torch.autograd.grad(slope.sum(), t)
+            assert (bend <= -fall * (1 + 1e-9)).all()
+
+
+@RULES
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
+def test_a_step_lowers_the_risk_by_half_of_what_its_slope_promises(rule, m, loss):
+    raised = 0
+    for risk, variables in states(rule, m, loss):
+        before = objective(risk, variables, 0.0)
+        moved, gradient = one_step(risk, variables, 0.0, 1.0)
+        square = sum(V.square().sum((1, 2)) for V in gradient.parts) * gradient.log_scales[0].exp()
+        length = sum((a - b).square().sum((1, 2)) for a, b in zip(moved, variables, strict=True))
+        slope = (length * square * gradient.log_scales[0].exp()).sqrt()  # eta ||grad||^2
+        assert (objective(risk, moved, 0.0) <= before - slope / 2 + 1e-15 * before.abs()).all()
+        far = tuple(V + 1000 * (new - V) for V, new in zip(variables, moved, strict=True))
+        raised += int((objective(risk, far, 0.0) > before).sum())
+    assert raised > 0  # a thousand of these steps in one are not safe
+
+
+@RULES
+def test_the_risk_falls_in_every_step_of_a_training(rule, m):
+    """L - L* without cancellation, also where it is far below the rounding errors of L.
+
+    Only at the optimal tokens: elsewhere L - L* tends to a positive number.
+    """
+    batch = sample(**SHAPE)
+    path = train(batch, rule, "safe_gd", m=m, init="small", steps=400, record_every=1)
+    best = path.log_softmax.argmax(-1).eq(optimal_tokens(batch)[0]).all(-1)
+    risk = Risk(batch.take(best), parameterization_named("w", None), named("loss", "logistic"))
+    snapshots = path.take(best).snapshots.unbind(1)
+    excess = torch.stack([risk.log_excess(risk.forward((W,))) for W in snapshots], dim=1)
+    assert (excess.diff(dim=1) < 0).all()
+    assert len(excess) > 3
+    assert rule == "kq" or excess[:, -1].min() < math.log(1e-12)
+
+
+def test_the_direction_is_that_of_fixed_steps_at_the_same_norm():
+    """Both follow gradient flow: the difference falls in proportion to the steps' size."""
+    batch = sample(**SHAPE)
+    fixed = train(batch, optimizer="gd", init="small", lr=0.05, steps=2000, record="geometric")
+    apart = []
+    for lr in (0.2, 0.1):
+        path = train(batch, optimizer="safe_gd", init="small", lr=lr, steps=700, record_every=1)
+        norms = path.snapshots.norm(dim=(2, 3))
+        late = fixed.snapshots.norm(dim=(2, 3))[:, -1:]
+        assert (norms[:, -1:] > late).all()
+        nearest = (norms - late).abs().argmin(1)
+        W = path.snapshots[torch.arange(batch.B), nearest]
+        apart.append((1 - correlation(W, fixed.W)).sqrt().median())
+    assert apart[1] < 0.01
+    assert apart[1] < 0.7 * apart[0]
+
+
+def test_growing_steps_reach_the_svm_that_fixed_steps_cannot():
+    batch = sample(**SHAPE)
+    W = {
+        name: train(batch, optimizer=name, lr=1.0, init="small", steps=1000)
+        for name in ("gd", "safe_gd")
+    }
+    error = {}
+    for name, path in W.items():
+        solution = solve_svm(batch.X, batch.Z, path.log_softmax.argmax(-1))
+        error[name] = (1 - correlation(path.W, solution.W)).nanmedian()
+    assert error["safe_gd"] < 1e-3
+    assert error["gd"] > 30 * error["safe_gd"]
+    ratio = W["safe_gd"].W.norm(dim=(1, 2)) / W["gd"].W.norm(dim=(1, 2))
+    assert ratio.median() > 10
+
+
+def test_nothing_to_attend_to_is_no_step():
+    batch = sample(**{**SHAPE, "T": 1})
+    path = train(batch, optimizer="safe_gd", steps=3)
+    assert path.W.equal(path.snapshots[:, 0])
+    shrunk = train(batch, optimizer="safe_gd", steps=3, ridge=0.1)
+    assert (shrunk.W.norm(dim=(1, 2)) < 1e-6).all()  # one step of size 1 / (2 ridge) ends at 0
+
+
+def test_what_has_no_bound_is_refused():
+    batch = sample(head="relu", **SHAPE)
+    with pytest.raises(ConfigError, match="head must be linear with train=false"):
+        train(batch, optimizer="safe_gd")
+    with pytest.raises(ConfigError, match=r"loss must be logistic \| exponential \| linear"):
+        train(sample(**SHAPE), optimizer="safe_gd", loss="squared")
+    with pytest.raises(ConfigError, match=r"optimizer.growth=0.1: must be 0"):
+        composed("optimizer=safe_gd", "optimizer.growth=0.1")
+    with pytest.raises(ConfigError, match=r"optimizer.lr=1.5: must be .* <= 1"):
+        composed("optimizer=safe_gd", "optimizer.lr=1.5")
