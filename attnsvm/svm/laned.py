@@ -277,7 +277,9 @@ def _groups(given: tuple[Array, ...], first: int, end: int) -> Iterator[Group]:
     D, Z, h, kind, W, a = (_laned(x[lanes]) for x in given)
     inequality, real = (kind == 1).astype(float), (kind > 0).astype(float)
     inverse = np.where(inequality > 0, 1 / np.where(h == 0, 1.0, h), 1.0)
-    data = (D, Z, Z[:, i] * Z[:, j], h, inverse, inequality, real)
+    # Fancy indices order the axes in memory as they like.
+    ZZ = np.ascontiguousarray(Z[:, i] * Z[:, j])
+    data = (D, Z, ZZ, h, inverse, inequality, real)
     work = tuple(np.empty((count, LANES)) for count in (n * p, len(i) * p, N // n * p))
     for group in range(len(D)):
         arrays = (*(x[group] for x in data), *work)

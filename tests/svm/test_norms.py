@@ -15,8 +15,11 @@ import torch
 
 from attnsvm import sample
 from attnsvm.norm import Entrywise, norm_of
-from attnsvm.svm import SvmStatus, single_token, solve, solve_gen_svm, solve_svm
+from attnsvm.svm import SvmStatus, laned, single_token, solve, solve_gen_svm, solve_svm
+from attnsvm.svm.certificate import lower_bound, upper_bound
+from attnsvm.svm.frobenius import LeastDistance
 from attnsvm.svm.reference import Cvxpy
+from attnsvm.svm.solve import solver_of
 from tests.svm.instances import spheres
 from tests.svm.nasty import TRUTHS, instances
 from tests.svm.test_solvers import one_row
@@ -150,6 +153,18 @@ def test_an_instance_does_not_depend_on_its_batch(name):
         alone = solve_svm(X[b : b + 1], Z[b : b + 1], selected[b : b + 1], norm=name)
         assert torch.equal(alone.W[0], together.W[b])
         assert torch.equal(alone.certificate.multipliers[0], together.certificate.multipliers[b])
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+@pytest.mark.parametrize("name", COMPILED)
+def test_the_compiled_method_solves_every_group_of_a_part(name, cores, monkeypatch):
+    """Without the slower methods for what is left open; 19 instances are three groups of eight."""
+    monkeypatch.setattr(laned, "_cores", lambda: cores)
+    problem = single_token(*spheres(4, 5, 6, range(19)))
+    start = LeastDistance().candidates(problem)
+    W, a = solver_of(name, problem.N).improved(problem, start.W, start.multipliers)
+    gap = upper_bound(problem, W, name) / lower_bound(problem, a, name)[1] - 1
+    assert gap.amax() <= 5e-10
 
 
 @pytest.mark.parametrize("name", COMPILED)
