@@ -33,7 +33,7 @@ FRAMES = {
         (
             *("convergence_types", "convergence_types_m", "gradient_floor", "local_convergence"),
             *("real_tokens", "regularization_path", "ridge_vs_path", "sequence"),
-            "token_count_vs_lambda",
+            *("token_count_vs_lambda", "rates", "rank_of_weights"),
         ),
         trained_frames,
     ),

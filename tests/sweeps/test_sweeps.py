@@ -37,6 +37,8 @@ MINIATURES = {
     "token_count_vs_lambda": [*SHORT, "head.lam=0.0,0.5"],
     "sequence": SHORT,
     "real_tokens": [*SHORT, "data.n=3"],
+    "rank_of_weights": [*SHORT, "data={n:3,T:3},{n:4,T:3}", "data.d=3,5"],
+    "rates": ["trials=3", "optimizer.steps=1000"],
     "optimizer_geometry": [*SHORT, "optimizer={norm:spectral},muon,adam"],
 }
 

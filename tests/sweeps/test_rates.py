@@ -1,0 +1,123 @@
+"""Exponents by decade: known power laws are found with their range, and others are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sweeps import style
+from sweeps.figures import rank_of_weights, rates
+from tests.sweeps import synthetic
+from tests.sweeps.test_figures import text_of
+
+HERE = Path("sweep")
+STEPS = [0, *(m * 10**e for e in range(5) for m in (1, 2, 5)), 10**5]
+
+
+def frames(error, norm, trials=12, optimizer="gd"):
+    """A sweep whose instances have these direction errors and norms at every step, but a factor."""
+    cell, rows, history = synthetic.cell_keys(optimizer=optimizer), [], []
+    rng = np.random.default_rng(0)
+    for seed in range(trials):
+        status = "diverged" if seed == trials - 1 else "ok"
+        row = {"run": "a", "seed": seed, "status": status, "reason": "", "training": ""}
+        rows.append(cell | row | {"frobenius_status": "solved"})
+        scale = np.exp(rng.normal())
+        for step in STEPS:
+            t = max(step, 1)
+            values = {"one_minus_corr_w_mm": scale * error(t), "W_norm": scale * norm(t)}
+            values["margin_gap_frobenius"] = np.sqrt(values["one_minus_corr_w_mm"])
+            for quantity, value in values.items():
+                at = {"seed": seed, "step": step, "quantity": quantity, "value": value}
+                history.append(cell | {"run": "a"} | at)
+    runs = pd.DataFrame([synthetic.run_row("a", cell, trials)])
+    return synthetic.framed("rates", HERE, runs, pd.DataFrame(rows), pd.DataFrame(history))
+
+
+def law(made, quantity="one_minus_corr_w_mm", against="step"):
+    found = rates.tables(made)["rates"]
+    (row,) = found[(found["quantity"] == quantity) & (found["against"] == against)].to_dict(
+        "records"
+    )
+    return row
+
+
+@pytest.mark.parametrize("exponent", [-2.0, -0.75, -0.1])
+def test_a_power_law_holds_over_all_decades(exponent):
+    made = frames(lambda t: 0.3 * t**exponent, lambda t: 0.1 * t)
+    row = law(made)
+    assert row["decades"] == row["of"] == 5
+    assert row["used"] == 11  # the diverged one is counted only
+    assert row["exponent"] == pytest.approx(exponent, abs=1e-12)
+    assert row["low"] == pytest.approx(row["high"], abs=1e-12)
+    gap = law(made, "margin_gap_frobenius", "W_norm")
+    assert gap["exponent"] == pytest.approx(exponent / 2, abs=1e-12)
+
+
+def test_a_power_of_the_logarithm_is_a_power_law_of_the_norm_only():
+    made = frames(lambda t: 1 / (1 + np.log(t)) ** 2, lambda t: 1 + np.log(t))
+    assert law(made)["decades"] == 0
+    assert np.isnan(law(made)["exponent"])
+    row = law(made, against="W_norm")
+    assert row["decades"] == 5
+    assert row["exponent"] == pytest.approx(-2, abs=1e-12)
+
+
+def test_a_law_that_begins_late_is_told_with_its_decades():
+    made = frames(lambda t: 1 / (1 + (t / 100) ** 2), lambda t: t)
+    row = law(made)
+    assert row["decades"] == 2  # 1000 to 100 000
+    assert row["exponent"] == pytest.approx(-2, abs=1e-3)
+
+
+def test_an_exponent_that_changes_by_more_than_the_tolerance_is_no_law():
+    made = frames(lambda t: t ** (-1 - 0.03 * np.log10(t) / 2), lambda t: t)
+    assert law(made)["decades"] == 0
+
+
+def test_the_figure_tells_exponents_and_what_is_left_out():
+    made = frames(lambda t: 0.3 * t**-2.0, lambda t: 0.1 * t)
+    with style.paper():
+        (drawing,) = rates.draw(rates.tables(made), made.axes, ["a remark"])
+        assert style.png(drawing.figure).startswith(b"\x89PNG")
+        words = text_of(drawing)
+    assert "1-correlation over the steps: all -2.000 [-2.000, -2.000] (5 of 5 decades)" in words
+    assert "1 diverged" in words
+    assert "a remark" in words
+
+
+def test_a_sweep_without_a_certified_instance_is_drawn_empty():
+    made = frames(lambda t: 1 / t, lambda t: t)
+    lost = synthetic.with_rows(made, made.trials.assign(status="undecided"))
+    with style.paper():
+        tables = rates.tables(lost)
+        assert tables["rates"].empty
+        (drawing,) = rates.draw(tables, lost.axes)
+        assert "no certified instance" in text_of(drawing)
+
+
+def test_ranks_are_means_over_certified_instances():
+    rows, runs = [], []
+    for parameterization, rank in (("w", 4.0), ("kq", 2.0)):
+        cell = synthetic.cell_keys(parameterization=parameterization, d=6)
+        runs.append(synthetic.run_row(parameterization, cell, 5))
+        for seed in range(5):
+            values = {"rank_effective": rank + seed % 2, "rank_stable": rank / 2}
+            values |= {"frobenius_rank": 4, "nuclear_rank": 2, "status": "ok", "reason": ""}
+            values |= {"run": parameterization, "seed": seed}
+            values |= {"status": "unsaturated", "rank_effective": 99.0} if seed == 4 else {}
+            rows.append(cell | values)
+    tables = (pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame())
+    made = synthetic.framed("rank_of_weights", HERE, *tables)
+    with style.paper():
+        found = rank_of_weights.tables(made)
+        (drawing,) = rank_of_weights.draw(found, made.axes)
+        words = text_of(drawing)
+    means = found["rank_of_weights"].set_index(["rank", "parameterization"])
+    assert means.loc[("rank_effective", "kq"), "mean"] == 2.5
+    assert means.loc[("rank_stable", "w"), "mean"] == 2.0
+    assert (means["used"] == 4).all()
+    assert "2 unsaturated" in words
