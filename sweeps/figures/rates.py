@@ -206,8 +206,9 @@ def _exponents(
             ax.errorbar(
                 rows["decade"] + (0.0 if against == "step" else 0.12), rows["median"],
                 yerr=np.nan_to_num(ends), color=colours[name], marker=markers[name],
-                markerfacecolor=face, linestyle="-" if against == "step" else ":", linewidth=1,
+                markerfacecolor=face, markeredgecolor=colours[name], markeredgewidth=1,
                 markersize=4,
+                linestyle="-" if against == "step" else ":", linewidth=1,
             )  # fmt: skip
     ax.set_ylabel("exponent")
 

@@ -38,7 +38,7 @@ MINIATURES = {
     "sequence": SHORT,
     "real_tokens": [*SHORT, "data.n=3"],
     "rank_of_weights": [*SHORT, "data={n:3,T:3},{n:4,T:3}", "data.d=3,5"],
-    "rates": ["trials=3", "optimizer.steps=1000"],
+    "rates": ["trials=3", "optimizer.steps=1000", "optimizer=gd,{steps:100}"],
     "optimizer_geometry": [*SHORT, "optimizer={norm:spectral},muon,adam"],
 }
 
