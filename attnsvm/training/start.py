@@ -71,8 +71,8 @@ def in_cone(
     """Return W0 = scale (cos(angle) D + sin(angle) E), shape (B, d, d).
 
     D = W_mm / ||W_mm||_F is the direction of the certified SVM of the selected tokens, and E a
-    random unit matrix with <D, E> = 0. Theorem 2 of arXiv 2308.16898 is about such starts: locally
-    optimal tokens attract all W0 with <W0 / ||W0||_F, D> >= 1 - mu and a large enough norm.
+    random unit matrix with <D, E> = 0. The theorem on local convergence of arXiv 2308.16898 has
+    such starts: locally optimal tokens attract all W0 of a large enough norm in a cone about D.
 
     Parameters
     ----------
@@ -93,7 +93,14 @@ def in_cone(
     -------
     Tensor
         NaN for an instance whose SVM is not solved: it has no direction.
+
+    Raises
+    ------
+    ConfigError
+        If the tokens are numbers, d = 1, which have no other direction.
     """
+    if batch.d == 1 and angle > 0:
+        raise ConfigError(f"optimizer.init_angle={angle:g}: must be 0 with d=1")
     given = batch.X, batch.Z, selected
     if norm == "nuclear" and max_rank is not None and max_rank < batch.d:
         solution = solve_rank_constrained(*given, max_rank, mask=batch.mask)
@@ -101,6 +108,8 @@ def in_cone(
         solution = solve_svm(*given, norm, batch.mask)
     solved = [status is SvmStatus.solved for status in solution.statuses]
     D = _unit(solution.W.masked_fill(~_column(solved, batch.X.device), torch.nan))
+    if angle == 0:
+        return scale * D
     generators = (Generator().manual_seed(seed ^ INIT_STREAM) for seed in batch.seeds.tolist())
     shape = batch.d, batch.d
     E = torch.stack([torch.randn(shape, generator=g, dtype=torch.float64) for g in generators])

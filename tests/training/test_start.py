@@ -55,7 +55,7 @@ def test_the_cone_is_about_the_norm_that_the_optimizer_minimises():
 
 
 def test_locally_optimal_tokens_attract_and_others_do_not():
-    """All 16 selections of 20 instances; Theorem 2 and Lemma 2 of arXiv 2308.16898.
+    """All 16 selections of 20 instances; local convergence as in arXiv 2308.16898.
 
     Tokens are locally optimal if they score higher than all tokens on the margin of their SVM.
     """
@@ -77,6 +77,36 @@ def test_locally_optimal_tokens_attract_and_others_do_not():
         assert (ends == stay).all()
         if stay:
             assert one_minus_correlation(path.W, solution.W[index]).max() < 1e-4
+
+
+def test_a_regularisation_path_from_a_cone_is_the_local_path():
+    """From a radius at which attention is saturated; from a small one it may leave the tokens."""
+    tokens = torch.tensor(list(itertools.product(range(4), repeat=2))).repeat(20, 1)
+    batch = sample(n=2, T=4, d=3, trials=20).take(torch.arange(20).repeat_interleave(16))
+    solution = solve_svm(batch.X, batch.Z, tokens)
+    scores = batch.scores()
+    above = scores.gather(-1, tokens.unsqueeze(-1)) > scores
+    local = (above | ~solution.support).all(-1).all(-1)
+    local &= torch.tensor([status.value == "solved" for status in solution.statuses])
+    local &= (tokens != optimal_tokens(batch)[0]).any(-1)
+    part, chosen = batch.take(local), tokens[local]
+    W0, stay = in_cone(part, chosen, angle=1.0), {}
+    for first in (3.0, 300.0):
+        radii = [first, 300.0 + first, 3000.0]
+        path = train(part, optimizer="regularization_path", init=W0, radii=radii)
+        stay[first] = (path.log_softmax.argmax(-1) == chosen).all(-1)
+    assert stay[300.0].all()
+    assert one_minus_correlation(path.W, solution.W[local]).max() < 1e-5
+    assert not stay[3.0].all()
+
+
+def test_numbers_have_one_direction():
+    batch = sample("sphere", n=1, T=2, d=1, trials=8)
+    path = train(batch, init="cone", init_scale=2.0, **START)
+    assert ((path.W.abs() == 2) | path.W.isnan()).all()
+    assert path.W.isfinite().any()
+    with pytest.raises(ConfigError, match=r"init_angle=5: must be 0 with d=1"):
+        train(batch, init="cone", init_angle=5.0, **START)
 
 
 def test_an_instance_without_a_solved_svm_is_a_counted_row():

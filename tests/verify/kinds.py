@@ -54,6 +54,8 @@ KINDS = {
                    "model=self_attention", "optimizer.init=aligned"),
     "aligned_relu": (*SMALL, "head=relu", "loss=linear", "optimizer.init=aligned"),
     "cone": (*SMALL, "optimizer.init=cone", "optimizer.init_angle=30", "trials=8"),
+    "cone_rejected": ("data.n=8", "data.T=5", "data.d=2", "trials=4", "optimizer.steps=50",
+                      "optimizer.init=cone"),
     "linear_loss": (*SMALL, "loss=linear", "optimizer=gd", "optimizer.lr=1"),
     "unsaturated": ("data.n=4", "data.T=5", "data.d=3", "trials=4", "optimizer.steps=3"),
     "no_step": ("data.n=3", "data.T=4", "data.d=3", "trials=2", "optimizer.steps=0"),
