@@ -40,10 +40,10 @@ class FromFrobenius(Solver):
         if index.numel():
             part = problem.take(index)
             found = self.improved(part, start.W[index], start.multipliers[index])
-            W[index], a[index] = self._best(part, *found)
+            W[index], a[index] = self.best(part, *found)
         return Candidate(W, a, start.ray)
 
-    def _best(self, problem: SvmProblem, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+    def best(self, problem: SvmProblem, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
         """Return the best W and multipliers; others are tried where the bracket is open."""
         upper = upper_bound(problem, W, self.norm)
         lower = lower_bound(problem, a, self.norm)[1]

@@ -40,7 +40,7 @@ from attnsvm.svm.solution import (
 )
 from attnsvm.svm.solver import Solver
 from attnsvm.svm.tolerances import ACTIVE, GAP, RANK_TOLERANCE, ROUNDING
-from attnsvm.svm.wide import reduced
+from attnsvm.svm.wide import WIDE, reduced
 
 
 @overload
@@ -234,26 +234,33 @@ def _single_token(given: Given, X: Any, Z: Any, selected: Any, mask: Any) -> tup
     return single_token(X, Z, selected, mask), X.shape[2]
 
 
-def solver_of(norm: str | Norm, rows: int) -> Solver:
-    """Return the method for problems with `rows` rows.
+def solver_of(norm: str | Norm, rows: int, d: int) -> Solver:
+    """Return the method for problems with `rows` rows in d dimensions.
+
+    Entry-wise norms change with the basis, so that many dimensions remain many.
 
     Raises
     ------
     ConfigError
         For Schatten norms that are neither nuclear, Frobenius nor spectral: there is no method.
     """
-    norm = norm_of(norm)
+    small = _small_solver(norm_of(norm))
+    wide = d >= WIDE and isinstance(small, LinearProgram | Power)
+    return ConstraintGeneration(small) if rows >= LARGE or wide else small
+
+
+def _small_solver(norm: Norm) -> Solver:
+    if norm.name == "frobenius":
+        return LeastDistance()
+    if norm.name == "nuclear":
+        return InteriorPoint()
     if norm.name in ("max", "l1"):
         return LinearProgram(norm.name)
-    if type(norm) is Entrywise and 1 < norm.p < math.inf and norm.p != 2:
+    if type(norm) is Entrywise and 1 < norm.p < math.inf:
         return Power(norm)
-    if type(norm) is Schatten and 1 < norm.p < math.inf and norm.p != 2:
+    if type(norm) is Schatten and 1 < norm.p < math.inf:
         raise ConfigError(f"norm={norm.name}: must be {SolvedNormName()}; or a norm of your own")
-    if norm.name not in ("frobenius", "nuclear"):
-        return Oracle(norm)
-    if rows >= LARGE:
-        return ConstraintGeneration(norm.name)
-    return LeastDistance() if norm.name == "frobenius" else InteriorPoint()
+    return Oracle(norm)
 
 
 def solve(
@@ -272,12 +279,14 @@ def solve(
     _check_tolerances(gap, rank_tolerance)
     begin = time.perf_counter()
     scaled, exponent, exact = to_unit_size(problem)
-    solver = solver_of(norm, scaled.N)
+    solver = solver_of(norm, scaled.N, scaled.d)
     if m is not None and m < problem.d:
         solver = RankConstrained(m, solver, gap, rank_tolerance)
     with one_thread(), np.errstate(all="ignore"):
         judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
-        verdict = _isolated(scaled, partial(reduced, solver.candidates), judge)
+        rotated = isinstance(norm, Schatten) or norm.name == "frobenius"
+        candidates = partial(reduced, solver.candidates) if rotated else solver.candidates
+        verdict = _isolated(scaled, candidates, judge)
     verdict = to_given_size(verdict, exponent, exact)
     proof = verdict.certificate
     return SvmSolution(

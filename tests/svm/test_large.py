@@ -1,11 +1,19 @@
 import pytest
 import torch
 
-from attnsvm.svm import finite_part, multi_token, single_token, solve, solve_svm
+from attnsvm.svm import SvmProblem, finite_part, multi_token, single_token, solve, solve_svm
 from attnsvm.svm.certificate import MANY, certify
 from attnsvm.svm.large import LARGE, ConstraintGeneration
+from attnsvm.svm.solution import Verdict
+from attnsvm.svm.solve import solver_of
 from tests.kkt import assert_infeasible, assert_optimal
 from tests.svm.instances import gaussian, sphere, spheres
+
+
+def generated(problem: SvmProblem, norm: str) -> Verdict:
+    """Return what constraint generation proves, however small the problem."""
+    solver = ConstraintGeneration(solver_of(norm, 1, 1))
+    return certify(problem, solver.candidates(problem), norm, 1e-9, 1e-6)
 
 
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
@@ -13,7 +21,7 @@ from tests.svm.instances import gaussian, sphere, spheres
 def test_constraint_generation_finds_the_same(norm, shape):
     X, Z, selected = spheres(*shape, range(3))
     problem = single_token(X, Z, selected)
-    verdict = certify(problem, ConstraintGeneration(norm).candidates(problem), norm, 1e-9, 1e-6)
+    verdict = generated(problem, norm)
     usual = solve_svm(X, Z, selected, norm=norm)
     assert verdict.status == usual.status
     solved = [b for b, status in enumerate(usual.status) if status == "solved"]
@@ -32,7 +40,7 @@ def test_equalities_stay(norm, count, part):
     logs = torch.randn(X.shape[:3], generator=torch.Generator().manual_seed(0)).double()
     margins = part == "margins"
     problem = multi_token(X, Z, attended) if margins else finite_part(X, Z, attended, logs)
-    verdict = certify(problem, ConstraintGeneration(norm).candidates(problem), norm, 1e-9, 1e-6)
+    verdict = generated(problem, norm)
     usual = solve(problem, norm, 12)
     assert verdict.status == usual.status == ("solved",) * 3
     torch.testing.assert_close(verdict.certificate.upper, usual.objective, rtol=2e-9, atol=0)
@@ -79,7 +87,9 @@ def test_many_tokens_in_few_dimensions(shape):
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 def test_copies_of_tokens(norm, monkeypatch):
     # Three copies of each token: supports are dependent, but their rows hold together.
-    monkeypatch.delattr("attnsvm.svm.large._generated")  # not needed, and its size is limited
+    monkeypatch.delattr(
+        "attnsvm.svm.large.pivoting._generated"
+    )  # not needed, and its size is limited
     X, Z, selected = (x[None] for x in sphere(8, 46, 24, 0))
     once = solve_svm(X, Z, selected, norm=norm)
     copied = torch.cat([X] * 3, dim=2)
@@ -96,9 +106,7 @@ def test_infeasible_twin():
     X, Z, selected = gaussian(4, 10, 6, 2, seed=1)
     X = torch.cat([X, 2 * X[:, :, :1] - X[:, :, 1:2]], dim=2)
     problem = single_token(X, Z, selected)
-    verdict = certify(
-        problem, ConstraintGeneration("nuclear").candidates(problem), "nuclear", 1e-9, 1e-6
-    )
+    verdict = generated(problem, "nuclear")
     assert set(verdict.status) == {"infeasible"}
 
 

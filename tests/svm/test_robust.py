@@ -134,7 +134,7 @@ def test_one_bad_instance_leaves_the_others_alone(name):
 def test_a_solver_that_breaks_leaves_one_instance_undecided(name, error, monkeypatch):
     X, Z, selected = gaussian(4, 5, 8, 5, seed=4)
     base = solve_svm(X, Z, selected, norm=name)
-    solver, bad = type(solver_of(name, 16)), single_token(X, Z, selected).D[3]
+    solver, bad = type(solver_of(name, 16, 8)), single_token(X, Z, selected).D[3]
     candidates = solver.candidates
 
     def breaks(self, problem):

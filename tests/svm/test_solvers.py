@@ -22,8 +22,8 @@ TIGHT = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
 BOUNDED = [
     (LeastDistance(), 1e-9),
     (InteriorPoint(), 1e-9),
-    (ConstraintGeneration("frobenius"), 1e-9),
-    (ConstraintGeneration("nuclear"), 1e-9),
+    (ConstraintGeneration(LeastDistance()), 1e-9),
+    (ConstraintGeneration(InteriorPoint()), 1e-9),
     (Cvxpy("frobenius", "CLARABEL", **TIGHT), 1e-6),
     (Cvxpy("nuclear", "CLARABEL", **TIGHT), 1e-6),
 ]
@@ -108,8 +108,8 @@ def test_a_factored_candidate_has_the_bound_of_the_relaxation():
 
 
 def test_the_solver_follows_from_norm_and_rows():
-    assert isinstance(solver_of("frobenius", 10), LeastDistance)
-    assert isinstance(solver_of("nuclear", 10), InteriorPoint)
+    assert isinstance(solver_of("frobenius", 10, 5), LeastDistance)
+    assert isinstance(solver_of("nuclear", 10, 5), InteriorPoint)
     for norm in ("frobenius", "nuclear"):
-        assert isinstance(solver_of(norm, 5000), ConstraintGeneration)
-        assert solver_of(norm, 5000).norm == norm
+        assert isinstance(solver_of(norm, 5000, 5), ConstraintGeneration)
+        assert solver_of(norm, 5000, 5).norm == norm

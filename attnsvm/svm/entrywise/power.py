@@ -35,7 +35,7 @@ class Power(FromFrobenius):
     def improved(self, problem: SvmProblem, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
         """Return W and multipliers of Newton's method."""
         with announced("Newton's method for the l_p norms"):
-            for p in _stages(self.norm.p):
+            for p in stages(self.norm.p):
                 W, a = in_groups(problem, W, a, partial(_solve, p))
         return W, a
 
@@ -48,7 +48,7 @@ class Power(FromFrobenius):
         yield found.W, found.multipliers
 
 
-def _stages(p: float) -> list[float]:
+def stages(p: float) -> list[float]:
     """Return exponents that lead from 2 to p: each solution is the start of the next."""
     if p < 2:
         return [p]
