@@ -54,15 +54,17 @@ def least_distance(problem: SvmProblem) -> Candidate:
         difficult += [support] if contradictory else []
         if len(difficult) > MAX_CONTRADICTORY:
             break
-    if difficult and (wrong or contradictory):
-        return _generated(problem, difficult[0])
+    separates = bool((slack > -h)[rows].all())  # or K_PP was singular up to rounding
+    if wrong or contradictory or not separates:
+        return _generated(problem, difficult[0] if difficult else support | violated)
     return Candidate(W, (a / unit)[None], torch.full_like(a, torch.nan)[None])
 
 
 def _generated(problem: SvmProblem, working: Tensor) -> Candidate:
     """Return the candidate of the method for small instances on a growing working set.
 
-    For contradictory supports, and for infeasible instances, whose ray needs few rows.
+    For supports that contradict each other or go round, and for infeasible instances, whose ray
+    needs few rows.
     """
     nothing = torch.full_like(problem.h, torch.nan)
     while working.sum() <= DENSE_ROWS:

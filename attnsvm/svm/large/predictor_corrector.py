@@ -27,7 +27,7 @@ LEAST = 1e-4
 """Least slack, relative to h_k, of a row that enters."""
 
 POLISHED = 2**20
-"""Most entries of all vec(d_k z_k^T) with which other methods are tried on an open bracket."""
+"""Most entries of all vec(d_k z_k^T) with which the method for small instances is tried."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class PredictorCorrector(OnRows, Generic[PointT]):
     Parameters
     ----------
     small : LinearProgram or Power
-        The method for small instances, whose further points are tried on an open bracket.
+        The method for small instances, which is tried where the bracket stays open.
     """
 
     ROUGH: ClassVar[tuple[float, ...]] = (1e-1, 1e-2, 1e-3, 1e-4)
@@ -103,7 +103,8 @@ class PredictorCorrector(OnRows, Generic[PointT]):
         W, a = self.rows.given(best_W, best_a)
         if keep or upper <= (1 + gap) * lower or len(self.index) * W.numel() > POLISHED:
             return W, a
-        return self.small.best(restrict(self.problem, self.index), W, a)
+        found = self.small.candidates(restrict(self.problem, self.index))
+        return (found.W, found.multipliers) if found.W.isfinite().all() else (W, a)
 
     def change(self, index: Tensor, gap: float) -> None:
         """Continue with the slacks and multipliers of the rows that stay.
