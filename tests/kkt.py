@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from attnsvm.svm import SvmProblem, SvmSolution
+
+MATRIX_NORMS: dict[str, tuple[Any, Any]] = {"frobenius": ("fro", "fro"), "nuclear": ("nuc", 2)}
+"""What torch calls a norm and its dual."""
 
 
 def assert_optimal(problem: SvmProblem, solution: SvmSolution, tolerance: float = 1e-8) -> None:
@@ -49,10 +55,21 @@ def assert_infeasible(problem: SvmProblem, solution: SvmSolution) -> None:
 
 
 def norm(W: Tensor, name: str) -> Tensor:
-    """Return the Frobenius or nuclear norm of each matrix."""
-    return torch.linalg.matrix_norm(W, ord="fro" if name == "frobenius" else "nuc")
+    """Return the norm of each matrix."""
+    if name in MATRIX_NORMS:
+        return torch.linalg.matrix_norm(W, ord=MATRIX_NORMS[name][0])
+    return torch.linalg.vector_norm(W.flatten(1), ord=power(name), dim=1)
 
 
 def dual_norm(M: Tensor, name: str) -> Tensor:
     """Return the norm dual to `name` of each matrix."""
-    return torch.linalg.matrix_norm(M, ord="fro" if name == "frobenius" else 2)
+    if name in MATRIX_NORMS:
+        return torch.linalg.matrix_norm(M, ord=MATRIX_NORMS[name][1])
+    p = power(name)
+    q = {1.0: math.inf, math.inf: 1.0}.get(p) or p / (p - 1)
+    return torch.linalg.vector_norm(M.flatten(1), ord=q, dim=1)
+
+
+def power(name: str) -> float:
+    """Return p of an entry-wise norm: max, or l<p>."""
+    return math.inf if name == "max" else float(name.removeprefix("l"))

@@ -1,22 +1,39 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
 import pytest
 import torch
 
+from attnsvm.norm import Entrywise, Norm, norm_of
 from attnsvm.svm import SvmProblem, finite_part, multi_token, single_token, solve, solve_svm
 from attnsvm.svm.certificate import MANY, certify
 from attnsvm.svm.large import LARGE, ConstraintGeneration
+from attnsvm.svm.large.rows import Rows
+from attnsvm.svm.scaling import to_given_size, to_unit_size
 from attnsvm.svm.solution import Verdict
 from attnsvm.svm.solve import solver_of
+from attnsvm.svm.wide import WIDE
 from tests.kkt import assert_infeasible, assert_optimal
 from tests.svm.instances import gaussian, sphere, spheres
+from tests.svm.test_norms import nasty
 
 
 def generated(problem: SvmProblem, norm: str) -> Verdict:
     """Return what constraint generation proves, however small the problem."""
     solver = ConstraintGeneration(solver_of(norm, 1, 1))
-    return certify(problem, solver.candidates(problem), norm, 1e-9, 1e-6)
+    with np.errstate(all="ignore"):
+        return certify(problem, solver.candidates(problem), norm, 1e-9, 1e-6)
 
 
-@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+EVERY = ["frobenius", "nuclear", "max", "l1", "l1.75", "l3"]
+ENTRYWISE = ["max", "l1", "l1.75", "l3", "l5"]
+
+
+@pytest.mark.parametrize("norm", [*EVERY, "l5"])
 @pytest.mark.parametrize("shape", [(6, 8, 10), (8, 12, 12), (1, 30, 6)])
 def test_constraint_generation_finds_the_same(norm, shape):
     X, Z, selected = spheres(*shape, range(3))
@@ -30,7 +47,7 @@ def test_constraint_generation_finds_the_same(norm, shape):
     assert torch.allclose(found, known, rtol=2e-9)
 
 
-@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+@pytest.mark.parametrize("norm", EVERY)
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("part", ["margins", "finite"])
 def test_equalities_stay(norm, count, part):
@@ -46,7 +63,7 @@ def test_equalities_stay(norm, count, part):
     torch.testing.assert_close(verdict.certificate.upper, usual.objective, rtol=2e-9, atol=0)
 
 
-@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+@pytest.mark.parametrize("norm", EVERY)
 def test_a_large_instance_with_equalities(norm):
     X, Z, _ = (x[None] for x in sphere(70, 16, 32, 0))
     attended = torch.zeros(X.shape[:3], dtype=torch.bool)
@@ -60,7 +77,7 @@ def test_a_large_instance_with_equalities(norm):
     assert_infeasible(problem, solve(problem, norm, 16))
 
 
-@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+@pytest.mark.parametrize("norm", EVERY)
 def test_equalities_that_contradict_each_other(norm):
     X, Z, _ = (x[None] for x in sphere(70, 16, 32, 0))
     attended = torch.zeros(X.shape[:3], dtype=torch.bool)
@@ -84,7 +101,7 @@ def test_many_tokens_in_few_dimensions(shape):
     assert_optimal(problem, solution)
 
 
-@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+@pytest.mark.parametrize("norm", EVERY)
 def test_copies_of_tokens(norm, monkeypatch):
     # Three copies of each token: supports are dependent, but their rows hold together.
     monkeypatch.delattr(
@@ -110,7 +127,7 @@ def test_infeasible_twin():
     assert set(verdict.status) == {"infeasible"}
 
 
-@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+@pytest.mark.parametrize("norm", EVERY)
 def test_equal_tokens(norm):
     X, Z, selected = (x[None] for x in sphere(16, 70, 8, 0))
     X[:, 5] = X[:, 5, :1]
@@ -132,3 +149,96 @@ def test_a_large_instance():
     chosen = X.gather(2, selected[..., None, None].expand(-1, -1, 1, 32))
     problem = single_token(torch.cat([X, 2 * chosen - token], dim=2), Z, selected)
     assert_infeasible(problem, solve(problem, "frobenius", 71))
+
+
+@pytest.mark.parametrize("norm", ENTRYWISE)
+def test_600_rows_solved_directly_have_the_same_norm(norm):
+    X, Z, selected = (x[None] for x in sphere(20, 31, 12, 0))
+    problem = single_token(X, Z, selected)
+    assert problem.N == 600
+    usual, verdict = solve(problem, norm, 31), generated(problem, norm)
+    assert verdict.status == usual.status == ("solved",)
+    torch.testing.assert_close(verdict.certificate.upper, usual.objective, rtol=1e-9, atol=0)
+    assert verdict.certificate.lower <= usual.objective
+    assert usual.lower_bound <= verdict.certificate.upper
+    chosen = X.gather(2, selected[..., None, None].expand(-1, -1, 1, 12))
+    twin = single_token(torch.cat([X, 2 * chosen - X[:, :, :1]], dim=2), Z, selected)
+    assert generated(twin, norm).status == ("infeasible",)
+
+
+@pytest.mark.parametrize("norm", ["max", "l1.75"])
+def test_nasty_instances_by_constraint_generation(norm):
+    """The statuses are the truth's, and the bracket meets the bounds of norms by each other."""
+    solved = 0
+    for one, least, kappa in nasty():
+        if one.index % 16 != 3 or least == 0:
+            continue
+        X, Z, mask = (torch.from_numpy(getattr(one, field))[None] for field in ("X", "Z", "mask"))
+        problem = single_token(X, Z, torch.zeros(X.shape[:2], dtype=torch.int64), mask)
+        problem, exponent, exact = to_unit_size(problem)
+        found = to_given_size(generated(problem, norm), exponent, exact)
+        (status,), lower, upper = found.status, found.certificate.lower, found.certificate.upper
+        at = f"{one.family} {one.index} {status}"
+        if least is None:
+            assert status == "infeasible", at
+            continue
+        d = X.shape[3]
+        assert lower <= norm_of(norm).spread(d) * least * (1 + 1e-9), at
+        assert least <= norm_of(norm).dual.spread(d) * upper * (1 + 1e-9), at
+        assert status in (("solved",) if kappa <= 1e6 else ("solved", "undecided")), at
+        assert kappa > 1e6 or found.certificate.gap <= 1e-8, at
+        solved += status == "solved"
+    assert solved >= 30
+
+
+def test_a_norm_of_ones_own_by_constraint_generation():
+    """The l1 norm, of which nothing is told but its value, its dual norm and an expression."""
+
+    class Own(Norm):
+        name, spread = "own", Entrywise(1.0).spread
+        value, steepest, dual = Entrywise(1.0).value, Entrywise(1.0).steepest, Entrywise(math.inf)
+
+        def expression(self, W: Any) -> Any:
+            return cp.sum(cp.abs(W))
+
+    X, Z, selected = spheres(6, 12, 6, range(2))
+    problem = single_token(X, Z, selected)
+    solver = ConstraintGeneration(solver_of(Own(), 1, 1))
+    verdict = certify(problem, solver.candidates(problem), Own(), 1e-9, 1e-6)
+    usual = solve(problem, "l1", 12)
+    assert verdict.status == usual.status
+    assert "solved" in usual.status
+    solved = usual.objective.isfinite()
+    torch.testing.assert_close(
+        verdict.certificate.upper[solved], usual.objective[solved], rtol=2e-9, atol=0
+    )
+
+
+@pytest.mark.parametrize("norm", ENTRYWISE)
+def test_entrywise_norms_in_many_dimensions_are_not_reduced_to_the_span(norm):
+    """One row has the norm of its dual direction; several are solved, or proved infeasible."""
+    X, Z, selected = spheres(1, 2, WIDE, range(2))
+    problem = single_token(X, Z, selected)
+    row = problem.combine(torch.ones_like(problem.h))
+    found = solve(problem, norm, 2)
+    assert found.status == ("solved", "solved")
+    torch.testing.assert_close(
+        found.objective, 1 / norm_of(norm).dual.value(row), rtol=1e-9, atol=0
+    )
+    X, Z, selected = spheres(2, 3, WIDE, range(1))
+    assert solve_svm(X, Z, selected, norm=norm).status == ("solved",)
+    X = torch.cat([X, 2 * X[:, :, :1] - X[:, :, 1:]], dim=2)
+    assert solve_svm(X, Z, torch.zeros_like(selected), norm=norm).status == ("infeasible",)
+
+
+def test_the_weighted_gram_matrix_is_that_of_the_vectorised_rows():
+    X, Z, selected = (x[None] for x in sphere(4, 6, 5, 0))
+    problem = single_token(X, Z, selected)
+    index = torch.tensor([0, 3, 4, 11, 12, 19])
+    rows = Rows(problem, index, torch.tensor(2.0).double())
+    G = (rows.D[:, :, None] * rows.Z[rows.sample][:, None, :]).flatten(1)
+    theta = torch.rand(5, 5, generator=torch.Generator().manual_seed(0)).double()
+    K = (G * theta.flatten()) @ G.T
+    torch.testing.assert_close(rows.weighted_gram(theta).tril(), K.tril(), rtol=1e-14, atol=1e-15)
+    torch.testing.assert_close(rows.combine(K[0]).flatten(), K[0] @ G, rtol=1e-13, atol=1e-15)
+    torch.testing.assert_close(rows.margins(theta), G @ theta.flatten(), rtol=1e-13, atol=1e-15)

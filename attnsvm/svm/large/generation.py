@@ -98,7 +98,8 @@ def _generated(
             best_a, lower = a, new_lower
         relative = ((problem.margins(W) - problem.h) / problem.h)[0]
         if rough:  # W may be too long: the least margin of the working set counts as one
-            relative = relative - relative[working & inequality].amin().clamp(min=0.0)
+            least = torch.where(working & inequality, relative, torch.inf).amin()
+            relative = relative - least.clamp(min=0.0)
             idle = relative > gap**0.5
             working = equality | (working & ~idle) | (inequality & (relative < 0.1 * gap**0.25))
         else:

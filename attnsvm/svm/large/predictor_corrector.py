@@ -26,6 +26,9 @@ PATIENCE = 4
 LEAST = 1e-4
 """Least slack, relative to h_k, of a row that enters."""
 
+SHARE = 0.1
+"""Least slack of any row, relative to h_k, as a share of the largest violation."""
+
 POLISHED = 2**20
 """Most entries of all vec(d_k z_k^T) with which the method for small instances is tried."""
 
@@ -86,7 +89,7 @@ class PredictorCorrector(OnRows, Generic[PointT]):
         for _ in range(STEPS):
             x, M = self.at(x)
             margin = self.rows.margins(x.W)
-            new_upper, new_lower = self._bracket(x, M, margin)
+            new_upper, new_lower = self._bracket(x, M, margin, gap)
             left = PATIENCE if new_upper < upper or new_lower > lower else left - 1
             if new_upper < upper:
                 best_W, upper = x.W, new_upper
@@ -109,23 +112,33 @@ class PredictorCorrector(OnRows, Generic[PointT]):
     def change(self, index: Tensor, gap: float) -> None:
         """Continue with the slacks and multipliers of the rows that stay.
 
-        A row that enters gets its slack, at least a share of h_k, and the multiplier mu / s_k.
+        A row that enters gets the size of its slack and the multiplier mu / s_k. Where W violates a
+        row by much, W must move by much, so that no slack may be too small: else steps are short.
         """
         x = self.point
         mu = self._complementarity(x)[1]
         self.rows = Rows(self.problem, index, self.size)
         slack = self.rows.margins(x.W) - self.rows.h
-        s = torch.maximum(slack, max(gap, LEAST) * self.rows.h)
+        s = torch.maximum(slack.abs(), max(gap, LEAST) * self.rows.h)
         a = mu / s
         stays, place = staying(self.index, index)
         s[stays], a[stays] = x.s[place], x.a[place]
+        violation = self.on_inequalities(-slack / self.rows.h).amax().clamp(min=0.0)
+        room = SHARE * violation * self.rows.h
+        s = torch.where(self.rows.inequality, torch.maximum(s, room), 1.0)
         self.index = index
         self.point = replace(x, s=s, a=a)
 
-    def _bracket(self, x: PointT, M: Tensor, margin: Tensor) -> tuple[float, float]:
-        """Return norm(W) / min margin and h^T a / dual_norm(M(a))."""
-        ratio = torch.where(self.rows.inequality, margin / self.rows.h, torch.inf)
-        least = float(ratio.amin().nan_to_num(0.0, posinf=1.0))
+    def _bracket(self, x: PointT, M: Tensor, margin: Tensor, gap: float) -> tuple[float, float]:
+        """Return norm(W) / min margin and h^T a / dual_norm(M(a)).
+
+        The upper bound is infinite while W misses an equality by `gap` times the largest h_k.
+        """
+        rows = self.rows
+        ratio = torch.where(rows.inequality, margin / rows.h, torch.inf)
+        missed = torch.where(rows.inequality, 0.0, margin - rows.h).abs().amax()
+        met = missed <= gap * rows.h.abs().amax()
+        least = float(ratio.amin().nan_to_num(0.0, posinf=1.0)) if met else 0.0
         dual = float(self.norm.dual.value(M))
         upper = float(self.norm.value(x.W)) / least if least > 0 else math.inf
         return upper, float(self.rows.h @ x.a) / dual if dual > 0 else 0.0
