@@ -1,9 +1,10 @@
 """One large instance: time and peak memory against N = n (T - 1), against d, and jointly.
 
 `python -m benchmarks.svm_scale` measures in minutes both norms, Att-SVM and Gen-SVM, up to
-(n, T, d) = (64, 64, 256); with `--large` it measures Att-SVM with N = 100 000 instead. Each size
-runs in a process of its own, so that the peak is that size's. LinearSVC (no intercept, large C) and
-Clarabel get the vectorised rows at the sizes that they can do.
+(n, T, d) = (64, 64, 256); with `--large` it measures Att-SVM with N = 100 000 instead, and with
+N = 10 000 in entry-wise norms. Each size runs in a process of its own, so that the peak is that
+size's. LinearSVC (no intercept, large C) and Clarabel get the vectorised rows at the sizes that
+they can do.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ SWEEPS: dict[str, tuple[Shape, ...]] = {
 LARGE: dict[str, tuple[Shape, ...]] = {
     "frobenius": ((100, 1001, 128), (100, 1001, 256), (100, 1001, 512)),
     "nuclear": ((100, 1001, 128),),
+    **dict.fromkeys(("max", "l1", "l1.75", "l3"), ((100, 101, 128),)),
 }
 PEER_SHAPES: tuple[Shape, ...] = ((8, 16, 32), (16, 32, 32))
 HEAD = "| n, T, d | N | problem | time | peak memory over start | status | gap | active |"
@@ -51,7 +53,7 @@ def main() -> None:
 
 
 def large() -> None:
-    """Print the largest sizes of both norms."""
+    """Print the largest sizes of each norm."""
     measure((norm, "Att-SVM", "d", shapes) for norm, shapes in LARGE.items())
 
 

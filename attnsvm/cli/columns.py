@@ -22,6 +22,8 @@ ones, and the stage of a run that fills it. Each parquet file holds meaning and 
 too, as metadata of its fields. `attnsvm --columns` prints the same, and
 `python -m attnsvm.cli.columns > docs/columns.md` writes this page from `attnsvm/record/columns.py`.
 
+`<norm>` stands for a name in `svm.norms` beside frobenius and nuclear, as max, l1 or l1.75.
+
 The fields of the config are columns too, named as on the command line: `data.d`, `optimizer.lr`,
 `parameterization`. `attnsvm --help` lists them with their meanings and ranges.
 
@@ -60,7 +62,8 @@ def _table(heading: str, columns: Sequence[Column]) -> str:
         "|---|---|---|---|---|",
     ]
     for one in columns:
-        cells = (f"`{one.name}`", one.meaning, one.unit, one.range, one.stage)
+        meaning = one.meaning.replace("<", "&lt;")
+        cells = (f"`{one.name}`", meaning, one.unit, one.range, one.stage)
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join([*lines, ""])
 

@@ -371,6 +371,13 @@ def correlation(norm: str) -> Column:
     return Column(f"one_minus_corr_{norm}", "float64", meaning, "1", DISTANCE, "compare")
 
 
+def norm_quantities(norm: str) -> tuple[Column, ...]:
+    """Return the quantities of the history of a further norm."""
+    (gap,) = (one for one in columns_of(NormColumns, norm) if one.name.endswith("_margin_gap"))
+    gap = dataclasses.replace(gap, name=f"margin_gap_{norm}")
+    return correlation(norm), gap
+
+
 def further_columns(run: Mapping[str, Any]) -> tuple[Column, ...]:
     """Return the columns that the trials of a `run.json` have beside the fixed ones."""
     return (*norm_columns(run["config"]["svm"]["norms"]), *recorded_probe_columns(run["probes"]))
@@ -395,7 +402,9 @@ def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[Col
     return {
         "trials": TRIAL_COLUMNS,
         "history": HISTORY_COLUMNS,
+        "trials, for each further norm of svm.norms": norm_columns(["<norm>"]),
         "quantities of the history": QUANTITIES,
+        "quantities of the history, for each further norm of svm.norms": norm_quantities("<norm>"),
         "columns and quantities of probes": probe_columns(probe_quantities(probes)),
         "runs": RUN_COLUMNS,
     }

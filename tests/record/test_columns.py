@@ -20,6 +20,7 @@ from attnsvm.record.columns import (
     STAGES,
     TRIAL_COLUMNS,
     columns_of,
+    norm_columns,
 )
 from attnsvm.record.files import CorruptRecordError, sha256
 from attnsvm.record.run import read_run
@@ -58,6 +59,15 @@ def test_the_page_is_the_dictionary():
         for one in columns:
             assert f"\n| `{one.name}` | " in columns_page()
             assert f"\n  {one.name}  {one.meaning} (" in columns_text()
+
+
+def test_further_norms_are_listed_as_patterns():
+    headings = [heading for heading in dictionary() if "further norm" in heading]
+    trials, quantities = (dictionary()[heading] for heading in headings)
+    names = [one.name.replace("<norm>", "max") for one in trials]
+    assert names == [one.name for one in norm_columns(["max"])]
+    assert [one.name for one in quantities] == ["one_minus_corr_<norm>", "margin_gap_<norm>"]
+    assert "perhaps not the only" in quantities[0].meaning
 
 
 def test_a_column_without_a_meaning_cannot_be_declared():
