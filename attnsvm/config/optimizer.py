@@ -180,7 +180,7 @@ class MirrorDescentConfig(FirstOrderConfig):
 
     _target_: str = "attnsvm.optimizer.MirrorDescent"
     p: float = option(3.0, Range(1, 100, open=True), "exponent of the potential, p > 1")
-    normalized: bool = option(True, None, "divide the gradient by its norm, as normalized_gd does")
+    normalized: bool = option(True, None, "divide the gradient by its norm, l_q with 1/p + 1/q = 1")
 
 
 @dataclass

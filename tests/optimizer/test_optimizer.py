@@ -113,6 +113,17 @@ def test_mirror_step_moves_the_dual():
     torch.testing.assert_close(moved.sign() * moved.abs() ** 2, V.sign() * V**2 - 0.2 * g)
 
 
+@pytest.mark.parametrize("p", [1.25, 1.75, 3.0])
+def test_a_normalised_mirror_step_moves_the_dual_by_its_size_in_the_dual_norm(p):
+    """Of each instance by itself, whatever the scale of its gradient."""
+    V, g = draw(2, 3, 3), draw(2, 3, 3, seed=1)
+    g[1] *= 1e-200
+    moved = step(optimizer("mirror_descent", p=p, lr=0.2), V, g)
+    change = moved.sign() * moved.abs() ** (p - 1) - V.sign() * V.abs() ** (p - 1)
+    size = torch.linalg.vector_norm(change.flatten(1), ord=p / (p - 1), dim=1)
+    torch.testing.assert_close(size, torch.full_like(size, 0.2))
+
+
 def test_momentum_keeps_a_share_of_the_velocity():
     rule, memory, V, g = optimizer("momentum", lr=1.0, beta=0.5), {}, draw(1, 2, 2), draw(1, 2, 2)
     once = step(rule, V, g, memory=memory)
