@@ -38,7 +38,8 @@ def bregman_divergence(W: Any, V: Any, p: float) -> np.ndarray:
     slope = np.sign(V) * np.abs(V) ** (p - 1)
     # entry by entry, since each entry's terms are >= 0 together
     terms = np.abs(W) ** p / p + (1 - 1 / p) * np.abs(V) ** p - slope * W
-    return np.maximum(terms.sum(MATRIX), 0.0)
+    divergence: np.ndarray = np.maximum(terms.sum(MATRIX), 0.0)
+    return divergence
 
 
 def directional_bregman_divergence(W: Any, V: Any, p: float) -> np.ndarray:
@@ -66,5 +67,5 @@ def _unit(W: Any, p: float) -> np.ndarray:
     largest = np.abs(W).max(MATRIX, keepdims=True)
     usable = np.isfinite(largest) & (largest > 0)
     W = np.where(usable, W, np.nan) / np.where(usable, largest, 1.0)
-    size: np.ndarray = (np.abs(W) ** p).sum(MATRIX, keepdims=True) ** (1 / p)
-    return W / size
+    unit: np.ndarray = W / (np.abs(W) ** p).sum(MATRIX, keepdims=True) ** (1 / p)
+    return unit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ from matplotlib.patches import Rectangle
 
 from sweeps import statistics, style
 from sweeps.cells import CellAxes
-from sweeps.figures import Drawing, history_of, outcomes, status_counts
+from sweeps.figures import Drawing, _selections, history_of, outcomes, status_counts
 from sweeps.figures._pages import Tables, drawings
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ OWN = {
 }
 """Norm in which an optimizer of W has the largest margin in theory, for linear models."""
 
+OF_FACTORS = {"frobenius": "nuclear", "spectral": "spectral", "schatten4": "frobenius"}
+"""Norm of the steps of K and Q -> that of K Q^T which they make small together.
+
+min ||K||_Sp ||Q||_Sp over K Q^T = W is ||W||_Sp/2, by Hoelder's inequality for singular values.
+"""
+
 NORMS = ("frobenius", "spectral", "max", "l1", "nuclear")
 """Norms in the order of rows and columns; others follow."""
 
@@ -44,9 +51,10 @@ CURVES = 12
 """Largest number of optimizers in a figure."""
 
 NOTE = (
-    "Median of the margin gap 1 - rho(W) over saturated instances with a certified SVM in that "
-    "norm, and their number. Framed: the norm of the optimizer's steps (muon: spectral, adam: "
-    "max). Bold: the least gap of a row."
+    "Median of the margin gap 1 - rho(W) over saturated instances with certified SVMs, their "
+    "number, and the 95 % bootstrap interval of the median. Framed: the norm of the optimizer's "
+    "steps (muon: spectral, adam: max), for (K, Q) the one that these make small in K Q^T. Bold: "
+    "the least gap of a row."
 )
 NOTE_STEPS = "Lines: median of the margin gap in that norm; band: its 95 % bootstrap interval."
 CAPTION = (
@@ -55,28 +63,68 @@ CAPTION = (
 )
 CAPTION_STEPS = (
     "Median margin gap over the steps, each optimizer in the norm of its steps (muon: spectral, "
-    "adam: max)."
+    "adam: max), for (K, Q) in the one that these make small in K Q^T."
 )
 
 
-def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    """Return the gaps in every norm, in the own one over the steps, and counts by status."""
-    by, trials = frames.axes.besides(), _with_own(frames.trials)
-    certified = trials[trials["status"].isin(CERTIFIED)]
-    names = [name for name in certified if str(name).endswith(GAP)]
-    keys = [*by, "own"]
-    long = certified.melt(keys, names, "margin_in", "value")
-    long["margin_in"] = long["margin_in"].str.removesuffix(GAP)
-    history = history_of(frames, certified.drop(columns=["own"]), by)
-    history = history.merge(certified[["run", "seed", "own"]], on=["run", "seed"])
-    curves = history[history["quantity"].astype(str) == GAP_OVER_STEPS + history["own"]]
-    return {
-        "optimizer_geometry": statistics.summaries(long, [*keys, "margin_in"], "value", "median"),
-        "optimizer_geometry_steps": statistics.summaries(
-            curves, [*keys, "step"], "value", "median"
-        ),
-        "optimizer_geometry_counts": outcomes(frames.trials, frames.axes),
-    }
+@dataclass(frozen=True)
+class Geometry:
+    """The figures of a sweep over optimizers; its module exports `tables` and `draw`.
+
+    Attributes
+    ----------
+    name : str
+        That of the sweep.
+    """
+
+    name: str
+
+    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
+        """Return the gaps in every norm, in the own one over the steps, tokens, and counts."""
+        by, trials = frames.axes.besides(), _with_own(frames.trials)
+        certified = trials[trials["status"].isin(CERTIFIED)]
+        names = [name for name in certified if str(name).endswith(GAP)]
+        keys = [*by, "own"]
+        long = certified.melt(keys, names, "margin_in", "value")
+        long["margin_in"] = long["margin_in"].str.removesuffix(GAP)
+        history = history_of(frames, certified.drop(columns=["own"]), by)
+        history = history.merge(certified[["run", "seed", "own"]], on=["run", "seed"])
+        curves = history[history["quantity"].astype(str) == GAP_OVER_STEPS + history["own"]]
+        return {
+            self.name: statistics.summaries(long, [*keys, "margin_in"], "value", "median"),
+            f"{self.name}_steps": statistics.summaries(curves, [*keys, "step"], "value", "median"),
+            f"{self.name}_tokens": _selections.of_pairs(frames),
+            f"{self.name}_counts": outcomes(frames.trials, frames.axes),
+        }
+
+    def draw(
+        self, tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
+    ) -> list[Drawing]:
+        """Return the map, the curves and the maps of tokens, or several of each."""
+        counts = f"{self.name}_counts"
+        drawn = [
+            drawing
+            for name, make, caption in (
+                (self.name, self._map, CAPTION),
+                (f"{self.name}_steps", self._steps, CAPTION_STEPS),
+            )
+            for drawing in drawings(
+                name, tables, axes, remarks, make, caption=caption, room=CURVES, cells=counts
+            )
+        ]
+        return drawn + _selections.draw(f"{self.name}_tokens", tables, axes, remarks, counts)
+
+    def _map(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+        counted = status_counts(tables[f"{self.name}_counts"], axes)
+        return _map(tables[self.name], axes, [NOTE, counted, *remarks])
+
+    def _steps(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+        counted = status_counts(tables[f"{self.name}_counts"], axes)
+        return _steps(tables[f"{self.name}_steps"], axes, [NOTE_STEPS, counted, *remarks])
+
+
+OF_W, OF_KQ = Geometry("optimizer_geometry"), Geometry("optimizer_geometry_kq")
+tables, draw = OF_W.tables, OF_W.draw
 
 
 def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
@@ -84,34 +132,17 @@ def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
     own = trials["optimizer"].map(OWN)
     if "norm" in trials:
         own = own.where(trials["optimizer"] != "steepest", trials["norm"])
+    if "parameterization" in trials:
+        own = own.where(trials["parameterization"] != "kq", own.map(OF_FACTORS))
     return trials.assign(own=own.fillna(""))
 
 
-def draw(
-    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
-    """Return the heat map and the curves, or several of each if there are many optimizers."""
-    return [
-        drawing
-        for name, make, caption in (
-            ("optimizer_geometry", _map, CAPTION),
-            ("optimizer_geometry_steps", _steps, CAPTION_STEPS),
-        )
-        for drawing in drawings(
-            name, tables, axes, remarks, make, caption=caption, room=CURVES,
-            cells="optimizer_geometry_counts",
-        )
-    ]  # fmt: skip
-
-
-def _map(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
-    table = tables["optimizer_geometry"]
+def _map(table: pd.DataFrame, axes: CellAxes, notes: Sequence[str]) -> Figure:
     columns = sorted(set(table["margin_in"]), key=_place)
     rows = _optimizers(table, axes)
-    fig = style.figure(1.15 * max(len(columns), 3) + 3.6, 0.42 * max(len(rows), 2) + 1.6)
+    fig = style.figure(1.25 * max(len(columns), 3) + 3.6, 0.5 * max(len(rows), 2) + 1.6)
     ax = fig.subplots()
-    counted = status_counts(tables["optimizer_geometry_counts"], axes)
-    style.note(fig, [NOTE, counted, *remarks])
+    style.note(fig, notes)
     if table["used"].sum() == 0:
         style.empty(ax, "no certified instance")
         return fig
@@ -165,7 +196,8 @@ def _write(
     least = median == np.nanmin(medians)
     dark = median < np.sqrt(RANGE[0] * RANGE[1]) * 3
     ax.text(
-        j, i, f"{median:.2g} ({row['used']:.0f})", ha="center", va="center", fontsize=7.5,
+        j, i, f"{median:.2g} ({row['used']:.0f})\n[{row['low']:.2g}, {row['high']:.2g}]",
+        ha="center", va="center", fontsize=7,
         color="white" if dark else "black", fontweight="bold" if least else "normal",
     )  # fmt: skip
     if row["own"] == norm:
@@ -174,13 +206,11 @@ def _write(
         ax.add_patch(frame)
 
 
-def _steps(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
-    table = tables["optimizer_geometry_steps"]
+def _steps(table: pd.DataFrame, axes: CellAxes, notes: Sequence[str]) -> Figure:
     curves = _optimizers(table, axes)
     fig = style.figure(8.2, 3.6)
     ax = fig.subplots()
-    counted = status_counts(tables["optimizer_geometry_counts"], axes)
-    style.note(fig, [NOTE_STEPS, counted, *remarks])
+    style.note(fig, notes)
     if not curves:
         style.empty(ax, "no margin gap over the steps on record")
         return fig

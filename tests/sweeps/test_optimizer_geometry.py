@@ -44,7 +44,8 @@ def frames(trials: int = 7) -> SweepFrames:
                     at = {"step": step, "quantity": quantity, "value": gap + 1 / (1 + step)}
                     history.append({"run": run, "seed": seed} | cell | at)
     tables = (pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame(history))
-    axes = CellAxes.of(tables[0][["optimizer", "lr", "norm"]])
+    typed = {"lr": "optimizer.lr", "norm": "optimizer.norm"}
+    axes = CellAxes.of(tables[0][["optimizer", "lr", "norm"]], typed)
     return SweepFrames("optimizer_geometry", HERE, *tables, axes=axes)
 
 
@@ -77,6 +78,33 @@ def test_the_own_norm_is_that_of_the_steps_or_of_the_theory():
     }
 
 
+def test_the_own_norm_of_factors_is_the_one_that_their_steps_make_small_in_their_product():
+    """min ||K||_Sp ||Q||_Sp over K Q^T = W is ||W||_Sp/2, attained at W = U S V^T by U S^(1/2)."""
+    norms = {"frobenius": 2, "spectral": np.inf, "schatten4": 4}
+    product = {"nuclear": 1, "spectral": np.inf, "frobenius": 2}
+    U, sigma, Vh = np.linalg.svd(np.random.default_rng(0).standard_normal((4, 4)))
+    K, Q = U * np.sqrt(sigma), Vh.T * np.sqrt(sigma)
+    np.testing.assert_allclose(K @ Q.T, U * sigma @ Vh)
+    assert set(optimizer_geometry.OF_FACTORS) == set(norms)
+    for steps, own in optimizer_geometry.OF_FACTORS.items():
+        sizes = [np.linalg.norm(np.linalg.svd(F, compute_uv=False), norms[steps]) for F in (K, Q)]
+        assert np.prod(sizes) == pytest.approx(np.linalg.norm(sigma, product[own]))
+        R = np.random.default_rng(1).standard_normal((4, 4))  # other factors of the same product
+        sizes = [np.linalg.norm(np.linalg.svd(F, compute_uv=False), norms[steps])
+                 for F in (K @ R, Q @ np.linalg.inv(R).T)]  # fmt: skip
+        assert np.prod(sizes) > np.linalg.norm(sigma, product[own])
+    made = frames()
+    trials = made.trials.assign(parameterization="kq")
+    table = drawn(dataclasses.replace(made, trials=trials))[0]["optimizer_geometry"]
+    keys = table[["optimizer", "norm", "own"]].drop_duplicates().fillna("")
+    assert {tuple(row) for row in keys.to_numpy()} == {
+        ("steepest", "max", ""),
+        ("steepest", "spectral", "spectral"),
+        ("muon", "", "spectral"),
+        ("mirror_descent", "", ""),
+    }
+
+
 def test_curves_are_those_of_the_own_norm():
     table = drawn(frames())[0]["optimizer_geometry_steps"]
     assert set(table["optimizer"]) == {"steepest", "muon"}  # that of mirror descent is not known
@@ -86,14 +114,16 @@ def test_curves_are_those_of_the_own_norm():
 
 def test_labels_have_the_fields_that_an_optimizer_has_and_counts_are_told():
     _, drawings, words = drawn(frames())
-    assert [d.name for d in drawings] == ["optimizer_geometry", "optimizer_geometry_steps"]
+    kinds = ("", "_steps", "_tokens")
+    assert [d.name for d in drawings] == [f"optimizer_geometry{kind}" for kind in kinds]
     assert "muon, lr=0.02" in words[0]
     assert "norm=-" not in words[0]
     assert "0.04" in words[0]
     assert "(6)" in words[0]
-    for text in words:
+    for text in words[:2]:
         assert "24 ok, 4 undecided" in text
         assert "a remark" in text
+    assert "no selections on record" in words[2]  # these made-up runs have no files
 
 
 def test_without_margin_gaps_the_figures_say_so():

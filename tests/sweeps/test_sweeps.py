@@ -40,6 +40,8 @@ MINIATURES = {
     "rank_of_weights": [*SHORT, "data={n:3,T:3},{n:4,T:3}", "data.d=3,5"],
     "rates": ["trials=3", "optimizer.steps=1000", "optimizer=gd,{steps:100}"],
     "optimizer_geometry": [*SHORT, "optimizer={norm:spectral},muon,adam"],
+    "optimizer_geometry_kq": [*SHORT, "optimizer={norm:schatten4},adam"],
+    "mirror_descent": ["trials=2", "optimizer={p:1.75,steps:30},{p:3.0,steps:60}"],
 }
 
 

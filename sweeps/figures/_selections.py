@@ -1,0 +1,229 @@
+"""Which tokens training selects: pairs of runs that differ in their optimizer only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations_with_replacement
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from attnsvm.record import read_solutions
+from sweeps import statistics, style
+from sweeps.cells import CellAxes
+from sweeps.figures import Drawing
+from sweeps.figures._pages import Tables, drawings
+
+if TYPE_CHECKING:
+    from sweeps.aggregate import SweepFrames
+
+NEEDED = ("X", "Z", "mask", "seeds", "selected", "scores", "snapshots")
+"""Arrays of a run, with keep_path, that a comparison needs."""
+
+SETTLED = ("ok", "infeasible", "undecided")
+"""Statuses of the instances whose selected tokens are final, whatever their SVM is."""
+
+START = ("optimizer.init", "optimizer.init_scale")
+"""Fields of the group `optimizer` that define the start."""
+
+MEASURES = {"equal": "equal selections", "both_optimal": "both optimal"}
+"""What is counted of a pair -> heading of its panel."""
+
+ROOM = 12
+"""Largest number of optimizers in a figure."""
+
+NOTE = (
+    "Percent of the instances on which both optimizers select the same tokens (left), or both the "
+    "optimal ones (right), in all samples, with its 95 % Wilson interval. Below it: percent of "
+    "the samples, mean over instances. Both runs hold the same instances and start from the same "
+    "weights: checked, bit for bit. On the diagonal of the right map: the optimizer alone."
+)
+CAPTION = (
+    "Selected tokens for each pair of optimizers, from the same start: share of equal selections, "
+    "and of instances on which both are optimal."
+)
+
+
+def of_pairs(frames: SweepFrames) -> pd.DataFrame:
+    """Return how often two optimizers select the same tokens, and both the optimal ones.
+
+    Runs are paired if they agree in all axes but those of the optimizer, START not among these. An
+    instance counts if both runs hold the same X and Z to the last bit, began at the same weights,
+    and selected final tokens; all others are counted as excluded.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each pair, measure and unit: the axes of the first run, `second`, the label of
+        the other one, and
+
+        - unit `instance`: share of the instances with all samples in it, with Wilson's interval;
+        - unit `sample`: share of the samples, mean over instances, with its bootstrap interval.
+
+        A run is paired with itself too: the measure `both_optimal` is then its own share.
+    """
+    axes = frames.axes
+    of_optimizer = _of_optimizer(axes)
+    apart = axes.besides(*of_optimizer)
+    rows = [
+        row
+        for _, runs in _groups(_loaded(frames), apart)
+        for first, second in combinations_with_replacement(range(len(runs)), 2)
+        for row in _pair(runs.iloc[first], runs.iloc[second], axes, of_optimizer)
+    ]
+    keys = [*axes.names, "second", "measure"]
+    pairs = pd.DataFrame(rows, columns=[*keys, "instance", "sample"])
+    whole = statistics.shares(pairs, keys, "instance").assign(unit="instance")
+    parts = statistics.summaries(pairs, keys, "sample").rename(columns={"mean": "share"})
+    kept = [*keys, "unit", "used", "excluded", "share", "low", "high"]
+    return pd.concat([whole, parts.assign(unit="sample")], ignore_index=True)[kept]
+
+
+def label(axes: CellAxes, cell: Mapping[str, Any]) -> str:
+    """Return the label of an optimizer, without the fields that it does not have."""
+    known = {key: value for key, value in cell.items() if not pd.isna(value)}
+    return axes.label(known).removeprefix("optimizer=")
+
+
+def _of_optimizer(axes: CellAxes) -> list[str]:
+    """Return the axes that tell optimizers apart."""
+    typed = {name: axes.typed.get(name, name) for name in axes.names}
+    return [
+        name
+        for name, field in typed.items()
+        if field.partition(".")[0] == "optimizer" and field not in START
+    ]
+
+
+def _groups(runs: pd.DataFrame, keys: list[str]) -> list[tuple[Any, pd.DataFrame]]:
+    if runs.empty or not keys:
+        return [("", runs)] if len(runs) else []
+    return list(runs.groupby(keys, dropna=False, sort=True))
+
+
+def _loaded(frames: SweepFrames) -> pd.DataFrame:
+    """Return a row for each cell with a path on record: its axes, instances and their tokens."""
+    names = list(frames.axes.names)
+    if frames.trials.empty:
+        return pd.DataFrame(columns=[*names, "found"])
+    rows = []
+    for _, trials in _groups(frames.trials, names):
+        parts = [_tokens(frames, str(run), part) for run, part in trials.groupby("run", sort=False)]
+        if all(part is not None for part in parts):
+            cell = {name: trials[name].iloc[0] for name in names}
+            rows.append(cell | {"found": {k: v for part in parts for k, v in (part or {}).items()}})
+    return pd.DataFrame(rows, columns=[*names, "found"])
+
+
+def _tokens(frames: SweepFrames, run: str, trials: pd.DataFrame) -> dict[int, Any] | None:
+    """Return instance and selection by seed, the latter None where it is not final."""
+    if run not in frames.folders:
+        return None
+    arrays = read_solutions(frames.folders[run])
+    if any(name not in arrays for name in NEEDED):
+        return None
+    settled = dict(zip(trials["seed"], trials["status"].isin(SETTLED), strict=True))
+    found = {}
+    for k, seed in enumerate(arrays["seeds"].tolist()):
+        if seed in settled:
+            scores = np.where(arrays["mask"][k], arrays["scores"][k], -np.inf)
+            given = arrays["X"][k], arrays["Z"][k], arrays["snapshots"][k, 0]
+            chosen = (arrays["selected"][k], scores.argmax(-1)) if settled[seed] else None
+            found[seed] = given, chosen
+    return found
+
+
+def _pair(first: Any, second: Any, axes: CellAxes, of_optimizer: list[str]) -> list[dict[str, Any]]:
+    """Return a row for each instance of either run and each measure; NaN where it is excluded."""
+    cell = {name: first[name] for name in axes.names}
+    cell["second"] = label(axes, {name: second[name] for name in of_optimizer})
+    one, other = first["found"], second["found"]
+    rows = []
+    for seed in sorted({*one, *other}):
+        share = dict.fromkeys(MEASURES, np.nan)
+        if seed in one and seed in other:
+            (given, chosen), (given_too, chosen_too) = one[seed], other[seed]
+            same = all(np.array_equal(a, b) for a, b in zip(given, given_too, strict=True))
+            if same and chosen is not None and chosen_too is not None:
+                optimal = (chosen[0] == chosen[1]) & (chosen_too[0] == chosen_too[1])
+                share = {
+                    "equal": np.mean(chosen[0] == chosen_too[0]),
+                    "both_optimal": optimal.mean(),
+                }
+        for measure, value in share.items():
+            whole = float(value == 1) if np.isfinite(value) else np.nan
+            rows.append(cell | {"measure": measure, "instance": whole, "sample": value})
+    return rows
+
+
+def draw(
+    name: str, tables: Tables, axes: CellAxes, remarks: Sequence[str], cells: str
+) -> list[Drawing]:
+    """Return the maps of the table `name`: a figure for each cell besides the optimizers."""
+
+    def make(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+        return _maps(tables[name], axes, remarks)
+
+    return drawings(
+        name, tables, axes, remarks, make, caption=CAPTION, x=_of_optimizer(axes), cells=cells
+    )
+
+
+def _maps(table: pd.DataFrame, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+    of_optimizer = _of_optimizer(axes)
+    cells = table[of_optimizer].astype(object).itertuples(index=False)
+    firsts = [label(axes, dict(zip(of_optimizer, cell, strict=True))) for cell in cells]
+    table = table.assign(first=firsts)
+    names = list(dict.fromkeys(table["second"]))
+    size = min(max(len(names), 2), ROOM)
+    fig = style.figure(1.7 * size + 3.2, 0.42 * size + 1.6)
+    grid = fig.subplots(1, 2, sharey=True)
+    style.note(fig, [NOTE, _counted(table), *remarks])
+    for ax, (measure, heading) in zip(grid, MEASURES.items(), strict=True):
+        style.heading(ax, heading)
+        if 0 < len(names) <= ROOM:
+            _map(ax, table[table["measure"] == measure], names)
+    if not 0 < len(names) <= ROOM:
+        lacking = "no selections on record (keep_path=true)"
+        style.empty(grid[0], f"{len(names)} optimizers: see the table" if names else lacking)
+        grid[1].set_axis_off()
+    return fig
+
+
+def _counted(table: pd.DataFrame) -> str:
+    """Return a sentence with the number of instances of a pair."""
+    used = table["used"]
+    if used.empty:
+        return "Pairs: none."
+    return (
+        f"Instances of a pair: {used.min():.0f} to {used.max():.0f}; left out, because a "
+        f"selection is not final or the start differs: at most {table['excluded'].max():.0f}."
+    )
+
+
+def _map(ax: Axes, table: pd.DataFrame, names: list[str]) -> None:
+    """Draw the shares of one measure; the map is symmetric, the table has its upper half."""
+    shares = np.full((len(names), len(names)), np.nan)
+    for i, first in enumerate(names):
+        for j, second in enumerate(names[i:], i):
+            pair = table[(table["first"] == first) & (table["second"] == second)].set_index("unit")
+            if pair.empty or not pair["used"].any():
+                continue
+            whole, part = pair.loc["instance"], pair.loc["sample"]
+            low, high = 100 * whole["low"], 100 * whole["high"]
+            text = f"{100 * whole['share']:.0f} [{low:.0f}, {high:.0f}]\n{100 * part['share']:.1f}"
+            for row, column in {(i, j), (j, i)}:
+                shares[row, column] = whole["share"]
+                ax.text(
+                    column, row, text, ha="center", va="center", fontsize=6.5,
+                    color="white" if whole["share"] < 0.5 else "black",
+                )  # fmt: skip
+    ax.imshow(shares, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+    ax.set_xticks(range(len(names)), [str(1 + i) for i in range(len(names))])
+    ticks = [f"{style.wrapped(name, 34)}  {1 + i}" for i, name in enumerate(names)]
+    ax.set_yticks(range(len(names)), ticks, fontsize=7.5)
+    ax.grid(False)
+    ax.tick_params(length=0)

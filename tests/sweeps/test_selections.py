@@ -1,0 +1,156 @@
+"""Tokens selected by pairs of optimizers: what counts, what is left out, and the maps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sweeps import style
+from sweeps.aggregate import SweepFrames
+from sweeps.cells import CellAxes
+from sweeps.figures import _selections, outcomes
+from tests.sweeps import synthetic
+from tests.sweeps.test_figures import text_of
+
+B, N, T, D = 4, 2, 3, 2
+OPTIMAL = np.array([2, 0])
+"""The best-scoring token of each sample, of every instance."""
+
+
+def arrays(selected: list[list[int]], **changed: np.ndarray) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    scores = np.zeros((B, N, T))
+    scores[:, np.arange(N), OPTIMAL] = 1.0
+    scores[:, :, 1] = 2.0  # better, but inadmissible
+    mask = np.ones((B, N, T), dtype=bool)
+    mask[:, :, 1] = False
+    made = {
+        "X": rng.standard_normal((B, N, T, D)),
+        "Z": rng.standard_normal((B, N, D)),
+        "snapshots": rng.standard_normal((B, 2, D, D)),
+        "mask": mask,
+        "scores": scores,
+        "seeds": np.arange(B),
+        "selected": np.array(selected),
+    }
+    return made | changed
+
+
+RUNS = {
+    "sgd": arrays([[2, 0], [2, 0], [0, 0], [2, 0]]),
+    "adam": arrays([[2, 0], [2, 2], [0, 0], [2, 0]]),
+}
+
+
+def frames(cells: list[dict[str, object]], statuses: list[list[str]]) -> SweepFrames:
+    """Return a sweep of one run for each cell, with these statuses of its instances."""
+    keys = [synthetic.cell_keys(**cell) for cell in cells]
+    names = [str(cell["optimizer"]) for cell in cells]
+    runs = pd.DataFrame(
+        [synthetic.run_row(name, cell, B) for name, cell in zip(names, keys, strict=True)]
+    )
+    rows = [
+        cell | {"run": name, "seed": seed, "status": status, "reason": ""}
+        for name, cell, ended in zip(names, keys, statuses, strict=True)
+        for seed, status in enumerate(ended)
+    ]
+    differ = [n for n in ("optimizer", "lr", "init", "d") if runs[n].nunique() > 1]
+    typed = {"lr": "optimizer.lr", "init": "optimizer.init", "d": "data.d"}
+    return SweepFrames(
+        "", Path("sweep"), runs, pd.DataFrame(rows), pd.DataFrame(),
+        axes=CellAxes.of(runs[differ], typed), folders={name: Path(name) for name in names},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, np.ndarray]]:
+    found = dict(RUNS)
+    monkeypatch.setattr(_selections, "read_solutions", lambda folder: found[str(folder)])
+    return found
+
+
+TWO = [{"optimizer": "sgd"}, {"optimizer": "adam"}]
+OK = [["ok"] * B] * 2
+
+
+def row(table: pd.DataFrame, first: str, second: str, measure: str, unit: str) -> pd.Series:
+    """Return the row of a pair, the first one first by name."""
+    same = (table["optimizer"] == first) & (table["second"] == second)
+    found = table[same & (table["measure"] == measure) & (table["unit"] == unit)]
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+def test_shares_are_those_counted_by_hand(stored):
+    """adam, sgd: equal on instances 0, 2, 3 and on 7 of 8 samples; both optimal on 0 and 3."""
+    table = _selections.of_pairs(frames(TWO, OK))
+    equal = row(table, "adam", "sgd", "equal", "instance")
+    assert (equal["share"], equal["used"], equal["excluded"]) == (0.75, 4, 0)
+    assert equal["low"] < 0.75 < equal["high"]
+    assert row(table, "adam", "sgd", "equal", "sample")["share"] == 7 / 8
+    assert row(table, "adam", "sgd", "both_optimal", "instance")["share"] == 0.5
+    assert row(table, "adam", "sgd", "both_optimal", "sample")["share"] == 6 / 8
+    assert row(table, "sgd", "sgd", "equal", "instance")["share"] == 1
+    assert row(table, "sgd", "sgd", "both_optimal", "instance")["share"] == 0.75  # its own
+    assert row(table, "adam", "adam", "both_optimal", "sample")["share"] == 6 / 8
+    assert len(table) == 3 * 2 * 2
+
+
+@pytest.mark.parametrize("name", ["X", "Z", "snapshots"])
+def test_another_instance_or_start_is_left_out_and_counted(stored, name: str):
+    changed = RUNS["adam"][name].copy()
+    changed[1].flat[0] = np.nextafter(changed[1].flat[0], 9.0)
+    stored["adam"] = RUNS["adam"] | {name: changed}
+    equal = row(_selections.of_pairs(frames(TWO, OK)), "adam", "sgd", "equal", "instance")
+    assert (equal["share"], equal["used"], equal["excluded"]) == (1.0, 3, 1)
+
+
+def test_a_selection_that_is_not_final_or_not_there_is_left_out_and_counted(stored):
+    ended = [["ok", "ok", "unsaturated", "infeasible"], ["undecided", "stalled", "ok", "ok"]]
+    equal = row(_selections.of_pairs(frames(TWO, ended)), "adam", "sgd", "equal", "instance")
+    assert (equal["share"], equal["used"], equal["excluded"]) == (1.0, 2, 2)
+    stored["adam"] = {key: values[:3] for key, values in RUNS["adam"].items()}
+    fewer = frames(TWO, [["ok"] * B, ["ok"] * 3])
+    equal = row(_selections.of_pairs(fewer), "adam", "sgd", "equal", "instance")
+    assert (equal["used"], equal["excluded"]) == (3, 1)
+
+
+@pytest.mark.parametrize("field", [{"init": "zero"}, {"d": 7}])
+def test_runs_that_differ_in_more_than_the_optimizer_are_no_pair(stored, field):
+    table = _selections.of_pairs(frames([TWO[0], TWO[1] | field], OK))
+    pairs = set(zip(table["optimizer"], table["second"], strict=True))
+    assert pairs == {("sgd", "sgd"), ("adam", "adam")}
+
+
+def drawn(made: SweepFrames) -> list[str]:
+    tables = {"tokens": _selections.of_pairs(made), "cells": outcomes(made.trials, made.axes)}
+    with style.paper():
+        drawings = _selections.draw("tokens", tables, made.axes, ["a remark"], "cells")
+        assert all(style.png(drawing.figure).startswith(b"\x89PNG") for drawing in drawings)
+        return [text_of(drawing) for drawing in drawings]
+
+
+def test_the_maps_show_shares_intervals_and_what_is_left_out(stored):
+    (words,) = drawn(frames(TWO, [["ok", "ok", "unsaturated", "ok"], ["ok"] * B]))
+    assert "67 [21, 94]\n83.3" in words  # 2 of 3 instances, 5 of 6 samples
+    assert "Instances of a pair: 3 to 4; left out" in words
+    assert "at most 1." in words
+    assert "a remark" in words
+
+
+def test_without_a_path_on_record_the_maps_say_so(stored):
+    stored["sgd"] = {k: v for k, v in RUNS["sgd"].items() if k != "snapshots"}
+    (words,) = drawn(frames(TWO[:1], OK[:1]))
+    assert "no selections on record (keep_path=true)" in words
+
+
+def test_too_many_optimizers_for_a_map_are_in_the_table(stored):
+    cells = [{"optimizer": "sgd", "lr": 1.0 + k} for k in range(_selections.ROOM + 1)]
+    made = frames(cells, [["ok"] * B] * len(cells))
+    made.trials["run"] = [f"sgd{k}" for k in range(len(cells)) for _ in range(B)]
+    made.folders.update({f"sgd{k}": Path("sgd") for k in range(len(cells))})
+    (words,) = drawn(made)
+    assert "13 optimizers: see the table" in words
