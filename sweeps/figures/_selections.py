@@ -39,7 +39,7 @@ NOTE = (
     "Percent of the instances on which both optimizers select the same tokens (left), or both the "
     "optimal ones (right), in all samples, with its 95 % Wilson interval. Below it: percent of "
     "the samples, mean over instances. Both runs hold the same instances and start from the same "
-    "weights: checked, bit for bit. On the diagonal of the right map: the optimizer alone."
+    "W: checked, bit for bit. On the diagonal of the right map: the optimizer alone."
 )
 CAPTION = (
     "Selected tokens for each pair of optimizers, from the same start: share of equal selections, "
@@ -51,7 +51,7 @@ def of_pairs(frames: SweepFrames) -> pd.DataFrame:
     """Return how often two optimizers select the same tokens, and both the optimal ones.
 
     Runs are paired if they agree in all axes but those of the optimizer, START not among these. An
-    instance counts if both runs hold the same X and Z to the last bit, began at the same weights,
+    instance counts if both runs hold the same X and Z to the last bit, began at the same W,
     and selected final tokens; all others are counted as excluded.
 
     Returns
@@ -105,28 +105,27 @@ def _groups(runs: pd.DataFrame, keys: list[str]) -> list[tuple[Any, pd.DataFrame
 
 
 def _loaded(frames: SweepFrames) -> pd.DataFrame:
-    """Return a row for each cell with a path on record: its axes, instances and their tokens."""
+    """Return a row for each cell: its axes, and of its instances what `_tokens` returns."""
     names = list(frames.axes.names)
-    if frames.trials.empty:
-        return pd.DataFrame(columns=[*names, "found"])
     rows = []
     for _, trials in _groups(frames.trials, names):
-        parts = [_tokens(frames, str(run), part) for run, part in trials.groupby("run", sort=False)]
-        if all(part is not None for part in parts):
-            cell = {name: trials[name].iloc[0] for name in names}
-            rows.append(cell | {"found": {k: v for part in parts for k, v in (part or {}).items()}})
+        found: dict[int, Any] = {}
+        for run, part in trials.groupby("run", sort=False):
+            found |= _tokens(frames, str(run), part)
+        rows.append({name: trials[name].iloc[0] for name in names} | {"found": found})
     return pd.DataFrame(rows, columns=[*names, "found"])
 
 
-def _tokens(frames: SweepFrames, run: str, trials: pd.DataFrame) -> dict[int, Any] | None:
-    """Return instance and selection by seed, the latter None where it is not final."""
-    if run not in frames.folders:
-        return None
-    arrays = read_solutions(frames.folders[run])
+def _tokens(frames: SweepFrames, run: str, trials: pd.DataFrame) -> dict[int, Any]:
+    """Return for each seed the instance and its start, and selected and optimal tokens.
+
+    Both are None without a path on record, the latter also where the selection is not final.
+    """
+    found: dict[int, Any] = dict.fromkeys(trials["seed"].tolist(), (None, None))
+    arrays = read_solutions(frames.folders[run]) if run in frames.folders else {}
     if any(name not in arrays for name in NEEDED):
-        return None
+        return found
     settled = dict(zip(trials["seed"], trials["status"].isin(SETTLED), strict=True))
-    found = {}
     for k, seed in enumerate(arrays["seeds"].tolist()):
         if seed in settled:
             scores = np.where(arrays["mask"][k], arrays["scores"][k], -np.inf)
@@ -146,8 +145,7 @@ def _pair(first: Any, second: Any, axes: CellAxes, of_optimizer: list[str]) -> l
         share = dict.fromkeys(MEASURES, np.nan)
         if seed in one and seed in other:
             (given, chosen), (given_too, chosen_too) = one[seed], other[seed]
-            same = all(np.array_equal(a, b) for a, b in zip(given, given_too, strict=True))
-            if same and chosen is not None and chosen_too is not None:
+            if chosen is not None and chosen_too is not None and _same(given, given_too):
                 optimal = (chosen[0] == chosen[1]) & (chosen_too[0] == chosen_too[1])
                 share = {
                     "equal": np.mean(chosen[0] == chosen_too[0]),
@@ -157,6 +155,10 @@ def _pair(first: Any, second: Any, axes: CellAxes, of_optimizer: list[str]) -> l
             whole = float(value == 1) if np.isfinite(value) else np.nan
             rows.append(cell | {"measure": measure, "instance": whole, "sample": value})
     return rows
+
+
+def _same(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def draw(
@@ -177,7 +179,7 @@ def _maps(table: pd.DataFrame, axes: CellAxes, remarks: Sequence[str]) -> Figure
     cells = table[of_optimizer].astype(object).itertuples(index=False)
     firsts = [label(axes, dict(zip(of_optimizer, cell, strict=True))) for cell in cells]
     table = table.assign(first=firsts)
-    names = list(dict.fromkeys(table["second"]))
+    names = list(dict.fromkeys(table["second"])) if table["used"].any() else []
     size = min(max(len(names), 2), ROOM)
     fig = style.figure(1.7 * size + 3.2, 0.42 * size + 1.6)
     grid = fig.subplots(1, 2, sharey=True)
@@ -223,7 +225,7 @@ def _map(ax: Axes, table: pd.DataFrame, names: list[str]) -> None:
                 )  # fmt: skip
     ax.imshow(shares, cmap="viridis", vmin=0, vmax=1, aspect="auto")
     ax.set_xticks(range(len(names)), [str(1 + i) for i in range(len(names))])
-    ticks = [f"{style.wrapped(name, 34)}  {1 + i}" for i, name in enumerate(names)]
+    ticks = [f"{1 + i}: {style.wrapped(name, 34)}" for i, name in enumerate(names)]
     ax.set_yticks(range(len(names)), ticks, fontsize=7.5)
     ax.grid(False)
     ax.tick_params(length=0)

@@ -44,7 +44,7 @@ KINDS = {"log_domain": ("exact", "-"), "direct": ("published arithmetic", "--")}
 """Gradient -> name and line style of its curves."""
 AS_PUBLISHED = "published arithmetic and tokens", ":"
 
-ROWS = 4
+ROWS = 6
 """Largest number of rows of panels of a figure."""
 
 NOTE = (
@@ -141,10 +141,15 @@ def _over_steps(
     trained: Mapping[str, np.ndarray],
     separated: Mapping[str, np.ndarray],
 ) -> pd.DataFrame:
-    """Return the divergence of the trained directions from the SVMs of the same instances."""
-    seeds, here, there = np.intersect1d(trained["seeds"], separated["seeds"], return_indices=True)
-    path, steps = trained["snapshots"][here], trained["steps"][here]
-    values = directional_bregman_divergence(separated[f"{norm}_W"][there, None], path, cell["p"])
+    """Return the divergence of the trained directions from the SVMs of the same instances.
+
+    NaN, hence counted as excluded, where the other run has no certified SVM.
+    """
+    path, steps, seeds = trained["snapshots"], trained["steps"], trained["seeds"]
+    svm = np.full(path[:, 0].shape, np.nan)
+    _, here, there = np.intersect1d(seeds, separated["seeds"], return_indices=True)
+    svm[here] = separated[f"{norm}_W"][there]
+    values = directional_bregman_divergence(svm[:, None], path, cell["p"])
     return pd.DataFrame(
         {
             **cell,
@@ -172,7 +177,7 @@ def draw(
 def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
     table = tables["mirror_descent"]
     keys = axes.besides("gradient", "steps")
-    rows = list(axes.split(table, keys))
+    rows = sorted(axes.split(table, keys), key=lambda named: "parameterization=kq" in named[0])
     norms = sorted(set(table["svm"]), key=_place)
     colours = style.colours(norms)
     fig = style.figure(11.4, 2.5 * len(rows) + 0.7)

@@ -141,9 +141,13 @@ def test_the_maps_show_shares_intervals_and_what_is_left_out(stored):
     assert "a remark" in words
 
 
-def test_without_a_path_on_record_the_maps_say_so(stored):
-    stored["sgd"] = {k: v for k, v in RUNS["sgd"].items() if k != "snapshots"}
-    (words,) = drawn(frames(TWO[:1], OK[:1]))
+def test_without_a_path_on_record_all_is_left_out_and_the_maps_say_so(stored):
+    for name in stored:
+        stored[name] = {k: v for k, v in RUNS[name].items() if k != "snapshots"}
+    table = _selections.of_pairs(frames(TWO, OK))
+    assert (table["used"] == 0).all()
+    assert (table["excluded"] == B).all()
+    (words,) = drawn(frames(TWO, OK))
     assert "no selections on record (keep_path=true)" in words
 
 

@@ -1,0 +1,138 @@
+"""Mirror descent against the l_p SVMs: divergences from stored weights, whose tokens, the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from attnsvm.bregman import directional_bregman_divergence
+from sweeps import style
+from sweeps.aggregate import SweepFrames
+from sweeps.cells import CellAxes
+from sweeps.figures import Drawing, mirror_descent
+from tests.sweeps import synthetic
+from tests.sweeps.test_figures import text_of
+
+B, D, STEPS = 5, 3, (0, 10, 20)
+POWERS = {"l1.75": 1.75, "frobenius": 2.0, "l3": 3.0}
+QUANTITIES = {"l1.75": "one_minus_corr_l1.75", "frobenius": "one_minus_corr_w_mm"}
+
+
+def sweep(gradients: tuple[str, ...], stored: dict[str, dict[str, np.ndarray]]) -> SweepFrames:
+    """Return runs with p = 1.75 and 3, whose weights go to their own SVM; instance 4 is not ok."""
+    rng = np.random.default_rng(0)
+    runs, rows, history = [], [], []
+    for p in (1.75, 3.0):
+        for gradient in gradients:
+            cell = synthetic.cell_keys(optimizer="mirror_descent", gradient=gradient) | {"p": p}
+            run = f"p{p}{gradient}"
+            runs.append(synthetic.run_row(run, cell, B))
+            arrays = {f"{norm}_W": rng.standard_normal((B, D, D)) for norm in POWERS}
+            own = arrays[f"l{p:g}_W"]
+            path = np.stack([own + 0.1 * k * rng.standard_normal(own.shape) for k in (2, 1, 0)], 1)
+            steps = np.tile(np.array(STEPS, float), (B, 1))
+            stored[run] = arrays | {"snapshots": path, "steps": steps, "seeds": np.arange(B)}
+            for seed in range(B):
+                status = "ok" if seed < B - 1 else "undecided"
+                rows.append(cell | {"run": run, "seed": seed, "status": status, "reason": ""})
+                for step in STEPS:
+                    for norm, quantity in (*QUANTITIES.items(), ("nuclear", "margin_gap_nuclear")):
+                        value = 1e-3 * (1 + seed) * (2 if norm == "nuclear" else 1)
+                        at = {"step": step, "quantity": quantity, "value": value}
+                        history.append({"run": run, "seed": seed} | cell | at)
+    tables = pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame(history)
+    names = [n for n in ("gradient", "p") if tables[0][n].nunique() > 1]
+    typed = {"gradient": "optimizer.gradient", "p": "optimizer.p"}
+    folders = {str(run): Path(str(run)) for run in tables[0]["run"]}
+    axes = CellAxes.of(tables[0][names], typed)
+    return SweepFrames("mirror_descent", Path("sweep"), *tables, axes=axes, folders=folders)
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, np.ndarray]]:
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for module in (mirror_descent, mirror_descent._selections):
+        monkeypatch.setattr(module, "read_solutions", lambda folder: found[str(folder)])
+    return found
+
+
+def at_end(table: pd.DataFrame, p: float, svm: str, quantity: str) -> pd.Series:
+    same = (table["p"] == p) & (table["svm"] == svm) & (table["quantity"] == quantity)
+    found = table[same & (table["step"] == STEPS[-1])]
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+def test_divergences_are_those_of_the_certified_instances_with_the_p_of_training(stored):
+    table = mirror_descent.tables(sweep(("log_domain",), stored))["mirror_descent_end"]
+    for p, run in ((1.75, "p1.75log_domain"), (3.0, "p3.0log_domain")):
+        for norm, power in POWERS.items():
+            svm, W = stored[run][f"{norm}_W"], stored[run]["snapshots"][:, -1]
+            row = at_end(table, p, norm, "bregman")
+            expected = directional_bregman_divergence(svm, W, p)[:-1]
+            assert row["used"] == B - 1
+            assert row["mean"] == pytest.approx(expected.mean(), abs=1e-15)
+            assert (row["mean"] < 1e-14) == (power == p)
+            assert row["low"] <= row["mean"] <= row["high"]
+
+
+def test_the_other_tokens_are_those_of_the_run_of_that_p(stored):
+    """Only runs with p = 1.75 and 3 are there: nothing is known of the tokens of p = 2."""
+    table = mirror_descent.tables(sweep(("log_domain",), stored))["mirror_descent_end"]
+    first, other = stored["p1.75log_domain"], stored["p3.0log_domain"]
+    row = at_end(table, 1.75, "l3", mirror_descent.OTHER)
+    expected = directional_bregman_divergence(other["l3_W"], first["snapshots"][:, -1], 1.75)
+    assert row["mean"] == pytest.approx(expected[:-1].mean())
+    assert at_end(table, 1.75, "l1.75", mirror_descent.OTHER)["mean"] < 1e-14  # its own run
+    others = table[table["quantity"] == mirror_descent.OTHER]
+    assert set(others["svm"]) == {"l1.75", "l3"}
+
+
+def test_an_instance_that_only_one_run_certifies_is_not_compared_with_the_other(stored):
+    made = sweep(("log_domain",), stored)
+    lost = (made.trials["run"] == "p3.0log_domain") & (made.trials["seed"] == 0)
+    made.trials.loc[lost, "status"] = "infeasible"
+    table = mirror_descent.tables(made)["mirror_descent_end"]
+    row = at_end(table, 1.75, "l3", mirror_descent.OTHER)
+    assert (row["used"], row["excluded"]) == (B - 2, 1)
+    assert at_end(table, 1.75, "l3", "bregman")["used"] == B - 1
+
+
+def test_correlations_and_gaps_are_read_from_the_history_by_norm(stored):
+    table = mirror_descent.tables(sweep(("log_domain",), stored))["mirror_descent_end"]
+    mean = 1e-3 * np.mean([1, 2, 3, 4])
+    assert at_end(table, 3.0, "l1.75", "one_minus_corr")["mean"] == pytest.approx(mean)
+    assert at_end(table, 3.0, "frobenius", "one_minus_corr")["mean"] == pytest.approx(mean)
+    assert at_end(table, 3.0, "nuclear", "margin_gap")["mean"] == pytest.approx(2 * mean)
+
+
+def drawn(made: SweepFrames) -> tuple[list[Drawing], list[str]]:
+    with style.paper():
+        tables = mirror_descent.tables(made)
+        drawings = mirror_descent.draw(tables, made.axes, ["a remark"])
+        assert all(style.png(drawing.figure).startswith(b"\x89PNG") for drawing in drawings)
+        return drawings, [text_of(drawing) for drawing in drawings]
+
+
+def test_the_page_tells_arithmetic_and_tokens_apart_and_counts(stored):
+    drawings, words = drawn(sweep(("direct", "log_domain"), stored))
+    assert [d.name for d in drawings] == ["mirror_descent", "mirror_descent_tokens"]
+    lines = [line for ax in drawings[0].figure.axes for line in ax.lines]
+    assert {line.get_linestyle() for line in lines} == {"-", "--", ":"}
+    for said in ("p=1.75", "p=3", "l3, exact", "published arithmetic and tokens", "a remark"):
+        assert said in words[0]
+    assert "16 ok, 4 undecided" in words[0]
+
+
+def test_without_certified_instances_or_paths_the_page_says_so(stored):
+    made = sweep(("log_domain",), stored)
+    for arrays in stored.values():
+        del arrays["snapshots"]
+    table = mirror_descent.tables(made)["mirror_descent"]
+    assert set(table["quantity"]) == {"one_minus_corr", "margin_gap"}
+    made.trials["status"] = "unsaturated"
+    _, words = drawn(made)
+    assert "no certified instance" in words[0]
