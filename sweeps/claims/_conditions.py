@@ -111,3 +111,33 @@ def path_limit(apart: pd.Series, evidence: Evidence) -> Words:
     """Return whether a regularisation path ends near its limit, `apart` being how far it is."""
     rules = [(apart <= NEAR, HOLDS), (apart > NEAR, FAILS)]
     return ruled(evidence, rules, otherwise="SVM undecided")
+
+
+GAP_NEAR, GAP_FAR = 2e-2, 0.1
+"""Margin gap that counts as none; the least one that refutes a limit, if it falls no more."""
+
+STILL = 0.9
+"""Share of a margin gap half-way that is left at the end, from which on it falls no more."""
+
+
+def margin_limit(evidence: Evidence, norms: pd.Series) -> Words:
+    """Return whether the margin in a norm, one for each instance, becomes the largest one.
+
+    Steps are recorded geometrically: half-way are half of the steps.
+    """
+    gap = pd.Series(np.nan, index=norms.index)
+    before = gap.copy()
+    for norm in set(norms) - {""}:
+        here = norms == norm
+        gap[here] = evidence.trials.loc[here, f"{norm}_margin_gap"]
+        curve = evidence.curve(f"margin_gap_{norm}")
+        before[here] = curve.loc[here, float(curve.columns.max()) / 2]
+    return ruled(
+        evidence,
+        [
+            (gap <= GAP_NEAR, HOLDS),
+            ((gap >= GAP_FAR) & (gap >= STILL * before), FAILS),
+            (gap.notna(), "margin gap still falling, or not far"),
+        ],
+        otherwise="SVM undecided",
+    )

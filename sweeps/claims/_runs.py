@@ -55,3 +55,21 @@ SEQUENCES = Runs.of(
     "optimizer.growth=0.05 optimizer.steps=10000 optimizer.record_every=500 trials=50"
 )  # fmt: skip
 """Every position a query."""
+
+GEOMETRY = Runs.of("optimizer_geometry", "sweep=optimizer_geometry")
+"""Steps of one size in five norms, Muon and Adam: the experiment itself."""
+
+ADAM = Runs.of(
+    "adam", "optimizer=adam optimizer.eps=0.0,1e-8 optimizer.beta1=0.5 optimizer.beta2=0.5 "
+    "optimizer.lr=0.1 optimizer.schedule=decay optimizer.growth=0.001 optimizer.steps=10000 "
+    "optimizer.init=zero optimizer.record=geometric svm.norms=[frobenius,max] "
+    "data={n:3,T:3},{n:6,T:8} trials=50"
+)  # fmt: skip
+"""Adam with falling steps; both decay rates are small, since gradients fall exponentially."""
+
+MIRROR = Runs.of(
+    "mirror", "optimizer=mirror_descent optimizer.p=1.75,2.0,3.0 optimizer.growth=0.05 "
+    "optimizer.steps=10000 optimizer.record=geometric svm.norms=[l1.75,frobenius,l3] "
+    "data={n:3,T:3},{n:6,T:8} trials=50"
+)  # fmt: skip
+"""Mirror descent with steps that grow."""

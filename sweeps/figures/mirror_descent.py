@@ -180,7 +180,7 @@ def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
     rows = sorted(axes.split(table, keys), key=lambda named: "parameterization=kq" in named[0])
     norms = sorted(set(table["svm"]), key=_place)
     colours = style.colours(norms)
-    fig = style.figure(11.4, 2.5 * len(rows) + 0.7)
+    fig = style.figure(11.8, 1.75 * len(rows) + 0.9)
     grid = fig.subplots(len(rows), len(PANELS), squeeze=False, sharex="row")
     counted = status_counts(tables["mirror_descent_counts"], axes)
     style.note(fig, [NOTE, counted, *remarks])
