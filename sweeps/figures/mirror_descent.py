@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from attnsvm.bregman import directional_bregman_divergence
 from attnsvm.record import read_solutions
 from sweeps import statistics, style
-from sweeps.cells import CellAxes, number
+from sweeps.cells import CellAxes, number, rows_of
 from sweeps.figures import Drawing, _selections, history_of, outcomes, status_counts
 from sweeps.figures._pages import Tables, drawings
 
@@ -35,7 +35,7 @@ NAMED = {"one_minus_corr_w_mm": "frobenius", "one_minus_corr_w_star_mm": "nuclea
 """Quantities of the history whose names do not end with their norm."""
 
 PANELS = {
-    "bregman": r"directional Bregman divergence",
+    "bregman": "Bregman divergence",
     "one_minus_corr": r"$1-\mathrm{corr}(W, W_{\mathrm{SVM}})$",
     "margin_gap": "margin gap",
 }
@@ -44,7 +44,7 @@ KINDS = {"log_domain": ("exact", "-"), "direct": ("published arithmetic", "--")}
 """Gradient -> name and line style of its curves."""
 AS_PUBLISHED = "published arithmetic and tokens", ":"
 
-ROWS = 6
+ROWS = 4
 """Largest number of rows of panels of a figure."""
 
 NOTE = (
@@ -165,22 +165,36 @@ def _over_steps(
 def draw(
     tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
 ) -> list[Drawing]:
-    """Return a figure of curves for each parameterization, and the maps of the tokens."""
+    """Return a figure of curves for W, one for (K, Q), and the maps of the tokens."""
     counts = "mirror_descent_counts"
-    drawn = drawings(
-        "mirror_descent", tables, axes, remarks, _figure, caption=CAPTION, x=("gradient",),
-        panels=("p", "steps"), room=ROWS, cells=counts,
-    )  # fmt: skip
+    drawn = [
+        drawing
+        for name, part in _parameterizations(tables, counts)
+        for drawing in drawings(
+            name, part, axes, remarks, _figure, caption=CAPTION, x=("gradient",),
+            panels=("p", "steps"), room=ROWS, cells=counts,
+        )
+    ]  # fmt: skip
     return drawn + _selections.draw("mirror_descent_tokens", tables, axes, remarks, counts)
+
+
+def _parameterizations(tables: Tables, counts: str) -> Iterator[tuple[str, Tables]]:
+    """Yield the name of a figure and its tables for each parameterization, W first."""
+    if "parameterization" not in tables[counts]:
+        yield "mirror_descent", tables
+        return
+    for kind in sorted(set(tables[counts]["parameterization"]), reverse=True):
+        here = {name: rows_of(table, {"parameterization": kind}) for name, table in tables.items()}
+        yield "mirror_descent" + ("" if kind == "w" else f"_{kind}"), here
 
 
 def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
     table = tables["mirror_descent"]
     keys = axes.besides("gradient", "steps")
-    rows = sorted(axes.split(table, keys), key=lambda named: "parameterization=kq" in named[0])
+    rows = list(axes.split(table, keys))
     norms = sorted(set(table["svm"]), key=_place)
     colours = style.colours(norms)
-    fig = style.figure(11.8, 1.75 * len(rows) + 0.9)
+    fig = style.figure(11.4, 2.4 * max(len(rows), 2) + 0.7)
     grid = fig.subplots(len(rows), len(PANELS), squeeze=False, sharex="row")
     counted = status_counts(tables["mirror_descent_counts"], axes)
     style.note(fig, [NOTE, counted, *remarks])
