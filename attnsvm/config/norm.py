@@ -30,18 +30,6 @@ class NormName:
         return f"{' | '.join(NAMED)} | l<p> | schatten<p> {POWERS}"
 
 
-class SolvedNormName:
-    """The allowed names of the norm of an SVM: those of `NAMED`, and l<p> of the entries."""
-
-    def holds(self, value: Any) -> bool:
-        """Whether `value` is the name of a norm whose SVM can be solved."""
-        family = family_of(value) if isinstance(value, str) else None
-        return family is not None and (family[0] == "l" or value in NAMED)
-
-    def __str__(self) -> str:
-        return f"{' | '.join(NAMED)} | l<p> {POWERS}"
-
-
 def family_of(name: str) -> tuple[str, float] | None:
     """Return the family, l (of the entries) or schatten, and p; None if there is no such norm."""
     if name in NAMED:

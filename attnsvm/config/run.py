@@ -25,7 +25,7 @@ from attnsvm.config.fields import (
     check_fields,
     option,
 )
-from attnsvm.config.norm import SolvedNormName
+from attnsvm.config.norm import NormName
 from attnsvm.config.plugins import Options
 
 # --- selection: which tokens the SVM separates ---------------------------------------------------
@@ -83,9 +83,7 @@ class SvmConfig(Group):
     """Which attention SVMs are solved."""
 
     GROUP = "svm"
-    norms: list[str] = option(
-        ["frobenius", "nuclear"], ListOf(SolvedNormName()), "norms to minimise"
-    )
+    norms: list[str] = option(["frobenius", "nuclear"], ListOf(NormName()), "norms to minimise")
     gap: float = option(1e-9, Range(1e-12, 1e-2), "largest relative duality gap of `solved`")
     rank_tolerance: float = option(
         1e-6, Range(0, 1, open=True, below=True), "rank: sigma > this * sigma_1"

@@ -72,6 +72,23 @@ def _dot(A: int, B: int, count: int) -> Any:
     return total
 
 
+@njit  # type: ignore[untyped-decorator]
+def inverse_factor(A: int, work: Any, T: int, size: int) -> None:
+    """Write T = L^{-T}, with zeros below its diagonal; A = L L^T, A^{-1} = T T^T.
+
+    `work` holds the addresses of L, 1 / L_ii and a panel, as for `decompose`.
+    """
+    L, pivot, panel = work
+    decompose(A, L, pivot, panel, size, 0.0)
+    for j in range(size):
+        for i in range(j):
+            store(T, j * size + i, fill(0.0))
+        store(T, j * size + j, load(pivot, j))
+        for i in range(j + 1, size):
+            total = dot(at(L, i * size + j), at(T, j * size + j), i - j)
+            store(T, j * size + i, fill(0.0) - total * load(pivot, i))
+
+
 @njit(inline="always")  # type: ignore[untyped-decorator]
 def factor(system: Any) -> None:
     """Scale K to unit diagonal and factor it; NaN in lanes where K is not positive definite."""

@@ -104,6 +104,70 @@ def _mix(x: int, y: int, count: int, xx: Any, xy: Any, yx: Any, yy: Any) -> None
         store(y, i, fma(yy, y_i, yx * x_i))
 
 
+@njit
+def decompose_columns(A: int, V: int, sigma: int, p: int, q: int) -> None:
+    """As `decompose`, in code that is compiled once for all calls."""
+    decompose(A, V, sigma, p, q)
+
+
+@njit
+def decompose_fully(C: int, U: int, V: int, sigma: int, work: Any, p: int, q: int) -> None:
+    """Write orthogonal U and V and sigma (r,) of C = U diag(sigma) V^T, C (p, q), r = min(p, q).
+
+    U (p, p) and V (q, q) are written one column after the other. `work` holds the addresses of
+    p q, r and r entries.
+    """
+    A, weights, flips = work
+    if p >= q:
+        for i in range(p):
+            for j in range(q):
+                store(A, j * p + i, load(C, i * q + j))
+        decompose_columns(A, V, sigma, p, q)
+        _complete(A, U, weights, flips, p, q)
+    else:
+        for i in range(p * q):
+            store(A, i, load(C, i))
+        decompose_columns(A, U, sigma, q, p)
+        _complete(A, V, weights, flips, q, p)
+
+
+@njit
+def _complete(A: int, Q: int, weights: int, flips: int, p: int, q: int) -> None:
+    """Write p orthonormal columns Q, the first q of them those of A, which are unit or zero.
+
+    By Householder's reflections I - w v v^T, which overwrite A. Where a column of A is zero, so are
+    those after it.
+    """
+    zero, one, half = fill(0.0), fill(1.0), fill(0.5)
+    for j in range(q):
+        v, count = at(A, j * p + j), p - j
+        size = root(dot(v, v, count))
+        sign = where_greater(zero, load(v, 0), zero - one, one)
+        weight = where_greater(size, half, one / (size * (size + magnitude(load(v, 0)))), zero)
+        store(weights, j, weight)
+        store(flips, j, where_greater(size, half, zero - sign, one))
+        store(v, 0, fma(sign, size, load(v, 0)))
+        for k in range(j + 1, q):
+            _reflect(v, weight, at(A, k * p + j), count)
+    for j in range(p):
+        for i in range(p):
+            store(Q, j * p + i, one if i == j else zero)
+    for j in range(q - 1, -1, -1):
+        for k in range(j, p):
+            _reflect(at(A, j * p + j), load(weights, j), at(Q, k * p + j), p - j)
+    for j in range(q):
+        for i in range(p):
+            store(Q, j * p + i, load(Q, j * p + i) * load(flips, j))
+
+
+@njit(inline="always")
+def _reflect(v: int, weight: Any, x: int, count: int) -> None:
+    """Write x <- x - w v v^T x."""
+    along = fill(0.0) - weight * dot(v, x, count)
+    for i in range(count):
+        store(x, i, fma(along, load(v, i), load(x, i)))
+
+
 @compiled(arithmetic, matmul, nogil=True, error_model="numpy")
 def decompose_blocks(A: int, V: int, sigma: int, sizes: Any) -> None:
     """Decompose `blocks` groups of eight matrices; sizes = (blocks, p, q)."""

@@ -17,9 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from attnsvm.config import ConfigError
 from attnsvm.config.names import keywords_checked
-from attnsvm.config.norm import SolvedNormName
 from attnsvm.linalg import one_thread
 from attnsvm.norm import Entrywise, Norm, Schatten, norm_of
 from attnsvm.svm.certificate import certify
@@ -32,6 +30,7 @@ from attnsvm.svm.oracle import Oracle
 from attnsvm.svm.problem import SvmProblem, finite_part, multi_token, single_token
 from attnsvm.svm.rank_constrained import RankConstrained
 from attnsvm.svm.scaling import to_given_size, to_unit_size
+from attnsvm.svm.schatten import SchattenPower, Spectral
 from attnsvm.svm.solution import (
     Candidate,
     Certificate,
@@ -84,7 +83,8 @@ def solve_svm(
     selected : (B, n) integers
         The token alpha_i to be selected in each sample.
     norm : str or Norm
-        frobenius, nuclear, spectral, max, l1 or l<p>, as in l1.75; or a norm of your own.
+        frobenius, nuclear, spectral, max, l1, l<p> or schatten<p>, as in l1.75; or a norm of your
+        own.
     mask : (B, n, T) bool, optional
         The admissible tokens.
     gap : float in (0, 1e-2]
@@ -238,11 +238,6 @@ def solver_of(norm: str | Norm, rows: int, d: int) -> Solver:
     """Return the method for problems with `rows` rows in d dimensions.
 
     Entry-wise norms change with the basis, so that many dimensions remain many.
-
-    Raises
-    ------
-    ConfigError
-        For Schatten norms that are neither nuclear, Frobenius nor spectral: there is no method.
     """
     small = _small_solver(norm_of(norm))
     wide = d >= WIDE and isinstance(small, LinearProgram | Power)
@@ -258,8 +253,8 @@ def _small_solver(norm: Norm) -> Solver:
         return LinearProgram(norm.name)
     if type(norm) is Entrywise and 1 < norm.p < math.inf:
         return Power(norm)
-    if type(norm) is Schatten and 1 < norm.p < math.inf:
-        raise ConfigError(f"norm={norm.name}: must be {SolvedNormName()}; or a norm of your own")
+    if type(norm) is Schatten:
+        return Spectral() if norm.p == math.inf else SchattenPower(norm)
     return Oracle(norm)
 
 

@@ -146,7 +146,7 @@ def test_only_numpy_and_the_exact_arithmetic_are_imported(module):
     assert not any(name.startswith(("attnsvm", "scipy", "torch", "cvxpy")) for name in names)
 
 
-@pytest.mark.parametrize("norm", ["max", "l1", "l1.75", "l3", "spectral"])
+@pytest.mark.parametrize("norm", ["max", "l1", "l1.75", "l3", "spectral", "schatten3"])
 def test_every_norm_is_proved_and_forged_ones_are_refused(norm):
     X, Z, selected = (x.numpy() for x in spheres(3, 4, 5, range(4)))
     solution = solve_svm(X, Z, selected, norm=norm)

@@ -33,7 +33,7 @@ from attnsvm.lanes.arithmetic import (
 )
 from attnsvm.lanes.cholesky import System, factor, solve
 from attnsvm.lanes.matmul import dot
-from attnsvm.svm import laned
+from attnsvm.svm import laned, powers
 from attnsvm.svm.laned import (
     NO_BOUND,
     PATIENCE,
@@ -48,10 +48,7 @@ from attnsvm.svm.laned import (
     slack_targets,
     weighted_gram,
 )
-
-STEPS = 40
-BACK = 0.995
-"""Share of the largest step that keeps all variables positive."""
+from attnsvm.svm.powers import BACK, STEPS, power_norm, residuals, start_slacks, step_length
 
 SMALL = 1e-7
 """Relative to the largest: smaller |w| count as this in theta, which would be infinite at 0."""
@@ -82,7 +79,7 @@ MATRICES = 6
 """The first fields of `Work` are (d, d), the others (N,)."""
 
 
-@compiled(arithmetic, matmul, cholesky, laned, nogil=True, error_model="numpy")
+@compiled(arithmetic, matmul, cholesky, laned, powers, nogil=True, error_model="numpy")
 def solve_group(
     rows: Rows, z: Work, system: System, best_W: int, best_a: int, p: float, gap: float
 ) -> None:
@@ -101,18 +98,18 @@ def solve_group(
         bounds, running = keep_better(rows, kept, new, bounds, found, running, gap)
         if not any_greater(running, fill(0.0)):
             break
-        mu, count = _residuals(rows, z)
+        mu, count = residuals(rows, z)
         weighted_gram(rows, z.theta, system.K)
         add_slack(rows, system.K, z.s, z.ia)
         factor(system)
         slack_targets(rows, pair, step, fill(0.0), False, z.cs)
         _direction(rows, z, system)
-        length = _length(rows, z, fill(1.0))
+        length = step_length(rows, z, fill(1.0))
         after = slack_products(rows, pair, step, length, length, fill(0.0))
         ratio = after / count / mu
         slack_targets(rows, pair, step, mu * ratio * ratio * ratio, True, z.cs)
         _direction(rows, z, system)
-        length = _length(rows, z, fill(BACK))
+        length = step_length(rows, z, fill(BACK))
         for j in range(m):
             store(z.W, j, fma(length, load(z.dW, j), load(z.W, j)))
         for k in range(N):
@@ -128,24 +125,12 @@ def _signed_power(x: Any, exponent: float) -> Any:
 
 
 @njit(inline="always")
-def _norm(x: int, count: int, p: float) -> Any:
-    """Return (sum |x|^p)^(1/p), without overflow of the powers; NaN where an entry is."""
-    largest = sums = fill(0.0)
-    for j in range(count):
-        largest = most(magnitude(load(x, j)), largest)
-    unit = fill(1.0) / where_greater(largest, fill(0.0), largest, fill(1.0))
-    for j in range(count):
-        sums = sums + power(magnitude(load(x, j)) * unit, fill(p))
-    return power(sums, fill(1.0 / p)) * largest
-
-
-@njit(inline="always")
 def _bracket(rows: Any, W: int, a: int, z: Any, p: float) -> Any:
     """Return norm(W) / min margin and h^T a / dual_norm(M(a)), from the margins and M in z."""
     m, zero = rows.p * rows.q, fill(0.0)
     ratio = least_margin(rows, z.margin)
     ratio = where_greater(ratio, fill(0.5 * NO_BOUND), fill(1.0), ratio)
-    size, dual = _norm(W, m, p), _norm(z.M, m, p / (p - 1))
+    size, dual = power_norm(W, m, p), power_norm(z.M, m, p / (p - 1))
     value = dot(rows.h, a, rows.n * rows.R)
     upper = where_greater(ratio, zero, size / ratio, fill(NO_BOUND))
     return upper, where_greater(dual, zero, value / dual, zero)
@@ -153,28 +138,12 @@ def _bracket(rows: Any, W: int, a: int, z: Any, p: float) -> Any:
 
 @njit(inline="always")
 def _start(rows: Any, W: int, a: int, z: Any, p: float) -> None:
-    """Set a strictly positive point near the Frobenius solution; z has its margins and M."""
-    m, N, zero, one, half = rows.p * rows.q, rows.n * rows.R, fill(0.0), fill(1.0), fill(0.5)
-    fixed = slack = top = zero
-    for k in range(N):
-        h = where_greater(load(rows.inequality, k), half, zero, load(rows.h, k))
-        fixed = most(magnitude(h), fixed)
-        slack = most(magnitude(load(rows.h, k)), slack)
-        top = most(load(a, k) * load(rows.inequality, k), top)
-    stretch = least_margin(rows, z.margin)
-    stretch = where_greater(stretch, fill(0.5 * NO_BOUND), one, stretch)
-    stretch = one / where_greater(fixed, zero, one, stretch)
-    for j in range(m):
-        store(z.W, j, load(W, j) * stretch)
-    for k in range(N):
-        is_one, a_k = load(rows.inequality, k), load(a, k)
-        s = most(load(z.margin, k) * stretch - load(rows.h, k), fill(0.1) * slack)
-        store(z.s, k, where_greater(is_one, half, s, one))
-        a_k = where_greater(is_one, half, most(a_k, zero) + fill(0.1) * top, a_k)
-        store(z.a, k, a_k * load(rows.real, k))
+    """Set a strictly positive point near the Frobenius solution; z has its margins."""
+    m, N = rows.p * rows.q, rows.n * rows.R
+    start_slacks(rows, W, a, z)
     combine(rows, z.a, z.M)
     q = p / (p - 1)
-    value, total = dot(rows.h, z.a, N), zero
+    value, total = dot(rows.h, z.a, N), fill(0.0)
     for j in range(m):
         total = total + power(magnitude(load(z.M, j)), fill(q))
     scale = power(value / total, fill(1 / (q - 1)))  # maximises h^T a - sum |M(a)|^q / q
@@ -207,22 +176,6 @@ def _linearise(rows: Any, z: Any, p: float) -> None:
 
 
 @njit(inline="always")
-def _residuals(rows: Any, z: Any) -> Any:
-    """Write the residuals of the rows and reciprocals; return mu and its count."""
-    one, product, count = fill(1.0), fill(0.0), fill(0.0)
-    for k in range(rows.n * rows.R):
-        is_one, s, a = load(rows.inequality, k), load(z.s, k), load(z.a, k)
-        product, count = product + s * a * is_one, count + is_one
-        missing = (load(rows.h, k) - load(z.margin, k)) * load(rows.real, k)
-        store(z.rs, k, missing + s * is_one)
-        store(z.ia, k, where_greater(is_one, fill(0.5), one / a, one))
-        store(z.si, k, one / s)
-    count = most(count, one)
-    tiny = where_greater(product, fill(0.0), product, one)  # without inequalities
-    return tiny / count, count
-
-
-@njit(inline="always")
 def _direction(rows: Any, z: Any, system: Any) -> None:
     """Write the step that solves the linearised conditions for the targets."""
     m, N = rows.p * rows.q, rows.n * rows.R
@@ -237,13 +190,3 @@ def _direction(rows: Any, z: Any, system: Any) -> None:
     for j in range(m):
         store(z.dW, j, load(z.theta, j) * (load(z.weighted, j) + load(z.rest, j)))
     slack_step(rows, z.s, z.da, z.ia, z.cs, z.ds)
-
-
-@njit(inline="always")
-def _length(rows: Any, z: Any, back: Any) -> Any:
-    """Return the step length, at most one: `back` times the way to zero of s or a."""
-    worst, zero = fill(0.0), fill(0.0)
-    for k in range(rows.n * rows.R):
-        worst = most((zero - load(z.ds, k)) * load(z.si, k), worst)
-        worst = most((zero - load(z.da, k)) * load(z.ia, k) * load(rows.inequality, k), worst)
-    return fill(1.0) / most(worst / back, fill(1.0))

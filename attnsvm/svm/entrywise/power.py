@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from functools import partial
 
@@ -17,11 +16,9 @@ from attnsvm.svm.entrywise.rows import SingleRows
 from attnsvm.svm.from_frobenius import FromFrobenius
 from attnsvm.svm.laned import Group, Workspace, in_groups
 from attnsvm.svm.oracle import reference
+from attnsvm.svm.powers import stages
 from attnsvm.svm.problem import SvmProblem
 from attnsvm.svm.tolerances import CONVERGED_GAP
-
-FACTOR = 1.75
-"""Largest ratio of successive exponents."""
 
 
 class Power(FromFrobenius):
@@ -46,14 +43,6 @@ class Power(FromFrobenius):
             yield rows.matrices(w, y)
         found = reference(self.norm).candidates(problem)
         yield found.W, found.multipliers
-
-
-def stages(p: float) -> list[float]:
-    """Return exponents that lead from 2 to p: each solution is the start of the next."""
-    if p < 2:
-        return [p]
-    count = math.ceil(math.log(p / 2) / math.log(FACTOR))
-    return [2 * (p / 2) ** (k / count) for k in range(1, count + 1)]
 
 
 def _solve(p: float, group: Group) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from attnsvm.norm import Entrywise
 from attnsvm.svm.entrywise.newton import SMALL
-from attnsvm.svm.entrywise.power import stages
 from attnsvm.svm.large.predictor_corrector import BACK, Point, PredictorCorrector, length
+from attnsvm.svm.powers import stages
 from attnsvm.svm.problem import SvmProblem
 
 

@@ -8,10 +8,9 @@ from typing import Any
 from numba import njit
 
 from attnsvm.lanes.arithmetic import any_greater, at, fill, fma, load, store, where_greater
-from attnsvm.lanes.cholesky import factor, substitute
+from attnsvm.lanes.cholesky import factor, inverse_factor, substitute
 from attnsvm.lanes.matmul import product
 from attnsvm.svm.nuclear.compiled.arrays import dual_matrix, margins_of
-from attnsvm.svm.nuclear.compiled.start import inverse_factor
 
 REFINEMENTS = 2
 
@@ -25,7 +24,7 @@ def invert_slack(rows: Any, z: Any) -> None:
     for i in range(q):
         for j in range(q):
             store(z.G, i * q + j, fill(1.0 if i == j else 0.0) - load(z.G, i * q + j))
-    inverse_factor(z, q)
+    inverse_factor(z.G, (z.L, z.pivot, z.panel), z.T, q)
     product((z.B, q, 1), (z.M, q, 1), (z.T, q, 1), (p, q, q))
     product((z.V, P, 1), (z.B, q, 1), (z.B, 1, q), (p, p, q))
     product((at(z.V, p), P, 1), (z.B, q, 1), (z.T, 1, q), (p, q, q))

@@ -13,7 +13,7 @@ from typing import Any
 from numba import njit
 
 from attnsvm.jit import compiled
-from attnsvm.lanes import arithmetic, cholesky, matmul
+from attnsvm.lanes import arithmetic, cholesky, definite, matmul
 from attnsvm.lanes.arithmetic import any_greater, at, fill, fma, load, most, store, where_greater
 from attnsvm.lanes.cholesky import System
 from attnsvm.lanes.matmul import dot
@@ -31,7 +31,7 @@ REFINE_BELOW = 1e-6
 """Relative complementarity below which directions are refined."""
 
 SMALLEST_STEP = 1e-8
-INCLUDED = (arithmetic, matmul, cholesky, laned, arrays, start, direction, length)
+INCLUDED = (arithmetic, matmul, cholesky, definite, laned, arrays, start, direction, length)
 
 
 @compiled(*INCLUDED, nogil=True, error_model="numpy")

@@ -11,9 +11,9 @@ from typing import Any
 
 from numba import njit
 
-from attnsvm.lanes.arithmetic import at, fill, load, magnitude, most, root, store, where_greater
-from attnsvm.lanes.cholesky import decompose
-from attnsvm.lanes.matmul import dot, product
+from attnsvm.lanes.arithmetic import fill, load, magnitude, most, root, store, where_greater
+from attnsvm.lanes.cholesky import inverse_factor
+from attnsvm.lanes.matmul import product
 from attnsvm.svm.nuclear.compiled.arrays import dual_matrix, margins_of
 
 SQUARINGS = 5
@@ -89,7 +89,7 @@ def _square_root(z: Any, W: int, p: int, q: int) -> None:
         for j in range(q):
             store(z.G, i * q + j, size if i == j else fill(0.0))
     for _ in range(ROOTS):
-        inverse_factor(z, q)
+        inverse_factor(z.G, (z.L, z.pivot, z.panel), z.T, q)
         product((z.G2, q, 1), (z.T, q, 1), (z.T, 1, q), (q, q, q))
         product((z.L, q, 1), (z.G1, q, 1), (z.G2, q, 1), (q, q, q))
         for i in range(q):
@@ -98,7 +98,7 @@ def _square_root(z: Any, W: int, p: int, q: int) -> None:
                 entry = fill(0.5) * (load(z.G, i * q + j) + mean)
                 store(z.G, i * q + j, entry)
                 store(z.G, j * q + i, entry)
-    inverse_factor(z, q)
+    inverse_factor(z.G, (z.L, z.pivot, z.panel), z.T, q)
 
 
 @njit
@@ -121,17 +121,3 @@ def _size_bound(z: Any, M: int, p: int, q: int) -> Any:
             for i in range(q * q):
                 store(z.G, i, load(z.G1, i))
     return bound
-
-
-@njit
-def inverse_factor(z: Any, size: int) -> None:
-    """Write T = L^{-T}, with zeros below its diagonal; G = L L^T, G^{-1} = T T^T."""
-    L, T, pivot = z.L, z.T, z.pivot
-    decompose(z.G, L, pivot, z.panel, size, 0.0)
-    for j in range(size):
-        for i in range(j):
-            store(T, j * size + i, fill(0.0))
-        store(T, j * size + j, load(pivot, j))
-        for i in range(j + 1, size):
-            total = dot(at(L, i * size + j), at(T, j * size + j), i - j)
-            store(T, j * size + i, fill(0.0) - total * load(pivot, i))
