@@ -168,7 +168,7 @@ def test_the_compiled_method_solves_every_group_of_a_part(name, cores, monkeypat
     monkeypatch.setattr(laned, "_cores", lambda: cores)
     problem = single_token(*spheres(4, 5, 6, range(19)))
     start = LeastDistance().candidates(problem)
-    W, a = solver_of(name, problem.N).improved(problem, start.W, start.multipliers)
+    W, a = solver_of(name, problem.N, problem.d).improved(problem, start.W, start.multipliers)
     gap = upper_bound(problem, W, name) / lower_bound(problem, a, name)[1] - 1
     assert gap.amax() <= 5e-10
 

@@ -144,7 +144,7 @@ def test_the_face_gives_the_last_digits(name):
     """From a bracket of 1e-5 or wider to one of 1e-13."""
     X, Z, selected = spheres(3, 4, 5, range(4))
     problem = single_token(X, Z, selected)
-    solver, start = solver_of(name, problem.N), LeastDistance().candidates(problem)
+    solver, start = solver_of(name, problem.N, problem.d), LeastDistance().candidates(problem)
     found = solver.improved(problem, start.W, start.multipliers)
     generator = torch.Generator().manual_seed(2)
     for b in range(4):
