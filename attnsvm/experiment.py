@@ -22,7 +22,13 @@ from attnsvm.data import Seeded
 from attnsvm.parameterization import Parameterization
 from attnsvm.probe import Probe, over_steps
 from attnsvm.problem import ProblemBatch
-from attnsvm.record.columns import NORMS, correlation, norm_columns, probe_columns
+from attnsvm.record.columns import (
+    NORMS,
+    correlation,
+    hypothesis_columns,
+    norm_columns,
+    probe_columns,
+)
 from attnsvm.record.schema import RunRecord
 from attnsvm.result import BatchResult
 from attnsvm.selection import (
@@ -35,7 +41,7 @@ from attnsvm.selection import (
 )
 from attnsvm.separation import separate, separate_attended, solve_as_published
 from attnsvm.svm import SvmSolution
-from attnsvm.theory import convergence_types, direction_change
+from attnsvm.theory import OF_INSTANCES, aligned_gradient, convergence_types, direction_change
 from attnsvm.training import STALLED, TrainingStatus, Trajectory, check_start, chunk_size, train
 
 MAX_DRAWS_PER_TRIAL = 200
@@ -170,7 +176,8 @@ class _Stages:
         self.timings: dict[str, float] = {}
         self.probes = instantiated_probes(config)
         measured = probe_columns(probe_quantities(config.probe))
-        self.further = (*norm_columns(config.svm.norms), *measured)
+        fixed = *norm_columns(config.svm.norms), *hypothesis_columns(config.hypotheses)
+        self.further = (*fixed, *measured)
         self.factors = any(probe.FACTORS for probe in self.probes.values())
 
     def batches(self, size: int | None) -> Iterator[ProblemBatch]:
@@ -224,6 +231,7 @@ class _Stages:
         """Separate the optimal tokens; nothing is trained."""
         selected, tie = optimal_tokens(result.batch)
         result.columns["tie"] = tie
+        self._decide(result)
         result.mark(*tied_optimal(result.batch, tie))
         self._separate(result, selected)
         result.mark(tie, "tie", TIED_SCORES)
@@ -231,6 +239,7 @@ class _Stages:
     def top(self, result: BatchResult) -> None:
         """Train, and separate the token that each sample attends to most."""
         path, selection = self._train(result)
+        self._decide(result, path)
         chosen = self.config.selection
         result.mark(selection.tied_scores, "tie", TIED_SCORES)
         result.mark(
@@ -276,6 +285,7 @@ class _Stages:
             result.record_none()
             return
         part = result.part(index)
+        self._decide(part, path.take(index))
         attended, log_softmax = selection.attended[index], path.log_softmax[index]
         with self._timed("svm"):
             tokens = selection.selected[index], attended, log_softmax
@@ -351,6 +361,16 @@ class _Stages:
                 found = over_steps(probe, quantities, result.batch, path, solutions)
                 for quantity, values in found.items():
                     result.measure(f"{name}_{quantity}", path.steps, values)
+
+    def _decide(self, result: BatchResult, path: Trajectory | None = None) -> None:
+        """Add the columns of the hypotheses; without a path there are no initial weights."""
+        with self._timed("svm"):
+            for name in self.config.hypotheses:
+                if name in OF_INSTANCES:
+                    result.columns[name] = OF_INSTANCES[name](result.batch)
+                elif path is not None:
+                    start, loss = path.snapshots[:, 0], self._instance("loss")
+                    result.columns[name] = aligned_gradient(result.batch, start, loss)
 
     def _implicit_bias(self) -> str | None:
         """Return the norm of the SVM that training converges to."""

@@ -67,22 +67,26 @@ class OneOf:
 
 @dataclass(frozen=True)
 class ListOf:
-    """A field that holds a list without repetition, each item allowed by `item`, and not empty."""
+    """A field that holds a list without repetition, each item allowed by `item`.
+
+    It is not empty, unless that is allowed.
+    """
 
     item: Allowed
+    empty: bool = False
 
     def holds(self, value: Any) -> bool:
         """Whether `value` is a list of allowed items without repetition."""
         return (
             isinstance(value, Sequence)
             and not isinstance(value, str)
-            and len(value) > 0
+            and (self.empty or len(value) > 0)
             and all(self.item.holds(v) for v in value)
             and len(set(value)) == len(value)
         )
 
     def __str__(self) -> str:
-        return f"a list without repetition of {self.item}, not empty"
+        return f"a list without repetition of {self.item}" + ("" if self.empty else ", not empty")
 
 
 class Allowed(Protocol):

@@ -25,6 +25,7 @@ from attnsvm.config.fields import (
     check_fields,
     option,
 )
+from attnsvm.config.hypotheses import HYPOTHESES
 from attnsvm.config.norm import NormName
 from attnsvm.config.plugins import Options
 
@@ -126,6 +127,11 @@ class RunConfig:
     question: str | None = option(None, None, "question of the experiment, shown in its report")
     trials: int = option(100, POSITIVE_COUNT, "number of instances")
     seed: int = option(0, SEEDS, "seed of the first instance; instance i has seed + i")
+    hypotheses: list[str] = option(
+        [],
+        ListOf(OneOf(tuple(HYPOTHESES)), empty=True),
+        "hypotheses of theorems to decide for every instance, each a column",
+    )
     keep_path: bool = option(False, None, "store the weights and softmax of every snapshot")
     objective: str | None = option(
         None, None, "number that a job returns to a sweeper: mean(COLUMN) | median(COLUMN) of the "
@@ -158,6 +164,16 @@ class RunConfig:
                 f"parameterization.m={m}: must be null with selection=multi and the nuclear norm: "
                 "the SVM of several tokens is solved without a rank constraint; or svm.norms="
                 "[frobenius]"
+            )
+        if self.hypotheses and getattr(self.head, "train", False):
+            raise ConfigError(
+                f"hypotheses=[{','.join(self.hypotheses)}]: must be [] with head.train=True, which "
+                "changes the scores"
+            )
+        if "aligned_gradient" in self.hypotheses and self.selection.tokens == "optimal":
+            raise ConfigError(
+                "hypotheses=[aligned_gradient]: must be without it with selection=optimal, which "
+                "has no initial weights"
             )
         if self.selection.until_accepted and isinstance(self.data, groups.FileConfig):
             raise ConfigError(

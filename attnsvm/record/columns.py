@@ -7,12 +7,13 @@ This is the only place that says so. Parquet files carry meaning and unit of eac
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from attnsvm.config import PROBES, ConfigError, Quantity
 from attnsvm.config.fields import NON_NEGATIVE, OneOf, Range
+from attnsvm.config.hypotheses import HYPOTHESES
 from attnsvm.config.probe import probe_quantities
 
 NAN = float("nan")
@@ -336,7 +337,8 @@ def probe_columns(quantities: Mapping[str, Quantity]) -> tuple[Column, ...]:
     ConfigError
         If a name is that of a fixed column or quantity.
     """
-    taken = {one.name for one in (*TRIAL_COLUMNS, *HISTORY_COLUMNS, *QUANTITIES)}
+    fixed = *TRIAL_COLUMNS, *hypothesis_columns(HYPOTHESES), *HISTORY_COLUMNS, *QUANTITIES
+    taken = {one.name for one in fixed}
     for name in taken & set(quantities):
         raise ConfigError(f"probe: its column {name} must have another name, every record has one")
     return tuple(
@@ -380,7 +382,19 @@ def norm_quantities(norm: str) -> tuple[Column, ...]:
 
 def further_columns(run: Mapping[str, Any]) -> tuple[Column, ...]:
     """Return the columns that the trials of a `run.json` have beside the fixed ones."""
-    return (*norm_columns(run["config"]["svm"]["norms"]), *recorded_probe_columns(run["probes"]))
+    config = run["config"]
+    fixed = *norm_columns(config["svm"]["norms"]), *hypothesis_columns(config["hypotheses"])
+    return (*fixed, *recorded_probe_columns(run["probes"]))
+
+
+# --- hypotheses of theorems -----------------------------------------------------------------------
+
+
+def hypothesis_columns(names: Iterable[str]) -> tuple[Column, ...]:
+    """Return the columns of the hypotheses that a run decides."""
+    return tuple(
+        Column(name, "boolean", HYPOTHESES[name], "flag", None, "svm", None) for name in names
+    )
 
 
 # --- the dictionary -------------------------------------------------------------------------------
@@ -403,6 +417,7 @@ def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[Col
         "trials": TRIAL_COLUMNS,
         "history": HISTORY_COLUMNS,
         "trials, for each further norm of svm.norms": norm_columns(["<norm>"]),
+        "columns of hypotheses": hypothesis_columns(HYPOTHESES),
         "quantities of the history": QUANTITIES,
         "quantities of the history, for each further norm of svm.norms": norm_quantities("<norm>"),
         "columns and quantities of probes": probe_columns(probe_quantities(probes)),

@@ -2,5 +2,33 @@
 
 from attnsvm.theory.assumptions import assumption_b1
 from attnsvm.theory.convergence import convergence_types, direction_change, settled
+from attnsvm.theory.hypotheses import (
+    OF_INSTANCES,
+    aligned_gradient,
+    assumption_b2,
+    assumption_d,
+    hidden_optimum,
+    optimum_feasible,
+    order_preserving,
+    overparameterized,
+    unique_optimum,
+)
+from attnsvm.theory.local_optima import LocalOptima, local_optima
 
-__all__ = ["assumption_b1", "convergence_types", "direction_change", "settled"]
+__all__ = [
+    "OF_INSTANCES",
+    "LocalOptima",
+    "aligned_gradient",
+    "assumption_b1",
+    "assumption_b2",
+    "assumption_d",
+    "convergence_types",
+    "direction_change",
+    "hidden_optimum",
+    "local_optima",
+    "optimum_feasible",
+    "order_preserving",
+    "overparameterized",
+    "settled",
+    "unique_optimum",
+]

@@ -15,6 +15,7 @@ from attnsvm.verify.exact import EPS, Array
 from attnsvm.verify.expected import NAN, Either, Expected, Interval, Words, number, truth
 from attnsvm.verify.heads import HeadAndLoss
 from attnsvm.verify.history import NAMED, Curve, correlation
+from attnsvm.verify.hypotheses import DECIDED, Deciding
 from attnsvm.verify.instances import Instance, UnknownError
 from attnsvm.verify.norms import computed
 from attnsvm.verify.probes import probe_curves, ranges
@@ -146,6 +147,7 @@ class InstanceProof:
                 columns[f"{norm}_{column}"] = number(getattr(svm, name))
             found = svm_columns(svm) if self.proofs[norm].proved else {}
             columns |= {f"{norm}_{name}": value for name, value in found.items()}
+        columns |= self._hypotheses()
         if self.tokens != "multi":
             columns["assumption_b1"] = self._b1()
         if self.tokens == "top":
@@ -185,6 +187,15 @@ class InstanceProof:
             return truth(False)
         holds = assumption_b1(self.instance, self.scores.best)
         return None if holds is None else truth(holds)
+
+    def _hypotheses(self) -> dict[str, Expected | None]:
+        """Return the columns of the hypotheses; None: it does not follow."""
+        names = self.config["hypotheses"]
+        if self.scores is None or self.drawn_head is None:
+            return dict.fromkeys(names)
+        deciding = Deciding(self.instance, self.scores, self.drawn_head, self.start)
+        found = {name: DECIDED[name](deciding) for name in names}
+        return {name: None if one is None else Words(one) for name, one in found.items()}
 
     def _convergence(self, row: Mapping[str, Any]) -> tuple[str, ...]:
         if row["status"] in ("tie", "diverged"):

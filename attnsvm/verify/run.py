@@ -23,6 +23,7 @@ from attnsvm.verify.expected import NAN, Expected, Interval, Words, difference, 
 from attnsvm.verify.form import arrays_refusal, table_refusal
 from attnsvm.verify.heads import HeadAndLoss
 from attnsvm.verify.history import History, quantities
+from attnsvm.verify.hypotheses import trusted_hypotheses
 from attnsvm.verify.instance_proof import OF_TRAINING, InstanceProof, with_tokens
 from attnsvm.verify.instances import (
     LARGEST,
@@ -367,6 +368,7 @@ class _Prover:
                     trusted.append(f"probe {name} (its file is not here, or has changed)")
                 if kind == "balance" and len(self.history.steps) > 1:
                     trusted.append(f"history of probe {name} before its last step")
+        trusted += trusted_hypotheses(config)
         if any(not is_recorded(row, self.tokens) for row in self.rows):
             trusted.append("softmax, norm and risk of rejected instances")
         if any(row["training"] == "diverged" for row in self.rows):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,9 @@ from sweeps.claims._claim import FAILS, HOLDS, Evidence, Truths, Words, ruled
 
 NEAR = 1e-3
 """Largest 1 - correlation of a direction that is taken for its limit."""
+
+STILL = 1e-4
+"""Largest change of the mean largest softmax since half-way of an attention that has ended."""
 
 
 def overparameterised(evidence: Evidence) -> Truths:
@@ -23,6 +26,11 @@ def overparameterised(evidence: Evidence) -> Truths:
 def one_optimum(evidence: Evidence) -> Truths:
     """Return whether every sample has one token of highest score."""
     return evidence.truths(evidence.trials["status"] != "tie")
+
+
+def hypothesis(name: str) -> Callable[[Evidence], Truths]:
+    """Return the condition that a hypothesis holds that the runs have decided."""
+    return lambda evidence: evidence.trials[name].astype("boolean")
 
 
 def feasible(evidence: Evidence, norm: str = "frobenius") -> Truths:
@@ -56,6 +64,14 @@ def globally(evidence: Evidence) -> Words:
 def trains(evidence: Evidence) -> Truths:
     """Return whether no sample has a head of gradient zero, which would train nothing."""
     return ~evidence.trials["flat"].astype("boolean")
+
+
+def still(evidence: Evidence) -> Truths:
+    """Return whether the mean largest softmax has hardly changed since half-way of the steps."""
+    top = evidence.curve("max_softmax")
+    last = float(top.columns.max())
+    change = (top[last] - top[last / 2]).abs()
+    return evidence.truths(change <= STILL, change.notna())
 
 
 def saturated(evidence: Evidence) -> Truths:

@@ -12,9 +12,30 @@ SVMS = Runs.of(
 
 DESCENT = Runs.of(
     "descent", "data.n=2,3 data.T=2,3 data.d=2,4,8 optimizer.growth=0.05 optimizer.steps=10000 "
-    "optimizer.record_every=500 trials=200"
+    "optimizer.record_every=500 trials=200 hypotheses=[assumption_b2,assumption_d,aligned_gradient]"
 )  # fmt: skip
 """Normalised steps of W, which grow, on shapes of which all selections can be listed."""
+
+ZERO = Runs.of("zero", " ".join((*DESCENT.overrides, "optimizer.init=zero", "trials=100")))
+"""The same from W(0) = 0."""
+
+COUNTEREXAMPLES = Runs.of(
+    "counterexamples", "data.n=5 data.T=2 data.d=4,5 optimizer.growth=0.05 optimizer.steps=10000 "
+    "optimizer.record_every=500 trials=100 hypotheses=[assumption_d]"
+)  # fmt: skip
+"""Over-parameterised shapes where some instances meet B.1, but not D."""
+
+LOSSES = Runs.of(
+    "losses", "loss=exponential,linear data.n=3 data.T=3 data.d=4 optimizer.growth=0.05 "
+    "optimizer.steps=10000 optimizer.record_every=500 trials=100"
+)  # fmt: skip
+"""Other decreasing losses."""
+
+JOINT = Runs.of(
+    "joint", "head.train=true data.n=3 data.T=3 data.d=4,8 optimizer.growth=0.05 "
+    "optimizer.steps=10000 optimizer.record_every=500 trials=100"
+)  # fmt: skip
+"""W and the linear head are trained together."""
 
 LARGER = Runs.of(
     "larger", "data.n=6 data.T=8 data.d=4,10,32 optimizer.growth=0.05 optimizer.steps=10000 "
@@ -34,6 +55,25 @@ FIXED_STEP = Runs.of(
 )  # fmt: skip
 """Gradient descent with a fixed step <= 1 / L_W: unit tokens and T <= 3 give L_W <= 17."""
 
+SAFE_STEP = Runs.of(
+    "safe_step", "optimizer=safe_gd optimizer.steps=5000 optimizer.record_every=500 data.n=2,3 "
+    "data.T=2,3 data.d=4 trials=25"
+)  # fmt: skip
+"""Gradient descent whose step grows as long as the risk provably falls."""
+
+CONE = Runs.of(
+    "cone", "optimizer.init=cone optimizer.init_scale=30 optimizer.init_angle=5,20,45 "
+    "optimizer.growth=0.05 optimizer.steps=5000 optimizer.record_every=500 data.n=3 data.T=3 "
+    "data.d=3,4 trials=100"
+)  # fmt: skip
+"""From ||W(0)|| = 30 at an angle to the SVM of the optimal tokens, which are locally optimal."""
+
+SQUARED = Runs.of(
+    "squared", "loss=squared loss.target=0.1 optimizer=gd optimizer.lr=0.5 optimizer.steps=20000 "
+    "optimizer.record_every=1000 data.n=2,3 data.T=3 data.d=4 trials=50"
+)  # fmt: skip
+"""A loss that is not decreasing."""
+
 PATH = Runs.of(
     "path", "optimizer=regularization_path data.n=2,4 data.T=3 data.d=4,8 "
     "parameterization=w,kq keep_path=true trials=25"
@@ -46,7 +86,8 @@ PATH_M = Runs.of(
 
 SEVERAL = Runs.of(
     "several", "selection=multi head=relu data.n=3 data.T=4 data.d=4,10 "
-    "optimizer.steps=10000 optimizer.record_every=500 trials=400 seed=1 svm.norms=[frobenius]"
+    "optimizer.steps=10000 optimizer.record_every=500 trials=400 seed=1 svm.norms=[frobenius] "
+    "hypotheses=[order_preserving]"
 )  # fmt: skip
 """A nonlinear head, which may mix tokens."""
 

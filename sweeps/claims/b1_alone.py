@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sweeps.claims._claim import Claim
 from sweeps.claims._conditions import b1, globally, overparameterised
-from sweeps.claims._runs import DESCENT
+from sweeps.claims._runs import COUNTEREXAMPLES, DESCENT
 
 CLAIM = Claim(
     name="b1_alone",
@@ -15,7 +15,7 @@ CLAIM = Claim(
     "W(k) / ||W(k)||_F -> W_mm / ||W_mm||_F at the optimal tokens",
     hypotheses={"d >= max(T - 1, n)": overparameterised, "B.1": b1},
     prediction=globally,
-    runs=(DESCENT,),
+    runs=(DESCENT, COUNTEREXAMPLES),
     tolerance="tokens: softmax >= 0.999 in every sample; other tokens refute it where they are "
     "locally optimal, which is certified, and 1 - correlation with their SVM is <= 1e-3",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
 from sweeps.claims._conditions import NEAR, saturated
-from sweeps.claims._runs import DESCENT, LARGER
+from sweeps.claims._runs import DESCENT, LARGER, LOSSES
 
 
 def prediction(evidence: Evidence) -> Words:
@@ -34,7 +34,7 @@ CLAIM = Claim(
     "gamma_i,alpha_i > gamma_it for all t of margin 1 under W_mm(alpha)",
     hypotheses={"one token selected in each sample": saturated},
     prediction=prediction,
-    runs=(DESCENT, LARGER),
+    runs=(DESCENT, LARGER, LOSSES),
     tolerance="1 - correlation with W_mm(alpha) <= 1e-3, and the direction is settled where the "
     "tokens are not locally optimal: it changed by at most 1e-4 since half-way",
 )

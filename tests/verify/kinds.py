@@ -7,12 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from attnsvm import experiment, record
+from attnsvm.config.hypotheses import HYPOTHESES
 from attnsvm.config.identity import run_name
 from attnsvm.record import RunRecord
 from attnsvm.record.provenance import provenance
 from tests.config.test_config import composed
 
 SMALL = ("data.n=3", "data.T=4", "data.d=3", "trials=4", "optimizer.steps=200")
+ALL = f"hypotheses=[{','.join(HYPOTHESES)}]"
 KINDS = {
     "top": SMALL,
     "optimal": ("selection=optimal", "data.n=5", "data.T=5", "data.d=2", "trials=8"),
@@ -88,6 +90,13 @@ KINDS = {
     "probes_diverged": ("data.n=3", "data.T=4", "data.d=3", "trials=2", "optimizer.steps=40",
                         "optimizer=gd", "optimizer.lr=1e307", "loss=linear",
                         "optimizer.growth=1e300", "probe=[entropy,rank,margin_gap]"),
+    "hypotheses": (*SMALL, ALL),
+    "hypotheses_optimal": ("selection=optimal", "head=quadratic", "data.n=2", "data.T=3",
+                           "data.d=2", "trials=8", ALL.replace(",aligned_gradient", "")),
+    "hypotheses_multi": ("head=relu", "selection=multi", "data.n=3", "data.T=4", "data.d=4",
+                         "trials=12", "optimizer.steps=400", ALL),
+    "hypotheses_causal": ("model=sequence", "model.causal=true", "data.n=1", "data.T=4",
+                          "data.d=3", "trials=4", "optimizer.steps=200", "head=mlp", ALL),
     "published": ("selection=optimal", "data.n=3", "data.T=3", "data.d=3", "trials=2",
                   "svm.published=true"),
     "rank_half": ("selection=optimal", "data.n=5", "data.T=5", "data.d=6", "trials=4",

@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from attnsvm.config.hypotheses import HYPOTHESES
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import made, written
 
-USED = ("top", "optimal", "multi", "kq", "path", "until_accepted", "kq_low_rank", "narrow_gap")
+USED = ("top", "optimal", "multi", "kq", "path", "until_accepted", "kq_low_rank", "narrow_gap",
+        "hypotheses")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,14 @@ def scaled_weights(f: Forgery) -> None:
     f.array("trained_W", lambda W: 2 * W)
     f.cell("W_norm", lambda norm: 2 * norm)
     f.curve("W_norm", -1, lambda norm: 2 * norm)
+
+
+def turned(verdict: bool) -> bool:
+    return not verdict
+
+
+def extra_hypothesis(f: Forgery) -> None:
+    f.trials["assumption_d"] = pd.array([True] * len(f.trials), dtype="boolean")
 
 
 def other_end(training: str) -> str:
@@ -264,6 +274,9 @@ def shrunk_bracket(f: Forgery) -> None:
 
 FORGERIES = {
     # --- cells of the table
+    **{name: ("hypotheses", cell(name, turned)) for name in HYPOTHESES},
+    "a hypothesis undecided": ("hypotheses", cell("assumption_d", None)),
+    "a hypothesis that was not asked for": ("top", extra_hypothesis),
     "risk": ("top", cell("risk", a_little_more)),
     "weight norm": ("top", cell("W_norm", a_little_more)),
     "least softmax": ("top", cell("min_top_softmax", lambda s: s * (1 - 1e-6))),

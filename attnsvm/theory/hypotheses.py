@@ -1,0 +1,219 @@
+"""Hypotheses of the papers' theorems, each decided for every instance before it is trained.
+
+A verdict is True, False or None, which means undecided: rounding may decide, an SVM is undecided,
+or there are too many selections of tokens to list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from attnsvm.attention import attend, direct, token_gradient, token_scores
+from attnsvm.head import Linear, Quadratic, Relu
+from attnsvm.loss import Loss
+from attnsvm.problem import ProblemBatch
+from attnsvm.selection import optimal_tokens
+from attnsvm.svm import SvmStatus, solve_svm
+from attnsvm.theory.local_optima import LocalOptima, every_selection
+
+Verdicts = list[bool | None]
+
+ROUNDING = 1e-12
+"""Differences below this, relative to the largest number, are undecided: rounding may decide."""
+
+
+def unique_optimum(batch: ProblemBatch) -> Verdicts:
+    """Return whether every sample has one token of highest score (Definition 1)."""
+    gamma = batch.scores()
+    if batch.T == 1:
+        return [True] * batch.B
+    top = gamma.topk(2, dim=-1).values
+    return _positive((top[..., 0] - top[..., 1]).amin(-1), _size(gamma))
+
+
+def assumption_b2(batch: ProblemBatch) -> Verdicts:
+    """Return whether all other tokens of a sample share one score, below the best (B.2)."""
+    gamma, (optimal, _) = batch.scores(), optimal_tokens(batch)
+    others = batch.mask.scatter(2, optimal[..., None], False)
+    spread = torch.where(others, gamma, -torch.inf).amax(-1)
+    spread = (spread - torch.where(others, gamma, torch.inf).amin(-1)).clamp(min=0).amax(-1)
+    differ = _positive(spread, _size(gamma))
+    return [_and(_not(one), two) for one, two in zip(differ, unique_optimum(batch), strict=True)]
+
+
+def overparameterized(batch: ProblemBatch) -> Verdicts:
+    """Return whether d >= max(T - 1, n), T being the tokens that a sample may attend to."""
+    T = batch.mask.sum(-1).amax(-1)
+    return list((batch.d >= (T - 1).clamp(min=batch.n)).tolist())
+
+
+def optimum_feasible(batch: ProblemBatch) -> Verdicts:
+    """Return whether some W separates the optimal tokens, certified."""
+    optimal, _ = optimal_tokens(batch)
+    solution = solve_svm(batch.X, batch.Z, optimal, "frobenius", batch.mask)
+    return [_feasible(status) for status in solution.statuses]
+
+
+def assumption_d(batch: ProblemBatch, norm: str = "frobenius") -> Verdicts:
+    """Return whether no other selection hides the optimal tokens from its SVM (Assumption D).
+
+    For every alpha != opt whose SVM is feasible some sample has alpha_i != opt_i and opt_i among
+    the neighbours of alpha, the tokens of margin 1 under the SVM of alpha. None if there are more
+    selections than are listed, or an SVM on which it depends is undecided.
+    """
+    optimal, _ = optimal_tokens(batch)
+    found = every_selection(batch, norm)
+    return [
+        None if every is None else _seen(every, opt)
+        for every, opt in zip(found, optimal, strict=True)
+    ]
+
+
+def hidden_optimum(batch: ProblemBatch, norm: str = "frobenius") -> list[Tensor | None]:
+    """Return for every instance a selection (n,) that refutes Assumption D; None if none is known.
+
+    It is the certificate of False: the SVM of this selection is solved, and no optimal token that
+    it leaves out has margin 1.
+    """
+    optimal, _ = optimal_tokens(batch)
+    witnesses = []
+    for every, opt in zip(every_selection(batch, norm), optimal, strict=True):
+        refuting = [] if every is None else _refuting(every, opt)
+        known = [k for k, one in enumerate(refuting) if one]
+        witnesses.append(every.tokens[known[0]] if every is not None and known else None)
+    return witnesses
+
+
+def _seen(every: LocalOptima, optimal: Tensor) -> bool | None:
+    refuting = _refuting(every, optimal)
+    if any(refuting):
+        return False
+    return None if None in refuting else True
+
+
+def _refuting(every: LocalOptima, optimal: Tensor) -> list[bool | None]:
+    """Return whether each selection refutes Assumption D; None where its SVM is undecided."""
+    left_out = every.tokens != optimal
+    at = optimal.expand(len(every.tokens), -1)[..., None]
+    neighbour = every.solution.support.gather(2, at)[..., 0]
+    sees = (left_out & neighbour).any(1)
+    hides = (left_out.any(1) & ~sees).tolist()
+    return [
+        hide and _feasible(status)
+        for hide, status in zip(hides, every.solution.statuses, strict=True)
+    ]
+
+
+def aligned_gradient(batch: ProblemBatch, W: Tensor, loss: Loss) -> Verdicts:
+    """Return whether the step -grad L(W) alone separates the optimal tokens.
+
+    -(x_i,opt - x_it)^T grad L(W) z_i > 0 for all samples i and admissible t != opt_i, so that the
+    direction of the first step of gradient descent already is one of Att-SVM's feasible ones.
+
+    Parameters
+    ----------
+    batch : ProblemBatch
+        B instances.
+    W : Tensor
+        Initial weights, (B, d, d).
+    loss : Loss
+        The loss.
+    """
+    forward = attend(batch, batch.Z @ W.mT, batch.head_parameters)
+    slope = loss.derivative(forward.margins) * batch.Y / batch.n
+    g = token_scores(batch, forward, slope, batch.head_parameters)
+    q, _ = direct(forward, g, torch.zeros_like(slope))
+    step = -token_gradient(batch, q).mT @ batch.Z
+    moved = (batch.X @ (batch.Z @ step.mT)[..., None])[..., 0]
+    optimal, _ = optimal_tokens(batch)
+    ahead = moved.gather(2, optimal[..., None]) - moved
+    others = batch.mask.scatter(2, optimal[..., None], False)
+    least = torch.where(others, ahead, torch.inf).flatten(1).amin(1)
+    return _positive(least, moved.abs().flatten(1).amax(1))
+
+
+def order_preserving(batch: ProblemBatch) -> Verdicts:
+    """Return whether no mixture of a sample's tokens scores above its best token.
+
+    max_{s in simplex} Y_i h(X_i^T s) = max_t gamma_it. It holds for a linear head, and wherever
+    Y_i h is convex: a relu head with Y_i = +1, a quadratic one with Y_i = -1. Where Y_i h is
+    concave, the slopes from the best token to the others decide. None for any other head, and
+    where the best token lies on a kink of relu.
+    """
+    head, gamma = batch.head, batch.scores()
+    if type(head) is Linear:
+        return [True] * batch.B
+    if type(head) not in (Relu, Quadratic):
+        return [None] * batch.B
+    convex = batch.Y > 0 if type(head) is Relu else batch.Y < 0
+    optimal, _ = optimal_tokens(batch)
+    at = optimal[..., None, None].expand(-1, -1, 1, batch.d)
+    best = batch.X.gather(2, at)
+    slope = head.gradient(best[:, :, 0], batch.head_parameters) * batch.Y[..., None]
+    rise = ((batch.X - best) @ slope[..., None])[..., 0]
+    largest = torch.where(batch.mask, rise, -torch.inf).amax(-1)
+    concave = torch.where(convex, -torch.inf, largest).amax(-1)
+    size = _size(gamma) + rise.abs().flatten(1).amax(1)
+    above = _positive(concave, size)
+    kinked = _kinked(batch, best[:, :, 0], convex) if type(head) is Relu else [False] * batch.B
+    return [None if kink else _not(one) for one, kink in zip(above, kinked, strict=True)]
+
+
+def _kinked(batch: ProblemBatch, best: Tensor, convex: Tensor) -> list[bool]:
+    """Return whether the best token of some concave sample lies on a kink of relu."""
+    projections = best @ batch.head_parameters["V"]
+    near = projections.abs() <= ROUNDING * best.norm(dim=-1, keepdim=True)
+    return list((near.any(-1) & ~convex).any(-1).tolist())
+
+
+# --- three-valued logic ---------------------------------------------------------------------------
+
+
+def _positive(values: Tensor, size: Tensor) -> Verdicts:
+    """Return whether each value is > 0; undecided is what rounding may have made of 0.
+
+    An exact 0 is not positive.
+    """
+    verdicts: Verdicts = []
+    for value, least in zip(values.tolist(), (ROUNDING * size).tolist(), strict=True):
+        if value == 0 or value < -least:
+            verdicts.append(False)
+        else:
+            verdicts.append(True if value > least else None)
+    return verdicts
+
+
+def _size(gamma: Tensor) -> Tensor:
+    return torch.where(gamma.isfinite(), gamma.abs(), 0.0).flatten(1).amax(1)
+
+
+def _not(verdict: bool | None) -> bool | None:
+    return None if verdict is None else not verdict
+
+
+def _and(one: bool | None, two: bool | None) -> bool | None:
+    if one is False or two is False:
+        return False
+    return None if one is None or two is None else True
+
+
+def _feasible(status: SvmStatus) -> bool | None:
+    if status is SvmStatus.undecided:
+        return None
+    return status is not SvmStatus.infeasible
+
+
+# --- by name --------------------------------------------------------------------------------------
+
+OF_INSTANCES: dict[str, Callable[[ProblemBatch], Verdicts]] = {
+    "unique_optimum": unique_optimum,
+    "assumption_b2": assumption_b2,
+    "assumption_d": assumption_d,
+    "overparameterized": overparameterized,
+    "optimum_feasible": optimum_feasible,
+    "order_preserving": order_preserving,
+}
+"""Hypotheses of the instance alone, by the name of their column."""

@@ -1,0 +1,201 @@
+"""The locally optimal selections of an instance, each with its certified SVM, before training."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnsvm.config.names import keywords_checked
+from attnsvm.norm import Norm
+from attnsvm.problem import ProblemBatch
+from attnsvm.selection import select_tokens
+from attnsvm.svm import SvmSolution, SvmStatus, solve_svm
+from attnsvm.training import train
+
+SELECTIONS = 4096
+"""Largest number of selections of an instance that are listed."""
+
+AT_ONCE = 20_000
+"""Largest number of SVMs that are solved together."""
+
+
+@dataclass(frozen=True, eq=False)
+class LocalOptima:
+    """Selections of tokens of one instance with their SVMs.
+
+    Attributes
+    ----------
+    tokens : Tensor
+        One token of each sample, (P, n), int64.
+    solution : SvmSolution
+        The SVM of each selection in one norm.
+    local : list of bool or None
+        Whether each is locally optimal (Definition 2 of arXiv 2308.16898): its SVM is feasible, and
+        every selected token scores above its neighbours, those of margin 1. None: not decided.
+    optimal : Tensor
+        Whether every selected token has the highest score of its sample, (P,), bool.
+    complete : bool
+        Whether these are all: otherwise those that random starts reached.
+    share : Tensor
+        Share of the random starts that end at each, (P,); NaN without starts. The rest ends at
+        other tokens, or has not saturated.
+    """
+
+    tokens: Tensor
+    solution: SvmSolution[Tensor]
+    local: list[bool | None]
+    optimal: Tensor
+    complete: bool
+    share: Tensor
+
+
+@keywords_checked
+def local_optima(
+    batch: ProblemBatch,
+    norm: str | Norm = "frobenius",
+    *,
+    starts: int = 0,
+    parameterization: str = "w",
+    steps: int = 3000,
+) -> list[LocalOptima]:
+    """Return the locally optimal selections of every instance.
+
+    All of them if an instance has at most 4096 selections, prod_i T_i; otherwise those that random
+    starts reach. One whose SVM is `undecided` is kept, with `local` None.
+
+    Parameters
+    ----------
+    batch : ProblemBatch
+        B instances.
+    norm : str or Norm
+        Of the SVM: that of the parameterization, frobenius for W and nuclear for (K, Q).
+    starts : int
+        Number of random starts: `uniform` weights of the seeds 0, 1, ..., trained by normalised
+        gradient descent.
+    parameterization : str
+        What these train, w or kq.
+    steps : int
+        Their steps, of 0.1.
+
+    Raises
+    ------
+    ValueError
+        If an instance has more selections than can be listed and there are no starts.
+    """
+    counts = _counts(batch)
+    if (largest := max(counts)) > SELECTIONS and not starts:
+        raise ValueError(
+            f"starts=0: must be >= 1, the number of random starts, for {largest} selections of "
+            f"tokens; up to {SELECTIONS} are listed"
+        )
+    reached = _reached(batch, starts, parameterization, steps) if starts else None
+    lists = [
+        _products(mask) if count <= SELECTIONS or reached is None else _distinct(reached[b])
+        for b, (mask, count) in enumerate(zip(batch.mask, counts, strict=True))
+    ]
+    return [
+        _of_instance(found, counts[b] <= SELECTIONS, None if reached is None else reached[b])
+        for b, found in enumerate(judged(batch, lists, norm))
+    ]
+
+
+def every_selection(batch: ProblemBatch, norm: str | Norm) -> Iterator[LocalOptima | None]:
+    """Yield for every instance all its selections, local or not; None if they are too many."""
+    few = [count <= SELECTIONS for count in _counts(batch)]
+    found: Iterator[LocalOptima] = iter(())
+    if any(few):
+        part = batch.take(torch.tensor(few, device=batch.X.device))
+        found = judged(part, [_products(mask) for mask in part.mask], norm)
+    for listed in few:
+        yield next(found) if listed else None
+
+
+def judged(batch: ProblemBatch, lists: list[Tensor], norm: str | Norm) -> Iterator[LocalOptima]:
+    """Yield for every instance the given selections, (P, n), with SVM and local optimality."""
+    first = 0
+    while first < batch.B:
+        last = first + 1
+        while last < batch.B and sum(map(len, lists[first : last + 1])) <= AT_ONCE:
+            last += 1
+        yield from _solved(batch.take(slice(first, last)), lists[first:last], norm)
+        first = last
+
+
+def _solved(batch: ProblemBatch, lists: list[Tensor], norm: str | Norm) -> Iterator[LocalOptima]:
+    sizes = [len(one) for one in lists]
+    place = torch.repeat_interleave(torch.arange(batch.B), torch.tensor(sizes)).to(batch.X.device)
+    tokens = torch.cat(lists)
+    solution = solve_svm(batch.X[place], batch.Z[place], tokens, norm, batch.mask[place])
+    gamma = batch.scores()[place]
+    chosen = gamma.gather(2, tokens[..., None])
+    above = ((gamma < chosen) | ~solution.support).flatten(1).all(1).tolist()
+    optimal = (chosen[..., 0] == gamma.amax(-1)).all(1)
+    begin = 0
+    for size in sizes:
+        at = slice(begin, begin + size)
+        begin += size
+        statuses = solution.statuses[at]
+        local = [_is_local(*one) for one in zip(statuses, above[at], strict=True)]
+        share = torch.full((size,), torch.nan, dtype=torch.float64)
+        yield LocalOptima(tokens[at], solution[at], local, optimal[at], True, share)
+
+
+def _is_local(status: SvmStatus, above: bool) -> bool | None:
+    if status is SvmStatus.undecided:
+        return None
+    return status is not SvmStatus.infeasible and above
+
+
+def _of_instance(found: LocalOptima, complete: bool, reached: Tensor | None) -> LocalOptima:
+    """Return those that may be locally optimal, with the share of starts that end at each."""
+    kept = [k for k, one in enumerate(found.local) if one is not False]
+    index = torch.tensor(kept, dtype=torch.long, device=found.tokens.device)
+    tokens, share = found.tokens[index], found.share[index]
+    if reached is not None:
+        ends = (reached[None] == tokens[:, None]).all(-1)
+        share = ends.double().mean(-1).cpu()
+    return dataclasses.replace(
+        found,
+        tokens=tokens,
+        solution=found.solution[index],
+        local=[found.local[k] for k in kept],
+        optimal=found.optimal[index],
+        complete=complete,
+        share=share,
+    )
+
+
+# --- selections -----------------------------------------------------------------------------------
+
+
+def _counts(batch: ProblemBatch) -> list[int]:
+    """Return the number of selections of one admissible token a sample, of each instance."""
+    return [math.prod(row) for row in batch.mask.sum(-1).tolist()]
+
+
+def _products(mask: Tensor) -> Tensor:
+    """Return every choice of one admissible token a sample, (P, n)."""
+    products: Tensor = torch.cartesian_prod(*(row.nonzero()[:, 0] for row in mask))
+    return products.reshape(-1, len(mask))
+
+
+def _distinct(reached: Tensor) -> Tensor:
+    """Return the selections (P, n) among ends (starts, n), of which -1 is no token."""
+    found: Tensor = torch.unique(reached[(reached >= 0).all(-1)], dim=0)
+    return found
+
+
+def _reached(batch: ProblemBatch, starts: int, parameterization: str, steps: int) -> Tensor:
+    """Return the tokens that each start ends at, (B, starts, n); -1 where it has not saturated."""
+    index = torch.arange(batch.B).repeat_interleave(starts).to(batch.X.device)
+    seeds = torch.arange(starts, device=batch.X.device).repeat(batch.B)
+    several = dataclasses.replace(batch.take(index), seeds=seeds)
+    path = train(several, parameterization, steps=steps, record_every=steps)
+    found = select_tokens(several, path)
+    ends: Tensor = torch.where(found.saturated[:, None], found.selected, -1)
+    return ends.reshape(batch.B, starts, batch.n)

@@ -1,0 +1,21 @@
+"""How wide the cone of local convergence is: 45 degrees are too many."""
+
+from __future__ import annotations
+
+from sweeps.claims._claim import Claim
+from sweeps.claims._conditions import feasible, globally, one_optimum
+from sweeps.claims._runs import CONE
+from sweeps.claims.b1_alone import CLAIM as ALONE
+
+CLAIM = Claim(
+    name="cone_wide",
+    paper="2308.16898",
+    number="Theorems on local convergence, a cone of 45 degrees",
+    title="from within 45 degrees of the direction of the optimal tokens W goes to that direction",
+    statement="angle(W(0), W_mm) <= 45 degrees, ||W(0)||_F = 30  =>  W(k) / ||W(k)||_F -> "
+    "W_mm / ||W_mm||_F",
+    hypotheses={"one optimal token": one_optimum, "Att-SVM is feasible": feasible},
+    prediction=globally,
+    runs=(CONE,),
+    tolerance=ALONE.tolerance,
+)

@@ -1,0 +1,22 @@
+"""Joint training of W and a linear head: W goes to the SVM of the tokens that it selects."""
+
+from __future__ import annotations
+
+from sweeps.claims._claim import Claim
+from sweeps.claims._conditions import saturated
+from sweeps.claims._runs import JOINT
+from sweeps.claims.limits import CLAIM as LIMITS
+from sweeps.claims.limits import prediction
+
+CLAIM = Claim(
+    name="joint",
+    paper="2306.13596",
+    number="joint training of head and attention",
+    title="trained together with a linear head, W goes to the SVM of the selected tokens",
+    statement="(W(k), v(k)) by gradient descent on both  =>  W(k) / ||W(k)||_F -> "
+    "W_mm(alpha) / ||W_mm(alpha)||_F, alpha locally optimal by the trained head",
+    hypotheses={"one token selected in each sample": saturated},
+    prediction=prediction,
+    runs=(JOINT,),
+    tolerance=LIMITS.tolerance,
+)

@@ -1,0 +1,293 @@
+"""Hypotheses against closed forms, brute force and autograd, and local optima against training."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+import attnsvm
+from attnsvm import ProblemBatch
+from attnsvm.config import ConfigError
+from attnsvm.config.hypotheses import HYPOTHESES
+from attnsvm.data import sample
+from attnsvm.experiment import run
+from attnsvm.loss import Exponential, Logistic
+from attnsvm.selection import optimal_tokens
+from attnsvm.svm import single_token, solve_svm
+from attnsvm.theory import (
+    OF_INSTANCES,
+    aligned_gradient,
+    assumption_b1,
+    assumption_b2,
+    assumption_d,
+    convergence_types,
+    hidden_optimum,
+    local_optima,
+    optimum_feasible,
+    order_preserving,
+    overparameterized,
+    unique_optimum,
+)
+from tests.config.test_config import composed
+
+SHAPES = [(2, 2, 2), (2, 3, 3), (3, 2, 2)]
+
+
+def of_scores(*gammas, d=4):
+    """Return instances of one sample with tokens of these scores: v = e_1."""
+    X = torch.zeros(len(gammas), 1, len(gammas[0]), d, dtype=torch.float64)
+    for b, gamma in enumerate(gammas):
+        for t, score in enumerate(gamma):
+            X[b, 0, t, 0], X[b, 0, t, t + 1] = score, 1
+    Z = torch.ones(len(gammas), 1, d, dtype=torch.float64)
+    v = torch.zeros(d, dtype=torch.float64)
+    v[0] = 1
+    return ProblemBatch.of(X, Z, torch.ones(len(gammas), 1), v=v)
+
+
+# --- scores ---------------------------------------------------------------------------------------
+
+
+def test_unique_optimum_and_b2_of_given_scores():
+    batch = of_scores([3, 1, 1], [3, 3, 1], [3, 1, 2], [3, 3 - 1e-14, 1], [3, 1, 1 + 1e-14])
+    assert unique_optimum(batch) == [True, False, True, None, True]
+    assert assumption_b2(batch) == [True, False, False, False, None]
+
+
+def test_two_tokens_always_meet_b2_and_three_drawn_ones_never():
+    assert assumption_b2(sample("sphere", n=3, T=2, d=4, trials=20)) == [True] * 20
+    assert assumption_b2(sample("sphere", n=3, T=3, d=4, trials=20)) == [False] * 20
+
+
+def test_masked_tokens_do_not_count():
+    batch = of_scores([3, 1, 1], [3, 3, 1])
+    mask = torch.tensor([[[True, True, True]], [[True, False, True]]])
+    masked = ProblemBatch.of(batch.X, batch.Z, batch.Y, mask, v=batch.head_parameters["v"])
+    assert unique_optimum(masked) == [True, True]
+    assert assumption_b2(masked) == [True, True]
+    alone = ProblemBatch.of(batch.X, batch.Z, batch.Y, mask & torch.tensor([True, False, False]))
+    assert all(test(alone) == [True, True] for test in OF_INSTANCES.values())
+
+
+@pytest.mark.parametrize(
+    ("n", "T", "d", "meets"),
+    [(3, 4, 3, True), (3, 5, 3, False), (4, 2, 3, False), (4, 5, 4, True)],
+)
+def test_overparameterized(n, T, d, meets):
+    assert overparameterized(sample("sphere", n=n, T=T, d=d, trials=2)) == [meets] * 2
+
+
+def test_feasibility_is_that_of_the_svm_of_the_optimal_tokens():
+    batch = sample("sphere", n=5, T=4, d=2, trials=30)
+    optimal, _ = optimal_tokens(batch)
+    nuclear = solve_svm(batch.X, batch.Z, optimal, norm="nuclear").statuses
+    assert optimum_feasible(batch) == [str(status) == "solved" for status in nuclear]
+    assert set(optimum_feasible(batch)) == {True, False}
+
+
+# --- Assumption D ---------------------------------------------------------------------------------
+
+
+def by_hand(batch, b):
+    """Return Assumption D of an instance, selection by selection."""
+    (opt,) = optimal_tokens(batch[b])[0].tolist()
+    for alpha in itertools.product(range(batch.T), repeat=batch.n):
+        if list(alpha) == opt:
+            continue
+        solution = solve_svm(batch.X[b], batch.Z[b], torch.tensor(alpha), gap=1e-9)
+        if str(solution.status) == "infeasible":
+            continue
+        D = batch.X[b][range(batch.n), alpha][:, None] - batch.X[b]
+        margins = torch.einsum("ntd,de,ne->nt", D, solution.W, batch.Z[b])
+        out = [i for i in range(batch.n) if alpha[i] != opt[i]]
+        if not any(margins[i, opt[i]] <= 1 + 1e-6 for i in out):
+            return False
+    return True
+
+
+@pytest.mark.parametrize(("n", "T", "d"), SHAPES)
+def test_assumption_d_is_that_of_every_selection_by_hand(n, T, d):
+    batch = sample("sphere", n=n, T=T, d=d, trials=12)
+    found = assumption_d(batch)
+    assert found == [by_hand(batch, b) for b in range(12)]
+    assert {True, False} <= set(found) or (n, T, d) == (2, 2, 2)
+
+
+def test_b1_and_d_hold_on_as_many_instances_as_an_independent_program_counted():
+    """48 of 200 seeds at (3, 2, 2); four seeds of other shapes meet B.1 but not D."""
+    batch = sample("sphere", n=3, T=2, d=2, trials=200)
+    optimal, _ = optimal_tokens(batch)
+    b1 = assumption_b1(single_token(batch.X, batch.Z, optimal))
+    both = [one and two for one, two in zip(b1, assumption_d(batch), strict=True)]
+    assert sum(map(bool, both)) == 48
+    for n, T, d, seed in ((5, 2, 5, 27), (3, 2, 2, 24), (5, 2, 4, 9), (3, 3, 8, 973)):
+        one = sample("sphere", n=n, T=T, d=d, trials=1, seed=seed)
+        problem = single_token(one.X, one.Z, optimal_tokens(one)[0])
+        assert (assumption_b1(problem), assumption_d(one)) == ([True], [False])
+
+
+def test_its_witness_hides_every_optimal_token_that_it_leaves_out():
+    batch = sample("sphere", n=3, T=3, d=3, trials=20)
+    optimal, _ = optimal_tokens(batch)
+    verdicts = assumption_d(batch)
+    assert False in verdicts
+    for b, (verdict, alpha) in enumerate(zip(verdicts, hidden_optimum(batch), strict=True)):
+        assert (alpha is None) == (verdict is not False)
+        if alpha is None:
+            continue
+        solution = solve_svm(batch.X[b], batch.Z[b], alpha)
+        assert str(solution.status) == "solved"
+        D = batch.X[b][range(3), alpha] - batch.X[b][range(3), optimal[b]]
+        margins = torch.einsum("nd,de,ne->n", D, solution.W, batch.Z[b])
+        left_out = alpha != optimal[b]
+        assert left_out.any()
+        assert (margins[left_out] > 1 + 1e-6).all()
+
+
+def test_too_many_selections_leave_it_undecided():
+    assert assumption_d(sample("sphere", n=6, T=8, d=10, trials=2)) == [None, None]
+
+
+# --- the first gradient ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", ["linear", "relu", "quadratic", "mlp"])
+@pytest.mark.parametrize("loss", [Logistic(), Exponential()])
+def test_aligned_gradient_is_that_of_autograd(head, loss):
+    batch = sample("sphere", head=head, n=2, T=3, d=3, trials=25)
+    W = torch.randn(25, 3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    W.requires_grad_()
+    s = torch.einsum("bntd,bde,bne->bnt", batch.X, W, batch.Z).softmax(-1)
+    o = torch.einsum("bnt,bntd->bnd", s, batch.X)
+    u = batch.Y * batch.head.value(o, batch.head_parameters)
+    (slope,) = torch.autograd.grad(loss.value(u).mean(1).sum(), W)
+    moved = -torch.einsum("bntd,bde,bne->bnt", batch.X, slope, batch.Z)
+    optimal, _ = optimal_tokens(batch)
+    ahead = moved.gather(2, optimal[..., None]) - moved
+    ahead = ahead.scatter(2, optimal[..., None], torch.inf).flatten(1).amin(1)
+    found = aligned_gradient(batch, W.detach(), loss)
+    assert found == (ahead > 0).tolist()
+    assert set(found) == {True, False}
+
+
+def test_one_sample_of_orthogonal_tokens_is_aligned_from_zero():
+    batch = sample("orthonormal", n=1, T=4, d=6, trials=5)
+    assert aligned_gradient(batch, torch.zeros(5, 6, 6, dtype=torch.float64), Logistic()) == (
+        [True] * 5
+    )
+
+
+# --- order of a head ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
+def test_order_preserving_against_many_mixtures(head):
+    batch = sample("sphere", head=head, n=2, T=3, d=3, trials=40)
+    best = batch.scores().amax(-1)
+    generator = torch.Generator().manual_seed(1)
+    mixtures = torch.rand(3000, 3, generator=generator, dtype=torch.float64)
+    near = torch.eye(3, dtype=torch.float64) + 1e-4 * mixtures[:300, None]
+    mixtures = torch.cat([mixtures**4, near.flatten(0, 1)])
+    mixtures = mixtures / mixtures.sum(1, keepdim=True)
+    o = torch.einsum("pt,bntd->bnpd", mixtures, batch.X)
+    flat = o.flatten(1, 2)
+    value = batch.head.value(flat, batch.head_parameters).reshape(40, 2, -1)
+    above = (batch.Y[..., None] * value).amax(-1) > best + 1e-12
+    found = order_preserving(batch)
+    assert found == [not one for one in above.any(1).tolist()]
+    if head != "linear":
+        assert set(found) == {True, False}
+
+
+def test_order_of_another_head_is_undecided():
+    assert order_preserving(sample("sphere", head="mlp", n=2, T=3, d=3, trials=2)) == [None, None]
+
+
+# --- local optima ---------------------------------------------------------------------------------
+
+
+def test_training_ends_at_local_optima_that_were_listed_before():
+    batch = sample("sphere", n=3, T=3, d=3, trials=40)
+    path = attnsvm.train(batch, steps=3000, growth=0.02)
+    selection = attnsvm.select_tokens(batch, path)
+    solution = solve_svm(batch.X, batch.Z, selection.selected)
+    types = convergence_types(batch, selection, path, {"frobenius": solution}, "frobenius", 1e-4)
+    ended = 0
+    for b, (kind, found) in enumerate(zip(types, local_optima(batch), strict=True)):
+        assert found.complete
+        assert found.optimal.sum() <= 1
+        if kind in ("global", "local"):
+            at = (found.tokens == selection.selected[b]).all(1)
+            assert at.sum() == 1
+            assert found.local[int(at.nonzero())] is True
+            assert bool(found.optimal[at]) == (kind == "global")
+            torch.testing.assert_close(found.solution.W[at][0], solution.W[b])
+            ended += 1
+    assert ended > 30
+
+
+def test_the_optimal_tokens_are_locally_optimal_wherever_they_are_feasible():
+    batch = sample("sphere", n=4, T=3, d=2, trials=40)
+    expected = optimum_feasible(batch)
+    assert {True, False} <= set(expected)
+    for norm in ("frobenius", "nuclear"):
+        found = [bool(one.optimal.any()) for one in local_optima(batch, norm)]
+        assert found == expected
+
+
+def test_shares_of_random_starts():
+    batch = sample("sphere", n=2, T=3, d=3, trials=6)
+    everything = local_optima(batch, starts=20, steps=2000)
+    assert all(0.8 <= float(one.share.sum()) <= 1 for one in everything)
+    assert any(len(one.share) > 1 and (one.share > 0).sum() > 1 for one in everything)
+    assert all(one.share.isnan().all() for one in local_optima(batch))
+
+
+def test_many_selections_are_those_that_starts_reach():
+    batch = sample("sphere", n=6, T=8, d=10, trials=2)
+    with pytest.raises(ValueError, match=r"starts=0: must be >= 1, .* for 262144 selections"):
+        local_optima(batch)
+    for one in local_optima(batch, starts=6, steps=2000):
+        assert not one.complete
+        assert 0 < len(one.tokens) <= 6
+        assert (one.share > 0).all()
+
+
+def test_instances_do_not_depend_on_each_other():
+    batch = sample("sphere", n=3, T=3, d=3, trials=5)
+    for b, one in enumerate(local_optima(batch)):
+        (alone,) = local_optima(batch[b])
+        assert alone.tokens.equal(one.tokens)
+        torch.testing.assert_close(alone.solution.W, one.solution.W)
+
+
+# --- in a run -------------------------------------------------------------------------------------
+
+
+def test_a_run_decides_what_it_is_asked_for():
+    asked = composed("data.n=2", "data.T=3", "data.d=3", "trials=5", "optimizer.steps=5",
+                     f"hypotheses=[{','.join(HYPOTHESES)}]")  # fmt: skip
+    trials = run(asked).trials
+    batch = sample("sphere", n=2, T=3, d=3, trials=5)
+    for name, test in OF_INSTANCES.items():
+        assert trials[name].tolist() == test(batch), name
+    start = attnsvm.train(batch, steps=0).snapshots[:, 0]
+    assert trials["aligned_gradient"].tolist() == aligned_gradient(batch, start, Logistic())
+    plain = run(composed("data.n=2", "data.T=3", "data.d=3", "trials=1")).trials
+    assert not set(HYPOTHESES) & set(plain.columns)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (("hypotheses=[b1]",), "hypotheses"),
+        (("hypotheses=[assumption_d,assumption_d]",), "without repetition"),
+        (("hypotheses=[aligned_gradient]", "selection=optimal"), "no initial weights"),
+        (("hypotheses=[assumption_d]", "head.train=true"), "must be \\[\\] with head.train=True"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(overrides, told):
+    with pytest.raises(ConfigError, match=told):
+        composed(*overrides)
