@@ -143,7 +143,7 @@ class Deciding:
     def aligned_gradient(self) -> Verdicts | None:
         """The step -grad L at the initial weights separates the optimal tokens."""
         X, Z, mask = self.instance.X, self.instance.Z, self.instance.mask
-        if self.start is None or self.instance.uncertain or self.head.drawn_elsewhere:
+        if self.start is None or self.head.drawn_elsewhere:
             return None
         logits = np.where(mask, np.einsum("ntd,de,ne->nt", X, self.start, Z), -np.inf)
         s = np.exp(logits - logits.max(1, keepdims=True))
