@@ -18,10 +18,12 @@ from attnsvm.config import ConfigError
 from attnsvm.config.version import __version__
 
 if TYPE_CHECKING:
+    from attnsvm.attention import softmax_exact
     from attnsvm.comparison import margin_gap, svmeq
     from attnsvm.data import sample
     from attnsvm.direction import correlation, one_minus_correlation
     from attnsvm.loading import load
+    from attnsvm.model import Transformer
     from attnsvm.problem import ProblemBatch
     from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens
     from attnsvm.svm import (
@@ -32,57 +34,70 @@ if TYPE_CHECKING:
         solve_svm,
     )
     from attnsvm.training import Trajectory, in_cone, in_span, span_basis, train
+    from attnsvm.transformer import LayerProblems, LayerTrajectory, layer_problems, train_layers
 
 # Without this, the last bits of MKL's products depend on the address of a matrix, and so on the
 # batch. MKL reads it at its first product: import attnsvm before any product.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 _HOME = {
+    "LayerProblems": "transformer",
+    "LayerTrajectory": "transformer",
     "ProblemBatch": "problem",
     "SvmSolution": "svm",
     "SvmStatus": "svm",
     "TokenSelection": "selection",
     "Trajectory": "training",
+    "Transformer": "model",
     "correlation": "direction",
     "in_cone": "training",
     "in_span": "training",
+    "layer_problems": "transformer",
     "load": "loading",
     "margin_gap": "comparison",
     "one_minus_correlation": "direction",
     "optimal_tokens": "selection",
     "sample": "data",
     "select_tokens": "selection",
+    "softmax_exact": "attention",
     "solve_gen_svm": "svm",
     "solve_rank_constrained": "svm",
     "solve_svm": "svm",
     "span_basis": "training",
     "svmeq": "comparison",
     "train": "training",
+    "train_layers": "transformer",
 }
 
 __all__ = [
     "ConfigError",
+    "LayerProblems",
+    "LayerTrajectory",
     "ProblemBatch",
     "SvmSolution",
     "SvmStatus",
     "TokenSelection",
     "Trajectory",
+    "Transformer",
     "__version__",
     "correlation",
     "in_cone",
     "in_span",
+    "layer_problems",
     "load",
     "margin_gap",
     "one_minus_correlation",
     "optimal_tokens",
     "sample",
     "select_tokens",
+    "softmax_exact",
     "solve_gen_svm",
     "solve_rank_constrained",
     "solve_svm",
     "span_basis",
     "svmeq",
     "train",
+    "train_layers",
 ]
 
 

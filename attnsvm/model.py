@@ -112,5 +112,77 @@ class Sequence(Model):
         return Samples(flat(keys, -3), flat(X, -2), flat(Y, -1), flat(allowed, -2))
 
 
+READOUTS = ("first", "mean", "every")
+VALUES = ("identity", "orthogonal")
+
+
+class Transformer(Model):
+    """Several layers of attention over the positions of a sequence; every position is a query.
+
+    Layer l maps the rows x_1, ..., x_T to
+
+        o_k = (1 / sqrt(H)) sum_h V_h^T sum_t s^h_kt x_t,     s^h_k = softmax_t(x_t^T W_h x_k),
+
+    and the next layer's rows are o_k, or (x_k + o_k) / sqrt(2) with a residual connection; then,
+    with an MLP, y becomes (y + M_2^T relu(M_1^T y)) / sqrt(2). The mask excludes positions as keys.
+
+    Parameters
+    ----------
+    layers, heads : int
+        L and H, at least 1.
+    residual : bool
+        Whether a layer adds its input.
+    causal : bool
+        Whether position k attends to positions t <= k only.
+    values : str
+        identity: V_h = I; orthogonal: V_h random orthogonal.
+    mlp : int
+        Hidden units of the fixed MLP after each layer; 0: none.
+    readout : str
+        first: the prediction is made at position 0; mean: of the mean of all positions; every: at
+        every position, with a label for each.
+    """
+
+    def __init__(
+        self,
+        layers: int = 2,
+        heads: int = 1,
+        residual: bool = True,
+        causal: bool = False,
+        values: str = "identity",
+        mlp: int = 0,
+        readout: str = "first",
+    ) -> None:
+        for name, value, least in (("layers", layers, 1), ("heads", heads, 1), ("mlp", mlp, 0)):
+            if value < least:
+                raise ConfigError(f"model.{name}={value}: must be >= {least}")
+        for name, word, allowed in (("values", values, VALUES), ("readout", readout, READOUTS)):
+            if word not in allowed:
+                raise ConfigError(f"model.{name}={word}: must be {' | '.join(allowed)}")
+        self.layers, self.heads, self.residual, self.causal = layers, heads, residual, causal
+        self.values, self.mlp, self.readout = values, mlp, readout
+
+    def label_shape(self, n: int, T: int) -> tuple[int, ...]:
+        """Return (n,), or (n, T) where every position predicts."""
+        return (n, T) if self.readout == "every" else (n,)
+
+    def expand(self, X: Tensor, Z: Tensor | None, Y: Tensor, mask: Tensor | None) -> Samples:
+        """Return the sequences, with z_i = x_i1; n*T samples where every position predicts."""
+        if self.readout == "every":
+            return Sequence(self.causal).expand(X, Z, Y, mask)
+        return SelfAttention().expand(X, Z, Y, mask)
+
+    def sequences(self, X: Tensor, Y: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return tokens (B, n, T, d), labels (B, n) or (B, n, T), and keys (B, n, T), of samples.
+
+        Undoes `expand`.
+        """
+        if self.readout != "every":
+            return X, Y, mask
+        B, samples, T, _ = X.shape
+        last = mask[:, T - 1 :: T]  # with a causal mask the last query may attend to every key
+        return X[:, ::T], Y.view(B, samples // T, T), last
+
+
 def _all_or(mask: Tensor | None, X: Tensor) -> Tensor:
     return torch.ones_like(X[..., 0], dtype=torch.bool) if mask is None else mask

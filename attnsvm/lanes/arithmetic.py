@@ -158,6 +158,9 @@ root = _operation(_call("sqrt"), 1, "root")
 power = _operation(_call("pow"), 2, "power")
 """x^y, lane by lane by the C library."""
 
+logarithm = _operation(_call("log"), 1, "logarithm")
+"""log x, lane by lane by the C library."""
+
 where_greater = _operation(_where_greater, 4, "where_greater")
 where_equal = _operation(_where_equal, 4, "where_equal")
 any_equal, any_greater = _any("==", "any_equal"), _any(">", "any_greater")
@@ -231,3 +234,26 @@ def exp(x: Any) -> Any:
     p = fma(p, r, fill(1.0))
     p = fma(p, r, fill(1.0))
     return where_greater(x, low, p * power_of_two(shifted), fill(0.0))
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def expm1(x: Any) -> Any:
+    """Return e^x - 1 with the relative accuracy of `exp`."""
+    return where_greater(fill(0.5), magnitude(x), _expm1_of_small(x), exp(x) - fill(1.0))
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _expm1_of_small(x: Any) -> Any:
+    """Return x (1 + x/2 (1 + x/3 (1 + ...))) for |x| < 1/2."""
+    p = fill(1.0)
+    for count in range(17, 1, -1):
+        p = fma(p * x, fill(1.0 / count), fill(1.0))
+    return p * x
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def log1p(x: Any) -> Any:
+    """Return log(1 + x) for x >= -1: the rounding of 1 + x cancels in log(u) / (u - 1)."""
+    u = fill(1.0) + x
+    rest = u - fill(1.0)
+    return where_equal(rest, fill(0.0), x, x * (logarithm(u) / rest))

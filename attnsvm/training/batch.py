@@ -98,7 +98,7 @@ def train(
     """
     fields: dict[str, Any] = dict(options) | ({"init": init} if isinstance(init, str) else {})
     rule = parameterization_named(parameterization, m)
-    stepper = _optimizer_named(optimizer, fields)
+    stepper = optimizer_named(optimizer, fields)
     stepper.check_head(batch.head)
     risk = Risk(batch, rule, loss if isinstance(loss, Loss) else named("loss", loss))
     stepper.check_loss(risk.loss)
@@ -141,7 +141,7 @@ def train_chunks(
         The instances of the chunk, and their trajectory.
     """
     size = size or chunk_size(
-        batch, len(_optimizer_named(*_optimizer_of(arguments, options)).grid())
+        batch, len(optimizer_named(*_optimizer_of(arguments, options)).grid())
     )
     for first in range(0, batch.B, size):
         part = slice(first, min(first + size, batch.B))
@@ -159,7 +159,7 @@ def chunk_size(batch: ProblemBatch, snapshots: int) -> int:
 def _optimizer_of(
     arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[str | Optimizer, dict[str, Any]]:
-    """Return the arguments of `_optimizer_named` among those of `train`."""
+    """Return the arguments of `optimizer_named` among those of `train`."""
     optimizer = options.get("optimizer", arguments[1] if len(arguments) > 1 else "normalized_gd")
     return optimizer, {name: value for name, value in options.items() if name not in OWN}
 
@@ -190,7 +190,8 @@ def _recorded(
     return recorder.trajectory(last, how, 0.0)
 
 
-def _optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Optimizer:
+def optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Optimizer:
+    """Return the optimizer: the object itself, or the one of that name."""
     if isinstance(optimizer, Optimizer):
         if options:
             raise ConfigError(f"{', '.join(options)}: must be set in the given optimizer itself")

@@ -16,6 +16,7 @@ from numba import njit
 
 from attnsvm.jit import compiled
 from attnsvm.lanes import arithmetic, matmul
+from attnsvm.lanes import loss as losses
 from attnsvm.lanes.arithmetic import (
     any_equal,
     any_greater,
@@ -28,11 +29,9 @@ from attnsvm.lanes.arithmetic import (
     where_equal,
     where_greater,
 )
+from attnsvm.lanes.loss import slope
 from attnsvm.lanes.matmul import multiply
 from attnsvm.linalg import EPS
-
-LOGISTIC, EXPONENTIAL, LINEAR, SQUARED = range(4)
-"""Codes of the losses."""
 
 TILE = 384
 """Token entries that are processed together: 384 of 64 bytes, 24 KB, fit the L1 cache."""
@@ -147,20 +146,6 @@ def of_block(data: Instance, sizes: Sizes, b: int) -> Instance:
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def _slope(u: Any, loss: Any, target: Any) -> Any:
-    """Return factor and exponent of -l'(u), as `Loss.slope` does."""
-    zero, one = fill(0.0), fill(1.0)
-    if loss == SQUARED:
-        return fill(2.0) * (fill(target) - u), zero
-    negative = where_greater(u, zero, zero - u, zero)
-    if loss == LOGISTIC:
-        return one / (one + exp(where_greater(u, zero, negative, u))), negative
-    if loss == EXPONENTIAL:
-        return one, zero - u
-    return one, zero
-
-
-@njit(inline="always")  # type: ignore[untyped-decorator]
 def _attend(data: Instance, space: Space, sizes: Sizes, exact: bool, first: int, last: int) -> None:
     """Write logits, E, `place`, `big` and size = log big, of samples first <= i < last.
 
@@ -227,7 +212,7 @@ def _predict(
         store(space.top, i, inverse)
         store(space.margin, i, load(data.Y, i) * value)
     for i in range(first, last):
-        factor, exponent = _slope(load(space.margin, i), update.loss, update.target)
+        factor, exponent = slope(load(space.margin, i), update.loss, update.target)
         if not update.exact:
             factor, exponent = factor * exp(exponent), zero
         store(space.slope, i, factor * load(data.weights, i))
@@ -300,7 +285,7 @@ def _weigh_untied(space: Space, sizes: Sizes, i: int, c_top: Any) -> bool:
     return True
 
 
-@compiled(arithmetic, matmul, EPS, nogil=True, error_model="numpy")
+@compiled(arithmetic, losses, matmul, EPS, nogil=True, error_model="numpy")
 def gradient(data: Instance, space: Space, sizes: Sizes, update: Update) -> Any:
     """Write P_i e^-scale and return the scale, the largest `size` of a contributing sample.
 

@@ -23,6 +23,7 @@ from attnsvm.attention import View, log_attention
 from attnsvm.jit import announced
 from attnsvm.lanes.arithmetic import LANES
 from attnsvm.lanes.blocks import from_lanes, to_lanes
+from attnsvm.lanes.loss import EXPONENTIAL, LINEAR, LOGISTIC, SQUARED
 from attnsvm.linalg import orthonormal
 from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
 from attnsvm.optimizer.base import Optimizer, Report, Visit
@@ -38,10 +39,6 @@ from attnsvm.problem import ProblemBatch
 from attnsvm.risk import Risk
 from attnsvm.training.compiled.directions import CODES, FROBENIUS, L1, MAX, MUON, PLAIN
 from attnsvm.training.compiled.gradient import (
-    EXPONENTIAL,
-    LINEAR,
-    LOGISTIC,
-    SQUARED,
     Instance,
     Sizes,
     Space,

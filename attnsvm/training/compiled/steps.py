@@ -15,6 +15,7 @@ from numba import njit
 
 from attnsvm.jit import compiled
 from attnsvm.lanes import arithmetic, matmul, svd
+from attnsvm.lanes import loss as losses
 from attnsvm.lanes.arithmetic import at, exp, fill, fma, load, root, store, where_greater
 from attnsvm.lanes.matmul import dot, multiply
 from attnsvm.linalg import EPS
@@ -30,7 +31,7 @@ from attnsvm.training.compiled.gradient import (
     of_block,
 )
 
-COMPILED_IN = (arithmetic, matmul, svd, gradients, directions, EPS)
+COMPILED_IN = (arithmetic, losses, matmul, svd, gradients, directions, EPS)
 """Objects that the digest of the compiled code covers besides this file."""
 
 TINY = 1e-300

@@ -1,0 +1,7 @@
+"""Several layers and heads of attention: exact training, and each as a one-layer problem."""
+
+from attnsvm.transformer.network import Weights
+from attnsvm.transformer.problems import LayerProblems, layer_problems
+from attnsvm.transformer.training import LayerTrajectory, train_layers
+
+__all__ = ["LayerProblems", "LayerTrajectory", "Weights", "layer_problems", "train_layers"]

@@ -1,0 +1,170 @@
+"""The gradient of the risk in the weights of every layer and head, exact at any norm.
+
+Backwards through a layer, with adjoints g_k = dL/do_k of its output rows and r_k = V g_k / sqrt(H),
+
+    q_kt = dL/dlogit_kt = s_kt (r_k^T (x_t - x_top) - mean_k),
+    mean_k = sum_{u != top} s_ku r_k^T (x_u - x_top),
+    dL/dW = sum_k (sum_t q_kt (x_t - x_top)) x_k^T.
+
+Nothing cancels: the largest attention of a row is not subtracted from the others. Adjoints of
+different rows may differ by factors far outside of float64, so each row has an exponent of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnsvm.head import Head, Parameters
+from attnsvm.loss import Loss
+from attnsvm.model import Transformer
+from attnsvm.transformer.network import Layer, Weights
+from attnsvm.transformer.scaled import Scaled, added, relative, total
+
+
+@dataclass(frozen=True, eq=False)
+class Pull:
+    """How the risk pulls at a layer.
+
+    Attributes
+    ----------
+    r : Scaled
+        V dL/do_k / sqrt(H), shape (B, H, n, T, d).
+    dW : Scaled
+        The gradient in W, flat, shape (B, H, d d).
+    below : Scaled
+        Adjoints of the layer's input through its attention, shape (B, n, T, d).
+    """
+
+    r: Scaled
+    dW: Scaled
+    below: Scaled
+
+
+def readout_adjoint(
+    model: Transformer,
+    rows: Tensor,
+    Y: Tensor,
+    head: Head,
+    parameters: Parameters,
+    loss: Loss,
+) -> tuple[Scaled, Tensor]:
+    """Return dL/dx_k of the rows after the last layer (B, n, T, d), and the margins u.
+
+    Margins have shape (B, n), or (B, n, T) where every position predicts.
+    """
+    o = read(model, rows)
+    margins = Y * head.value(o, parameters)
+    slope, exponent = loss.slope(margins)
+    weight = -slope * Y / margins[0].numel()
+    g = Scaled(head.gradient(o, parameters) * weight.unsqueeze(-1), exponent).normalized()
+    if model.readout == "every":
+        return g, margins
+    B, n, T, _ = rows.shape
+    everywhere = Scaled(
+        g.value.unsqueeze(2).expand_as(rows), g.exponent.unsqueeze(2).expand(B, n, T)
+    )
+    if model.readout == "mean":
+        return everywhere.times(-math.log(T)), margins
+    first = torch.arange(T, device=rows.device) == 0
+    return Scaled(
+        everywhere.value * first.unsqueeze(-1),
+        torch.where(first, everywhere.exponent, -torch.inf),
+    ), margins
+
+
+def read(model: Transformer, rows: Tensor) -> Tensor:
+    """Return the rows at which a prediction is made, (B, n, d), or (B, n, T, d) for `every`."""
+    if model.readout == "first":
+        return rows[:, :, 0]
+    return rows.mean(2) if model.readout == "mean" else rows
+
+
+def backward(
+    model: Transformer, weights: Weights, layers: list[Layer], g: Scaled
+) -> tuple[Tensor, Tensor]:
+    """Return the gradient in W as values (B, L, H, d, d) and log-scales (B, L, H).
+
+    Parameters
+    ----------
+    model, weights, layers
+        The network and its forward pass.
+    g : Scaled
+        Adjoints of the rows after the last layer, (B, n, T, d).
+    """
+    pulls = [one.dW for one in _pulls(model, weights, layers, g)]
+    value = torch.stack([one.value for one in pulls], 1).reshape(weights.W.shape)
+    return value, torch.stack([one.exponent for one in pulls], 1)
+
+
+def adjoints(model: Transformer, weights: Weights, layers: list[Layer], g: Scaled) -> list[Scaled]:
+    """Return r_k = V dL/do_k / sqrt(H) of every layer, each (B, H, n, T, d)."""
+    return [one.r for one in _pulls(model, weights, layers, g)]
+
+
+def _pulls(model: Transformer, weights: Weights, layers: list[Layer], g: Scaled) -> list[Pull]:
+    """Return how the risk pulls at every layer, the first one first."""
+    found = []
+    for at in reversed(range(model.layers)):
+        layer = layers[at]
+        if weights.M1 is not None and weights.M2 is not None:
+            g = _before_mlp(weights.M1[:, at], weights.M2[:, at], layer.mixed, g)
+        if model.residual:
+            g = g.times(-0.5 * math.log(2))
+        V = None if weights.V is None else weights.V[:, at]
+        found.append(_through_attention(layer, weights.W[:, at], V, g))
+        g = added(found[-1].below, g) if model.residual else found[-1].below
+    return found[::-1]
+
+
+def _through_attention(layer: Layer, W: Tensor, V: Tensor | None, g: Scaled) -> Pull:
+    """Return the pull at a layer from the adjoints g of its output before the MLP."""
+    X, log_s, away = layer.X, layer.log_s, layer.away
+    B, H, n, T, _ = log_s.shape
+    shift = -0.5 * math.log(H)
+    r_value = g.value[:, None].expand(B, H, *g.value.shape[1:])
+    if V is not None:
+        r_value = torch.einsum("bhde,bhike->bhikd", V, r_value)
+    r = Scaled(r_value, g.exponent[:, None].expand(B, H, n, T) + shift).normalized()
+
+    # scores of the tokens relative to the top one, and q
+    rise = torch.einsum("bhikd,bhiktd->bhikt", r.value, away.value)
+    size = r.exponent.unsqueeze(-1) + away.exponent
+    mean = total(Scaled(rise.unsqueeze(-1), log_s + size), -1)
+    log_mean = mean.exponent.unsqueeze(-1)
+    scale = torch.maximum(size, log_mean)
+    pull = rise * relative(size, scale) - mean.value * relative(log_mean, scale)
+    q = Scaled(pull.unsqueeze(-1), log_s + scale).normalized()
+
+    P = total(Scaled(q.value * away.value, q.exponent + away.exponent), -1)
+    outer = P.value.unsqueeze(-1) * X[:, None].unsqueeze(-2)
+    dW = total(Scaled(outer.flatten(-2).flatten(2, 3), P.exponent.flatten(2, 3)), -1)
+
+    # adjoints of the rows: as values, as keys, as queries
+    U = torch.einsum("bhde,bike->bhikd", W, X)
+    values = Scaled(r.value.unsqueeze(-2).expand_as(away.value), log_s + r.exponent.unsqueeze(-1))
+    keys = Scaled(q.value * U.unsqueeze(-2), q.exponent)
+    as_key = total(
+        Scaled(
+            torch.cat([values.value, keys.value], 3).movedim(3, 4),
+            torch.cat([values.exponent, keys.exponent], 3).movedim(3, 4),
+        ),
+        -1,
+    )
+    as_query = Scaled(torch.einsum("bhde,bhikd->bhike", W, P.value), P.exponent)
+    every = Scaled(
+        torch.cat([as_key.value, as_query.value], 1).movedim(1, -2),
+        torch.cat([as_key.exponent, as_query.exponent], 1).movedim(1, -1),
+    )
+    return Pull(r, dW, total(every, -1))
+
+
+def _before_mlp(M1: Tensor, M2: Tensor, mixed: Tensor, g: Scaled) -> Scaled:
+    """Return the adjoints of the rows before the MLP."""
+    active = torch.einsum("bitd,bdw->bitw", mixed, M1) > 0
+    back = torch.einsum("bwd,bitd->bitw", M2, g.value) * active
+    value = (g.value + torch.einsum("bdw,bitw->bitd", M1, back)) / math.sqrt(2)
+    return Scaled(value, g.exponent).normalized()

@@ -1,0 +1,150 @@
+"""Every layer and head of a trained network as a one-layer problem of its own.
+
+In the limit a layer's input and the adjoints of its output no longer change, so its attention
+weights see a fixed one-layer problem: the samples are the rows of its input that the readout sees,
+as queries; the keys are the rows of the same sequence; and the score of a token is linear,
+
+    gamma_kt = -(dL/do_k)^T V^T x_t,
+
+how much the risk falls, to first order, if row k attends more to token t.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnsvm.attention import log_attention
+from attnsvm.head import Head, Parameters
+from attnsvm.model import Transformer
+from attnsvm.problem import ProblemBatch
+from attnsvm.training import Trajectory
+from attnsvm.transformer.gradient import adjoints, readout_adjoint
+from attnsvm.transformer.network import Layer, forward
+from attnsvm.transformer.training import LayerTrajectory
+
+
+class RowScores(Head):
+    """h(o_i) = v_i^T o_i with a vector for every sample, v of shape (B, n, d)."""
+
+    def draw(self, generator: torch.Generator, d: int) -> Parameters:
+        """Raise: the vectors are those of a trained network."""
+        raise NotImplementedError("the vectors of RowScores are those of a trained network")
+
+    def value(self, o: Tensor, parameters: Parameters) -> Tensor:
+        """Return v_i^T o_i, of o (B, n, d) or (B, n, T, d)."""
+        v = parameters["v"]
+        return ((v if o.ndim == v.ndim else v.unsqueeze(-2)) * o).sum(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class LayerProblems:
+    """One-layer problems of every instance, layer and head, in this order: B L H of them.
+
+    Attributes
+    ----------
+    batch : ProblemBatch
+        n T samples each, one for every position of every sequence; a position that the readout
+        does not see has one admissible token, the one that it attends to, hence no constraint.
+    path : Trajectory
+        The weights of this layer and head over the steps, and its attention at the samples.
+    layer, head : Tensor
+        Their indices, shape (B L H,).
+    visible : Tensor
+        Which samples the readout sees, shape (B L H, n T), bool.
+    """
+
+    batch: ProblemBatch
+    path: Trajectory
+    layer: Tensor
+    head: Tensor
+    visible: Tensor
+
+
+def visible_rows(model: Transformer, layers: list[Layer], attended: float) -> list[Tensor]:
+    """Return which output rows of each layer the readout sees, each (B, n, T) bool.
+
+    It sees a row through the layers above if on some path every attention is at least `attended`;
+    a residual connection passes every row on.
+    """
+    B, n, T, _ = layers[0].X.shape
+    seen = torch.ones(B, n, T, dtype=torch.bool, device=layers[0].X.device)
+    if model.readout == "first":
+        seen[..., 1:] = False
+    found = []
+    for layer in reversed(layers):
+        found.append(seen)
+        through = (layer.log_s.exp() >= attended) & seen[:, None, :, :, None]
+        below = through.any(1).any(2)
+        seen = below | seen if model.residual or model.mlp else below
+    return found[::-1]
+
+
+def layer_problems(
+    batch: ProblemBatch, path: LayerTrajectory, attended: float = 1e-3
+) -> LayerProblems:
+    """Return the one-layer problem of every layer and head at the end of training.
+
+    Parameters
+    ----------
+    batch : ProblemBatch
+        The instances that were trained.
+    path : LayerTrajectory
+        Of `train_layers`.
+    attended : float
+        Smallest attention through which the readout sees a row.
+    """
+    model = path.model
+    X, Y, mask = model.sequences(batch.X, batch.Y, batch.mask)
+    layers, rows = forward(model, path.weights, X, mask)
+    g, _ = readout_adjoint(model, rows, Y, batch.head, batch.head_parameters, path.loss)
+    pulls = adjoints(model, path.weights, layers, g)
+    seen = visible_rows(model, layers, attended)
+    B, n, T, d = X.shape
+    L, H, S = model.layers, model.heads, len(path.steps)
+    stack = B * L * H
+
+    def per_head(parts: list[Tensor]) -> Tensor:
+        """Return (B L H, ...) of L tensors (B, H, ...)."""
+        return torch.stack(parts, 1).reshape(stack, *parts[0].shape[2:])
+
+    keys = per_head([one.X[:, None, :, None].expand(B, H, n, T, T, d) for one in layers])
+    queries = per_head([one.X[:, None].expand(B, H, n, T, d) for one in layers])
+    visible = per_head([one[:, None].expand(B, H, n, T) for one in seen]).reshape(stack, n * T)
+    log_s = path.log_softmax.movedim(1, 3).reshape(stack, S, n * T, T)
+    last = log_s[:, -1]
+    chosen = torch.arange(T, device=X.device) == last.argmax(-1, keepdim=True)
+    admitted = torch.where(visible[..., None], last > -torch.inf, chosen)
+    log_s = log_attention(log_s.masked_fill(~admitted[:, None], -torch.inf))
+    W = path.snapshots.movedim(1, 3).reshape(stack, S, d, d)
+    index = torch.cartesian_prod(torch.arange(B), torch.arange(L), torch.arange(H))
+    index = index.view(stack, 3).to(X.device)
+    scores = per_head([-one.value for one in pulls]).reshape(stack, n * T, d)
+    problems = ProblemBatch(
+        X=keys.reshape(stack, n * T, T, d).contiguous(),
+        Z=queries.reshape(stack, n * T, d).contiguous(),
+        Y=torch.ones(stack, n * T, dtype=X.dtype, device=X.device),
+        mask=admitted,
+        head=RowScores(),
+        head_parameters={"v": scores * visible[..., None]},
+        seeds=batch.seeds[index[:, 0]],
+    )
+    factors = [None if V is None else V.reshape(stack, d, -1) for V in (path.K, path.Q)]
+    none = torch.zeros(stack, dtype=torch.bool, device=X.device)
+    trained = Trajectory(
+        steps=path.steps,
+        snapshots=W,
+        loss=path.risk[index[:, 0]],
+        softmax=log_s.exp(),
+        log_softmax=log_s[:, -1],
+        W=W[:, -1].clone(),
+        K=factors[0],
+        Q=factors[1],
+        diverged=~W.isfinite().flatten(1).all(1),
+        head_parameters=problems.head_parameters,
+        direction_error=torch.zeros(stack, dtype=X.dtype, device=X.device),
+        finite_optimum=none,
+    )
+    return LayerProblems(problems, trained, index[:, 1], index[:, 2], visible)

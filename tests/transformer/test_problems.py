@@ -1,0 +1,138 @@
+"""Every layer and head as a one-layer problem: its samples, scores and SVM."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+import attnsvm
+from attnsvm import Transformer, layer_problems, train_layers
+from attnsvm.theory import convergence_types
+from attnsvm.transformer.network import Weights, forward
+from attnsvm.transformer.problems import visible_rows
+
+SHAPE = {"n": 3, "T": 4, "d": 8}
+
+
+def trained(model, trials=3, **fields):
+    batch = attnsvm.sample("sphere", model=model, trials=trials, **SHAPE)
+    path = train_layers(batch, model, **{"steps": 300, "lr": 0.1, "record_every": 100} | fields)
+    return batch, path
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_keys_queries_and_attention_are_those_of_the_network(residual):
+    model = Transformer(layers=2, heads=2, residual=residual, values="orthogonal")
+    batch, path = trained(model)
+    problems = layer_problems(batch, path)
+    layers, _ = forward(model, path.weights, batch.X)
+    n, T, d = SHAPE.values()
+    for at in range(len(problems.layer)):
+        b, l, h = at // 4, at // 2 % 2, at % 2
+        assert (problems.layer[at], problems.head[at]) == (l, h)
+        assert problems.batch.seeds[at] == batch.seeds[b]
+        one = problems.batch[at]
+        assert one.Z[0].equal(layers[l].X[b].reshape(n * T, d))
+        for k in range(T):
+            assert one.X[0, k::T].equal(layers[l].X[b])
+        W = path.weights.W[b, l, h]
+        assert problems.path.W[at].equal(W)
+        logits = torch.einsum("ktd,de,ke->kt", one.X[0], W, one.Z[0])
+        softmax = logits.masked_fill(~one.mask[0], -torch.inf).softmax(-1)
+        assert torch.allclose(problems.path.log_softmax[at].exp(), softmax, atol=1e-12)
+
+
+def test_the_readout_sees_rows_along_paths():
+    """A chain: position 0 attends to 1 in the last layer, 1 to 2 in the first one."""
+    model = Transformer(layers=2, residual=False)
+    X = torch.eye(4, dtype=torch.float64)[None, None]
+    W = torch.zeros(1, 2, 1, 4, 4, dtype=torch.float64)
+    for query, key in ((0, 1), (1, 2), (2, 2), (3, 3)):
+        W[0, 0, 0, key, query] = 50.0  # logit of key for this query in the first layer
+    layers, _ = forward(model, Weights(W), X)
+    # the second layer sees rows e_2, e_3, e_3, e_4 of the unit vectors; row 0 asks for e_3
+    W[0, 1, 0, 2, 1] = 50.0
+    layers, _ = forward(model, Weights(W), X)
+    first, last = visible_rows(model, layers, 1e-3)
+    assert last[0, 0].tolist() == [True, False, False, False]
+    assert first[0, 0].tolist() == [False, True, True, False]
+    with_residual = visible_rows(Transformer(layers=2), layers, 1e-3)[0]
+    assert with_residual[0, 0].tolist() == [True, True, True, False]
+    causal = Transformer(layers=2, readout="every", residual=False)
+    assert visible_rows(causal, layers, 1e-3)[1].all()
+
+
+def test_rows_that_are_not_seen_have_no_constraint():
+    model = Transformer(layers=2)
+    batch, path = trained(model)
+    problems = layer_problems(batch, path)
+    tokens = problems.batch.mask.sum(-1)
+    assert (tokens[~problems.visible] == 1).all()
+    assert (tokens[problems.visible] == SHAPE["T"]).all()
+    assert (problems.visible.sum(1)[problems.layer == 1] == SHAPE["n"]).all()
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_scores_are_the_fall_of_the_risk(residual):
+    """gamma_kt - gamma_ku is -dL if attention of row k moves from u to t, up to a factor."""
+    model = Transformer(layers=2, residual=residual, heads=2, values="orthogonal")
+    batch, path = trained(model, trials=1, steps=3, init="uniform")
+    problems = layer_problems(batch, path)
+    n, T, _ = SHAPE.values()
+    for at in range(2):  # the heads of the first layer
+        gamma = problems.batch.scores()[at].view(n, T, T)
+        eps = 1e-6
+        for i, k in ((0, 0), (1, 2)):
+            falls = []
+            for t in range(T):
+                ends = []
+                for sign in (1, -1):
+                    ends.append(risk_with_attention(model, batch, path, at, (i, k, t), sign * eps))
+                falls.append((ends[1] - ends[0]) / (2 * eps))
+            falls = torch.stack(falls)
+            ours = gamma[i, k] - gamma[i, k].mean()
+            theirs = falls - falls.mean()
+            assert attnsvm.correlation(ours[None, None], theirs[None, None]) > 1 - 1e-6
+
+
+def risk_with_attention(model, batch, path, head, where, change):
+    """Return the risk if one attention weight of the first layer is changed."""
+    i, k, t = where
+    X = batch.X
+    weights = path.weights
+    layers, _ = forward(model, weights, X)
+    s = layers[0].log_s.exp().clone()
+    s[0, head, i, k, t] += change
+    means = torch.einsum("bhikt,bitd->bhikd", s, X)
+    out = torch.einsum("bhde,bhikd->bhike", weights.V[:, 0], means).sum(1) / model.heads**0.5
+    rows = (X + out) / 2**0.5 if model.residual else out
+    above = Transformer(layers=1, residual=model.residual, heads=model.heads, values=model.values)
+    _, last = forward(above, Weights(weights.W[:, 1:], weights.V[:, 1:]), rows)
+    u = batch.Y * batch.head.value(last[:, :, 0], batch.head_parameters)
+    return path.loss.value(u).mean()
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_every_layer_turns_to_its_own_svm(layers):
+    """The hierarchy: W of each layer converges in direction to the SVM of its own tokens."""
+    model = Transformer(layers=layers)
+    batch = attnsvm.sample("sphere", model=model, n=4, T=5, d=16, trials=8)
+    path = train_layers(batch, model, steps=3000, lr=0.1, record_every=500)
+    problems = layer_problems(batch, path)
+    pick = attnsvm.select_tokens(problems.batch, problems.path)
+    given = problems.batch.X, problems.batch.Z, pick.selected
+    solution = attnsvm.solve_svm(*given, mask=problems.batch.mask)
+    saturated = pick.saturated
+    assert saturated.sum() >= 0.9 * len(saturated)
+    apart = attnsvm.one_minus_correlation(problems.path.W, solution.W)
+    assert apart[saturated].median() <= 1e-3
+    types = convergence_types(
+        problems.batch, pick, problems.path, {"frobenius": solution}, "frobenius", 1e-4
+    )
+    settled = [one for one, ok in zip(types, saturated.tolist(), strict=True) if ok]
+    assert set(settled) <= {"global", "local", "unsettled"}
+    # the twin: the same layer of another instance
+    other = dataclasses.replace(problems.path, W=problems.path.W.roll(layers, dims=0))
+    assert attnsvm.one_minus_correlation(other.W, solution.W)[saturated].median() > 0.5

@@ -1,0 +1,158 @@
+"""Training of all layers and heads."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import attnsvm
+from attnsvm import ConfigError, Transformer, train_layers
+from attnsvm.transformer.training import plain_forward
+
+SHAPE = {"n": 3, "T": 4, "d": 6, "trials": 5}
+
+
+def batch_for(model, **changes):
+    return attnsvm.sample("sphere", model=model, **SHAPE | changes)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"layers": 1, "residual": False},
+        {"layers": 2},
+        {"layers": 3, "heads": 2, "values": "orthogonal", "causal": True, "readout": "mean"},
+        {"layers": 2, "readout": "every", "causal": True},
+    ],
+)
+@pytest.mark.parametrize("parameterization", ["w", "kq"])
+@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear", "squared"])
+def test_compiled_steps_are_those_of_the_torch_loop(options, parameterization, loss):
+    model = Transformer(**options)
+    batch = batch_for(model, head="quadratic" if loss in ("linear", "squared") else "linear")
+    given = model, parameterization, "normalized_gd", loss
+    fields = {"steps": 30, "lr": 0.5, "init": "uniform", "record_every": 10}
+    ours = train_layers(batch, *given, **fields)
+    torch_loop = train_layers(batch, *given, compiled=False, **fields)
+    moved = torch_loop.snapshots[:, -1] - torch_loop.snapshots[:, 0]
+    assert moved.flatten(3).norm(dim=-1).min() > 1  # every layer and head was trained
+    apart = (ours.snapshots - torch_loop.snapshots).abs().amax()
+    assert apart <= 1e-9 * moved.abs().amax()
+
+
+def test_saturated_steps_are_those_of_the_torch_loop():
+    """Beyond norms at which e^-margin underflows."""
+    model = Transformer(layers=2, heads=2, values="orthogonal")
+    batch = batch_for(model)
+    fields = {"steps": 5, "lr": 1000.0, "init": "uniform", "record_every": 1}
+    ours = train_layers(batch, model, **fields)
+    torch_loop = train_layers(batch, model, compiled=False, **fields)
+    assert ours.log_softmax[ours.log_softmax.isfinite()].min() < -1000
+    apart = (ours.snapshots - torch_loop.snapshots).abs().amax()
+    assert apart <= 1e-9 * ours.snapshots.abs().amax()
+
+
+@pytest.mark.parametrize(
+    ("options", "one_layer"),
+    [
+        ({"readout": "first"}, ("self_attention", {})),
+        ({"readout": "every", "causal": True}, ("sequence", {"causal": True})),
+    ],
+)
+@pytest.mark.parametrize("parameterization", ["w", "kq"])
+def test_one_layer_is_the_one_layer_model(options, one_layer, parameterization):
+    model = Transformer(layers=1, residual=False, **options)
+    # steps of (K, Q) double rounding errors once attention saturates, after 100 to 150 of them
+    fields = {"steps": 200 if parameterization == "w" else 100, "lr": 0.1, "record_every": 50}
+    path = train_layers(batch_for(model), model, parameterization, **fields)
+    name, further = one_layer
+    batch = attnsvm.sample("sphere", model=name, **SHAPE, **further)
+    known = attnsvm.train(batch, parameterization, **fields)
+    assert path.steps.equal(known.steps)
+    W = path.snapshots[:, :, 0, 0]
+    assert (W - known.snapshots).abs().amax() <= 1e-10 * known.snapshots.abs().amax()
+    assert torch.allclose(path.risk, known.loss, rtol=1e-12, atol=0)
+    softmax = path.log_softmax[:, :, 0, 0].exp()
+    if options["readout"] == "first":
+        softmax = softmax[:, :, :, 0]
+    assert torch.allclose(softmax.reshape(known.softmax.shape), known.softmax, atol=1e-11)
+
+
+def test_an_instance_does_not_depend_on_its_batch():
+    model = Transformer(layers=2)
+    batch = batch_for(model, trials=11)
+    fields = {"steps": 50, "lr": 0.5, "record_every": 50}
+    whole = train_layers(batch, model, **fields)
+    part = train_layers(batch.take(slice(3, 5)), model, **fields)
+    assert whole.snapshots[3:5].equal(part.snapshots)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_a_small_step_lowers_the_risk_of_every_instance(layers):
+    model = Transformer(layers=layers, residual=layers < 3, heads=2, values="orthogonal")
+    path = train_layers(batch_for(model), model, steps=10, lr=1e-3, init="uniform", record_every=1)
+    assert (path.risk.diff(dim=1) < 0).all()
+
+
+def test_direct_gradient_is_torchs_own():
+    """Where nothing saturates both gradients agree; the ordinary one is published practice."""
+    model = Transformer(layers=2, mlp=3, readout="mean")
+    fields = {"steps": 3, "lr": 0.1, "init": "uniform", "record_every": 1}
+    exact = train_layers(batch_for(model), model, **fields)
+    plain = train_layers(batch_for(model), model, gradient="direct", **fields)
+    assert (exact.snapshots - plain.snapshots).abs().amax() <= 1e-10
+    X, _, _ = model.sequences(*(getattr(batch_for(model), name) for name in ("X", "Y", "mask")))
+    assert plain_forward(model, exact.weights, X).shape == X.shape
+
+
+def test_the_mask_excludes_keys():
+    """Tokens that are masked out change nothing."""
+    model = Transformer(layers=2, readout="every")
+    batch = batch_for(model)
+    X, Y, _ = model.sequences(batch.X, batch.Y, batch.mask)
+    mask = torch.ones(X.shape[:3], dtype=torch.bool)
+    mask[..., 2] = False
+    other = X.clone()
+    other[..., 2, :] *= -1
+    weights = []
+    for tokens in (X, other):
+        samples = model.expand(tokens, None, Y, mask)
+        made = attnsvm.ProblemBatch.of(
+            samples.X, samples.Z, samples.Y, samples.mask, v=batch.head_parameters["v"]
+        )
+        readout = Transformer(layers=2, readout="first")
+        first = readout.expand(tokens, None, Y[..., 0], mask)
+        made = attnsvm.ProblemBatch.of(
+            first.X, first.Z, first.Y, first.mask, v=batch.head_parameters["v"]
+        )
+        weights.append(train_layers(made, readout, steps=20, lr=0.5, init="zero").snapshots)
+    assert weights[0].equal(weights[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layers": 0}, "model.layers=0: must be >= 1"),
+        ({"heads": 0}, "model.heads=0: must be >= 1"),
+        ({"mlp": -1}, "model.mlp=-1: must be >= 0"),
+        ({"values": "x"}, "model.values=x: must be identity | orthogonal"),
+        ({"readout": "x"}, "model.readout=x: must be first | mean | every"),
+    ],
+)
+def test_wrong_networks_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message.replace("|", r"\|")):
+        Transformer(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optimizer": "adam"}, "optimizer=Adam: must be normalized_gd"),
+        ({"ridge": 0.1}, "optimizer.ridge=0.1: must be 0"),
+        ({"stepz": 3}, "stepz"),
+    ],
+)
+def test_wrong_training_is_refused(options, message):
+    model = Transformer()
+    with pytest.raises(ConfigError, match=message):
+        train_layers(batch_for(model), model, **options)
