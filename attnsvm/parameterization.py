@@ -99,19 +99,16 @@ class Parameterization(ABC):
             Dimension of a token.
         """
         generators = (Generator().manual_seed(seed ^ INIT_STREAM) for seed in seeds.tolist())
-        draw = self.zero if kind == "zero" else self._unit_cube
-        drawn = zip(*(draw(generator, d) for generator in generators), strict=True)
-        variables = (torch.stack(parts).to(seeds.device) for parts in drawn)
         if kind == "zero":
-            return tuple(variables)
+            drawn = zip(*(self.zero(generator, d) for generator in generators), strict=True)
+            return tuple(torch.stack(parts).to(seeds.device) for parts in drawn)
+        shapes = [(len(seeds), *shape) for shape in self.shapes(d)]
+        variables = tuple(torch.empty(shape, dtype=torch.float64) for shape in shapes)
+        for b, generator in enumerate(generators):
+            for V in variables:
+                torch.rand(V.shape[1:], generator=generator, out=V[b])
         bound = (scale if kind == "small" else 1.0) / math.sqrt(d)
-        return tuple(bound * (2 * V - 1) for V in variables)
-
-    def _unit_cube(self, generator: Generator, d: int) -> Variables:
-        """Return variables of one instance with entries uniform in [0, 1)."""
-        return tuple(
-            torch.rand(shape, generator=generator, dtype=torch.float64) for shape in self.shapes(d)
-        )
+        return tuple(V.mul_(2).sub_(1).mul_(bound).to(seeds.device) for V in variables)
 
     def given(self, variables: Tensor | Variables, B: int, d: int) -> Variables:
         """Return copies of given initial variables; without axis B, all instances get the same.

@@ -17,7 +17,7 @@ from attnsvm.risk import Risk
 from attnsvm.svm import solve_svm
 from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named
-from attnsvm.training.ending import direction_error
+from attnsvm.training.ending import Ending
 
 DIGITS = 60
 SHAPE = {"n": 3, "T": 4, "d": 5, "trials": 1, "seed": 8}
@@ -293,7 +293,8 @@ def test_the_error_of_the_direction_is_bounded_and_not_by_far(size, apart, param
     copied = with_copies(risk, risk.forward(variables).top).batch
     X = copied.X + apart * (batch.X - copied.X)
     risk = Risk(dataclasses.replace(batch, X=X), risk.rule, risk.loss)
-    stated = direction_error(risk, variables, "log_domain", 0.0).item()
+    W = risk.rule.combine(variables)
+    stated = Ending(risk, variables, W, 0.0).direction_error("log_domain").item()
     error = max(errors(risk, variables, 0.0, "log_domain"))
     assert error <= stated + 1e-15
     assert stated <= 1e-15 * (10 + size) * 100 / apart

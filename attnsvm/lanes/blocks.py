@@ -10,11 +10,15 @@ from attnsvm.lanes.arithmetic import LANES
 
 def to_lanes(tensor: Tensor) -> Tensor:
     """Return a tensor (B, ...) as blocks (ceil(B / 8), entries * 8); repeat the last instance."""
-    B = len(tensor)
-    blocks = -(-B // LANES)
-    index = torch.arange(blocks * LANES).clamp(max=B - 1)
-    flat = tensor.reshape(B, -1)[index].view(blocks, LANES, -1)
-    return flat.mT.reshape(blocks, -1).contiguous()
+    flat = tensor.flatten(1) if tensor.ndim > 1 else tensor.unsqueeze(1)
+    (B, entries), blocks = flat.shape, len(tensor) // LANES
+    rest = B - blocks * LANES
+    lanes = flat.new_empty(blocks + (rest > 0), entries, LANES)
+    lanes[:blocks] = flat[: B - rest].reshape(blocks, LANES, entries).mT
+    if rest:
+        lanes[blocks, :, :rest] = flat[B - rest :].mT
+        lanes[blocks, :, rest:] = flat[-1:].mT
+    return lanes.flatten(1)
 
 
 def from_lanes(lanes: Tensor, shape: tuple[int, ...]) -> Tensor:

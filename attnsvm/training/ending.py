@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Forward, log_domain, token_scores
+from attnsvm.attention import Forward, log_domain, token_gradient, token_scores
 from attnsvm.linalg import EPS
 from attnsvm.optimizer.base import norm
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import Variables, flat, unflat
-from attnsvm.risk import Gradient, Risk
+from attnsvm.risk import Risk
+
+Index = Tensor | slice
+
+ALL = slice(None)
 
 NEAR = 1e-2
 """Relative distance within which a minimum counts as reached."""
@@ -30,73 +35,133 @@ ITERATIONS, LENGTHS = 20, 8
 """Largest number of quasi-Newton iterations of that search, and of step lengths tried in each."""
 
 
-def direction_error(risk: Risk, variables: Variables, how: str, ridge: float) -> Tensor:
-    """Return the relative rounding error of the direction of the gradient at `variables`, (B,).
+class Ending:
+    """How a training ended: its last gradient's error, and whether it is at a finite minimum.
 
-    For how=direct it is measured against the exact gradient. For the exact gradient it is estimated
-    from the sizes of its terms. With several variables it is the largest. For how=sphere, a point
-    of a regularisation path, it is the error as a minimiser: the distance of the negative
-    gradient's direction from the normal of the sphere.
+    Parameters
+    ----------
+    risk : Risk
+        The objective, without the ridge.
+    variables : tuple of Tensor
+        The last variables, each (B, ...).
+    W : Tensor
+        Their weights, (B, d, d).
+    ridge : float
+        Weight of the ridge.
     """
-    forward = risk.forward(variables)
-    exact = risk.gradient(variables, forward, ridge=ridge)
-    parts = exact.parts[: risk.attention_count]
-    if how == "sphere":
-        return norm(_unit(flat(parts)) + _unit(flat(risk.attention(variables))))
-    if how == "direct":
-        noisy = risk.gradient(variables, forward, "direct", ridge).parts[: risk.attention_count]
-        errors = [norm(_unit(a) - _unit(b)) for a, b in zip(noisy, parts, strict=True)]
-        return torch.stack(errors).amax(0)
-    bare = risk.gradient(variables, forward) if ridge else exact
-    rescaled = (bare.log_scales[0] - exact.log_scales[0]).exp()
-    pairs = zip(bare.parts, parts, strict=False)  # the head's parts are left out
-    shares = [torch.where(norm(a) > 0, rescaled * norm(a) / norm(b), 0.0) for a, b in pairs]
-    noise = _noise(risk, variables, forward)
-    return torch.where(noise.isfinite(), noise * torch.stack(shares).amax(0), torch.inf)
+
+    def __init__(self, risk: Risk, variables: Variables, W: Tensor, ridge: float) -> None:
+        self.risk, self.variables, self.W, self.ridge = risk, variables, W, ridge
+        self.forward = risk.forward(variables)
+        self.gradient = risk.gradient(variables, self.forward, ridge=ridge)
+        batch = risk.batch
+        self.sizes = batch.X.norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)
+
+    def direction_error(self, how: str) -> Tensor:
+        """Return the relative rounding error of the direction of the last gradient, (B,).
+
+        For how=direct it is measured against the exact gradient. For the exact gradient it is
+        estimated from the sizes of its terms. With several variables it is the largest. For
+        how=sphere, a point of a regularisation path, it is the error as a minimiser: the distance
+        of the negative gradient's direction from the normal of the sphere.
+        """
+        risk, variables, forward = self.risk, self.variables, self.forward
+        parts = risk.attention(self.gradient.parts)
+        if how == "sphere":
+            return norm(_unit(flat(parts)) + _unit(flat(risk.attention(variables))))
+        if how == "direct":
+            noisy = risk.attention(risk.gradient(variables, forward, "direct", self.ridge).parts)
+            errors = [norm(_unit(a) - _unit(b)) for a, b in zip(noisy, parts, strict=True)]
+            return torch.stack(errors).amax(0)
+        bare = risk.gradient(variables, forward) if self.ridge else self.gradient
+        rescaled = (bare.log_scales[0] - self.gradient.log_scales[0]).exp()
+        pairs = zip(bare.parts, parts, strict=False)  # the head's parts are left out
+        shares = [torch.where(norm(a) > 0, rescaled * norm(a) / norm(b), 0.0) for a, b in pairs]
+        noise = self._noise()
+        return torch.where(noise.isfinite(), noise * torch.stack(shares).amax(0), torch.inf)
+
+    def _noise(self) -> Tensor:
+        """Return the rounding error of the exact gradient of the risk in W, relative to its norm.
+
+        It is 0 where the gradient is exactly zero.
+        """
+        risk, forward = self.risk, self.forward
+        batch, parameters = risk.batch, risk.head_parameters(self.variables)
+        slope, exponent = risk.slopes(forward, "log_domain")
+        g = token_scores(batch, forward, slope * batch.asked, parameters)
+        q, scale = log_domain(forward, g, exponent)
+        top = forward.top
+        others = forward.log_softmax.masked_fill(g == g.gather(-1, top), -torch.inf)
+        others = (others + (exponent - scale.unsqueeze(-1)).unsqueeze(-1)).exp()
+        # q_top = -sum of the other q_t: an error of q_t appears in q_top with the opposite sign
+        x_top = batch.X.gather(-2, top.unsqueeze(-1).expand(-1, -1, -1, batch.d))
+        apart = (batch.X - x_top).norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)
+        logits = (norm(self.W) * self.sizes.flatten(1).amax(1))[:, None, None]
+        of_q = (1 + logits) * q.abs() + g.abs().amax(-1, keepdim=True) * others
+        errors = EPS * (of_q * apart + q.abs() * self.sizes).sum((1, 2))
+        length = norm(torch.bmm(token_gradient(batch, q).mT, batch.Z))
+        return torch.where(errors > 0, errors / length, 0.0)
+
+    def at_finite_optimum(self) -> Tensor:
+        """Return whether the weights are at a minimum of risk and ridge, not diverging, (B,) bool.
+
+        Two derivatives are evaluated at the distance NEAR, relative to the weights (or to weights
+        that give logits of size one, if those are larger): the objective must not fall any more
+        along the negative gradient, nor along the ray through the weights. With a ridge this
+        suffices, since a finite minimum exists. Without one, a minimiser must be found within that
+        distance. Weights that diverge have none, however slow they are: a V that keeps the attended
+        tokens tied and lowers the logits of the others by one has -<grad, V> = the sum of their
+        dL/dlogit > 0, so the gradient cannot fall below the contribution of the least attended
+        token. Each test is made where those before it leave the question open.
+        """
+        x, scale = self.risk.attention(self.variables), self.gradient.log_scales[0]
+        reach = NEAR * torch.maximum(_length(x), self.sizes.flatten(1).amax(1) ** (-1 / len(x)))
+        open_ = torch.ones_like(scale, dtype=torch.bool)
+        if not self.ridge:
+            open_ = scale > math.log(torch.finfo(scale.dtype).tiny)  # below it the risk underflows
+        turns = _among(open_, lambda at: self._turns_downhill(at, reach))
+        turns = _among(turns, self._turns_outwards)
+        if self.ridge:
+            return turns
+        return _among(turns, lambda at: _has_minimum(*self._part(at), reach[at]))
+
+    def _turns_downhill(self, at: Index, reach: Tensor) -> Tensor:
+        """Return whether the objective stops falling within `reach` along the negative gradient."""
+        risk, variables = self._part(at)
+        g = tuple(part[at] for part in risk.attention(self.gradient.parts))
+        steepness = _length(g)
+        ahead = _shifted(risk.attention(variables), -reach[at] / steepness, g)
+        there = _gradient(risk, ahead + variables[len(g) :], self.ridge)
+        return (steepness == 0) | (_inner(there, g) <= 0)
+
+    def _turns_outwards(self, at: Index) -> Tensor:
+        """Return whether it stops falling within NEAR along the ray through the weights."""
+        risk, variables = self._part(at)
+        x = risk.attention(variables)
+        beyond = _shifted(x, x[0].new_full((len(x[0]),), NEAR), x)
+        outwards = _gradient(risk, beyond + variables[len(x) :], self.ridge)
+        turns = _inner(outwards, x) >= -ROUNDING * _length(outwards) * _length(x)
+        steepness = _length(risk.attention(self.gradient.parts))[at]
+        return (steepness == 0) | turns
+
+    def _part(self, at: Index) -> tuple[Risk, Variables]:
+        """Return the objective and the variables of the instances at some indices."""
+        risk = self.risk
+        if isinstance(at, slice):
+            return risk, self.variables
+        part = Risk(risk.batch.take(at), risk.rule, risk.loss)
+        return part, tuple(V[at] for V in self.variables)
 
 
-def at_finite_optimum(risk: Risk, variables: Variables, ridge: float) -> Tensor:
-    """Return whether the weights are at a minimum of risk and ridge, not diverging, (B,) bool.
-
-    Two derivatives are evaluated at the distance NEAR, relative to the weights (or to weights that
-    give logits of size one, if those are larger): the objective must not fall any more along the
-    negative gradient, nor along the ray through the weights. With a ridge this suffices, since a
-    finite minimum exists. Without one, a minimiser must be found within that distance. Weights that
-    diverge have none, however slow they are: a V that keeps the attended tokens tied and lowers the
-    logits of the others by one has -<grad, V> = the sum of their dL/dlogit > 0, so the gradient
-    cannot fall below the contribution of the least attended token.
-    """
-    x = risk.attention(variables)
-    sizes = risk.batch.X.norm(dim=-1).amax(-1) * risk.batch.Z.norm(dim=-1)
-    reach = NEAR * torch.maximum(_length(x), sizes.amax(-1) ** (-1 / len(x)))
-    gradient = risk.gradient(variables, risk.forward(variables), ridge=ridge)
-    near = _turns(risk, variables, gradient, ridge, reach)
-    if ridge:
-        return near
-    scale = gradient.log_scales[0]
-    near &= scale > math.log(torch.finfo(scale.dtype).tiny)  # below it the risk itself underflows
-    if not near.any():
-        return near
-    found = near.nonzero()[:, 0]
-    index = found.repeat(2) if len(found) == 1 else found  # torch rounds a batch of one differently
-    part = Risk(risk.batch.take(index), risk.rule, risk.loss)
-    minimum = _has_minimum(part, tuple(V[index] for V in variables), reach[index])
-    return near.index_put((found,), minimum[: len(found)])
-
-
-def _turns(
-    risk: Risk, variables: Variables, gradient: Gradient, ridge: float, reach: Tensor
-) -> Tensor:
-    """Return whether the objective stops falling within `reach` downhill and NEAR along the ray."""
-    x, g = risk.attention(variables), gradient.parts[: risk.attention_count]
-    head = variables[len(x) :]
-    steepness = _length(g)
-    ahead = _shifted(x, -reach / steepness, g)
-    beyond = _shifted(x, torch.full_like(reach, NEAR), x)
-    along_gradient = _inner(_gradient(risk, ahead + head, ridge), g)
-    outwards = _gradient(risk, beyond + head, ridge)
-    along_ray = _inner(outwards, x) >= -ROUNDING * _length(outwards) * _length(x)
-    return (steepness == 0) | ((along_gradient <= 0) & along_ray)
+def _among(open_: Tensor, test: Callable[[Index], Tensor]) -> Tensor:
+    """Return where `open_` and `test` hold; the test is given the indices where `open_` holds."""
+    found = open_.nonzero()[:, 0]
+    if len(found) == len(open_):
+        return test(ALL)
+    if not len(found):
+        return open_
+    at = found.repeat(2) if len(found) == 1 else found  # torch rounds a batch of one differently
+    return open_.index_put((found,), test(at)[: len(found)])
 
 
 def _has_minimum(risk: Risk, variables: Variables, reach: Tensor) -> Tensor:
@@ -140,28 +205,6 @@ def _pull(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
     least = gamma.masked_fill(~risk.batch.mask, torch.inf).amin(-1)
     slope = risk.loss.derivative(forward.margins).abs() / risk.batch.n
     return (slope * (gamma.amax(-1) - least)).amax(-1)
-
-
-def _noise(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
-    """Return the rounding error of the exact gradient of the risk in W, relative to its norm."""
-    batch, parameters = risk.batch, risk.head_parameters(variables)
-    slope, exponent = risk.slopes(forward, "log_domain")
-    g = token_scores(batch, forward, slope * batch.asked, parameters)
-    q, scale = log_domain(forward, g, exponent)
-    top = forward.top
-    others = forward.log_softmax.masked_fill(g == g.gather(-1, top), -torch.inf)
-    others = (others + (exponent - scale.unsqueeze(-1)).unsqueeze(-1)).exp()
-    queries = batch.Z.norm(dim=-1, keepdim=True)
-    sizes = batch.X.norm(dim=-1) * queries
-    # q_top = -sum of the other q_t: an error of q_t appears in q_top with the opposite sign
-    x_top = batch.X.gather(-2, top.unsqueeze(-1).expand(-1, -1, -1, batch.d))
-    apart = (batch.X - x_top).norm(dim=-1) * queries
-    W = risk.rule.combine(risk.attention(variables))
-    logits = (norm(W) * sizes.flatten(1).amax(1))[:, None, None]
-    of_q = (1 + logits) * q.abs() + g.abs().amax(-1, keepdim=True) * others
-    errors = EPS * (of_q * apart + q.abs() * sizes).sum((1, 2))
-    length = norm(torch.bmm(torch.einsum("bnt,bntd->bdn", q, batch.X), batch.Z))
-    return torch.where(errors > 0, errors / length, 0.0)
 
 
 def _gradient(risk: Risk, variables: Variables, ridge: float) -> Variables:

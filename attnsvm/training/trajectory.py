@@ -18,7 +18,7 @@ from attnsvm.parameterization import Variables
 from attnsvm.plot import over_steps
 from attnsvm.risk import Risk
 from attnsvm.summary import Summarized, counted, one_instance
-from attnsvm.training.ending import at_finite_optimum, direction_error
+from attnsvm.training.ending import Ending
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -214,6 +214,8 @@ class SnapshotRecorder:
         K, Q = attention if len(attention) == 2 else (None, None)
         kept = dict(zip(("K_snapshots", "Q_snapshots"), self.factors, strict=False))
         finite = torch.stack([V.isfinite().flatten(1).all(-1) for V in last]).all(0)
+        W = self.snapshots[:, -1].clone()
+        ending = Ending(self.risk, last, W, ridge)
         dtype = torch.int64 if isinstance(self.grid[-1], int) else torch.float64
         return Trajectory(
             steps=torch.tensor(self.grid, dtype=dtype),
@@ -221,12 +223,12 @@ class SnapshotRecorder:
             loss=self.loss,
             softmax=self.softmax,
             log_softmax=self.log_softmax,
-            W=self.snapshots[:, -1].clone(),
+            W=W,
             K=K,
             Q=Q,
             diverged=~(finite & self.finite),
             head_parameters=self.risk.head_parameters(last),
-            direction_error=direction_error(self.risk, last, how, ridge),
-            finite_optimum=at_finite_optimum(self.risk, last, ridge),
+            direction_error=ending.direction_error(how),
+            finite_optimum=ending.at_finite_optimum(),
             **kept,
         )

@@ -160,6 +160,7 @@ class _Loop:
     def __init__(self, risk: Risk, optimizer: FirstOrder) -> None:
         batch = risk.batch
         self.B, self.n, self.T, d = batch.X.shape
+        self.blocks = -(-self.B // LANES)
         self.update = _update(risk, optimizer)
         if self.update.triangular:
             self.basis, X = _in_token_span(batch)
@@ -177,7 +178,8 @@ class _Loop:
         weights = batch.Y * batch.asked / -self.n
         data = (X, F, kinds.expand(LANES, 3, -1), R, bias, batch.Y, weights)
         self.data = tuple(to_lanes(tensor) for tensor in data)
-        self.seen = to_lanes(bias), to_lanes(batch.Y)  # logits, margins: overwritten
+        logits, margins = torch.empty_like(self.data[4]), torch.empty_like(self.data[5])
+        self.seen = logits, margins
 
     def inside(self, V: Tensor) -> Tensor:
         """Return V (B, d, ...) in the basis of the span of the tokens, (B, r, ...)."""
@@ -190,17 +192,31 @@ class _Loop:
         """Return V (B, r, c) in the coordinates of the tokens, (B, d, c)."""
         return V if self.basis is None else torch.bmm(self.basis, V)
 
-    def momenta(self, *variables: Tensor) -> tuple[Tensor, ...]:
-        """Return the momenta at the start, one for each of `variables`, and their log-scales."""
-        none = torch.full((self.B, len(variables)), -torch.inf, dtype=torch.float64)
-        return (*(to_lanes(torch.zeros_like(V)) for V in variables), to_lanes(none))
+    def squares(self, count: int, outside: Callable[[], tuple[Tensor, ...]]) -> Tensor:
+        """Return the squared norms of what is `outside` of the spans of `count` starts, in lanes.
+
+        Only a ridge shrinks it; without one it is not computed.
+        """
+        if self.update.log_ridge == -math.inf:
+            return torch.zeros(self.blocks, count * LANES, dtype=torch.float64)
+        return to_lanes(torch.cat([_squares(V) for V in outside()], 1))
+
+    def momenta(self, *updated: Tensor) -> tuple[Tensor, ...]:
+        """Return the momenta of `updated` at the start, and their log-scales, all in lanes.
+
+        Without momentum they are not used.
+        """
+        if not self.update.beta:
+            return (torch.empty(0),) * (len(updated) + 1)
+        none = torch.full((self.blocks, len(updated) * LANES), -torch.inf, dtype=torch.float64)
+        return (*(torch.zeros_like(V) for V in updated), none)
 
     def advance(self, etas: list[float], pools: list[ThreadPoolExecutor]) -> list[Future[Lanes]]:
         """Submit one step for each size in `etas`; a block always stays in the same thread.
 
         No thread waits for another one. The results are the input of `snapshot`.
         """
-        blocks = -(-self.B // LANES)
+        blocks = self.blocks
         few = max(1, SHARE // len(etas))
         lengths = np.array(etas)
         return [
@@ -248,10 +264,10 @@ class _LoopW(_Loop):
         super().__init__(risk, optimizer)
         (self.W0,) = variables
         V0 = self.inside(torch.bmm(self.W0, self.queries))
-        outside = self.W0 - torch.bmm(self.back(V0), self.queries.mT)
+        squares = self.squares(1, lambda: (self.W0 - torch.bmm(self.back(V0), self.queries.mT),))
         self.V0 = V0.mT.contiguous()
-        self.updated = (to_lanes(self.V0), to_lanes(V0.new_ones(self.B, 1)))
-        self.fixed = (to_lanes(_squares(outside)), *self.momenta(self.V0))
+        V, share = to_lanes(self.V0), torch.ones(self.blocks, LANES, dtype=torch.float64)
+        self.updated, self.fixed = (V, share), (squares, *self.momenta(V))
 
     def variables(self, V: Tensor, a: Tensor) -> Variables:
         """Return (W,), of lanes."""
@@ -272,13 +288,15 @@ class _LoopKQ(_Loop):
         super().__init__(risk, optimizer)
         self.K0, self.Q0 = variables
         K, Q = self.inside(self.K0), torch.bmm(self.queries.mT, self.Q0)
-        outside = self.K0 - self.back(K), self.Q0 - torch.bmm(self.queries, Q)
+        squares = self.squares(
+            2, lambda: (self.K0 - self.back(K), self.Q0 - torch.bmm(self.queries, Q))
+        )
         self.rows = _row_basis(torch.cat([K, Q], 1)) if self.update.triangular else None
-        self.start = K, Q = self.narrow(K), self.narrow(Q)
-        self.m = K.shape[-1]
-        self.updated = (to_lanes(K), to_lanes(Q), to_lanes(K.new_ones(self.B, 2)))
-        squares = torch.cat([_squares(V) for V in outside], 1)
-        self.fixed = (to_lanes(squares), *self.momenta(K, Q))
+        self.start = self.narrow(K), self.narrow(Q)
+        self.m = self.start[0].shape[-1]
+        factors = [to_lanes(V) for V in self.start]
+        shares = torch.ones(self.blocks, 2 * LANES, dtype=torch.float64)
+        self.updated, self.fixed = (*factors, shares), (squares, *self.momenta(*factors))
 
     def narrow(self, V: Tensor) -> Tensor:
         """Return the rows of V (B, ., m) in their basis."""
