@@ -12,6 +12,7 @@ underflow relative to the instance's largest product of slope and attention.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -50,7 +51,7 @@ class Forward(View):
 
     attended: Tensor
 
-    @property
+    @cached_property
     def top(self) -> Tensor:
         """The token of largest attention of each sample, shape (B, n, 1)."""
         return self.log_softmax.argmax(-1, keepdim=True)

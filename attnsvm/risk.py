@@ -17,6 +17,24 @@ from attnsvm.problem import ProblemBatch
 
 
 @dataclass(frozen=True, eq=False)
+class Pull:
+    """The gradient of the risk with respect to the logits, and what it is made of.
+
+    Attributes
+    ----------
+    g, exponent : Tensor
+        The token scores are g_it exp(exponent_i), shapes (B, n, T) and (B, n).
+    q, scale : Tensor
+        dL/dlogit_it = q_it exp(scale), shapes (B, n, T) and (B,).
+    """
+
+    g: Tensor
+    exponent: Tensor
+    q: Tensor
+    scale: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Gradient:
     """The gradient of each variable; that of variable j is `parts[j] * exp(log_scales[j])`.
 
@@ -26,10 +44,13 @@ class Gradient:
         Each of the shape of its variable, (B, ...), and of ordinary size.
     log_scales : tuple of Tensor
         Each of shape (B,); may be far below the logarithm of the smallest float64.
+    pull : Pull
+        The gradient of the risk alone, without the ridge, with respect to the logits.
     """
 
     parts: Variables
     log_scales: Variables
+    pull: Pull
 
 
 class Risk:
@@ -93,6 +114,7 @@ class Risk:
         slope, exponent = self.slopes(forward, how)
         g = token_scores(batch, forward, slope * batch.asked, parameters)
         q, scale = GRADIENTS[how](forward, g, exponent)
+        pull = Pull(g, exponent, q, scale)
         weight = q.new_full((), 2 * ridge)
         if ridge and how == "log_domain":
             shift, scale = scale, scale.clamp(min=math.log(2 * ridge))
@@ -109,7 +131,7 @@ class Risk:
             trained = batch.head.parameter_gradient(forward.attended, parameters, weights)
             parts += tuple(trained.values())
             scales += (largest,) * len(trained)
-        return Gradient(parts, scales)
+        return Gradient(parts, scales, pull)
 
     def slopes(self, forward: Forward, how: str) -> tuple[Tensor, Tensor]:
         """Return a and c of dL/df_i = a_i e^{c_i}, each (B, n); c is zero for how=direct."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.optimize import nnls
 from torch import Tensor
 
 from attnsvm.svm import SvmProblem
@@ -76,6 +75,8 @@ def _gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
 
 def _solvable(G: np.ndarray, one: np.ndarray) -> bool | None:
     """Return whether G lam = 1 has a solution lam >= 0."""
+    from scipy.optimize import nnls  # its import is slow, and few instances need it
+
     try:
         _, residual = nnls(G, one)
     except RuntimeError:

@@ -109,12 +109,12 @@ def train(
         run = _runner(risk, stepper, threads if compiled else 0)
         if batch.B > 1:
             start = initial(risk, stepper) if given is None else given
-            return _recorded(risk, stepper, start, run, progress, keep_factors)
+            return _recorded(risk, stepper, start, run, threads, progress, keep_factors)
         # torch uses other routines for a batch of one: train a copy beside it to get equal bits
         both = torch.zeros(2, dtype=torch.int64, device=batch.X.device)
         twins = Risk(batch.take(both), rule, risk.loss)
         start = initial(twins, stepper) if given is None else tuple(V[both] for V in given)
-        return _recorded(twins, stepper, start, run, progress, keep_factors).take(slice(1))
+        return _recorded(twins, stepper, start, run, 1, progress, keep_factors).take(slice(1))
 
 
 def train_chunks(
@@ -176,6 +176,7 @@ def _recorded(
     optimizer: Optimizer,
     start: Variables,
     run: Callable[..., Variables],
+    threads: int,
     progress: bool | Progress,
     keep_factors: bool,
 ) -> Trajectory:
@@ -185,9 +186,9 @@ def _recorded(
     with _reporting(progress, recorder.units) as report:
         last = run(risk, start, recorder.take, report)
     if isinstance(optimizer, FirstOrder):
-        return recorder.trajectory(last, optimizer.gradient, optimizer.ridge)
+        return recorder.trajectory(last, optimizer.gradient, optimizer.ridge, threads)
     how = "sphere" if isinstance(optimizer, RegularizationPath) else "log_domain"
-    return recorder.trajectory(last, how, 0.0)
+    return recorder.trajectory(last, how, 0.0, threads)
 
 
 def optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Optimizer:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Forward, log_domain, token_gradient, token_scores
+from attnsvm.attention import Forward, token_gradient
 from attnsvm.linalg import EPS
 from attnsvm.optimizer.base import norm
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import Variables, flat, unflat
-from attnsvm.risk import Risk
+from attnsvm.risk import Pull, Risk
 
 Index = Tensor | slice
 
@@ -31,8 +32,45 @@ STATIONARY = 1e-3
 GONE = 2.0
 """Multiple of the distance NEAR beyond which the search for a minimum ends."""
 
+PART = 2**18
+"""Numbers in the tokens and weights of a part of a large batch: 2 MiB."""
+
 ITERATIONS, LENGTHS = 20, 8
 """Largest number of quasi-Newton iterations of that search, and of step lengths tried in each."""
+
+
+def ended(
+    risk: Risk, variables: Variables, W: Tensor, how: str, ridge: float, threads: int
+) -> tuple[Tensor, Tensor]:
+    """Return `direction_error` and `at_finite_optimum` of the last variables, each (B,).
+
+    A large batch is taken in parts, whose temporaries fit the cache, by up to `threads` threads.
+
+    Parameters
+    ----------
+    risk, variables, W, ridge
+        As for `Ending`.
+    how : str
+        direct, log_domain or sphere.
+    threads : int
+        Number of threads, at least 1.
+    """
+    B = len(W)
+    parts = max(1, B // max(2, PART // (W[0].numel() + risk.batch.X[0].numel())))
+    ends = [B * k // parts for k in range(parts + 1)]
+
+    @torch.no_grad()  # of each thread
+    def part(first: int, last: int) -> tuple[Tensor, Tensor]:
+        at = slice(first, last)
+        some = Risk(risk.batch.take(at), risk.rule, risk.loss) if parts > 1 else risk
+        ending = Ending(some, tuple(V[at] for V in variables), W[at], ridge)
+        return ending.direction_error(how), ending.at_finite_optimum()
+
+    if parts == 1:
+        return part(0, B)
+    with ThreadPoolExecutor(threads) as pool:
+        errors, optima = zip(*pool.map(part, ends[:-1], ends[1:]), strict=True)
+    return torch.cat(errors), torch.cat(optima)
 
 
 class Ending:
@@ -77,22 +115,18 @@ class Ending:
         rescaled = (bare.log_scales[0] - self.gradient.log_scales[0]).exp()
         pairs = zip(bare.parts, parts, strict=False)  # the head's parts are left out
         shares = [torch.where(norm(a) > 0, rescaled * norm(a) / norm(b), 0.0) for a, b in pairs]
-        noise = self._noise()
+        noise = self._noise(bare.pull)
         return torch.where(noise.isfinite(), noise * torch.stack(shares).amax(0), torch.inf)
 
-    def _noise(self) -> Tensor:
+    def _noise(self, pull: Pull) -> Tensor:
         """Return the rounding error of the exact gradient of the risk in W, relative to its norm.
 
         It is 0 where the gradient is exactly zero.
         """
-        risk, forward = self.risk, self.forward
-        batch, parameters = risk.batch, risk.head_parameters(self.variables)
-        slope, exponent = risk.slopes(forward, "log_domain")
-        g = token_scores(batch, forward, slope * batch.asked, parameters)
-        q, scale = log_domain(forward, g, exponent)
-        top = forward.top
+        batch, forward, top = self.risk.batch, self.forward, self.forward.top
+        g, q = pull.g, pull.q
         others = forward.log_softmax.masked_fill(g == g.gather(-1, top), -torch.inf)
-        others = (others + (exponent - scale.unsqueeze(-1)).unsqueeze(-1)).exp()
+        others = (others + (pull.exponent - pull.scale.unsqueeze(-1)).unsqueeze(-1)).exp()
         # q_top = -sum of the other q_t: an error of q_t appears in q_top with the opposite sign
         x_top = batch.X.gather(-2, top.unsqueeze(-1).expand(-1, -1, -1, batch.d))
         apart = (batch.X - x_top).norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)

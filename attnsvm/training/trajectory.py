@@ -18,7 +18,7 @@ from attnsvm.parameterization import Variables
 from attnsvm.plot import over_steps
 from attnsvm.risk import Risk
 from attnsvm.summary import Summarized, counted, one_instance
-from attnsvm.training.ending import Ending
+from attnsvm.training.ending import ended
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -202,20 +202,23 @@ class SnapshotRecorder:
             kept[:, self.taken] = V
         W = self.risk.rule.combine(attention)
         self.snapshots[:, self.taken] = W
-        self.finite &= W.flatten(1).abs().amax(1).isfinite()
+        self.finite &= _finite(W)
         self.loss[:, self.taken] = self.risk.value(view)
         self.softmax[:, self.taken] = view.softmax
         self.log_softmax = view.log_softmax
         self.taken += 1
 
-    def trajectory(self, last: Variables, how: str, ridge: float) -> Trajectory:
-        """Return the trajectory that ends with `last`; `how` is the kind of gradient used."""
+    def trajectory(self, last: Variables, how: str, ridge: float, threads: int) -> Trajectory:
+        """Return the trajectory that ends with `last`; `how` is the kind of gradient used.
+
+        Up to `threads` threads find out how it ended.
+        """
         attention = self.risk.attention(last)
         K, Q = attention if len(attention) == 2 else (None, None)
         kept = dict(zip(("K_snapshots", "Q_snapshots"), self.factors, strict=False))
-        finite = torch.stack([V.isfinite().flatten(1).all(-1) for V in last]).all(0)
+        finite = torch.stack([_finite(V) for V in last]).all(0)
         W = self.snapshots[:, -1].clone()
-        ending = Ending(self.risk, last, W, ridge)
+        error, optimum = ended(self.risk, last, W, how, ridge, threads)
         dtype = torch.int64 if isinstance(self.grid[-1], int) else torch.float64
         return Trajectory(
             steps=torch.tensor(self.grid, dtype=dtype),
@@ -228,7 +231,12 @@ class SnapshotRecorder:
             Q=Q,
             diverged=~(finite & self.finite),
             head_parameters=self.risk.head_parameters(last),
-            direction_error=ending.direction_error(how),
-            finite_optimum=ending.at_finite_optimum(),
+            direction_error=error,
+            finite_optimum=optimum,
             **kept,
         )
+
+
+def _finite(V: Tensor) -> Tensor:
+    """Return which instances of V (B, ...) have finite entries only, (B,) bool."""
+    return V.flatten(1).abs().amax(1).isfinite()

@@ -34,7 +34,7 @@ def draw(*shape, seed=0):
 
 def step(optimizer, V, g, log_scale=0.0, memory=None):
     """Return the variable after one step of size lr along the gradient g exp(log_scale)."""
-    gradient = Gradient((g,), (torch.full((len(V),), log_scale, dtype=torch.float64),))
+    gradient = Gradient((g,), (torch.full((len(V),), log_scale, dtype=torch.float64),), None)
     memory = {} if memory is None else memory
     return optimizer.update(Step(None, (V.clone(),), None, gradient, optimizer.lr, memory))[0]
 
@@ -72,7 +72,7 @@ def test_normalised_step_has_the_length_of_the_step_size():
 
 def test_each_factor_is_normalised_by_its_own_norm():
     K, Q = torch.zeros(1, 2, 2).double(), torch.zeros(1, 2, 2).double()
-    gradient = Gradient((draw(1, 2, 2), 1e-9 * draw(1, 2, 2)), (torch.zeros(1),) * 2)
+    gradient = Gradient((draw(1, 2, 2), 1e-9 * draw(1, 2, 2)), (torch.zeros(1),) * 2, None)
     moved = optimizer("normalized_gd").update(Step(None, (K, Q), None, gradient, 0.3, {}))
     assert [V.norm().item() for V in moved] == pytest.approx([0.3, 0.3])
 

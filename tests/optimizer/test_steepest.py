@@ -33,7 +33,7 @@ def moved(rule, variables, parts, log_scale=0.0, memory=None):
     """Return how far the variables move in one step of size lr along parts exp(log_scale)."""
     scales = tuple(torch.full((len(V),), log_scale, dtype=torch.float64) for V in variables)
     start = tuple(V.clone() for V in variables)
-    gradient = Gradient(tuple(parts), scales)
+    gradient = Gradient(tuple(parts), scales, None)  # no rule of a step reads the pull
     memory = {} if memory is None else memory
     new = rule.update(Step(None, start, None, gradient, rule.lr, memory))
     return [old - V for old, V in zip(variables, new, strict=True)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from scipy.optimize import linprog
 
 from attnsvm.svm.entrywise.face import Array, Mask, polish
 
@@ -16,6 +15,8 @@ def from_vertex(
     G: Array, h: Array, free: Mask, w: Array, a: Array, norm: str
 ) -> Iterator[tuple[Array, Array]]:
     """Yield w and a at and near an optimal vertex; arguments as those of `face.polish`."""
+    from scipy.optimize import linprog  # its import is slow, and few instances need it
+
     size = np.abs(w).max()
     (N, m), h = G.shape, h / size
     eye = np.eye(m)

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
-from scipy.optimize import nnls
 from torch import Tensor
 
 from attnsvm.svm.equalities import eliminate
@@ -132,6 +131,8 @@ def _power_of_two(x: Array) -> Array:
 
 def _nonnegative_least_squares(A: Array) -> Array | None:
     """Return argmin_{u >= 0} ||A u - e_last||, or None if the solver fails."""
+    from scipy.optimize import nnls  # its import is slow, and few instances need it
+
     target = np.zeros(A.shape[0])
     target[-1] = 1.0
     try:

@@ -3,9 +3,10 @@
 # mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 
 from attnsvm.jit import compiled
 from attnsvm.lanes import arithmetic, matmul
@@ -32,6 +33,35 @@ PLAIN, FROBENIUS, MAX, L1, SPECTRAL, NUCLEAR, MUON = range(7)
 
 CODES = {"frobenius": FROBENIUS, "max": MAX, "l1": L1, "spectral": SPECTRAL, "nuclear": NUCLEAR}
 """Code of the steps in each norm."""
+
+
+class Direction(NamedTuple):
+    """A direction other than the gradient's: code of its rule, Muon's iterations, and a factor."""
+
+    rule: int
+    iterations: int
+    factor: float
+
+
+def replaced(G: int, shape: Any, direction: Direction | None, space: Any) -> float:
+    """Overwrite G by its direction and return the direction's factor; 0 without a direction.
+
+    The type of `direction` decides what is compiled: loops without one hold none of the rules,
+    which take longer to compile than all the rest.
+    """
+    raise NotImplementedError("only in compiled code")
+
+
+@overload(replaced)
+def _replaced(G, shape, direction, space):  # type: ignore[no-untyped-def]  # numba compares names
+    if isinstance(direction, types.NoneType):
+        return lambda G, shape, direction, space: 0.0
+
+    def by_rule(G, shape, direction, space):  # type: ignore[no-untyped-def]
+        steepest(G, shape[0], shape[1], direction.rule, direction.iterations, space)
+        return direction.factor
+
+    return by_rule
 
 
 @njit(inline="always")

@@ -56,22 +56,21 @@ class Update(NamedTuple):
 
     The loss has its code and, if it is the squared one, its target.
 
-    The rule has its code in `directions`, the decay rate `beta` of its momentum (0: none), the
-    logarithm of beta, and whether it steps along gradient + beta momentum. Muon's iterations, and
-    a factor of the directions other than the gradient's. R may be triangular.
+    Steps are along the gradient, divided by its norm if `normalised`, or along its `direction`. The
+    momentum has its decay rate `beta` (0: none), the logarithm of beta, and whether steps are along
+    gradient + beta momentum. R may be triangular.
     """
 
     loss: int
     target: float
     log_ridge: float
     exact: bool
-    rule: int
+    normalised: bool
     beta: float
     log_beta: float
     nesterov: bool
-    iterations: int
-    factor: float
     triangular: bool
+    direction: Any  # Direction or None
 
 
 class Instance(NamedTuple):

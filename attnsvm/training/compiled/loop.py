@@ -37,7 +37,15 @@ from attnsvm.optimizer.steepest import Steepest
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
 from attnsvm.risk import Risk
-from attnsvm.training.compiled.directions import CODES, FROBENIUS, L1, MAX, MUON, PLAIN
+from attnsvm.training.compiled.directions import (
+    CODES,
+    FROBENIUS,
+    L1,
+    MAX,
+    MUON,
+    PLAIN,
+    Direction,
+)
 from attnsvm.training.compiled.gradient import (
     Instance,
     Sizes,
@@ -325,21 +333,23 @@ def _update(risk: Risk, optimizer: FirstOrder) -> Update:
     """
     rule = _rule(optimizer)
     assert rule is not None  # as checked in `applies`
-    d = risk.batch.d
     beta = optimizer.beta if isinstance(optimizer, Momentum | Steepest) else 0.0
-    of_gradient = rule in (PLAIN, FROBENIUS) and not beta
+    direction = None if rule in (PLAIN, FROBENIUS) else Direction(rule, 0, 1.0)
+    if isinstance(optimizer, Muon):
+        factor = optimizer.stretch(*risk.rule.shapes(risk.batch.d)[0])
+        direction = Direction(rule, optimizer.newton_schulz_steps, factor)
+    of_gradient = direction is None and not beta
     return Update(
         loss=LOSS_CODES[type(risk.loss)],
         target=risk.loss.target if isinstance(risk.loss, Squared) else 0.0,
         log_ridge=math.log(2 * optimizer.ridge) if optimizer.ridge else -math.inf,
         exact=optimizer.gradient == "log_domain",
-        rule=rule,
+        normalised=rule == FROBENIUS,
         beta=beta,
         log_beta=math.log(beta) if beta else -math.inf,
         nesterov=isinstance(optimizer, Steepest) and optimizer.nesterov,
-        iterations=optimizer.newton_schulz_steps if isinstance(optimizer, Muon) else 0,
-        factor=optimizer.stretch(*risk.rule.shapes(d)[0]) if isinstance(optimizer, Muon) else 1.0,
         triangular=rule not in (MAX, L1) and (of_gradient or not optimizer.ridge),
+        direction=direction,
     )
 
 

@@ -21,7 +21,7 @@ from attnsvm.lanes.matmul import dot, multiply
 from attnsvm.linalg import EPS
 from attnsvm.training.compiled import directions
 from attnsvm.training.compiled import gradient as gradients
-from attnsvm.training.compiled.directions import FROBENIUS, PLAIN, remember, steepest
+from attnsvm.training.compiled.directions import remember, replaced
 from attnsvm.training.compiled.gradient import (
     Instance,
     Sizes,
@@ -100,15 +100,14 @@ def _descend(
             store(G, j, fma(risk, load(G, j), ridge * load(V, j)))
     if update.beta > 0:
         scale = remember(G, momentum[0], momentum[1], count, scale, update)
-    if update.rule != PLAIN and update.rule != FROBENIUS:
-        work = space.copy, space.right, space.sigma
-        steepest(G, shape[0], shape[1], update.rule, update.iterations, work)
+    factor = replaced(G, shape, update.direction, (space.copy, space.right, space.sigma))
+    if factor > 0:
         for j in range(count):
-            store(V, j, load(V, j) - fill(eta * update.factor) * load(G, j))
+            store(V, j, load(V, j) - fill(eta * factor) * load(G, j))
         return
     rest = ridge * share
     square = fma(rest * rest, load(square0, 0), dot(G, G, count))
-    if update.rule == FROBENIUS:
+    if update.normalised:
         step = fill(eta) / (root(square) + fill(TINY if update.exact else EPS))
     else:
         step = fill(eta) * where_greater(scale, fill(708.0), fill(np.inf), exp(scale))
