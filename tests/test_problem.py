@@ -67,6 +67,12 @@ def test_bad_arrays_are_named(batch, name, value, message):
         dataclasses.replace(batch, **{name: value})
 
 
+def test_finite_numbers_whose_sum_is_not_are_allowed(batch):
+    X = torch.full_like(batch.X, 1e308)
+    assert X.sum().isinf()
+    assert dataclasses.replace(batch, X=X).X.equal(X)
+
+
 def test_own_arrays_are_the_batch_that_they_came_from(batch):
     """Tensors, NumPy arrays and lists; with the parameter of the head, and drawn by the seed."""
     given = batch.X, batch.Z, batch.Y

@@ -501,10 +501,13 @@ def test_the_kernel_knows_where_it_does_not_apply():
 
 
 def test_lanes_hold_every_instance_once():
-    tensor = torch.arange(11 * 6, dtype=torch.float64).view(11, 2, 3)
-    lanes = compiled_loop.to_lanes(tensor)
-    assert lanes.shape == (2, 48)
-    assert compiled_loop.from_lanes(lanes, (11, 2, 3)).equal(tensor)
+    for B, blocks in ((11, 2), (16, 2), (3, 1)):
+        tensor = torch.arange(B * 6, dtype=torch.float64).view(B, 2, 3)
+        lanes = compiled_loop.to_lanes(tensor)
+        assert lanes.shape == (blocks, 48)
+        assert compiled_loop.from_lanes(lanes, (B, 2, 3)).equal(tensor)
+        filled = compiled_loop.from_lanes(lanes, (8 * blocks, 2, 3))[B:]
+        assert filled.equal(tensor[-1:].expand_as(filled))  # any instance will do
 
 
 @pytest.mark.parametrize("parameterization", ["w", "kq"])

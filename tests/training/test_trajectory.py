@@ -13,7 +13,7 @@ from attnsvm.linalg import EPS as MACHINE_EPS
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import select_tokens
 from attnsvm.svm import solve_svm
-from attnsvm.training import chunk_size, train, train_chunks
+from attnsvm.training import chunk_size, ending, train, train_chunks
 from attnsvm.training.trajectory import TrainingStatus
 
 FIELDS = (
@@ -152,6 +152,25 @@ def test_mixing_all_tokens_is_a_finite_optimum(parameterization, optimizer, lr):
     assert set(path.status()) == {TrainingStatus.FINITE_OPTIMUM}
     early = train(batch, parameterization, optimizer, lr=lr, steps=3)
     assert set(early.status()) == {TrainingStatus.UNSATURATED}
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-2])
+@pytest.mark.parametrize("parameterization", ["w", "kq"])
+def test_parts_of_a_large_batch_end_as_the_whole(monkeypatch, parameterization, ridge):
+    """Two of three instances reach a minimum: the tests meet none, some and all of a part."""
+    batch = sample("orthonormal", head="quadratic", n=4, T=6, d=10, trials=21, lam=3.0)
+    v = batch.head_parameters["v"].clone()
+    v[::3] *= 20  # one token is better than any mixture
+    batch = dataclasses.replace(batch, head_parameters={"v": v})
+    options = {"optimizer": "gd", "lr": 1.0, "steps": 3000, "record_every": 3000, "ridge": ridge}
+    whole = train(batch, parameterization, **options)
+    assert whole.finite_optimum.any()
+    assert ridge or not whole.finite_optimum[::3].any()
+    for numbers in (1, 4 * (4 * 6 * 10 + 10 * 10)):  # two instances in a part, and four
+        monkeypatch.setattr(ending, "PART", numbers)
+        parts = train(batch, parameterization, **options)
+        assert parts.finite_optimum.equal(whole.finite_optimum)
+        assert parts.direction_error.equal(whole.direction_error)
 
 
 @pytest.mark.parametrize(("optimizer", "lr"), [("gd", 30.0), ("normalized_gd", 0.1)])
