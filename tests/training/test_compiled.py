@@ -204,7 +204,7 @@ def test_the_training_loop_is_filed_under_all_files_in_it():
     assert filed.startswith("train_w_")
     assert any(filed in path.name for path in folder.iterdir())
     modules = {value.__name__ for value in steps.COMPILED_IN if isinstance(value, ModuleType)}
-    lanes = {f"attnsvm.lanes.{name}" for name in ("arithmetic", "matmul", "svd")}
+    lanes = {f"attnsvm.lanes.{name}" for name in ("arithmetic", "loss", "matmul", "svd")}
     here = {f"attnsvm.training.compiled.{name}" for name in ("gradient", "directions")}
     assert modules == lanes | here
 
