@@ -28,6 +28,9 @@ from attnsvm.svm.solver import Solver
 
 Array = NDArray[np.float64]
 
+NOISE = 1e-15
+"""Multipliers of unit rows below this, relative to the largest, are rounding noise."""
+
 
 class LeastDistance(Solver):
     """Least Frobenius norm: from Gram matrices where they are accurate enough, else from rows."""
@@ -120,7 +123,8 @@ def least_distance(G: Array, h: Array) -> tuple[Array, Array, Array]:
     support = np.asarray(u > 0)
     a[:], w = _polish(G, h, support, u * size / last if last > 0 else u)
     if last < 1e-3:  # last = 1 / (1 + ||w||^2), which is above 1 / 65 for a solution ||w|| < 8
-        ray[:] = _polish_ray(R, h, support, u)
+        # a multiplier that is rounding noise has a column near zero, which would be the null vector
+        ray[:] = _polish_ray(R, h, u > NOISE * u.max(), u)
     return w, a, ray
 
 
