@@ -46,6 +46,10 @@ FEW_RUNS = {
     "sequence": SHORT,
     "real_tokens": SHORT | {"data.n": "3"},
     "optimizer_geometry": SHORT | {"optimizer": "{norm:spectral},{norm:max},adam"},
+    "optimizer_geometry_kq": SHORT | {"optimizer": "{norm:spectral},{norm:max},adam"},
+    "mirror_descent": SHORT | {"optimizer": "{p:1.75},{p:3.0}"},
+    "rank_of_weights": SHORT | {"data": "{n:2,T:2},{n:2,T:3}", "data.d": "2,4"},
+    "rates": SHORT | {"optimizer": "gd,normalized_gd"},
     "trajectories": {"trials": "2", "optimizer.steps": "100"},
     "": SHORT | {"data.n": "3", "data.T": "3", "data.d": "4"},
 }
@@ -72,6 +76,10 @@ ONE_VALUE = {
     ],
     "sequence": [{"model.causal": "true"}, {"parameterization": "kq"}],
     "optimizer_geometry": [{"optimizer": "{norm:l1}"}, {"optimizer": "gd"}],
+    "optimizer_geometry_kq": [{"optimizer": "{norm:l1}"}, {"optimizer": "muon"}],
+    "mirror_descent": [{"optimizer": "{p:2.0}"}, {"parameterization": "w"}],
+    "rank_of_weights": [{"data.d": "3"}, {"parameterization": "kq"}],
+    "rates": [{"optimizer": "gd"}, {"parameterization": "kq"}],
     "real_tokens": [{"head.train": "true"}, {"parameterization": "w"}, {"data.patch": "2"}],
     "trajectories": [
         {"data": "paths_near"},
