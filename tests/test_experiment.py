@@ -339,7 +339,10 @@ def test_a_run_in_parts_is_the_same_run(name, tmp_path):
         folder.mkdir()
         found = list(parts(config, size))
         assert size is None or max(len(part.trials) for part in found) <= size
-        origin = {"config": {"trials": 12, "svm": {"norms": ["frobenius"]}}, "probes": {}}
+        origin = {
+            "config": {"trials": 12, "svm": {"norms": ["frobenius"]}, "hypotheses": []},
+            "probes": {},
+        }
         write(folder, found, origin)
     for table in TABLES:
         whole = (tmp_path / "None" / table).read_bytes()
