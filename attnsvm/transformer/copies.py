@@ -153,24 +153,18 @@ def difference_rows(
         largest = fill(-np.inf)
         for j in range(T):
             largest = most(load(part, T + j) + load(size, j), largest)
-        known = load(scales, q)
-        common = most(known, largest)
-        store(scales, q, common)
-        kept, row = exp(known - common), at(sums, q * d)
-        for j in range(d):
-            store(row, j, kept * load(row, j))
-            store(U, q * d + j, fill(0.0))
+        for a in range(d):
+            store(U, q * d + a, fill(0.0))
         for j in range(T):
             factor = fill(share) * load(part, j)
-            factor = factor * exp(load(part, T + j) + load(size, j) - common)
+            factor = factor * exp(load(part, T + j) + load(size, j) - largest)
             for a in range(d):
                 store(U, q * d + a, fma(factor, load(away, j * d + a), load(U, q * d + a)))
         mean = at(U, q * d)
         if V != 0:
             product((part, d, 1), (mean, d, 1), (V, d, 1), (1, d, d))
             mean = part
-        for j in range(d):
-            store(row, j, load(row, j) + load(mean, j))
+        add_scaled(at(sums, q * d), at(scales, q), mean, largest, 1.0, d)
 
 
 @njit  # type: ignore[untyped-decorator]

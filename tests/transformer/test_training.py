@@ -116,10 +116,6 @@ def test_the_mask_excludes_keys():
     other[..., 2, :] *= -1
     weights = []
     for tokens in (X, other):
-        samples = model.expand(tokens, None, Y, mask)
-        made = attnsvm.ProblemBatch.of(
-            samples.X, samples.Z, samples.Y, samples.mask, v=batch.head_parameters["v"]
-        )
         readout = Transformer(layers=2, readout="first")
         first = readout.expand(tokens, None, Y[..., 0], mask)
         made = attnsvm.ProblemBatch.of(
