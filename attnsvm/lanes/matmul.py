@@ -10,7 +10,8 @@ import itertools
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from llvmlite.binding import get_host_cpu_features  # type: ignore[import-untyped]
+from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -25,11 +26,21 @@ from attnsvm.lanes.arithmetic import (
     multiply_add,
 )
 
-COLUMNS, ROWS, ROWS_OF_ONE = 4, 4, 8
+
+def _wide_registers() -> bool:
+    """Return whether numba compiles for registers of eight lanes, of which there are 32."""
+    if config.CPU_FEATURES is not None:
+        return "+avx512f" in config.CPU_FEATURES
+    return bool(get_host_cpu_features().get("avx512f"))
+
+
+COLUMNS, ROWS = (4, 4) if _wide_registers() else (2, 3)
+ROWS_OF_ONE = 8
 """Largest tile: columns, rows, and rows if there is a single column.
 
 The latency of a multiply-add is 4 cycles at 2 per cycle, so at least 8 independent accumulators are
-needed; 16 still leave registers for the operands.
+needed; operands need registers too. A processor with registers of four lanes has 16 of them and
+needs two for a value.
 """
 
 
