@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from hashlib import sha256
 from inspect import getsource
-from threading import get_ident
 from types import ModuleType
 from typing import Any
 
@@ -49,25 +49,35 @@ def compiled(
 
 @contextmanager
 def announced(what: str) -> Iterator[None]:
-    """Log that `what` is being compiled, if something is compiled in the block by this thread.
+    """Log that `what` is being compiled, if something is compiled in the block.
 
-    Code that is loaded from disk is not compiled.
+    Code that is loaded from disk is not compiled. What another thread compiles counts if it runs in
+    a copy of the block's context; of two nested blocks, the inner one.
     """
-    with install_listener("numba:compile", _Announcement(what)):
-        yield
+    announcement = _Announcement(what)
+    token = _CURRENT.set(announcement)
+    try:
+        with install_listener("numba:compile", announcement):
+            yield
+    finally:
+        _CURRENT.reset(token)
 
 
 class _Announcement(Listener):  # type: ignore[misc]
     """Logs the start of the first compilation; what it includes is compiled within it."""
 
     def __init__(self, what: str) -> None:
-        self.what, self.thread, self.told = what, get_ident(), False
+        self.what, self.told = what, False
 
     def on_start(self, event: Any) -> None:
-        if self.told or get_ident() != self.thread:
+        if self.told or _CURRENT.get() is not self:
             return
         self.told = True
         log.warning("compiling the %s for this processor: once, up to half a minute", self.what)
 
     def on_end(self, event: Any) -> None:
         pass
+
+
+_CURRENT: ContextVar[_Announcement | None] = ContextVar("announcement", default=None)
+"""The innermost block that announces what is compiled in this context."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.lanes.arithmetic import LANES, at, fill, fma, least, load, most, store, where_greater
+from attnsvm.lanes.blocks import from_lanes, to_lanes
 from attnsvm.lanes.matmul import dot, product
 from attnsvm.svm.problem import SvmProblem, power_of_two
 
@@ -244,21 +246,25 @@ def shared(
     given : tuple of Tensor
         D (B, N, p), Z (B, n, q), h, kind (B, N), W (B, p, q), a (B, N).
     """
-    arrays = tuple(x.numpy() for x in given)
-    B, cores = len(arrays[0]), _cores()
+    B, cores = len(given[0]), _cores()
     part = LANES * min(PART, -(-B // (LANES * cores)))
 
     def answers(first: int) -> tuple[list[Group], list[Answer]]:
-        groups = list(_groups(arrays, first, min(first + part, B)))
+        groups = list(_groups([x[first : first + part] for x in given]))
         return groups, solve(groups)
 
     if B <= part:
         parts = [answers(0)]
     else:
-        with ThreadPoolExecutor(min(cores, -(-B // part))) as pool:
-            parts = list(pool.map(answers, range(0, B, part)))
+        firsts = range(0, B, part)
+        contexts = [copy_context() for _ in firsts]  # in which compilation is announced
+        with ThreadPoolExecutor(min(cores, len(firsts))) as pool:
+            parts = list(
+                pool.map(lambda context, first: context.run(answers, first), contexts, firsts)
+            )
     groups = [group for made, _ in parts for group in made]
-    W, a = (_unlaned(x)[:B] for x in ([g.W for g in groups], [g.a for g in groups]))
+    W = from_lanes(_together([group.W for group in groups]), given[4].shape)
+    a = from_lanes(_together([group.a for group in groups]), given[5].shape)
     return W, a, [answer for _, given in parts for answer in given]
 
 
@@ -266,15 +272,16 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
-def _groups(given: tuple[Array, ...], first: int, end: int) -> Iterator[Group]:
-    """Yield the problems from `first` on, eight at a time; the last is repeated to fill the lanes.
+def _groups(given: list[Tensor]) -> Iterator[Group]:
+    """Yield the problems, eight at a time; the last is repeated to fill the lanes.
 
     The groups share their workspace.
     """
     (_, N, p), (n, q) = given[0].shape, given[1].shape[1:]
     i, j = np.tril_indices(n)
-    lanes = np.minimum(np.arange(first, end + -(end - first) % LANES), end - 1)
-    D, Z, h, kind, W, a = (_laned(x[lanes]) for x in given)
+    D, Z, h, kind, W, a = (
+        to_lanes(x.double()).view(-1, *x.shape[1:], LANES).numpy() for x in given
+    )
     inequality, real = (kind == 1).astype(float), (kind > 0).astype(float)
     inverse = np.where(inequality > 0, 1 / np.where(h == 0, 1.0, h), 1.0)
     # Fancy indices order the axes in memory as they like.
@@ -287,12 +294,6 @@ def _groups(given: tuple[Array, ...], first: int, end: int) -> Iterator[Group]:
         yield Group(Rows._make([*addresses, n, N // n, p, q]), arrays, W[group], a[group])
 
 
-def _laned(x: Array) -> Array:
-    """Return x (8 G, ...) as float64 (G, ..., 8), the lanes last."""
-    grouped = x.reshape(-1, LANES, *x.shape[1:])
-    return np.ascontiguousarray(np.moveaxis(grouped, 1, -1), dtype=float)
-
-
-def _unlaned(groups: list[Array]) -> Tensor:
-    """Return the arrays of successive groups as one, with the instances as the first axis."""
-    return torch.from_numpy(np.concatenate([np.moveaxis(x, -1, 0) for x in groups]))
+def _together(blocks: list[Array]) -> Tensor:
+    """Return blocks of lanes as the one tensor that `to_lanes` makes."""
+    return torch.from_numpy(np.stack(blocks)).flatten(1)

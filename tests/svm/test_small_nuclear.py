@@ -1,7 +1,10 @@
+from threading import get_ident
+
 import pytest
 import torch
+from numba import njit
 
-from attnsvm import sample
+from attnsvm import jit, sample
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import laned, single_token
 from attnsvm.svm.frobenius import LeastDistance
@@ -82,3 +85,20 @@ def test_solution_of_a_batch_is_that_of_singles_to_the_last_bit(shape):
         assert alone.status[0] == together.status[b]
         for x, y in ((alone.W, together.W), (alone.objective, together.objective)):
             torch.testing.assert_close(x[0], y[b], rtol=0, atol=0, equal_nan=True)
+
+
+def test_what_a_thread_compiles_is_announced(monkeypatch, caplog):
+    monkeypatch.setattr(laned, "_cores", lambda: 2)
+    triple = njit(lambda x: 3 * x)
+    batch = instances(2, 3, 2, 40)
+    sizes = batch.D.new_ones(40, 2, 2), batch.D.new_ones(40, 4)
+    with jit.announced("outer"), jit.announced("test"):
+        _, _, answers = laned.shared(
+            (batch.D, batch.Z, batch.h, batch.kind, *sizes),
+            lambda groups: [(triple(1), get_ident()) for _ in groups],
+        )
+    assert len(answers) == 5
+    assert get_ident() not in {thread for _, thread in answers}
+    assert [record.getMessage().split(" for ")[0] for record in caplog.records] == [
+        "compiling the test"
+    ]

@@ -31,7 +31,7 @@ class Power(FromFrobenius):
 
     def improved(self, problem: SvmProblem, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
         """Return W and multipliers of Newton's method."""
-        with announced("Newton's method for the l_p norms"):
+        with announced("solver of the l_p norms"):
             for p in stages(self.norm.p):
                 W, a = in_groups(problem, W, a, partial(_solve, p))
         return W, a

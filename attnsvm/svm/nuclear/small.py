@@ -22,9 +22,6 @@ def solve_small(cone: Cone, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tenso
     kind = torch.where(cone.inequality, INEQUALITY, torch.where(cone.padding, PADDING, EQUALITY))
     given = (cone.D, cone.Q, cone.h, kind, W, a)
     with announced("nuclear-norm solver"):
-        if not solve_group.signatures:  # type: ignore[attr-defined]
-            # Compiled by this thread: `announced` does not listen to others.
-            shared(tuple(x[:1] for x in given), _solve)
         best_W, best_a, gaps = shared(given, _solve)
     reached = torch.from_numpy(np.concatenate(gaps)[: len(a)])
     return best_W, best_a, reached <= CONVERGED_GAP
