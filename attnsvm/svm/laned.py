@@ -15,7 +15,18 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsvm.lanes.arithmetic import LANES, at, fill, fma, least, load, most, store, where_greater
+from attnsvm.lanes.arithmetic import (
+    LANES,
+    at,
+    fill,
+    fma,
+    least,
+    load,
+    magnitude,
+    most,
+    store,
+    where_greater,
+)
 from attnsvm.lanes.blocks import from_lanes, to_lanes
 from attnsvm.lanes.matmul import dot, product
 from attnsvm.svm.problem import SvmProblem, power_of_two
@@ -148,6 +159,41 @@ def slack_products(rows: Any, x: Any, dx: Any, primal: Any, dual: Any, total: An
         new_s, new_a = fma(primal, load(ds, k), load(s, k)), fma(dual, load(da, k), load(a, k))
         total = total + new_s * new_a * load(rows.inequality, k)
     return total
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def start_sizes(rows: Any, a: int) -> Any:
+    """Return what a strictly feasible start is made with.
+
+    One where W may be rescaled, zero where an equality has h_k != 0; by how much W is enlarged; the
+    least slack; and what is added to the multipliers. The constants were tuned for few steps.
+    """
+    zero, one, half = fill(0.0), fill(1.0), fill(0.5)
+    fixed = largest = total = count = zero
+    for k in range(rows.n * rows.R):
+        size, is_one = magnitude(load(rows.h, k)), load(rows.inequality, k)
+        fixed = most(where_greater(is_one, half, zero, size), fixed)
+        largest = most(size, largest)
+        total, count = total + magnitude(load(a, k)), count + is_one
+    scalable = where_greater(fixed, zero, zero, one)
+    stretch = where_greater(fixed, zero, one, fill(1.1))
+    return scalable, stretch, fill(0.1) * largest, fill(0.3) * total / most(count, one)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def set_slacks(rows: Any, given: int, margin: int, sizes: Any, s: int, a: int) -> None:
+    """Write slacks of the margins, and multipliers from those at `given`, both positive, (N,).
+
+    `sizes` are those of `start_sizes`.
+    """
+    _, _, floor, share = sizes
+    zero, one, half = fill(0.0), fill(1.0), fill(0.5)
+    for k in range(rows.n * rows.R):
+        is_one, multiplier = load(rows.inequality, k), load(given, k)
+        slack = most(load(margin, k) - load(rows.h, k), floor)
+        store(s, k, where_greater(is_one, half, slack, one))
+        multiplier = where_greater(is_one, half, most(multiplier, zero) + share, multiplier)
+        store(a, k, multiplier * load(rows.real, k))
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]

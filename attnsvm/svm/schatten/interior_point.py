@@ -31,7 +31,6 @@ from attnsvm.lanes.arithmetic import (
     fill,
     fma,
     load,
-    magnitude,
     most,
     store,
     where_greater,
@@ -48,8 +47,10 @@ from attnsvm.svm.laned import (
     add_slack,
     keep_better,
     least_margin,
+    set_slacks,
     slack_step,
     slack_targets,
+    start_sizes,
 )
 from attnsvm.svm.nuclear.compiled import arrays
 from attnsvm.svm.nuclear.compiled.arrays import dual_matrix, margins_of
@@ -190,28 +191,15 @@ def _set_start(rows: Any, given: Any, x: Any, z: Any) -> Any:
     Return one where W may be rescaled, zero where an equality has h_k != 0.
     """
     p, q, N = rows.p, rows.q, rows.n * rows.R
-    P, zero, one, half = p + q, fill(0.0), fill(1.0), fill(0.5)
-    fixed = largest = total = count = zero
-    for k in range(N):
-        size, is_one = magnitude(load(rows.h, k)), load(rows.inequality, k)
-        fixed = most(where_greater(is_one, half, zero, size), fixed)
-        largest = most(size, largest)
-        total, count = total + magnitude(load(given.a, k)), count + is_one
-    scalable = where_greater(fixed, zero, zero, one)
-    stretch = where_greater(fixed, zero, one, fill(1.1))
+    P, one, half = p + q, fill(1.0), fill(0.5)
+    sizes = start_sizes(rows, given.a)
+    scalable, stretch, _, _ = sizes
     for i in range(p * q):
         store(x.W, i, load(given.W, i) * stretch)
     _decompose(x.W, z, p, q)
     store(x.t, 0, fill(1.3) * load(z.cosine, 0))
     margins_of(rows, x.W, z.margin)
-    floor = fill(0.1) * largest
-    share = fill(0.3) * total / most(count, one)
-    for k in range(N):
-        is_one, a = load(rows.inequality, k), load(given.a, k)
-        slack = most(load(z.margin, k) - load(rows.h, k), floor)
-        store(x.s, k, where_greater(is_one, half, slack, one))
-        a = where_greater(is_one, half, most(a, zero) + share, a)
-        store(x.a, k, a * load(rows.real, k))
+    set_slacks(rows, given.a, z.margin, sizes, x.s, x.a)
     dual_matrix(rows, x.a, z.M)
     size = _decompose(z.M, z, p, q)
     lift = fill(0.3 / P) * size

@@ -11,9 +11,10 @@ from typing import Any
 
 from numba import njit
 
-from attnsvm.lanes.arithmetic import fill, load, magnitude, most, root, store, where_greater
+from attnsvm.lanes.arithmetic import fill, load, root, store, where_greater
 from attnsvm.lanes.cholesky import inverse_factor
 from attnsvm.lanes.matmul import product
+from attnsvm.svm.laned import set_slacks, start_sizes
 from attnsvm.svm.nuclear.compiled.arrays import dual_matrix, margins_of
 
 SQUARINGS = 5
@@ -27,19 +28,12 @@ ROOTS = 6
 def set_start(rows: Any, given: Any, x: Any, z: Any) -> Any:
     """Set a strictly feasible point from the Frobenius solution: W enlarged, a reduced.
 
-    Return one where W may be rescaled, zero where an equality has h_k != 0. The constants were
-    tuned for few steps.
+    Return one where W may be rescaled, zero where an equality has h_k != 0.
     """
     p, q, N = rows.p, rows.q, rows.n * rows.R
     P, zero, one, half = p + q, fill(0.0), fill(1.0), fill(0.5)
-    fixed = largest = total = count = zero
-    for k in range(N):
-        size, is_one = magnitude(load(rows.h, k)), load(rows.inequality, k)
-        fixed = most(where_greater(is_one, half, zero, size), fixed)
-        largest = most(size, largest)
-        total, count = total + magnitude(load(given.a, k)), count + is_one
-    scalable = where_greater(fixed, zero, zero, one)
-    stretch = where_greater(fixed, zero, one, fill(1.1))
+    sizes = start_sizes(rows, given.a)
+    scalable, stretch, _, _ = sizes
     for i in range(p * q):
         store(z.W, i, load(given.W, i) * stretch)
     _square_root(z, z.W, p, q)
@@ -59,14 +53,7 @@ def set_start(rows: Any, given: Any, x: Any, z: Any) -> Any:
             entry = load(z.G, i * q + j)
             store(x.Y, (p + i) * P + p + j, entry + lift if i == j else entry)
     margins_of(rows, z.W, z.margin)
-    floor = fill(0.1) * largest
-    share = fill(0.3) * total / most(count, one)
-    for k in range(N):
-        is_one, a = load(rows.inequality, k), load(given.a, k)
-        slack = most(load(z.margin, k) - load(rows.h, k), floor)
-        store(x.s, k, where_greater(is_one, half, slack, one))
-        a = where_greater(is_one, half, most(a, zero) + share, a)
-        store(x.a, k, a * load(rows.real, k))
+    set_slacks(rows, given.a, z.margin, sizes, x.s, x.a)
     dual_matrix(rows, x.a, z.M)
     top = _size_bound(z, z.M, p, q)
     scale = fill(0.95) / where_greater(top, zero, top, one)
