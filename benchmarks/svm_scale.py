@@ -2,7 +2,7 @@
 
 `python -m benchmarks.svm_scale` measures in minutes both norms, Att-SVM and Gen-SVM, up to
 (n, T, d) = (64, 64, 256); with `--large` it measures Att-SVM with N = 100 000 instead, and with
-N = 10 000 in entry-wise norms. Each size runs in a process of its own, so that the peak is that
+N = 10 000 in further norms. Each size runs in a process of its own, so that the peak is that
 size's. LinearSVC (no intercept, large C) and Clarabel get the vectorised rows at the sizes that
 they can do.
 """
@@ -29,7 +29,7 @@ SWEEPS: dict[str, tuple[Shape, ...]] = {
 LARGE: dict[str, tuple[Shape, ...]] = {
     "frobenius": ((100, 1001, 128), (100, 1001, 256), (100, 1001, 512)),
     "nuclear": ((100, 1001, 128),),
-    **dict.fromkeys(("max", "l1", "l1.75", "l3"), ((100, 101, 128),)),
+    **dict.fromkeys(("spectral", "max", "l1", "l1.75", "l3"), ((100, 101, 128),)),
 }
 PEER_SHAPES: tuple[Shape, ...] = ((8, 16, 32), (16, 32, 32))
 HEAD = "| n, T, d | N | problem | time | peak memory over start | status | gap | active |"

@@ -34,8 +34,7 @@ def _wide_registers() -> bool:
     return bool(get_host_cpu_features().get("avx512f"))
 
 
-COLUMNS, ROWS = (4, 4) if _wide_registers() else (2, 3)
-ROWS_OF_ONE = 8
+COLUMNS, ROWS, ROWS_OF_ONE = (4, 4, 8) if _wide_registers() else (2, 3, 6)
 """Largest tile: columns, rows, and rows if there is a single column.
 
 The latency of a multiply-add is 4 cycles at 2 per cycle, so at least 8 independent accumulators are
