@@ -18,7 +18,9 @@ from attnsvm.comparison import margin_gap, svmeq, svmeq_least_squares
 from attnsvm.config import GROUPS, ConfigError, RunConfig
 from attnsvm.config.instantiate import instantiate, instantiated_probes
 from attnsvm.config.probe import probe_quantities
+from attnsvm.config.transformer import is_transformer
 from attnsvm.data import Seeded
+from attnsvm.model import Transformer
 from attnsvm.parameterization import Parameterization
 from attnsvm.probe import Probe, over_steps
 from attnsvm.problem import ProblemBatch
@@ -26,6 +28,7 @@ from attnsvm.record.columns import (
     NORMS,
     correlation,
     hypothesis_columns,
+    layer_columns,
     norm_columns,
     probe_columns,
 )
@@ -43,6 +46,7 @@ from attnsvm.separation import separate, separate_attended, solve_as_published
 from attnsvm.svm import SvmSolution
 from attnsvm.theory import OF_INSTANCES, aligned_gradient, convergence_types, direction_change
 from attnsvm.training import STALLED, TrainingStatus, Trajectory, check_start, chunk_size, train
+from attnsvm.transformer import layer_problems, networks_at_once, train_layers
 
 MAX_DRAWS_PER_TRIAL = 200
 """With selection.until_accepted: stop after this many drawn instances per requested one."""
@@ -112,6 +116,8 @@ def check(config: RunConfig) -> None:
     parts = {
         group: instantiate(getattr(config, group), group, config.extensions) for group in GROUPS
     }
+    if isinstance(parts["model"], Transformer) and not is_transformer(vars(config.model)):
+        raise ConfigError(f"model={config.model._target_}: must not be derived from Transformer")
     parts["optimizer"].check_head(parts["head"])
     parts["optimizer"].check_loss(parts["loss"])
     probes = instantiated_probes(config)
@@ -137,6 +143,8 @@ def check_probes(config: RunConfig, probes: Mapping[str, Probe], rule: Parameter
     for name, probe in probes.items():
         if probe.FACTORS and len(rule.NAMES) != 2:
             raise ConfigError(f"probe=[{name}]: needs K and Q; parameterization must be kq")
+        if probe.FACTORS and is_transformer(vars(config.model)):
+            raise ConfigError(f"probe=[{name}]: needs K and Q; model must not be transformer")
         if probe.SOLUTIONS and config.selection.tokens != "top":
             raise ConfigError(
                 f"probe=[{name}]: needs the SVM of one token a sample; selection must be top"
@@ -177,7 +185,7 @@ class _Stages:
         self.probes = instantiated_probes(config)
         measured = probe_columns(probe_quantities(config.probe))
         fixed = *norm_columns(config.svm.norms), *hypothesis_columns(config.hypotheses)
-        self.further = (*fixed, *measured)
+        self.further = (*fixed, *layer_columns(vars(config.model)), *measured)
         self.factors = any(probe.FACTORS for probe in self.probes.values())
 
     def batches(self, size: int | None) -> Iterator[ProblemBatch]:
@@ -197,6 +205,8 @@ class _Stages:
         """Return how many instances like those of `batch` are processed at once."""
         trained = self.config.selection.tokens != "optimal"
         snapshots = len(self._instance("optimizer").grid()) if trained else 0
+        if isinstance(model := self._instance("model"), Transformer):
+            return networks_at_once(batch, model, snapshots)
         return chunk_size(batch, snapshots * (3 if self.factors else 1))
 
     def draw(self, trials: int, seed: int) -> ProblemBatch:
@@ -309,14 +319,7 @@ class _Stages:
     def _train(self, result: BatchResult) -> tuple[Trajectory, TokenSelection]:
         chosen = self.config.selection
         with self._timed("train"):
-            path = train(
-                result.batch,
-                self._instance("parameterization"),
-                self._instance("optimizer"),
-                self._instance("loss"),
-                progress=sys.stderr.isatty(),
-                keep_factors=self.factors,
-            )
+            path = self._trained(result)
         selection = select_tokens(
             result.batch,
             path,
@@ -340,6 +343,29 @@ class _Stages:
             stalled = [end is TrainingStatus.STALLED for end in ends]
             result.mark(stalled, "stalled", STALLED_REASON)
         return path, selection
+
+    def _trained(self, result: BatchResult) -> Trajectory:
+        """Train the instances; those of a network are divided into its layers and heads."""
+        rule, optimizer, loss, model = (
+            self._instance(group) for group in ("parameterization", "optimizer", "loss", "model")
+        )
+        if not isinstance(model, Transformer):
+            return train(
+                result.batch,
+                rule,
+                optimizer,
+                loss,
+                progress=sys.stderr.isatty(),
+                keep_factors=self.factors,
+            )
+        networks = train_layers(result.batch, model, rule, optimizer, loss)
+        problems = layer_problems(result.batch, networks, self.config.selection.attended)
+        key = {"layer": problems.layer, "attention_head": problems.head}
+        result.divide(problems.batch, key)
+        result.columns["positions_seen"] = problems.positions_seen
+        result.columns["unseen_gradient"] = problems.unseen_gradient
+        result.arrays["network_W"] = problems.network_W
+        return problems.path
 
     def _separate(self, result: BatchResult, selected: Tensor) -> dict[str, SvmSolution[Tensor]]:
         m = self._instance("parameterization").max_rank(result.batch.d)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnsvm.direction import one_minus_correlation
 from attnsvm.problem import ProblemBatch
-from attnsvm.record.columns import Column
+from attnsvm.record.columns import Column, key_columns
 from attnsvm.record.schema import trial_columns, trial_table
 from attnsvm.selection import TokenSelection
 from attnsvm.svm import SvmSolution, SvmStatus
@@ -37,10 +37,17 @@ class BatchResult:
     """Status and reason of each instance."""
     recorded: Tensor = field(init=False)
     """Indices of the instances whose curves and arrays are kept."""
+    key: dict[str, Tensor] = field(init=False)
+    """What tells instances of one seed apart, each (B,): their layer and head of attention."""
 
     def __post_init__(self) -> None:
-        self.status = [("ok", "")] * self.batch.B
-        self.recorded = torch.arange(self.batch.B, device=self.batch.X.device)
+        self.divide(self.batch, {})
+
+    def divide(self, batch: ProblemBatch, key: dict[str, Tensor]) -> None:
+        """Put the problems into which the instances divide in their place, before any result."""
+        self.batch, self.key = batch, key
+        self.status = [("ok", "")] * batch.B
+        self.recorded = torch.arange(batch.B, device=batch.X.device)
 
     def mark(self, where: Any, status: str, reason: str) -> None:
         """Set status and reason of the instances `where` that are still `ok`."""
@@ -55,7 +62,9 @@ class BatchResult:
 
     def part(self, index: Tensor) -> BatchResult:
         """Return an empty result of the instances at `index`."""
-        return BatchResult(self.batch.take(index), self.further)
+        part = BatchResult(self.batch.take(index), self.further)
+        part.key = {name: values[index] for name, values in self.key.items()}
+        return part
 
     def absorb(self, part: BatchResult, index: Tensor) -> None:
         """Add the results in `part`, of the instances at `index`.
@@ -83,7 +92,7 @@ class BatchResult:
     def table(self) -> pd.DataFrame:
         """Return the content of `trials.parquet`."""
         status, reason = zip(*self.status, strict=True)
-        columns = {"status": status, "reason": reason, **self.columns}
+        columns = {"status": status, "reason": reason, **self.columns, **self.key}
         return trial_table(
             self.batch.seeds.cpu().numpy(),
             {name: plain(values) for name, values in columns.items()},
@@ -92,22 +101,24 @@ class BatchResult:
 
     def history(self) -> pd.DataFrame:
         """Return `history.parquet`: curves (steps (S,), values (B, S)) in long format, by seed."""
-        seeds = self.batch.seeds[self.recorded].cpu().numpy()
+        key = {"seed": self.batch.seeds, **self.key}
+        rows = {name: values[self.recorded].cpu().numpy() for name, values in key.items()}
         parts = [
             pd.DataFrame(
                 {
-                    "seed": np.repeat(seeds, len(steps)),
-                    "step": np.tile(steps.cpu().numpy(), len(seeds)),
+                    **{name: np.repeat(values, len(steps)) for name, values in rows.items()},
+                    "step": np.tile(steps.cpu().numpy(), len(self.recorded)),
                     "quantity": name,
                     "value": values.cpu().numpy().ravel(),
                 }
             )
             for name, (steps, values) in self.curves.items()
         ]
-        empty: dict[str, list[Any]] = {"seed": [], "step": [], "quantity": [], "value": []}
-        table = pd.concat(parts) if parts else pd.DataFrame(empty)
-        table = table.sort_values("seed", kind="stable", ignore_index=True)
-        return table.astype({"seed": "int64", "step": "float64", "quantity": "str", "value": float})
+        types: dict[Any, Any] = {**dict.fromkeys(rows, "int64"), "step": "float64"}
+        types |= {"quantity": "str", "value": float}
+        table = pd.concat(parts) if parts else pd.DataFrame({name: [] for name in types})
+        table = table.sort_values(key_columns(table), kind="stable", ignore_index=True)
+        return table.astype(types)
 
     def mark_unsolved(self, what: str, solution: SvmSolution[Tensor]) -> None:
         """Mark the instances whose SVM, named `what`, is infeasible or undecided."""
@@ -126,7 +137,7 @@ class BatchResult:
             "min_top_softmax": selection.top_softmax.amin(-1),
             "max_masked_softmax": selection.max_masked,
             "attended_tokens": selection.attended.sum(-1).double().mean(-1),
-            "flat": _flat(self.batch, path),
+            "flat": None if self.key else _flat(self.batch, path),
             "risk": path.loss[:, -1],
             "W_norm": path.W.norm(dim=(-2, -1)),
         }
@@ -198,7 +209,8 @@ class BatchResult:
         if len(self.recorded) == 0:
             return {}
         batch = self.batch.take(self.recorded)
-        problem = {"X": batch.X, "Z": batch.Z, "mask": batch.mask, "seeds": batch.seeds}
+        key = {name: values[self.recorded] for name, values in self.key.items()}
+        problem = {"X": batch.X, "Z": batch.Z, "mask": batch.mask, "seeds": batch.seeds, **key}
         return {name: plain(array) for name, array in {**problem, **self.arrays}.items()}
 
 

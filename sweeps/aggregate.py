@@ -23,6 +23,7 @@ from sweeps.cells import (
     differing,
     in_order,
     recorded_fields,
+    row_key,
     table_of,
 )
 from sweeps.folders import content, each_once, names_of
@@ -49,7 +50,8 @@ class SweepFrames:
         The histories of these instances, each row with its run and the axes. `run` is
         categorical, and so are all words and axes: one or two bytes per row.
     axes : CellAxes
-        The config fields in which the runs differ, also those without a record.
+        The config fields in which the runs differ, also those without a record; then layer and
+        head of attention, where rows differ in them.
     typed : mapping of str to str
         The columns that are fields of the config -> these fields as users type them.
     folders : mapping of str to Path
@@ -90,7 +92,7 @@ class SweepFrames:
 
         An instance without a record has the state of its run: failed, missing, ...
         """
-        counted = unrecorded(self.runs, self.trials, self.axes.names)
+        counted = unrecorded(self.runs, self.trials, self.axes.of_runs)
         counted.update(self.trials["status"] if len(self.trials) else ())
         return {status: n for status, n in counted.most_common() if n}
 
@@ -134,12 +136,14 @@ def load(*directories: Path) -> SweepFrames:
     differ = differing([cell for cell in cells if cell])
     axes = CellAxes.of(fields[[short[name] for name in differ]], typed)
     runs = pd.concat([runs, fields], axis=1)
+    rows_of_trials = trials.frame(runs[["run", *fields]])
+    axes = axes.with_rows(rows_of_trials)
     frames = SweepFrames(
         name=_shared(runs, "sweep"),
         directory=directories[0],
         runs=runs,
-        trials=trials.frame(runs[["run", *fields]]),
-        history=history.frame(runs[["run", *axes.names]], categories=axes.names),
+        trials=rows_of_trials,
+        history=history.frame(runs[["run", *axes.of_runs]], categories=axes.of_runs),
         axes=axes,
         typed=typed,
         folders=dict(zip(names, planned, strict=True)),
@@ -223,7 +227,7 @@ def _each_instance_once(frames: SweepFrames) -> SweepFrames:
     return dataclasses.replace(
         frames,
         trials=kept,
-        history=history.merge(kept[["run", SEED]], on=["run", SEED]),
+        history=history.merge(kept[row_key(kept)], on=row_key(kept)),
         repeated=int(again.sum()),
         disagreeing=disagreements(trials, first),
     )

@@ -12,6 +12,7 @@ import pandas as pd
 
 from attnsvm.config import GROUPS, WITHOUT_EFFECT, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.config.identity import option_names, result_fields
+from attnsvm.record.columns import key_columns
 
 ARITHMETIC = {"direct": " (published arithmetic)", "log_domain": " (exact)"}
 """Addition to the label of a gradient: the arithmetic of the curve."""
@@ -157,12 +158,17 @@ def rows_of(table: pd.DataFrame, cell: Mapping[str, Any]) -> pd.DataFrame:
     return table[held]
 
 
+def row_key(table: pd.DataFrame) -> list[str]:
+    """Return the columns that tell the rows of a sweep's trials apart, of those of `table`."""
+    return ["run", *key_columns(table)]
+
+
 # --- axes and labels ------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class CellAxes:
-    """The columns of a sweep's tables in which its runs differ: they tell its cells apart.
+    """The columns of a sweep's tables in which its rows differ: they tell its cells apart.
 
     They are those of all runs, also of the ones without a result: the label of a cell does not
     depend on which others are done.
@@ -175,11 +181,14 @@ class CellAxes:
         Digits of the labels of a column of numbers, such that they differ where the numbers do.
     typed : mapping of str to str
         Columns -> the fields that they hold, as users type them.
+    of_rows : tuple of str
+        Those of `names` that tell apart rows of one run: layer and head of attention.
     """
 
     names: tuple[str, ...] = ()
     digits: Mapping[str, int] = dataclasses.field(default_factory=dict)
     typed: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    of_rows: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, table: pd.DataFrame, typed: Mapping[str, str] | None = None) -> CellAxes:
@@ -187,6 +196,17 @@ class CellAxes:
         names = [str(name) for name in table]
         numbers = [name for name in names if pd.api.types.is_float_dtype(table[name])]
         return cls(tuple(names), {name: _digits(table[name]) for name in numbers}, typed or {})
+
+    def with_rows(self, trials: pd.DataFrame) -> CellAxes:
+        """Return the axes with those in which the rows of one instance differ, at the end."""
+        rows = [name for name in key_columns(trials) if name != SEED]
+        found = tuple(name for name in rows if trials[name].nunique(dropna=False) > 1)
+        return dataclasses.replace(self, names=(*self.names, *found), of_rows=found)
+
+    @property
+    def of_runs(self) -> tuple[str, ...]:
+        """The axes that are fields of the config."""
+        return tuple(name for name in self.names if name not in self.of_rows)
 
     def besides(self, *others: str) -> list[str]:
         """Return the names of the axes except `others`."""

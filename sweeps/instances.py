@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from attnsvm.record.columns import key_columns
 from sweeps.cells import SEED, rows_of
 
 Interval = tuple[int, int]
 
-BEGIN = "first seed of the run"
-"""A column beside those of the cell."""
+BEGIN, ROWS = "first seed of the run", "rows of an instance"
+"""Columns beside those of the cell."""
 
 SEEDED = ("sphere", "orthonormal", "paths_far", "paths_near", "digits")
 """Options of `data` of which a seed alone gives the instance, whatever run it is in."""
@@ -30,7 +31,8 @@ def first_rows(trials: pd.DataFrame, runs: pd.DataFrame, cell: Sequence[str]) ->
     plug-ins, it gives the head and the initial weights, and the distance from the first seed of the
     run tells which tokens.
     """
-    keys = trials[[*cell, SEED]].assign(**{BEGIN: _begin(trials, runs)})
+    keys = trials[list(dict.fromkeys([*cell, *key_columns(trials)]))]
+    keys = keys.assign(**{BEGIN: _begin(trials, runs)})
     instance = keys.groupby(list(keys), dropna=False, sort=False).ngroup()
     return pd.Series(trials.index, index=trials.index).groupby(instance).transform("first")
 
@@ -56,7 +58,7 @@ def disagreements(trials: pd.DataFrame, first: pd.Series[Any]) -> int:
 
 
 def unrecorded(runs: pd.DataFrame, trials: pd.DataFrame, cell: Sequence[str]) -> Counter[str]:
-    """Return state -> number of instances of the runs that are not done, each instance once.
+    """Return state -> number of rows of the runs that are not done, each instance once.
 
     Instances on record do not count, nor do those of an earlier run of the same cell.
     """
@@ -67,18 +69,29 @@ def unrecorded(runs: pd.DataFrame, trials: pd.DataFrame, cell: Sequence[str]) ->
     if lacking.empty:
         return counted
     keys = [*cell, BEGIN]
-    lacking = lacking.assign(**{BEGIN: _begin(lacking, runs)})
+    lacking = lacking.assign(**{BEGIN: _begin(lacking, runs), ROWS: _rows_of_an_instance(lacking)})
     if len(trials):
         trials = trials.assign(**{BEGIN: _begin(trials, runs)})
     for values, part in lacking.groupby(keys, dropna=False, sort=False):
         known = _seeds(trials, dict(zip(keys, values, strict=True)))
         seen: list[Interval] = []
-        for state, seed, count in part[["state", SEED, "trials"]].itertuples(index=False):
+        columns = part[["state", SEED, "trials", ROWS]]
+        for state, seed, count, rows in columns.itertuples(index=False):
             new = list(_uncovered((int(seed), int(seed) + int(count)), seen))
             seen = sorted([*seen, *new])
             ends = np.searchsorted(known, np.array(new).reshape(-1, 2))
-            counted[state] += sum(b - a for a, b in new) - int((ends[:, 1] - ends[:, 0]).sum())
+            missing = sum(b - a for a, b in new) - int((ends[:, 1] - ends[:, 0]).sum())
+            counted[state] += int(rows) * missing
     return counted
+
+
+def _rows_of_an_instance(runs: pd.DataFrame) -> pd.Series[float]:
+    """Return how many rows an instance of each run has: with a transformer, layers times heads."""
+    rows = pd.Series(1.0, index=runs.index)
+    if {"model", "layers", "heads"} <= set(runs):
+        sizes = [pd.to_numeric(runs[name], errors="coerce") for name in ("layers", "heads")]
+        rows = (sizes[0] * sizes[1]).where(runs["model"] == "transformer").fillna(1.0)
+    return rows
 
 
 def _seeds(trials: pd.DataFrame, cell: dict[str, Any]) -> np.ndarray:

@@ -36,8 +36,9 @@ class LoadedSweep(Summarized):
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The config fields in which the runs differ, named as on the command line."""
-        return tuple(self.frames.typed[name] for name in self.frames.axes.names)
+        """What tells cells apart, named as on the command line: config fields, layer and head."""
+        typed = self.frames.typed
+        return tuple(typed.get(name, name) for name in self.frames.axes.names)
 
     @property
     def statuses(self) -> dict[str, int]:
@@ -61,7 +62,7 @@ class LoadedSweep(Summarized):
         Words, such as the run and the quantity, are categories: two bytes a row.
         """
         history = self.frames.history
-        axes = {name: _plain(history[name]) for name in self.frames.axes.names if name in history}
+        axes = {name: _plain(history[name]) for name in self.frames.axes.of_runs if name in history}
         return self._typed(history.assign(**axes))
 
     @cached_property

@@ -14,6 +14,7 @@ from attnsvm import record
 from attnsvm.cli.output import outcome
 from attnsvm.cli.signals import hand_on, interruptible
 from attnsvm.config import ConfigError, RunConfig
+from attnsvm.config.transformer import one_layer_problems
 from attnsvm.record import (
     LOCK_FILE,
     CorruptRecordError,
@@ -152,12 +153,12 @@ class _Run:
 
 def _logged(parts: Iterable[RunRecord], folder: Path, config: RunConfig) -> Iterator[RunRecord]:
     """Yield the parts of a record; log the progress after each but the last."""
-    seen = 0
+    seen, wanted = 0, config.trials * one_layer_problems(vars(config.model))
     for part in parts:
         accepted = part.trials["status"] == "ok"
         seen += int(accepted.sum()) if config.selection.until_accepted else len(accepted)
-        if seen < config.trials:
-            log.info("%s: %d of %d instances", folder, seen, config.trials)
+        if seen < wanted:
+            log.info("%s: %d of %d instances", folder, seen, wanted)
         yield part
 
 

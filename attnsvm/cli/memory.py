@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from attnsvm.config import ConfigError, RunConfig
+from attnsvm.config.transformer import one_layer_problems
 from attnsvm.record import byte_size
 from attnsvm.record.memory import usable_memory
 
@@ -90,6 +91,7 @@ def memory_needed(config: RunConfig, on_gpu: bool = False) -> Needs:
         needs["head.width", "data.d"] = FLOAT * width * (d + n * T)
     if config.selection.tokens != "optimal":
         held = SNAPSHOT + (0 if on_gpu else FLOAT * (weights + n * T))
+        held *= one_layer_problems(vars(config.model))
         needs[_grid_fields(config)] = snapshots(config) * held
     return needs
 
@@ -102,6 +104,7 @@ def disk_needed(config: RunConfig) -> Needs:
     *_, d = _shape(config)
     top = config.selection.tokens == "top"
     matrices = 1 + (snapshots(config) if config.keep_path else 0) if top else 0
+    matrices *= one_layer_problems(vars(config.model))
     return {("trials", "data.d"): FLOAT * config.trials * matrices * d * d}
 
 

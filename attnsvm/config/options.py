@@ -54,3 +54,9 @@ class SampleOptions(TypedDict, total=False):
     lam: float
     query: int
     causal: bool
+    layers: int
+    heads: int
+    residual: bool
+    values: str
+    mlp: int
+    readout: str

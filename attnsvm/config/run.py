@@ -28,6 +28,7 @@ from attnsvm.config.fields import (
 from attnsvm.config.hypotheses import HYPOTHESES
 from attnsvm.config.norm import NormName
 from attnsvm.config.plugins import Options
+from attnsvm.config.transformer import TransformerConfig, check_combination
 
 # --- selection: which tokens the SVM separates ---------------------------------------------------
 
@@ -147,6 +148,8 @@ class RunConfig:
         self._check_across_groups()
 
     def _check_across_groups(self) -> None:
+        if isinstance(self.model, TransformerConfig):
+            check_combination(self)
         T, d = getattr(self.data, "T", None), getattr(self.data, "d", None)
         query, m = getattr(self.model, "query", None), getattr(self.parameterization, "m", None)
         if query is not None and T is not None and query >= T:
@@ -189,6 +192,7 @@ OWN: dict[str, tuple[type, dict[str, type]]] = {
             "cross_attention": groups.CrossAttentionConfig,
             "self_attention": groups.SelfAttentionConfig,
             "sequence": groups.SequenceConfig,
+            "transformer": TransformerConfig,
         },
     ),
     "parameterization": (

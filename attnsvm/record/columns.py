@@ -15,6 +15,7 @@ from attnsvm.config import PROBES, ConfigError, Quantity
 from attnsvm.config.fields import NON_NEGATIVE, OneOf, Range
 from attnsvm.config.hypotheses import HYPOTHESES
 from attnsvm.config.probe import probe_quantities
+from attnsvm.config.transformer import is_transformer
 
 NAN = float("nan")
 NORMS = ("frobenius", "nuclear")
@@ -283,6 +284,48 @@ class Quantities:
     )  # fmt: skip
 
 
+# --- layers and heads -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """Columns of trials and history that say of which layer and head a row is."""
+
+    layer: int = column("layer of the network, the first is 0", "1", COUNT, "train", 0)
+    attention_head: int = column(
+        "head of this layer's attention, the first is 0", "1", COUNT, "train", 0
+    )
+
+
+@dataclass(frozen=True)
+class LayerColumns:
+    """Further columns of trials of a network."""
+
+    positions_seen: float = column(
+        "positions at this layer's input that the readout sees, mean over the sequences",
+        "positions", NON_NEGATIVE, "select",
+    )  # fmt: skip
+    unseen_gradient: float = column(
+        "share of the gradient in W at the last step that comes from positions which the readout "
+        "does not see", "1", SHARE, "train",
+    )  # fmt: skip
+
+
+def layer_columns(model: Mapping[str, Any]) -> tuple[Column, ...]:
+    """Return the columns that trials have with this model only."""
+    return LAYER_COLUMNS if is_transformer(model) else ()
+
+
+def key_columns(names: Iterable[Any]) -> list[str]:
+    """Return which of these columns tell the rows of a run's trials apart.
+
+    A row is an instance, or a layer and head of one. The history has a row for each of these, step
+    and quantity.
+    """
+    names = set(names)
+    return ["seed", *(one.name for one in LAYER_KEY if one.name in names)]
+
+
 # --- the runs of a folder -------------------------------------------------------------------------
 
 
@@ -298,9 +341,12 @@ class RunRow:
         "name of the experiment, missing for an ad-hoc sweep", "word", None, "record", ""
     )
     question: str = column("what the experiment asks", "text", None, "record", "")
-    wanted: int = column("instances that the run was asked for", "count", COUNT, "record", 0)
-    drawn: int = column("instances that were drawn", "count", COUNT, "draw", 0)
-    accepted: int = column("instances with status ok", "count", COUNT, "select", 0)
+    wanted: int = column(
+        "rows that the run was asked for: instances, with model=transformer each layer and head of "
+        "one", "count", COUNT, "record", 0,
+    )  # fmt: skip
+    drawn: int = column("rows of the instances that were drawn", "count", COUNT, "draw", 0)
+    accepted: int = column("rows with status ok", "count", COUNT, "select", 0)
     wall_s: float = column("wall time of all stages", "seconds", NON_NEGATIVE, "record")
     draw_s: float = column("wall time of drawing", "seconds", NON_NEGATIVE, "record")
     train_s: float = column("wall time of training", "seconds", NON_NEGATIVE, "record")
@@ -338,6 +384,7 @@ def probe_columns(quantities: Mapping[str, Quantity]) -> tuple[Column, ...]:
         If a name is that of a fixed column or quantity.
     """
     fixed = *TRIAL_COLUMNS, *hypothesis_columns(HYPOTHESES), *HISTORY_COLUMNS, *QUANTITIES
+    fixed = *fixed, *LAYER_COLUMNS
     taken = {one.name for one in fixed}
     for name in taken & set(quantities):
         raise ConfigError(f"probe: its column {name} must have another name, every record has one")
@@ -384,7 +431,7 @@ def further_columns(run: Mapping[str, Any]) -> tuple[Column, ...]:
     """Return the columns that the trials of a `run.json` have beside the fixed ones."""
     config = run["config"]
     fixed = *norm_columns(config["svm"]["norms"]), *hypothesis_columns(config["hypotheses"])
-    return (*fixed, *recorded_probe_columns(run["probes"]))
+    return (*fixed, *layer_columns(config["model"]), *recorded_probe_columns(run["probes"]))
 
 
 # --- hypotheses of theorems -----------------------------------------------------------------------
@@ -406,6 +453,8 @@ TRIAL_COLUMNS = (
 HISTORY_COLUMNS = tuple(columns_of(HistoryRow))
 QUANTITIES = tuple(columns_of(Quantities))
 RUN_COLUMNS = tuple(columns_of(RunRow))
+LAYER_KEY = tuple(columns_of(LayerRow))
+LAYER_COLUMNS = (*LAYER_KEY, *columns_of(LayerColumns))
 
 
 def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[Column]]:
@@ -418,6 +467,8 @@ def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[Col
         "history": HISTORY_COLUMNS,
         "trials, for each further norm of svm.norms": norm_columns(["<norm>"]),
         "columns of hypotheses": hypothesis_columns(HYPOTHESES),
+        "trials, with model=transformer": LAYER_COLUMNS,
+        "history, with model=transformer": LAYER_KEY,
         "quantities of the history": QUANTITIES,
         "quantities of the history, for each further norm of svm.norms": norm_quantities("<norm>"),
         "columns and quantities of probes": probe_columns(probe_quantities(probes)),

@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from attnsvm.config.transformer import one_layer_problems
 from attnsvm.record.arrays import read_arrays
-from attnsvm.record.columns import HISTORY_COLUMNS, TRIAL_COLUMNS, further_columns
+from attnsvm.record.columns import HISTORY_COLUMNS, LAYER_KEY, TRIAL_COLUMNS, further_columns
 from attnsvm.record.files import (
     CorruptRecordError,
     read_verified,
@@ -56,10 +57,11 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
     counts: Counter[str] = Counter()
     timings: Counter[str] = Counter()
     columns = (*TRIAL_COLUMNS, *further_columns(origin))
+    of_history = (*HISTORY_COLUMNS, *LAYER_KEY)
     with ExitStack() as stack:
         sinks = stack.enter_context(replacing([folder / name for name in TABLES]))
         trials = stack.enter_context(closing(Rows(sinks[0], first.trials, columns)))
-        history = stack.enter_context(closing(Rows(sinks[1], first.history, HISTORY_COLUMNS)))
+        history = stack.enter_context(closing(Rows(sinks[1], first.history, of_history)))
         solutions = stack.enter_context(closing(Arrays(folder)))
         for part in chain([first], parts):
             trials.add(part.trials)
@@ -73,7 +75,7 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
         (folder / RUN_FILE).unlink(missing_ok=True)
     outcome = {
         "state": "done",
-        "wanted": origin["config"]["trials"],
+        "wanted": origin["config"]["trials"] * one_layer_problems(origin["config"]["model"]),
         "drawn": counts.total(),
         "accepted": counts["ok"],
         "statuses": dict(counts),

@@ -52,7 +52,10 @@ class RunRecord:
         )
 
     def first_accepted(self, wanted: int) -> RunRecord:
-        """Return the record up to the `wanted`-th accepted instance; all, if there are fewer."""
+        """Return the record up to the `wanted`-th accepted instance; all, if there are fewer.
+
+        For records with a row for every instance.
+        """
         accepted = (self.trials["status"] == "ok").to_numpy().cumsum()
         size = min(int(np.searchsorted(accepted, wanted)) + 1, len(self.trials))
         seeds = self.trials["seed"].iloc[:size]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from attnsvm.record.columns import Column, further_columns
+from attnsvm.record.columns import LAYER_KEY, Column, further_columns, key_columns
 from attnsvm.record.files import CorruptRecordError
 from attnsvm.record.run import OTHER_VERSION
 from attnsvm.record.schema import trial_columns, trial_table
@@ -39,7 +38,7 @@ FEW_BYTES = 2**24
 """A column of words that cannot be larger is read without a look at the length of its words."""
 
 FILLED = {name for name, (dtype, _) in trial_columns().items() if dtype not in OPTIONAL}
-FILLED |= {"seed", "step", "quantity"}
+FILLED |= {"seed", "step", "quantity", *(one.name for one in LAYER_KEY)}
 """Columns in which every row has a value."""
 
 
@@ -50,9 +49,12 @@ def trial_schema(*further: Column) -> pa.Schema:
 
 
 @cache
-def history_schema(step: pa.DataType) -> pa.Schema:
-    """Return the schema of `history.parquet`; a step is a whole number or a radius."""
-    like = pd.DataFrame({"seed": [0], "step": [0], "quantity": [""], "value": [0.0]})
+def history_schema(step: pa.DataType, *key: str) -> pa.Schema:
+    """Return the schema of `history.parquet`; a step is a whole number or a radius.
+
+    `key` are the columns that tell the rows of the trials apart.
+    """
+    like = pd.DataFrame({**{name: [0] for name in key}, "step": 0, "quantity": "", "value": 0.0})
     typed = like.astype({"step": step.to_pandas_dtype(), "quantity": "str"})
     return pa.Schema.from_pandas(typed, preserve_index=False)
 
@@ -76,8 +78,9 @@ def read_trials(content: bytes, run: Mapping[str, Any], room: int) -> pa.Table:
     counted = {one["values"]: one["counts"] for one in table["status"].value_counts().to_pylist()}
     if counted != {status: count for status, count in run["statuses"].items() if count}:
         raise CorruptRecordError(f"{name}: its statuses are not those that run.json counts")
-    if len(np.unique(table["seed"].to_numpy())) < len(table):
-        raise CorruptRecordError(f"{name}: has a seed twice")
+    key = key_columns(schema.names)
+    if len(_distinct(table, key)) < len(table):
+        raise CorruptRecordError(f"{name}: has a {' '.join(key)} twice")
     return table
 
 
@@ -94,12 +97,19 @@ def read_history(content: bytes, trials: pa.Table, room: int) -> pa.Table:
     file = _opened(content, name)
     place = file.schema_arrow.get_field_index("step")
     step = file.schema_arrow.field(place).type if place >= 0 else STEPS[0]
-    schema = history_schema(step if step in STEPS else STEPS[0])
+    key = key_columns(trials.column_names)
+    schema = history_schema(step if step in STEPS else STEPS[0], *key)
     _check_columns(file.schema_arrow, schema, name)
     table = _read(file, content, schema, name, room)
-    if not np.isin(np.unique(table["seed"].to_numpy()), trials["seed"].to_numpy()).all():
-        raise CorruptRecordError(f"{name}: has a seed that trials.parquet lacks")
+    both = pa.concat_tables([trials.select(key), _distinct(table, key).select(key)])
+    if len(_distinct(both, key)) > len(trials):
+        raise CorruptRecordError(f"{name}: has a {' '.join(key)} that trials.parquet lacks")
     return table
+
+
+def _distinct(table: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return every combination of these columns once."""
+    return table.select(key).group_by(key, use_threads=False).aggregate([])
 
 
 def _opened(content: bytes, name: str) -> pq.ParquetFile:

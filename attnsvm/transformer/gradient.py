@@ -33,6 +33,8 @@ class Pull:
     ----------
     r : Scaled
         V dL/do_k / sqrt(H), shape (B, H, n, T, d).
+    P : Scaled
+        dL/dU_k of U_k = W x_k, shape (B, H, n, T, d); dL/dW is the sum of P_k x_k^T.
     dW : Scaled
         The gradient in W, flat, shape (B, H, d d).
     below : Scaled
@@ -40,6 +42,7 @@ class Pull:
     """
 
     r: Scaled
+    P: Scaled
     dW: Scaled
     below: Scaled
 
@@ -95,17 +98,12 @@ def backward(
     g : Scaled
         Adjoints of the rows after the last layer, (B, n, T, d).
     """
-    pulls = [one.dW for one in _pulls(model, weights, layers, g)]
-    value = torch.stack([one.value for one in pulls], 1).reshape(weights.W.shape)
-    return value, torch.stack([one.exponent for one in pulls], 1)
+    found = [one.dW for one in pulls(model, weights, layers, g)]
+    value = torch.stack([one.value for one in found], 1).reshape(weights.W.shape)
+    return value, torch.stack([one.exponent for one in found], 1)
 
 
-def adjoints(model: Transformer, weights: Weights, layers: list[Layer], g: Scaled) -> list[Scaled]:
-    """Return r_k = V dL/do_k / sqrt(H) of every layer, each (B, H, n, T, d)."""
-    return [one.r for one in _pulls(model, weights, layers, g)]
-
-
-def _pulls(model: Transformer, weights: Weights, layers: list[Layer], g: Scaled) -> list[Pull]:
+def pulls(model: Transformer, weights: Weights, layers: list[Layer], g: Scaled) -> list[Pull]:
     """Return how the risk pulls at every layer, the first one first."""
     found = []
     for at in reversed(range(model.layers)):
@@ -140,8 +138,7 @@ def _through_attention(layer: Layer, W: Tensor, V: Tensor | None, g: Scaled) -> 
     q = Scaled(pull.unsqueeze(-1), log_s + scale).normalized()
 
     P = total(Scaled(q.value * away.value, q.exponent + away.exponent), -1)
-    outer = P.value.unsqueeze(-1) * X[:, None].unsqueeze(-2)
-    dW = total(Scaled(outer.flatten(-2).flatten(2, 3), P.exponent.flatten(2, 3)), -1)
+    dW = in_weights(P, X)
 
     # adjoints of the rows: as values, as keys, as queries
     U = torch.einsum("bhde,bike->bhikd", W, X)
@@ -159,7 +156,13 @@ def _through_attention(layer: Layer, W: Tensor, V: Tensor | None, g: Scaled) -> 
         torch.cat([as_key.value, as_query.value], 1).movedim(1, -2),
         torch.cat([as_key.exponent, as_query.exponent], 1).movedim(1, -1),
     )
-    return Pull(r, dW, total(every, -1))
+    return Pull(r, P, dW, total(every, -1))
+
+
+def in_weights(P: Scaled, X: Tensor) -> Scaled:
+    """Return the sum of P_k x_k^T over all rows, flat, shape (B, H, d d)."""
+    outer = P.value.unsqueeze(-1) * X[:, None].unsqueeze(-2)
+    return total(Scaled(outer.flatten(-2).flatten(2, 3), P.exponent.flatten(2, 3)), -1)
 
 
 def _before_mlp(M1: Tensor, M2: Tensor, mixed: Tensor, g: Scaled) -> Scaled:

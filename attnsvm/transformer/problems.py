@@ -11,6 +11,7 @@ how much the risk falls, to first order, if row k attends more to token t.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -21,8 +22,9 @@ from attnsvm.head import Head, Parameters
 from attnsvm.model import Transformer
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import Trajectory
-from attnsvm.transformer.gradient import adjoints, readout_adjoint
+from attnsvm.transformer.gradient import in_weights, pulls, readout_adjoint
 from attnsvm.transformer.network import Layer, forward
+from attnsvm.transformer.scaled import Scaled
 from attnsvm.transformer.training import LayerTrajectory
 
 
@@ -54,6 +56,13 @@ class LayerProblems:
         Their indices, shape (B L H,).
     visible : Tensor
         Which samples the readout sees, shape (B L H, n T), bool.
+    positions_seen : Tensor
+        Positions at this layer's input that the readout sees, mean over the sequences, (B L H,).
+    unseen_gradient : Tensor
+        Share of the gradient in W, at the last step, of positions that the readout does not see,
+        shape (B L H,): |G'| / (|G| + |G'|) with G of those that it sees and G' of the others.
+    network_W : Tensor
+        The weights of all layers and heads, shape (B L H, L, H, d, d).
     """
 
     batch: ProblemBatch
@@ -61,10 +70,13 @@ class LayerProblems:
     layer: Tensor
     head: Tensor
     visible: Tensor
+    positions_seen: Tensor
+    unseen_gradient: Tensor
+    network_W: Tensor
 
 
 def visible_rows(model: Transformer, layers: list[Layer], attended: float) -> list[Tensor]:
-    """Return which output rows of each layer the readout sees, each (B, n, T) bool.
+    """Return which rows the readout sees: of the input, and after each layer; (B, n, T) bool.
 
     It sees a row through the layers above if on some path every attention is at least `attended`;
     a residual connection passes every row on.
@@ -73,12 +85,12 @@ def visible_rows(model: Transformer, layers: list[Layer], attended: float) -> li
     seen = torch.ones(B, n, T, dtype=torch.bool, device=layers[0].X.device)
     if model.readout == "first":
         seen[..., 1:] = False
-    found = []
+    found = [seen]
     for layer in reversed(layers):
-        found.append(seen)
         through = (layer.log_s.exp() >= attended) & seen[:, None, :, :, None]
         below = through.any(1).any(2)
-        seen = below | seen if model.residual or model.mlp else below
+        seen = below | seen if model.residual else below
+        found.append(seen)
     return found[::-1]
 
 
@@ -99,9 +111,14 @@ def layer_problems(
     model = path.model
     X, Y, mask = model.sequences(batch.X, batch.Y, batch.mask)
     layers, rows = forward(model, path.weights, X, mask)
+    finite = torch.stack([one.mixed.isfinite().flatten(1).all(1) for one in layers]).all(0)
+    weights = path.weights
+    if not finite.all():
+        weights = dataclasses.replace(weights, W=_zero_unless(finite, weights.W))
+        layers, rows = forward(model, weights, X, mask)
     g, _ = readout_adjoint(model, rows, Y, batch.head, batch.head_parameters, path.loss)
-    pulls = adjoints(model, path.weights, layers, g)
-    seen = visible_rows(model, layers, attended)
+    found = pulls(model, weights, layers, g)
+    read, *seen = visible_rows(model, layers, attended)
     B, n, T, d = X.shape
     L, H, S = model.layers, model.heads, len(path.steps)
     stack = B * L * H
@@ -110,18 +127,21 @@ def layer_problems(
         """Return (B L H, ...) of L tensors (B, H, ...)."""
         return torch.stack(parts, 1).reshape(stack, *parts[0].shape[2:])
 
+    given = zip(found, layers, seen, strict=True)
+    shares = [_unseen(pull.P, layer.X, one) for pull, layer, one in given]
     keys = per_head([one.X[:, None, :, None].expand(B, H, n, T, T, d) for one in layers])
     queries = per_head([one.X[:, None].expand(B, H, n, T, d) for one in layers])
     visible = per_head([one[:, None].expand(B, H, n, T) for one in seen]).reshape(stack, n * T)
+    inputs = per_head([one[:, None].expand(B, H, n, T) for one in (read, *seen[:-1])])
     log_s = path.log_softmax.movedim(1, 3).reshape(stack, S, n * T, T)
-    last = log_s[:, -1]
+    last = per_head([one.log_s for one in layers]).reshape(stack, n * T, T)
     chosen = torch.arange(T, device=X.device) == last.argmax(-1, keepdim=True)
     admitted = torch.where(visible[..., None], last > -torch.inf, chosen)
     log_s = log_attention(log_s.masked_fill(~admitted[:, None], -torch.inf))
     W = path.snapshots.movedim(1, 3).reshape(stack, S, d, d)
     index = torch.cartesian_prod(torch.arange(B), torch.arange(L), torch.arange(H))
     index = index.view(stack, 3).to(X.device)
-    scores = per_head([-one.value for one in pulls]).reshape(stack, n * T, d)
+    scores = per_head([-one.r.value for one in found]).reshape(stack, n * T, d)
     problems = ProblemBatch(
         X=keys.reshape(stack, n * T, T, d).contiguous(),
         Z=queries.reshape(stack, n * T, d).contiguous(),
@@ -142,9 +162,34 @@ def layer_problems(
         W=W[:, -1].clone(),
         K=factors[0],
         Q=factors[1],
-        diverged=~W.isfinite().flatten(1).all(1),
+        diverged=~finite[index[:, 0]],
         head_parameters=problems.head_parameters,
-        direction_error=torch.zeros(stack, dtype=X.dtype, device=X.device),
+        direction_error=path.direction_error.reshape(stack),
         finite_optimum=none,
     )
-    return LayerProblems(problems, trained, index[:, 1], index[:, 2], visible)
+    return LayerProblems(
+        problems,
+        trained,
+        layer=index[:, 1],
+        head=index[:, 2],
+        visible=visible,
+        positions_seen=inputs.sum(-1).to(X.dtype).mean(-1),
+        unseen_gradient=per_head(shares),
+        network_W=path.weights.W[index[:, 0]],
+    )
+
+
+def _unseen(P: Scaled, X: Tensor, seen: Tensor) -> Tensor:
+    """Return the share of the gradient that rows which are not `seen` (B, n, T) have, (B, H)."""
+    logs = []
+    for chosen in (seen, ~seen):
+        exponent = P.exponent.masked_fill(~chosen[:, None], -torch.inf)
+        part = in_weights(Scaled(P.value, exponent), X)
+        logs.append(part.exponent + part.value.norm(dim=-1).log())
+    log_seen, log_unseen = logs
+    return torch.where(log_unseen > -torch.inf, (log_unseen - log_seen).sigmoid(), 0.0)
+
+
+def _zero_unless(finite: Tensor, W: Tensor) -> Tensor:
+    """Return W with zeros for the networks that are not finite: their problems are not used."""
+    return W.masked_fill(~finite[:, None, None, None, None], 0.0)

@@ -26,7 +26,7 @@ from attnsvm.optimizer import Optimizer
 from attnsvm.optimizer.normalized_gd import NormalizedGD
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.problem import ProblemBatch
-from attnsvm.training.batch import optimizer_named, parameterization_named
+from attnsvm.training.batch import ROWS, optimizer_named, parameterization_named
 from attnsvm.transformer.gradient import backward, read, readout_adjoint
 from attnsvm.transformer.kernel import Data, Sizes, Space, descend_layers, space_entries
 from attnsvm.transformer.network import Weights, admissible, forward
@@ -61,6 +61,9 @@ class LayerTrajectory:
         The network at the last step.
     K, Q : Tensor or None
         Factors at the last step, shape (B, L, H, d, m), where they exist.
+    direction_error : Tensor
+        Relative error of the direction of the gradient in W at the last step, shape (B, L, H); 0
+        for gradients that are exact.
     """
 
     model: Transformer
@@ -72,6 +75,7 @@ class LayerTrajectory:
     weights: Weights
     K: Tensor | None
     Q: Tensor | None
+    direction_error: Tensor
 
 
 def train_layers(
@@ -142,6 +146,14 @@ def train_layers(
             found.take(variables)
             report(last)
     return found.trajectory(variables)
+
+
+def networks_at_once(batch: ProblemBatch, model: Transformer, snapshots: int) -> int:
+    """Return how many networks can be trained, and their SVMs solved, in 1 GiB; at least 1."""
+    _, n, T, d = model.sequences(batch.X, batch.Y, batch.mask)[0].shape
+    trained = snapshots * (d * d + n * T * T) + 3 * min(n * T * T, ROWS) ** 2
+    differences = 4 * model.heads * n * T**3 * d
+    return max(1, 2**30 // (8 * (model.layers * model.heads * trained + differences)))
 
 
 def _checked(optimizer: Optimizer, batch: ProblemBatch) -> NormalizedGD:
@@ -223,8 +235,19 @@ class _Network:
 
     def gradient(self, W: Tensor) -> tuple[Tensor, Tensor]:
         """Return the gradient in W: values (B, L, H, d, d) and log-scales (B, L, H)."""
-        if self.how == "direct":
-            return self._direct(W)
+        return self._direct(W) if self.how == "direct" else self._exact(W)
+
+    def direction_error(self, W: Tensor) -> Tensor:
+        """Return the relative error of the direction of `gradient`, (B, L, H)."""
+        if self.how != "direct":
+            return torch.zeros_like(W[..., 0, 0])
+        pair = [value / value.norm(dim=(-2, -1), keepdim=True) for value, _ in
+                (self._direct(W), self._exact(W))]  # fmt: skip
+        apart: Tensor = (pair[0] - pair[1]).norm(dim=(-2, -1))
+        return apart
+
+    def _exact(self, W: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gradient without cancellation."""
         weights = self.with_weights(W)
         layers, rows = forward(self.model, weights, self.X, self.mask)
         given = self.Y, self.batch.head, self.batch.head_parameters, self.loss
@@ -366,4 +389,5 @@ class _Snapshots:
             weights=self.net.with_weights(self.snapshots[:, -1].clone()),
             K=K,
             Q=Q,
+            direction_error=self.net.direction_error(self.snapshots[:, -1]),
         )

@@ -7,8 +7,9 @@ from typing import Any
 
 import pandas as pd
 
+from attnsvm.config.transformer import is_transformer
 from attnsvm.record import trial_columns
-from attnsvm.record.columns import Column
+from attnsvm.record.columns import LAYER_KEY, Column
 from attnsvm.verify.probes import factors_are_stored, foreign_probes
 from attnsvm.verify.stored import StoredArrays
 
@@ -33,7 +34,7 @@ def table_refusal(table: pd.DataFrame, further: Iterable[Column]) -> str:
 def arrays_refusal(
     arrays: StoredArrays,
     config: Mapping[str, Any],
-    seeds: Sequence[int],
+    rows: Mapping[str, Sequence[int]],
     shape: tuple[int, int, int] | None,
     snapshots: int,
 ) -> str:
@@ -45,8 +46,9 @@ def arrays_refusal(
         The content of `solutions.npz`.
     config : mapping
         The recorded config.
-    seeds : list of int
-        The instances whose arrays must be there, in their order.
+    rows : mapping of str to list of int
+        The rows of the trials whose arrays must be there, in their order: `seeds` and, of a
+        network, layer and head.
     shape : (n, T, d) or None
         That of an instance; None if it does not follow from the config.
     snapshots : int
@@ -55,6 +57,7 @@ def arrays_refusal(
     names = list(arrays)
     if len(names) != len(set(names)):
         return "an array is stored twice"
+    seeds = rows["seeds"]
     if not seeds:
         return "it holds arrays, but no instance is recorded" if names else ""
     if "X" not in names or len(arrays.header("X")[0]) != 4:
@@ -72,8 +75,9 @@ def arrays_refusal(
         right = dtype.kind == "U" if kind == "U" else dtype.str in (f"<{kind}", f"|{kind}")
         if found != (len(seeds), *form) or not right:
             return f"{name}: {found} {dtype}, must be {(len(seeds), *form)} {kind}"
-    if [int(seed) for seed in arrays["seeds"]] != list(seeds):
-        return "its seeds are not those of the recorded rows"
+    for name, values in rows.items():
+        if [int(value) for value in arrays[name]] != list(values):
+            return f"its {name} are not those of the recorded rows"
     return ""
 
 
@@ -98,6 +102,9 @@ def array_shapes(
                 "snapshots": ((snapshots, d, d), "f8"), "softmax": ((snapshots, n, T), "f8"),
                 "steps": ((snapshots,), grid), "scores": ((n, T), "f8"),
             }  # fmt: skip
+    if is_transformer(model := config["model"]):
+        arrays |= dict.fromkeys([one.name for one in LAYER_KEY], ((), "i8"))
+        arrays["network_W"] = (model["layers"], model["heads"], d, d), "f8"
     svms = list(norms)
     if tokens == "multi":
         arrays |= {"attended": ((n, T), "b1"), "log_softmax": ((n, T), "f8")}

@@ -10,7 +10,10 @@ import pandas as pd
 
 from attnsvm.verify.exact import Array
 
-COLUMNS = ["seed", "step", "quantity", "value"]
+COLUMNS = ["step", "quantity", "value"]
+Key = tuple[int, ...]
+"""Seed of an instance; of a network with layer and head."""
+
 Curve = tuple[Array, Array]
 """Values and error bounds at the snapshots whose weights are known."""
 
@@ -39,14 +42,16 @@ def quantities(config: Mapping[str, Any]) -> list[str]:
 
 
 class History:
-    """The values of `history.parquet`, (Q, S) for each seed.
+    """The values of `history.parquet`, (Q, S) for each row of the trials.
 
     Parameters
     ----------
     table : DataFrame
         The stored table.
-    seeds : list of int
-        The instances that it must hold, in their order.
+    key : list of str
+        The columns that tell rows of the trials apart: seed, of a network also layer and head.
+    rows : list of Key
+        Their values in the rows that it must hold, in their order.
     names : list of str
         The quantities, in their order.
     steps : list of float
@@ -58,39 +63,42 @@ class History:
     def __init__(
         self,
         table: pd.DataFrame,
-        seeds: Sequence[int],
+        key: Sequence[str],
+        rows: Sequence[Key],
         names: Sequence[str],
         steps: Sequence[float],
         ranges: Mapping[str, tuple[float, float]],
     ) -> None:
         self.ranges = ranges
-        self.seeds, self.names, self.steps, self.table = list(seeds), names, steps, table
-        if list(table.columns) == COLUMNS:  # the order of the rows says nothing
+        self.key, self.rows = list(key), list(rows)
+        self.names, self.steps, self.table = names, steps, table
+        if list(table.columns) == [*self.key, *COLUMNS]:  # the order of the rows says nothing
             order = {name: k for k, name in enumerate(names)}
             at = table["quantity"].map(order).fillna(len(names)).to_numpy(dtype=np.int64)
-            keys = (table["step"].to_numpy(), at, table["seed"].to_numpy())
-            self.table = table.iloc[np.lexsort(keys)]
-        self.place = {seed: k for k, seed in enumerate(self.seeds)}
+            keys = [table[name].to_numpy() for name in reversed(self.key)]
+            self.table = table.iloc[np.lexsort((table["step"].to_numpy(), at, *keys))]
+        self.place = {row: k for k, row in enumerate(self.rows)}
         self.values: Array | None = None
         if not self.refusal():
-            whole = (len(seeds), len(names), len(steps))
+            whole = (len(rows), len(names), len(steps))
             self.values = self.table["value"].to_numpy(dtype=np.float64).reshape(whole)
 
     def refusal(self) -> str:
         """Return what is wrong with the rows; empty if nothing is."""
         table, steps, names = self.table, np.array(self.steps), np.array(self.names, dtype=object)
-        kinds = {"seed": "i", "step": "f", "value": "f"}
-        if list(table.columns) != COLUMNS:
-            return f"its columns must be {', '.join(COLUMNS)}"
+        kinds = {**dict.fromkeys(self.key, "i"), "step": "f", "value": "f"}
+        if list(table.columns) != [*self.key, *COLUMNS]:
+            return f"its columns must be {', '.join([*self.key, *COLUMNS])}"
         if any(table[name].dtype.kind != kind for name, kind in kinds.items()):
             return "a column has another type"
         size = len(names) * len(steps)
-        if len(table) != len(self.seeds) * size:
-            return f"it has {len(table)} rows, must have {len(self.seeds) * size}"
+        if len(table) != len(self.rows) * size:
+            return f"it has {len(table)} rows, must have {len(self.rows) * size}"
+        whole = np.array(self.rows, dtype=np.int64).reshape(len(self.rows), len(self.key))
         wanted = (
-            ("seed", np.repeat(np.array(self.seeds, dtype=np.int64), size)),
-            ("step", np.tile(steps, len(self.seeds) * len(names))),
-            ("quantity", np.tile(np.repeat(names, len(steps)), len(self.seeds))),
+            *zip(self.key, np.repeat(whole, size, axis=0).T, strict=True),
+            ("step", np.tile(steps, len(self.rows) * len(names))),
+            ("quantity", np.tile(np.repeat(names, len(steps)), len(self.rows))),
         )
         for column, values in wanted:
             wrong = np.flatnonzero(table[column].to_numpy() != values)
@@ -100,14 +108,14 @@ class History:
         return ""
 
     def refusals(
-        self, seed: int, known: Sequence[int], curves: Mapping[str, Curve], T: int
+        self, row: Key, known: Sequence[int], curves: Mapping[str, Curve], T: int
     ) -> Iterator[str]:
-        """Yield the values of an instance that differ from `curves`, or are impossible.
+        """Yield the values of a row that differ from `curves`, or are impossible.
 
         Parameters
         ----------
-        seed : int
-            The instance.
+        row : Key
+            The row.
         known : list of int
             Indices of the snapshots to which the values of `curves` belong.
         curves : mapping
@@ -115,9 +123,9 @@ class History:
         T : int
             Number of tokens.
         """
-        if self.values is None or seed not in self.place:
+        if self.values is None or row not in self.place:
             return
-        found = self.values[self.place[seed]]
+        found = self.values[self.place[row]]
         for name, values in zip(self.names, found, strict=True):
             allowed = _possible(name, values, T, self.ranges)
             if name in curves:

@@ -285,7 +285,7 @@ class InstanceProof:
             known, W = [last], self.at["trained_W"][None]
         else:
             known, W = [0, last], np.stack([self.start, self.at["trained_W"]])
-        path = Trained(self.instance, self.head, W)
+        path = self._over(W)
         curves = self._correlations(W)
         curves |= {"max_softmax": path.max_softmax(), "W_norm": path.norm()}
         if (risk := path.risk()) is not None:
@@ -298,6 +298,10 @@ class InstanceProof:
         if not self.config["keep_path"] and self.start is not None:
             curves = {name: _looser_first(curve) for name, curve in curves.items()}
         return known, curves
+
+    def _over(self, W: Array) -> Trained:
+        """Return what follows from the weights W (S, d, d) of the known snapshots."""
+        return Trained(self.instance, self.head, W)
 
 
 OF_TRAINING = ("tie", "saturated", "min_top_softmax", "max_masked_softmax", "attended_tokens",

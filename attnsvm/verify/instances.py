@@ -94,12 +94,18 @@ class Draws:
         kind = self.kinds["data"]
         seeded = kind != "File"
         n, T, d = shape_as_drawn(self.config["data"], kind) if seeded else self.file["X"].shape[1:]
-        if self.kinds["model"] == "Sequence":
+        if self.kinds["model"] in ("Sequence", "Transformer"):
             n = n * T
         of_head = {"Relu": d * d, "Mlp": d * self.config["head"].get("width", 1)}
         if max(n * T * d, of_head.get(self.kinds["head"], 0)) > LARGEST:
             raise ValueError(f"n={n}, T={T}, d={d}: too large to be drawn again")
         return n, T, d
+
+    @property
+    def labels_of_positions(self) -> bool:
+        """Whether every position of a sequence has a label."""
+        model = self.config["model"]
+        return self.kinds["model"] == "Sequence" or model.get("readout") == "every"
 
     @property
     def available(self) -> float:
@@ -128,7 +134,7 @@ class Draws:
         X = _TOKENS[kind](stream, n, T, d)
         Y = labels(n) if after else Y
         Z = stream.unit_rows(n, d)
-        if self.kinds["model"] == "Sequence":
+        if self.labels_of_positions:
             Y = labels(n, T)
         drawn = self._expanded(X, Z, Y, np.ones((n, T), dtype=bool), head)
         return replace(drawn, uncertain=stream.uncertain, unspecified=kind == "Orthonormal")
@@ -166,7 +172,7 @@ class Draws:
         X, Y = self.file["X"][index], self.file["Y"][index]
         n, T, d = X.shape
         head = {name: self._given(name, p, index) for name, p in self._head(stream, d).items()}
-        if self.kinds["model"] == "Sequence":
+        if self.labels_of_positions:
             Y = np.broadcast_to(Y.reshape(n, -1), (n, T))
         Z = self.file["Z"][index] if self.kinds["model"] == "CrossAttention" else X[:, 0]
         everything = np.ones(self.file["X"].shape[:3])
@@ -183,8 +189,10 @@ class Draws:
     def _expanded(
         self, X: Array, Z: Array, Y: Array, mask: NDArray[np.bool_], head: dict[str, Array]
     ) -> Instance:
-        """Return the samples that the model makes of drawn ones."""
+        """Return the samples that the model makes of drawn ones; of a transformer the sequences."""
         model, (n, T, d) = self.config["model"], X.shape
+        if self.kinds["model"] == "Transformer":
+            Z, Y = X[:, 0], Y.reshape(-1)
         if self.kinds["model"] == "SelfAttention":
             Z = X[:, model["query"]]
         if self.kinds["model"] == "Sequence":

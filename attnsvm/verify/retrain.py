@@ -17,9 +17,10 @@ import pandas as pd
 from attnsvm import experiment
 from attnsvm.config import RunConfig
 from attnsvm.record import RunRecord
+from attnsvm.record.columns import key_columns
 from attnsvm.verify.config import recorded_config
 from attnsvm.verify.exact import Array
-from attnsvm.verify.rows import Refusal
+from attnsvm.verify.rows import Refusal, key_of
 from attnsvm.verify.stored import opened, plain_rows
 
 TO_ROUNDING = 1e-10
@@ -54,11 +55,12 @@ def retrained(folder: Path, count: int) -> tuple[int, list[Refusal]]:
         if config.extensions or config.selection.tokens == "optimal":
             return 0, []
         rows = plain_rows(record.trials)
-        stored = _weights(record.solutions)
+        key = key_columns(record.trials)
+        stored = _weights(record.solutions, key)
         compared, refusals = 0, list[Refusal]()
         for k in sorted(np.random.default_rng().permutation(len(rows))[:count]):
             seed = rows[k]["seed"]
-            one = _Instance(config, rows[k], record.history, stored.get(seed))
+            one = _Instance(config, rows[k], record.history, stored.get(key_of(rows[k], key)))
             if one.is_same_draw():
                 compared += 1
                 refusals += ((what, seed, why) for what, why in one.differences())
@@ -69,27 +71,27 @@ Stored = tuple[Array, Array, Array]
 """X, Z and trained W of an instance."""
 
 
-def _weights(solutions: Mapping[str, Any]) -> dict[int, Stored]:
+def _weights(solutions: Mapping[str, Any], key: list[str]) -> dict[tuple[int, ...], Stored]:
     if "trained_W" not in solutions:
         return {}
     arrays = (solutions[name] for name in ("X", "Z", "trained_W"))
-    return {int(seed): (X, Z, W) for seed, X, Z, W in zip(solutions["seeds"], *arrays, strict=True)}
+    rows = zip(*(solutions[name] for name in ["seeds", *key[1:]]), strict=True)
+    return {tuple(map(int, row)): (X, Z, W) for row, X, Z, W in zip(rows, *arrays, strict=True)}
 
 
 def _computed(config: RunConfig, seed: int) -> RunRecord:
-    """Return the record of the instance `seed` alone."""
+    """Return a record that contains the instance `seed`."""
     selection = dataclasses.replace(config.selection, until_accepted=False)
     if hasattr(config.data, "path"):  # the instances of a file are numbered from the first
         trials = seed - config.seed + 1
-        found = experiment.run(dataclasses.replace(config, selection=selection, trials=trials))
-        kept = found.solutions.get("seeds", np.zeros(0)) == seed
-        return RunRecord(
-            found.trials[found.trials["seed"] == seed],
-            found.history[found.history["seed"] == seed],
-            {name: array[kept] for name, array in found.solutions.items()},
-        )
+        return experiment.run(dataclasses.replace(config, selection=selection, trials=trials))
     one = dataclasses.replace(config, selection=selection, seed=seed, trials=1)
     return experiment.run(one)
+
+
+def _of_row(table: pd.DataFrame, row: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the part of a table of the instance, or of the layer and head of one, in `row`."""
+    return table[np.logical_and.reduce([table[name] == row[name] for name in key_columns(table)])]
 
 
 class _Instance:
@@ -104,8 +106,16 @@ class _Instance:
     ) -> None:
         self.config, self.row, self.stored = config, row, stored
         self.W = None if stored is None else stored[2]
-        self.curve = history[history["seed"] == row["seed"]]
-        self.again = _computed(config, row["seed"])
+        self.curve = _of_row(history, row)
+        found = _computed(config, row["seed"])
+        arrays = {"seed": found.solutions.get("seeds", np.zeros(0)), **found.solutions}
+        here = [arrays[name] == row[name] for name in key_columns(found.trials) if name in arrays]
+        kept = np.logical_and.reduce(here)
+        self.again = RunRecord(
+            _of_row(found.trials, row),
+            _of_row(found.history, row),
+            {name: array[kept] for name, array in found.solutions.items()},
+        )
         self.other = plain_rows(self.again.trials)[0]
 
     def is_same_draw(self) -> bool:

@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from attnsvm.config.transformer import one_layer_problems
+from attnsvm.record.columns import key_columns
+
 MAX_DRAWS_PER_TRIAL = 200
 WITHOUT_START = "init=cone: the SVM of the tokens is not solved and has no direction"
 TIED = "two tokens share the best score: which one is optimal is not decided"
@@ -25,18 +28,21 @@ def row_refusals(
     `available` is the number of instances in a data file, NaN if it is not here.
     """
     config = run["config"]
-    seeds = [row["seed"] for row in rows]
-    for k, seed in enumerate(seeds):
-        if seed != config["seed"] + k:
-            yield "rows", seed, f"row {k} must be of seed {config['seed'] + k}"
+    keys, model = key_columns(rows[0] if rows else ()), config["model"]
+    each, heads = one_layer_problems(model), model["heads"] if len(keys) > 1 else 1
+    for k, row in enumerate(rows):
+        must = (config["seed"] + k // each, k % each // heads, k % heads)[: len(keys)]
+        if key_of(row, keys) != must:
+            told = ", ".join(f"{name} {value}" for name, value in zip(keys, must, strict=True))
+            yield "rows", row["seed"], f"row {k} must be of {told}"
             break
     accepted = sum(row["status"] == "ok" for row in rows)
-    wanted = config["trials"]
+    wanted, available = config["trials"] * each, available * each
     if not config["selection"]["until_accepted"]:
         unknown = math.isnan(available)
-        must = f"1 to {wanted}" if unknown else min(wanted, available)
-        if not (0 < len(rows) <= wanted if unknown else len(rows) == must):
-            yield "rows", None, f"there are {len(rows)} rows, must be {must}"
+        count = f"1 to {wanted}" if unknown else min(wanted, available)
+        if not (0 < len(rows) <= wanted if unknown else len(rows) == count):
+            yield "rows", None, f"there are {len(rows)} rows, must be {count}"
     elif accepted < wanted:
         if len(rows) < MAX_DRAWS_PER_TRIAL * wanted:
             yield "rows", None, f"{accepted} are accepted of {len(rows)}, must be {wanted}"
@@ -47,6 +53,11 @@ def row_refusals(
     for name, value in stated.items():
         if run[name] != value:
             yield "run.json", None, f"{name} is {value}, stated is {run[name]}"
+
+
+def key_of(row: Row, keys: Sequence[str]) -> tuple[int, ...]:
+    """Return what tells the row apart from the others: its values in the columns `keys`."""
+    return tuple(int(row[name]) for name in keys)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 import platform
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from attnsvm.config.transformer import is_transformer
 from attnsvm.record import trial_columns
-from attnsvm.record.columns import further_columns
+from attnsvm.record.columns import further_columns, key_columns
 from attnsvm.verify.arrays import array_refusals
 from attnsvm.verify.config import config_refusals, files_are_here, recorded_steps
 from attnsvm.verify.exact import Array
 from attnsvm.verify.expected import NAN, Expected, Interval, Words, difference, whole
 from attnsvm.verify.form import arrays_refusal, table_refusal
 from attnsvm.verify.heads import HeadAndLoss
-from attnsvm.verify.history import History, quantities
+from attnsvm.verify.history import History, Key, quantities
 from attnsvm.verify.hypotheses import trusted_hypotheses
 from attnsvm.verify.instance_proof import OF_TRAINING, InstanceProof, with_tokens
 from attnsvm.verify.instances import (
@@ -34,8 +35,16 @@ from attnsvm.verify.instances import (
     initial_weights,
     option,
 )
+from attnsvm.verify.layer_proof import LayerProof, Networks, samples
 from attnsvm.verify.probes import foreign_probes, matrices, own_probes, ranges
-from attnsvm.verify.rows import Facts, Refusal, is_recorded, row_refusals, status_refusal
+from attnsvm.verify.rows import (
+    Facts,
+    Refusal,
+    is_recorded,
+    key_of,
+    row_refusals,
+    status_refusal,
+)
 from attnsvm.verify.start import aligned_weights
 from attnsvm.verify.stored import StoredRecord, opened, plain_rows
 
@@ -44,6 +53,7 @@ OF_STATUS = (
     "status",
     "reason",
 )
+OF_NETWORK = ("positions_seen", "unseen_gradient")
 VECTORS = ("AVX2", "AVX512")
 """Vector instructions with which torch draws the published instances bit for bit."""
 
@@ -96,6 +106,9 @@ class _Prover:
         self.config = run["config"]
         self.proof = RunProof()
         self.tokens = str(self.config["selection"]["tokens"])
+        self.layered = is_transformer(self.config["model"])
+        self.place = ""  # the layer and head of the row that is proved
+        self.networks: dict[int, Networks | None] = {}  # that of the present seed
 
     def result(self) -> RunProof:
         """Run all stages."""
@@ -111,8 +124,10 @@ class _Prover:
         self.proof.refusals += row_refusals(self.run, self.rows, self._available())
         self.history = self._history()
         shape = None if self.draws is None else self.draws.shape()
+        columns = zip(*self.recorded, strict=True) if self.recorded else [()] * len(self.key)
+        stored = dict(zip(["seeds", *self.key[1:]], columns, strict=True))
         reason = arrays_refusal(
-            self.record.solutions, self.config, self.recorded, shape, len(self.history.steps)
+            self.record.solutions, self.config, stored, shape, len(self.history.steps)
         )
         if reason:
             self._refuse("solutions.npz", None, reason)
@@ -122,7 +137,7 @@ class _Prover:
         return self.proof
 
     def _refuse(self, what: str, seed: int | None, reason: str) -> None:
-        self.proof.refusals.append((what, seed, reason))
+        self.proof.refusals.append((what, seed, f"{self.place}{reason}"))
 
     # --- what is drawn ----------------------------------------------------------------------------
 
@@ -191,9 +206,14 @@ class _Prover:
         return plain_rows(self.record.trials)
 
     @cached_property
-    def recorded(self) -> list[int]:
-        """The seeds whose arrays must be stored."""
-        return [row["seed"] for row in self.rows if is_recorded(row, self.tokens)]
+    def recorded(self) -> list[Key]:
+        """The rows whose arrays must be stored: seed and, of a network, layer and head."""
+        return [key_of(row, self.key) for row in self.rows if is_recorded(row, self.tokens)]
+
+    @cached_property
+    def key(self) -> list[str]:
+        """The columns that tell rows of the table apart."""
+        return key_columns(self.record.trials)
 
     def _history(self) -> History:
         names = quantities(self.config)
@@ -203,7 +223,8 @@ class _Prover:
             first = self.record.history
             one = first[(first["seed"] == first["seed"].min()) & (first["quantity"] == names[0])]
             steps = one["step"].tolist()
-        history = History(self.record.history, self.recorded, names, steps or [], self._ranges())
+        rows = self.key, self.recorded
+        history = History(self.record.history, *rows, names, steps or [], self._ranges())
         if reason := history.refusal():
             self._refuse("history.parquet", None, reason)
         return history
@@ -220,31 +241,19 @@ class _Prover:
         stored = zip(*(arrays[name] for name in names), strict=True)
         self._refuse_unrecorded_results()
         for row in self.rows:
+            if self.layered:
+                self.place = f"layer {row['layer']}, head {row['attention_head']}: "
             if is_recorded(row, self.tokens):
                 self._prove_recorded(row, dict(zip(names, next(stored), strict=True)))
             else:
                 self._prove_unrecorded(row)
+        self.place = ""
         for _ in stored:  # reads every array to its end: the archive's own checksums are verified
             pass
 
     def _prove_recorded(self, row: Mapping[str, Any], at: Mapping[str, Any]) -> None:
         seed = row["seed"]
-        drawn, close = self._drawn(seed, at)
-        if drawn is None:
-            nothing = np.full(len(at["Z"]), np.nan)
-            instance = Instance(at["X"], at["Z"], nothing, at["mask"], {})
-        else:
-            instance = with_tokens(drawn, at)
-        one = InstanceProof(
-            self.config,
-            at,
-            instance,
-            self._head(close, trained=True) if drawn is not None else None,
-            self._head(close, trained=False) if drawn is not None else None,
-            self._start(seed, instance, close),
-            self.steps,
-            self.matrices,
-        )
+        one, known = self._of_layer(seed, at) if self.layered else self._of_instance(seed, at)
         self.proof.proved.update(
             one.svms[name].status for name, found in one.proofs.items() if found.proved
         )
@@ -254,11 +263,60 @@ class _Prover:
             self._refuse(name, seed, f"{status}: {reason}" if status else reason)
         if any(name == "selected" for name, _ in refused):
             return
-        facts = one.facts if drawn is not None else _without_labels(one.facts)
+        facts = one.facts if known else _without_labels(one.facts)
         self._compare(row, {**self.defaults, **one.columns(row)}, facts)
-        known, curves = one.curves()
-        for reason in self.history.refusals(seed, known, curves, at["X"].shape[1]):
+        snapshots, curves = one.curves()
+        for reason in self.history.refusals(
+            key_of(row, self.key), snapshots, curves, at["X"].shape[1]
+        ):
             self._refuse("history", seed, reason)
+
+    def _of_instance(self, seed: int, at: Mapping[str, Any]) -> tuple[InstanceProof, bool]:
+        """Return the proof of an instance, and whether it could be drawn."""
+        drawn, close = self._drawn(seed, at)
+        if drawn is None:
+            nothing = np.full(len(at["Z"]), np.nan)
+            instance = Instance(at["X"], at["Z"], nothing, at["mask"], {})
+        else:
+            instance = with_tokens(drawn, at)
+        heads = [
+            self._head(close, trained) if drawn is not None else None for trained in (True, False)
+        ]
+        start = self._start(seed, instance, close)
+        given = self.config, at, instance, *heads, start, self.steps, self.matrices
+        return InstanceProof(*given), drawn is not None
+
+    def _of_layer(self, seed: int, at: Mapping[str, Any]) -> tuple[LayerProof, bool]:
+        """Return the proof of a layer and head, and whether its instance could be drawn."""
+        if seed not in self.networks:
+            self.networks = {seed: self._networks(seed, at)}
+        networks = self.networks[seed]
+        start = None
+        if networks is not None:
+            start = networks.start(int(at["layer"]), int(at["attention_head"]))
+            if not np.array_equal(networks.stored, at["network_W"], equal_nan=True):
+                self._refuse("network_W", seed, "is not that of the other layers and heads")
+        given = self.config, at, samples(at), None, None, start, self.steps, self.matrices
+        one = LayerProof(*given, networks=networks)
+        for name, reason in one.network_refusals():
+            self._refuse(name, seed, reason)
+        return one, networks is not None
+
+    def _networks(self, seed: int, at: Mapping[str, Any]) -> Networks | None:
+        """Return the network of a seed, of tokens that are drawn; None if they cannot be."""
+        if self.draws is None:
+            return None
+        drawn = self.draws.instance(seed)
+        n, T, d = drawn.X.shape
+        elsewhere = self._drawn_elsewhere or drawn.unspecified
+        error = drawn.uncertain if elsewhere else 0.0
+        if elsewhere and at["layer"] == 0 and at["Z"].shape == (n * T, d):
+            stored = at["Z"].reshape(n, T, d)
+            close = agreement(stored, drawn.X, drawn.uncertain) == "close"
+            self.proof.close += close
+            drawn, error = (replace(drawn, X=stored), 0.0) if close else (drawn, 0.0)
+        head = self._head(elsewhere, trained=False)
+        return Networks.of(self.config, seed, drawn, head, at["network_W"], error)
 
     def _drawn(self, seed: int, at: Mapping[str, Any]) -> tuple[Instance | None, bool]:
         """Return the drawn instance, and whether the stored one agrees to 1e-6 only."""
@@ -296,6 +354,9 @@ class _Prover:
                 "risk": Interval(-math.inf, math.inf),
                 "W_norm": Interval(0.0, math.inf),
             }
+        if self.layered:
+            columns["positions_seen"] = Interval(0.0, math.inf)
+            columns["unseen_gradient"] = Interval(0.0, 1.0)
         columns["saturated"] = Words((row["min_top_softmax"] >= selection["saturation"],))
         tied = None if row["tie"] else False
         facts = Facts(tied_softmax=tied, tied_scores=tied)
@@ -311,7 +372,7 @@ class _Prover:
         table = self.record.trials
         rest = table[[not is_recorded(row, self.tokens) for row in self.rows]]
         for name, (_, default) in trial_columns(further_columns(self.run)).items():
-            if name in (*OF_STATUS, *OF_TRAINING, "training"):
+            if name in (*OF_STATUS, *OF_TRAINING, *OF_NETWORK, "training", *self.key):
                 continue
             absent = default is None or isinstance(default, float)
             empty = rest[name].isna() if absent else rest[name] == default
@@ -336,7 +397,7 @@ class _Prover:
         columns: dict[str, Expected | None] = {
             name: NAN if isinstance(default, float) else Words((default,))
             for name, (_, default) in trial_columns(further_columns(self.run)).items()
-            if name not in OF_STATUS and name not in of_plugins
+            if name not in OF_STATUS and name not in of_plugins and name not in self.key
         }
         svm = self.config["svm"]
         for norm in svm["norms"] if svm["published"] and self.tokens != "multi" else ():
@@ -359,6 +420,8 @@ class _Prover:
                 if self.tokens == "top":
                     trusted.append("direction_change")
                 trusted.append("history between its first and last step")
+            if self.layered:
+                trusted.append("unseen_gradient")
             if config["head"].get("train"):
                 trusted.append("the trained head, and scores and risk by it")
             for name, target in foreign_probes(config).items():

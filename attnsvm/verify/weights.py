@@ -66,13 +66,17 @@ def attention(instance: Instance, W: Array) -> Attention:
     logits = np.einsum("ntd,...nd->...nt", X, queries)
     size = np.linalg.norm(W, axis=(-2, -1))[..., None, None]
     reach = np.linalg.norm(X, axis=-1) * np.linalg.norm(Z, axis=-1)[:, None]
-    apart = 8 * (X.shape[-1] + 5) * EPS * reach * size
-    logits = np.where(instance.mask, logits, -np.inf)
+    return of_logits(logits, 8 * (X.shape[-1] + 5) * EPS * reach * size, instance.mask)
+
+
+def of_logits(logits: Array, apart: Array, mask: Mask) -> Attention:
+    """Return the attention of logits (..., n, T) with error bounds to the tokens in `mask`."""
+    logits = np.where(mask, logits, -np.inf)
     shifted = logits - logits.max(-1, keepdims=True)
     log_softmax = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    apart = np.where(instance.mask, apart, 0.0)
+    apart = np.where(mask, apart, 0.0)
     apart = np.where(apart > 0, apart + 4 * EPS, 0.0)
-    rounding = EPS * (4 + X.shape[1] + np.where(instance.mask, np.abs(log_softmax), 0.0))
+    rounding = EPS * (4 + logits.shape[-1] + np.where(mask, np.abs(log_softmax), 0.0))
     error = apart + apart.max(-1, keepdims=True) + rounding
     return Attention(logits, apart, log_softmax, error)
 

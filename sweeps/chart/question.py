@@ -13,7 +13,7 @@ import pandas as pd
 from attnsvm.config.names import did_you_mean
 from attnsvm.record import one_line
 from attnsvm.record.columns import STATUS
-from sweeps.cells import rows_of
+from sweeps.cells import row_key, rows_of
 
 Kind = Literal["line", "scatter", "box", "heatmap"]
 Estimator = Literal["mean", "median"]
@@ -168,12 +168,13 @@ def rows_for(tables: Tables, question: Question) -> pd.DataFrame:
         known = list(history["quantity"].unique()) if "quantity" in history else []
         listed = " | ".join(map(one_line, known)) or "none is on record"
         _require("y", question.y, known, f"a quantity of the history, with x=step: {listed}")
-        of_y = history.loc[history["quantity"] == question.y, ["run", "seed", STEP, "value"]]
+        key = row_key(trials)
+        of_y = history.loc[history["quantity"] == question.y, [*key, STEP, "value"]]
         history = of_y.rename(columns={"value": question.y})
         needed = {"status", "reason", *tables.axes, *question.keys, *(question.where or {})}
         lacking = [name for name in map(str, trials) if name in needed and name not in history]
         # "right": an instance without a history has a row, and so is counted
-        trials = history.merge(trials[["run", "seed", *lacking]], "right", on=["run", "seed"])
+        trials = history.merge(trials[[*key, *lacking]], "right", on=key)
     used = [question.y, *question.keys, *(question.where or {})]
     for part, name in zip(("y", *_parts(question)), used, strict=True):
         if name not in trials:

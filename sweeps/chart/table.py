@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from sweeps import statistics
+from sweeps.cells import row_key
 from sweeps.chart.question import ALL, STEP, Question, is_flag
 
 
@@ -33,13 +34,13 @@ class Numbers:
 
 def numbers(rows: pd.DataFrame, question: Question) -> Numbers:
     """Return the statistics of the rows that the question chooses."""
-    instances = rows.drop_duplicates(["run", "seed"])
+    instances = rows.drop_duplicates(row_key(rows))
     kept = _chosen(rows, question)
     known = kept[np.isfinite(_floats(kept[question.y])) & kept[question.x].notna()]
     cells = [name for name in question.keys if name != STEP]
     counts = statistics.counts(instances, list(dict.fromkeys([*cells, "status", "reason"])))
     if question.kind == "scatter":
-        names = dict.fromkeys([*question.keys, question.y, "run", "seed"])
+        names = dict.fromkeys([*question.keys, question.y, *row_key(known)])
         table = known[list(names)].reset_index(drop=True)
     else:
         table = _statistics(rows, rows.index.isin(kept.index), question)
@@ -75,8 +76,8 @@ def _left_out(
 ) -> tuple[str, ...]:
     statuses = instances["status"].value_counts()
     listed = ", ".join(f"{count} {status}" for status, count in statuses.items())
-    chosen = len(kept.drop_duplicates(["run", "seed"]))
-    shown = len(known.drop_duplicates(["run", "seed"]))
+    chosen = len(kept.drop_duplicates(row_key(kept)))
+    shown = len(known.drop_duplicates(row_key(known)))
     lines = [f"Instances: {len(instances)} ({listed or 'none'}); {shown} shown."]
     if question.chosen:
         lines.append(f"Only those with {', '.join(question.chosen)}.")

@@ -13,6 +13,7 @@ import pandas as pd
 
 from attnsvm.record import read_solutions
 from sweeps.aggregate import SweepFrames
+from sweeps.cells import row_key
 
 HOLDS, FAILS = "holds", "fails"
 
@@ -65,11 +66,11 @@ class Evidence:
     def curve(self, quantity: str) -> pd.DataFrame:
         """Return a quantity of the history: a row for every instance, a column for every step."""
         history = self.frames.history
-        rows = history[history["quantity"] == quantity]
+        rows, key = history[history["quantity"] == quantity], row_key(self.trials)
         table = rows.assign(run=rows["run"].astype(str)).pivot(
-            index=["run", "seed"], columns="step", values="value"
+            index=key, columns="step", values="value"
         )
-        keys = pd.MultiIndex.from_frame(self.trials[["run", "seed"]].astype({"run": str}))
+        keys = pd.MultiIndex.from_frame(self.trials[key].astype({"run": str}))
         return table.reindex(keys).set_axis(self.trials.index)
 
     def from_arrays(self, measure: Callable[[Mapping[str, np.ndarray]], np.ndarray]) -> pd.Series:
@@ -84,8 +85,10 @@ class Evidence:
         for run, rows in self.trials.groupby(self.trials["run"].astype(str)):
             arrays = read_solutions(self.frames.folders[str(run)])
             if arrays:
-                values = pd.Series(measure(arrays), index=arrays["seeds"])
-                found[rows.index] = values.reindex(rows["seed"]).to_numpy()
+                _, *key = row_key(rows)
+                of_arrays = [arrays["seeds" if name == "seed" else name] for name in key]
+                values = pd.Series(measure(arrays), index=pd.MultiIndex.from_arrays(of_arrays))
+                found[rows.index] = values.reindex(pd.MultiIndex.from_frame(rows[key])).to_numpy()
         return found
 
 

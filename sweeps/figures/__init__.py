@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import numpy as np
 import pandas as pd
 
+from sweeps.cells import row_key
 from sweeps.figures._elsewhere import own_figures
 from sweeps.statistics import counts
 
@@ -125,4 +126,5 @@ def stalled(outcomes: pd.DataFrame, axes: CellAxes) -> str:
 def history_of(frames: SweepFrames, trials: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Return the history of the instances in `trials`, with the columns `keys` of these."""
     lacking = [key for key in keys if key not in frames.history]
-    return frames.history.merge(trials[["run", "seed", *lacking]], on=["run", "seed"])
+    key = row_key(trials)
+    return frames.history.merge(trials[[*key, *lacking]], on=key)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from sweeps import statistics, style
-from sweeps.cells import CellAxes
+from sweeps.cells import CellAxes, row_key
 from sweeps.figures import Drawing, _selections, history_of, outcomes, status_counts
 from sweeps.figures._pages import Tables, drawings
 
@@ -88,7 +88,8 @@ class Geometry:
         long = certified.melt(keys, names, "margin_in", "value")
         long["margin_in"] = long["margin_in"].str.removesuffix(GAP)
         history = history_of(frames, certified.drop(columns=["own"]), by)
-        history = history.merge(certified[["run", "seed", "own"]], on=["run", "seed"])
+        key = row_key(certified)
+        history = history.merge(certified[[*key, "own"]], on=key)
         curves = history[history["quantity"].astype(str) == GAP_OVER_STEPS + history["own"]]
         return {
             self.name: statistics.summaries(long, [*keys, "margin_in"], "value", "median"),

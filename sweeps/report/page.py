@@ -81,7 +81,7 @@ def _described(runs: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
     """Return the columns of `runs` that a reader needs, the axes, and seeds that differ."""
     first = [column for column in RUN_COLUMNS if column in runs]
     seed = [SEED] if runs[SEED].nunique() > 1 else []
-    return runs[[*first, *axes.names, *seed]]
+    return runs[[*first, *axes.of_runs, *seed]]
 
 
 def _provenance(runs: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import pandas as pd
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from attnsvm.config import ConfigError
 from attnsvm.record import kind_of, read_tables, states
+from attnsvm.record.columns import key_columns
 from sweeps.cells import recorded_fields
 
 log = logging.getLogger(__name__)
@@ -40,7 +42,8 @@ class TrackedRun:
         The fields of its config as users type them, and what made the record.
     metrics : mapping of str to float
         drawn, accepted, wanted, wall_s; count_STATUS, the number of instances of each status; and
-        median_COLUMN, over the instances with status ok.
+        median_COLUMN, over the instances with status ok; of a network, for each layer and head,
+        layer0_attention_head0_median_COLUMN.
     """
 
     name: str
@@ -119,12 +122,11 @@ def _runs(folder: Path, logged: Collection[str]) -> Iterator[TrackedRun]:
 
 def _tracked(folder: Path, run: Mapping[str, Any]) -> TrackedRun:
     trials = read_tables(folder, run)[0].to_pandas()
-    accepted = trials[trials["status"] == "ok"].drop(columns="seed")
-    medians = accepted.median(numeric_only=True).dropna()
+    accepted = trials[trials["status"] == "ok"]
     metrics = {name: run[name] for name in ("drawn", "accepted", "wanted")}
     metrics["wall_s"] = sum(run["timings_s"].values())
     metrics |= {f"count_{status}": count for status, count in run["statuses"].items()}
-    metrics |= {f"median_{name}": value for name, value in medians.items()}
+    metrics |= _medians(accepted)
     made_by = {name: run[name] for name in PROVENANCE if run[name] is not None}
     fields = recorded_fields(run["config"], run["options"])
     return TrackedRun(
@@ -132,6 +134,17 @@ def _tracked(folder: Path, run: Mapping[str, Any]) -> TrackedRun:
         config={name: value for name, value in fields.items() if value is not None} | made_by,
         metrics={name: float(value) for name, value in metrics.items()},
     )
+
+
+def _medians(accepted: pd.DataFrame) -> dict[str, float]:
+    """Return the median of every column; of a network, that of every layer and head."""
+    key = key_columns(accepted)
+    found: dict[str, float] = {}
+    for values, part in accepted.groupby(key[1:]) if key[1:] else [((), accepted)]:
+        where = "".join(f"{name}{value}_" for name, value in zip(key[1:], values, strict=True))
+        medians = part.drop(columns=key).median(numeric_only=True).dropna()
+        found |= {f"{where}median_{name}": value for name, value in medians.items()}
+    return found
 
 
 def _files(folder: Path) -> dict[str, Path]:

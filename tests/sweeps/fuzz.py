@@ -126,6 +126,8 @@ NEW_AXES = [
     {"model": "cross_attention,self_attention"},
     {"model": "self_attention", "model.query": "0,1"},
     {"model": "sequence", "model.causal": "false,true"},
+    {"model": "transformer", "model.layers": "1,2"},
+    {"model": "transformer", "model.residual": "true,false", "model.heads": "2"},
     {"loss": "logistic,exponential"},
     {"loss": "linear"},
     {"selection.tokens": "top,optimal,multi"},

@@ -55,13 +55,14 @@ def test_the_readout_sees_rows_along_paths():
     # the second layer sees rows e_2, e_3, e_3, e_4 of the unit vectors; row 0 asks for e_3
     W[0, 1, 0, 2, 1] = 50.0
     layers, _ = forward(model, Weights(W), X)
-    first, last = visible_rows(model, layers, 1e-3)
+    read, first, last = visible_rows(model, layers, 1e-3)
     assert last[0, 0].tolist() == [True, False, False, False]
     assert first[0, 0].tolist() == [False, True, True, False]
-    with_residual = visible_rows(Transformer(layers=2), layers, 1e-3)[0]
+    assert read[0, 0].tolist() == [False, False, True, False]
+    with_residual = visible_rows(Transformer(layers=2), layers, 1e-3)[1]
     assert with_residual[0, 0].tolist() == [True, True, True, False]
     causal = Transformer(layers=2, readout="every", residual=False)
-    assert visible_rows(causal, layers, 1e-3)[1].all()
+    assert visible_rows(causal, layers, 1e-3)[2].all()
 
 
 def test_rows_that_are_not_seen_have_no_constraint():

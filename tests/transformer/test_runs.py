@@ -1,0 +1,320 @@
+"""Runs with model=transformer: a row for each layer and head, from the record to the chart."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import attnsvm
+from attnsvm import ConfigError, Transformer, experiment, layer_problems, train_layers
+from attnsvm.record import read, read_run, write_failure
+from attnsvm.record.columns import key_columns
+from attnsvm.record.provenance import provenance
+from attnsvm.verify.heads import HeadAndLoss
+from attnsvm.verify.instances import Instance
+from attnsvm.verify.network import Fixed, Network, Shape
+from attnsvm.verify.retrain import retrained
+from attnsvm.verify.run import prove
+from sweeps.cells import row_key
+from tests.config.test_config import composed
+from tests.verify.forging import Forgery, refusal
+from tests.verify.kinds import written
+
+NETWORK = {"layers": 2, "heads": 2, "values": "orthogonal"}
+SMALL = ("model=transformer", "data.n=2", "data.T=3", "data.d=6", "trials=3", "optimizer.steps=400",
+         *(f"model.{name}={value}" for name, value in NETWORK.items()))  # fmt: skip
+KEY = ["seed", "layer", "attention_head"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of a sweep of one run."""
+    folder = tmp_path_factory.mktemp("sweep")
+    config = composed(*SMALL)
+    written(folder, config, experiment.run(config))
+    return folder
+
+
+@pytest.fixture
+def forgery(folder):
+    (inside,) = (path for path in folder.iterdir() if path.is_dir())
+    return Forgery.of(inside)
+
+
+# --- the config -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("selection=optimal", "selection.tokens=optimal: must be top | multi"),
+        ("selection.until_accepted=true", "selection.until_accepted=True: must be false"),
+        ("selection.reject_all_positive=true", "reject_all_positive=True: must be false"),
+        ("head.train=true", "head.train=True: must be false"),
+        ("optimizer=adam", "optimizer=Adam: must be normalized_gd"),
+        ("optimizer.ridge=0.1", "optimizer.ridge=0.1: must be 0"),
+        ("optimizer.init=cone", "optimizer.init=cone: must be zero | uniform | small"),
+        ("hypotheses=[unique_optimum]", r"hypotheses=[unique_optimum]: must be []"),
+        ("keep_path=true", "keep_path=True: must be false"),
+        ("objective=mean(W_norm)", "must be null"),
+    ],
+)
+def test_what_a_network_does_not_support_is_refused_by_name(override, message):
+    further = ("selection=multi",) if "selection." in override else ()
+    overrides = [*further, override.replace("(", "\\(").replace(")", "\\)")]
+    with pytest.raises(ConfigError) as caught:
+        composed("model=transformer", *overrides)
+    assert message in str(caught.value)
+    assert "model=transformer" in str(caught.value)
+
+
+def test_a_probe_of_factors_is_refused():
+    config = composed("model=transformer", "parameterization=kq", "probe=[balance]")
+    with pytest.raises(ConfigError, match="model must not be transformer"):
+        experiment.check(config)
+
+
+# --- the record -----------------------------------------------------------------------------------
+
+
+def test_rows_are_those_of_the_library(forgery):
+    trials, model = forgery.trials, Transformer(**NETWORK)
+    assert trials[KEY].to_numpy().tolist() == [
+        [seed, layer, head] for seed in range(3) for layer in range(2) for head in range(2)
+    ]
+    batch = attnsvm.sample("sphere", model=model, n=2, T=3, d=6, trials=3)
+    path = train_layers(batch, model, steps=400)
+    problems = layer_problems(batch, path)
+    pick = attnsvm.select_tokens(problems.batch, problems.path)
+    given = problems.batch.X, problems.batch.Z, pick.selected
+    solution = attnsvm.solve_svm(*given, mask=problems.batch.mask)
+    apart = attnsvm.one_minus_correlation(problems.path.W, solution.W)
+    solved = (trials["frobenius_status"] == "solved").to_numpy()
+    assert solved.sum() >= 10
+    np.testing.assert_array_equal(trials["one_minus_corr_w_mm"][solved], apart.numpy()[solved])
+    np.testing.assert_array_equal(forgery.arrays["network_W"][4:8], path.weights.W[[1] * 4])
+    assert trials["risk"].groupby(trials["seed"]).nunique().eq(1).all()
+    seen = problems.visible.view(12, 2, 3).sum(-1).double().mean(-1)
+    np.testing.assert_array_equal(seen[:2], trials["positions_seen"].iloc[2:4])
+
+
+def test_one_layer_is_the_one_layer_run():
+    shape = ("data.n=2", "data.T=3", "data.d=6", "trials=3", "optimizer.steps=200")
+    one = composed("model=transformer", "model.layers=1", "model.residual=false", *shape)
+    ours = experiment.run(one).trials
+    known = experiment.run(composed("model=self_attention", *shape)).trials
+    assert key_columns(known) == ["seed"]
+    words = ["seed", "status", "convergence", "training", "frobenius_status", "saturated"]
+    pd.testing.assert_frame_equal(ours[words], known[words])
+    for name in (
+        "risk",
+        "W_norm",
+        "one_minus_corr_w_mm",
+        "nuclear_objective",
+        "nuclear_margin_gap",
+    ):
+        np.testing.assert_allclose(ours[name], known[name], rtol=1e-6)
+
+
+def test_counts_are_of_layers_and_heads(folder):
+    (inside,) = (path for path in folder.iterdir() if path.is_dir())
+    run = read_run(inside)
+    assert (run["wanted"], run["drawn"]) == (12, 12)
+    found, _ = read(inside)
+    assert found.history.columns.tolist() == [*KEY, "step", "quantity", "value"]
+
+
+def test_a_network_that_diverged_has_rows():
+    trials = experiment.run(composed(*SMALL, "optimizer.steps=3", "optimizer.lr=1e308")).trials
+    assert set(trials["status"]) == {"diverged"}
+    assert len(trials) == 12
+
+
+# --- the proof ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("residual", [True, False])
+@pytest.mark.parametrize("readout", ["first", "mean", "every"])
+def test_the_network_is_computed_again(residual, readout):
+    """Inputs, risk and scores in NumPy are those of torch, within bounds that say something."""
+    model = Transformer(layers=3, heads=2, residual=residual, readout=readout, values="orthogonal",
+                        mlp=3, causal=True)  # fmt: skip
+    batch = attnsvm.sample("sphere", model=model, n=2, T=3, d=6, trials=1)
+    path = train_layers(batch, model, steps=30, lr=0.5)
+    problems = layer_problems(batch, path)
+    config = vars(
+        composed("model=transformer", "model.layers=3", "model.heads=2", "model.mlp=3",
+                 "model.values=orthogonal", "model.causal=true", f"model.residual={residual}",
+                 f"model.readout={readout}").model
+    )  # fmt: skip
+    X, Y, mask = model.sequences(batch.X, batch.Y, batch.mask)
+    head = HeadAndLoss({"head": {"_target_": "attnsvm.head.Linear"},
+                        "loss": {"_target_": "attnsvm.loss.Logistic"}})  # fmt: skip
+    drawn = Instance(X[0].numpy(), X[0, :, 0].numpy(), Y[0].reshape(-1).numpy(), mask[0].numpy(),
+                     {"v": batch.head_parameters["v"][0].numpy()})  # fmt: skip
+    shape = Shape.of(config)
+    network = Network(shape, Fixed.drawn(shape, 0, 6), drawn, head, path.weights.W[0].numpy())
+    value, apart = network.risk()
+    assert abs(value - path.risk[0, -1]) <= apart <= 1e-8
+    scores = problems.batch.scores().numpy()
+    for at in range(6):
+        layer, h = divmod(at, 2)
+        here = network.layers[layer]
+        assert here.error.max() <= 1e-9
+        gap = np.linalg.norm(problems.batch.Z[at].view(2, 3, 6).numpy() - here.X, axis=-1)
+        assert (gap <= 2 * here.error + 1e-15).all()
+        found = network.scores(layer, h, problems.batch.mask[at].numpy())
+        if found is None:  # an MLP at a kink
+            continue
+        seen = problems.visible[at].numpy()
+        assert found.error.max() <= 1e-4
+        both = found.gamma[seen], scores[at][seen]
+        finite = np.isfinite(both[0])
+        np.testing.assert_allclose(both[0][finite], both[1][finite], atol=1e-9)
+
+
+def swapped_layers(f):
+    """The weights of two layers change places, in both arrays."""
+    f.arrays["network_W"] = f.arrays["network_W"][:, ::-1].copy()
+    rows = np.arange(12)
+    f.arrays["trained_W"] = f.arrays["network_W"][
+        rows, f.arrays["layer"], f.arrays["attention_head"]
+    ]
+
+
+def other_lower_layer(f):
+    """The lower layer's weights change in every row of the instance, consistently."""
+    f.arrays["network_W"] = f.arrays["network_W"].copy()
+    f.arrays["network_W"][:4, 0] *= -1
+    f.arrays["trained_W"] = f.arrays["trained_W"].copy()
+    f.arrays["trained_W"][:2] *= -1
+
+
+def swapped_rows(f):
+    """Two rows of an instance change places, but for their layer."""
+    for name in set(f.arrays) - {"layer", "attention_head", "seeds"}:
+        f.arrays[name] = f.arrays[name][[2, 1, 0, *range(3, 12)]]
+    names = [name for name in f.trials if name not in KEY]
+    f.trials.loc[[0, 2], names] = f.trials.loc[[2, 0], names].to_numpy()
+
+
+def dropped_row(f):
+    f.trials = f.trials.drop(index=5).reset_index(drop=True)
+    key = f.history[KEY].to_numpy()
+    f.history = f.history[~(key == [1, 0, 1]).all(1)].reset_index(drop=True)
+    f.arrays = {name: np.delete(array, 5, 0) for name, array in f.arrays.items()}
+
+
+FORGERIES = {
+    "swapped layers": (swapped_layers, "is not"),
+    "another lower layer": (other_lower_layer, "is not the input of this layer"),
+    "swapped rows": (swapped_rows, "is not"),
+    "dropped row": (dropped_row, "row 5 must be of seed 1, layer 0, attention_head 1"),
+    "longer weights": (lambda f: f.array("trained_W", lambda W: 2 * W), "trained_W"),
+    "one network differs": (
+        lambda f: f.array("network_W", lambda W: W * (1 + 1e-9), 3), "network_W",
+    ),
+    "tokens": (lambda f: f.array("X", lambda X: X + 1e-6, 2), "same sequence"),
+    "input": (lambda f: f.array("Z", lambda Z: Z + 1e-6, 2), "input of this layer"),
+    "mask": (lambda f: f.array("mask", lambda mask: mask | True, 0), "mask"),
+    "positions": (lambda f: f.cell("positions_seen", 2.5), "positions_seen"),
+    "risk": (lambda f: f.cell("risk", lambda risk: risk * (1 + 1e-6), 7), "risk"),
+    "flat": (lambda f: f.cell("flat", False), "flat"),
+    "convergence": (lambda f: f.cell("convergence", "not_local"), "convergence"),
+    "correlation": (lambda f: f.cell("one_minus_corr_w_mm", 1e-5), "one_minus_corr_w_mm"),
+    "head of a row": (lambda f: f.cell("attention_head", 1), "twice"),
+    "first risk": (lambda f: f.curve("risk", 0, lambda risk: risk + 1e-6), "risk at 0"),
+    "first softmax": (lambda f: f.curve("max_softmax", 0, lambda s: s - 1e-3), "max_softmax at 0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_layer_is_refused(name, forgery, tmp_path):
+    forge, reason = FORGERIES[name]
+    forge(forgery)
+    assert reason in refusal(forgery.written(tmp_path))
+
+
+def test_the_genuine_record_passes_and_trains_again(forgery, tmp_path):
+    inside = forgery.written(tmp_path)
+    assert refusal(inside) == ""
+    assert retrained(inside, 2) == (2, [])
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ("model.residual=false", "model.layers=3", "parameterization=kq", "optimizer.steps=200"),
+        ("selection=multi", "model.residual=false", "model.heads=1", "optimizer.steps=1500"),
+        ("model.readout=every", "model.causal=true", "head=relu", "model.mlp=2",
+         "probe=[rank,entropy,margin_gap]", "optimizer.gradient=direct"),
+    ],
+)  # fmt: skip
+def test_other_networks_pass(overrides, tmp_path):
+    config = composed(*SMALL, *overrides)
+    found = experiment.run(config)
+    proof = prove(written(tmp_path, config, found))
+    assert not proof.refusals
+    assert proof.instances == len(found.trials)
+
+
+def test_a_stalled_layer_is_told():
+    """The published gradient cancels; its error is that of each layer."""
+    model = Transformer(layers=2)
+    batch = attnsvm.sample("sphere", model=model, n=2, T=3, d=6, trials=3)
+    fields = {"steps": 600, "lr": 0.5, "record_every": 600}
+    exact = train_layers(batch, model, **fields).direction_error
+    direct = train_layers(batch, model, gradient="direct", **fields).direction_error
+    assert exact.eq(0).all()
+    assert direct.isnan().logical_or(direct > 1e-3).any()
+    assert torch.isfinite(exact).all()
+
+
+# --- tables and charts ----------------------------------------------------------------------------
+
+
+def test_layers_and_heads_are_never_pooled(folder):
+    sweep = attnsvm.load(folder)
+    assert sweep.axes == ("layer", "attention_head")
+    assert row_key(sweep.trials) == ["run", *KEY]
+    assert not sweep.trials.duplicated(row_key(sweep.trials)).any()
+    chart = sweep.chart("layer", "one_minus_corr_w_mm", estimator="median", status="all")
+    table = chart.table
+    assert table[["layer", "attention_head"]].to_numpy().tolist() == [
+        [layer, head] for head in range(2) for layer in range(2)
+    ]
+    own = sweep.trials.groupby(["attention_head", "layer"])["one_minus_corr_w_mm"].median()
+    np.testing.assert_allclose(table["median"], own)
+    curves = sweep.chart("step", "risk", status="all")
+    assert curves.table["used"].eq(3).all()
+    assert {"layer", "attention_head"} <= set(curves.table)
+    assert sum(sweep.statuses.values()) == 12
+
+
+def test_a_network_beside_one_layer(tmp_path):
+    """Runs with and without layers in one folder: no row is lost, none is doubled."""
+    for model in (SMALL, SMALL[1:6]):
+        config = composed(*model)
+        written(tmp_path, config, experiment.run(config))
+    sweep = attnsvm.load(tmp_path)
+    assert sweep.axes == ("model", "layer", "attention_head")
+    assert len(sweep.trials) == 12 + 3
+    assert len(sweep.history) == 5 * len(sweep.history[sweep.history["model"] != "transformer"])
+    assert sum(sweep.statuses.values()) == 15
+    table = sweep.chart("step", "W_norm", status="all").table
+    assert table.loc[table["model"] == "cross_attention", "used"].eq(3).all()
+
+
+def test_missing_runs_count_their_layers(folder, tmp_path):
+    whole = tmp_path / "sweep"
+    shutil.copytree(folder, whole)
+    config = composed(*SMALL, "seed=3")
+    written(whole, config, experiment.run(config))
+    runs = [path for path in whole.iterdir() if path.is_dir()]
+    lost = next(path for path in runs if read_run(path)["config"]["seed"] == 3)
+    write_failure(lost, provenance(config, []), ValueError("no"))
+    assert attnsvm.load(whole).statuses["failed"] == 12
