@@ -97,9 +97,16 @@ class Draws:
         if self.kinds["model"] in ("Sequence", "Transformer"):
             n = n * T
         of_head = {"Relu": d * d, "Mlp": d * self.config["head"].get("width", 1)}
-        if max(n * T * d, of_head.get(self.kinds["head"], 0)) > LARGEST:
+        if max(n * T * d * self._copies(d), of_head.get(self.kinds["head"], 0)) > LARGEST:
             raise ValueError(f"n={n}, T={T}, d={d}: too large to be drawn again")
         return n, T, d
+
+    def _copies(self, d: int) -> int:
+        """Return how often numbers of the size of the tokens are needed for the model."""
+        model = self.config["model"]
+        if self.kinds["model"] != "Transformer":
+            return 1
+        return int(model["layers"] * max(model["heads"] * d, model["mlp"]))
 
     @property
     def labels_of_positions(self) -> bool:
