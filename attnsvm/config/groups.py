@@ -142,6 +142,16 @@ class SphereConfig(DataConfig):
 
 
 @dataclass
+class PromptConfig(DataConfig):
+    """Tokens and v uniform on the unit sphere; one query for all samples; all labels +1."""
+
+    _target_: str = "attnsvm.data.Prompt"
+    n: int = option(6, POSITIVE_COUNT, "samples of an instance")
+    T: int = option(8, POSITIVE_COUNT, "tokens of a sample")
+    d: int = option(10, POSITIVE_COUNT, "dimension of a token")
+
+
+@dataclass
 class OrthonormalConfig(DataConfig):
     """Each sample's tokens are orthonormal (T <= d); all labels +1."""
 

@@ -213,6 +213,7 @@ OWN: dict[str, tuple[type, dict[str, type]]] = {
         {
             "sphere": groups.SphereConfig,
             "orthonormal": groups.OrthonormalConfig,
+            "prompt": groups.PromptConfig,
             "paths_far": groups.PathsFarConfig,
             "paths_near": groups.PathsNearConfig,
             "file": groups.FileConfig,

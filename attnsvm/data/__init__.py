@@ -6,6 +6,7 @@ from attnsvm.data.file import File
 from attnsvm.data.orthonormal import Orthonormal
 from attnsvm.data.paths_far import PathsFar
 from attnsvm.data.paths_near import PathsNear
+from attnsvm.data.prompt import Prompt
 from attnsvm.data.sample import sample
 from attnsvm.data.seeded import Seeded
 from attnsvm.data.sphere import Sphere
@@ -18,6 +19,7 @@ __all__ = [
     "Orthonormal",
     "PathsFar",
     "PathsNear",
+    "Prompt",
     "Seeded",
     "Sphere",
     "sample",

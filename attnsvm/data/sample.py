@@ -30,7 +30,7 @@ def sample(
     Parameters
     ----------
     data : str or Data
-        sphere, orthonormal, paths_far, paths_near, digits or file; or an object of your own.
+        sphere, prompt, orthonormal, paths_far, paths_near, digits or file; or an object.
     head : str or Head
         linear, relu, quadratic or mlp; or an object.
     model : str or Model

@@ -140,7 +140,7 @@ class Draws:
         Y = np.empty(0) if after else labels(n)
         X = _TOKENS[kind](stream, n, T, d)
         Y = labels(n) if after else Y
-        Z = stream.unit_rows(n, d)
+        Z = np.broadcast_to(stream.unit_rows(1 if kind == "Prompt" else n, d), (n, d))
         if self.labels_of_positions:
             Y = labels(n, T)
         drawn = self._expanded(X, Z, Y, np.ones((n, T), dtype=bool), head)
@@ -285,6 +285,7 @@ def _paths_near(stream: _Stream, n: int, T: int, d: int) -> Array:
 
 _TOKENS: dict[str, Callable[..., Array]] = {
     "Sphere": _Stream.unit_rows,
+    "Prompt": _Stream.unit_rows,
     "Orthonormal": _orthonormal,
     "PathsFar": _paths_far,
     "PathsNear": _paths_near,

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,10 +54,21 @@ class Evidence:
 
     frames: SweepFrames
 
-    @property
+    @cached_property
     def trials(self) -> pd.DataFrame:
-        """A row for every instance, with the fields of its run's config."""
-        return self.frames.trials
+        """A row for every instance, with the fields of its run's config, and its n, T and d.
+
+        The config of instances from a file says nothing of their shape, but their arrays do.
+        """
+        trials = self.frames.trials
+        lacking = trials.reindex(columns=["n", "T", "d"]).isna().any(axis=1)
+        if not lacking.any():
+            return trials
+        sized = trials.assign(**{key: trials.get(key, np.nan) for key in "nTd"})
+        for run, rows in trials[lacking].groupby(trials["run"].astype(str)):
+            if arrays := read_solutions(self.frames.folders[str(run)]):
+                sized.loc[rows.index, ["n", "T", "d"]] = arrays["X"].shape[1:]
+        return sized
 
     def truths(self, values: Any, known: Any = True) -> Truths:
         """Return values as `boolean`, missing where they are not `known`."""

@@ -17,16 +17,20 @@ from sweeps.verdicts.page import FOLDER, html, markdown, terminal
 from sweeps.verdicts.running import perform, runs_of
 from sweeps.verdicts.store import COMMITTED, FILE, Entry, latest, read, write
 
+HUNTED = 10_000
+"""Instances that a hunt draws at most."""
+
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """List the claims, or run and judge some of them.
+    """List the claims, run and judge some of them, or hunt for a counterexample of one.
 
     Returns
     -------
     int
-        0 if every run has a record, 1 if not, 2 if the command cannot be followed.
+        0 if every run has a record, or a hunt has found a counterexample; 1 if not; 2 if the
+        command cannot be followed.
     """
     options = _parser().parse_args(argv)
     claims = all_claims()
@@ -36,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not options.claim:
             _tell(terminal(claims, latest(options.directory)))
             return 0
+        if options.claim[0] == "hunt":
+            return _hunt(options.claim[1:], claims, options.directory)
         chosen = _chosen(options.claim, claims)
     except (ValueError, CorruptRecordError) as error:
         sys.stderr.write(f"attnsvm-claims: {one_line(error)}\n")
@@ -47,7 +53,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="attnsvm-claims",
         description="The claims of the papers with their verdicts; with names, run and judge them.",
-        epilog="Runs that are on record are not run again; attnsvm-verify DIR/RUNS proves them.",
+        epilog="Runs that are on record are not run again; attnsvm-verify DIR/RUNS proves them. "
+        "attnsvm-claims hunt NAME [trials=N] draws instances until the claim fails on one, and "
+        "makes that one as small as it goes.",
     )
     add = parser.add_argument
     add("claim", nargs="*", help="names of claims, or of papers as 2308.16898; none: list all")
@@ -75,6 +83,27 @@ def _chosen(words: Sequence[str], claims: Sequence[Claim]) -> list[Claim]:
             meant = f"{near[0]} is meant? " if near else ""
             raise ValueError(f"{word}: {meant}must be one of {', '.join(known)}")
     return [claim for claim in claims if {claim.name, claim.paper} & set(words)]
+
+
+def _hunt(words: Sequence[str], claims: Sequence[Claim], directory: Path) -> int:
+    """Hunt for a counterexample of the claim that the words name.
+
+    Raises
+    ------
+    ValueError
+        If they are not a name, and trials=N at most.
+    """
+    from sweeps.verdicts.hunt import hunt  # imports torch, which is not needed elsewhere
+
+    named = [word for word in words if "=" not in word]
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    trials = given.pop("trials", str(HUNTED))
+    chosen = _chosen(named, claims)
+    if [one.name for one in chosen] != named or len(named) != 1 or given:
+        raise ValueError(f"hunt {' '.join(words)}: must be hunt NAME [trials=N], one claim's name")
+    if not trials.isdecimal() or int(trials) < 1:
+        raise ValueError(f"trials={trials}: must be a whole number >= 1")
+    return int(not hunt(chosen[0], int(trials), directory, _tell))
 
 
 def _judge(claims: Sequence[Claim], options: argparse.Namespace) -> int:

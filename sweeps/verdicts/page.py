@@ -25,7 +25,8 @@ on some, and why. Statements are those of the papers as we understand them.
 
 `attnsvm-claims` lists the claims. `attnsvm-claims 2308.16898` or `attnsvm-claims NAME` runs them
 and derives the verdicts from the records, which `attnsvm-verify multirun/claims/RUNS` proves.
-`python -m sweeps.verdicts --docs` writes this page.
+`attnsvm-claims hunt NAME` draws instances until the claim fails on one, and makes that one as small
+as it goes. `python -m sweeps.verdicts --docs` writes this page.
 """
 
 

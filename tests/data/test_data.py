@@ -80,6 +80,16 @@ def test_draws_depend_on_the_seed_alone():
     assert one.Z[2].equal(two.Z[0])
 
 
+def test_samples_of_a_prompt_share_one_query_and_their_labels_are_positive():
+    batch = sample("prompt", n=3, T=4, d=5, trials=2, seed=7)
+    generator = Generator().manual_seed(8)
+    v, X, z = (normal(generator, *shape) for shape in ((5,), (3, 4, 5), (1, 5)))
+    assert batch.head_parameters["v"][1].equal((v / v.norm()).double())
+    for drawn, expected in ((batch.X[1], X), (batch.Z[1], z.expand(3, 5))):
+        assert drawn.equal((expected / expected.norm(dim=-1, keepdim=True)).double())
+    assert batch.Y.eq(1).all()
+
+
 @pytest.mark.parametrize(("T", "d"), [(3, 3), (3, 5), (1, 4)])
 def test_orthonormal_tokens(T, d):
     batch = sample("orthonormal", n=2, T=T, d=d, trials=3, head="quadratic", lam=0.2)

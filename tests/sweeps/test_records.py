@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from attnsvm.verify import command
 from attnsvm.verify.stored import svms_in
 from attnsvm.verify.svm import verify
 from sweeps.aggregate import load
+from sweeps.claims import Runs, all_claims
+from sweeps.verdicts import verdict
 
 DOCS = Path(__file__).parents[2] / "docs"
 RECORDS = DOCS / "records"
@@ -41,7 +44,7 @@ def trials_of(name: str) -> pd.DataFrame:
 
 
 def test_there_is_a_small_record_for_every_contradiction():
-    assert {path.name for path in RECORDS.iterdir()} == set(NAMES)
+    assert {path.name for path in RECORDS.iterdir()} == {*NAMES, "hunt"}
     for name in NAMES:
         files = [path for path in (RECORDS / name).rglob("*") if path.is_file()]
         assert sum(path.stat().st_size for path in files) <= SIZE_LIMIT_BYTES
@@ -146,10 +149,55 @@ def test_the_published_rule_would_leave_nothing():
     assert (trials["attended_tokens"] > 3).all()
 
 
+# --- the counterexample that a hunt found ---------------------------------------------------------
+
+FOUND = RECORDS / "hunt" / "b1_alone"
+
+
+def test_the_counterexample_is_small_and_proved(capsys: pytest.CaptureFixture[str]):
+    assert command.main([str(FOUND)]) == 0
+    assert "2 solved proved, 0 refused" in capsys.readouterr().out
+    assert (FOUND / "instance.npz").stat().st_size < 1000
+    claim = next(one for one in all_claims() if one.name == "b1_alone")
+    found = verdict(dataclasses.replace(claim, runs=(Runs("b1_alone", ()),)), FOUND.parent)
+    assert (found.drawn, found.fails) == (1, 1)
+    assert all(count["yes"] == 1 for count in found.hypotheses.values())
+
+
+def test_the_counterexample_in_whole_numbers():
+    """B.1 holds at the optimal tokens, and other ones are locally optimal: exact arithmetic."""
+    with np.load(FOUND / "instance.npz") as arrays:
+        one = {name: arrays[name][0] for name in arrays.files}
+    for array in one.values():
+        assert (array == np.round(array)).all()
+    X, Z, Y, v = (np.vectorize(Fraction)(one[name].astype(int)) for name in ("X", "Z", "Y", "v"))
+    gamma = Y[:, None] * (X @ v)
+    optimal = gamma.argmax(1)
+    assert (np.sort(gamma, 1)[:, 0] < gamma.max(1)).all()
+    D = np.array([x[best] - x[1 - best] for x, best in zip(X, optimal, strict=True)])
+    G = (D @ D.T) * (Z @ Z.T)
+    det = G[0, 0] * G[1, 1] - G[0, 1] * G[1, 0]
+    multipliers = np.array([G[1, 1] - G[0, 1], G[0, 0] - G[1, 0]]) / det
+    assert det > 0
+    assert (multipliers > 0).all()  # so all margins are 1 at the optimum: B.1
+    found = record.read(next(FOUND.glob("*/run.json")).parent)[0]
+    selected = found.solutions["selected"][0]
+    assert list(selected == optimal) == [True, False]
+    E = np.array([x[at] - x[1 - at] for x, at in zip(X, selected, strict=True)])
+    W = np.outer(E[0], Z[0]) / ((E[0] @ E[0]) * (Z[0] @ Z[0]))  # one active row: the least norm
+    margins = [e @ W @ z for e, z in zip(E, Z, strict=True)]
+    assert margins[0] == 1
+    assert margins[1] > 1  # the better token of sample 1 is no neighbour: locally optimal
+    np.testing.assert_allclose(found.solutions["frobenius_W"][0], W.astype(float), atol=1e-15)
+    (row,) = found.trials.to_dict("records")
+    assert row["convergence"] == "local"
+    assert row["one_minus_corr_w_mm"] < 1e-11
+
+
 def test_committed_records_hold_no_logs_and_no_paths_of_a_machine():
     files = [path for path in RECORDS.rglob("*") if path.is_file()]
     known = {"sweep.json", "run.json", "trials.parquet", "history.parquet", "solutions.npz"}
-    assert {path.name for path in files} == known
+    assert {path.name for path in files} == {*known, "instance.npz"}
     for path in files:
         if path.suffix == ".json":
             assert not re.search(r'"/|file:|/(work|tmp|home|root)/', path.read_text()), path

@@ -43,6 +43,7 @@ KINDS = {
                   "optimizer.init=zero", "keep_path=true"),
     "paths_near": ("data=paths_near", "seed=3", "trials=2", "optimizer.steps=300",
                    "parameterization=kq", "optimizer.init=zero"),
+    "prompt": (*SMALL, "data=prompt", "optimizer.init=zero"),
     "digits": ("data=digits", "trials=3", "optimizer.steps=300"),
     "digits_relu": ("data=digits", "head=relu", "trials=3", "optimizer.steps=300"),
     "mlp": (*SMALL, "head=mlp", "head.width=4"),

@@ -1,0 +1,194 @@
+"""An instance with its initial weights as plain numbers, and simpler ones made of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+ROTATIONS = 8
+"""Number of orthonormal bases in which a coordinate is left out, the given one included."""
+
+CHOICES = 64
+"""Largest number of choices of one token a sample that are tried, and of roundings."""
+
+DENOMINATORS = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True)
+class Case:
+    """An instance and where its training begins.
+
+    Attributes
+    ----------
+    X, Z, Y : ndarray
+        Tokens (n, T, d), queries (n, d), labels (n,).
+    head : mapping of str to ndarray
+        Parameters of the head: v (d,) or V (d, d).
+    start : mapping of str to ndarray
+        Initial weights: W0 (d, d), or K0 and Q0 (d, m); empty if they follow from the instance.
+    """
+
+    X: Array
+    Z: Array
+    Y: Array
+    head: Mapping[str, Array]
+    start: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Number of samples, of tokens, and dimension."""
+        n, T, d = self.X.shape
+        return n, T, d
+
+    @property
+    def instance(self) -> dict[str, Array]:
+        """The arrays of a data file."""
+        return {"X": self.X, "Z": self.Z, "Y": self.Y, **self.head}
+
+    def mapped(self, change: Callable[[str, Array], Array]) -> Case:
+        """Return the case with every array but the labels changed by `change(name, array)`."""
+        return Case(
+            change("X", self.X),
+            change("Z", self.Z),
+            self.Y,
+            {name: change(name, V) for name, V in self.head.items()},
+            {name: change(name, V) for name, V in self.start.items()},
+        )
+
+    @property
+    def degenerate(self) -> bool:
+        """Whether two tokens of a sample are equal, or a query is zero: no W tells them apart."""
+        equal = (self.X[:, :, None] == self.X[:, None]).all(-1) & ~np.eye(self.size[1], dtype=bool)
+        return bool(equal.any() or (self.Z == 0).all(-1).any())
+
+    def numbers(self) -> Iterator[tuple[str, tuple[int, ...], float]]:
+        """Yield name, place and value of every number besides labels that is not 0."""
+        for name, V in {**self.instance, **self.start}.items():
+            if name != "Y":
+                yield from ((name, at, float(value)) for at, value in np.ndenumerate(V) if value)
+
+    def denominator(self) -> int:
+        """Return the least q such that every number is a whole multiple of 1 / q."""
+        return max((Fraction(value).denominator for *_, value in self.numbers()), default=1)
+
+    def words(self) -> list[str]:
+        """Return a line for each array, its numbers as fractions."""
+        arrays = {**self.instance, **self.start}
+        return [f"{name} = {_fractions(V)}" for name, V in arrays.items()]
+
+
+def _fractions(V: Array) -> str:
+    if V.ndim == 0:
+        return str(Fraction(float(V)))
+    return "[" + ", ".join(_fractions(part) for part in V) + "]"
+
+
+# --- simpler cases; those of a list have one shape ------------------------------------------------
+
+
+def smaller(case: Case, rng: np.random.Generator) -> Iterator[list[Case]]:
+    """Yield cases with one sample, one token of each sample, or one dimension less."""
+    n, T, d = case.size
+    if n > 1:
+        yield [_without_sample(case, i) for i in range(n)]
+    if T > 2:
+        yield [_without_tokens(case, np.array(tokens)) for tokens in _choices(n, T, rng)]
+    if d > 1:
+        bases = [np.eye(d), *(_basis(d, rng) for _ in range(ROTATIONS - 1))]
+        yield [_without_coordinate(case, R, j) for R in bases for j in range(d)]
+
+
+def from_zero(case: Case) -> list[Case]:
+    """Return the case with initial weights 0, if it has others."""
+    zero = {name: np.zeros_like(V) for name, V in case.start.items()}
+    others = any(V.any() for V in case.start.values())
+    return [dataclasses.replace(case, start=zero)] if others else []
+
+
+def rounded(case: Case, rng: np.random.Generator) -> Iterator[list[Case]]:
+    """Yield cases whose numbers are multiples of 1, of 1/2, of 1/4, of 1/8, the array rescaled."""
+    for q in DENOMINATORS:
+        yield [_rounded(case, q, rng) for _ in range(CHOICES)]
+
+
+def nearer_to_zero(case: Case) -> list[Case]:
+    """Return cases in which one number is 0, or nearer to it by 1 / q, q the denominator.
+
+    Numbers that could not be rounded become 0 only.
+    """
+    q = case.denominator()
+    step = 1 / q if q <= max(DENOMINATORS) else np.inf
+    return [
+        case.mapped(partial(_with, name, at, new))
+        for name, at, value in case.numbers()
+        for new in dict.fromkeys((0.0, value - np.sign(value) * min(step, abs(value))))
+    ]
+
+
+def _with(name: str, at: tuple[int, ...], value: float, array: str, V: Array) -> Array:
+    """Return the array V with this value at a place, if it is the array `name`."""
+    if array != name:
+        return V
+    changed = V.copy()
+    changed[at] = value
+    return changed
+
+
+def _without_sample(case: Case, i: int) -> Case:
+    X, Z, Y = (np.delete(V, i, axis=0) for V in (case.X, case.Z, case.Y))
+    return dataclasses.replace(case, X=X, Z=Z, Y=Y)
+
+
+def _without_tokens(case: Case, tokens: NDArray[np.int64]) -> Case:
+    n, T, d = case.size
+    kept = np.arange(T)[None] != tokens[:, None]
+    return dataclasses.replace(case, X=case.X[kept].reshape(n, T - 1, d))
+
+
+def _choices(n: int, T: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
+    """Return choices of one token a sample, all of them if they are few."""
+    if T**n <= CHOICES:
+        return list(itertools.product(range(T), repeat=n))
+    return [tuple(row) for row in rng.integers(0, T, (CHOICES, n)).tolist()]
+
+
+def _basis(d: int, rng: np.random.Generator) -> Array:
+    basis: Array = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    return basis
+
+
+def _without_coordinate(case: Case, R: Array, j: int) -> Case:
+    """Return the case in the orthonormal basis R, its rows, without coordinate j."""
+    d = len(R)
+
+    def turned(name: str, V: Array) -> Array:
+        if name in ("X", "Z"):
+            return np.delete(V @ R.T, j, axis=-1)
+        V = R @ V @ R.T if name == "W0" else R @ V
+        V = np.delete(V, j, axis=0)
+        return np.delete(V, j, axis=1) if V.ndim == 2 and V.shape[1] == d else V
+
+    return case.mapped(turned)
+
+
+def _rounded(case: Case, q: int, rng: np.random.Generator) -> Case:
+    """Return the case with every array times a number from 1/2 to 8 and rounded up or down.
+
+    At random, so that small numbers need not become 0.
+    """
+
+    def change(name: str, V: Array) -> Array:
+        scaled = V * 2.0 ** rng.uniform(-1, 3) * q
+        rounded: Array = np.floor(scaled + rng.uniform(size=V.shape)) / q + 0.0
+        return rounded
+
+    return case.mapped(change)

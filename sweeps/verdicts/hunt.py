@@ -1,0 +1,220 @@
+"""`attnsvm-claims hunt`: an instance on which a claim fails, made as small as it goes.
+
+Instances are drawn at random sizes up to those of the claim's runs until one refutes the claim.
+Then samples, tokens, dimensions and initial weights are left out, and the numbers rounded, as long
+as the claim still fails. What is left is recorded as any run, so that `attnsvm-verify` proves it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+
+from sweeps.claims import FAILS, HOLDS, Claim, Runs
+from sweeps.verdicts import case as simpler
+from sweeps.verdicts.case import Case
+from sweeps.verdicts.derive import verdict
+from sweeps.verdicts.judging import Judge, written
+from sweeps.verdicts.running import command, perform
+
+AT_ONCE = 100
+"""Instances that are drawn and trained together."""
+
+Size = tuple[int, int, int]
+Tell = Callable[[str], None]
+
+
+def hunt(claim: Claim, trials: int, directory: Path, tell: Tell) -> bool:
+    """Search for a counterexample among so many instances; shrink and record the first one.
+
+    Parameters
+    ----------
+    claim : Claim
+        What is to be refuted.
+    trials : int
+        Largest number of instances to draw.
+    directory : Path
+        The record is in its folder hunt/NAME.
+    tell : callable
+        Gets each line of the result.
+
+    Returns
+    -------
+    bool
+        Whether one was found.
+
+    Raises
+    ------
+    ValueError
+        If the claim's runs draw no instances that can be shrunk.
+    RuntimeError
+        If the record of the shrunk instance does not refute the claim.
+    """
+    rng = np.random.default_rng(0)
+    found = _search(claim, trials, rng, tell)
+    if found is None:
+        return False
+    judge, first = found
+    least = shrunk(first, lambda cases: _lightest(judge, cases), rng, tell)
+    tell(f"numbers are multiples of 1/{least.denominator()}:")
+    for line in least.words():
+        tell(f"  {line}")
+    _record(judge, least, directory, tell)
+    return True
+
+
+def _search(
+    claim: Claim, trials: int, rng: np.random.Generator, tell: Tell
+) -> tuple[Judge, Case] | None:
+    """Return the first instance that refutes the claim; None if none of so many does."""
+    cells = [cell for runs in claim.runs for cell in cells_of(runs)]
+    judges = [(Judge(claim, overrides), largest) for overrides, largest in cells]
+    seen: Counter[str] = Counter()
+    for seed in range(0, trials, AT_ONCE):
+        judge, largest = judges[rng.integers(len(judges))]
+        n, T, d = (int(rng.integers(low, high + 1)) for low, high in zip((1, 2, 1), largest,
+                                                                        strict=True))  # fmt: skip
+        words = judge.drawn((n, T, d), seed, min(AT_ONCE, trials - seed))
+        seen.update(words)
+        failing = words.index[words == FAILS]
+        if len(failing):
+            tell(f"{claim.name} fails: n={n}, T={T}, d={d}, seed={failing[0]}; {_tally(seen)}")
+            case = judge.case((n, T, d), int(failing[0]))
+            if _lightest(judge, [case]) is not None:
+                return judge, case
+            tell("  passed over: two of its tokens are equal, or rounding decides")
+    tell(f"{claim.name}: no counterexample; {_tally(seen)}")
+    return None
+
+
+def _tally(seen: Counter[str]) -> str:
+    drawn, unmet, holds, fails = seen.total(), seen[""], seen[HOLDS], seen[FAILS]
+    undecided = drawn - unmet - holds - fails
+    return (
+        f"{drawn} instances drawn: hypotheses not met on {unmet}, holds on {holds}, "
+        f"undecided on {undecided}, fails on {fails}"
+    )
+
+
+# --- what is drawn --------------------------------------------------------------------------------
+
+
+def cells_of(runs: Runs) -> Iterator[tuple[list[str], Size]]:
+    """Yield the cells of some runs: overrides besides the data's, and the largest n, T, d.
+
+    Raises
+    ------
+    ValueError
+        If they are a named sweep, or have another model than cross-attention.
+    """
+    parsed = OverridesParser.create().parse_overrides(list(runs.overrides))
+    options: dict[str, list[str]] = {}
+    largest = {"n": 6, "T": 8, "d": 10}
+    for one in parsed:
+        key = one.key_or_group
+        values = _values(one)
+        if key == "sweep":
+            raise ValueError(f"{runs.name}: the runs of a named sweep are not hunted in")
+        if key == "model":
+            values = [value for value in values if value == "cross_attention"]
+            if not values:
+                raise ValueError(f"{runs.name}: only instances of model=cross_attention are shrunk")
+        if key == "data":
+            for name in largest.keys() & set().union(*values):
+                largest[name] = max(int(value[name]) for value in values)
+        elif key.startswith("data."):
+            largest[key.removeprefix("data.")] = max(map(int, values))
+        elif key not in ("seed", "trials"):
+            options[key] = [f"{key}={value}" for value in values]
+    size = largest["n"], largest["T"], largest["d"]
+    for cell in itertools.product(*options.values()):
+        yield list(cell), size
+
+
+def _values(one: Override) -> list[Any]:
+    """Return the values of an override, as text; those of a dict as they are."""
+    if one.key_or_group == "data":
+        value = one.value()
+        return list(value.list) if one.is_sweep_override() else [value]  # type: ignore[union-attr]
+    if one.is_sweep_override():
+        return list(one.sweep_string_iterator())
+    return [one.get_value_element_as_str()]
+
+
+# --- from an instance to a small one --------------------------------------------------------------
+
+
+def shrunk(
+    case: Case,
+    failing: Callable[[Sequence[Case]], Case | None],
+    rng: np.random.Generator,
+    tell: Tell,
+) -> Case:
+    """Return a case that is as simple as can be found by single steps, and still fails.
+
+    Parameters
+    ----------
+    case : Case
+        One on which the claim fails.
+    failing : callable
+        Returns the simplest one of some cases of one shape on which it fails; None if on none.
+    rng : numpy.random.Generator
+        Draws bases and scales.
+    tell : callable
+        Gets a line for every new size.
+    """
+
+    def reduced(case: Case, steps: Callable[[Case], Iterable[list[Case]]]) -> Case:
+        while (found := _first(failing, steps(case))) is not None:
+            if found.size != case.size:
+                tell("  shrunk to n={}, T={}, d={}".format(*found.size))
+            case = found
+        return case
+
+    case = reduced(case, lambda one: [simpler.from_zero(one), *simpler.smaller(one, rng)])
+    for _ in range(2):  # few and small numbers are easier to round
+        case = _first(failing, simpler.rounded(case, rng)) or case
+        case = reduced(case, lambda one: [simpler.from_zero(one), simpler.nearer_to_zero(one)])
+    return case
+
+
+def _first(
+    failing: Callable[[Sequence[Case]], Case | None], lists: Iterable[list[Case]]
+) -> Case | None:
+    return next((found for cases in lists if cases and (found := failing(cases))), None)
+
+
+def _lightest(judge: Judge, cases: Sequence[Case]) -> Case | None:
+    """Return the case of the smallest numbers on which the claim fails; not a degenerate one."""
+    cases = [case for case in cases if not case.degenerate]
+    words = judge.rule(cases) if cases else []
+    found = [case for case, word in zip(cases, words, strict=True) if word == FAILS]
+    return min(found, key=lambda case: sum(abs(x) for *_, x in case.numbers()), default=None)
+
+
+# --- its record -----------------------------------------------------------------------------------
+
+
+def _record(judge: Judge, case: Case, directory: Path, tell: Tell) -> None:
+    """Run the case by the command line, as any run, and rule on its record."""
+    claim, place = judge.claim, directory / "hunt"
+    folder = place / claim.name
+    folder.mkdir(parents=True, exist_ok=True)
+    fields = written(folder, [case])
+    given = [f"{key}={value}" for key, value in fields.items()]
+    runs = Runs(claim.name, (*judge.overrides, "data=file", *given, "trials=1"))
+    ((_, error),) = perform([runs], place, (), 1)
+    found = verdict(dataclasses.replace(claim, runs=(runs,)), place)
+    if error or found.fails != 1:
+        raise RuntimeError(f"{claim.name}: the record in {folder} says: {error or found.sentence}")
+    tell(f"recorded by attnsvm {shlex.join(command(runs, place))}")
+    tell(f"proved by attnsvm-verify {folder}")

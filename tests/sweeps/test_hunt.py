@@ -1,0 +1,207 @@
+"""A hunt finds a planted counterexample, makes it as small as it goes, and ends without one."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+
+import numpy as np
+import pytest
+
+from attnsvm import record
+from attnsvm.verify import command as proof
+from sweeps.claims import FAILS, HOLDS, Runs, all_claims
+from sweeps.claims._claim import ruled
+from sweeps.claims._conditions import overparameterised
+from sweeps.verdicts import case as simpler
+from sweeps.verdicts import main
+from sweeps.verdicts.case import Case
+from sweeps.verdicts.hunt import cells_of, hunt, shrunk
+from tests.sweeps.test_claims import made
+
+DRAWN = Runs.of(
+    "drawn", "selection=optimal data.n=1,3 data.T=2,3 data.d=1,2 svm.norms=[frobenius] trials=6"
+)  # fmt: skip
+TRAINED = Runs.of(
+    "trained", "data.n=2 data.T=3 data.d=2 optimizer.steps=20 optimizer.record_every=10 "
+    "svm.norms=[frobenius] trials=6"
+)  # fmt: skip
+
+
+def quick(evidence):
+    status = evidence.trials["status"]
+    return ruled(evidence, [(status == "ok", HOLDS), (status == "unsaturated", FAILS)], "open")
+
+
+def recorded(folder):
+    """Return the only record in a folder."""
+    (run,) = folder.glob("*/run.json")
+    return record.read(run.parent)[0]
+
+
+def case(n=2, T=3, d=3, seed=0):
+    rng = np.random.default_rng(seed)
+    drawn = [rng.normal(size=shape) for shape in ((n, T, d), (n, d), (d,), (d, d))]
+    X, Z, v, W = drawn
+    return Case(X, Z, np.array([1.0, -1.0] * n)[:n], {"v": v}, {"W0": W})
+
+
+def logits(one):
+    return np.einsum("ntd,de,ne->nt", one.X, one.start["W0"], one.Z)
+
+
+# --- a claim with a counterexample, and its twin without one --------------------------------------
+
+
+def test_a_planted_counterexample_is_found_shrunk_recorded_and_proved(tmp_path, capsys):
+    """That the SVM is always feasible fails at n=2, T=2, d=1, which is as small as it goes."""
+    told = []
+    assert hunt(made(hypotheses={}, runs=(DRAWN,)), 1000, tmp_path, told.append)
+    folder = tmp_path / "hunt" / "one"
+    assert proof.main([str(folder)]) == 0, capsys.readouterr().out
+    found = recorded(folder)
+    assert found.trials["frobenius_status"].tolist() == ["infeasible"]
+    X, Z = found.solutions["X"][0], found.solutions["Z"][0]
+    assert X.shape == (2, 2, 1)
+    assert set(np.concatenate([X.ravel(), Z.ravel()])) <= {-1.0, 0.0, 1.0}
+    assert told[-1] == f"proved by attnsvm-verify {folder}"
+    assert (folder / "instance.npz").stat().st_size < 2000
+    command = next(line for line in told if line.startswith("recorded by attnsvm"))
+    assert f"data.path={folder / 'instance.npz'}" in shlex.split(command)
+
+
+def test_the_initial_weights_of_a_counterexample_become_zero(tmp_path, capsys):
+    """That 20 steps saturate attention fails from every start, so from W = 0 with n=1, T=2, d=1."""
+    told = []
+    assert hunt(made(prediction=quick, hypotheses={}, runs=(TRAINED,)), 100, tmp_path, told.append)
+    folder = tmp_path / "hunt" / "one"
+    assert proof.main([str(folder)]) == 0, capsys.readouterr().out
+    assert recorded(folder).trials["status"].tolist() == ["unsaturated"]
+    assert "  W0 = [[0]]" in told
+    assert not (folder / "start.npz").exists()
+
+
+def test_without_a_counterexample_it_ends_after_so_many_instances(tmp_path):
+    """The twin: with d >= max(T - 1, n) it is always feasible (Theorem 1)."""
+    big = {
+        "d >= max(T - 1, n)": overparameterised,
+        "d >= 2": lambda e: e.truths(e.trials["d"] >= 2),
+    }
+    told = []
+    assert not hunt(made(hypotheses=big, runs=(DRAWN,)), 250, tmp_path, told.append)
+    line = told[-1]
+    assert told == [line]
+    assert line.startswith("one: no counterexample; 250 instances drawn: hypotheses not met on ")
+    assert line.endswith("undecided on 0, fails on 0")
+    assert not (tmp_path / "hunt").exists()
+
+
+def test_the_command_hunts_and_its_exit_code_says_whether_one_was_found(
+    tmp_path, capsys, monkeypatch
+):
+    claims = [made(hypotheses={}, runs=(DRAWN,))]
+    monkeypatch.setattr("sweeps.verdicts.command.all_claims", lambda: claims)
+    monkeypatch.setattr("sweeps.verdicts.hunt._record", lambda *_: None)
+    words = ["--directory", str(tmp_path)]
+    assert main(["hunt", "one", "trials=1000", *words]) == 0
+    assert "numbers are multiples of 1/1" in capsys.readouterr().out
+    assert main(["hunt", "one", "trials=1", *words]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["one", "two"], "must be one of"),
+        ([], "must be hunt NAME"),
+        (["one", "seed=3"], "must be hunt NAME"),
+        (["one", "trials=0"], "trials=0: must be a whole number >= 1"),
+        (["0000.00000"], "must be hunt NAME"),
+    ],
+)
+def test_a_hunt_that_cannot_be_followed_is_refused(words, told, capsys, monkeypatch):
+    monkeypatch.setattr("sweeps.verdicts.command.all_claims", lambda: [made()])
+    assert main(["hunt", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+# --- what is drawn --------------------------------------------------------------------------------
+
+
+def test_cells_are_those_of_the_runs_without_the_data():
+    cells = list(cells_of(Runs.of("a", "data.n=2,3 data.d=4 loss=logistic,exponential trials=5")))
+    assert cells == [(["loss=logistic"], (3, 8, 4)), (["loss=exponential"], (3, 8, 4))]
+    words = "model=self_attention,cross_attention hypotheses=[assumption_d] seed=1"
+    ((words, largest),) = cells_of(Runs.of("a", f"data={{n:3,T:3}},{{n:6,T:4}} {words}"))
+    assert words == ["model=cross_attention", "hypotheses=[assumption_d]"]
+    assert largest == (6, 4, 10)
+
+
+@pytest.mark.parametrize("words", ["sweep=rates", "model=sequence data.n=2"])
+def test_runs_whose_instances_cannot_be_shrunk_are_refused(words):
+    with pytest.raises(ValueError, match="a: "):
+        list(cells_of(Runs.of("a", words)))
+
+
+def test_the_runs_of_other_claims_have_cells():
+    hunted = {claim.name for claim in all_claims() for runs in claim.runs
+              if not any(word.startswith(("sweep=", "model=seq")) for word in runs.overrides)
+              and list(cells_of(runs))}  # fmt: skip
+    assert {"b1_alone", "overparameterised", "cone_wide", "descent_kq"} <= hunted
+
+
+# --- simpler cases --------------------------------------------------------------------------------
+
+
+def test_a_coordinate_that_is_not_used_can_be_left_out_in_some_basis():
+    """Logits and scores of an instance in a plane are those in two coordinates of the plane."""
+    one = case(d=2)
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
+    into = turn[:, :2]
+    head, start = {"v": into @ one.head["v"]}, {"W0": into @ one.start["W0"] @ into.T}
+    raised = Case(one.X @ into.T, one.Z @ into.T, one.Y, head, start)
+    lowered = simpler._without_coordinate(raised, turn.T, 2)
+    assert lowered.size == (2, 3, 2)
+    np.testing.assert_allclose(logits(lowered), logits(one), atol=1e-12)
+    np.testing.assert_allclose(lowered.X @ lowered.head["v"], one.X @ one.head["v"], atol=1e-12)
+
+
+def test_factors_keep_their_columns_unless_they_are_square():
+    one = dataclasses.replace(case(), start={"K0": np.ones((3, 2)), "Q0": np.ones((3, 3))})
+    lowered = simpler._without_coordinate(one, np.eye(3), 0)
+    assert lowered.start["K0"].shape == (2, 2)
+    assert lowered.start["Q0"].shape == (2, 2)
+
+
+def test_smaller_cases_have_one_sample_token_or_dimension_less():
+    sizes = [{one.size for one in cases} for cases in simpler.smaller(
+        case(), np.random.default_rng(0))]  # fmt: skip
+    assert sizes == [{(1, 3, 3)}, {(2, 2, 3)}, {(2, 3, 2)}]
+    assert list(simpler.smaller(case(1, 2, 1), np.random.default_rng(0))) == []
+
+
+def test_rounded_numbers_are_multiples_and_labels_stay():
+    lists = list(simpler.rounded(case(), np.random.default_rng(0)))
+    for q, cases in zip(simpler.DENOMINATORS, lists, strict=True):
+        assert max(one.denominator() for one in cases) <= q
+        assert all((one.Y == case().Y).all() for one in cases)
+
+
+def test_shrinking_ends_at_the_least_case_that_fails():
+    """A rule without runs: it fails where the first sample's first token is not zero."""
+
+    def failing(cases):
+        found = [one for one in cases if np.abs(one.X[0, 0]).max() >= 0.5]
+        return min(found, key=lambda one: sum(abs(x) for *_, x in one.numbers()), default=None)
+
+    told = []
+    least = shrunk(case(), failing, np.random.default_rng(0), told.append)
+    assert least.size == (1, 2, 1)
+    assert [(name, at) for name, at, _ in least.numbers()] == [("X", (0, 0, 0))]
+    assert least.denominator() <= 2
+    assert told[-1] == "  shrunk to n=1, T=2, d=1"
+
+
+def test_numbers_are_told_as_fractions():
+    one = Case(np.array([[[0.5, -1.0]]]), np.array([[0.0, 2.25]]), np.ones(1), {"v": np.ones(2)})
+    assert one.words() == ["X = [[[1/2, -1]]]", "Z = [[0, 9/4]]", "Y = [1]", "v = [1, 1]"]
+    assert one.denominator() == 4
