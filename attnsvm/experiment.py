@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attnsvm.comparison import margin_gap, svmeq, svmeq_least_squares
 from attnsvm.config import GROUPS, ConfigError, RunConfig
+from attnsvm.config.groups import PretrainedConfig
 from attnsvm.config.instantiate import instantiate, instantiated_probes
 from attnsvm.config.probe import probe_quantities
 from attnsvm.config.transformer import is_transformer
@@ -145,6 +146,10 @@ def check_probes(config: RunConfig, probes: Mapping[str, Probe], rule: Parameter
             raise ConfigError(f"probe=[{name}]: needs K and Q; parameterization must be kq")
         if probe.FACTORS and is_transformer(vars(config.model)):
             raise ConfigError(f"probe=[{name}]: needs K and Q; model must not be transformer")
+        if probe.WEIGHTS and not isinstance(config.data, PretrainedConfig):
+            raise ConfigError(
+                f"probe=[{name}]: needs the heads of a layer; data must be pretrained"
+            )
         if probe.SOLUTIONS and config.selection.tokens != "top":
             raise ConfigError(
                 f"probe=[{name}]: needs the SVM of one token a sample; selection must be top"

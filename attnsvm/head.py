@@ -100,6 +100,23 @@ class Linear(Head):
         return F, X.new_tensor([[1.0], [0.0], [0.0]])
 
 
+class RowScores(Head):
+    """h(o_i) = v_i^T o_i with a vector for every sample, v of shape (B, n, d)."""
+
+    def draw(self, generator: Generator, d: int) -> Parameters:
+        """Raise: the vectors are those of a trained network."""
+        raise NotImplementedError("the vectors of RowScores are those of a trained network")
+
+    def value(self, o: Tensor, parameters: Parameters) -> Tensor:
+        """Return v_i^T o_i, of o (B, n, d) or (B, n, T, d)."""
+        v = parameters["v"]
+        return ((v if o.ndim == v.ndim else v.unsqueeze(-2)) * o).sum(-1)
+
+    def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
+        """Return v_i^T x and the identity."""
+        return self.value(X, parameters).unsqueeze(-1), X.new_tensor([[1.0], [0.0], [0.0]])
+
+
 class Relu(Head):
     """h(o) = 1^T relu(V^T o) with parameters V, shape (B, d, d), ||V||_F = 1: a two-layer MLP."""
 

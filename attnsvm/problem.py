@@ -46,6 +46,8 @@ class ProblemBatch(Summarized):
         Its parameters, each with a leading axis B.
     seeds : Tensor
         Seed of each instance, shape (B,), int64.
+    weights : Tensor or None
+        Attention weights that come with each instance, shape (B, H, d, d), the measured one first.
 
     Raises
     ------
@@ -60,6 +62,7 @@ class ProblemBatch(Summarized):
     head: Head
     head_parameters: Parameters
     seeds: Tensor
+    weights: Tensor | None = None
 
     @classmethod
     def of(
@@ -148,6 +151,9 @@ class ProblemBatch(Summarized):
             raise ConfigError("mask: every sample must have at least one admissible token")
         for name, value in self.head_parameters.items():
             check_array(f"head parameter {name}", value, (B, *value.shape[1:]), torch.float64)
+        if self.weights is not None:
+            H = self.weights.shape[1] if self.weights.ndim == 4 else 1
+            check_array("weights", self.weights, (B, H, d, d), torch.float64)
 
     @property
     def B(self) -> int:
@@ -248,7 +254,7 @@ class ProblemBatch(Summarized):
         return self._map(lambda tensor: tensor.to(device))
 
     def _map(self, change: Any) -> ProblemBatch:
-        names = ("X", "Z", "Y", "mask", "seeds")
+        names = ("X", "Z", "Y", "mask", "seeds", *(["weights"] if self.weights is not None else []))
         changed = {name: change(getattr(self, name)) for name in names}
         parameters = {name: change(value) for name, value in self.head_parameters.items()}
         return dataclasses.replace(self, head_parameters=parameters, **changed)

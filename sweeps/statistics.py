@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtr, stdtrit
 
 LEVEL = 0.95
 """Coverage of every interval."""
@@ -189,6 +190,45 @@ def shares(frame: pd.DataFrame, by: Sequence[str], flag: str) -> pd.DataFrame:
     table["share"] = np.divide(count, used, out=np.full(used.shape, np.nan), where=used > 0)
     table["low"], table["high"] = wilson_interval(count, used)
     return table[[*by, "used", "excluded", "count", "share", "low", "high"]]
+
+
+def paired_means(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
+    """Return one row per group of `by`: the mean of differences, by Student's t.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns `by`, used (values), excluded (rows without a value), mean, its interval low and
+        high, and p_value, the one-sided one of the mean being at most 0; NaN where used < 2.
+    """
+    table = summaries(frame, by, value)[[*by, "used", "excluded", "mean", "std"]]
+    used = table["used"].to_numpy(dtype=float)
+    known, free = used >= 2, np.where(used >= 2, used - 1, 1.0)
+    error = table["std"].to_numpy(dtype=float) / np.sqrt(np.where(known, used, 1.0))
+    half = stdtrit(free, (1 + LEVEL) / 2) * error
+    mean = table["mean"].to_numpy(dtype=float)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 1 - stdtr(free, mean / error)
+    p = np.where(error == 0, np.where(mean > 0, 0.0, 1.0), p)
+    return table.drop(columns="std").assign(
+        low=np.where(known, mean - half, np.nan),
+        high=np.where(known, mean + half, np.nan),
+        p_value=np.where(known, p, np.nan),
+    )
+
+
+def false_discovery(p: np.ndarray) -> np.ndarray:
+    """Return p-values adjusted by Benjamini and Hochberg (1995); NaN stays, and is no test.
+
+    The hypotheses with an adjusted value of at most q have a false discovery rate of at most q.
+    """
+    p = np.asarray(p, dtype=float)
+    adjusted = np.full(p.shape, np.nan)
+    order = np.flatnonzero(np.isfinite(p))
+    order = order[np.argsort(p[order], kind="stable")]
+    scaled = p[order] * len(order) / np.arange(1, len(order) + 1)
+    adjusted[order] = np.minimum.accumulate(scaled[::-1])[::-1].clip(max=1.0)
+    return adjusted
 
 
 def counts(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

@@ -52,6 +52,13 @@ def test_the_library_page_runs_from_top_to_bottom():
     assert scope["W_svmeq"].shape == (10, 6, 6)
 
 
+def test_the_page_on_pretrained_models_runs():
+    scope: dict[str, object] = {}
+    for block in python_blocks("docs/pretrained.md"):
+        exec(block, scope)
+    assert scope["layer"].heads == 4
+
+
 def test_the_plugin_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = python_blocks("docs/plugins.md")

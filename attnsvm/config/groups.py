@@ -12,6 +12,7 @@ from attnsvm.config.fields import (
     POSITIVE_COUNT,
     ConfigError,
     Group,
+    OneOf,
     Range,
     option,
 )
@@ -198,6 +199,29 @@ class DigitsConfig(DataConfig):
     negative: int = option(8, Range(0, 9), "the digit of label -1")
     patch: int = option(4, Range(1, 8), "pixels along the edge of a patch; d = patch^2")
     stride: int = option(2, Range(1, 8), "pixels between patches; T = ((8-patch)//stride+1)^2")
+
+
+@dataclass
+class PretrainedConfig(DataConfig):
+    """A head of a pretrained model on sentences of a text."""
+
+    _target_: str = "attnsvm.data.Pretrained"
+    transformer: str = option(
+        "minilm",
+        None,
+        "minilm, or a folder with config.json, model.safetensors and tokenizer.json; bert or gpt2",
+    )
+    text: str | None = option(None, None, "a text with one sentence a line; null: the own text")
+    at_layer: int = option(0, COUNT, "the layer, from 0")
+    at_head: int = option(0, COUNT, "the head of the layer, from 0")
+    n: int = option(24, POSITIVE_COUNT, "sentences of an instance")
+    T: int = option(8, Range(low=2), "tokens of a sentence; longer ones are truncated")
+    control: str = option(
+        "none",
+        OneOf(("none", "spectrum", "queries", "tokens")),
+        "none: the head; spectrum: random weights with its singular values; queries: of other "
+        "sentences; tokens: shuffled among sentences",
+    )
 
 
 # --- loss: the risk of a prediction --------------------------------------------------------------

@@ -18,6 +18,7 @@ from attnsvm.config.fields import ConfigError
 from attnsvm.config.instantiate import check_extensions, check_package
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.plugins import use_extensions
+from attnsvm.config.pretrained import model_files
 from attnsvm.config.probe import MAX_NAME, ProbeConfig
 from attnsvm.config.run import GROUPS, PROBES, WITHOUT_EFFECT, RunConfig
 from attnsvm.config.version import __version__
@@ -135,16 +136,20 @@ def result_fields(config: RunConfig) -> dict[str, Any]:
 def signature(config: RunConfig) -> str:
     """Return the run's identity: sha256 of its result-affecting fields and the code's version.
 
-    Of the files of data=file, probe=[distance] and optimizer.init_path the content counts, not the
-    path; of plug-ins their code, not only their names.
+    Of the files of data=file, probe=[distance], optimizer.init_path and data=pretrained the content
+    counts, not the path; of plug-ins their code, not only their names.
     """
     fields = result_fields(config)
     fields["extensions"] = extension_code(config)
     named = [(node, "path") for node in (fields["data"], *fields["probe"].values())]
-    for node, key in (*named, (fields["optimizer"], "init_path")):
+    named += [(fields["optimizer"], "init_path"), (fields["data"], "text")]
+    for node, key in named:
         path = node.get(key)
         if isinstance(path, str) and (content := _content_digest(path)) is not None:
             node[key] = content
+    model = fields["data"].get("transformer")
+    if model is not None and (content := _model_digest(model)) is not None:
+        fields["data"]["transformer"] = content
     text = json.dumps([__version__, fields], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -172,6 +177,14 @@ def _content_digest(path: str) -> str | None:
         return _file_digest(path, status.st_mtime_ns, status.st_size, status.st_ino)
     except (OSError, ValueError):
         return None  # the run itself reports the error
+
+
+def _model_digest(model: str) -> str | None:
+    """Return the sha256 of the digests of a pretrained model's files; None if one is missing."""
+    found = [_content_digest(str(path)) for path in model_files(model)]
+    if not found or None in found:
+        return None
+    return hashlib.sha256("".join(map(str, found)).encode()).hexdigest()
 
 
 @lru_cache

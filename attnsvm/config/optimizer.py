@@ -29,9 +29,10 @@ class OptimizerConfig(Group):
     _target_: str = MISSING
     init: str = option(
         "uniform",
-        OneOf(("zero", "uniform", "small", "balanced", "aligned", "cone", "file")),
+        OneOf(("zero", "uniform", "small", "balanced", "aligned", "cone", "file", "pretrained")),
         "initial weights; balanced: those of small with K^T K = Q^T Q; aligned: against the "
-        "gradient at W = 0; cone: at init_angle to an SVM's direction; file: those in init_path",
+        "gradient at W = 0; cone: at init_angle to an SVM's direction; file: those in init_path; "
+        "pretrained: those of the head of data=pretrained",
     )
     init_scale: float = option(
         1e-2,

@@ -49,6 +49,11 @@ class SampleOptions(TypedDict, total=False):
     negative: int
     patch: int
     stride: int
+    transformer: str
+    text: str | None
+    at_layer: int
+    at_head: int
+    control: str
     train: bool
     width: int
     lam: float

@@ -113,12 +113,28 @@ class MarginGapConfig(ProbeConfig):
     _target_: str = "attnsvm.probe.MarginGap"
 
 
+@dataclass
+class OtherHeadsConfig(ProbeConfig):
+    """The other heads of a pretrained layer against the SVM of one head's tokens."""
+
+    GROUP = "probe.other_heads"
+    QUANTITIES = {  # noqa: RUF012
+        norm: Quantity(
+            f"correlation of the layer's other heads with the SVM of least {norm} norm, mean",
+            "1", Range(-1 - 1e-12, 1 + 1e-12),
+        )
+        for norm in ("frobenius", "nuclear")
+    }  # fmt: skip
+    _target_: str = "attnsvm.probe.OtherHeads"
+
+
 OWN: dict[str, type] = {
     "rank": RankConfig,
     "entropy": EntropyConfig,
     "distance": DistanceConfig,
     "balance": BalanceConfig,
     "margin_gap": MarginGapConfig,
+    "other_heads": OtherHeadsConfig,
 }
 
 

@@ -178,6 +178,10 @@ class RunConfig:
                 "hypotheses=[aligned_gradient]: must be without it with selection=optimal, which "
                 "has no initial weights"
             )
+        if self.optimizer.init == "pretrained" and not isinstance(
+            self.data, groups.PretrainedConfig
+        ):
+            raise ConfigError("optimizer.init=pretrained: data must be pretrained")
         if self.selection.until_accepted and isinstance(self.data, groups.FileConfig):
             raise ConfigError(
                 "selection.until_accepted=True: must be false with data=file, which has no "
@@ -218,6 +222,7 @@ OWN: dict[str, tuple[type, dict[str, type]]] = {
             "paths_near": groups.PathsNearConfig,
             "file": groups.FileConfig,
             "digits": groups.DigitsConfig,
+            "pretrained": groups.PretrainedConfig,
         },
     ),
     "optimizer": (

@@ -6,6 +6,7 @@ from attnsvm.probe.distance import Distance
 from attnsvm.probe.entropy import Entropy
 from attnsvm.probe.margin_gap import MarginGap
 from attnsvm.probe.measuring import measured, over_steps
+from attnsvm.probe.other_heads import OtherHeads
 from attnsvm.probe.rank import Rank
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Distance",
     "Entropy",
     "MarginGap",
+    "OtherHeads",
     "Probe",
     "Rank",
     "Snapshot",

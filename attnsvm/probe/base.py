@@ -52,6 +52,9 @@ class Probe(ABC):
     SOLUTIONS: ClassVar[bool] = False
     """Whether it needs the SVMs of the selected tokens."""
 
+    WEIGHTS: ClassVar[bool] = False
+    """Whether it needs the weights that come with data=pretrained."""
+
     def check(self, d: int) -> None:  # noqa: B027
         """Raise ConfigError if it cannot measure weights of shape (d, d)."""
 

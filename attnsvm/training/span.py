@@ -54,6 +54,8 @@ def in_span(batch: ProblemBatch) -> ProblemBatch:
     ConfigError
         If the head is not made of projections, so that it is not defined in another basis.
     """
+    if batch.weights is not None:
+        raise ConfigError("weights: must be none: those of data=pretrained are in a span already")
     one = batch.take(slice(1))
     if batch.head.features(one.X, one.head_parameters) is None:
         name = type(batch.head).__name__.removesuffix("Head").lower()

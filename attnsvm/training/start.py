@@ -1,7 +1,7 @@
 """The initial weights of a training: `optimizer.init`, for the words that need the instances.
 
-`zero`, `uniform` and `small` are draws of the parameterization; `file`, `cone`, `balanced` and
-`aligned` are made here.
+`zero`, `uniform` and `small` are draws of the parameterization; `file`, `cone`, `balanced`,
+`aligned` and `pretrained` are made here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def check_start(rule: Parameterization, optimizer: Optimizer, d: int) -> None:
     init = optimizer.init
     if init == "balanced" and len(rule.NAMES) != 2:
         raise ConfigError("optimizer.init=balanced: parameterization must be kq")
-    if init in ("aligned", "balanced", "cone"):
+    if init in ("aligned", "balanced", "cone", "pretrained"):
         rule.factors(torch.zeros(1, d, d, dtype=torch.float64))
     if init == "cone" and rule.implicit_bias(optimizer.implicit_bias) is None:
         raise ConfigError(
@@ -160,11 +160,19 @@ def _aligned(risk: Risk, optimizer: Optimizer) -> Variables:
     return risk.rule.factors(-optimizer.init_scale * G / beside(norm(G).clamp(min=TINY), G))
 
 
+def _pretrained(risk: Risk, optimizer: Optimizer) -> Variables:
+    """Return the weights that come with the instances, or their factors."""
+    if risk.batch.weights is None:
+        raise ConfigError("optimizer.init=pretrained: data must be pretrained, with weights")
+    return risk.rule.factors(risk.batch.weights[:, 0].clone())
+
+
 STARTS: dict[str, Callable[[Risk, Optimizer], Variables]] = {
     "file": _file,
     "cone": _cone,
     "balanced": _balanced,
     "aligned": _aligned,
+    "pretrained": _pretrained,
 }
 
 

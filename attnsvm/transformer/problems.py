@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.attention import log_attention
-from attnsvm.head import Head, Parameters
+from attnsvm.head import RowScores
 from attnsvm.model import Transformer
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import Trajectory
@@ -26,19 +26,6 @@ from attnsvm.transformer.gradient import in_weights, pulls, readout_adjoint
 from attnsvm.transformer.network import Layer, forward
 from attnsvm.transformer.scaled import Scaled
 from attnsvm.transformer.training import LayerTrajectory
-
-
-class RowScores(Head):
-    """h(o_i) = v_i^T o_i with a vector for every sample, v of shape (B, n, d)."""
-
-    def draw(self, generator: torch.Generator, d: int) -> Parameters:
-        """Raise: the vectors are those of a trained network."""
-        raise NotImplementedError("the vectors of RowScores are those of a trained network")
-
-    def value(self, o: Tensor, parameters: Parameters) -> Tensor:
-        """Return v_i^T o_i, of o (B, n, d) or (B, n, T, d)."""
-        v = parameters["v"]
-        return ((v if o.ndim == v.ndim else v.unsqueeze(-2)) * o).sum(-1)
 
 
 @dataclass(frozen=True, eq=False)

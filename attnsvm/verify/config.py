@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from attnsvm.config import GROUPS, PROBES, ConfigError, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config.pretrained import model_files
 from attnsvm.record import CorruptRecordError
 from attnsvm.verify.instances import content_of
 
@@ -40,15 +41,26 @@ def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 def files_are_here(run: Mapping[str, Any]) -> bool:
     """Return whether the files of a config have the content that the run was started with."""
-    contents = [content_of(str(node[key])) for node, key in _with_files(run["config"])]
+    contents = [_content(node, key) for node, key in _with_files(run["config"])]
     return None not in contents and run["signature"] == _signature(run)
 
 
 def _with_files(config: Mapping[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    """Return the parts of a config that name a file, with the field: data, probes, optimizer."""
+    """Return the parts of a config that name files, with the field: data, probes, optimizer."""
     parts = [(part, "path") for part in (config["data"], *config["probe"].values())]
-    parts.append((config["optimizer"], "init_path"))
+    parts += [(config["optimizer"], "init_path")]
+    parts += [(config["data"], key) for key in ("text", "transformer")]
     return [(p, key) for p, key in parts if isinstance(p, dict) and p.get(key) is not None]
+
+
+def _content(node: Mapping[str, Any], key: str) -> str | None:
+    """Return the sha256 of a file, or of the digests of a model's files; None if they lack."""
+    if key != "transformer":
+        return content_of(str(node[key]))
+    found = [content_of(str(path)) for path in model_files(str(node[key]))]
+    if not found or None in found:
+        return None
+    return hashlib.sha256("".join(map(str, found)).encode()).hexdigest()
 
 
 def plan_refusals(run: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[str]:
@@ -150,7 +162,7 @@ def _signature(run: Mapping[str, Any]) -> str:
     """Return the sha256 of version and config, with the content of each file for its path."""
     config = copy.deepcopy({**run["config"], "extensions": run["extension_code"]})
     for part, key in _with_files(config):
-        if (content := content_of(str(part[key]))) is not None:
+        if (content := _content(part, key)) is not None:
             part[key] = content
     text = json.dumps([run["version"], config], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -72,6 +72,8 @@ class Draws:
     def __init__(self, config: Mapping[str, Any], path_is_here: bool = False) -> None:
         self.config = config
         self.kinds = {group: option(config, group) for group in ("data", "head", "model")}
+        if self.kinds["data"] == "Pretrained":
+            raise UnknownError("and the start: the rows of a pretrained model")
         if self.kinds["data"] == "File" and not path_is_here:
             raise UnknownError("and signature: the data file is not here as it was")
 

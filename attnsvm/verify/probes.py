@@ -100,6 +100,8 @@ def probe_curves(
             norms = PROBES.own[kind].QUANTITIES  # type: ignore[attr-defined]
             gaps = {norm: [margin_gap(norm, V) for V in W] for norm in norms}
             values = {norm: tuple(np.array(pairs).T) for norm, pairs in gaps.items()}
+        elif kind == "other_heads":
+            values = {}  # the weights of the other heads are not stored
         else:
             M = given.get(name)
             values = {} if M is None or M.shape != W.shape[1:] else {"direction": _distance(W, M)}

@@ -429,6 +429,8 @@ class _Prover:
             for name, kind in own_probes(config).items():
                 if kind == "distance" and name not in self.matrices:
                     trusted.append(f"probe {name} (its file is not here, or has changed)")
+                if kind == "other_heads":
+                    trusted.append(f"probe {name} (the weights of other heads)")
                 if kind == "balance" and len(self.history.steps) > 1:
                     trusted.append(f"history of probe {name} before its last step")
         trusted += trusted_hypotheses(config)

@@ -195,3 +195,46 @@ def test_without_groups_all_rows_are_one():
     assert (len(table), table["used"][0], table["mean"][0]) == (1, 3, 3.0)
     table = statistics.shares(rows, [], "flag")
     assert table[["used", "excluded", "count", "share"]].to_numpy().tolist() == [[2, 1, 1, 0.5]]
+
+
+# --- means of differences, and many tests at once -------------------------------------------------
+
+
+def test_the_mean_of_differences_is_students_t():
+    """1, 2, 3, 4, 5: mean 3, s / sqrt(5) = sqrt(2.5 / 5), t_4 = 3 sqrt(2), 97.5 % at 2.77645."""
+    given = frame(d=[1] * 6 + [2], value=[1.0, 2.0, 3.0, 4.0, 5.0, np.nan, 1.0])
+    one, alone = statistics.paired_means(given, ["d"], "value").to_dict("records")
+    assert (one["used"], one["excluded"], one["mean"]) == (5, 1, 3.0)
+    half = 2.7764451052 * math.sqrt(0.5)
+    assert (one["low"], one["high"]) == pytest.approx((3 - half, 3 + half), rel=1e-9)
+    t = 3 * math.sqrt(2)  # for 4 degrees of freedom the distribution has a closed form
+    tail = 0.5 - (t / math.sqrt(4 + t**2)) * (0.5 + 1 / (4 + t**2))
+    assert one["p_value"] == pytest.approx(tail, rel=1e-9)
+    assert alone["used"] == 1
+    assert math.isnan(alone["low"])
+    assert math.isnan(alone["p_value"])
+
+
+@pytest.mark.parametrize(("value", "p"), [(1.0, 0.0), (0.0, 1.0), (-1.0, 1.0)])
+def test_equal_differences_have_no_spread(value, p):
+    (row,) = statistics.paired_means(frame(value=[value] * 3), [], "value").to_dict("records")
+    assert (row["low"], row["high"], row["p_value"]) == (value, value, p)
+
+
+def test_adjusted_p_values_are_those_of_the_definition():
+    """The smallest of p_(j) m / j over j >= i; Benjamini and Hochberg (1995), their example."""
+    p = np.array([0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240,
+                  0.4262, 0.5719, 0.6528, 0.7590, 1.0])  # fmt: skip
+    found = statistics.false_discovery(p)
+    expected = [min(p[j] * 15 / (j + 1) for j in range(i, 15)) for i in range(15)]
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert (found <= 0.05).sum() == 4  # as in the paper
+    order = np.random.default_rng(0).permutation(15)
+    np.testing.assert_array_equal(statistics.false_discovery(p[order]), found[order])
+
+
+def test_what_was_not_tested_is_not_counted():
+    np.testing.assert_array_equal(
+        statistics.false_discovery(np.array([np.nan, 0.02, 0.5])), [np.nan, 0.04, 0.5]
+    )
+    assert statistics.false_discovery(np.array([np.nan])).size == 1

@@ -1,0 +1,138 @@
+"""`data=pretrained`: a head of a pretrained model on sentences of a text."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from torch import Generator, Tensor
+
+from attnsvm.config import ConfigError
+from attnsvm.data.base import Data
+from attnsvm.head import Head, Linear, RowScores
+from attnsvm.model import CrossAttention, Model
+from attnsvm.pretrained import AttentionLayer, Folder, Restricted, folder, forward, restricted
+from attnsvm.pretrained.network import causal
+from attnsvm.problem import ProblemBatch
+
+TEXT = Path(__file__).parents[1] / "pretrained" / "alice.txt"
+"""Chapters 1 to 4 of Alice's Adventures in Wonderland by Lewis Carroll, 1865; public domain."""
+
+CONTROL_STREAM = 0x5DEECE66D
+"""The seed of a control's draws is seed ^ this."""
+
+
+class Pretrained(Data):
+    """The samples of an instance are sentences, their tokens the rows that a layer sees.
+
+    The query of a sample is one of its own rows, drawn. The weights that come with an instance are
+    those of the head, and then of the other heads of its layer. The score of a token is 1 higher
+    than that of the others if the head attends to it most, so that training on them trains the
+    head towards the tokens that it selects itself. All labels are +1.
+
+    Parameters
+    ----------
+    transformer : str
+        minilm, or a folder with config.json, model.safetensors and tokenizer.json.
+    text : str or None
+        A text file with one sentence a line; None: the text that comes with attnsvm.
+    at_layer, at_head : int
+        Which head, from 0.
+    n : int
+        Sentences of an instance, drawn without replacement from those with at least T tokens.
+    T : int
+        Tokens of a sentence; longer ones are truncated.
+    control : str
+        none: the head itself; or what it is compared with, see `attnsvm.pretrained.restricted`.
+    """
+
+    def __init__(
+        self,
+        transformer: str,
+        text: str | None,
+        at_layer: int,
+        at_head: int,
+        n: int,
+        T: int,
+        control: str,
+    ) -> None:
+        self.transformer, self.text = transformer, text
+        self.at_layer, self.at_head = at_layer, at_head
+        self.n, self.T, self.control = n, T, control
+
+    def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
+        """Return `trials` instances, the sentences of instance i drawn from seed + i.
+
+        Raises
+        ------
+        ConfigError
+            If a file or a library is missing or wrong, there is no such layer or head, or the text
+            has too few sentences.
+        """
+        if not isinstance(model, CrossAttention):
+            raise ConfigError("model: must be cross_attention with data=pretrained, which draws "
+                              "the query of a sentence among its tokens")  # fmt: skip
+        if not isinstance(head, Linear) or head.train:
+            raise ConfigError("head: must be linear with train=false with data=pretrained: scores "
+                              "are those of the pretrained head")  # fmt: skip
+        drawn = [self._instance(seed + i) for i in range(trials)]
+        X, Z, mask, W, scores = (
+            torch.stack([getattr(one, name) for one in drawn])
+            for name in ("X", "Z", "mask", "W", "scores")
+        )
+        return ProblemBatch(
+            X, Z, torch.ones_like(Z[..., 0]), mask, RowScores(), {"v": scores},
+            seed + torch.arange(trials), W,
+        )  # fmt: skip
+
+    def _instance(self, seed: int) -> Restricted:
+        source = folder(self.transformer)
+        lines = _lines(self.text)
+        found = len(sentences(source, lines, self.T))
+        if found < self.n:
+            where = "the text of attnsvm" if self.text is None else f"data.text={self.text}"
+            must = f"must be <= {found}, the sentences of {where} with at least {self.T} tokens"
+            raise ConfigError(f"data.n={self.n}: {must}")
+        layers, query = rows(source, lines, self.n, self.T, seed)
+        for name, value, count in (
+            ("at_layer", self.at_layer, len(layers)),
+            ("at_head", self.at_head, layers[0].heads),
+        ):
+            if value >= count:
+                raise ConfigError(f"data.{name}={value}: must be >= 0 and < {count}")
+        generator = Generator().manual_seed(seed ^ CONTROL_STREAM)
+        layer = layers[self.at_layer]
+        return restricted(layer, self.at_head, query, self.control, generator)
+
+
+@lru_cache(maxsize=64)
+def rows(
+    source: Folder, lines: tuple[str, ...], n: int, T: int, seed: int
+) -> tuple[list[AttentionLayer], Tensor]:
+    """Return the layers of a model on n sentences, and the position of each query, (n,).
+
+    A causal query is at least the second token, so that it has a choice.
+    """
+    tokens = sentences(source, lines, T)
+    generator = Generator().manual_seed(seed)
+    chosen = torch.randperm(len(tokens), generator=generator)[:n]
+    query = torch.randint(1 if causal(source) else 0, T, (n,), generator=generator)
+    return forward(source, tokens[chosen])[0], query
+
+
+@lru_cache(maxsize=8)
+def sentences(source: Folder, lines: tuple[str, ...], T: int) -> Tensor:
+    """Return the tokens of the different lines that have at least T, (N, T)."""
+    different = dict.fromkeys(line.strip() for line in lines)
+    return source.encoded([line for line in different if line], T)
+
+
+def _lines(text: str | None) -> tuple[str, ...]:
+    """Return the lines of a text; raise ConfigError if it cannot be read."""
+    try:
+        return tuple((TEXT if text is None else Path(text)).read_text("utf-8").splitlines())
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"data.text={text}: {error}; must be a text file, UTF-8, with one sentence a line"
+        ) from error

@@ -1,0 +1,161 @@
+"""The folder of a pretrained model: config.json, model.safetensors and tokenizer.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnsvm.config import ConfigError
+from attnsvm.config.pretrained import CONFIG, TENSORS, TOKENIZER, model_folder
+
+LIBRARIES = "pip install 'attnsvm[minilm]'"
+
+
+@dataclass(frozen=True, eq=False)
+class Folder:
+    """A pretrained model as stored.
+
+    Attributes
+    ----------
+    path : Path
+        The folder.
+    config : mapping
+        The content of config.json.
+    tensors : mapping of str to Tensor
+        Those of model.safetensors, float64, without the prefix of the model's class.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    def tensor(self, name: str, *shape: int) -> Tensor:
+        """Return a tensor of this shape.
+
+        Raises
+        ------
+        ConfigError
+            If it is missing, of another shape, or not finite.
+        """
+        where = f"data.transformer={self.path}: {name}"
+        if name not in self.tensors:
+            raise ConfigError(f"{where}: missing; must be in {TENSORS}")
+        found = self.tensors[name]
+        if tuple(found.shape) != shape:
+            raise ConfigError(f"{where}: shape {tuple(found.shape)}; must be {shape}")
+        if not found.isfinite().all():
+            raise ConfigError(f"{where}: has NaN or Inf; must be finite numbers")
+        return found
+
+    def size(self, name: str) -> int:
+        """Return a positive whole number of config.json; raise ConfigError if it has none."""
+        value = self.config.get(name)
+        if type(value) is not int or value < 1:
+            told = f"{CONFIG}: {name}={value!r}"
+            raise ConfigError(f"data.transformer={self.path}: {told}: must be a whole number >= 1")
+        return value
+
+    def require(self, name: str, default: Any, allowed: Sequence[Any]) -> Any:
+        """Return a value of config.json; raise ConfigError if it is not one of these."""
+        value = self.config.get(name, default)
+        if value not in allowed:
+            told, must = f"{CONFIG}: {name}={value!r}", " | ".join(map(str, allowed))
+            raise ConfigError(f"data.transformer={self.path}: {told}: must be {must}")
+        return value
+
+    def encoded(self, sentences: Sequence[str], T: int) -> Tensor:
+        """Return the tokens of those sentences that have at least T, truncated, (N, T) int64.
+
+        A tokenizer that adds special tokens, such as [CLS] and [SEP], counts them.
+        """
+        tokenizer = _tokenizer(self.path)
+        ids = [one.ids for one in tokenizer.encode_batch(list(sentences))]
+        kept = [k for k, one in enumerate(ids) if len(one) >= T]
+        if not kept:
+            return torch.zeros(0, T, dtype=torch.int64)
+        tokenizer.enable_truncation(T)
+        short = tokenizer.encode_batch([sentences[k] for k in kept])
+        tokenizer.no_truncation()
+        return torch.tensor([one.ids for one in short], dtype=torch.int64)
+
+    def words(self, ids: Sequence[int]) -> list[str]:
+        """Return the tokens of their numbers as text."""
+        tokenizer = _tokenizer(self.path)
+        return [str(tokenizer.id_to_token(k)) for k in ids]
+
+
+def folder(model: str) -> Folder:
+    """Return the model of `data.transformer`: minilm, or a folder.
+
+    Raises
+    ------
+    ConfigError
+        If a library or a file is missing, or cannot be read.
+    """
+    path = model_folder(model)
+    if path is None:
+        raise ConfigError(
+            f"data.transformer={model}: its package must be installed, see docs/pretrained.md; or "
+            "the path of a folder"
+        )
+    for name in (CONFIG, TENSORS, TOKENIZER):
+        if not (path / name).is_file():
+            what = f"{name}: no such file in the folder" if path.is_dir() else "no such folder"
+            must = f"must be minilm, or a folder with {CONFIG}, {TENSORS} and {TOKENIZER}"
+            raise ConfigError(f"data.transformer={model}: {what}; {must}")
+    return _read(path, (path / TENSORS).stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path, version: int) -> Folder:
+    safetensors = _library("safetensors.torch", path)
+    try:
+        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"data.transformer={path}: {CONFIG}: {error}; must be JSON") from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"data.transformer={path}: {CONFIG}: must be an object with fields")
+    try:
+        stored = safetensors.load_file(path / TENSORS)
+    except Exception as error:  # the library's own type, and those of Rust
+        raise ConfigError(
+            f"data.transformer={path}: {TENSORS}: {error}; must be safetensors"
+        ) from error
+    tensors = {
+        name.removeprefix("bert.").removeprefix("transformer."): tensor.double()
+        for name, tensor in stored.items()
+        if tensor.is_floating_point()
+    }
+    return Folder(path, config, tensors)
+
+
+@lru_cache(maxsize=2)
+def _tokenizer(path: Path) -> Any:
+    tokenizers = _library("tokenizers", path)
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(path / TOKENIZER))
+    except Exception as error:  # the library raises no other type
+        raise ConfigError(
+            f"data.transformer={path}: {TOKENIZER}: {error}; must be a tokenizer"
+        ) from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer
+
+
+def _library(name: str, path: Path) -> Any:
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        library = name.partition(".")[0]
+        told = f"{library} must be installed: {LIBRARIES}"
+        raise ConfigError(f"data.transformer={path}: {told}") from error

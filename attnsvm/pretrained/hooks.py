@@ -1,0 +1,178 @@
+"""The attention of any torch module: queries and keys caught by hooks while it runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from attnsvm.config import ConfigError
+from attnsvm.pretrained.layer import AttentionLayer, per_head
+
+PAIRS = (("k_proj", "q_proj"), ("key", "query"))
+"""Names of the maps to keys and queries in modules of common libraries."""
+
+COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
+"""Names of the number of heads, in the module or in its `config`."""
+
+
+def heads_of(
+    module: nn.Module, *inputs: Any, causal: bool = False, **options: Any
+) -> dict[str, AttentionLayer]:
+    """Run a module and return every attention layer in it, by its name in the module.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The module, or one that contains attention: `torch.nn.MultiheadAttention`, or modules with
+        linear children `q_proj` and `k_proj`, or `query` and `key`.
+    *inputs, **options
+        What it is called with; sequences of one length.
+    causal : bool
+        For modules other than MultiheadAttention, whose masks cannot be caught: whether a query
+        attends to itself and earlier rows only.
+
+    Returns
+    -------
+    dict of str to AttentionLayer
+        In the order in which they ran; "" is the module itself.
+
+    Raises
+    ------
+    ConfigError
+        If the module has no such attention, or one whose logits are not bilinear in the rows.
+    """
+    found: dict[str, AttentionLayer] = {}
+    handles = []
+    for name, part in module.named_modules():
+        if isinstance(part, nn.MultiheadAttention):
+            catch = _catch_multihead(name, part, found)
+            handles.append(part.register_forward_pre_hook(catch, with_kwargs=True))
+        elif pair := _pair(part):
+            handles += _catch_pair(name, part, pair, causal, found)
+    try:
+        with torch.no_grad():
+            module(*inputs, **options)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not found:
+        raise ConfigError(
+            f"module={type(module).__name__}: must contain torch.nn.MultiheadAttention, or linear "
+            "children q_proj and k_proj, or query and key, and run them"
+        )
+    return found
+
+
+def _catch_multihead(
+    name: str, part: nn.MultiheadAttention, found: dict[str, AttentionLayer]
+) -> Any:
+    if part.bias_k is not None or part.add_zero_attn:
+        raise ConfigError(f"{name}: must be without add_bias_kv and add_zero_attn: rows of its own")
+    signature = inspect.signature(part.forward)
+
+    def catch(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+        given = signature.bind(*inputs, **options).arguments
+        query, key = (_rows(name, given[one], part.batch_first) for one in ("query", "key"))
+        if part._qkv_same_embed_dim:
+            q, k = part.in_proj_weight.chunk(3)[:2]
+        else:
+            q, k = part.q_proj_weight, part.k_proj_weight
+        biases: list[Tensor | None] = [None, None]
+        if part.in_proj_bias is not None:
+            biases[:] = part.in_proj_bias.detach().double().chunk(3)[:2]
+        K, Q = (
+            per_head(weight.detach().double(), bias, part.num_heads)
+            for weight, bias in ((k, biases[1]), (q, biases[0]))
+        )
+        mask = _mask(name, given, query, key)
+        found[name] = AttentionLayer(key, query, K, Q, mask)
+
+    return catch
+
+
+def _mask(name: str, given: Mapping[str, Any], query: Tensor, key: Tensor) -> Tensor:
+    """Return which keys may be attended to, (N, S, T), of the masks of MultiheadAttention."""
+    allowed = torch.ones(len(key), query.shape[1], key.shape[1], dtype=torch.bool)
+    for field in ("attn_mask", "key_padding_mask"):
+        mask = given.get(field)
+        if mask is None:
+            continue
+        if mask.dtype != torch.bool:  # added to the logits
+            if not ((mask == 0) | (mask == -torch.inf)).all():
+                raise ConfigError(f"{name}: {field}: must be boolean, or 0 and -inf")
+            mask = mask == -torch.inf
+        if field == "key_padding_mask":
+            mask = mask.reshape(len(key), 1, -1)
+        elif mask.ndim == 3:
+            mask = mask.reshape(len(key), -1, *mask.shape[1:])
+            if (mask != mask[:, :1]).any():
+                raise ConfigError(f"{name}: attn_mask: must be the same for all heads")
+            mask = mask[:, 0]
+        allowed = allowed & ~mask.cpu()
+    return allowed
+
+
+def _pair(part: nn.Module) -> tuple[str, str] | None:
+    """Return the names of the children that give keys and queries, if there are any."""
+    for pair in PAIRS:
+        if all(isinstance(getattr(part, child, None), nn.Linear) for child in pair):
+            return pair
+    return None
+
+
+def _catch_pair(
+    name: str,
+    part: nn.Module,
+    pair: tuple[str, str],
+    causal: bool,
+    found: dict[str, AttentionLayer],
+) -> list[Any]:
+    heads = _heads(name, part)
+    if any("rotary" in child.lower() for child, _ in part.named_modules()):
+        raise ConfigError(f"{name}: must have no rotary embedding: its logits are not bilinear")
+    caught: dict[str, Tensor] = {}
+
+    def catch(child: str) -> Any:
+        def hook(linear: nn.Module, inputs: tuple[Any, ...]) -> None:
+            caught[child] = _rows(name, inputs[0], batch_first=True)
+            if len(caught) == 2:
+                key, query = (caught.pop(one) for one in pair)
+                K, Q = (_linear(getattr(part, one), heads) for one in pair)
+                if K.shape[:2] != Q.shape[:2]:
+                    raise ConfigError(f"{name}: must have as many keys as queries for every head")
+                mask = torch.ones(len(key), query.shape[1], key.shape[1], dtype=torch.bool)
+                found[name] = AttentionLayer(key, query, K, Q, mask.tril() if causal else mask)
+
+        return hook
+
+    return [getattr(part, one).register_forward_pre_hook(catch(one)) for one in pair]
+
+
+def _linear(layer: nn.Linear, heads: int) -> Tensor:
+    if layer.out_features % heads:
+        raise ConfigError(f"{heads} heads: must divide the {layer.out_features} rows of a map")
+    bias = None if layer.bias is None else layer.bias.detach().double().cpu()
+    return per_head(layer.weight.detach().double().cpu(), bias, heads)
+
+
+def _heads(name: str, part: nn.Module) -> int:
+    for owner in (part, getattr(part, "config", None)):
+        for field in COUNTS:
+            if type(count := getattr(owner, field, None)) is int:
+                return count
+    raise ConfigError(f"{name}: must have the number of heads, as {' | '.join(COUNTS)}")
+
+
+def _rows(name: str, rows: Tensor, batch_first: bool) -> Tensor:
+    """Return rows as (N, T, d), float64, on the CPU."""
+    if rows.ndim == 2:
+        rows = rows[None]
+    elif not batch_first:
+        rows = rows.transpose(0, 1)
+    if rows.ndim != 3:
+        raise ConfigError(f"{name}: rows of shape {tuple(rows.shape)}; must be (N, T, d)")
+    return rows.detach().double().cpu()

@@ -1,0 +1,149 @@
+"""A head on some sequences as one instance: tokens, queries and W in few dimensions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from attnsvm.linalg import one_thread
+from attnsvm.pretrained.layer import AttentionLayer, with_one
+
+CONTROLS = ("none", "spectrum", "queries", "tokens")
+"""The head itself, and what it is compared with: see `restricted`."""
+
+RANK = 1e-10
+"""Singular values below this, relative to the largest, are rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class Restricted:
+    """An instance in r = max(min(d, n (T - 1)), min(e + 1, n)) dimensions.
+
+    Attributes
+    ----------
+    X : Tensor
+        Tokens, relative to the first admissible one of their sample, shape (n, T, r).
+    Z : Tensor
+        Queries, shape (n, r).
+    mask : Tensor
+        Admissible tokens, shape (n, T), bool.
+    W : Tensor
+        The head itself and then the other heads of its layer, shape (H, r, r).
+    scores : Tensor
+        Vectors v_i, shape (n, r), with v_i^T (x_it - x_iu) = 1 for the token t that the head
+        attends to most in sample i and every other admissible token u.
+    """
+
+    X: Tensor
+    Z: Tensor
+    mask: Tensor
+    W: Tensor
+    scores: Tensor
+
+
+def restricted(
+    layer: AttentionLayer,
+    head: int,
+    query: Tensor,
+    control: str = "none",
+    generator: Generator | None = None,
+) -> Restricted:
+    """Return a head on one query of each sequence, in the span of these tokens and queries.
+
+    With orthonormal bases E of all differences of two tokens of a sample, and F of all [z; 1], the
+    tokens are E^T (x - x_first), the queries F^T [z; 1] and the weights E^T W F. They have the same
+    attention, and are the smallest that have it. The SVMs in the Frobenius and nuclear norms are
+    those of the given tokens and queries (lemma 1 of arXiv 2308.16898).
+
+    Parameters
+    ----------
+    layer : AttentionLayer
+        A layer on n sequences.
+    head : int
+        The head that is measured.
+    query : Tensor
+        The row of each sequence whose query is used, shape (n,), int64.
+    control : str
+        none: the head; spectrum: a random matrix with its singular values; queries: each query with
+        the tokens of another sequence; tokens: all tokens shuffled among sequences and places.
+    generator : Generator, optional
+        Of the random draws of a control.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such head.
+    """
+    layer.check_head(head)
+    n, T, d = layer.X.shape
+    at = torch.arange(n)
+    X, Z, mask = layer.X, with_one(layer.Z[at, query]), layer.mask[at, query]
+    order = [head, *(h for h in range(layer.heads) if h != head)]
+    K, Q = layer.K[order, :, :-1], layer.Q[order] / math.sqrt(layer.K.shape[1])
+    if control == "spectrum":
+        K[0], Q[0] = _same_spectrum(K[0], Q[0], generator)
+    elif control == "queries":
+        Z = Z[_derangement(n, generator)]
+    elif control == "tokens":
+        X = X.flatten(0, 1)[torch.randperm(n * T, generator=generator)].view(n, T, d)
+    first = mask.to(torch.int8).argmax(1)
+    D = (X - X[at, first][:, None]).masked_fill(~mask[..., None], 0.0)
+    r = max(min(d, n * (T - 1)), min(Z.shape[1], n))
+    with one_thread():
+        E, F = _basis(D.flatten(0, 1), r), _basis(Z, r)
+        x, z = (D.flatten(0, 1) @ E).view(n, T, r), Z @ F
+        W = (K @ E).mT @ (Q @ F)
+        logits = torch.einsum("ntd,de,ne->nt", x, W[0], z).masked_fill(~mask, -torch.inf)
+        return Restricted(x, z, mask, W, _scores(x, mask, logits.argmax(1)))
+
+
+def _basis(rows: Tensor, r: int) -> Tensor:
+    """Return an orthonormal basis of the span of rows (N, d), and zeros, (d, r)."""
+    sigma, Vh = torch.linalg.svd(rows, full_matrices=False)[1:]
+    kept = Vh[:r].masked_fill(sigma[:r, None] <= RANK * sigma[0], 0.0)
+    basis = rows.new_zeros(rows.shape[1], r)
+    basis[:, : len(kept)] = kept.mT
+    return basis
+
+
+def _same_spectrum(K: Tensor, Q: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
+    """Return K', Q' such that K'^T Q' has the singular values of K^T Q and random vectors.
+
+    The singular vectors are uniform: those of Gaussian matrices.
+    """
+    R_K, R_Q = torch.linalg.qr(K.mT)[1], torch.linalg.qr(Q.mT)[1]
+    sigma = torch.linalg.svdvals(R_K @ R_Q.mT).sqrt()
+    drawn = []
+    for A in (K, Q):
+        other = torch.zeros_like(A)
+        other[: len(sigma)] = (_uniform(A.shape[1], len(sigma), generator) * sigma).mT
+        drawn.append(other)
+    return drawn[0], drawn[1]
+
+
+def _uniform(d: int, m: int, generator: Generator | None) -> Tensor:
+    """Return m orthonormal columns in d dimensions, uniform among all such."""
+    E, R = torch.linalg.qr(torch.randn(d, m, generator=generator, dtype=torch.float64))
+    unit: Tensor = E * R.diagonal().sign()
+    return unit
+
+
+def _derangement(n: int, generator: Generator | None) -> Tensor:
+    """Return a random cyclic order of n: each index is sent to another one, if n > 1."""
+    order = torch.randperm(n, generator=generator)
+    sent = torch.empty_like(order)
+    sent[order] = order.roll(1)
+    return sent
+
+
+def _scores(x: Tensor, mask: Tensor, selected: Tensor) -> Tensor:
+    """Return the smallest v_i with v_i^T (x_it - x_iu) = 1, t selected, u admissible, (n, r)."""
+    at = torch.arange(len(x))
+    D = (x[at, selected][:, None] - x).masked_fill(~mask[..., None], 0.0)
+    wanted = mask.clone()
+    wanted[at, selected] = False
+    v: Tensor = (torch.linalg.pinv(D, rtol=RANK) @ wanted.to(x)[..., None])[..., 0]
+    return v

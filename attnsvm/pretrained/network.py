@@ -1,0 +1,174 @@
+"""Forward passes: a few lines for each architecture, from token numbers to all attention layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import gelu, layer_norm
+
+from attnsvm.config import ConfigError
+from attnsvm.linalg import one_thread
+from attnsvm.pretrained.files import Folder
+from attnsvm.pretrained.layer import AttentionLayer, per_head
+
+Network = Callable[[Folder, Tensor], tuple[list[AttentionLayer], Tensor]]
+
+
+def forward(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tensor]:
+    """Return the attention layers of a model on some sequences, and its last rows.
+
+    Parameters
+    ----------
+    folder : Folder
+        A model of type bert or gpt2.
+    tokens : Tensor
+        Numbers of the tokens, shape (N, T), int64.
+
+    Returns
+    -------
+    list of AttentionLayer
+        With the rows that each of them sees; those of GPT-2 after the layer norm.
+    Tensor
+        The last rows, shape (N, T, d), float64.
+
+    Raises
+    ------
+    ConfigError
+        If the model is of another type, lacks a tensor, or is too small for the tokens.
+    """
+    kind = folder.config.get("model_type")
+    if kind not in NETWORKS:
+        must = " | ".join(NETWORKS)
+        raise ConfigError(f"data.transformer={folder.path}: model_type={kind!r}: must be {must}")
+    with torch.no_grad(), one_thread():
+        return NETWORKS[kind](folder, tokens)
+
+
+def causal(folder: Folder) -> bool:
+    """Return whether a token attends to itself and earlier ones only."""
+    return folder.config.get("model_type") == "gpt2"
+
+
+def bert(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tensor]:
+    """Return the layers of BERT: layer norms after attention and after the MLP."""
+    d, heads = folder.size("hidden_size"), folder.size("num_attention_heads")
+    width, eps = folder.size("intermediate_size"), folder.config.get("layer_norm_eps", 1e-12)
+    folder.require("hidden_act", "gelu", ("gelu",))
+    folder.require("position_embedding_type", "absolute", ("absolute",))
+    folder.require("is_decoder", False, (False,))
+    _check_heads(folder, d, heads)
+
+    def linear(name: str, rows: Tensor, out: int) -> Tensor:
+        weight = folder.tensor(f"{name}.weight", out, rows.shape[-1])
+        return rows @ weight.mT + folder.tensor(f"{name}.bias", out)
+
+    def norm(name: str, rows: Tensor) -> Tensor:
+        scale, shift = (folder.tensor(f"{name}.{part}", d) for part in ("weight", "bias"))
+        return layer_norm(rows, (d,), scale, shift, eps)
+
+    def head_maps(name: str) -> Tensor:
+        weight, bias = folder.tensor(f"{name}.weight", d, d), folder.tensor(f"{name}.bias", d)
+        return per_head(weight, bias, heads)
+
+    types = folder.tensor(
+        "embeddings.token_type_embeddings.weight", folder.config.get("type_vocab_size", 2), d
+    )
+    rows = _embedded(folder, tokens, "embeddings.word_embeddings", "vocab_size") + types[0]
+    rows = rows + _positions(folder, tokens, "embeddings.position_embeddings",
+                             "max_position_embeddings")  # fmt: skip
+    rows = norm("embeddings.LayerNorm", rows)
+    layers = []
+    for at in range(folder.size("num_hidden_layers")):
+        block = f"encoder.layer.{at}"
+        part = f"{block}.attention.self"
+        mask = torch.ones(len(tokens), *rows.shape[1:2] * 2, dtype=torch.bool)
+        K, Q = head_maps(f"{part}.key"), head_maps(f"{part}.query")
+        layers.append(AttentionLayer(rows, rows, K, Q, mask))
+        mixed = _attended(layers[-1], linear(f"{part}.value", rows, d))
+        mixed = linear(f"{block}.attention.output.dense", mixed, d)
+        rows = norm(f"{block}.attention.output.LayerNorm", rows + mixed)
+        hidden = gelu(linear(f"{block}.intermediate.dense", rows, width))
+        rows = norm(f"{block}.output.LayerNorm", rows + linear(f"{block}.output.dense", hidden, d))
+    return layers, rows
+
+
+def gpt2(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tensor]:
+    """Return the layers of GPT-2: causal, layer norms before attention and before the MLP."""
+    d, heads = folder.size("n_embd"), folder.size("n_head")
+    width = folder.config.get("n_inner") or 4 * d
+    eps = folder.config.get("layer_norm_epsilon", 1e-5)
+    folder.require("activation_function", "gelu_new", ("gelu_new",))
+    folder.require("scale_attn_weights", True, (True,))
+    folder.require("scale_attn_by_inverse_layer_idx", False, (False,))
+    folder.require("add_cross_attention", False, (False,))
+    _check_heads(folder, d, heads)
+
+    def linear(name: str, rows: Tensor, out: int) -> Tensor:  # stored as (in, out)
+        weight = folder.tensor(f"{name}.weight", rows.shape[-1], out)
+        return rows @ weight + folder.tensor(f"{name}.bias", out)
+
+    def norm(name: str, rows: Tensor) -> Tensor:
+        scale, shift = (folder.tensor(f"{name}.{part}", d) for part in ("weight", "bias"))
+        return layer_norm(rows, (d,), scale, shift, eps)
+
+    rows = _embedded(folder, tokens, "wte", "vocab_size")
+    rows = rows + _positions(folder, tokens, "wpe", "n_positions")
+    N, T = tokens.shape
+    mask = torch.ones(T, T, dtype=torch.bool).tril().expand(N, T, T)
+    layers = []
+    for at in range(folder.size("n_layer")):
+        block = f"h.{at}"
+        seen = norm(f"{block}.ln_1", rows)
+        weight = folder.tensor(f"{block}.attn.c_attn.weight", d, 3 * d).mT
+        bias = folder.tensor(f"{block}.attn.c_attn.bias", 3 * d)
+        Q, K = (
+            per_head(weight[first : first + d], bias[first : first + d], heads) for first in (0, d)
+        )
+        layers.append(AttentionLayer(seen, seen, K, Q, mask))
+        mixed = _attended(layers[-1], seen @ weight[2 * d :].mT + bias[2 * d :])
+        rows = rows + linear(f"{block}.attn.c_proj", mixed, d)
+        hidden = linear(f"{block}.mlp.c_fc", norm(f"{block}.ln_2", rows), width)
+        rows = rows + linear(f"{block}.mlp.c_proj", gelu(hidden, approximate="tanh"), d)
+    return layers, norm("ln_f", rows)
+
+
+NETWORKS: dict[str, Network] = {"bert": bert, "gpt2": gpt2}
+"""Architectures by `model_type` of config.json."""
+
+
+def _attended(layer: AttentionLayer, values: Tensor) -> Tensor:
+    """Return the heads' means of their values, side by side, (N, S, H m)."""
+    N, T, _ = values.shape
+    by_head = values.reshape(N, T, layer.heads, -1).transpose(1, 2)
+    means = layer.log_attention().exp() @ by_head
+    return means.transpose(1, 2).flatten(2)
+
+
+def _embedded(folder: Folder, tokens: Tensor, name: str, field: str) -> Tensor:
+    """Return the rows of an embedding, (N, T, d)."""
+    table = folder.tensor(f"{name}.weight", folder.size(field), _width(folder))
+    if tokens.max() >= len(table) or tokens.min() < 0:
+        must = f"must be >= 0 and < {field}={len(table)}"
+        raise ConfigError(f"data.transformer={folder.path}: token {int(tokens.max())}: {must}")
+    return table[tokens]
+
+
+def _positions(folder: Folder, tokens: Tensor, name: str, field: str) -> Tensor:
+    """Return the embeddings of the positions, (T, d)."""
+    T, most = tokens.shape[1], folder.size(field)
+    if most < T:
+        raise ConfigError(f"data.T={T}: must be <= {field}={most} of {folder.path}")
+    return folder.tensor(f"{name}.weight", most, _width(folder))[:T]
+
+
+def _width(folder: Folder) -> int:
+    return folder.size("hidden_size" if "hidden_size" in folder.config else "n_embd")
+
+
+def _check_heads(folder: Folder, d: int, heads: int) -> None:
+    if d % heads:
+        raise ConfigError(
+            f"data.transformer={folder.path}: {heads} heads: must divide the width {d}"
+        )

@@ -1,0 +1,192 @@
+"""`data=pretrained` from the config to the record, on tiny random models."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+import attnsvm
+from attnsvm import ConfigError, experiment
+from attnsvm.config.identity import signature
+from attnsvm.verify.run import prove
+
+pytest.importorskip("safetensors")
+pytest.importorskip("tokenizers")
+
+from attnsvm.data import Pretrained
+from attnsvm.head import Linear, Relu
+from attnsvm.model import CrossAttention, SelfAttention
+from tests.config.test_config import composed
+from tests.pretrained.tiny import tiny, write
+from tests.verify.kinds import written
+
+KEYS = {"text": None, "at_layer": 1, "at_head": 1, "n": 3, "T": 4, "control": "none"}
+
+
+def data(kind="bert", **fields):
+    return Pretrained(**{"transformer": str(tiny(kind)), **KEYS, **fields})
+
+
+def drawn(trials=2, seed=0, **fields):
+    return data(**fields).sample(Linear(), CrossAttention(), trials, seed)
+
+
+@pytest.mark.parametrize("control", ["none", "spectrum", "tokens"])
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+def test_an_instance_depends_on_its_seed_only(kind, control):
+    whole, alone = drawn(3, 5, kind=kind, control=control), drawn(1, 6, kind=kind, control=control)
+    for name in ("X", "Z", "mask", "weights"):
+        assert torch.equal(getattr(whole, name)[1], getattr(alone, name)[0])
+    assert not torch.equal(whole.X[0], whole.X[1])
+    assert whole.seeds.tolist() == [5, 6, 7]
+
+
+def test_controls_have_the_sentences_of_the_head():
+    plain, other = drawn(), drawn(control="spectrum")
+    assert torch.equal(plain.X, other.X)
+    torch.testing.assert_close(plain.weights[:, 1:], other.weights[:, 1:])
+
+
+def test_causal_queries_have_a_choice():
+    batch = drawn(20, kind="gpt2")
+    assert (batch.mask.sum(-1) >= 2).all()
+    assert not batch.mask.all()
+    assert drawn(20).mask.all()
+
+
+def test_the_scores_are_those_of_the_heads_own_attention():
+    batch = drawn(4)
+    logits = torch.einsum("bntd,bde,bne->bnt", batch.X, batch.weights[:, 0], batch.Z)
+    best, tie = attnsvm.optimal_tokens(batch)
+    assert torch.equal(best, logits.argmax(-1))
+    assert not tie.any()
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"at_layer": 2}, r"data\.at_layer=2: must be >= 0 and < 2"),
+        ({"at_head": 3}, r"data\.at_head=3: must be >= 0 and < 3"),
+        ({"n": 1000}, r"data\.n=1000: must be <= 299, the sentences of the text of attnsvm"),
+        ({"T": 17}, r"data\.T=17: must be <= max_position_embeddings=16"),
+        ({"text": "nowhere.txt"}, r"data\.text=nowhere\.txt: .*must be a text file, UTF-8"),
+        ({"transformer": "nowhere"}, r"data\.transformer=nowhere: no such folder"),
+    ],
+)
+def test_what_is_not_there_is_refused(fields, told):
+    with pytest.raises(ConfigError, match=told):
+        drawn(**fields)
+
+
+def test_a_text_without_enough_sentences_is_refused(tmp_path):
+    text = tmp_path / "own.txt"
+    text.write_text("a long sentence\nanother one\na long sentence\n\nabc\nab\n")
+    assert drawn(text=str(text), n=2, T=6).n == 2
+    with pytest.raises(ConfigError, match=r"data\.n=3: must be <= 2, the sentences of data\.text="):
+        drawn(text=str(text), n=3, T=6)
+    text.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="must be a text file, UTF-8"):
+        drawn(text=str(text))
+
+
+def test_other_heads_and_models_are_refused():
+    for head, model in ((Relu(), CrossAttention()), (Linear(train=True), CrossAttention()),
+                        (Linear(), SelfAttention())):  # fmt: skip
+        with pytest.raises(ConfigError, match="with data=pretrained"):
+            data().sample(head, model, 1, 0)
+    for overrides, told in (
+        (["optimizer.init=pretrained"], "optimizer.init=pretrained: data must be pretrained"),
+        (["data=pretrained", "data.T=1"], "data.T=1: must be"),
+        (["data=pretrained", "data.control=no"], "data.control=no: "),
+    ):
+        with pytest.raises(ConfigError) as error:
+            composed(*overrides)
+        assert told in str(error.value)
+    with pytest.raises(ConfigError, match="data must be pretrained"):
+        experiment.check(composed("probe=[other_heads]"))
+    with pytest.raises(ConfigError, match="data must be pretrained, with weights"):
+        attnsvm.train(attnsvm.sample("sphere", trials=2), init="pretrained")
+
+
+def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch):
+    from attnsvm.pretrained import files
+
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr("importlib.import_module", missing)
+    with pytest.raises(ConfigError, match=r"safetensors must be installed: pip install 'attnsvm\["):
+        files._library("safetensors.torch", tiny("bert"))
+
+
+WHERE = ("data=pretrained", f"data.transformer={tiny('bert')}", "data.n=3", "data.T=4",
+         "data.at_layer=1", "trials=3", "optimizer.init=pretrained")  # fmt: skip
+OVERRIDES = (*WHERE, "optimizer.steps=0", "selection.saturation=0",
+             "probe=[entropy,rank,other_heads]")  # fmt: skip
+
+
+def values(column):
+    return torch.tensor(column.tolist(), dtype=torch.float64)
+
+
+@pytest.fixture(scope="module")
+def record():
+    return experiment.run(composed(*OVERRIDES))
+
+
+def test_a_run_measures_the_head_as_it_is(record):
+    batch = drawn(3, at_head=0)
+    trials, W = record.trials, batch.weights
+    assert trials["status"].tolist() == ["ok"] * 3
+    np.testing.assert_array_equal(record.solutions["trained_W"], W[:, 0])
+    selected = torch.from_numpy(record.solutions["selected"])
+    assert torch.equal(selected, attnsvm.optimal_tokens(batch)[0])
+    for norm, column in (("frobenius", "w_mm"), ("nuclear", "w_star_mm")):
+        solution = attnsvm.solve_svm(batch.X, batch.Z, selected, norm)
+        correlations = torch.stack([attnsvm.correlation(W[:, h], solution.W) for h in range(3)])
+        found = values(trials[f"one_minus_corr_{column}"])
+        torch.testing.assert_close(1 - found, correlations[0], rtol=1e-6, atol=1e-9)
+        others = values(trials[f"other_heads_{norm}"])
+        torch.testing.assert_close(others, correlations[1:].mean(0), rtol=1e-6, atol=1e-9)
+    logits = torch.einsum("bntd,bde,bne->bnt", batch.X, W[:, 0], batch.Z)
+    entropy = torch.special.entr(logits.softmax(-1)).sum(-1).mean(-1)
+    torch.testing.assert_close(values(trials["entropy_mean"]), entropy)
+
+
+def test_a_record_is_proved_and_says_what_is_trusted(record, tmp_path):
+    config = composed(*OVERRIDES)
+    folder = written(tmp_path, config, record)
+    proof = prove(folder)
+    assert not proof.refusals
+    assert proof.proved == {"solved": 6}
+    assert any("rows of a pretrained model" in line for line in proof.trusted)
+    assert any("other_heads" in line for line in proof.trusted)
+    forged = record.trials.assign(entropy_mean=record.trials["entropy_mean"] * 1.001)
+    other = dataclasses.replace(record, trials=forged)
+    assert prove(written(tmp_path / "forged", config, other)).refusals
+
+
+def test_the_signature_is_that_of_the_content(tmp_path):
+    copies = [write(tmp_path / name, "bert") for name in ("one", "two")]
+    config = [composed("data=pretrained", f"data.transformer={copy}") for copy in copies]
+    assert signature(config[0]) == signature(config[1])
+    (copies[1] / "config.json").write_text("{}")
+    assert signature(config[0]) != signature(config[1])
+
+
+@pytest.mark.parametrize("rule", ["w", "kq"])
+def test_training_on_starts_at_the_head_and_turns_it_to_its_SVM(record, rule):
+    steps = ("optimizer.steps=3000", "optimizer.growth=0.05", "optimizer.record_every=1000")
+    after = experiment.run(composed(*WHERE, f"parameterization={rule}", *steps))
+    history = after.history[after.history["quantity"] == "one_minus_corr_w_mm"]
+    start = history[history["step"] == 0]["value"].to_numpy()
+    np.testing.assert_allclose(start, record.trials["one_minus_corr_w_mm"], rtol=1e-6)
+    np.testing.assert_array_equal(after.solutions["selected"], record.solutions["selected"])
+    assert (after.trials["convergence"] != "not_local").all()
+    column = {"w": "one_minus_corr_w_mm", "kq": "one_minus_corr_w_star_mm"}[rule]
+    assert (after.trials[column] < record.trials[column]).all()
+    if rule == "w":
+        assert (after.trials[column] < 1e-3).all()

@@ -1,0 +1,165 @@
+"""A head as an instance in few dimensions: same attention, same SVM, smallest weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import attnsvm
+from attnsvm import ConfigError, SvmStatus
+from attnsvm.pretrained import CONTROLS, AttentionLayer, restricted
+from attnsvm.pretrained.layer import with_one
+
+N, T, D, HEADS, M = 4, 4, 30, 3, 5
+
+
+def layer(causal: bool = False, seed: int = 0) -> AttentionLayer:
+    generator = torch.Generator().manual_seed(seed)
+    X = torch.randn(N, T, D, generator=generator, dtype=torch.float64)
+    K, Q = torch.randn(2, HEADS, M, D + 1, generator=generator, dtype=torch.float64)
+    mask = torch.ones(N, T, T, dtype=torch.bool)
+    return AttentionLayer(X, X, K, Q, mask.tril() if causal else mask)
+
+
+QUERY = torch.tensor([3, 1, 2, 3])
+
+
+def attention(X, Z, W, mask):
+    logits = torch.einsum("ntd,de,ne->nt", X, W, Z)
+    return logits.masked_fill(~mask, -torch.inf).log_softmax(-1)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_attention_of_all_heads_is_kept(causal):
+    whole = layer(causal)
+    found = restricted(whole, 1, QUERY)
+    expected = whole.log_attention()[torch.arange(N), :, QUERY]
+    for k, head in enumerate((1, 0, 2)):
+        mine = attention(found.X, found.Z, found.W[k], found.mask)
+        torch.testing.assert_close(mine, expected[:, head], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
+def test_SVM_and_correlation_are_those_of_all_dimensions(causal, norm):
+    """With P and R the projections on differences and queries, <W, V> / |P W R| |V|."""
+    whole = layer(causal)
+    found = restricted(whole, 0, QUERY)
+    selected = attention(found.X, found.Z, found.W[0], found.mask).argmax(1)
+    inside = attnsvm.solve_svm(found.X, found.Z, selected, norm, found.mask)
+    X = torch.nn.functional.pad(whole.X, (0, 1))
+    Z = with_one(whole.X[torch.arange(N), QUERY])
+    outside = attnsvm.solve_svm(X, Z, selected, norm, found.mask)
+    assert inside.status is outside.status is SvmStatus.solved
+    assert inside.objective == pytest.approx(float(outside.objective), rel=1e-7)
+    D = (X - X[torch.arange(N), selected][:, None])[found.mask]
+    P, R = torch.linalg.pinv(D) @ D, torch.linalg.pinv(Z) @ Z
+    W = P @ whole.W(0) @ R
+    torch.testing.assert_close(found.W[0].norm(), W.norm())
+    mine = attnsvm.correlation(found.W[0], inside.W)
+    torch.testing.assert_close(mine, attnsvm.correlation(W, outside.W), rtol=1e-4, atol=1e-6)
+
+
+def test_equal_sequences_span_less_and_change_nothing():
+    whole = layer()
+    twice = AttentionLayer(
+        torch.cat([whole.X, whole.X]), torch.cat([whole.X, whole.X]), whole.K, whole.Q,
+        torch.cat([whole.mask, whole.mask]),
+    )  # fmt: skip
+    one, two = restricted(whole, 0, QUERY), restricted(twice, 0, torch.cat([QUERY, QUERY]))
+    for k in range(HEADS):
+        torch.testing.assert_close(one.W[k].norm(), two.W[k].norm())
+    selected = attention(two.X, two.Z, two.W[0], two.mask).argmax(1)
+    solved = [
+        attnsvm.solve_svm(found.X, found.Z, selected[: len(found.X)]).objective
+        for found in (one, two)
+    ]
+    assert solved[0] == pytest.approx(float(solved[1]), rel=1e-9)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_scores_are_one_apart_at_the_token_of_most_attention(causal):
+    found = restricted(layer(causal), 2, QUERY)
+    s = attention(found.X, found.Z, found.W[0], found.mask)
+    scores = torch.einsum("ntd,nd->nt", found.X, found.scores)
+    best = scores.gather(1, s.argmax(1, keepdim=True))
+    others = torch.where(found.mask & (s < s.amax(1, keepdim=True)), best - scores, 1.0)
+    torch.testing.assert_close(others, torch.ones(N, T, dtype=torch.float64))
+
+
+# --- controls -------------------------------------------------------------------------------------
+
+
+def control(name, seed=0):
+    return restricted(layer(), 1, QUERY, name, torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("name", CONTROLS[1:])
+def test_controls_are_seeded_and_differ_from_the_head(name):
+    found, same = control(name), control(name)
+    assert all(torch.equal(getattr(found, part), getattr(same, part)) for part in ("X", "Z", "W"))
+    others = [control(name, seed) for seed in range(1, 5)]
+    assert any(not torch.equal(found.W, other.W) for other in others)
+    assert not torch.allclose(
+        attention(found.X, found.Z, found.W[0], found.mask),
+        layer().log_attention()[torch.arange(N), 1, QUERY],
+    )
+
+
+def test_the_spectrum_control_has_the_singular_values_and_the_instance_of_the_head():
+    from attnsvm.pretrained.instance import _same_spectrum
+
+    K, Q = layer().K[1, :, :-1], layer().Q[1]
+    K2, Q2 = _same_spectrum(K, Q, torch.Generator().manual_seed(0))
+    sigma, mine = (torch.linalg.svdvals(A.mT @ B) for A, B in ((K, Q), (K2, Q2)))
+    torch.testing.assert_close(mine[:M], sigma[:M])
+    assert mine[M] < 1e-12 * mine[0]
+    found = control("spectrum")
+    plain = control("none")
+    assert torch.equal(found.X, plain.X)
+    assert torch.equal(found.Z, plain.Z)
+    torch.testing.assert_close(found.W[1:], plain.W[1:])
+
+
+def test_the_random_vectors_have_no_preferred_direction():
+    from attnsvm.pretrained.instance import _uniform
+
+    generator = torch.Generator().manual_seed(0)
+    drawn = torch.stack([_uniform(3, 2, generator) for _ in range(4000)])
+    torch.testing.assert_close(drawn.mT @ drawn, torch.eye(2).double().expand(4000, 2, 2))
+    assert drawn.mean(0).abs().max() < 4 / (3 * 4000) ** 0.5
+    torch.testing.assert_close(
+        drawn.square().mean(0), torch.full((3, 2), 1 / 3).double(), rtol=0.05, atol=0
+    )
+
+
+def test_the_queries_control_gives_every_sample_the_query_of_another():
+    whole = layer()
+    found, plain = control("queries"), control("none")
+    torch.testing.assert_close(found.X, plain.X)
+    gram = with_one(whole.X[torch.arange(N), QUERY])
+    products, shuffled = gram @ gram.T, found.Z @ found.Z.T
+    sent = [
+        int((products.diagonal() - value).abs().argmin()) for value in shuffled.diagonal().tolist()
+    ]
+    assert sorted(sent) == list(range(N))
+    assert all(k != at for k, at in enumerate(sent))
+
+
+def test_the_tokens_control_keeps_all_tokens():
+    from attnsvm.pretrained.instance import Restricted
+
+    whole, found = layer(), control("tokens")
+    assert isinstance(found, Restricted)
+    flat = whole.X.flatten(0, 1)
+    far = torch.cdist(flat, flat)
+    for i in range(N):
+        inside = torch.cdist(found.X[i], found.X[i])
+        for row in inside[torch.triu(torch.ones(T, T), 1).bool()]:
+            assert (far - row).abs().min() < 1e-9
+    assert not torch.allclose(found.X.norm(dim=-1), control("none").X.norm(dim=-1))
+
+
+def test_a_head_that_is_not_there_is_refused():
+    with pytest.raises(ConfigError, match=r"head=3: must be >= 0 and < 3"):
+        restricted(layer(), 3, QUERY)

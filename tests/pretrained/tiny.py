@@ -1,0 +1,124 @@
+"""Tiny random models of type bert and gpt2 as folders, written without any library."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import shutil
+import struct
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+CHARACTERS = [chr(k) for k in range(32, 127)]
+D, HEADS, LAYERS, WIDTH, POSITIONS = 12, 3, 2, 20, 16
+
+CONFIGS = {
+    "bert": {
+        "model_type": "bert", "hidden_size": D, "num_attention_heads": HEADS,
+        "num_hidden_layers": LAYERS, "intermediate_size": WIDTH, "hidden_act": "gelu",
+        "max_position_embeddings": POSITIONS, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
+        "vocab_size": len(CHARACTERS) + 3,
+    },
+    "gpt2": {
+        "model_type": "gpt2", "n_embd": D, "n_head": HEADS, "n_layer": LAYERS, "n_inner": WIDTH,
+        "activation_function": "gelu_new", "n_positions": POSITIONS, "layer_norm_epsilon": 1e-5,
+        "vocab_size": len(CHARACTERS) + 3,
+    },
+}  # fmt: skip
+
+
+def shapes(kind: str) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every tensor of a model."""
+    words = CONFIGS[kind]["vocab_size"]
+    found: dict[str, tuple[int, ...]] = {}
+    if kind == "bert":
+        found |= {"embeddings.word_embeddings.weight": (words, D),
+                  "embeddings.position_embeddings.weight": (POSITIONS, D),
+                  "embeddings.token_type_embeddings.weight": (2, D)}  # fmt: skip
+        norms, linear = ["embeddings.LayerNorm"], {}
+        for at in range(LAYERS):
+            block = f"encoder.layer.{at}"
+            for name in ("self.query", "self.key", "self.value", "output.dense"):
+                linear[f"{block}.attention.{name}"] = (D, D)
+            linear |= {
+                f"{block}.intermediate.dense": (WIDTH, D),
+                f"{block}.output.dense": (D, WIDTH),
+            }
+            norms += [f"{block}.attention.output.LayerNorm", f"{block}.output.LayerNorm"]
+        out = 0
+    else:
+        found |= {"wte.weight": (words, D), "wpe.weight": (POSITIONS, D)}
+        norms, linear = ["ln_f"], {}
+        for at in range(LAYERS):
+            linear |= {f"h.{at}.attn.c_attn": (D, 3 * D), f"h.{at}.attn.c_proj": (D, D)}
+            linear |= {f"h.{at}.mlp.c_fc": (D, WIDTH), f"h.{at}.mlp.c_proj": (WIDTH, D)}
+            norms += [f"h.{at}.ln_1", f"h.{at}.ln_2"]
+        out = 1
+    found |= {f"{name}.{part}": (D,) for name in norms for part in ("weight", "bias")}
+    for name, shape in linear.items():
+        found |= {f"{name}.weight": shape, f"{name}.bias": (shape[out],)}
+    return found
+
+
+def tensors(kind: str) -> dict[str, torch.Tensor]:
+    """Return random tensors of a model, float32; large enough that heads differ."""
+    generator = torch.Generator().manual_seed(1)
+    return {name: torch.randn(shape, generator=generator) for name, shape in shapes(kind).items()}
+
+
+def safetensors(path: Path, given: dict[str, torch.Tensor]) -> None:
+    """Write tensors: the length of a header, the header in JSON, and their bytes."""
+    header, parts, end = {}, [], 0
+    for name, tensor in given.items():
+        begin, data = end, tensor.numpy().tobytes()
+        end += len(data)
+        header[name] = {
+            "dtype": "F32", "shape": list(tensor.shape), "data_offsets": [begin, end]
+        }  # fmt: skip
+        parts.append(data)
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
+
+
+def tokenizer(kind: str) -> dict[str, Any]:
+    """Return a tokenizer whose tokens are characters, of bert between [CLS] and [SEP]."""
+    vocabulary = {word: k for k, word in enumerate(["[UNK]", "[CLS]", "[SEP]", *CHARACTERS])}
+    ends = [{"SpecialToken": {"id": name, "type_id": 0}} for name in ("[CLS]", "[SEP]")]
+    sequence = {"Sequence": {"id": "A", "type_id": 0}}
+    around = {
+        "type": "TemplateProcessing", "single": [ends[0], sequence, ends[1]],
+        "pair": [sequence, {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {
+            name: {"id": name, "ids": [k], "tokens": [name]}
+            for k, name in ((1, "[CLS]"), (2, "[SEP]"))
+        },
+    }  # fmt: skip
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "."}, "behavior": "Isolated",
+                          "invert": False},
+        "post_processor": around if kind == "bert" else None, "decoder": None,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "[UNK]"},
+    }  # fmt: skip
+
+
+def write(folder: Path, kind: str) -> Path:
+    """Write a model into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIGS[kind]))
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer(kind)))
+    safetensors(folder / "model.safetensors", tensors(kind))
+    return folder
+
+
+@lru_cache
+def tiny(kind: str) -> Path:
+    """Return the folder of a tiny model, which is made once in a process and removed with it."""
+    folder = Path(tempfile.mkdtemp(prefix="attnsvm-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return write(folder / kind, kind)
