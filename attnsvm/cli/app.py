@@ -14,6 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
+from attnsvm.cli.cite import citation
 from attnsvm.cli.columns import columns_text
 from attnsvm.cli.errors import SweepIncompleteError, exit_code, search_message
 from attnsvm.cli.extensions import named_extensions
@@ -105,6 +106,9 @@ def _entry() -> None:
         check_extensions(named)
         use_extensions(named)
         register()
+    if sys.argv[1:2] == ["cite"]:
+        _print(citation(sys.argv[2:]))
+        return
     words = set(sys.argv[1:])
     if {"--help", "-h"} & words:
         _print(help_text(own_sweeps(sys.argv[1:])))

@@ -140,7 +140,7 @@ def test_a_search_that_cannot_be_is_refused_before_any_work(given, told, tmp_pat
     assert not (tmp_path / "multirun").exists()
 
 
-PAGE = (Path(__file__).parents[2] / "docs/search.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/search_and_tracking.md").read_text()
 COMMANDS = re.findall(r"^    attnsvm (-m hydra/sweeper=optuna (?:.*\\\n)*.*)", PAGE, re.MULTILINE)
 
 

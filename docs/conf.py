@@ -1,0 +1,68 @@
+"""The site: `make docs` builds it from these pages, the notebooks and the docstrings."""
+
+from docutils import nodes
+from latex2mathml.converter import convert
+from sphinx.application import Sphinx
+
+from attnsvm import __version__
+
+project = "attnsvm"
+author = "The attnsvm developers"
+project_copyright = "The attnsvm developers"
+release = __version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = "attnsvm"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = ["enlarge.js"]
+html_copy_source = False
+highlight_language = "none"
+pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
+
+# A warning is an error: of a link or name that does not exist, too.
+nitpicky = True
+nitpick_ignore_regex = [(r"py:.*", r"(torch|np|numpy|pd|pandas|matplotlib|omegaconf)\b.*")]
+
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+
+# Notebooks are stored without output and executed here; one that raises fails the build.
+nb_execution_mode = "force"
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+napoleon_google_docstring = False
+napoleon_use_param = False
+napoleon_use_rtype = False
+napoleon_custom_sections = [("Attributes", "params_style")]
+html_math_renderer = "mathml"
+
+
+def inline_formula(translator, node):
+    """Write a formula as MathML, which browsers draw without a script."""
+    translator.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def displayed_formula(translator, node):
+    """Write a formula on a line of its own."""
+    translator.body.append(convert(node.astext(), display="block"))
+    raise nodes.SkipNode
+
+
+def setup(app: Sphinx) -> None:
+    """Add the formulas to Sphinx, which calls this by its name."""
+    app.add_html_math_renderer("mathml", (inline_formula, None), (displayed_formula, None))

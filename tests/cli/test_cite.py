@@ -1,0 +1,64 @@
+import json
+import re
+import shutil
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from attnsvm.cli.cite import PAPER, citation
+from attnsvm.config import ConfigError
+
+ROOT = Path(__file__).parents[2]
+RUN = sorted((ROOT / "docs/records/rank_vs_d").glob("*/run.json"))[0].parent
+
+
+def fields(entry):
+    return dict(re.findall(r"^  (\w+) += \{(.*)\},?$", entry, re.MULTILINE))
+
+
+def test_an_entry_names_what_the_record_says():
+    entry, paper = citation([str(RUN)]).split("\n\n")
+    content = (RUN / "run.json").read_bytes()
+    run, digest = json.loads(content), sha256(content).hexdigest()
+    assert paper == PAPER
+    assert entry.startswith(f"@software{{attnsvm-{digest[:12]},")
+    found = fields(entry)
+    for value in (run["signature"], digest, run["git_revision"]):
+        assert value in found["note"]
+    assert found["version"] == run["version"]
+    assert found["title"].startswith(r"attnsvm: rank\_vs\_d (data=sphere")
+    assert r"data=\textbraceleft{}n:15,T:5\textbraceright{}" in found["note"]
+    for value in found.values():
+        assert value.count("{") == value.count("}")
+
+
+def test_the_paper_is_the_one_of_the_citation_file():
+    given = (ROOT / "CITATION.cff").read_text()
+    names = re.findall(r"family-names: (.*)", given)
+    assert re.search("author  = {(.*)}", PAPER)[1].count(" and ") == len(names) - 1
+    assert all(name in PAPER for name in names)
+    assert re.search(r"arXiv:[\d.]+", given)[0] in PAPER
+    assert re.search(r"year: (\d+)", given)[1] in PAPER
+
+
+def test_a_folder_without_a_record_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=re.escape(f"cite {tmp_path}: must be the folder")):
+        citation([str(tmp_path)])
+
+
+def test_a_changed_record_is_not_cited(tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(RUN, copy)
+    (copy / "trials.parquet").write_bytes(b"0")
+    with pytest.raises(ConfigError, match="it is corrupt"):
+        citation([str(copy)])
+
+
+def test_no_folder_is_an_error_of_the_command():
+    command = [sys.executable, "-m", "attnsvm", "cite"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "no folder given" in done.stderr

@@ -1,0 +1,128 @@
+"""The built site in a real browser: `make docs` runs this after it has built the site."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.sweeps.test_browser import OPTIONS, console
+
+SITE = Path(__file__).parents[1] / "build/site"
+CHROMIUM = shutil.which("chromium")
+PHONE_PX = 390
+
+pytestmark = [
+    pytest.mark.site,
+    pytest.mark.skipif(CHROMIUM is None, reason="no `chromium` on the PATH"),
+]
+
+VISIT = """<!doctype html><title>probe</title>
+<iframe width=%d height=800></iframe><pre></pre>
+<script>
+const frame = document.querySelector("iframe"), found = {}, pages = %s;
+const loaded = (page) => new Promise((done) => { frame.onload = done; frame.src = page; });
+const later = (ms) => new Promise((done) => setTimeout(done, ms));
+(async () => {
+  for (const page of pages) {
+    await loaded(page);
+    await later(200);
+    const inside = frame.contentDocument, root = inside.documentElement;
+    found[page] = await (%s)(inside, root, later);
+  }
+  document.querySelector("pre").textContent = JSON.stringify(found) + "END";
+})();
+</script>"""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *words):
+        pass
+
+
+@pytest.fixture(scope="module")
+def pages():
+    found = sorted(str(p.relative_to(SITE)) for p in SITE.rglob("*.html"))
+    return [page for page in found if not page.startswith("_")]
+
+
+@pytest.fixture(scope="module")
+def visit(tmp_path_factory):
+    """Return a function that calls JavaScript on each of some pages: results by page."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=SITE))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    probe = SITE / "_probe.html"
+
+    def call(script, pages, width=1280):
+        probe.write_text(VISIT % (width, json.dumps(pages), script))
+        profile = tmp_path_factory.mktemp("profile")
+        address = f"http://127.0.0.1:{server.server_port}/_probe.html"
+        budget = f"--virtual-time-budget={2000 + 3000 * len(pages)}"
+        command = [CHROMIUM, *OPTIONS, budget, f"--user-data-dir={profile}", "--dump-dom", address]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+        text = done.stdout.split("<pre>")[1].split("END</pre>")[0]
+        return json.loads(
+            text.replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&")
+        ), done
+
+    yield call
+    probe.unlink()
+    server.shutdown()
+    server.server_close()
+
+
+def test_every_page_loads_without_an_error_and_all_its_pictures(visit, pages):
+    assert len(pages) > 20
+    script = """(d) => {
+      const pictures = [...d.querySelectorAll("article img")];
+      return [d.title, pictures.filter(i => !(i.complete && i.naturalWidth)).length];
+    }"""
+    found, done = visit(script, pages)
+    assert console(done) == []
+    assert list(found) == pages
+    for page, (title, missing) in found.items():
+        assert "attnsvm" in title, page
+        assert missing == 0, page
+
+
+def test_every_picture_has_a_text(visit, pages):
+    found, _ = visit("(d) => [...d.querySelectorAll('article img')].map(i => i.alt)", pages)
+    texts = {page: alts for page, alts in found.items() if not page.startswith("notebooks/")}
+    assert sum(map(len, texts.values())) > 30
+    assert all(len(alt) > 10 for alts in texts.values() for alt in alts)
+
+
+def test_no_page_scrolls_sideways_on_a_phone(visit, pages):
+    found, _ = visit("(d, root) => root.scrollWidth", pages, PHONE_PX)
+    assert {page: width for page, width in found.items() if width > PHONE_PX} == {}
+
+
+def test_the_search_finds_the_nuclear_norm(visit):
+    wait = """async (d, root, later) => {
+      for (let k = 0; k < 50 && !d.querySelector("ul.search li a"); k++) await later(50);
+      return [...d.querySelectorAll("ul.search li a")].map(a => a.textContent);
+    }"""
+    found, _ = visit(wait, ["search.html?q=nuclear", "search.html?q=xylophone"])
+    assert len(found["search.html?q=nuclear"]) > 3
+    assert found["search.html?q=xylophone"] == []
+
+
+def test_a_figure_opens_and_closes(visit):
+    script = """async (d, root, later) => {
+      const button = d.querySelector("button.enlarge"), large = d.querySelector("dialog.enlarged");
+      const before = large.open;
+      button.click();
+      const shown = large.querySelector("img");
+      const same = shown.src === button.firstElementChild.src;
+      const opened = [large.open, same, shown.alt.length > 10];
+      large.querySelector("button").click();
+      return [before, ...opened, large.open];
+    }"""
+    found, _ = visit(script, ["gallery.html"])
+    assert found["gallery.html"] == [False, True, True, True, False]
