@@ -43,6 +43,13 @@ def test_the_five_lines_of_the_readme_print_what_they_say():
     assert block.rstrip().endswith("# 4.61")
 
 
+def test_the_start_page_trains_towards_the_svm():
+    (block,) = python_blocks("docs/start.md")
+    scope: dict[str, object] = {}
+    exec(block.replace("attnsvm.one_minus", "distance = attnsvm.one_minus"), scope)
+    assert scope["distance"].nanmedian() < 0.01
+
+
 def test_the_library_page_runs_from_top_to_bottom():
     blocks = python_blocks("docs/library.md")
     assert len(blocks) >= 6
