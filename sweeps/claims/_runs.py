@@ -114,3 +114,16 @@ MIRROR = Runs.of(
     "data={n:3,T:3},{n:6,T:8} trials=50"
 )  # fmt: skip
 """Mirror descent with steps that grow."""
+
+PROMPT = Runs.of(
+    "prompt", "data=prompt data.n=3,6 data.T=3,8 data.d=10 optimizer.init=zero "
+    "optimizer.growth=0.05 optimizer.steps=5000 optimizer.record_every=500 trials=50"
+)  # fmt: skip
+"""One query for all samples: training W from zero is training of a prompt."""
+
+KQ_STEPS = Runs.of(
+    "kq_steps", "parameterization=kq optimizer.init=uniform,small optimizer={lr:0.1},{lr:0.01},"
+    "{schedule:decay,growth:0.01} optimizer.steps=100000 optimizer.record=geometric "
+    "svm.norms=[nuclear] trials=20"
+)  # fmt: skip
+"""Normalised steps of K and Q without a ridge: constant, small and falling ones."""

@@ -26,8 +26,13 @@ AXES = {
     "one_minus_corr_w_star_mm": r"$1-\mathrm{corr}(W, W^{\star}_{\mathrm{mm}})$",
     "one_minus_corr_svmeq": r"$1-\mathrm{corr}(W, W_{\mathrm{svmeq}})$",
     "one_minus_corr_1token": r"$1-\mathrm{corr}(W, W_{\mathrm{1token}})$",
+    "margin_gap_nuclear": "nuclear margin gap",
+    "balance_gap": r"imbalance $\|K^\top K-Q^\top Q\|_F / \|K\|_F\|Q\|_F$",
 }
 """Axis label of a quantity."""
+
+OF_SVM = ("one_minus", "margin_gap")
+"""Beginnings of the quantities that compare with an SVM."""
 
 CURVES = 12
 """Largest number of curves, and of rows of panels, that a figure has room for."""
@@ -53,7 +58,7 @@ class OverSteps:
     """The figure of an experiment that shows `quantities` over the steps of training.
 
     The module of the experiment exports `tables` and `draw` of such an object. There is one row of
-    panels for each value of the axis `facet`.
+    panels for each value of the axis `facet`. One figure has `room` for so many curves.
     """
 
     name: str
@@ -62,6 +67,7 @@ class OverSteps:
     statistic: statistics.Statistic = "mean"
     facet: str | None = None
     log_x: bool = False
+    room: int = CURVES
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
         """Return the quantities over the steps, and the number of instances by status."""
@@ -76,7 +82,7 @@ class OverSteps:
         """Return one figure, or several if there are too many curves."""
         return drawings(
             self.name, tables, axes, remarks, self._figure, caption=self.caption,
-            panels=[self.facet] if self.facet else [], room=CURVES, cells=f"{self.name}_counts",
+            panels=[self.facet] if self.facet else [], room=self.room, cells=f"{self.name}_counts",
         )  # fmt: skip
 
     def _figure(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
@@ -107,7 +113,7 @@ def over_steps(
     by = frames.axes.besides()
     parts = []
     for statuses, of_correlation in ((CERTIFIED, True), (TRAINED, False)):
-        chosen = [q for q in quantities if q.startswith("one_minus") == of_correlation]
+        chosen = [q for q in quantities if q.startswith(OF_SVM) == of_correlation]
         trials = frames.trials[frames.trials["status"].isin(statuses)]
         history = history_of(frames, trials, by)
         history = history[history["quantity"].isin(chosen)]
@@ -205,7 +211,7 @@ def _curves(
 
 def _axes(ax: Axes, quantity: str, log_x: bool, x: pd.Series[float]) -> None:
     ax.set_ylabel(AXES[quantity])
-    if quantity.startswith("one_minus") or quantity == "W_norm":
+    if quantity.startswith((*OF_SVM, "balance")) or quantity == "W_norm":
         style.log_axis(ax.yaxis)
     if quantity == "max_softmax":
         ax.set_ylim(top=1.02)

@@ -39,6 +39,8 @@ FEW_RUNS = {
     "convergence_types_m": SHORT | {"parameterization.m": "1,8", "data.d": "8"},
     "phase_transition": SHORT | {"data": "{n:2,T:2},{n:2,T:3},{n:3,T:2}", "data.d": "2,4"},
     "gradient_floor": SHORT | {"optimizer.growth": "0.0,0.05"},
+    "kq_plateau": SHORT
+    | {"loss": "logistic", "optimizer.init": "uniform,small", "optimizer": "{lr:0.1},{lr:0.01}"},
     "ridge_vs_path": SHORT | {"optimizer.ridge": "0.0,1e-12"},
     "regularization_path": PATH,
     "token_count_vs_lambda": SHORT | {"head.lam": "0.0,0.5"},
@@ -67,6 +69,7 @@ ONE_VALUE = {
         {"data": "{n:2,T:2}"},
     ],
     "gradient_floor": [{"optimizer.growth": "0.05"}, {"optimizer.gradient": "direct"}],
+    "kq_plateau": [{"optimizer.init": "small"}, {"optimizer": "safe_gd"}],
     "ridge_vs_path": [{"optimizer.ridge": "0.0"}, {"optimizer.gradient": "log_domain"}],
     "regularization_path": [{"parameterization": "kq"}, {"optimizer.radii": "[10.0]"}],
     "token_count_vs_lambda": [{"head.lam": "0.3"}, {"head.lam": "0.0"}],

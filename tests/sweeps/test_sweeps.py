@@ -32,6 +32,12 @@ MINIATURES = {
     "convergence_types_m": [*SHORT, "parameterization.m=1,16"],
     "phase_transition": [*SHORT, "data={n:2,T:2},{n:2,T:3},{n:3,T:2}", "data.d=2,4"],
     "gradient_floor": [*SHORT, "optimizer.growth=0.0,0.05"],
+    "kq_plateau": [
+        *SHORT,
+        "loss=logistic",
+        "optimizer.init=uniform,small",
+        "optimizer={lr:0.1},safe_gd",
+    ],
     "ridge_vs_path": [*SHORT, "optimizer.ridge=0.0,1e-12"],
     "regularization_path": ["trials=2", "optimizer.radii=[10.0,30.0]"],
     "token_count_vs_lambda": [*SHORT, "head.lam=0.0,0.5"],

@@ -1,0 +1,65 @@
+"""(K, Q) without a ridge in exact arithmetic: a plateau beside the nuclear norm SVM, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from sweeps import statistics
+from sweeps.cells import CellAxes
+from sweeps.figures import Drawing, _curves, history_of
+
+if TYPE_CHECKING:
+    from sweeps.aggregate import SweepFrames
+
+FIGURE = _curves.OverSteps(
+    name="kq_plateau",
+    quantities=("one_minus_corr_w_star_mm", "margin_gap_nuclear", "balance_gap"),
+    facet="init",
+    statistic="median",
+    log_x=True,
+    room=4 * _curves.CURVES,
+    caption=(
+        "1-correlation of K Q^T with W_star_mm, nuclear margin gap and imbalance of the factors "
+        "over the steps, without a ridge and in exact arithmetic, from four kinds of initial "
+        "weights (rows), by losses and step sizes."
+    ),
+)
+FALLING = ("one_minus_corr_w_star_mm", "margin_gap_nuclear")
+
+
+def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    """Return the curves, counts, and how the quantities change over the last decade of steps.
+
+    A row of `kq_plateau_fall` has the median ratio of a quantity at the last step to the same
+    instance's at the last snapshot no later than a tenth of the steps: 1 is a plateau.
+    """
+    by = frames.axes.besides()
+    certified = frames.trials[frames.trials["status"].isin(_curves.CERTIFIED)]
+    history = history_of(frames, certified, by)
+    history = history[history["quantity"].isin(FALLING)]
+    keys = list(dict.fromkeys([*by, "run", "seed", "quantity"]))
+    last = history.groupby("run", observed=True)["step"].transform("max")
+    parts = {
+        name: history[rows].sort_values("step").groupby(keys, observed=True)["value"].last()
+        for name, rows in (
+            ("end", history["step"] == last),
+            ("before", history["step"] <= last / 10),
+        )
+    }
+    pairs = pd.DataFrame(parts).reset_index()
+    pairs["ratio"] = pairs["end"] / pairs["before"].where(pairs["before"] > 0)
+    falls = statistics.summaries(pairs, [*by, "quantity"], "ratio", "median")
+    ends = statistics.summaries(pairs, [*by, "quantity"], "end", "median")
+    named = {name: f"end_{name}" for name in ("median", "low", "high")}
+    ends = ends.rename(columns=named)[[*by, "quantity", *named.values()]]
+    return {**FIGURE.tables(frames), "kq_plateau_fall": falls.merge(ends, on=[*by, "quantity"])}
+
+
+def draw(
+    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
+) -> list[Drawing]:
+    """Return one figure, or several if there are too many curves."""
+    return FIGURE.draw(tables, axes, remarks)
