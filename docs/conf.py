@@ -38,6 +38,7 @@ myst_heading_anchors = 3
 
 # Notebooks are stored without output and executed here; one that raises fails the build.
 nb_execution_mode = "force"
+nb_execution_in_temp = True
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_merge_streams = True

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import threading
 from functools import partial
+from html import unescape
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -66,10 +67,8 @@ def visit(tmp_path_factory):
         budget = f"--virtual-time-budget={2000 + 3000 * len(pages)}"
         command = [CHROMIUM, *OPTIONS, budget, f"--user-data-dir={profile}", "--dump-dom", address]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-        text = done.stdout.split("<pre>")[1].split("END</pre>")[0]
-        return json.loads(
-            text.replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&")
-        ), done
+        found = json.loads(unescape(done.stdout.split("<pre>")[1].split("END</pre>")[0]))
+        return found, done
 
     yield call
     probe.unlink()

@@ -1,0 +1,35 @@
+"""Solvers under test: one file each, which `python -m benchmarks svm_trust` finds.
+
+A file defines `METHODS`, a mapping of (norm, name) to a function of (X, Z, mask) that returns the
+least norm that the solver states, or None where it states no solution. Token 0 of each sample is
+to be separated from the others; shapes are those of `benchmarks.nasty.Difficult`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+Method = Callable[[Array, Array, Mask], float | None]
+
+
+def rows(X: Array, Z: Array, mask: Mask) -> Array:
+    """Return the constraints G w >= 1 on the entries of W, (N, d^2)."""
+    i, t = np.nonzero(mask[:, 1:])
+    D = X[i, 0] - X[i, t + 1]
+    return (D[:, :, None] * Z[i][:, None, :]).reshape(len(D), -1)
+
+
+def methods(norm: str) -> dict[str, Method]:
+    """Return the methods for a norm by name, ours first."""
+    found: dict[str, Method] = {}
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        found |= {name: method for (of, name), method in module.METHODS.items() if of == norm}
+    return dict(sorted(found.items(), key=lambda item: item[0] != "attnsvm"))
