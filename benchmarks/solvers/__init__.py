@@ -23,7 +23,7 @@ def rows(X: Array, Z: Array, mask: Mask) -> Array:
     """Return the constraints G w >= 1 on the entries of W, (N, d^2)."""
     i, t = np.nonzero(mask[:, 1:])
     D = X[i, 0] - X[i, t + 1]
-    return (D[:, :, None] * Z[i][:, None, :]).reshape(len(D), -1)
+    return (D[:, :, None] * Z[i][:, None, :]).reshape(len(D), X.shape[2] ** 2)
 
 
 def methods(norm: str) -> dict[str, Method]:

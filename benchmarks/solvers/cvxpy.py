@@ -15,7 +15,7 @@ CLARABEL = {"solver": "CLARABEL", "tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "t
 
 
 def solve(kind: str, options: dict[str, Any], X: Array, Z: Array, mask: Mask) -> float | None:
-    """Return the stated norm of the matrix that CVXPY returns, None if it returns none."""
+    """Return the norm of the matrix that CVXPY calls optimal, None without one."""
     G, d = rows(X, Z, mask), X.shape[2]
     W = cp.Variable((d, d))
     constraints = [G @ cp.vec(W, order="C") >= 1] if len(G) else []
@@ -26,7 +26,7 @@ def solve(kind: str, options: dict[str, Any], X: Array, Z: Array, mask: Mask) ->
             problem.solve(**options)
         except cp.error.SolverError:
             return None
-    return None if W.value is None else float(np.linalg.norm(W.value, kind))
+    return float(np.linalg.norm(W.value, kind)) if problem.status == "optimal" else None
 
 
 METHODS = {

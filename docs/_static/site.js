@@ -23,3 +23,13 @@ document.addEventListener("DOMContentLoaded", () => {
     });
   }
 });
+
+// What scrolls by itself can be reached by the keyboard; headings of the menu have a level.
+addEventListener("load", () => {
+  for (const part of document.querySelectorAll("article pre, article table")) {
+    if (part.scrollWidth > part.clientWidth) part.tabIndex = 0;
+  }
+  for (const caption of document.querySelectorAll("p.caption[role=heading]")) {
+    caption.setAttribute("aria-level", "2");
+  }
+});
