@@ -52,6 +52,10 @@ FEW_RUNS = {
     "mirror_descent": SHORT | {"optimizer": "{p:1.75},{p:3.0}"},
     "rank_of_weights": SHORT | {"data": "{n:2,T:2},{n:2,T:3}", "data.d": "2,4"},
     "rates": SHORT | {"optimizer": "gd,normalized_gd"},
+    "depth": SHORT | {"model.layers": "1,2", "data.n": "2", "data.T": "3", "data.d": "5"},
+    "depth_precision": SHORT | {"model.layers": "1,2", "data.n": "2", "data.d": "5"},
+    "heads": SHORT | {"model.layers": "1", "model.heads": "1,2", "data.n": "2", "data.d": "5"},
+    "composition": SHORT | {"model.layers": "1,2", "data.n": "2", "data.T": "3", "data.d": "5"},
     "trajectories": {"trials": "2", "optimizer.steps": "100"},
     "": SHORT | {"data.n": "3", "data.T": "3", "data.d": "4"},
 }
@@ -91,6 +95,10 @@ ONE_VALUE = {
         {"data": "sphere", "data.n": "3", "data.T": "2", "data.d": "2", "model": "sequence"},
         {"keep_path": "false"},
     ],
+    "depth": [{"parameterization": "kq"}, {"model.residual": "false"}, {"model.heads": "2"}],
+    "depth_precision": [{"optimizer.gradient": "direct"}, {"parameterization": "kq"}],
+    "heads": [{"model.values": "identity"}, {"parameterization": "kq"}, {"model.heads": "1"}],
+    "composition": [{"parameterization": "w"}, {"model.readout": "every"}],
     "": [{"data.T": "1"}, {"data.d": "1"}, {"trials": "1"}],
 }
 

@@ -23,6 +23,7 @@ CONF = Path(__file__).parents[2] / "conf" / "sweep"
 EXPERIMENTS = tuple(experiments())
 
 SHORT = ["trials=2", "optimizer.steps=30", "optimizer.record_every=10"]
+SMALL = ["data.n=2", "data.T=3", "data.d=5"]
 MINIATURES = {
     "trajectories": SHORT,
     "rank_vs_d": ["trials=3", "data={n:3,T:3},{n:3,T:4}", "data.d=2,5"],
@@ -48,6 +49,10 @@ MINIATURES = {
     "optimizer_geometry": [*SHORT, "optimizer={norm:spectral},muon,adam"],
     "optimizer_geometry_kq": [*SHORT, "optimizer={norm:schatten4},adam"],
     "mirror_descent": ["trials=2", "optimizer={p:1.75,steps:30},{p:3.0,steps:60}"],
+    "depth": [*SHORT, *SMALL, "model.layers=1,2"],
+    "depth_precision": [*SHORT, *SMALL, "model.layers=1,2"],
+    "heads": [*SHORT, *SMALL, "model.layers=1", "model.heads=1,2"],
+    "composition": [*SHORT, *SMALL, "model.layers=1,2"],
 }
 
 

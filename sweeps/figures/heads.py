@@ -1,0 +1,148 @@
+"""Several heads of a layer: their tokens, their SVMs, and the risk that they reach together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from attnsvm.record import read_solutions
+from sweeps import statistics, style
+from sweeps.cells import CellAxes
+from sweeps.figures import Drawing, outcomes, status_counts
+from sweeps.figures._layers import CORRELATIONS, NEAR, NORMS, keys_of, own, with_layers
+from sweeps.figures._pages import Tables, drawings
+
+if TYPE_CHECKING:
+    from sweeps.aggregate import SweepFrames
+
+X = ("parameterization", "layers", "layer", "heads")
+MEASURES = {
+    "own": "1 - correlation\nwith the SVM",
+    "equal": "share of the samples with\nequal tokens, pairs of heads",
+    "risk": "risk",
+}
+CAPTION = (
+    "1-correlation of each head with its own SVM, and with that of another head of its layer; how "
+    "often two heads of a layer select the same token; and the risk at the end of training, each "
+    "versus the number of heads of a layer."
+)
+NOTE = (
+    "Points: median (shares: mean), band: its 95 % bootstrap interval. Samples of a layer count "
+    "if the readout sees them. A head counts if its status is ok, a pair if both are. Dashed: "
+    "with the SVM of another head. Risk: of the network, colour of its layer 0. Dotted: 1e-3."
+)
+
+
+def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
+    """Return each measure by layer and number of heads, and the counts by status."""
+    trials = with_layers(frames.trials)
+    ok = trials[trials["status"] == "ok"]
+    ok = ok.assign(own=own(ok, CORRELATIONS))
+    keys = keys_of(frames, *X)
+    keys = [name for name in keys if name != "attention_head"]  # one SVM a head: all are measured
+    first = trials[(trials["layer"] == 0) & (trials["attention_head"] == 0)]
+    pairs = _pairs(frames, ok, keys)
+    parts = [
+        statistics.summaries(ok, keys, "own", "median").assign(measure="own"),
+        statistics.summaries(pairs, keys, "other", "median").assign(measure="other"),
+        statistics.summaries(pairs, keys, "equal").assign(measure="equal"),
+        statistics.summaries(first, keys, "risk", "median").assign(measure="risk"),
+    ]
+    return {
+        "heads": pd.concat(parts, ignore_index=True),
+        "heads_counts": outcomes(frames.trials, frames.axes),
+    }
+
+
+def _pairs(frames: SweepFrames, ok: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Return a row for each pair of heads of a layer: equal tokens, correlation with the other."""
+    rows: list[dict[str, Any]] = []
+    for run, trials in ok.groupby("run", observed=True):
+        if (trials["heads"] > 1).any():
+            arrays = read_solutions(frames.folders[str(run)])
+            norm = NORMS.get(str(trials["parameterization"].iloc[0]))
+            if f"{norm}_W" in arrays:
+                rows += _of_run(arrays, str(norm), trials, keys)
+    return pd.DataFrame(rows, columns=[*keys, "equal", "other"])
+
+
+def _of_run(
+    arrays: Mapping[str, np.ndarray], norm: str, trials: pd.DataFrame, keys: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+    key = [arrays[name].tolist() for name in ("seeds", "layer", "attention_head")]
+    place = {row: k for k, row in enumerate(zip(*key, strict=True))}
+    for (seed, layer), heads in trials.groupby(["seed", "layer"]):
+        cell = {name: heads[name].iloc[0] for name in keys}
+        for one, other in itertools.permutations(sorted(heads["attention_head"]), 2):
+            a, b = place[seed, layer, one], place[seed, layer, other]
+            seen = arrays["mask"][a].sum(-1) > 1
+            same = arrays["selected"][a] == arrays["selected"][b]
+            pair = arrays["trained_W"][a], arrays[f"{norm}_W"][b]
+            yield cell | {
+                "equal": same[seen].mean() if one < other and seen.any() else np.nan,
+                "other": _one_minus_correlation(*pair),
+            }
+
+
+def _one_minus_correlation(A: np.ndarray, B: np.ndarray) -> float:
+    return float(1 - (A * B).sum() / (np.linalg.norm(A) * np.linalg.norm(B)))
+
+
+def draw(
+    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
+) -> list[Drawing]:
+    """Return one figure for each combination of the other axes."""
+    return drawings(
+        "heads", tables, axes, remarks, _figure, caption=CAPTION,
+        x=[*X, "attention_head"], cells="heads_counts",
+    )  # fmt: skip
+
+
+def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+    table = tables["heads"]
+    rules = [rule for rule in NORMS if (table["parameterization"] == rule).any()] or ["w"]
+    fig = style.figure(3.0 * len(MEASURES) + 1.8, 2.7 * len(rules) + 0.6)
+    grid = fig.subplots(len(rules), len(MEASURES), squeeze=False, sharex=True, sharey="col")
+    for row, rule in zip(grid, rules, strict=True):
+        here = table[table["parameterization"] == rule]
+        style.heading(row[0], {"w": "W", "kq": "(K, Q)"}[rule])
+        for ax, (measure, label) in zip(row, MEASURES.items(), strict=True):
+            _curves(ax, here, measure)
+            ax.set_ylabel(label)
+            style.ticks_at(ax, table["heads"])
+            ax.set_xlabel("heads of a layer")
+        style.log_axis(row[0].yaxis)
+        row[0].axhline(NEAR, color=style.FAINT, linestyle=":", linewidth=0.9)
+        row[1].set_ylim(-0.03, 1.03)
+    style.legend(grid[0, -1], grid.flat)
+    counted = status_counts(tables["heads_counts"], axes)
+    style.note(fig, [NOTE, counted, *remarks])
+    return fig
+
+
+def _curves(ax: Axes, table: pd.DataFrame, measure: str) -> None:
+    layers = sorted(set(map(tuple, table[["layers", "layer"]].to_numpy().tolist())))
+    colours, markers = style.colours(layers), style.markers(layers)
+    statistic = "mean" if measure == "equal" else "median"
+    for shown, line in ((measure, "-"), ("other" if measure == "own" else "", (0, (4, 1.6)))):
+        for layers_, layer in layers:
+            here = table[(table["layers"] == layers_) & (table["layer"] == layer)]
+            rows = here[(here["measure"] == shown) & (here["used"] > 0)].sort_values("heads")
+            if rows.empty:
+                continue
+            colour = colours[layers_, layer]
+            label = f"layer {layer} of {layers_}"
+            if measure == "risk":
+                label = ""
+            style.band(ax, rows["heads"], rows["low"], rows["high"], colour)
+            look: Any = {"color": colour, "marker": markers[layers_, layer], "linestyle": line}
+            named = label if shown == measure and label else None
+            ax.plot(rows["heads"], rows[statistic], label=named, **look)
+    if not ax.lines:
+        style.empty(ax, "no certified row")
