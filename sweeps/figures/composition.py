@@ -77,7 +77,14 @@ def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
                 x = rows["layer"] + 0.06 * (shift - (len(depths) - 1) / 2)
                 ends = [rows["mean"] - rows["low"], rows["high"] - rows["mean"]]
                 look = {"color": colours[depth], "marker": markers[depth]}
-                ax.errorbar(x, rows["mean"], ends, label=f"{depth} layers", capsize=2, **look)
+                ax.errorbar(
+                    x,
+                    rows["mean"],
+                    ends,
+                    label=f"{depth} layer{'s' * (depth > 1)}",
+                    capsize=2,
+                    **look,
+                )
             if here["used"].sum() == 0:
                 style.empty(ax, "no certified row")
     for row, label in zip(grid, MEASURES.values(), strict=True):
