@@ -81,7 +81,7 @@ def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
                     x,
                     rows["mean"],
                     ends,
-                    label=f"{depth} layer{'s' * (depth > 1)}",
+                    label="1 layer" if depth == 1 else f"{depth} layers",
                     capsize=2,
                     **look,
                 )
