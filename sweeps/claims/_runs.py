@@ -121,6 +121,20 @@ PROMPT = Runs.of(
 )  # fmt: skip
 """One query for all samples: training W from zero is training of a prompt."""
 
+ORTHOGONAL = Runs.of(
+    "orthogonal", "optimizer=normalized_gd,polyak data.n=3 data.T=3 data.d=16,64 "
+    "optimizer.init=zero optimizer.steps=2000 optimizer.record=geometric svm.norms=[frobenius] "
+    "trials=25"
+)  # fmt: skip
+"""Many dimensions, in which random tokens are nearly orthogonal."""
+
+FLOW_KQ = Runs.of(
+    "flow_kq", "parameterization=kq optimizer=safe_gd optimizer.init=aligned,balanced "
+    "loss=exponential data.n=3 data.T=3 data.d=10 optimizer.steps=10000 "
+    "optimizer.record=geometric trials=25"
+)  # fmt: skip
+"""Gradient descent on K and Q, one step for both, the largest for which the risk provably falls."""
+
 KQ_STEPS = Runs.of(
     "kq_steps", "parameterization=kq optimizer.init=uniform,small optimizer={lr:0.1},{lr:0.01},"
     "{schedule:decay,growth:0.01} optimizer.steps=100000 optimizer.record=geometric "

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.claim[0] == "hunt":
             return _hunt(options.claim[1:], claims, options.directory)
         chosen = _chosen(options.claim, claims)
-    except (ValueError, CorruptRecordError) as error:
+    except (ValueError, RuntimeError, CorruptRecordError) as error:
         sys.stderr.write(f"attnsvm-claims: {one_line(error)}\n")
         return 2
     return _judge(chosen, options)

@@ -114,7 +114,8 @@ def cells_of(runs: Runs) -> Iterator[tuple[list[str], Size]]:
     Raises
     ------
     ValueError
-        If they are a named sweep, or have another model than cross-attention.
+        If they are a named sweep, have other data than the sphere or another model than
+        cross-attention, or take fixed steps: a shrunk instance would not be one of theirs.
     """
     parsed = OverridesParser.create().parse_overrides(list(runs.overrides))
     options: dict[str, list[str]] = {}
@@ -124,6 +125,10 @@ def cells_of(runs: Runs) -> Iterator[tuple[list[str], Size]]:
         values = _values(one)
         if key == "sweep":
             raise ValueError(f"{runs.name}: the runs of a named sweep are not hunted in")
+        if key == "optimizer" and "gd" in values:
+            raise ValueError(f"{runs.name}: its fixed steps are small enough for unit tokens only")
+        if key == "data" and not all(isinstance(value, dict) for value in values):
+            raise ValueError(f"{runs.name}: only instances of data=sphere are shrunk")
         if key == "model":
             values = [value for value in values if value == "cross_attention"]
             if not values:
