@@ -220,7 +220,7 @@ class PretrainedConfig(DataConfig):
         "none",
         OneOf(("none", "spectrum", "queries", "tokens")),
         "none: the head; spectrum: random weights with its singular values; queries: of other "
-        "sentences; tokens: shuffled among sentences",
+        "sentences; tokens: those at each place shuffled among sentences",
     )
 
 

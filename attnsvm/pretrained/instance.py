@@ -68,7 +68,7 @@ def restricted(
         The row of each sequence whose query is used, shape (n,), int64.
     control : str
         none: the head; spectrum: a random matrix with its singular values; queries: each query with
-        the tokens of another sequence; tokens: all tokens shuffled among sequences and places.
+        the tokens of another sequence; tokens: the tokens at each place shuffled among sequences.
     generator : Generator, optional
         Of the random draws of a control.
 
@@ -88,7 +88,8 @@ def restricted(
     elif control == "queries":
         Z = Z[_derangement(n, generator)]
     elif control == "tokens":
-        X = X.flatten(0, 1)[torch.randperm(n * T, generator=generator)].view(n, T, d)
+        order_t = torch.stack([torch.randperm(n, generator=generator) for _ in range(T)], 1)
+        X = X[order_t, torch.arange(T)]
     first = mask.to(torch.int8).argmax(1)
     D = (X - X[at, first][:, None]).masked_fill(~mask[..., None], 0.0)
     r = max(min(d, n * (T - 1)), min(Z.shape[1], n))
