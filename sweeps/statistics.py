@@ -270,3 +270,83 @@ def _column(frame: pd.DataFrame, name: str) -> pd.Series[float]:
 def _grouping(frame: pd.DataFrame, by: Sequence[str]) -> list[pd.Series[Any]]:
     """Return the columns `by`; without any, all rows are one group."""
     return [frame[key] for key in by] or [pd.Series(0, index=frame.index)]
+
+
+def halfway(x: np.ndarray, count: np.ndarray, n: np.ndarray) -> tuple[float, float, float]:
+    """Return where a proportion that grows with x is one half, with its interval.
+
+    Logistic regression on log x, p = 1 / (1 + exp(-(a + b log x))), by the penalised likelihood of
+    Firth (1993), which is finite also where all shares are 0 or 1. The interval of -a / b, with
+    coverage `LEVEL`, is Fieller's: it is unbounded where b may be 0.
+
+    Parameters
+    ----------
+    x, count, n : numpy.ndarray
+        Positive values; how many of n instances have the property there.
+
+    Returns
+    -------
+    tuple of float
+        x at one half, low, high; NaN unless shares on both sides of one half were observed.
+    """
+    used = n > 0
+    x, count, n = (np.asarray(part, dtype=float)[used] for part in (x, count, n))
+    if not ((count < n / 2).any() and (count > n / 2).any()):
+        return np.nan, np.nan, np.nan
+    centre = np.log(x).mean()
+    A = np.stack([np.ones_like(x), np.log(x) - centre], axis=1)
+    beta, covariance = _firth(A, count, n)
+    low, high = _fieller(beta, covariance)
+    shift = [np.exp(centre + value) for value in (-beta[0] / beta[1], low, high)]
+    return float(shift[0]), float(shift[1]), float(shift[2])
+
+
+def _firth(A: np.ndarray, count: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the penalised estimate (2,) of a logistic regression and its covariance (2, 2)."""
+    beta = np.zeros(2)
+    for _ in range(200):
+        p = 1 / (1 + np.exp(-A @ beta))
+        weight = n * p * (1 - p)
+        covariance = np.linalg.inv((A.T * weight) @ A)
+        leverage = weight * np.einsum("ki,ij,kj->k", A, covariance, A)
+        step = covariance @ (A.T @ (count - n * p + leverage * (0.5 - p)))
+        beta = beta + step / max(1.0, np.abs(step).max())
+        if np.abs(step).max() < 1e-10:
+            break
+    return beta, covariance
+
+
+def _fieller(beta: np.ndarray, covariance: np.ndarray) -> tuple[float, float]:
+    """Return the ends of Fieller's interval of -a / b; infinite where b may be 0."""
+    z2 = NormalDist().inv_cdf((1 + LEVEL) / 2) ** 2
+    (a, b), ((aa, ab), (_, bb)) = beta, covariance
+    quadratic = np.array([b * b - z2 * bb, 2 * (a * b - z2 * ab), a * a - z2 * aa])
+    if quadratic[0] <= 0:
+        return -np.inf, np.inf
+    low, high = sorted(np.roots(quadratic).real)
+    return float(low), float(high)
+
+
+def halfway_points(shares: pd.DataFrame, by: Sequence[str], x: str) -> pd.DataFrame:
+    """Return one row per group of `by`: where the share is one half as `x` grows (`halfway`).
+
+    Parameters
+    ----------
+    shares : pandas.DataFrame
+        Of `shares`.
+    by : sequence of str
+        Columns that name a group.
+    x : str
+        The column of positive numbers with which the share grows.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns `by`, used (instances), halfway, low, high.
+    """
+    rows = []
+    for key, part in shares.groupby(list(by), dropna=False, sort=True):
+        numbers = [part[name].to_numpy(float) for name in (x, "count", "used")]
+        found = dict(zip(("halfway", "low", "high"), halfway(*numbers), strict=True))
+        rows.append(dict(zip(by, key, strict=True)) | {"used": int(part["used"].sum())} | found)
+    return pd.DataFrame(rows, columns=[*by, "used", "halfway", "low", "high"])

@@ -30,7 +30,8 @@ SHARES = {
 }
 COLOURS = "viridis"
 NOTE = (
-    "Red line: d = max(T - 1, n); at and above it Theorem 1 guarantees feasibility. White: no "
+    "Red line: d = max(T - 1, n); at and above it Theorem 1 guarantees feasibility. Circles: the d "
+    "of one half, by logistic regression on log d; the table has its interval. White: no "
     "instance with a verdict. The 95 % Wilson interval of a share of 100 instances is at most "
     "19.2 % wide; the table lists that of every cell."
 )
@@ -42,7 +43,7 @@ CAPTION = (
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    """Return the three shares of every cell, and the number of instances by status."""
+    """Return the three shares of every cell, the d of one half, and counts by status."""
     trials = frames.trials
     at_optimum, trained = trials["tokens"] == "optimal", trials["tokens"] == "top"
     verdict = trials["frobenius_status"]
@@ -61,8 +62,11 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
         )
         for name, flag in flags.items()
     ]
+    shares = pd.concat(parts, ignore_index=True)
+    keys = [*by[:-1], "share_of"]
     return {
-        "phase_transition": pd.concat(parts, ignore_index=True),
+        "phase_transition": shares,
+        "phase_transition_halfway": statistics.halfway_points(shares, keys, "d"),
         "phase_transition_counts": outcomes(trials, frames.axes),
     }
 
@@ -78,7 +82,7 @@ def draw(
 
 def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
     """Return a column of maps per share, a row per plane through the grid."""
-    table = tables["phase_transition"]
+    table, halfway = tables["phase_transition"], tables["phase_transition_halfway"]
     planes = _planes(table)
     fig = style.figure(9.6, 2.95 * max(len(planes), 1) + 0.8)
     grid = fig.subplots(max(len(planes), 1), len(SHARES), squeeze=False)
@@ -86,6 +90,7 @@ def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
         row = grid[i]
         for ax, (name, words) in zip(row, SHARES.items(), strict=True):
             _heat_map(ax, cells[cells["share_of"] == name], axis)
+            _mark_halfway(ax, halfway[halfway["share_of"] == name], cells, axis)
             style.heading(ax, "" if i else words)
         row[0].set_ylabel(f"{_meaning(axis)} ${axis}$  ({title})")
     if not planes:
@@ -133,6 +138,17 @@ def _heat_map(ax: Axes, cells: pd.DataFrame, axis: str) -> None:
     other = cells["n" if axis == "T" else "T"].iloc[0] if len(cells) else 0
     threshold = [max(v - 1, other) if axis == "T" else max(other - 1, v) for v in rows]
     _staircase(ax, [int(np.searchsorted(columns, d)) for d in threshold])
+
+
+def _mark_halfway(ax: Axes, points: pd.DataFrame, cells: pd.DataFrame, axis: str) -> None:
+    """Draw a circle in each row of the map at the d of one half."""
+    rows, columns = np.sort(cells[axis].unique()), np.sort(cells["d"].unique()).astype(float)
+    fixed = "n" if axis == "T" else "T"
+    points = points[points["halfway"].notna() & (points[fixed] == cells[fixed].iloc[0])]
+    x = np.interp(np.log(points["halfway"].to_numpy(float)), np.log(columns),
+                  np.arange(len(columns)) + 0.5)  # fmt: skip
+    y = np.searchsorted(rows, points[axis].to_numpy()) + 0.5
+    ax.plot(x, y, linestyle="", marker="o", markersize=4, color="white", markeredgecolor="black")
 
 
 def _staircase(ax: Axes, first: list[int]) -> None:

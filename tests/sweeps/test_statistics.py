@@ -238,3 +238,52 @@ def test_what_was_not_tested_is_not_counted():
         statistics.false_discovery(np.array([np.nan, 0.02, 0.5])), [np.nan, 0.04, 0.5]
     )
     assert statistics.false_discovery(np.array([np.nan])).size == 1
+
+
+# --- where a share is one half --------------------------------------------------------------------
+
+
+def test_half_way_of_exact_shares_is_where_they_are_one_half():
+    """Shares of a logistic curve in log x, of so many instances that the penalty is nothing."""
+    x = 2.0 ** np.arange(-3, 8)
+    n = np.full(x.size, 1e9)
+    for middle, slope in ((5.0, 2.0), (3.3, 0.7)):
+        count = n / (1 + np.exp(-slope * np.log(x / middle)))
+        found, low, high = statistics.halfway(x, count, n)
+        assert found == pytest.approx(middle, rel=1e-6)
+        assert low < found < high
+        assert high / low == pytest.approx(1, abs=1e-3)
+
+
+def test_half_way_is_finite_where_all_shares_are_zero_or_one():
+    x, n = np.array([1.0, 2.0, 4.0, 8.0]), np.full(4, 100)
+    found, low, high = statistics.halfway(x, np.array([0, 0, 100, 100]), n)
+    assert found == pytest.approx(np.sqrt(8), rel=1e-9)  # by symmetry, in log x
+    assert 2 < low < found < high < 4
+
+
+def test_half_way_is_not_known_without_shares_on_both_sides():
+    x = np.array([1.0, 2.0, 4.0])
+    for count in ([0, 10, 40], [60, 80, 100], [0, 0, 0]):
+        assert np.isnan(statistics.halfway(x, np.array(count), np.full(3, 100))).all()
+    assert np.isnan(statistics.halfway(x, np.array([0, 0, 0]), np.zeros(3))).all()
+
+
+def test_the_interval_of_half_way_covers_it_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    x, middle = np.array([1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0]), 4.5
+    p = 1 / (1 + (middle / x) ** 3)
+    hits = 0
+    for _ in range(400):
+        _, low, high = statistics.halfway(x, rng.binomial(40, p), np.full(x.size, 40))
+        hits += low <= middle <= high
+    assert 0.91 <= hits / 400 <= 0.985  # 95 % +- 3 standard errors, and its own bias
+
+
+def test_half_way_points_are_of_each_group():
+    shares = pd.DataFrame({"n": [1] * 3 + [2] * 3, "d": [1, 2, 4] * 2, "used": 100})
+    shares["count"] = [0, 50, 100, 0, 0, 10]
+    found = statistics.halfway_points(shares, ["n"], "d").set_index("n")
+    assert found.loc[1, "halfway"] == pytest.approx(2.0)
+    assert (found["used"] == 300).all()
+    assert np.isnan(found.loc[2, "halfway"])
