@@ -16,6 +16,7 @@ import warnings
 from pathlib import Path
 
 from attnsvm.cli.help import experiments
+from tests.pretrained.tiny import tiny
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
@@ -47,6 +48,15 @@ FEW_RUNS = {
     "local_convergence": SHORT,
     "sequence": SHORT,
     "real_tokens": SHORT | {"data.n": "3"},
+    "pretrained_heads": {
+        "trials": "2",
+        "data.transformer": str(tiny("bert")),
+        "data.n": "3",
+        "data.T": "4",
+        "data.at_layer": "0,1",
+        "data.at_head": "0,2",
+        "data.control": "none,queries",
+    },
     "optimizer_geometry": SHORT | {"optimizer": "{norm:spectral},{norm:max},adam"},
     "optimizer_geometry_kq": SHORT | {"optimizer": "{norm:spectral},{norm:max},adam"},
     "mirror_descent": SHORT | {"optimizer": "{p:1.75},{p:3.0}"},
@@ -88,6 +98,11 @@ ONE_VALUE = {
     "rank_of_weights": [{"data.d": "3"}, {"parameterization": "kq"}],
     "rates": [{"optimizer": "gd"}, {"parameterization": "kq"}],
     "real_tokens": [{"head.train": "true"}, {"parameterization": "w"}, {"data.patch": "2"}],
+    "pretrained_heads": [
+        {"data.control": "none"},
+        {"data.at_layer": "1"},
+        {"parameterization": "kq", "optimizer.steps": "20"},
+    ],
     "trajectories": [
         {"data": "paths_near"},
         {"parameterization": "kq"},

@@ -18,6 +18,7 @@ from sweeps import overview
 from sweeps.aggregate import load
 from sweeps.figures import figure_module
 from sweeps.overview import Outcome, write_overview, write_small_copies
+from tests.pretrained.tiny import tiny
 
 CONF = Path(__file__).parents[2] / "conf" / "sweep"
 EXPERIMENTS = tuple(experiments())
@@ -44,6 +45,10 @@ MINIATURES = {
     "token_count_vs_lambda": [*SHORT, "head.lam=0.0,0.5"],
     "sequence": SHORT,
     "real_tokens": [*SHORT, "data.n=3"],
+    "pretrained_heads": [
+        *("trials=3", f"data.transformer={tiny('bert')}", "data.n=3", "data.T=4"),
+        *("data.at_layer=0,1", "data.at_head=0,2"),
+    ],
     "rank_of_weights": [*SHORT, "data={n:3,T:3},{n:4,T:3}", "data.d=3,5"],
     "rates": ["trials=3", "optimizer.steps=1000", "optimizer=gd,{steps:100}"],
     "optimizer_geometry": [*SHORT, "optimizer={norm:spectral},muon,adam"],
@@ -75,6 +80,9 @@ def run(name: str, folder: Path) -> None:
     """Run the miniature of an experiment, unless `folder` has it: tests run in any order."""
     if (folder / name / "report.html").exists():
         return
+    if name == "pretrained_heads":
+        pytest.importorskip("safetensors")
+        pytest.importorskip("tokenizers")
     command = [sys.executable, "-m", "attnsvm", f"sweep={name}"]
     command += [f"hydra.sweep.dir={folder / name}", *MINIATURES[name]]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
