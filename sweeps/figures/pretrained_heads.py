@@ -71,8 +71,12 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 def _correlations(trials: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return a row for each instance and norm: correlation, and what else is known of it."""
     parts = []
+    needed = (*keys, "control", "seed", "status", *NORMS.values())
+    trials = trials.assign(**{name: np.nan for name in needed if name not in trials})
     for norm, column in NORMS.items():
-        solved = (trials.get(f"{norm}_status") == "solved") & trials["status"].isin(USED)
+        solved = (trials.get(f"{norm}_status", trials["status"]) == "solved") & trials[
+            "status"
+        ].isin(USED)
         part = trials[[*dict.fromkeys([*keys, "control", "seed"])]].assign(
             svm_norm=norm,
             correlation=(1 - trials[column]).where(solved),

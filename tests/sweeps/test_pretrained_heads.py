@@ -96,3 +96,13 @@ def test_the_support_of_an_example_is_where_the_margin_is_one():
     assert rows["selected"].tolist() == [True, False, False]
     s = np.exp([0.0, -1.0, -3.0])
     np.testing.assert_allclose(rows["attention"], s / s.sum())
+
+
+def test_a_sweep_without_a_trial_is_drawn():
+    axes = CellAxes(("at_layer", "at_head", "control"))
+    frames = SimpleNamespace(axes=axes, trials=trials().iloc[:0], folders={})
+    found = pretrained_heads.tables(frames)
+    assert all(len(table) == 0 for table in found.values())
+    assert all(one.figure is not None for one in pretrained_heads.draw(found, axes))
+    bare = frames.trials[["status", "reason", *axes.names]]
+    assert len(pretrained_heads.tables(SimpleNamespace(**vars(frames) | {"trials": bare}))) == 5
