@@ -340,7 +340,12 @@ def test_a_run_in_parts_is_the_same_run(name, tmp_path):
         found = list(parts(config, size))
         assert size is None or max(len(part.trials) for part in found) <= size
         origin = {
-            "config": {"trials": 12, "svm": {"norms": ["frobenius"]}, "hypotheses": []},
+            "config": {
+                "trials": 12,
+                "model": {"_target_": "attnsvm.model.CrossAttention"},
+                "svm": {"norms": ["frobenius"]},
+                "hypotheses": [],
+            },
             "probes": {},
         }
         write(folder, found, origin)

@@ -18,6 +18,9 @@ from sweeps.cells import row_key
 
 HOLDS, FAILS = "holds", "fails"
 
+OURS = "ours"
+"""In the place of a paper: the claim is of this project, and no paper states it."""
+
 Truths = pd.Series
 """One of true, false or missing (undecided) for each instance: pandas' `boolean`, whose `&` and `|`
 are those of three-valued logic."""
@@ -113,7 +116,7 @@ class Claim:
     name : str
         Name of its module.
     paper, number : str
-        arXiv number, and what the paper calls it.
+        arXiv number, or `OURS`, and what the paper calls it.
     title, statement : str
         In a few words; as a formula.
     hypotheses : mapping of str to callable
@@ -136,6 +139,11 @@ class Claim:
     prediction: Callable[[Evidence], Words]
     runs: tuple[Runs, ...]
     tolerance: str
+
+    @property
+    def source(self) -> str:
+        """Who states it."""
+        return OURS if self.paper == OURS else f"arXiv {self.paper}"
 
     @property
     def digest(self) -> str:

@@ -132,7 +132,7 @@ def path_limit(apart: pd.Series, evidence: Evidence) -> Words:
 GAP_NEAR, GAP_FAR = 2e-2, 0.1
 """Margin gap that counts as none; the least one that refutes a limit, if it falls no more."""
 
-STILL = 0.9
+STALE = 0.9
 """Share of a margin gap half-way that is left at the end, from which on it falls no more."""
 
 
@@ -152,7 +152,7 @@ def margin_limit(evidence: Evidence, norms: pd.Series) -> Words:
         evidence,
         [
             (gap <= GAP_NEAR, HOLDS),
-            ((gap >= GAP_FAR) & (gap >= STILL * before), FAILS),
+            ((gap >= GAP_FAR) & (gap >= STALE * before), FAILS),
             (gap.notna(), "margin gap still falling, or not far"),
         ],
         otherwise="SVM undecided",

@@ -141,3 +141,9 @@ KQ_STEPS = Runs.of(
     "svm.norms=[nuclear] trials=20"
 )  # fmt: skip
 """Normalised steps of K and Q without a ridge: constant, small and falling ones."""
+
+LAYERS = Runs.of(
+    "layers", "model=transformer model.layers=2,3 data.n=4 data.T=5 data.d=16 "
+    "optimizer.steps=6000 optimizer.record_every=500 svm.norms=[frobenius] trials=50"
+)  # fmt: skip
+"""Networks with a residual connection; every layer of every instance is a row."""

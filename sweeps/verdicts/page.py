@@ -21,7 +21,8 @@ Each claim is a file in `sweeps/claims`: its hypotheses, which are decided for e
 prediction, and the runs that test it. A verdict counts instances; nothing is averaged. *holds*: on
 every instance that meets the hypotheses. *fails*: on at least one, the smallest of which is named
 with the command that makes its record. *never met*: no instance meets the hypotheses. *undecided*:
-on some, and why. Statements are those of the papers as we understand them.
+on some, and why. Statements are those of the papers as we understand them; those marked *ours* are
+in no paper.
 
 `attnsvm-claims` lists the claims. `attnsvm-claims 2308.16898` or `attnsvm-claims NAME` runs them
 and derives the verdicts from the records, which `attnsvm-verify multirun/claims/RUNS` proves.
@@ -35,8 +36,8 @@ def terminal(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
     rows = [(one.name, one.number, one.title, said(one, entries)) for one in claims]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]
     lines = []
-    for paper, part in groupby(zip(claims, rows, strict=True), key=lambda pair: pair[0].paper):
-        lines.append(f"arXiv {paper}")
+    for source, part in groupby(zip(claims, rows, strict=True), key=lambda pair: pair[0].source):
+        lines.append(source)
         for _, (name, number, title, verdict) in part:
             lines.append(f"  {name:<{widths[0]}}  {number:<{widths[1]}}  {title}")
             lines.append(f"  {'':<{widths[0]}}  {verdict}")
@@ -56,7 +57,7 @@ def markdown(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
     """Return the page of the documentation."""
     lines = [HEADING, "| claim | of | statement, in words | verdict |", "|---|---|---|---|"]
     for one in claims:
-        place = f"arXiv {one.paper}, {one.number}"
+        place = f"{one.source}, {one.number}"
         lines.append(
             f"| [{one.name}](#{one.name}) | {place} | {one.title} | {said(one, entries)} |"
         )
@@ -70,7 +71,7 @@ def _section(claim: Claim, entry: Entry | None) -> list[str]:
     lines = [
         f"## {claim.name}",
         "",
-        f"arXiv {claim.paper}, {claim.number}: {claim.title}.",
+        f"{claim.source}, {claim.number}: {claim.title}.",
         "",
         f"    {claim.statement}",
         "",

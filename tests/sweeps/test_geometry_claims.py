@@ -27,7 +27,7 @@ OPEN = "margin gap still falling, or not far"
 
 def evidence(trials: pd.DataFrame, halfway: dict[str, list[float]] | None = None) -> Evidence:
     """Return trials on record, and the margin gaps that they had half-way."""
-    trials = trials.assign(run="one", seed=range(len(trials)), status="ok")
+    trials = trials.assign(run="one", seed=range(len(trials)), status="ok", n=6, T=8, d=10)
     history = [
         {"run": "one", "seed": seed, "step": step, "quantity": f"margin_gap_{norm}"}
         | {"value": gaps[seed] if step == STEPS[1] else 1.0}

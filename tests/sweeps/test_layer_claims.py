@@ -1,0 +1,59 @@
+"""The claims on networks: each outcome follows from columns that are written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sweeps.aggregate import SweepFrames
+from sweeps.claims import FAILS, HOLDS, Evidence, gen_svm, layers, layers_unseen
+from sweeps.claims._conditions import STILL, still
+
+TURNS = "direction not settled"
+
+
+def evidence(trials: pd.DataFrame, history: pd.DataFrame | None = None) -> Evidence:
+    trials = trials.assign(run="one", seed=range(len(trials)), status="ok", n=4, T=5, d=16)
+    none = pd.DataFrame({"run": [], "seed": [], "step": [], "quantity": [], "value": []})
+    tables = pd.DataFrame({"run": ["one"]}), trials, none if history is None else history
+    return Evidence(SweepFrames("", Path("claims"), *tables))
+
+
+@pytest.mark.parametrize(
+    ("apart", "change", "kind", "word"),
+    [
+        (1e-4, 1e-4, "local", HOLDS),
+        (1e-4, 1e-9, "global", HOLDS),
+        (1e-4, 1e-9, "not_local", FAILS),
+        (1e-4, 1e-4, "unsettled", TURNS),
+        (2e-2, 1e-2, "local", TURNS),
+        (2e-2, 1e-5, "local", FAILS),
+        (np.nan, 1e-9, "infeasible", "the selected tokens cannot be separated"),
+    ],
+)
+def test_a_layer_is_near_its_svm_stays_away_or_is_open(apart, change, kind, word):
+    row = {"one_minus_corr_w_mm": apart, "direction_change": change, "convergence": kind}
+    assert layers.prediction(evidence(pd.DataFrame([row]))).tolist() == [word]
+
+
+def test_only_one_claim_asks_for_no_pull_of_unseen_positions():
+    trials = pd.DataFrame({"unseen_gradient": [0.0, 1e-7, 0.3, np.nan]})
+    assert layers.seen_alone(evidence(trials)).tolist() == [True, True, False, pd.NA]
+    asked = set(layers.CLAIM.hypotheses) - set(layers_unseen.CLAIM.hypotheses)
+    assert asked == {"positions that are not seen have no part in the gradient"}
+    assert layers.CLAIM.source == layers_unseen.CLAIM.source == "ours"
+    assert gen_svm.CLAIM.source.startswith("arXiv")
+
+
+def test_attention_is_still_where_its_mean_has_hardly_changed():
+    tops = {0: (0.5, 0.9), 1: (0.5, 0.5 + STILL / 2), 2: (0.5, np.nan)}
+    history = pd.DataFrame(
+        {"run": "one", "seed": seed, "step": step, "quantity": "max_softmax", "value": value}
+        for seed, values in tops.items()
+        for step, value in zip((500.0, 1000.0), values, strict=True)
+    )
+    found = still(evidence(pd.DataFrame({"one": [1, 2, 3]}), history))
+    assert found.tolist() == [False, True, pd.NA]
