@@ -15,7 +15,9 @@ ONCE_BROKEN = [
     "-m selection=optimal data.T=1 trials=2",
     "sweep=trajectories optimizer=polyak data=paths_far trials=2 optimizer.steps=30",
 ]
-SAMPLE = (1, 12, 19, 38)
+SAMPLE = (0, 50, 100, 150)
+MOST_REFUSED = 20
+"""Most sweeps in a row that may be refused: about half of them are."""
 
 
 @pytest.mark.parametrize("command", ONCE_BROKEN)
@@ -23,9 +25,14 @@ def test_what_ended_in_a_traceback_or_a_warning_is_drawn(command: str, tmp_path:
     assert faults(command.split(), tmp_path / "sweep") == []
 
 
-@pytest.mark.parametrize("number", SAMPLE)
-def test_a_sweep_beside_the_named_ones_is_drawn_and_proved(number: int, tmp_path: Path):
-    assert faults(combination(number), tmp_path / "sweep") == []
+@pytest.mark.parametrize("first", SAMPLE)
+def test_a_sweep_beside_the_named_ones_is_drawn_and_proved(first: int, tmp_path: Path):
+    found = None
+    for number in range(first, first + MOST_REFUSED):
+        found = faults(combination(number), tmp_path / str(number))
+        if found is not None:
+            break
+    assert found == []
 
 
 @pytest.mark.faults
