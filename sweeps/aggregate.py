@@ -136,7 +136,8 @@ def load(*directories: Path) -> SweepFrames:
     differ = differing([cell for cell in cells if cell])
     axes = CellAxes.of(fields[[short[name] for name in differ]], typed)
     runs = pd.concat([runs, fields], axis=1)
-    rows_of_trials = trials.frame(runs[["run", *fields]])
+    # A copy holds columns of one type together: pandas warns where hundreds lie apart.
+    rows_of_trials = trials.frame(runs[["run", *fields]]).copy()
     axes = axes.with_rows(rows_of_trials)
     frames = SweepFrames(
         name=_shared(runs, "sweep"),

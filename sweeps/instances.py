@@ -17,7 +17,7 @@ Interval = tuple[int, int]
 BEGIN, ROWS = "first seed of the run", "rows of an instance"
 """Columns beside those of the cell."""
 
-SEEDED = ("sphere", "orthonormal", "paths_far", "paths_near", "digits", "pretrained")
+SEEDED = ("sphere", "orthonormal", "paths_far", "paths_near", "digits", "pretrained", "prompt")
 """Options of `data` of which a seed alone gives the instance, whatever run it is in."""
 
 LARGEST = 2**53

@@ -178,9 +178,8 @@ class RunConfig:
                 "hypotheses=[aligned_gradient]: must be without it with selection=optimal, which "
                 "has no initial weights"
             )
-        if self.optimizer.init == "pretrained" and not isinstance(
-            self.data, groups.PretrainedConfig
-        ):
+        init = getattr(self.optimizer, "init", None)
+        if init == "pretrained" and not isinstance(self.data, groups.PretrainedConfig):
             raise ConfigError("optimizer.init=pretrained: data must be pretrained")
         if self.selection.until_accepted and isinstance(self.data, groups.FileConfig):
             raise ConfigError(

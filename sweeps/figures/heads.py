@@ -34,7 +34,8 @@ CAPTION = (
 )
 NOTE = (
     "Points: median (shares: mean), band: its 95 % bootstrap interval. Samples of a layer count "
-    "if the readout sees them. A head counts if its status is ok, a pair if both are. Dashed: "
+    "if the readout sees them. A head counts if its status is ok, a pair if both are; a layer of "
+    "an instance is one point: the median of its heads or pairs (tokens: the mean). Dashed: "
     "with the SVM of another head. Risk: of the network, colour of its layer 0. Dotted: 1e-3."
 )
 
@@ -47,9 +48,11 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     keys = keys_of(frames, *X)
     keys = [name for name in keys if name != "attention_head"]  # one SVM a head: all are measured
     first = trials[(trials["layer"] == 0) & (trials["attention_head"] == 0)]
+    each = [*dict.fromkeys([*keys, "run", "seed"])]
+    layers = ok.groupby(each, observed=True, dropna=False)["own"].median().reset_index()
     pairs = _pairs(frames, ok, keys)
     parts = [
-        statistics.summaries(ok, keys, "own", "median").assign(measure="own"),
+        statistics.summaries(layers, keys, "own", "median").assign(measure="own"),
         statistics.summaries(pairs, keys, "other", "median").assign(measure="other"),
         statistics.summaries(pairs, keys, "equal").assign(measure="equal"),
         statistics.summaries(first, keys, "risk", "median").assign(measure="risk"),
@@ -61,7 +64,11 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
 
 def _pairs(frames: SweepFrames, ok: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Return a row for each pair of heads of a layer: equal tokens, correlation with the other."""
+    """Return a row for each layer of an instance with several heads.
+
+    `equal` is the share of samples on which a pair of heads selects the same token, `other` the
+    median 1-correlation of a head with the SVM of another one: both over all pairs of the layer.
+    """
     rows: list[dict[str, Any]] = []
     for run, trials in ok.groupby("run", observed=True):
         if (trials["heads"] > 1).any():
@@ -77,17 +84,19 @@ def _of_run(
 ) -> Iterator[dict[str, Any]]:
     key = [arrays[name].tolist() for name in ("seeds", "layer", "attention_head")]
     place = {row: k for k, row in enumerate(zip(*key, strict=True))}
+    W, W_svm, selected = arrays["trained_W"], arrays[f"{norm}_W"], arrays["selected"]
     for (seed, layer), heads in trials.groupby(["seed", "layer"]):
-        cell = {name: heads[name].iloc[0] for name in keys}
-        for one, other in itertools.permutations(sorted(heads["attention_head"]), 2):
-            a, b = place[seed, layer, one], place[seed, layer, other]
-            seen = arrays["mask"][a].sum(-1) > 1
-            same = arrays["selected"][a] == arrays["selected"][b]
-            pair = arrays["trained_W"][a], arrays[f"{norm}_W"][b]
-            yield cell | {
-                "equal": same[seen].mean() if one < other and seen.any() else np.nan,
-                "other": _one_minus_correlation(*pair),
-            }
+        rows = [place[seed, layer, head] for head in heads["attention_head"]]
+        if len(rows) < 2:
+            continue
+        seen = arrays["mask"][rows[0]].sum(-1) > 1
+        pairs = list(itertools.permutations(rows, 2))
+        yield {name: heads[name].iloc[0] for name in keys} | {
+            "equal": np.mean([(selected[a] == selected[b])[seen] for a, b in pairs])
+            if seen.any()
+            else np.nan,
+            "other": np.median([_one_minus_correlation(W[a], W_svm[b]) for a, b in pairs]),
+        }
 
 
 def _one_minus_correlation(A: np.ndarray, B: np.ndarray) -> float:

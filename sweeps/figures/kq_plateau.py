@@ -43,7 +43,10 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     keys = list(dict.fromkeys([*by, "run", "seed", "quantity"]))
     last = history.groupby("run", observed=True)["step"].transform("max")
     parts = {
-        name: history[rows].sort_values("step").groupby(keys, observed=True)["value"].last()
+        name: history[rows]
+        .sort_values("step")
+        .groupby(keys, observed=True, dropna=False)["value"]
+        .last()
         for name, rows in (
             ("end", history["step"] == last),
             ("before", history["step"] <= last / 10),

@@ -141,10 +141,11 @@ def _heat_map(ax: Axes, cells: pd.DataFrame, axis: str) -> None:
 
 
 def _mark_halfway(ax: Axes, points: pd.DataFrame, cells: pd.DataFrame, axis: str) -> None:
-    """Draw a circle in each row of the map at the d of one half."""
+    """Draw a circle in each row of the map at the d of one half, where that lies on it."""
     rows, columns = np.sort(cells[axis].unique()), np.sort(cells["d"].unique()).astype(float)
     fixed = "n" if axis == "T" else "T"
-    points = points[points["halfway"].notna() & (points[fixed] == cells[fixed].iloc[0])]
+    inside = points["halfway"].between(columns[0], columns[-1])
+    points = points[inside & (points[fixed] == cells[fixed].iloc[0])]
     x = np.interp(np.log(points["halfway"].to_numpy(float)), np.log(columns),
                   np.arange(len(columns)) + 0.5)  # fmt: skip
     y = np.searchsorted(rows, points[axis].to_numpy()) + 0.5
