@@ -17,6 +17,9 @@ CONTROLS = ("none", "spectrum", "queries", "tokens")
 RANK = 1e-10
 """Singular values below this, relative to the largest, are rounding."""
 
+GRAM_RANK = 1e-12
+"""Eigenvalues of a Gram matrix of unit vectors below this, relative to the largest, are rounding."""
+
 
 @dataclass(frozen=True, eq=False)
 class Restricted:
@@ -31,7 +34,8 @@ class Restricted:
     mask : Tensor
         Admissible tokens, shape (n, T), bool.
     W : Tensor
-        The head itself and then the other heads of its layer, shape (H, r, r).
+        What the tokens see of the head itself and then of the other heads of its layer, shape
+        (H, r, r).
     scores : Tensor
         Vectors v_i, shape (n, r), with v_i^T (x_it - x_iu) = 1 for the token t that the head
         attends to most in sample i and every other admissible token u.
@@ -54,9 +58,10 @@ def restricted(
     """Return a head on one query of each sequence, in the span of these tokens and queries.
 
     With orthonormal bases E of all differences of two tokens of a sample, and F of all [z; 1], the
-    tokens are E^T (x - x_first), the queries F^T [z; 1] and the weights E^T W F. They have the same
-    attention, and are the smallest that have it. The SVMs in the Frobenius and nuclear norms are
-    those of the given tokens and queries (lemma 1 of arXiv 2308.16898).
+    tokens are d_it = E^T (x_it - x_first) and the queries z_i = F^T [z; 1]. Their SVMs in the
+    Frobenius and nuclear norms are those of the given tokens and queries (lemma 1 of arXiv
+    2308.16898). Attention depends on W through d_it^T W z_i only, so W is given as its projection
+    on span{d_it z_i^T}: the matrix of least Frobenius norm with the same attention.
 
     Parameters
     ----------
@@ -96,9 +101,26 @@ def restricted(
     with one_thread():
         E, F = _basis(D.flatten(0, 1), r), _basis(Z, r)
         x, z = (D.flatten(0, 1) @ E).view(n, T, r), Z @ F
-        W = (K @ E).mT @ (Q @ F)
-        logits = torch.einsum("ntd,de,ne->nt", x, W[0], z).masked_fill(~mask, -torch.inf)
-        return Restricted(x, z, mask, W, _scores(x, mask, logits.argmax(1)))
+        logits = torch.einsum("hmd,ntd,hme,ne->hnt", K, D, Q, Z)
+        W = _visible(x, z, logits)
+        selected = logits[0].masked_fill(~mask, -torch.inf).argmax(1)
+        return Restricted(x, z, mask, W, _scores(x, mask, selected))
+
+
+def _visible(x: Tensor, z: Tensor, logits: Tensor) -> Tensor:
+    """Return the smallest W_h with x_it^T W_h z_i = logits (H, n, T), shape (H, r, r).
+
+    W_h = sum_it a_it x_it z_i^T, where the Gram matrix of the x_it z_i^T maps a to the logits.
+    """
+    (n, T, _), size = x.shape, x.norm(dim=-1) * z.norm(dim=-1)[:, None]
+    scale = torch.where(size > 0, 1 / size, 0.0).flatten()
+    rows = x.flatten(0, 1)
+    gram = (rows @ rows.mT) * (z @ z.mT).repeat_interleave(T, 0).repeat_interleave(T, 1)
+    gram = scale[:, None] * gram * scale
+    inverse = torch.linalg.pinv(gram, rtol=GRAM_RANK, hermitian=True)
+    a = (scale * ((scale * logits.flatten(1)) @ inverse)).view(-1, n, T)
+    W: Tensor = torch.einsum("hnt,ntd,ne->hde", a, x, z)
+    return W
 
 
 def _basis(rows: Tensor, r: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""A head as an instance in few dimensions: same attention, same SVM, smallest weights."""
+"""A head as an instance in few dimensions: same attention and SVM, least Frobenius norm."""
 
 from __future__ import annotations
 
@@ -41,10 +41,63 @@ def test_the_attention_of_all_heads_is_kept(causal):
         torch.testing.assert_close(mine, expected[:, head], rtol=1e-10, atol=1e-10)
 
 
+def seen(whole, query, head):
+    """Return W on span{d_it z_i^T} by least squares on these as rows, first admissible t apart."""
+    at = torch.arange(len(whole.X))
+    mask, Z = whole.mask[at, query], with_one(whole.Z[at, query])
+    X = torch.nn.functional.pad(whole.X, (0, 1))
+    rows = torch.stack([
+        torch.outer(X[i, t] - X[i, int(mask[i].nonzero()[0])], Z[i]).flatten()
+        for i, t in mask.nonzero().tolist()
+    ])  # fmt: skip
+    W = whole.W(head)
+    found = torch.linalg.lstsq(rows, (rows @ W.flatten())[:, None], driver="gelsd", rcond=1e-10)
+    return found.solution.view_as(W), rows
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_weights_are_the_smallest_with_the_same_attention(causal):
+    """Of the head and the others: all W + (invisible) have the attention, none is smaller."""
+    whole = layer(causal)
+    found = restricted(whole, 1, QUERY)
+    generator = torch.Generator().manual_seed(1)
+    for k, head in enumerate((1, 0, 2)):
+        W, rows = seen(whole, QUERY, head)
+        torch.testing.assert_close(found.W[k].norm(), W.norm())
+        torch.testing.assert_close(torch.linalg.svdvals(found.W[k])[:N],
+                                   torch.linalg.svdvals(W)[:N])  # fmt: skip
+        assert found.W[k].norm() < 0.9 * whole.W(head).norm()
+        inside = (found.X[:, :, :, None] * found.Z[:, None, None, :])[found.mask].flatten(1)
+        other = torch.randn(inside.shape[1], generator=generator, dtype=torch.float64)
+        other -= torch.linalg.pinv(inside, rtol=1e-10) @ (inside @ other)
+        assert abs(other @ found.W[k].flatten()) < 1e-9 * other.norm() * found.W[k].norm()
+
+
+def test_weights_do_not_depend_on_a_component_that_no_token_sees():
+    whole = layer()
+    _, rows = seen(whole, QUERY, 0)
+    unseen = torch.randn(rows.shape[1], generator=torch.Generator().manual_seed(2)).double()
+    unseen = (unseen - torch.linalg.pinv(rows, rtol=1e-10) @ (rows @ unseen)).view(D + 1, D + 1)
+    eye = torch.eye(D + 1, dtype=torch.float64)
+    heads = [
+        AttentionLayer(whole.X, whole.X, eye[None], W[None], whole.mask)
+        for W in (whole.W(0), whole.W(0) + 5 * unseen / unseen.norm())
+    ]
+    one, two = (restricted(head, 0, QUERY) for head in heads)
+    torch.testing.assert_close(one.W, two.W, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_weights_of_the_head_and_of_its_controls_lie_in_the_span_of_the_rows(name):
+    found = restricted(layer(True), 1, QUERY, name, torch.Generator().manual_seed(0))
+    rows = (found.X[:, :, :, None] * found.Z[:, None, None, :])[found.mask].flatten(1)
+    W = found.W.flatten(1).mT
+    torch.testing.assert_close(torch.linalg.pinv(rows, rtol=1e-10) @ (rows @ W), W)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 def test_SVM_and_correlation_are_those_of_all_dimensions(causal, norm):
-    """With P and R the projections on differences and queries, <W, V> / |P W R| |V|."""
     whole = layer(causal)
     found = restricted(whole, 0, QUERY)
     selected = attention(found.X, found.Z, found.W[0], found.mask).argmax(1)
@@ -54,10 +107,7 @@ def test_SVM_and_correlation_are_those_of_all_dimensions(causal, norm):
     outside = attnsvm.solve_svm(X, Z, selected, norm, found.mask)
     assert inside.status is outside.status is SvmStatus.solved
     assert inside.objective == pytest.approx(float(outside.objective), rel=1e-7)
-    D = (X - X[torch.arange(N), selected][:, None])[found.mask]
-    P, R = torch.linalg.pinv(D) @ D, torch.linalg.pinv(Z) @ Z
-    W = P @ whole.W(0) @ R
-    torch.testing.assert_close(found.W[0].norm(), W.norm())
+    W, _ = seen(whole, QUERY, 0)
     mine = attnsvm.correlation(found.W[0], inside.W)
     torch.testing.assert_close(mine, attnsvm.correlation(W, outside.W), rtol=1e-4, atol=1e-6)
 
