@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +19,18 @@ PAIRS = (("k_proj", "q_proj"), ("key", "query"))
 
 COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 """Names of the number of heads, in the module or in its `config`."""
+
+POSITIONS = re.compile(
+    "[Rr]otary|ROTARY|RoPE|ROPE|Rope(?![a-z])|(?<![A-Za-z])rope(?![a-z])"
+    "|[Aa]li[Bb]i|[Rr]elative_?[Pp]os|rel_pos|distance_embedding"
+)
+"""Names of what makes logits depend on positions: they are not bilinear in the rows."""
+
+NORMED = re.compile("(q|k|qk|query|key)_?(layer_?)?(norm|ln)|(layer_?)?(norm|ln)_?(q|k|query|key)")
+"""Names of norms of queries and keys."""
+
+SCALES = ("scaling", "scale")
+"""Names of the factor of the logits."""
 
 
 def heads_of(
@@ -43,17 +57,21 @@ def heads_of(
     Raises
     ------
     ConfigError
-        If the module has no such attention, or one whose logits are not bilinear in the rows.
+        If the module has no such attention, or one whose logits are seen not to be bilinear in
+        the rows, or a layer runs more than once. Only what is named as usual is seen: rotary and
+        relative positions, norms of queries and keys, a factor other than m^-1/2. A function that
+        changes queries, keys or logits in `forward` is not.
     """
     found: dict[str, AttentionLayer] = {}
-    handles = []
-    for name, part in module.named_modules():
-        if isinstance(part, nn.MultiheadAttention):
-            catch = _catch_multihead(name, part, found)
-            handles.append(part.register_forward_pre_hook(catch, with_kwargs=True))
-        elif pair := _pair(part):
-            handles += _catch_pair(name, part, pair, causal, found)
+    handles: list[Any] = []
     try:
+        for name, part in module.named_modules():
+            if isinstance(part, nn.MultiheadAttention):
+                catch = _catch_multihead(name, part, found)
+                handles.append(part.register_forward_pre_hook(catch, with_kwargs=True))
+            elif pair := _pair(part):
+                _check_positions(name, module)
+                handles += _catch_pair(name, part, pair, causal, found)
         with torch.no_grad():
             module(*inputs, **options)
     finally:
@@ -75,6 +93,7 @@ def _catch_multihead(
     signature = inspect.signature(part.forward)
 
     def catch(module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any]) -> None:
+        _check_once(name, name in found)
         given = signature.bind(*inputs, **options).arguments
         query, key = (_rows(name, given[one], part.batch_first) for one in ("query", "key"))
         if part._qkv_same_embed_dim:
@@ -92,6 +111,11 @@ def _catch_multihead(
         found[name] = AttentionLayer(key, query, K, Q, mask)
 
     return catch
+
+
+def _check_once(name: str, again: bool) -> None:
+    if again:
+        raise ConfigError(f"{name}: runs more than once; must run once, as no layer that is shared")
 
 
 def _mask(name: str, given: Mapping[str, Any], query: Tensor, key: Tensor) -> Tensor:
@@ -132,12 +156,12 @@ def _catch_pair(
     found: dict[str, AttentionLayer],
 ) -> list[Any]:
     heads = _heads(name, part)
-    if any("rotary" in child.lower() for child, _ in part.named_modules()):
-        raise ConfigError(f"{name}: must have no rotary embedding: its logits are not bilinear")
+    _check_logits(name, part, heads)
     caught: dict[str, Tensor] = {}
 
     def catch(child: str) -> Any:
         def hook(linear: nn.Module, inputs: tuple[Any, ...]) -> None:
+            _check_once(name, child in caught or name in found)
             caught[child] = _rows(name, inputs[0], batch_first=True)
             if len(caught) == 2:
                 key, query = (caught.pop(one) for one in pair)
@@ -150,6 +174,54 @@ def _catch_pair(
         return hook
 
     return [getattr(part, one).register_forward_pre_hook(catch(one)) for one in pair]
+
+
+def _check_positions(name: str, module: nn.Module) -> None:
+    """Raise ConfigError if anything in the whole model is named as positions in the logits are."""
+    for where, part in module.named_modules():
+        named = [
+            type(part).__name__,
+            *_attributes(part),
+            *_attributes(getattr(part, "config", None)),
+        ]
+        for word in named:
+            if POSITIONS.search(word):
+                raise ConfigError(
+                    f"{name}: must have no rotary or relative positions, as {word} of "
+                    f"{where or 'the module'}: its logits are not bilinear in the rows"
+                )
+        kind = getattr(getattr(part, "config", None), "position_embedding_type", "absolute")
+        if kind not in (None, "absolute"):
+            raise ConfigError(f"{name}: position_embedding_type={kind}: must be absolute")
+
+
+def _check_logits(name: str, part: nn.Module, heads: int) -> None:
+    """Raise ConfigError if queries or keys are normed, or logits have a factor of their own."""
+    for word in _attributes(part):
+        if NORMED.fullmatch(word) and not isinstance(getattr(part, word), nn.Identity):
+            raise ConfigError(f"{name}: must have no {word}: its logits are not bilinear")
+    pair = _pair(part)
+    assert pair is not None
+    m = getattr(part, pair[1]).out_features / heads
+    for word in SCALES:
+        value = getattr(part, word, None)
+        if isinstance(value, Tensor) and value.numel() == 1:
+            value = float(value)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and not math.isclose(value, m**-0.5, rel_tol=1e-6):
+            raise ConfigError(f"{name}: {word}={value:g}: must be {m**-0.5:g}, m^-1/2 for m={m:g}")
+
+
+def _attributes(owner: Any) -> list[str]:
+    """Return the names of what an object holds, children and buffers too, unless it is off."""
+    held = dict(getattr(owner, "__dict__", {}))
+    for inside in ("_modules", "_parameters", "_buffers"):
+        held |= held.pop(inside, {})
+    return [
+        name
+        for name, value in held.items()
+        if value is not None and (not isinstance(value, bool | int | float | str | dict) or value)
+    ]
 
 
 def _linear(layer: nn.Linear, heads: int) -> Tensor:

@@ -18,7 +18,7 @@ RANK = 1e-10
 """Singular values below this, relative to the largest, are rounding."""
 
 GRAM_RANK = 1e-12
-"""Eigenvalues of a Gram matrix of unit vectors below this, relative to the largest, are rounding."""
+"""Eigenvalues of a Gram matrix below this, relative to the largest, are rounding."""
 
 
 @dataclass(frozen=True, eq=False)

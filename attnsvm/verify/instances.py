@@ -73,6 +73,8 @@ class Draws:
         self.config = config
         self.kinds = {group: option(config, group) for group in ("data", "head", "model")}
         if self.kinds["data"] == "Pretrained":
+            if not path_is_here:
+                raise UnknownError("and signature: the model's files are not here as they were")
             raise UnknownError("and the start: the rows of a pretrained model")
         if self.kinds["data"] == "File" and not path_is_here:
             raise UnknownError("and signature: the data file is not here as it was")
@@ -312,8 +314,8 @@ def _digit_patches(positive: int, negative: int, patch: int, stride: int) -> tup
 def initial_weights(config: Mapping[str, Any], seed: int, d: int) -> Array:
     """Return the W (d, d) with which training of the instance `seed` starts.
 
-    Balanced factors have the product of init=small. Those of init=aligned and init=cone depend on
-    more than the seed.
+    Balanced factors have the product of init=small. Those of init=aligned, cone and
+    pretrained depend on more than the seed.
 
     Raises
     ------
@@ -325,7 +327,7 @@ def initial_weights(config: Mapping[str, Any], seed: int, d: int) -> Array:
         return np.zeros((d, d))
     if asked["init"] == "file":
         return _weights_in_file(asked["init_path"], kind, seed)
-    if asked["init"] in ("aligned", "cone"):
+    if asked["init"] in ("aligned", "cone", "pretrained"):
         raise UnknownError(f"the start of init={asked['init']}")
     m = config["parameterization"].get("m") or d
     shapes = [(d, d)] if kind == "W" else [(d, m), (d, m)]

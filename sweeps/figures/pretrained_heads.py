@@ -154,7 +154,7 @@ def _total(heads: pd.DataFrame, by: list[str]) -> pd.DataFrame:
             }
             | {"which": " ".join(named)}
         )
-    return pd.DataFrame(rows, columns=[*by, "svm_norm", "count", "tested", "lean", "which"])
+    return pd.DataFrame(rows, columns=[*by, "svm_norm", "heads", "tested", "lean", "which"])
 
 
 def _example(frames: SweepFrames, heads: pd.DataFrame, by: list[str]) -> pd.DataFrame:

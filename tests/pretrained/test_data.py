@@ -21,6 +21,7 @@ from attnsvm.head import Linear, Relu
 from attnsvm.model import CrossAttention, SelfAttention
 from tests.config.test_config import composed
 from tests.pretrained.tiny import tiny, write
+from tests.verify.forging import Forgery
 from tests.verify.kinds import written
 
 KEYS = {"text": None, "at_layer": 1, "at_head": 1, "n": 3, "T": 4, "control": "none"}
@@ -190,3 +191,27 @@ def test_training_on_starts_at_the_head_and_turns_it_to_its_SVM(record, rule):
     assert (after.trials[column] < record.trials[column]).all()
     if rule == "w":
         assert (after.trials[column] < 1e-3).all()
+
+
+@pytest.mark.parametrize("rule", ["w", "kq"])
+def test_a_record_of_a_head_that_is_trained_on_is_proved(rule, tmp_path):
+    config = composed(*WHERE, "optimizer.steps=200", f"parameterization={rule}")
+    proof = prove(written(tmp_path, config, experiment.run(config)))
+    assert not proof.refusals
+    assert any("and the start: the rows of a pretrained model" in line for line in proof.trusted)
+
+
+def test_a_signature_that_cannot_be_checked_is_named_as_trusted(record, tmp_path):
+    """Forged, or of files that have changed, or are gone: nothing tells which."""
+    model = write(tmp_path / "model", "bert")
+    config = composed(*OVERRIDES, f"data.transformer={model}")
+    genuine = written(tmp_path / "genuine", config, record)
+    told = "and signature: the model's files are not here as they were"
+    assert not any(told in line for line in prove(genuine).trusted)
+    for key, value in (("signature", "0" * 64), ("at_head", 1)):
+        forged = Forgery.of(genuine)
+        where = forged.run if key == "signature" else forged.run["config"]["data"]
+        where[key] = value
+        assert any(told in line for line in prove(forged.written(tmp_path / key)).trusted)
+    (model / "config.json").unlink()
+    assert any(told in line for line in prove(genuine).trusted)

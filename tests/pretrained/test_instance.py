@@ -62,7 +62,7 @@ def test_weights_are_the_smallest_with_the_same_attention(causal):
     found = restricted(whole, 1, QUERY)
     generator = torch.Generator().manual_seed(1)
     for k, head in enumerate((1, 0, 2)):
-        W, rows = seen(whole, QUERY, head)
+        W, _ = seen(whole, QUERY, head)
         torch.testing.assert_close(found.W[k].norm(), W.norm())
         torch.testing.assert_close(torch.linalg.svdvals(found.W[k])[:N],
                                    torch.linalg.svdvals(W)[:N])  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -240,6 +241,63 @@ def test_heads_of_modules_with_linear_children(names):
     assert (causal.triu(1) == 0).all()
 
 
+class Turned(nn.Module):
+    """Stands for a rotary embedding, of which the class is named only."""
+
+
+class RotaryEmbedding(Turned):
+    pass
+
+
+class RoPE(Turned):
+    pass
+
+
+def test_rotary_positions_anywhere_in_the_model_are_refused():
+    """Of the parent, by class or by attribute, a function or a buffer too."""
+    for holder, value in (
+        ("turn", RotaryEmbedding()), ("turn", RoPE()), ("rope", Turned()),
+        ("apply_rotary", math.cos), ("rope_theta", 1e4), ("rel_pos_bias", Turned()),
+        ("config", SimpleNamespace(rope_theta=1e4)),
+    ):  # fmt: skip
+        model = nn.Sequential(Projected("k_proj", "q_proj"))
+        setattr(model, holder, value)
+        model.forward = model[0].forward
+        with pytest.raises(ConfigError, match="0: must have no rotary or relative positions"):
+            attnsvm.heads_of(model, rows(3, 5, 6))
+        assert not model[0].k_proj._forward_pre_hooks
+    for holder, value in (("rope", None), ("use_rope", False), ("property_of", 1), ("q_norm", 0),
+                          ("scale", 0.5), ("scaling", True), ("key_norm", nn.Identity()),
+                          ("europe", "on"),
+                          ("config", SimpleNamespace(rope_scaling=None))):  # fmt: skip
+        module = Projected("k_proj", "q_proj")
+        setattr(module, holder, value)
+        assert len(attnsvm.heads_of(module, rows(3, 5, 6))) == 1
+
+
+def test_layers_that_run_more_than_once_are_refused_and_no_hook_is_left():
+    shared = nn.MultiheadAttention(6, 2, batch_first=True).double()
+
+    class Twice(nn.Module):
+        def __init__(self, part):
+            super().__init__()
+            self.part = part
+
+        def forward(self, x):
+            given = (x, x, x) if isinstance(self.part, nn.MultiheadAttention) else (x,)
+            return self.part(*given), self.part(*given)
+
+    for part in (shared, Projected("key", "query")):
+        with pytest.raises(ConfigError, match="part: runs more than once"):
+            attnsvm.heads_of(Twice(part), rows(3, 5, 6))
+        assert not any(one._forward_pre_hooks for one in part.modules())
+    unnamed = Projected("key", "query")
+    del unnamed.num_heads
+    with pytest.raises(ConfigError, match="must have the number of heads"):
+        attnsvm.heads_of(nn.ModuleList([shared, unnamed]), rows(3, 5, 6))
+    assert not shared._forward_pre_hooks
+
+
 def test_modules_without_bilinear_attention_are_refused():
     with pytest.raises(ConfigError, match=r"must contain torch\.nn\.MultiheadAttention"):
         attnsvm.heads_of(nn.Linear(3, 3), torch.zeros(2, 3))
@@ -249,6 +307,17 @@ def test_modules_without_bilinear_attention_are_refused():
     turned.rotary_emb = nn.Identity()
     with pytest.raises(ConfigError, match="rotary"):
         attnsvm.heads_of(turned, rows(3, 5, 6))
+    for name, value, told in (
+        ("q_norm", nn.LayerNorm(4), "must have no q_norm"),
+        ("key_layernorm", nn.LayerNorm(4), "must have no key_layernorm"),
+        ("scaling", 0.25, r"scaling=0\.25: must be 0\.5, m\^-1/2 for m=4"),
+        ("scale", torch.tensor(2.0), "scale=2: must be 0.5"),
+        ("config", SimpleNamespace(position_embedding_type="relative_key"), "must be absolute"),
+    ):
+        other = Projected("k_proj", "q_proj")
+        setattr(other, name, value)
+        with pytest.raises(ConfigError, match=told):
+            attnsvm.heads_of(other, rows(3, 5, 6))
     unnamed = Projected("key", "query")
     del unnamed.num_heads
     with pytest.raises(ConfigError, match="must have the number of heads"):

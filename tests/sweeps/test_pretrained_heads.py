@@ -70,6 +70,7 @@ def test_SVMs_that_are_not_solved_are_not_used(tables):
     assert nuclear["lean"].isna().all()
     assert not nuclear["leans"].any()
     total = tables["pretrained_heads_total"].set_index("svm_norm")
+    assert total["heads"].to_dict() == {"frobenius": 2, "nuclear": 2}
     assert total["tested"].to_dict() == {"frobenius": 2, "nuclear": 0}
     assert total.loc["frobenius", "which"] == "2.0"
 
