@@ -13,6 +13,7 @@ from attnsvm.data.base import Data
 from attnsvm.head import Head, Linear, RowScores
 from attnsvm.model import CrossAttention, Model
 from attnsvm.pretrained import AttentionLayer, Folder, Restricted, folder, forward, restricted
+from attnsvm.pretrained.files import contents
 from attnsvm.pretrained.network import causal
 from attnsvm.problem import ProblemBatch
 
@@ -131,7 +132,7 @@ def sentences(source: Folder, lines: tuple[str, ...], T: int) -> Tensor:
 def _lines(text: str | None) -> tuple[str, ...]:
     """Return the lines of a text; raise ConfigError if it cannot be read."""
     try:
-        return tuple((TEXT if text is None else Path(text)).read_text("utf-8").splitlines())
+        return tuple(contents(TEXT if text is None else Path(text)).decode("utf-8").splitlines())
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"data.text={text}: {error}; must be a text file, UTF-8, with one sentence a line"

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.config.pretrained import CONFIG, TENSORS, TOKENIZER, model_folder
+from attnsvm.record.files import MAX_JSON_BYTES, MAX_TABLE_BYTES, CorruptRecordError, open_regular
 
 LIBRARIES = "pip install 'attnsvm[minilm]'"
 
@@ -62,6 +63,20 @@ class Folder:
             raise ConfigError(f"data.transformer={self.path}: {told}: must be a whole number >= 1")
         return value
 
+    def small(self, name: str, default: float) -> float:
+        """Return a number of config.json that is added to a variance.
+
+        Raises
+        ------
+        ConfigError
+            If it is not >= 0 and < 1.
+        """
+        value = self.config.get(name, default)
+        if type(value) not in (int, float) or not 0 <= value < 1:
+            told = f"{CONFIG}: {name}={value!r}"
+            raise ConfigError(f"data.transformer={self.path}: {told}: must be a number in [0, 1)")
+        return float(value)
+
     def require(self, name: str, default: Any, allowed: Sequence[Any]) -> Any:
         """Return a value of config.json; raise ConfigError if it is not one of these."""
         value = self.config.get(name, default)
@@ -74,9 +89,20 @@ class Folder:
         """Return the tokens of those sentences that have at least T, truncated, (N, T) int64.
 
         A tokenizer that adds special tokens, such as [CLS] and [SEP], counts them.
+
+        Raises
+        ------
+        ConfigError
+            If the tokenizer has no token for a part of a sentence.
         """
         tokenizer = _tokenizer(self.path)
-        ids = [one.ids for one in tokenizer.encode_batch(list(sentences))]
+        try:
+            ids = [one.ids for one in tokenizer.encode_batch(list(sentences))]
+        except Exception as error:  # the library raises no other type
+            raise ConfigError(
+                f"data.transformer={self.path}: {TOKENIZER}: {error}; must have a token for every "
+                "part of a text, such as unk_token"
+            ) from error
         kept = [k for k, one in enumerate(ids) if len(one) >= T]
         if not kept:
             return torch.zeros(0, T, dtype=torch.int64)
@@ -113,17 +139,35 @@ def folder(model: str) -> Folder:
     return _read(path, (path / TENSORS).stat().st_mtime_ns)
 
 
+def contents(path: Path) -> bytes:
+    """Return the bytes of a regular file of at most 64 MiB, or of one that a link leads to.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read.
+    ValueError
+        If it is a pipe or a device, which may have no end, or is larger.
+    """
+    try:
+        with open_regular(path.resolve(), MAX_JSON_BYTES) as stream:
+            return stream.read(MAX_JSON_BYTES)
+    except CorruptRecordError as error:
+        raise ValueError(str(error)) from error
+
+
 @lru_cache(maxsize=2)
 def _read(path: Path, version: int) -> Folder:
     safetensors = _library("safetensors.torch", path)
     try:
-        config = json.loads((path / CONFIG).read_text(encoding="utf-8"))
-    except ValueError as error:
+        config = json.loads(contents(path / CONFIG))
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"data.transformer={path}: {CONFIG}: {error}; must be JSON") from error
     if not isinstance(config, dict):
         raise ConfigError(f"data.transformer={path}: {CONFIG}: must be an object with fields")
     try:
-        stored = safetensors.load_file(path / TENSORS)
+        with open_regular((path / TENSORS).resolve(), MAX_TABLE_BYTES):
+            stored = safetensors.load_file(path / TENSORS)
     except Exception as error:  # the library's own type, and those of Rust
         raise ConfigError(
             f"data.transformer={path}: {TENSORS}: {error}; must be safetensors"
@@ -140,7 +184,7 @@ def _read(path: Path, version: int) -> Folder:
 def _tokenizer(path: Path) -> Any:
     tokenizers = _library("tokenizers", path)
     try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path / TOKENIZER))
+        tokenizer = tokenizers.Tokenizer.from_buffer(contents(path / TOKENIZER))
     except Exception as error:  # the library raises no other type
         raise ConfigError(
             f"data.transformer={path}: {TOKENIZER}: {error}; must be a tokenizer"

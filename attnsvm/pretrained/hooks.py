@@ -204,7 +204,7 @@ def _check_logits(name: str, part: nn.Module, heads: int) -> None:
     assert pair is not None
     m = getattr(part, pair[1]).out_features / heads
     for word in SCALES:
-        value = getattr(part, word, None)
+        value: Any = getattr(part, word, None)
         if isinstance(value, Tensor) and value.numel() == 1:
             value = float(value)
         number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -39,7 +39,7 @@ def forward(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tenso
         If the model is of another type, lacks a tensor, or is too small for the tokens.
     """
     kind = folder.config.get("model_type")
-    if kind not in NETWORKS:
+    if not isinstance(kind, str) or kind not in NETWORKS:
         must = " | ".join(NETWORKS)
         raise ConfigError(f"data.transformer={folder.path}: model_type={kind!r}: must be {must}")
     with torch.no_grad(), one_thread():
@@ -54,7 +54,7 @@ def causal(folder: Folder) -> bool:
 def bert(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tensor]:
     """Return the layers of BERT: layer norms after attention and after the MLP."""
     d, heads = folder.size("hidden_size"), folder.size("num_attention_heads")
-    width, eps = folder.size("intermediate_size"), folder.config.get("layer_norm_eps", 1e-12)
+    width, eps = folder.size("intermediate_size"), folder.small("layer_norm_eps", 1e-12)
     folder.require("hidden_act", "gelu", ("gelu",))
     folder.require("position_embedding_type", "absolute", ("absolute",))
     folder.require("is_decoder", False, (False,))
@@ -72,9 +72,8 @@ def bert(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tensor]:
         weight, bias = folder.tensor(f"{name}.weight", d, d), folder.tensor(f"{name}.bias", d)
         return per_head(weight, bias, heads)
 
-    types = folder.tensor(
-        "embeddings.token_type_embeddings.weight", folder.config.get("type_vocab_size", 2), d
-    )
+    kinds = folder.size("type_vocab_size") if "type_vocab_size" in folder.config else 2
+    types = folder.tensor("embeddings.token_type_embeddings.weight", kinds, d)
     rows = _embedded(folder, tokens, "embeddings.word_embeddings", "vocab_size") + types[0]
     rows = rows + _positions(folder, tokens, "embeddings.position_embeddings",
                              "max_position_embeddings")  # fmt: skip
@@ -97,8 +96,8 @@ def bert(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tensor]:
 def gpt2(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tensor]:
     """Return the layers of GPT-2: causal, layer norms before attention and before the MLP."""
     d, heads = folder.size("n_embd"), folder.size("n_head")
-    width = folder.config.get("n_inner") or 4 * d
-    eps = folder.config.get("layer_norm_epsilon", 1e-5)
+    width = 4 * d if folder.config.get("n_inner") is None else folder.size("n_inner")
+    eps = folder.small("layer_norm_epsilon", 1e-5)
     folder.require("activation_function", "gelu_new", ("gelu_new",))
     folder.require("scale_attn_weights", True, (True,))
     folder.require("scale_attn_by_inverse_layer_idx", False, (False,))

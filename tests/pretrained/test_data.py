@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import numpy as np
 import pytest
@@ -88,6 +89,13 @@ def test_a_text_without_enough_sentences_is_refused(tmp_path):
     assert drawn(text=str(text), n=2, T=6).n == 2
     with pytest.raises(ConfigError, match=r"data\.n=3: must be <= 2, the sentences of data\.text="):
         drawn(text=str(text), n=3, T=6)
+    linked = tmp_path / "link.txt"
+    linked.symlink_to(text)
+    assert drawn(text=str(linked), n=2, T=6).n == 2
+    os.mkfifo(tmp_path / "pipe")
+    for endless in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(ConfigError, match="must be a file; must be a text file, UTF-8"):
+            drawn(text=str(endless))
     text.write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="must be a text file, UTF-8"):
         drawn(text=str(text))

@@ -129,6 +129,13 @@ def broken(tmp_path, kind="bert", **fields):
         ("bert", {"position_embedding_type": "relative_key"}, "must be absolute"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "must be False"),
         ("gpt2", {"n_positions": 4}, "wpe.weight: shape"),
+        ("bert", {"model_type": ["bert"]}, "model_type=['bert']: must be bert | gpt2"),
+        ("bert", {"layer_norm_eps": "small"}, "layer_norm_eps='small': must be a number in [0, 1)"),
+        ("bert", {"layer_norm_eps": None}, "layer_norm_eps=None: must be a number"),
+        ("bert", {"layer_norm_eps": math.nan}, "layer_norm_eps=nan: must be a number"),
+        ("bert", {"type_vocab_size": "2"}, "type_vocab_size='2': must be a whole number >= 1"),
+        ("gpt2", {"layer_norm_epsilon": -1e-5}, "layer_norm_epsilon=-1e-05: must be a number"),
+        ("gpt2", {"n_inner": 2.5}, "n_inner=2.5: must be a whole number >= 1"),
     ],
 )  # fmt: skip
 def test_a_model_that_is_not_understood_is_refused_by_name(tmp_path, kind, fields, told):
@@ -156,6 +163,16 @@ def test_files_that_are_missing_or_damaged_are_named(tmp_path):
         (copy / name).unlink()
         with pytest.raises(ConfigError, match=f"{name}: no such file in the folder"):
             folder(str(copy))
+    copy = broken(tmp_path / "nested")
+    (copy / "config.json").write_text("[" * 10**5)
+    with pytest.raises(ConfigError, match="must be JSON"):
+        folder(str(copy))
+    copy = broken(tmp_path / "unknown")
+    words = json.loads((copy / "tokenizer.json").read_text())
+    del words["model"]["vocab"]["[UNK]"]
+    (copy / "tokenizer.json").write_text(json.dumps(words))
+    with pytest.raises(ConfigError, match=r"tokenizer\.json: .*must have a token for every part"):
+        folder(str(copy)).encoded(["caf\u00e9"], 2)
     copy = broken(tmp_path / "tokenizer")
     (copy / "tokenizer.json").write_text("{")
     with pytest.raises(ConfigError, match="must be a tokenizer"):
