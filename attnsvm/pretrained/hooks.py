@@ -179,12 +179,8 @@ def _catch_pair(
 def _check_positions(name: str, module: nn.Module) -> None:
     """Raise ConfigError if anything in the whole model is named as positions in the logits are."""
     for where, part in module.named_modules():
-        named = [
-            type(part).__name__,
-            *_attributes(part),
-            *_attributes(getattr(part, "config", None)),
-        ]
-        for word in named:
+        held = [*vars(type(part)), *_attributes(part), *_attributes(getattr(part, "config", None))]
+        for word in (type(part).__name__, *held):
             if POSITIONS.search(word):
                 raise ConfigError(
                     f"{name}: must have no rotary or relative positions, as {word} of "

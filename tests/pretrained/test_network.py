@@ -270,10 +270,15 @@ class RoPE(Turned):
     pass
 
 
+class Turning(Turned):
+    def apply_rotary(self) -> None:
+        pass
+
+
 def test_rotary_positions_anywhere_in_the_model_are_refused():
     """Of the parent, by class or by attribute, a function or a buffer too."""
     for holder, value in (
-        ("turn", RotaryEmbedding()), ("turn", RoPE()), ("rope", Turned()),
+        ("turn", RotaryEmbedding()), ("turn", RoPE()), ("turn", Turning()), ("rope", Turned()),
         ("apply_rotary", math.cos), ("rope_theta", 1e4), ("rel_pos_bias", Turned()),
         ("config", SimpleNamespace(rope_theta=1e4)),
     ):  # fmt: skip
