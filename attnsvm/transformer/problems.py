@@ -47,7 +47,7 @@ class LayerProblems:
         Positions at this layer's input that the readout sees, mean over the sequences, (B L H,).
     unseen_gradient : Tensor
         Share of the gradient in W, at the last step, of positions that the readout does not see,
-        shape (B L H,): |G'| / (|G| + |G'|) with G of those that it sees and G' of the others.
+        shape (B L H,): ||G'|| / (||G|| + ||G'||) with G of those that it sees and G' of the others.
     network_W : Tensor
         The weights of all layers and heads, shape (B L H, L, H, d, d).
     """
