@@ -133,33 +133,34 @@ class DataConfig(Group):
 
 
 @dataclass
-class SphereConfig(DataConfig):
+class DrawnConfig(DataConfig):
+    """Instances of any size."""
+
+    n: int = option(6, POSITIVE_COUNT, "samples of an instance")
+    T: int = option(8, POSITIVE_COUNT, "tokens of a sample")
+    d: int = option(10, POSITIVE_COUNT, "dimension of a token")
+
+
+@dataclass
+class SphereConfig(DrawnConfig):
     """Tokens, queries and v uniform on the unit sphere; labels +-1 with equal chance."""
 
     _target_: str = "attnsvm.data.Sphere"
-    n: int = option(6, POSITIVE_COUNT, "samples of an instance")
-    T: int = option(8, POSITIVE_COUNT, "tokens of a sample")
-    d: int = option(10, POSITIVE_COUNT, "dimension of a token")
 
 
 @dataclass
-class PromptConfig(DataConfig):
+class PromptConfig(DrawnConfig):
     """Tokens and v uniform on the unit sphere; one query for all samples; all labels +1."""
 
     _target_: str = "attnsvm.data.Prompt"
-    n: int = option(6, POSITIVE_COUNT, "samples of an instance")
-    T: int = option(8, POSITIVE_COUNT, "tokens of a sample")
-    d: int = option(10, POSITIVE_COUNT, "dimension of a token")
 
 
 @dataclass
-class OrthonormalConfig(DataConfig):
+class OrthonormalConfig(DrawnConfig):
     """Each sample's tokens are orthonormal (T <= d); all labels +1."""
 
     _target_: str = "attnsvm.data.Orthonormal"
-    n: int = option(6, POSITIVE_COUNT, "samples of an instance")
     T: int = option(8, POSITIVE_COUNT, "tokens of a sample, T <= d")
-    d: int = option(10, POSITIVE_COUNT, "dimension of a token")
 
     def __post_init__(self) -> None:
         super().__post_init__()
