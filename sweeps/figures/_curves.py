@@ -58,7 +58,8 @@ class OverSteps:
     """The figure of an experiment that shows `quantities` over the steps of training.
 
     The module of the experiment exports `tables` and `draw` of such an object. There is one row of
-    panels for each value of the axis `facet`. One figure has `room` for so many curves.
+    panels for each value of the axis `facet`. One figure has `room` for so many curves; if
+    there are more, the axis `apart` is the first to get figures of its own.
     """
 
     name: str
@@ -68,6 +69,7 @@ class OverSteps:
     facet: str | None = None
     log_x: bool = False
     room: int = CURVES
+    apart: str | None = None
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
         """Return the quantities over the steps, and the number of instances by status."""
@@ -80,9 +82,12 @@ class OverSteps:
         self, tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
     ) -> list[Drawing]:
         """Return one figure, or several if there are too many curves."""
+        panels = [self.facet] if self.facet else []
+        if self.apart:
+            panels += axes.besides(*panels, self.apart)
         return drawings(
             self.name, tables, axes, remarks, self._figure, caption=self.caption,
-            panels=[self.facet] if self.facet else [], room=self.room, cells=f"{self.name}_counts",
+            panels=panels, room=self.room, cells=f"{self.name}_counts",
         )  # fmt: skip
 
     def _figure(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:

@@ -20,11 +20,12 @@ FIGURE = _curves.OverSteps(
     facet="init",
     statistic="median",
     log_x=True,
-    room=4 * _curves.CURVES,
+    room=2 * _curves.CURVES,
+    apart="loss",
     caption=(
         "1-correlation of K Q^T with W_star_mm, nuclear margin gap and imbalance of the factors "
         "over the steps, without a ridge and in exact arithmetic, from four kinds of initial "
-        "weights (rows), by losses and step sizes."
+        "weights (rows), by step sizes; a figure for each loss."
     ),
 )
 FALLING = ("one_minus_corr_w_star_mm", "margin_gap_nuclear")
