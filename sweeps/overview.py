@@ -129,7 +129,9 @@ def small_png(picture: bytes) -> bytes:
         resized = image.convert("RGB").resize(size, Image.Resampling.LANCZOS)
     for colours in COLOURS:
         stream = io.BytesIO()
-        resized.quantize(colours, dither=Image.Dither.NONE).save(stream, "PNG", optimize=True)
+        # Median cut, Pillow's default, would merge the colours of thin curves.
+        reduced = resized.quantize(colours, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        reduced.save(stream, "PNG", optimize=True)
         if len(content := stream.getvalue()) <= SIZE_LIMIT_BYTES:
             return content
     raise ValueError(f"a small copy has {len(content)} bytes; must be <= {SIZE_LIMIT_BYTES}")

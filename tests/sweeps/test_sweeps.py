@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import yaml
 from markupsafe import escape
+from matplotlib.colors import to_rgb
 from PIL import Image
 
 from attnsvm.cli.help import experiments
-from sweeps import overview
+from sweeps import overview, style
 from sweeps.aggregate import load
 from sweeps.figures import figure_module
 from sweeps.overview import Outcome, write_overview, write_small_copies
@@ -128,6 +129,21 @@ def test_a_picture_too_rich_for_a_small_copy_is_refused():
     Image.fromarray(noise).save(stream, "PNG")
     with pytest.raises(ValueError, match="must be <= 150000"):
         overview.small_png(stream.getvalue())
+
+
+def test_a_small_copy_keeps_the_colours_of_thin_curves_apart(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(overview, "COLOURS", (32,))
+    drawn = np.array([to_rgb(colour) for colour in style.PALETTE[:5]])
+    tint = np.linspace(0.05, 0.5, 1200)[:, None]  # bands, which fill more of a figure than curves
+    bands = [1 - tint + tint * mixed for mixed in (*drawn, *(drawn + np.roll(drawn, 1, 0)) / 2)]
+    picture = np.repeat(np.array(bands), 60, axis=0)
+    for place, colour in enumerate(drawn):
+        picture[60 * place : 60 * place + 2, :300] = colour
+    stream = io.BytesIO()
+    Image.fromarray(np.round(255 * picture).astype(np.uint8)).save(stream, "PNG")
+    with Image.open(io.BytesIO(overview.small_png(stream.getvalue()))) as copy:
+        made = np.asarray(copy.convert("RGB"), dtype=float) / 255
+    assert np.abs(made[:300:60, 100] - drawn).max() < 0.1
 
 
 def test_every_experiment_has_a_figure_in_the_documentation():
