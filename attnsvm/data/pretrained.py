@@ -77,7 +77,8 @@ class Pretrained(Data):
         if not isinstance(head, Linear) or head.train:
             raise ConfigError("head: must be linear with train=false with data=pretrained: scores "
                               "are those of the pretrained head")  # fmt: skip
-        drawn = [self._instance(seed + i) for i in range(trials)]
+        source, lines = folder(self.transformer), _lines(self.text)
+        drawn = [self._instance(source, lines, seed + i) for i in range(trials)]
         X, Z, mask, W, scores = (
             torch.stack([getattr(one, name) for one in drawn])
             for name in ("X", "Z", "mask", "W", "scores")
@@ -87,9 +88,7 @@ class Pretrained(Data):
             seed + torch.arange(trials), W,
         )  # fmt: skip
 
-    def _instance(self, seed: int) -> Restricted:
-        source = folder(self.transformer)
-        lines = _lines(self.text)
+    def _instance(self, source: Folder, lines: tuple[str, ...], seed: int) -> Restricted:
         found = len(sentences(source, lines, self.T))
         if found < self.n:
             where = "the text of attnsvm" if self.text is None else f"data.text={self.text}"
