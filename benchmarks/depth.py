@@ -119,7 +119,10 @@ def main() -> None:
     for _ in range(5):
         for name, (work, count) in works.items():
             best[name] = min(best[name], seconds(work) / count / STEPS * 1e6)
-    found = {"loop": autograd_loop(few, start[:FEW]), "jax": torch.tensor(peer().tolist())}
+    found = {
+        "loop": autograd_loop(few, start[:FEW]),
+        "jax": torch.tensor(peer().tolist(), dtype=torch.float64),
+    }
     for name, W in found.items():
         apart = (W - end[: len(W)]).abs().max() / end.abs().max()
         print(f"{name}: {best[name] / best['ours']:.1f} times ours, W differs by {apart:.0e}")

@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.core import cgutils
@@ -158,9 +159,6 @@ root = _operation(_call("sqrt"), 1, "root")
 power = _operation(_call("pow"), 2, "power")
 """x^y, lane by lane by the C library."""
 
-logarithm = _operation(_call("log"), 1, "logarithm")
-"""log x, lane by lane by the C library."""
-
 where_greater = _operation(_where_greater, 4, "where_greater")
 where_equal = _operation(_where_equal, 4, "where_equal")
 any_equal, any_greater = _any("==", "any_equal"), _any(">", "any_greater")
@@ -202,6 +200,28 @@ def magnitude(x: Any) -> Any:
     """Return |x|."""
     return most(x, fill(0.0) - x)
 
+
+def _exponent(builder: Any, args: list[Any]) -> Any:
+    """Build e of x = m 2^e, 1/2 <= m < 1: its bits in the low ones of 2^52, less 2^52 + 1022."""
+    bits = builder.bitcast(args[0], INTEGERS)
+    shifted = builder.lshr(bits, ir.Constant(INTEGERS, [52] * LANES))
+    placed = builder.or_(shifted, ir.Constant(INTEGERS, [0x433 << 52] * LANES))
+    offset = ir.Constant(VECTOR, [2.0**52 + 1022] * LANES)
+    return builder.fsub(builder.bitcast(placed, VECTOR), offset)
+
+
+def _mantissa(builder: Any, args: list[Any]) -> Any:
+    bits = builder.bitcast(args[0], INTEGERS)
+    kept = builder.and_(bits, ir.Constant(INTEGERS, [(1 << 52) - 1] * LANES))
+    placed = builder.or_(kept, ir.Constant(INTEGERS, [1022 << 52] * LANES))
+    return builder.bitcast(placed, VECTOR)
+
+
+exponent = _operation(_exponent, 1, "exponent")
+"""e of a normal number x = m 2^e > 0 with 1/2 <= m < 1."""
+
+mantissa = _operation(_mantissa, 1, "mantissa")
+"""m of a normal number x = m 2^e > 0 with 1/2 <= m < 1."""
 
 MAGIC = 6755399441055744.0
 LOG2_E = 1.4426950408889634
@@ -249,6 +269,38 @@ def _expm1_of_small(x: Any) -> Any:
     for count in range(17, 1, -1):
         p = fma(p * x, fill(1.0 / count), fill(1.0))
     return p * x
+
+
+TINIEST = 2.2250738585072014e-308
+"""The smallest normal number."""
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def logarithm(x: Any) -> Any:
+    """Return log x to one ulp; -inf for 0, NaN for x < 0 and for NaN.
+
+    log m = f - f^2 / 2 + s (f^2 / 2 + R(s^2)) with f = m - 1, s = f / (2 + f), and the polynomial R
+    of the C library fdlibm.
+    """
+    zero, one, half = fill(0.0), fill(1.0), fill(0.5)
+    small = where_greater(fill(TINIEST), x, one, zero)
+    normal = where_equal(small, one, x * fill(2.0**54), x)
+    m, e = mantissa(normal), exponent(normal) - small * fill(54.0)
+    low = where_greater(fill(0.7071067811865476), m, one, zero)
+    f, e = fma(low, m, m) - one, e - low
+    s, square = f / (fill(2.0) + f), half * f * f
+    z = s * s
+    p = fill(1.479819860511658591e-01)
+    p = fma(p, z, fill(1.531383769920937332e-01))
+    p = fma(p, z, fill(1.818357216161805012e-01))
+    p = fma(p, z, fill(2.222219843214978396e-01))
+    p = fma(p, z, fill(2.857142874366239149e-01))
+    p = fma(p, z, fill(3.999999999940941908e-01))
+    p = fma(p, z, fill(6.666666666666735130e-01))
+    rest = fma(s, square + z * p, e * fill(LN2_LOW))
+    found = fma(e, fill(LN2_HIGH), f - (square - rest))
+    found = where_greater(x, zero, found, where_equal(x, zero, fill(-np.inf), fill(np.nan)))
+    return where_equal(x, fill(np.inf), x, found)
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]

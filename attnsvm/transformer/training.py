@@ -27,8 +27,8 @@ from attnsvm.optimizer.normalized_gd import NormalizedGD
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.problem import ProblemBatch
 from attnsvm.training.batch import ROWS, optimizer_named, parameterization_named
+from attnsvm.transformer.compiled import Data, Sizes, Space, descend_layers, space_entries
 from attnsvm.transformer.gradient import backward, read, readout_adjoint
-from attnsvm.transformer.kernel import Data, Sizes, Space, descend_layers, space_entries
 from attnsvm.transformer.network import Weights, admissible, forward
 
 VALUES_STREAM, MLP_STREAM = 0x51ED270B, 0x2545F491
@@ -331,7 +331,6 @@ class _Compiled:
             residual=model.residual, values=net.V is not None,
             readout=READOUTS.index(model.readout), loss=LOSS_CODES[type(loss)],
             target=loss.target if isinstance(loss, Squared) else 0.0,
-            copies=model.layers > 1,
         )  # fmt: skip
         with announced("training loop of a transformer"):
             self._steps(0, 0, np.empty(0))

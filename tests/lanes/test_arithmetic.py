@@ -45,6 +45,19 @@ def test_functions_are_those_of_the_c_library():
             assert l == pytest.approx(math.log(x), rel=1e-15)
 
 
+def test_logarithm_at_all_sizes():
+    """Two ulp at most, also of subnormal numbers and next to 1, where log x is small."""
+    near_one = 1 + 2.0 ** -np.arange(1, 53)
+    around = [*near_one, *(2 - near_one), *np.nextafter(0.5**0.5, [0, 1])]
+    values = [*around, *2.0 ** np.arange(-1074, 1024, 7), *3.7 ** np.arange(-500, 500, 3), 1e-310]
+    found = computed(values)[:, 3]
+    for x, l in zip(values, found, strict=True):
+        assert abs(l - math.log(x)) <= 2 * math.ulp(math.log(x))
+    ends = computed([math.inf, -1.0, -math.inf, math.nan])[:, 3]
+    assert ends[0] == math.inf
+    assert np.isnan(ends[1:]).all()
+
+
 def test_ends_of_their_range():
     found = computed([-1.0, -math.inf, 0.0])
     assert found[0, 2] == -math.inf

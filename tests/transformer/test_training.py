@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
 import attnsvm
 from attnsvm import ConfigError, Transformer, train_layers
+from attnsvm.transformer.compiled import loop
 from attnsvm.transformer.training import plain_forward
 
 SHAPE = {"n": 3, "T": 4, "d": 6, "trials": 5}
@@ -53,6 +56,31 @@ def test_saturated_steps_are_those_of_the_torch_loop():
 
 
 @pytest.mark.parametrize(
+    "options",
+    [
+        {"layers": 2},
+        {"layers": 3},
+        {"layers": 3, "residual": False},
+        {"layers": 3, "causal": True, "readout": "every"},
+        {"layers": 2, "heads": 2, "values": "orthogonal", "readout": "mean"},
+        {"layers": 2, "heads": 2, "residual": False},
+    ],
+)
+def test_one_step_at_any_norm_is_that_of_the_torch_loop(options):
+    """Norms at which rows are far apart, nearly copies, and copies to thousands of digits."""
+    model = Transformer(**options)
+    batch = batch_for(model, trials=16)
+    for norm in (1.0, 30.0, 300.0, 1000.0, 10000.0):
+        fields = {"steps": 1, "lr": norm, "init": "small", "init_scale": norm, "record_every": 1}
+        ours, torch_loop = (
+            train_layers(batch, model, compiled=how, **fields).snapshots.diff(dim=1)
+            for how in (True, False)
+        )
+        assert torch_loop.flatten(-2).norm(dim=-1).min() > 0.99 * norm
+        assert (ours - torch_loop).flatten(-2).norm(dim=-1).max() <= 1e-10 * norm
+
+
+@pytest.mark.parametrize(
     ("options", "one_layer"),
     [
         ({"readout": "first"}, ("self_attention", {})),
@@ -78,10 +106,12 @@ def test_one_layer_is_the_one_layer_model(options, one_layer, parameterization):
     assert torch.allclose(softmax.reshape(known.softmax.shape), known.softmax, atol=1e-11)
 
 
-def test_an_instance_does_not_depend_on_its_batch():
-    model = Transformer(layers=2)
+@pytest.mark.parametrize("lr", [0.5, 5.0])
+def test_an_instance_does_not_depend_on_its_batch(lr):
+    """Nor on others of its vector: with the larger steps, rows are copies in some of them."""
+    model = Transformer(layers=3)
     batch = batch_for(model, trials=11)
-    fields = {"steps": 50, "lr": 0.5, "record_every": 50}
+    fields = {"steps": 50, "lr": lr, "record_every": 50}
     whole = train_layers(batch, model, **fields)
     part = train_layers(batch.take(slice(3, 5)), model, **fields)
     assert whole.snapshots[3:5].equal(part.snapshots)
@@ -103,6 +133,14 @@ def test_direct_gradient_is_torchs_own():
     assert (exact.snapshots - plain.snapshots).abs().amax() <= 1e-10
     X, _, _ = model.sequences(*(getattr(batch_for(model), name) for name in ("X", "Y", "mask")))
     assert plain_forward(model, exact.weights, X).shape == X.shape
+
+
+def test_the_compiled_loop_is_filed_under_all_files_in_it():
+    folder = Path(loop.__file__).parent
+    here = {f"attnsvm.transformer.compiled.{path.stem}" for path in folder.glob("[a-z]*.py")}
+    lanes = {f"attnsvm.lanes.{name}" for name in ("arithmetic", "loss", "matmul")}
+    own = {"attnsvm.transformer.compiled.loop"}
+    assert {module.__name__ for module in loop.COMPILED_IN} == (here - own) | lanes
 
 
 def test_the_mask_excludes_keys():
