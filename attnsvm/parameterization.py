@@ -104,9 +104,10 @@ class Parameterization(ABC):
             return tuple(torch.stack(parts).to(seeds.device) for parts in drawn)
         shapes = [(len(seeds), *shape) for shape in self.shapes(d)]
         variables = tuple(torch.empty(shape, dtype=torch.float64) for shape in shapes)
-        for b, generator in enumerate(generators):
-            for V in variables:
-                torch.rand(V.shape[1:], generator=generator, out=V[b])
+        # unbind and uniform_: a view and a call of torch.rand take longer than the numbers
+        for generator, *parts in zip(generators, *(V.unbind() for V in variables), strict=True):
+            for part in parts:
+                part.uniform_(generator=generator)
         bound = (scale if kind == "small" else 1.0) / math.sqrt(d)
         return tuple(V.mul_(2).sub_(1).mul_(bound).to(seeds.device) for V in variables)
 

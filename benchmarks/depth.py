@@ -1,16 +1,19 @@
 """Training of several layers against its peers, as ratios of one run: `python -m benchmarks.depth`.
 
 Peers: a loop over instances with torch autograd, and JAX (vmap, scan, jit), both with the softmax
-whose backward pass does not cancel, in float64 on two threads. Normalised steps of W of every
-layer, logistic loss, linear head on position 0, residual connection. Times are the best of several
-repetitions taken in turn; compilation is apart. The peers underflow beyond norms of about 700; ours
-does not.
+whose backward pass does not cancel, in float64 on two threads. Normalised steps of W, or of K and
+Q, of every layer, logistic loss, linear head on position 0, residual connection. As in ours, the
+last layer has only the query that is read. The peers do less: they do not carry the differences of
+rows that become copies of each other, and they underflow beyond norms of about 700.
+
+Times are the best of several repetitions taken in turn, on the clock and of the processors, which
+other programs of a busy machine disturb less; compilation is apart.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,36 +23,49 @@ import attnsvm
 from attnsvm.problem import ProblemBatch
 from attnsvm.transformer import LayerTrajectory
 
-SHAPE, LAYERS, BATCH, STEPS, LR = (4, 5, 16), 2, 100, 100, 0.1
-FEW = 4
-"""Instances of the autograd loop."""
+SHAPE, LAYERS, LR = (4, 5, 16), 2, 0.1
+RUNS = (100, 1000, "w"), (100, 1000, "kq"), (1000, 300, "w"), (1000, 300, "kq")
+"""Instances, steps, and what is trained."""
+
+FEW, LOOP_STEPS, REPEATS = 4, 50, 3
+"""Instances and steps of the autograd loop, and repetitions."""
 
 
-def ours(batch: ProblemBatch, model: attnsvm.Transformer, steps: int) -> LayerTrajectory:
-    return attnsvm.train_layers(batch, model, steps=steps, lr=LR, record_every=max(1, steps))
+def ours(batch: ProblemBatch, rule: str, steps: int) -> LayerTrajectory:
+    model = attnsvm.Transformer(layers=LAYERS)
+    every = max(1, steps)
+    return attnsvm.train_layers(batch, model, rule, steps=steps, lr=LR, record_every=every)
 
 
-def autograd_loop(batch: ProblemBatch, start: Tensor) -> Tensor:
+def autograd_loop(batch: ProblemBatch, start: Sequence[Tensor], steps: int) -> Tensor:
     """Train one instance after the other; return W, (B, L, d, d)."""
     found = []
     for b in range(batch.B):
         X, Y, v = batch.X[b], batch.Y[b], batch.head_parameters["v"][b]
-        W = start[b].clone().requires_grad_()
-        for _ in range(STEPS):
+        factors = [V[b].clone().requires_grad_() for V in start]
+        for _ in range(steps):
             rows = X
+            W = _combined(factors)
             for layer in range(LAYERS):
-                logits = rows @ W[layer] @ rows.mT
-                rows = (rows + attnsvm.softmax_exact(logits.mT) @ rows) / 2**0.5
+                queries = rows[:, :1] if layer == LAYERS - 1 else rows
+                attention = attnsvm.softmax_exact(queries @ W[layer].mT @ rows.mT)
+                rows = (queries + attention @ rows) / 2**0.5
             risk = torch.nn.functional.softplus(-Y * (rows[:, 0] @ v)).mean()
-            (g,) = torch.autograd.grad(risk, W)
+            gradients = torch.autograd.grad(risk, factors)
             with torch.no_grad():
-                W -= LR * g / g.norm(dim=(-2, -1), keepdim=True)
-        found.append(W.detach())
+                for V, g in zip(factors, gradients, strict=True):
+                    V -= LR * g / g.norm(dim=(-2, -1), keepdim=True)
+        found.append(_combined(factors).detach())
     return torch.stack(found)
 
 
-def jax_training(batch: ProblemBatch, start: Tensor) -> Callable[[], Any]:
-    """Return the compiled training of the whole batch by JAX."""
+def _combined(factors: Sequence[Any]) -> Any:
+    """Return W of all layers, of W or of K and Q."""
+    return factors[0] if len(factors) == 1 else factors[0] @ factors[1].mT
+
+
+def jax_training(batch: ProblemBatch, start: Sequence[Tensor], steps: int) -> Callable[[], Any]:
+    """Return the compiled training of the whole batch by JAX; it returns W."""
     import jax
     import jax.numpy as jnp
 
@@ -73,61 +89,84 @@ def jax_training(batch: ProblemBatch, start: Tensor) -> Callable[[], Any]:
 
     softmax.defvjp(forward, backward)
 
-    def risk(W: Any, X: Any, Y: Any, v: Any) -> Any:
-        rows = X
+    def risk(factors: Any, X: Any, Y: Any, v: Any) -> Any:
+        rows, W = X, _combined(factors)
         for layer in range(LAYERS):
-            logits = jnp.einsum("nkd,ntd->nkt", rows @ W[layer].T, rows)
-            rows = (rows + softmax(logits) @ rows) / 2**0.5
+            queries = rows[:, :1] if layer == LAYERS - 1 else rows
+            logits = jnp.einsum("nkd,ntd->nkt", queries @ W[layer].T, rows)
+            rows = (queries + softmax(logits) @ rows) / 2**0.5
         return jax.nn.softplus(-Y * (rows[:, 0] @ v)).mean()
 
-    def one(W: Any, X: Any, Y: Any, v: Any) -> Any:
-        def step(W: Any, _: Any) -> Any:
-            g = jax.grad(risk)(W, X, Y, v)
-            return W - LR * g / jnp.linalg.norm(g, axis=(-2, -1), keepdims=True), None
+    def one(factors: Any, X: Any, Y: Any, v: Any) -> Any:
+        def step(factors: Any, _: Any) -> Any:
+            gradients = jax.grad(risk)(factors, X, Y, v)
+            return [
+                V - LR * g / jnp.linalg.norm(g, axis=(-2, -1), keepdims=True)
+                for V, g in zip(factors, gradients, strict=True)
+            ], None
 
-        return jax.lax.scan(step, W, None, length=STEPS)[0]
+        return _combined(jax.lax.scan(step, factors, None, length=steps)[0])
 
-    given = (start, batch.X, batch.Y, batch.head_parameters["v"])
-    arrays = [jnp.asarray(tensor.numpy()) for tensor in given]
+    arrays = [jnp.asarray(tensor.numpy()) for tensor in (batch.X, batch.Y)]
+    arrays.append(jnp.asarray(batch.head_parameters["v"].numpy()))
+    factors = [jnp.asarray(V.numpy()) for V in start]
     train = jax.jit(jax.vmap(one))
-    return lambda: jax.block_until_ready(train(*arrays))
+    return lambda: jax.block_until_ready(train(factors, *arrays))
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    started = time.perf_counter()
+def seconds(work: Callable[[], Any]) -> tuple[float, float]:
+    """Return the seconds that a call takes: on the clock, and of the processors."""
+    started = time.perf_counter(), time.process_time()
     work()
-    return time.perf_counter() - started
+    return time.perf_counter() - started[0], time.process_time() - started[1]
+
+
+def compare(B: int, steps: int, rule: str) -> None:
+    """Print microseconds per instance and step, the ratios, and that all train alike."""
+    n, T, d = SHAPE
+    model = attnsvm.Transformer(layers=LAYERS)
+    batch = attnsvm.sample("sphere", n=n, T=T, d=d, trials=B, model=model)
+    few, path = batch.take(slice(FEW)), ours(batch, rule, 0)
+    factors = (path.weights.W,) if path.K is None or path.Q is None else (path.K, path.Q)
+    start = [V[:, :, 0].contiguous() for V in factors]
+    few_start = [V[:FEW] for V in start]
+    peer = jax_training(batch, start, steps)
+    compiling = seconds(peer)[0]
+    works: dict[str, tuple[Callable[[], Any], int]] = {
+        "ours": (lambda: ours(batch, rule, steps), B * steps),
+        "0 steps": (lambda: ours(batch, rule, 0), B * steps),
+        "loop": (lambda: autograd_loop(few, few_start, LOOP_STEPS), FEW * LOOP_STEPS),
+        "jax": (peer, B * steps),
+    }
+    best = dict.fromkeys(works, (1e9, 1e9))
+    for _ in range(REPEATS):
+        for name, (work, count) in works.items():
+            spent = [second / count * 1e6 for second in seconds(work)]
+            best[name] = min(best[name][0], spent[0]), min(best[name][1], spent[1])
+    print(
+        f"{SHAPE} {LAYERS} layers, {rule}, B = {B}, {steps} steps; JAX compiles {compiling:.1f} s"
+    )
+    for name, spent in best.items():
+        ratios = [one / mine for one, mine in zip(spent, best["ours"], strict=True)]
+        print(
+            f"  {name:8} {spent[0]:9.2f} us on the clock, {spent[1]:9.2f} of the processors;"
+            f" {ratios[0]:.2f} and {ratios[1]:.2f} times ours"
+        )
+    short = ours(few, rule, LOOP_STEPS).weights.W[:, :, 0]
+    again = jax_training(few, few_start, LOOP_STEPS)()
+    peers = {
+        "loop": autograd_loop(few, few_start, LOOP_STEPS),
+        "jax": torch.tensor(again.tolist(), dtype=short.dtype),
+    }
+    for name, W in peers.items():
+        apart = (W - short).abs().max() / short.abs().max()
+        print(f"  {name}: W differs by {apart:.0e} after {LOOP_STEPS} steps", flush=True)
 
 
 def main() -> None:
-    """Print microseconds per instance and step, the ratios, and that all train alike."""
     torch.set_num_threads(2)
-    n, T, d = SHAPE
-    model = attnsvm.Transformer(layers=LAYERS)
-    batch = attnsvm.sample("sphere", n=n, T=T, d=d, trials=BATCH, model=model)
-    few = batch.take(slice(FEW))
-    path = ours(batch, model, STEPS)
-    start, end = path.snapshots[:, 0, :, 0], path.snapshots[:, -1, :, 0]
-    peer = jax_training(batch, start)
-    compiling = seconds(peer)
-    works: dict[str, tuple[Callable[[], Any], int]] = {
-        "ours": (lambda: ours(batch, model, STEPS), BATCH),
-        "loop": (lambda: autograd_loop(few, start[:FEW]), FEW),
-        "jax": (peer, BATCH),
-    }
-    best = dict.fromkeys(works, 1e9)
-    for _ in range(5):
-        for name, (work, count) in works.items():
-            best[name] = min(best[name], seconds(work) / count / STEPS * 1e6)
-    found = {
-        "loop": autograd_loop(few, start[:FEW]),
-        "jax": torch.tensor(peer().tolist(), dtype=torch.float64),
-    }
-    for name, W in found.items():
-        apart = (W - end[: len(W)]).abs().max() / end.abs().max()
-        print(f"{name}: {best[name] / best['ours']:.1f} times ours, W differs by {apart:.0e}")
-    told = ", ".join(f"{name} {value:.2f}" for name, value in best.items())
-    print(f"microseconds per instance and step: {told}; JAX compiles in {compiling:.1f} s")
+    for B, steps, rule in RUNS:
+        compare(B, steps, rule)
 
 
 if __name__ == "__main__":

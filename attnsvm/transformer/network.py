@@ -16,6 +16,7 @@ depend on it. Therefore the differences x_t - x_u are carried beside the rows, a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -96,23 +97,30 @@ def forward(
     mask : Tensor, optional
         Tokens that may be attended to, shape (B, n, T), bool.
     """
-    allowed = admissible(X.shape[2], model.causal, mask).to(X.device)
     pairs: Scaled | None = None
-    layers = []
-    for at in range(model.layers):
-        last = at == model.layers - 1
-        log_s = log_softmax(weights.W[:, at], X, allowed)
-        away = from_top(X, pairs, log_s)
-        out = attended(X, log_s, None if weights.V is None else weights.V[:, at])
-        mixed = (X + out) / math.sqrt(2) if model.residual else out
-        layers.append(Layer(X, log_s, away, mixed))
-        if not last:
+    layers, passed = [], list(passes(model, weights, X, mask))
+    for at, (x, log_s, mixed, _) in enumerate(passed):
+        layers.append(Layer(x, log_s, from_top(x, pairs, log_s), mixed))
+        if at < model.layers - 1:
             pairs = differences(model, weights, at, layers[-1], pairs)
-        X = mixed
+    return layers, passed[-1][-1]
+
+
+def passes(
+    model: Transformer, weights: Weights, X: Tensor, mask: Tensor | None = None
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Yield input, log-attention, rows before the MLP and output of each layer, as in `Layer`."""
+    allowed = admissible(X.shape[2], model.causal, mask).to(X.device)
+    for at in range(model.layers):
+        log_s = log_softmax(weights.W[:, at], X, allowed)
+        out = attended(X, log_s, None if weights.V is None else weights.V[:, at])
+        rows = mixed = (X + out) / math.sqrt(2) if model.residual else out
         if weights.M1 is not None and weights.M2 is not None:
             hidden = torch.einsum("bitd,bdw->bitw", mixed, weights.M1[:, at]).relu()
-            X = (mixed + torch.einsum("bitw,bwd->bitd", hidden, weights.M2[:, at])) / math.sqrt(2)
-    return layers, X
+            expanded = torch.einsum("bitw,bwd->bitd", hidden, weights.M2[:, at])
+            rows = (mixed + expanded) / math.sqrt(2)
+        yield X, log_s, mixed, rows
+        X = rows
 
 
 def log_softmax(W: Tensor, X: Tensor, allowed: Tensor) -> Tensor:

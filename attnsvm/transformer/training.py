@@ -29,7 +29,7 @@ from attnsvm.problem import ProblemBatch
 from attnsvm.training.batch import ROWS, optimizer_named, parameterization_named
 from attnsvm.transformer.compiled import Data, Sizes, Space, descend_layers, space_entries
 from attnsvm.transformer.gradient import backward, read, readout_adjoint
-from attnsvm.transformer.network import Weights, admissible, forward
+from attnsvm.transformer.network import Weights, admissible, forward, passes
 
 VALUES_STREAM, MLP_STREAM = 0x51ED270B, 0x2545F491
 """Seeds of values and MLPs are seed ^ these; those of weights come from `Parameterization.init`."""
@@ -366,13 +366,14 @@ class _Snapshots:
     def take(self, variables: Variables) -> None:
         """Store the next snapshot."""
         W = combined(self.rule, variables)
-        layers, rows = forward(self.net.model, self.net.with_weights(W), self.net.X, self.net.mask)
+        given = self.net.model, self.net.with_weights(W), self.net.X, self.net.mask
+        _, log_softmax, _, rows = zip(*passes(*given), strict=True)
         u = self.net.Y * self.net.batch.head.value(
-            read(self.net.model, rows), self.net.batch.head_parameters
+            read(self.net.model, rows[-1]), self.net.batch.head_parameters
         )
         self.snapshots[:, self.taken] = W
         self.risk[:, self.taken] = self.net.loss.value(u).flatten(1).mean(1)
-        self.log_softmax[:, self.taken] = torch.stack([one.log_s for one in layers], 1)
+        self.log_softmax[:, self.taken] = torch.stack(log_softmax, 1)
         self.taken += 1
 
     def trajectory(self, last: Variables) -> LayerTrajectory:
