@@ -156,6 +156,7 @@ divide = _operation(lambda builder, args: builder.fdiv(*args), 2, "divide")
 multiply_add = _call("fma")
 fma = _operation(multiply_add, 3, "fma")
 root = _operation(_call("sqrt"), 1, "root")
+magnitude = _operation(_call("fabs"), 1, "magnitude")
 power = _operation(_call("pow"), 2, "power")
 """x^y, lane by lane by the C library."""
 
@@ -193,12 +194,6 @@ def least(a: Any, b: Any) -> Any:
 def most(a: Any, b: Any) -> Any:
     """Return the larger of two values; b where one is NaN."""
     return where_greater(a, b, a, b)
-
-
-@njit(inline="always")  # type: ignore[untyped-decorator]
-def magnitude(x: Any) -> Any:
-    """Return |x|."""
-    return most(x, fill(0.0) - x)
 
 
 def _exponent(builder: Any, args: list[Any]) -> Any:

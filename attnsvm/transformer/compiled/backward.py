@@ -18,6 +18,7 @@ from attnsvm.lanes.arithmetic import (
 )
 from attnsvm.lanes.loss import slope
 from attnsvm.lanes.matmul import product
+from attnsvm.transformer.compiled.copies import find_away
 from attnsvm.transformer.compiled.layout import (
     EVERY,
     MEAN,
@@ -80,17 +81,16 @@ def backward(data: Data, space: Space, sizes: Sizes, W: int, layer: int) -> None
     n, T, d, H = sizes.n, sizes.T, sizes.d, sizes.H
     R = queries(sizes, layer)
     stride = (T // R) * d
-    if sizes.residual:
-        for j in range(n * T * d):
-            store(space.g, j, load(space.g, j) * fill(np.sqrt(0.5)))
+    share = fill((np.sqrt(0.5) if sizes.residual else 1.0) / np.sqrt(H))
     for h in range(H):
         r, g = at(space.r, h * n * T * d), space.g
         if sizes.values:
             V = at(data.V, (layer * H + h) * d * d)
             product((r, stride, 1), (g, stride, 1), (V, 1, d), (n * R, d, d))
             g = r
-        for j in range(n * T * d):
-            store(r, j, load(g, j) * fill(1.0 / np.sqrt(H)))
+        for row in range(0, n * T, T // R):
+            for j in range(row * d, (row + 1) * d):
+                store(r, j, load(g, j) * share)
     for i in range(n):
         for h in range(H):
             for k in range(R):
@@ -116,7 +116,8 @@ def _pull_first(space: Space, sizes: Sizes, h: int, i: int, k: int) -> None:
     """Write P of a row of the first layer and its exponent; rows as drawn need no other ones."""
     n, T, d = sizes.n, sizes.T, sizes.d
     row, place = of_head(sizes, 0, h, i, k), (h * n + i) * T + k
-    logits, s, away = at(space.logits, row * T), at(space.s, row * T), at(space.away, row * T * d)
+    logits, s = at(space.logits, row * T), at(space.s, row * T)
+    away = find_away(space, sizes, 0, i, row, False)
     rise, q, r, P = space.square, space.part, at(space.r, place * d), at(space.P, place * d)
     top, zero, none = load(space.top, row), fill(0.0), fill(-np.inf)
     product((rise, 1, 0), (away, d, 1), (r, 1, 0), (T, 1, d))
@@ -141,7 +142,8 @@ def _pull(space: Space, sizes: Sizes, layer: int, h: int, i: int, k: int) -> Non
     """Write q and P of a row, with their exponents."""
     n, T, d = sizes.n, sizes.T, sizes.d
     row, place = of_head(sizes, layer, h, i, k), (h * n + i) * T + k
-    logits, away, size = row * T, at(space.away, row * T * d), at(space.size, row * T)
+    logits, size = row * T, at(space.size, row * T)
+    away = find_away(space, sizes, layer, i, row, False)
     q, exponent = at(space.q, (h * T + k) * T), at(space.q_exponent, (h * T + k) * T)
     rise, r, P = space.square, at(space.r, place * d), at(space.P, place * d)
     top, inverse, c = load(space.top, row), load(space.inverse, row), load(space.c, i * T + k)
@@ -192,10 +194,9 @@ def _begin_below(space: Space, sizes: Sizes, layer: int, i: int, R: int) -> None
                 largest = most(load(logits, k * T + t) + load(space.c, i * T + k), largest)
                 largest = most(load(space.q_exponent, (h * T + k) * T + t), largest)
         store(space.c_below, place, largest)
-        share = exp(c - largest)
+        share = exp(c - largest) * fill(np.sqrt(0.5)) if sizes.residual else fill(0.0)
         for j in range(place * d, (place + 1) * d):
-            kept = share * load(space.g, j) if sizes.residual else fill(0.0)
-            store(space.g_below, j, kept)
+            store(space.g_below, j, share * load(space.g, j))
 
 
 @njit  # type: ignore[untyped-decorator]

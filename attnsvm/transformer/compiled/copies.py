@@ -46,17 +46,21 @@ def compare_rows(data: Data, space: Space, sizes: Sizes, W: int, layer: int, i: 
     rows = at(space.x, ((layer + 1) * n + i) * T * d)
     zero, one = fill(0.0), fill(1.0)
     for p in range(T):
+        height = zero
+        for j in range(d):
+            height = most(magnitude(load(rows, p * d + j)), height)
+        store(space.heights, p, fill(NEAR) * height)
+    for p in range(T):
         for q in range(p + 1, T):
             place = ((layer * n + i) * T + p) * T + q
             found, exponent = at(space.pairs, place * d), at(space.apart, place)
-            size, height = zero, zero
+            size, bound = zero, most(load(space.heights, p), load(space.heights, q))
             for j in range(d):
-                a, b = load(rows, p * d + j), load(rows, q * d + j)
-                store(found, j, a - b)
-                size = most(magnitude(a - b), size)
-                height = most(most(magnitude(a), magnitude(b)), height)
+                apart = load(rows, p * d + j) - load(rows, q * d + j)
+                store(found, j, apart)
+                size = most(magnitude(apart), size)
             store(exponent, 0, zero)
-            near = where_greater(size, fill(NEAR) * height, zero, one)
+            near = where_greater(size, bound, zero, one)
             if any_greater(near, zero):
                 _compare_copies(data, space, sizes, W, (layer, i, p, q), found)
                 for j in range(d + 1):
@@ -109,10 +113,27 @@ def _input_difference(space: Space, sizes: Sizes, which: Any) -> None:
 
 
 @njit  # type: ignore[untyped-decorator]
+def find_away(space: Space, sizes: Sizes, layer: int, i: int, row: int, second: bool) -> int:
+    """Return the address of x_t - x_top (T, d) of a row; in the first layer write it there.
+
+    Then `second` chooses one of two places.
+    """
+    T, d = sizes.T, sizes.d
+    if layer > 0:
+        return at(space.away, (row - sizes.H * sizes.n * T) * T * d)
+    found, x = at(space.leave, T * d if second else 0), at(space.x, i * T * d)
+    for t in range(T):
+        for j in range(d):
+            store(found, t * d + j, load(x, t * d + j) - load(space.x_top, row * d + j))
+    return found
+
+
+@njit  # type: ignore[untyped-decorator]
 def gather_away(space: Space, sizes: Sizes, layer: int, i: int, row: int) -> None:
     """Write x_t - x_top (T, d) and its exponents (T,) of a row, from differences of two rows."""
     n, T, d = sizes.n, sizes.T, sizes.d
-    top, away, size = load(space.top, row), at(space.away, row * T * d), at(space.size, row * T)
+    top, size = load(space.top, row), at(space.size, row * T)
+    away = find_away(space, sizes, layer, i, row, False)
     first = ((layer - 1) * n + i) * T * T
     zero = fill(0.0)
     for t in range(T):
@@ -206,7 +227,7 @@ def _add_attended(data: Data, space: Space, sizes: Sizes, W: int, which: Any, h:
     T, d, H = sizes.T, sizes.d, sizes.H
     layer, i, p, q = which
     row, other = of_head(sizes, layer, h, i, p), of_head(sizes, layer, h, i, q)
-    away, size = at(space.away, row * T * d), at(space.size, row * T)
+    away, size = find_away(space, sizes, layer, i, row, False), at(space.size, row * T)
     U, change, part, mean = space.back, space.square, space.part, space.back
     head = layer * H + h
     product((U, 1, 0), (at(W, head * d * d), d, 1), (space.pair, 1, 0), (d, 1, d))
@@ -233,7 +254,9 @@ def _replace_swapped(space: Space, sizes: Sizes, which: Any) -> None:
     T, d = sizes.T, sizes.d
     layer, i, p, q = which
     row, other = of_head(sizes, layer, 0, i, p), of_head(sizes, layer, 0, i, q)
-    first, second = at(space.away, (other * T + p) * d), at(space.away, (row * T + q) * d)
+    of_row = find_away(space, sizes, layer, i, row, False)
+    of_other = find_away(space, sizes, layer, i, other, True)
+    first, second = at(of_other, p * d), at(of_row, q * d)
     sizes_of = load(space.size, other * T + p), load(space.size, row * T + q)
     crossed = most(log_size(first, sizes_of[0], d), log_size(second, sizes_of[1], d))
     own = log_size(space.pair, load(space.pair, d), d)
@@ -243,8 +266,8 @@ def _replace_swapped(space: Space, sizes: Sizes, which: Any) -> None:
         return
     means, sums = space.means, space.back
     a, b = at(means, 0), at(means, d + 1)
-    mean_away(space, sizes, row, a)
-    mean_away(space, sizes, other, b)
+    mean_away(space, sizes, row, of_row, a)
+    mean_away(space, sizes, other, of_other, b)
     scale = at(space.part, 0)
     store(scale, 0, fill(-np.inf))
     for j in range(d):
@@ -260,10 +283,10 @@ def _replace_swapped(space: Space, sizes: Sizes, which: Any) -> None:
 
 
 @njit  # type: ignore[untyped-decorator]
-def mean_away(space: Space, sizes: Sizes, row: int, found: int) -> None:
+def mean_away(space: Space, sizes: Sizes, row: int, away: int, found: int) -> None:
     """Write a = sum_t s_t (x_t - x_top), (d,), of a row, and its exponent behind it."""
     T, d = sizes.T, sizes.d
-    away, size, logits = at(space.away, row * T * d), at(space.size, row * T), row * T
+    size, logits = at(space.size, row * T), row * T
     largest, weights = fill(-np.inf), space.square
     for t in range(T):
         largest = most(load(space.logits, logits + t) + load(size, t), largest)

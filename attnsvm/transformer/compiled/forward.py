@@ -71,7 +71,7 @@ def _mix(data: Data, space: Space, sizes: Sizes, layer: int, i: int, R: int) -> 
         product((logits, T, 1), (at(space.U, first * d), d, 1), (x, 1, d), (R, T, d))
         _attend(data, space, sizes, first, i, R)
         if layer == 0:
-            _leave_top(space, sizes, first, i, R)
+            _find_top(space, sizes, first, i, R)
         else:
             for k in range(R):
                 gather_away(space, sizes, layer, i, first + k)
@@ -114,8 +114,8 @@ def _attend(data: Data, space: Space, sizes: Sizes, first: int, i: int, R: int) 
 
 
 @njit  # type: ignore[untyped-decorator]
-def _leave_top(space: Space, sizes: Sizes, first: int, i: int, R: int) -> None:
-    """Write x_t - x_top and its exponents in the first layer, whose rows are as drawn."""
+def _find_top(space: Space, sizes: Sizes, first: int, i: int, R: int) -> None:
+    """Write x_top and the exponents of x_t - x_top in the first layer, whose rows are as drawn."""
     T, d = sizes.T, sizes.d
     x = at(space.x, i * T * d)
     for k in range(R):
@@ -129,5 +129,4 @@ def _leave_top(space: Space, sizes: Sizes, first: int, i: int, R: int) -> None:
             x_top = load(x, j)
             for t in range(1, T):
                 x_top = where_equal(top, fill(float(t)), load(x, t * d + j), x_top)
-            for t in range(T):
-                store(space.away, (row + t) * d + j, load(x, t * d + j) - x_top)
+            store(space.x_top, (first + k) * d + j, x_top)

@@ -52,11 +52,14 @@ class Space(NamedTuple):
     """Addresses of the work arrays of a thread.
 
     For every layer its rows x (L + 1, n, T, d), whether those of the first one differ (n, T, T):
-    exponents 0 or -inf; for every head (L, H, ...): logits less the largest
-    and attention s (n, T, T), 1 / sum e^logit and the index of the top token (n, T), U = W x
-    (n, T, d), x_t - x_top of each row (n, T, T, d) with its exponents (n, T, T).
+    exponents 0 or -inf; for every head (L, H, ...): logits less the largest and attention s
+    (n, T, T), 1 / sum e^logit and the index of the top token (n, T), U = W x (n, T, d), exponents
+    of x_t - x_top of each row (n, T, T). These differences themselves, of every layer but the first
+    one (L - 1, H, n, T, T, d); of the first one x_top (H, n, T, d), and space for the differences
+    of two rows (2, T, d).
     After every layer but the last one the differences of its rows, only those of p < q,
-    `pairs` (L - 1, n, T, T, d) and their exponents (L - 1, n, T, T).
+    `pairs` (L - 1, n, T, T, d) and their exponents (L - 1, n, T, T), and bounds (T,) on those that
+    rounded rows give.
     For the layer at hand: adjoints g (n, T, d) with exponents c (n, T), twice; P and r
     (H, n, T, d), the exponents of P (H, n, T), W^T P (n, T, d); for a sequence q and its exponents
     (H, T, T), a matrix (T, T) and rows (T, d). W (L, H, d, d), gradients of W (d, d), of K and of Q
@@ -71,8 +74,11 @@ class Space(NamedTuple):
     inverse: int
     top: int
     U: int
+    x_top: int
+    leave: int
     away: int
     size: int
+    heights: int
     pairs: int
     apart: int
     g: int
@@ -110,8 +116,11 @@ def space_entries(sizes: Sizes) -> Space:
         inverse=heads,
         top=heads,
         U=heads * d,
-        away=heads * T * d,
+        x_top=H * rows * d,
+        leave=2 * T * d,
+        away=(L - 1) * H * rows * T * d,
         size=heads * T,
+        heights=T,
         pairs=(L - 1) * rows * T * d,
         apart=(L - 1) * rows * T,
         g=rows * d,
