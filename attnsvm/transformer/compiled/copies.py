@@ -113,7 +113,7 @@ def _input_difference(space: Space, sizes: Sizes, which: Any) -> None:
 
 
 @njit  # type: ignore[untyped-decorator]
-def find_away(space: Space, sizes: Sizes, layer: int, i: int, row: int, second: bool) -> int:
+def find_away(space: Space, sizes: Sizes, layer: int, i: int, row: int, second: bool) -> Any:
     """Return the address of x_t - x_top (T, d) of a row; in the first layer write it there.
 
     Then `second` chooses one of two places.
