@@ -150,9 +150,11 @@ def check_probes(config: RunConfig, probes: Mapping[str, Probe], rule: Parameter
             raise ConfigError(
                 f"probe=[{name}]: needs the heads of a layer; data must be pretrained"
             )
-        if probe.SOLUTIONS and config.selection.tokens != "top":
+        allowed = ("top", "multi") if probe.GEN_SVM else ("top",)
+        if probe.SOLUTIONS and config.selection.tokens not in allowed:
             raise ConfigError(
-                f"probe=[{name}]: needs the SVM of one token a sample; selection must be top"
+                f"probe=[{name}]: needs the SVM of the selected tokens; selection must be "
+                f"{' | '.join(allowed)}"
             )
 
 
@@ -304,7 +306,7 @@ class _Stages:
         attended, log_softmax = selection.attended[index], path.log_softmax[index]
         with self._timed("svm"):
             tokens = selection.selected[index], attended, log_softmax
-            separate_attended(part, *tokens, self.norms, **self.tolerances)
+            solutions = separate_attended(part, *tokens, self.norms, **self.tolerances)
         with self._timed("compare"):
             snapshots = path.snapshots[index]
             part.compare("one_minus_corr_1token", path.steps, snapshots, part.arrays["one_token_W"])
@@ -316,7 +318,7 @@ class _Stages:
                 best, published = svmeq(snapshots, *parts), svmeq_least_squares(snapshots, *parts)
                 part.compare("one_minus_corr_svmeq", path.steps, snapshots, best)
                 part.compare("one_minus_corr_svmeq_lsq", path.steps, snapshots, published)
-        self._measure(part, path.take(index), {})
+        self._measure(part, path.take(index), solutions)
         result.absorb(part, index)
 
     # --- stages -----------------------------------------------------------------------------------

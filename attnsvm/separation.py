@@ -65,8 +65,8 @@ def separate_attended(
     log_softmax: Tensor,
     norms: list[str],
     **tolerances: Any,
-) -> None:
-    """Solve Gen-SVM at the attended tokens and Att-SVM at the most attended one.
+) -> dict[str, SvmSolution[Tensor]]:
+    """Solve Gen-SVM at the attended tokens and Att-SVM at the most attended one; return W_mm.
 
     Parameters
     ----------
@@ -90,6 +90,7 @@ def separate_attended(
         result.store(f"{norm}_fin", fin)
     result.mark_unsolved("one-token SVM", one)
     result.store("one_token", one)
+    return {norm: mm for norm, (_, mm) in pairs.items()}
 
 
 def solve_as_published(result: BatchResult, selected: Tensor, norms: list[str]) -> None:

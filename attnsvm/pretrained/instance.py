@@ -91,7 +91,8 @@ def restricted(
     if control == "spectrum":
         K[0], Q[0] = _same_spectrum(K[0], Q[0], generator)
     elif control == "queries":
-        Z = Z[_derangement(n, generator)]
+        sent = _derangement(n, generator)
+        Z, mask = Z[sent], mask[sent]  # a causal query keeps its position
     elif control == "tokens":
         order_t = torch.stack([torch.randperm(n, generator=generator) for _ in range(T)], 1)
         X = X[order_t, torch.arange(T)]

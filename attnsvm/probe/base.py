@@ -30,8 +30,8 @@ class Snapshot:
     softmax : Tensor
         Attention s, shape (B, n, T); 0 at inadmissible tokens.
     solutions : mapping of str to SvmSolution
-        The SVMs of the selected tokens by norm, those that the run solves; none with
-        selection=multi.
+        The SVMs of the selected tokens by norm, those that the run solves; with selection=multi
+        the margin part W_mm of Gen-SVM.
     """
 
     batch: ProblemBatch
@@ -51,6 +51,9 @@ class Probe(ABC):
 
     SOLUTIONS: ClassVar[bool] = False
     """Whether it needs the SVMs of the selected tokens."""
+
+    GEN_SVM: ClassVar[bool] = False
+    """Whether it also measures against Gen-SVM, whose problems have equalities."""
 
     WEIGHTS: ClassVar[bool] = False
     """Whether it needs the weights that come with data=pretrained."""

@@ -107,6 +107,32 @@ class SvmProblem:
             self.D[index], self.Z[index], self.h[index], self.kind[index], self.token[index]
         )
 
+    def equalities(self) -> SvmProblem:
+        """Return the problem of the equalities alone."""
+        equality = self.equality
+        D = torch.where(equality[..., None], self.D, 0.0)
+        h, kind = torch.where(equality, self.h, 0.0), torch.where(equality, self.kind, PADDING)
+        alone = SvmProblem(D, self.Z, h, kind.to(self.kind), self.token)
+        return alone.first_rows(int(alone.most_rows().max()))[0]
+
+    def most_rows(self) -> Tensor:
+        """Return the number of rows, without padding, of the sample that has most, (B,); or 1."""
+        by_sample = (self.kind != PADDING).reshape(self.B, self.n, -1)
+        return by_sample.sum(dim=2).amax(dim=1).clamp(min=1)
+
+    def first_rows(self, count: int) -> tuple[SvmProblem, Tensor]:
+        """Return the problems with `count` rows a sample, padding last, and their indices, (B, N').
+
+        They are the same problems if `count` is at least that of `most_rows`.
+        """
+        R = self.N // self.n
+        order = (self.kind == PADDING).reshape(self.B, self.n, R).sort(dim=2, stable=True).indices
+        first = torch.arange(0, self.N, R, device=order.device)[:, None]
+        rows = (first + order[..., :count]).flatten(1)
+        D = self.D.gather(1, rows[..., None].expand(-1, -1, self.d))
+        h, kind, token = (x.gather(1, rows) for x in (self.h, self.kind, self.token))
+        return SvmProblem(D, self.Z, h, kind, token), rows
+
     def to(self, device: torch.device | str) -> SvmProblem:
         """Return the same problems on `device`."""
         return SvmProblem(

@@ -63,27 +63,31 @@ class InteriorPoint(Solver):
         margins = torch.where(problem.inequality, problem.margins(start.W), torch.inf)
         found = start.W.isfinite().all(dim=(1, 2))
         feasible = (found & (margins.amin(dim=1) > 0)).nonzero()[:, 0]
-        for part, (part_W, part_a) in _in_parts(problem, start, feasible):
-            W[part], a[part] = part_W, part_a
+        most = problem.most_rows()[feasible]
+        for count in most.unique().tolist():  # each by itself: no bit depends on its batch
+            alike = feasible[most == count]
+            kept, rows = problem.take(alike).first_rows(count)
+            given = kept, start.W[alike], start.multipliers[alike].gather(1, rows)
+            for part, (part_W, part_a) in _in_parts(*given):
+                W[alike[part]] = part_W
+                a[alike[part]] = a.new_zeros(len(part), problem.N).scatter(1, rows[part], part_a)
         return Candidate(W, a, start.ray)
 
 
 def _in_parts(
-    problem: SvmProblem, start: Candidate, feasible: Tensor
+    problem: SvmProblem, W: Tensor, a: Tensor
 ) -> Iterator[tuple[Tensor, tuple[Tensor, Tensor]]]:
     """Yield indices and their solutions: on the CPU in chunks that fit the cache, one per core."""
-    if not feasible.numel():
-        return
+    everything = torch.arange(problem.B, device=W.device)
     if problem.D.device.type != "cpu" or _small(problem):
-        part = problem.take(feasible)
-        yield feasible, solve_from(part, start.W[feasible], start.multipliers[feasible])
+        yield everything, solve_from(problem, W, a)
         return
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    chunk = min(max(4, CACHE_BYTES // (8 * problem.N**2)), -(-len(feasible) // cores))
-    parts = torch.split(feasible, chunk)
+    chunk = min(max(4, CACHE_BYTES // (8 * problem.N**2)), -(-problem.B // cores))
+    parts = torch.split(everything, chunk)
     workers = min(cores, len(parts))
     with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        arguments = ((problem.take(p), start.W[p], start.multipliers[p]) for p in parts)
+        arguments = ((problem.take(p), W[p], a[p]) for p in parts)
         yield from zip(parts, pool.map(lambda given: solve_from(*given), arguments), strict=True)
 
 

@@ -41,11 +41,13 @@ class Work(NamedTuple):
     M: int  # (p, q)
     dM: int
     W: int
-    B: int
+    C: int  # (P, q): V = S^{-1} = 2 [[I, 0], [0, 0]] + 2 C C^T
+    AC: int  # (q, P), transposed
+    YAC: int  # (P, q)
+    DB: int  # (N, q): D times the first p rows of C
     G: int  # (q, q)
     G1: int
     G2: int
-    T: int
     Y_rows: int  # (N, p): D Y_11
     V_rows: int
     Y_cross: int  # (N, n): D Y_12 Q^T
@@ -66,7 +68,7 @@ class Work(NamedTuple):
     def entries(n: int, R: int, p: int, q: int) -> tuple[int, ...]:
         """Return the number of entries of each array."""
         N, P = n * R, p + q
-        squares = (P * P,) * 5 + (p * q,) * 4 + (q * q,) * 4
+        squares = (*(P * P,) * 5, *(p * q,) * 3, *(P * q,) * 3, N * q, *(q * q,) * 3)
         products = (N * p, N * p, N * n, N * n, max(p, q) * n, n * n, n * n)
         return (*squares, *products, N, N, N, N, N, N, P, P * PANEL)
 

@@ -17,29 +17,23 @@ REFINEMENTS = 2
 
 @njit
 def invert_slack(rows: Any, z: Any) -> None:
-    """Write V = S^{-1} = 2 [[I, 0], [0, 0]] + 2 [M; I] G^{-1} [M^T, I], G = I - M^T M."""
+    """Write C = [M; I] L^{-T} (P, q) with G = I - M^T M = L L^T, and V = S^{-1}.
+
+    V = 2 [[I, 0], [0, 0]] + 2 C C^T.
+    """
     p, q = rows.p, rows.q
-    P, two = p + q, fill(2.0)
+    P, two, T = p + q, fill(2.0), at(z.C, rows.p * rows.q)
     product((z.G, q, 1), (z.M, 1, q), (z.M, q, 1), (q, q, p))
     for i in range(q):
         for j in range(q):
             store(z.G, i * q + j, fill(1.0 if i == j else 0.0) - load(z.G, i * q + j))
-    inverse_factor(z.G, (z.L, z.pivot, z.panel), z.T, q)
-    product((z.B, q, 1), (z.M, q, 1), (z.T, q, 1), (p, q, q))
-    product((z.V, P, 1), (z.B, q, 1), (z.B, 1, q), (p, p, q))
-    product((at(z.V, p), P, 1), (z.B, q, 1), (z.T, 1, q), (p, q, q))
-    product((at(z.V, p * P + p), P, 1), (z.T, q, 1), (z.T, 1, q), (q, q, q))
-    for i in range(p):
-        for j in range(p):
+    inverse_factor(z.G, (z.L, z.pivot, z.panel), T, q)
+    product((z.C, q, 1), (z.M, q, 1), (T, q, 1), (p, q, q))
+    product((z.V, P, 1), (z.C, q, 1), (z.C, 1, q), (P, P, q))
+    for i in range(P):
+        for j in range(P):
             entry = load(z.V, i * P + j)
-            store(z.V, i * P + j, two * (entry + fill(1.0) if i == j else entry))
-        for j in range(p, P):
-            entry = two * load(z.V, i * P + j)
-            store(z.V, i * P + j, entry)
-            store(z.V, j * P + i, entry)
-    for i in range(p, P):
-        for j in range(p, P):
-            store(z.V, i * P + j, two * load(z.V, i * P + j))
+            store(z.V, i * P + j, two * (entry + fill(1.0) if i == j and i < p else entry))
 
 
 @njit
@@ -50,8 +44,8 @@ def factor_schur(rows: Any, x: Any, z: Any, system: Any) -> None:
     z_j)) d_l + (d_k^T Y_12 z_j) (d_l^T V_12 z_i) + (d_l^T Y_12 z_i) (d_k^T V_12 z_j).
     """
     n, R, p, N = rows.n, rows.R, rows.p, rows.n * rows.R
-    _congruence(rows, x.Y, z, z.Y_rows, z.Y_cross, z.Y_queries)
-    _congruence(rows, z.V, z, z.V_rows, z.V_cross, z.V_queries)
+    _of_iterate(rows, x.Y, z)
+    _of_slack(rows, z)
     for i in range(n):
         for j in range(i + 1):
             by_V, by_Y = load(z.V_queries, i * n + j), load(z.Y_queries, i * n + j)
@@ -78,15 +72,39 @@ def factor_schur(rows: Any, x: Any, z: Any, system: Any) -> None:
 
 
 @njit
-def _congruence(rows: Any, Y: int, z: Any, of_rows: int, cross: int, of_queries: int) -> None:
-    """Write D Y_11 (N, p), D Y_12 Q^T (N, n) and Q Y_22 Q^T (n, n)."""
+def _of_iterate(rows: Any, Y: int, z: Any) -> None:
+    """Write D Y_11 (N, p), D Y_12 Q^T (N, n) and Q Y_22 Q^T (n, n).
+
+    Y is symmetric: read by rows, its entries follow each other in memory.
+    """
     n, p, q, N = rows.n, rows.p, rows.q, rows.n * rows.R
     P = p + q
-    product((of_rows, p, 1), (rows.D, p, 1), (Y, P, 1), (N, p, p))
-    product((z.right, n, 1), (at(Y, p), P, 1), (rows.Z, 1, q), (p, n, q))
-    product((cross, n, 1), (rows.D, p, 1), (z.right, n, 1), (N, n, p))
-    product((z.right, n, 1), (at(Y, p * P + p), P, 1), (rows.Z, 1, q), (q, n, q))
-    product((of_queries, n, 1), (rows.Z, q, 1), (z.right, n, 1), (n, n, q))
+    product((z.Y_rows, p, 1), (rows.D, p, 1), (Y, 1, P), (N, p, p))
+    product((z.right, 1, p), (at(Y, p), P, 1), (rows.Z, 1, q), (p, n, q))
+    product((z.Y_cross, n, 1), (rows.D, p, 1), (z.right, 1, p), (N, n, p))
+    product((z.right, 1, q), (at(Y, p * P + p), P, 1), (rows.Z, 1, q), (q, n, q))
+    product((z.Y_queries, n, 1), (rows.Z, q, 1), (z.right, 1, q), (n, n, q))
+
+
+@njit
+def _of_slack(rows: Any, z: Any) -> None:
+    """Write D V_11 (N, p), D V_12 Q^T (N, n) and Q V_22 Q^T (n, n) by C = [B; T].
+
+    V_11 = 2 (I + B B^T), V_12 = 2 B T^T, V_22 = 2 T T^T.
+    """
+    n, p, q, N = rows.n, rows.p, rows.q, rows.n * rows.R
+    two, T = fill(2.0), at(z.C, rows.p * rows.q)
+    product((z.DB, q, 1), (rows.D, p, 1), (z.C, q, 1), (N, q, p))
+    product((z.right, q, 1), (rows.Z, q, 1), (T, q, 1), (n, q, q))
+    product((z.V_rows, p, 1), (z.DB, q, 1), (z.C, 1, q), (N, p, q))
+    product((z.V_cross, n, 1), (z.DB, q, 1), (z.right, 1, q), (N, n, q))
+    product((z.V_queries, n, 1), (z.right, q, 1), (z.right, 1, q), (n, n, q))
+    for e in range(N * p):
+        store(z.V_rows, e, two * (load(z.V_rows, e) + load(rows.D, e)))
+    for e in range(N * n):
+        store(z.V_cross, e, two * load(z.V_cross, e))
+    for e in range(n * n):
+        store(z.V_queries, e, two * load(z.V_queries, e))
 
 
 @njit
@@ -111,12 +129,43 @@ def aim(rows: Any, x: Any, dx: Any, z: Any, nu: Any, second: bool) -> None:
 
 @njit
 def _times_dual(rows: Any, z: Any, Y: int) -> None:
-    """Write F = Y [[0, dM], [dM^T, 0]] S^{-1} with the dM in z."""
-    p, q = rows.p, rows.q
+    """Write F = Y A V, A = [[0, dM], [dM^T, 0]]: twice Y A [[I, 0], [0, 0]] + (Y A C) C^T."""
+    p, q, two = rows.p, rows.q, fill(2.0)
     P = p + q
-    product((z.X, P, 1), (at(Y, p), P, 1), (z.dM, 1, q), (P, p, q))
-    product((at(z.X, p), P, 1), (Y, P, 1), (z.dM, q, 1), (P, q, p))
-    product((z.F, P, 1), (z.X, P, 1), (z.V, P, 1), (P, P, P))
+    _times_factor(rows, z, Y)
+    product((z.X, p, 1), (at(Y, p), P, 1), (z.dM, 1, q), (P, p, q))
+    product((z.F, P, 1), (z.YAC, q, 1), (z.C, 1, q), (P, P, q))
+    for i in range(P):
+        for j in range(p):
+            store(z.F, i * P + j, two * (load(z.F, i * P + j) + load(z.X, i * p + j)))
+        for j in range(p, P):
+            store(z.F, i * P + j, two * load(z.F, i * P + j))
+
+
+@njit
+def _times_factor(rows: Any, z: Any, Y: int) -> None:
+    """Write Y A C, (P, q), with A = [[0, dM], [dM^T, 0]] and C = [B; T]; A C = [dM T; dM^T B]."""
+    p, q = rows.p, rows.q
+    P, T = p + q, at(z.C, rows.p * rows.q)
+    product((z.AC, 1, P), (z.dM, q, 1), (T, q, 1), (p, q, q))
+    product((at(z.AC, p), 1, P), (z.dM, 1, q), (z.C, q, 1), (q, q, p))
+    product((z.YAC, q, 1), (Y, P, 1), (z.AC, 1, P), (P, q, P))
+
+
+@njit
+def _corner_times_dual(rows: Any, z: Any, Y: int) -> None:
+    """Write the p x q corner of (F + F^T) / 4, F = Y A V as in `_times_dual`, to W.
+
+    It is half of (Y A C)_1 T^T + dM Y_22 + B (Y A C)_2^T.
+    """
+    p, q = rows.p, rows.q
+    P, T = p + q, at(z.C, rows.p * rows.q)
+    _times_factor(rows, z, Y)
+    product((z.W, q, 1), (z.YAC, q, 1), (T, 1, q), (p, q, q))
+    product((z.X, q, 1), (z.dM, q, 1), (at(Y, p * P + p), 1, P), (p, q, q))
+    product((z.F, q, 1), (z.C, q, 1), (at(z.YAC, p * q), 1, q), (p, q, q))
+    for e in range(p * q):
+        store(z.W, e, fill(0.5) * (load(z.W, e) + load(z.X, e) + load(z.F, e)))
 
 
 @njit
@@ -133,13 +182,9 @@ def find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any, refine: Any)
         store(z.f0, k, f * load(rows.real, k))
     _solve(system, z.f0, dx.a)
     dual_matrix(rows, dx.a, z.dM)
-    _times_dual(rows, z, x.Y)
     if any_greater(refine, half):
         for _ in range(REFINEMENTS):
-            for i in range(p):
-                for j in range(q):
-                    twice = load(z.F, i * P + p + j) + load(z.F, (p + j) * P + i)
-                    store(z.W, i * q + j, fill(0.25) * twice)
+            _corner_times_dual(rows, z, x.Y)
             margins_of(rows, z.W, z.f)
             for k in range(N):
                 diagonal = load(x.s, k) * load(z.inverse_a, k)
@@ -150,7 +195,7 @@ def find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any, refine: Any)
             for k in range(N):
                 store(dx.a, k, load(dx.a, k) + load(z.correction, k))
             dual_matrix(rows, dx.a, z.dM)
-            _times_dual(rows, z, x.Y)
+    _times_dual(rows, z, x.Y)
     for i in range(P):
         for j in range(P):
             change = fill(0.25) * (load(z.F, i * P + j) + load(z.F, j * P + i))

@@ -1,6 +1,6 @@
 r"""A strictly feasible point near the Frobenius solution, without singular values.
 
-With any C > 0, Y = [[W C^{-1} W^T, W], [W^T, C]] >= 0; a few Newton steps give a C near
+With any G > 0, Y = [[W G^{-1} W^T, W], [W^T, G]] >= 0; a few Newton steps give a G near
 (W^T W)^{1/2}.
 """
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from numba import njit
 
-from attnsvm.lanes.arithmetic import fill, load, root, store, where_greater
+from attnsvm.lanes.arithmetic import at, fill, load, root, store, where_greater
 from attnsvm.lanes.cholesky import inverse_factor
 from attnsvm.lanes.matmul import product
 from attnsvm.svm.laned import set_slacks, start_sizes
@@ -41,8 +41,8 @@ def set_start(rows: Any, given: Any, x: Any, z: Any) -> Any:
     for i in range(q):
         trace = trace + load(z.G, i * q + i)
     lift = fill(0.1 / q) * trace
-    product((z.B, q, 1), (z.W, q, 1), (z.T, q, 1), (p, q, q))
-    product((x.Y, P, 1), (z.B, q, 1), (z.B, 1, q), (p, p, q))
+    product((z.C, q, 1), (z.W, q, 1), (at(z.C, p * q), q, 1), (p, q, q))
+    product((x.Y, P, 1), (z.C, q, 1), (z.C, 1, q), (p, p, q))
     for i in range(p):
         store(x.Y, i * P + i, load(x.Y, i * P + i) + lift)
         for j in range(q):
@@ -65,7 +65,8 @@ def set_start(rows: Any, given: Any, x: Any, z: Any) -> Any:
 
 @njit
 def _square_root(z: Any, W: int, p: int, q: int) -> None:
-    """Write C > 0, about (W^T W)^{1/2}, to z.G, and L^{-T} of C = L L^T to z.T."""
+    """Write G > 0, about (W^T W)^{1/2}, and L^{-T} of G = L L^T to the last rows of z.C."""
+    T = at(z.C, p * q)
     product((z.G1, q, 1), (W, 1, q), (W, q, 1), (q, q, p))
     trace = fill(0.0)
     for i in range(q):
@@ -76,8 +77,8 @@ def _square_root(z: Any, W: int, p: int, q: int) -> None:
         for j in range(q):
             store(z.G, i * q + j, size if i == j else fill(0.0))
     for _ in range(ROOTS):
-        inverse_factor(z.G, (z.L, z.pivot, z.panel), z.T, q)
-        product((z.G2, q, 1), (z.T, q, 1), (z.T, 1, q), (q, q, q))
+        inverse_factor(z.G, (z.L, z.pivot, z.panel), T, q)
+        product((z.G2, q, 1), (T, q, 1), (T, 1, q), (q, q, q))
         product((z.L, q, 1), (z.G1, q, 1), (z.G2, q, 1), (q, q, q))
         for i in range(q):
             for j in range(i + 1):
@@ -85,7 +86,7 @@ def _square_root(z: Any, W: int, p: int, q: int) -> None:
                 entry = fill(0.5) * (load(z.G, i * q + j) + mean)
                 store(z.G, i * q + j, entry)
                 store(z.G, j * q + i, entry)
-    inverse_factor(z.G, (z.L, z.pivot, z.panel), z.T, q)
+    inverse_factor(z.G, (z.L, z.pivot, z.panel), T, q)
 
 
 @njit
