@@ -192,23 +192,28 @@ def shares(frame: pd.DataFrame, by: Sequence[str], flag: str) -> pd.DataFrame:
     return table[[*by, "used", "excluded", "count", "share", "low", "high"]]
 
 
-def paired_means(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
+def paired_means(
+    frame: pd.DataFrame, by: Sequence[str], value: str, level: float = LEVEL
+) -> pd.DataFrame:
     """Return one row per group of `by`: the mean of differences, by Student's t.
+
+    It holds for independent differences that are about normal.
 
     Returns
     -------
     pandas.DataFrame
         Columns `by`, used (values), excluded (rows without a value), mean, its interval low and
-        high, and p_value, the one-sided one of the mean being at most 0; NaN where used < 2.
+        high with coverage `level`, and p_value, the one-sided one of the mean being at most 0; NaN
+        where used < 2.
     """
     table = summaries(frame, by, value)[[*by, "used", "excluded", "mean", "std"]]
     used = table["used"].to_numpy(dtype=float)
     known, free = used >= 2, np.where(used >= 2, used - 1, 1.0)
     error = table["std"].to_numpy(dtype=float) / np.sqrt(np.where(known, used, 1.0))
-    half = stdtrit(free, (1 + LEVEL) / 2) * error
+    half = stdtrit(free, (1 + level) / 2) * error
     mean = table["mean"].to_numpy(dtype=float)
     with np.errstate(divide="ignore", invalid="ignore"):
-        p = 1 - stdtr(free, mean / error)
+        p = stdtr(free, -mean / error)
     p = np.where(error == 0, np.where(mean > 0, 0.0, 1.0), p)
     return table.drop(columns="std").assign(
         low=np.where(known, mean - half, np.nan),
@@ -217,16 +222,20 @@ def paired_means(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataF
     )
 
 
-def false_discovery(p: np.ndarray) -> np.ndarray:
+def false_discovery(p: np.ndarray, any_dependence: bool = False) -> np.ndarray:
     """Return p-values adjusted by Benjamini and Hochberg (1995); NaN stays, and is no test.
 
-    The hypotheses with an adjusted value of at most q have a false discovery rate of at most q.
+    The hypotheses with an adjusted value of at most q have a false discovery rate of at most q, if
+    the tests are independent or positively dependent (Benjamini and Yekutieli, 2001). With
+    `any_dependence` the values are 1 + 1/2 + ... + 1/N times larger, N the number of tests, and
+    this holds always.
     """
     p = np.asarray(p, dtype=float)
     adjusted = np.full(p.shape, np.nan)
     order = np.flatnonzero(np.isfinite(p))
     order = order[np.argsort(p[order], kind="stable")]
-    scaled = p[order] * len(order) / np.arange(1, len(order) + 1)
+    ranks = np.arange(1, len(order) + 1)
+    scaled = p[order] * len(order) / ranks * ((1 / ranks).sum() if any_dependence else 1.0)
     adjusted[order] = np.minimum.accumulate(scaled[::-1])[::-1].clip(max=1.0)
     return adjusted
 

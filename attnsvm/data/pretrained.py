@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from functools import lru_cache
 from pathlib import Path
 
@@ -77,8 +78,8 @@ class Pretrained(Data):
         if not isinstance(head, Linear) or head.train:
             raise ConfigError("head: must be linear with train=false with data=pretrained: scores "
                               "are those of the pretrained head")  # fmt: skip
-        source, lines = folder(self.transformer), _lines(self.text)
-        drawn = [self._instance(source, lines, seed + i) for i in range(trials)]
+        source, sentences = self._read()
+        drawn = [self._instance(source, sentences, seed + i) for i in range(trials)]
         X, Z, mask, W, scores = (
             torch.stack([getattr(one, name) for one in drawn])
             for name in ("X", "Z", "mask", "W", "scores")
@@ -88,41 +89,100 @@ class Pretrained(Data):
             seed + torch.arange(trials), W,
         )  # fmt: skip
 
-    def _instance(self, source: Folder, lines: tuple[str, ...], seed: int) -> Restricted:
-        found = len(sentences(source, lines, self.T))
-        if found < self.n:
+    def words(self, seed: int) -> tuple[list[list[str]], list[int]]:
+        """Return the tokens of the sentences of the instance `seed`, as text, and each query.
+
+        Raises
+        ------
+        ConfigError
+            As `sample` does.
+        """
+        source, sentences = self._read()
+        tokens, query = _drawn(source, sentences, self.n, seed)
+        return [source.words(one) for one in tokens.tolist()], query.tolist()
+
+    def _read(self) -> tuple[Folder, Tensor]:
+        """Return the model, and the sentences with at least T tokens."""
+        source = folder(self.transformer)
+        found = _sentences(source, _lines(self.text), self.T)
+        if len(found) < self.n:
             where = "the text of attnsvm" if self.text is None else f"data.text={self.text}"
-            must = f"must be <= {found}, the sentences of {where} with at least {self.T} tokens"
+            must = (
+                f"must be <= {len(found)}, the sentences of {where} with at least {self.T} tokens"
+            )
             raise ConfigError(f"data.n={self.n}: {must}")
-        layers, query = rows(source, lines, self.n, self.T, seed)
-        for name, value, count in (
-            ("at_layer", self.at_layer, len(layers)),
-            ("at_head", self.at_head, layers[0].heads),
-        ):
-            if value >= count:
-                raise ConfigError(f"data.{name}={value}: must be >= 0 and < {count}")
+        return source, found
+
+    def _instance(self, source: Folder, sentences: Tensor, seed: int) -> Restricted:
+        tokens, query = _drawn(source, sentences, self.n, seed)
+        layer = LAYERS.layer(source, tokens, self.at_layer)
+        if self.at_head >= layer.heads:
+            raise ConfigError(f"data.at_head={self.at_head}: must be >= 0 and < {layer.heads}")
         generator = Generator().manual_seed(seed ^ CONTROL_STREAM)
-        layer = layers[self.at_layer]
         return restricted(layer, self.at_head, query, self.control, generator)
 
 
-@lru_cache(maxsize=64)
-def rows(
-    source: Folder, lines: tuple[str, ...], n: int, T: int, seed: int
-) -> tuple[list[AttentionLayer], Tensor]:
-    """Return the layers of a model on n sentences, and the position of each query, (n,).
+class RecentLayers:
+    """The layers of the last forward passes, of at most some bytes.
+
+    Parameters
+    ----------
+    most : int
+        Largest number of bytes that are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.kept: OrderedDict[tuple[int, int, bytes], tuple[Folder, AttentionLayer]] = (
+            OrderedDict()
+        )
+
+    def layer(self, source: Folder, tokens: Tensor, at_layer: int) -> AttentionLayer:
+        """Return a layer of a model on some tokens (n, T).
+
+        Raises
+        ------
+        ConfigError
+            If there is no such layer, or the model does not fit the tokens.
+        """
+        key = id(source), at_layer, tokens.numpy().tobytes()
+        if key in self.kept:
+            self.kept.move_to_end(key)
+            return self.kept[key][1]
+        layers = forward(source, tokens)[0]
+        if at_layer >= len(layers):
+            raise ConfigError(f"data.at_layer={at_layer}: must be >= 0 and < {len(layers)}")
+        self.kept[key] = source, layers[at_layer]  # a source that is kept keeps its id
+        while self.bytes > self.most:
+            self.kept.popitem(last=False)
+        return layers[at_layer]
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes the rows and maps that are kept have."""
+        return sum(
+            sum(t.nbytes for t in (one.X, one.K, one.Q, one.mask)) for _, one in self.kept.values()
+        )
+
+
+LAYERS = RecentLayers(2**28)
+"""Those of this process: cells of a sweep differ in the head of a layer, on the same sentences."""
+
+
+def _drawn(source: Folder, sentences: Tensor, n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return n sentences (n, T), and the position of each query, (n,).
 
     A causal query is at least the second token, so that it has a choice.
     """
-    tokens = sentences(source, lines, T)
     generator = Generator().manual_seed(seed)
-    chosen = torch.randperm(len(tokens), generator=generator)[:n]
-    query = torch.randint(1 if causal(source) else 0, T, (n,), generator=generator)
-    return forward(source, tokens[chosen])[0], query
+    chosen = torch.randperm(len(sentences), generator=generator)[:n]
+    first = 1 if causal(source) else 0
+    query = torch.randint(first, sentences.shape[1], (n,), generator=generator)
+    return sentences[chosen], query
 
 
 @lru_cache(maxsize=8)
-def sentences(source: Folder, lines: tuple[str, ...], T: int) -> Tensor:
+def _sentences(source: Folder, lines: tuple[str, ...], T: int) -> Tensor:
     """Return the tokens of the different lines that have at least T, (N, T)."""
     different = dict.fromkeys(line.strip() for line in lines)
     return source.encoded([line for line in different if line], T)

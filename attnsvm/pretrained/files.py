@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -31,11 +31,14 @@ class Folder:
         The content of config.json.
     tensors : mapping of str to Tensor
         Those of model.safetensors, float64, without the prefix of the model's class.
+    finite : set of str
+        The tensors that were found to be finite.
     """
 
     path: Path
     config: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
+    finite: set[str] = field(default_factory=set, repr=False)
 
     def tensor(self, name: str, *shape: int) -> Tensor:
         """Return a tensor of this shape.
@@ -51,8 +54,10 @@ class Folder:
         found = self.tensors[name]
         if tuple(found.shape) != shape:
             raise ConfigError(f"{where}: shape {tuple(found.shape)}; must be {shape}")
-        if not found.isfinite().all():
-            raise ConfigError(f"{where}: has NaN or Inf; must be finite numbers")
+        if name not in self.finite:
+            if not found.isfinite().all():
+                raise ConfigError(f"{where}: has NaN or Inf; must be finite numbers")
+            self.finite.add(name)
         return found
 
     def size(self, name: str) -> int:

@@ -33,7 +33,7 @@ from attnsvm.svm.tolerances import (
     RAY_RATIO,
     ROUNDING,
 )
-from attnsvm.svm.wide import coordinates, is_wide, spectrum
+from attnsvm.svm.wide import coordinates, is_thin, is_wide, spectrum
 
 MANY = 256  # with more equality rows, of d^2 entries each, a Gram matrix is used to save memory
 
@@ -159,7 +159,7 @@ def _left_spectrum(D: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
         values, U = torch.linalg.eigh((D @ D.mT) * (Q @ Q.mT))
         if (values[:, 0] > EPS**0.5 * values[:, -1]).all():
             return U.flip(2), values.flip(1).sqrt()
-    D, Q = (coordinates(x) if is_wide(x) else x for x in (D, Q))
+    D, Q = (coordinates(x) if is_thin(x) else x for x in (D, Q))
     E = (D[..., :, None] * Q[..., None, :]).flatten(2)
     U, S, _ = torch.linalg.svd(E, full_matrices=r > E.shape[2])
     return U, torch.nn.functional.pad(S, (0, r - S.shape[1]))

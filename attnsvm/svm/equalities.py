@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attnsvm.svm.problem import SvmProblem
 from attnsvm.svm.tolerances import DEPENDENT
+from attnsvm.svm.wide import is_thin, coordinates
 
 Array = NDArray[np.float64]
 
@@ -88,6 +89,8 @@ def independent_equalities(problem: SvmProblem) -> Tensor:
     L, info = torch.linalg.cholesky_ex(_gram(problem, keep))
     pivots = L.diagonal(dim1=1, dim2=2).amin(dim=1)
     unclear = keep.any(dim=1) & ~((info == 0) & (pivots > CLEAR))
+    if unclear.any() and is_thin(problem.Z):
+        problem = replace(problem, Z=coordinates(problem.Z))
     for b in unclear.nonzero()[:, 0].tolist():
         rows = problem.equality[b].nonzero()[:, 0]
         E = problem.D[b, rows, :, None] * problem.queries[b, rows, None, :]

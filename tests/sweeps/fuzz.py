@@ -56,6 +56,8 @@ FEW_RUNS = {
         "data.at_layer": "0,1",
         "data.at_head": "0,2",
         "data.control": "none,queries",
+        "selection.attended": "0.25",
+        "selection.negligible": "0.25",
     },
     "optimizer_geometry": SHORT | {"optimizer": "{norm:spectral},{norm:max},adam"},
     "optimizer_geometry_kq": SHORT | {"optimizer": "{norm:spectral},{norm:max},adam"},
@@ -101,6 +103,7 @@ ONE_VALUE = {
     "pretrained_heads": [
         {"data.control": "none"},
         {"data.at_layer": "1"},
+        {"selection": "multi"},
         {"parameterization": "kq", "optimizer.steps": "20"},
     ],
     "trajectories": [

@@ -49,6 +49,7 @@ MINIATURES = {
     "pretrained_heads": [
         *("trials=3", f"data.transformer={tiny('bert')}", "data.n=3", "data.T=4"),
         *("data.at_layer=0,1", "data.at_head=0,2"),
+        *("selection.attended=0.25", "selection.negligible=0.25"),
     ],
     "rank_of_weights": [*SHORT, "data={n:3,T:3},{n:4,T:3}", "data.d=3,5"],
     "rates": ["trials=3", "optimizer.steps=1000", "optimizer=gd,{steps:100}"],

@@ -1,0 +1,330 @@
+"""Heads of a pretrained model, derived from its files: an own reader, and own forward passes.
+
+What is on record are rows in bases of their span, which no one needs to choose in the same way. So
+what is compared does not depend on them: inner products of rows, logits, and that W is in the span.
+The library `tokenizers` is trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import erf
+
+from attnsvm.config.pretrained import CONFIG, TENSORS, TOKENIZER, model_folder
+from attnsvm.record.files import MAX_JSON_BYTES, MAX_TABLE_BYTES, open_regular
+from attnsvm.verify.exact import Array
+from attnsvm.verify.instances import UnknownError
+
+TEXT = Path(__file__).parents[1] / "pretrained" / "alice.txt"
+CONTROL_STREAM = 0x5DEECE66D
+BYTES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+SAME = 1e-9
+"""Largest error of inner products of rows, relative to the largest of them."""
+
+SEEN = 1e-6
+"""Largest error of logits, of W outside of the span, and of correlations of other heads."""
+
+
+@dataclass(frozen=True)
+class HeadRows:
+    """One instance in the dimensions of the model.
+
+    Attributes
+    ----------
+    D : Array (n, T, d)
+        Rows relative to the first admissible one of their sample, zero where inadmissible.
+    Z : Array (n, d + 1)
+        Queries [z; 1].
+    mask : (n, T) bool
+        Admissible tokens.
+    logits : Array (H, n, T)
+        d_it^T W z_i of the head, or its control, and then of the other heads of the layer.
+    """
+
+    D: Array
+    Z: Array
+    mask: NDArray[np.bool_]
+    logits: Array
+
+
+class Heads:
+    """The instances of a recorded config with data=pretrained.
+
+    Raises
+    ------
+    UnknownError
+        If the library that reads text is not installed.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self.asked = config["data"]
+        self.folder = model_folder(str(self.asked["transformer"]))
+        try:
+            import tokenizers  # noqa: F401
+        except ImportError as error:
+            raise UnknownError("the library tokenizers is not installed") from error
+
+    def instance(self, seed: int) -> HeadRows:
+        """Return the instance of `seed`."""
+        asked = self.asked
+        n, T = asked["n"], asked["T"]
+        text = TEXT if asked["text"] is None else Path(asked["text"])
+        assert self.folder is not None
+        tokens = _sentences(self.folder, text, T)
+        config = _config(self.folder)
+        generator = torch.Generator().manual_seed(seed)
+        chosen = torch.randperm(len(tokens), generator=generator)[:n].numpy()
+        causal = config["model_type"] == "gpt2"
+        query = torch.randint(int(causal), T, (n,), generator=generator).numpy()
+        rows, K, Q = _layer(self.folder, tokens[chosen].tobytes(), T, asked["at_layer"])
+        mask = np.arange(T) <= query[:, None] if causal else np.ones((n, T), dtype=bool)
+        Z = np.concatenate([rows[np.arange(n), query], np.ones((n, 1))], axis=1)
+        first = asked["at_head"]
+        order = [first, *(h for h in range(len(K)) if h != first)]
+        given = rows, Z, mask, K[order, :, :-1], Q[order] / math.sqrt(K.shape[1])
+        return _relative(*_controlled(asked["control"], seed, *given))
+
+
+def _controlled(
+    control: str, seed: int, X: Array, Z: Array, mask: NDArray[np.bool_], K: Array, Q: Array
+) -> tuple[Array, Array, NDArray[np.bool_], Array, Array]:
+    """Return tokens, queries, mask and maps after the random draws of a control."""
+    generator = torch.Generator().manual_seed(seed ^ CONTROL_STREAM)
+    n, T = mask.shape
+    if control == "queries":
+        order = torch.randperm(n, generator=generator).numpy()
+        sent = np.empty(n, dtype=int)
+        sent[order] = np.roll(order, 1)
+        Z, mask = Z[sent], mask[sent]
+    elif control == "tokens":
+        orders = [torch.randperm(n, generator=generator).numpy() for _ in range(T)]
+        X = np.stack([X[order, t] for t, order in enumerate(orders)], axis=1)
+    elif control == "spectrum":
+        sigma = np.linalg.svd(K[0].T @ Q[0], compute_uv=False)[: K.shape[1]]
+        parts = []
+        for width in (K.shape[2], Q.shape[2]):
+            draws = torch.randn(width, len(sigma), generator=generator, dtype=torch.float64)
+            E, R = np.linalg.qr(draws.numpy())
+            parts.append((E * np.sign(np.diag(R)) * np.sqrt(sigma)).T)
+        K, Q = (np.concatenate([new[None], A[1:]]) for new, A in zip(parts, (K, Q), strict=True))
+    return X, Z, mask, K, Q
+
+
+def _relative(X: Array, Z: Array, mask: NDArray[np.bool_], K: Array, Q: Array) -> HeadRows:
+    first = X[np.arange(len(X)), mask.argmax(1)]
+    D = np.where(mask[..., None], X - first[:, None], 0.0)
+    return HeadRows(D, Z, mask, np.einsum("hmd,ntd,hme,ne->hnt", K, D, Q, Z, optimize=True))
+
+
+# --- comparison -----------------------------------------------------------------------------------
+
+
+def rows_refusals(
+    rows: HeadRows, at: Mapping[str, Any], trained: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield which stored arrays of an instance are not those of the model, and why.
+
+    W is compared if it was not trained.
+    """
+    if not np.array_equal(at["mask"], rows.mask):
+        yield "mask", "is not that of the text and seed"
+        return
+    for name, own in (("X", rows.D.reshape(-1, rows.D.shape[-1])), ("Z", rows.Z)):
+        stored = at[name].reshape(len(own), -1)
+        gram, must = stored @ stored.T, own @ own.T
+        if not np.abs(gram - must).max() <= SAME * np.abs(must).max():
+            yield name, "its rows do not have the inner products of those of the model"
+            return
+    if trained:
+        return
+    W = at["trained_W"]
+    logits = np.einsum("ntd,de,ne->nt", at["X"], W, at["Z"])
+    if not np.abs(logits - rows.logits[0]).max() <= SEEN * np.abs(rows.logits[0]).max():
+        yield "trained_W", "does not give the logits of the head"
+    elif not np.linalg.norm(W - _seen(at, W)) <= SEEN * np.linalg.norm(W):
+        yield "trained_W", "is not in the span of tokens and queries"
+
+
+def other_heads(rows: HeadRows, at: Mapping[str, Any], W_mm: Array) -> float:
+    """Return the mean correlation of the other heads of the layer with a solution; NaN: none."""
+    A = _span(at)
+    inside = _equal_within(at) if "attended" in at else None
+    found = []
+    for logits in rows.logits[1:]:
+        W = A.T @ np.linalg.lstsq(A @ A.T, logits[at["mask"]], rcond=1e-12)[0]
+        if inside is not None:
+            W = W - inside.T @ np.linalg.lstsq(inside.T, W, rcond=None)[0]
+        found.append(W @ W_mm.ravel() / (np.linalg.norm(W) * np.linalg.norm(W_mm)))
+    return float(np.mean(found)) if found else math.nan
+
+
+def _span(at: Mapping[str, Any]) -> Array:
+    """Return the matrices x_it z_i^T of all admissible tokens, (N, r r)."""
+    parts = np.einsum("ntd,ne->ntde", at["X"], at["Z"])[at["mask"]]
+    return np.asarray(parts.reshape(len(parts), -1))
+
+
+def _seen(at: Mapping[str, Any], W: Array) -> Array:
+    """Return the projection of W on the span of all x_it z_i^T."""
+    A = _span(at)
+    U, sigma, Vt = np.linalg.svd(A, full_matrices=False)
+    E = Vt[sigma > 1e-12 * sigma[0]]
+    return np.asarray((E.T @ (E @ W.ravel())).reshape(W.shape))
+
+
+def _equal_within(at: Mapping[str, Any]) -> Array:
+    """Return the matrices (x_it - x_iu) z_i^T within the attended tokens, (M, r r)."""
+    pairs = []
+    for X, z, attended in zip(at["X"], at["Z"], at["attended"], strict=True):
+        inside = X[attended]
+        pairs += [np.outer(x - inside[0], z).ravel() for x in inside[1:]]
+    return (
+        np.array(pairs).reshape(len(pairs), -1) if pairs else np.zeros((1, at["X"].shape[-1] ** 2))
+    )
+
+
+# --- model and text -------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=8)
+def _sentences(folder: Path, text: Path, T: int) -> NDArray[np.int64]:
+    """Return the tokens of the different lines that have at least T, truncated, (N, T)."""
+    import tokenizers
+
+    lines = [line.strip() for line in _bytes(text).decode().splitlines()]
+    lines = [line for line in dict.fromkeys(lines) if line]
+    tokenizer = tokenizers.Tokenizer.from_buffer(_bytes(folder / TOKENIZER))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    lines = [line for line in lines if len(tokenizer.encode(line).ids) >= T]
+    tokenizer.enable_truncation(T)
+    return np.array([tokenizer.encode(line).ids for line in lines], dtype=np.int64).reshape(-1, T)
+
+
+def _bytes(path: Path, most: int = MAX_JSON_BYTES) -> bytes:
+    with open_regular(path.resolve(), most) as stream:
+        return stream.read(min(os.fstat(stream.fileno()).st_size, most))
+
+
+@lru_cache(maxsize=2)
+def _config(folder: Path) -> dict[str, Any]:
+    return dict(json.loads(_bytes(folder / CONFIG)))
+
+
+@lru_cache(maxsize=1)
+def _tensors(folder: Path) -> dict[str, Array]:
+    """Return the tensors of a safetensors file: a length, a header in JSON, and their bytes."""
+    content = _bytes(folder / TENSORS, MAX_TABLE_BYTES)
+    start = 8 + int.from_bytes(content[:8], "little")
+    found = {}
+    for name, entry in json.loads(content[8:start]).items():
+        if name != "__metadata__" and entry["dtype"] in BYTES:
+            begin, end = (start + offset for offset in entry["data_offsets"])
+            values = np.frombuffer(content[begin:end], BYTES[entry["dtype"]])
+            if entry["dtype"] == "BF16":  # the upper half of a number of 32 bits
+                values = (values.astype(np.uint32) << 16).view(np.float32)
+            name = name.removeprefix("bert.").removeprefix("transformer.")
+            found[name] = values.astype(np.float64).reshape(entry["shape"])
+    return found
+
+
+@lru_cache(maxsize=16)
+def _layer(folder: Path, tokens: bytes, T: int, at_layer: int) -> tuple[Array, Array, Array]:
+    """Return the rows that a layer sees, (n, T, d), and its maps K and Q, (H, m, d + 1)."""
+    ids = np.frombuffer(tokens, dtype=np.int64).reshape(-1, T)
+    model = {"bert": _bert, "gpt2": _gpt2}[_config(folder)["model_type"]]
+    return model(_config(folder), _tensors(folder), ids, at_layer)
+
+
+def _bert(
+    config: Mapping[str, Any], p: Mapping[str, Array], ids: NDArray[np.int64], at_layer: int
+) -> tuple[Array, Array, Array]:
+    heads, eps = config["num_attention_heads"], config.get("layer_norm_eps", 1e-12)
+
+    def linear(name: str, rows: Array) -> Array:
+        return np.asarray(rows @ p[f"{name}.weight"].T + p[f"{name}.bias"])
+
+    def norm(name: str, rows: Array) -> Array:
+        return _layer_norm(rows, p[f"{name}.weight"], p[f"{name}.bias"], eps)
+
+    names = ("word_embeddings", "position_embeddings", "token_type_embeddings")
+    words, positions, types = (p[f"embeddings.{name}.weight"] for name in names)
+    rows = norm("embeddings.LayerNorm", words[ids] + positions[: ids.shape[1]] + types[0])
+    for at in range(at_layer + 1):
+        block = f"encoder.layer.{at}"
+        part = f"{block}.attention.self"
+        K, Q = (_maps(p[f"{part}.{x}.weight"], p[f"{part}.{x}.bias"], heads)
+                for x in ("key", "query"))  # fmt: skip
+        if at == at_layer:
+            break
+        mixed = _attended(rows, K, Q, linear(f"{part}.value", rows), causal=False)
+        rows = norm(f"{block}.attention.output.LayerNorm",
+                    rows + linear(f"{block}.attention.output.dense", mixed))  # fmt: skip
+        hidden = linear(f"{block}.intermediate.dense", rows)
+        hidden = hidden * (1 + erf(hidden / math.sqrt(2))) / 2
+        rows = norm(f"{block}.output.LayerNorm", rows + linear(f"{block}.output.dense", hidden))
+    return rows, K, Q
+
+
+def _gpt2(
+    config: Mapping[str, Any], p: Mapping[str, Array], ids: NDArray[np.int64], at_layer: int
+) -> tuple[Array, Array, Array]:
+    heads, eps = config["n_head"], config.get("layer_norm_epsilon", 1e-5)
+
+    def linear(name: str, rows: Array) -> Array:
+        return np.asarray(rows @ p[f"{name}.weight"] + p[f"{name}.bias"])
+
+    def norm(name: str, rows: Array) -> Array:
+        return _layer_norm(rows, p[f"{name}.weight"], p[f"{name}.bias"], eps)
+
+    rows = p["wte.weight"][ids] + p["wpe.weight"][: ids.shape[1]]
+    for at in range(at_layer + 1):
+        block = f"h.{at}"
+        seen, d = norm(f"{block}.ln_1", rows), rows.shape[-1]
+        weight, bias = p[f"{block}.attn.c_attn.weight"].T, p[f"{block}.attn.c_attn.bias"]
+        Q, K = (_maps(weight[k : k + d], bias[k : k + d], heads) for k in (0, d))
+        if at == at_layer:
+            break
+        values = seen @ weight[2 * d :].T + bias[2 * d :]
+        rows = rows + linear(f"{block}.attn.c_proj", _attended(seen, K, Q, values, causal=True))
+        hidden = linear(f"{block}.mlp.c_fc", norm(f"{block}.ln_2", rows))
+        inner = math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)
+        rows = rows + linear(f"{block}.mlp.c_proj", hidden * (1 + np.tanh(inner)) / 2)
+    return seen, K, Q
+
+
+def _maps(weight: Array, bias: Array, heads: int) -> Array:
+    """Return a map (H m, d) with its bias by head, (H, m, d + 1)."""
+    return np.concatenate([weight, bias[:, None]], 1).reshape(heads, -1, weight.shape[1] + 1)
+
+
+def _attended(rows: Array, K: Array, Q: Array, values: Array, causal: bool) -> Array:
+    """Return the means of the values by the attention of every head, side by side, (n, T, H m)."""
+    n, T, _ = rows.shape
+    one = np.concatenate([rows, np.ones((n, T, 1))], -1)
+    keys, queries = (np.einsum("hmd,ntd->nhtm", A, one) for A in (K, Q))
+    logits = np.einsum("nhsm,nhtm->nhst", queries, keys) / math.sqrt(K.shape[1])
+    if causal:
+        logits = np.where(np.tri(T, dtype=bool), logits, -np.inf)
+    s = np.exp(logits - logits.max(-1, keepdims=True))
+    s /= s.sum(-1, keepdims=True)
+    by_head = values.reshape(n, T, len(K), -1)
+    return np.asarray(np.einsum("nhst,nthm->nshm", s, by_head).reshape(n, T, -1))
+
+
+def _layer_norm(rows: Array, scale: Array, shift: Array, eps: float) -> Array:
+    centred = rows - rows.mean(-1, keepdims=True)
+    variance = np.square(centred).mean(-1, keepdims=True)
+    return np.asarray(centred / np.sqrt(variance + eps) * scale + shift)

@@ -1,0 +1,159 @@
+"""The attention of one head over the words of its sentences, with the tokens of its SVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+
+from attnsvm.config import ConfigError
+from attnsvm.data import Pretrained
+from attnsvm.head import Linear
+from attnsvm.model import CrossAttention
+from attnsvm.record import read_solutions
+from sweeps import style
+from sweeps.cells import CellAxes, rows_of
+from sweeps.figures._pages import Tables
+
+if TYPE_CHECKING:
+    from sweeps.aggregate import SweepFrames
+
+HEAD = ["at_layer", "at_head"]
+COLUMNS = ["seed", "sentence", "token", "attention", "selected", "support", "word", "of_query"]
+SENTENCES = 12
+"""Largest number of sentences in the figure; the table has all of them."""
+
+LONGEST = 13
+"""Most characters of a word in the figure."""
+
+SAME = 1e-6
+"""Relative difference of the lengths of stored and read rows up to which they are the same."""
+
+
+def table(frames: SweepFrames, heads: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Return the attention of the head of largest lean on its first sample of sentences.
+
+    Words are read from the model and text that the runs name. Where these are not here, or give
+    other rows than those on record, `word` and `of_query` are empty.
+    """
+    rows: list[dict[str, Any]] = []
+    known = heads[(heads["svm_norm"] == "frobenius") & heads["lean"].notna()]
+    for _, part in known.groupby(by, dropna=False) if by else [((), known)]:
+        if part.empty:
+            continue
+        best = part.iloc[int(part["lean"].to_numpy().argmax())]
+        cell = {name: best[name] for name in [*by, *HEAD]}
+        trials = rows_of(frames.trials, cell | {"control": "none"})
+        names = [run for run in trials["run"].unique() if run in frames.folders]
+        for name in names:
+            arrays = read_solutions(frames.folders[str(name)])
+            if "selected" not in arrays or "frobenius_W" not in arrays:
+                continue  # of Gen-SVM
+            at = {k: v[0] for k, v in arrays.items()}
+            words = _words(trials[trials["run"] == name].iloc[0], at)
+            rows += [cell | row for row in of_instance(at, *words)]
+            break
+    return pd.DataFrame(rows, columns=[*by, *HEAD, *COLUMNS])
+
+
+def of_instance(
+    at: Mapping[str, np.ndarray], words: Sequence[Sequence[str]] = (), queries: Sequence[int] = ()
+) -> list[dict[str, Any]]:
+    """Return a row for each token of a stored instance: attention, and margin of its SVM."""
+
+    def logits(W: np.ndarray) -> np.ndarray:
+        return np.asarray(np.einsum("ntd,de,ne->nt", at["X"], W, at["Z"]))
+
+    own = np.where(at["mask"], logits(at["trained_W"]), -np.inf)
+    s = np.exp(own - own.max(1, keepdims=True))
+    s /= s.sum(1, keepdims=True)
+    svm, chosen = logits(at["frobenius_W"]), at["selected"]
+    margin = svm[np.arange(len(s)), chosen][:, None] - svm
+    is_chosen = np.arange(s.shape[1]) == chosen[:, None]
+    support = (margin <= 1 + 1e-6) & at["mask"] & ~is_chosen
+    return [
+        {"seed": int(at["seeds"]), "sentence": i, "token": t, "attention": s[i, t],
+         "selected": bool(is_chosen[i, t]), "support": bool(support[i, t]),
+         "word": words[i][t] if words else "", "of_query": words[i][queries[i]] if words else ""}
+        for i, t in np.ndindex(*s.shape)
+    ]  # fmt: skip
+
+
+def _words(
+    trial: pd.Series[Any], at: Mapping[str, np.ndarray]
+) -> tuple[list[list[str]], list[int]]:
+    """Return the words of a stored instance and each query; none if its rows are others here."""
+    given = {name: trial.get(name) for name in ("transformer", "text", *HEAD, "n", "T", "control")}
+    given = {
+        key: None if value is None or value != value else value for key, value in given.items()
+    }
+    numbers = {key: int(given[key]) for key in (*HEAD, "n", "T") if given[key] is not None}
+    try:
+        data, seed = Pretrained(**{**given, **numbers}), int(at["seeds"])
+        batch = data.sample(Linear(), CrossAttention(), 1, seed)
+        lengths = [np.linalg.norm(X, axis=-1) for X in (batch.X[0].numpy(), at["X"])]
+        lengths += [np.linalg.norm(Z, axis=-1) for Z in (batch.Z[0].numpy(), at["Z"])]
+        if all(np.allclose(*pair, rtol=SAME) for pair in (lengths[:2], lengths[2:])):
+            return data.words(seed)
+    except (ConfigError, ValueError, TypeError):  # not here, or of another size
+        pass
+    return [], []
+
+
+def figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+    """Return the sentences of the example as rows of words, shaded by attention."""
+    found = tables["pretrained_heads_attention"]
+    shown = found[found["sentence"] < SENTENCES]
+    n, T = shown["sentence"].nunique(), shown["token"].nunique()
+    fig = style.figure(max(6.4, 2.4 + 0.98 * T), 1.9 + 0.3 * max(n, 4))
+    ax = fig.subplots()
+    if shown.empty:
+        style.empty(ax, "no head with a lean on record")
+        return fig
+    first = shown.iloc[0]
+    style.heading(ax, f"layer {first['at_layer']}, head {first['at_head']}, seed {first['seed']}")
+    shades = shown.pivot_table(index="sentence", columns="token", values="attention")
+    image = ax.imshow(shades.to_numpy(float), cmap="Greys", vmin=0, vmax=1, aspect="auto")
+    for _, one in shown.iterrows():
+        _cell(ax, one)
+    labels = shown.drop_duplicates("sentence")["of_query"].map(_short).tolist()
+    ax.set_yticks(range(n), labels if any(labels) else [str(i) for i in range(n)])
+    ax.set_xticks(range(T), [str(t) for t in range(T)])
+    ax.set(xlabel="token", ylabel="query" if any(labels) else "sentence")
+    ax.grid(False)
+    ax.tick_params(length=0)
+    fig.colorbar(image, ax=ax, location="right", shrink=0.6, label="attention", pad=0.01)
+    names = {"selected": style.PALETTE[0], "support": style.PALETTE[1]}
+    handles = [Line2D([], [], color=colour, lw=2, label=name) for name, colour in names.items()]
+    ax.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
+    more = found["sentence"].nunique() - n
+    notes = [
+        "The head of largest lean. Each row is a sentence, left of it the token that is its query. "
+        "Selected: the token of largest attention. Support: margin 1 in the SVM of least Frobenius "
+        "norm (within 1e-6).",
+        f"{more} further sentences are in the table." if more else "",
+        "" if any(labels) else "Without words: the model or text of the runs is not here as it "
+        "was, see docs/pretrained.md.",
+    ]  # fmt: skip
+    style.note(fig, [*filter(None, notes), *remarks])
+    return fig
+
+
+def _cell(ax: Any, one: pd.Series[Any]) -> None:
+    """Write the word of a token, and frame it if it is selected or in the support."""
+    t, i = one["token"], one["sentence"]
+    colour = "white" if one["attention"] > 0.55 else style.INK
+    ax.text(t, i, _short(one["word"]), ha="center", va="center", fontsize=7.5, color=colour,
+            parse_math=False)  # fmt: skip
+    for name, edge in (("support", style.PALETTE[1]), ("selected", style.PALETTE[0])):
+        if one[name]:
+            ax.add_patch(Rectangle((t - 0.46, i - 0.42), 0.92, 0.84, fill=False, ec=edge, lw=1.6))
+
+
+def _short(word: str) -> str:
+    return word if len(word) <= LONGEST else word[: LONGEST - 1] + "…"
