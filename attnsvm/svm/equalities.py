@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnsvm.svm.problem import SvmProblem
 from attnsvm.svm.tolerances import DEPENDENT
-from attnsvm.svm.wide import is_thin, coordinates
+from attnsvm.svm.wide import coordinates, is_thin
 
 Array = NDArray[np.float64]
 

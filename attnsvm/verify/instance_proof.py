@@ -62,6 +62,8 @@ class InstanceProof:
         The recorded steps; None for a plug-in.
     matrices : mapping of str to Array
         The matrices of distance probes whose files are here.
+    other_heads : mapping of str to float
+        Mean correlation of the other heads of a pretrained layer with the SVM of each norm.
     """
 
     config: Mapping[str, Any]
@@ -72,6 +74,7 @@ class InstanceProof:
     start: Array | None
     steps: list[float] | None
     matrices: Mapping[str, Array] = field(default_factory=dict)
+    other_heads: Mapping[str, float] = field(default_factory=dict)
     proofs: dict[str, Proof] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -176,7 +179,8 @@ class InstanceProof:
     def _probes(self, W: Array, found: Attention) -> dict[str, Curve]:
         K, Q = self.at.get("trained_K"), self.at.get("trained_Q")
         factors = None if K is None or Q is None else (K, Q)
-        return probe_curves(self.config, W, found, factors, self.matrices, self._margin_gap)
+        given = self.matrices, self._margin_gap, self.other_heads
+        return probe_curves(self.config, W, found, factors, *given)
 
     def _b1(self) -> Expected | None:
         if self.scores is None or self.scores.tied() is not False:

@@ -73,9 +73,7 @@ class Draws:
         self.config = config
         self.kinds = {group: option(config, group) for group in ("data", "head", "model")}
         if self.kinds["data"] == "Pretrained":
-            if not path_is_here:
-                raise UnknownError("and signature: the model's files are not here as they were")
-            raise UnknownError("and the start: the rows of a pretrained model")
+            raise UnknownError("those of a pretrained head")
         if self.kinds["data"] == "File" and not path_is_here:
             raise UnknownError("and signature: the data file is not here as it was")
 
@@ -355,15 +353,22 @@ def _weights_in_file(path: str, kind: str, seed: int) -> Array:
     return W0
 
 
+_DIGESTS: dict[tuple[int, int, int, int], str] = {}
+"""Those of this process: all runs of a sweep may name one model."""
+
+
 def content_of(path: str) -> str | None:
     """Return the sha256 of a regular file's content; None without one."""
     try:
         with open_regular(Path(path), MAX_TABLE_BYTES) as stream:
-            size = os.fstat(stream.fileno()).st_size
-            digest = hashlib.sha256()
-            for start in range(0, size, BLOCK):  # not to its end: some files have none
-                digest.update(stream.read(min(BLOCK, size - start)))
-            return digest.hexdigest()
+            found = os.fstat(stream.fileno())
+            known = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            if known not in _DIGESTS:
+                digest = hashlib.sha256()
+                for start in range(0, found.st_size, BLOCK):  # not to its end: some have none
+                    digest.update(stream.read(min(BLOCK, found.st_size - start)))
+                _DIGESTS[known] = digest.hexdigest()
+            return _DIGESTS[known]
     except (OSError, ValueError, CorruptRecordError):
         return None
 

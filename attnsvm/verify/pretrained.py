@@ -150,49 +150,59 @@ def rows_refusals(
     if trained:
         return
     W = at["trained_W"]
-    logits = np.einsum("ntd,de,ne->nt", at["X"], W, at["Z"])
-    if not np.abs(logits - rows.logits[0]).max() <= SEEN * np.abs(rows.logits[0]).max():
+    logits = _logits(at, W)
+    if not np.abs(logits - rows.logits[0])[at["mask"]].max() <= SEEN * np.abs(rows.logits[0]).max():
         yield "trained_W", "does not give the logits of the head"
-    elif not np.linalg.norm(W - _seen(at, W)) <= SEEN * np.linalg.norm(W):
+        return
+    a = np.zeros_like(logits)
+    a[at["mask"]] = _coefficients(_gram(at), logits[at["mask"]])
+    seen = np.einsum("nt,ntd,ne->de", a, at["X"], at["Z"])
+    if not np.linalg.norm(W - seen) <= SEEN * np.linalg.norm(W):
         yield "trained_W", "is not in the span of tokens and queries"
 
 
 def other_heads(rows: HeadRows, at: Mapping[str, Any], W_mm: Array) -> float:
-    """Return the mean correlation of the other heads of the layer with a solution; NaN: none."""
-    A = _span(at)
-    inside = _equal_within(at) if "attended" in at else None
+    """Return the mean correlation of the other heads of the layer with a solution; NaN: none.
+
+    A head is W = sum_k a_k x_k z_k^T; with Gen-SVM less its projection on the differences within
+    the attended tokens. Inner products are those of coefficients a by the Gram matrix.
+    """
+    gram, target = _gram(at), _logits(at, W_mm)[at["mask"]]
+    C = _within(at["attended"], at["mask"]) if "attended" in at else np.zeros((0, len(gram)))
     found = []
     for logits in rows.logits[1:]:
-        W = A.T @ np.linalg.lstsq(A @ A.T, logits[at["mask"]], rcond=1e-12)[0]
-        if inside is not None:
-            W = W - inside.T @ np.linalg.lstsq(inside.T, W, rcond=None)[0]
-        found.append(W @ W_mm.ravel() / (np.linalg.norm(W) * np.linalg.norm(W_mm)))
+        a = _coefficients(gram, logits[at["mask"]])
+        if len(C):
+            a = a - C.T @ _coefficients(C @ gram @ C.T, C @ gram @ a)
+        found.append(a @ target / (np.sqrt(a @ gram @ a) * np.linalg.norm(W_mm)))
     return float(np.mean(found)) if found else math.nan
 
 
-def _span(at: Mapping[str, Any]) -> Array:
-    """Return the matrices x_it z_i^T of all admissible tokens, (N, r r)."""
-    parts = np.einsum("ntd,ne->ntde", at["X"], at["Z"])[at["mask"]]
-    return np.asarray(parts.reshape(len(parts), -1))
+def _logits(at: Mapping[str, Any], W: Array) -> Array:
+    return np.asarray(np.einsum("ntd,de,ne->nt", at["X"], W, at["Z"], optimize=True))
 
 
-def _seen(at: Mapping[str, Any], W: Array) -> Array:
-    """Return the projection of W on the span of all x_it z_i^T."""
-    A = _span(at)
-    U, sigma, Vt = np.linalg.svd(A, full_matrices=False)
-    E = Vt[sigma > 1e-12 * sigma[0]]
-    return np.asarray((E.T @ (E @ W.ravel())).reshape(W.shape))
+def _gram(at: Mapping[str, Any]) -> Array:
+    """Return the inner products of the matrices x_it z_i^T of all admissible tokens, (N, N)."""
+    sample = np.nonzero(at["mask"])[0]
+    X, Z = at["X"][at["mask"]], at["Z"][sample]
+    return np.asarray((X @ X.T) * (Z @ Z.T))
 
 
-def _equal_within(at: Mapping[str, Any]) -> Array:
-    """Return the matrices (x_it - x_iu) z_i^T within the attended tokens, (M, r r)."""
-    pairs = []
-    for X, z, attended in zip(at["X"], at["Z"], at["attended"], strict=True):
-        inside = X[attended]
-        pairs += [np.outer(x - inside[0], z).ravel() for x in inside[1:]]
-    return (
-        np.array(pairs).reshape(len(pairs), -1) if pairs else np.zeros((1, at["X"].shape[-1] ** 2))
-    )
+def _coefficients(gram: Array, values: Array) -> Array:
+    """Return the least a with gram a = values."""
+    return np.asarray(np.linalg.lstsq(gram, values, rcond=1e-12)[0])
+
+
+def _within(attended: NDArray[np.bool_], mask: NDArray[np.bool_]) -> Array:
+    """Return the differences of attended tokens of a sample to the first one, (M, N), +1 and -1."""
+    number = np.cumsum(mask).reshape(mask.shape) - 1
+    rows = []
+    for numbers in (number[i][attended[i]] for i in range(len(mask))):
+        for one in numbers[1:]:
+            rows.append(np.zeros(int(mask.sum())))
+            rows[-1][one], rows[-1][numbers[0]] = 1.0, -1.0
+    return np.array(rows).reshape(len(rows), int(mask.sum()))
 
 
 # --- model and text -------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from attnsvm.record import CorruptRecordError
 from attnsvm.record.arrays import read_array
 from attnsvm.verify.exact import EPS, Array
 from attnsvm.verify.history import Curve
+from attnsvm.verify.pretrained import SEEN
 from attnsvm.verify.weights import Attention, one_minus_correlation
 
 TINY = 1e-300
@@ -72,6 +73,7 @@ def probe_curves(
     factors: tuple[Array, Array] | None,
     given: Mapping[str, Array],
     margin_gap: Callable[[str, Array], tuple[float, float]],
+    other_heads: Mapping[str, float],
 ) -> dict[str, Curve]:
     """Return the values of probes at weights W (S, d, d), with error bounds, by column.
 
@@ -87,6 +89,8 @@ def probe_curves(
         The matrices of distance probes whose files are here.
     margin_gap : callable
         Returns the gap of a matrix in a norm, and its error bound.
+    other_heads : mapping of str to float
+        Mean correlation of the other heads of a pretrained layer, by norm; empty if not known.
     """
     curves: dict[str, Curve] = {}
     for name, kind in own_probes(config).items():
@@ -101,7 +105,8 @@ def probe_curves(
             gaps = {norm: [margin_gap(norm, V) for V in W] for norm in norms}
             values = {norm: tuple(np.array(pairs).T) for norm, pairs in gaps.items()}
         elif kind == "other_heads":
-            values = {}  # the weights of the other heads are not stored
+            values = {norm: (np.full(len(W), value), np.full(len(W), SEEN))
+                      for norm, value in other_heads.items()}  # fmt: skip
         else:
             M = given.get(name)
             values = {} if M is None or M.shape != W.shape[1:] else {"direction": _distance(W, M)}

@@ -36,6 +36,7 @@ from attnsvm.verify.instances import (
     option,
 )
 from attnsvm.verify.layer_proof import LayerProof, Networks, samples
+from attnsvm.verify.pretrained import Heads, other_heads, rows_refusals
 from attnsvm.verify.probes import foreign_probes, matrices, own_probes, ranges
 from attnsvm.verify.rows import (
     Facts,
@@ -147,7 +148,23 @@ class _Prover:
         try:
             return Draws(self.config, self.files_are_here)
         except UnknownError as unknown:
-            self.proof.trusted.append(f"instances, labels and scores ({unknown})")
+            what = "labels and scores" if self.heads else "instances, labels and scores"
+            self.proof.trusted.append(f"{what} ({unknown})")
+            return None
+
+    @cached_property
+    def heads(self) -> Heads | None:
+        """The instances of data=pretrained; None of other data, or if they cannot be read here."""
+        if not str(self.config["data"]["_target_"]).endswith(".data.Pretrained"):
+            return None
+        trusted = self.proof.trusted
+        if not self.files_are_here:
+            trusted.append("signature: the model's files are not here as they were")
+            return None
+        try:
+            return Heads(self.config)
+        except UnknownError as unknown:
+            trusted.append(f"rows of the model ({unknown})")
             return None
 
     @cached_property
@@ -284,7 +301,22 @@ class _Prover:
         ]
         start = self._start(seed, instance, close)
         given = self.config, at, instance, *heads, start, self.steps, self.matrices
-        return InstanceProof(*given), drawn is not None
+        if self.heads is None:
+            return InstanceProof(*given), drawn is not None
+        rows = self.heads.instance(seed)
+        for name, reason in rows_refusals(rows, at, self._is_trained):
+            self._refuse(name, seed, reason)
+        found = {
+            norm: other_heads(rows, at, at[f"{norm}_W"]) for norm in self.config["svm"]["norms"]
+        }
+        return InstanceProof(*given, other_heads=found), drawn is not None
+
+    @property
+    def _is_trained(self) -> bool:
+        """Whether the stored weights are others than those that come with the instances."""
+        asked = self.config["optimizer"]
+        as_they_are = asked["init"] == "pretrained" and asked.get("steps") == 0
+        return self.tokens == "optimal" or not as_they_are
 
     def _of_layer(self, seed: int, at: Mapping[str, Any]) -> tuple[LayerProof, bool]:
         """Return the proof of a layer and head, and whether its instance could be drawn."""
@@ -415,7 +447,10 @@ class _Prover:
             except UnknownError as unknown:
                 trusted.append(f"what follows from {unknown}")
         if self.tokens != "optimal":
-            trusted.append("trained weights and how training ended (see --retrain)")
+            if self.heads is None or self._is_trained:
+                trusted.append("trained weights and how training ended (see --retrain)")
+            if self.config["optimizer"].get("init") == "pretrained" and self._is_trained:
+                trusted.append("the start: the weights of a pretrained head")
             if not config["keep_path"] and len(self.history.steps) > 2:
                 if self.tokens == "top":
                     trusted.append("direction_change")
@@ -429,7 +464,7 @@ class _Prover:
             for name, kind in own_probes(config).items():
                 if kind == "distance" and name not in self.matrices:
                     trusted.append(f"probe {name} (its file is not here, or has changed)")
-                if kind == "other_heads":
+                if kind == "other_heads" and self.heads is None:
                     trusted.append(f"probe {name} (the weights of other heads)")
                 if kind == "balance" and len(self.history.steps) > 1:
                     trusted.append(f"history of probe {name} before its last step")

@@ -12,9 +12,6 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from attnsvm.config import ConfigError
-from attnsvm.data import Pretrained
-from attnsvm.head import Linear
-from attnsvm.model import CrossAttention
 from attnsvm.record import read_solutions
 from sweeps import style
 from sweeps.cells import CellAxes, rows_of
@@ -88,6 +85,10 @@ def _words(
     trial: pd.Series[Any], at: Mapping[str, np.ndarray]
 ) -> tuple[list[list[str]], list[int]]:
     """Return the words of a stored instance and each query; none if its rows are others here."""
+    from attnsvm.data import Pretrained  # torch, which no other figure needs
+    from attnsvm.head import Linear
+    from attnsvm.model import CrossAttention
+
     given = {name: trial.get(name) for name in ("transformer", "text", *HEAD, "n", "T", "control")}
     given = {
         key: None if value is None or value != value else value for key, value in given.items()

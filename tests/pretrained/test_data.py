@@ -12,6 +12,7 @@ import torch
 import attnsvm
 from attnsvm import ConfigError, experiment
 from attnsvm.config.identity import signature
+from attnsvm.verify.pretrained import Heads, rows_refusals
 from attnsvm.verify.run import prove
 
 pytest.importorskip("safetensors")
@@ -20,6 +21,7 @@ pytest.importorskip("tokenizers")
 from attnsvm.data import Pretrained
 from attnsvm.head import Linear, Relu
 from attnsvm.model import CrossAttention, SelfAttention
+from attnsvm.pretrained import CONTROLS
 from tests.config.test_config import composed
 from tests.pretrained.tiny import tiny, write
 from tests.verify.forging import Forgery
@@ -171,8 +173,7 @@ def test_a_record_is_proved_and_says_what_is_trusted(record, tmp_path):
     proof = prove(folder)
     assert not proof.refusals
     assert proof.proved == {"solved": 6}
-    assert any("rows of a pretrained model" in line for line in proof.trusted)
-    assert any("other_heads" in line for line in proof.trusted)
+    assert proof.trusted == ["labels and scores (those of a pretrained head)"]
     forged = record.trials.assign(entropy_mean=record.trials["entropy_mean"] * 1.001)
     other = dataclasses.replace(record, trials=forged)
     assert prove(written(tmp_path / "forged", config, other)).refusals
@@ -206,7 +207,75 @@ def test_a_record_of_a_head_that_is_trained_on_is_proved(rule, tmp_path):
     config = composed(*WHERE, "optimizer.steps=200", f"parameterization={rule}")
     proof = prove(written(tmp_path, config, experiment.run(config)))
     assert not proof.refusals
-    assert any("and the start: the rows of a pretrained model" in line for line in proof.trusted)
+    assert "the start: the weights of a pretrained head" in proof.trusted
+    assert not any("instances" in line for line in proof.trusted)
+
+
+GEN_SVM = ("selection=multi", "selection.attended=0.25", "selection.negligible=0.25")
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2"])
+@pytest.mark.parametrize("control", CONTROLS)
+def test_instances_and_other_heads_are_derived_from_the_files_of_the_model(kind, control, tmp_path):
+    """By an own reader and forward pass: they agree with torch, and tell where they do not."""
+    here = (f"data.transformer={tiny(kind)}", f"data.control={control}", "seed=2", "trials=2")
+    config = composed(*OVERRIDES, *here, *GEN_SVM)
+    record = experiment.run(config)
+    folder = written(tmp_path / "genuine", config, record)
+    proof = prove(folder)
+    assert not proof.refusals
+    assert not any("other_heads" in line or "instances" in line for line in proof.trusted)
+    at = {name: array[0] for name, array in record.solutions.items()}
+    rows = Heads(Forgery.of(folder).run["config"]).instance(int(at["seeds"]))
+    logits = np.einsum("ntd,de,ne->nt", at["X"], at["trained_W"], at["Z"])
+    np.testing.assert_allclose(logits, rows.logits[0], rtol=0, atol=1e-9 * np.abs(logits).max())
+    E = np.linalg.qr(np.random.default_rng(0).normal(size=at["trained_W"].shape))[0]
+    turned = at | {"X": at["X"] @ E, "trained_W": E.T @ at["trained_W"]}
+    assert not list(rows_refusals(rows, turned, trained=False))  # any basis is right
+    away = np.linalg.svd(at["X"].reshape(-1, len(E)))[2][-1]  # maybe in the span
+    for name, forged in (
+        ("X", at["X"] * (1 + 1e-7)),
+        ("Z", at["Z"][::-1]),
+        ("mask", ~at["mask"]),
+        ("trained_W", at["trained_W"] * (1 + 1e-5)),
+    ):
+        found = [what for what, _ in rows_refusals(rows, at | {name: forged}, trained=False)]
+        assert found == [name]
+    z = np.linalg.svd(at["Z"])[2][-1]
+    if len(at["Z"]) < len(z):  # a direction that no query has
+        unseen = at["trained_W"] + 1e-3 * np.outer(away, z)
+        refusals = rows_refusals(rows, at | {"trained_W": unseen}, trained=False)
+        assert [why for _, why in refusals] == ["is not in the span of tokens and queries"]
+
+
+def test_a_forged_number_of_the_other_heads_is_refused(record, tmp_path):
+    forged = record.trials.assign(other_heads_nuclear=record.trials["other_heads_nuclear"] + 1e-5)
+    proof = prove(
+        written(tmp_path, composed(*OVERRIDES), dataclasses.replace(record, trials=forged))
+    )
+    assert any("other_heads_nuclear" in why for _, _, why in proof.refusals)
+
+
+def test_other_heads_are_measured_without_what_the_attended_tokens_fix():
+    """With selection=multi: against the projection of each head by its definition."""
+    found = experiment.run(composed(*OVERRIDES, *GEN_SVM, "trials=2"))
+    W, at = drawn(2, at_head=0).weights.numpy(), found.solutions
+    for b in range(2):
+        parts = [
+            np.outer(x - X[inside][0], z).ravel()
+            for X, z, inside in zip(at["X"][b], at["Z"][b], at["attended"][b], strict=True)
+            for x in X[inside][1:]
+        ]
+        others = W[b, 1:].reshape(2, -1)
+        if parts:
+            E = np.linalg.svd(np.array(parts), full_matrices=False)
+            E = E[2][E[1] > 1e-10 * E[1][0]]
+            others = others - others @ E.T @ E
+        mm = at["frobenius_W"][b].ravel()
+        correlations = others @ mm / np.linalg.norm(others, axis=1) / np.linalg.norm(mm)
+        value = found.trials["other_heads_frobenius"][b]
+        assert value == pytest.approx(correlations.mean(), abs=1e-9)
+    assert any(len(a) for a in at["attended"])
 
 
 def test_a_signature_that_cannot_be_checked_is_named_as_trusted(record, tmp_path):
@@ -214,7 +283,7 @@ def test_a_signature_that_cannot_be_checked_is_named_as_trusted(record, tmp_path
     model = write(tmp_path / "model", "bert")
     config = composed(*OVERRIDES, f"data.transformer={model}")
     genuine = written(tmp_path / "genuine", config, record)
-    told = "and signature: the model's files are not here as they were"
+    told = "signature: the model's files are not here as they were"
     assert not any(told in line for line in prove(genuine).trusted)
     for key, value in (("signature", "0" * 64), ("at_head", 1)):
         forged = Forgery.of(genuine)

@@ -7,9 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+import attnsvm
+from attnsvm.comparison import svmeq
+from attnsvm.svm.equalities import restore_equalities
 from sweeps.cells import CellAxes
-from sweeps.figures import pretrained_heads
+from sweeps.figures import _head_attention, pretrained_heads
+from sweeps.statistics import paired_means
 
 RNG = np.random.default_rng(0)
 ABOVE = {"none": 0.3, "spectrum": 0.1, "queries": 0.2, "tokens": 0.15}
@@ -61,6 +66,28 @@ def test_the_p_value_is_the_largest_of_the_four_and_adjusted_over_the_heads(tabl
     largest = controls.groupby("at_head")["p_value"].max()
     np.testing.assert_array_equal(heads["p_value"], largest)
     assert heads.loc[0, "adjusted"] == pytest.approx(2 * largest[0])
+    assert heads.loc[0, "adjusted_any_dependence"] == pytest.approx(2 * largest[0] * (1 + 1 / 2))
+
+
+def test_the_interval_of_the_least_mean_holds_if_those_of_all_controls_do():
+    """Bonferroni, by simulation: four controls of equal means, where the least mean is too low."""
+    rng = np.random.default_rng(1)
+    heads = 400
+    frame = pd.DataFrame(
+        {"at_head": head, "seed": seed, "null": null, "difference": rng.normal()}
+        for head in range(heads)
+        for null in pretrained_heads.NULLS
+        for seed in range(8)
+    )
+    keys = ["at_head"]
+    controls = paired_means(frame, [*keys, "null"], "difference")
+    own = pd.DataFrame({"at_head": range(heads)})
+    found = pretrained_heads._heads(own, controls, frame, keys, [])
+    covered = (found["low"] <= 0) & (found["high"] >= 0)
+    assert covered.mean() >= 0.95 - 2 * np.sqrt(0.05 * 0.95 / heads)
+    least = controls.loc[controls.groupby("at_head")["mean"].idxmin()]
+    alone = (least["low"] <= 0) & (least["high"] >= 0)
+    assert alone.mean() < 0.93  # what the interval of the least mean alone would cover
 
 
 def test_SVMs_that_are_not_solved_are_not_used(tables):
@@ -70,7 +97,7 @@ def test_SVMs_that_are_not_solved_are_not_used(tables):
     assert nuclear["lean"].isna().all()
     assert not nuclear["leans"].any()
     total = tables["pretrained_heads_total"].set_index("svm_norm")
-    assert total["heads"].to_dict() == {"frobenius": 2, "nuclear": 2}
+    assert total["asked"].to_dict() == {"frobenius": 2, "nuclear": 2}
     assert total["tested"].to_dict() == {"frobenius": 2, "nuclear": 0}
     assert total.loc["frobenius", "which"] == "2.0"
 
@@ -92,7 +119,10 @@ def test_the_support_of_an_example_is_where_the_margin_is_one():
         "mask": np.ones((1, 3), bool), "selected": np.array([0]), "seeds": np.int64(4),
         "trained_W": np.eye(2), "frobenius_W": np.eye(2),
     }  # fmt: skip
-    rows = pd.DataFrame(pretrained_heads._of_instance(at))
+    rows = pd.DataFrame(_head_attention.of_instance(at, [["a", "b", "c"]], [2]))
+    assert rows["word"].tolist() == ["a", "b", "c"]
+    assert set(rows["of_query"]) == {"c"}
+    assert set(pd.DataFrame(_head_attention.of_instance(at))["word"]) == {""}
     assert rows["support"].tolist() == [False, True, False]
     assert rows["selected"].tolist() == [True, False, False]
     s = np.exp([0.0, -1.0, -3.0])
@@ -107,3 +137,35 @@ def test_a_sweep_without_a_trial_is_drawn():
     assert all(one.figure is not None for one in pretrained_heads.draw(found, axes))
     bare = frames.trials[["status", "reason", *axes.names]]
     assert len(pretrained_heads.tables(SimpleNamespace(**vars(frames) | {"trials": bare}))) == 5
+
+
+INSIDE = [1, 2, 3]
+"""Attended tokens of each sample."""
+
+
+def given(W, inside):
+    """Return an instance and the attention of W on it, the first `inside` tokens attended."""
+    rng = np.random.default_rng(inside)
+    X, Z = rng.normal(size=(4, 5, 24)), rng.normal(size=(4, 24))
+    logits = np.einsum("ntd,de,ne->nt", X, W, Z)
+    logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    return X, Z, np.arange(5) < np.full((4, 1), inside), logs
+
+
+@pytest.mark.parametrize("inside", INSIDE)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_is_left_of_a_head_without_its_finite_part_is_its_projection(inside, sign):
+    noise = np.random.default_rng(9).normal(size=(24, 24))
+    fin, mm = attnsvm.solve_gen_svm(*given(noise, inside))
+    W = fin.W + sign * mm.W / np.linalg.norm(mm.W) + 0.05 * noise
+    fin = attnsvm.solve_gen_svm(*given(W, inside))[0]
+    trials = pd.DataFrame([{
+        "one_minus_corr_w_mm": 1 - float(attnsvm.correlation(W, mm.W)),
+        "one_minus_corr_svmeq": 1 - float(attnsvm.correlation(W, svmeq(W, fin.W, mm.W))),
+    }])  # fmt: skip
+    share = pretrained_heads.share_of_finite_part(trials)[0]
+    assert share == pytest.approx(np.square(fin.W).sum() / np.square(W).sum(), abs=1e-9)
+    left = restore_equalities(mm.problem, torch.from_numpy(W)[None])[0].numpy()
+    own = (1 - trials["one_minus_corr_w_mm"][0]) / np.sqrt(1 - share)
+    assert own == pytest.approx(float(attnsvm.correlation(left, mm.W)), abs=1e-7)
+    assert np.sign(own) == sign

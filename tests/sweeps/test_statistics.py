@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import false_discovery_control
 
 from sweeps import statistics
 
@@ -231,6 +232,9 @@ def test_adjusted_p_values_are_those_of_the_definition():
     assert (found <= 0.05).sum() == 4  # as in the paper
     order = np.random.default_rng(0).permutation(15)
     np.testing.assert_array_equal(statistics.false_discovery(p[order]), found[order])
+    np.testing.assert_allclose(
+        statistics.false_discovery(p, any_dependence=True), false_discovery_control(p, method="by")
+    )
 
 
 def test_what_was_not_tested_is_not_counted():
