@@ -296,20 +296,21 @@ class _Prover:
             instance = Instance(at["X"], at["Z"], nothing, at["mask"], {})
         else:
             instance = with_tokens(drawn, at)
-        heads = [
+        after, before = (
             self._head(close, trained) if drawn is not None else None for trained in (True, False)
-        ]
-        start = self._start(seed, instance, close)
-        given = self.config, at, instance, *heads, start, self.steps, self.matrices
+        )
+        start, found = self._start(seed, instance, close), self._other_heads(seed, at)
+        given = self.config, at, instance, after, before, start, self.steps, self.matrices
+        return InstanceProof(*given, other_heads=found), drawn is not None
+
+    def _other_heads(self, seed: int, at: Mapping[str, Any]) -> dict[str, float]:
+        """Compare an instance of data=pretrained; return the correlations of its other heads."""
         if self.heads is None:
-            return InstanceProof(*given), drawn is not None
+            return {}
         rows = self.heads.instance(seed)
         for name, reason in rows_refusals(rows, at, self._is_trained):
             self._refuse(name, seed, reason)
-        found = {
-            norm: other_heads(rows, at, at[f"{norm}_W"]) for norm in self.config["svm"]["norms"]
-        }
-        return InstanceProof(*given, other_heads=found), drawn is not None
+        return {n: other_heads(rows, at, at[f"{n}_W"]) for n in self.config["svm"]["norms"]}
 
     @property
     def _is_trained(self) -> bool:

@@ -89,7 +89,8 @@ def _words(
     from attnsvm.head import Linear
     from attnsvm.model import CrossAttention
 
-    given = {name: trial.get(name) for name in ("transformer", "text", *HEAD, "n", "T", "control")}
+    names = ("transformer", "text", *HEAD, "n", "T", "control")
+    given: dict[str, Any] = {name: trial.get(name) for name in names}
     given = {
         key: None if value is None or value != value else value for key, value in given.items()
     }
@@ -97,9 +98,10 @@ def _words(
     try:
         data, seed = Pretrained(**{**given, **numbers}), int(at["seeds"])
         batch = data.sample(Linear(), CrossAttention(), 1, seed)
-        lengths = [np.linalg.norm(X, axis=-1) for X in (batch.X[0].numpy(), at["X"])]
-        lengths += [np.linalg.norm(Z, axis=-1) for Z in (batch.Z[0].numpy(), at["Z"])]
-        if all(np.allclose(*pair, rtol=SAME) for pair in (lengths[:2], lengths[2:])):
+        pairs = ((batch.X[0], at["X"]), (batch.Z[0], at["Z"]))
+        lengths = [(np.linalg.norm(a.numpy(), axis=-1), np.linalg.norm(b, axis=-1))
+                   for a, b in pairs]  # fmt: skip
+        if all(np.allclose(a, b, rtol=SAME) for a, b in lengths):
             return data.words(seed)
     except (ConfigError, ValueError, TypeError):  # not here, or of another size
         pass

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from sweeps import statistics, style
 from sweeps.cells import CellAxes
 from sweeps.figures import Drawing, _head_attention, outcomes, status_counts
-from sweeps.figures._pages import Tables, drawings
+from sweeps.figures._pages import Make, Tables, drawings
 
 if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
@@ -209,7 +209,7 @@ def draw(
 ) -> list[Drawing]:
     """Return the maps of leans, the lean against other numbers of a head, and an example."""
     shown = ("control", "tokens", *HEAD)
-    maps = [
+    made: list[tuple[str, Make, str]] = [
         (name, partial(_map_figure, svm), CAPTION.format(SVMS[svm]))
         for name, svm in (
             ("pretrained_heads", "one token"),
@@ -217,13 +217,12 @@ def draw(
         )
         if svm == "one token" or svm in set(tables["pretrained_heads"]["svm"])
     ]
-    made = (
-        *maps,
+    made += [
         ("pretrained_heads_against", _against_figure,
          "The lean of every head against the entropy of its attention, its layer and its rank."),
         ("pretrained_heads_attention", _head_attention.figure,
          "Attention of the head that leans most, with the tokens that support its SVM."),
-    )  # fmt: skip
+    ]  # fmt: skip
     return [
         one
         for name, make, caption in made

@@ -64,7 +64,7 @@ class InteriorPoint(Solver):
         found = start.W.isfinite().all(dim=(1, 2))
         feasible = (found & (margins.amin(dim=1) > 0)).nonzero()[:, 0]
         most = problem.most_rows()[feasible]
-        for count in most.unique().tolist():  # each by itself: no bit depends on its batch
+        for count in sorted(set(most.tolist())):  # each by itself: no bit depends on its batch
             alike = feasible[most == count]
             kept, rows = problem.take(alike).first_rows(count)
             given = kept, start.W[alike], start.multipliers[alike].gather(1, rows)
