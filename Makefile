@@ -7,6 +7,7 @@
 # make test-tracking  Optuna, MLflow, W&B and TensorBoard, the real packages
 # make test-pretrained  the heads of a real transformer: installs an 84 MB model
 # make docs     the site, under build/site; a broken link, name or notebook fails it
+# make dist     wheel and source archive under dist/, checked, installed in a clean environment and tried
 # make bench    the numbers of docs/measured.md, measured on this machine
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ BIN := .venv/bin
 # A process for every core is faster than one process with as many threads. Others: docs/slurm.md.
 LAUNCHER ?= hydra/launcher=joblib
 
-.PHONY: sweep figures docs test test-processors test-slurm test-faults test-tracking test-pretrained bench clean
+.PHONY: sweep figures docs test test-processors test-slurm test-faults test-tracking test-pretrained dist bench clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "attnsvm needs Python 3.11 or newer")'
@@ -68,6 +69,18 @@ docs: .venv/installed
 		--editable '.[dev,docs]'
 	$(BIN)/python -m sphinx --fail-on-warning --fresh-env --quiet -b html docs build/site
 	$(BIN)/python -m pytest -m site tests/test_site.py
+
+dist: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[dev,dist]'
+	rm -rf dist build/clean
+	$(BIN)/python -m build --no-isolation --outdir dist
+	$(BIN)/python -m twine check --strict dist/*
+	$(PYTHON) -m venv build/clean
+	build/clean/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt dist/attnsvm-*.whl
+	cd build/clean && bin/attnsvm sweep=rank_vs_d data.d=5,10 trials=20
+	cd build/clean && bin/attnsvm-verify multirun/rank_vs_d
 
 bench: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \

@@ -1,10 +1,17 @@
-"""The site: `make docs` builds it from these pages, the notebooks and the docstrings."""
+"""The site: `make docs` builds it from these pages, the notebooks, the docstrings and docs/tables.
+
+The pictures in docs/figures are for readers of the files; the site has its own, drawn anew.
+"""
+
+import re
+from pathlib import Path
 
 from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 
 from attnsvm import __version__
+from sweeps.gallery import draw
 
 project = "attnsvm"
 author = "The attnsvm developers"
@@ -28,6 +35,9 @@ html_js_files = ["site.js"]
 html_copy_source = False
 highlight_language = "none"
 pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
+
+DRAWN: set[str] = set()
+"""Figures that this build has drawn: several pages show the same one."""
 
 # A warning is an error: of a link or name that does not exist, too.
 nitpicky = True
@@ -64,6 +74,19 @@ def displayed_formula(translator, node):
     raise nodes.SkipNode
 
 
+def draw_figures(app: Sphinx, page: str, text: list[str]) -> None:
+    """Draw the figures that a page shows from docs/tables, and show these."""
+    docs = Path(app.srcdir)
+    (docs / "drawn").mkdir(exist_ok=True)
+    for name in set(re.findall(r"\bfigures/(\w+)\.png", text[0])) - DRAWN:
+        sweeps = (path for path in (docs / "tables").iterdir() if name.startswith(path.name))
+        tables = max(sweeps, key=lambda path: len(path.name))
+        (docs / "drawn" / f"{name}.png").write_bytes(draw(tables, name))
+        DRAWN.add(name)
+    text[0] = re.sub(r"\bfigures/(\w+)\.png", r"drawn/\1.png", text[0])
+
+
 def setup(app: Sphinx) -> None:
-    """Add the formulas to Sphinx, which calls this by its name."""
+    """Add figures and formulas to Sphinx, which calls this by its name."""
+    app.connect("source-read", draw_figures)
     app.add_html_math_renderer("mathml", (inline_formula, None), (displayed_formula, None))

@@ -1,13 +1,12 @@
 """`python -m sweeps.overview`: every experiment at full size, and one page with all the figures.
 
-Existing records are not computed again, so a second call only draws. With `--docs FOLDER` small
-copies of the figures are written as well.
+Existing records are not computed again, so a second call only draws. With `--docs docs` the tables
+and small figures of the documentation are written as well.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import subprocess
 import sys
 import time
@@ -15,19 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image
-
 from attnsvm.cli.help import experiments
 from attnsvm.record import duration, write_atomically
 from sweeps import aggregate
+from sweeps.gallery import draw, write_tables
 from sweeps.remarks import not_shown
 from sweeps.report import write_report
 from sweeps.report.render import Picture, render
-
-WIDTH_PX = 1500
-COLOURS = (128, 64, 32)
-SIZE_LIMIT_BYTES = 150_000
-"""Largest width and size of a small copy, and the numbers of colours that are tried for it."""
 
 
 @dataclass(frozen=True)
@@ -96,45 +89,20 @@ def _section(directory: Path, outcome: Outcome) -> Section:
     )
 
 
-# --- small copies for the documentation ----------------------------------------------------------
-
-
-def write_small_copies(directory: Path, names: Sequence[str], target: Path) -> list[str]:
-    """Write `target`/NAME.png, a small copy of the figure of that name, for each experiment.
+def write_documents(directory: Path, names: Sequence[str], docs: Path) -> list[str]:
+    """Write `docs`/tables/NAME and `docs`/figures/NAME.png for each experiment.
 
     Returns
     -------
     list of str
         The experiments without a figure below `directory`.
     """
-    target.mkdir(parents=True, exist_ok=True)
-    figures = {name: directory / name / "figures" / f"{name}.png" for name in names}
-    for path in figures.values():
-        if path.exists():
-            write_atomically(target / path.name, small_png(path.read_bytes()))
-    return [name for name, path in figures.items() if not path.exists()]
-
-
-def small_png(picture: bytes) -> bytes:
-    """Return a PNG at most `WIDTH_PX` wide, with as many of `COLOURS` as the size limit allows.
-
-    Raises
-    ------
-    ValueError
-        If it exceeds `SIZE_LIMIT_BYTES` even with the fewest colours.
-    """
-    with Image.open(io.BytesIO(picture)) as image:
-        scale = min(1.0, WIDTH_PX / image.width)
-        size = round(image.width * scale), round(image.height * scale)
-        resized = image.convert("RGB").resize(size, Image.Resampling.LANCZOS)
-    for colours in COLOURS:
-        stream = io.BytesIO()
-        # Median cut, Pillow's default, would merge the colours of thin curves.
-        reduced = resized.quantize(colours, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-        reduced.save(stream, "PNG", optimize=True)
-        if len(content := stream.getvalue()) <= SIZE_LIMIT_BYTES:
-            return content
-    raise ValueError(f"a small copy has {len(content)} bytes; must be <= {SIZE_LIMIT_BYTES}")
+    (docs / "figures").mkdir(parents=True, exist_ok=True)
+    there = [name for name in names if (directory / name / "figures" / f"{name}.png").exists()]
+    for name in there:
+        write_tables(aggregate.load(directory / name), docs / "tables" / name)
+        write_atomically(docs / "figures" / f"{name}.png", draw(docs / "tables" / name, name))
+    return [name for name in names if name not in there]
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -157,7 +125,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         state = "complete" if outcome.exit_code == 0 else f"exit code {outcome.exit_code}"
         sys.stdout.write(f"{outcome.name:24} {outcome.wall_s:7.1f} s  {state}\n")
     sys.stdout.write(f"overview {page}\n")
-    lacking = write_small_copies(chosen.directory, names, chosen.docs) if chosen.docs else []
+    lacking = write_documents(chosen.directory, names, chosen.docs) if chosen.docs else []
     for name in lacking:
         sys.stderr.write(f"{name}: no figure to copy; attnsvm sweep={name} draws it\n")
     return int(bool(lacking) or any(outcome.exit_code for outcome in outcomes))
@@ -172,7 +140,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--only", nargs="+", choices=experiments(), metavar="NAME", help="these experiments only"
     )
     parser.add_argument(
-        "--docs", type=Path, metavar="FOLDER", help="also write small copies, e.g. to docs/figures"
+        "--docs", type=Path, metavar="FOLDER", help="also write FOLDER/tables and FOLDER/figures"
     )
     parser.add_argument("overrides", nargs="*", help="for all of them, e.g. trials=20")
     return parser.parse_args(argv)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +16,10 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from attnsvm.cli.help import experiments
-from sweeps import overview, style
+from sweeps import gallery, overview, style
 from sweeps.aggregate import load
 from sweeps.figures import figure_module
-from sweeps.overview import Outcome, write_overview, write_small_copies
+from sweeps.overview import Outcome, write_documents, write_overview
 from tests.pretrained.tiny import tiny
 
 CONF = Path(__file__).parents[2] / "conf" / "sweep"
@@ -114,14 +115,36 @@ def test_a_learned_head_is_told_from_a_fixed_one(folder: Path):
     assert set(frames.trials.groupby(["train", "parameterization"]).size()) == {2}
 
 
-def test_small_copies_of_all_figures_are_made_and_what_lacks_is_named(folder: Path, tmp_path: Path):
+def test_tables_and_figures_of_the_documentation_are_made_and_what_lacks_is_named(
+    folder: Path, tmp_path: Path
+):
     for name in EXPERIMENTS:
         run(name, folder)
-    assert write_small_copies(folder, EXPERIMENTS, tmp_path) == []
-    made = {path.stem for path in tmp_path.iterdir()}
-    assert made == set(EXPERIMENTS)
-    assert all(p.stat().st_size <= overview.SIZE_LIMIT_BYTES for p in tmp_path.iterdir())
-    assert write_small_copies(tmp_path, EXPERIMENTS, tmp_path) == list(EXPERIMENTS)
+    assert write_documents(folder, EXPERIMENTS, tmp_path) == []
+    made = list((tmp_path / "figures").iterdir())
+    assert {path.stem for path in made} == set(EXPERIMENTS)
+    assert all(path.stat().st_size <= gallery.SIZE_LIMIT_BYTES for path in made)
+    for name in EXPERIMENTS:
+        stored = {path.stem for path in (tmp_path / "tables" / name).glob("*.parquet")}
+        assert stored == {path.stem for path in (folder / name / "tables").glob("*.csv")}
+    assert write_documents(tmp_path, EXPERIMENTS, tmp_path / "none") == list(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("name", ["rank_vs_d", "depth", "optimizer_geometry"])
+def test_a_figure_drawn_from_stored_tables_is_that_of_the_report(
+    name: str, folder: Path, tmp_path: Path
+):
+    run(name, folder)
+    gallery.write_tables(load(folder / name), tmp_path)
+    of_the_report = (folder / name / "figures" / f"{name}.png").read_bytes()
+    assert gallery.draw(tmp_path, name) == gallery.small_png(of_the_report)
+
+
+def test_tables_of_a_run_before_are_replaced(folder: Path, tmp_path: Path):
+    run("rank_vs_d", folder)
+    (tmp_path / "of_an_older_version.parquet").touch()
+    gallery.write_tables(load(folder / "rank_vs_d"), tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"about.json", "rank_vs_d.parquet"}
 
 
 def test_a_picture_too_rich_for_a_small_copy_is_refused():
@@ -129,11 +152,11 @@ def test_a_picture_too_rich_for_a_small_copy_is_refused():
     stream = io.BytesIO()
     Image.fromarray(noise).save(stream, "PNG")
     with pytest.raises(ValueError, match="must be <= 150000"):
-        overview.small_png(stream.getvalue())
+        gallery.small_png(stream.getvalue())
 
 
 def test_a_small_copy_keeps_the_colours_of_thin_curves_apart(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(overview, "COLOURS", (32,))
+    monkeypatch.setattr(gallery, "COLOURS", (32,))
     drawn = np.array([to_rgb(colour) for colour in style.PALETTE[:5]])
     tint = np.linspace(0.05, 0.5, 1200)[:, None]  # bands, which fill more of a figure than curves
     bands = [1 - tint + tint * mixed for mixed in (*drawn, *(drawn + np.roll(drawn, 1, 0)) / 2)]
@@ -142,7 +165,7 @@ def test_a_small_copy_keeps_the_colours_of_thin_curves_apart(monkeypatch: pytest
         picture[60 * place : 60 * place + 2, :300] = colour
     stream = io.BytesIO()
     Image.fromarray(np.round(255 * picture).astype(np.uint8)).save(stream, "PNG")
-    with Image.open(io.BytesIO(overview.small_png(stream.getvalue()))) as copy:
+    with Image.open(io.BytesIO(gallery.small_png(stream.getvalue()))) as copy:
         made = np.asarray(copy.convert("RGB"), dtype=float) / 255
     assert np.abs(made[:300:60, 100] - drawn).max() < 0.1
 
@@ -151,10 +174,14 @@ def test_every_experiment_has_a_figure_in_the_documentation():
     docs = Path(__file__).parents[2] / "docs"
     pictures = list((docs / "figures").iterdir())
     assert {path.stem for path in pictures} == set(EXPERIMENTS)
-    assert all(path.stat().st_size <= overview.SIZE_LIMIT_BYTES for path in pictures)
+    assert all(path.stat().st_size <= gallery.SIZE_LIMIT_BYTES for path in pictures)
+    assert {path.name for path in (docs / "tables").iterdir()} == set(EXPERIMENTS)
     text = (docs / "experiments.md").read_text()
     for name in EXPERIMENTS:
         assert f"figures/{name}.png" in text
+        about = json.loads((docs / "tables" / name / "about.json").read_text())
+        assert about["sweep"] == name
+        assert about["remarks"] == [""], "a run is missing"
 
 
 def test_the_overview_shows_what_is_there_and_names_what_is_not(folder: Path):
@@ -176,7 +203,8 @@ def test_the_command_writes_page_and_copies_and_names_what_lacks(
     monkeypatch.setattr(overview, "run_experiment", lambda name, *_: Outcome(name, 0, 1.0))
     asked = ["--directory", str(folder), "--docs", str(tmp_path), "--only", "rank_vs_d"]
     assert overview.main(asked) == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["rank_vs_d.png"]
+    assert [path.name for path in (tmp_path / "figures").iterdir()] == ["rank_vs_d.png"]
+    assert (tmp_path / "tables/rank_vs_d/rank_vs_d.parquet").exists()
     assert (folder / "overview.html").exists()
     assert overview.main(["--directory", str(tmp_path), *asked[2:]]) == 1
     assert "attnsvm sweep=rank_vs_d" in capsys.readouterr().err

@@ -1,0 +1,104 @@
+"""What the documentation keeps of a sweep: the tables of its figures, and small copies of these.
+
+`docs/tables/NAME` holds a Parquet file for each table and `about.json`: the axes, what the figures
+leave out, and a digest of the records. Every figure of the site is drawn from these.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from PIL import Image
+
+from attnsvm.record import RUN_FILE, write_atomically
+from sweeps import style
+from sweeps.aggregate import SweepFrames
+from sweeps.cells import CellAxes
+from sweeps.figures import figure_module
+from sweeps.remarks import not_shown
+
+ABOUT = "about.json"
+WIDTH_PX = 1500
+COLOURS = (128, 64, 32)
+SIZE_LIMIT_BYTES = 150_000
+"""Largest width and size of a small copy, and the numbers of colours that are tried for it."""
+
+
+def write_tables(frames: SweepFrames, folder: Path) -> None:
+    """Write the tables of a sweep's figures into `folder`, instead of those that are there."""
+    tables = figure_module(frames.name).tables(frames)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.glob("*.parquet"):
+        path.unlink()
+    for name, table in tables.items():
+        stream = io.BytesIO()
+        table.to_parquet(stream, index=False, compression="zstd")
+        write_atomically(folder / f"{name}.parquet", stream.getvalue())
+    columns = {str(name) for table in tables.values() for name in table}
+    text = json.dumps(_about(frames, columns), indent=1, sort_keys=True)
+    write_atomically(folder / ABOUT, f"{text}\n".encode())
+
+
+def _about(frames: SweepFrames, columns: set[str]) -> dict[str, Any]:
+    done = sorted(frames.runs.loc[frames.runs["state"] == "done", "run"])
+    records = sha256()
+    for run in done:
+        records.update((frames.folders[run] / RUN_FILE).read_bytes())
+    typed = {name: field for name, field in frames.axes.typed.items() if name in columns}
+    return {
+        "sweep": frames.name,
+        "runs": len(done),
+        "instances": len(frames.trials),
+        "records": records.hexdigest(),
+        "remarks": [not_shown(frames)],
+        "axes": dataclasses.asdict(dataclasses.replace(frames.axes, typed=typed)),
+    }
+
+
+def draw(folder: Path, name: str) -> bytes:
+    """Return a small PNG of the figure `name` of the sweep whose tables are in `folder`.
+
+    Raises
+    ------
+    OSError
+        If the folder lacks a file.
+    KeyError
+        If the sweep has no figure of that name.
+    ValueError
+        If the picture exceeds `SIZE_LIMIT_BYTES` even with the fewest colours.
+    """
+    about = json.loads((folder / ABOUT).read_text())
+    axes = about["axes"]
+    cells = CellAxes(**axes | {key: tuple(axes[key]) for key in ("names", "of_rows")})
+    tables = {path.stem: pd.read_parquet(path) for path in sorted(folder.glob("*.parquet"))}
+    with style.paper():
+        drawings = figure_module(about["sweep"]).draw(tables, cells, about["remarks"])
+        return small_png(style.png({drawing.name: drawing for drawing in drawings}[name].figure))
+
+
+def small_png(picture: bytes) -> bytes:
+    """Return a PNG at most `WIDTH_PX` wide, with as many of `COLOURS` as the size limit allows.
+
+    Raises
+    ------
+    ValueError
+        If it exceeds `SIZE_LIMIT_BYTES` even with the fewest colours.
+    """
+    with Image.open(io.BytesIO(picture)) as image:
+        scale = min(1.0, WIDTH_PX / image.width)
+        size = round(image.width * scale), round(image.height * scale)
+        resized = image.convert("RGB").resize(size, Image.Resampling.LANCZOS)
+    for colours in COLOURS:
+        stream = io.BytesIO()
+        # Median cut, Pillow's default, would merge the colours of thin curves.
+        reduced = resized.quantize(colours, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+        reduced.save(stream, "PNG", optimize=True)
+        if len(content := stream.getvalue()) <= SIZE_LIMIT_BYTES:
+            return content
+    raise ValueError(f"a small copy has {len(content)} bytes; must be <= {SIZE_LIMIT_BYTES}")
