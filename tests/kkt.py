@@ -10,7 +10,11 @@ from torch import Tensor
 
 from attnsvm.svm import SvmProblem, SvmSolution
 
-MATRIX_NORMS: dict[str, tuple[Any, Any]] = {"frobenius": ("fro", "fro"), "nuclear": ("nuc", 2)}
+MATRIX_NORMS: dict[str, tuple[Any, Any]] = {
+    "frobenius": ("fro", "fro"),
+    "nuclear": ("nuc", 2),
+    "spectral": (2, "nuc"),
+}
 """What torch calls a norm and its dual."""
 
 

@@ -29,7 +29,7 @@ def generated(problem: SvmProblem, norm: str) -> Verdict:
         return certify(problem, solver.candidates(problem), norm, 1e-9, 1e-6)
 
 
-EVERY = ["frobenius", "nuclear", "max", "l1", "l1.75", "l3"]
+EVERY = ["frobenius", "nuclear", "spectral", "max", "l1", "l1.75", "l3"]
 ENTRYWISE = ["max", "l1", "l1.75", "l3", "l5"]
 
 
@@ -151,7 +151,7 @@ def test_a_large_instance():
     assert_infeasible(problem, solve(problem, "frobenius", 71))
 
 
-@pytest.mark.parametrize("norm", ENTRYWISE)
+@pytest.mark.parametrize("norm", [*ENTRYWISE, "spectral"])
 def test_600_rows_solved_directly_have_the_same_norm(norm):
     X, Z, selected = (x[None] for x in sphere(20, 31, 12, 0))
     problem = single_token(X, Z, selected)
@@ -166,7 +166,7 @@ def test_600_rows_solved_directly_have_the_same_norm(norm):
     assert generated(twin, norm).status == ("infeasible",)
 
 
-@pytest.mark.parametrize("norm", ["max", "l1.75"])
+@pytest.mark.parametrize("norm", ["max", "l1.75", "spectral"])
 def test_nasty_instances_by_constraint_generation(norm):
     """The statuses are the truth's, and the bracket meets the bounds of norms by each other."""
     solved = 0
@@ -240,5 +240,16 @@ def test_the_weighted_gram_matrix_is_that_of_the_vectorised_rows():
     theta = torch.rand(5, 5, generator=torch.Generator().manual_seed(0)).double()
     K = (G * theta.flatten()) @ G.T
     torch.testing.assert_close(rows.weighted_gram(theta).tril(), K.tril(), rtol=1e-14, atol=1e-15)
+    beta = theta + theta.T
+    crossed = G.unflatten(1, (5, 5)).mT.flatten(1)
+    both = K + (G * beta.flatten()) @ crossed.T
+    found = rows.weighted_gram(theta, beta)
+    torch.testing.assert_close(found.tril(), both.tril(), rtol=1e-14, atol=1e-15)
+    left, right = (
+        torch.rand(5, 5, generator=torch.Generator().manual_seed(k)).double() for k in (1, 2)
+    )
+    turned = rows.turned(left, right)
+    found = turned.margins(theta)
+    torch.testing.assert_close(found, rows.margins(left @ theta @ right.T), rtol=1e-13, atol=1e-15)
     torch.testing.assert_close(rows.combine(K[0]).flatten(), K[0] @ G, rtol=1e-13, atol=1e-15)
     torch.testing.assert_close(rows.margins(theta), G @ theta.flatten(), rtol=1e-13, atol=1e-15)

@@ -22,9 +22,11 @@ from attnsvm.svm.large.linear import Linear
 from attnsvm.svm.large.nuclear import Nuclear
 from attnsvm.svm.large.pivoting import least_distance
 from attnsvm.svm.large.power import PowerOnRows
+from attnsvm.svm.large.spectral import SpectralOnRows
 from attnsvm.svm.large.working_set import Afresh, OnRows, restrict
 from attnsvm.svm.nuclear import InteriorPoint
 from attnsvm.svm.problem import SvmProblem
+from attnsvm.svm.schatten import Spectral
 from attnsvm.svm.solution import Candidate
 from attnsvm.svm.solver import Solver
 from attnsvm.svm.tolerances import CONVERGED_GAP_LARGE
@@ -70,6 +72,8 @@ def _on_rows(small: Solver) -> OnRows | None:
             return Linear(small)
         case Power():
             return PowerOnRows(small)
+        case Spectral():
+            return SpectralOnRows(small)
         case FromFrobenius():
             return Afresh(small)
     return None

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attnsvm.norm import Entrywise
 from attnsvm.svm.large.predictor_corrector import BACK, Point, PredictorCorrector, length
 
 
@@ -33,6 +34,8 @@ class LinearPoint(Point):
 
 class Linear(PredictorCorrector[LinearPoint]):
     """The max or the l1 norm on some rows."""
+
+    norm: Entrywise
 
     @property
     def is_max(self) -> bool:

@@ -18,6 +18,8 @@ from attnsvm.svm.problem import SvmProblem
 class PowerOnRows(PredictorCorrector[Point]):
     """The l_p norm on some rows."""
 
+    norm: Entrywise
+
     def begin(self, problem: SvmProblem, index: Tensor, W: Tensor, a: Tensor) -> None:
         """Start from the Frobenius solution, or from that of a smaller p > 2."""
         last = self.norm

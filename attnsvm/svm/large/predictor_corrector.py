@@ -1,4 +1,4 @@
-"""What the methods of the entry-wise norms have in common: Mehrotra's method on changing rows."""
+"""What the methods have in common: a predictor-corrector method on changing rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
-from attnsvm.norm import Entrywise, norm_of
-from attnsvm.svm.entrywise import LinearProgram, Power
+from attnsvm.norm import Norm, norm_of
+from attnsvm.svm.from_frobenius import FromFrobenius
 from attnsvm.svm.large.rows import Rows
 from attnsvm.svm.large.working_set import OnRows, restrict, staying
 from attnsvm.svm.problem import SvmProblem, power_of_two
@@ -46,23 +46,22 @@ PointT = TypeVar("PointT", bound=Point)
 
 
 class PredictorCorrector(OnRows, Generic[PointT]):
-    """An entry-wise norm on some rows.
+    """A norm on some rows.
 
     Parameters
     ----------
-    small : LinearProgram or Power
+    small : FromFrobenius
         The method for small instances, which is tried where the bracket stays open.
     """
 
     ROUGH: ClassVar[tuple[float, ...]] = (1e-1, 1e-2, 1e-3, 1e-4)
 
+    norm: Norm
     rows: Rows
     point: PointT
 
-    def __init__(self, small: LinearProgram | Power) -> None:
-        norm = norm_of(small.norm)
-        assert isinstance(norm, Entrywise)
-        self.norm, self.small = norm, small
+    def __init__(self, small: FromFrobenius) -> None:
+        self.norm, self.small = norm_of(small.norm), small
 
     @abstractmethod
     def start(self, W: Tensor, a: Tensor) -> PointT:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -54,15 +55,25 @@ class Rows:
         sums = torch.zeros_like(self.Z).index_add_(0, self.sample, a[:, None] * self.D)
         return sums.mT @ self.Z
 
-    def weighted_gram(self, theta: Tensor) -> Tensor:
-        """Return K_kl = sum_ij theta_ij d_ki z_kj d_li z_lj, (r, r), in its lower triangle.
+    def turned(self, X_1: Tensor, X_2: Tensor) -> Rows:
+        """Return the rows X_1^T d_k, X_2^T z_k."""
+        other = copy(self)
+        other.D, other.Z = self.D @ X_1, self.Z @ X_2
+        return other
 
-        O(m^2 d^2 + r^2 d) operations: the sums over j are those of two samples, not of two rows.
+    def weighted_gram(self, theta: Tensor, beta: Tensor | None = None) -> Tensor:
+        """Return K_kl = sum_ij (theta_ij d_li z_lj + beta_ij d_lj z_li) d_ki z_kj, lower triangle.
+
+        O(m^2 d^2 + r^2 d) operations, m r d^2 more with beta, which is symmetric: the sums over j
+        are those of two samples, not of two rows.
         """
         K = theta.new_empty(len(self.h), len(self.h))
         for i, (first, end) in enumerate(self.blocks):
             weight = (self.Z[i:] * self.Z[i]) @ theta.mT
             others = self.D[first:] * weight[self.sample[first:] - i]
+            if beta is not None:
+                crossed = (self.D[first:] * self.Z[i]) @ beta
+                others.addcmul_(crossed, self.Z[self.sample[first:]])
             torch.mm(others, self.D[first:end].mT, out=K[first:, first:end])
         return K
 
