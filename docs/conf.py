@@ -78,12 +78,15 @@ def draw_figures(app: Sphinx, page: str, text: list[str]) -> None:
     """Draw the figures that a page shows from docs/tables, and show these."""
     docs = Path(app.srcdir)
     (docs / "drawn").mkdir(exist_ok=True)
-    for name in set(re.findall(r"\bfigures/(\w+)\.png", text[0])) - DRAWN:
-        sweeps = (path for path in (docs / "tables").iterdir() if name.startswith(path.name))
-        tables = max(sweeps, key=lambda path: len(path.name))
-        (docs / "drawn" / f"{name}.png").write_bytes(draw(tables, name))
-        DRAWN.add(name)
-    text[0] = re.sub(r"\bfigures/(\w+)\.png", r"drawn/\1.png", text[0])
+    for name in set(re.findall(r"\bfigures/(\w+)\.png", text[0])):
+        sweeps = [path for path in (docs / "tables").iterdir() if name.startswith(path.name)]
+        if not sweeps:
+            continue
+        if name not in DRAWN:
+            tables = max(sweeps, key=lambda path: len(path.name))
+            (docs / "drawn" / f"{name}.png").write_bytes(draw(tables, name))
+            DRAWN.add(name)
+        text[0] = text[0].replace(f"figures/{name}.png", f"drawn/{name}.png")
 
 
 def setup(app: Sphinx) -> None:
