@@ -17,7 +17,10 @@ Interval = tuple[int, int]
 BEGIN, ROWS = "first seed of the run", "rows of an instance"
 """Columns beside those of the cell."""
 
-SEEDED = ("sphere", "orthonormal", "paths_far", "paths_near", "digits", "pretrained", "prompt")
+SEEDED = (
+    "sphere", "sphere_in_span", "orthonormal", "paths_far", "paths_near", "digits", "pretrained",
+    "prompt",
+)  # fmt: skip
 """Options of `data` of which a seed alone gives the instance, whatever run it is in."""
 
 LARGEST = 2**53

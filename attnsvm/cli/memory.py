@@ -111,6 +111,7 @@ def disk_needed(config: RunConfig) -> Needs:
 def _shape(config: RunConfig) -> tuple[int, int, int]:
     """Return samples, tokens and dimension of an instance; 1 where only its source knows them."""
     n, T, d = (int(getattr(config.data, name, 1)) for name in "nTd")
+    d = getattr(config.data, "dimension", d)
     every_token_asks = hasattr(config.model, "causal")
     return (n * T if every_token_asks else n), T, d
 

@@ -149,6 +149,18 @@ class SphereConfig(DrawnConfig):
 
 
 @dataclass
+class SphereInSpanConfig(DrawnConfig):
+    """Instances of sphere, in coordinates of the span of tokens and queries: for large d."""
+
+    _target_: str = "attnsvm.data.SphereInSpan"
+
+    @property
+    def dimension(self) -> int:
+        """Return r, the dimension of the span."""
+        return min(self.d, self.n * (self.T + 1))
+
+
+@dataclass
 class PromptConfig(DrawnConfig):
     """Tokens and v uniform on the unit sphere; one query for all samples; all labels +1."""
 

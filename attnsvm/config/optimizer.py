@@ -20,6 +20,9 @@ from attnsvm.config.fields import (
 )
 from attnsvm.config.norm import NormName
 
+CONES = ("cone", "cone_runner_up")
+"""Initial weights at an angle to the direction of an SVM."""
+
 
 @dataclass
 class OptimizerConfig(Group):
@@ -29,15 +32,17 @@ class OptimizerConfig(Group):
     _target_: str = MISSING
     init: str = option(
         "uniform",
-        OneOf(("zero", "uniform", "small", "balanced", "aligned", "cone", "file", "pretrained")),
+        OneOf(("zero", "uniform", "small", "balanced", "aligned", *CONES, "file", "pretrained")),
         "initial weights; balanced: those of small with K^T K = Q^T Q; aligned: against the "
-        "gradient at W = 0; cone: at init_angle to an SVM's direction; file: those in init_path; "
+        "gradient at W = 0; cone: at init_angle to an SVM's direction; cone_runner_up: that of the "
+        "optimal tokens, but of the second best in the first sample; file: those in init_path; "
         "pretrained: those of the head of data=pretrained",
     )
     init_scale: float = option(
         1e-2,
         POSITIVE,
-        "factor on the uniform draw when init=small | balanced; norm of W when init=aligned | cone",
+        "factor on the uniform draw when init=small | balanced; norm of W when init=aligned | cone "
+        "| cone_runner_up",
     )
     init_path: str | None = option(
         None,
@@ -46,7 +51,9 @@ class OptimizerConfig(Group):
         "instances, or, with an array seeds, for each",
     )
     init_angle: float = option(
-        0.0, Range(0, 180), "angle of W to the SVM's direction when init=cone (degrees)"
+        0.0,
+        Range(0, 180),
+        "angle of W to the SVM's direction, init=cone | cone_runner_up (degrees)",
     )
 
     def __post_init__(self) -> None:

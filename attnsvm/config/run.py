@@ -217,6 +217,7 @@ OWN: dict[str, tuple[type, dict[str, type]]] = {
             "sphere": groups.SphereConfig,
             "orthonormal": groups.OrthonormalConfig,
             "prompt": groups.PromptConfig,
+            "sphere_in_span": groups.SphereInSpanConfig,
             "paths_far": groups.PathsFarConfig,
             "paths_near": groups.PathsNearConfig,
             "file": groups.FileConfig,

@@ -11,6 +11,7 @@ from attnsvm.data.prompt import Prompt
 from attnsvm.data.sample import sample
 from attnsvm.data.seeded import Seeded
 from attnsvm.data.sphere import Sphere
+from attnsvm.data.sphere_in_span import SphereInSpan
 
 __all__ = [
     "Data",
@@ -24,5 +25,6 @@ __all__ = [
     "Prompt",
     "Seeded",
     "Sphere",
+    "SphereInSpan",
     "sample",
 ]

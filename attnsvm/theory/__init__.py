@@ -11,6 +11,7 @@ from attnsvm.theory.hypotheses import (
     optimum_feasible,
     order_preserving,
     overparameterized,
+    runner_up_local,
     unique_optimum,
 )
 from attnsvm.theory.local_optima import LocalOptima, local_optima
@@ -29,6 +30,7 @@ __all__ = [
     "optimum_feasible",
     "order_preserving",
     "overparameterized",
+    "runner_up_local",
     "settled",
     "unique_optimum",
 ]

@@ -17,7 +17,14 @@ from attnsvm.loss import Loss
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import SvmStatus, solve_svm
-from attnsvm.theory.local_optima import LocalOptima, every_selection
+from attnsvm.theory.local_optima import (
+    SELECTIONS,
+    LocalOptima,
+    every_selection,
+    judged,
+    selection_counts,
+)
+from attnsvm.training.start import runner_up
 
 Verdicts = list[bool | None]
 
@@ -61,15 +68,12 @@ def assumption_d(batch: ProblemBatch, norm: str = "frobenius") -> Verdicts:
     """Return whether no other selection hides the optimal tokens from its SVM (Assumption D).
 
     For every alpha != opt whose SVM is feasible some sample has alpha_i != opt_i and opt_i among
-    the neighbours of alpha, the tokens of margin 1 under the SVM of alpha. None if there are more
-    selections than are listed, or an SVM on which it depends is undecided.
+    the neighbours of alpha, the tokens of margin 1 under the SVM of alpha. First the selections
+    that leave out one optimal token are searched, then all of them: one that refutes says False,
+    also where there are too many to list all. None if these are, and none is found, or if an SVM on
+    which it depends is undecided.
     """
-    optimal, _ = optimal_tokens(batch)
-    found = every_selection(batch, norm)
-    return [
-        None if every is None else _seen(every, opt)
-        for every, opt in zip(found, optimal, strict=True)
-    ]
+    return [verdict for verdict, _ in _searched(batch, norm)]
 
 
 def hidden_optimum(batch: ProblemBatch, norm: str = "frobenius") -> list[Tensor | None]:
@@ -78,20 +82,40 @@ def hidden_optimum(batch: ProblemBatch, norm: str = "frobenius") -> list[Tensor 
     It is the certificate of False: the SVM of this selection is solved, and no optimal token that
     it leaves out has margin 1.
     """
+    return [witness for _, witness in _searched(batch, norm)]
+
+
+def _searched(batch: ProblemBatch, norm: str) -> list[tuple[bool | None, Tensor | None]]:
+    """Return whether Assumption D holds for each instance, and a selection that refutes it."""
     optimal, _ = optimal_tokens(batch)
-    witnesses = []
-    for every, opt in zip(every_selection(batch, norm), optimal, strict=True):
-        refuting = [] if every is None else _refuting(every, opt)
-        known = [k for k, one in enumerate(refuting) if one]
-        witnesses.append(every.tokens[known[0]] if every is not None and known else None)
-    return witnesses
+    lists = [_one_apart(mask, best) for mask, best in zip(batch.mask, optimal, strict=True)]
+    found = [
+        (False if witness is not None else None, witness)
+        for _, witness in map(_seen, judged(batch, lists, norm), optimal)
+    ]
+    few = [count <= SELECTIONS for count in selection_counts(batch)]
+    left = [k for k, (verdict, _) in enumerate(found) if verdict is None and few[k]]
+    if left:
+        part = batch.take(torch.tensor(left, device=batch.X.device))
+        lists = [every_selection(mask) for mask in part.mask]
+        for k, every in zip(left, judged(part, lists, norm), strict=True):
+            found[k] = _seen(every, optimal[k])
+    return found
 
 
-def _seen(every: LocalOptima, optimal: Tensor) -> bool | None:
+def _one_apart(mask: Tensor, optimal: Tensor) -> Tensor:
+    """Return `optimal` and the selections with another token in one sample, (P, n)."""
+    sample, token = mask.scatter(1, optimal[:, None], False).nonzero(as_tuple=True)
+    changed = optimal.repeat(len(sample), 1).scatter(1, sample[:, None], token[:, None])
+    return torch.cat([optimal[None], changed])
+
+
+def _seen(every: LocalOptima, optimal: Tensor) -> tuple[bool | None, Tensor | None]:
+    """Return whether none of these selections refutes Assumption D, and one that does."""
     refuting = _refuting(every, optimal)
-    if any(refuting):
-        return False
-    return None if None in refuting else True
+    if True in refuting:
+        return False, every.tokens[refuting.index(True)]
+    return (None if None in refuting else True), None
 
 
 def _refuting(every: LocalOptima, optimal: Tensor) -> list[bool | None]:
@@ -169,6 +193,15 @@ def _kinked(batch: ProblemBatch, best: Tensor, convex: Tensor) -> list[bool]:
     return list((near.any(-1) & ~convex).any(-1).tolist())
 
 
+def runner_up_local(batch: ProblemBatch, norm: str = "frobenius") -> Verdicts:
+    """Return whether the tokens of init=cone_runner_up are locally optimal (Definition 2).
+
+    They are the optimal ones, but of second highest score in the first sample.
+    """
+    tokens = runner_up(batch, optimal_tokens(batch)[0])
+    return [found.local[0] for found in judged(batch, list(tokens[:, None]), norm)]
+
+
 # --- three-valued logic ---------------------------------------------------------------------------
 
 
@@ -215,5 +248,6 @@ OF_INSTANCES: dict[str, Callable[[ProblemBatch], Verdicts]] = {
     "overparameterized": overparameterized,
     "optimum_feasible": optimum_feasible,
     "order_preserving": order_preserving,
+    "runner_up_local": runner_up_local,
 }
 """Hypotheses of the instance alone, by the name of their column."""

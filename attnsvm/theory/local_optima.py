@@ -87,7 +87,7 @@ def local_optima(
     ValueError
         If an instance has more selections than can be listed and there are no starts.
     """
-    counts = _counts(batch)
+    counts = selection_counts(batch)
     if (largest := max(counts)) > SELECTIONS and not starts:
         raise ValueError(
             f"starts=0: must be >= 1, the number of random starts, for {largest} selections of "
@@ -95,24 +95,13 @@ def local_optima(
         )
     reached = _reached(batch, starts, parameterization, steps) if starts else None
     lists = [
-        _products(mask) if count <= SELECTIONS or reached is None else _distinct(reached[b])
+        every_selection(mask) if count <= SELECTIONS or reached is None else _distinct(reached[b])
         for b, (mask, count) in enumerate(zip(batch.mask, counts, strict=True))
     ]
     return [
         _of_instance(found, counts[b] <= SELECTIONS, None if reached is None else reached[b])
         for b, found in enumerate(judged(batch, lists, norm))
     ]
-
-
-def every_selection(batch: ProblemBatch, norm: str | Norm) -> Iterator[LocalOptima | None]:
-    """Yield for every instance all its selections, local or not; None if they are too many."""
-    few = [count <= SELECTIONS for count in _counts(batch)]
-    found: Iterator[LocalOptima] = iter(())
-    if any(few):
-        part = batch.take(torch.tensor(few, device=batch.X.device))
-        found = judged(part, [_products(mask) for mask in part.mask], norm)
-    for listed in few:
-        yield next(found) if listed else None
 
 
 def judged(batch: ProblemBatch, lists: list[Tensor], norm: str | Norm) -> Iterator[LocalOptima]:
@@ -173,12 +162,12 @@ def _of_instance(found: LocalOptima, complete: bool, reached: Tensor | None) -> 
 # --- selections -----------------------------------------------------------------------------------
 
 
-def _counts(batch: ProblemBatch) -> list[int]:
+def selection_counts(batch: ProblemBatch) -> list[int]:
     """Return the number of selections of one admissible token a sample, of each instance."""
     return [math.prod(row) for row in batch.mask.sum(-1).tolist()]
 
 
-def _products(mask: Tensor) -> Tensor:
+def every_selection(mask: Tensor) -> Tensor:
     """Return every choice of one admissible token a sample, (P, n)."""
     products: Tensor = torch.cartesian_prod(*(row.nonzero()[:, 0] for row in mask))
     return products.reshape(-1, len(mask))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
+from attnsvm.config.optimizer import CONES
 from attnsvm.data.file import read_npz
 from attnsvm.optimizer import Optimizer
 from attnsvm.optimizer.base import beside, norm
@@ -46,14 +47,14 @@ def check_start(rule: Parameterization, optimizer: Optimizer, d: int) -> None:
     init = optimizer.init
     if init == "balanced" and len(rule.NAMES) != 2:
         raise ConfigError("optimizer.init=balanced: parameterization must be kq")
-    if init in ("aligned", "balanced", "cone", "pretrained"):
+    if init in ("aligned", "balanced", *CONES, "pretrained"):
         rule.factors(torch.zeros(1, d, d, dtype=torch.float64))
-    if init == "cone" and rule.implicit_bias(optimizer.implicit_bias) is None:
+    if init in CONES and rule.implicit_bias(optimizer.implicit_bias) is None:
         raise ConfigError(
-            "optimizer.init=cone: must be zero | uniform | small | file | aligned here: the norm "
-            "of the SVM to which this optimizer converges is not known"
+            f"optimizer.init={init}: must be zero | uniform | small | file | aligned here: the "
+            "norm of the SVM to which this optimizer converges is not known"
         )
-    if init == "cone" and optimizer.init_angle > 0 and rule.max_rank(d) < d:
+    if init in CONES and optimizer.init_angle > 0 and rule.max_rank(d) < d:
         raise ConfigError(
             f"optimizer.init_angle={optimizer.init_angle:g}: must be 0 with parameterization.m="
             f"{rule.max_rank(d)} < d={d}: weights at another angle have full rank"
@@ -120,10 +121,23 @@ def in_cone(
     return scale * (math.cos(radians) * D + math.sin(radians) * E)
 
 
+def runner_up(batch: ProblemBatch, optimal: Tensor) -> Tensor:
+    """Return the tokens `optimal`, but of second highest score in the first sample, (B, n).
+
+    Where they are locally optimal, they attract weights near the direction of their SVM.
+    """
+    others = batch.scores()[:, 0].scatter(1, optimal[:, :1], -torch.inf)
+    score, token = others.max(1)
+    second = torch.where(score.isfinite(), token, optimal[:, 0])
+    return torch.cat([second[:, None], optimal[:, 1:]], 1)
+
+
 def _cone(risk: Risk, optimizer: Optimizer) -> Variables:
     batch, rule = risk.batch, risk.rule
     tokens = risk.best[0]
-    if optimizer.init_path is not None:
+    if optimizer.init == "cone_runner_up":
+        tokens = runner_up(batch, tokens)
+    elif optimizer.init_path is not None:
         (found,) = _of_instances(optimizer.init_path, ("tokens",), 1, batch)
         tokens = _tokens(optimizer.init_path, found, batch)
     limit = rule.implicit_bias(optimizer.implicit_bias)
@@ -169,7 +183,7 @@ def _pretrained(risk: Risk, optimizer: Optimizer) -> Variables:
 
 STARTS: dict[str, Callable[[Risk, Optimizer], Variables]] = {
     "file": _file,
-    "cone": _cone,
+    **dict.fromkeys(CONES, _cone),
     "balanced": _balanced,
     "aligned": _aligned,
     "pretrained": _pretrained,

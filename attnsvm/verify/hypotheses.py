@@ -112,20 +112,32 @@ class Deciding:
 
     def assumption_d(self) -> Verdicts:
         """Every other feasible selection has a neighbour that is optimal where it is not."""
-        lists = [np.flatnonzero(row) for row in self.instance.mask]
-        if math.prod(map(len, lists)) > SELECTIONS:
-            return (None,)
-        verdict: set[bool | None] = {True}
-        for tokens in itertools.product(*lists):
-            alpha = np.array(tokens)
+        unclear = False
+        for alpha in self._selections():
             if (alpha == self.optimal).all():
                 continue
             seen = self._sees(alpha)
             if seen == (False,):
-                return (False, None) if None in verdict else (False,)
-            if seen != (True,):
-                verdict |= set(seen) | {None}
-        return tuple(verdict)
+                return (False, None) if unclear else (False,)
+            unclear |= seen != (True,)
+        verdicts: Verdicts = (True,) if self._few else (None,)
+        return ANY if unclear and self._few else (False, None) if unclear else verdicts
+
+    @property
+    def _few(self) -> bool:
+        """Whether a run lists every selection."""
+        return bool(math.prod(self.instance.mask.sum(1).tolist()) <= SELECTIONS)
+
+    def _selections(self) -> Iterator[NDArray[np.int64]]:
+        """Yield every selection; if they are too many, those that leave out one optimal token."""
+        if self._few:
+            lists = [np.flatnonzero(row) for row in self.instance.mask]
+            yield from map(np.array, itertools.product(*lists))
+            return
+        for sample, token in np.argwhere(self.others):
+            alpha = self.optimal.copy()
+            alpha[sample] = token
+            yield alpha
 
     def _sees(self, alpha: NDArray[np.int64]) -> Verdicts:
         """Whether alpha is infeasible or has an optimal token as neighbour where it differs."""
@@ -139,6 +151,22 @@ class Deciding:
         if feasible == (True,) and (excess > UNCLEAR * NEIGHBOUR).all():
             return (False,)
         return ANY
+
+    def runner_up_local(self) -> Verdicts:
+        """The optimal tokens, but in the first sample the second best, are locally optimal."""
+        gamma, alpha = self.scores.gamma, self.optimal.copy()
+        if self.others[0].any():
+            alpha[0] = np.where(self.others[0], gamma[0], -np.inf).argmax()
+        feasible, margins = _separable(self.instance, alpha)
+        if feasible != (True,):
+            return (False,) if feasible == (False,) else ANY
+        there = self.instance.mask & (np.arange(gamma.shape[1]) != alpha[:, None])
+        above = np.take_along_axis(gamma, alpha[:, None], 1) - gamma
+        near, far = margins - 1 <= NEIGHBOUR / UNCLEAR, margins - 1 > UNCLEAR * NEIGHBOUR
+        if (there & near & (above < -2 * self.error)).any():
+            return (False,)
+        clear = far | (near & (above > 2 * self.error))
+        return (True,) if clear[there].all() else ANY
 
     def aligned_gradient(self) -> Verdicts | None:
         """The step -grad L at the initial weights separates the optimal tokens."""
@@ -199,6 +227,7 @@ DECIDED: dict[str, Callable[[Deciding], Verdicts | None]] = {
     "overparameterized": Deciding.overparameterized,
     "optimum_feasible": Deciding.optimum_feasible,
     "order_preserving": Deciding.order_preserving,
+    "runner_up_local": Deciding.runner_up_local,
     "aligned_gradient": Deciding.aligned_gradient,
 }
 

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnsvm.config.optimizer import CONES
 from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular
 from attnsvm.verify.exact import Array
 
@@ -96,10 +97,13 @@ class Draws:
         kind = self.kinds["data"]
         seeded = kind != "File"
         n, T, d = shape_as_drawn(self.config["data"], kind) if seeded else self.file["X"].shape[1:]
+        largest = n * T * d
+        if kind == "SphereInSpan":
+            d = min(d, n * (T + 1))
         if self.kinds["model"] in ("Sequence", "Transformer"):
-            n = n * T
+            n, largest = n * T, largest * T
         of_head = {"Relu": d * d, "Mlp": d * self.config["head"].get("width", 1)}
-        if max(n * T * d * self._copies(d), of_head.get(self.kinds["head"], 0)) > LARGEST:
+        if max(largest * self._copies(d), of_head.get(self.kinds["head"], 0)) > LARGEST:
             raise ValueError(f"n={n}, T={T}, d={d}: too large to be drawn again")
         return n, T, d
 
@@ -136,8 +140,9 @@ class Draws:
         if kind == "Digits":
             return self._digits(stream)
         n, T, d = shape_as_drawn(self.config["data"], kind)
-        labels = stream.signs if kind == "Sphere" else _ones
-        after = self.kinds["head"] == "Relu" or kind != "Sphere"
+        on_sphere = kind in ("Sphere", "SphereInSpan")
+        labels = stream.signs if on_sphere else _ones
+        after = self.kinds["head"] == "Relu" or not on_sphere
         head = self._head(stream, d)
         Y = np.empty(0) if after else labels(n)
         X = _TOKENS[kind](stream, n, T, d)
@@ -145,8 +150,11 @@ class Draws:
         Z = np.broadcast_to(stream.unit_rows(1 if kind == "Prompt" else n, d), (n, d))
         if self.labels_of_positions:
             Y = labels(n, T)
+        if kind == "SphereInSpan":
+            X, Z, head = _in_span(stream, X, Z, head)
         drawn = self._expanded(X, Z, Y, np.ones((n, T), dtype=bool), head)
-        return replace(drawn, uncertain=stream.uncertain, unspecified=kind == "Orthonormal")
+        by_library = kind in ("Orthonormal", "SphereInSpan")
+        return replace(drawn, uncertain=stream.uncertain, unspecified=by_library)
 
     def _head(self, stream: _Stream, d: int) -> dict[str, Array]:
         kind = self.kinds["head"]
@@ -272,6 +280,23 @@ def _orthonormal(stream: _Stream, n: int, T: int, d: int) -> Array:
     return np.asarray(left.mT.double().contiguous())
 
 
+def _in_span(
+    stream: _Stream, X: Array, Z: Array, head: Mapping[str, Array]
+) -> tuple[Array, Array, dict[str, Array]]:
+    """Return tokens, queries and v in the basis E of V^T = E R, V their rows, R_kk > 0.
+
+    E and R have an error of about the rounding divided by the least diagonal entry of R.
+    """
+    n, T, d = X.shape
+    E, R = np.linalg.qr(np.concatenate([X.reshape(-1, d), Z]).T)
+    diagonal = np.diagonal(R)
+    error = 16 * d * 2.0**-52 / max(float(np.abs(diagonal).min()), 1e-300)
+    stream.uncertain = max(stream.uncertain, error)
+    signs = np.where(diagonal < 0, -1.0, 1.0)
+    rows = (signs[:, None] * R).T
+    return rows[:-n].reshape(n, T, -1), rows[-n:], {"v": signs * (E.T @ head["v"])}
+
+
 def _paths_far(stream: _Stream, n: int, T: int, d: int) -> Array:
     X = np.float32(0.3) * stream.normal(n, T, d).numpy()
     X += np.array([[[-1.0, 0.0]], [[1.0, 0.0]]], dtype=np.float32)
@@ -287,6 +312,7 @@ def _paths_near(stream: _Stream, n: int, T: int, d: int) -> Array:
 
 _TOKENS: dict[str, Callable[..., Array]] = {
     "Sphere": _Stream.unit_rows,
+    "SphereInSpan": _Stream.unit_rows,
     "Prompt": _Stream.unit_rows,
     "Orthonormal": _orthonormal,
     "PathsFar": _paths_far,
@@ -325,7 +351,7 @@ def initial_weights(config: Mapping[str, Any], seed: int, d: int) -> Array:
         return np.zeros((d, d))
     if asked["init"] == "file":
         return _weights_in_file(asked["init_path"], kind, seed)
-    if asked["init"] in ("aligned", "cone", "pretrained"):
+    if asked["init"] in ("aligned", *CONES, "pretrained"):
         raise UnknownError(f"the start of init={asked['init']}")
     m = config["parameterization"].get("m") or d
     shapes = [(d, d)] if kind == "W" else [(d, m), (d, m)]

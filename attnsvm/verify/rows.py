@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from attnsvm.config.optimizer import CONES
 from attnsvm.config.transformer import one_layer_problems
 from attnsvm.record.columns import key_columns
 
@@ -149,7 +150,7 @@ def _multi(row: Row, facts: Facts, config: Mapping[str, Any]) -> Iterator[Mark]:
 
 def _training(row: Row, facts: Facts, config: Mapping[str, Any]) -> Iterator[Mark]:
     diverged = row["training"] == "diverged"
-    if diverged and config["optimizer"].get("init") == "cone":
+    if diverged and config["optimizer"].get("init") in CONES:
         yield None, "rejected", WITHOUT_START
     yield diverged, "diverged", "a weight is not finite"
     yield facts.tied_softmax, "tie", "two tokens share the largest softmax"

@@ -62,11 +62,19 @@ SAFE_STEP = Runs.of(
 """Gradient descent whose step grows as long as the risk provably falls."""
 
 CONE = Runs.of(
-    "cone", "optimizer.init=cone optimizer.init_scale=30 optimizer.init_angle=5,20,45 "
-    "optimizer.growth=0.05 optimizer.steps=5000 optimizer.record_every=500 data.n=3 data.T=3 "
+    "cone", "optimizer.init=cone optimizer.init_scale=30 "
+    "optimizer.init_angle=5,15,30,45,60,75,90,120,150 optimizer.growth=0.05 optimizer.steps=5000 optimizer.record_every=500 data.n=3 data.T=3 "
     "data.d=3,4 trials=100"
 )  # fmt: skip
 """From ||W(0)|| = 30 at an angle to the SVM of the optimal tokens, which are locally optimal."""
+
+CONE_RUNNER_UP = Runs.of(
+    "cone_runner_up", "optimizer.init=cone_runner_up optimizer.init_scale=3000 "
+    "optimizer.init_angle=0.1,1,5,15,30,45,60,75,90 optimizer.growth=0.05 optimizer.steps=5000 "
+    "optimizer.record_every=2500 data.n=3 data.T=3 data.d=3,4 hypotheses=[runner_up_local] "
+    "keep_path=true svm.norms=[frobenius] trials=300"
+)  # fmt: skip
+"""The same about optimal tokens but for one, which are locally optimal on some instances."""
 
 SQUARED = Runs.of(
     "squared", "loss=squared loss.target=0.1 optimizer=gd optimizer.lr=0.5 optimizer.steps=20000 "

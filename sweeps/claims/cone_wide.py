@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim
+from sweeps.claims._claim import Claim, Evidence, Truths
 from sweeps.claims._conditions import feasible, globally, one_optimum
 from sweeps.claims._runs import CONE
 from sweeps.claims.b1_alone import CLAIM as ALONE
+
+
+def wide(evidence: Evidence) -> Truths:
+    """Return whether W(0) is within 45 degrees of the SVM."""
+    return evidence.truths(evidence.trials["init_angle"] <= 45)
+
 
 CLAIM = Claim(
     name="cone_wide",
@@ -14,7 +20,11 @@ CLAIM = Claim(
     title="from within 45 degrees of the direction of the optimal tokens W goes to that direction",
     statement="angle(W(0), W_mm) <= 45 degrees, ||W(0)||_F = 30  =>  W(k) / ||W(k)||_F -> "
     "W_mm / ||W_mm||_F",
-    hypotheses={"one optimal token": one_optimum, "Att-SVM is feasible": feasible},
+    hypotheses={
+        "one optimal token": one_optimum,
+        "Att-SVM is feasible": feasible,
+        "angle(W(0), W_mm) <= 45 degrees": wide,
+    },
     prediction=globally,
     runs=(CONE,),
     tolerance=ALONE.tolerance,

@@ -27,40 +27,37 @@ SHARES = {
     "feasible": "SVM at the optimal tokens feasible",
     "global": "training selects the optimal tokens",
     "assumption_b1": "Assumption B.1 holds",
+    "assumption_d": "Assumption D holds",
 }
+DECIDED = {"feasible": "optimum_feasible", "assumption_b1": "assumption_b1",
+           "assumption_d": "assumption_d"}  # fmt: skip
+"""Share -> column of the instance alone."""
+
 COLOURS = "viridis"
 NOTE = (
-    "Red line: d = max(T - 1, n); at and above it Theorem 1 guarantees feasibility. Circles: the d "
-    "of one half, by logistic regression on log d; the table has its interval. White: no "
-    "instance with a verdict. The 95 % Wilson interval of a share of 100 instances is at most "
-    "19.2 % wide; the table lists that of every cell."
+    "Red line: d = max(T - 1, n); at and above it Theorem 1 guarantees feasibility. Circles, and "
+    "bottom row: the d of one half by logistic regression on log d, with Fieller's 95 % interval; "
+    "dashed: d = max(T - 1, n). White: no instance with a verdict. The 95 % Wilson interval of a "
+    "share of 100 instances is at most 19.2 % wide; the table lists that of every cell."
 )
 CAPTION = (
     "Share of instances whose SVM at the optimal tokens is feasible (certified either way), on "
-    "which training ends at the optimal tokens, and which satisfy Assumption B.1, over (d, T) at "
-    "fixed n and over (d, n) at fixed T."
+    "which training from zero ends at the optimal tokens, and which satisfy Assumptions B.1 and D, "
+    "over (d, T) at fixed n and over (d, n) at fixed T; and the d at which a share is one half."
 )
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    """Return the three shares of every cell, the d of one half, and counts by status."""
+    """Return the four shares of every cell, the d of one half, and counts by status."""
     trials = frames.trials
-    at_optimum, trained = trials["tokens"] == "optimal", trials["tokens"] == "top"
-    verdict = trials["frobenius_status"]
-    known = at_optimum & verdict.isin(("solved", "unconstrained", "infeasible"))
-    typed = trained & ~trials["status"].isin((*UNTYPED, "undecided"))
-    flags = {
-        "feasible": (verdict != "infeasible").where(known),
-        "global": (trials["convergence"] == "global").where(typed),
-        "assumption_b1": trials["assumption_b1"].where(at_optimum & (trials["status"] != "tie")),
-    }
-    side = {"feasible": at_optimum, "global": trained, "assumption_b1": at_optimum}
-    by = [*frames.axes.besides(*X, "tokens"), *X]
+    decided, none = trials["status"] != "tie", pd.Series(pd.NA, index=trials.index)
+    typed = trials["tokens"].eq("top") & ~trials["status"].isin((*UNTYPED, "undecided"))
+    flags = {share: trials.get(name, none).where(decided) for share, name in DECIDED.items()}
+    flags["global"] = trials["convergence"].eq("global").where(typed)
+    by = [*frames.axes.besides(*X), *X]
     parts = [
-        statistics.shares(trials[side[name]].assign(flag=flag[side[name]]), by, "flag").assign(
-            share_of=name
-        )
-        for name, flag in flags.items()
+        statistics.shares(trials.assign(flag=flags[name]), by, "flag").assign(share_of=name)
+        for name in SHARES
     ]
     shares = pd.concat(parts, ignore_index=True)
     keys = [*by[:-1], "share_of"]
@@ -75,17 +72,16 @@ def draw(
     tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
 ) -> list[Drawing]:
     """Return one figure per combination of the other axes (one figure in the plain sweep)."""
-    return drawings(
-        "phase_transition", tables, axes, remarks, _figure, caption=CAPTION, x=(*X, "tokens")
-    )
+    return drawings("phase_transition", tables, axes, remarks, _figure, caption=CAPTION, x=X)
 
 
 def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
-    """Return a column of maps per share, a row per plane through the grid."""
+    """Return a column of maps per share, a row per plane through the grid, and half-way points."""
     table, halfway = tables["phase_transition"], tables["phase_transition_halfway"]
     planes = _planes(table)
-    fig = style.figure(9.6, 2.95 * max(len(planes), 1) + 0.8)
-    grid = fig.subplots(max(len(planes), 1), len(SHARES), squeeze=False)
+    rows = max(len(planes), 1) + 1
+    fig = style.figure(11.6, 2.6 * rows + 0.8)
+    grid = fig.subplots(rows, len(SHARES), squeeze=False)
     for i, (title, axis, cells) in enumerate(planes):
         row = grid[i]
         for ax, (name, words) in zip(row, SHARES.items(), strict=True):
@@ -95,16 +91,52 @@ def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
         row[0].set_ylabel(f"{_meaning(axis)} ${axis}$  ({title})")
     if not planes:
         style.empty(grid[0, 0], "a single n and T: nothing to map")
-    for ax in grid[-1]:
+    for ax in grid[-2]:
         ax.set_xlabel("token dimension $d$")
+    for ax, name in zip(grid[-1], SHARES, strict=True):
+        _half_way_points(ax, halfway[halfway["share_of"] == name], planes)
+    grid[-1, 0].set_ylabel("$d$ at one half")
     shades = ScalarMappable(Normalize(0, 1), COLOURS)
     fig.colorbar(
-        shades, ax=grid, shrink=0.6, aspect=30, pad=0.01, label="share of instances",
+        shades, ax=grid[:-1], shrink=0.6, aspect=30, pad=0.01, label="share of instances",
         format=PercentFormatter(xmax=1, decimals=0),
     )  # fmt: skip
     counted = status_counts(tables["phase_transition_counts"], axes)
     style.note(fig, [NOTE, counted, *remarks])
     return fig
+
+
+def _half_way_points(
+    ax: Axes, points: pd.DataFrame, planes: Sequence[tuple[str, str, pd.DataFrame]]
+) -> None:
+    """Draw the d of one half over max(T - 1, n), a colour for each plane."""
+    colours = style.colours([title for title, _, _ in planes])
+    for title, axis, cells in planes:
+        fixed = "n" if axis == "T" else "T"
+        rows = points[(points[fixed] == cells[fixed].iloc[0]) & points["halfway"].notna()]
+        line = _promised(rows)
+        ends = np.abs(rows[["low", "high"]].to_numpy(float).T - rows["halfway"].to_numpy(float))
+        known = np.isfinite(ends).all(axis=0)
+        place = line * (0.97 if axis == "T" else 1.03)
+        ax.errorbar(
+            place, rows["halfway"], yerr=np.where(known, ends, 0.0), linestyle="", capsize=2,
+            label=title, color=colours[title], marker="o" if axis == "T" else "s", markersize=4,
+        )  # fmt: skip
+    lines = _promised(points)
+    if not points["halfway"].notna().any():
+        style.empty(ax, "one half is nowhere crossed")
+        return
+    ax.plot([lines.min(), lines.max()], [lines.min(), lines.max()], color="0.4", linestyle="--")
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log", base=2)
+    ax.set_xlabel("$\\max(T-1, n)$")
+    ax.legend(fontsize=7)
+
+
+def _promised(points: pd.DataFrame) -> np.ndarray:
+    """Return max(T - 1, n), from which d on Theorem 1 promises a feasible SVM."""
+    n, T = points["n"].to_numpy(float), points["T"].to_numpy(float)
+    return np.asarray(np.maximum(T - 1, n))
 
 
 def _planes(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:

@@ -14,6 +14,7 @@ from attnsvm.data import Sphere, sample
 from attnsvm.head import Head
 from attnsvm.model import CrossAttention
 from attnsvm.selection import optimal_tokens
+from attnsvm.training import train
 
 pytestmark = pytest.mark.processors
 
@@ -78,6 +79,40 @@ def test_draws_depend_on_the_seed_alone():
         torch.set_default_dtype(default)
     assert one.X[2].equal(two.X[0])
     assert one.Z[2].equal(two.Z[0])
+
+
+@pytest.mark.parametrize("d", [4, 30])
+def test_instances_in_their_span_have_the_same_inner_products_and_are_seeded_alone(d):
+    size = {"n": 2, "T": 3, "d": d, "trials": 3}
+    wide, inside = (sample(name, **size) for name in ("sphere", "sphere_in_span"))
+    assert inside.X.shape == (3, 2, 3, min(d, 8))
+    grams = []
+    for batch in (wide, inside):
+        V = torch.cat([batch.X.flatten(1, 2), batch.Z], 1)
+        scores = V @ batch.head_parameters["v"][..., None]
+        grams.append(torch.cat([V @ V.mT, scores], 2))
+    torch.testing.assert_close(*grams, rtol=0, atol=1e-14)
+    assert inside.Y.equal(wide.Y)
+    diagonal = inside.X.flatten(1, 2).diagonal(dim1=1, dim2=2)
+    assert (diagonal > 0).all()
+    alone = sample("sphere_in_span", **size | {"trials": 1}, seed=2)
+    assert alone.X[0].equal(inside.X[2])
+    assert alone.head_parameters["v"][0].equal(inside.head_parameters["v"][2])
+
+
+def test_training_from_zero_is_that_of_the_wide_instance():
+    size = {"n": 2, "T": 3, "d": 40, "trials": 3}
+    paths = [
+        train(sample(name, **size), steps=200, init="zero") for name in ("sphere", "sphere_in_span")
+    ]
+    torch.testing.assert_close(paths[0].softmax, paths[1].softmax, rtol=1e-9, atol=0)
+    norms = [path.W.norm(dim=(1, 2)) for path in paths]
+    torch.testing.assert_close(*norms, rtol=1e-12, atol=0)
+
+
+def test_a_head_that_is_no_projection_is_refused_in_the_span():
+    with pytest.raises(ConfigError, match="head=mlp: must be linear or quadratic"):
+        sample("sphere_in_span", n=2, T=3, d=40, trials=1, head="mlp")
 
 
 def test_samples_of_a_prompt_share_one_query_and_their_labels_are_positive():

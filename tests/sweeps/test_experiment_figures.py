@@ -153,11 +153,11 @@ def test_the_share_of_paths_at_the_optimal_tokens_counts_verdicts_only():
 @pytest.mark.parametrize("status", ["tie", "diverged", "stalled", "failed"])
 def test_what_did_not_converge_is_in_no_share(status: str):
     frames = phase_frames([(2, 2), (2, 4)], (1, 2, 3))
-    trained = frames.trials["tokens"] == "top"
-    lost = frames.trials.assign(status=frames.trials["status"].mask(trained, status))
+    lost = frames.trials.assign(status=status)
     table = draw("phase_transition", dataclasses.replace(frames, trials=lost))["phase_transition"]
     assert (table.query("share_of == 'global'")["used"] == 0).all()
-    assert (table.query("share_of == 'feasible'")["used"] == 3).all()
+    feasible = 0 if status == "tie" else 3
+    assert (table.query("share_of == 'feasible'")["used"] == feasible).all()
     frames = trained_frames()
     lost = frames.trials.assign(status=status)
     shares = draw("regularization_path", dataclasses.replace(frames, trials=lost))
@@ -183,23 +183,24 @@ def test_convergence_types_of_a_cell_sum_to_all_instances():
 
 
 def phase_frames(planes: list[tuple[int, int]], ds: tuple[int, ...]) -> SweepFrames:
+    """Return four instances a cell; of the last nothing but B.1 is decided."""
     runs, rows = [], []
-    for tokens in ("optimal", "top"):
-        for n, T in planes:
-            for d in ds:
-                cell = synthetic.cell_keys(n=n, T=T, d=d, tokens=tokens)
-                runs.append(synthetic.run_row(f"{tokens}{n}{T}{d}", cell, 4))
-                for seed in range(4):
-                    feasible = d >= max(T - 1, n)
-                    status = "ok" if feasible else "infeasible"
-                    status = "undecided" if seed == 3 else status
-                    rows.append(
-                        cell
-                        | {"run": f"{tokens}{n}{T}{d}", "seed": seed, "reason": ""}
-                        | {"status": status, "assumption_b1": pd.NA if seed == 2 else False}
-                        | {"frobenius_status": "solved" if status == "ok" else status}
-                        | {"convergence": "global" if feasible and tokens == "top" else ""}
-                    )
+    for n, T in planes:
+        for d in ds:
+            cell = synthetic.cell_keys(n=n, T=T, d=d, tokens="top")
+            runs.append(synthetic.run_row(f"{n}{T}{d}", cell, 4))
+            for seed in range(4):
+                feasible = d >= max(T - 1, n)
+                status = "undecided" if seed == 3 else "ok" if feasible else "infeasible"
+                rows.append(
+                    cell
+                    | {"run": f"{n}{T}{d}", "seed": seed, "reason": "", "status": status}
+                    | {"optimum_feasible": pd.NA if seed == 3 else feasible}
+                    | {"assumption_b1": pd.NA if seed == 2 else False}
+                    | {"assumption_d": pd.NA if seed > 1 else d > 1}
+                    | {"frobenius_status": "solved" if status == "ok" else status}
+                    | {"convergence": "global" if feasible else ""}
+                )
     return synthetic.framed(
         "phase_transition", HERE, pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame()
     )
@@ -207,19 +208,30 @@ def phase_frames(planes: list[tuple[int, int]], ds: tuple[int, ...]) -> SweepFra
 
 def test_phase_transition_counts_verdicts_only():
     frames = phase_frames([(2, 2), (2, 4), (3, 2)], (1, 2, 3))
-    table = draw("phase_transition", frames)["phase_transition"]
-    feasible = table[table["share_of"] == "feasible"]
+    tables = draw("phase_transition", frames)
+    table = tables["phase_transition"].set_index("share_of")
+    feasible = table.loc["feasible"]
     assert (feasible["used"] == 3).all()  # the undecided one is not a verdict
     promised = feasible["d"] >= np.maximum(feasible["T"] - 1, feasible["n"])
     assert (feasible["share"] == promised.astype(float)).all()
+    assert (table.loc["global", "used"] == 3).all()
+    assert (table.loc["assumption_b1", "count"] == 0).all()
+    seen = table.loc["assumption_d"]
+    assert (seen["used"] == 2).all()
+    assert (seen["share"] == (seen["d"] > 1)).all()
+    halfway = tables["phase_transition_halfway"].set_index("share_of")["halfway"]
+    assert halfway["assumption_d"].between(1, 2).all()
+    assert halfway["assumption_b1"].isna().all()
 
 
 def test_a_single_plane_and_a_single_cell_are_drawn():
     draw("phase_transition", phase_frames([(2, 2), (2, 3)], (1, 2)))
     draw("phase_transition", phase_frames([(2, 2)], (1,)))
-    half = phase_frames([(2, 2), (2, 3)], (1, 2))
-    untrained = half.trials[half.trials["tokens"] == "optimal"]
-    draw("phase_transition", synthetic.with_rows(half, untrained))
+    untrained = phase_frames([(2, 2), (2, 3)], (1, 2))
+    trials = untrained.trials.assign(tokens="optimal", convergence="")
+    table = draw("phase_transition", synthetic.with_rows(untrained, trials))["phase_transition"]
+    assert (table.query("share_of == 'global'")["used"] == 0).all()
+    assert (table.query("share_of == 'feasible'")["used"] == 3).all()
 
 
 def test_the_line_of_the_theorem_runs_between_the_right_cells():

@@ -128,8 +128,10 @@ def test_b1_and_d_hold_on_as_many_instances_as_an_independent_program_counted():
         assert (assumption_b1(problem), assumption_d(one)) == ([True], [False])
 
 
-def test_its_witness_hides_every_optimal_token_that_it_leaves_out():
-    batch = sample("sphere", n=3, T=3, d=3, trials=20)
+@pytest.mark.parametrize(("n", "T", "d"), [(3, 3, 3), (6, 8, 10)])
+def test_its_witness_hides_every_optimal_token_that_it_leaves_out(n, T, d):
+    """At (6, 8, 10) there are too many selections to list: some are searched."""
+    batch = sample("sphere", n=n, T=T, d=d, trials=8)
     optimal, _ = optimal_tokens(batch)
     verdicts = assumption_d(batch)
     assert False in verdicts
@@ -139,15 +141,22 @@ def test_its_witness_hides_every_optimal_token_that_it_leaves_out():
             continue
         solution = solve_svm(batch.X[b], batch.Z[b], alpha)
         assert str(solution.status) == "solved"
-        D = batch.X[b][range(3), alpha] - batch.X[b][range(3), optimal[b]]
+        D = batch.X[b][range(n), alpha] - batch.X[b][range(n), optimal[b]]
         margins = torch.einsum("nd,de,ne->n", D, solution.W, batch.Z[b])
         left_out = alpha != optimal[b]
         assert left_out.any()
         assert (margins[left_out] > 1 + 1e-6).all()
 
 
-def test_too_many_selections_leave_it_undecided():
-    assert assumption_d(sample("sphere", n=6, T=8, d=10, trials=2)) == [None, None]
+def test_too_many_selections_of_which_none_is_found_to_refute_it_leave_it_undecided():
+    """Orthogonal tokens: margins of 1 under every SVM, so that nothing refutes it."""
+    X = torch.eye(24, dtype=torch.float64).reshape(1, 3, 8, 24).repeat(1, 2, 1, 1)
+    X[:, 3:] *= 2
+    Z = torch.eye(24, dtype=torch.float64)[None, :6]
+    batch = ProblemBatch.of(X, Z, torch.ones(1, 6), v=torch.arange(24.0))
+    assert assumption_d(batch) == [None]
+    fewer = ProblemBatch.of(X[:, :3], Z[:, :3], torch.ones(1, 3), v=torch.arange(24.0))
+    assert assumption_d(fewer) == [True]
 
 
 # --- the first gradient ---------------------------------------------------------------------------

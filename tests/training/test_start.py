@@ -20,6 +20,7 @@ from attnsvm import (
 )
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import signature
+from attnsvm.theory import runner_up_local
 from tests.config.test_config import composed
 
 SHAPE = {"n": 4, "T": 5, "d": 6, "trials": 5}
@@ -207,6 +208,24 @@ def test_weights_of_a_file_are_found_by_seed(tmp_path):
     K0, Q0 = W0[0, :, :2], W0[1, :, :2]
     path = train(batch, "kq", m=2, init="file", init_path=saved(tmp_path, K0=K0, Q0=Q0), **START)
     assert path.K[1].equal(torch.from_numpy(K0))
+
+
+def test_the_runner_up_is_second_best_in_the_first_sample_and_attracts_where_it_is_local():
+    size = {"n": 3, "T": 3, "d": 4, "trials": 60}
+    batch = sample(**size)
+    gamma, best = batch.scores(), optimal_tokens(batch)[0]
+    tokens = best.clone()
+    tokens[:, 0] = gamma[:, 0].argsort(dim=-1)[:, -2]
+    options = {"init": "cone_runner_up", "init_angle": 0.1, "init_scale": 3000.0}
+    assert train(batch, **options, **START).W.equal(in_cone(batch, tokens, 0.1, 3000.0))
+    local = torch.tensor([verdict is True for verdict in runner_up_local(batch)])
+    assert 5 < local.sum() < 40
+    path = train(batch.take(local), **options, steps=5000, growth=0.05, record_every=5000)
+    assert (path.log_softmax.argmax(-1) == tokens[local]).all()
+    solution = solve_svm(batch.X, batch.Z, tokens)
+    found = ((gamma < gamma.gather(2, tokens[..., None])) | ~solution.support).all(-1).all(-1)
+    solved = torch.tensor([status.value == "solved" for status in solution.statuses])
+    assert local.equal(solved & found)
 
 
 def test_tokens_of_a_file_are_the_axis_of_the_cone(tmp_path):

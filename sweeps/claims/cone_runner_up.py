@@ -1,0 +1,59 @@
+"""Local convergence to tokens that are not optimal: the cone about their direction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
+from sweeps.claims._conditions import NEAR, hypothesis, one_optimum
+from sweeps.claims._runs import CONE_RUNNER_UP
+
+
+def narrow(evidence: Evidence) -> Truths:
+    """Return whether W(0) is within 0.1 degrees of the SVM."""
+    return evidence.truths(evidence.trials["init_angle"] <= 0.1)
+
+
+def prediction(evidence: Evidence) -> Words:
+    """Return whether W ends at the direction of the tokens about which it began."""
+    trials = evidence.trials
+    apart = trials["one_minus_corr_w_mm"]
+    same = evidence.from_arrays(_tokens_of_the_start) == 1
+    return ruled(
+        evidence,
+        [
+            (~trials["saturated"], "attention not on one token"),
+            (same & (apart <= NEAR), HOLDS),
+            (~same & (apart <= NEAR), FAILS),
+        ],
+        otherwise="direction not settled",
+    )
+
+
+def _tokens_of_the_start(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return whether the selected tokens are optimal, but of second best score in sample 0."""
+    order = np.argsort(arrays["scores"], axis=2)
+    begun = order[:, :, -1].copy()
+    begun[:, 0] = order[:, 0, -2]
+    return (arrays["selected"] == begun).all(axis=1).astype(float)
+
+
+CLAIM = Claim(
+    name="cone_runner_up",
+    paper="2308.16898",
+    number="Theorems on local convergence (section 5), tokens that are not optimal",
+    title="from within 0.1 degrees of a locally optimal direction W goes to that direction",
+    statement="alpha locally optimal, alpha != opt, angle(W(0), W_mm(alpha)) <= 0.1 degrees, "
+    "||W(0)||_F = 3000  =>  W(k) / ||W(k)||_F -> W_mm(alpha) / ||W_mm(alpha)||_F",
+    hypotheses={
+        "one optimal token": one_optimum,
+        "alpha, second best in the first sample, is locally optimal": hypothesis("runner_up_local"),
+        "angle(W(0), W_mm(alpha)) <= 0.1 degrees": narrow,
+    },
+    prediction=prediction,
+    runs=(CONE_RUNNER_UP,),
+    tolerance="softmax >= 0.999 in every sample and 1 - correlation with W_mm(alpha) <= 1e-3; "
+    "that near the SVM of other tokens refutes it",
+)
