@@ -341,6 +341,8 @@ class _Stages:
         if self.factors and path.K is not None:
             result.arrays |= {"trained_K": path.K, "trained_Q": path.Q}
         if result.batch.head.train:
+            if set(path.head_parameters) == {"v"}:
+                result.arrays |= {"trained_v": path.head_parameters["v"], "Y": result.batch.Y}
             result.batch = dataclasses.replace(result.batch, head_parameters=path.head_parameters)
         nowhere = path.snapshots[:, 0].isnan().any(-1).any(-1)
         result.mark(nowhere, "rejected", WITHOUT_START)

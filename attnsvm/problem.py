@@ -48,6 +48,8 @@ class ProblemBatch(Summarized):
         Seed of each instance, shape (B,), int64.
     weights : Tensor or None
         Attention weights that come with each instance, shape (B, H, d, d), the measured one first.
+    held_out : ProblemBatch or None
+        Further samples of the same instances, which are not trained on.
 
     Raises
     ------
@@ -63,6 +65,7 @@ class ProblemBatch(Summarized):
     head_parameters: Parameters
     seeds: Tensor
     weights: Tensor | None = None
+    held_out: ProblemBatch | None = None
 
     @classmethod
     def of(
@@ -130,7 +133,9 @@ class ProblemBatch(Summarized):
         drawn = [made.draw(Generator().manual_seed(seed + b), d) for b in range(B)]
         own = {name: torch.stack([one[name] for one in drawn]).to(device) for name in drawn[0]}
         return cls(
-            **arrays,
+            X=arrays["X"],
+            Z=arrays["Z"],
+            Y=arrays["Y"],
             mask=admissible,
             head=made,
             head_parameters=given_parameters(own, parameters),
@@ -257,6 +262,8 @@ class ProblemBatch(Summarized):
         names = ("X", "Z", "Y", "mask", "seeds", *(["weights"] if self.weights is not None else []))
         changed = {name: change(getattr(self, name)) for name in names}
         parameters = {name: change(value) for name, value in self.head_parameters.items()}
+        if self.held_out is not None:
+            changed["held_out"] = self.held_out._map(change)
         return dataclasses.replace(self, head_parameters=parameters, **changed)
 
 

@@ -359,3 +359,27 @@ def halfway_points(shares: pd.DataFrame, by: Sequence[str], x: str) -> pd.DataFr
         found = dict(zip(("halfway", "low", "high"), halfway(*numbers), strict=True))
         rows.append(dict(zip(by, key, strict=True)) | {"used": int(part["used"].sum())} | found)
     return pd.DataFrame(rows, columns=[*by, "used", "halfway", "low", "high"])
+
+
+def rank_correlation(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
+    """Return Spearman's rho of two samples of the same instances, with its interval.
+
+    The interval, of coverage `LEVEL`, is that of Fisher's z with the variance
+    (1 + rho^2 / 2) / (N - 3) of Bonett and Wright (2000).
+
+    Parameters
+    ----------
+    x, y : numpy.ndarray
+        N finite values each.
+
+    Returns
+    -------
+    tuple of float
+        rho, low, high; NaN for N < 10, or if all values of x or of y are equal.
+    """
+    if len(x) < 10 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return np.nan, np.nan, np.nan
+    rho = float(pd.Series(x).rank().corr(pd.Series(y).rank()))
+    inside = np.clip(rho, -1 + 1e-12, 1 - 1e-12)
+    half = NormalDist().inv_cdf((1 + LEVEL) / 2) * np.sqrt((1 + rho**2 / 2) / (len(x) - 3))
+    return rho, float(np.tanh(np.arctanh(inside) - half)), float(np.tanh(np.arctanh(inside) + half))

@@ -161,6 +161,18 @@ class SphereInSpanConfig(DrawnConfig):
 
 
 @dataclass
+class PlantedConfig(DrawnConfig):
+    """One token of each sample carries the label, and resembles the query."""
+
+    _target_: str = "attnsvm.data.Planted"
+    score_gap: float = option(0.5, Range(0, 0.999), "score of the relevant token; of all others: 0")
+    signal: float = option(
+        1.0, NON_NEGATIVE, "length of the query's part of the relevant token, over the noise"
+    )
+    held_out: int = option(0, COUNT, "further samples of each instance, not trained on")
+
+
+@dataclass
 class PromptConfig(DrawnConfig):
     """Tokens and v uniform on the unit sphere; one query for all samples; all labels +1."""
 

@@ -128,6 +128,24 @@ class OtherHeadsConfig(ProbeConfig):
     _target_: str = "attnsvm.probe.OtherHeads"
 
 
+@dataclass
+class HeldOutConfig(ProbeConfig):
+    """Further samples of the same instance, data.held_out of them: what W selects there."""
+
+    GROUP = "probe.held_out"
+    QUANTITIES = {  # noqa: RUF012
+        "optimal": Quantity(
+            "share of the held-out samples that attend most to a token of highest score", "1",
+            Range(0, 1),
+        ),
+        "excess": Quantity(
+            "mean over the held-out samples of gamma_opt - Y f, the excess risk by loss=linear",
+            "score", Range(),
+        ),
+    }  # fmt: skip
+    _target_: str = "attnsvm.probe.HeldOut"
+
+
 OWN: dict[str, type] = {
     "rank": RankConfig,
     "entropy": EntropyConfig,
@@ -135,6 +153,7 @@ OWN: dict[str, type] = {
     "balance": BalanceConfig,
     "margin_gap": MarginGapConfig,
     "other_heads": OtherHeadsConfig,
+    "held_out": HeldOutConfig,
 }
 
 

@@ -181,6 +181,9 @@ class RunConfig:
         init = getattr(self.optimizer, "init", None)
         if init == "pretrained" and not isinstance(self.data, groups.PretrainedConfig):
             raise ConfigError("optimizer.init=pretrained: data must be pretrained")
+        held_out = getattr(self.data, "held_out", 0)
+        if any(isinstance(one, probes.HeldOutConfig) for one in self.probe.values()) > held_out:
+            raise ConfigError("probe=[held_out]: data must be planted, with data.held_out >= 1")
         if self.selection.until_accepted and isinstance(self.data, groups.FileConfig):
             raise ConfigError(
                 "selection.until_accepted=True: must be false with data=file, which has no "
@@ -217,6 +220,7 @@ OWN: dict[str, tuple[type, dict[str, type]]] = {
             "sphere": groups.SphereConfig,
             "orthonormal": groups.OrthonormalConfig,
             "prompt": groups.PromptConfig,
+            "planted": groups.PlantedConfig,
             "sphere_in_span": groups.SphereInSpanConfig,
             "paths_far": groups.PathsFarConfig,
             "paths_near": groups.PathsNearConfig,

@@ -6,6 +6,7 @@ from attnsvm.data.file import File
 from attnsvm.data.orthonormal import Orthonormal
 from attnsvm.data.paths_far import PathsFar
 from attnsvm.data.paths_near import PathsNear
+from attnsvm.data.planted import Planted
 from attnsvm.data.pretrained import Pretrained
 from attnsvm.data.prompt import Prompt
 from attnsvm.data.sample import sample
@@ -21,6 +22,7 @@ __all__ = [
     "Orthonormal",
     "PathsFar",
     "PathsNear",
+    "Planted",
     "Pretrained",
     "Prompt",
     "Seeded",

@@ -30,8 +30,8 @@ def sample(
     Parameters
     ----------
     data : str or Data
-        sphere, sphere_in_span, prompt, orthonormal, paths_far, paths_near, digits, pretrained or
-        file; or an object.
+        sphere, sphere_in_span, planted, prompt, orthonormal, paths_far, paths_near, digits,
+        pretrained or file; or an object.
     head : str or Head
         linear, relu, quadratic or mlp; or an object.
     model : str or Model

@@ -4,6 +4,7 @@ from attnsvm.probe.balance import Balance
 from attnsvm.probe.base import Probe, Snapshot
 from attnsvm.probe.distance import Distance
 from attnsvm.probe.entropy import Entropy
+from attnsvm.probe.held_out import HeldOut
 from attnsvm.probe.margin_gap import MarginGap
 from attnsvm.probe.measuring import measured, over_steps
 from attnsvm.probe.other_heads import OtherHeads
@@ -13,6 +14,7 @@ __all__ = [
     "Balance",
     "Distance",
     "Entropy",
+    "HeldOut",
     "MarginGap",
     "OtherHeads",
     "Probe",

@@ -53,6 +53,9 @@ def _of_training(one: InstanceProof, trained: Trained) -> Iterator[ArrayRefusal]
         apart = 8 * (K.shape[1] + 2) * EPS * np.linalg.norm(K) * np.linalg.norm(Q)
         if K.shape != Q.shape or not _agree(W, K @ Q.T, apart):
             yield "trained_K", "K Q^T is not the trained W"
+    drawn = one.instance.Y
+    if "Y" in at and not (np.array_equal(at["Y"], drawn) or np.isnan(drawn).all()):
+        yield "Y", "are not the labels that the seed draws"
     if one.config["keep_path"]:
         yield from _of_path(one)
 

@@ -81,6 +81,13 @@ def arrays_refusal(
     return ""
 
 
+def trains_linear_head(config: Mapping[str, Any]) -> bool:
+    """Return whether v of a linear head is trained, so that it and the labels are stored."""
+    head = config["head"]
+    linear = head["_target_"] == "attnsvm.head.Linear"
+    return linear and bool(head["train"]) and not is_transformer(config["model"])
+
+
 def array_shapes(
     config: Mapping[str, Any], n: int, T: int, d: int, snapshots: int
 ) -> dict[str, tuple[tuple[int, ...], str]]:
@@ -96,6 +103,8 @@ def array_shapes(
         if factors_are_stored(config):
             m = config["parameterization"].get("m") or d
             arrays |= dict.fromkeys(FACTORS, ((d, m), "f8"))
+        if trains_linear_head(config):
+            arrays |= {"trained_v": ((d,), "f8"), "Y": ((n,), "f8")}
         if config["keep_path"]:
             grid = "f8" if "radii" in config["optimizer"] else "i8"
             arrays |= {

@@ -179,7 +179,10 @@ class InstanceProof:
     def _probes(self, W: Array, found: Attention) -> dict[str, Curve]:
         K, Q = self.at.get("trained_K"), self.at.get("trained_Q")
         factors = None if K is None or Q is None else (K, Q)
-        given = self.matrices, self._margin_gap, self.other_heads
+        further = None
+        if self.head is not None and (held_out := self.instance.held_out) is not None:
+            further = held_out, self.head
+        given = self.matrices, self._margin_gap, self.other_heads, further
         return probe_curves(self.config, W, found, factors, *given)
 
     def _b1(self) -> Expected | None:

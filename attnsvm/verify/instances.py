@@ -51,6 +51,9 @@ class Instance:
     unspecified: bool = False
     """Whether last bits depend on a library, as those of singular vectors do."""
 
+    held_out: Instance | None = None
+    """Further samples, which are not trained on."""
+
 
 def option(config: Mapping[str, Any], group: str) -> str:
     """Return the class that a group's `_target_` names, if it is one of attnsvm's own."""
@@ -139,6 +142,8 @@ class Draws:
             return self._from_file(seed - self.config["seed"], stream)
         if kind == "Digits":
             return self._digits(stream)
+        if kind == "Planted":
+            return self._planted(stream)
         n, T, d = shape_as_drawn(self.config["data"], kind)
         on_sphere = kind in ("Sphere", "SphereInSpan")
         labels = stream.signs if on_sphere else _ones
@@ -172,6 +177,28 @@ class Draws:
         names = ("0.weight", "0.bias", "2.weight", "2.bias")
         drawn = (p for layer in layers for p in (layer.weight, layer.bias))
         return {k: p.detach().double().numpy() for k, p in zip(names, drawn, strict=True)}
+
+    def _planted(self, stream: _Stream) -> Instance:
+        asked = self.config["data"]
+        n, T, d = shape_as_drawn(asked, "Planted")
+        self._head(stream, d)
+        count = n + asked["held_out"]
+        X, Z, Y = np.zeros((count, T, d)), np.zeros((count, d)), np.zeros(count)
+        for i in range(count):
+            Z[i, 1:] = stream.unit_rows(d - 1)
+            X[i, :, 1:] = stream.unit_rows(T, d - 1)
+            r = int(torch.randint(T, (), generator=stream.generator))
+            Y[i] = stream.signs(1)[0]
+            mixed = asked["signal"] * Z[i, 1:] + X[i, r, 1:]
+            X[i, r, 1:] = (1 - asked["score_gap"] ** 2) ** 0.5 * mixed / np.linalg.norm(mixed)
+            X[i, r, 0] = Y[i] * asked["score_gap"]
+        parts = [
+            self._expanded(X[at], Z[at], Y[at], np.ones((len(X[at]), T), dtype=bool),
+                           {"v": np.eye(d)[0]})
+            for at in (slice(n), slice(n, None))
+        ]  # fmt: skip
+        held_out = parts[1] if asked["held_out"] else None
+        return replace(parts[0], uncertain=stream.uncertain, unspecified=True, held_out=held_out)
 
     def _digits(self, stream: _Stream) -> Instance:
         asked = self.config["data"]

@@ -12,9 +12,12 @@ from attnsvm.config import PROBES
 from attnsvm.record import CorruptRecordError
 from attnsvm.record.arrays import read_array
 from attnsvm.verify.exact import EPS, Array
+from attnsvm.verify.heads import HeadAndLoss
 from attnsvm.verify.history import Curve
+from attnsvm.verify.instances import Instance
 from attnsvm.verify.pretrained import SEEN
-from attnsvm.verify.weights import Attention, one_minus_correlation
+from attnsvm.verify.tokens import Scores
+from attnsvm.verify.weights import Attention, Trained, one_minus_correlation
 
 TINY = 1e-300
 """Absolute error of what underflows."""
@@ -74,6 +77,7 @@ def probe_curves(
     given: Mapping[str, Array],
     margin_gap: Callable[[str, Array], tuple[float, float]],
     other_heads: Mapping[str, float],
+    held_out: tuple[Instance, HeadAndLoss] | None = None,
 ) -> dict[str, Curve]:
     """Return the values of probes at weights W (S, d, d), with error bounds, by column.
 
@@ -91,6 +95,8 @@ def probe_curves(
         Returns the gap of a matrix in a norm, and its error bound.
     other_heads : mapping of str to float
         Mean correlation of the other heads of a pretrained layer, by norm; empty if not known.
+    held_out : (Instance, HeadAndLoss) or None
+        The samples that are not trained on, and their head.
     """
     curves: dict[str, Curve] = {}
     for name, kind in own_probes(config).items():
@@ -104,6 +110,8 @@ def probe_curves(
             norms = PROBES.own[kind].QUANTITIES  # type: ignore[attr-defined]
             gaps = {norm: [margin_gap(norm, V) for V in W] for norm in norms}
             values = {norm: tuple(np.array(pairs).T) for norm, pairs in gaps.items()}
+        elif kind == "held_out":
+            values = {} if held_out is None else _held_out(W, *held_out)
         elif kind == "other_heads":
             values = {norm: (np.full(len(W), value), np.full(len(W), SEEN))
                       for norm, value in other_heads.items()}  # fmt: skip
@@ -139,6 +147,24 @@ def _entropies(found: Attention) -> dict[str, Curve]:
     return {
         "mean": (entropy.mean(-1), apart.mean(-1) + sizes * entropy.mean(-1)),
         "max": (entropy.max(-1), apart.max(-1)),
+    }
+
+
+def _held_out(W: Array, instance: Instance, head: HeadAndLoss) -> dict[str, Curve]:
+    """Return share of samples that attend most to an optimal token, and mean of gamma_opt - Y f."""
+    of_W, scores = Trained(instance, head, W), Scores.of(instance, head)
+    found, near = of_W.found, scores.may_be_best()
+    apart = found.error + found.error.max(-1, keepdims=True)
+    top = found.log_softmax + apart >= found.log_softmax.max(-1, keepdims=True)
+    clear = near & ((near.sum(-1) == 1) | (near | ~instance.mask).all(-1))[:, None]
+    certain, possible = (~top | clear).all(-1).mean(-1), (top & near).any(-1).mean(-1)
+    value, error = head.value(*of_W.output(), instance.head)
+    best = scores.gamma.max(-1)
+    excess = (best - instance.Y * value).mean(-1)
+    rounding = 8 * EPS * (np.abs(best).mean() + np.abs(excess))
+    return {
+        "optimal": ((certain + possible) / 2, (possible - certain) / 2 + EPS),
+        "excess": (excess, (error + scores.error.max(-1)).mean(-1) + rounding),
     }
 
 

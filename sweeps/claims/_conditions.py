@@ -136,6 +136,12 @@ STALE = 0.9
 """Share of a margin gap half-way that is left at the end, from which on it falls no more."""
 
 
+def margin_words(evidence: Evidence, gap: pd.Series) -> Words:
+    """Return whether a margin gap at the end counts as none."""
+    rules = [(gap <= GAP_NEAR, HOLDS), (gap >= GAP_FAR, FAILS), (gap.notna(), "margin gap not far")]
+    return ruled(evidence, rules, otherwise="not separable")
+
+
 def margin_limit(evidence: Evidence, norms: pd.Series) -> Words:
     """Return whether the margin in a norm, one for each instance, becomes the largest one.
 

@@ -31,6 +31,12 @@ LOSSES = Runs.of(
 )  # fmt: skip
 """Other decreasing losses."""
 
+TIES = Runs.of(
+    "ties", "data=planted data.score_gap=0.0 optimizer=normalized_gd,gd optimizer.record_every=500 "
+    "data.n=2,5 data.T=2,5 data.d=4,16 parameterization=w,kq trials=25"
+)  # fmt: skip
+"""Tokens of one score, so that all of them are optimal."""
+
 JOINT = Runs.of(
     "joint", "head.train=true data.n=3 data.T=3 data.d=4,8 optimizer.growth=0.05 "
     "optimizer.steps=10000 optimizer.record_every=500 trials=100"
@@ -63,15 +69,15 @@ SAFE_STEP = Runs.of(
 
 CONE = Runs.of(
     "cone", "optimizer.init=cone optimizer.init_scale=30 "
-    "optimizer.init_angle=5,15,30,45,60,75,90,120,150 optimizer.growth=0.05 optimizer.steps=5000 optimizer.record_every=500 data.n=3 data.T=3 "
-    "data.d=3,4 trials=100"
+    "optimizer.init_angle=5,15,30,45,60,75,90,120,150 optimizer.growth=0.05 optimizer.steps=5000 "
+    "optimizer.record_every=500 data.n=3 data.T=3 data.d=3,4 trials=100"
 )  # fmt: skip
 """From ||W(0)|| = 30 at an angle to the SVM of the optimal tokens, which are locally optimal."""
 
 CONE_RUNNER_UP = Runs.of(
-    "cone_runner_up", "optimizer.init=cone_runner_up optimizer.init_scale=3000 "
-    "optimizer.init_angle=0.1,1,5,15,30,45,60,75,90 optimizer.growth=0.05 optimizer.steps=5000 "
-    "optimizer.record_every=2500 data.n=3 data.T=3 data.d=3,4 hypotheses=[runner_up_local] "
+    "cone_runner_up", "optimizer.init=cone_runner_up optimizer.init_scale=1000,30000 "
+    "optimizer.init_angle=0.1,1,5,15,30,45,60,75,90 optimizer.growth=0.05 optimizer.steps=10000 "
+    "optimizer.record_every=5000 data.n=3 data.T=3 data.d=3,4 hypotheses=[runner_up_local] "
     "keep_path=true svm.norms=[frobenius] trials=300"
 )  # fmt: skip
 """The same about optimal tokens but for one, which are locally optimal on some instances."""

@@ -12,8 +12,9 @@ from sweeps.claims._runs import CONE_RUNNER_UP
 
 
 def narrow(evidence: Evidence) -> Truths:
-    """Return whether W(0) is within 0.1 degrees of the SVM."""
-    return evidence.truths(evidence.trials["init_angle"] <= 0.1)
+    """Return whether W(0) is within 0.1 degrees of the SVM, and large."""
+    trials = evidence.trials
+    return evidence.truths((trials["init_angle"] <= 0.1) & (trials["init_scale"] >= 30_000))
 
 
 def prediction(evidence: Evidence) -> Words:
@@ -37,20 +38,22 @@ def _tokens_of_the_start(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     order = np.argsort(arrays["scores"], axis=2)
     begun = order[:, :, -1].copy()
     begun[:, 0] = order[:, 0, -2]
-    return (arrays["selected"] == begun).all(axis=1).astype(float)
+    same: np.ndarray = (arrays["selected"] == begun).all(axis=1).astype(float)
+    return same
 
 
 CLAIM = Claim(
     name="cone_runner_up",
     paper="2308.16898",
-    number="Theorems on local convergence (section 5), tokens that are not optimal",
+    number="Theorems on local convergence (section 5), other tokens, one cone for all instances",
     title="from within 0.1 degrees of a locally optimal direction W goes to that direction",
     statement="alpha locally optimal, alpha != opt, angle(W(0), W_mm(alpha)) <= 0.1 degrees, "
-    "||W(0)||_F = 3000  =>  W(k) / ||W(k)||_F -> W_mm(alpha) / ||W_mm(alpha)||_F",
+    "||W(0)||_F = 30 000  =>  W(k) / ||W(k)||_F -> W_mm(alpha) / ||W_mm(alpha)||_F; the theorem "
+    "says: for some angle and some norm",
     hypotheses={
         "one optimal token": one_optimum,
         "alpha, second best in the first sample, is locally optimal": hypothesis("runner_up_local"),
-        "angle(W(0), W_mm(alpha)) <= 0.1 degrees": narrow,
+        "angle(W(0), W_mm(alpha)) <= 0.1 degrees, ||W(0)||_F = 30 000": narrow,
     },
     prediction=prediction,
     runs=(CONE_RUNNER_UP,),

@@ -167,6 +167,7 @@ def _heat_map(ax: Axes, cells: pd.DataFrame, axis: str) -> None:
     ax.invert_yaxis()
     ax.set(xlabel="", ylabel="")
     ax.tick_params(labelsize=7.5, length=0, rotation=0)
+    ax.tick_params(axis="x", rotation=90 if len(columns) > 12 else 0)
     other = cells["n" if axis == "T" else "T"].iloc[0] if len(cells) else 0
     threshold = [max(v - 1, other) if axis == "T" else max(other - 1, v) for v in rows]
     _staircase(ax, [int(np.searchsorted(columns, d)) for d in threshold])

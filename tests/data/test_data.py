@@ -115,6 +115,46 @@ def test_a_head_that_is_no_projection_is_refused_in_the_span():
         sample("sphere_in_span", n=2, T=3, d=40, trials=1, head="mlp")
 
 
+def test_a_planted_token_has_the_score_and_resembles_the_query():
+    size = {"n": 200, "T": 3, "d": 5, "trials": 2, "score_gap": 0.6, "signal": 2.0, "seed": 4}
+    batch = sample("planted", **size)
+    gamma, (best, _) = batch.scores(), optimal_tokens(batch)
+    others = torch.ones_like(gamma, dtype=torch.bool).scatter(2, best[..., None], False)
+    assert (gamma[~others] == 0.6).all()
+    assert (gamma[others] == 0).all()
+    torch.testing.assert_close(batch.X.norm(dim=-1), torch.ones(2, 200, 3).double())
+    cosine = (batch.X @ batch.Z[..., None])[..., 0] / (1 - batch.X[..., 0] ** 2).sqrt()
+    relevant = cosine[~others].reshape(2, 200)
+    assert (relevant >= 0.75**0.5 - 1e-7).all()  # 2 z + g, |g| = 1, is within 30 degrees of z
+    assert abs(cosine[others].mean()) < 0.05
+    counts = torch.bincount(best.flatten(), minlength=3)
+    assert (counts > 100).all()
+
+
+def test_held_out_samples_change_nothing_and_follow_the_others():
+    size = {"n": 3, "T": 4, "d": 5, "trials": 2}
+    alone, more = sample("planted", **size), sample("planted", **size, held_out=7)
+    whole = sample("planted", **size | {"n": 10})
+    for name in ("X", "Z", "Y", "mask"):
+        part, rest = getattr(more, name), getattr(more.held_out, name)
+        assert part.equal(getattr(alone, name))
+        assert torch.cat([part, rest], 1).equal(getattr(whole, name))
+    assert more.take(slice(1, 2)).held_out.X.equal(more.held_out.X[1:])
+
+
+def test_tokens_of_equal_score_leave_the_weights_where_they_are():
+    batch = sample("planted", n=3, T=4, d=5, trials=3, score_gap=0.0)
+    path = train(batch, steps=50)
+    assert path.snapshots[:, -1].equal(path.snapshots[:, 0])
+    nearly = train(sample("planted", n=3, T=4, d=5, trials=3, score_gap=1e-9), steps=50)
+    assert (nearly.W - nearly.snapshots[:, 0]).flatten(1).norm(dim=1).min() > 1
+
+
+def test_a_line_has_no_room_for_planted_tokens():
+    with pytest.raises(ConfigError, match=r"data\.d=1: must be >= 2"):
+        sample("planted", n=2, T=3, d=1, trials=1)
+
+
 def test_samples_of_a_prompt_share_one_query_and_their_labels_are_positive():
     batch = sample("prompt", n=3, T=4, d=5, trials=2, seed=7)
     generator = Generator().manual_seed(8)

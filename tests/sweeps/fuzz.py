@@ -39,6 +39,8 @@ FEW_RUNS = {
     "convergence_types": SHORT | {"data.d": "4,8"},
     "convergence_types_m": SHORT | {"parameterization.m": "1,8", "data.d": "8"},
     "phase_transition": SHORT | {"data": "{n:2,T:2},{n:2,T:3},{n:3,T:2}", "data.d": "2,4"},
+    "generalisation": SHORT
+    | {"data.signal": "0.0,2.0", "data.n": "2,3", "data.T": "3", "data.held_out": "5"},
     "gradient_floor": SHORT | {"optimizer.growth": "0.0,0.05"},
     "kq_plateau": SHORT
     | {"loss": "logistic", "optimizer.init": "uniform,small", "optimizer": "{lr:0.1},{lr:0.01}"},
@@ -84,6 +86,7 @@ ONE_VALUE = {
         {"selection": "optimal"},
         {"data": "{n:2,T:2}"},
     ],
+    "generalisation": [{"data.n": "3"}, {"parameterization": "kq"}, {"data.score_gap": "0.0"}],
     "gradient_floor": [{"optimizer.growth": "0.05"}, {"optimizer.gradient": "direct"}],
     "kq_plateau": [{"optimizer.init": "small"}, {"optimizer": "safe_gd"}],
     "ridge_vs_path": [{"optimizer.ridge": "0.0"}, {"optimizer.gradient": "log_domain"}],

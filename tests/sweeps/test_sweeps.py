@@ -35,6 +35,7 @@ MINIATURES = {
     "convergence_types": [*SHORT, "data.d=4,8"],
     "convergence_types_m": [*SHORT, "parameterization.m=1,16"],
     "phase_transition": [*SHORT, "data={n:2,T:2},{n:2,T:3},{n:3,T:2}", "data.d=2,4"],
+    "generalisation": [*SHORT, "data.T=3", "data.signal=0.0,2.0", "data.n=2,3", "data.held_out=5"],
     "gradient_floor": [*SHORT, "optimizer.growth=0.0,0.05"],
     "kq_plateau": [
         *SHORT,

@@ -1,0 +1,86 @@
+"""`data=planted`: one token of each sample carries the label, and resembles the query."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch import Generator, Tensor
+
+from attnsvm.config import ConfigError
+from attnsvm.data.base import Drawn
+from attnsvm.data.seeded import Seeded, normal, unit_rows
+from attnsvm.head import Head
+from attnsvm.model import Model
+from attnsvm.problem import ProblemBatch
+
+
+class Planted(Seeded):
+    """Samples of one distribution, so that what is learned on n of them is asked on others.
+
+    In d - 1 dimensions besides the first: z_i uniform on the unit sphere; tokens u_it uniform on
+    it, but u_ir = (signal z_i + g) / ||signal z_i + g|| for a relevant token r, drawn uniformly,
+    and g uniform on the sphere. x_it = (0, u_it), but x_ir = (Y_i c, sqrt(1 - c^2) u_ir) with
+    c = score_gap, and v = e_1: the relevant token has the score c, all others exactly 0. With c = 0
+    all tokens are optimal; with signal = 0 nothing tells which one is relevant, besides its score.
+
+    Parameters
+    ----------
+    n, T, d : int
+        Samples, tokens and dimension.
+    score_gap : float
+        Score of the relevant token, 0 <= score_gap < 1.
+    signal : float
+        Length of the query's part of the relevant token, over that of the noise.
+    held_out : int
+        Further samples of each instance, `ProblemBatch.held_out`: they are drawn after the n, and
+        change none of them.
+    """
+
+    def __init__(
+        self, n: int, T: int, d: int, score_gap: float, signal: float, held_out: int
+    ) -> None:
+        if d < 2:
+            raise ConfigError(f"data.d={d}: must be >= 2 with data=planted")
+        super().__init__(n, T, d)
+        self.score_gap, self.signal, self.held_out = score_gap, signal, held_out
+
+    def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
+        """Return the instances, with their further samples."""
+        if not self.held_out:
+            return super().sample(head, model, trials, seed)
+        drawn = self.n + self.held_out
+        whole = Planted(drawn, self.T, self.d, self.score_gap, self.signal, 0)
+        batch = whole.sample(head, model, trials, seed)
+        first = batch.n // drawn * self.n
+        parts = [
+            {name: getattr(batch, name)[:, at].contiguous() for name in ("X", "Z", "Y", "mask")}
+            for at in (slice(first), slice(first, None))
+        ]
+        held_out = dataclasses.replace(batch, **parts[1])
+        return dataclasses.replace(batch, **parts[0], held_out=held_out)
+
+    def draw(self, generator: Generator, head: Head) -> Drawn:
+        """Draw sample by sample: query, tokens, relevant token, its label."""
+        if set(head.draw(generator, self.d)) != {"v"}:
+            name = type(head).__name__.lower()
+            raise ConfigError(f"head={name}: must be linear or quadratic with data=planted")
+        X, Z, Y = (
+            torch.stack(part)
+            for part in zip(*(self._one(generator) for _ in range(self.n)), strict=True)
+        )
+        v = torch.zeros(self.d, dtype=torch.float64)
+        v[0] = 1.0
+        return Drawn(X, Z, Y, {"v": v})
+
+    def _one(self, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the tokens (T, d), the query (d,) and the label of one sample."""
+        z = unit_rows(generator, self.d - 1)
+        u = unit_rows(generator, self.T, self.d - 1)
+        relevant = int(torch.randint(self.T, (), generator=generator))
+        label = 1.0 if normal(generator, 1).item() > 0 else -1.0
+        mixed = self.signal * z + u[relevant]
+        x = torch.cat([torch.zeros(self.T, 1, dtype=torch.float64), u], 1)
+        x[relevant, 0] = label * self.score_gap
+        x[relevant, 1:] = (1 - self.score_gap**2) ** 0.5 * mixed / mixed.norm()
+        return x, torch.cat([z.new_zeros(1), z]), torch.tensor(label, dtype=torch.float64)
