@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import false_discovery_control
+from scipy.stats import false_discovery_control, spearmanr
 
 from sweeps import statistics
 
@@ -291,3 +291,18 @@ def test_half_way_points_are_of_each_group():
     assert found.loc[1, "halfway"] == pytest.approx(2.0)
     assert (found["used"] == 300).all()
     assert np.isnan(found.loc[2, "halfway"])
+
+
+def test_the_rank_correlation_is_that_of_scipy_and_its_interval_shrinks():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=400)
+    y = x + rng.normal(size=400)
+    rho, low, high = statistics.rank_correlation(x, y)
+    assert rho == pytest.approx(spearmanr(x, y).statistic, abs=1e-12)
+    assert low < rho < high
+    assert statistics.rank_correlation(np.exp(x), y**3) == (rho, low, high)
+    _, fewer_low, fewer_high = statistics.rank_correlation(x[:40], y[:40])
+    assert fewer_high - fewer_low > 2 * (high - low)
+    assert statistics.rank_correlation(x, x)[0] == pytest.approx(1, abs=1e-12)
+    assert np.isnan(statistics.rank_correlation(x[:9], y[:9])).all()
+    assert np.isnan(statistics.rank_correlation(x, np.ones(400))).all()
