@@ -367,13 +367,15 @@ class _Stages:
                 progress=sys.stderr.isatty(),
                 keep_factors=self.factors,
             )
-        networks = train_layers(result.batch, model, rule, optimizer, loss)
+        progress = sys.stderr.isatty()
+        networks = train_layers(result.batch, model, rule, optimizer, loss, progress=progress)
         problems = layer_problems(result.batch, networks, self.config.selection.attended)
         key = {"layer": problems.layer, "attention_head": problems.head}
         result.divide(problems.batch, key)
         result.columns["positions_seen"] = problems.positions_seen
         result.columns["unseen_gradient"] = problems.unseen_gradient
-        result.arrays["network_W"] = problems.network_W
+        result.columns["selected_since"] = problems.selected_since
+        result.arrays |= {f"network_{name}": part for name, part in problems.network.items()}
         return problems.path
 
     def _separate(self, result: BatchResult, selected: Tensor) -> dict[str, SvmSolution[Tensor]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -114,6 +115,7 @@ class Sequence(Model):
 
 READOUTS = ("first", "mean", "every")
 VALUES = ("identity", "orthogonal")
+TRAINED = ("attention", "values", "mlp", "head", "all")
 
 
 class Transformer(Model):
@@ -135,12 +137,16 @@ class Transformer(Model):
     causal : bool
         Whether position k attends to positions t <= k only.
     values : str
-        identity: V_h = I; orthogonal: V_h random orthogonal.
+        identity: V_h = I; orthogonal: V_h random orthogonal; at the start, if they are trained.
     mlp : int
-        Hidden units of the fixed MLP after each layer; 0: none.
+        Hidden units of the MLP after each layer; 0: none.
     readout : str
         first: the prediction is made at position 0; mean: of the mean of all positions; every: at
         every position, with a label for each.
+    trained : str
+        attention: nothing else; values, mlp or head: these too; all: all of them.
+    rate : float
+        Step of what is trained besides attention, as a share of the step of attention.
     """
 
     def __init__(
@@ -152,15 +158,27 @@ class Transformer(Model):
         values: str = "identity",
         mlp: int = 0,
         readout: str = "first",
+        trained: str = "attention",
+        rate: float = 0.1,
     ) -> None:
         for name, value, least in (("layers", layers, 1), ("heads", heads, 1), ("mlp", mlp, 0)):
             if value < least:
                 raise ConfigError(f"model.{name}={value}: must be >= {least}")
-        for name, word, allowed in (("values", values, VALUES), ("readout", readout, READOUTS)):
+        words = ("values", values, VALUES), ("readout", readout, READOUTS)
+        for name, word, allowed in (*words, ("trained", trained, TRAINED)):
             if word not in allowed:
                 raise ConfigError(f"model.{name}={word}: must be {' | '.join(allowed)}")
+        if trained == "mlp" and not mlp:
+            raise ConfigError("model.mlp=0: must be >= 1 with model.trained=mlp")
+        if not 0 < rate < math.inf:
+            raise ConfigError(f"model.rate={rate}: must be > 0 and finite")
         self.layers, self.heads, self.residual, self.causal = layers, heads, residual, causal
         self.values, self.mlp, self.readout = values, mlp, readout
+        self.trained, self.rate = trained, rate
+
+    def trains(self, part: str) -> bool:
+        """Return whether `part`, values, mlp or head, is trained beside attention."""
+        return self.trained in (part, "all")
 
     def label_shape(self, n: int, T: int) -> tuple[int, ...]:
         """Return (n,), or (n, T) where every position predicts."""

@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from attnsvm.config.fields import COUNT, POSITIVE_COUNT, ConfigError, OneOf, option
+from attnsvm.config.fields import (
+    COUNT,
+    POSITIVE,
+    POSITIVE_COUNT,
+    ConfigError,
+    OneOf,
+    option,
+)
 from attnsvm.config.groups import KQConfig, ModelConfig, WConfig
 from attnsvm.config.optimizer import NormalizedGDConfig
 
@@ -21,13 +28,24 @@ class TransformerConfig(ModelConfig):
     residual: bool = option(True, None, "a layer adds its input: (x + o) / sqrt(2)")
     causal: bool = option(False, None, "position k attends to tokens t <= k only")
     values: str = option(
-        "identity", OneOf(("identity", "orthogonal")), "fixed value matrix of every head"
+        "identity", OneOf(("identity", "orthogonal")), "value matrix of every head, at the start"
     )
-    mlp: int = option(0, COUNT, "hidden units of the fixed MLP after each layer; 0: none")
+    mlp: int = option(0, COUNT, "hidden units of the MLP after each layer; 0: none")
     readout: str = option(
         "first",
         OneOf(("first", "mean", "every")),
         "where a prediction is made: at position 0, of the mean of all, at every position",
+    )
+    trained: str = option(
+        "attention",
+        OneOf(("attention", "values", "mlp", "head", "all")),
+        "what is trained: attention alone, or with values, MLPs, the prediction head, or all",
+    )
+    rate: float = option(
+        0.1,
+        POSITIVE,
+        "step of values, MLPs and head, as a share of the optimizer's; each along its own "
+        "normalised gradient",
     )
 
 
@@ -67,12 +85,19 @@ def check_combination(run: Any) -> None:
             True,
             "false: the samples of a layer have scores, not labels",
         ),
-        (bool(_of(run.head, "train")), "head.train", True, "false"),
+        (run.model.trained == "mlp" and not run.model.mlp, "model.mlp", 0, ">= 1 to be trained"),
+        (bool(_of(run.head, "train")), "head.train", True, "false: model.trained=head trains it"),
         (
             optimizer._target_ != NormalizedGDConfig._target_,
             "optimizer",
             optimizer._target_.rpartition(".")[2],
             "normalized_gd",
+        ),
+        (
+            run.model.trained != "attention" and _of(optimizer, "gradient") == "direct",
+            "optimizer.gradient",
+            "direct",
+            "log_domain: only attention is trained with the ordinary gradient",
         ),
         (bool(_of(optimizer, "ridge")), "optimizer.ridge", _of(optimizer, "ridge"), "0"),
         (

@@ -309,6 +309,10 @@ class LayerColumns:
         "share of the gradient in W at the last step that comes from positions which the readout "
         "does not see", "1", SHARE, "train",
     )  # fmt: skip
+    selected_since: float = column(
+        "first recorded step since which every sample attends most to the token that it selects",
+        "steps", NON_NEGATIVE, "train",
+    )  # fmt: skip
 
 
 def layer_columns(model: Mapping[str, Any]) -> tuple[Column, ...]:

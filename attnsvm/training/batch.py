@@ -183,7 +183,7 @@ def _recorded(
     if risk.batch.head.train:
         start += tuple(p.clone() for p in risk.batch.head_parameters.values())
     recorder = SnapshotRecorder(risk, optimizer.grid(), keep_factors)
-    with _reporting(progress, recorder.units) as report:
+    with reporting(progress, recorder.units) as report:
         last = run(risk, start, recorder.take, report)
     if isinstance(optimizer, FirstOrder):
         return recorder.trajectory(last, optimizer.gradient, optimizer.ridge, threads)
@@ -215,7 +215,7 @@ def parameterization_named(rule: str | Parameterization, m: int | None) -> Param
     return named_rule
 
 
-class _reporting:  # noqa: N801
+class reporting:  # noqa: N801
     """Context that yields the progress callback and closes the bar, if there is one."""
 
     def __init__(self, progress: bool | Progress, steps: int) -> None:

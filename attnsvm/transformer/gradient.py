@@ -39,12 +39,17 @@ class Pull:
         The gradient in W, flat, shape (B, H, d d).
     below : Scaled
         Adjoints of the layer's input through its attention, shape (B, n, T, d).
+    mixed, after : Scaled
+        Adjoints dL/do_k of the rows that attention gives, and those of the rows after the MLP,
+        each (B, n, T, d).
     """
 
     r: Scaled
     P: Scaled
     dW: Scaled
     below: Scaled
+    mixed: Scaled
+    after: Scaled
 
 
 def readout_adjoint(
@@ -98,28 +103,34 @@ def backward(
     g : Scaled
         Adjoints of the rows after the last layer, (B, n, T, d).
     """
-    found = [one.dW for one in pulls(model, weights, layers, g)]
-    value = torch.stack([one.value for one in found], 1).reshape(weights.W.shape)
-    return value, torch.stack([one.exponent for one in found], 1)
+    found = pulls(model, weights, layers, g)
+    return in_all_weights(found), torch.stack([one.dW.exponent for one in found], 1)
+
+
+def in_all_weights(found: list[Pull]) -> Tensor:
+    """Return the values of the gradient in W, (B, L, H, d, d), without their log-scales."""
+    value = torch.stack([one.dW.value for one in found], 1)
+    d = math.isqrt(value.shape[-1])
+    return value.reshape(*value.shape[:-1], d, d)
 
 
 def pulls(model: Transformer, weights: Weights, layers: list[Layer], g: Scaled) -> list[Pull]:
     """Return how the risk pulls at every layer, the first one first."""
     found = []
     for at in reversed(range(model.layers)):
-        layer = layers[at]
+        layer, after = layers[at], g
         if weights.M1 is not None and weights.M2 is not None:
             g = _before_mlp(weights.M1[:, at], weights.M2[:, at], layer.mixed, g)
         if model.residual:
             g = g.times(-0.5 * math.log(2))
         V = None if weights.V is None else weights.V[:, at]
-        found.append(_through_attention(layer, weights.W[:, at], V, g))
+        found.append(_through_attention(layer, weights.W[:, at], V, g, after))
         g = added(found[-1].below, g) if model.residual else found[-1].below
     return found[::-1]
 
 
-def _through_attention(layer: Layer, W: Tensor, V: Tensor | None, g: Scaled) -> Pull:
-    """Return the pull at a layer from the adjoints g of its output before the MLP."""
+def _through_attention(layer: Layer, W: Tensor, V: Tensor | None, g: Scaled, after: Scaled) -> Pull:
+    """Return the pull at a layer from the adjoints g of its output before the MLP, and after it."""
     X, log_s, away = layer.X, layer.log_s, layer.away
     B, H, n, T, _ = log_s.shape
     shift = -0.5 * math.log(H)
@@ -156,13 +167,16 @@ def _through_attention(layer: Layer, W: Tensor, V: Tensor | None, g: Scaled) -> 
         torch.cat([as_key.value, as_query.value], 1).movedim(1, -2),
         torch.cat([as_key.exponent, as_query.exponent], 1).movedim(1, -1),
     )
-    return Pull(r, P, dW, total(every, -1))
+    return Pull(r, P, dW, total(every, -1), g, after)
 
 
 def in_weights(P: Scaled, X: Tensor) -> Scaled:
     """Return the sum of P_k x_k^T over all rows, flat, shape (B, H, d d)."""
-    outer = P.value.unsqueeze(-1) * X[:, None].unsqueeze(-2)
-    return total(Scaled(outer.flatten(-2).flatten(2, 3), P.exponent.flatten(2, 3)), -1)
+    exponent = P.exponent.flatten(2)
+    largest = exponent.amax(-1, keepdim=True)
+    rows = P.value.flatten(2, 3) * relative(exponent, largest).unsqueeze(-1)
+    summed = rows.mT @ X.flatten(1, 2)[:, None]
+    return Scaled(summed.flatten(-2), largest.squeeze(-1)).normalized()
 
 
 def _before_mlp(M1: Tensor, M2: Tensor, mixed: Tensor, g: Scaled) -> Scaled:

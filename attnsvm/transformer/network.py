@@ -29,6 +29,10 @@ from attnsvm.transformer.scaled import Scaled, added, relative, total
 SMALLEST = 1e-30
 """Changes of a logit below this are small enough for first order, and may underflow as float64."""
 
+FAR = 1e-2
+"""Rows of a sequence are far apart if the differences of any two are at least this, relative to
+the largest entry: then differences of rounded rows have 13 digits."""
+
 NEAR_COPIES = -30.0
 """Rows whose log-difference is below this are on one side of every kink of a relu."""
 
@@ -51,6 +55,11 @@ class Weights:
     V: Tensor | None = None
     M1: Tensor | None = None
     M2: Tensor | None = None
+
+    def at(self, index: Tensor) -> Weights:
+        """Return those of the instances at `index`."""
+        others = [None if part is None else part[index] for part in (self.V, self.M1, self.M2)]
+        return Weights(self.W[index], *others)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +108,10 @@ def forward(
     """
     pairs: Scaled | None = None
     layers, passed = [], list(passes(model, weights, X, mask))
-    for at, (x, log_s, mixed, _) in enumerate(passed):
+    for at, (x, log_s, mixed, rows) in enumerate(passed):
         layers.append(Layer(x, log_s, from_top(x, pairs, log_s), mixed))
         if at < model.layers - 1:
-            pairs = differences(model, weights, at, layers[-1], pairs)
+            pairs = row_differences(model, weights, at, layers[-1], pairs, rows)
     return layers, passed[-1][-1]
 
 
@@ -121,6 +130,35 @@ def passes(
             rows = (mixed + expanded) / math.sqrt(2)
         yield X, log_s, mixed, rows
         X = rows
+
+
+def row_differences(
+    model: Transformer, weights: Weights, at: int, layer: Layer, pairs: Scaled | None, X: Tensor
+) -> Scaled:
+    """Return the differences x_p - x_q of the rows X after layer `at`, shape (B, n, T, T, d).
+
+    Where the rows of a sequence are far apart they are subtracted; else see `differences`.
+    """
+    plain = X.unsqueeze(-2) - X.unsqueeze(-3)
+    itself = torch.eye(X.shape[2], dtype=torch.bool, device=X.device)
+    size = plain.abs().amax(-1).masked_fill(itself, torch.inf)
+    near = ~(size.amin((-2, -1)) >= FAR * X.abs().amax((-2, -1)))
+    found = Scaled(plain, torch.zeros_like(plain[..., 0])).normalized()
+    b, i = near.nonzero(as_tuple=True)
+    if len(b) == 0:
+        return found
+    one = Layer(
+        layer.X[b, i][:, None],
+        layer.log_s[b, :, i].unsqueeze(2),
+        Scaled(layer.away.value[b, :, i].unsqueeze(2), layer.away.exponent[b, :, i].unsqueeze(2)),
+        layer.mixed[b, i][:, None],
+    )
+    known = None if pairs is None else Scaled(pairs.value[b, i, None], pairs.exponent[b, i, None])
+    exact = differences(model, weights.at(b), at, one, known)
+    where = b, i
+    found.value.index_put_(where, exact.value[:, 0])
+    found.exponent.index_put_(where, exact.exponent[:, 0])
+    return found
 
 
 def log_softmax(W: Tensor, X: Tensor, allowed: Tensor) -> Tensor:
@@ -164,16 +202,28 @@ def differences(
     if pairs is None:
         D = layer.X.unsqueeze(-2) - layer.X.unsqueeze(-3)
         pairs = Scaled(D, torch.zeros_like(D[..., 0])).normalized()
-    V = None if weights.V is None else weights.V[:, at]
-    rows = _attended_differences(weights.W[:, at], V, layer, pairs)
+    W, V = weights.W[:, at], None if weights.V is None else weights.V[:, at]
+    if not model.residual:
+        rows = _attended_differences(W, V, layer, pairs)
+    elif model.heads > 1:
+        rows = added(pairs, _attended_differences(W, V, layer, pairs))
+    else:
+        means = _attended_differences(W, None, layer, pairs)
+        rows = _with_swaps(added(pairs, means), layer, pairs)
+        if V is not None:  # x + V^T m = (I - V)^T x + V^T (x + m)
+            rest = torch.eye(V.shape[-1], dtype=V.dtype, device=V.device) - V[:, 0]
+            rows = added(_times(rest, pairs), _times(V[:, 0], rows))
     if model.residual:
-        rows = added(pairs, rows)
-        if model.heads == 1 and V is None:
-            rows = _with_swaps(rows, layer, pairs)
         rows = rows.times(-0.5 * math.log(2))
     if weights.M1 is None or weights.M2 is None:
         return rows
     return _through_mlp(weights.M1[:, at], weights.M2[:, at], layer.mixed, rows)
+
+
+def _times(V: Tensor, rows: Scaled) -> Scaled:
+    """Return V^T times the vectors (B, n, T, T, d), of V (B, d, d)."""
+    moved = torch.einsum("bde,bipqd->bipqe", V, rows.value)
+    return Scaled(moved, rows.exponent).normalized()
 
 
 def _attended_differences(W: Tensor, V: Tensor | None, layer: Layer, pairs: Scaled) -> Scaled:

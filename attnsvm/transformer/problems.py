@@ -11,7 +11,6 @@ how much the risk falls, to first order, if row k attends more to token t.
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +22,7 @@ from attnsvm.model import Transformer
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import Trajectory
 from attnsvm.transformer.gradient import in_weights, pulls, readout_adjoint
-from attnsvm.transformer.network import Layer, forward
+from attnsvm.transformer.network import Layer, Weights, forward
 from attnsvm.transformer.scaled import Scaled
 from attnsvm.transformer.training import LayerTrajectory
 
@@ -48,8 +47,12 @@ class LayerProblems:
     unseen_gradient : Tensor
         Share of the gradient in W, at the last step, of positions that the readout does not see,
         shape (B L H,): ||G'|| / (||G|| + ||G'||) with G of those that it sees and G' of the others.
-    network_W : Tensor
-        The weights of all layers and heads, shape (B L H, L, H, d, d).
+    network : dict of str to Tensor
+        What of the network was trained: W of all layers and heads, shape (B L H, L, H, d, d), then
+        V, M1, M2 and the parameters of the prediction head, where these were trained.
+    selected_since : Tensor
+        First step of a snapshot since which every sample attends most to the token that it selects,
+        shape (B L H,).
     """
 
     batch: ProblemBatch
@@ -59,7 +62,8 @@ class LayerProblems:
     visible: Tensor
     positions_seen: Tensor
     unseen_gradient: Tensor
-    network_W: Tensor
+    network: dict[str, Tensor]
+    selected_since: Tensor
 
 
 def visible_rows(model: Transformer, layers: list[Layer], attended: float) -> list[Tensor]:
@@ -97,13 +101,15 @@ def layer_problems(
     """
     model = path.model
     X, Y, mask = model.sequences(batch.X, batch.Y, batch.mask)
-    layers, rows = forward(model, path.weights, X, mask)
-    finite = torch.stack([one.mixed.isfinite().flatten(1).all(1) for one in layers]).all(0)
-    weights = path.weights
+    weights, parameters = path.weights, path.beside.head
+    layers, rows = forward(model, weights, X, mask)
+    parts = [*(one.mixed for one in layers), *path.trained.values()]
+    finite = torch.stack([part.isfinite().flatten(1).all(1) for part in parts]).all(0)
     if not finite.all():
-        weights = dataclasses.replace(weights, W=_zero_unless(finite, weights.W))
+        weights = _zero_unless(finite, weights)
+        parameters = {name: _or_zero(finite, p) for name, p in parameters.items()}
         layers, rows = forward(model, weights, X, mask)
-    g, _ = readout_adjoint(model, rows, Y, batch.head, batch.head_parameters, path.loss)
+    g, _ = readout_adjoint(model, rows, Y, batch.head, parameters, path.loss)
     found = pulls(model, weights, layers, g)
     read, *seen = visible_rows(model, layers, attended)
     B, n, T, d = X.shape
@@ -162,8 +168,16 @@ def layer_problems(
         visible=visible,
         positions_seen=inputs.sum(-1).to(X.dtype).mean(-1),
         unseen_gradient=per_head(shares),
-        network_W=path.weights.W[index[:, 0]],
+        network={name: array[index[:, 0]] for name, array in path.trained.items()},
+        selected_since=_since(path.steps, log_s.argmax(-1)),
     )
+
+
+def _since(steps: Tensor, tops: Tensor) -> Tensor:
+    """Return since which step the tops (B, S, N) are the last ones."""
+    other = (tops != tops[:, -1:]).any(-1)
+    since: Tensor = (other * torch.arange(1, len(steps) + 1, device=tops.device)).amax(-1)
+    return steps.to(tops.device)[since].double()
 
 
 def _unseen(P: Scaled, X: Tensor, seen: Tensor) -> Tensor:
@@ -177,6 +191,13 @@ def _unseen(P: Scaled, X: Tensor, seen: Tensor) -> Tensor:
     return torch.where(log_unseen > -torch.inf, (log_unseen - log_seen).sigmoid(), 0.0)
 
 
-def _zero_unless(finite: Tensor, W: Tensor) -> Tensor:
-    """Return W with zeros for the networks that are not finite: their problems are not used."""
-    return W.masked_fill(~finite[:, None, None, None, None], 0.0)
+def _zero_unless(finite: Tensor, weights: Weights) -> Weights:
+    """Return zeros for the networks that are not finite: their problems are not used."""
+    parts = weights.V, weights.M1, weights.M2
+    others = [None if part is None else _or_zero(finite, part) for part in parts]
+    return Weights(_or_zero(finite, weights.W), *others)
+
+
+def _or_zero(finite: Tensor, part: Tensor) -> Tensor:
+    """Return the tensor (B, ...) with zeros where B is not finite."""
+    return part.masked_fill(~finite.view(-1, *[1] * (part.ndim - 1)), 0.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,13 +22,21 @@ from attnsvm.linalg import one_thread
 from attnsvm.loss import Exponential, LinearLoss, Logistic, Loss, Squared
 from attnsvm.model import READOUTS, Transformer
 from attnsvm.optimizer import Optimizer
+from attnsvm.optimizer.first_order import REPORT_EVERY
 from attnsvm.optimizer.normalized_gd import NormalizedGD
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.problem import ProblemBatch
-from attnsvm.training.batch import ROWS, optimizer_named, parameterization_named
+from attnsvm.training.batch import (
+    ROWS,
+    Progress,
+    optimizer_named,
+    parameterization_named,
+    reporting,
+)
 from attnsvm.transformer.compiled import Data, Sizes, Space, descend_layers, space_entries
-from attnsvm.transformer.gradient import backward, read, readout_adjoint
-from attnsvm.transformer.network import Weights, admissible, forward, passes
+from attnsvm.transformer.gradient import Pull, in_all_weights, pulls, read, readout_adjoint
+from attnsvm.transformer.network import Layer, Weights, admissible, forward, passes
+from attnsvm.transformer.parameters import Beside, gradients
 
 VALUES_STREAM, MLP_STREAM = 0x51ED270B, 0x2545F491
 """Seeds of values and MLPs are seed ^ these; those of weights come from `Parameterization.init`."""
@@ -59,6 +66,8 @@ class LayerTrajectory:
         log s^h_kt, shape (B, S, L, H, n, T, T); -inf where t is not admissible.
     weights : Weights
         The network at the last step.
+    beside : Beside
+        Its values, MLPs and head, at the last step.
     K, Q : Tensor or None
         Factors at the last step, shape (B, L, H, d, m), where they exist.
     direction_error : Tensor
@@ -73,9 +82,15 @@ class LayerTrajectory:
     risk: Tensor
     log_softmax: Tensor
     weights: Weights
+    beside: Beside
     K: Tensor | None
     Q: Tensor | None
     direction_error: Tensor
+
+    @property
+    def trained(self) -> dict[str, Tensor]:
+        """All that was trained, at the last step."""
+        return {"W": self.weights.W, **self.beside.trained(self.model)}
 
 
 def train_layers(
@@ -86,14 +101,15 @@ def train_layers(
     loss: str | Loss = "logistic",
     *,
     m: int | None = None,
-    report: Callable[[int], None] = lambda done: None,
+    progress: bool | Progress = False,
     compiled: bool = True,
     **options: Unpack[OptimizerOptions],
 ) -> LayerTrajectory:
     """Train every layer and head of the network of each instance.
 
     A step moves W, or K and Q, of every layer and head by eta along its own gradient, divided by
-    the gradient's Frobenius norm. The gradient is exact at any norm of W.
+    the gradient's Frobenius norm. The gradient is exact at any norm of W. What else the model
+    trains takes steps of `model.rate` times eta, each matrix along its own normalised gradient.
 
     Parameters
     ----------
@@ -109,8 +125,8 @@ def train_layers(
         logistic, exponential, linear or squared.
     m : int, optional
         Columns of K and Q, with parameterization kq.
-    report : callable
-        Is called with the number of steps done.
+    progress : bool or callable
+        As of `attnsvm.train`.
     compiled : bool
         Whether to use the compiled loop where it applies; the results are equal up to rounding.
     **options
@@ -121,7 +137,7 @@ def train_layers(
     ConfigError
         If the optimizer is another one, has a ridge, or the head is trained.
     """
-    chosen = _checked(optimizer_named(optimizer, {**options}), batch)
+    chosen = _checked(optimizer_named(optimizer, {**options}), batch, model)
     rule = parameterization_named(parameterization, m)
     net = _Network(
         model, batch, loss if isinstance(loss, Loss) else named("loss", loss), chosen.gradient
@@ -135,16 +151,18 @@ def train_layers(
     start = tuple(torch.stack(V, 1).view(*shape, *V[0].shape[1:]) for V in zip(*drawn, strict=True))
     grid = [int(k) for k in chosen.grid()]
     found = _Snapshots(net, rule, grid)
-    with torch.no_grad(), one_thread() as threads:
+    with torch.no_grad(), one_thread() as threads, reporting(progress, grid[-1]) as report:
         stepper: _Compiled | _Torch = _Torch(net, rule, start)
         if compiled and net.compilable and chosen.gradient == "log_domain":
             stepper = _Compiled(net, start, threads)
         found.take(start)
         variables = start
         for first, last in pairwise(grid):
-            variables = stepper.advance([chosen.step_size(k) for k in range(first, last)])
+            for begin in range(first, last, REPORT_EVERY):
+                end = min(begin + REPORT_EVERY, last)
+                variables = stepper.advance([chosen.step_size(k) for k in range(begin, end)])
+                report(end)
             found.take(variables)
-            report(last)
     return found.trajectory(variables)
 
 
@@ -156,7 +174,7 @@ def networks_at_once(batch: ProblemBatch, model: Transformer, snapshots: int) ->
     return max(1, 2**30 // (8 * (model.layers * model.heads * trained + differences)))
 
 
-def _checked(optimizer: Optimizer, batch: ProblemBatch) -> NormalizedGD:
+def _checked(optimizer: Optimizer, batch: ProblemBatch, model: Transformer) -> NormalizedGD:
     """Return the optimizer if every layer and head can take its steps."""
     if not isinstance(optimizer, NormalizedGD):
         raise ConfigError(
@@ -165,7 +183,13 @@ def _checked(optimizer: Optimizer, batch: ProblemBatch) -> NormalizedGD:
     if optimizer.ridge:
         raise ConfigError(f"optimizer.ridge={optimizer.ridge}: must be 0 with model=transformer")
     if batch.head.train:
-        raise ConfigError("head.train=true: must be false with model=transformer")
+        raise ConfigError(
+            "head.train=true: must be false with model=transformer: model.trained=head trains it"
+        )
+    if model.trained != "attention" and optimizer.gradient == "direct":
+        raise ConfigError(
+            f"optimizer.gradient=direct: must be log_domain with model.trained={model.trained}"
+        )
     return optimizer
 
 
@@ -181,8 +205,8 @@ def values_and_mlps(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     """Return V (B, L, H, d, d), M1 (B, L, d, width) and M2 (B, L, width, d), as the model asks.
 
-    V is the orthogonal factor of a normal matrix; entries of M1 and M2 are normal with variance
-    1 / d and 1 / width.
+    V is the orthogonal factor of a normal matrix, or the identity: None unless it is trained.
+    Entries of M1 and M2 are normal with variance 1 / d and 1 / width.
     """
     L, H, width = model.layers, model.heads, model.mlp
 
@@ -194,6 +218,8 @@ def values_and_mlps(
     V = M1 = M2 = None
     if model.values == "orthogonal":
         V = torch.linalg.qr(normal(VALUES_STREAM, L, H, d, d))[0]
+    elif model.trains("values"):
+        V = torch.eye(d, dtype=torch.float64, device=seeds.device).repeat(len(seeds), L, H, 1, 1)
     if width:
         M1 = normal(MLP_STREAM, L, d, width) / d**0.5
         M2 = normal(MLP_STREAM + NEXT, L, width, d) / width**0.5
@@ -201,7 +227,10 @@ def values_and_mlps(
 
 
 class _Network:
-    """Everything but the attention weights: tokens, values, head, loss."""
+    """Everything but the attention weights: tokens, values, head, loss.
+
+    `beside` is what it is at the present step.
+    """
 
     def __init__(
         self,
@@ -214,7 +243,8 @@ class _Network:
         X, Y, mask = model.sequences(batch.X, batch.Y, batch.mask)
         self.X, self.Y = X.contiguous(), Y.contiguous()
         self.mask = None if bool(mask.all()) else mask.contiguous()
-        self.V, self.M1, self.M2 = values_and_mlps(model, batch.seeds, batch.d)
+        drawn = values_and_mlps(model, batch.seeds, batch.d)
+        self.beside = Beside(*drawn, batch.head_parameters)
         d = batch.d
         unit = torch.eye(d, dtype=X.dtype, device=X.device).expand(len(X), 1, d, d)
         self.features = batch.head.features(unit, batch.head_parameters)
@@ -223,7 +253,8 @@ class _Network:
     def compilable(self) -> bool:
         """Whether the compiled loop applies."""
         return (
-            self.M1 is None
+            self.beside.M1 is None
+            and self.model.trained == "attention"
             and self.features is not None
             and type(self.loss) in LOSS_CODES
             and self.X.device.type == "cpu"
@@ -231,39 +262,48 @@ class _Network:
 
     def with_weights(self, W: Tensor) -> Weights:
         """Return the weights of the network."""
-        return Weights(W, self.V, self.M1, self.M2)
+        return self.beside.weights(W)
 
-    def gradient(self, W: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gradient in W: values (B, L, H, d, d) and log-scales (B, L, H)."""
-        return self._direct(W) if self.how == "direct" else self._exact(W)
+    def stepped(self, W: Tensor, eta: float) -> Tensor:
+        """Return the gradient in W, each (d, d) up to a factor; move what else is trained."""
+        if self.how == "direct":
+            return self._direct(W)
+        layers, rows, found = self._pulls(W)
+        if self.model.trained != "attention":
+            prediction = rows, self.Y, self.batch.head, self.loss
+            others = gradients(self.model, self.beside, layers, found, prediction)
+            self.beside = self.beside.moved(self.model, self.model.rate * eta, others)
+        return in_all_weights(found)
+
+    def predictions(self, rows: Tensor) -> Tensor:
+        """Return the margins of the rows after the last layer."""
+        return self.Y * self.batch.head.value(read(self.model, rows), self.beside.head)
 
     def direction_error(self, W: Tensor) -> Tensor:
         """Return the relative error of the direction of `gradient`, (B, L, H)."""
         if self.how != "direct":
             return torch.zeros_like(W[..., 0, 0])
-        pair = [value / value.norm(dim=(-2, -1), keepdim=True) for value, _ in
-                (self._direct(W), self._exact(W))]  # fmt: skip
+        pair = [value / value.norm(dim=(-2, -1), keepdim=True) for value in
+                (self._direct(W), in_all_weights(self._pulls(W)[2]))]  # fmt: skip
         apart: Tensor = (pair[0] - pair[1]).norm(dim=(-2, -1))
         return apart
 
-    def _exact(self, W: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gradient without cancellation."""
+    def _pulls(self, W: Tensor) -> tuple[list[Layer], Tensor, list[Pull]]:
+        """Return the layers, the rows after the last one, and how the risk pulls, exactly."""
         weights = self.with_weights(W)
         layers, rows = forward(self.model, weights, self.X, self.mask)
-        given = self.Y, self.batch.head, self.batch.head_parameters, self.loss
+        given = self.Y, self.batch.head, self.beside.head, self.loss
         g, _ = readout_adjoint(self.model, rows, *given)
-        return backward(self.model, weights, layers, g)
+        return layers, rows, pulls(self.model, weights, layers, g)
 
-    def _direct(self, W: Tensor) -> tuple[Tensor, Tensor]:
+    def _direct(self, W: Tensor) -> Tensor:
         """Return the gradient by torch's own backward pass."""
         with torch.enable_grad():
             tracked = W.detach().requires_grad_()
             rows = plain_forward(self.model, self.with_weights(tracked), self.X, self.mask)
-            o = read(self.model, rows)
-            u = self.Y * self.batch.head.value(o, self.batch.head_parameters)
-            risk = self.loss.value(u).flatten(1).mean(1).sum()
+            risk = self.loss.value(self.predictions(rows)).flatten(1).mean(1).sum()
             (value,) = torch.autograd.grad(risk, tracked)
-        return value, torch.zeros_like(value[..., 0, 0])
+        return value
 
 
 def plain_forward(
@@ -295,7 +335,7 @@ class _Torch:
     def advance(self, etas: list[float]) -> Variables:
         """Take a step of each size in `etas`."""
         for eta in etas:
-            G, _ = self.net.gradient(combined(self.rule, self.variables))
+            G = self.net.stepped(combined(self.rule, self.variables), eta)
             if len(self.variables) == 1:
                 parts: Variables = (G,)
             else:
@@ -318,7 +358,8 @@ class _Compiled:
         F, kinds = net.features
         allowed = admissible(T, model.causal, net.mask).expand(B, 1, n, T, T)
         bias = torch.zeros(B, n, T, T, dtype=torch.float64).masked_fill(~allowed[:, 0], -torch.inf)
-        V = torch.zeros(B, 1, dtype=torch.float64) if net.V is None else net.V
+        values = net.beside.V
+        V = torch.zeros(B, 1, dtype=torch.float64) if values is None else values
         count = net.Y[0].numel()
         data = net.X, bias, V, F[:, 0], kinds.expand(LANES, 3, -1), net.Y, -net.Y / count
         self.data = [to_lanes(tensor.contiguous()) for tensor in data]
@@ -328,7 +369,7 @@ class _Compiled:
         self.sizes = Sizes(
             n=n, T=T, d=d, L=model.layers, H=model.heads, k=F.shape[-1],
             m=start[0].shape[-1] if len(start) == 2 else 0,
-            residual=model.residual, values=net.V is not None,
+            residual=model.residual, values=values is not None,
             readout=READOUTS.index(model.readout), loss=LOSS_CODES[type(loss)],
             target=loss.target if isinstance(loss, Squared) else 0.0,
         )  # fmt: skip
@@ -368,9 +409,7 @@ class _Snapshots:
         W = combined(self.rule, variables)
         given = self.net.model, self.net.with_weights(W), self.net.X, self.net.mask
         _, log_softmax, _, rows = zip(*passes(*given), strict=True)
-        u = self.net.Y * self.net.batch.head.value(
-            read(self.net.model, rows[-1]), self.net.batch.head_parameters
-        )
+        u = self.net.predictions(rows[-1])
         self.snapshots[:, self.taken] = W
         self.risk[:, self.taken] = self.net.loss.value(u).flatten(1).mean(1)
         self.log_softmax[:, self.taken] = torch.stack(log_softmax, 1)
@@ -387,6 +426,7 @@ class _Snapshots:
             risk=self.risk,
             log_softmax=self.log_softmax,
             weights=self.net.with_weights(self.snapshots[:, -1].clone()),
+            beside=self.net.beside,
             K=K,
             Q=Q,
             direction_error=self.net.direction_error(self.snapshots[:, -1]),

@@ -10,6 +10,7 @@ import pandas as pd
 from attnsvm.config.transformer import is_transformer
 from attnsvm.record import trial_columns
 from attnsvm.record.columns import LAYER_KEY, Column
+from attnsvm.verify.instances import UnknownError, option
 from attnsvm.verify.probes import factors_are_stored, foreign_probes
 from attnsvm.verify.stored import StoredArrays
 
@@ -64,8 +65,11 @@ def arrays_refusal(
         return "it holds no tokens X (B, n, T, d)"
     n, T, d = shape or arrays.header("X")[0][1:]
     wanted = array_shapes(config, n, T, d, snapshots)
-    for name in FACTORS if foreign_probes(config) else ():
-        if name in names:  # which probes of a plug-in need factors is not known
+    unknown = [*FACTORS] if foreign_probes(config) else []  # they may need K and Q
+    if _head_shapes(config, d) is None:
+        unknown += [name for name in names if name.startswith("network_head_")]
+    for name in unknown:
+        if name in names:
             wanted.setdefault(name, (arrays.header(name)[0][1:], "f8"))
     if set(names) != set(wanted):
         missing, extra = sorted(set(wanted) - set(names)), sorted(set(names) - set(wanted))
@@ -86,6 +90,35 @@ def trains_linear_head(config: Mapping[str, Any]) -> bool:
     head = config["head"]
     linear = head["_target_"] == "attnsvm.head.Linear"
     return linear and bool(head["train"]) and not is_transformer(config["model"])
+
+
+def _trained(config: Mapping[str, Any], d: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of what a network trains, by the names in the record without `network_`."""
+    model = config["model"]
+    L, H, width = model["layers"], model["heads"], model["mlp"]
+    found: dict[str, tuple[int, ...]] = {"W": (L, H, d, d)}
+    if model["trained"] in ("values", "all"):
+        found["V"] = L, H, d, d
+    if model["trained"] in ("mlp", "all") and width:
+        found |= {"M1": (L, d, width), "M2": (L, width, d)}
+    for name, form in (_head_shapes(config, d) or {}).items():
+        found[f"head_{name}"] = form
+    return found
+
+
+def _head_shapes(config: Mapping[str, Any], d: int) -> dict[str, tuple[int, ...]] | None:
+    """Return the shapes of the head's parameters if a network trains them; None for a plug-in."""
+    if config["model"].get("trained") not in ("head", "all"):
+        return {}
+    try:
+        kind = option(config, "head")
+    except UnknownError:
+        return None
+    if kind == "Mlp":
+        width = config["head"]["width"]
+        of_layers = {"0_weight": (width, d), "0_bias": (width,)}
+        return {**of_layers, "2_weight": (1, width), "2_bias": (1,)}
+    return {"V": (d, d)} if kind == "Relu" else {"v": (d,)}
 
 
 def array_shapes(
@@ -111,9 +144,9 @@ def array_shapes(
                 "snapshots": ((snapshots, d, d), "f8"), "softmax": ((snapshots, n, T), "f8"),
                 "steps": ((snapshots,), grid), "scores": ((n, T), "f8"),
             }  # fmt: skip
-    if is_transformer(model := config["model"]):
+    if is_transformer(config["model"]):
         arrays |= dict.fromkeys([one.name for one in LAYER_KEY], ((), "i8"))
-        arrays["network_W"] = (model["layers"], model["heads"], d, d), "f8"
+        arrays |= {f"network_{name}": (form, "f8") for name, form in _trained(config, d).items()}
     svms = list(norms)
     if tokens == "multi":
         arrays |= {"attended": ((n, T), "b1"), "log_softmax": ((n, T), "f8")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,9 +15,16 @@ from attnsvm.verify.heads import HeadAndLoss
 from attnsvm.verify.history import Curve
 from attnsvm.verify.instance_proof import InstanceProof
 from attnsvm.verify.instances import Instance, UnknownError, initial_weights
-from attnsvm.verify.network import NEXT, Fixed, Network, Shape
+from attnsvm.verify.network import NEXT, Beside, Network, Shape
 from attnsvm.verify.tokens import Scores
+from attnsvm.verify.unseen import unseen_shares
 from attnsvm.verify.weights import Attention, Trained
+
+OF_EXACT = 1e-6
+"""Relative error of exact gradients."""
+
+HEAD = "network_head_"
+"""Start of the names of the parameters of a prediction head that was trained."""
 
 
 @dataclass(frozen=True)
@@ -27,16 +34,28 @@ class Networks:
     Attributes
     ----------
     last : Network
-        With the stored weights of all layers and heads.
+        With the stored weights of all layers and heads, and what else was trained; with weights of
+        zero where they are not finite.
     first : Network or None
         With the drawn initial weights; None if they are not known.
-    stored : Array
-        The stored weights, (L, H, d, d).
+    stored : mapping of str to Array
+        The stored arrays of the network.
+    attended : float
+        Smallest attention through which the readout sees a row.
     """
 
     last: Network
     first: Network | None
-    stored: Array
+    stored: Mapping[str, Array]
+    attended: float
+
+    @cached_property
+    def unseen(self) -> list[Array] | None:
+        """The shares of the gradient that rows have which are not seen; None: not derived."""
+        certain, possible = self.last.seen(self.attended)
+        if not is_finite(self.stored) or not all(map(np.array_equal, certain, possible)):
+            return None
+        return unseen_shares(self.last, certain[1:])
 
     @classmethod
     def of(
@@ -45,7 +64,7 @@ class Networks:
         seed: int,
         drawn: Instance,
         head: HeadAndLoss | None,
-        W: Array,
+        stored: Mapping[str, Array],
         error: float,
     ) -> Networks:
         """Return those of the instance of `seed`, whose tokens are known to `error`.
@@ -60,24 +79,42 @@ class Networks:
             The sequences, with labels and the parameters of the head.
         head : HeadAndLoss or None
             None if it is not known.
-        W : Array
-            The stored weights, (L, H, d, d).
+        stored : mapping of str to Array
+            The stored arrays of the network.
         error : float
             Error of the tokens.
         """
         shape, d = Shape.of(config["model"]), drawn.X.shape[-1]
-        given = shape, Fixed.drawn(shape, seed, d), drawn, head
+        attended = config["selection"]["attended"]
+        beside, W = Beside.drawn(shape, seed, d), stored["network_W"]
+        last = Network(shape, beside, drawn, head, np.zeros_like(W), error)
+        if is_finite(stored):
+            parameters = {
+                name: stored.get(HEAD + name.replace(".", "_"), p) for name, p in drawn.head.items()
+            }
+            ended = replace(drawn, head=parameters)
+            last = Network(shape, beside.trained(stored), ended, head, W, error)
         heads = range(shape.layers * shape.heads)
         try:
             start = np.stack([initial_weights(config, seed + at * NEXT, d) for at in heads])
         except UnknownError:
-            return cls(Network(*given, W, error), None, W)
-        first = Network(*given, start.reshape(W.shape), error)
-        return cls(Network(*given, W, error), first, W)
+            return cls(last, None, stored, attended)
+        first = Network(shape, beside, drawn, head, start.reshape(W.shape), error)
+        return cls(last, first, stored, attended)
 
     def start(self, at: int, head: int) -> Array | None:
         """Return the initial weights of a layer and head, (d, d)."""
         return None if self.first is None else self.first.W[at, head]
+
+
+def of_network(at: Mapping[str, Array]) -> dict[str, Array]:
+    """Return the arrays of the network, which all its layers and heads share."""
+    return {name: array for name, array in at.items() if name.startswith("network_")}
+
+
+def is_finite(at: Mapping[str, Array]) -> bool:
+    """Return whether all that was trained is finite."""
+    return all(np.isfinite(array).all() for array in of_network(at).values())
 
 
 class _OfNetwork(Trained):
@@ -112,7 +149,7 @@ class LayerProof(InstanceProof):
     @cached_property
     def trained(self) -> Trained | None:
         """The trained weights; None where the network diverged."""
-        if not np.isfinite(self.at["network_W"]).all():
+        if not is_finite(self.at):
             return None
         W = self.at["trained_W"]
         found = Trained(self.instance, None, W).found
@@ -133,14 +170,29 @@ class LayerProof(InstanceProof):
             columns["flat"] = Words((None,))
             risk = self.trained.risk()
             columns["risk"] = None if risk is None else number(*map(float, risk))
-        columns |= {"positions_seen": None, "unseen_gradient": None}
+        columns |= {"positions_seen": None, "unseen_gradient": None, "selected_since": None}
         if self.trained is not None:
-            columns["unseen_gradient"] = Interval(0.0, 1.0)
+            columns["unseen_gradient"] = self._unseen()
+            columns["selected_since"] = self._since()
         if self.networks is not None:
-            attended = self.config["selection"]["attended"]
-            seen = self.networks.last.positions_seen(self.place[0], attended)
+            seen = self.networks.last.positions_seen(self.place[0], self.networks.attended)
             columns["positions_seen"] = number(*seen)
         return columns
+
+    def _unseen(self) -> Expected:
+        """Return the share of the gradient of rows that the readout does not see."""
+        shares = None if self.networks is None else self.networks.unseen
+        if shares is None:
+            return Interval(0.0, 1.0)
+        layer, head = self.place
+        share = float(shares[layer][head])
+        return number(share, 1e-12 + OF_EXACT * share)
+
+    def _since(self) -> Expected | None:
+        """Return the steps since which the selected tokens may have been the last ones."""
+        if self.steps is None:
+            return None
+        return Interval(self.steps[0], self.steps[-1])
 
     def _over(self, W: Array) -> Trained:
         """Return what follows from the last weights, or from the first and the last ones."""
@@ -173,8 +225,7 @@ class LayerProof(InstanceProof):
             yield "Z", "is not the input of this layer"
         if not (X == Z[:, None]).all():
             yield "X", "is not the queries of the same sequence"
-        attended = self.config["selection"]["attended"]
-        if reason := network.mask_refusal(layer, head, at["mask"], attended):
+        if reason := network.mask_refusal(layer, head, at["mask"], self.networks.attended):
             yield "mask", reason
 
 

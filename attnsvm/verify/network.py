@@ -13,7 +13,7 @@ in the weights would.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -49,6 +49,8 @@ class Shape:
     values: str
     mlp: int
     readout: str
+    trained: str
+    rate: float
 
     @classmethod
     def of(cls, model: Mapping[str, Any]) -> Shape:
@@ -57,16 +59,16 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """What is drawn and not trained: V (L, H, d, d), M1 (L, d, width), M2 (L, width, d) or None."""
+class Beside:
+    """Values V (L, H, d, d) and MLPs M1 (L, d, width), M2 (L, width, d), or None."""
 
     V: Array | None
     M1: Array | None
     M2: Array | None
 
     @classmethod
-    def drawn(cls, shape: Shape, seed: int, d: int) -> Fixed:
-        """Return those of an instance."""
+    def drawn(cls, shape: Shape, seed: int, d: int) -> Beside:
+        """Return those of an instance before training."""
         L, H, width = shape.layers, shape.heads, shape.mlp
         V = M1 = M2 = None
         if shape.values == "orthogonal":
@@ -76,6 +78,11 @@ class Fixed:
             M1 = np.asarray(_normal(seed ^ MLP_STREAM, L, d, width)) / d**0.5
             M2 = np.asarray(_normal(seed ^ (MLP_STREAM + NEXT), L, width, d)) / width**0.5
         return cls(V, M1, M2)
+
+    def trained(self, at: Mapping[str, Array]) -> Beside:
+        """Return these with the stored arrays of those that were trained."""
+        names = [name for name in ("V", "M1", "M2") if f"network_{name}" in at]
+        return replace(self, **{name: at[f"network_{name}"] for name in names})
 
 
 def _normal(seed: int, *shape: int) -> torch.Tensor:
@@ -115,14 +122,14 @@ class Network:
     ----------
     shape : Shape
         Layers, heads and connections.
-    fixed : Fixed
+    beside : Beside
         Values and MLPs.
     instance : Instance
         Sequences X (n, T, d) with labels (n,) or (n T,) and admissible keys (n, T).
     head : HeadAndLoss or None
         None if it is not known.
     W : Array
-        Weights, (L, H, d, d); of ones that are not finite, zeros are used.
+        Weights, (L, H, d, d), finite.
     error : float
         Error of the tokens.
     """
@@ -130,15 +137,14 @@ class Network:
     def __init__(
         self,
         shape: Shape,
-        fixed: Fixed,
+        beside: Beside,
         instance: Instance,
         head: HeadAndLoss | None,
         W: Array,
         error: float = 0.0,
     ) -> None:
-        self.shape, self.fixed, self.instance, self.head = shape, fixed, instance, head
-        self.finite = bool(np.isfinite(W).all())
-        self.W = W if self.finite else np.zeros_like(W)
+        self.shape, self.beside, self.instance, self.head = shape, beside, instance, head
+        self.W = W
         n, T, _ = instance.X.shape
         allowed = np.broadcast_to(instance.mask[:, None, :], (n, T, T))
         self.allowed = allowed & np.tril(np.ones((T, T), dtype=bool)) if shape.causal else allowed
@@ -167,9 +173,10 @@ class Network:
         )
         o_error = (s_error * from_top + s * error[:, None, :]).sum(-1)
         o_error += (T + 4) * EPS * lengths.max(-1)[:, None]
-        if self.fixed.V is not None:
-            o = np.einsum("hde,hikd->hike", self.fixed.V[at], o)
-            o_error += (8 * d * EPS + DRAWN) * np.linalg.norm(o, axis=-1)
+        if self.beside.V is not None:
+            gain = np.linalg.norm(self.beside.V[at], 2, axis=(-2, -1))[:, None, None]
+            o_error = gain * (o_error + (8 * d * EPS + DRAWN) * np.linalg.norm(o, axis=-1))
+            o = np.einsum("hde,hikd->hike", self.beside.V[at], o)
         H = self.shape.heads
         mixed, mixed_error = o.sum(0) / H**0.5, o_error.sum(0) / H**0.5
         if self.shape.residual:
@@ -183,9 +190,9 @@ class Network:
         return s, s * np.expm1(np.minimum(found.error, 700.0))
 
     def _after_mlp(self, at: int, Y: Array, error: Array) -> Curve:
-        if self.fixed.M1 is None or self.fixed.M2 is None:
+        if self.beside.M1 is None or self.beside.M2 is None:
             return Y, error
-        M1, M2 = self.fixed.M1[at], self.fixed.M2[at]
+        M1, M2 = self.beside.M1[at], self.beside.M2[at]
         out = (Y + np.maximum(Y @ M1, 0.0) @ M2) / 2**0.5
         gain = np.linalg.norm(M1, 2) * np.linalg.norm(M2, 2)
         rounding = 8 * (len(M1) + len(M2)) * EPS + DRAWN
@@ -307,9 +314,9 @@ class Network:
         return g, g_error
 
     def _before_mlp(self, at: int, g: Array, error: Array) -> Curve | None:
-        if self.fixed.M1 is None or self.fixed.M2 is None:
+        if self.beside.M1 is None or self.beside.M2 is None:
             return g, error
-        M1, M2, layer = self.fixed.M1[at], self.fixed.M2[at], self.layers[at]
+        M1, M2, layer = self.beside.M1[at], self.beside.M2[at], self.layers[at]
         hidden = layer.mixed @ M1
         sizes = np.linalg.norm(M1, axis=0) * (
             layer.mixed_error[..., None] + 1e-12 * np.linalg.norm(layer.mixed, axis=-1)[..., None]
@@ -328,9 +335,11 @@ class Network:
         s, s_error = self._softmax(layer.found)
         g_size = np.linalg.norm(g, axis=-1)
         r = np.broadcast_to(g, (H, *g.shape)) / H**0.5
-        if self.fixed.V is not None:
-            r = np.einsum("hde,hike->hikd", self.fixed.V[at], r)
-        r_error = np.broadcast_to(g_error + (8 * d * EPS + DRAWN) * g_size, s.shape[:-1]) / H**0.5
+        gain = np.ones((H, 1, 1))
+        if self.beside.V is not None:
+            r = np.einsum("hde,hike->hikd", self.beside.V[at], r)
+            gain = np.linalg.norm(self.beside.V[at], 2, axis=(-2, -1))[:, None, None]
+        r_error = gain * (g_error + (8 * d * EPS + DRAWN) * g_size) / H**0.5
         r_size = np.linalg.norm(r, axis=-1)[..., None]
         top = s.argmax(-1)
         n = np.arange(len(X))[None, :, None]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,15 +68,27 @@ def retrained(folder: Path, count: int) -> tuple[int, list[Refusal]]:
 
 
 Stored = tuple[Array, Array, Array]
-"""X, Z and trained W of an instance."""
+"""X, Z and all trained weights of an instance."""
 
 
 def _weights(solutions: Mapping[str, Any], key: list[str]) -> dict[tuple[int, ...], Stored]:
     if "trained_W" not in solutions:
         return {}
-    arrays = (solutions[name] for name in ("X", "Z", "trained_W"))
     rows = zip(*(solutions[name] for name in ["seeds", *key[1:]]), strict=True)
-    return {tuple(map(int, row)): (X, Z, W) for row, X, Z, W in zip(rows, *arrays, strict=True)}
+    arrays = (solutions[name] for name in ("X", "Z", *_names(solutions)))
+    stored = zip(rows, *arrays, strict=True)
+    return {tuple(map(int, row)): (X, Z, _joined(W)) for row, X, Z, *W in stored}
+
+
+def _names(solutions: Mapping[str, Any]) -> list[str]:
+    """Return the names of all that was trained: of a network, the arrays of all its layers."""
+    of_network = sorted(name for name in solutions if name.startswith("network_"))
+    return of_network or ["trained_W"]
+
+
+def _joined(arrays: Sequence[Array]) -> Array:
+    """Return a matrix as it is, several arrays as one vector."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate([one.ravel() for one in arrays])
 
 
 def _computed(config: RunConfig, seed: int) -> RunRecord:
@@ -157,8 +169,10 @@ class _Instance:
         return float(np.linalg.norm(self.W - found)), float(np.linalg.norm(self.W))
 
     def _weights_again(self) -> Array | None:
-        found = self.again.solutions.get("trained_W")
-        return None if found is None or not len(found) else found[0]
+        found = self.again.solutions
+        if not len(found.get("trained_W", ())):
+            return None
+        return _joined([found[name][0] for name in _names(found)])
 
 
 def _agree(value: Any, other: Any) -> bool:

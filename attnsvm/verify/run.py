@@ -35,7 +35,7 @@ from attnsvm.verify.instances import (
     initial_weights,
     option,
 )
-from attnsvm.verify.layer_proof import LayerProof, Networks, samples
+from attnsvm.verify.layer_proof import LayerProof, Networks, of_network, samples
 from attnsvm.verify.pretrained import Heads, other_heads, rows_refusals
 from attnsvm.verify.probes import foreign_probes, matrices, own_probes, ranges
 from attnsvm.verify.rows import (
@@ -54,7 +54,7 @@ OF_STATUS = (
     "status",
     "reason",
 )
-OF_NETWORK = ("positions_seen", "unseen_gradient")
+OF_NETWORK = ("positions_seen", "unseen_gradient", "selected_since")
 VECTORS = ("AVX2", "AVX512")
 """Vector instructions with which torch draws the published instances bit for bit."""
 
@@ -110,6 +110,7 @@ class _Prover:
         self.layered = is_transformer(self.config["model"])
         self.place = ""  # the layer and head of the row that is proved
         self.networks: dict[int, Networks | None] = {}  # that of the present seed
+        self.some_unseen_trusted = False
 
     def result(self) -> RunProof:
         """Run all stages."""
@@ -327,8 +328,10 @@ class _Prover:
         start = None
         if networks is not None:
             start = networks.start(int(at["layer"]), int(at["attention_head"]))
-            if not np.array_equal(networks.stored, at["network_W"], equal_nan=True):
-                self._refuse("network_W", seed, "is not that of the other layers and heads")
+            for name, array in of_network(at).items():
+                if not np.array_equal(networks.stored[name], array, equal_nan=True):
+                    self._refuse(name, seed, "is not that of the other layers and heads")
+        self.some_unseen_trusted |= networks is None or networks.unseen is None
         given = self.config, at, samples(at), None, None, start, self.steps, self.matrices
         one = LayerProof(*given, networks=networks)
         for name, reason in one.network_refusals():
@@ -349,7 +352,7 @@ class _Prover:
             self.proof.close += close
             drawn, error = (replace(drawn, X=stored), 0.0) if close else (drawn, 0.0)
         head = self._head(elsewhere, trained=False)
-        return Networks.of(self.config, seed, drawn, head, at["network_W"], error)
+        return Networks.of(self.config, seed, drawn, head, of_network(at), error)
 
     def _drawn(self, seed: int, at: Mapping[str, Any]) -> tuple[Instance | None, bool]:
         """Return the drawn instance, and whether the stored one agrees to 1e-6 only."""
@@ -390,6 +393,7 @@ class _Prover:
         if self.layered:
             columns["positions_seen"] = Interval(0.0, math.inf)
             columns["unseen_gradient"] = Interval(0.0, 1.0)
+            columns["selected_since"] = Interval(0.0, math.inf)
         columns["saturated"] = Words((row["min_top_softmax"] >= selection["saturation"],))
         tied = None if row["tie"] else False
         facts = Facts(tied_softmax=tied, tied_scores=tied)
@@ -457,7 +461,9 @@ class _Prover:
                     trusted.append("direction_change")
                 trusted.append("history between its first and last step")
             if self.layered:
-                trusted.append("unseen_gradient")
+                trusted.append("selected_since")
+            if self.some_unseen_trusted:
+                trusted.append("unseen_gradient of some instances")
             if config["head"].get("train"):
                 trusted.append("the trained head, and scores and risk by it")
             for name, target in foreign_probes(config).items():

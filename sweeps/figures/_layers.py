@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +25,13 @@ NEAR, SHARE = 1e-3, 0.01
 """1-correlation up to which a layer counts as aligned; gradient of unseen positions above which
 they count."""
 
-OF_ONE_LAYER = {"layer": 0, "attention_head": 0, "layers": 1, "heads": 1, "residual": False}
+RULES = {"w": "W", "kq": "(K, Q)"}
+"""What is trained, in a heading."""
+
+OF_ONE_LAYER: dict[str, Any] = {
+    "layer": 0, "attention_head": 0, "layers": 1, "heads": 1, "residual": False,
+    "trained": "attention",
+}  # fmt: skip
 """What a row of a run without layers has in these columns."""
 
 QUANTITIES = {

@@ -15,6 +15,7 @@ from sweeps.figures import Drawing, outcomes, status_counts
 from sweeps.figures._layers import (
     NEAR,
     QUANTITIES,
+    RULES,
     cause_counts,
     keys_of,
     over_steps,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
 
 X = ("parameterization", "residual", "layers", "layer")
-RULES = {"w": "W", "kq": "(K, Q)"}
 STYLES = ("-", (0, (4, 1.6)), (0, (1, 1.4)), (0, (4, 1.2, 1, 1.2)))
 """Lines of networks of 1, 2, 3, ... layers."""
 

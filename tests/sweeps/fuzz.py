@@ -69,6 +69,7 @@ FEW_RUNS = {
     "depth": SHORT | {"model.layers": "1,2", "data.n": "2", "data.T": "3", "data.d": "5"},
     "depth_precision": SHORT | {"model.layers": "1,2", "data.n": "2", "data.d": "5"},
     "heads": SHORT | {"model.layers": "1", "model.heads": "1,2", "data.n": "2", "data.d": "5"},
+    "joint": SHORT | {"data.n": "2", "data.T": "3", "data.d": "5", "model.mlp": "2"},
     "composition": SHORT | {"model.layers": "1,2", "data.n": "2", "data.T": "3", "data.d": "5"},
     "trajectories": {"trials": "2", "optimizer.steps": "100"},
     "": SHORT | {"data.n": "3", "data.T": "3", "data.d": "4"},
@@ -119,6 +120,7 @@ ONE_VALUE = {
     "depth": [{"parameterization": "kq"}, {"model.residual": "false"}, {"model.heads": "2"}],
     "depth_precision": [{"optimizer.gradient": "direct"}, {"parameterization": "kq"}],
     "heads": [{"model.values": "identity"}, {"parameterization": "kq"}, {"model.heads": "1"}],
+    "joint": [{"parameterization": "kq"}, {"model.trained": "all"}, {"model.rate": "1"}],
     "composition": [{"parameterization": "w"}, {"model.readout": "every"}],
     "": [{"data.T": "1"}, {"data.d": "1"}, {"trials": "1"}],
 }

@@ -61,6 +61,7 @@ MINIATURES = {
     "depth": [*SHORT, *SMALL, "model.layers=1,2"],
     "depth_precision": [*SHORT, *SMALL, "model.layers=1,2"],
     "heads": [*SHORT, *SMALL, "model.layers=1", "model.heads=1,2"],
+    "joint": [*SHORT, *SMALL, "model.trained=attention,all", "model.mlp=2"],
     "composition": [*SHORT, *SMALL, "model.layers=1,2"],
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -13,8 +14,9 @@ from attnsvm import softmax_exact
 from attnsvm.head import Linear
 from attnsvm.loss import Logistic
 from attnsvm.model import Transformer
-from attnsvm.transformer.gradient import backward, readout_adjoint
+from attnsvm.transformer.gradient import backward, pulls, readout_adjoint
 from attnsvm.transformer.network import Weights, differences, forward
+from attnsvm.transformer.parameters import Beside, gradients
 
 n, T, d = 1, 3, 2
 
@@ -91,26 +93,39 @@ def exact_risk(model, W, V, M1, M2, X, Y, v):
     return sum(losses) / len(losses)
 
 
+def exact_parts(weights, X, Y, v):
+    """Return W, V, M1, M2, X, Y and v of the instance as exact numbers."""
+    parts = weights.W, weights.V, weights.M1, weights.M2, X, Y, v
+    return [None if part is None else exact(part[0].tolist()) for part in parts]
+
+
+def derivatives(model, parts, matrix, digits):
+    """Return the gradient of the risk in one of the matrices in `parts`, by central differences."""
+    eps = mpf(10) ** (-digits // 3)
+    found = [[mpf(0)] * len(row) for row in matrix]
+    for a, row in enumerate(matrix):
+        for b, middle in enumerate(list(row)):
+            ends = []
+            for sign in (1, -1):
+                row[b] = middle + sign * eps
+                ends.append(exact_risk(model, *parts))
+            row[b] = middle
+            found[a][b] = (ends[0] - ends[1]) / (2 * eps)
+    return found
+
+
 def exact_gradients(model, weights, X, Y, v, digits):
     """Return the matrices dL/dW of every layer and head by central differences."""
-    parts = [weights.W, weights.V, weights.M1, weights.M2]
-    W, *fixed = [None if part is None else exact(part[0].tolist()) for part in parts]
-    rest = exact(X[0].tolist()), exact(Y[0].tolist()), exact(v[0].tolist())
-    eps = mpf(10) ** (-digits // 3)
-    found = []
-    for head in (head for layer in W for head in layer):
-        matrix = [[mpf(0)] * d for _ in range(d)]
-        for a in range(d):
-            for b in range(d):
-                ends = []
-                middle = head[a][b]
-                for sign in (1, -1):
-                    head[a][b] = middle + sign * eps
-                    ends.append(exact_risk(model, W, *fixed, *rest))
-                head[a][b] = middle
-                matrix[a][b] = (ends[0] - ends[1]) / (2 * eps)
-        found.append(matrix)
-    return found
+    parts = exact_parts(weights, X, Y, v)
+    return [derivatives(model, parts, head, digits) for layer in parts[0] for head in layer]
+
+
+def direction_error(ours, matrix):
+    """Return the largest error of an entry of ours / ||ours||, matrix exact."""
+    size = sqrt(sum(entry**2 for row in matrix for entry in row))
+    direction = (ours / ours.norm()).tolist()
+    pairs = zip(matrix, direction, strict=True)
+    return max(abs(x / size - mpf(y)) for p in pairs for x, y in zip(*p, strict=True))
 
 
 CASES = [
@@ -159,13 +174,19 @@ def test_gradient_is_exact(layers, options, norm):
             assert abs(log(size) - mpf((log_scale + length.log()).item())) <= 1e-9
 
 
+@pytest.mark.parametrize("off", [None, 0.0, 1e-9, 1e-3])
 @pytest.mark.parametrize("seed", [5, 11])
-def test_rows_that_swap_are_copies_with_a_residual_connection(seed):
-    """Seed 5 is an instance where the rounding of such rows would show: an error of 8e-9."""
+def test_rows_that_swap_are_copies_with_a_residual_connection(seed, off):
+    """Seed 5 is an instance where the rounding of such rows would show: an error of 8e-9.
+
+    Values `off` the identity by little keep them near.
+    """
     model = Transformer(layers=2, readout="mean")
     weights, X, Y, v = drawn(model, 1, seed)
     norms = torch.tensor([40.0, 500.0], dtype=torch.float64)[None, :, None, None, None]
-    weights = Weights(weights.W * norms)
+    V = torch.randn(1, 2, 1, d, d, generator=Generator().manual_seed(seed), dtype=torch.float64)
+    V = None if off is None else torch.eye(d, dtype=torch.float64) + off * V
+    weights = Weights(weights.W * norms, V)
     seen, rows = forward(model, weights, X)
     top = seen[0].log_s[0, 0, 0].argmax(-1).tolist()
     assert seed != 5 or any(top[top[k]] == k and top[k] != k for k in range(T))
@@ -174,11 +195,46 @@ def test_rows_that_swap_are_copies_with_a_residual_connection(seed):
     with workdps(960):
         expected = exact_gradients(model, weights, X, Y, v, 960)
         for ours, matrix in zip(value.flatten(0, 2), expected, strict=True):
-            size = sqrt(sum(entry**2 for row in matrix for entry in row))
-            direction = (ours / ours.norm()).tolist()
-            for a in range(d):
-                for b in range(d):
-                    assert abs(matrix[a][b] / size - mpf(direction[a][b])) <= 1e-12
+            assert direction_error(ours, matrix) <= 1e-12
+
+
+@pytest.mark.parametrize("norm", [1, 30, 250])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"residual": True, "heads": 2, "values": "orthogonal", "mlp": 3, "readout": "mean"},
+        {"residual": False, "values": "orthogonal", "mlp": 2, "readout": "every"},
+        {"residual": True, "causal": True, "mlp": 3},
+    ],
+)
+def test_gradients_in_values_mlps_and_head_are_exact(options, norm):
+    model = Transformer(layers=2, trained="all", **options)
+    weights, X, Y, v = drawn(model, norm, seed=norm)
+    if weights.V is None:
+        V = torch.eye(d, dtype=torch.float64).repeat(1, 2, 1, 1, 1)
+        weights = dataclasses.replace(weights, V=V)
+    beside = Beside(weights.V, weights.M1, weights.M2, {"v": v})
+    layers, rows = forward(model, weights, X)
+    g, _ = readout_adjoint(model, rows, Y, Linear(), {"v": v}, Logistic())
+    found = pulls(model, weights, layers, g)
+    ours = gradients(model, beside, layers, found, (rows, Y, Linear(), Logistic()))
+    assert ours.keys() == beside.trained(model).keys() == {"V", "M1", "M2", "head_v"}
+    digits = 60 + 3 * norm
+    with workdps(digits):
+        _, V, M1, M2, _, _, head = parts = exact_parts(weights, X, Y, v)
+        pairs = [
+            *zip(ours["V"].flatten(0, 2), (one for layer in V for one in layer), strict=True),
+            *zip(ours["M1"][0], M1, strict=True),
+            *zip(ours["M2"][0], M2, strict=True),
+        ]
+        for value, matrix in pairs:
+            expected = derivatives(model, parts, matrix, digits)
+            if any(any(row) for row in expected):
+                assert direction_error(value, expected) <= 1e-11
+            else:
+                assert not value.any()  # no hidden unit is active
+        expected = derivatives(model, parts, [head], digits)
+        assert direction_error(ours["head_v"], expected) <= 1e-11
 
 
 def test_ordinary_backward_has_no_digits_where_this_one_has_all():

@@ -16,7 +16,7 @@ from attnsvm.record.columns import key_columns
 from attnsvm.record.provenance import provenance
 from attnsvm.verify.heads import HeadAndLoss
 from attnsvm.verify.instances import Instance
-from attnsvm.verify.network import Fixed, Network, Shape
+from attnsvm.verify.network import Beside, Network, Shape
 from attnsvm.verify.retrain import retrained
 from attnsvm.verify.run import prove
 from sweeps.cells import row_key
@@ -45,6 +45,18 @@ def forgery(folder):
     return Forgery.of(inside)
 
 
+@pytest.fixture(scope="module")
+def joint_record(tmp_path_factory):
+    """The record of a run that trains everything."""
+    config = composed(*SMALL, "model.trained=all", "model.mlp=2", "optimizer.steps=150")
+    return written(tmp_path_factory.mktemp("joint"), config, experiment.run(config))
+
+
+@pytest.fixture
+def joint(joint_record):
+    return Forgery.of(joint_record)
+
+
 # --- the config -----------------------------------------------------------------------------------
 
 
@@ -54,7 +66,8 @@ def forgery(folder):
         ("selection=optimal", "selection.tokens=optimal: must be top | multi"),
         ("selection.until_accepted=true", "selection.until_accepted=True: must be false"),
         ("selection.reject_all_positive=true", "reject_all_positive=True: must be false"),
-        ("head.train=true", "head.train=True: must be false"),
+        ("head.train=true", "head.train=True: must be false: model.trained=head trains it"),
+        ("model.trained=mlp", "model.mlp=0: must be >= 1 to be trained"),
         ("optimizer=adam", "optimizer=Adam: must be normalized_gd"),
         ("optimizer.ridge=0.1", "optimizer.ridge=0.1: must be 0"),
         ("optimizer.init=cone", "optimizer.init=cone: must be zero | uniform | small"),
@@ -128,8 +141,10 @@ def test_counts_are_of_layers_and_heads(folder):
     assert found.history.columns.tolist() == [*KEY, "step", "quantity", "value"]
 
 
-def test_a_network_that_diverged_has_rows():
-    trials = experiment.run(composed(*SMALL, "optimizer.steps=3", "optimizer.lr=1e308")).trials
+@pytest.mark.parametrize("trained", ["attention", "all"])
+def test_a_network_that_diverged_has_rows(trained):
+    further = "optimizer.steps=3", "optimizer.lr=1e308", f"model.trained={trained}"
+    trials = experiment.run(composed(*SMALL, *further)).trials
     assert set(trials["status"]) == {"diverged"}
     assert len(trials) == 12
 
@@ -157,7 +172,7 @@ def test_the_network_is_computed_again(residual, readout):
     drawn = Instance(X[0].numpy(), X[0, :, 0].numpy(), Y[0].reshape(-1).numpy(), mask[0].numpy(),
                      {"v": batch.head_parameters["v"][0].numpy()})  # fmt: skip
     shape = Shape.of(config)
-    network = Network(shape, Fixed.drawn(shape, 0, 6), drawn, head, path.weights.W[0].numpy())
+    network = Network(shape, Beside.drawn(shape, 0, 6), drawn, head, path.weights.W[0].numpy())
     value, apart = network.risk()
     assert abs(value - path.risk[0, -1]) <= apart <= 1e-8
     scores = problems.batch.scores().numpy()
@@ -223,6 +238,7 @@ FORGERIES = {
     "mask": (lambda f: f.array("mask", lambda mask: mask | True, 0), "mask"),
     "positions": (lambda f: f.cell("positions_seen", 2.5), "positions_seen"),
     "risk": (lambda f: f.cell("risk", lambda risk: risk * (1 + 1e-6), 7), "risk"),
+    "unseen": (lambda f: f.cell("unseen_gradient", lambda share: share + 1e-5, 4), "unseen"),
     "flat": (lambda f: f.cell("flat", False), "flat"),
     "convergence": (lambda f: f.cell("convergence", "not_local"), "convergence"),
     "correlation": (lambda f: f.cell("one_minus_corr_w_mm", 1e-5), "one_minus_corr_w_mm"),
@@ -245,9 +261,107 @@ def test_the_genuine_record_passes_and_trains_again(forgery, tmp_path):
     assert retrained(inside, 2) == (2, [])
 
 
+def test_what_was_trained_is_that_of_the_library(joint):
+    model = Transformer(**NETWORK, trained="all", mlp=2)
+    batch = attnsvm.sample("sphere", model=model, n=2, T=3, d=6, trials=3)
+    path = train_layers(batch, model, steps=150)
+    assert {name for name in joint.arrays if name.startswith("network_")} == {
+        f"network_{name}" for name in ("W", "V", "M1", "M2", "head_v")
+    }
+    for name, part in path.trained.items():
+        np.testing.assert_array_equal(joint.arrays[f"network_{name}"][4:8], part[[1] * 4])
+    assert not path.beside.V.equal(train_layers(batch, model, steps=0).beside.V)
+    tops = path.log_softmax.argmax(-1)  # (B, S, L, H, n, T)
+    for k, row in joint.trials.iterrows():
+        one = tops[row["seed"], :, row["layer"], row["attention_head"]]
+        seen = torch.as_tensor(joint.arrays["mask"][k].sum(-1) > 1).view(2, 3)
+        same = (one == one[-1])[:, seen].all(-1).tolist()
+        since = path.steps.tolist().index(int(row["selected_since"]))
+        assert all(same[since:])
+        assert since == 0 or not same[since - 1]
+
+
+def everywhere(name, change):
+    """Return a forgery of an array of the network in all rows of the first instance."""
+
+    def forge(f):
+        f.arrays[name] = f.arrays[name].copy()
+        for k in range(4):
+            change(f.arrays[name][k])
+
+    return forge
+
+
+def scaled(at):
+    """Return a change that makes a part of an array longer."""
+
+    def change(array):
+        array[at] *= 1.001
+
+    return change
+
+
+def without(name):
+    """Return a forgery that leaves an array out."""
+    return lambda f: f.arrays.pop(name)
+
+
+JOINT_FORGERIES = {
+    "values": (everywhere("network_V", scaled((0, 1))), "is not the input of this layer"),
+    "last values": (everywhere("network_V", scaled((1, 0))), "risk"),
+    "lower MLP": (everywhere("network_M2", scaled(0)), "is not the input of this layer"),
+    "first matrix of an MLP": (everywhere("network_M1", scaled(0)), "not the input of this layer"),
+    "last MLP": (everywhere("network_M2", scaled(1)), "risk"),
+    "head": (everywhere("network_head_v", scaled(...)), "risk"),
+    "drawn values": (
+        everywhere("network_V", lambda V: np.copyto(V, np.eye(6))), "is not the input",
+    ),
+    "values of one row": (
+        lambda f: f.array("network_V", lambda V: V + 1e-9, 1), "that of the other layers and heads",
+    ),
+    "infinite head": (lambda f: f.array("network_head_v", lambda v: v * np.inf), "is not that"),
+    "without head": (without("network_head_v"), "missing: network_head_v"),
+    "without values": (without("network_V"), "missing: network_V"),
+    "one too many": (
+        lambda f: f.arrays.update(network_head_u=f.arrays["network_head_v"]), "too many",
+    ),
+    "shape": (
+        lambda f: f.arrays.update(network_M1=f.arrays["network_M2"]), "network_M1",
+    ),
+    "since when": (lambda f: f.cell("selected_since", 151.0), "selected_since"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", JOINT_FORGERIES)
+def test_forged_values_mlps_and_heads_are_refused(name, joint, tmp_path):
+    forge, reason = JOINT_FORGERIES[name]
+    forge(joint)
+    assert reason in refusal(joint.written(tmp_path))
+
+
+def test_the_genuine_joint_record_passes_and_trains_again(joint, tmp_path):
+    inside = joint.written(tmp_path)
+    assert refusal(inside) == ""
+    assert retrained(inside, 1) == (1, [])
+
+
+def test_an_mlp_that_was_not_trained_is_found_by_training_again(joint, tmp_path):
+    """Hidden units of twice the size, with half the weight: the same network, bit for bit."""
+    for name, factor in (("network_M1", 2), ("network_M2", 0.5)):
+        joint.arrays[name] = factor * joint.arrays[name]
+    inside = joint.written(tmp_path)
+    assert refusal(inside) == ""
+    compared, refused = retrained(inside, 1)
+    assert compared == 1
+    assert "W differs" in refused[0][2]
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
+        ("model.trained=head", "head=mlp", "head.width=3", "optimizer.steps=100"),
+        ("model.trained=all", "head=relu", "parameterization=kq", "optimizer.steps=100"),
+        ("model.trained=values", "model.heads=1", "optimizer.steps=300", "model.rate=1"),
         ("model.residual=false", "model.layers=3", "parameterization=kq", "optimizer.steps=200"),
         ("selection=multi", "model.residual=false", "model.heads=1", "optimizer.steps=1500"),
         ("model.readout=every", "model.causal=true", "head=relu", "model.mlp=2",

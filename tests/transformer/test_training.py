@@ -10,6 +10,7 @@ import torch
 import attnsvm
 from attnsvm import ConfigError, Transformer, train_layers
 from attnsvm.transformer.compiled import loop
+from attnsvm.transformer.network import Weights
 from attnsvm.transformer.training import plain_forward
 
 SHAPE = {"n": 3, "T": 4, "d": 6, "trials": 5}
@@ -124,6 +125,52 @@ def test_a_small_step_lowers_the_risk_of_every_instance(layers):
     assert (path.risk.diff(dim=1) < 0).all()
 
 
+@pytest.mark.parametrize("trained", ["values", "mlp", "head", "all"])
+def test_a_step_of_what_else_is_trained_is_along_its_own_gradient(trained):
+    """Against torch's own backward pass, where nothing saturates; the rest stays as drawn."""
+    options = {"layers": 2, "heads": 2, "mlp": 3, "trained": trained, "rate": 0.2}
+    model = Transformer(**options)
+    batch = batch_for(model)
+    fields = {"init": "uniform", "lr": 0.5, "record_every": 1}
+    before, after = (train_layers(batch, model, steps=steps, **fields) for steps in (3, 4))
+    parts = {"W": before.weights.W, "V": before.weights.V, "M1": before.weights.M1}
+    parts |= {"M2": before.weights.M2, "head_v": before.beside.head["v"]}
+    if parts["V"] is None:
+        parts["V"] = torch.eye(6, dtype=torch.float64).repeat(5, 2, 2, 1, 1)
+    tracked = {name: part.clone().requires_grad_() for name, part in parts.items()}
+    weights = Weights(*(tracked[name] for name in ("W", "V", "M1", "M2")))
+    rows = plain_forward(model, weights, batch.X)
+    u = batch.Y * (rows[:, :, 0] @ tracked["head_v"][..., None])[..., 0]
+    risk = torch.log1p(torch.exp(-u)).mean(1)
+    assert torch.allclose(before.risk[:, -1], risk, rtol=1e-12)
+    G = dict(zip(tracked, torch.autograd.grad(risk.sum(), list(tracked.values())), strict=True))
+    moved = {"W", *before.trained}
+    assert moved == {"W", *{"values": ["V"], "mlp": ["M1", "M2"], "head": ["head_v"]}.get(
+        trained, ["V", "M1", "M2", "head_v"])}  # fmt: skip
+    found = {"W": after.weights.W, "V": after.weights.V, "M1": after.weights.M1}
+    found |= {"M2": after.weights.M2, "head_v": after.beside.head["v"]}
+    for name, part in parts.items():
+        if name not in moved:
+            assert found[name] is None or found[name].equal(part)
+            continue
+        axes = (-1,) if name == "head_v" else (-2, -1)
+        step = 0.5 if name == "W" else 0.1
+        expected = part - step * G[name] / G[name].norm(dim=axes, keepdim=True)
+        assert torch.allclose(found[name], expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_progress_counts_the_steps(compiled, monkeypatch):
+    model, done = Transformer(layers=1), []
+    fields = {"steps": 230, "record_every": 230, "compiled": compiled}
+    whole = train_layers(batch_for(model), model, progress=done.append, **fields)
+    assert done[-1] == 230
+    assert len(done) >= 3
+    assert done == sorted(set(done))
+    monkeypatch.setattr("attnsvm.transformer.training.REPORT_EVERY", 230)
+    assert whole.weights.W.equal(train_layers(batch_for(model), model, **fields).weights.W)
+
+
 def test_direct_gradient_is_torchs_own():
     """Where nothing saturates both gradients agree; the ordinary one is published practice."""
     model = Transformer(layers=2, mlp=3, readout="mean")
@@ -181,12 +228,13 @@ def test_wrong_networks_are_refused(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"gradient": "direct"}, "optimizer.gradient=direct: must be log_domain"),
         ({"optimizer": "adam"}, "optimizer=Adam: must be normalized_gd"),
         ({"ridge": 0.1}, "optimizer.ridge=0.1: must be 0"),
         ({"stepz": 3}, "stepz"),
     ],
 )
 def test_wrong_training_is_refused(options, message):
-    model = Transformer()
+    model = Transformer(trained="values")
     with pytest.raises(ConfigError, match=message):
         train_layers(batch_for(model), model, **options)
