@@ -28,6 +28,7 @@ NAMES = (
     "gradient_floor",
     "ridge_vs_path",
     "token_count_vs_lambda",
+    "pretrained_heads",
 )
 SIZE_LIMIT_BYTES = 300_000
 """Of one experiment's records; each table carries the meanings of its columns."""
