@@ -105,6 +105,13 @@ SEVERAL = Runs.of(
 )  # fmt: skip
 """A nonlinear head, which may mix tokens."""
 
+SEVERAL_KQ = Runs.of(
+    "several_kq", "selection=multi head=relu parameterization=kq data.n=3 data.T=4 data.d=4,10 "
+    "optimizer.init=small optimizer.schedule=decay optimizer.growth=0.01 optimizer.steps=20000 "
+    "optimizer.record_every=1000 keep_path=true trials=200 seed=1 svm.norms=[nuclear]"
+)  # fmt: skip
+"""The same for (K, Q), by steps that fall: constant ones keep moving a mixture of tokens."""
+
 SEQUENCES = Runs.of(
     "sequences", "model=sequence model.causal=false,true data.n=2 data.T=4 data.d=16 "
     "optimizer.growth=0.05 optimizer.steps=10000 optimizer.record_every=500 trials=50"
