@@ -27,7 +27,7 @@ SHAPE, LAYERS, LR = (4, 5, 16), 2, 0.1
 RUNS = (100, 1000, "w"), (100, 1000, "kq"), (1000, 300, "w"), (1000, 300, "kq")
 """Instances, steps, and what is trained."""
 
-FEW, LOOP_STEPS, REPEATS = 4, 50, 3
+FEW, LOOP_STEPS, REPEATS = 4, 20, 3
 """Instances and steps of the autograd loop, and repetitions."""
 
 

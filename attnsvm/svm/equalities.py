@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.linalg
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -60,12 +59,14 @@ def eliminate(E: Array, e: Array) -> Elimination:
     if not E.shape[0]:
         nothing = np.zeros((E.shape[1], 0))
         return Elimination(E, np.zeros(0, np.int64), nothing, np.zeros(E.shape[1]), None)
-    _, R, order = scipy.linalg.qr(E.T, mode="economic", pivoting=True)
+    from scipy.linalg import qr, solve_triangular  # its import is slow, and few instances need it
+
+    _, R, order = qr(E.T, mode="economic", pivoting=True)
     diagonal = np.abs(np.diag(R))
     rank = int((diagonal > DEPENDENT * max(diagonal[0], 1e-300)).sum())
     independent = np.sort(order[:rank]).astype(np.int64)
     basis, R = np.linalg.qr(E[independent].T)
-    origin = basis @ scipy.linalg.solve_triangular(R, e[independent], trans="T")
+    origin = basis @ solve_triangular(R, e[independent], trans="T")
     return Elimination(E, independent, basis, origin, _contradiction(E, e, origin))
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 from torch import Tensor
 
 from attnsvm.svm.equalities import eliminate
@@ -158,6 +157,8 @@ def _polish(G: Array, h: Array, support: NDArray[np.bool_], a: Array) -> tuple[A
     diagonal = np.abs(np.diag(R))
     if diagonal.min() <= 1e-14 * diagonal.max():
         return a, w
+    from scipy.linalg import solve_triangular  # its import is slow, and few instances need it
+
     y = solve_triangular(R, h[support], trans="T")
     polished = np.zeros_like(a)
     polished[support] = solve_triangular(R, y)
