@@ -56,7 +56,8 @@ class Exact:
 
     def floats(self) -> Array:
         """Return the nearest float64 of each entry."""
-        flat = [float(self.fraction(value)) for value in self.integers.ravel()]
+        unit = Fraction(2) ** self.exponent
+        flat = [float(int(value) * unit) if value else 0.0 for value in self.integers.ravel()]
         return np.array(flat).reshape(self.integers.shape)
 
     def squared_norm(self) -> Fraction:
