@@ -131,7 +131,7 @@ def own(tmp_path, d=5):
 
 
 def whole(B=7, d=5):
-    batch = attnsvm.sample(n=2, T=3, d=d, trials=B)
+    batch = attnsvm.sample("planted", n=2, T=3, d=d, held_out=4, trials=B)
     batch = dataclasses.replace(batch, weights=random(B, 3, d, d, seed=2))
     K, Q = random(B, d, 3), random(B, d, 3, seed=1)
     W = K @ Q.mT
