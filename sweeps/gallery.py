@@ -34,12 +34,13 @@ def write_tables(frames: SweepFrames, folder: Path) -> None:
     """Write the tables of a sweep's figures into `folder`, instead of those that are there."""
     tables = figure_module(frames.name).tables(frames)
     folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.glob("*.parquet"):
-        path.unlink()
     for name, table in tables.items():
         stream = io.BytesIO()
         table.to_parquet(stream, index=False, compression="zstd")
         write_atomically(folder / f"{name}.parquet", stream.getvalue())
+    for path in folder.glob("*.parquet"):
+        if path.stem not in tables:
+            path.unlink()
     columns = {str(name) for table in tables.values() for name in table}
     text = json.dumps(_about(frames, columns), indent=1, sort_keys=True)
     write_atomically(folder / ABOUT, f"{text}\n".encode())

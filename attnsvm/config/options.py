@@ -54,6 +54,9 @@ class SampleOptions(TypedDict, total=False):
     at_layer: int
     at_head: int
     control: str
+    score_gap: float
+    signal: float
+    held_out: int
     train: bool
     width: int
     lam: float
@@ -65,3 +68,5 @@ class SampleOptions(TypedDict, total=False):
     values: str
     mlp: int
     readout: str
+    trained: str
+    rate: float

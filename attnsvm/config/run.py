@@ -26,7 +26,7 @@ from attnsvm.config.fields import (
     option,
 )
 from attnsvm.config.hypotheses import HYPOTHESES
-from attnsvm.config.norm import NormName
+from attnsvm.config.norm import NormName, is_entrywise
 from attnsvm.config.plugins import Options
 from attnsvm.config.transformer import TransformerConfig, check_combination
 
@@ -181,14 +181,34 @@ class RunConfig:
         init = getattr(self.optimizer, "init", None)
         if init == "pretrained" and not isinstance(self.data, groups.PretrainedConfig):
             raise ConfigError("optimizer.init=pretrained: data must be pretrained")
-        held_out = getattr(self.data, "held_out", 0)
-        if any(isinstance(one, probes.HeldOutConfig) for one in self.probe.values()) > held_out:
-            raise ConfigError("probe=[held_out]: data must be planted, with data.held_out >= 1")
+        if any(isinstance(one, probes.HeldOutConfig) for one in self.probe.values()):
+            self._check_held_out()
+        if isinstance(self.data, groups.SphereInSpanConfig):
+            self._check_in_span()
         if self.selection.until_accepted and isinstance(self.data, groups.FileConfig):
             raise ConfigError(
                 "selection.until_accepted=True: must be false with data=file, which has no "
                 "further instances to draw"
             )
+
+    def _check_in_span(self) -> None:
+        """Raise ConfigError if anything changes with the basis."""
+        rule = self.optimizer._target_.rpartition(".")[2]
+        norms = [*self.svm.norms, getattr(self.optimizer, "norm", "frobenius")]
+        entrywise = [name for name in norms if name != "frobenius" and is_entrywise(name)]
+        if entrywise or rule in ("SignGD", "Adam", "MirrorDescent"):
+            what = f"norm {entrywise[0]}" if entrywise else f"optimizer {rule}"
+            raise ConfigError(
+                f"data=sphere_in_span: must be sphere with the {what}, which changes with the basis"
+            )
+
+    def _check_held_out(self) -> None:
+        if not getattr(self.data, "held_out", 0):
+            raise ConfigError("probe=[held_out]: data must be planted, with data.held_out >= 1")
+        if isinstance(self.model, TransformerConfig):
+            raise ConfigError("probe=[held_out]: must be [] with model=transformer")
+        if getattr(self.head, "train", False):
+            raise ConfigError("probe=[held_out]: must be [] with head.train=true")
 
 
 OWN: dict[str, tuple[type, dict[str, type]]] = {

@@ -40,8 +40,8 @@ class Planted(Seeded):
     def __init__(
         self, n: int, T: int, d: int, score_gap: float, signal: float, held_out: int
     ) -> None:
-        if d < 2:
-            raise ConfigError(f"data.d={d}: must be >= 2 with data=planted")
+        if d < 3:  # in one dimension signal z + g may be 0
+            raise ConfigError(f"data.d={d}: must be >= 3 with data=planted")
         super().__init__(n, T, d)
         self.score_gap, self.signal, self.held_out = score_gap, signal, held_out
 

@@ -141,7 +141,7 @@ def folder(model: str) -> Folder:
             what = f"{name}: no such file in the folder" if path.is_dir() else "no such folder"
             must = f"must be minilm, or a folder with {CONFIG}, {TENSORS} and {TOKENIZER}"
             raise ConfigError(f"data.transformer={model}: {what}; {must}")
-    return _read(path, (path / TENSORS).stat().st_mtime_ns)
+    return _read(path, tuple((path / name).stat().st_mtime_ns for name in (CONFIG, TENSORS)))
 
 
 def contents(path: Path) -> bytes:
@@ -162,7 +162,7 @@ def contents(path: Path) -> bytes:
 
 
 @lru_cache(maxsize=2)
-def _read(path: Path, version: int) -> Folder:
+def _read(path: Path, versions: tuple[int, ...]) -> Folder:
     safetensors = _library("safetensors.torch", path)
     try:
         config = json.loads(contents(path / CONFIG))

@@ -14,6 +14,7 @@ from torch import Generator, Tensor
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.config.options import OptimizerOptions
+from attnsvm.config.transformer import INITIAL
 from attnsvm.jit import announced
 from attnsvm.lanes.arithmetic import LANES
 from attnsvm.lanes.blocks import from_lanes, to_lanes
@@ -135,7 +136,8 @@ def train_layers(
     Raises
     ------
     ConfigError
-        If the optimizer is another one, has a ridge, or the head is trained.
+        If the optimizer is another one, has a ridge or an initial W that depends on the instance,
+        if the head is trained by `head.train`, or `gradient=direct` with more than attention.
     """
     chosen = _checked(optimizer_named(optimizer, {**options}), batch, model)
     rule = parameterization_named(parameterization, m)
@@ -182,6 +184,10 @@ def _checked(optimizer: Optimizer, batch: ProblemBatch, model: Transformer) -> N
         )
     if optimizer.ridge:
         raise ConfigError(f"optimizer.ridge={optimizer.ridge}: must be 0 with model=transformer")
+    if optimizer.init not in INITIAL:
+        raise ConfigError(
+            f"optimizer.init={optimizer.init}: must be {' | '.join(INITIAL)} with model=transformer"
+        )
     if batch.head.train:
         raise ConfigError(
             "head.train=true: must be false with model=transformer: model.trained=head trains it"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -67,28 +67,27 @@ def retrained(folder: Path, count: int) -> tuple[int, list[Refusal]]:
         return compared, refusals
 
 
-Stored = tuple[Array, Array, Array]
-"""X, Z and all trained weights of an instance."""
+Stored = tuple[Array, Array, dict[str, Array]]
+"""X, Z and all that was trained of an instance, by name."""
 
 
 def _weights(solutions: Mapping[str, Any], key: list[str]) -> dict[tuple[int, ...], Stored]:
     if "trained_W" not in solutions:
         return {}
     rows = zip(*(solutions[name] for name in ["seeds", *key[1:]]), strict=True)
-    arrays = (solutions[name] for name in ("X", "Z", *_names(solutions)))
+    names = _names(solutions)
+    arrays = (solutions[name] for name in ("X", "Z", *names))
     stored = zip(rows, *arrays, strict=True)
-    return {tuple(map(int, row)): (X, Z, _joined(W)) for row, X, Z, *W in stored}
+    return {
+        tuple(map(int, row)): (X, Z, dict(zip(names, trained, strict=True)))
+        for row, X, Z, *trained in stored
+    }
 
 
 def _names(solutions: Mapping[str, Any]) -> list[str]:
     """Return the names of all that was trained: of a network, the arrays of all its layers."""
     of_network = sorted(name for name in solutions if name.startswith("network_"))
     return of_network or ["trained_W"]
-
-
-def _joined(arrays: Sequence[Array]) -> Array:
-    """Return a matrix as it is, several arrays as one vector."""
-    return arrays[0] if len(arrays) == 1 else np.concatenate([one.ravel() for one in arrays])
 
 
 def _computed(config: RunConfig, seed: int) -> RunRecord:
@@ -117,7 +116,7 @@ class _Instance:
         stored: Stored | None,
     ) -> None:
         self.config, self.row, self.stored = config, row, stored
-        self.W = None if stored is None else stored[2]
+        self.trained = None if stored is None else stored[2]
         self.curve = _of_row(history, row)
         found = _computed(config, row["seed"])
         arrays = {"seed": found.solutions.get("seeds", np.zeros(0)), **found.solutions}
@@ -140,11 +139,14 @@ class _Instance:
 
     def differences(self) -> Iterator[tuple[str, str]]:
         """Yield (what, why) where they differ: by any bit, or else by more than is allowed."""
-        if not self._same_bits():
-            apart, size = self._distance()
-            allowed = _allowed(self.config, size)
-            if not apart <= allowed * size:
-                yield "retrained", f"W differs by {apart / size:.2g}, allowed is {allowed:.2g}"
+        pairs = self._pairs()
+        if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs.values()):
+            for name, (stated, found) in pairs.items():
+                apart, size = np.linalg.norm(stated - found), float(np.linalg.norm(stated))
+                allowed = _allowed(self.config, name, size)
+                if not apart <= allowed * size:
+                    told = f"{apart / size:.2g}, allowed is {allowed:.2g}"
+                    yield "retrained", f"{name} differs by {told}"
             return
         for name, value in self.row.items():
             other = self.other[name]
@@ -154,25 +156,15 @@ class _Instance:
         if curves[0].shape != curves[1].shape or not _close(*curves).all():
             yield "history", "is not what training gives"
 
-    def _same_bits(self) -> bool:
-        found = self._weights_again()
-        if self.W is None or found is None:
-            norms = self.row["W_norm"], self.other["W_norm"]
-            return bool(np.array_equal(*norms, equal_nan=True))
-        return np.array_equal(self.W, found, equal_nan=True)
+    def _pairs(self) -> dict[str, tuple[Array, Array]]:
+        """Return what was trained as stated and as found, by name; norms of W if W is not stored.
 
-    def _distance(self) -> tuple[float, float]:
-        """Return ||W - W'||, or the difference of norms where W is not stored, and ||W||."""
-        found = self._weights_again()
-        if self.W is None or found is None:
-            return abs(self.row["W_norm"] - self.other["W_norm"]), self.row["W_norm"]
-        return float(np.linalg.norm(self.W - found)), float(np.linalg.norm(self.W))
-
-    def _weights_again(self) -> Array | None:
+        Each array is compared on its own: among others much larger it could be anything.
+        """
         found = self.again.solutions
-        if not len(found.get("trained_W", ())):
-            return None
-        return _joined([found[name][0] for name in _names(found)])
+        if self.trained is None or not len(found.get("trained_W", ())):
+            return {"W_norm": (np.array(self.row["W_norm"]), np.array(self.other["W_norm"]))}
+        return {name: (stated, found[name][0]) for name, stated in self.trained.items()}
 
 
 def _agree(value: Any, other: Any) -> bool:
@@ -191,20 +183,22 @@ def _sorted(history: pd.DataFrame) -> Array:
     return np.asarray(ordered["value"].to_numpy(dtype=np.float64))
 
 
-def _allowed(config: RunConfig, size: float) -> float:
-    """Return the largest relative difference of weights W of this norm on another machine."""
+def _allowed(config: RunConfig, name: str, size: float) -> float:
+    """Return the largest relative difference of weights of this norm on another machine."""
     optimizer: Any = config.optimizer
     if not hasattr(optimizer, "steps"):
         return PATH
-    factors = not config.parameterization._target_.endswith(".W")
-    name = optimizer._target_.rpartition(".")[2]
-    zigzags = name in ("SignGD", "Steepest", "Muon") or (factors and name == "NormalizedGD")
-    overshoots = optimizer.growth > 0 or optimizer.gradient == "direct" or zigzags
-    if not overshoots:
+    beside = name not in ("trained_W", "network_W", "W_norm")  # values, MLPs, head of a network
+    factors = not beside and not config.parameterization._target_.endswith(".W")
+    rule = optimizer._target_.rpartition(".")[2]
+    zigzags = rule in ("SignGD", "Steepest", "Muon") or (factors and rule == "NormalizedGD")
+    if not (beside or zigzags or optimizer.growth > 0 or optimizer.gradient == "direct"):
         return TO_ROUNDING
     last = optimizer.lr * (1 + optimizer.growth * optimizer.steps)
     if optimizer.schedule == "geometric":
         last = optimizer.lr * (1 + optimizer.growth) ** optimizer.steps
     if optimizer.schedule == "decay":
         last = optimizer.lr
+    if beside:
+        last *= cast(Any, config.model).rate
     return float(STEPS_APART * last / (math.sqrt(size) if factors else size))

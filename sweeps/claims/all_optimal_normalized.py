@@ -1,4 +1,4 @@
-"""If all tokens are optimal, a normalised step has no direction, and rounding chooses one."""
+"""If all tokens are optimal, a normalised step has no direction, and is not taken."""
 
 from __future__ import annotations
 
@@ -26,6 +26,6 @@ CLAIM = Claim(
     },
     prediction=prediction,
     runs=(TIES,),
-    tolerance=PLAIN.tolerance + ". The gradient is 0 or rounding noise, and noise of any size "
-    "becomes a step of full length",
+    tolerance=PLAIN.tolerance + "; a gradient that were rounding noise would become steps of full "
+    "length",
 )

@@ -33,12 +33,16 @@ DECIDED = {"feasible": "optimum_feasible", "assumption_b1": "assumption_b1",
            "assumption_d": "assumption_d"}  # fmt: skip
 """Share -> column of the instance alone."""
 
+UNDECIDED = 0.1
+"""Largest part of the instances without a verdict in a cell that has a share."""
+
+INTERVAL = ["share", "low", "high"]
 COLOURS = "viridis"
 NOTE = (
     "Red line: d = max(T - 1, n); at and above it Theorem 1 guarantees feasibility. Circles, and "
     "bottom row: the d of one half by logistic regression on log d, with Fieller's 95 % interval; "
-    "dashed: d = max(T - 1, n). White: no instance with a verdict. The 95 % Wilson interval of a "
-    "share of 100 instances is at most 19.2 % wide; the table lists that of every cell."
+    "dashed: d = max(T - 1, n). White: more than a tenth has no verdict. The 95 % Wilson "
+    "interval of a share of 100 instances is at most 19.2 % wide; the table has all of them."
 )
 CAPTION = (
     "Share of instances whose SVM at the optimal tokens is feasible (certified either way), on "
@@ -55,15 +59,21 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     flags = {share: trials.get(name, none).where(decided) for share, name in DECIDED.items()}
     flags["global"] = trials["convergence"].eq("global").where(typed)
     by = [*frames.axes.besides(*X), *X]
-    parts = [
-        statistics.shares(trials.assign(flag=flags[name]), by, "flag").assign(share_of=name)
-        for name in SHARES
-    ]
+    ties = statistics.shares(trials.assign(flag=~decided), by, "flag")["count"]
+    parts = []
+    for name in SHARES:
+        part = statistics.shares(trials.assign(flag=flags[name]), by, "flag").assign(share_of=name)
+        undecided = part["excluded"] - ties
+        if name in DECIDED:  # often only one of the two verdicts can be found: no share of these
+            part.loc[undecided > UNDECIDED * (part["used"] + undecided), INTERVAL] = np.nan
+        parts.append(part)
     shares = pd.concat(parts, ignore_index=True)
     keys = [*by[:-1], "share_of"]
     return {
         "phase_transition": shares,
-        "phase_transition_halfway": statistics.halfway_points(shares, keys, "d"),
+        "phase_transition_halfway": statistics.halfway_points(
+            shares[shares["share"].notna()], keys, "d"
+        ),
         "phase_transition_counts": outcomes(trials, frames.axes),
     }
 

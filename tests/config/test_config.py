@@ -239,3 +239,27 @@ def test_library_arguments_have_the_type_of_the_schema(group, name, fields, mess
     with pytest.raises(ConfigError) as caught:
         named(group, name, **fields)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["svm.norms=[max]"], ["optimizer=sign_gd"], ["optimizer=steepest", "optimizer.norm=max"]],
+)
+def test_what_changes_with_the_basis_is_refused_in_the_span(given):
+    with pytest.raises(ConfigError, match="changes with the basis"):
+        composed("data=sphere_in_span", *given)
+    composed("data=sphere_in_span", "svm.norms=[spectral]")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["model=transformer", "data.held_out=5"], "with model=transformer"),
+        (["head.train=true", "data.held_out=5"], "with head.train=true"),
+        ([], "data.held_out >= 1"),
+    ],
+)
+def test_held_out_samples_need_one_layer_and_a_fixed_head(given, told):
+    with pytest.raises(ConfigError, match=told):
+        composed("data=planted", "probe=[held_out]", *given)
+    composed("data=planted", "probe=[held_out]", "data.held_out=5")

@@ -151,8 +151,8 @@ def test_tokens_of_equal_score_leave_the_weights_where_they_are():
 
 
 def test_a_line_has_no_room_for_planted_tokens():
-    with pytest.raises(ConfigError, match=r"data\.d=1: must be >= 2"):
-        sample("planted", n=2, T=3, d=1, trials=1)
+    with pytest.raises(ConfigError, match=r"data\.d=2: must be >= 3"):
+        sample("planted", n=2, T=3, d=2, trials=1)
 
 
 def test_samples_of_a_prompt_share_one_query_and_their_labels_are_positive():

@@ -125,7 +125,7 @@ def test_the_overview_renders_every_figure_without_console_errors(tmp_path: Path
     title = done.stdout.split("<title>")[1].split("</title>")[0]
     figures = sum(1 for name in names for _ in (tmp_path / name / "figures").glob("*.png"))
     assert title == f"look|{figures}|true|true|true|{len(names)}"
-    assert figures == len(names) + 2  # correlation_vs_d has three
+    assert figures == len(names) + 4  # correlation_vs_d and pretrained_heads have three
 
 
 def test_the_policy_stops_scripts_that_are_not_the_pages_own(tmp_path: Path):

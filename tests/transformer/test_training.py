@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,30 @@ def test_one_step_at_any_norm_is_that_of_the_torch_loop(options):
         )
         assert torch_loop.flatten(-2).norm(dim=-1).min() > 0.99 * norm
         assert (ours - torch_loop).flatten(-2).norm(dim=-1).max() <= 1e-10 * norm
+
+
+@pytest.mark.parametrize("norm", [30.0, 300.0])
+@pytest.mark.parametrize("apart", [0.0, 1e-13])
+def test_repeated_tokens_of_which_one_sees_more_than_the_other(norm, apart):
+    """Their rows differ by e^-margin, which is lost beside the rows."""
+    model = Transformer(layers=2, causal=True, readout="mean")
+    batch = attnsvm.sample("sphere", model=model, n=2, T=4, d=6, trials=16)
+    X = batch.X.clone()
+    X[:, :, 2] = X[:, :, 1] * (1 + apart)
+    batch = dataclasses.replace(batch, X=X)
+    fields = {"steps": 1, "lr": norm, "init": "small", "init_scale": norm, "record_every": 1}
+    ours, torch_loop = (
+        train_layers(batch, model, compiled=how, **fields).snapshots.diff(dim=1)
+        for how in (True, False)
+    )
+    assert (ours - torch_loop).flatten(-2).norm(dim=-1).max() <= 1e-10 * norm
+
+
+@pytest.mark.parametrize("init", ["cone", "aligned", "balanced", "cone_runner_up", "pretrained"])
+def test_starts_that_depend_on_the_instance_are_refused(init):
+    model = Transformer(layers=2)
+    with pytest.raises(ConfigError, match=rf"optimizer.init={init}: must be zero"):
+        train_layers(batch_for(model), model, steps=1, init=init)
 
 
 @pytest.mark.parametrize(

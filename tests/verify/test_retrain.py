@@ -117,4 +117,4 @@ def test_weights_beyond_the_tolerance_are_refused(tmp_path):
     forged = Forgery.of(written(tmp_path / "genuine", *made("top", tmp_path)))
     forged.array("trained_W", lambda W: W * (1 + 1e-9 * np.arange(9).reshape(3, 3)))
     folder = forged.written(tmp_path / "forged")
-    assert any("W differs by" in why for _, _, why in retrained(folder, 1000)[1])
+    assert any("trained_W differs by" in why for _, _, why in retrained(folder, 1000)[1])

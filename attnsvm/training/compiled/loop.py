@@ -177,8 +177,8 @@ class _Loop:
             self.basis, X = None, batch.X
             self.queries, R = torch.eye(d, dtype=X.dtype).expand(self.B, d, d), batch.Z.mT
         self.r, self.c = X.shape[-1], R.shape[1]
-        rotated = {name: self.inside(p) for name, p in batch.head_parameters.items()}
-        features = batch.head.features(X, rotated)
+        # of the tokens as given: in another basis equal scores would differ by rounding
+        features = batch.head.features(batch.X, batch.head_parameters)
         assert features is not None  # as checked in `applies`
         F, kinds = features
         self.k = F.shape[-1]

@@ -62,7 +62,7 @@ def compare_rows(data: Data, space: Space, sizes: Sizes, W: int, layer: int, i: 
             store(exponent, 0, zero)
             near = where_greater(size, bound, zero, one)
             if any_greater(near, zero):
-                _compare_copies(data, space, sizes, W, (layer, i, p, q), found)
+                _compare_copies(data, space, sizes, W, (layer, i, p, q))
                 for j in range(d + 1):
                     target = exponent if j == d else at(found, j)
                     exact = load(space.exact, j)
@@ -70,21 +70,16 @@ def compare_rows(data: Data, space: Space, sizes: Sizes, W: int, layer: int, i: 
 
 
 @njit  # type: ignore[untyped-decorator]
-def _compare_copies(
-    data: Data, space: Space, sizes: Sizes, W: int, which: Any, rounded: int
-) -> None:
+def _compare_copies(data: Data, space: Space, sizes: Sizes, W: int, which: Any) -> None:
     """Write y_p - y_q at `exact`, with its exponent; `which` is (layer, sequence, p, q)."""
     d, residual = sizes.d, sizes.residual
     pair, exact = space.pair, space.exact
     _input_difference(space, sizes, which)
-    plain = residual and which[0] == 0  # x_p and x_q are as drawn: only swaps cancel
     root = fill(np.sqrt(2.0))
     for j in range(d):
-        kept = root * load(rounded, j) if plain else load(pair, j)
-        store(exact, j, kept if residual else fill(0.0))
-    exponent = fill(0.0) if plain else load(pair, d)
-    store(exact, d, exponent if residual else fill(-np.inf))
-    for h in range(0 if plain else sizes.H):
+        store(exact, j, load(pair, j) if residual else fill(0.0))
+    store(exact, d, load(pair, d) if residual else fill(-np.inf))
+    for h in range(sizes.H):
         _add_attended(data, space, sizes, W, which, h)
     if residual and sizes.H == 1 and not sizes.values:
         _replace_swapped(space, sizes, which)
