@@ -269,7 +269,7 @@ def check_probe(probe: Probe, quantities: Iterable[str] | type[ProbeConfig], d: 
 
 
 def _snapshot(d: int) -> Snapshot:
-    batch = sample("sphere", n=2, T=3, d=d, trials=4)
+    batch = sample("planted", n=2, T=3, d=d, trials=4, held_out=4)
     K, Q = _random(4, d, 2), _random(4, d, 2, seed=1)
     selected, _ = optimal_tokens(batch)
     return Snapshot(
