@@ -34,10 +34,6 @@ class Scaled:
         """Return the vectors times e^log_factor."""
         return Scaled(self.value, self.exponent + log_factor)
 
-    def plain(self) -> Tensor:
-        """Return v e^c, which underflows where c is too small."""
-        return self.value * self.exponent.exp().unsqueeze(-1)
-
 
 def relative(exponent: Tensor, largest: Tensor) -> Tensor:
     """Return e^(exponent - largest), 0 where both are -inf."""

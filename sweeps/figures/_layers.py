@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from sweeps import statistics, style
 from sweeps.figures import history_of
@@ -139,7 +141,7 @@ def over_steps(frames: SweepFrames, keys: Sequence[str]) -> pd.DataFrame:
     return statistics.summaries(rows, [*keys, "quantity", "step"], "value", "median")
 
 
-def stacked(ax: Axes, cells: list[tuple[str, pd.DataFrame]]) -> None:
+def stacked(ax: Axes, cells: Sequence[tuple[str, pd.DataFrame]]) -> None:
     """Stack the shares of causes, a bar for each cell."""
     for place, (_, cell) in enumerate(cells):
         bottom = 0.0
@@ -148,3 +150,61 @@ def stacked(ax: Axes, cells: list[tuple[str, pd.DataFrame]]) -> None:
             fill = style.fill(colour, HATCHES.get(cause, ""))
             ax.bar(place, share, 0.8, bottom, label=CAUSES[cause] if share else None, **fill)
             bottom += share
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of panels: its heading, medians of `over_steps`, and cells of `cause_counts`."""
+
+    heading: str
+    curves: pd.DataFrame
+    bars: Sequence[tuple[str, pd.DataFrame]]
+
+
+def columns_of_panels(
+    columns: Sequence[Column],
+    draw: Callable[[Axes, pd.DataFrame], None],
+    bars: str,
+    size: tuple[float, float],
+    legend: str | None = None,
+    **labels: Any,
+) -> Figure:
+    """Return a figure of each quantity over the steps, and below it how rows ended.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+        Left to right.
+    draw : callable
+        Draws the curves of one quantity.
+    bars : str
+        What the bars are.
+    size : tuple of float
+        Width of a column and height of the figure (inches).
+    legend : str, optional
+        Title of the legend of the curves.
+    **labels
+        Look of the labels of bars.
+    """
+    count = max(len(columns), 1)
+    fig = style.figure(size[0] * count + 2.0, size[1])
+    grid = fig.subplots(len(QUANTITIES) + 1, count, squeeze=False, sharey="row")
+    below = grid[-1]
+    for column, axes in zip(columns, grid.T, strict=False):  # without columns one stays empty
+        style.heading(axes[0], column.heading)
+        for ax, quantity in zip(axes[:-1], QUANTITIES, strict=True):
+            draw(ax, column.curves[column.curves["quantity"] == quantity])
+            ax.set_xlabel("step")
+        stacked(axes[-1], column.bars)
+        axes[-1].set_xticks(range(len(column.bars)), [name for name, _ in column.bars], **labels)
+        axes[-1].set_xlabel(bars)
+    for row, (quantity, label) in zip(grid[:-1], QUANTITIES.items(), strict=True):
+        row[0].set_ylabel(label)
+        for ax in row:
+            style.log_axis(ax.yaxis)
+            if quantity == "correlation":
+                ax.axhline(NEAR, color=style.FAINT, linestyle=":", linewidth=0.9)
+    style.share_axis(below[0], "share of the rows")
+    style.legend(grid[0, -1], grid[0], title=legend)
+    style.legend(below[-1], below)
+    return fig

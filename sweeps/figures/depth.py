@@ -13,13 +13,12 @@ from sweeps import style
 from sweeps.cells import CellAxes
 from sweeps.figures import Drawing, outcomes, status_counts
 from sweeps.figures._layers import (
-    NEAR,
-    QUANTITIES,
     RULES,
+    Column,
     cause_counts,
+    columns_of_panels,
     keys_of,
     over_steps,
-    stacked,
 )
 from sweeps.figures._pages import Tables, drawings
 
@@ -63,33 +62,19 @@ def draw(
 
 def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
     causes, curves = tables["depth_causes"], tables["depth"]
-    columns = list(causes.groupby(["parameterization", "residual"], sort=False))
-    columns.sort(key=lambda one: (one[0][0] != "w", not one[0][1]))
-    fig = style.figure(2.9 * max(len(columns), 1) + 2.0, 7.6)
-    grid = fig.subplots(3, max(len(columns), 1), squeeze=False, sharey="row")
-    for place, ((rule, residual), cells) in enumerate(columns):
-        here = curves[(curves["parameterization"] == rule) & (curves["residual"] == residual)]
-        kind = "residual" if residual else "no residual"
-        style.heading(grid[0, place], f"{RULES.get(str(rule), rule)}, {kind}")
-        for ax, quantity in zip(grid[:, place], QUANTITIES, strict=False):
-            _curves(ax, here[here["quantity"] == quantity])
-            ax.set_xlabel("step")
-        bars = [(f"{layers}\n{layer}", cell) for (layers, layer), cell in
-                cells.groupby(["layers", "layer"])]  # fmt: skip
-        stacked(grid[2, place], bars)
-        grid[2, place].set_xticks(range(len(bars)), [label for label, _ in bars])
-        grid[2, place].set_xlabel("layers of the network, and layer")
-    for row, (quantity, label) in zip(grid, QUANTITIES.items(), strict=False):
-        row[0].set_ylabel(label)
-        for ax in row:
-            style.log_axis(ax.yaxis)
-            if quantity == "correlation":
-                ax.axhline(NEAR, color=style.FAINT, linestyle=":", linewidth=0.9)
-    style.share_axis(grid[2, 0], "share of the rows")
-    style.legend(grid[0, -1], grid[0])
-    style.legend(grid[2, -1], grid[2])
-    counted = status_counts(tables["depth_counts"], axes)
-    style.note(fig, [NOTE, counted, *remarks])
+    groups = list(causes.groupby(["parameterization", "residual"], sort=False))
+    groups.sort(key=lambda one: (one[0][0] != "w", not one[0][1]))
+    columns = [
+        Column(
+            f"{RULES.get(str(rule), rule)}, {'residual' if residual else 'no residual'}",
+            curves[(curves["parameterization"] == rule) & (curves["residual"] == residual)],
+            [(f"{layers}\n{layer}", cell) for (layers, layer), cell in
+             cells.groupby(["layers", "layer"])],
+        )
+        for (rule, residual), cells in groups
+    ]  # fmt: skip
+    fig = columns_of_panels(columns, _curves, "layers of the network, and layer", (2.9, 7.6))
+    style.note(fig, [NOTE, status_counts(tables["depth_counts"], axes), *remarks])
     return fig
 
 

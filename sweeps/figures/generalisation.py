@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from sweeps.aggregate import SweepFrames
 
 X = ("n", "T", "d", "signal", "parameterization")
-CELL = ["signal", "parameterization", "n"]
 MEASURED = ("held_out_optimal", "held_out_excess")
 NAMES = {"w": "$W$", "kq": "$(K, Q)$"}
 NOTE = (

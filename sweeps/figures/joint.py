@@ -13,13 +13,12 @@ from sweeps import statistics, style
 from sweeps.cells import CellAxes
 from sweeps.figures import Drawing, outcomes, status_counts
 from sweeps.figures._layers import (
-    NEAR,
-    QUANTITIES,
     RULES,
+    Column,
     cause_counts,
+    columns_of_panels,
     keys_of,
     over_steps,
-    stacked,
     with_layers,
 )
 from sweeps.figures._pages import Tables, drawings
@@ -71,33 +70,20 @@ def draw(
 
 def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
     causes, curves = tables["joint_causes"], tables["joint"]
-    columns = list(causes.groupby(["parameterization", "layer"], sort=False))
-    columns.sort(key=lambda one: (one[0][0] != "w", one[0][1]))
-    fig = style.figure(2.6 * max(len(columns), 1) + 2.0, 7.4)
-    grid = fig.subplots(3, max(len(columns), 1), squeeze=False, sharey="row")
-    for place, ((rule, layer), cells) in enumerate(columns):
-        here = curves[(curves["parameterization"] == rule) & (curves["layer"] == layer)]
-        style.heading(grid[0, place], f"{RULES.get(str(rule), rule)}, layer {layer}")
-        for ax, quantity in zip(grid[:, place], QUANTITIES, strict=False):
-            _curves(ax, here[here["quantity"] == quantity])
-            ax.set_xlabel("step")
-        known = set(cells["trained"])
-        bars = [(name, cells[cells["trained"] == name]) for name in LOOKS if name in known]
-        stacked(grid[2, place], bars)
-        labels = [name for name, _ in bars]
-        grid[2, place].set_xticks(range(len(bars)), labels, rotation=40, ha="right")
-        grid[2, place].set_xlabel("trained with attention")
-    for row, (quantity, label) in zip(grid, QUANTITIES.items(), strict=False):
-        row[0].set_ylabel(label)
-        for ax in row:
-            style.log_axis(ax.yaxis)
-            if quantity == "correlation":
-                ax.axhline(NEAR, color=style.FAINT, linestyle=":", linewidth=0.9)
-    style.share_axis(grid[2, 0], "share of the rows")
-    style.legend(grid[0, -1], grid[0], title="trained")
-    style.legend(grid[2, -1], grid[2])
-    counted = status_counts(tables["joint_counts"], axes)
-    style.note(fig, [NOTE, counted, *remarks])
+    groups = list(causes.groupby(["parameterization", "layer"], sort=False))
+    groups.sort(key=lambda one: (one[0][0] != "w", one[0][1]))
+    columns = [
+        Column(
+            f"{RULES.get(str(rule), rule)}, layer {layer}",
+            curves[(curves["parameterization"] == rule) & (curves["layer"] == layer)],
+            [(name, part) for name in LOOKS if len(part := cells[cells["trained"] == name])],
+        )
+        for (rule, layer), cells in groups
+    ]
+    fig = columns_of_panels(
+        columns, _curves, "trained with attention", (2.6, 7.4), "trained", rotation=40, ha="right"
+    )
+    style.note(fig, [NOTE, status_counts(tables["joint_counts"], axes), *remarks])
     return fig
 
 

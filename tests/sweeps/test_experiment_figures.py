@@ -156,7 +156,7 @@ def test_what_did_not_converge_is_in_no_share(status: str):
     lost = frames.trials.assign(status=status)
     table = draw("phase_transition", dataclasses.replace(frames, trials=lost))["phase_transition"]
     assert (table.query("share_of == 'global'")["used"] == 0).all()
-    feasible = 0 if status == "tie" else 3
+    feasible = 0 if status == "tie" else INSTANCES - 1
     assert (table.query("share_of == 'feasible'")["used"] == feasible).all()
     frames = trained_frames()
     lost = frames.trials.assign(status=status)
@@ -182,22 +182,28 @@ def test_convergence_types_of_a_cell_sum_to_all_instances():
     assert (total["count"].sum() == 12).all()
 
 
-def phase_frames(planes: list[tuple[int, int]], ds: tuple[int, ...]) -> SweepFrames:
-    """Return four instances a cell; of the last nothing but B.1 is decided."""
+INSTANCES = 12
+
+
+def phase_frames(
+    planes: list[tuple[int, int]], ds: tuple[int, ...], decided_on_d: int = INSTANCES
+) -> SweepFrames:
+    """Return twelve instances a cell; of the last nothing but B.1 is decided."""
     runs, rows = [], []
+    last = INSTANCES - 1
     for n, T in planes:
         for d in ds:
             cell = synthetic.cell_keys(n=n, T=T, d=d, tokens="top")
-            runs.append(synthetic.run_row(f"{n}{T}{d}", cell, 4))
-            for seed in range(4):
+            runs.append(synthetic.run_row(f"{n}{T}{d}", cell, INSTANCES))
+            for seed in range(INSTANCES):
                 feasible = d >= max(T - 1, n)
-                status = "undecided" if seed == 3 else "ok" if feasible else "infeasible"
+                status = "undecided" if seed == last else "ok" if feasible else "infeasible"
                 rows.append(
                     cell
                     | {"run": f"{n}{T}{d}", "seed": seed, "reason": "", "status": status}
-                    | {"optimum_feasible": pd.NA if seed == 3 else feasible}
-                    | {"assumption_b1": pd.NA if seed == 2 else False}
-                    | {"assumption_d": pd.NA if seed > 1 else d > 1}
+                    | {"optimum_feasible": pd.NA if seed == last else feasible}
+                    | {"assumption_b1": pd.NA if seed == last - 1 else False}
+                    | {"assumption_d": d > 1 if seed < min(decided_on_d, last) else pd.NA}
                     | {"frobenius_status": "solved" if status == "ok" else status}
                     | {"convergence": "global" if feasible else ""}
                 )
@@ -211,17 +217,27 @@ def test_phase_transition_counts_verdicts_only():
     tables = draw("phase_transition", frames)
     table = tables["phase_transition"].set_index("share_of")
     feasible = table.loc["feasible"]
-    assert (feasible["used"] == 3).all()  # the undecided one is not a verdict
+    assert (feasible["used"] == 11).all()  # the undecided one is not a verdict
     promised = feasible["d"] >= np.maximum(feasible["T"] - 1, feasible["n"])
     assert (feasible["share"] == promised.astype(float)).all()
-    assert (table.loc["global", "used"] == 3).all()
+    assert (table.loc["global", "used"] == 11).all()
     assert (table.loc["assumption_b1", "count"] == 0).all()
     seen = table.loc["assumption_d"]
-    assert (seen["used"] == 2).all()
+    assert (seen["used"] == 11).all()
     assert (seen["share"] == (seen["d"] > 1)).all()
     halfway = tables["phase_transition_halfway"].set_index("share_of")["halfway"]
     assert halfway["assumption_d"].between(1, 2).all()
     assert halfway["assumption_b1"].isna().all()
+
+
+def test_a_cell_with_many_undecided_instances_has_no_share():
+    tables = draw("phase_transition", phase_frames([(2, 2), (2, 4)], (1, 2, 3), decided_on_d=10))
+    table = tables["phase_transition"].set_index("share_of")
+    assert (table.loc["assumption_d", "used"] == 10).all()  # counted, 2 of 12 have no verdict
+    assert table.loc["assumption_d", ["share", "low", "high"]].isna().all(axis=None)
+    assert table.loc["feasible", "share"].notna().all()
+    halfway = tables["phase_transition_halfway"]
+    assert "assumption_d" not in set(halfway.loc[halfway["halfway"].notna(), "share_of"])
 
 
 def test_a_single_plane_and_a_single_cell_are_drawn():
@@ -231,7 +247,7 @@ def test_a_single_plane_and_a_single_cell_are_drawn():
     trials = untrained.trials.assign(tokens="optimal", convergence="")
     table = draw("phase_transition", synthetic.with_rows(untrained, trials))["phase_transition"]
     assert (table.query("share_of == 'global'")["used"] == 0).all()
-    assert (table.query("share_of == 'feasible'")["used"] == 3).all()
+    assert (table.query("share_of == 'feasible'")["used"] == 11).all()
 
 
 def test_the_line_of_the_theorem_runs_between_the_right_cells():
