@@ -66,7 +66,8 @@ class Optimizer(ABC):
         variables : tuple of Tensor
             Initial values, which may be overwritten.
         visit : callable
-            Is called with the variables and their view, once for each entry of `grid()`.
+            Is called with the variables and their view for each entry of `grid()`, or for several
+            entries at once: their batches one after the other.
         report : callable
             Is called with the number of units of work done so far.
         """

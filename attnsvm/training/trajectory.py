@@ -196,17 +196,19 @@ class SnapshotRecorder:
         return steps if isinstance(steps, int) else len(self.grid) - 1
 
     def take(self, variables: Variables, view: View) -> None:
-        """Store the next snapshot."""
+        """Store the next snapshot, or several: one batch after the other, (count B, ...)."""
         attention = self.risk.attention(variables)
-        for kept, V in zip(self.factors, attention, strict=False):
-            kept[:, self.taken] = V
         W = self.risk.rule.combine(attention)
-        self.snapshots[:, self.taken] = W
-        self.finite &= _finite(W)
-        self.loss[:, self.taken] = self.risk.value(view)
-        self.softmax[:, self.taken] = view.softmax
-        self.log_softmax = view.log_softmax
-        self.taken += 1
+        arrays = (self.snapshots, self.loss, self.softmax, *self.factors)
+        values = (W, self.risk.value(view), view.softmax, *attention)
+        B = len(self.snapshots)
+        count = len(W) // B
+        here = slice(self.taken, self.taken + count)
+        for kept, value in zip(arrays, values, strict=False):  # factors may not be kept
+            kept[:, here] = value.view(count, B, *value.shape[1:]).transpose(0, 1)
+        self.finite &= _finite(W).view(count, B).all(0)
+        self.log_softmax = view.log_softmax[-B:]
+        self.taken += count
 
     def trajectory(self, last: Variables, how: str, ridge: float, threads: int) -> Trajectory:
         """Return the trajectory that ends with `last`; `how` is the kind of gradient used.

@@ -249,19 +249,29 @@ def test_each_loop_that_is_compiled_is_named(monkeypatch, caplog):
 def test_stretches_without_a_snapshot_change_no_bit(parameterization, m, monkeypatch):
     given = {"parameterization": parameterization, "m": m, "steps": 40, "record_every": 17}
     whole = train(sample(**SHAPE), **given)
+    for longest, together in ((3, 1), (3, 10**6), (100, 1), (100, 2 * 11 * (25 + 12))):
+        monkeypatch.setattr(compiled_loop, "LONGEST", longest)
+        monkeypatch.setattr(compiled_loop, "TOGETHER", together)
+        pieces = train(sample(**SHAPE), **given)
+        assert torch.equal(pieces.steps, whole.steps)
+        for name in ("snapshots", "softmax", "loss", "log_softmax", "direction_error"):
+            assert torch.equal(getattr(pieces, name), getattr(whole, name)), name
+
+
+def test_a_stretch_has_a_limited_number_of_steps_and_snapshots(monkeypatch):
     monkeypatch.setattr(compiled_loop, "LONGEST", 3)
-    pieces = train(sample(**SHAPE), **given)
-    assert list(compiled_loop._stretches([0, 4, 5])) == [(0, 3), (3, 4), (4, 5)]
-    assert torch.equal(pieces.steps, whole.steps)
-    assert torch.equal(pieces.snapshots, whole.snapshots)
-    assert torch.equal(pieces.softmax, whole.softmax)
+    stretches = compiled_loop._stretches
+    assert list(stretches([0, 4, 5], 1)) == [(0, 3, []), (3, 4, [4]), (4, 5, [5])]
+    assert list(stretches([0, 4, 5], 2)) == [(0, 3, []), (3, 5, [4, 5])]
+    assert list(stretches([0, 1, 2, 9], 9)) == [(0, 3, [1, 2]), (3, 6, []), (6, 9, [9])]
+    assert list(stretches([0], 9)) == []
 
 
 def test_what_an_exception_ends_leaves_no_steps_behind(monkeypatch):
     """The first snapshot raises while the first share of the steps is taken: no other one is."""
     batch, begun, over = sample(**SHAPE), [], Event()
 
-    def take(loop, first, last, etas):
+    def take(loop, first, last, etas, stops):
         if last > first:  # else it is only compiled
             begun.append(first)
             assert over.wait(60)

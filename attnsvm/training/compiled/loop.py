@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,9 @@ SHARE = 2**14
 
 LONGEST = 2**14
 """Largest number of steps that are submitted at once."""
+
+TOGETHER = 2**18
+"""Numbers in the snapshots that are evaluated together: 2 MiB."""
 
 AHEAD = 3
 """Largest number of stretches by which the threads may be ahead of the evaluation of snapshots."""
@@ -110,33 +113,44 @@ def run(
     """Take the steps of `optimizer` in `threads` threads; otherwise as `Optimizer.run`."""
     loop = (_LoopW if len(variables) == 1 else _LoopKQ)(risk, optimizer, variables)
     with announced(f"training loop of {loop.trained}"):
-        loop.take_steps(0, 0, np.empty(0))
+        loop.take_steps(0, 0, np.empty(0), np.empty(0, np.int64))
     grid = [int(stop) for stop in optimizer.grid()]
-    recorded = set(grid)
+    most = max(1, TOGETHER // loop.numbers)
     with _workers(threads) as pools:
         stretches = (
-            (stop, loop.advance([optimizer.step_size(k) for k in range(start, stop)], pools))
-            for start, stop in _stretches(grid)
+            (end, stops, loop.advance(optimizer, start, end, stops, pools))
+            for start, end, stops in _stretches(grid, most)
         )
         begun = deque(islice(stretches, AHEAD))
         visit(variables, risk.forward(variables))
         report(0)
         while begun:
-            stop, shares = begun.popleft()
+            end, stops, shares = begun.popleft()
             parts = [share.result() for share in shares]
             begun.extend(islice(stretches, 1))
-            if stop in recorded:
-                variables, view = loop.snapshot(parts)
-                visit(variables, view)
-            report(stop)
+            if stops:
+                several, view = loop.snapshots(parts)
+                visit(several, view)
+                variables = tuple(V[-loop.B :].clone() for V in several)
+            for done in stops or [end]:
+                report(done)
     return variables
 
 
-def _stretches(grid: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield the ends of stretches of at most LONGEST steps; snapshots are taken at ends only."""
-    for start, stop in pairwise(grid):
-        for first in range(start, stop, LONGEST):
-            yield first, min(first + LONGEST, stop)
+def _stretches(grid: list[int], most: int) -> Iterator[tuple[int, int, list[int]]]:
+    """Yield start and end of each stretch, and the stops in it: its part of the grid.
+
+    A stretch has at most LONGEST steps and `most` stops.
+    """
+    start, stops = grid[0], list[int]()
+    for stop in grid[1:]:
+        while stop - start > LONGEST:
+            yield start, start + LONGEST, stops
+            start, stops = start + LONGEST, []
+        stops.append(stop)
+        if len(stops) == most or stop == grid[-1]:
+            yield start, stop, stops
+            start, stops = stop, []
 
 
 @contextmanager
@@ -186,8 +200,6 @@ class _Loop:
         weights = batch.Y * batch.asked / -self.n
         data = (X, F, kinds.expand(LANES, 3, -1), R, bias, batch.Y, weights)
         self.data = tuple(to_lanes(tensor) for tensor in data)
-        logits, margins = torch.empty_like(self.data[4]), torch.empty_like(self.data[5])
-        self.seen = logits, margins
 
     def inside(self, V: Tensor) -> Tensor:
         """Return V (B, d, ...) in the basis of the span of the tokens, (B, r, ...)."""
@@ -197,8 +209,10 @@ class _Loop:
         return torch.bmm(self.basis.mT, flat).reshape(len(V), self.r, *V.shape[2:])
 
     def back(self, V: Tensor) -> Tensor:
-        """Return V (B, r, c) in the coordinates of the tokens, (B, d, c)."""
-        return V if self.basis is None else torch.bmm(self.basis, V)
+        """Return V (stops B, r, c) in the coordinates of the tokens, (stops B, d, c)."""
+        if self.basis is None:
+            return V
+        return torch.bmm(self.basis.repeat(len(V) // self.B, 1, 1), V)
 
     def squares(self, count: int, outside: Callable[[], tuple[Tensor, ...]]) -> Tensor:
         """Return the squared norms of what is `outside` of the spans of `count` starts, in lanes.
@@ -219,48 +233,72 @@ class _Loop:
         none = torch.full((self.blocks, len(updated) * LANES), -torch.inf, dtype=torch.float64)
         return (*(torch.zeros_like(V) for V in updated), none)
 
-    def advance(self, etas: list[float], pools: list[ThreadPoolExecutor]) -> list[Future[Lanes]]:
-        """Submit one step for each size in `etas`; a block always stays in the same thread.
+    @property
+    def numbers(self) -> int:
+        """Numbers in a snapshot."""
+        return self.B * (self.queries.shape[1] ** 2 + self.n * self.T)
 
-        No thread waits for another one. The results are the input of `snapshot`.
+    def advance(
+        self,
+        optimizer: FirstOrder,
+        start: int,
+        end: int,
+        stops: list[int],
+        pools: list[ThreadPoolExecutor],
+    ) -> list[Future[Lanes]]:
+        """Submit the steps start <= k < end; a block always stays in the same thread.
+
+        No thread waits for another one. The results are the input of `snapshots`.
         """
-        blocks = self.blocks
-        few = max(1, SHARE // len(etas))
-        lengths = np.array(etas)
+        blocks, few = self.blocks, max(1, SHARE // (end - start))
+        etas = np.array([optimizer.step_size(k) for k in range(start, end)])
+        since = np.array(stops, np.int64) - start
         return [
-            pool.submit(self.take_steps, first, min(first + few, last), lengths)
+            pool.submit(self.take_steps, first, min(first + few, last), etas, since)
             for at, pool in enumerate(pools)
             for last in [blocks * (at + 1) // len(pools)]
             for first in range(blocks * at // len(pools), last, few)
         ]
 
-    def snapshot(self, parts: list[Lanes]) -> tuple[Variables, View]:
-        """Return the variables and their view from the results of all shares."""
-        *state, logits, margins = (torch.cat(part) for part in zip(*parts, strict=True))
-        log_softmax = log_attention(from_lanes(logits, (self.B, self.n, self.T)))
-        u = from_lanes(margins, (self.B, self.n))
+    def snapshots(self, parts: list[Lanes]) -> tuple[Variables, View]:
+        """Return variables and view at all stops, one batch after the other, (stops B, ...).
+
+        `parts` are the results of all shares of a stretch.
+        """
+        *state, logits, margins = (torch.cat(part, 1) for part in zip(*parts, strict=True))
+        log_softmax = log_attention(self.instances(logits, self.n, self.T))
+        u = self.instances(margins, self.n)
         return self.variables(*state), View(log_softmax, log_softmax.exp(), u)
 
-    def take_steps(self, first: int, last: int, etas: Any) -> Lanes:
+    def instances(self, lanes: Tensor, *shape: int) -> Tensor:
+        """Return lanes (stops, blocks, ...) as a tensor (stops B, *shape)."""
+        count, filled = len(lanes), self.blocks * LANES
+        flat = from_lanes(lanes.flatten(0, 1), (count * filled, math.prod(shape)))
+        return flat.view(count, filled, -1)[:, : self.B].reshape(count * self.B, *shape)
+
+    def take_steps(self, first: int, last: int, etas: Any, stops: Any) -> Lanes:
         """Take the steps of the blocks first <= b < last.
 
-        Return copies of the updated variables, the logits and the margins of these blocks.
+        Return the updated variables, the logits and the margins of these blocks after as many steps
+        as each of `stops` says, each (stops, blocks, ...).
         """
         sizes = Sizes(self.n, self.T, self.r, self.k, self.c, self.m)
         space = _space(sizes)
-        data = _addresses(self.data)
-        variables = _addresses((*self.updated, *self.seen, *self.fixed))
+        seen = *(V.shape[1] for V in self.updated), LANES * self.n * self.T, LANES * self.n
+        kept = [torch.empty(len(stops), last - first, size, dtype=torch.float64) for size in seen]
         self.kernel(
             first,
             last,
-            Instance(*data),
+            Instance(*_addresses(self.data)),
             Space(*_addresses(space)),
-            variables,
+            _addresses((*self.updated, *self.fixed)),
+            _addresses(kept),
             etas,
+            stops,
             sizes,
             self.update,
         )
-        return [lanes[first:last].clone() for lanes in (*self.updated, *self.seen)]
+        return kept
 
 
 class _LoopW(_Loop):
@@ -279,9 +317,10 @@ class _LoopW(_Loop):
 
     def variables(self, V: Tensor, a: Tensor) -> Variables:
         """Return (W,), of lanes."""
-        share = from_lanes(a, (self.B, 1, 1))
-        moved = from_lanes(V, (self.B, self.c, self.r)) - share * self.V0
-        return ((share * self.W0).baddbmm_(self.back(moved.mT), self.queries.mT),)
+        share, times = self.instances(a, 1, 1), (len(a), 1, 1)
+        moved = self.instances(V, self.c, self.r) - share * self.V0.repeat(times)
+        W = share * self.W0.repeat(times)
+        return (W.baddbmm_(self.back(moved.mT), self.queries.repeat(times).mT),)
 
 
 class _LoopKQ(_Loop):
@@ -311,17 +350,21 @@ class _LoopKQ(_Loop):
         return V if self.rows is None else torch.bmm(V, self.rows)
 
     def widen(self, V: Tensor) -> Tensor:
-        """Undo `narrow`."""
-        return V if self.rows is None else torch.bmm(V, self.rows.mT)
+        """Undo `narrow`, of V (stops B, ., .)."""
+        if self.rows is None:
+            return V
+        return torch.bmm(V, self.rows.repeat(len(V) // self.B, 1, 1).mT)
 
     def variables(self, K: Tensor, Q: Tensor, a: Tensor) -> Variables:
         """Return (K, Q), of lanes."""
-        share_K, share_Q = from_lanes(a, (self.B, 2, 1, 1)).unbind(1)
-        moved_K = from_lanes(K, (self.B, self.r, self.m)) - share_K * self.start[0]
-        moved_Q = from_lanes(Q, (self.B, self.c, self.m)) - share_Q * self.start[1]
+        times = len(a), 1, 1
+        share_K, share_Q = self.instances(a, 2, 1, 1).unbind(1)
+        moved_K = self.instances(K, self.r, self.m) - share_K * self.start[0].repeat(times)
+        moved_Q = self.instances(Q, self.c, self.m) - share_Q * self.start[1].repeat(times)
+        moved_Q = torch.bmm(self.queries.repeat(times), self.widen(moved_Q))
         return (
-            share_K * self.K0 + self.back(self.widen(moved_K)),
-            share_Q * self.Q0 + torch.bmm(self.queries, self.widen(moved_Q)),
+            share_K * self.K0.repeat(times) + self.back(self.widen(moved_K)),
+            share_Q * self.Q0.repeat(times) + moved_Q,
         )
 
 
@@ -353,7 +396,7 @@ def _update(risk: Risk, optimizer: FirstOrder) -> Update:
     )
 
 
-def _addresses(tensors: tuple[Tensor, ...]) -> tuple[int, ...]:
+def _addresses(tensors: Iterable[Tensor]) -> tuple[int, ...]:
     return tuple(tensor.data_ptr() for tensor in tensors)
 
 

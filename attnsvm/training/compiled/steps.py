@@ -46,6 +46,15 @@ def _copy(source: int, target: int, count: int) -> None:
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
+def _keep(kept: Any, entry: int, variables: Any, counts: Any, space: Space, sizes: Sizes) -> None:
+    """Copy the variables, logits and margins of a block to an entry of the arrays `kept`."""
+    sources = (*variables, space.logits, space.margin)
+    sizes_of = (*counts, sizes.n * sizes.T, sizes.n)
+    for j in range(len(kept)):
+        _copy(sources[j], at(kept[j], entry * sizes_of[j]), sizes_of[j])
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
 def _at_queries(C: int, V: int, R: int, sizes: Sizes, length: int, triangular: bool) -> None:
     """Write C_i = sum_k R_ki V_k, vectors with `length` entries."""
     for first in range(0, sizes.n, PANEL):
@@ -118,57 +127,64 @@ def _descend(
 
 @compiled(*COMPILED_IN, nogil=True, error_model="numpy")
 def train_w(
-    first: int, last: int, data: Instance, space: Space, variables: Any, etas: Any, sizes: Sizes,
-    update: Update,
+    first: int, last: int, data: Instance, space: Space, variables: Any, kept: Any, etas: Any,
+    stops: Any, sizes: Sizes, update: Update,
 ) -> None:  # fmt: skip
     """Take len(etas) steps of W in the blocks first <= b < last.
 
-    `variables` are the addresses of V and a, which are updated, of the logits (n, T) and margins
-    (n,) after the steps, of the squared norm of W0 outside of the span of the queries, and of the
-    momentum and its log-scale.
+    `variables` are the addresses of V and a, which are updated, of the squared norm of W0 outside
+    of the span of the queries, and of the momentum and its log-scale. After as many steps as each
+    of the rising `stops` says, V, a, the logits (n, T) and margins (n,) are copied to the addresses
+    in `kept`, of arrays with an entry for each stop and block.
     """
-    n, T, r, _, c, _ = sizes
+    _, _, r, _, c, _ = sizes
     for b in range(first, last):
         here = of_block(data, sizes, b)
-        V, a, logits, margins, square0, M, scale_M = variables
-        V, outside = at(V, b * c * r), (at(a, b), at(square0, b))
-        momentum = at(M, b * c * r), at(scale_M, b)
+        V, a, square0, M, scale_M = variables
+        V, a = at(V, b * c * r), at(a, b)
+        outside, momentum = (a, at(square0, b)), (at(M, b * c * r), at(scale_M, b))
+        taken = 0
         for k in range(len(etas) + 1):
             _at_queries(space.U, V, here.R, sizes, r, update.triangular)
             weights = _weights(gradient(here, space, sizes, update), update.log_ridge)
+            if taken < len(stops) and stops[taken] == k:
+                _keep(kept, taken * (last - first) + b - first, (V, a), (c * r, 1), space, sizes)
+                taken += 1
             if k < len(etas):
                 _from_queries(space.H, space.P, here.R, sizes, r, update.triangular)
                 _descend(V, space.H, (c, r), outside, weights, momentum, etas[k], space, update)
-        _copy(space.logits, at(logits, b * n * T), n * T)
-        _copy(space.margin, at(margins, b * n), n)
 
 
 @compiled(*COMPILED_IN, nogil=True, error_model="numpy")
 def train_kq(
-    first: int, last: int, data: Instance, space: Space, variables: Any, etas: Any, sizes: Sizes,
-    update: Update,
+    first: int, last: int, data: Instance, space: Space, variables: Any, kept: Any, etas: Any,
+    stops: Any, sizes: Sizes, update: Update,
 ) -> None:  # fmt: skip
     """Take len(etas) steps of (K, Q) in the blocks first <= b < last.
 
     `variables` are the addresses of K in the span of the tokens, Q in that of the queries and a of
-    both, which are updated, of the logits (n, T) and margins (n,) after the steps, of the squared
-    norms of K0 and Q0 outside of these spans, and of the momentum of K, that of Q, and the
-    log-scales of both.
+    both, which are updated, of the squared norms of K0 and Q0 outside of these spans, and of the
+    momentum of K, that of Q, and the log-scales of both. `kept` and `stops` are as for `train_w`,
+    with K and Q in place of V.
     """
-    n, T, r, _, c, m = sizes
+    n, _, r, _, c, m = sizes
     U, P, A, B, G, H = space.U, space.P, space.A, space.B, space.G, space.H
     for b in range(first, last):
         here = of_block(data, sizes, b)
-        K, Q, a, logits, margins, square0, M_K, M_Q, scale_M = variables
-        K, Q = at(K, b * r * m), at(Q, b * c * m)
-        outside_K = at(a, 2 * b), at(square0, 2 * b)
-        outside_Q = at(a, 2 * b + 1), at(square0, 2 * b + 1)
+        K, Q, a, square0, M_K, M_Q, scale_M = variables
+        K, Q, a = at(K, b * r * m), at(Q, b * c * m), at(a, 2 * b)
+        outside_K, outside_Q = (a, at(square0, 2 * b)), (at(a, 1), at(square0, 2 * b + 1))
         momentum_K = at(M_K, b * r * m), at(scale_M, 2 * b)
         momentum_Q = at(M_Q, b * c * m), at(scale_M, 2 * b + 1)
+        taken = 0
         for k in range(len(etas) + 1):
             _at_queries(B, Q, here.R, sizes, m, update.triangular)
             multiply((U, 1, r), (K, m, 1), (B, 1, m), (r, n, m))
             weights = _weights(gradient(here, space, sizes, update), update.log_ridge)
+            if taken < len(stops) and stops[taken] == k:
+                at_stop = taken * (last - first) + b - first
+                _keep(kept, at_stop, (K, Q, a), (r * m, c * m, 2), space, sizes)
+                taken += 1
             if k < len(etas):
                 multiply((A, 1, m), (K, 1, m), (P, 1, r), (m, n, r))
                 _from_queries(H, A, here.R, sizes, m, update.triangular)
@@ -176,5 +192,3 @@ def train_kq(
                 eta = etas[k]
                 _descend(K, G, (r, m), outside_K, weights, momentum_K, eta, space, update)
                 _descend(Q, H, (c, m), outside_Q, weights, momentum_Q, eta, space, update)
-        _copy(space.logits, at(logits, b * n * T), n * T)
-        _copy(space.margin, at(margins, b * n), n)
