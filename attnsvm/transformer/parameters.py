@@ -72,8 +72,13 @@ class Beside:
             axes = tuple(range(_stack(name), G.ndim))
             size = G.square().sum(axes, keepdim=True).sqrt()
             new[name] = value - step * G / (size + TINY)
-        head = {name: new.pop(of_head(name), p) for name, p in self.head.items()}
-        return dataclasses.replace(self, head=head, **new)
+        return self.with_trained(new)
+
+    def with_trained(self, parts: dict[str, Tensor]) -> Beside:
+        """Return these with other values of what is trained, by the names of `trained`."""
+        head = {name: parts.get(of_head(name), p) for name, p in self.head.items()}
+        others = {name: parts[name] for name in ("V", "M1", "M2") if name in parts}
+        return dataclasses.replace(self, head=head, **others)
 
 
 def of_head(name: str) -> str:

@@ -10,9 +10,11 @@ import torch
 
 import attnsvm
 from attnsvm import ConfigError, Transformer, train_layers
+from attnsvm.config.instantiate import named
 from attnsvm.transformer.compiled import loop
 from attnsvm.transformer.network import Weights
-from attnsvm.transformer.training import plain_forward
+from attnsvm.transformer.stepping import compilable
+from attnsvm.transformer.trained import TrainedNetwork, plain_forward
 
 SHAPE = {"n": 3, "T": 4, "d": 6, "trials": 5}
 
@@ -28,14 +30,21 @@ def batch_for(model, **changes):
         {"layers": 2},
         {"layers": 3, "heads": 2, "values": "orthogonal", "causal": True, "readout": "mean"},
         {"layers": 2, "readout": "every", "causal": True},
+        {"layers": 2, "mlp": 3},
+        {"layers": 2, "trained": "values"},
+        {"layers": 2, "trained": "head", "readout": "mean"},
+        {"layers": 3, "heads": 2, "mlp": 3, "trained": "all", "rate": 0.02, "readout": "every"},
+        {"layers": 2, "mlp": 5, "trained": "all", "residual": False},
     ],
 )
 @pytest.mark.parametrize("parameterization", ["w", "kq"])
 @pytest.mark.parametrize("loss", ["logistic", "exponential", "linear", "squared"])
 def test_compiled_steps_are_those_of_the_torch_loop(options, parameterization, loss):
     model = Transformer(**options)
-    batch = batch_for(model, head="quadratic" if loss in ("linear", "squared") else "linear")
+    other = "relu" if model.trains("head") else "quadratic"
+    batch = batch_for(model, head=other if loss in ("linear", "squared") else "linear")
     given = model, parameterization, "normalized_gd", loss
+    assert compilable(TrainedNetwork(model, batch, named("loss", loss), "log_domain"))
     fields = {"steps": 30, "lr": 0.5, "init": "uniform", "record_every": 10}
     ours = train_layers(batch, *given, **fields)
     torch_loop = train_layers(batch, *given, compiled=False, **fields)
@@ -43,6 +52,20 @@ def test_compiled_steps_are_those_of_the_torch_loop(options, parameterization, l
     assert moved.flatten(3).norm(dim=-1).min() > 1  # every layer and head was trained
     apart = (ours.snapshots - torch_loop.snapshots).abs().amax()
     assert apart <= 1e-9 * moved.abs().amax()
+    assert all(
+        (ours.trained[name] - part).abs().amax() <= 1e-9 * part.abs().amax()
+        for name, part in torch_loop.trained.items()
+    )
+    assert torch.allclose(ours.risk, torch_loop.risk, rtol=0, atol=1e-9)
+
+
+def test_a_head_that_is_no_projection_is_trained_by_torch():
+    model = Transformer(layers=1, trained="head")
+    batch = batch_for(model, head="mlp")
+    assert not compilable(TrainedNetwork(model, batch, named("loss", "logistic"), "log_domain"))
+    path = train_layers(batch, model, steps=2, init="uniform")
+    start = batch.head_parameters
+    assert all(not part.equal(start[name]) for name, part in path.beside.head.items())
 
 
 def test_saturated_steps_are_those_of_the_torch_loop():
@@ -66,6 +89,10 @@ def test_saturated_steps_are_those_of_the_torch_loop():
         {"layers": 3, "causal": True, "readout": "every"},
         {"layers": 2, "heads": 2, "values": "orthogonal", "readout": "mean"},
         {"layers": 2, "heads": 2, "residual": False},
+        {"layers": 3, "mlp": 3, "residual": False},
+        {"layers": 3, "mlp": 4, "trained": "all"},
+        {"layers": 3, "trained": "values", "rate": 1e-14},
+        {"layers": 3, "values": "orthogonal"},
     ],
 )
 def test_one_step_at_any_norm_is_that_of_the_torch_loop(options):
@@ -74,11 +101,26 @@ def test_one_step_at_any_norm_is_that_of_the_torch_loop(options):
     batch = batch_for(model, trials=16)
     for norm in (1.0, 30.0, 300.0, 1000.0, 10000.0):
         fields = {"steps": 1, "lr": norm, "init": "small", "init_scale": norm, "record_every": 1}
+        paths = [train_layers(batch, model, compiled=how, **fields) for how in (True, False)]
+        ours, torch_loop = (path.snapshots.diff(dim=1) for path in paths)
+        assert torch_loop.flatten(-2).norm(dim=-1).min() > 0.99 * norm
+        assert (ours - torch_loop).flatten(-2).norm(dim=-1).max() <= 1e-10 * norm
+        for name, part in paths[1].trained.items():
+            length = norm if name == "W" else norm * model.rate
+            rounding = 1e-15 * part.abs().max()  # of the start, from which a short step is taken
+            assert (paths[0].trained[name] - part).abs().max() <= 1e-10 * length + rounding
+
+
+def test_values_near_the_identity_of_rows_that_swap():
+    """Three steps: (I - V)^T x + V^T (x + m), where x + m nearly cancels, of norms to 10^4."""
+    model = Transformer(layers=3, trained="values", rate=1e-14)
+    batch = batch_for(model, trials=16)
+    for norm in (30.0, 1000.0, 10000.0):
+        fields = {"steps": 3, "lr": norm / 100, "init": "small", "init_scale": norm}
         ours, torch_loop = (
-            train_layers(batch, model, compiled=how, **fields).snapshots.diff(dim=1)
+            train_layers(batch, model, compiled=how, **fields).snapshots[:, -1]
             for how in (True, False)
         )
-        assert torch_loop.flatten(-2).norm(dim=-1).min() > 0.99 * norm
         assert (ours - torch_loop).flatten(-2).norm(dim=-1).max() <= 1e-10 * norm
 
 

@@ -1,6 +1,6 @@
 """The compiled training loop of several layers (numba): eight instances in the lanes of a vector.
 
-The same formulas as in `network` and `gradient`, without MLPs. Arrays are passed as addresses of
+The same formulas as in `network`, `gradient` and `parameters`. Arrays are passed as addresses of
 entries of eight lanes, as in the compiled loop of one layer.
 """
 

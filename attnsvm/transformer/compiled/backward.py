@@ -32,15 +32,16 @@ from attnsvm.transformer.compiled.layout import (
 
 @njit  # type: ignore[untyped-decorator]
 def readout(data: Data, space: Space, sizes: Sizes) -> None:
-    """Write the adjoints of the last rows and their exponents."""
+    """Write the adjoints of the last rows and their exponents, and what the head reads."""
     n, T, d, k = sizes.n, sizes.T, sizes.d, sizes.k
     last = at(space.x, sizes.L * n * T * d)
     zero = fill(0.0)
     count = T if sizes.readout == EVERY else 1
-    o, g = space.rows, space.dW
+    g = space.dW
     for i in range(n):
         for position in range(count):
-            at_row = i * T + position
+            at_row, sample = i * T + position, i * count + position
+            o, w = at(space.read, sample * d), at(space.w, sample * k)
             for j in range(d):
                 value = load(last, at_row * d + j)
                 if sizes.readout == MEAN:
@@ -56,8 +57,7 @@ def readout(data: Data, space: Space, sizes: Sizes) -> None:
                 alpha, beta = load(data.kinds, p), load(data.kinds, k + p)
                 kink = where_greater(projected, zero, load(data.kinds, 2 * k + p), zero)
                 value = value + projected * (alpha + fill(0.5) * beta * projected + kink)
-                store(space.w, p, alpha + beta * projected + kink)
-            sample = i * count + position
+                store(w, p, alpha + beta * projected + kink)
             factor, exponent = slope(load(data.Y, sample) * value, sizes.loss, sizes.target)
             factor = factor * load(data.weights, sample)
             if sizes.readout == MEAN:
@@ -65,8 +65,11 @@ def readout(data: Data, space: Space, sizes: Sizes) -> None:
             for j in range(d):
                 total = zero
                 for p in range(k):
-                    total = fma(load(space.w, p), load(data.F, j * k + p), total)
+                    total = fma(load(w, p), load(data.F, j * k + p), total)
                 store(g, j, total * factor)
+            store(space.w_exponent, sample, exponent)
+            for p in range(k):
+                store(w, p, factor * load(w, p))
             for t in range(T):
                 seen = sizes.readout == MEAN or t == position
                 if sizes.readout != EVERY or seen:

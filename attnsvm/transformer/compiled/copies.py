@@ -30,6 +30,8 @@ from attnsvm.lanes.arithmetic import (
 )
 from attnsvm.lanes.matmul import product
 from attnsvm.transformer.compiled.layout import Data, Sizes, Space, of_head
+from attnsvm.transformer.compiled.mlp import expand_difference
+from attnsvm.transformer.compiled.scaled import add_scaled, log_size, normalize
 
 SMALLEST = 1e-30
 """Changes of a logit below this are small enough for first order, and may underflow as float64."""
@@ -79,13 +81,40 @@ def _compare_copies(data: Data, space: Space, sizes: Sizes, W: int, which: Any) 
     for j in range(d):
         store(exact, j, load(pair, j) if residual else fill(0.0))
     store(exact, d, load(pair, d) if residual else fill(-np.inf))
+    may_swap = residual and sizes.H == 1
     for h in range(sizes.H):
-        _add_attended(data, space, sizes, W, which, h)
-    if residual and sizes.H == 1 and not sizes.values:
+        _add_attended(data, space, sizes, W, which, h, sizes.values and not may_swap)
+    if may_swap:
         _replace_swapped(space, sizes, which)
+        if sizes.values:
+            _through_values(data, space, sizes, which)
     for j in range(d if residual else 0):
         store(exact, j, load(exact, j) / root)
     normalize(exact, at(exact, d), d)
+    if sizes.width > 0:
+        layer, i, p, q = which
+        first = (layer * sizes.n + i) * sizes.T
+        expand_difference(data, space, sizes, layer, first + p, first + q)
+        normalize(exact, at(exact, d), d)
+
+
+@njit  # type: ignore[untyped-decorator]
+def _through_values(data: Data, space: Space, sizes: Sizes, which: Any) -> None:
+    """Turn the difference of x + m at `exact` into that of (I - V)^T x + V^T (x + m)."""
+    d = sizes.d
+    V, pair, exact = at(data.V, which[0] * d * d), space.pair, space.exact
+    moved, rest = space.back, space.part
+    product((moved, 1, 0), (V, 1, d), (exact, 1, 0), (d, 1, d))
+    for j in range(d):
+        store(exact, j, load(moved, j))
+        value = fill(0.0)
+        for e in range(d):
+            apart = fill(1.0 if e == j else 0.0) - load(V, e * d + j)
+            value = fma(apart, load(pair, e), value)
+        store(rest, j, value)
+    store(rest, d, load(pair, d))
+    normalize(rest, at(rest, d), d)
+    add_scaled(exact, at(exact, d), rest, load(rest, d), 1.0, d)
 
 
 @njit  # type: ignore[untyped-decorator]
@@ -217,8 +246,10 @@ def change_of_attention(
 
 
 @njit  # type: ignore[untyped-decorator]
-def _add_attended(data: Data, space: Space, sizes: Sizes, W: int, which: Any, h: int) -> None:
-    """Add the part of one head to o_p - o_q at `exact`."""
+def _add_attended(
+    data: Data, space: Space, sizes: Sizes, W: int, which: Any, h: int, values: bool
+) -> None:
+    """Add the part of one head to o_p - o_q at `exact`; through its values if `values`."""
     T, d, H = sizes.T, sizes.d, sizes.H
     layer, i, p, q = which
     row, other = of_head(sizes, layer, h, i, p), of_head(sizes, layer, h, i, q)
@@ -237,7 +268,7 @@ def _add_attended(data: Data, space: Space, sizes: Sizes, W: int, which: Any, h:
         share = exp(load(part, T + t) + load(size, t) - largest)
         store(part, t, fill(1 / np.sqrt(H)) * load(part, t) * share)
     product((mean, 1, 0), (away, 1, d), (part, 1, 0), (d, 1, T))
-    if sizes.values:
+    if values:
         product((part, 1, 0), (at(data.V, head * d * d), 1, d), (mean, 1, 0), (d, 1, d))
         mean = part
     add_scaled(space.exact, at(space.exact, d), mean, largest, 1.0, d)
@@ -290,39 +321,3 @@ def mean_away(space: Space, sizes: Sizes, row: int, away: int, found: int) -> No
         store(weights, t, load(space.inverse, row) * share)
     product((found, 1, 0), (away, 1, d), (weights, 1, 0), (d, 1, T))
     store(found, d, largest)
-
-
-@njit  # type: ignore[untyped-decorator]
-def log_size(vector: int, exponent: Any, d: int) -> Any:
-    """Return log max_j |v_j| e^exponent; -inf for a vector of zeros."""
-    size = fill(0.0)
-    for j in range(d):
-        size = most(magnitude(load(vector, j)), size)
-    return where_greater(size, fill(0.0), logarithm(size) + exponent, fill(-np.inf))
-
-
-@njit  # type: ignore[untyped-decorator]
-def normalize(vector: int, exponent: int, d: int) -> None:
-    """Divide a vector by its largest magnitude and add the logarithm to its exponent."""
-    size = fill(0.0)
-    for j in range(d):
-        size = most(magnitude(load(vector, j)), size)
-    one, none = fill(1.0), fill(-np.inf)
-    nothing = where_greater(size, fill(0.0), fill(0.0), one)
-    size = where_equal(nothing, one, one, size)
-    inverse = one / size
-    for j in range(d):
-        store(vector, j, load(vector, j) * inverse)
-    e = load(exponent, 0) + logarithm(size)
-    store(exponent, 0, where_equal(nothing, one, none, e))
-
-
-@njit  # type: ignore[untyped-decorator]
-def add_scaled(sums: int, scale: int, vector: int, exponent: Any, sign: float, d: int) -> None:
-    """Add sign times a vector v e^exponent to the one at `sums`, with its exponent at `scale`."""
-    known = load(scale, 0)
-    common = most(known, exponent)
-    kept, share = exp(known - common), fill(sign) * exp(exponent - common)
-    for j in range(d):
-        store(sums, j, fma(share, load(vector, j), kept * load(sums, j)))
-    store(scale, 0, common)

@@ -20,6 +20,7 @@ from attnsvm.lanes.arithmetic import (
 from attnsvm.lanes.matmul import product
 from attnsvm.transformer.compiled.copies import compare_rows, gather_away
 from attnsvm.transformer.compiled.layout import Data, Sizes, Space, of_head, queries
+from attnsvm.transformer.compiled.mlp import expand
 
 
 @njit  # type: ignore[untyped-decorator]
@@ -53,15 +54,19 @@ def forward(data: Data, space: Space, sizes: Sizes, W: int) -> None:
             product((U, stride, 1), (x, stride, 1), (W_head, 1, d), (n * R, d, d))
         for i in range(n):
             _mix(data, space, sizes, layer, i, R)
-            if layer < L - 1:
-                compare_rows(data, space, sizes, W, layer, i)
+        if sizes.width > 0:
+            expand(data, space, sizes, layer)
+        for i in range(n if layer < L - 1 else 0):
+            compare_rows(data, space, sizes, W, layer, i)
 
 
 @njit  # type: ignore[untyped-decorator]
 def _mix(data: Data, space: Space, sizes: Sizes, layer: int, i: int, R: int) -> None:
-    """Write the first R rows of a sequence after a layer."""
+    """Write the first R rows of a sequence after attention."""
     n, T, d, H = sizes.n, sizes.T, sizes.d, sizes.H
     x, out = at(space.x, (layer * n + i) * T * d), at(space.x, ((layer + 1) * n + i) * T * d)
+    if sizes.width > 0:
+        out = at(space.mixed, (layer * n + i) * T * d)
     for j in range(R * d):
         store(out, j, load(x, j) if sizes.residual else fill(0.0))
     share = fill(1.0 / np.sqrt(H))

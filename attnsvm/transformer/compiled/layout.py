@@ -13,8 +13,9 @@ FIRST, MEAN, EVERY = 0, 1, 2
 class Sizes(NamedTuple):
     """n, T, d, layers L, heads H, projections of the head k, columns of K and Q m (0: W).
 
-    Whether there is a residual connection and whether values are matrices; codes of readout and
-    loss; the target of the squared loss.
+    `width` is that of the MLPs (0: none). Whether there is a residual connection and whether values
+    are matrices; whether values, MLPs and head are trained, and at which rate; codes of readout
+    and loss; the target of the squared loss.
     """
 
     n: int
@@ -24,8 +25,13 @@ class Sizes(NamedTuple):
     H: int
     k: int
     m: int
+    width: int
     residual: bool
     values: bool
+    train_values: bool
+    train_mlp: bool
+    train_head: bool
+    rate: float
     readout: int
     loss: int
     target: float
@@ -34,14 +40,17 @@ class Sizes(NamedTuple):
 class Data(NamedTuple):
     """Addresses of the input of each block.
 
-    Tokens X (n, T, d), admissible keys as bias (n, T, T) of 0 and -inf, values V (L, H, d, d),
-    projections of the head F (d, k), labels Y and weights -Y / count (n,) or (n, T). `kinds` is
-    the same for all blocks: alpha, beta and rho of each projection, (3, k).
+    Tokens X (n, T, d), admissible keys as bias (n, T, T) of 0 and -inf, values V (L, H, d, d), MLPs
+    M1 (L, d, width) and M2 (L, width, d), projections of the head F (d, k), labels Y and weights
+    -Y / count (n,) or (n, T). `kinds` is the same for all blocks: alpha, beta and rho of each
+    projection, (3, k). V, M1, M2 and F are updated where they are trained.
     """
 
     X: int
     bias: int
     V: int
+    M1: int
+    M2: int
     F: int
     kinds: int
     Y: int
@@ -59,12 +68,15 @@ class Space(NamedTuple):
     of two rows (2, T, d).
     After every layer but the last one the differences of its rows, only those of p < q,
     `pairs` (L - 1, n, T, T, d) and their exponents (L - 1, n, T, T), and bounds (T,) on those that
-    rounded rows give.
+    rounded rows give. With MLPs, the rows before them `mixed` (L, n, T, d), and their hidden units
+    `hidden` (L, n, T, width).
     For the layer at hand: adjoints g (n, T, d) with exponents c (n, T), twice; P and r
     (H, n, T, d), the exponents of P (H, n, T), W^T P (n, T, d); for a sequence q and its exponents
-    (H, T, T), a matrix (T, T) and rows (T, d). W (L, H, d, d), gradients of W (d, d), of K and of Q
-    (d, m), projections (k,). For a difference: `pair` and `exact`, d entries each and an exponent;
-    the means of two rows likewise, and 2 T or d further entries.
+    (H, T, T), a matrix (T, T) and rows (T, d); adjoints of the hidden units (n, T, width).
+    W (L, H, d, d), gradients of W (d, d), of K and of Q (d, m), of V (H, d, d), of M1 and M2, of F.
+    What the head reads (n, d) or (n, T, d), its gradient at each projection (n, k) or (n, T, k)
+    with exponents. For a difference: `pair` and `exact`, d entries each and an exponent; the means
+    of two rows likewise, and 2 T, d + 1 or width further entries.
     """
 
     x: int
@@ -81,6 +93,8 @@ class Space(NamedTuple):
     heights: int
     pairs: int
     apart: int
+    mixed: int
+    hidden: int
     g: int
     c: int
     g_below: int
@@ -93,11 +107,18 @@ class Space(NamedTuple):
     q_exponent: int
     square: int
     rows: int
+    active: int
     W: int
     dW: int
     dK: int
     dQ: int
+    dV: int
+    dM1: int
+    dM2: int
+    dF: int
+    read: int
     w: int
+    w_exponent: int
     pair: int
     exact: int
     means: int
@@ -106,8 +127,10 @@ class Space(NamedTuple):
 
 def space_entries(sizes: Sizes) -> Space:
     """Return the number of entries of each part of the space."""
-    n, T, d, L, H, k, m = sizes[:7]
+    n, T, d, L, H, k, m, width = sizes[:8]
     rows, heads = n * T, L * H * n * T
+    samples = rows if sizes.readout == EVERY else n
+    mlps = 1 if width else 0
     return Space(
         x=(L + 1) * rows * d,
         drawn=rows * T,
@@ -123,6 +146,8 @@ def space_entries(sizes: Sizes) -> Space:
         heights=T,
         pairs=(L - 1) * rows * T * d,
         apart=(L - 1) * rows * T,
+        mixed=mlps * L * rows * d,
+        hidden=L * rows * width,
         g=rows * d,
         c=rows,
         g_below=rows * d,
@@ -135,15 +160,22 @@ def space_entries(sizes: Sizes) -> Space:
         q_exponent=H * T * T,
         square=T * T,
         rows=T * d,
+        active=rows * width,
         W=L * H * d * d,
         dW=max(d * d, T * d),
         dK=d * m,
         dQ=d * m,
-        w=k,
+        dV=H * d * d,
+        dM1=d * width,
+        dM2=width * d,
+        dF=d * k,
+        read=samples * d,
+        w=samples * k,
+        w_exponent=samples,
         pair=d + 1,
         exact=d + 1,
         means=2 * (d + 1),
-        part=max(2 * T, d),
+        part=max(2 * T, d + 1, width),
     )
 
 

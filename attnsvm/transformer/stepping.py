@@ -1,0 +1,130 @@
+"""Steps of all layers and heads along their normalised gradients: by torch, or compiled."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnsvm.head import Linear, Relu
+from attnsvm.jit import announced
+from attnsvm.lanes.arithmetic import LANES
+from attnsvm.lanes.blocks import from_lanes, to_lanes
+from attnsvm.lanes.loss import EXPONENTIAL, LINEAR, LOGISTIC, SQUARED
+from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
+from attnsvm.model import READOUTS
+from attnsvm.parameterization import Parameterization, Variables
+from attnsvm.transformer.compiled import Data, Sizes, Space, descend_layers, space_entries
+from attnsvm.transformer.network import admissible
+from attnsvm.transformer.parameters import Beside
+from attnsvm.transformer.trained import TrainedNetwork
+
+TINY = 1e-300
+LOSS_CODES = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, LinearLoss: LINEAR, Squared: SQUARED}
+
+PROJECTING = Linear, Relu
+"""Heads whose one parameter is the projections of `Head.features`."""
+
+
+def combined(rule: Parameterization, variables: Variables) -> Tensor:
+    """Return W, shape (B, L, H, d, d), of variables (B, L, H, ...)."""
+    B, L, H = variables[0].shape[:3]
+    W = rule.combine(tuple(V.flatten(0, 2) for V in variables))
+    return W.view(B, L, H, *W.shape[1:])
+
+
+def compilable(net: TrainedNetwork) -> bool:
+    """Return whether the compiled loop applies."""
+    return (
+        net.features is not None
+        and (not net.model.trains("head") or type(net.batch.head) in PROJECTING)
+        and type(net.loss) in LOSS_CODES
+        and net.X.device.type == "cpu"
+        and net.how == "log_domain"
+    )
+
+
+class TorchSteps:
+    """Steps of the torch loop: any network, any device."""
+
+    def __init__(self, net: TrainedNetwork, rule: Parameterization, start: Variables) -> None:
+        self.net, self.rule = net, rule
+        self.variables = tuple(V.clone() for V in start)
+
+    def advance(self, etas: list[float]) -> Variables:
+        """Take a step of each size in `etas`."""
+        for eta in etas:
+            G = self.net.stepped(combined(self.rule, self.variables), eta)
+            if len(self.variables) == 1:
+                parts: Variables = (G,)
+            else:
+                K, Q = self.variables
+                parts = G @ Q, G.mT @ K
+            self.variables = tuple(
+                V - eta * part / (part.norm(dim=(-2, -1), keepdim=True) + TINY)
+                for V, part in zip(self.variables, parts, strict=True)
+            )
+        return self.variables
+
+
+class CompiledSteps:
+    """Steps of the compiled loop, blocks of eight instances in threads."""
+
+    def __init__(self, net: TrainedNetwork, start: Variables, threads: int) -> None:
+        model, batch, loss = net.model, net.batch, net.loss
+        B, n, T, d = net.X.shape
+        assert net.features is not None  # as checked in `compilable`
+        F, kinds = net.features
+        allowed = admissible(T, model.causal, net.mask).expand(B, 1, n, T, T)
+        bias = torch.zeros(B, n, T, T, dtype=torch.float64).masked_fill(~allowed[:, 0], -torch.inf)
+        beside, nothing = net.beside, torch.zeros(B, 1, dtype=torch.float64)
+        V, M1, M2 = (nothing if P is None else P for P in (beside.V, beside.M1, beside.M2))
+        weights = -net.Y / net.Y[0].numel()
+        kinds = kinds.expand(LANES, 3, -1)
+        data = {"X": net.X, "bias": bias, "V": V, "M1": M1, "M2": M2, "F": F[:, 0], "kinds": kinds,
+                "Y": net.Y, "weights": weights}  # fmt: skip
+        self.data = {name: to_lanes(tensor.contiguous()) for name, tensor in data.items()}
+        self.shapes = [tuple(V.shape) for V in start]
+        self.variables = [to_lanes(V.contiguous()) for V in start]
+        self.blocks, self.threads, self.net = -(-batch.B // LANES), threads, net
+        self.sizes = Sizes(
+            n=n, T=T, d=d, L=model.layers, H=model.heads, k=F.shape[-1],
+            m=start[0].shape[-1] if len(start) == 2 else 0,
+            width=model.mlp, residual=model.residual, values=beside.V is not None,
+            train_values=model.trains("values"), train_mlp=bool(model.mlp) and model.trains("mlp"),
+            train_head=model.trains("head"), rate=model.rate,
+            readout=READOUTS.index(model.readout), loss=LOSS_CODES[type(loss)],
+            target=loss.target if isinstance(loss, Squared) else 0.0,
+        )  # fmt: skip
+        with announced("training loop of a transformer"):
+            self._steps(0, 0, np.empty(0))
+
+    def advance(self, etas: list[float]) -> Variables:
+        """Take a step of each size in `etas`."""
+        lengths = np.array(etas)
+        with ThreadPoolExecutor(self.threads) as pool:
+            parts = [pool.submit(self._steps, b, b + 1, lengths) for b in range(self.blocks)]
+            for part in parts:
+                part.result()
+        self.net.beside = self._beside()
+        pairs = zip(self.variables, self.shapes, strict=True)
+        return tuple(from_lanes(lanes, shape).clone() for lanes, shape in pairs)
+
+    def _beside(self) -> Beside:
+        """Return values, MLPs and head at the present step."""
+        trained = self.net.beside.trained(self.net.model)
+        found = {
+            name: from_lanes(self.data.get(name, self.data["F"]), tuple(value.shape)).clone()
+            for name, value in trained.items()
+        }
+        return self.net.beside.with_trained(found)
+
+    def _steps(self, first: int, last: int, etas: Any) -> None:
+        space = [torch.empty(LANES * k, dtype=torch.float64) for k in space_entries(self.sizes)]
+        at = [V.data_ptr() for V in self.variables]
+        data = Data(**{name: x.data_ptr() for name, x in self.data.items()})
+        addresses = Space(*(x.data_ptr() for x in space))
+        descend_layers(first, last, data, addresses, (at[0], at[-1]), etas, self.sizes)
