@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsvm.verify.exact import EPS, Array, Exact, require, root, unit_rows
+from attnsvm.verify.exact import EPS, Array, Exact, require, root, sum_of_squares, unit_rows
 
 DEPENDENT = 32 * EPS  # largest relative singular value at which unit equality rows are dependent
 EQUALITY = 1.1e-11  # residual of an equality, relative to ||d_k|| ||z_k|| ||W||_F
@@ -70,7 +70,7 @@ class ExactRows:
         difference = X.integers[self.sample, selected] - X.integers[self.sample, token]
         self.D = Exact(difference, X.exponent)
         self.squared_scale = [
-            sum(int(x) ** 2 for x in d) * sum(int(z) ** 2 for z in Z.integers[i])
+            sum_of_squares(d) * sum_of_squares(Z.integers[i])
             for d, i in zip(difference, self.sample, strict=True)
         ]
         self.exponent = X.exponent + Z.exponent

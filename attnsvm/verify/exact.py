@@ -22,6 +22,8 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.object_]
 
 EPS = 2.0**-52
+SMALLEST_NORMAL = 2.0**-1022
+"""Below it a float64 has fewer than 53 bits."""
 
 
 class RejectedError(Exception):
@@ -56,14 +58,26 @@ class Exact:
 
     def floats(self) -> Array:
         """Return the nearest float64 of each entry."""
-        unit = Fraction(2) ** self.exponent
-        flat = [float(int(value) * unit) if value else 0.0 for value in self.integers.ravel()]
-        return np.array(flat).reshape(self.integers.shape)
+        try:
+            whole = self.integers.astype(np.float64)  # each the nearest one
+            with np.errstate(over="ignore", under="ignore"):
+                nearest = np.ldexp(whole, self.exponent)
+            unsure = (whole != 0) & ~(np.abs(nearest) >= SMALLEST_NORMAL)  # rounded a second time
+        except OverflowError:
+            nearest = np.zeros(self.integers.shape)
+            unsure = np.ones(self.integers.shape, dtype=bool)
+        nearest[unsure] = [float(self.fraction(value)) for value in self.integers[unsure]]
+        require(bool(np.isfinite(nearest).all()), "a number is too large")
+        return nearest
 
     def squared_norm(self) -> Fraction:
         """Return the exact sum of squares."""
-        total = sum(int(value) ** 2 for value in self.integers.ravel())
-        return Fraction(total) * Fraction(4) ** self.exponent
+        return Fraction(sum_of_squares(self.integers.ravel())) * Fraction(4) ** self.exponent
+
+
+def sum_of_squares(x: Integers) -> int:
+    """Return x^T x."""
+    return int(x @ x) if x.size else 0
 
 
 def unit_rows(A: Exact, index: Any) -> Array:

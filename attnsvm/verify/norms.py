@@ -17,14 +17,14 @@ def upper_bound(A: Exact, norm: str, dual: bool = False) -> tuple[Fraction, floa
     The bound is exact, or but 2^-100 above, for the entry-wise norms with p = 1, 2 and inf.
     """
     kind, p = named(norm, dual)
-    magnitudes = [abs(int(v)) for v in A.integers.ravel()]
+    magnitudes = np.abs(A.integers)
     unit = Fraction(2) ** A.exponent
     if kind == "l" and p in (1, math.inf):
-        return (sum(magnitudes) if p == 1 else max(magnitudes)) * unit, 0.0
+        return int(magnitudes.sum() if p == 1 else magnitudes.max()) * unit, 0.0
     if kind == "l" and p == 2:
         return root(A.squared_norm())[1], 0.0
     # An exact common scaling avoids overflow and underflow.
-    bits = max(magnitudes).bit_length()
+    bits = int(magnitudes.max()).bit_length()
     scaled = Exact(A.integers, -bits).floats()
     upper, computed = _entrywise_upper(scaled, p) if kind == "l" else _schatten_upper(scaled, p)
     error = 2 * (upper / computed - 1) if computed > 0 else 0.0
