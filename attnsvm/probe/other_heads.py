@@ -11,7 +11,7 @@ from attnsvm.config.probe import OtherHeadsConfig
 from attnsvm.direction import one_minus_correlation
 from attnsvm.probe.base import Probe, Snapshot
 from attnsvm.svm import SvmSolution
-from attnsvm.svm.equalities import restore_equalities
+from attnsvm.svm.equalities import restoring
 
 
 class OtherHeads(Probe):
@@ -43,6 +43,5 @@ class OtherHeads(Probe):
 
 def _with_equal_logits(solution: SvmSolution[Tensor], W: Tensor) -> Tensor:
     """Return the W (B, H, d, d) projected on the matrices that satisfy the equalities, if any."""
-    problem = solution.problem.equalities()
-    heads = [restore_equalities(problem, one) for one in W.unbind(1)]
-    return torch.stack(heads, dim=1)
+    restored = restoring(solution.problem.equalities())
+    return torch.stack([restored(one) for one in W.unbind(1)], dim=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -111,17 +112,27 @@ def _gram(problem: SvmProblem, keep: Tensor) -> Tensor:
 
 
 def restore_equalities(problem: SvmProblem, W: Tensor) -> Tensor:
-    """Return W moved to the nearest point where the equalities hold.
+    """Return W moved to the nearest point where the equalities hold."""
+    return restoring(problem)(W)
 
-    W + E^T c with E E^T c = e - E W, twice to reduce rounding; E E^T = (D D^T) o (Z Z^T).
+
+def restoring(problem: SvmProblem) -> Callable[[Tensor], Tensor]:
+    """Return the map of W to the nearest point where the equalities hold.
+
+    W + E^T c with E E^T c = e - E W, twice to reduce rounding; E E^T = (D D^T) o (Z Z^T) is
+    factored once.
     """
     if not problem.equality.any():
-        return W
+        return lambda W: W
     keep = independent_equalities(problem)
     unit = problem.scale()
     L = torch.linalg.cholesky(_gram(problem, keep))
-    for _ in range(2):
-        violation = torch.where(keep, (problem.h - problem.margins(W)) / unit, 0.0)
-        c = torch.cholesky_solve(violation[..., None], L)[..., 0]
-        W = W + problem.combine(torch.where(keep, c / unit, 0.0))
-    return W
+
+    def restored(W: Tensor) -> Tensor:
+        for _ in range(2):
+            violation = torch.where(keep, (problem.h - problem.margins(W)) / unit, 0.0)
+            c = torch.cholesky_solve(violation[..., None], L)[..., 0]
+            W = W + problem.combine(torch.where(keep, c / unit, 0.0))
+        return W
+
+    return restored

@@ -19,9 +19,10 @@ pytest.importorskip("safetensors")
 pytest.importorskip("tokenizers")
 
 from attnsvm.data import Pretrained
+from attnsvm.data.pretrained import RecentLayers
 from attnsvm.head import Linear, Relu
 from attnsvm.model import CrossAttention, SelfAttention
-from attnsvm.pretrained import CONTROLS
+from attnsvm.pretrained import CONTROLS, folder
 from tests.config.test_config import composed
 from tests.pretrained.tiny import tiny, write
 from tests.verify.forging import Forgery
@@ -52,6 +53,25 @@ def test_controls_have_the_sentences_of_the_head():
     plain, other = drawn(), drawn(control="spectrum")
     assert torch.equal(plain.X, other.X)
     torch.testing.assert_close(plain.weights[:, 1:], other.weights[:, 1:])
+
+
+def test_recent_layers_are_bounded_in_bytes():
+    source = folder(str(tiny("bert")))
+    sentences = [torch.randint(0, 5, (2, 4), generator=torch.manual_seed(i)) for i in range(4)]
+    one = RecentLayers(2**20)
+    first = one.layer(source, sentences[0], 1)
+    size = one.bytes
+    assert size > 0
+    two = RecentLayers(2 * size)
+    for tokens in sentences:
+        two.layer(source, tokens, 1)
+        assert two.bytes <= 2 * size
+    kept = two.layer(source, sentences[3], 1)
+    assert two.layer(source, sentences[3], 1) is kept
+    assert len(two.kept) == 2
+    none = RecentLayers(size - 1)  # too small for one: computed each time, and right
+    assert torch.equal(none.layer(source, sentences[0], 1).X, first.X)
+    assert none.bytes == 0
 
 
 def test_causal_queries_have_a_choice():
