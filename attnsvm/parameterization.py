@@ -85,7 +85,7 @@ class Parameterization(ABC):
         return tuple(torch.zeros(shape, dtype=torch.float64) for shape in self.shapes(d))
 
     def init(self, kind: str, scale: float, seeds: Tensor, d: int) -> Variables:
-        """Return initial variables; each instance has its own CPU generator.
+        """Return initial variables; the CPU generator is seeded for each instance.
 
         Parameters
         ----------
@@ -98,16 +98,17 @@ class Parameterization(ABC):
         d : int
             Dimension of a token.
         """
-        generators = (Generator().manual_seed(seed ^ INIT_STREAM) for seed in seeds.tolist())
+        generator = Generator()  # a new one for each instance takes longer than its numbers
+        generators = (generator.manual_seed(seed ^ INIT_STREAM) for seed in seeds.tolist())
         if kind == "zero":
-            drawn = zip(*(self.zero(generator, d) for generator in generators), strict=True)
+            drawn = zip(*(self.zero(seeded, d) for seeded in generators), strict=True)
             return tuple(torch.stack(parts).to(seeds.device) for parts in drawn)
         shapes = [(len(seeds), *shape) for shape in self.shapes(d)]
         variables = tuple(torch.empty(shape, dtype=torch.float64) for shape in shapes)
         # unbind and uniform_: a view and a call of torch.rand take longer than the numbers
-        for generator, *parts in zip(generators, *(V.unbind() for V in variables), strict=True):
+        for seeded, *parts in zip(generators, *(V.unbind() for V in variables), strict=True):
             for part in parts:
-                part.uniform_(generator=generator)
+                part.uniform_(generator=seeded)
         bound = (scale if kind == "small" else 1.0) / math.sqrt(d)
         return tuple(V.mul_(2).sub_(1).mul_(bound).to(seeds.device) for V in variables)
 

@@ -74,7 +74,8 @@ LOSS_CODES = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, LinearLoss: LINEAR, 
 
 def applies(risk: Risk, optimizer: Optimizer) -> bool:
     """Return whether the compiled loop can take the steps of `optimizer` on `risk`."""
-    batch, one = risk.batch, risk.batch.take(slice(1))
+    batch = risk.batch
+    first = {name: p[:1] for name, p in batch.head_parameters.items()}
     return (
         isinstance(optimizer, FirstOrder)
         and _rule(optimizer) is not None
@@ -83,7 +84,7 @@ def applies(risk: Risk, optimizer: Optimizer) -> bool:
         and type(risk.loss) in LOSS_CODES
         and batch.X.device.type == "cpu"
         and not batch.head.train
-        and batch.head.features(one.X, one.head_parameters) is not None
+        and batch.head.features(batch.X[:1], first) is not None
     )
 
 
