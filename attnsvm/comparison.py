@@ -33,14 +33,29 @@ def svmeq(W: Any, W_fin: Any, W_mm: Any) -> Any:
     if not isinstance(W, Tensor):
         return svmeq(as_tensor(W), as_tensor(W_fin), as_tensor(W_mm)).numpy()
     W_fin, W_mm = as_tensor(W_fin, like=W), as_tensor(W_mm, like=W)
+    p, q = _shares(W, W_fin, W_mm)
+    return p * W_fin + q * W_mm
+
+
+def svmeq_factor(W: Tensor, W_fin: Tensor, W_mm: Tensor) -> Tensor:
+    """Return the C in [0, inf] of `svmeq`, (...); inf where W_mm alone agrees best.
+
+    NaN where a matrix is not finite.
+    """
+    p, q = _shares(W, W_fin, W_mm)
+    known = (_inner(W, W_fin) + _inner(W, W_mm) + _inner(W_fin, W_mm)).isfinite()
+    return torch.where(known, q / p, torch.nan)[..., 0, 0]
+
+
+def _shares(W: Tensor, W_fin: Tensor, W_mm: Tensor) -> tuple[Tensor, Tensor]:
+    """Return p, q >= 0 of the p W_fin + q W_mm that correlates most with W, (..., 1, 1)."""
     a, b = _inner(W, W_fin), _inner(W, W_mm)
     f, m, c = _inner(W_fin, W_fin), _inner(W_mm, W_mm), _inner(W_fin, W_mm)
     p, q = a * m - b * c, b * f - a * c
     inside = (p > 0) & (q >= 0)
     to_fin = ~inside & (f > 0) & ((m == 0) | (a * m.sqrt() > b * f.sqrt()))
     p = torch.where(inside, p, to_fin.to(p))
-    q = torch.where(inside, q, (~to_fin).to(q))
-    return p * W_fin + q * W_mm
+    return p, torch.where(inside, q, (~to_fin).to(q))
 
 
 def svmeq_least_squares(W: Tensor, W_fin: Tensor, W_mm: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnsvm.comparison import margin_gap, svmeq, svmeq_least_squares
+from attnsvm.comparison import margin_gap, svmeq, svmeq_factor, svmeq_least_squares
 from attnsvm.config import GROUPS, ConfigError, RunConfig
 from attnsvm.config.groups import PretrainedConfig
 from attnsvm.config.instantiate import instantiate, instantiated_probes
@@ -30,8 +30,10 @@ from attnsvm.record.columns import (
     correlation,
     hypothesis_columns,
     layer_columns,
+    multi_columns,
     norm_columns,
     probe_columns,
+    svmeq_name,
 )
 from attnsvm.record.schema import RunRecord
 from attnsvm.result import BatchResult
@@ -43,7 +45,12 @@ from attnsvm.selection import (
     select_tokens,
     tied_optimal,
 )
-from attnsvm.separation import separate, separate_attended, solve_as_published
+from attnsvm.separation import (
+    bound_attained,
+    separate,
+    separate_attended,
+    solve_as_published,
+)
 from attnsvm.svm import SvmSolution
 from attnsvm.theory import OF_INSTANCES, aligned_gradient, convergence_types, direction_change
 from attnsvm.training import STALLED, TrainingStatus, Trajectory, check_start, chunk_size, train
@@ -191,7 +198,8 @@ class _Stages:
         self.timings: dict[str, float] = {}
         self.probes = instantiated_probes(config)
         measured = probe_columns(probe_quantities(config.probe))
-        fixed = *norm_columns(config.svm.norms), *hypothesis_columns(config.hypotheses)
+        fixed = *norm_columns(self.norms), *multi_columns(config.selection.tokens, self.norms)
+        fixed = *fixed, *hypothesis_columns(config.hypotheses)
         self.further = (*fixed, *layer_columns(vars(config.model)), *measured)
         self.factors = any(probe.FACTORS for probe in self.probes.values())
 
@@ -307,17 +315,19 @@ class _Stages:
         with self._timed("svm"):
             tokens = selection.selected[index], attended, log_softmax
             solutions = separate_attended(part, *tokens, self.norms, **self.tolerances)
+            bound_attained(part, *tokens, path.W[index], self.norms, **self.tolerances)
         with self._timed("compare"):
             snapshots = path.snapshots[index]
             part.compare("one_minus_corr_1token", path.steps, snapshots, part.arrays["one_token_W"])
             for norm in self.norms:
                 mm = part.arrays[f"{norm}_W"]
                 part.compare(correlation_column(norm), path.steps, snapshots, mm)
-            if "frobenius" in self.config.svm.norms:
-                parts = part.arrays["frobenius_fin_W"][:, None], part.arrays["frobenius_W"][:, None]
-                best, published = svmeq(snapshots, *parts), svmeq_least_squares(snapshots, *parts)
-                part.compare("one_minus_corr_svmeq", path.steps, snapshots, best)
-                part.compare("one_minus_corr_svmeq_lsq", path.steps, snapshots, published)
+                parts = part.arrays[f"{norm}_fin_W"][:, None], mm[:, None]
+                part.compare(svmeq_name(norm), path.steps, snapshots, svmeq(snapshots, *parts))
+                part.columns[f"svmeq_C_{norm}"] = svmeq_factor(snapshots, *parts)[:, -1]
+                if norm == "frobenius":
+                    published = svmeq_least_squares(snapshots, *parts)
+                    part.compare("one_minus_corr_svmeq_lsq", path.steps, snapshots, published)
         self._measure(part, path.take(index), solutions)
         result.absorb(part, index)
 

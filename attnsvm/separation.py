@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from attnsvm.norm import norm_of
 from attnsvm.result import BatchResult
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import (
     SvmSolution,
     SvmStatus,
+    attained,
     single_token,
+    solve,
     solve_gen_svm,
     solve_rank_constrained,
     solve_svm,
@@ -91,6 +95,35 @@ def separate_attended(
     result.mark_unsolved("one-token SVM", one)
     result.store("one_token", one)
     return {norm: mm for norm, (_, mm) in pairs.items()}
+
+
+def bound_attained(
+    result: BatchResult,
+    selected: Tensor,
+    attended: Tensor,
+    log_softmax: Tensor,
+    W: Tensor,
+    norms: list[str],
+    **tolerances: Any,
+) -> None:
+    """Compare the norms of W (B, d, d) with the least ones that have its softmax or more.
+
+    The norm of W is at least C times that of the problem `attained`, whose certified lower bound
+    gives 1 - C bound / norm(W) >= 0: zero exactly at the solutions of the problem. NaN where that
+    is not solved. Its multipliers are kept to prove the bound again.
+    """
+    batch = result.batch
+    problem, C = attained(batch.X, batch.Z, selected, attended, log_softmax, batch.mask)
+    for norm in norms:
+        solution = solve(problem, norm, batch.T, **tolerances)
+        solved = [status is SvmStatus.solved for status in solution.statuses]
+        known = torch.tensor(solved, device=W.device)
+        gap = 1 - C * solution.lower_bound / norm_of(norm).value(W)
+        result.columns[f"{norm}_margin_gap"] = torch.where(known, gap, torch.nan)
+        multipliers = solution.certificate.multipliers
+        result.arrays[f"{norm}_attained_multipliers"] = torch.where(
+            known[:, None], multipliers, torch.nan
+        )
 
 
 def solve_as_published(result: BatchResult, selected: Tensor, norms: list[str]) -> None:

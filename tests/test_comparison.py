@@ -17,7 +17,7 @@ from attnsvm import (
     solve_svm,
     svmeq,
 )
-from attnsvm.comparison import svmeq_least_squares
+from attnsvm.comparison import svmeq_factor, svmeq_least_squares
 from attnsvm.svm import single_token
 from attnsvm.theory import assumption_b1
 
@@ -77,13 +77,18 @@ def test_svmeq_recovers_a_planted_combination():
     W_fin, W_mm = matrices(6, 3, 3), matrices(6, 3, 3, seed=1)
     W = 2.0 * W_fin + 5.0 * W_mm
     assert one_minus_correlation(W, svmeq(W, W_fin, W_mm)).max() < 1e-28
+    torch.testing.assert_close(svmeq_factor(W, W_fin, W_mm), torch.full((6,), 2.5).double())
     planted = W_fin + 2.5 * W_mm
     torch.testing.assert_close(svmeq_least_squares(planted, W_fin, W_mm), planted)
 
 
 def test_svmeq_without_finite_part_is_the_margin_direction():
     W, W_mm = matrices(3, 2, 2), matrices(3, 2, 2, seed=1)
-    assert one_minus_correlation(svmeq(W, torch.zeros_like(W_mm), W_mm), W_mm).max() < 1e-30
+    nothing = torch.zeros_like(W_mm)
+    assert one_minus_correlation(svmeq(W, nothing, W_mm), W_mm).max() < 1e-30
+    assert svmeq_factor(W, nothing, W_mm).isinf().all()
+    assert (svmeq_factor(W, W_mm, nothing) == 0).all()
+    assert svmeq_factor(W, nothing * torch.nan, W_mm).isnan().all()
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 2), (2, 3, 3), (3, 3, 3), (2, 2, 5), (3, 3, 8)])

@@ -343,7 +343,8 @@ def test_a_run_in_parts_is_the_same_run(name, tmp_path):
             "config": {
                 "trials": 12,
                 "model": {"_target_": "attnsvm.model.CrossAttention"},
-                "svm": {"norms": ["frobenius"]},
+                "svm": {"norms": list(config.svm.norms)},
+                "selection": {"tokens": config.selection.tokens},
                 "hypotheses": [],
             },
             "probes": {},

@@ -146,6 +146,28 @@ class HeldOutConfig(ProbeConfig):
     _target_: str = "attnsvm.probe.HeldOut"
 
 
+@dataclass
+class MixtureConfig(ProbeConfig):
+    """The mixture of a sample's tokens that scores best, known before training.
+
+    For a linear or quadratic head, or a relu head with labels +1; NaN where it is not unique.
+    """
+
+    GROUP = "probe.mixture"
+    QUANTITIES = {  # noqa: RUF012
+        "apart": Quantity(
+            "largest total variation distance of a sample's softmax from the mixture of its tokens "
+            "that scores best", "1", Range(0, 1 + 1e-12),
+        ),
+        "fin": Quantity(
+            "||P W - W_fin||_F / ||W_fin||_F, W_fin of least Frobenius norm with the log-ratios of "
+            "that mixture, P the projection on the span of these equations; NaN where they are "
+            "none or dependent", "1", NON_NEGATIVE,
+        ),
+    }  # fmt: skip
+    _target_: str = "attnsvm.probe.Mixture"
+
+
 OWN: dict[str, type] = {
     "rank": RankConfig,
     "entropy": EntropyConfig,
@@ -154,6 +176,7 @@ OWN: dict[str, type] = {
     "margin_gap": MarginGapConfig,
     "other_heads": OtherHeadsConfig,
     "held_out": HeldOutConfig,
+    "mixture": MixtureConfig,
 }
 
 

@@ -7,6 +7,7 @@ from attnsvm.probe.entropy import Entropy
 from attnsvm.probe.held_out import HeldOut
 from attnsvm.probe.margin_gap import MarginGap
 from attnsvm.probe.measuring import measured, over_steps
+from attnsvm.probe.mixture import Mixture
 from attnsvm.probe.other_heads import OtherHeads
 from attnsvm.probe.rank import Rank
 
@@ -16,6 +17,7 @@ __all__ = [
     "Entropy",
     "HeldOut",
     "MarginGap",
+    "Mixture",
     "OtherHeads",
     "Probe",
     "Rank",

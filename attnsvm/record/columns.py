@@ -232,8 +232,9 @@ class NormColumns:
     )
     support: int | None = column("tokens whose constraint is active", "count", COUNT, "svm", None)
     margin_gap: float = column(
-        "1 - rho(W): by how much the trained W misses the largest {norm} margin; selection=top",
-        "1", Range(low=-1e-6), "compare",
+        "1 - least {norm} norm with the margins of the trained W, and with selection=multi its "
+        "log-ratios of the attended tokens, divided by the {norm} norm of W", "1",
+        Range(low=-1e-6), "compare",
     )  # fmt: skip
 
 
@@ -431,10 +432,43 @@ def norm_quantities(norm: str) -> tuple[Column, ...]:
     return correlation(norm), gap
 
 
+# --- selection=multi ------------------------------------------------------------------------------
+
+
+def multi_columns(tokens: str, norms: Sequence[str]) -> tuple[Column, ...]:
+    """Return the columns of trials that selection=multi adds for these norms."""
+    if tokens != "multi":
+        return ()
+    return tuple(one for norm in norms for one in (_factor(norm), *svmeq_quantities(norm)))
+
+
+def svmeq_quantities(norm: str) -> tuple[Column, ...]:
+    """Return the quantities of the history that selection=multi adds for a norm."""
+    if norm == "frobenius":  # every record has its column
+        return ()
+    meaning = f"1 - correlation of W with W_fin + C W_mm of least {norm} norm, best C"
+    return (Column(svmeq_name(norm), "float64", meaning, "1", DISTANCE, "compare"),)
+
+
+def svmeq_name(norm: str) -> str:
+    """Return the column of 1 - correlation with W_fin + C W_mm of least `norm`."""
+    return "one_minus_corr_svmeq" if norm == "frobenius" else f"one_minus_corr_svmeq_{norm}"
+
+
+def _factor(norm: str) -> Column:
+    meaning = (
+        f"C of the W_fin + C W_mm of least {norm} norm that agrees best with the trained W, inf "
+        "where W_mm alone does"
+    )
+    return Column(f"svmeq_C_{norm}", "float64", meaning, "1", NON_NEGATIVE, "compare")
+
+
 def further_columns(run: Mapping[str, Any]) -> tuple[Column, ...]:
     """Return the columns that the trials of a `run.json` have beside the fixed ones."""
     config = run["config"]
-    fixed = *norm_columns(config["svm"]["norms"]), *hypothesis_columns(config["hypotheses"])
+    norms, tokens = config["svm"]["norms"], config["selection"]["tokens"]
+    fixed = *norm_columns(norms), *multi_columns(tokens, norms)
+    fixed = *fixed, *hypothesis_columns(config["hypotheses"])
     return (*fixed, *layer_columns(config["model"]), *recorded_probe_columns(run["probes"]))
 
 
@@ -470,11 +504,17 @@ def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[Col
         "trials": TRIAL_COLUMNS,
         "history": HISTORY_COLUMNS,
         "trials, for each further norm of svm.norms": norm_columns(["<norm>"]),
+        "trials, with selection=multi, for each norm of svm.norms": multi_columns(
+            "multi", ["<norm>"]
+        ),
         "columns of hypotheses": hypothesis_columns(HYPOTHESES),
         "trials, with model=transformer": LAYER_COLUMNS,
         "history, with model=transformer": LAYER_KEY,
         "quantities of the history": QUANTITIES,
         "quantities of the history, for each further norm of svm.norms": norm_quantities("<norm>"),
+        "quantities of the history, with selection=multi, for each norm but frobenius": (
+            svmeq_quantities("<norm>")
+        ),
         "columns and quantities of probes": probe_columns(probe_quantities(probes)),
         "runs": RUN_COLUMNS,
     }

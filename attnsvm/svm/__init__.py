@@ -12,7 +12,7 @@
   `solution`: the types of the results; `solve`: the functions that users call.
 """
 
-from attnsvm.svm.problem import SvmProblem, finite_part, multi_token, single_token
+from attnsvm.svm.problem import SvmProblem, attained, finite_part, multi_token, single_token
 from attnsvm.svm.solution import Certificate, SvmSolution, SvmStatus
 from attnsvm.svm.solve import solve, solve_gen_svm, solve_rank_constrained, solve_svm
 
@@ -21,6 +21,7 @@ __all__ = [
     "SvmProblem",
     "SvmSolution",
     "SvmStatus",
+    "attained",
     "finite_part",
     "multi_token",
     "single_token",

@@ -219,6 +219,48 @@ def finite_part(
     return _problem(D, Z, torch.where(inside, ratio, 0.0), kind, token)
 
 
+def attained(
+    X: Tensor,
+    Z: Tensor,
+    selected: Tensor,
+    attended: Tensor,
+    log_softmax: Tensor,
+    mask: Tensor | None = None,
+) -> tuple[SvmProblem, Tensor]:
+    """Return both parts of Gen-SVM as one problem, with the scale C of its right-hand sides.
+
+    (x_{i,alpha_i} - x_it)^T W z_i = log(s_{i,alpha_i} / s_it) / C for t in O_i, >= 1 outside, where
+    C = min over i and t outside O_i of log(s_{i,alpha_i} / s_it). A W with this softmax is C times
+    a feasible point.
+
+    Parameters
+    ----------
+    selected : Tensor (B, n) int64
+        The token of largest softmax alpha_i, in O_i.
+    attended : Tensor (B, n, T) bool
+        The sets O_i, each smaller than all admissible tokens for some sample of an instance.
+    log_softmax : Tensor (B, n, T)
+        log s_it.
+
+    Returns
+    -------
+    SvmProblem
+        Its rows in the order of `single_token`.
+    Tensor (B,)
+        C > 0.
+    """
+    problem = single_token(X, Z, selected, mask)
+    token = problem.token.reshape(*selected.shape, -1)
+    first = log_softmax.gather(2, selected[..., None])
+    ratio = (first - log_softmax.gather(2, token)).flatten(1)
+    inside = attended.gather(2, token).flatten(1) & problem.inequality
+    outside = problem.inequality & ~inside
+    C = torch.where(outside, ratio, torch.inf).amin(dim=1)
+    h = torch.where(inside, ratio / C[:, None], outside.to(ratio))
+    kind = torch.where(inside, EQUALITY, problem.kind).to(torch.int8)
+    return SvmProblem(problem.D, Z, h, kind, problem.token), C
+
+
 def power_of_two(x: Tensor) -> Tensor:
     """Return the power of two nearest to x; 1 where x is 0."""
     return torch.exp2(torch.round(torch.log2(torch.where(x > 0, x, 1.0))))

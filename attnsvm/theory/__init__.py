@@ -15,10 +15,12 @@ from attnsvm.theory.hypotheses import (
     unique_optimum,
 )
 from attnsvm.theory.local_optima import LocalOptima, local_optima
+from attnsvm.theory.mixture import PredictedPart, optimal_mixture
 
 __all__ = [
     "OF_INSTANCES",
     "LocalOptima",
+    "PredictedPart",
     "aligned_gradient",
     "assumption_b1",
     "assumption_b2",
@@ -27,6 +29,7 @@ __all__ = [
     "direction_change",
     "hidden_optimum",
     "local_optima",
+    "optimal_mixture",
     "optimum_feasible",
     "order_preserving",
     "overparameterized",

@@ -151,6 +151,7 @@ def array_shapes(
     if tokens == "multi":
         arrays |= {"attended": ((n, T), "b1"), "log_softmax": ((n, T), "f8")}
         svms += [f"{norm}_fin" for norm in norms] + ["one_token"]
+        arrays |= {f"{norm}_attained_multipliers": ((rows,), "f8") for norm in norms}
     for name in svms:
         arrays |= {
             f"{name}_W": ((d, d), "f8"), f"{name}_rank": ((), "i8"), f"{name}_status": ((), "U"),

@@ -26,6 +26,11 @@ def correlation(norm: str) -> str:
     return NAMED.get(norm, f"one_minus_corr_{norm}")
 
 
+def svmeq_name(norm: str) -> str:
+    """Return the column and quantity of 1 - correlation with W_fin + C W_mm of least `norm`."""
+    return "one_minus_corr_svmeq" if norm == "frobenius" else f"one_minus_corr_svmeq_{norm}"
+
+
 def quantities(config: Mapping[str, Any]) -> list[str]:
     """Return the quantities of a record's history, in their order."""
     tokens, norms = config["selection"]["tokens"], config["svm"]["norms"]
@@ -36,8 +41,9 @@ def quantities(config: Mapping[str, Any]) -> list[str]:
     for norm in norms:
         names.append(correlation(norm))
         names += [f"margin_gap_{norm}"] if tokens == "top" and norm not in NAMED else []
-    if tokens == "multi" and "frobenius" in norms:
-        names += ["one_minus_corr_svmeq", "one_minus_corr_svmeq_lsq"]
+        if tokens == "multi":
+            names.append(svmeq_name(norm))
+            names += ["one_minus_corr_svmeq_lsq"] if norm == "frobenius" else []
     return names
 
 

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from attnsvm.verify.assumptions import assumption_b1
+from attnsvm.verify.attained import attained_gap
 from attnsvm.verify.exact import EPS, Array
 from attnsvm.verify.expected import NAN, Either, Expected, Interval, Words, number, truth
 from attnsvm.verify.heads import HeadAndLoss
-from attnsvm.verify.history import NAMED, Curve, correlation
+from attnsvm.verify.history import NAMED, Curve, correlation, svmeq_name
 from attnsvm.verify.hypotheses import DECIDED, Deciding
 from attnsvm.verify.instances import Instance, UnknownError
 from attnsvm.verify.norms import computed
@@ -29,6 +30,7 @@ from attnsvm.verify.weights import (
     Trained,
     one_minus_correlation,
     svmeq,
+    svmeq_factors,
     svmeq_least_squares,
 )
 
@@ -160,6 +162,8 @@ class InstanceProof:
             columns |= {
                 f"{norm}_margin_gap": _at_end(self._margin_gap(norm, W)) for norm in self.norms
             }
+        if self.tokens == "multi":
+            columns |= self._attained()
         if self.tokens != "optimal":
             curves = self._correlations(self.at["trained_W"])
             columns |= {name: _at_end(curve) for name, curve in curves.items()}
@@ -182,7 +186,8 @@ class InstanceProof:
         further = None
         if self.head is not None and (held_out := self.instance.held_out) is not None:
             further = held_out, self.head
-        given = self.matrices, self._margin_gap, self.other_heads, further
+        drawn = None if self.drawn_head is None else (self.instance, self.drawn_head)
+        given = self.matrices, self._margin_gap, self.other_heads, further, drawn
         return probe_curves(self.config, W, found, factors, *given)
 
     def _b1(self) -> Expected | None:
@@ -272,12 +277,24 @@ class InstanceProof:
         curves = {
             column: one_minus_correlation(W, self.svms[name].W) for column, name in targets.items()
         }
-        if self.tokens == "multi" and "frobenius" in norms:
-            parts = self.svms["frobenius_fin"].W, self.svms["frobenius"].W
-            best, published = svmeq(W, *parts), svmeq_least_squares(W, *parts)
-            curves["one_minus_corr_svmeq"] = one_minus_correlation(W, best, SPAN)
-            curves["one_minus_corr_svmeq_lsq"] = one_minus_correlation(W, published, SPAN)
+        for norm in norms if self.tokens == "multi" else ():
+            parts = self.svms[f"{norm}_fin"].W, self.svms[norm].W
+            curves[svmeq_name(norm)] = one_minus_correlation(W, svmeq(W, *parts), SPAN)
+            if norm == "frobenius":
+                published = svmeq_least_squares(W, *parts)
+                curves["one_minus_corr_svmeq_lsq"] = one_minus_correlation(W, published, SPAN)
         return curves
+
+    def _attained(self) -> dict[str, Expected | None]:
+        """Return C and the margin gap of every norm of Gen-SVM."""
+        columns: dict[str, Expected | None] = {}
+        W = self.at["trained_W"]
+        for norm in self.norms:
+            parts = self.svms[f"{norm}_fin"].W, self.svms[norm].W
+            low, high = svmeq_factors(W, *parts, SPAN)
+            columns[f"svmeq_C_{norm}"] = Interval(low, high)
+            columns[f"{norm}_margin_gap"] = _at_end(attained_gap(self.at, norm))
+        return columns
 
     # --- the history ------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from attnsvm.verify.exact import EPS, Array
 from attnsvm.verify.heads import HeadAndLoss
 from attnsvm.verify.history import Curve
 from attnsvm.verify.instances import Instance
+from attnsvm.verify.mixture import mixture_curves
 from attnsvm.verify.pretrained import SEEN
 from attnsvm.verify.tokens import Scores
 from attnsvm.verify.weights import Attention, Trained, one_minus_correlation
@@ -78,6 +79,7 @@ def probe_curves(
     margin_gap: Callable[[str, Array], tuple[float, float]],
     other_heads: Mapping[str, float],
     held_out: tuple[Instance, HeadAndLoss] | None = None,
+    drawn: tuple[Instance, HeadAndLoss] | None = None,
 ) -> dict[str, Curve]:
     """Return the values of probes at weights W (S, d, d), with error bounds, by column.
 
@@ -97,6 +99,8 @@ def probe_curves(
         Mean correlation of the other heads of a pretrained layer, by norm; empty if not known.
     held_out : (Instance, HeadAndLoss) or None
         The samples that are not trained on, and their head.
+    drawn : (Instance, HeadAndLoss) or None
+        The instance and its drawn head; None if that is not known.
     """
     curves: dict[str, Curve] = {}
     for name, kind in own_probes(config).items():
@@ -112,6 +116,9 @@ def probe_curves(
             values = {norm: tuple(np.array(pairs).T) for norm, pairs in gaps.items()}
         elif kind == "held_out":
             values = {} if held_out is None else _held_out(W, *held_out)
+        elif kind == "mixture":
+            trained = bool(config["head"].get("train"))
+            values = {} if drawn is None else mixture_curves(W, found, *drawn, trained)
         elif kind == "other_heads":
             values = {norm: (np.full(len(W), value), np.full(len(W), SEEN))
                       for norm, value in other_heads.items()}  # fmt: skip

@@ -6,6 +6,7 @@ to a few units of rounding of ||x_t|| ||W||_F ||z||, and what is made of it acco
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -154,20 +155,47 @@ def one_minus_correlation(W: Array, target: Array, slack: float = 0.0) -> tuple[
 
 
 def svmeq(W: Array, W_fin: Array, W_mm: Array) -> Array:
-    """Return the matrix W_fin + C W_mm, 0 <= C <= inf, of largest correlation with W (..., d, d).
+    """Return the W_fin + C W_mm, 0 <= C <= inf, of largest correlation with W (..., d, d)."""
+    p, q = _shares(W, W_fin, W_mm)
+    return np.asarray(p[..., None, None] * _scaled(W_fin) + q[..., None, None] * _scaled(W_mm))
 
-    The two parts are scaled to unit length first; a part that is zero is not considered.
+
+def svmeq_factors(W: Array, W_fin: Array, W_mm: Array, error: float) -> tuple[float, float]:
+    """Return the least and the largest C of that matrix if its angle is known up to `error`.
+
+    The angle is that of (||W_fin||, C ||W_mm||); it is 90 degrees for C = inf.
     """
-    parts = [V / size if (size := np.linalg.norm(V)) > 0 else V for V in (W_fin, W_mm)]
+    if not all(np.isfinite(V).all() for V in (W, W_fin, W_mm)):
+        return math.nan, math.nan
+    p, q = _shares(W, W_fin, W_mm)
+    angle = math.atan2(float(q), float(p))
+    low, high = max(angle - error, 0.0), angle + error
+    sizes = [float(np.linalg.norm(V)) for V in (W_fin, W_mm)]
+    if not all(sizes):
+        return (math.inf, math.inf) if sizes[1] else (0.0, 0.0)
+    factor = sizes[0] / sizes[1]
+    reached = high >= math.pi / 2
+    return factor * math.tan(low), math.inf if reached else factor * math.tan(high)
+
+
+def _shares(W: Array, W_fin: Array, W_mm: Array) -> tuple[Array, Array]:
+    """Return the shares p, q >= 0 of the two parts, each scaled to unit length.
+
+    A part that is zero is not considered.
+    """
+    parts = _scaled(W_fin), _scaled(W_mm)
     f, m = (float(np.square(V).sum()) for V in parts)
     c = float((parts[0] * parts[1]).sum())
     a, b = (np.einsum("...de,de->...", W, V) for V in parts)
     p, q = a * m - b * c, b * f - a * c
     inside = (p > 0) & (q >= 0)
     fin = ~inside & (f > 0) & ((m == 0) | (a > b))
-    p = np.where(inside, p, fin)[..., None, None]
-    q = np.where(inside, q, ~fin)[..., None, None]
-    return np.asarray(p * parts[0] + q * parts[1])
+    return np.where(inside, p, fin), np.where(inside, q, ~fin)
+
+
+def _scaled(V: Array) -> Array:
+    size = np.linalg.norm(V)
+    return np.asarray(V / size) if size > 0 else V
 
 
 def svmeq_least_squares(W: Array, W_fin: Array, W_mm: Array) -> Array:

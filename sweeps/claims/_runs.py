@@ -108,9 +108,17 @@ SEVERAL = Runs.of(
 SEVERAL_KQ = Runs.of(
     "several_kq", "selection=multi head=relu parameterization=kq data.n=3 data.T=4 data.d=4,10 "
     "optimizer.init=small optimizer.schedule=decay optimizer.growth=0.01 optimizer.steps=20000 "
-    "optimizer.record_every=1000 keep_path=true trials=200 seed=1 svm.norms=[nuclear]"
+    "optimizer.record_every=1000 trials=200 seed=1 svm.norms=[nuclear]"
 )  # fmt: skip
 """The same for (K, Q), by steps that fall: constant ones keep moving a mixture of tokens."""
+
+MIXTURES = Runs.of(
+    "mixtures", "selection=multi selection.negligible=1e-3 head=quadratic head.lam=0.1,0.3,1.0 "
+    "data=orthonormal data.n=4 data.T=6 data.d=10 parameterization=w,kq optimizer.init=small "
+    "optimizer.schedule=decay optimizer.growth=0.01 optimizer.steps=20000 "
+    "optimizer.record_every=1000 probe=[mixture] trials=50"
+)  # fmt: skip
+"""A head by which mixtures of tokens score best; steps fall: constant ones move a mixture."""
 
 SEQUENCES = Runs.of(
     "sequences", "model=sequence model.causal=false,true data.n=2 data.T=4 data.d=16 "

@@ -13,6 +13,7 @@ import torch
 import attnsvm
 from attnsvm.config import PROBES, ConfigError
 from attnsvm.config.instantiate import named
+from attnsvm.head import Quadratic
 from attnsvm.probe import Balance, Distance, Entropy, MarginGap, Probe, Rank, Snapshot, measured
 
 
@@ -131,8 +132,9 @@ def own(tmp_path, d=5):
 
 
 def whole(B=7, d=5):
-    batch = attnsvm.sample("planted", n=2, T=3, d=d, held_out=4, trials=B)
-    batch = dataclasses.replace(batch, weights=random(B, 3, d, d, seed=2))
+    batch = attnsvm.sample("planted", head=Quadratic(3.0), n=2, T=3, d=d, held_out=4, trials=B)
+    Y = torch.ones_like(batch.Y)  # so that mixtures score best
+    batch = dataclasses.replace(batch, Y=Y, weights=random(B, 3, d, d, seed=2))
     K, Q = random(B, d, 3), random(B, d, 3, seed=1)
     W = K @ Q.mT
     selected, _ = attnsvm.optimal_tokens(batch)

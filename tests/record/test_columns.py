@@ -20,7 +20,9 @@ from attnsvm.record.columns import (
     STAGES,
     TRIAL_COLUMNS,
     columns_of,
+    multi_columns,
     norm_columns,
+    svmeq_quantities,
 )
 from attnsvm.record.files import CorruptRecordError, sha256
 from attnsvm.record.run import read_run
@@ -81,12 +83,15 @@ KINDS = ("top", "multi", "published", "kq_low_rank", "path", "unsaturated", "div
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_values_of_a_run_are_those_that_the_dictionary_allows(kind):
-    found = made(kind, Path())[1]
-    assert list(found.trials) == list(COLUMNS)
+    config, found = made(kind, Path())
+    tokens, norms = config.selection.tokens, config.svm.norms
+    columns = COLUMNS | {one.name: one for one in multi_columns(tokens, norms)}
+    assert list(found.trials) == list(columns)
     assert {one.name for one in HISTORY_COLUMNS} == set(found.history)
-    for name, one in COLUMNS.items():
+    for name, one in columns.items():
         assert outside(found.trials[name], one) == [], name
-    quantities = {one.name: one for one in QUANTITIES}
+    further = [one for norm in norms for one in svmeq_quantities(norm)]
+    quantities = {one.name: one for one in (*QUANTITIES, *further)}
     assert set(found.history["quantity"]) <= set(quantities)
     for name, part in found.history.groupby("quantity"):
         assert outside(part["value"], quantities[name]) == [], name
@@ -101,7 +106,7 @@ def test_a_value_that_is_not_allowed_is_found():
 def test_every_quantity_is_recorded_by_some_run():
     kinds = ("top", "multi")
     found = {name for kind in kinds for name in made(kind, Path())[1].history["quantity"]}
-    assert found == {one.name for one in QUANTITIES}
+    assert found == {one.name for one in (*QUANTITIES, *svmeq_quantities("nuclear"))}
 
 
 def test_words_are_those_of_the_code():

@@ -14,8 +14,8 @@ from attnsvm.config.hypotheses import HYPOTHESES
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import made, written
 
-USED = ("top", "optimal", "multi", "kq", "path", "until_accepted", "kq_low_rank", "narrow_gap",
-        "hypotheses")  # fmt: skip
+USED = ("top", "optimal", "multi", "mixture", "kq", "path", "until_accepted", "kq_low_rank",
+        "narrow_gap", "hypotheses")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -294,6 +294,14 @@ FORGERIES = {
     "margin gap": ("top", cell("frobenius_margin_gap", a_little_more)),
     "margin gap of the nuclear norm": ("top", cell("nuclear_margin_gap", 0.0)),
     "correlation of another selection": ("top", cell("one_minus_corr_svmeq", 1e-3)),
+    "factor of Gen-SVM": ("mixture", cell("svmeq_C_nuclear", a_little_more)),
+    "infinite factor of Gen-SVM": ("mixture", cell("svmeq_C_frobenius", math.inf)),
+    "correlation with Gen-SVM": ("mixture", cell("one_minus_corr_svmeq_nuclear", 1e-3)),
+    "margin gap of Gen-SVM": ("mixture", cell("nuclear_margin_gap", a_little_more)),
+    "no margin gap of Gen-SVM": ("mixture", cell("frobenius_margin_gap", math.nan)),
+    "multipliers of Gen-SVM": ("mixture", array("nuclear_attained_multipliers", lambda a: a + 0.1)),
+    "mixture": ("mixture", cell("mixture_apart", lambda apart: apart * (1 - 1e-4))),
+    "finite part before training": ("mixture", cell("mixture_fin", lambda fin: fin * (1 - 1e-3))),
     "objective": ("top", cell("frobenius_objective", lambda x: x * (1 - 1e-9))),
     "lower bound": ("top", cell("nuclear_lower_bound", a_little_more)),
     "duality gap": ("top", cell("nuclear_gap", 0.0)),

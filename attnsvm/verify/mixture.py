@@ -1,0 +1,133 @@
+"""`probe=mixture`: the mixture of tokens that scores best, proved by its optimality conditions."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnsvm.verify.exact import EPS, Array
+from attnsvm.verify.heads import HeadAndLoss
+from attnsvm.verify.history import Curve
+from attnsvm.verify.instances import Instance
+from attnsvm.verify.tokens import Scores
+from attnsvm.verify.weights import Attention
+
+CLEAR = 1e-6
+"""Attention, slack or relative singular value at which a record takes a mixture for known."""
+
+UNCLEAR = 10.0
+"""Factor around it within which rounding may have decided."""
+
+ERROR = 1e-7
+"""Largest error of both quantities, relative to one and to the condition of the equations."""
+
+
+def mixture_curves(
+    W: Array, found: Attention, instance: Instance, head: HeadAndLoss, trained: bool
+) -> dict[str, Curve]:
+    """Return the distances of attention and W_fin from the prediction, with error bounds.
+
+    Empty where it depends on rounding whether the mixture is known.
+
+    Parameters
+    ----------
+    W, found : Array (S, d, d), Attention
+        The weights and their attention.
+    instance, head
+        Tokens, labels and head.
+    trained : bool
+        Whether the head is trained, so that no mixture is known before.
+    """
+    rows = [_mixture(instance, head, i) for i in range(len(instance.X))]
+    if trained or head.kind not in ("Linear", "Relu", "Quadratic"):
+        return {"apart": _nothing(W), "fin": _nothing(W)}
+    if any(known is False for _, known in rows):
+        return {"apart": _nothing(W), "fin": _nothing(W)}
+    if any(known is None for _, known in rows):
+        return {}
+    s = np.stack([row for row, _ in rows])
+    softmax = np.where(instance.mask, np.exp(found.log_softmax), 0.0)
+    error = np.expm1(np.minimum(found.error, 700.0)).max((-2, -1))
+    apart = 0.5 * np.abs(softmax - s).sum(-1).max(-1)
+    curves = {"apart": (apart, ERROR + error)}
+    fin = _fin(W, instance, s)
+    return curves if fin is None else {**curves, "fin": fin}
+
+
+def _nothing(W: Array) -> Curve:
+    return np.full(len(W), np.nan), np.zeros(len(W))
+
+
+def _mixture(instance: Instance, head: HeadAndLoss, i: int) -> tuple[Array, bool | None]:
+    """Return the best mixture of sample i, and whether a record knows it; None: by rounding."""
+    X, mask, Y = instance.X[i], instance.mask[i], instance.Y[i]
+    gamma = np.where(mask, Scores.of(instance, head).gamma[i], -np.inf)
+    concave = Y < 0 if head.kind == "Relu" else Y > 0
+    if head.kind == "Relu" and concave:
+        return gamma, False
+    if head.kind == "Quadratic" and concave and head.lam > 0:
+        return _nearest(X - instance.head["v"] / (2 * head.lam), mask)
+    least = -np.sort(-gamma)[:2]
+    gap = np.inf if len(least) < 2 else least[0] - least[1]
+    return (gamma == least[0]).astype(float), _clear(gap)
+
+
+def _clear(value: float) -> bool | None:
+    """Return whether a value is above CLEAR; None where rounding may have decided it."""
+    if value > UNCLEAR * CLEAR:
+        return True
+    return False if value < CLEAR / UNCLEAR else None
+
+
+def _nearest(A: Array, mask: NDArray[np.bool_]) -> tuple[Array, bool | None]:
+    """Return the convex combination of points A (T, d) nearest to zero.
+
+    s is proved by A_t^T o = ||o||^2 where s_t > 0 and A_t^T o > ||o||^2 elsewhere, o = A^T s.
+    """
+    from scipy.optimize import nnls
+
+    s = np.zeros(len(A))
+    system = np.vstack([A[mask].T, np.ones(mask.sum())])
+    u, _ = nnls(system, np.append(np.zeros(A.shape[1]), 1.0))
+    s[mask] = u / u.sum()
+    o = s @ A
+    size = np.square(A[mask]).sum(1).max()
+    slack = (A @ o - o @ o) / size
+    on = s > 0
+    values = [*s[on].tolist(), *slack[mask & ~on].tolist()]
+    D = A[on][1:] - A[on][0]
+    if len(D):
+        sigma = np.linalg.svd(D, compute_uv=False)
+        values.append(float(sigma[-1] / sigma[0]) if len(sigma) == len(D) else 0.0)
+    known = [_clear(value) for value in values]
+    if (np.abs(slack[on]) > 1e-11).any():
+        return s, None
+    return s, False if False in known else None if None in known else True
+
+
+def _fin(W: Array, instance: Instance, s: Array) -> Curve | None:
+    """Return ||P W - W_fin||_F / ||W_fin||_F by the pseudo-inverse of the equations."""
+    rows, ratios = [], []
+    for X, z, mixture in zip(instance.X, instance.Z, s, strict=True):
+        first = int(mixture.argmax())
+        for t in np.flatnonzero(mixture):
+            if t != first:
+                rows.append(np.outer(X[first] - X[t], z).ravel())
+                ratios.append(np.log(mixture[first] / mixture[t]))
+    b = np.array(ratios)
+    if not b.any():
+        return _nothing(W)
+    E = np.array(rows)
+    sigma = np.linalg.svd(E, compute_uv=False)
+    least = sigma[-1] ** 2 / np.square(sigma).sum() if len(sigma) == len(E) else 0.0
+    known = _clear(float(least))
+    if known is not True:
+        return _nothing(W) if known is False else None
+    inverse = np.linalg.pinv(E)
+    W_fin = inverse @ b
+    projected = np.array([inverse @ (E @ V.ravel()) for V in W])
+    size = np.linalg.norm(W_fin)
+    value = np.linalg.norm(projected - W_fin, axis=1) / size
+    reach = np.linalg.norm(W.reshape(len(W), -1), axis=1) / size
+    condition = float(sigma[0] / sigma[-1])
+    return value, ERROR * condition * (1 + value) + 64 * E.size * EPS * condition**2 * reach

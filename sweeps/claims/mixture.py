@@ -1,0 +1,67 @@
+"""Section 6: the finite part of W is known before training, from the mixture that scores best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
+from sweeps.claims._runs import MIXTURES
+
+CLOSE = 0.02
+"""Largest relative distance from W_fin: at the end of the steps it is still falling."""
+
+FAR = 0.1
+"""Smallest that refutes it, where it no longer falls."""
+
+STAYS = 0.9
+"""Smallest ratio of its value at the end to that half-way at which it no longer falls."""
+
+
+def of(parameterization: str) -> Callable[[Evidence], Truths]:
+    """Return the condition that this is what was trained."""
+    return lambda e: e.truths(e.trials["parameterization"] == parameterization)
+
+
+def known(evidence: Evidence) -> Truths:
+    """Return whether W_fin is known before training: NaN if not, or if it is zero."""
+    fin = evidence.trials["mixture_fin"]
+    return evidence.truths(fin.notna(), evidence.trials["status"] == "ok")
+
+
+def prediction(evidence: Evidence) -> Words:
+    """Return whether the projection of W on the span of the equations is W_fin."""
+    apart = evidence.curve("mixture_fin")
+    last = float(apart.columns.max())
+    now, half_way = apart[last], apart[last / 2]
+    return ruled(
+        evidence,
+        [
+            (now <= CLOSE, HOLDS),
+            ((now >= FAR) & (now >= STAYS * half_way), FAILS),
+        ],
+        otherwise="still coming nearer, or not far",
+    )
+
+
+STATEMENT = (
+    "P W(k) -> W_fin = argmin ||W||_F s.t. (x_it - x_iu)^T W z_i = log(s*_it / s*_iu), "
+    "s*_i = argmax over the simplex of Y_i h(X_i^T s), t and u attended by s*_i, P the projection "
+    "on the span of these equations"
+)
+TOLERANCE = (
+    "||P W - W_fin||_F / ||W_fin||_F <= 0.02 after 20 000 steps that fall; >= 0.1, and >= 0.9 of "
+    "what it was half-way, refutes it"
+)
+KNOWN = "the best mixture is unique, of several tokens"
+
+CLAIM = Claim(
+    name="mixture",
+    paper="2308.16898",
+    number="Section 6, W_fin as the minimiser of the risk, for gradient descent",
+    title="with a quadratic head the finite part of W is that of the mixture that scores best",
+    statement=STATEMENT,
+    hypotheses={"W is trained": of("w"), KNOWN: known},
+    prediction=prediction,
+    runs=(MIXTURES,),
+    tolerance=TOLERANCE,
+)

@@ -1,0 +1,131 @@
+"""The mixture that scores best, against closed forms, a search and Gen-SVM."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from attnsvm import sample, solve_gen_svm
+from attnsvm.head import Quadratic
+from attnsvm.probe import Mixture, Snapshot
+from attnsvm.theory import PredictedPart, optimal_mixture
+
+
+def projected(c):
+    """Return the point of the simplex nearest to c, by sorting."""
+    u = np.sort(c)[::-1]
+    above = (u.cumsum() - 1) / np.arange(1, len(c) + 1)
+    theta = above[np.flatnonzero(u > above)[-1]]
+    return np.maximum(c - theta, 0)
+
+
+@pytest.mark.parametrize("lam", [0.1, 0.5, 3.0])
+def test_of_orthonormal_tokens_it_is_the_projection_on_the_simplex(lam):
+    """v^T X^T s - lambda ||s||^2 is largest at the point nearest to X v / (2 lambda)."""
+    batch = sample("orthonormal", head=Quadratic(lam), n=3, T=5, d=8, trials=5)
+    exact = torch.linalg.qr(batch.X.mT).Q.mT  # drawn, they are orthonormal to 1e-7
+    batch = dataclasses.replace(batch, X=exact.contiguous())
+    found = optimal_mixture(batch)
+    v = batch.head_parameters["v"]
+    scores = torch.einsum("bntd,bd->bnt", batch.X, v).numpy() / (2 * lam)
+    expected = np.apply_along_axis(projected, -1, scores)
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-12)
+    assert 1 < (found > 0).sum(-1).double().mean() <= 5
+
+
+@pytest.mark.parametrize("data", ["sphere", "prompt"])
+def test_no_mixture_scores_more(data):
+    """Also with labels -1, whose scores are convex, and with masked tokens."""
+    batch = sample(data, head=Quadratic(0.4), n=3, T=4, d=6, trials=8)
+    mask = batch.mask.clone()
+    mask[:, :, 3] = False
+    mask[:, 0, 3] = True
+    batch = dataclasses.replace(batch, mask=mask)
+    found = optimal_mixture(batch)
+    known = ~found.isnan().any(-1).any(-1)
+    assert known.sum() >= 6
+    batch, found = batch.take(known.nonzero()[:, 0]), found[known]
+    assert (found[~batch.mask] == 0).all()
+    torch.testing.assert_close(found.sum(-1), torch.ones_like(found[..., 0]))
+    assert {1.0} < set((found > 0).sum(-1).double().flatten().tolist())
+
+    def score(s):
+        o = torch.einsum("bnt,bntd->bnd", s, batch.X)
+        return batch.Y * batch.head.value(o, batch.head_parameters)
+
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(200):
+        other = torch.rand(found.shape, generator=generator, dtype=torch.float64) ** 4
+        other = other * batch.mask
+        other = other / other.sum(-1, keepdim=True)
+        for share in (1.0, 1e-2):
+            assert (score(found) > score(share * other + (1 - share) * found)).all()
+
+
+def test_linear_and_convex_heads_have_one_token():
+    batch = sample("sphere", n=3, T=4, d=6, trials=4)
+    s = optimal_mixture(batch)
+    assert (s.argmax(-1) == batch.scores().argmax(-1)).all()
+    assert (s.amax(-1) == 1).all()
+    relu = sample("sphere", head="relu", n=1, T=4, d=6, trials=20)
+    s, positive = optimal_mixture(relu), (relu.Y > 0)[:, 0]
+    assert 0 < positive.sum() < 20
+    assert (s[positive].amax(-1) == 1).all()
+    assert s[~positive].isnan().all()  # concave, with a flat maximum where relu is zero
+
+
+def test_what_is_not_unique_or_not_known_is_nan():
+    batch = sample("orthonormal", head=Quadratic(0.5), n=2, T=4, d=8, trials=3)
+    X = batch.X.clone()
+    best = optimal_mixture(batch)[0, 0].argmax()
+    X[0, 0, (best + 1) % 4] = X[0, 0, best]  # a copy of an attended token
+    twice = dataclasses.replace(batch, X=X)
+    unknown = optimal_mixture(twice).isnan().flatten(1).any(1)
+    assert unknown.tolist() == [True, False, False]
+    assert optimal_mixture(sample("sphere", head="mlp", n=2, T=3, d=4, trials=2)).isnan().all()
+    ties = sample("planted", score_gap=0.0, n=2, T=3, d=4, trials=2)
+    assert optimal_mixture(ties).isnan().all()
+
+
+def test_the_finite_part_is_that_of_gen_svm_whatever_else_w_has():
+    """P W = W_fin for W = W_fin + C W_mm, since W_mm has equal logits at attended tokens."""
+    batch = sample("orthonormal", head=Quadratic(0.5), n=3, T=4, d=8, trials=4)
+    s = optimal_mixture(batch)
+    fin, mm = solve_gen_svm(batch.X, batch.Z, s > 0, s.log())
+    for b in range(batch.B):
+        part = PredictedPart.of(*(x[b].numpy() for x in (batch.X, batch.Z, s)))
+        assert part.apart((fin.W + 1e3 * mm.W)[b].numpy()) < 1e-9
+        assert part.apart(3 * fin.W[b].numpy()) == pytest.approx(2, rel=1e-9)
+        assert part.apart(np.zeros((8, 8))) == pytest.approx(1, rel=1e-12)
+
+
+def test_without_log_ratios_or_with_dependent_equations_there_is_no_finite_part():
+    batch = sample("sphere", n=2, T=3, d=4, trials=1)
+    arrays = batch.X[0].numpy(), batch.Z[0].numpy()
+    assert PredictedPart.of(*arrays, optimal_mixture(batch)[0].numpy()) is None
+    assert PredictedPart.of(*arrays, np.full((2, 3), np.nan)) is None
+    half = np.array([[0.6, 0.4, 0.0]] * 2)
+    assert PredictedPart.of(*arrays, half) is not None
+    same = np.repeat(arrays[0][:1], 2, axis=0), np.repeat(arrays[1][:1], 2, axis=0)
+    assert PredictedPart.of(*same, half) is None
+
+
+def test_the_probe_is_zero_where_attention_is_as_predicted():
+    batch = sample("orthonormal", head=Quadratic(0.5), n=3, T=4, d=8, trials=4)
+    s = optimal_mixture(batch)
+    fin, mm = solve_gen_svm(batch.X, batch.Z, s > 0, s.log())
+    W = fin.W + 1e3 * mm.W
+    probe = Mixture()
+    logits = torch.einsum("bntd,bde,bne->bnt", batch.X, W, batch.Z)
+    given = {"batch": batch, "step": 0, "K": None, "Q": None, "solutions": {}}
+    found = probe.measure(Snapshot(W=W, softmax=logits.softmax(-1), **given))
+    assert found["apart"].max() < 1e-9
+    assert found["fin"].max() < 1e-9
+    uniform = torch.full_like(s, 0.25)
+    found = probe.measure(Snapshot(W=torch.zeros_like(W), softmax=uniform, **given))
+    expected = 0.5 * (s - 0.25).abs().sum(-1).amax(-1)
+    torch.testing.assert_close(found["apart"], expected)
+    torch.testing.assert_close(found["fin"], torch.ones(4, dtype=torch.float64))
