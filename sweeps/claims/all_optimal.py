@@ -24,9 +24,9 @@ def prediction(evidence: Evidence) -> Words:
     moved = evidence.truths(False)
     for quantity in ("W_norm", "max_softmax"):
         curve = evidence.curve(quantity)
-        change = curve.sub(curve.iloc[:, 0], axis=0).abs().max(axis=1)
+        change = curve.sub(curve.iloc[:, 0], axis=0).abs().max(axis=1, skipna=False)
         moved |= evidence.truths(change > ROUNDING * curve.iloc[:, 0], change.notna())
-    return ruled(evidence, [(moved, FAILS)], otherwise=HOLDS)
+    return ruled(evidence, [(moved, FAILS), (~moved, HOLDS)], otherwise="a step is not recorded")
 
 
 CLAIM = Claim(

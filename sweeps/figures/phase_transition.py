@@ -41,8 +41,9 @@ COLOURS = "viridis"
 NOTE = (
     "Red line: d = max(T - 1, n); at and above it Theorem 1 guarantees feasibility. Circles, and "
     "bottom row: the d of one half by logistic regression on log d, with Fieller's 95 % interval; "
-    "dashed: d = max(T - 1, n). White: more than a tenth has no verdict. The 95 % Wilson "
-    "interval of a share of 100 instances is at most 19.2 % wide; the table has all of them."
+    "dashed: d = max(T - 1, n); cells where most instances have a tie or no verdict are left out. "
+    "White: more than a tenth has no verdict. The 95 % Wilson interval of a share of 100 instances "
+    "is at most 19.2 % wide; the table has all of them."
 )
 CAPTION = (
     "Share of instances whose SVM at the optimal tokens is feasible (certified either way), on "
@@ -69,11 +70,10 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
         parts.append(part)
     shares = pd.concat(parts, ignore_index=True)
     keys = [*by[:-1], "share_of"]
+    of_most = shares["share"].notna() & (shares["used"] >= shares["excluded"])
     return {
         "phase_transition": shares,
-        "phase_transition_halfway": statistics.halfway_points(
-            shares[shares["share"].notna()], keys, "d"
-        ),
+        "phase_transition_halfway": statistics.halfway_points(shares[of_most], keys, "d"),
         "phase_transition_counts": outcomes(trials, frames.axes),
     }
 

@@ -1,0 +1,79 @@
+"""Predictions of claims on columns and curves that are written by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from sweeps.aggregate import SweepFrames
+from sweeps.claims import FAILS, HOLDS, Evidence, all_optimal, cone_runner_up, gen_svm, mixture
+
+STEPS = (0, 5000, 10000)
+SIZE = {"n": 3, "T": 3, "d": 4}
+OPEN = "still coming nearer, or not far"
+
+
+def evidence(curves=None, **columns):
+    """Return evidence of these columns, and of curves at `STEPS`, a row of them each."""
+    count = len(next(iter({**columns, **(curves or {})}.values())))
+    trials = pd.DataFrame({"run": "one", "seed": range(count), "status": "ok", **SIZE, **columns})
+    history = [
+        {"run": "one", "seed": seed, "step": step, "quantity": quantity, "value": value}
+        for quantity, rows in (curves or {}).items()
+        for seed, row in enumerate(rows)
+        for step, value in zip(STEPS, row, strict=True)
+    ]
+    columns = ["run", "seed", "step", "quantity", "value"]
+    frames = (pd.DataFrame({"run": ["one"]}), trials, pd.DataFrame(history, columns=columns))
+    return Evidence(SweepFrames("", Path("claims"), *frames))
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_curve_that_is_not_recorded_does_not_hold(missing):
+    still = [2.0, 2.0, 2.0]
+    lost = [np.nan if k == missing else 2.0 for k in range(3)]
+    found = evidence({"W_norm": [still, lost, [2.0, 2.1, 2.0]], "max_softmax": [still] * 3})
+    assert all_optimal.prediction(found).tolist() == [HOLDS, "a step is not recorded", FAILS]
+    found = evidence({"W_norm": [lost], "max_softmax": [[0.5, 0.5, 0.6]]})
+    assert all_optimal.prediction(found).tolist() == [FAILS]  # the other curve says so
+
+
+def test_a_run_that_leaves_the_cone_of_its_start_does_not_hold(monkeypatch):
+    """1 - cos(0.1 degrees) is 1.5e-6; of 60 degrees 0.5, so that 1e-3 decides."""
+    found = evidence(
+        init_angle=[0.1, 0.1, 0.1, 60.0, 60.0, 0.1, 0.1],
+        one_minus_corr_w_mm=[1.4e-6, 1.6e-6, 2e-3, 9e-4, 2e-3, 1e-9, 1e-9],
+        saturated=[True, True, True, True, True, True, False],
+    )
+    same = pd.Series([1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0])
+    monkeypatch.setattr(Evidence, "from_arrays", lambda *_: same)
+    farther, open_ = (
+        "tokens of the start, but farther from their direction",
+        "direction not settled",
+    )
+    expected = [HOLDS, farther, open_, HOLDS, open_, FAILS, "attention not on one token"]
+    assert cone_runner_up.prediction(found).tolist() == expected
+
+
+def test_gen_svm_fails_only_where_no_solution_is_near():
+    ends = [[0.5, 0.3, 0.005], [0.5, 0.3, 0.29], [0.5, 0.3, 0.29], [0.5, 0.3, 0.2], [0.5, 0.3, 0.3]]
+    soft = [[0.3, 0.9, 0.9]] * 4 + [[0.3, 0.8, 0.9]]
+    curves = {"one_minus_corr_svmeq_nuclear": ends, "max_softmax": soft}
+    found = evidence(curves, nuclear_margin_gap=[0.5, 0.2, 0.01, 0.2, 0.2])
+    words = gen_svm.near_svmeq(found, "one_minus_corr_svmeq_nuclear", "nuclear_margin_gap")
+    assert words.tolist() == [HOLDS, FAILS, OPEN, OPEN, "attention moves"]
+
+
+def test_the_finite_part_holds_fails_or_comes_nearer():
+    ends = [[1.0, 0.1, 0.01], [1.0, 0.3, 0.29], [1.0, 0.3, 0.2], [1.0, 0.05, 0.05], [np.nan] * 3]
+    found = evidence(
+        {"mixture_fin": ends},
+        mixture_fin=[row[-1] for row in ends],
+        parameterization=["w", "w", "w", "kq", "w"],
+    )
+    assert mixture.prediction(found).tolist() == [HOLDS, FAILS, OPEN, OPEN, OPEN]
+    assert mixture.known(found).tolist() == [True, True, True, True, False]
+    assert mixture.of("w")(found).tolist() == [True, True, True, False, True]
