@@ -30,15 +30,15 @@ def attained_gap(at: Mapping[str, Any], norm: str) -> tuple[float, float]:
         The norm.
     """
     a = at[f"{norm}_attained_multipliers"]
-    if not np.isfinite(a).all():
+    log_s, attended, mask = at["log_softmax"], at["attended"], at["mask"]
+    n, T = log_s.shape
+    others = mask & (np.arange(T) != at["selected"][:, None])
+    outside = others & ~attended
+    if not (np.isfinite(a).all() and a.any() and outside.any()):
         return math.nan, 0.0
     one = svms_of(at, {"gap": 1e-9, "rank_tolerance": 1e-6})["one_token"]
     rows = Rows(replace(one, multipliers=a))
-    log_s, attended, mask = at["log_softmax"], at["attended"], at["mask"]
-    n, T = log_s.shape
     first = np.take_along_axis(log_s, at["selected"][:, None], 1)
-    others = mask & (np.arange(T) != at["selected"][:, None])
-    outside = others & ~attended
     ratio = np.where(others, first - np.where(mask, log_s, 0.0), 0.0)
     C = ratio[outside].min()
     weights = np.zeros((n, T))
@@ -48,7 +48,10 @@ def attained_gap(at: Mapping[str, Any], norm: str) -> tuple[float, float]:
     terms = weights * np.where(outside, C, ratio)
     size = float(upper_bound(Exact.of(rows.combined()), norm, dual=True)[0])
     W = at["trained_W"]
-    bound = float(terms.sum()) / size / computed(W, norm)
+    sizes = size * computed(W, norm)
+    if not sizes > 0:
+        return math.nan, 0.0
+    bound = float(terms.sum()) / sizes
     scaled = np.zeros((n, T))
     scaled[np.arange(T) != at["selected"][:, None]] = rows.multipliers
     reach = np.abs(scaled) * rows.scale

@@ -38,9 +38,10 @@ def mixture_curves(
     trained : bool
         Whether the head is trained, so that no mixture is known before.
     """
-    rows = [_mixture(instance, head, i) for i in range(len(instance.X))]
     if trained or head.kind not in ("Linear", "Relu", "Quadratic"):
         return {"apart": _nothing(W), "fin": _nothing(W)}
+    gamma = np.where(instance.mask, Scores.of(instance, head).gamma, -np.inf)
+    rows = [_mixture(instance, head, i, row) for i, row in enumerate(gamma)]
     if any(known is False for _, known in rows):
         return {"apart": _nothing(W), "fin": _nothing(W)}
     if any(known is None for _, known in rows):
@@ -58,10 +59,14 @@ def _nothing(W: Array) -> Curve:
     return np.full(len(W), np.nan), np.zeros(len(W))
 
 
-def _mixture(instance: Instance, head: HeadAndLoss, i: int) -> tuple[Array, bool | None]:
-    """Return the best mixture of sample i, and whether a record knows it; None: by rounding."""
+def _mixture(
+    instance: Instance, head: HeadAndLoss, i: int, gamma: Array
+) -> tuple[Array, bool | None]:
+    """Return the best mixture of sample i of scores gamma (T,), and whether a record knows it.
+
+    None: rounding may have decided.
+    """
     X, mask, Y = instance.X[i], instance.mask[i], instance.Y[i]
-    gamma = np.where(mask, Scores.of(instance, head).gamma[i], -np.inf)
     concave = Y < 0 if head.kind == "Relu" else Y > 0
     if head.kind == "Relu" and concave:
         return gamma, False

@@ -300,6 +300,8 @@ FORGERIES = {
     "margin gap of Gen-SVM": ("mixture", cell("nuclear_margin_gap", a_little_more)),
     "no margin gap of Gen-SVM": ("mixture", cell("frobenius_margin_gap", math.nan)),
     "multipliers of Gen-SVM": ("mixture", array("nuclear_attained_multipliers", lambda a: a + 0.1)),
+    "no multiplier of Gen-SVM": ("mixture", array("nuclear_attained_multipliers", lambda a: 0 * a)),
+    "everything attended": ("mixture", array("attended", lambda a: a | True)),
     "mixture": ("mixture", cell("mixture_apart", lambda apart: apart * (1 - 1e-4))),
     "finite part before training": ("mixture", cell("mixture_fin", lambda fin: fin * (1 - 1e-3))),
     "objective": ("top", cell("frobenius_objective", lambda x: x * (1 - 1e-9))),
