@@ -168,6 +168,11 @@ class Transformer(Model):
         for name, word, allowed in (*words, ("trained", trained, TRAINED)):
             if word not in allowed:
                 raise ConfigError(f"model.{name}={word}: must be {' | '.join(allowed)}")
+        if causal and readout == "first":
+            raise ConfigError(
+                "model.readout=first: must be mean | every with model.causal=true: position 0 "
+                "attends to itself alone, which trains no attention"
+            )
         if trained == "mlp" and not mlp:
             raise ConfigError("model.mlp=0: must be >= 1 with model.trained=mlp")
         if not 0 < rate < math.inf:

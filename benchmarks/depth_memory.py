@@ -1,7 +1,7 @@
 """Peak memory of training networks against their number: `python -m benchmarks depth_memory`.
 
-Two layers at (n, T, d) = (4, 5, 16), 10 steps and 2 snapshots, attention alone (compiled loop) and
-with everything trained (torch loop). Each size runs in a process of its own. A run of a sweep
+Two layers at (n, T, d) = (4, 5, 16), 10 steps and 2 snapshots, attention alone and with
+everything trained. Each size runs in a process of its own. A run of a sweep
 trains as many networks at once as `networks_at_once` says fit in 1 GiB, whatever `trials` is.
 """
 

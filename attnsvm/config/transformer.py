@@ -85,6 +85,12 @@ def check_combination(run: Any) -> None:
             True,
             "false: the samples of a layer have scores, not labels",
         ),
+        (
+            run.model.causal and run.model.readout == "first",
+            "model.readout",
+            "first",
+            "mean | every with model.causal=true: position 0 attends to itself alone",
+        ),
         (run.model.trained == "mlp" and not run.model.mlp, "model.mlp", 0, ">= 1 to be trained"),
         (bool(_of(run.head, "train")), "head.train", True, "false: model.trained=head trains it"),
         (

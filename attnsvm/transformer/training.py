@@ -157,8 +157,11 @@ def networks_at_once(batch: ProblemBatch, model: Transformer, snapshots: int) ->
     """Return how many networks can be trained, and their SVMs solved, in 1 GiB; at least 1."""
     _, n, T, d = model.sequences(batch.X, batch.Y, batch.mask)[0].shape
     trained = snapshots * (d * d + n * T * T) + 3 * min(n * T * T, ROWS) ** 2
-    differences = 4 * model.heads * n * T**3 * d
-    return max(1, 2**30 // (8 * (model.layers * model.heads * trained + differences)))
+    differences = 4 * model.heads * n * T**3 * d + 4 * n * T * T * model.mlp
+    heads = model.layers * model.heads
+    # drawn, trained, as lanes and read back; each layer and head has a copy in the record
+    beside = (4 + heads) * (heads * d * d + 2 * model.layers * d * model.mlp)
+    return max(1, 2**30 // (8 * (heads * trained + differences + beside)))
 
 
 def _checked(optimizer: Optimizer, batch: ProblemBatch, model: Transformer) -> NormalizedGD:

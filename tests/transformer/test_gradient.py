@@ -204,7 +204,7 @@ def test_rows_that_swap_are_copies_with_a_residual_connection(seed, off):
     [
         {"residual": True, "heads": 2, "values": "orthogonal", "mlp": 3, "readout": "mean"},
         {"residual": False, "values": "orthogonal", "mlp": 2, "readout": "every"},
-        {"residual": True, "causal": True, "mlp": 3},
+        {"residual": True, "causal": True, "mlp": 3, "readout": "mean"},
     ],
 )
 def test_gradients_in_values_mlps_and_head_are_exact(options, norm):
@@ -263,7 +263,7 @@ def test_softmax_exact_is_the_softmax():
 @pytest.mark.parametrize("norm", [1.0, 10.0, 60.0])
 def test_differences_of_rows_are_exact(norm, causal):
     """Against differences of rows computed with 300 digits, of any size down to e^-300."""
-    model = Transformer(layers=2, residual=False, causal=causal)
+    model = Transformer(layers=2, residual=False, causal=causal, readout="mean")
     weights, X, _, _ = drawn(model, norm, seed=5)
     layers, _ = forward(model, weights, X)
     found = differences(model, weights, 0, layers[0], None)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -285,6 +287,7 @@ def test_the_mask_excludes_keys():
         ({"mlp": -1}, "model.mlp=-1: must be >= 0"),
         ({"values": "x"}, "model.values=x: must be identity | orthogonal"),
         ({"readout": "x"}, "model.readout=x: must be first | mean | every"),
+        ({"causal": True}, "model.readout=first: must be mean | every with model.causal=true"),
     ],
 )
 def test_wrong_networks_are_refused(options, message):
@@ -305,3 +308,30 @@ def test_wrong_training_is_refused(options, message):
     model = Transformer(trained="values")
     with pytest.raises(ConfigError, match=message):
         train_layers(batch_for(model), model, **options)
+
+
+PEAK = """
+import resource, sys
+import attnsvm
+from attnsvm import Transformer, layer_problems, train_layers
+from attnsvm.transformer import networks_at_once
+
+model = Transformer(layers=3, mlp=int(sys.argv[1]), trained="all")
+peaks = []
+for trials in (1, 1, 30):
+    batch = attnsvm.sample("sphere", model=model, n=4, T=5, d=16, trials=trials)
+    fields = {"steps": 2, "lr": 1e4, "init": "small", "init_scale": 1e4, "record_every": 2}
+    layer_problems(batch, train_layers(batch, model, **fields))
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(networks_at_once(batch, model, 2), (peaks[2] - peaks[1]) / 29)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux")
+def test_networks_with_wide_mlps_fit_in_the_memory_that_is_counted():
+    """Rows are copies at these norms, so that all differences of rows are exact ones."""
+    command = [sys.executable, "-c", PEAK, "2000"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    count, peak = (float(word) for word in printed.split())
+    assert 1 < count < 100
+    assert 2**30 / 8 < count * peak < 2**30
