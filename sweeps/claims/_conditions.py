@@ -129,11 +129,44 @@ def path_limit(apart: pd.Series, evidence: Evidence) -> Words:
     return ruled(evidence, rules, otherwise="SVM undecided")
 
 
+def first_layer(evidence: Evidence) -> Truths:
+    """Return whether the row is the first layer of a network."""
+    return evidence.truths(evidence.trials["layer"] == 0)
+
+
+def towards_svm(evidence: Evidence) -> Words:
+    """Return whether W of a layer is near its W_mm, or comes no nearer to it."""
+    apart, local = evidence.trials["one_minus_corr_w_mm"], ("global", "local")
+    return ruled(
+        evidence,
+        [
+            ((apart <= NEAR) & evidence.trials["convergence"].isin(local), HOLDS),
+            ((apart <= NEAR) & (evidence.trials["convergence"] == "not_local"), FAILS),
+            (comes_no_nearer(evidence), FAILS),
+            (apart.notna(), "direction not settled"),
+        ],
+        otherwise="the selected tokens cannot be separated",
+    )
+
+
+def comes_no_nearer(evidence: Evidence) -> Truths:
+    """Return whether 1 - correlation with W_mm is not small, and has hardly fallen since half-way.
+
+    Missing where it is not on record.
+    """
+    curve = evidence.curve("one_minus_corr_w_mm")
+    last = float(curve.columns.max())
+    apart, before = curve[last], curve[last / 2]
+    far = (apart > NEAR) & (apart >= STALE * before)
+    return evidence.truths(far, apart.notna() & before.notna())
+
+
 GAP_NEAR, GAP_FAR = 2e-2, 0.1
 """Margin gap that counts as none; the least one that refutes a limit, if it falls no more."""
 
 STALE = 0.9
-"""Share of a margin gap half-way that is left at the end, from which on it falls no more."""
+"""Share of a margin gap, or of 1 - correlation, half-way that is left at the end, from which on it
+falls no more."""
 
 
 def margin_words(evidence: Evidence, gap: pd.Series) -> Words:

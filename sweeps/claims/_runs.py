@@ -176,3 +176,18 @@ LAYERS = Runs.of(
     "optimizer.steps=6000 optimizer.record_every=500 svm.norms=[frobenius] trials=50"
 )  # fmt: skip
 """Networks with a residual connection; every layer of every instance is a row."""
+
+LAYERS_VALUES = Runs.of(
+    "layers_values", "model=transformer model.trained=values data.n=4 data.T=5 data.d=16 "
+    "optimizer.steps=10000 optimizer.record_every=1000 svm.norms=[frobenius] trials=40"
+)  # fmt: skip
+"""Two layers whose values are trained too."""
+
+LAYERS_ALL = Runs.of(
+    "layers_all", "model=transformer model.trained=all model.mlp=16 data.n=4 data.T=5 data.d=16 "
+    "optimizer.steps=10000 optimizer.record_every=1000 svm.norms=[frobenius] trials=40"
+)  # fmt: skip
+"""Two layers of which everything is trained: attention, values, MLPs and prediction head."""
+
+LAYERS_LINEAR = Runs.of("layers_linear", " ".join((*LAYERS_ALL.overrides, "loss=linear")))
+"""The same with a loss that weighs all sequences equally for ever."""

@@ -9,8 +9,18 @@ import pandas as pd
 import pytest
 
 from sweeps.aggregate import SweepFrames
-from sweeps.claims import FAILS, HOLDS, Evidence, gen_svm, layers, layers_unseen
-from sweeps.claims._conditions import STILL, still
+from sweeps.claims import (
+    FAILS,
+    HOLDS,
+    Evidence,
+    gen_svm,
+    layers,
+    layers_all,
+    layers_linear,
+    layers_unseen,
+    layers_values,
+)
+from sweeps.claims._conditions import STILL, first_layer, still
 
 TURNS = "direction not settled"
 
@@ -57,3 +67,33 @@ def test_attention_is_still_where_its_mean_has_hardly_changed():
     )
     found = still(evidence(pd.DataFrame({"one": [1, 2, 3]}), history))
     assert found.tolist() == [False, True, pd.NA]
+
+
+@pytest.mark.parametrize(
+    ("half_way", "end", "kind", "towards", "away"),
+    [
+        (2e-2, 1e-4, "local", HOLDS, FAILS),
+        (2e-2, 1e-4, "not_local", FAILS, FAILS),
+        (2e-2, 4e-2, "local", FAILS, HOLDS),
+        (2e-2, 1.9e-2, "global", FAILS, HOLDS),
+        (2e-2, 1e-2, "local", TURNS, TURNS),
+        (1e-4, 5e-4, "local", HOLDS, FAILS),  # rises, but is near
+    ],
+)
+def test_with_more_trained_a_layer_comes_nearer_or_does_not(half_way, end, kind, towards, away):
+    history = pd.DataFrame(
+        {"run": "one", "seed": 0, "step": step, "quantity": "one_minus_corr_w_mm", "value": value}
+        for step, value in ((5000.0, half_way), (10000.0, end))
+    )
+    trials = pd.DataFrame([{"one_minus_corr_w_mm": end, "convergence": kind}])
+    found = evidence(trials, history)
+    assert layers_values.CLAIM.prediction(found).tolist() == [towards]
+    assert layers_linear.CLAIM.prediction(found).tolist() == [towards]
+    assert layers_all.CLAIM.prediction(found).tolist() == [away]
+
+
+def test_claims_on_joint_training_are_about_the_first_layer():
+    found = first_layer(evidence(pd.DataFrame({"layer": [0, 1, 0]})))
+    assert found.tolist() == [True, False, True]
+    for module in (layers_values, layers_linear, layers_all):
+        assert {"the first layer", *layers.CLAIM.hypotheses} == set(module.CLAIM.hypotheses)

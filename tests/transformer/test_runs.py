@@ -68,6 +68,7 @@ def joint(joint_record):
         ("selection.reject_all_positive=true", "reject_all_positive=True: must be false"),
         ("head.train=true", "head.train=True: must be false: model.trained=head trains it"),
         ("model.trained=mlp", "model.mlp=0: must be >= 1 to be trained"),
+        ("model.causal=true", "model.readout=first: must be mean | every with model.causal=true"),
         ("optimizer=adam", "optimizer=Adam: must be normalized_gd"),
         ("optimizer.ridge=0.1", "optimizer.ridge=0.1: must be 0"),
         ("optimizer.init=cone", "optimizer.init=cone: must be zero | uniform | small"),
