@@ -192,7 +192,7 @@ class LayerProof(InstanceProof):
         """Return the steps since which the selected tokens may have been the last ones."""
         if self.steps is None:
             return None
-        return Interval(self.steps[0], self.steps[-1])
+        return Words(tuple(map(float, self.steps)))
 
     def _over(self, W: Array) -> Trained:
         """Return what follows from the last weights, or from the first and the last ones."""

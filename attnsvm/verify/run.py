@@ -393,7 +393,7 @@ class _Prover:
         if self.layered:
             columns["positions_seen"] = Interval(0.0, math.inf)
             columns["unseen_gradient"] = Interval(0.0, 1.0)
-            columns["selected_since"] = Interval(0.0, math.inf)
+            columns["selected_since"] = Words(tuple(map(float, self.steps or ())))
         columns["saturated"] = Words((row["min_top_softmax"] >= selection["saturation"],))
         tied = None if row["tie"] else False
         facts = Facts(tied_softmax=tied, tied_scores=tied)

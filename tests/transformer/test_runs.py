@@ -331,6 +331,7 @@ JOINT_FORGERIES = {
         lambda f: f.arrays.update(network_M1=f.arrays["network_M2"]), "network_M1",
     ),
     "since when": (lambda f: f.cell("selected_since", 151.0), "selected_since"),
+    "since a step that is not recorded": (lambda f: f.cell("selected_since", 99.0), "is 0.0 or"),
 }  # fmt: skip
 
 
