@@ -38,7 +38,10 @@ class HeadAndLoss:
         self.drawn_elsewhere = drawn_elsewhere
 
     def value(self, o: Array, error: Any, p: Mapping[str, Array]) -> tuple[Array, Array]:
-        """Return h(o), (...), of points o (..., d) known to `error` (...), and its error bound."""
+        """Return h(o), (...), of points o (..., d) known to `error` (...), and its error bound.
+
+        With a vector for every sample, the points are o (..., n, d).
+        """
         if self.kind == "Mlp":
             return self._mlp(o, error, p)
         if self.kind == "Relu":
@@ -46,6 +49,8 @@ class HeadAndLoss:
             return np.maximum(projections, 0).sum(-1), np.where(
                 projections > -apart, apart, 0.0
             ).sum(-1)
+        if p["v"].ndim == 2:
+            return self._by_sample(o, error, p["v"])
         value, apart = self._projections(o, error, p["v"][:, None])
         value, apart = value[..., 0], apart[..., 0]
         if self.kind == "Quadratic":
@@ -116,6 +121,12 @@ class HeadAndLoss:
             apart = apart + self._rounding(o) * np.linalg.norm(o, axis=-1, keepdims=True)
         moved = np.asarray(error)[..., None] * np.linalg.norm(V, axis=0)
         return o @ V, apart + moved
+
+    def _by_sample(self, o: Array, error: Any, v: Array) -> tuple[Array, Array]:
+        """Return v_i^T o_i, (..., n), of points o (..., n, d), and its error bounds."""
+        size = np.linalg.norm(v, axis=-1)
+        apart = self._rounding(o) * np.linalg.norm(o, axis=-1) * size
+        return (o * v).sum(-1), apart + np.asarray(error) * size
 
     def _mlp(self, o: Array, error: Any, p: Mapping[str, Array]) -> tuple[Array, Array]:
         from scipy.special import erf  # its import is slow, and only this head needs it

@@ -24,7 +24,7 @@ from scipy.special import erf
 from attnsvm.config.pretrained import CONFIG, TENSORS, TOKENIZER, model_folder
 from attnsvm.record.files import MAX_JSON_BYTES, MAX_TABLE_BYTES, open_regular
 from attnsvm.verify.exact import Array
-from attnsvm.verify.instances import UnknownError
+from attnsvm.verify.instances import Instance, UnknownError
 
 TEXT = Path(__file__).parents[1] / "pretrained" / "alice.txt"
 CONTROL_STREAM = 0x5DEECE66D
@@ -35,6 +35,10 @@ SAME = 1e-9
 
 SEEN = 1e-6
 """Largest error of logits, of W outside of the span, and of correlations of other heads."""
+
+
+RANK = 1e-10
+"""Singular values below this, relative to the largest, are rounding."""
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,21 @@ def rows_refusals(
     seen = np.einsum("nt,ntd,ne->de", a, at["X"], at["Z"])
     if not np.linalg.norm(W - seen) <= SEEN * np.linalg.norm(W):
         yield "trained_W", "is not in the span of tokens and queries"
+
+
+def with_scores(rows: HeadRows, at: Mapping[str, Any]) -> Instance:
+    """Return the stored rows with what a head is trained on: labels +1, and vectors v_i.
+
+    v_i is the smallest with v_i^T (x_it - x_iu) = 1, t the token that the head attends to most and
+    u every other admissible token.
+    """
+    v = np.zeros_like(at["Z"])
+    selected = np.where(rows.mask, rows.logits[0], -np.inf).argmax(1)
+    for i, (x, mask, t) in enumerate(zip(at["X"], rows.mask, selected, strict=True)):
+        others = mask & (np.arange(len(mask)) != t)
+        D = x[t] - x[others]
+        v[i] = np.linalg.lstsq(D, np.ones(len(D)), rcond=RANK)[0]
+    return Instance(at["X"], at["Z"], np.ones(len(v)), at["mask"], {"v": v})
 
 
 def other_heads(rows: HeadRows, at: Mapping[str, Any], W_mm: Array) -> float:

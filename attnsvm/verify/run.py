@@ -36,7 +36,7 @@ from attnsvm.verify.instances import (
     option,
 )
 from attnsvm.verify.layer_proof import LayerProof, Networks, of_network, samples
-from attnsvm.verify.pretrained import Heads, other_heads, rows_refusals
+from attnsvm.verify.pretrained import Heads, other_heads, rows_refusals, with_scores
 from attnsvm.verify.probes import foreign_probes, matrices, own_probes, ranges
 from attnsvm.verify.rows import (
     Facts,
@@ -149,8 +149,8 @@ class _Prover:
         try:
             return Draws(self.config, self.files_are_here)
         except UnknownError as unknown:
-            what = "labels and scores" if self.heads else "instances, labels and scores"
-            self.proof.trusted.append(f"{what} ({unknown})")
+            if self.heads is None:
+                self.proof.trusted.append(f"instances, labels and scores ({unknown})")
             return None
 
     @cached_property
@@ -186,7 +186,8 @@ class _Prover:
 
     def _head(self, close: bool, trained: bool) -> HeadAndLoss | None:
         """Return head and loss with known parameters: drawn ones, or those after training."""
-        if self.draws is None or (trained and self.config["head"].get("train")):
+        known = self.draws is not None or self.heads is not None
+        if not known or (trained and self.config["head"].get("train")):
             return None
         try:
             return HeadAndLoss(self.config, close or self._drawn_elsewhere)
@@ -290,28 +291,34 @@ class _Prover:
             self._refuse("history", seed, reason)
 
     def _of_instance(self, seed: int, at: Mapping[str, Any]) -> tuple[InstanceProof, bool]:
-        """Return the proof of an instance, and whether it could be drawn."""
-        drawn, close = self._drawn(seed, at)
-        if drawn is None:
+        """Return the proof of an instance, and whether its labels and scores are known."""
+        instance, close, found = self._instance(seed, at)
+        known = instance is not None
+        if instance is None:
             nothing = np.full(len(at["Z"]), np.nan)
             instance = Instance(at["X"], at["Z"], nothing, at["mask"], {})
-        else:
-            instance = with_tokens(drawn, at)
-        after, before = (
-            self._head(close, trained) if drawn is not None else None for trained in (True, False)
-        )
-        start, found = self._start(seed, instance, close), self._other_heads(seed, at)
+        after, before = (self._head(close, trained) if known else None for trained in (True, False))
+        start = self._start(seed, instance, close)
         given = self.config, at, instance, after, before, start, self.steps, self.matrices
-        return InstanceProof(*given, other_heads=found), drawn is not None
+        return InstanceProof(*given, other_heads=found), known
 
-    def _other_heads(self, seed: int, at: Mapping[str, Any]) -> dict[str, float]:
-        """Compare an instance of data=pretrained; return the correlations of its other heads."""
+    def _instance(
+        self, seed: int, at: Mapping[str, Any]
+    ) -> tuple[Instance | None, bool, dict[str, float]]:
+        """Return stored tokens with labels and head, and correlations of other heads.
+
+        None, if labels and head are not known; the second result is whether they are known to a
+        few digits only.
+        """
         if self.heads is None:
-            return {}
+            drawn, close = self._drawn(seed, at)
+            return None if drawn is None else with_tokens(drawn, at), close, {}
         rows = self.heads.instance(seed)
-        for name, reason in rows_refusals(rows, at, self._is_trained):
+        refused = list(rows_refusals(rows, at, self._is_trained))
+        for name, reason in refused:
             self._refuse(name, seed, reason)
-        return {n: other_heads(rows, at, at[f"{n}_W"]) for n in self.config["svm"]["norms"]}
+        found = {n: other_heads(rows, at, at[f"{n}_W"]) for n in self.config["svm"]["norms"]}
+        return None if refused else with_scores(rows, at), True, found
 
     @property
     def _is_trained(self) -> bool:
@@ -397,8 +404,8 @@ class _Prover:
         columns["saturated"] = Words((row["min_top_softmax"] >= selection["saturation"],))
         tied = None if row["tie"] else False
         facts = Facts(tied_softmax=tied, tied_scores=tied)
-        if self.draws is not None and selection["reject_all_positive"]:
-            positive = bool((self.draws.labels(row["seed"]) > 0).all())
+        if selection["reject_all_positive"] and (self.heads or self.draws is not None):
+            positive = self.draws is None or bool((self.draws.labels(row["seed"]) > 0).all())
             facts = Facts(tied_softmax=tied, tied_scores=tied, all_positive=positive)
         ends = "saturated" if row["saturated"] else "unsaturated"
         columns["training"] = Words((ends, "stalled", "finite_optimum", "diverged"))

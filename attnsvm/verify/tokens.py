@@ -30,7 +30,8 @@ class Scores:
     @classmethod
     def of(cls, instance: Instance, head: HeadAndLoss) -> Scores:
         """Return the scores of an instance."""
-        value, error = head.value(instance.X, 0.0, instance.head)
+        tokens = instance.X.swapaxes(0, 1)  # a head may have a vector for every sample
+        value, error = (part.T for part in head.value(tokens, 0.0, instance.head))
         gamma = np.where(instance.mask, instance.Y[:, None] * value, -np.inf)
         return cls(gamma, np.broadcast_to(np.where(instance.mask, error, 0.0), gamma.shape))
 

@@ -26,7 +26,7 @@ document.addEventListener("DOMContentLoaded", () => {
 
 // What scrolls by itself can be reached by the keyboard; headings of the menu have a level.
 addEventListener("load", () => {
-  for (const part of document.querySelectorAll("article pre, article table")) {
+  for (const part of document.querySelectorAll("article pre, article table, article .table-wrapper")) {
     if (part.scrollWidth > part.clientWidth) part.tabIndex = 0;
   }
   for (const caption of document.querySelectorAll("p.caption[role=heading]")) {

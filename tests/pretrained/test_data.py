@@ -187,16 +187,32 @@ def test_a_run_measures_the_head_as_it_is(record):
     torch.testing.assert_close(values(trials["entropy_mean"]), entropy)
 
 
-def test_a_record_is_proved_and_says_what_is_trusted(record, tmp_path):
+def test_a_record_is_proved_and_nothing_is_trusted(record, tmp_path):
     config = composed(*OVERRIDES)
     folder = written(tmp_path, config, record)
     proof = prove(folder)
     assert not proof.refusals
     assert proof.proved == {"solved": 6}
-    assert proof.trusted == ["labels and scores (those of a pretrained head)"]
-    forged = record.trials.assign(entropy_mean=record.trials["entropy_mean"] * 1.001)
+    assert proof.trusted == []
+
+
+@pytest.mark.parametrize(
+    ("column", "forge"),
+    [
+        ("entropy_mean", lambda column: column * 1.001),
+        ("risk", lambda column: column + 1e-3),
+        ("convergence", lambda column: ["local"] * len(column)),
+        ("flat", lambda column: ~column.astype(bool)),
+        ("assumption_b1", lambda column: ~column.astype(bool)),
+    ],
+)
+def test_a_forged_column_is_refused(record, tmp_path, column, forge):
+    """Risk and convergence follow from scores that are derived from the model's files."""
+    forged = record.trials.assign(**{column: forge(record.trials[column])})
     other = dataclasses.replace(record, trials=forged)
-    assert prove(written(tmp_path / "forged", config, other)).refusals
+    refusals = prove(written(tmp_path, composed(*OVERRIDES), other)).refusals
+    assert {name for name, _, _ in refusals} == {"table"}
+    assert all(column in why for _, _, why in refusals)
 
 
 def test_the_signature_is_that_of_the_content(tmp_path):
