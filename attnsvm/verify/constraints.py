@@ -56,6 +56,7 @@ class ExactRows:
         X, Z = Exact.of(stored.X), Exact.of(stored.Z)
         n, T = stored.mask.shape
         self.samples = Z
+        self.used = (Z.integers != 0).any(axis=0)  # dimensions that some query has
         self.sample, token = np.divmod(np.arange(n * max(T - 1, 1)), max(T - 1, 1))
         selected = stored.selected[self.sample]
         token = np.minimum(token + (token >= selected), T - 1)
@@ -91,7 +92,7 @@ class ExactRows:
 
     def margins(self, W: Exact) -> list[Fraction]:
         """Return d_k^T W z_k, exactly."""
-        moved = self.samples.integers @ W.integers.T
+        moved = self.samples.integers[:, self.used] @ W.integers[:, self.used].T
         margins = (self.D.integers * moved[self.sample]).sum(axis=1)
         unit = Fraction(2) ** (self.exponent + W.exponent)
         return [int(margin) * unit for margin in margins]
@@ -145,7 +146,10 @@ class ExactRows:
         weighted = self.D.integers * a.integers[:, None]
         by_sample = np.zeros(self.samples.integers.shape, dtype=object)
         np.add.at(by_sample, self.sample, weighted)
-        return Exact(by_sample.T @ self.samples.integers, self.exponent + a.exponent)
+        d = self.used.size
+        M = np.zeros_like(by_sample, shape=(d, d))
+        M[:, self.used] = by_sample.T @ self.samples.integers[:, self.used]
+        return Exact(M, self.exponent + a.exponent)
 
     def scale(self, k: int) -> float:
         """Return ||d_k|| ||z_k|| to a few units in the last place."""

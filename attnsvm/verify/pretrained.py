@@ -92,7 +92,8 @@ class Heads:
         chosen = torch.randperm(len(tokens), generator=generator)[:n].numpy()
         causal = config["model_type"] == "gpt2"
         query = torch.randint(int(causal), T, (n,), generator=generator).numpy()
-        rows, K, Q = _layer(self.folder, tokens[chosen].tobytes(), T, asked["at_layer"])
+        rows = _rows(self.folder, tokens[chosen].tobytes(), T, asked["at_layer"])
+        K, Q = _maps(self.folder, asked["at_layer"])
         mask = np.arange(T) <= query[:, None] if causal else np.ones((n, T), dtype=bool)
         Z = np.concatenate([rows[np.arange(n), query], np.ones((n, 1))], axis=1)
         first = asked["at_head"]
@@ -269,18 +270,25 @@ def _tensors(folder: Path) -> dict[str, Array]:
     return found
 
 
-@lru_cache(maxsize=16)
-def _layer(folder: Path, tokens: bytes, T: int, at_layer: int) -> tuple[Array, Array, Array]:
-    """Return the rows that a layer sees, (n, T, d), and its maps K and Q, (H, m, d + 1)."""
+@lru_cache(maxsize=64)
+def _rows(folder: Path, tokens: bytes, T: int, at_layer: int) -> Array:
+    """Return the rows that a layer sees, (n, T, d)."""
     ids = np.frombuffer(tokens, dtype=np.int64).reshape(-1, T)
     model = {"bert": _bert, "gpt2": _gpt2}[_config(folder)["model_type"]]
     return model(_config(folder), _tensors(folder), ids, at_layer)
 
 
+@lru_cache(maxsize=8)
+def _maps(folder: Path, at_layer: int) -> tuple[Array, Array]:
+    """Return the maps K and Q of a layer, (H, m, d + 1)."""
+    maps = {"bert": _bert_maps, "gpt2": _gpt2_maps}[_config(folder)["model_type"]]
+    return maps(_config(folder), _tensors(folder), at_layer)
+
+
 def _bert(
     config: Mapping[str, Any], p: Mapping[str, Array], ids: NDArray[np.int64], at_layer: int
-) -> tuple[Array, Array, Array]:
-    heads, eps = config["num_attention_heads"], config.get("layer_norm_eps", 1e-12)
+) -> Array:
+    eps = config.get("layer_norm_eps", 1e-12)
 
     def linear(name: str, rows: Array) -> Array:
         return np.asarray(rows @ p[f"{name}.weight"].T + p[f"{name}.bias"])
@@ -291,26 +299,29 @@ def _bert(
     names = ("word_embeddings", "position_embeddings", "token_type_embeddings")
     words, positions, types = (p[f"embeddings.{name}.weight"] for name in names)
     rows = norm("embeddings.LayerNorm", words[ids] + positions[: ids.shape[1]] + types[0])
-    for at in range(at_layer + 1):
+    for at in range(at_layer):
         block = f"encoder.layer.{at}"
-        part = f"{block}.attention.self"
-        K, Q = (_maps(p[f"{part}.{x}.weight"], p[f"{part}.{x}.bias"], heads)
-                for x in ("key", "query"))  # fmt: skip
-        if at == at_layer:
-            break
-        mixed = _attended(rows, K, Q, linear(f"{part}.value", rows), causal=False)
+        values = linear(f"{block}.attention.self.value", rows)
+        mixed = _attended(rows, *_bert_maps(config, p, at), values, causal=False)
         rows = norm(f"{block}.attention.output.LayerNorm",
                     rows + linear(f"{block}.attention.output.dense", mixed))  # fmt: skip
         hidden = linear(f"{block}.intermediate.dense", rows)
         hidden = hidden * (1 + erf(hidden / math.sqrt(2))) / 2
         rows = norm(f"{block}.output.LayerNorm", rows + linear(f"{block}.output.dense", hidden))
-    return rows, K, Q
+    return rows
+
+
+def _bert_maps(config: Mapping[str, Any], p: Mapping[str, Array], at: int) -> tuple[Array, Array]:
+    part, heads = f"encoder.layer.{at}.attention.self", config["num_attention_heads"]
+    K, Q = (_by_head(p[f"{part}.{name}.weight"], p[f"{part}.{name}.bias"], heads)
+            for name in ("key", "query"))  # fmt: skip
+    return K, Q
 
 
 def _gpt2(
     config: Mapping[str, Any], p: Mapping[str, Array], ids: NDArray[np.int64], at_layer: int
-) -> tuple[Array, Array, Array]:
-    heads, eps = config["n_head"], config.get("layer_norm_epsilon", 1e-5)
+) -> Array:
+    eps = config.get("layer_norm_epsilon", 1e-5)
 
     def linear(name: str, rows: Array) -> Array:
         return np.asarray(rows @ p[f"{name}.weight"] + p[f"{name}.bias"])
@@ -319,22 +330,27 @@ def _gpt2(
         return _layer_norm(rows, p[f"{name}.weight"], p[f"{name}.bias"], eps)
 
     rows = p["wte.weight"][ids] + p["wpe.weight"][: ids.shape[1]]
-    for at in range(at_layer + 1):
+    d = rows.shape[-1]
+    for at in range(at_layer):
         block = f"h.{at}"
-        seen, d = norm(f"{block}.ln_1", rows), rows.shape[-1]
-        weight, bias = p[f"{block}.attn.c_attn.weight"].T, p[f"{block}.attn.c_attn.bias"]
-        Q, K = (_maps(weight[k : k + d], bias[k : k + d], heads) for k in (0, d))
-        if at == at_layer:
-            break
-        values = seen @ weight[2 * d :].T + bias[2 * d :]
-        rows = rows + linear(f"{block}.attn.c_proj", _attended(seen, K, Q, values, causal=True))
+        seen = norm(f"{block}.ln_1", rows)
+        values = linear(f"{block}.attn.c_attn", seen)[..., 2 * d :]
+        mixed = _attended(seen, *_gpt2_maps(config, p, at), values, causal=True)
+        rows = rows + linear(f"{block}.attn.c_proj", mixed)
         hidden = linear(f"{block}.mlp.c_fc", norm(f"{block}.ln_2", rows))
         inner = math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)
         rows = rows + linear(f"{block}.mlp.c_proj", hidden * (1 + np.tanh(inner)) / 2)
-    return seen, K, Q
+    return norm(f"h.{at_layer}.ln_1", rows)
 
 
-def _maps(weight: Array, bias: Array, heads: int) -> Array:
+def _gpt2_maps(config: Mapping[str, Any], p: Mapping[str, Array], at: int) -> tuple[Array, Array]:
+    weight, bias = p[f"h.{at}.attn.c_attn.weight"].T, p[f"h.{at}.attn.c_attn.bias"]
+    d = weight.shape[1]
+    Q, K = (_by_head(weight[k : k + d], bias[k : k + d], config["n_head"]) for k in (0, d))
+    return K, Q
+
+
+def _by_head(weight: Array, bias: Array, heads: int) -> Array:
     """Return a map (H m, d) with its bias by head, (H, m, d + 1)."""
     return np.concatenate([weight, bias[:, None]], 1).reshape(heads, -1, weight.shape[1] + 1)
 
