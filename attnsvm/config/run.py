@@ -183,6 +183,9 @@ class RunConfig:
             raise ConfigError("optimizer.init=pretrained: data must be pretrained")
         if any(isinstance(one, probes.HeldOutConfig) for one in self.probe.values()):
             self._check_held_out()
+        mixture = any(isinstance(one, probes.MixtureConfig) for one in self.probe.values())
+        if mixture and isinstance(self.model, TransformerConfig):
+            raise ConfigError("probe=[mixture]: must be [] with model=transformer")
         if isinstance(self.data, groups.SphereInSpanConfig):
             self._check_in_span()
         if self.selection.until_accepted and isinstance(self.data, groups.FileConfig):

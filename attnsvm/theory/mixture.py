@@ -16,10 +16,12 @@ from attnsvm.problem import ProblemBatch
 Array = NDArray[np.float64]
 
 CLEAR = 1e-6
-"""Least attention of an attended token, and slack of another, that decide which are attended."""
+"""Least attention of an attended token, and slack of another, that decide which are attended; and
+least log-ratio that is not rounding."""
 
 INDEPENDENT = 1e-6
-"""Least relative singular value of vectors that count as independent."""
+"""Least relative singular value of vectors that count as independent, and least eigenvalue of the
+Gram matrix of equations, relative to its trace."""
 
 
 def optimal_mixture(batch: ProblemBatch) -> Tensor:
@@ -111,7 +113,7 @@ class PredictedPart:
     def of(cls, X: Array, Z: Array, mixture: Array) -> PredictedPart | None:
         """Return that of tokens X (n, T, d), queries Z (n, d) and mixture (n, T).
 
-        None if the mixture is not known, all log-ratios are zero, or the equations are not
+        None if the mixture is not known, all log-ratios are below 1e-6, or the equations are not
         independent.
         """
         if np.isnan(mixture).any():
@@ -123,7 +125,8 @@ class PredictedPart:
         D, queries = X[sample, first[sample]] - X[sample, token], Z[sample]
         ratios = np.log(mixture[sample, first[sample]] / mixture[sample, token])
         gram = (D @ D.T) * (queries @ queries.T)
-        if not ratios.any() or np.linalg.eigvalsh(gram)[0] <= INDEPENDENT * np.trace(gram):
+        equal = np.abs(ratios).max(initial=0.0) < CLEAR
+        if equal or np.linalg.eigvalsh(gram)[0] <= INDEPENDENT * np.trace(gram):
             return None
         return cls(D, queries, ratios, gram)
 

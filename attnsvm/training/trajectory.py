@@ -207,7 +207,7 @@ class SnapshotRecorder:
         for kept, value in zip(arrays, values, strict=False):  # factors may not be kept
             kept[:, here] = value.view(count, B, *value.shape[1:]).transpose(0, 1)
         self.finite &= _finite(W).view(count, B).all(0)
-        self.log_softmax = view.log_softmax[-B:]
+        self.log_softmax = view.log_softmax[-B:].clone()  # else it keeps all of the view
         self.taken += count
 
     def trajectory(self, last: Variables, how: str, ridge: float, threads: int) -> Trajectory:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnsvm.head import Head, Parameters
+from attnsvm.head import Head, Parameters, Relu
 from attnsvm.loss import Loss
 from attnsvm.model import Transformer
 from attnsvm.transformer.gradient import Pull, read
@@ -70,6 +70,8 @@ class Beside:
         for name, value in self.trained(model).items():
             G = gradients[name]
             axes = tuple(range(_stack(name), G.ndim))
+            largest = G.abs().amax(axes, keepdim=True)
+            G = G / torch.where(largest > 0, largest, 1.0)  # whose squares do not underflow
             size = G.square().sum(axes, keepdim=True).sqrt()
             new[name] = value - step * G / (size + TINY)
         return self.with_trained(new)
@@ -134,14 +136,17 @@ def gradients(
 def _in_values(layer: Layer, g: Scaled) -> Tensor:
     """Return the gradient in V_h, (B, H, d, d), of one layer."""
     means = torch.einsum("bhikt,bitd->bhikd", layer.log_s.exp(), layer.X)
-    return means.flatten(2, 3).mT @ _plain(g)[:, None]
+    rows = g.value.flatten(1, 2)
+    return means.flatten(2, 3).mT @ (rows * _shares(g.exponent, rows))[:, None]
 
 
 def _in_mlp(M1: Tensor, M2: Tensor, layer: Layer, e: Scaled) -> tuple[Tensor, Tensor]:
     """Return the gradients in M_1 (B, d, width) and M_2 (B, width, d) of one layer."""
-    rows, adjoints = layer.mixed.flatten(1, 2), _plain(e)
-    hidden = rows @ M1
-    return rows.mT @ ((adjoints @ M2.mT) * (hidden > 0)), hidden.relu().mT @ adjoints
+    rows, adjoints = layer.mixed.flatten(1, 2), e.value.flatten(1, 2)
+    hidden = (rows @ M1).relu()
+    active = (adjoints @ M2.mT) * (hidden > 0)
+    in_M1 = rows.mT @ (active * _shares(e.exponent, active))
+    return in_M1, hidden.mT @ (adjoints * _shares(e.exponent, hidden))
 
 
 def _in_head(
@@ -151,13 +156,18 @@ def _in_head(
     rows, Y, head, loss = prediction
     o = read(model, rows)
     slope, exponent = loss.slope(Y * head.value(o, parameters))
+    if isinstance(head, Relu):  # a row without active projections adds nothing
+        flat = (head.gradient(o, parameters) == 0).all(-1)
+        exponent = exponent.masked_fill(flat, -torch.inf)
     largest = exponent.flatten(1).amax(-1).view(-1, *[1] * (exponent.ndim - 1))
-    weights = -slope * Y * (exponent - largest).exp()
+    weights = -slope * Y * relative(exponent, largest)
     return head.parameter_gradient(o, parameters, weights)
 
 
-def _plain(g: Scaled) -> Tensor:
-    """Return vectors (B, n, T, d) divided by e^c of the largest exponent c, shape (B, n T, d)."""
-    exponent = g.exponent.flatten(1)
-    share = relative(exponent, exponent.amax(-1, keepdim=True))
-    return g.value.flatten(1, 2) * share.unsqueeze(-1)
+def _shares(exponent: Tensor, terms: Tensor) -> Tensor:
+    """Return e^(c - largest c) of rows (B, n, T), shape (B, n T, 1).
+
+    The largest is over rows whose terms (B, n T, ...) of a sum are not zero; it is 0 elsewhere.
+    """
+    own = exponent.flatten(1).masked_fill((terms == 0).all(-1), -torch.inf)
+    return relative(own, own.amax(-1, keepdim=True)).unsqueeze(-1)

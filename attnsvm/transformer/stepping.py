@@ -95,7 +95,7 @@ class CompiledSteps:
             m=start[0].shape[-1] if len(start) == 2 else 0,
             width=model.mlp, residual=model.residual, values=beside.V is not None,
             train_values=model.trains("values"), train_mlp=bool(model.mlp) and model.trains("mlp"),
-            train_head=model.trains("head"), rate=model.rate,
+            train_head=model.trains("head"), rate=float(model.rate),
             readout=READOUTS.index(model.readout), loss=LOSS_CODES[type(loss)],
             target=loss.target if isinstance(loss, Squared) else 0.0,
         )  # fmt: skip
@@ -104,7 +104,7 @@ class CompiledSteps:
 
     def advance(self, etas: list[float]) -> Variables:
         """Take a step of each size in `etas`."""
-        lengths = np.array(etas)
+        lengths = np.array(etas, np.float64)
         with ThreadPoolExecutor(self.threads) as pool:
             parts = [pool.submit(self._steps, b, b + 1, lengths) for b in range(self.blocks)]
             for part in parts:

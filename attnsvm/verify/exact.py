@@ -62,12 +62,15 @@ class Exact:
             whole = self.integers.astype(np.float64)  # each the nearest one
             with np.errstate(over="ignore", under="ignore"):
                 nearest = np.ldexp(whole, self.exponent)
-            unsure = (whole != 0) & ~(np.abs(nearest) >= SMALLEST_NORMAL)  # rounded a second time
+            once = (np.abs(nearest) > SMALLEST_NORMAL) & np.isfinite(nearest)  # rounded once
+            unsure = (whole != 0) & ~once
         except OverflowError:
             nearest = np.zeros(self.integers.shape)
             unsure = np.ones(self.integers.shape, dtype=bool)
-        nearest[unsure] = [float(self.fraction(value)) for value in self.integers[unsure]]
-        require(bool(np.isfinite(nearest).all()), "a number is too large")
+        try:
+            nearest[unsure] = [float(self.fraction(value)) for value in self.integers[unsure]]
+        except OverflowError as error:
+            raise RejectedError("a number is too large for a float64") from error
         return nearest
 
     def squared_norm(self) -> Fraction:

@@ -22,8 +22,9 @@ class HeadAndLoss:
     ----------
     config : mapping
         The recorded config.
-    drawn_elsewhere : bool
-        Whether the parameters were drawn by a processor that rounds float32 differently.
+    error : float
+        Relative error of the parameters: DRAWN_ELSEWHERE, if they were drawn by a processor that
+        rounds float32 differently.
 
     Raises
     ------
@@ -31,11 +32,11 @@ class HeadAndLoss:
         If head or loss is a plug-in.
     """
 
-    def __init__(self, config: Mapping[str, Any], drawn_elsewhere: bool = False) -> None:
+    def __init__(self, config: Mapping[str, Any], error: float = 0.0) -> None:
         self.kind, self.loss = option(config, "head"), option(config, "loss")
         self.lam = config["head"].get("lam", 0.0)
         self.target = config["loss"].get("target", 0.0)
-        self.drawn_elsewhere = drawn_elsewhere
+        self.error = error
 
     def value(self, o: Array, error: Any, p: Mapping[str, Array]) -> tuple[Array, Array]:
         """Return h(o), (...), of points o (..., d) known to `error` (...), and its error bound.
@@ -49,7 +50,7 @@ class HeadAndLoss:
             return np.maximum(projections, 0).sum(-1), np.where(
                 projections > -apart, apart, 0.0
             ).sum(-1)
-        if p["v"].ndim == 2:
+        if self.kind == "Linear" and p["v"].ndim == 2:
             return self._by_sample(o, error, p["v"])
         value, apart = self._projections(o, error, p["v"][:, None])
         value, apart = value[..., 0], apart[..., 0]
@@ -70,11 +71,11 @@ class HeadAndLoss:
             size = np.linalg.norm(p["v"] - 2 * self.lam * o, axis=-1)
             least = 2 * self.lam * error + self._rounding(o)
             return None if (size <= least).any() else False
-        return self.kind == "Linear" and not p["v"].any()
+        return self.kind == "Linear" and bool((~p["v"].any(-1)).any())
 
     def gradient(self, o: Array, p: Mapping[str, Array]) -> Array | None:
         """Return the gradient of h at points o (..., d); None where it is not decided."""
-        if self.drawn_elsewhere or self.kind == "Mlp":
+        if self.error or self.kind == "Mlp":
             return None
         if self.kind == "Relu":
             projections, apart = self._projections(o, 0.0, p["V"])
@@ -111,13 +112,12 @@ class HeadAndLoss:
 
     def _rounding(self, o: Array) -> float:
         """Return the relative error of an inner product with a parameter."""
-        elsewhere = DRAWN_ELSEWHERE * o.shape[-1] ** 0.5 if self.drawn_elsewhere else 0.0
-        return float((2 * o.shape[-1] + 10) * EPS + elsewhere)
+        return float((2 * o.shape[-1] + 10) * EPS + self.error * o.shape[-1] ** 0.5)
 
     def _projections(self, o: Array, error: Any, V: Array) -> tuple[Array, Array]:
         """Return V^T o, (..., k), and its error bounds."""
         apart = self._rounding(o) * (np.abs(o) @ np.abs(V))
-        if self.drawn_elsewhere:
+        if self.error:
             apart = apart + self._rounding(o) * np.linalg.norm(o, axis=-1, keepdims=True)
         moved = np.asarray(error)[..., None] * np.linalg.norm(V, axis=0)
         return o @ V, apart + moved
@@ -137,7 +137,7 @@ class HeadAndLoss:
         apart = 1.13 * (apart + self._rounding(o) * (np.abs(hidden) + np.abs(p["0.bias"])))
         w = p["2.weight"][0]
         value = active @ w + p["2.bias"][0]
-        width = (2 * len(w) + 10) * EPS + (DRAWN_ELSEWHERE if self.drawn_elsewhere else 0.0)
+        width = (2 * len(w) + 10) * EPS + self.error
         spread = np.abs(active) @ np.abs(w) + np.abs(p["2.bias"][0])
         return value, apart @ np.abs(w) + width * spread
 

@@ -171,7 +171,7 @@ class Deciding:
     def aligned_gradient(self) -> Verdicts | None:
         """The step -grad L at the initial weights separates the optimal tokens."""
         X, Z, mask = self.instance.X, self.instance.Z, self.instance.mask
-        if self.start is None or self.head.drawn_elsewhere:
+        if self.start is None or self.head.error:
             return None
         logits = np.where(mask, np.einsum("ntd,de,ne->nt", X, self.start, Z), -np.inf)
         s = np.exp(logits - logits.max(1, keepdims=True))
@@ -198,7 +198,7 @@ class Deciding:
             return (True,)
         if self.head.kind not in ("Relu", "Quadratic"):
             return (None,)
-        if self.head.drawn_elsewhere:
+        if self.head.error:
             return None
         X, Y = self.instance.X, self.instance.Y
         best = np.take_along_axis(X, self.optimal[:, None, None], 1)

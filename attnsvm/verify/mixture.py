@@ -13,7 +13,8 @@ from attnsvm.verify.tokens import Scores
 from attnsvm.verify.weights import Attention
 
 CLEAR = 1e-6
-"""Attention, slack or relative singular value at which a record takes a mixture for known."""
+"""Attention, slack, log-ratio or relative singular value at which a record takes a mixture for
+known, and relative eigenvalue of a Gram matrix for its W_fin."""
 
 UNCLEAR = 10.0
 """Factor around it within which rounding may have decided."""
@@ -36,9 +37,11 @@ def mixture_curves(
     instance, head
         Tokens, labels and head.
     trained : bool
-        Whether the head is trained, so that no mixture is known before.
+        Whether the head is trained, so that no mixture is known before; nor is one with a vector
+        for every sample.
     """
-    if trained or head.kind not in ("Linear", "Relu", "Quadratic"):
+    by_sample = np.ndim(instance.head.get("v", 0.0)) == 2
+    if trained or by_sample or head.kind not in ("Linear", "Relu", "Quadratic"):
         return {"apart": _nothing(W), "fin": _nothing(W)}
     gamma = np.where(instance.mask, Scores.of(instance, head).gamma, -np.inf)
     rows = [_mixture(instance, head, i, row) for i, row in enumerate(gamma)]
@@ -120,8 +123,9 @@ def _fin(W: Array, instance: Instance, s: Array) -> Curve | None:
                 rows.append(np.outer(X[first] - X[t], z).ravel())
                 ratios.append(np.log(mixture[first] / mixture[t]))
     b = np.array(ratios)
-    if not b.any():
-        return _nothing(W)
+    known = _clear(float(np.abs(b).max(initial=0.0)))
+    if known is not True:
+        return _nothing(W) if known is False else None
     E = np.array(rows)
     sigma = np.linalg.svd(E, compute_uv=False)
     least = sigma[-1] ** 2 / np.square(sigma).sum() if len(sigma) == len(E) else 0.0

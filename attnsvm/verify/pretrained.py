@@ -36,7 +36,6 @@ SAME = 1e-9
 SEEN = 1e-6
 """Largest error of logits, of W outside of the span, and of correlations of other heads."""
 
-
 RANK = 1e-10
 """Singular values below this, relative to the largest, are rounding."""
 

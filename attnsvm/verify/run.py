@@ -22,7 +22,7 @@ from attnsvm.verify.config import config_refusals, files_are_here, recorded_step
 from attnsvm.verify.exact import Array
 from attnsvm.verify.expected import NAN, Expected, Interval, Words, difference, whole
 from attnsvm.verify.form import arrays_refusal, table_refusal
-from attnsvm.verify.heads import HeadAndLoss
+from attnsvm.verify.heads import DRAWN_ELSEWHERE, HeadAndLoss
 from attnsvm.verify.history import History, Key, quantities
 from attnsvm.verify.hypotheses import trusted_hypotheses
 from attnsvm.verify.instance_proof import OF_TRAINING, InstanceProof, with_tokens
@@ -36,7 +36,7 @@ from attnsvm.verify.instances import (
     option,
 )
 from attnsvm.verify.layer_proof import LayerProof, Networks, of_network, samples
-from attnsvm.verify.pretrained import Heads, other_heads, rows_refusals, with_scores
+from attnsvm.verify.pretrained import SAME, Heads, other_heads, rows_refusals, with_scores
 from attnsvm.verify.probes import foreign_probes, matrices, own_probes, ranges
 from attnsvm.verify.rows import (
     Facts,
@@ -190,9 +190,15 @@ class _Prover:
         if not known or (trained and self.config["head"].get("train")):
             return None
         try:
-            return HeadAndLoss(self.config, close or self._drawn_elsewhere)
+            return HeadAndLoss(self.config, self._head_error(close))
         except UnknownError:
             return None
+
+    def _head_error(self, close: bool) -> float:
+        """Return the relative error of the parameters of the head."""
+        if self.heads is not None:
+            return SAME  # derived from stored tokens
+        return DRAWN_ELSEWHERE if close or self._drawn_elsewhere else 0.0
 
     def _start(self, seed: int, instance: Instance, close: bool) -> Array | None:
         if self.tokens == "optimal" or self.steps is None:
@@ -458,6 +464,8 @@ class _Prover:
                 option(config, group)
             except UnknownError as unknown:
                 trusted.append(f"what follows from {unknown}")
+        if self.tokens == "multi":
+            trusted.append("that the margin gap of Gen-SVM is not smaller")
         if self.tokens != "optimal":
             if self.heads is None or self._is_trained:
                 trusted.append("trained weights and how training ended (see --retrain)")
@@ -480,6 +488,8 @@ class _Prover:
                     trusted.append(f"probe {name} (its file is not here, or has changed)")
                 if kind == "other_heads" and self.heads is None:
                     trusted.append(f"probe {name} (the weights of other heads)")
+                if kind == "mixture":
+                    trusted.append(f"probe {name} where rounding decides if a mixture is known")
                 if kind == "balance" and len(self.history.steps) > 1:
                     trusted.append(f"history of probe {name} before its last step")
         trusted += trusted_hypotheses(config)

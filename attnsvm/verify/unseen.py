@@ -30,7 +30,7 @@ def unseen_shares(network: Network, seen: list[Mask]) -> list[Array] | None:
     head = network.head
     if head is None or head.kind not in ("Linear", "Relu", "Quadratic"):
         return None
-    if head.drawn_elsewhere or network.layers[0].error.any():
+    if head.error or network.layers[0].error.any():
         return None
     for bits in LENGTHS:
         found = _Fixed(network, bits).shares(seen)

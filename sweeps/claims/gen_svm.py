@@ -30,8 +30,8 @@ def prediction(evidence: Evidence) -> Words:
 def near_svmeq(evidence: Evidence, quantity: str, gap: str) -> Words:
     """Return whether a 1 - correlation with W_fin + C W_mm is near zero, or stays away from it.
 
-    It does not count as away from it where the margin gap is small: W_fin and W_mm need not be the
-    only solutions.
+    It does not count as away from it where the margin gap is small, as it is at every solution with
+    a large C: W_fin and W_mm need not be the only ones.
     """
     apart = evidence.curve(quantity)
     last = float(apart.columns.max())

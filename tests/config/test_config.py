@@ -263,3 +263,9 @@ def test_held_out_samples_need_one_layer_and_a_fixed_head(given, told):
     with pytest.raises(ConfigError, match=told):
         composed("data=planted", "probe=[held_out]", *given)
     composed("data=planted", "probe=[held_out]", "data.held_out=5")
+
+
+def test_the_mixture_of_a_network_is_not_known_before_training():
+    with pytest.raises(ConfigError, match="with model=transformer"):
+        composed("model=transformer", "probe=[mixture]")
+    composed("probe=[mixture]")

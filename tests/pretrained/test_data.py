@@ -200,7 +200,7 @@ def test_a_record_is_proved_and_nothing_is_trusted(record, tmp_path):
     ("column", "forge"),
     [
         ("entropy_mean", lambda column: column * 1.001),
-        ("risk", lambda column: column + 1e-3),
+        ("risk", lambda column: column + 1e-6),
         ("convergence", lambda column: ["local"] * len(column)),
         ("flat", lambda column: ~column.astype(bool)),
         ("assumption_b1", lambda column: ~column.astype(bool)),
@@ -282,6 +282,13 @@ def test_instances_and_other_heads_are_derived_from_the_files_of_the_model(kind,
         unseen = at["trained_W"] + 1e-3 * np.outer(away, z)
         refusals = rows_refusals(rows, at | {"trained_W": unseen}, trained=False)
         assert [why for _, why in refusals] == ["is not in the span of tokens and queries"]
+
+
+def test_no_mixture_is_known_of_a_vector_for_every_sample(tmp_path):
+    config = composed(*OVERRIDES, "probe=[mixture]")
+    record = experiment.run(config)
+    assert record.trials[["mixture_apart", "mixture_fin"]].isna().all(axis=None)
+    assert not prove(written(tmp_path, config, record)).refusals
 
 
 def test_a_forged_number_of_the_other_heads_is_refused(record, tmp_path):

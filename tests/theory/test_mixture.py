@@ -109,6 +109,8 @@ def test_without_log_ratios_or_with_dependent_equations_there_is_no_finite_part(
     assert PredictedPart.of(*arrays, np.full((2, 3), np.nan)) is None
     half = np.array([[0.6, 0.4, 0.0]] * 2)
     assert PredictedPart.of(*arrays, half) is not None
+    equal = np.array([[0.5 + 1e-15, 0.5 - 1e-15, 0.0]] * 2)  # no log-ratio but rounding
+    assert PredictedPart.of(*arrays, equal) is None
     same = np.repeat(arrays[0][:1], 2, axis=0), np.repeat(arrays[1][:1], 2, axis=0)
     assert PredictedPart.of(*same, half) is None
 

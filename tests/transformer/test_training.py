@@ -93,6 +93,8 @@ def test_saturated_steps_are_those_of_the_torch_loop():
         {"layers": 2, "heads": 2, "residual": False},
         {"layers": 3, "mlp": 3, "residual": False},
         {"layers": 3, "mlp": 4, "trained": "all"},
+        {"layers": 2, "mlp": 1, "trained": "all"},
+        {"layers": 2, "mlp": 9, "trained": "mlp", "readout": "first"},
         {"layers": 3, "trained": "values", "rate": 1e-14},
         {"layers": 3, "values": "orthogonal"},
     ],
@@ -111,6 +113,38 @@ def test_one_step_at_any_norm_is_that_of_the_torch_loop(options):
             length = norm if name == "W" else norm * model.rate
             rounding = 1e-15 * part.abs().max()  # of the start, from which a short step is taken
             assert (paths[0].trained[name] - part).abs().max() <= 1e-10 * length + rounding
+
+
+@pytest.mark.parametrize("mlp", [1, 2])
+def test_weights_grow_by_no_more_than_their_steps(mlp):
+    """Rows without an active hidden unit add nothing, however low their margins are."""
+    model = Transformer(layers=2, trained="all", mlp=mlp)
+    batch = attnsvm.sample("sphere", model=model, n=4, T=5, d=16, trials=30)
+    steps, lr = 800, 0.1
+    path = train_layers(batch, model, steps=steps, lr=lr)
+    start = train_layers(batch, model, steps=0, lr=lr)
+    for name, part in path.trained.items():
+        moved = (part - start.trained[name]).abs().amax()
+        reach = steps * lr * (1.0 if name == "W" else model.rate)
+        assert moved <= reach * (1 + 1e-9), name  # a step has Frobenius norm lr: no NaN either
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("trained", ["values", "mlp", "head"])
+def test_dead_rows_of_a_relu_head_do_not_hide_the_others(trained, compiled):
+    """One step has the length that is asked for, at margins of thousands."""
+    model = Transformer(layers=2, mlp=9, trained=trained, readout="every", rate=1.0)
+    batch = attnsvm.sample("sphere", model=model, head="relu", n=2, T=3, d=3, trials=48)
+    batch = dataclasses.replace(batch, head_parameters={"V": 1000 * batch.head_parameters["V"]})
+    after, before = (
+        train_layers(batch, model, steps=steps, lr=0.1, compiled=compiled) for steps in (1, 0)
+    )
+    for name, part in after.trained.items():
+        axes = {"W": 3, "V": 3, "M1": 2, "M2": 2}.get(name, 1)
+        step = (part - before.trained[name]).flatten(axes).norm(dim=-1)
+        at_rest = step == 0  # all rows of a layer may be dead
+        assert (at_rest | ((step - 0.1).abs() <= 1e-8)).all(), name
+        assert at_rest.float().mean() < 0.5, name
 
 
 def test_values_near_the_identity_of_rows_that_swap():

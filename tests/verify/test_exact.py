@@ -36,6 +36,11 @@ def test_subnormal_numbers_are_rounded_once():
     exponent = -1075 - 53
     assert Exact(integers([value]), exponent).floats().tolist() == [2.0**-1074]
     assert math.ldexp(float(value), exponent) == 0.0
+    # the border of the normal numbers: below it there is a bit less
+    value, exponent = (((1 << 53) - 1) << 10) - 1, -1085
+    must = float(Fraction(value) * Fraction(2) ** exponent)
+    assert Exact(integers([value]), exponent).floats().tolist() == [must]
+    assert math.ldexp(float(value), exponent) != must
 
 
 def test_integers_beyond_the_largest_float_are_exact_numbers_too():
@@ -44,9 +49,9 @@ def test_integers_beyond_the_largest_float_are_exact_numbers_too():
 
 
 def test_a_number_that_no_float64_holds_is_refused():
-    for value in (1 << 1030, 1 << 5):
-        with pytest.raises((RejectedError, OverflowError)):
-            Exact(integers([value]), 1020).floats()
+    for value, exponent in ((1 << 1030, 1020), (1 << 5, 1020), (1 << 2000, 0)):
+        with pytest.raises(RejectedError, match="too large"):
+            Exact(integers([value]), exponent).floats()
 
 
 def test_every_float_is_exact():

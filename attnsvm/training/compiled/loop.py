@@ -56,7 +56,7 @@ from attnsvm.training.compiled.gradient import (
 from attnsvm.training.compiled.steps import train_kq, train_w
 
 SHARE = 2**14
-"""Steps times blocks in a share of the work: some 10 ms, the delay of an interrupt."""
+"""Steps times blocks in a share of the work, at least one block: an interrupt waits for a share."""
 
 LONGEST = 2**14
 """Largest number of steps that are submitted at once."""
@@ -252,7 +252,7 @@ class _Loop:
         No thread waits for another one. The results are the input of `snapshots`.
         """
         blocks, few = self.blocks, max(1, SHARE // (end - start))
-        etas = np.array([optimizer.step_size(k) for k in range(start, end)])
+        etas = np.array([optimizer.step_size(k) for k in range(start, end)], np.float64)
         since = np.array(stops, np.int64) - start
         return [
             pool.submit(self.take_steps, first, min(first + few, last), etas, since)

@@ -28,6 +28,7 @@ from attnsvm.transformer.compiled.layout import (
     of_head,
     queries,
 )
+from attnsvm.transformer.compiled.scaled import forget_zeros
 
 
 @njit  # type: ignore[untyped-decorator]
@@ -76,6 +77,7 @@ def readout(data: Data, space: Space, sizes: Sizes) -> None:
                     store(space.c, i * T + t, exponent if seen else fill(-np.inf))
                     for j in range(d):
                         store(space.g, (i * T + t) * d + j, load(g, j) if seen else zero)
+    forget_zeros(space.g, space.c, n * T, d)
 
 
 @njit  # type: ignore[untyped-decorator]
@@ -112,6 +114,7 @@ def backward(data: Data, space: Space, sizes: Sizes, W: int, layer: int) -> None
             store(space.g, j, load(space.g_below, j))
         for j in range(n * T):
             store(space.c, j, load(space.c_below, j))
+        forget_zeros(space.g, space.c, n * T, d)
 
 
 @njit  # type: ignore[untyped-decorator]

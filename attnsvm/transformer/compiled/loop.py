@@ -40,7 +40,7 @@ def _step(space: Space, sizes: Sizes, layer: int, h: int, variables: Any, eta: f
     R = queries(sizes, layer)
     count, stride = n * R, T // R  # the rows that attend, and how far apart they are
     P = at(space.P, h * n * T * d)
-    weigh(P, at(space.P_exponent, h * n * T), n * T, stride, d)
+    weigh(P, at(space.P_exponent, h * n * T), P, (n * T, stride, d, d))
     x, G = at(space.x, layer * n * T * d), space.dW
     product((G, d, 1), (P, 1, stride * d), (x, stride * d, 1), (d, d, count))
     head = layer * H + h
@@ -78,13 +78,14 @@ def _advance(data: Data, space: Space, sizes: Sizes, variables: Any, eta: float)
         move_head(data, space, sizes, slow)
     for layer in range(sizes.L - 1, -1, -1):
         if sizes.train_mlp:
-            keep_adjoints(space, sizes, layer)
+            hidden = at(space.hidden, layer * sizes.n * sizes.T * sizes.width)
+            keep_adjoints(space, sizes, layer, hidden, sizes.width)
         if sizes.width > 0:
             through_mlp(data, space, sizes, layer)
         if sizes.train_mlp:
             move_mlp(data, space, sizes, layer, slow)
         if sizes.train_values:
-            keep_adjoints(space, sizes, layer)
+            keep_adjoints(space, sizes, layer, space.g, d)
             pull_values(space, sizes, layer)
         backward(data, space, sizes, W, layer)
         for h in range(H):
