@@ -139,9 +139,11 @@ def train_layers(
     grid = [int(k) for k in chosen.grid()]
     found = _Snapshots(net, rule, grid)
     with torch.no_grad(), one_thread() as threads, reporting(progress, grid[-1]) as report:
-        stepper: CompiledSteps | TorchSteps = TorchSteps(net, rule, start)
+        stepper: CompiledSteps | TorchSteps
         if compiled and compilable(net):
             stepper = CompiledSteps(net, start, threads)
+        else:
+            stepper = TorchSteps(net, rule, start)
         found.take(start)
         variables = start
         for first, last in pairwise(grid):

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from attnsvm.verify.constraints import StoredSvm
 from attnsvm.verify.exact import EPS, Exact
 from attnsvm.verify.norms import computed, upper_bound
-from attnsvm.verify.stored import svms_of
 from attnsvm.verify.svm_columns import Rows
 
 
-def attained_gap(at: Mapping[str, Any], norm: str) -> tuple[float, float]:
+def attained_gap(at: Mapping[str, Any], norm: str, one_token: StoredSvm) -> tuple[float, float]:
     """Return 1 - C h^T a / (dual_norm(M(a)) norm(W)) and its error bound; NaN without multipliers.
 
     With rows d_k, z_k of the most attended tokens alpha_i against the others, the trained W has
@@ -28,6 +28,8 @@ def attained_gap(at: Mapping[str, Any], norm: str) -> tuple[float, float]:
         The stored arrays of an instance of selection=multi.
     norm : str
         The norm.
+    one_token : StoredSvm
+        Has the same rows: the most attended tokens against the others.
     """
     a = at[f"{norm}_attained_multipliers"]
     log_s, attended, mask = at["log_softmax"], at["attended"], at["mask"]
@@ -36,8 +38,7 @@ def attained_gap(at: Mapping[str, Any], norm: str) -> tuple[float, float]:
     outside = others & ~attended
     if not (np.isfinite(a).all() and a.any() and outside.any()):
         return math.nan, 0.0
-    one = svms_of(at, {"gap": 1e-9, "rank_tolerance": 1e-6})["one_token"]
-    rows = Rows(replace(one, multipliers=a))
+    rows = Rows(replace(one_token, multipliers=a))
     first = np.take_along_axis(log_s, at["selected"][:, None], 1)
     ratio = np.where(others, first - np.where(mask, log_s, 0.0), 0.0)
     C = ratio[outside].min()

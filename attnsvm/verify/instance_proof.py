@@ -288,12 +288,12 @@ class InstanceProof:
     def _attained(self) -> dict[str, Expected | None]:
         """Return C and the margin gap of every norm of Gen-SVM."""
         columns: dict[str, Expected | None] = {}
-        W = self.at["trained_W"]
+        W, one_token = self.at["trained_W"], self.svms["one_token"]
         for norm in self.norms:
             parts = self.svms[f"{norm}_fin"].W, self.svms[norm].W
             low, high = svmeq_factors(W, *parts, SPAN)
             columns[f"svmeq_C_{norm}"] = Interval(low, high)
-            columns[f"{norm}_margin_gap"] = _at_end(attained_gap(self.at, norm))
+            columns[f"{norm}_margin_gap"] = _at_end(attained_gap(self.at, norm, one_token))
         return columns
 
     # --- the history ------------------------------------------------------------------------------
