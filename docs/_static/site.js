@@ -24,7 +24,8 @@ document.addEventListener("DOMContentLoaded", () => {
   }
 });
 
-// What scrolls by itself can be reached by the keyboard; headings of the menu have a level.
+// What scrolls by itself can be reached by the keyboard; headings of the menu have a level, and the
+// two parts beside a page have names.
 addEventListener("load", () => {
   for (const part of document.querySelectorAll("article pre, article table, article .table-wrapper")) {
     if (part.scrollWidth > part.clientWidth) part.tabIndex = 0;
@@ -32,4 +33,6 @@ addEventListener("load", () => {
   for (const caption of document.querySelectorAll("p.caption[role=heading]")) {
     caption.setAttribute("aria-level", "2");
   }
+  document.querySelector("aside.sidebar-drawer")?.setAttribute("aria-label", "Site");
+  document.querySelector("aside.toc-drawer")?.setAttribute("aria-label", "Contents of this page");
 });
