@@ -234,20 +234,18 @@ def exp(x: Any) -> Any:
     k = shifted - fill(MAGIC)
     r = fma(k, fill(-LN2_HIGH), y)
     r = fma(k, fill(-LN2_LOW), r)
-    p = fill(1.0 / 6227020800.0)
-    p = fma(p, r, fill(1.0 / 479001600.0))
-    p = fma(p, r, fill(1.0 / 39916800.0))
-    p = fma(p, r, fill(1.0 / 3628800.0))
-    p = fma(p, r, fill(1.0 / 362880.0))
-    p = fma(p, r, fill(1.0 / 40320.0))
-    p = fma(p, r, fill(1.0 / 5040.0))
-    p = fma(p, r, fill(1.0 / 720.0))
-    p = fma(p, r, fill(1.0 / 120.0))
-    p = fma(p, r, fill(1.0 / 24.0))
-    p = fma(p, r, fill(1.0 / 6.0))
-    p = fma(p, r, fill(0.5))
-    p = fma(p, r, fill(1.0))
-    p = fma(p, r, fill(1.0))
+    # 1 + r + r^2 q, q of degree 11 by pairs: a third of the latency of Horner's rule
+    r2 = r * r
+    r4 = r2 * r2
+    q01 = fma(r, fill(1.0 / 6.0), fill(0.5))
+    q23 = fma(r, fill(1.0 / 120.0), fill(1.0 / 24.0))
+    q45 = fma(r, fill(1.0 / 5040.0), fill(1.0 / 720.0))
+    q67 = fma(r, fill(1.0 / 362880.0), fill(1.0 / 40320.0))
+    q89 = fma(r, fill(1.0 / 39916800.0), fill(1.0 / 3628800.0))
+    rest = fma(r, fill(1.0 / 6227020800.0), fill(1.0 / 479001600.0))
+    q = fma(r4, fma(r2, rest, q89), fma(r2, q67, q45))
+    q = fma(r4, q, fma(r2, q23, q01))
+    p = fma(r2, q, r) + fill(1.0)
     return where_greater(x, low, p * power_of_two(shifted), fill(0.0))
 
 

@@ -210,10 +210,8 @@ class _Loop:
         return torch.bmm(self.basis.mT, flat).reshape(len(V), self.r, *V.shape[2:])
 
     def back(self, V: Tensor) -> Tensor:
-        """Return V (stops B, r, c) in the coordinates of the tokens, (stops B, d, c)."""
-        if self.basis is None:
-            return V
-        return torch.bmm(self.basis.repeat(len(V) // self.B, 1, 1), V)
+        """Return V (stops, B, r, c) in the coordinates of the tokens, (stops, B, d, c)."""
+        return V if self.basis is None else _products(self.basis, V)
 
     def squares(self, count: int, outside: Callable[[], tuple[Tensor, ...]]) -> Tensor:
         """Return the squared norms of what is `outside` of the spans of `count` starts, in lanes.
@@ -267,15 +265,16 @@ class _Loop:
         `parts` are the results of all shares of a stretch.
         """
         *state, logits, margins = (torch.cat(part, 1) for part in zip(*parts, strict=True))
-        log_softmax = log_attention(self.instances(logits, self.n, self.T))
-        u = self.instances(margins, self.n)
-        return self.variables(*state), View(log_softmax, log_softmax.exp(), u)
+        log_softmax = log_attention(self.instances(logits, self.n, self.T)).flatten(0, 1)
+        u = self.instances(margins, self.n).flatten(0, 1)
+        variables = tuple(V.flatten(0, 1) for V in self.variables(*state))
+        return variables, View(log_softmax, log_softmax.exp(), u)
 
     def instances(self, lanes: Tensor, *shape: int) -> Tensor:
-        """Return lanes (stops, blocks, ...) as a tensor (stops B, *shape)."""
+        """Return lanes (stops, blocks, ...) as a tensor (stops, B, *shape)."""
         count, filled = len(lanes), self.blocks * LANES
-        flat = from_lanes(lanes.flatten(0, 1), (count * filled, math.prod(shape)))
-        return flat.view(count, filled, -1)[:, : self.B].reshape(count * self.B, *shape)
+        flat = from_lanes(lanes.flatten(0, 1), (count * filled, *shape))
+        return flat.view(count, filled, *shape)[:, : self.B]
 
     def take_steps(self, first: int, last: int, etas: Any, stops: Any) -> Lanes:
         """Take the steps of the blocks first <= b < last.
@@ -311,17 +310,21 @@ class _LoopW(_Loop):
         super().__init__(risk, optimizer)
         (self.W0,) = variables
         V0 = self.inside(torch.bmm(self.W0, self.queries))
-        squares = self.squares(1, lambda: (self.W0 - torch.bmm(self.back(V0), self.queries.mT),))
+        squares = self.squares(
+            1, lambda: (self.W0 - torch.bmm(self.back(V0[None])[0], self.queries.mT),)
+        )
         self.V0 = V0.mT.contiguous()
         V, share = to_lanes(self.V0), torch.ones(self.blocks, LANES, dtype=torch.float64)
         self.updated, self.fixed = (V, share), (squares, *self.momenta(V))
 
     def variables(self, V: Tensor, a: Tensor) -> Variables:
-        """Return (W,), of lanes."""
-        share, times = self.instances(a, 1, 1), (len(a), 1, 1)
-        moved = self.instances(V, self.c, self.r) - share * self.V0.repeat(times)
-        W = share * self.W0.repeat(times)
-        return (W.baddbmm_(self.back(moved.mT), self.queries.repeat(times).mT),)
+        """Return (W,), of lanes, (stops, B, d, d)."""
+        share = self.instances(a, 1, 1)
+        moved = torch.addcmul(self.instances(V, self.c, self.r), share, self.V0, value=-1)
+        W = share * self.W0
+        for here, displacement in zip(W, self.back(moved.mT), strict=True):
+            here.baddbmm_(displacement, self.queries.mT)
+        return (W,)
 
 
 class _LoopKQ(_Loop):
@@ -337,7 +340,7 @@ class _LoopKQ(_Loop):
         self.K0, self.Q0 = variables
         K, Q = self.inside(self.K0), torch.bmm(self.queries.mT, self.Q0)
         squares = self.squares(
-            2, lambda: (self.K0 - self.back(K), self.Q0 - torch.bmm(self.queries, Q))
+            2, lambda: (self.K0 - self.back(K[None])[0], self.Q0 - torch.bmm(self.queries, Q))
         )
         self.rows = _row_basis(torch.cat([K, Q], 1)) if self.update.triangular else None
         self.start = self.narrow(K), self.narrow(Q)
@@ -351,22 +354,28 @@ class _LoopKQ(_Loop):
         return V if self.rows is None else torch.bmm(V, self.rows)
 
     def widen(self, V: Tensor) -> Tensor:
-        """Undo `narrow`, of V (stops B, ., .)."""
-        if self.rows is None:
-            return V
-        return torch.bmm(V, self.rows.repeat(len(V) // self.B, 1, 1).mT)
+        """Undo `narrow`, of V (stops, B, ., .)."""
+        return V if self.rows is None else _products(self.rows, V.mT).mT
 
     def variables(self, K: Tensor, Q: Tensor, a: Tensor) -> Variables:
-        """Return (K, Q), of lanes."""
-        times = len(a), 1, 1
-        share_K, share_Q = self.instances(a, 2, 1, 1).unbind(1)
-        moved_K = self.instances(K, self.r, self.m) - share_K * self.start[0].repeat(times)
-        moved_Q = self.instances(Q, self.c, self.m) - share_Q * self.start[1].repeat(times)
-        moved_Q = torch.bmm(self.queries.repeat(times), self.widen(moved_Q))
+        """Return (K, Q), of lanes, each (stops, B, d, m)."""
+        share_K, share_Q = self.instances(a, 2, 1, 1).unbind(2)
+        K0, Q0 = self.start
+        moved_K = torch.addcmul(self.instances(K, self.r, self.m), share_K, K0, value=-1)
+        moved_Q = torch.addcmul(self.instances(Q, self.c, self.m), share_Q, Q0, value=-1)
+        moved_K, moved_Q = self.back(self.widen(moved_K)), self.widen(moved_Q)
         return (
-            share_K * self.K0.repeat(times) + self.back(self.widen(moved_K)),
-            share_Q * self.Q0.repeat(times) + moved_Q,
+            torch.addcmul(moved_K, share_K, self.K0),
+            torch.addcmul(_products(self.queries, moved_Q), share_Q, self.Q0),
         )
+
+
+def _products(A: Tensor, V: Tensor) -> Tensor:
+    """Return A V at every stop, of A (B, ., .) and V (stops, B, ., .)."""
+    found = V.new_empty(*V.shape[:2], A.shape[1], V.shape[3])
+    for here, factor in zip(found, V, strict=True):
+        torch.bmm(A, factor, out=here)
+    return found
 
 
 def _update(risk: Risk, optimizer: FirstOrder) -> Update:
