@@ -287,7 +287,7 @@ class _Stages:
                 if norm not in NORMS:
                     gaps = [margin_gap(W, solution) for W in path.snapshots.unbind(1)]
                     result.curves[f"margin_gap_{norm}"] = path.steps, torch.stack(gaps, dim=1)
-        self._measure(result, path, solutions)
+        self._measure(result, path, selection.selected, solutions)
 
     def multi(self, result: BatchResult) -> None:
         """Train, and separate all attended tokens from the others (Gen-SVM).
@@ -328,7 +328,7 @@ class _Stages:
                 if norm == "frobenius":
                     published = svmeq_least_squares(snapshots, *parts)
                     part.compare("one_minus_corr_svmeq_lsq", path.steps, snapshots, published)
-        self._measure(part, path.take(index), solutions)
+        self._measure(part, path.take(index), selection.selected[index], solutions)
         result.absorb(part, index)
 
     # --- stages -----------------------------------------------------------------------------------
@@ -398,14 +398,19 @@ class _Stages:
         return solutions
 
     def _measure(
-        self, result: BatchResult, path: Trajectory, solutions: Mapping[Any, SvmSolution[Tensor]]
+        self,
+        result: BatchResult,
+        path: Trajectory,
+        selected: Tensor,
+        solutions: Mapping[Any, SvmSolution[Tensor]],
     ) -> None:
         """Add the quantities of the probes at every snapshot."""
         for name, probe in self.probes.items():
             with self._timed("probe"):
                 quantities = self.config.probe[name].QUANTITIES
                 probe.check(result.batch.d)
-                found = over_steps(probe, quantities, result.batch, path, solutions)
+                given = path, selected, self._instance("loss"), solutions
+                found = over_steps(probe, quantities, result.batch, *given)
                 for quantity, values in found.items():
                     result.measure(f"{name}_{quantity}", path.steps, values)
 

@@ -25,7 +25,7 @@ from attnsvm.config.instantiate import instantiate
 from attnsvm.config.probe import ProbeConfig
 from attnsvm.data import Data, sample
 from attnsvm.head import Head, Linear
-from attnsvm.loss import Loss
+from attnsvm.loss import Logistic, Loss
 from attnsvm.model import CrossAttention, Model
 from attnsvm.optimizer import Optimizer
 from attnsvm.parameterization import KQ, Parameterization, W
@@ -279,13 +279,17 @@ def _snapshot(d: int) -> Snapshot:
         K=K,
         Q=Q,
         softmax=torch.softmax(_random(4, 2, 3), -1),
+        selected=selected,
+        loss=Logistic(),
         solutions={"frobenius": solve_svm(batch.X, batch.Z, selected)},
     )
 
 
 def _one(state: Snapshot, b: int) -> Snapshot:
     at = slice(b, b + 1)
-    parts = {name: getattr(state, name)[at] for name in ("batch", "W", "K", "Q", "softmax")}
+    parts = {
+        name: getattr(state, name)[at] for name in ("batch", "W", "K", "Q", "softmax", "selected")
+    }
     solutions = {norm: solution[at] for norm, solution in state.solutions.items()}
     return dataclasses.replace(state, **parts, solutions=solutions)
 

@@ -114,6 +114,20 @@ class MarginGapConfig(ProbeConfig):
 
 
 @dataclass
+class ExcessRiskConfig(ProbeConfig):
+    """The risk above that of attending to the selected tokens alone; linear head, else NaN."""
+
+    GROUP = "probe.excess_risk"
+    QUANTITIES = {  # noqa: RUF012
+        "log": Quantity(
+            "log(L - L*), L* the risk of attending to the selected tokens alone; NaN where L <= L*",
+            "log of loss", Range(),
+        ),
+    }  # fmt: skip
+    _target_: str = "attnsvm.probe.ExcessRisk"
+
+
+@dataclass
 class OtherHeadsConfig(ProbeConfig):
     """The other heads of a pretrained layer against the SVM of one head's tokens."""
 
@@ -174,6 +188,7 @@ OWN: dict[str, type] = {
     "distance": DistanceConfig,
     "balance": BalanceConfig,
     "margin_gap": MarginGapConfig,
+    "excess_risk": ExcessRiskConfig,
     "other_heads": OtherHeadsConfig,
     "held_out": HeldOutConfig,
     "mixture": MixtureConfig,

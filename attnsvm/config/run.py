@@ -183,9 +183,7 @@ class RunConfig:
             raise ConfigError("optimizer.init=pretrained: data must be pretrained")
         if any(isinstance(one, probes.HeldOutConfig) for one in self.probe.values()):
             self._check_held_out()
-        mixture = any(isinstance(one, probes.MixtureConfig) for one in self.probe.values())
-        if mixture and isinstance(self.model, TransformerConfig):
-            raise ConfigError("probe=[mixture]: must be [] with model=transformer")
+        self._check_known_scores()
         if isinstance(self.data, groups.SphereInSpanConfig):
             self._check_in_span()
         if self.selection.until_accepted and isinstance(self.data, groups.FileConfig):
@@ -204,6 +202,17 @@ class RunConfig:
             raise ConfigError(
                 f"data=sphere_in_span: must be sphere with the {what}, which changes with the basis"
             )
+
+    def _check_known_scores(self) -> None:
+        """Raise ConfigError if a probe follows from scores that the run does not have or keep."""
+        for name, one in self.probe.items():
+            excess = isinstance(one, probes.ExcessRiskConfig)
+            if not excess and not isinstance(one, probes.MixtureConfig):
+                continue
+            if isinstance(self.model, TransformerConfig):
+                raise ConfigError(f"probe=[{name}]: must be [] with model=transformer")
+            if excess and getattr(self.head, "train", False):
+                raise ConfigError(f"probe=[{name}]: must be [] with head.train=true")
 
     def _check_held_out(self) -> None:
         if not getattr(self.data, "held_out", 0):

@@ -4,6 +4,7 @@ from attnsvm.probe.balance import Balance
 from attnsvm.probe.base import Probe, Snapshot
 from attnsvm.probe.distance import Distance
 from attnsvm.probe.entropy import Entropy
+from attnsvm.probe.excess_risk import ExcessRisk
 from attnsvm.probe.held_out import HeldOut
 from attnsvm.probe.margin_gap import MarginGap
 from attnsvm.probe.measuring import measured, over_steps
@@ -15,6 +16,7 @@ __all__ = [
     "Balance",
     "Distance",
     "Entropy",
+    "ExcessRisk",
     "HeldOut",
     "MarginGap",
     "Mixture",

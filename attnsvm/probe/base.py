@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from attnsvm.loss import Loss
 from attnsvm.problem import ProblemBatch
 from attnsvm.svm import SvmSolution
 
@@ -29,6 +30,10 @@ class Snapshot:
         Factors, shape (B, d, m); only for a probe with `FACTORS`.
     softmax : Tensor
         Attention s, shape (B, n, T); 0 at inadmissible tokens.
+    selected : Tensor
+        The token that each sample attends to most at the end of training, int64 of shape (B, n).
+    loss : Loss
+        The loss of the run.
     solutions : mapping of str to SvmSolution
         The SVMs of the selected tokens by norm, those that the run solves; with selection=multi
         the margin part W_mm of Gen-SVM.
@@ -40,6 +45,8 @@ class Snapshot:
     K: Tensor | None
     Q: Tensor | None
     softmax: Tensor
+    selected: Tensor
+    loss: Loss
     solutions: Mapping[str, SvmSolution[Tensor]]
 
 

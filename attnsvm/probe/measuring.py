@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnsvm.loss import Loss
 from attnsvm.probe.base import Probe, Snapshot
 from attnsvm.problem import ProblemBatch
 from attnsvm.svm import SvmSolution
@@ -52,6 +53,8 @@ def over_steps(
     quantities: Iterable[str],
     batch: ProblemBatch,
     path: Trajectory,
+    selected: Tensor,
+    loss: Loss,
     solutions: Mapping[str, SvmSolution[Tensor]],
 ) -> dict[str, Tensor]:
     """Return the quantities of a probe at every snapshot, each (B, S)."""
@@ -67,6 +70,8 @@ def over_steps(
                 K=None if K is None else K[:, s],
                 Q=None if Q is None else Q[:, s],
                 softmax=path.softmax[:, s],
+                selected=selected,
+                loss=loss,
                 solutions=solutions,
             ),
         )

@@ -110,6 +110,29 @@ class HeadAndLoss:
         apart = np.where(np.isnan(apart), np.inf, apart)  # no slope times no bound
         return value.mean(-1), apart.mean(-1)
 
+    def excess_slope(
+        self, u: Array, u_error: Array, delta: Array, error: Array
+    ) -> tuple[Array, Array]:
+        """Return (l(u - delta) - l(u)) / delta, -l'(u) at 0, and its error bound.
+
+        Of log l' neither loss that is not linear or squared has a slope above 1.
+        """
+        if self.loss == "LinearLoss":
+            return np.ones_like(delta), np.zeros_like(delta)
+        if self.loss == "Squared":
+            slope = delta - 2 * (u - self.target)
+            size = np.abs(delta) + 2 * np.abs(u) + 2 * abs(self.target)
+            return slope, error + 2 * u_error + 4 * EPS * size
+        small = np.abs(delta) < 1e-290
+        safe = np.where(small, 1.0, delta)
+        if self.loss == "Exponential":
+            slope = np.exp(-u) * np.where(small, 1.0, np.expm1(safe) / safe)
+        else:
+            rise = np.log1p(np.expm1(safe) / (1 + np.exp(u))) / safe
+            slope = np.where(small, 1 / (1 + np.exp(u)), rise)
+        moved = np.minimum(u_error + error, 700.0)
+        return slope, slope * (np.expm1(moved) + 16 * EPS * (1 + np.abs(u)))
+
     def _rounding(self, o: Array) -> float:
         """Return the relative error of an inner product with a parameter."""
         return float((2 * o.shape[-1] + 10) * EPS + self.error * o.shape[-1] ** 0.5)

@@ -188,7 +188,7 @@ class InstanceProof:
             further = held_out, self.head
         drawn = None if self.drawn_head is None else (self.instance, self.drawn_head)
         given = self.matrices, self._margin_gap, self.other_heads, further, drawn
-        return probe_curves(self.config, W, found, factors, *given)
+        return probe_curves(self.config, W, found, factors, *given, self.at["selected"])
 
     def _b1(self) -> Expected | None:
         if self.scores is None or self.scores.tied() is not False:

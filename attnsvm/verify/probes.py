@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnsvm.config import PROBES
 from attnsvm.record import CorruptRecordError
 from attnsvm.record.arrays import read_array
 from attnsvm.verify.exact import EPS, Array
+from attnsvm.verify.excess_risk import excess_curve
 from attnsvm.verify.heads import HeadAndLoss
 from attnsvm.verify.history import Curve
 from attnsvm.verify.instances import Instance
@@ -80,6 +82,7 @@ def probe_curves(
     other_heads: Mapping[str, float],
     held_out: tuple[Instance, HeadAndLoss] | None = None,
     drawn: tuple[Instance, HeadAndLoss] | None = None,
+    selected: NDArray[np.int64] | None = None,
 ) -> dict[str, Curve]:
     """Return the values of probes at weights W (S, d, d), with error bounds, by column.
 
@@ -101,6 +104,8 @@ def probe_curves(
         The samples that are not trained on, and their head.
     drawn : (Instance, HeadAndLoss) or None
         The instance and its drawn head; None if that is not known.
+    selected : Array or None
+        The selected tokens, (n,).
     """
     curves: dict[str, Curve] = {}
     for name, kind in own_probes(config).items():
@@ -119,6 +124,10 @@ def probe_curves(
         elif kind == "mixture":
             trained = bool(config["head"].get("train"))
             values = {} if drawn is None else mixture_curves(W, found, *drawn, trained)
+        elif kind == "excess_risk":
+            values = {}
+            if drawn is not None and selected is not None:
+                values = {"log": excess_curve(found, *drawn, selected)}
         elif kind == "other_heads":
             values = {norm: (np.full(len(W), value), np.full(len(W), SEEN))
                       for norm, value in other_heads.items()}  # fmt: skip

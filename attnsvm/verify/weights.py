@@ -39,7 +39,7 @@ class Attention:
     def top(self) -> tuple[Array, Array]:
         """Return max_t s_it, (..., n), and its error bounds."""
         top = self.softmax.max(-1)
-        return top, top * _relative(self.error.max(-1))
+        return top, top * relative(self.error.max(-1))
 
     def selects(self, tokens: NDArray[np.int64]) -> Mask:
         """Return where a token (n,) may be one of largest attention, (..., n)."""
@@ -56,7 +56,7 @@ class Attention:
     def attended(self, threshold: float) -> tuple[Mask, Mask]:
         """Return the tokens with s >= threshold for certain, and possibly, (..., n, T)."""
         s = self.softmax
-        apart = s * _relative(self.error)
+        apart = s * relative(self.error)
         return s - apart >= threshold, s + apart >= threshold
 
 
@@ -93,7 +93,7 @@ class Trained:
         """Return o_i = X_i^T s_i, (..., n, d), and bounds of the length of its error, (..., n)."""
         s, X = self.found.softmax, self.instance.X
         lengths = np.linalg.norm(X, axis=-1)
-        apart = (s * (_relative(self.found.error) + X.shape[1] * EPS) * lengths).sum(-1)
+        apart = (s * (relative(self.found.error) + X.shape[1] * EPS) * lengths).sum(-1)
         return np.einsum("...nt,ntd->...nd", s, X), apart
 
     def risk(self) -> tuple[Array, Array] | None:
@@ -139,7 +139,7 @@ class Trained:
     def _masked(self, attended: Mask) -> Expected:
         """Return the largest attention of a token that is not attended."""
         s = np.where(attended, 0.0, self.found.softmax)
-        return number(s.max(), float((s * _relative(self.found.error)).max()))
+        return number(s.max(), float((s * relative(self.found.error)).max()))
 
 
 def one_minus_correlation(W: Array, target: Array, slack: float = 0.0) -> tuple[Array, Array]:
@@ -211,6 +211,6 @@ def _unit(V: Array) -> Array:
     return np.asarray(V / np.linalg.norm(V, axis=(-2, -1), keepdims=True))
 
 
-def _relative(error: Array) -> Array:
+def relative(error: Array) -> Array:
     """Return the relative error of e^x where x has this error."""
     return np.asarray(np.expm1(np.minimum(error, 700.0)))

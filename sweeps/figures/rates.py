@@ -1,4 +1,4 @@
-"""Rates: exponents of direction error and margin gap against the steps and the norm of W."""
+"""Rates: exponents of direction error, margin gap and loss against steps and the norm of W."""
 
 from __future__ import annotations
 
@@ -21,7 +21,23 @@ if TYPE_CHECKING:
 QUANTITIES = {
     "one_minus_corr_w_mm": _curves.AXES["one_minus_corr_w_mm"],
     "margin_gap_frobenius": r"margin gap by $W_{\mathrm{mm}}$",
+    "excess_risk": r"$L - L^\star$",
+    "minus_log_excess_risk": r"$\log\,1/(L - L^\star)$",
 }
+"""Axis label of a quantity."""
+
+NAMES = {
+    "one_minus_corr_w_mm": "1-correlation",
+    "margin_gap_frobenius": "margin gap",
+    "excess_risk": "L - L*",
+    "minus_log_excess_risk": "log 1/(L - L*)",
+}
+LOG_EXCESS = "excess_risk_log"
+"""The quantity of the history from which both of the loss follow; L - L* itself underflows."""
+
+SMALLEST_SHOWN = 1e-30
+"""Curves end where they fall below: L - L* falls to e^-400000."""
+
 AGAINST = {"step": "step", "W_norm": r"$\|W\|_F$"}
 USED = ("ok", "unsaturated")
 """Statuses of instances whose training goes on: unsaturated are those with fixed steps."""
@@ -34,13 +50,14 @@ POINTS = 3
 
 NOTE = (
     "Left and middle: median over instances with a certified SVM at the tokens that they end "
-    "with. Right: exponent of each decade of steps, the slope of log y over log x of an instance; "
-    "median over the instances with its 95 % bootstrap interval; filled against the steps, open "
-    "against the norm of W. A power law holds over the last decades, at least two, whose "
-    f"exponents differ by at most {TOLERANCE:g}: the interval of the median difference."
+    "with; L* is the loss of attending to these alone. Right: exponent of each decade of steps, "
+    "the slope of log y over log x of an instance; median over the instances with its 95 % "
+    "bootstrap interval; filled against the steps, open against the norm of W. A power law holds "
+    "over the last decades, at least two, whose exponents differ by at most "
+    f"{TOLERANCE:g}: the interval of the median difference."
 )
 CAPTION = (
-    "1-correlation with W_mm and margin gap over the steps and over the norm of W, and the "
+    "1-correlation with W_mm, margin gap and loss over the steps and over the norm of W, and the "
     "exponents of every decade of steps, for gradient descent with a fixed step and for rules "
     "whose steps grow."
 )
@@ -57,11 +74,11 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
         trials = trials[trials["frobenius_status"] == "solved"]
     history = history_of(frames, trials, by)
     keys = list(dict.fromkeys([*by, "run", "seed", "step"]))
-    shown = [*QUANTITIES, "W_norm"]
+    shown = [*(q for q in QUANTITIES if "excess" not in q), LOG_EXCESS, "W_norm"]
     wide = history[history["quantity"].isin(shown) & (history["step"] > 0)]
     wide = wide.pivot_table(index=keys, columns="quantity", values="value", dropna=False)
     wide = wide.reindex(columns=shown).dropna(how="all").reset_index()
-    long = wide.melt([*keys, "W_norm"], list(QUANTITIES), "quantity", "value")
+    long = _long(wide, [*keys, "W_norm"])
     medians = statistics.summaries(long, [*by, "quantity", "step"], "value", "median")
     norms = statistics.summaries(wide, [*by, "step"], "W_norm", "median")
     norms = norms.rename(columns={"median": "W_norm"})[[*by, "step", "W_norm"]]
@@ -79,6 +96,23 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     }
 
 
+def _long(wide: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return a row for each instance, step and quantity that is known: `value`, and `log` of it.
+
+    L - L* may be 0 as a value, but not its logarithm.
+    """
+    excess = wide[LOG_EXCESS]
+    parts = []
+    for name in QUANTITIES:
+        value = wide.get(name, -excess)
+        log = np.log(value.where(value > 0))
+        if name == "excess_risk":
+            value, log = np.exp(excess), excess
+        parts.append(wide[keys].assign(quantity=name, value=value, log=log))
+    known = [part for part in parts if part["value"].notna().any()]
+    return pd.concat(known or parts[:1], ignore_index=True)
+
+
 def _slopes(long: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Return the exponent of each instance, quantity and decade of steps, against steps and norm.
 
@@ -90,11 +124,11 @@ def _slopes(long: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     for k in range(last):
         inside = long[(exponent > k - 1e-9) & (exponent < k + 1 + 1e-9)]
         for against in AGAINST:
-            x, y = inside[against].to_numpy(float), inside["value"].to_numpy(float)
-            valid = (x > 0) & (y > 0) & np.isfinite(x) & np.isfinite(y)
+            x, y = inside[against].to_numpy(float), inside["log"].to_numpy(float)
+            valid = (x > 0) & np.isfinite(x) & np.isfinite(y)
             keys = list(dict.fromkeys([*by, "run", "seed", "quantity"]))
             logs = inside[keys].assign(x=np.log(np.where(valid, x, 1)), valid=valid)
-            logs["y"] = np.log(np.where(valid, y, 1))
+            logs["y"] = y
             parts.append(_least_squares(logs[valid], keys).assign(against=against, decade=k))
     columns = [*by, "quantity", "against", "decade", "slope"]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
@@ -161,14 +195,17 @@ def draw(
 def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
     """Return a row for each quantity: over the steps, over the norm, exponents by decade."""
     medians, local = tables["rates_curves"], tables["rates_by_decade"]
+    shown = [name for name in QUANTITIES if (medians["quantity"] == name).any()] or [*QUANTITIES][
+        :1
+    ]
     names = [name for name, _ in axes.split(tables["rates_counts"], axes.besides())]
     colours, markers = style.colours(names), style.markers(names)
-    fig = style.figure(9.6 + style.legend_width(names), 5.6)
-    grid = fig.subplots(2, 3, squeeze=False, sharex="col")
-    for line, (quantity, label) in zip(grid, QUANTITIES.items(), strict=True):
+    fig = style.figure(9.6 + style.legend_width(names), 0.6 + 2.5 * len(shown))
+    grid = fig.subplots(len(shown), 3, squeeze=False, sharex="col")
+    for line, quantity in zip(grid, shown, strict=True):
         for ax, x in zip(line, AGAINST, strict=False):
             for name, cells in axes.split(medians[medians["quantity"] == quantity], axes.besides()):
-                rows = cells[(cells["used"] > 0) & (cells["median"] > 0)].sort_values("step")
+                rows = cells[cells["median"] > SMALLEST_SHOWN].sort_values("step")
                 if rows.empty:
                     continue
                 look = {"color": colours[name], "marker": markers[name], "markersize": 3}
@@ -176,8 +213,10 @@ def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
             if ax.lines:
                 ax.set_xscale("log")
                 ax.set_yscale("log")
-            ax.set_ylabel(label)
+            ax.set_ylabel(QUANTITIES[quantity])
         _exponents(line[2], axes, local[local["quantity"] == quantity], colours, markers)
+        if quantity == "excess_risk":
+            line[2].set_yscale("symlog", linthresh=1)
     for ax, text in zip(grid[-1], [*AGAINST.values(), "decade of steps, $10^k$"], strict=True):
         ax.set_xlabel(text)
     if len(medians):
@@ -225,7 +264,6 @@ def _told(laws: pd.DataFrame, axes: CellAxes) -> list[str]:
             for name, part in axes.split(rows, axes.besides())
             for _, row in part.iterrows()
         ]
-        what = {"one_minus_corr_w_mm": "1-correlation", "margin_gap_frobenius": "margin gap"}
         over = {"step": "steps", "W_norm": "norm"}[str(against)]
-        lines.append(f"{what[str(quantity)]} over the {over}: {'; '.join(told)}.")
+        lines.append(f"{NAMES[str(quantity)]} over the {over}: {'; '.join(told)}.")
     return lines

@@ -269,3 +269,10 @@ def test_the_mixture_of_a_network_is_not_known_before_training():
     with pytest.raises(ConfigError, match="with model=transformer"):
         composed("model=transformer", "probe=[mixture]")
     composed("probe=[mixture]")
+
+
+@pytest.mark.parametrize("given", ["model=transformer", "head.train=true"])
+def test_the_excess_risk_needs_one_layer_and_a_fixed_head(given):
+    with pytest.raises(ConfigError, match=rf"probe=\[excess_risk\]: must be \[\] with {given}"):
+        composed(given, "probe=[excess_risk]")
+    composed("probe=[excess_risk]")

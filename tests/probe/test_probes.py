@@ -6,6 +6,7 @@ import dataclasses
 import math
 import pickle
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -13,8 +14,19 @@ import torch
 import attnsvm
 from attnsvm.config import PROBES, ConfigError
 from attnsvm.config.instantiate import named
-from attnsvm.head import Quadratic
-from attnsvm.probe import Balance, Distance, Entropy, MarginGap, Probe, Rank, Snapshot, measured
+from attnsvm.head import Linear, Quadratic
+from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
+from attnsvm.probe import (
+    Balance,
+    Distance,
+    Entropy,
+    ExcessRisk,
+    MarginGap,
+    Probe,
+    Rank,
+    Snapshot,
+    measured,
+)
 
 
 def snapshot(W, batch=None, **given):
@@ -22,6 +34,7 @@ def snapshot(W, batch=None, **given):
     B, d = W.shape[0], W.shape[-1]
     batch = attnsvm.sample(n=2, T=3, d=d, trials=B) if batch is None else batch
     fields = {"K": None, "Q": None, "softmax": torch.full((B, 2, 3), 1 / 3).double()}
+    fields |= {"selected": torch.zeros(B, 2, dtype=torch.int64), "loss": Logistic()}
     return Snapshot(batch=batch, step=0, W=W, **{**fields, "solutions": {}, **given})
 
 
@@ -125,14 +138,65 @@ def test_the_margin_gap_is_that_of_the_library():
     assert at["frobenius"][~solved].isnan().all()
 
 
+def exact_log_excess(batch, W, selected, loss):
+    """log(L - L*) of the first instance with many digits; None where L <= L*."""
+    number = np.vectorize(mpmath.mpf, otypes=[object])
+    X, Z, Y = (number(part[0].numpy()) for part in (batch.X, batch.Z, batch.Y))
+    v, W = number(batch.head_parameters["v"][0].numpy()), number(W[0].numpy())
+    total = mpmath.mpf(0)
+    for x, z, y, t in zip(X, Z, Y, selected[0].tolist(), strict=True):
+        scores, weights = y * (x @ v), [mpmath.exp(one) for one in x @ W @ z]
+        u = sum(a * b for a, b in zip(scores, weights, strict=True)) / sum(weights)
+        total += loss(u) - loss(scores[t])
+    return mpmath.log(total / len(X)) if total > 0 else None
+
+
+LOSSES = [
+    (Logistic(), lambda u: mpmath.log1p(mpmath.exp(-u))),
+    (Exponential(), lambda u: mpmath.exp(-u)),
+    (LinearLoss(), lambda u: -u),
+    (Squared(2.0), lambda u: (u - 2) ** 2),
+]
+
+
+@pytest.mark.parametrize(("loss", "exact"), LOSSES, ids=["logistic", "exp", "linear", "squared"])
+def test_the_excess_risk_is_exact_far_below_the_rounding_of_the_risk(loss, exact):
+    """Against mpmath, from W = 0 to attention of e^-10000, at optimal and at other tokens."""
+    batch = attnsvm.sample(n=3, T=4, d=5, trials=1)
+    best, _ = attnsvm.optimal_tokens(batch)
+    known = []
+    for selected in (best, (best + 1) % 4):
+        W = attnsvm.solve_svm(batch.X, batch.Z, selected).W
+        W = W / W.flatten(1).norm(dim=1)[:, None, None]
+        for size in (0.0, 1.0, 30.0, 1e4):
+            given = {"selected": selected, "loss": loss}
+            found = ExcessRisk().measure(snapshot(size * W, batch, **given))["log"].item()
+            with mpmath.workprec(20000 if size > 100 else 300):
+                value = exact_log_excess(batch, size * W, selected, exact)
+            known.append(value is not None)
+            assert found == pytest.approx(math.nan if value is None else float(value),
+                                          rel=1e-11, abs=1e-10, nan_ok=True)  # fmt: skip
+    assert any(known)
+    assert not all(known)  # there are risks below that of tokens which are not optimal
+
+
+def test_the_excess_risk_needs_a_linear_head_and_other_tokens():
+    batch = attnsvm.sample(head=Quadratic(0.3), n=2, T=3, d=4, trials=3)
+    assert ExcessRisk().measure(snapshot(random(3, 4, 4), batch))["log"].isnan().all()
+    one = attnsvm.sample(n=2, T=1, d=4, trials=3)
+    assert ExcessRisk().measure(snapshot(random(3, 4, 4), one))["log"].isnan().all()
+
+
 def own(tmp_path, d=5):
     np.save(tmp_path / "M.npy", np.arange(1.0, d * d + 1).reshape(d, d))
     given = {"distance": {"path": str(tmp_path / "M.npy")}}
     return {name: named("probe", name, **given.get(name, {})) for name in PROBES.own}
 
 
-def whole(B=7, d=5):
-    batch = attnsvm.sample("planted", head=Quadratic(3.0), n=2, T=3, d=d, held_out=4, trials=B)
+def whole(name, B=7, d=5):
+    """A state in which the probe `name` is defined."""
+    head = Linear() if name == "excess_risk" else Quadratic(3.0)
+    batch = attnsvm.sample("planted", head=head, n=2, T=3, d=d, held_out=4, trials=B)
     Y = torch.ones_like(batch.Y)  # so that mixtures score best
     batch = dataclasses.replace(batch, Y=Y, weights=random(B, 3, d, d, seed=2))
     K, Q = random(B, d, 3), random(B, d, 3, seed=1)
@@ -141,18 +205,20 @@ def whole(B=7, d=5):
     solutions = {norm: attnsvm.solve_svm(batch.X, batch.Z, selected, norm=norm)
                  for norm in ("frobenius", "nuclear")}  # fmt: skip
     softmax = torch.softmax(random(B, 2, 3), -1)
-    return snapshot(W, batch, K=K, Q=Q, softmax=softmax, solutions=solutions)
+    given = {"selected": selected, "solutions": solutions}
+    return snapshot(W, batch, K=K, Q=Q, softmax=softmax, **given)
 
 
 @pytest.mark.parametrize("name", PROBES.own)
 def test_an_instance_does_not_depend_on_its_batch(name, tmp_path):
-    state, probe = whole(), own(tmp_path)[name]
+    state, probe = whole(name), own(tmp_path)[name]
     together = measured(probe, PROBES[name].QUANTITIES, state)
     for b in range(7):
         at = slice(b, b + 1)
         alone = dataclasses.replace(
             state, batch=state.batch[at], W=state.W[at], K=state.K[at], Q=state.Q[at],
-            softmax=state.softmax[at], solutions={n: s[at] for n, s in state.solutions.items()},
+            softmax=state.softmax[at], selected=state.selected[at],
+            solutions={n: s[at] for n, s in state.solutions.items()},
         )  # fmt: skip
         for quantity, value in measured(probe, PROBES[name].QUANTITIES, alone).items():
             assert torch.equal(value, together[quantity][at]), quantity
@@ -160,7 +226,7 @@ def test_an_instance_does_not_depend_on_its_batch(name, tmp_path):
 
 @pytest.mark.parametrize("name", PROBES.own)
 def test_weights_that_are_not_finite_give_nan_and_change_no_neighbour(name, tmp_path):
-    state, probe = whole(), own(tmp_path)[name]
+    state, probe = whole(name), own(tmp_path)[name]
     before = measured(probe, PROBES[name].QUANTITIES, state)
     W, K = state.W.clone(), state.K.clone()
     W[2, 0, 0], K[2] = torch.inf, torch.nan
@@ -174,7 +240,7 @@ def test_weights_that_are_not_finite_give_nan_and_change_no_neighbour(name, tmp_
 
 @pytest.mark.parametrize("name", PROBES.own)
 def test_values_are_in_their_declared_range(name, tmp_path):
-    found = measured(own(tmp_path)[name], PROBES[name].QUANTITIES, whole())
+    found = measured(own(tmp_path)[name], PROBES[name].QUANTITIES, whole(name))
     for quantity, one in PROBES[name].QUANTITIES.items():
         assert all(one.allowed.holds(value) for value in found[quantity].tolist())
 

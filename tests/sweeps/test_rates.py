@@ -17,8 +17,8 @@ HERE = Path("sweep")
 STEPS = [0, *(m * 10**e for e in range(5) for m in (1, 2, 5)), 10**5]
 
 
-def frames(error, norm, trials=12, optimizer="gd"):
-    """A sweep whose instances have these direction errors and norms at every step, but a factor."""
+def frames(error, norm, trials=12, optimizer="gd", log_excess=None):
+    """A sweep whose instances have these numbers at every step, but a factor."""
     cell, rows, history = synthetic.cell_keys(optimizer=optimizer), [], []
     rng = np.random.default_rng(0)
     for seed in range(trials):
@@ -30,6 +30,8 @@ def frames(error, norm, trials=12, optimizer="gd"):
             t = max(step, 1)
             values = {"one_minus_corr_w_mm": scale * error(t), "W_norm": scale * norm(t)}
             values["margin_gap_frobenius"] = np.sqrt(values["one_minus_corr_w_mm"])
+            if log_excess:
+                values["excess_risk_log"] = np.log(scale) + log_excess(t)
             for quantity, value in values.items():
                 at = {"seed": seed, "step": step, "quantity": quantity, "value": value}
                 history.append(cell | {"run": "a"} | at)
@@ -76,6 +78,32 @@ def test_a_law_that_begins_late_is_told_with_its_decades():
 def test_an_exponent_that_changes_by_more_than_the_tolerance_is_no_law():
     made = frames(lambda t: t ** (-1 - 0.03 * np.log10(t) / 2), lambda t: t)
     assert law(made)["decades"] == 0
+
+
+def test_a_loss_that_falls_like_a_power_is_found():
+    made = frames(lambda t: 1 / t, lambda t: 1 + np.log(t), log_excess=lambda t: -1.5 * np.log(t))
+    row = law(made, "excess_risk")
+    assert row["decades"] == 5
+    assert row["exponent"] == pytest.approx(-1.5, abs=1e-12)
+    assert law(made, "minus_log_excess_risk")["decades"] == 0
+
+
+def test_an_exponential_loss_is_no_power_law_though_it_underflows():
+    """L - L* = exp(-3 ||W|| + const), down to e^-300000: a power of the norm is its exponent."""
+    made = frames(lambda t: 1 / t, lambda t: t, log_excess=lambda t: -3.0 * t)
+    for against in ("step", "W_norm"):
+        assert law(made, "excess_risk", against)["decades"] == 0
+        row = law(made, "minus_log_excess_risk", against)
+        assert row["exponent"] == pytest.approx(1, abs=1e-4)
+        assert row["decades"] >= 2
+    tables = rates.tables(made)
+    curve = tables["rates_curves"].query("quantity == 'excess_risk'").set_index("step")
+    assert curve.loc[10**5, "median"] == 0  # its logarithm is not lost
+    with style.paper():
+        (drawing,) = rates.draw(tables, made.axes)
+        words = text_of(drawing)
+    assert "L - L* over the steps: all none" in words
+    assert "log 1/(L - L*) over the norm: all 1.000" in words
 
 
 def test_the_figure_tells_exponents_and_what_is_left_out():

@@ -15,7 +15,7 @@ from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import made, written
 
 USED = ("top", "optimal", "multi", "mixture", "kq", "path", "until_accepted", "kq_low_rank",
-        "narrow_gap", "hypotheses")  # fmt: skip
+        "narrow_gap", "hypotheses", "excess_risk")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -303,6 +303,9 @@ FORGERIES = {
     "no multiplier of Gen-SVM": ("mixture", array("nuclear_attained_multipliers", lambda a: 0 * a)),
     "everything attended": ("mixture", array("attended", lambda a: a | True)),
     "mixture": ("mixture", cell("mixture_apart", lambda apart: apart * (1 - 1e-4))),
+    "excess risk": ("excess_risk", cell("excess_risk_log", lambda x: x * (1 + 1e-8))),
+    "no excess risk": ("excess_risk", cell("excess_risk_log", math.nan)),
+    "excess risk before the end": ("excess_risk", curve("excess_risk_log", 1, a_little_more)),
     "finite part before training": ("mixture", cell("mixture_fin", lambda fin: fin * (1 - 1e-3))),
     "objective": ("top", cell("frobenius_objective", lambda x: x * (1 - 1e-9))),
     "lower bound": ("top", cell("nuclear_lower_bound", a_little_more)),
