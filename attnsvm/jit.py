@@ -73,7 +73,7 @@ class _Announcement(Listener):  # type: ignore[misc]
         if self.told or _CURRENT.get() is not self:
             return
         self.told = True
-        log.warning("compiling the %s for this processor: once, up to half a minute", self.what)
+        log.warning("compiling the %s for this processor: once, about a minute at most", self.what)
 
     def on_end(self, event: Any) -> None:
         pass
