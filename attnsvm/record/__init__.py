@@ -40,6 +40,7 @@ from attnsvm.record.text import byte_size, duration, one_line, shortened
 if TYPE_CHECKING:
     from attnsvm.record.folder import (
         UNREADABLE,
+        compact,
         is_done,
         read,
         read_solutions,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 _TABULAR = {
     "UNREADABLE": "folder",
+    "compact": "folder",
     "is_done": "folder",
     "read": "folder",
     "read_solutions": "folder",
@@ -79,6 +81,7 @@ __all__ = [
     "TrialRow",
     "begin_sweep",
     "byte_size",
+    "compact",
     "dictionary",
     "duration",
     "holder",

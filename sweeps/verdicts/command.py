@@ -93,7 +93,7 @@ def _hunt(words: Sequence[str], claims: Sequence[Claim], directory: Path) -> int
     ValueError
         If they are not a name, and trials=N at most.
     """
-    from sweeps.verdicts.hunt import hunt  # imports torch, which is not needed elsewhere
+    from sweeps.verdicts.hunt import hunt, refusal  # imports torch, which is not needed elsewhere
 
     named = [word for word in words if "=" not in word]
     given = dict(word.split("=", 1) for word in words if "=" in word)
@@ -103,6 +103,9 @@ def _hunt(words: Sequence[str], claims: Sequence[Claim], directory: Path) -> int
         raise ValueError(f"hunt {' '.join(words)}: must be hunt NAME [trials=N], one claim's name")
     if not trials.isdecimal() or int(trials) < 1:
         raise ValueError(f"trials={trials}: must be a whole number >= 1")
+    if why := refusal(chosen[0]):
+        known = [one.name for one in claims if not refusal(one)]
+        raise ValueError(f"hunt {named[0]}: {why}; must be one of {', '.join(known) or 'none'}")
     return int(not hunt(chosen[0], int(trials), directory, _tell))
 
 

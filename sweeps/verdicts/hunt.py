@@ -19,11 +19,13 @@ import numpy as np
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
+from attnsvm import record
+from attnsvm.config.groups import CrossAttentionConfig, SphereConfig
 from sweeps.claims import FAILS, HOLDS, Claim, Runs
 from sweeps.verdicts import case as simpler
 from sweeps.verdicts.case import Case
 from sweeps.verdicts.derive import verdict
-from sweeps.verdicts.judging import Judge, written
+from sweeps.verdicts.judging import Judge, composed, grid_of, written
 from sweeps.verdicts.running import command, perform
 
 AT_ONCE = 100
@@ -76,8 +78,7 @@ def _search(
     claim: Claim, trials: int, rng: np.random.Generator, tell: Tell
 ) -> tuple[Judge, Case] | None:
     """Return the first instance that refutes the claim; None if none of so many does."""
-    cells = [cell for runs in claim.runs for cell in cells_of(runs)]
-    judges = [(Judge(claim, overrides), largest) for overrides, largest in cells]
+    judges = [(Judge(claim, overrides), largest) for overrides, largest in _cells(claim)]
     seen: Counter[str] = Counter()
     for seed in range(0, trials, AT_ONCE):
         judge, largest = judges[rng.integers(len(judges))]
@@ -108,23 +109,44 @@ def _tally(seen: Counter[str]) -> str:
 # --- what is drawn --------------------------------------------------------------------------------
 
 
+def refusal(claim: Claim) -> str:
+    """Return why a claim's runs draw no instances that can be shrunk; empty if they do."""
+    try:
+        _cells(claim)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _cells(claim: Claim) -> list[tuple[list[str], Size]]:
+    return [cell for runs in claim.runs for cell in cells_of(runs)]
+
+
 def cells_of(runs: Runs) -> Iterator[tuple[list[str], Size]]:
     """Yield the cells of some runs: overrides besides the data's, and the largest n, T, d.
 
     Raises
     ------
     ValueError
-        If they are a named sweep, have other data than the sphere or another model than
-        cross-attention, or take fixed steps: a shrunk instance would not be one of theirs.
+        If they have other data than the sphere or another model than cross-attention, or take
+        fixed steps: a shrunk instance would not be one of theirs.
     """
-    parsed = OverridesParser.create().parse_overrides(list(runs.overrides))
+    named = [word for word in runs.overrides if word.startswith("sweep=")]
+    grid = [
+        f"{key}={values}"
+        for word in named
+        for key, values in grid_of(word.removeprefix("sweep=")).items()
+    ]
+    base = composed(named)
+    if not isinstance(base.data, SphereConfig):
+        raise ValueError(f"{runs.name}: only instances of data=sphere are shrunk")
+    if not isinstance(base.model, CrossAttentionConfig):
+        raise ValueError(f"{runs.name}: only instances of model=cross_attention are shrunk")
     options: dict[str, list[str]] = {}
-    largest = {"n": 6, "T": 8, "d": 10}
-    for one in parsed:
+    largest: dict[str, int] = {name: getattr(base.data, name) for name in ("n", "T", "d")}
+    for one in OverridesParser.create().parse_overrides([*grid, *runs.overrides]):
         key = one.key_or_group
         values = _values(one)
-        if key == "sweep":
-            raise ValueError(f"{runs.name}: the runs of a named sweep are not hunted in")
         if key == "optimizer" and "gd" in values:
             raise ValueError(f"{runs.name}: its fixed steps are small enough for unit tokens only")
         if key == "data" and not all(isinstance(value, dict) for value in values):
@@ -221,5 +243,6 @@ def _record(judge: Judge, case: Case, directory: Path, tell: Tell) -> None:
     found = verdict(dataclasses.replace(claim, runs=(runs,)), place)
     if error or found.fails != 1:
         raise RuntimeError(f"{claim.name}: the record in {folder} says: {error or found.sentence}")
+    record.compact(next(folder.glob(f"*/{record.RUN_FILE}")).parent)
     tell(f"recorded by attnsvm {shlex.join(command(runs, place))}")
     tell(f"proved by attnsvm-verify {folder}")

@@ -119,6 +119,14 @@ def composed(overrides: Sequence[str]) -> RunConfig:
         return validated(compose("config", list(overrides)))
 
 
+def grid_of(sweep: str) -> dict[str, str]:
+    """Return the values of each field that a named sweep varies."""
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("config", [f"sweep={sweep}"], return_hydra_config=True)
+    return dict(config.hydra.sweeper.params)
+
+
 def written(folder: Path, cases: Sequence[Case]) -> dict[str, str]:
     """Write the files of cases of one shape; return the fields of a config that name them."""
     instance, start = folder / INSTANCE, folder / START

@@ -164,6 +164,20 @@ def test_what_a_file_says_of_itself_is_not_read(tmp_path):
     pd.testing.assert_frame_equal(trials.to_pandas(), a_record().trials)
 
 
+def test_a_compact_record_says_the_same_without_texts(tmp_path):
+    record.write(tmp_path, [a_record()], ORIGIN)
+    names = ("trials.parquet", "history.parquet")
+    before = sum((tmp_path / name).stat().st_size for name in names)
+    record.compact(tmp_path)
+    found, run = record.read(tmp_path)
+    pd.testing.assert_frame_equal(found.trials, a_record().trials)
+    pd.testing.assert_frame_equal(found.history, a_record().history)
+    assert sum((tmp_path / name).stat().st_size for name in names) < before / 4
+    first = {name: (tmp_path / name).read_bytes() for name in run["files"]}
+    record.compact(tmp_path)
+    assert {name: (tmp_path / name).read_bytes() for name in run["files"]} == first
+
+
 def test_a_column_that_nobody_declared_is_refused(tmp_path):
     record.write(tmp_path, [a_record()], ORIGIN)
     run = rewritten(tmp_path, lambda table: table.append_column("mine", [[1.0, 2.0, 3.0]]))

@@ -66,6 +66,8 @@ def test_a_planted_counterexample_is_found_shrunk_recorded_and_proved(tmp_path, 
     assert set(np.concatenate([X.ravel(), Z.ravel()])) <= {-1.0, 0.0, 1.0}
     assert told[-1] == f"proved by attnsvm-verify {folder}"
     assert (folder / "instance.npz").stat().st_size < 2000
+    (run,) = folder.glob("*/run.json")
+    assert sum(one.stat().st_size for one in run.parent.iterdir() if one.is_file()) < 16_000
     command = next(line for line in told if line.startswith("recorded by attnsvm"))
     assert f"data.path={folder / 'instance.npz'}" in shlex.split(command)
 
@@ -79,6 +81,19 @@ def test_the_initial_weights_of_a_counterexample_become_zero(tmp_path, capsys):
     assert recorded(folder).trials["status"].tolist() == ["unsaturated"]
     assert "  W0 = [[0]]" in told
     assert not (folder / "start.npz").exists()
+
+
+def test_a_counterexample_among_the_instances_of_a_named_sweep(tmp_path, capsys):
+    runs = Runs.of(
+        "geometry",
+        "sweep=optimizer_geometry optimizer={norm:frobenius} optimizer.steps=20 "
+        "svm.norms=[frobenius] data.n=1 data.T=2 data.d=2",
+    )
+    told = []
+    assert hunt(made(prediction=quick, hypotheses={}, runs=(runs,)), 100, tmp_path, told.append)
+    assert proof.main([str(tmp_path / "hunt" / "one")]) == 0, capsys.readouterr().out
+    found = recorded(tmp_path / "hunt" / "one")
+    assert found.trials["status"].tolist() == ["unsaturated"]
 
 
 def test_without_a_counterexample_it_ends_after_so_many_instances(tmp_path):
@@ -106,6 +121,15 @@ def test_the_command_hunts_and_its_exit_code_says_whether_one_was_found(
     assert main(["hunt", "one", "trials=1000", *words]) == 0
     assert "numbers are multiples of 1/1" in capsys.readouterr().out
     assert main(["hunt", "one", "trials=1", *words]) == 1
+
+
+def test_a_claim_that_cannot_be_hunted_is_refused_with_those_that_can(capsys, monkeypatch):
+    layers = made(runs=(Runs.of("l", "model=transformer"),))
+    others = [dataclasses.replace(layers, name="layers"), made()]
+    monkeypatch.setattr("sweeps.verdicts.command.all_claims", lambda: others)
+    assert main(["hunt", "layers"]) == 2
+    told = capsys.readouterr().err
+    assert "l: only instances of model=cross_attention are shrunk; must be one of one" in told
 
 
 @pytest.mark.parametrize(
@@ -137,16 +161,35 @@ def test_cells_are_those_of_the_runs_without_the_data():
 
 
 @pytest.mark.parametrize(
-    "words", ["sweep=rates", "model=sequence data.n=2", "data=prompt data.n=2", "optimizer=gd,adam"]
+    "words",
+    [
+        "sweep=rates",
+        "sweep=sequence",
+        "sweep=depth",
+        "model=sequence data.n=2",
+        "data=prompt data.n=2",
+        "optimizer=gd,adam",
+    ],
 )
 def test_runs_whose_instances_cannot_be_shrunk_are_refused(words):
     with pytest.raises(ValueError, match="a: "):
         list(cells_of(Runs.of("a", words)))
 
 
+def test_a_named_sweep_has_the_cells_of_its_grid_unless_another_is_given():
+    cells = list(cells_of(Runs.of("a", "sweep=optimizer_geometry trials=3")))
+    assert len(cells) == 8
+    first = ["optimizer={norm:frobenius,lr:1.0}", "sweep=optimizer_geometry"]
+    assert cells[0] == (first, (6, 8, 10))
+    narrower = "sweep=optimizer_geometry optimizer={norm:max} data.d=3,4"
+    assert list(cells_of(Runs.of("a", narrower))) == [
+        (["optimizer={norm:max}", "sweep=optimizer_geometry"], (6, 8, 4))
+    ]
+
+
 def test_the_runs_of_other_claims_have_cells():
     runs = {claim.name: claim.runs for claim in all_claims()}
-    for name in ("b1_alone", "overparameterised", "cone_wide", "descent_kq"):
+    for name in ("steepest_margin", "b1_alone", "overparameterised", "cone_wide", "descent_kq"):
         assert all(list(cells_of(one)) for one in runs[name])
 
 
