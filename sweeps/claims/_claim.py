@@ -21,6 +21,12 @@ HOLDS, FAILS = "holds", "fails"
 OURS = "ours"
 """In the place of a paper: the claim is of this project, and no paper states it."""
 
+STATED, STRONGER, CARRIED_OVER = "stated", "stronger", "carried over"
+"""How a claim follows a paper: as it is stated there; without one of the paper's assumptions, or
+with more than it promises; or said there of another model or method."""
+
+READINGS = (STATED, STRONGER, CARRIED_OVER, OURS)
+
 Truths = pd.Series
 """One of true, false or missing (undecided) for each instance: pandas' `boolean`, whose `&` and `|`
 are those of three-valued logic."""
@@ -128,6 +134,8 @@ class Claim:
         What is run to test it.
     tolerance : str
         How near is near enough, and why.
+    reading : str
+        One of READINGS.
     """
 
     name: str
@@ -139,6 +147,7 @@ class Claim:
     prediction: Callable[[Evidence], Words]
     runs: tuple[Runs, ...]
     tolerance: str
+    reading: str = STATED
 
     @property
     def source(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sweeps.claims._claim import Claim, Evidence, Truths, Words
+from sweeps.claims._claim import CARRIED_OVER, Claim, Evidence, Truths, Words
 from sweeps.claims._conditions import margin_limit, saturated
 from sweeps.claims._runs import ADAM
 
@@ -22,6 +22,7 @@ def no_constant(evidence: Evidence) -> Truths:
 CLAIM = Claim(
     name="adam_max",
     paper="2406.10650",
+    reading=CARRIED_OVER,
     number="Adam on separable data, eps = 0, carried over to attention by us",
     title="Adam without a stability constant maximises the margin in the maximum norm",
     statement="eps = 0, beta1 <= beta2, eta_k falling, sum eta_k infinite  =>  "

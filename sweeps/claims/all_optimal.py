@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
+from sweeps.claims._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Truths, Words, ruled
 from sweeps.claims._runs import TIES
 
 ROUNDING = 1e-12
@@ -32,6 +32,7 @@ def prediction(evidence: Evidence) -> Words:
 CLAIM = Claim(
     name="all_optimal",
     paper="2308.16898",
+    reading=STRONGER,
     number="Definition 1, without its assumption that other tokens score lower",
     title="if all tokens of a sample have one score, W stays where it begins",
     statement="gamma_it = gamma_i for all t, linear head  =>  grad L = 0 everywhere, W(k) = W(0)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim, Evidence, Truths
+from sweeps.claims._claim import STRONGER, Claim, Evidence, Truths
 from sweeps.claims._runs import TIES
 from sweeps.claims.all_optimal import CLAIM as PLAIN
 from sweeps.claims.all_optimal import one_score, prediction
@@ -16,6 +16,7 @@ def normalized(evidence: Evidence) -> Truths:
 CLAIM = Claim(
     name="all_optimal_normalized",
     paper="2308.16898",
+    reading=STRONGER,
     number="Definition 1, without its assumption that other tokens score lower; normalised steps",
     title="if all tokens of a sample have one score, normalised steps leave W where it begins",
     statement="gamma_it = gamma_i for all t  =>  W(k) = W(0), in 64-bit floats, with "

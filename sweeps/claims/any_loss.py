@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
+from sweeps.claims._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Words, ruled
 from sweeps.claims._conditions import one_optimum
 from sweeps.claims._runs import SQUARED
 from sweeps.claims.linear_one_token import linear
@@ -22,6 +22,7 @@ def prediction(evidence: Evidence) -> Words:
 CLAIM = Claim(
     name="any_loss",
     paper="2308.16898",
+    reading=STRONGER,
     number="Section 6 without Assumption A",
     title="a linear head selects one token of each sample by a loss that does not decrease, too",
     statement="l(u) = (u - 0.1)^2, h(o) = v^T o  =>  max_t s_it -> 1 for every sample i",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim
+from sweeps.claims._claim import STRONGER, Claim
 from sweeps.claims._conditions import b1, globally, overparameterised
 from sweeps.claims._runs import COUNTEREXAMPLES, DESCENT
 
 CLAIM = Claim(
     name="b1_alone",
     paper="2308.16898",
+    reading=STRONGER,
     number="Assumption B.1, read as a condition of global convergence",
     title="B.1 makes gradient descent find the optimal tokens",
     statement="(x_i,opt - x_it)^T W_mm z_i = 1 for all i and t != opt_i  =>  "

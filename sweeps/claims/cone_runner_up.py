@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
+from sweeps.claims._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Truths, Words, ruled
 from sweeps.claims._conditions import NEAR, hypothesis, one_optimum
 from sweeps.claims._runs import CONE_RUNNER_UP
 
@@ -49,6 +49,7 @@ def _tokens_of_the_start(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 CLAIM = Claim(
     name="cone_runner_up",
     paper="2308.16898",
+    reading=STRONGER,
     number="Theorems on local convergence (section 5), other tokens, one cone for all instances",
     title="from within 0.1 degrees of a locally optimal direction W goes to that direction",
     statement="alpha locally optimal, alpha != opt, angle(W(0), W_mm(alpha)) <= 0.1 degrees, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim
+from sweeps.claims._claim import STRONGER, Claim
 from sweeps.claims._conditions import globally, hypothesis
 from sweeps.claims._runs import DESCENT, ZERO
 from sweeps.claims.b1_alone import CLAIM as ALONE
@@ -10,6 +10,7 @@ from sweeps.claims.b1_alone import CLAIM as ALONE
 CLAIM = Claim(
     name="gradient_alone",
     paper="2308.16898",
+    reading=STRONGER,
     number="Theorem 4 without B.2",
     title="an initial gradient that separates the optimal tokens makes them selected",
     statement="-(x_i,opt - x_it)^T grad L(W(0)) z_i > 0 for all i and t != opt_i  =>  "

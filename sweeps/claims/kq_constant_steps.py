@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim, Evidence, Truths
+from sweeps.claims._claim import CARRIED_OVER, Claim, Evidence, Truths
 from sweeps.claims._conditions import saturated
 from sweeps.claims._runs import KQ_STEPS
 from sweeps.claims.kq_small_steps import CLAIM as SMALL
@@ -17,6 +17,7 @@ def constant(evidence: Evidence) -> Truths:
 CLAIM = Claim(
     name="kq_constant_steps",
     paper="2403.08699",
+    reading=CARRIED_OVER,
     number="gradient flow, from any start: carried over by us to constant steps of 0.1",
     title="without a ridge (K, Q) nears the SVM of least nuclear norm by constant steps, too",
     statement="as kq_small_steps, with eta_k = 0.1",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
+from sweeps.claims._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
 from sweeps.claims._conditions import saturated
 from sweeps.claims._runs import KQ_STEPS
 
@@ -28,6 +28,7 @@ def small(evidence: Evidence) -> Truths:
 CLAIM = Claim(
     name="kq_small_steps",
     paper="2403.08699",
+    reading=CARRIED_OVER,
     number="gradient flow, from any start: carried over by us to steps that are small or fall",
     title="without a ridge (K, Q) nears the SVM of least nuclear norm by small or falling steps",
     statement="V(k + 1) = V(k) - eta_k grad_V L / ||grad_V L||_F for V = K, Q, with eta_k = 0.01 "

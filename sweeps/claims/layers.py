@@ -40,6 +40,7 @@ def seen_alone(evidence: Evidence) -> Truths:
 CLAIM = Claim(
     name="layers",
     paper=OURS,
+    reading=OURS,
     number="an answer to the open question of arXiv 2308.16898 on several layers",
     title="every layer of a transformer goes to the SVM of its own input",
     statement="W_l(k) / ||W_l(k)||_F -> W_mm / ||W_mm||_F of the rows of layer l that the readout "

@@ -25,6 +25,7 @@ def prediction(evidence: Evidence) -> Words:
 CLAIM = Claim(
     name="layers_all",
     paper=OURS,
+    reading=OURS,
     number="what survives of the hierarchy in joint training",
     title="with everything trained, the first layer does not go to the SVM of its own input",
     statement="lim inf (1 - corr(W_0(k), W_mm)) > 0 for the rows of layer 0 that the readout sees, "

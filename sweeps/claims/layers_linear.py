@@ -10,6 +10,7 @@ from sweeps.claims.layers import seen_alone
 CLAIM = Claim(
     name="layers_linear",
     paper=OURS,
+    reading=OURS,
     number="what survives of the hierarchy in joint training",
     title="with all trained by the linear loss, the first layer goes to the SVM of its own input",
     statement="W_0(k) / ||W_0(k)||_F -> W_mm / ||W_mm||_F of the rows of layer 0 that the readout "

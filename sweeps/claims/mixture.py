@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
+from sweeps.claims._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
 from sweeps.claims._runs import MIXTURES
 
 CLOSE = 0.02
@@ -57,6 +57,7 @@ KNOWN = "the best mixture is unique, of several tokens"
 CLAIM = Claim(
     name="mixture",
     paper="2308.16898",
+    reading=CARRIED_OVER,
     number="Section 6, W_fin as the minimiser of the risk, for gradient descent",
     title="with a quadratic head the finite part of W is that of the mixture that scores best",
     statement=STATEMENT,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim
+from sweeps.claims._claim import CARRIED_OVER, Claim
 from sweeps.claims._runs import MIXTURES
 from sweeps.claims.mixture import KNOWN, STATEMENT, TOLERANCE, known, of, prediction
 
 CLAIM = Claim(
     name="mixture_kq",
     paper="2308.16898",
+    reading=CARRIED_OVER,
     number="Section 6, W_fin as the minimiser of the risk, for gradient descent, (K, Q)",
     title="with a quadratic head the finite part of K Q^T is that of the mixture that scores best",
     statement=STATEMENT.replace("W(k)", "K(k) Q(k)^T"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim, Evidence, Truths
+from sweeps.claims._claim import CARRIED_OVER, Claim, Evidence, Truths
 from sweeps.claims._conditions import saturated
 from sweeps.claims._runs import GEOMETRY
 from sweeps.claims.steepest_margin import CLAIM as STEEPEST
@@ -18,6 +18,7 @@ def with_momentum(evidence: Evidence) -> Truths:
 CLAIM = Claim(
     name="momentum_margin",
     paper="2502.04664",
+    reading=CARRIED_OVER,
     number="the same with momentum, carried over to attention by us",
     title="steepest descent with momentum maximises the same margin",
     statement="M(k) = beta M(k - 1) + grad L(W(k)), W(k + 1) = W(k) - eta argmax { <S, M(k)> : "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim
+from sweeps.claims._claim import STRONGER, Claim
 from sweeps.claims._conditions import globally, one_optimum, overparameterised
 from sweeps.claims._runs import DESCENT, LARGER
 from sweeps.claims.b1_alone import CLAIM as ALONE
@@ -10,6 +10,7 @@ from sweeps.claims.b1_alone import CLAIM as ALONE
 CLAIM = Claim(
     name="overparameterised",
     paper="2308.16898",
+    reading=STRONGER,
     number="Abstract, read strictly",
     title="over-parameterisation makes gradient descent find the optimal tokens",
     statement="d >= max(T - 1, n)  =>  W(k) / ||W(k)||_F -> W_mm / ||W_mm||_F "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
+from sweeps.claims._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Words, ruled
 from sweeps.claims._conditions import still, trains
 from sweeps.claims._runs import SEVERAL
 
@@ -22,6 +22,7 @@ def prediction(evidence: Evidence) -> Words:
 CLAIM = Claim(
     name="relu_one_token",
     paper="2308.16898",
+    reading=STRONGER,
     number="Section 6, what linear heads do",
     title="a nonlinear head selects one token of each sample, as a linear head does",
     statement="h(o) = 1^T relu(V^T o)  =>  max_t s_it -> 1 for every sample i",

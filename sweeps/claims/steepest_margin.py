@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim, Evidence, Truths, Words
+from sweeps.claims._claim import CARRIED_OVER, Claim, Evidence, Truths, Words
 from sweeps.claims._conditions import margin_limit, saturated
 from sweeps.claims._runs import GEOMETRY
 
@@ -21,6 +21,7 @@ def without_momentum(evidence: Evidence) -> Truths:
 CLAIM = Claim(
     name="steepest_margin",
     paper="2502.04664",
+    reading=CARRIED_OVER,
     number="normalised steepest descent on linear models, carried over to attention by us",
     title="steepest descent in a norm maximises the margin in that norm",
     statement="W(k + 1) = W(k) - eta argmax { <S, grad L(W(k))> : ||S|| <= 1 }  =>  "

@@ -8,21 +8,27 @@ from itertools import groupby
 from pathlib import Path
 
 from attnsvm.config.version import __version__
-from sweeps.claims import Claim
+from sweeps.claims import READINGS, Claim
 from sweeps.report.render import render
 from sweeps.verdicts.derive import summary
 from sweeps.verdicts.running import command, runs_of
 from sweeps.verdicts.store import Entry
 
 FOLDER = Path("multirun/claims")
+HUNTED = Path(__file__).parents[2] / "docs/records/hunt"
+"""Counterexamples that come with attnsvm, each in a folder with the name of its claim."""
+
 HEADING = """# The claims of the papers, and what holds
 
 Each claim is a file in `sweeps/claims`: its hypotheses, which are decided for every instance, its
 prediction, and the runs that test it. A verdict counts instances; nothing is averaged. *holds*: on
 every instance that meets the hypotheses. *fails*: on at least one, the smallest of which is named
 with the command that makes its record. *never met*: no instance meets the hypotheses. *undecided*:
-on some, and why. Statements are those of the papers as we understand them; those marked *ours* are
-in no paper.
+on some, and why.
+
+How a claim reads its paper, as we understand it: *stated* there; *stronger*: without one of the
+paper's assumptions, or with more than it promises, so that its failures show where the paper's own
+statement ends; *carried over* by us from another model or method; *ours*: in no paper.
 
 `attnsvm-claims` lists the claims. `attnsvm-claims 2308.16898` or `attnsvm-claims NAME` runs them
 and derives the verdicts from the records, which `attnsvm-verify multirun/claims/RUNS` proves.
@@ -55,16 +61,30 @@ def said(claim: Claim, entries: Mapping[str, Entry]) -> str:
 
 def markdown(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
     """Return the page of the documentation."""
-    lines = [HEADING, "| claim | of | statement, in words | verdict |", "|---|---|---|---|"]
+    lines = [HEADING, *_counts(claims, entries), ""]
+    lines += _row("claim", "of", "reading", "statement, in words", "verdict"), _row(*["---"] * 5)
     for one in claims:
-        place = f"{one.source}, {one.number}"
-        lines.append(
-            f"| [{one.name}](#{one.name}) | {place} | {one.title} | {said(one, entries)} |"
-        )
+        place, link = f"{one.source}, {one.number}", f"[{one.name}](#{one.name})"
+        lines.append(_row(link, place, one.reading, one.title, said(one, entries)))
     for one in claims:
         lines += ["", *_section(one, entries.get(one.name))]
     text = "\n".join(lines)
     return text + "\n"
+
+
+def _counts(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> list[str]:
+    """Return for each reading how many verdicts there are of each kind."""
+    lines = [_row("reading", "claims", "verdicts"), _row(*["---"] * 3)]
+    for reading in READINGS:
+        some = [one for one in claims if one.reading == reading]
+        known = [entries[one.name].verdict for one in some if one.name in entries]
+        lines.append(_row(reading, str(len(some)), summary(known)))
+    return lines
+
+
+def _row(*cells: str) -> str:
+    """Return a row of a Markdown table; a bar in a cell would end it."""
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
 def _section(claim: Claim, entry: Entry | None) -> list[str]:
@@ -82,15 +102,18 @@ def _section(claim: Claim, entry: Entry | None) -> list[str]:
     if entry is None:
         return [*lines, "", "Not tested yet."]
     verdict = entry.verdict
-    lines += ["", "| hypothesis | yes | no | undecided |", "|---|---|---|---|"]
+    lines += ["", _row("hypothesis", "yes", "no", "undecided"), _row(*["---"] * 4)]
     for name, count in verdict.hypotheses.items():
-        lines.append(f"| {name} | {count['yes']} | {count['no']} | {count['undecided']} |")
+        lines.append(_row(name, *(str(count[answer]) for answer in ("yes", "no", "undecided"))))
     lines += ["", f"**Verdict** of {verdict.drawn} instances: {verdict.sentence}."]
     if verdict.smallest is not None:
         size = ", ".join(f"{key}={verdict.smallest[key]}" for key in verdict.smallest
                          if key != "command")  # fmt: skip
-        lines += ["", f"Smallest instance on which it fails: {size}", ""]
+        lines += ["", f"Smallest of these instances on which it fails: {size}", ""]
         lines += [f"    {verdict.smallest['command']}"]
+    if (HUNTED / claim.name).is_dir():
+        lines += ["", "Found by `attnsvm-claims hunt`, smaller and proved by its record:", ""]
+        lines += [f"    attnsvm-verify docs/records/hunt/{claim.name}"]
     return lines
 
 
