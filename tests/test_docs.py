@@ -10,6 +10,7 @@ import re
 import sys
 import tomllib
 import types
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,17 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.rel
 
 def python_blocks(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
+@each_page
+def test_every_row_of_a_table_has_the_cells_of_its_head(page):
+    """The site drops what is beyond, for example behind a bar that is no border."""
+    lines = page.read_text().splitlines()
+    for place, line in enumerate(lines):
+        if re.fullmatch(r"\|[-| :]+\|", line):
+            rows = [lines[place - 1], *takewhile(lambda row: row.startswith("|"), lines[place:])]
+            cells = {row: len(re.findall(r"(?<!\\)\|", row)) for row in rows}
+            assert set(cells.values()) == {cells[line]}, cells
 
 
 def test_the_five_lines_of_the_readme_print_what_they_say():

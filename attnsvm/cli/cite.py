@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from attnsvm.config import ConfigError
-from attnsvm.record import RUN_FILE, one_line, run_state
+from attnsvm.record import RUN_FILE, one_line, read_plan, run_state
 
 PAPER = """\
 @article{tarzanagh2023transformers,
@@ -31,42 +31,67 @@ LATEX = {letter: rf"\{letter}" for letter in "#$%&_"} | {
 
 
 def citation(words: Sequence[str]) -> str:
-    """Return BibTeX entries of the runs in the folders `words`, and of the paper.
+    """Return BibTeX entries of the runs or sweeps in the folders `words`, and of the paper.
 
     Raises
     ------
     ConfigError
-        If no folder is given, or one holds no complete record.
+        If no folder is given, or a run has no complete record.
     """
     if not words:
-        raise ConfigError("cite: no folder given; must be folders of runs, as in multirun/NAME/RUN")
+        raise ConfigError(
+            "cite: no folder given; must be folders of runs or sweeps, as multirun/NAME"
+        )
     return "\n\n".join([*map(_entry, words), PAPER])
 
 
 def _entry(word: str) -> str:
     folder = Path(word)
+    plan = read_plan(folder)
+    if plan is None:
+        run = _finished(word, folder)
+        digest = _digest(folder)
+        made = f"signature {run['signature']}; sha256 of its {RUN_FILE} {digest}"
+        options = ", ".join(f"{group}={option}" for group, option in run["options"].items())
+        return _bibtex(
+            f"{run['sweep'] or 'a run'} ({options})", [run], run["overrides"], made, digest
+        )
+    runs = [_finished(word, folder / name) for name in sorted(plan.runs)]
+    lines = "".join(f"{_digest(folder / name)}  {name}/{RUN_FILE}\n" for name in sorted(plan.runs))
+    digest = sha256(lines.encode()).hexdigest()
+    made = f"{len(runs)} runs; sha256 of the lines that sha256sum prints of */{RUN_FILE} {digest}"
+    title = f"{folder.resolve().name} (a sweep)"
+    return _bibtex(title, runs, plan.command or [], made, digest)
+
+
+def _finished(word: str, folder: Path) -> Mapping[str, Any]:
+    """Return what `run.json` of a finished run says."""
     found = run_state(folder)
     if found.state != "done":
         why = f"{found.state}{f', {found.reason}' if found.reason else ''}"
-        raise ConfigError(f"cite {word}: must be the folder of a finished run; it is {why}")
-    return _bibtex(found.run, sha256((folder / RUN_FILE).read_bytes()).hexdigest())
+        raise ConfigError(
+            f"cite {word}: must be the folder of a finished run or sweep; {folder.name} is {why}"
+        )
+    return found.run
 
 
-def _bibtex(run: Mapping[str, Any], digest: str) -> str:
-    """Return the entry of a run: version, revision, signature and the digest of its `run.json`.
+def _digest(folder: Path) -> str:
+    """Return the digest of a run's `run.json`; that file has the digests of the others."""
+    return sha256((folder / RUN_FILE).read_bytes()).hexdigest()
 
-    That file has the digests of the others.
-    """
-    made = datetime.fromtimestamp(run["started_s"], UTC)
-    options = ", ".join(f"{group}={option}" for group, option in run["options"].items())
-    revision = run["git_revision"] or f"code {run['code']}"
+
+def _bibtex(
+    title: str, runs: Sequence[Mapping[str, Any]], command: Sequence[str], made: str, digest: str
+) -> str:
+    """Return the entry of some runs: versions, revisions, command and digest."""
+    years = {datetime.fromtimestamp(run["started_s"], UTC).year for run in runs}
+    revisions = sorted({run["git_revision"] or f"code {run['code']}" for run in runs})
     lines = {
-        "title": f"attnsvm: {run['sweep'] or 'a run'} ({options})",
+        "title": f"attnsvm: {title}",
         "author": "The attnsvm developers",
-        "year": str(made.year),
-        "version": run["version"],
-        "note": f"revision {revision}; command: attnsvm {' '.join(run['overrides'])}; "
-        f"signature {run['signature']}; sha256 of its {RUN_FILE} {digest}",
+        "year": str(max(years)),
+        "version": ", ".join(sorted({run["version"] for run in runs})),
+        "note": f"revision {', '.join(revisions)}; command: attnsvm {' '.join(command)}; {made}",
     }
     fields = ",\n".join(f"  {name:7} = {{{_escaped(text)}}}" for name, text in lines.items())
     return f"@software{{attnsvm-{digest[:12]},\n{fields}\n}}"

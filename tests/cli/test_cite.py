@@ -44,6 +44,28 @@ def test_the_paper_is_the_one_of_the_citation_file():
     assert re.search(r"year: (\d+)", given)[1] in PAPER
 
 
+def test_a_sweep_is_one_entry_with_the_digest_of_all_its_runs():
+    entry, _ = citation([str(RUN.parent)]).split("\n\n")
+    names = sorted(path.parent.name for path in RUN.parent.glob("*/run.json"))
+    assert len(names) > 1
+    files = {name: (RUN.parent / name / "run.json").read_bytes() for name in names}
+    printed = "".join(f"{sha256(files[name]).hexdigest()}  {name}/run.json\n" for name in names)
+    found = fields(entry)
+    assert found["title"] == r"attnsvm: rank\_vs\_d (a sweep)"
+    assert found["note"].endswith(sha256(printed.encode()).hexdigest())
+    assert f"; {len(names)} runs; " in found["note"]
+    for content in files.values():
+        assert json.loads(content)["git_revision"] in found["note"]
+
+
+def test_an_unfinished_sweep_is_not_cited(tmp_path):
+    copy = tmp_path / "sweep"
+    shutil.copytree(RUN.parent, copy)
+    shutil.rmtree(copy / RUN.name)
+    with pytest.raises(ConfigError, match=f"{re.escape(RUN.name)} is missing"):
+        citation([str(copy)])
+
+
 def test_a_folder_without_a_record_is_named(tmp_path):
     with pytest.raises(ConfigError, match=re.escape(f"cite {tmp_path}: must be the folder")):
         citation([str(tmp_path)])
@@ -53,7 +75,7 @@ def test_a_changed_record_is_not_cited(tmp_path):
     copy = tmp_path / "run"
     shutil.copytree(RUN, copy)
     (copy / "trials.parquet").write_bytes(b"0")
-    with pytest.raises(ConfigError, match="it is corrupt"):
+    with pytest.raises(ConfigError, match="run is corrupt"):
         citation([str(copy)])
 
 
