@@ -16,8 +16,9 @@ from attnsvm.problem import ProblemBatch
 Array = NDArray[np.float64]
 
 CLEAR = 1e-6
-"""Least attention of an attended token, and slack of another, that decide which are attended; and
-least log-ratio that is not rounding."""
+"""Least attention of an attended token, and slack of another relative to the largest inner product
+of a token with v - 2 lambda o, that decide which are attended; and least log-ratio that is not
+rounding."""
 
 INDEPENDENT = 1e-6
 """Least relative singular value of vectors that count as independent, and least eigenvalue of the
@@ -42,43 +43,58 @@ def optimal_mixture(batch: ProblemBatch) -> Tensor:
     if type(head) not in (Linear, Relu, Quadratic) or head.train:
         return torch.full_like(batch.X[..., 0], torch.nan)
     gamma = batch.scores()
-    best, at = gamma.max(-1, keepdim=True)
+    highest, at = gamma.max(-1, keepdim=True)
     second = gamma.scatter(2, at, -torch.inf).amax(-1, keepdim=True)
-    apart = best - second > CLEAR
+    apart = highest - second > CLEAR
     mixture = torch.zeros_like(gamma).scatter(2, at, 1.0).where(apart, torch.nan)
     concave = batch.Y < 0 if type(head) is Relu else batch.Y > 0
     if type(head) is Relu:
         mixture[concave] = torch.nan
     elif isinstance(head, Quadratic) and head.lam > 0:
         given = batch.X.cpu().numpy(), batch.mask.cpu().numpy()
-        centres = batch.head_parameters["v"].cpu().numpy() / (2 * head.lam)
+        v = batch.head_parameters["v"].cpu().numpy()
         for b, i in concave.nonzero().tolist():
-            nearest = _nearest_mixture(given[0][b, i] - centres[b], given[1][b, i])
-            mixture[b, i] = torch.from_numpy(nearest).to(mixture)
+            best = _best_mixture(given[0][b, i], v[b], head.lam, given[1][b, i])
+            mixture[b, i] = torch.from_numpy(best).to(mixture)
     unknown = mixture.isnan().flatten(1).any(1)
     return torch.where(unknown[:, None, None], torch.nan, mixture)
 
 
-def _nearest_mixture(A: Array, admissible: NDArray[np.bool_]) -> Array:
-    """Return the s of the simplex of least ||A^T s||, (T,), for points A (T, d); NaN if unclear.
+def _best_mixture(X: Array, v: Array, lam: float, admissible: NDArray[np.bool_]) -> Array:
+    """Return the s of the simplex of largest v^T o - lam ||o||^2, o = X^T s; NaN if unclear.
 
-    The u >= 0 of least ||A^T u||^2 + (1^T u - 1)^2 is a multiple of s (Lawson and Hanson, chapter
-    23). With o = A^T s it is the only one if the points with A_t^T o = ||o||^2 are affinely
-    independent.
+    X is (T, d), s (T,). It is best if g_t = x_t^T (v - 2 lam o) is the largest one, s^T g, of every
+    token that it attends, and less of all others; it is the only one if the attended tokens are
+    affinely independent. For small lam it is one token. Else, with A_t = 2 lam x_t - v, it is a
+    multiple of the u >= 0 of least ||A^T u||^2 + (1^T u - 1)^2 (Lawson and Hanson, chapter 23),
+    which says which tokens are attended: s on these follows more accurately from D s = const.
     """
     from scipy.optimize import nnls  # its import is slow, and few heads need it
 
-    s = np.zeros(len(A))
-    rows = np.vstack([A[admissible].T, np.ones(admissible.sum())])
-    u, _ = nnls(rows, np.append(np.zeros(A.shape[1]), 1.0))
-    s[admissible] = u / u.sum()
-    o = s @ A
-    slack = np.where(admissible, A @ o - o @ o, np.inf)
-    size = float(np.square(A[admissible]).sum(1).max())
-    attended = s >= CLEAR
-    sure = (attended | ((s == 0) & (slack >= CLEAR * size))).all()
-    sure &= bool((np.abs(slack[attended]) <= 1e-12 * size).all())
-    return s if sure and _independent(A[attended] - A[attended][0]) else np.full(len(A), np.nan)
+    size = float(np.linalg.norm(X[admissible], axis=1).max())
+    unit = size * (float(np.linalg.norm(v)) + 2 * lam * size)
+
+    def slack(s: Array) -> Array:
+        g = X @ (v - 2 * lam * (s @ X))
+        return np.where(admissible, (s @ g - g) / unit, np.inf)
+
+    scores = np.where(admissible, X @ v - lam * np.square(X).sum(1), -np.inf)
+    one = np.zeros(len(X))
+    one[scores.argmax()] = 1.0
+    if (slack(one)[one == 0] >= CLEAR).all():
+        return one
+    A = 2 * lam * X[admissible] - v
+    A = A / (np.abs(A).max() or 1.0)
+    u, _ = nnls(np.vstack([A.T, np.ones(len(A))]), np.append(np.zeros(A.shape[1]), 1.0))
+    on = np.flatnonzero(admissible)[u > 0]
+    s = np.zeros(len(X))
+    D = X[on[1:]] - X[on[0]]
+    s[on[1:]] = np.linalg.lstsq(D @ D.T, D @ v / (2 * lam) - D @ X[on[0]], rcond=None)[0]
+    s[on[0]] = 1 - s.sum()
+    attended, left = s >= CLEAR, slack(s)
+    sure = (attended | ((s == 0) & (left >= CLEAR))).all()
+    sure &= bool((np.abs(left[attended]) <= 1e-12).all())
+    return s if sure and _independent(X[attended] - X[attended][0]) else np.full(len(X), np.nan)
 
 
 def _independent(D: Array) -> bool:

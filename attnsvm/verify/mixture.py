@@ -74,7 +74,7 @@ def _mixture(
     if head.kind == "Relu" and concave:
         return gamma, False
     if head.kind == "Quadratic" and concave and head.lam > 0:
-        return _nearest(X - instance.head["v"] / (2 * head.lam), mask)
+        return _best(X, instance.head["v"], head.lam, mask)
     least = -np.sort(-gamma)[:2]
     gap = np.inf if len(least) < 2 else least[0] - least[1]
     return (gamma == least[0]).astype(float), _clear(gap)
@@ -87,30 +87,43 @@ def _clear(value: float) -> bool | None:
     return False if value < CLEAR / UNCLEAR else None
 
 
-def _nearest(A: Array, mask: NDArray[np.bool_]) -> tuple[Array, bool | None]:
-    """Return the convex combination of points A (T, d) nearest to zero.
+def _best(X: Array, v: Array, lam: float, mask: NDArray[np.bool_]) -> tuple[Array, bool | None]:
+    """Return the mixture of tokens X (T, d) of largest v^T o - lam ||o||^2, o = X^T s.
 
-    s is proved by A_t^T o = ||o||^2 where s_t > 0 and A_t^T o > ||o||^2 elsewhere, o = A^T s.
+    s is proved by g_t = s^T g where s_t > 0 and g_t < s^T g elsewhere, g_t = x_t^T (v - 2 lam o).
     """
     from scipy.optimize import nnls
 
-    s = np.zeros(len(A))
-    system = np.vstack([A[mask].T, np.ones(mask.sum())])
-    u, _ = nnls(system, np.append(np.zeros(A.shape[1]), 1.0))
-    s[mask] = u / u.sum()
-    o = s @ A
-    size = np.square(A[mask]).sum(1).max()
-    slack = (A @ o - o @ o) / size
-    on = s > 0
-    values = [*s[on].tolist(), *slack[mask & ~on].tolist()]
-    D = A[on][1:] - A[on][0]
-    if len(D):
-        sigma = np.linalg.svd(D, compute_uv=False)
-        values.append(float(sigma[-1] / sigma[0]) if len(sigma) == len(D) else 0.0)
-    known = [_clear(value) for value in values]
-    if (np.abs(slack[on]) > 1e-11).any():
+    size = np.linalg.norm(X[mask], axis=1).max()
+    unit = size * (np.linalg.norm(v) + 2 * lam * size)
+
+    def slack(s: Array) -> Array:
+        g = X @ (v - 2 * lam * (s @ X))
+        return np.asarray((s @ g - g) / unit)
+
+    one = np.zeros(len(X))
+    one[np.where(mask, X @ v - lam * np.square(X).sum(1), -np.inf).argmax()] = 1.0
+    known = _clear(float(slack(one)[mask & (one == 0)].min(initial=np.inf)))
+    if known is not False:
+        return one, known
+    A = 2 * lam * X[mask] - v
+    A = A / (np.abs(A).max() or 1.0)
+    u, _ = nnls(np.vstack([A.T, np.ones(len(A))]), np.append(np.zeros(A.shape[1]), 1.0))
+    on = np.zeros(len(X), dtype=bool)
+    on[mask] = u > 0
+    D = X[on][1:] - X[on][0]
+    sigma = np.linalg.svd(D, compute_uv=False)
+    independent = float(sigma[-1] / sigma[0]) if 0 < len(D) == len(sigma) else float(not len(D))
+    if (known := _clear(independent)) is not True:
+        return one, known
+    w = np.linalg.solve(D @ D.T, D @ v / (2 * lam) - D @ X[on][0])
+    s = np.zeros(len(X))
+    s[on] = [1 - w.sum(), *w]
+    left = slack(s)
+    if (np.abs(left[on]) > 1e-13).any() or (left[mask & ~on] < -1e-13).any():
         return s, None
-    return s, False if False in known else None if None in known else True
+    clear = [_clear(value) for value in (*s[on].tolist(), *left[mask & ~on].tolist())]
+    return s, False if False in clear else None if None in clear else True
 
 
 def _fin(W: Array, instance: Instance, s: Array) -> Curve | None:

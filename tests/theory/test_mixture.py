@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import torch
 
 from attnsvm import sample, solve_gen_svm
 from attnsvm.head import Quadratic
+from attnsvm.loss import Logistic
 from attnsvm.probe import Mixture, Snapshot
 from attnsvm.theory import PredictedPart, optimal_mixture
 
@@ -34,6 +37,72 @@ def test_of_orthonormal_tokens_it_is_the_projection_on_the_simplex(lam):
     expected = np.apply_along_axis(projected, -1, scores)
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-12)
     assert 1 < (found > 0).sum(-1).double().mean() <= 5
+
+
+def solved(A, b):
+    """Return x with A x = b in fractions, by elimination; None if A is singular."""
+    rows, count = [[*row, value] for row, value in zip(A, b, strict=True)], len(A)
+    for k in range(count):
+        at = next((i for i in range(k, count) if rows[i][k]), None)
+        if at is None:
+            return None
+        rows[k], rows[at] = rows[at], rows[k]
+        rows[k] = [value / rows[k][k] for value in rows[k]]
+        for i in set(range(count)) - {k}:
+            rows[i] = [a - rows[i][k] * b for a, b in zip(rows[i], rows[k], strict=True)]
+    return [row[-1] for row in rows]
+
+
+def exactly_best(X, v, lam):
+    """Return the best mixture of a quadratic head in fractions, and the least slack or attention.
+
+    Of every set of tokens the one that meets the optimality conditions: x_t^T (v - 2 lam X^T s) is
+    the same for all of them, and less for the others.
+    """
+    X, v, lam = ([[Fraction(x) for x in row] for row in X], [Fraction(x) for x in v], Fraction(lam))
+    linear = [sum(a * b for a, b in zip(x, v, strict=True)) for x in X]
+    gram = [[2 * lam * sum(a * b for a, b in zip(x, y, strict=True)) for y in X] for x in X]
+    for size in range(1, len(X) + 1):
+        for on in itertools.combinations(range(len(X)), size):
+            A = [[*(gram[i][j] for j in on), 1] for i in on] + [[*(1 for _ in on), 0]]
+            x = solved(A, [*(linear[i] for i in on), 1])
+            if x is None or min(x[:-1]) <= 0:
+                continue
+            s = dict(zip(on, x, strict=False))
+            g = [linear[t] - sum(gram[t][j] * s[j] for j in on) for t in range(len(X))]
+            slack = [x[-1] - g[t] for t in range(len(X)) if t not in on]
+            if min(slack, default=1) >= 0:
+                return [s.get(t, 0) for t in range(len(X))], min([*slack, *x[:-1]])
+    raise AssertionError("no optimum")
+
+
+@pytest.mark.parametrize("lam", [1e-300, 1e-14, 1e-9, 1e-6, 1e-3, 0.3, 30.0])
+def test_it_is_exact_and_known_wherever_it_is_clear(lam):
+    """Also for a lambda at which v / (2 lambda) is far away, or overflows."""
+    batch = sample("sphere", head=Quadratic(lam), n=1, T=4, d=3, trials=12)
+    batch = dataclasses.replace(batch, Y=torch.ones_like(batch.Y))
+    found = optimal_mixture(batch)[:, 0]
+    clear = 0
+    for b in range(batch.B):
+        X, v = batch.X[b, 0].tolist(), batch.head_parameters["v"][b].tolist()
+        s, least = exactly_best(X, v, lam)
+        if least > 1e-5 * (1 + 2 * lam):
+            clear += 1
+            np.testing.assert_allclose(found[b].numpy(), np.array(s, dtype=float), atol=1e-12)
+    assert clear >= 10
+
+
+@pytest.mark.parametrize("lam", [1e-2, 1e-4, 1e-6])
+def test_two_tokens_are_mixed_by_a_small_lambda_where_their_scores_nearly_tie(lam):
+    """Tokens e_1 and e_2, v = (1, 1 + lambda): s_2 - s_1 = 1/2."""
+    batch = sample("sphere", head=Quadratic(lam), n=1, T=2, d=2, trials=1)
+    parameters = {"v": torch.tensor([[1.0, 1.0 + lam]], dtype=torch.float64)}
+    X = torch.eye(2, dtype=torch.float64)[None, None]
+    Y = torch.ones_like(batch.Y)
+    batch = dataclasses.replace(batch, X=X, Y=Y, head_parameters=parameters)
+    np.testing.assert_allclose(optimal_mixture(batch)[0, 0].numpy(), [0.25, 0.75], atol=1e-9)
+    twice = dataclasses.replace(batch, X=X[:, :, [1, 1]].contiguous())
+    assert optimal_mixture(twice).isnan().all()
 
 
 @pytest.mark.parametrize("data", ["sphere", "prompt"])
@@ -123,6 +192,7 @@ def test_the_probe_is_zero_where_attention_is_as_predicted():
     probe = Mixture()
     logits = torch.einsum("bntd,bde,bne->bnt", batch.X, W, batch.Z)
     given = {"batch": batch, "step": 0, "K": None, "Q": None, "solutions": {}}
+    given |= {"selected": s.argmax(-1), "loss": Logistic()}
     found = probe.measure(Snapshot(W=W, softmax=logits.softmax(-1), **given))
     assert found["apart"].max() < 1e-9
     assert found["fin"].max() < 1e-9

@@ -107,6 +107,7 @@ KINDS = {
                           "data.n=3", "data.T=4", "data.d=6", "trials=3", "optimizer.steps=100",
                           "probe=[excess_risk]"),
     "mixture_of_one": (*SMALL, "probe=[mixture]"),
+    "mixture_small_lambda": (*SMALL, "head=quadratic", "head.lam=1e-9", "probe=[mixture]"),
     "mixture_unknown": (*SMALL, "head=relu", "probe=[mixture]"),
     "probes_diverged": ("data.n=3", "data.T=4", "data.d=3", "trials=2", "optimizer.steps=40",
                         "optimizer=gd", "optimizer.lr=1e307", "loss=linear",
