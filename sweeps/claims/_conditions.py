@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -44,6 +45,30 @@ def b1(evidence: Evidence) -> Truths:
     return evidence.trials["assumption_b1"].astype("boolean")
 
 
+def unsolved(evidence: Evidence, norms: str | pd.Series = "frobenius") -> list[tuple[Any, str]]:
+    """Return the rules that say why an instance has no SVM to go to, each with a word of its own.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        The instances.
+    norms : str or Series
+        The norm of that SVM, or one for each instance; there is none where it is empty.
+    """
+    trials = evidence.trials
+    named = pd.Series(norms, index=trials.index)
+    status = pd.Series("", index=trials.index, dtype=object)
+    for norm in set(named) - {""}:
+        status = status.mask(named == norm, trials[f"{norm}_status"])
+    return [
+        (trials["training"] == "diverged", "training diverged"),
+        (trials["tie"], "tie of two tokens"),
+        (status == "undecided", "SVM undecided"),
+        (status == "infeasible", "the selected tokens cannot be separated"),
+        (status == "unconstrained", "no token to separate from"),
+    ]
+
+
 def globally(evidence: Evidence) -> Words:
     """Return whether the optimal tokens are selected; other tokens refute it at a settled limit."""
     kind = evidence.trials["convergence"]
@@ -55,9 +80,10 @@ def globally(evidence: Evidence) -> Words:
             (kind.isin(("local", "not_local")) & settled, FAILS),
             (kind.isin(("local", "not_local", "unsettled")), "direction not settled"),
             (kind == "unsaturated", "attention not on one token"),
-            (kind == "infeasible", "the selected tokens cannot be separated"),
+            *unsolved(evidence),
+            (kind == "undecided", "SVM undecided"),
         ],
-        otherwise="SVM or training undecided",
+        otherwise="no SVM of this optimizer is known",
     )
 
 
@@ -142,10 +168,10 @@ def towards_svm(evidence: Evidence) -> Words:
         [
             ((apart <= NEAR) & evidence.trials["convergence"].isin(local), HOLDS),
             ((apart <= NEAR) & (evidence.trials["convergence"] == "not_local"), FAILS),
+            *unsolved(evidence),
             (comes_no_nearer(evidence), FAILS),
-            (apart.notna(), "direction not settled"),
         ],
-        otherwise="the selected tokens cannot be separated",
+        otherwise="direction not settled",
     )
 
 
@@ -192,7 +218,8 @@ def margin_limit(evidence: Evidence, norms: pd.Series) -> Words:
         [
             (gap <= GAP_NEAR, HOLDS),
             ((gap >= GAP_FAR) & (gap >= STALE * before), FAILS),
-            (gap.notna(), "margin gap still falling, or not far"),
+            *unsolved(evidence, norms),
+            (gap.isna(), "margin gap not known"),
         ],
-        otherwise="SVM undecided",
+        otherwise="margin gap still falling, or not far",
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from sweeps.claims._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Truths, Words, ruled
-from sweeps.claims._conditions import NEAR, hypothesis, one_optimum
+from sweeps.claims._conditions import NEAR, hypothesis, one_optimum, unsolved
 from sweeps.claims._runs import CONE_RUNNER_UP
 
 
@@ -32,6 +32,7 @@ def prediction(evidence: Evidence) -> Words:
             (same & (apart <= np.minimum(narrow, NEAR)), HOLDS),
             (same & (apart <= NEAR), "tokens of the start, but farther from their direction"),
             (~same & (apart <= NEAR), FAILS),
+            *unsolved(evidence),
         ],
         otherwise="direction not settled",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sweeps.claims._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import NEAR, saturated
+from sweeps.claims._conditions import NEAR, saturated, unsolved
 from sweeps.claims._runs import DESCENT_KQ
 
 STILL = 1e-4
@@ -26,7 +26,7 @@ def prediction(evidence: Evidence) -> Words:
         [
             (gap <= NEAR, HOLDS),
             ((gap > 10 * NEAR) & stopped, FAILS),
-            (gap.isna(), "SVM undecided or infeasible"),
+            *unsolved(evidence, "nuclear"),
         ],
         otherwise="direction not settled",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import saturated
+from sweeps.claims._conditions import saturated, unsolved
 from sweeps.claims._runs import FIXED_STEP
 
 FALL = 0.9
@@ -22,6 +22,7 @@ def prediction(evidence: Evidence) -> Words:
         [
             (evidence.trials["training"] == "finite_optimum", FAILS),
             (local & falls, HOLDS),
+            *unsolved(evidence),
             (local & (end > middle) & (middle > begin), FAILS),
         ],
         otherwise="direction not settled",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
-from sweeps.claims._conditions import saturated
+from sweeps.claims._conditions import saturated, unsolved
 from sweeps.claims._runs import FLOW_KQ
 
 NEAR, FAR = 1e-2, 2e-2
@@ -21,9 +21,9 @@ def prediction(evidence: Evidence) -> Words:
         [
             (gap <= NEAR, HOLDS),
             ((gap >= FAR) & stays, FAILS),
-            (gap.notna(), "margin gap still falling, or not far"),
+            *unsolved(evidence, "nuclear"),
         ],
-        otherwise="SVM undecided",
+        otherwise="margin gap still falling, or not far",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sweeps.claims._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
-from sweeps.claims._conditions import saturated
+from sweeps.claims._conditions import saturated, unsolved
 from sweeps.claims._runs import KQ_STEPS
 
 FALL = 0.9
@@ -15,8 +15,8 @@ def prediction(evidence: Evidence) -> Words:
     apart = evidence.curve("one_minus_corr_w_star_mm")
     last = float(apart.columns.max())
     before, end = apart[last / 10], apart[last]
-    rules = [(end <= FALL * before, HOLDS), (end >= before, FAILS), (end.notna(), "hardly falls")]
-    return ruled(evidence, rules, otherwise="SVM undecided")
+    rules = [(end <= FALL * before, HOLDS), *unsolved(evidence, "nuclear"), (end >= before, FAILS)]
+    return ruled(evidence, rules, otherwise="hardly falls")
 
 
 def small(evidence: Evidence) -> Truths:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sweeps.claims._claim import FAILS, HOLDS, OURS, Claim, Evidence, Truths, Words, ruled
-from sweeps.claims._conditions import NEAR, saturated
+from sweeps.claims._conditions import NEAR, saturated, unsolved
 from sweeps.claims._runs import LAYERS
 
 PULL = 1e-6
@@ -24,10 +24,10 @@ def prediction(evidence: Evidence) -> Words:
         [
             ((apart <= NEAR) & local, HOLDS),
             ((apart <= NEAR) & (trials["convergence"] == "not_local"), FAILS),
+            *unsolved(evidence),
             ((apart > NEAR) & (change <= TURNING * apart), FAILS),
-            (apart.notna(), "direction not settled"),
         ],
-        otherwise="the selected tokens cannot be separated",
+        otherwise="direction not settled",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sweeps.claims._claim import FAILS, HOLDS, OURS, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import NEAR, comes_no_nearer, first_layer, saturated
+from sweeps.claims._conditions import NEAR, comes_no_nearer, first_layer, saturated, unsolved
 from sweeps.claims._runs import LAYERS_ALL
 from sweeps.claims.layers import seen_alone
 
@@ -15,10 +15,10 @@ def prediction(evidence: Evidence) -> Words:
         evidence,
         [
             (apart <= NEAR, FAILS),
+            *unsolved(evidence),
             (comes_no_nearer(evidence), HOLDS),
-            (apart.notna(), "direction not settled"),
         ],
-        otherwise="the selected tokens cannot be separated",
+        otherwise="direction not settled",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import NEAR, saturated
+from sweeps.claims._conditions import NEAR, saturated, unsolved
 from sweeps.claims._runs import DESCENT, LARGER, LOSSES
 
 
@@ -17,8 +17,7 @@ def prediction(evidence: Evidence) -> Words:
         [
             (near & kind.isin(("global", "local")), HOLDS),
             (near & (kind == "not_local"), FAILS),
-            (kind == "infeasible", "the selected tokens cannot be separated"),
-            (kind == "undecided", "SVM undecided"),
+            *unsolved(evidence),
             (~near, "direction not settled"),
         ],
         otherwise="limit may select other tokens",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import NEAR, saturated
+from sweeps.claims._conditions import NEAR, saturated, unsolved
 from sweeps.claims._runs import MIRROR
 
 
@@ -26,10 +26,10 @@ def prediction(evidence: Evidence) -> Words:
         evidence,
         [
             (apart <= NEAR, HOLDS),
+            *unsolved(evidence, norms),
             ((apart > FAR) & settled, FAILS),
-            (apart.notna(), "direction not settled"),
         ],
-        otherwise="SVM undecided",
+        otherwise="direction not settled",
     )
 
 

@@ -9,7 +9,20 @@ import pandas as pd
 import pytest
 
 from sweeps.aggregate import SweepFrames
-from sweeps.claims import FAILS, HOLDS, Evidence, all_optimal, cone_runner_up, gen_svm, mixture
+from sweeps.claims import (
+    FAILS,
+    HOLDS,
+    Evidence,
+    all_optimal,
+    cone_runner_up,
+    gen_svm,
+    layers,
+    layers_all,
+    layers_linear,
+    limits,
+    mixture,
+)
+from sweeps.claims._conditions import globally, margin_limit
 
 STEPS = (0, 5000, 10000)
 SIZE = {"n": 3, "T": 3, "d": 4}
@@ -47,6 +60,9 @@ def test_a_run_that_leaves_the_cone_of_its_start_does_not_hold(monkeypatch):
         init_angle=[0.1, 0.1, 0.1, 60.0, 60.0, 0.1, 0.1],
         one_minus_corr_w_mm=[1.4e-6, 1.6e-6, 2e-3, 9e-4, 2e-3, 1e-9, 1e-9],
         saturated=[True, True, True, True, True, True, False],
+        training=["saturated"] * 7,
+        tie=[False] * 7,
+        frobenius_status=["solved"] * 7,
     )
     same = pd.Series([1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0])
     monkeypatch.setattr(Evidence, "from_arrays", lambda *_: same)
@@ -59,12 +75,75 @@ def test_a_run_that_leaves_the_cone_of_its_start_does_not_hold(monkeypatch):
 
 
 def test_gen_svm_fails_only_where_no_solution_is_near():
-    ends = [[0.5, 0.3, 0.005], [0.5, 0.3, 0.29], [0.5, 0.3, 0.29], [0.5, 0.3, 0.2], [0.5, 0.3, 0.3]]
-    soft = [[0.3, 0.9, 0.9]] * 4 + [[0.3, 0.8, 0.9]]
+    far = [0.5, 0.3, 0.29]
+    ends = [[0.5, 0.3, 0.005], far, far, far, far, [0.5, 0.3, 0.2], [0.5, 0.3, 0.3]]
+    soft = [[0.3, 0.9, 0.9]] * 6 + [[0.3, 0.8, 0.9]]
     curves = {"one_minus_corr_svmeq_nuclear": ends, "max_softmax": soft}
-    found = evidence(curves, nuclear_margin_gap=[0.5, 0.2, 0.01, 0.2, 0.2])
-    words = gen_svm.near_svmeq(found, "one_minus_corr_svmeq_nuclear", "nuclear_margin_gap")
-    assert words.tolist() == [HOLDS, FAILS, OPEN, OPEN, "attention moves"]
+    found = evidence(
+        curves,
+        nuclear_margin_gap=[0.5, 0.2, 0.2, 0.2, 0.01, 0.2, 0.2],
+        svmeq_C_nuclear=[5.0, 100.0, np.inf, 99.0, 1e3, 1e3, 1e3],
+    )
+    words = gen_svm.near_svmeq(found, "one_minus_corr_svmeq_nuclear", "nuclear")
+    small = "not saturated: C < 100"
+    assert words.tolist() == [HOLDS, FAILS, FAILS, small, OPEN, OPEN, "attention moves"]
+
+
+UNSOLVED = {
+    "training diverged": {"training": "diverged"},
+    "tie of two tokens": {"tie": True, "frobenius_status": "undecided"},
+    "SVM undecided": {"frobenius_status": "undecided"},
+    "the selected tokens cannot be separated": {"frobenius_status": "infeasible"},
+    "no token to separate from": {"frobenius_status": "unconstrained"},
+    "direction not settled": {},
+}
+
+
+@pytest.mark.parametrize("claim", [limits, layers, layers_all, layers_linear])
+def test_each_reason_that_an_instance_is_undecided_has_its_own_word(claim):
+    """In all of them 1 - correlation is .5, and it fell to that from .8."""
+    usual = {"training": "saturated", "tie": False, "frobenius_status": "solved"}
+    rows = [usual | change for change in UNSOLVED.values()]
+    columns = {name: [row[name] for row in rows] for name in usual}
+    count = len(rows)
+    curve = {"one_minus_corr_w_mm": [[0.9, 0.8, 0.5]] * count}
+    given = {"one_minus_corr_w_mm": [0.5] * count, "direction_change": [0.1] * count}
+    found = evidence(curve, **columns, **given, convergence=["unsettled"] * count)
+    assert claim.CLAIM.prediction(found).tolist() == [*UNSOLVED]
+
+
+def test_a_tie_is_no_undecided_training():
+    """By the word of convergence, which is empty for a tie."""
+    found = evidence(
+        convergence=["global", "local", "", "undecided", "unknown", "infeasible"],
+        one_minus_corr_w_mm=[0.1, 1e-4, 0.1, 0.1, 0.1, np.nan],
+        training=["saturated"] * 6,
+        tie=[False, False, True, False, False, False],
+        frobenius_status=["solved", "solved", "solved", "undecided", "solved", "infeasible"],
+    )
+    assert globally(found).tolist() == [
+        HOLDS, FAILS, "tie of two tokens", "SVM undecided", "no SVM of this optimizer is known",
+        "the selected tokens cannot be separated",
+    ]  # fmt: skip
+
+
+def test_the_word_is_that_of_the_svm_of_each_instance():
+    norms = pd.Series(["max", "l1", "l1", ""])
+    found = evidence(
+        {
+            "margin_gap_max": [[0.5, 0.5, np.nan]] * 4,
+            "margin_gap_l1": [[0.5, 0.5, np.nan], [0.5] * 3, [np.nan] * 3, [np.nan] * 3],
+        },
+        training=["saturated"] * 4,
+        tie=[False] * 4,
+        max_status=["undecided", "infeasible", "solved", "solved"],
+        l1_status=["infeasible", "solved", "infeasible", "infeasible"],
+        max_margin_gap=[np.nan] * 4,
+        l1_margin_gap=[np.nan, 0.5, np.nan, np.nan],
+    )
+    words = margin_limit(found, norms).tolist()
+    apart = "the selected tokens cannot be separated"
+    assert words == ["SVM undecided", FAILS, apart, "margin gap not known"]
 
 
 def test_the_finite_part_holds_fails_or_comes_nearer():

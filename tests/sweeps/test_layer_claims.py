@@ -27,6 +27,9 @@ TURNS = "direction not settled"
 
 def evidence(trials: pd.DataFrame, history: pd.DataFrame | None = None) -> Evidence:
     trials = trials.assign(run="one", seed=range(len(trials)), status="ok", n=4, T=5, d=16)
+    kind = trials.get("convergence", pd.Series("", index=trials.index))
+    svm = np.where(kind == "infeasible", "infeasible", "solved")
+    trials = trials.assign(training="saturated", tie=False, frobenius_status=svm)
     none = pd.DataFrame({"run": [], "seed": [], "step": [], "quantity": [], "value": []})
     tables = pd.DataFrame({"run": ["one"]}), trials, none if history is None else history
     return Evidence(SweepFrames("", Path("claims"), *tables))
