@@ -18,10 +18,10 @@ class Loss(ABC):
     """
 
     DECREASING: ClassVar[bool] = True
-    """Whether l is strictly decreasing: then attending to the tokens of highest score is best."""
+    """Whether l is strictly decreasing; only then attending to tokens of highest score is best."""
 
     SELF_BOUNDED: ClassVar[bool] = False
-    """Whether |l''| <= |l'| and |l'(u + t)| <= |l'(u)| e^|t|, as `optimizer=safe_gd` needs."""
+    """Whether abs(l'') <= abs(l') and abs(l'(u + t)) <= abs(l'(u)) e^abs(t), for `safe_gd`."""
 
     @abstractmethod
     def value(self, u: Tensor) -> Tensor:

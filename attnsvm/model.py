@@ -44,7 +44,7 @@ class Model(ABC):
         Z : Tensor or None
             Queries, shape (..., n, d).
         Y : Tensor
-            Labels, shape (..., *label_shape(n, T)).
+            Labels, their last axes of shape `label_shape(n, T)`.
         mask : Tensor or None
             Admissible tokens, shape (..., n, T); None means all.
         """

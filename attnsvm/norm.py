@@ -36,7 +36,7 @@ class Norm(ABC):
     @property
     @abstractmethod
     def dual(self) -> Norm:
-        """The dual norm: dual(M) = max <M, V> over norm(V) <= 1."""
+        """The dual norm, dual(M) = max <M, V> over norm(V) <= 1."""
 
     @abstractmethod
     def steepest(self, M: Tensor) -> Tensor:

@@ -44,7 +44,10 @@ DRAWN: set[str] = set()
 
 # A warning is an error: of a link or name that does not exist, too.
 nitpicky = True
-nitpick_ignore_regex = [(r"py:.*", r"(torch|np|numpy|pd|pandas|matplotlib|omegaconf)\b.*")]
+nitpick_ignore_regex = [
+    (r"py:.*", r"(torch|np|numpy|pd|pandas|matplotlib|omegaconf)\b.*"),
+    (r"py:exc", r"CorruptRecordError|ChartError"),
+]
 
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3

@@ -36,7 +36,7 @@ class LoadedSweep(Summarized):
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """What tells cells apart, named as on the command line: config fields, layer and head."""
+        """What tells cells apart, config fields, layer and head, named as on the command line."""
         typed = self.frames.typed
         return tuple(typed.get(name, name) for name in self.frames.axes.names)
 
@@ -47,7 +47,7 @@ class LoadedSweep(Summarized):
 
     @cached_property
     def trials(self) -> pd.DataFrame:
-        """A row for each instance: its run, the fields in which runs differ, what was measured.
+        """A row for each instance, with its run, the fields in which runs differ, its numbers.
 
         An instance that several runs of a cell hold is there once.
         """
@@ -57,7 +57,7 @@ class LoadedSweep(Summarized):
 
     @cached_property
     def history(self) -> pd.DataFrame:
-        """A row for each instance, recorded step and quantity: `step`, `quantity`, `value`.
+        """A row for each instance, `step` and `quantity`, with its `value`.
 
         Words, such as the run and the quantity, are categories: two bytes a row.
         """
@@ -67,7 +67,7 @@ class LoadedSweep(Summarized):
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """A row for each run: state, reason, counts, timings, provenance, all config fields."""
+        """A row for each run with state, reason, counts, timings, provenance, all config fields."""
         return self.frames.runs.rename(columns=self.frames.typed)
 
     def solutions(self, run: str) -> dict[str, np.ndarray]:

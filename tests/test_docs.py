@@ -202,7 +202,8 @@ def test_the_api_page_has_every_public_name():
     import attnsvm
 
     text = (ROOT / "docs/api.md").read_text()
-    named = re.findall(r"^\.\. auto\w+:: attnsvm\.(\w+)", text, re.MULTILINE)
+    named = re.findall(r"^\.\. auto\w+:: attnsvm\.(\w+)$", text, re.MULTILINE)
+    named.remove("testing")  # a module
     assert sorted(named) == sorted(set(attnsvm.__all__) - {"__version__"})
 
 
