@@ -27,7 +27,7 @@ def correlation(A: Any, B: Any) -> Any:
         return correlation(as_tensor(A), as_tensor(B)).numpy()
     B = as_tensor(B, like=A)
     _same_matrices(A, B)
-    return summed(lambda A, a, r, U: A / a / r * U, A, *_size(A), _unit(B))
+    return summed(lambda A, a, r, U: A / a / r * U, A, *_size(A), unit(B))
 
 
 def one_minus_correlation(A: Any, B: Any) -> Any:
@@ -40,7 +40,7 @@ def one_minus_correlation(A: Any, B: Any) -> Any:
         return one_minus_correlation(as_tensor(A), as_tensor(B)).numpy()
     B = as_tensor(B, like=A)
     _same_matrices(A, B)
-    return 0.5 * summed(lambda A, a, r, U: (A / a / r - U).square(), A, *_size(A), _unit(B))
+    return 0.5 * summed(lambda A, a, r, U: (A / a / r - U).square(), A, *_size(A), unit(B))
 
 
 def _same_matrices(A: Tensor, B: Tensor) -> None:
@@ -52,7 +52,8 @@ def _same_matrices(A: Tensor, B: Tensor) -> None:
                          "have 1 where it differs")  # fmt: skip
 
 
-def _unit(A: Tensor) -> Tensor:
+def unit(A: Tensor) -> Tensor:
+    """Return A / ||A||_F, (..., d, d); NaN where a matrix is zero or not finite."""
     a, r = _size(A)
     return (A / a).div_(r)
 

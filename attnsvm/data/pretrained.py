@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import torch
 from torch import Generator, Tensor
@@ -13,10 +15,13 @@ from attnsvm.config import ConfigError
 from attnsvm.data.base import Data
 from attnsvm.head import Head, Linear, RowScores
 from attnsvm.model import CrossAttention, Model
-from attnsvm.pretrained import AttentionLayer, Folder, Restricted, folder, forward, restricted
+from attnsvm.pretrained import AttentionLayer, Folder, Restricted, folder, forward
 from attnsvm.pretrained.files import contents
+from attnsvm.pretrained.instance import RestrictedLayer, head_of, restricted_layer
 from attnsvm.pretrained.network import causal
 from attnsvm.problem import ProblemBatch
+
+Value = TypeVar("Value")
 
 TEXT = Path(__file__).parents[1] / "pretrained" / "alice.txt"
 """Chapters 1 to 4 of Alice's Adventures in Wonderland by Lewis Carroll, 1865; public domain."""
@@ -119,11 +124,17 @@ class Pretrained(Data):
         if self.at_head >= layer.heads:
             raise ConfigError(f"data.at_head={self.at_head}: must be >= 0 and < {layer.heads}")
         generator = Generator().manual_seed(seed ^ CONTROL_STREAM)
-        return restricted(layer, self.at_head, query, self.control, generator)
+        shared = "none" if self.control == "spectrum" else self.control
+        whole = RESTRICTED.value(
+            layer,
+            (shared, seed, query.numpy().tobytes()),
+            lambda: restricted_layer(layer, query, shared, generator),
+        )
+        return head_of(whole, layer, self.at_head, self.control, generator)
 
 
-class RecentLayers:
-    """The layers of the last forward passes, of at most some bytes.
+class Recent(Generic[Value]):
+    """What was computed last, of at most some bytes.
 
     Parameters
     ----------
@@ -133,9 +144,31 @@ class RecentLayers:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.kept: OrderedDict[tuple[int, int, bytes], tuple[Folder, AttentionLayer]] = (
-            OrderedDict()
+        self.kept: OrderedDict[Hashable, tuple[object, Value]] = OrderedDict()
+
+    def value(self, owner: object, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Return what `make` returns for a key of an object, which is kept with it."""
+        key = id(owner), key  # an object that is kept keeps its id
+        if key in self.kept:
+            self.kept.move_to_end(key)
+            return self.kept[key][1]
+        made = make()
+        self.kept[key] = owner, made
+        while self.bytes > self.most:
+            self.kept.popitem(last=False)
+        return made
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes the different tensors of each value that is kept have."""
+        return sum(
+            sum({id(t): t.nbytes for t in vars(value).values()}.values())
+            for _, value in self.kept.values()
         )
+
+
+class RecentLayers(Recent[AttentionLayer]):
+    """The layers of the last forward passes."""
 
     def layer(self, source: Folder, tokens: Tensor, at_layer: int) -> AttentionLayer:
         """Return a layer of a model on some tokens (n, T).
@@ -145,28 +178,21 @@ class RecentLayers:
         ConfigError
             If there is no such layer, or the model does not fit the tokens.
         """
-        key = id(source), at_layer, tokens.numpy().tobytes()
-        if key in self.kept:
-            self.kept.move_to_end(key)
-            return self.kept[key][1]
-        layers = forward(source, tokens)[0]
-        if at_layer >= len(layers):
-            raise ConfigError(f"data.at_layer={at_layer}: must be >= 0 and < {len(layers)}")
-        self.kept[key] = source, layers[at_layer]  # a source that is kept keeps its id
-        while self.bytes > self.most:
-            self.kept.popitem(last=False)
-        return layers[at_layer]
 
-    @property
-    def bytes(self) -> int:
-        """How many bytes the rows and maps that are kept have."""
-        return sum(
-            sum(t.nbytes for t in (one.X, one.K, one.Q, one.mask)) for _, one in self.kept.values()
-        )
+        def computed() -> AttentionLayer:
+            layers = forward(source, tokens)[0]
+            if at_layer >= len(layers):
+                raise ConfigError(f"data.at_layer={at_layer}: must be >= 0 and < {len(layers)}")
+            return layers[at_layer]
+
+        return self.value(source, (at_layer, tokens.numpy().tobytes()), computed)
 
 
 LAYERS = RecentLayers(2**28)
 """Those of this process: cells of a sweep differ in the head of a layer, on the same sentences."""
+
+RESTRICTED: Recent[RestrictedLayer] = Recent(2**27)
+"""What the cells of a layer share on the same sentences: three controls of 8 samples of MiniLM."""
 
 
 def _drawn(source: Folder, sentences: Tensor, n: int, seed: int) -> tuple[Tensor, Tensor]:

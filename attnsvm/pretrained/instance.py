@@ -48,6 +48,37 @@ class Restricted:
     scores: Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class RestrictedLayer:
+    """The rows of a layer in the span of an instance, and what they see of each head.
+
+    Attributes
+    ----------
+    D : Tensor
+        Tokens, relative to the first admissible one of their sample, shape (n, T, d).
+    queries : Tensor
+        [z; 1], shape (n, e + 1).
+    X, Z, mask : Tensor
+        As in `Restricted`.
+    inverse : Tensor
+        Maps the logits of all tokens to the coefficients of the smallest W that has them, shape
+        (n T, n T).
+    logits : Tensor
+        Those of each head, shape (H, n, T).
+    W : Tensor
+        What the tokens see of each head, shape (H, r, r).
+    """
+
+    D: Tensor
+    queries: Tensor
+    X: Tensor
+    Z: Tensor
+    mask: Tensor
+    inverse: Tensor
+    logits: Tensor
+    W: Tensor
+
+
 def restricted(
     layer: AttentionLayer,
     head: int,
@@ -83,14 +114,21 @@ def restricted(
         If there is no such head.
     """
     layer.check_head(head)
+    whole = restricted_layer(layer, query, control, generator)
+    return head_of(whole, layer, head, control, generator)
+
+
+def restricted_layer(
+    layer: AttentionLayer, query: Tensor, control: str, generator: Generator | None
+) -> RestrictedLayer:
+    """Return what all instances of `restricted` share that differ in the head only.
+
+    The controls `none` and `spectrum` share it too.
+    """
     n, T, d = layer.X.shape
     at = torch.arange(n)
     X, Z, mask = layer.X, with_one(layer.Z[at, query]), layer.mask[at, query]
-    order = [head, *(h for h in range(layer.heads) if h != head)]
-    K, Q = layer.K[order, :, :-1], layer.Q[order] / math.sqrt(layer.K.shape[1])
-    if control == "spectrum":
-        K[0], Q[0] = _same_spectrum(K[0], Q[0], generator)
-    elif control == "queries":
+    if control == "queries":
         sent = _derangement(n, generator)
         Z, mask = Z[sent], mask[sent]  # a causal query keeps its position
     elif control == "tokens":
@@ -102,26 +140,60 @@ def restricted(
     with one_thread():
         E, F = _basis(D.flatten(0, 1), r), _basis(Z, r)
         x, z = (D.flatten(0, 1) @ E).view(n, T, r), Z @ F
-        logits = torch.einsum("hmd,ntd,hme,ne->hnt", K, D, Q, Z)
-        W = _visible(x, z, logits)
-        selected = logits[0].masked_fill(~mask, -torch.inf).argmax(1)
+        inverse, logits = _inverse(x, z), _logits(D, Z, layer.K[..., :-1], layer.Q)
+        W = _visible(x, z, inverse, logits)
+        return RestrictedLayer(D, Z, x, z, mask, inverse, logits, W)
+
+
+def head_of(
+    whole: RestrictedLayer,
+    layer: AttentionLayer,
+    head: int,
+    control: str,
+    generator: Generator | None,
+) -> Restricted:
+    """Return the instance of a head, given what the heads of its layer share."""
+    x, z, mask = whole.X, whole.Z, whole.mask
+    with one_thread():
+        W, logits = whole.W[head], whole.logits[head]
+        if control == "spectrum":
+            K, Q = _same_spectrum(layer.K[head, :, :-1], layer.Q[head], generator)
+            drawn = _logits(whole.D, whole.queries, K[None], Q[None])
+            W, logits = _visible(x, z, whole.inverse, drawn)[0], drawn[0]
+        selected = logits.masked_fill(~mask, -torch.inf).argmax(1)
+        W = torch.cat([W[None], whole.W[:head], whole.W[head + 1 :]])
         return Restricted(x, z, mask, W, _scores(x, mask, selected))
 
 
-def _visible(x: Tensor, z: Tensor, logits: Tensor) -> Tensor:
-    """Return the smallest W_h with x_it^T W_h z_i = logits (H, n, T), shape (H, r, r).
+def _logits(D: Tensor, Z: Tensor, K: Tensor, Q: Tensor) -> Tensor:
+    """Return the logits (H, n, T) of tokens (n, T, d) and queries (n, e + 1), K (H, m, d)."""
+    keys = torch.einsum("hmd,ntd->hntm", K, D)
+    queries = torch.einsum("hme,ne->hnm", Q, Z) / math.sqrt(K.shape[1])
+    return (keys @ queries[..., None])[..., 0]
 
-    W_h = sum_it a_it x_it z_i^T, where the Gram matrix of the x_it z_i^T maps a to the logits.
+
+def _inverse(x: Tensor, z: Tensor) -> Tensor:
+    """Return G, (n T, n T): a = G l are the coefficients for logits l in `_visible`.
+
+    It is the pseudo-inverse of the Gram matrix of the x_it z_i^T, scaled to unit diagonal.
     """
-    (n, T, _), size = x.shape, x.norm(dim=-1) * z.norm(dim=-1)[:, None]
+    T, size = x.shape[1], x.norm(dim=-1) * z.norm(dim=-1)[:, None]
     scale = torch.where(size > 0, 1 / size, 0.0).flatten()
     rows = x.flatten(0, 1)
     gram = (rows @ rows.mT) * (z @ z.mT).repeat_interleave(T, 0).repeat_interleave(T, 1)
     gram = scale[:, None] * gram * scale
-    inverse = torch.linalg.pinv(gram, rtol=GRAM_RANK, hermitian=True)
-    a = (scale * ((scale * logits.flatten(1)) @ inverse)).view(-1, n, T)
-    W: Tensor = torch.einsum("hnt,ntd,ne->hde", a, x, z)
-    return W
+    inverse: Tensor = torch.linalg.pinv(gram, rtol=GRAM_RANK, hermitian=True)
+    return scale[:, None] * inverse * scale
+
+
+def _visible(x: Tensor, z: Tensor, inverse: Tensor, logits: Tensor) -> Tensor:
+    """Return the smallest W_h with x_it^T W_h z_i = logits (H, n, T), shape (H, r, r).
+
+    W_h = sum_it a_it x_it z_i^T, where the Gram matrix of the x_it z_i^T maps a to the logits.
+    """
+    a = (logits.flatten(1) @ inverse).view_as(logits)
+    combined = torch.einsum("hnt,ntd->hdn", a, x)
+    return combined @ z
 
 
 def _basis(rows: Tensor, r: int) -> Tensor:

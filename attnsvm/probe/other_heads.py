@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from attnsvm.config.probe import OtherHeadsConfig
-from attnsvm.direction import one_minus_correlation
+from attnsvm.direction import unit
+from attnsvm.linalg import times
 from attnsvm.probe.base import Probe, Snapshot
 from attnsvm.svm import SvmSolution
 from attnsvm.svm.equalities import restoring
@@ -33,8 +34,9 @@ class OtherHeads(Probe):
         if weights is None or weights.shape[1] < 2 or not solutions:
             return dict.fromkeys(OtherHeadsConfig.QUANTITIES, nothing)
         others = _with_equal_logits(next(iter(solutions.values())), weights[:, 1:])
+        rows = unit(others).flatten(2)
         return {
-            norm: 1 - one_minus_correlation(others, solutions[norm].W[:, None]).mean(1)
+            norm: times(rows, unit(solutions[norm].W).flatten(1)[..., None]).mean((1, 2))
             if norm in solutions
             else nothing
             for norm in OtherHeadsConfig.QUANTITIES

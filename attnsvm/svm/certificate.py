@@ -33,7 +33,7 @@ from attnsvm.svm.tolerances import (
     RAY_RATIO,
     ROUNDING,
 )
-from attnsvm.svm.wide import coordinates, is_thin, is_wide, spectrum
+from attnsvm.svm.wide import coordinates, is_thin, spectrum
 
 MANY = 256  # with more equality rows, of d^2 entries each, a Gram matrix is used to save memory
 
@@ -216,12 +216,12 @@ def _dual_size(problem: SvmProblem, a: Tensor, norm: Norm) -> tuple[Tensor, Tens
 
 
 def _combined(problem: SvmProblem, a: Tensor) -> Tensor:
-    """Return M(a) (B, d, d), or of wide instances M(a) P (B, d, n), of the same singular values.
+    """Return M(a) (B, d, d), or of few queries M(a) P (B, d, n), of the same singular values.
 
     P is an orthonormal basis of the queries.
     """
-    wide = is_wide(problem.Z)
-    return (replace(problem, Z=coordinates(problem.Z)) if wide else problem).combine(a)
+    thin = is_thin(problem.Z)
+    return (replace(problem, Z=coordinates(problem.Z)) if thin else problem).combine(a)
 
 
 def _dual_feasible(problem: SvmProblem, a: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ def spectrum(W: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
     ||W - W'||_F <= sqrt(d) EPS ||W'||_F. The singular values of W differ from those of W' by at
     most this distance (Weyl); NaN counts as zero.
     """
-    if not is_wide(Z):
+    if not is_thin(Z):
         return torch.linalg.svdvals(W.nan_to_num(0.0)), W.new_zeros(len(W))
     sigma, distance = W.new_zeros(W.shape[:2]), W.new_zeros(len(W))
     for b, P in enumerate(basis(Z)):

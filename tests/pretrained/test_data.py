@@ -19,7 +19,7 @@ pytest.importorskip("safetensors")
 pytest.importorskip("tokenizers")
 
 from attnsvm.data import Pretrained
-from attnsvm.data.pretrained import RecentLayers
+from attnsvm.data.pretrained import RESTRICTED, RecentLayers
 from attnsvm.head import Linear, Relu
 from attnsvm.model import CrossAttention, SelfAttention
 from attnsvm.pretrained import CONTROLS, folder
@@ -53,6 +53,23 @@ def test_controls_have_the_sentences_of_the_head():
     plain, other = drawn(), drawn(control="spectrum")
     assert torch.equal(plain.X, other.X)
     torch.testing.assert_close(plain.weights[:, 1:], other.weights[:, 1:])
+
+
+@pytest.mark.parametrize("control", CONTROLS)
+def test_what_heads_share_is_that_of_each_alone(control):
+    RESTRICTED.kept.clear()
+    alone = drawn(control=control)
+    RESTRICTED.kept.clear()
+    for head in (2, 0):  # the rows of the last instance are now those of another head
+        for before in CONTROLS:
+            drawn(at_head=head, control=before)
+    assert len(RESTRICTED.kept) == 3 * 2  # seeds; a spectrum has the rows of the head itself
+    again = drawn(control=control)
+    for name in ("X", "Z", "mask", "weights"):
+        assert torch.equal(getattr(alone, name), getattr(again, name))
+    assert torch.equal(alone.head_parameters["v"], again.head_parameters["v"])
+    other_text = data(control=control, T=3).sample(Linear(), CrossAttention(), 2, 0)
+    assert other_text.X.shape[2] == 3
 
 
 def test_recent_layers_are_bounded_in_bytes():
