@@ -10,7 +10,7 @@ import torch
 from attnsvm.svm import SvmStatus, multi_token, single_token, solve, solve_svm
 from attnsvm.svm.certificate import certify, check_ray, lower_bound, upper_bound
 from attnsvm.svm.solution import Candidate
-from attnsvm.svm.wide import WIDE, coordinates, is_wide, reduced, spectrum
+from attnsvm.svm.wide import MANY, WIDE, coordinates, is_wide, reduced, spectrum
 from attnsvm.verify import stored_svms, verify
 from tests.kkt import assert_infeasible, assert_optimal, dual_norm, norm
 from tests.svm.instances import gaussian, spheres
@@ -108,15 +108,16 @@ def test_what_lies_outside_the_span_is_paid_for(name, size):
     assert verdict.status == ((SvmStatus.undecided if loose else SvmStatus.solved),) * 2
 
 
+@pytest.mark.parametrize("d", [MANY - 1, MANY, 300])
 @pytest.mark.parametrize("size", [1e-300, 1e-170, 1.0])
-def test_spectrum_is_that_of_w_whatever_its_size(size):
-    Z = normal(1, 2, 300)
-    W = normal(1, 300, 2, seed=1) @ Z
-    outside = W + normal(1, 300, 300, seed=2)
+def test_spectrum_is_that_of_w_whatever_its_size(size, d):
+    Z = normal(1, 2, d)
+    W = normal(1, d, 2, seed=1) @ Z
+    outside = W + normal(1, d, d, seed=2)
     for matrix in (W, outside, torch.zeros_like(W)):
         sigma, distance = spectrum(size * matrix, Z)
         dense = torch.linalg.svdvals(size * matrix)
-        assert distance <= 1e-13 * size * 300
+        assert distance <= 1e-13 * size * d
         torch.testing.assert_close(sigma / size, dense / size, rtol=1e-12, atol=1e-10)
     assert (spectrum(torch.full_like(W, torch.nan), Z)[0] == 0).all()
 
