@@ -202,8 +202,15 @@ class RegularizationPathConfig(OptimizerConfig):
         "radii R, increasing",
     )
     iterations: int = option(1000, POSITIVE_COUNT, "largest number of iterations at a radius")
+    cone: float | None = option(
+        None,
+        Range(low=0, high=90, open=True, below=True),
+        "largest angle to the initial weights, in degrees: a local path; null: none",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.cone is not None and self.init == "zero":
+            raise ConfigError("optimizer.init=zero: must be another start with optimizer.cone")
         if list(self.radii) != sorted(self.radii):
             raise ConfigError(f"optimizer.radii={self.radii}: must be an increasing list")

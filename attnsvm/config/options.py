@@ -36,6 +36,7 @@ class OptimizerOptions(TypedDict, total=False):
     normalized: bool
     radii: Sequence[float]
     iterations: int
+    cone: float | None
 
 
 class SampleOptions(TypedDict, total=False):

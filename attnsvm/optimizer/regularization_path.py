@@ -30,9 +30,13 @@ class RegularizationPath(Optimizer):
     As R grows, W_R / R tends to the direction of the Frobenius attention SVM and K_R Q_R^T / R to
     that of the nuclear one (arXiv 2308.16898, the theorem on regularisation paths). The risk has no
     minimiser inside the ball, so log(L - L*) is minimised on its sphere, x = radius * v / ||v||, by
-    quasi-Newton steps in v. Each radius starts from the minimiser of the one before. L* is the risk
-    of the optimal tokens, or, once the instance has saturated, that of the tokens it attends to
-    most.
+    quasi-Newton steps in v. Each radius starts from the minimiser of the one before, in a cone from
+    its axis. L* is the risk of the optimal tokens, or, once the instance has saturated, that of the
+    tokens it attends to most.
+
+    With `cone` it is a local path: the minimisers among the weights within that angle of the
+    initial ones. About the SVM direction of locally optimal tokens, and within a small enough
+    angle, they too tend to this direction (same paper, on local regularisation paths).
 
     Parameters
     ----------
@@ -40,14 +44,18 @@ class RegularizationPath(Optimizer):
         The radii R, increasing.
     iterations : int
         Largest number of quasi-Newton iterations at a radius.
+    cone : float, optional
+        Largest angle to the initial variables in degrees, below 90; None: any.
     **start
         Initial weights, as in `Optimizer`; only their direction matters. `zero` has no direction:
         then one normalised gradient step is taken first.
     """
 
-    def __init__(self, *, radii: Sequence[float], iterations: int, **start: Any) -> None:
+    def __init__(
+        self, *, radii: Sequence[float], iterations: int, cone: float | None, **start: Any
+    ) -> None:
         super().__init__(**start)
-        self.radii, self.iterations = list(radii), iterations
+        self.radii, self.iterations, self.cone = list(radii), iterations, cone
 
     @property
     def implicit_bias(self) -> str:
@@ -72,13 +80,15 @@ class RegularizationPath(Optimizer):
         visit(variables, forward)
         shapes = [V.shape for V in variables]
         v = flat(variables) - _first_step(risk, variables, forward)
+        cone = None if self.cone is None else Cone(v, self.cone)
         tokens = risk.best[0]
         for done, radius in enumerate(self.radii):
             size = radius if len(variables) == 1 else math.sqrt(2 * radius)
             changed = torch.ones_like(tokens[:, 0], dtype=torch.bool)
             for _ in range(2):  # again, for instances that saturated at other tokens
-                objective = _Sphere(risk, shapes, size, tokens)
-                start = v / v.norm(dim=1, keepdim=True)
+                objective = _Sphere(risk, shapes, size, tokens, cone)
+                # from the axis: at small radii the minimiser is at the border, where v is infinite
+                start = v / v.norm(dim=1, keepdim=True) if cone is None else torch.zeros_like(v)
                 found, _ = minimise(objective, start, self.iterations, tolerance=1e-9 * radius)
                 v = torch.where(changed[:, None], found, v)
                 variables = objective.variables(v)
@@ -92,18 +102,57 @@ class RegularizationPath(Optimizer):
         return variables
 
 
+class Cone:
+    """v -> y = D + tan(angle) w / sqrt(1 + ||w||^2), w the part of v that is orthogonal to D.
+
+    D is the unit axis, and y any vector at less than `angle` degrees from it, up to a factor.
+    """
+
+    def __init__(self, axis: Tensor, angle: float) -> None:
+        self.D = axis / axis.norm(dim=1, keepdim=True)
+        self.slope = math.tan(math.radians(angle))
+
+    def across(self, v: Tensor) -> Tensor:
+        """Return the part of v (B, N) that is orthogonal to D."""
+        w: Tensor = v - (v * self.D).sum(1, keepdim=True) * self.D
+        return w
+
+    def direction(self, v: Tensor) -> Tensor:
+        """Return y."""
+        w = self.across(v)
+        y: Tensor = self.D + self.slope * w / (1 + w.square().sum(1, keepdim=True)).sqrt()
+        return y
+
+    def gradient(self, v: Tensor, g: Tensor) -> Tensor:
+        """Return the gradient in v of a function whose gradient in y is g."""
+        w = self.across(v)
+        q = 1 + w.square().sum(1, keepdim=True)
+        along = w * (w * g).sum(1, keepdim=True) / q
+        return self.across(self.slope / q.sqrt() * (g - along))
+
+
 class _Sphere:
-    """v -> log(L - L*) at size * v / ||v||, with its gradient."""
+    """v -> log(L - L*) at size * y / ||y||, with its gradient; y is v, or that of a cone."""
 
     def __init__(
-        self, risk: Risk, shapes: Sequence[torch.Size], size: float, tokens: Tensor
+        self,
+        risk: Risk,
+        shapes: Sequence[torch.Size],
+        size: float,
+        tokens: Tensor,
+        cone: Cone | None,
     ) -> None:
         self.risk, self.shapes, self.size, self.tokens = risk, shapes, size, tokens
+        self.cone = cone
 
     def variables(self, v: Tensor) -> Variables:
         """Return the variables at v, shape (B, N)."""
-        x = self.size * v / v.norm(dim=1, keepdim=True)
-        return unflat(x, self.shapes)
+        y = self.direction(v)
+        return unflat(self.size * y / y.norm(dim=1, keepdim=True), self.shapes)
+
+    def direction(self, v: Tensor) -> Tensor:
+        """Return y at v."""
+        return v if self.cone is None else self.cone.direction(v)
 
     def __call__(self, v: Tensor) -> tuple[Tensor, Tensor]:
         variables = self.variables(v)
@@ -112,9 +161,12 @@ class _Sphere:
         gradient = self.risk.gradient(variables, forward)
         factor = (gradient.log_scales[0] - excess).exp()
         g = flat(gradient.parts) * factor[:, None]
-        length = v.norm(dim=1, keepdim=True)
-        unit = v / length
+        y = self.direction(v)
+        length = y.norm(dim=1, keepdim=True)
+        unit = y / length
         tangent = (g - (g * unit).sum(1, keepdim=True) * unit) * (self.size / length)
+        if self.cone is not None:
+            tangent = self.cone.gradient(v, tangent)
         value = torch.nan_to_num(excess, nan=torch.inf)
         return value, torch.nan_to_num(tangent, nan=0.0, posinf=0.0, neginf=0.0)
 

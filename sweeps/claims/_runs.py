@@ -82,6 +82,13 @@ CONE_RUNNER_UP = Runs.of(
 )  # fmt: skip
 """The same about optimal tokens but for one, which are locally optimal on some instances."""
 
+LOCAL_PATH = Runs.of(
+    "local_path", "optimizer=regularization_path optimizer.init=cone_runner_up "
+    "optimizer.init_angle=0 optimizer.cone=1,5,15 data.n=3 data.T=3 data.d=3,4 "
+    "hypotheses=[runner_up_local] keep_path=true svm.norms=[frobenius] trials=300"
+)  # fmt: skip
+"""Minimisers in a cone about these tokens."""
+
 SQUARED = Runs.of(
     "squared", "loss=squared loss.target=0.1 optimizer=gd optimizer.lr=0.5 optimizer.steps=20000 "
     "optimizer.record_every=1000 data.n=2,3 data.T=3 data.d=4 trials=50"

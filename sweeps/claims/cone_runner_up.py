@@ -24,7 +24,7 @@ def prediction(evidence: Evidence) -> Words:
     """
     trials = evidence.trials
     apart, narrow = trials["one_minus_corr_w_mm"], 1 - np.cos(np.radians(trials["init_angle"]))
-    same = evidence.from_arrays(_tokens_of_the_start) == 1
+    same = evidence.from_arrays(tokens_of_the_start) == 1
     return ruled(
         evidence,
         [
@@ -38,7 +38,7 @@ def prediction(evidence: Evidence) -> Words:
     )
 
 
-def _tokens_of_the_start(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+def tokens_of_the_start(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return whether the selected tokens are optimal, but of second best score in sample 0."""
     order = np.argsort(arrays["scores"], axis=2)
     begun = order[:, :, -1].copy()

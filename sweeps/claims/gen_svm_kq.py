@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim, Evidence, Words
+from sweeps.claims._claim import CARRIED_OVER, Claim, Evidence, Words
 from sweeps.claims._conditions import trains
 from sweeps.claims._runs import SEVERAL_KQ
 from sweeps.claims.gen_svm import near_svmeq, several
@@ -16,6 +16,7 @@ def prediction(evidence: Evidence) -> Words:
 CLAIM = Claim(
     name="gen_svm_kq",
     paper="2308.16898",
+    reading=CARRIED_OVER,
     number="Section 6, Gen-SVM, (K, Q)",
     title="with a nonlinear head K Q^T goes to W_fin + C W_mm of least nuclear norm",
     statement="min_C (1 - corr(K Q^T, W_fin + C W_mm)) -> 0, W_fin of least nuclear norm with the "

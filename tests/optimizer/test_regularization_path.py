@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -10,8 +11,10 @@ from attnsvm.data import sample
 from attnsvm.direction import one_minus_correlation
 from attnsvm.optimizer import lbfgs
 from attnsvm.optimizer.lbfgs import minimise
+from attnsvm.optimizer.regularization_path import Cone
 from attnsvm.selection import select_tokens
-from attnsvm.svm import solve_svm
+from attnsvm.svm import SvmStatus, solve_svm
+from attnsvm.theory import runner_up_local
 from attnsvm.training import train
 from attnsvm.training.trajectory import TrainingStatus
 
@@ -159,3 +162,66 @@ def test_quasi_newton_keeps_as_many_pairs_as_it_is_told(memory, monkeypatch):
     assert kept[: memory + 2] == [*range(memory + 1), memory]
     assert max(kept) == memory
     assert x.norm() < 1e-9
+
+
+@pytest.fixture(scope="module")
+def about_others():
+    """Instances, tokens that are optimal but in the first sample, and which are locally optimal."""
+    batch = sample("sphere", n=3, T=3, d=4, trials=40)
+    tokens = batch.scores().argsort(-1)
+    chosen = torch.cat([tokens[:, :1, -2], tokens[:, 1:, -1]], 1)
+    solution = solve_svm(batch.X, batch.Z, chosen)
+    feasible = torch.tensor([status is SvmStatus.solved for status in solution.statuses])
+    kept = feasible.nonzero()[:, 0]
+    local = [verdict is True for verdict in runner_up_local(batch.take(kept))]
+    return batch.take(kept), chosen[kept], solution.W[kept], torch.tensor(local)
+
+
+@pytest.mark.parametrize("cone", [1.0, 15.0, 60.0])
+def test_a_local_path_goes_to_the_axis_exactly_where_its_tokens_are_locally_optimal(
+    about_others, cone
+):
+    batch, chosen, W_mm, local = about_others
+    assert 3 < local.sum() < len(local) - 3
+    path = train(batch, "w", "regularization_path", init=W_mm, cone=cone)
+    statuses = [status is TrainingStatus.STALLED for status in path.status()]
+    assert torch.equal(torch.tensor(statuses), ~local)
+    assert torch.equal(select_tokens(batch, path).selected[local], chosen[local])
+    apart = one_minus_correlation(path.W, W_mm)[local]
+    assert (apart < 1e-7).all()
+    assert (apart < (1 - math.cos(math.radians(cone))) / 1000).all()
+
+
+def test_a_local_path_stays_in_its_cone(about_others):
+    """At small radii the risk is least towards the optimal tokens, at the border of the cone."""
+    batch, _, W_mm, _ = about_others
+    path = train(batch, "w", "regularization_path", init=W_mm, cone=10.0, radii=[1.0, 3.0])
+    apart = one_minus_correlation(path.snapshots, W_mm[:, None])
+    bound = 1 - math.cos(math.radians(10))
+    assert (apart <= bound * (1 + 1e-9)).all()
+    assert (apart[:, 1] > 0.9 * bound).any()
+    whole = train(batch, "w", "regularization_path", init=W_mm, radii=[1.0, 3.0])
+    assert (one_minus_correlation(whole.W, W_mm) > bound).any()
+
+
+def test_the_gradient_in_the_coordinates_of_a_cone_is_the_one_of_autograd():
+    generator = torch.Generator().manual_seed(1)
+    axis, v, g = torch.randn(3, 4, 9, dtype=torch.float64, generator=generator)
+    cone = Cone(axis, 35.0)
+    v.requires_grad_()
+    (expected,) = torch.autograd.grad((cone.direction(v) * g).sum(), v)
+    torch.testing.assert_close(cone.gradient(v.detach(), g), expected)
+    far = cone.direction(1e9 * v.detach())
+    cosine = (far * cone.D).sum(1) / far.norm(dim=1)
+    torch.testing.assert_close(cosine, torch.full((4,), math.cos(math.radians(35))).double())
+
+
+@pytest.mark.parametrize("cone", [0.0, 90.0, -1.0])
+def test_an_angle_that_is_no_cone_is_refused(batch, cone):
+    with pytest.raises(ConfigError, match=rf"optimizer\.cone={cone}"):
+        train(batch, "w", "regularization_path", cone=cone)
+
+
+def test_a_cone_needs_an_axis(batch):
+    with pytest.raises(ConfigError, match=r"optimizer\.init=zero: must be another start"):
+        train(batch, "w", "regularization_path", cone=5.0, init="zero")
