@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -85,13 +86,15 @@ def _bibtex(
 ) -> str:
     """Return the entry of some runs: versions, revisions, command and digest."""
     years = {datetime.fromtimestamp(run["started_s"], UTC).year for run in runs}
-    revisions = sorted({run["git_revision"] or f"code {run['code']}" for run in runs})
+    revisions = sorted({run["git_revision"] or "unknown" for run in runs})
+    code = sorted({run["code"] for run in runs})  # it differs from that of the revision if changed
     lines = {
         "title": f"attnsvm: {title}",
         "author": "The attnsvm developers",
         "year": str(max(years)),
         "version": ", ".join(sorted({run["version"] for run in runs})),
-        "note": f"revision {', '.join(revisions)}; command: attnsvm {' '.join(command)}; {made}",
+        "note": f"revision {', '.join(revisions)}; code {', '.join(code)}; "
+        f"command: attnsvm {shlex.join(command)}; {made}",
     }
     fields = ",\n".join(f"  {name:7} = {{{_escaped(text)}}}" for name, text in lines.items())
     return f"@software{{attnsvm-{digest[:12]},\n{fields}\n}}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import STRONGER, Claim, Evidence, Truths
+from sweeps.claims._claim import CARRIED_OVER, Claim, Evidence, Truths
 from sweeps.claims._conditions import saturated
 from sweeps.claims._runs import ADAM
 from sweeps.claims.adam_max import CLAIM as WITHOUT
@@ -17,7 +17,7 @@ def a_constant(evidence: Evidence) -> Truths:
 CLAIM = Claim(
     name="adam_eps",
     paper="2406.10650",
-    reading=STRONGER,
+    reading=CARRIED_OVER,
     number="Adam with a stability constant eps > 0, which the theorem leaves out",
     title="Adam with a stability constant maximises the margin in the maximum norm too",
     statement="as adam_max, with eps = 1e-8",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim, Evidence, Truths
+from sweeps.claims._claim import STRONGER, Claim, Evidence, Truths
 from sweeps.claims._conditions import feasible, globally, one_optimum
 from sweeps.claims._runs import CONE
 from sweeps.claims.b1_alone import CLAIM as ALONE
@@ -16,6 +16,7 @@ def narrow(evidence: Evidence) -> Truths:
 CLAIM = Claim(
     name="cone",
     paper="2308.16898",
+    reading=STRONGER,
     number="Theorems on local convergence (section 5), the cone",
     title="from within 5 degrees of the direction of the optimal tokens W goes to that direction",
     statement="angle(W(0), W_mm) <= 5 degrees, ||W(0)||_F = 30  =>  W(k) / ||W(k)||_F -> "

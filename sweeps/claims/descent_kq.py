@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Words, ruled
+from sweeps.claims._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Words, ruled
 from sweeps.claims._conditions import NEAR, saturated, unsolved
 from sweeps.claims._runs import DESCENT_KQ
 
@@ -35,7 +35,7 @@ def prediction(evidence: Evidence) -> Words:
 CLAIM = Claim(
     name="descent_kq",
     paper="2308.16898",
-    reading=STRONGER,
+    reading=CARRIED_OVER,
     number="experiments of section 5, which add a ridge",
     title="gradient descent on (K, Q) goes to the SVM of least nuclear norm",
     statement="K(k) Q(k)^T / ||K(k) Q(k)^T||_*  ->  solutions of Att-SVM* at the selected tokens, "

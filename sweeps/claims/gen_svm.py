@@ -6,8 +6,8 @@ from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, r
 from sweeps.claims._conditions import still, trains
 from sweeps.claims._runs import SEVERAL
 
-ASYMPTOTIC = 100.0
-"""Least C at which W counts as near its asymptote: its finite part is below 1 % of the other."""
+NEGLIGIBLE = 1e-6
+"""Largest softmax of a token that is not attended at which W counts as near its asymptote."""
 
 CLOSE = 0.01
 """Largest 1 - correlation with W_fin + C W_mm: W has a component of its start outside of both."""
@@ -34,10 +34,10 @@ def near_svmeq(evidence: Evidence, quantity: str, norm: str) -> Words:
     """Return whether a 1 - correlation with W_fin + C W_mm is near zero, or stays away from it.
 
     It does not count as away from it where the margin gap is small, as it is at every solution with
-    a large C: W_fin and W_mm need not be the only ones; nor where C is small, since W_fin and W_mm
-    are those of the limit.
+    a large C: W_fin and W_mm need not be the only ones; nor where tokens that are not attended
+    still have softmax, since W_fin and W_mm are those of the limit.
     """
-    gap, C = (evidence.trials[name] for name in (f"{norm}_margin_gap", f"svmeq_C_{norm}"))
+    gap, rest = (evidence.trials[name] for name in (f"{norm}_margin_gap", "max_masked_softmax"))
     apart = evidence.curve(quantity)
     last = float(apart.columns.max())
     now, half_way = apart[last], apart[last / 2]
@@ -47,7 +47,7 @@ def near_svmeq(evidence: Evidence, quantity: str, norm: str) -> Words:
         [
             (now <= CLOSE, HOLDS),
             (~still(evidence), "attention moves"),
-            ((now >= FAR) & (C < ASYMPTOTIC), f"not saturated: C < {ASYMPTOTIC:g}"),
+            ((now >= FAR) & (rest > NEGLIGIBLE), "tokens that are not attended have softmax"),
             ((now >= FAR) & stays & (gap >= FAR), FAILS),
         ],
         otherwise="still coming nearer, or not far",
@@ -65,6 +65,6 @@ CLAIM = Claim(
     prediction=prediction,
     runs=(SEVERAL,),
     tolerance="1 - correlation <= 0.01 after 10 000 steps of 0.1; >= 0.1, and >= 0.9 of what it "
-    "was half-way, a margin gap >= 0.1 and C >= 100 refute it, where the mean largest softmax has "
-    "changed by at most 1e-4 since",
+    "was half-way, a margin gap >= 0.1 and a softmax <= 1e-6 of all other tokens refute it, where "
+    "the mean largest softmax has changed by at most 1e-4 since",
 )

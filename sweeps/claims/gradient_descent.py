@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim
+from sweeps.claims._claim import CARRIED_OVER, Claim
 from sweeps.claims._conditions import saturated
 from sweeps.claims._runs import SAFE_STEP
 from sweeps.claims.limits import CLAIM as LIMITS
@@ -11,6 +11,7 @@ from sweeps.claims.limits import prediction
 CLAIM = Claim(
     name="gradient_descent",
     paper="2308.16898",
+    reading=CARRIED_OVER,
     number="Theorems on local convergence, steps that grow",
     title="gradient descent goes to the SVM of the tokens that it selects",
     statement="eta_k the largest step for which L provably falls  =>  W(k) / ||W(k)||_F -> "

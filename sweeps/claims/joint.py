@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim
+from sweeps.claims._claim import CARRIED_OVER, Claim
 from sweeps.claims._conditions import saturated
 from sweeps.claims._runs import JOINT
 from sweeps.claims.limits import CLAIM as LIMITS
@@ -11,6 +11,7 @@ from sweeps.claims.limits import prediction
 CLAIM = Claim(
     name="joint",
     paper="2306.13596",
+    reading=CARRIED_OVER,
     number="joint training of head and attention",
     title="trained together with a linear head, W goes to the SVM of the selected tokens",
     statement="(W(k), v(k)) by gradient descent on both  =>  W(k) / ||W(k)||_F -> "

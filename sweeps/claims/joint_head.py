@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.optimize import nnls
 
-from sweeps.claims._claim import Claim, Evidence, Truths, Words
+from sweeps.claims._claim import CARRIED_OVER, Claim, Evidence, Truths, Words
 from sweeps.claims._conditions import margin_words, saturated
 from sweeps.claims._runs import JOINT
 
@@ -51,6 +51,7 @@ def _least_norm(rows: np.ndarray) -> float:
 CLAIM = Claim(
     name="joint_head",
     paper="2306.13596",
+    reading=CARRIED_OVER,
     number="joint training of head and attention, the head",
     title="trained together with W, a linear head goes to the SVM of the selected tokens",
     statement="(W(k), v(k)) by gradient descent on both  =>  v(k) / ||v(k)|| -> v_svm / ||v_svm||, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
+from sweeps.claims._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Words, ruled
 from sweeps.claims._conditions import NEAR, saturated, unsolved
 from sweeps.claims._runs import DESCENT, LARGER, LOSSES
 
@@ -27,6 +27,7 @@ def prediction(evidence: Evidence) -> Words:
 CLAIM = Claim(
     name="limits",
     paper="2308.16898",
+    reading=CARRIED_OVER,
     number="Theorems on local convergence (section 5)",
     title="limits of gradient descent are locally optimal directions, and no others",
     statement="W(k) / ||W(k)||_F -> W_mm(alpha) / ||W_mm(alpha)||_F, and "

@@ -43,7 +43,11 @@ USED = ("ok", "unsaturated")
 """Statuses of instances whose training goes on: unsaturated are those with fixed steps."""
 
 TOLERANCE = 0.02
-"""Difference of the exponents of two decades up to which they count as equal."""
+"""Difference of the exponents of two decades up to which they count as equal, and its share of the
+last exponent: that of a logarithm is small and still falls."""
+
+SPAN = np.log(10)
+"""Least change of log x, the median over the instances, over which a power law of x is told."""
 
 POINTS = 3
 """Fewest snapshots of a decade from which an exponent is read."""
@@ -54,7 +58,8 @@ NOTE = (
     "the slope of log y over log x of an instance; median over the instances with its 95 % "
     "bootstrap interval; filled against the steps, open against the norm of W. A power law holds "
     "over the last decades, at least two, whose exponents differ by at most "
-    f"{TOLERANCE:g}: the interval of the median difference."
+    f"{TOLERANCE:g}, and by {TOLERANCE:.0%} of the last one: the interval of the median "
+    "difference; of the norm only where it grows tenfold in them."
 )
 CAPTION = (
     "1-correlation with W_mm, margin gap and loss over the steps and over the norm of W, and the "
@@ -88,6 +93,8 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     changes = statistics.summaries(_changes(slopes, by), cells, "change", "median")
     named = {name: f"change_{name}" for name in ("median", "low", "high")}
     local = local.merge(changes[[*cells, *named]].rename(columns=named), on=cells, how="left")
+    spans = slopes.groupby(cells, dropna=False)["span"].median().reset_index()
+    local = local.merge(spans, on=cells, how="left")
     return {
         "rates": _laws(local, by),
         "rates_by_decade": local,
@@ -130,12 +137,16 @@ def _slopes(long: pd.DataFrame, by: list[str]) -> pd.DataFrame:
             logs = inside[keys].assign(x=np.log(np.where(valid, x, 1)), valid=valid)
             logs["y"] = y
             parts.append(_least_squares(logs[valid], keys).assign(against=against, decade=k))
-    columns = [*by, "quantity", "against", "decade", "slope"]
+    columns = [*by, "quantity", "against", "decade", "slope", "span"]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
 
 
 def _least_squares(logs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Return the slope of y over x of each group, NaN with fewer than POINTS points."""
+    """Return the slope of y over x of each group, and the span of x.
+
+    The slope is NaN with fewer than POINTS points.
+    """
+    span = logs.groupby(keys, dropna=False)["x"].agg(np.ptp)
     centred = logs.assign(
         **{name: logs[name] - logs.groupby(keys, dropna=False)[name].transform("mean")
            for name in ("x", "y")}
@@ -145,7 +156,7 @@ def _least_squares(logs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
         xy=("xy", "sum"), xx=("xx", "sum"), points=("x", "size")
     )
     slope = (sums["xy"] / sums["xx"].where(sums["xx"] > 0)).where(sums["points"] >= POINTS)
-    return slope.rename("slope").reset_index()
+    return pd.DataFrame({"slope": slope, "span": span}).reset_index()
 
 
 def _changes(slopes: pd.DataFrame, by: list[str]) -> pd.DataFrame:
@@ -161,7 +172,8 @@ def _changes(slopes: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 def _laws(local: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Return the number of last decades with equal exponents, and the exponent of the last one.
 
-    Equal: the interval of the median difference to the last one lies in +-TOLERANCE.
+    Equal: the interval of the median difference to the last one lies in +-TOLERANCE, and in
+    +-TOLERANCE of the last one. They have to span SPAN of log x.
     """
     rows = []
     keys = [*by, "quantity", "against"]
@@ -169,8 +181,9 @@ def _laws(local: pd.DataFrame, by: list[str]) -> pd.DataFrame:
         known = cells[cells["used"] > 0].sort_values("decade")
         changes = known[["change_median", "change_low", "change_high"]].to_numpy(float)
         widest = np.nan_to_num(np.abs(changes)).max(axis=1)  # no interval with one instance
-        equal = int(np.logical_and.accumulate(widest[::-1] <= TOLERANCE).sum())
-        law = equal >= 2
+        allowed = TOLERANCE * min(1.0, abs(float(known["median"].iloc[-1]))) if len(known) else 0.0
+        equal = int(np.logical_and.accumulate(widest[::-1] <= allowed).sum())
+        law = equal >= 2 and known["span"].iloc[-equal:].sum() >= SPAN
         found = known.iloc[-1] if law else None
         rows.append(
             dict(zip(keys, key, strict=True))

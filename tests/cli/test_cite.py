@@ -26,11 +26,11 @@ def test_an_entry_names_what_the_record_says():
     assert paper == PAPER
     assert entry.startswith(f"@software{{attnsvm-{digest[:12]},")
     found = fields(entry)
-    for value in (run["signature"], digest, run["git_revision"]):
+    for value in (run["signature"], digest, run["git_revision"], run["code"]):
         assert value in found["note"]
     assert found["version"] == run["version"]
     assert found["title"].startswith(r"attnsvm: rank\_vs\_d (data=sphere")
-    assert r"data=\textbraceleft{}n:15,T:5\textbraceright{}" in found["note"]
+    assert r"'data=\textbraceleft{}n:15,T:5\textbraceright{}'" in found["note"]  # for a shell
     for value in found.values():
         assert value.count("{") == value.count("}")
 
