@@ -82,11 +82,11 @@ def test_gen_svm_fails_only_where_no_solution_is_near():
     found = evidence(
         curves,
         nuclear_margin_gap=[0.5, 0.2, 0.2, 0.2, 0.01, 0.2, 0.2],
-        svmeq_C_nuclear=[5.0, 100.0, np.inf, 99.0, 1e3, 1e3, 1e3],
+        max_masked_softmax=[1e-3, 1e-6, 0.0, 2e-6, 0.0, 0.0, 0.0],
     )
     words = gen_svm.near_svmeq(found, "one_minus_corr_svmeq_nuclear", "nuclear")
-    small = "not saturated: C < 100"
-    assert words.tolist() == [HOLDS, FAILS, FAILS, small, OPEN, OPEN, "attention moves"]
+    soft = "tokens that are not attended have softmax"
+    assert words.tolist() == [HOLDS, FAILS, FAILS, soft, OPEN, OPEN, "attention moves"]
 
 
 UNSOLVED = {
