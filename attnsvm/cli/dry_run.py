@@ -24,6 +24,9 @@ PILOTS = (2, 8)
 SIZES = 3
 """Number of instance shapes that are timed for each kind of run."""
 
+OF_INSTANCES = ("n", "T", "d", "at_layer", "at_head", "control")
+"""Fields of data that do not change the kind of a run: the shape, and which head it is."""
+
 
 def log_plan(
     folder: Path, cells: Mapping[str, Sequence[str]], configs: Mapping[str, RunConfig]
@@ -53,7 +56,8 @@ def log_plan(
 def estimated_s(configs: Sequence[RunConfig]) -> float:
     """Return the estimated time in seconds of all runs of `configs`, one after the other.
 
-    Runs that differ only in the shape and the seeds of their instances are of one kind. For each
+    Runs that differ only in the shape and the seeds of their instances, or in the pretrained head,
+    are of one kind. For each
     kind the smallest, the middle and the largest shape are timed twice, on few instances. The time
     of other shapes is interpolated by a power law in the number of floats of an instance.
     """
@@ -66,14 +70,16 @@ def estimated_s(configs: Sequence[RunConfig]) -> float:
 def _kind(config: RunConfig) -> str:
     """Return what a run's time depends on besides the shape and number of its instances."""
     fields = result_fields(config)
-    data = {key: value for key, value in fields["data"].items() if key not in ("n", "T", "d")}
+    data = {key: value for key, value in fields["data"].items() if key not in OF_INSTANCES}
     return repr({**fields, "data": data, "seed": 0, "trials": 0})
 
 
 def _estimated_kind_s(configs: Sequence[RunConfig]) -> float:
     by_size = sorted(configs, key=size)
     places = np.linspace(0, len(by_size) - 1, min(SIZES, len(by_size))).round().astype(int)
-    tried = {size(by_size[place]): by_size[place] for place in places}
+    tried: dict[float, RunConfig] = {}
+    for place in places:
+        tried.setdefault(size(by_size[place]), by_size[place])
     costs = {floats: _cost_s(config) for floats, config in tried.items()}
     at = np.log([max(floats, 1.0) for floats in costs])
     start, each = (np.log(np.maximum(column, 1e-6)) for column in np.array(list(costs.values())).T)

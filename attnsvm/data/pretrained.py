@@ -15,10 +15,10 @@ from attnsvm.config import ConfigError
 from attnsvm.data.base import Data
 from attnsvm.head import Head, Linear, RowScores
 from attnsvm.model import CrossAttention, Model
-from attnsvm.pretrained import AttentionLayer, Folder, Restricted, folder, forward
+from attnsvm.pretrained import AttentionLayer, Folder, Restricted, folder
 from attnsvm.pretrained.files import contents
 from attnsvm.pretrained.instance import RestrictedLayer, head_of, restricted_layer
-from attnsvm.pretrained.network import causal
+from attnsvm.pretrained.network import causal, layer_of
 from attnsvm.problem import ProblemBatch
 
 Value = TypeVar("Value")
@@ -178,14 +178,8 @@ class RecentLayers(Recent[AttentionLayer]):
         ConfigError
             If there is no such layer, or the model does not fit the tokens.
         """
-
-        def computed() -> AttentionLayer:
-            layers = forward(source, tokens)[0]
-            if at_layer >= len(layers):
-                raise ConfigError(f"data.at_layer={at_layer}: must be >= 0 and < {len(layers)}")
-            return layers[at_layer]
-
-        return self.value(source, (at_layer, tokens.numpy().tobytes()), computed)
+        key = at_layer, tokens.numpy().tobytes()
+        return self.value(source, key, lambda: layer_of(source, tokens, at_layer))
 
 
 LAYERS = RecentLayers(2**28)

@@ -13,7 +13,7 @@ from numba import njit
 from attnsvm.lanes.arithmetic import any_greater, fill, fma, load, store, where_greater
 from attnsvm.lanes.cholesky import decompose
 
-RESOLVED = 0.01
+RESOLVED = 0.2
 """Relative uncertainty at which the way to the boundary is known."""
 
 BISECTIONS = 40

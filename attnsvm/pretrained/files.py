@@ -177,12 +177,26 @@ def _read(path: Path, versions: tuple[int, ...]) -> Folder:
         raise ConfigError(
             f"data.transformer={path}: {TENSORS}: {error}; must be safetensors"
         ) from error
-    tensors = {
-        name.removeprefix("bert.").removeprefix("transformer."): tensor.double()
-        for name, tensor in stored.items()
-        if tensor.is_floating_point()
-    }
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in stored.items():
+        if tensor.is_floating_point():
+            known = _known_as(name)
+            if known in tensors:
+                raise ConfigError(f"data.transformer={path}: {TENSORS}: has {known} twice")
+            tensors[known] = tensor.double()
     return Folder(path, config, tensors)
+
+
+def _known_as(name: str) -> str:
+    """Return the name of a tensor without the prefix of its class, in today's words.
+
+    Old checkpoints of BERT call weight and bias of a layer norm gamma and beta.
+    """
+    name = name.removeprefix("bert.").removeprefix("transformer.")
+    for old, new in (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias")):
+        if name.endswith(old):
+            return name.removesuffix(old) + new
+    return name
 
 
 @lru_cache(maxsize=2)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -13,7 +14,8 @@ from attnsvm.linalg import one_thread
 from attnsvm.pretrained.files import Folder
 from attnsvm.pretrained.layer import AttentionLayer, per_head
 
-Network = Callable[[Folder, Tensor], tuple[list[AttentionLayer], Tensor]]
+Network = Callable[[Folder, Tensor], Generator[AttentionLayer, None, Tensor]]
+"""Yields the attention layers, each before what follows it is computed; returns the last rows."""
 
 
 def forward(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tensor]:
@@ -38,12 +40,38 @@ def forward(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tenso
     ConfigError
         If the model is of another type, lacks a tensor, or is too small for the tokens.
     """
+    layers = []
+    with torch.no_grad(), one_thread():
+        passing = _network(folder)(folder, tokens)
+        while True:
+            try:
+                layers.append(next(passing))
+            except StopIteration as end:
+                return layers, end.value
+
+
+def layer_of(folder: Folder, tokens: Tensor, at_layer: int) -> AttentionLayer:
+    """Return one of the layers of `forward`; nothing behind it is computed.
+
+    Raises
+    ------
+    ConfigError
+        As `forward` does, or there is no such layer.
+    """
+    count = -1
+    with torch.no_grad(), one_thread():
+        for count, layer in enumerate(islice(_network(folder)(folder, tokens), at_layer + 1)):
+            if count == at_layer:
+                return layer
+    raise ConfigError(f"data.at_layer={at_layer}: must be >= 0 and < {count + 1}")
+
+
+def _network(folder: Folder) -> Network:
     kind = folder.config.get("model_type")
     if not isinstance(kind, str) or kind not in NETWORKS:
         must = " | ".join(NETWORKS)
         raise ConfigError(f"data.transformer={folder.path}: model_type={kind!r}: must be {must}")
-    with torch.no_grad(), one_thread():
-        return NETWORKS[kind](folder, tokens)
+    return NETWORKS[kind]
 
 
 def causal(folder: Folder) -> bool:
@@ -51,8 +79,8 @@ def causal(folder: Folder) -> bool:
     return folder.config.get("model_type") == "gpt2"
 
 
-def bert(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tensor]:
-    """Return the layers of BERT: layer norms after attention and after the MLP."""
+def bert(folder: Folder, tokens: Tensor) -> Generator[AttentionLayer, None, Tensor]:
+    """Yield the layers of BERT: layer norms after attention and after the MLP."""
     d, heads = folder.size("hidden_size"), folder.size("num_attention_heads")
     width, eps = folder.size("intermediate_size"), folder.small("layer_norm_eps", 1e-12)
     folder.require("hidden_act", "gelu", ("gelu",))
@@ -78,23 +106,23 @@ def bert(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tensor]:
     rows = rows + _positions(folder, tokens, "embeddings.position_embeddings",
                              "max_position_embeddings")  # fmt: skip
     rows = norm("embeddings.LayerNorm", rows)
-    layers = []
     for at in range(folder.size("num_hidden_layers")):
         block = f"encoder.layer.{at}"
         part = f"{block}.attention.self"
         mask = torch.ones(len(tokens), *rows.shape[1:2] * 2, dtype=torch.bool)
         K, Q = head_maps(f"{part}.key"), head_maps(f"{part}.query")
-        layers.append(AttentionLayer(rows, rows, K, Q, mask))
-        mixed = _attended(layers[-1], linear(f"{part}.value", rows, d))
+        layer = AttentionLayer(rows, rows, K, Q, mask)
+        yield layer
+        mixed = _attended(layer, linear(f"{part}.value", rows, d))
         mixed = linear(f"{block}.attention.output.dense", mixed, d)
         rows = norm(f"{block}.attention.output.LayerNorm", rows + mixed)
         hidden = gelu(linear(f"{block}.intermediate.dense", rows, width))
         rows = norm(f"{block}.output.LayerNorm", rows + linear(f"{block}.output.dense", hidden, d))
-    return layers, rows
+    return rows
 
 
-def gpt2(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tensor]:
-    """Return the layers of GPT-2: causal, layer norms before attention and before the MLP."""
+def gpt2(folder: Folder, tokens: Tensor) -> Generator[AttentionLayer, None, Tensor]:
+    """Yield the layers of GPT-2: causal, layer norms before attention and before the MLP."""
     d, heads = folder.size("n_embd"), folder.size("n_head")
     width = 4 * d if folder.config.get("n_inner") is None else folder.size("n_inner")
     eps = folder.small("layer_norm_epsilon", 1e-5)
@@ -116,7 +144,6 @@ def gpt2(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tensor]:
     rows = rows + _positions(folder, tokens, "wpe", "n_positions")
     N, T = tokens.shape
     mask = torch.ones(T, T, dtype=torch.bool).tril().expand(N, T, T)
-    layers = []
     for at in range(folder.size("n_layer")):
         block = f"h.{at}"
         seen = norm(f"{block}.ln_1", rows)
@@ -125,12 +152,13 @@ def gpt2(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tensor]:
         Q, K = (
             per_head(weight[first : first + d], bias[first : first + d], heads) for first in (0, d)
         )
-        layers.append(AttentionLayer(seen, seen, K, Q, mask))
-        mixed = _attended(layers[-1], seen @ weight[2 * d :].mT + bias[2 * d :])
+        layer = AttentionLayer(seen, seen, K, Q, mask)
+        yield layer
+        mixed = _attended(layer, seen @ weight[2 * d :].mT + bias[2 * d :])
         rows = rows + linear(f"{block}.attn.c_proj", mixed, d)
         hidden = linear(f"{block}.mlp.c_fc", norm(f"{block}.ln_2", rows), width)
         rows = rows + linear(f"{block}.mlp.c_proj", gelu(hidden, approximate="tanh"), d)
-    return layers, norm("ln_f", rows)
+    return norm("ln_f", rows)
 
 
 NETWORKS: dict[str, Network] = {"bert": bert, "gpt2": gpt2}

@@ -31,8 +31,10 @@ def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
         return
     if run["options"] != options:
         yield f"options are {options}, stated are {run['options']}"
-    if not _with_files(config) and run["signature"] != _signature(run):
-        yield "signature: is not that of the config"
+    contents = _contents(run)
+    if None not in contents and run["signature"] != _signature(run):
+        told = " and the files that it names, which are here" if contents else ""
+        yield f"signature: is not that of the config{told}"
     if re.search("-[0-9a-f]{12}$", folder.name):
         name = _name(config, options, run["signature"])
         if folder.name != name:
@@ -41,8 +43,12 @@ def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 def files_are_here(run: Mapping[str, Any]) -> bool:
     """Return whether the files of a config have the content that the run was started with."""
-    contents = [_content(node, key) for node, key in _with_files(run["config"])]
-    return None not in contents and run["signature"] == _signature(run)
+    return None not in _contents(run) and run["signature"] == _signature(run)
+
+
+def _contents(run: Mapping[str, Any]) -> list[str | None]:
+    """Return the sha256 of the files that a config names; None of one that is not here."""
+    return [_content(node, key) for node, key in _with_files(run["config"])]
 
 
 def _with_files(config: Mapping[str, Any]) -> list[tuple[dict[str, Any], str]]:

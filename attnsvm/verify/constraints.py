@@ -70,9 +70,9 @@ class ExactRows:
         self.trivial = not self.h.any()
         difference = X.integers[self.sample, selected] - X.integers[self.sample, token]
         self.D = Exact(difference, X.exponent)
+        length = [sum_of_squares(z) for z in Z.integers]
         self.squared_scale = [
-            sum_of_squares(d) * sum_of_squares(Z.integers[i])
-            for d, i in zip(difference, self.sample, strict=True)
+            sum_of_squares(d) * length[i] for d, i in zip(difference, self.sample, strict=True)
         ]
         self.exponent = X.exponent + Z.exponent
 
@@ -97,10 +97,9 @@ class ExactRows:
         unit = Fraction(2) ** (self.exponent + W.exponent)
         return [int(margin) * unit for margin in margins]
 
-    def least_margin(self, W: Exact) -> Fraction | None:
+    def least_margin(self, W: Exact, margins: list[Fraction]) -> Fraction | None:
         """Check the equalities; return the least margin of the inequalities, None without any."""
-        margins = self.margins(W)
-        size = float(root(W.squared_norm())[1])
+        size = float(root(W.squared_norm)[1])
         for k in np.flatnonzero(self.equality):
             residual = abs(float(margins[k] - Fraction(float(self.h[k]))))
             require(residual <= EQUALITY * self.scale(int(k)) * size, f"equality {k} is violated")
@@ -109,7 +108,7 @@ class ExactRows:
             require(least > 0, f"least margin {float(least):.3g}: must be > 0")
         return least
 
-    def repair(self, W: Exact) -> tuple[float, float]:
+    def repair(self, W: Exact, margins: list[Fraction]) -> tuple[float, float]:
         """Return the distance of W to where the equalities hold, 1 / their least singular value.
 
         Computed in the singular vectors of the unit rows; a direction of singular value zero must
@@ -119,7 +118,6 @@ class ExactRows:
         if not index.size:
             return 0.0, 1.0
         scale = [self.scale(int(k)) or 1.0 for k in index]
-        margins = self.margins(W)
         missed = np.array(
             [float((Fraction(float(self.h[k])) - margins[k]) / Fraction(s))
              for k, s in zip(index, scale, strict=True)]
@@ -130,7 +128,7 @@ class ExactRows:
         apart = np.zeros(U.shape[1], dtype=bool)
         apart[: S.size] = DEPENDENT * S[0] < S
         missed = U.T @ missed
-        size = float(root(W.squared_norm())[1])
+        size = float(root(W.squared_norm)[1])
         allowed = (4 * D.shape[1] + 20) * EPS * size
         require(bool((abs(missed[~apart]) <= allowed).all()), "dependent equalities contradict")
         S = S[apart[: S.size]]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,9 @@ class Exact:
             raise RejectedError("a number is too large for a float64") from error
         return nearest
 
+    @cached_property
     def squared_norm(self) -> Fraction:
-        """Return the exact sum of squares."""
+        """The exact sum of squares."""
         return Fraction(sum_of_squares(self.integers.ravel())) * Fraction(4) ** self.exponent
 
 

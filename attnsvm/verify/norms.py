@@ -22,7 +22,7 @@ def upper_bound(A: Exact, norm: str, dual: bool = False) -> tuple[Fraction, floa
     if kind == "l" and p in (1, math.inf):
         return int(magnitudes.sum() if p == 1 else magnitudes.max()) * unit, 0.0
     if kind == "l" and p == 2:
-        return root(A.squared_norm())[1], 0.0
+        return root(A.squared_norm)[1], 0.0
     # An exact common scaling avoids overflow and underflow.
     bits = int(magnitudes.max()).bit_length()
     scaled = Exact(A.integers, -bits).floats()

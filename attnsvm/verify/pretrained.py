@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -180,21 +181,27 @@ def with_scores(rows: HeadRows, at: Mapping[str, Any]) -> Instance:
     return Instance(at["X"], at["Z"], np.ones(len(v)), at["mask"], {"v": v})
 
 
-def other_heads(rows: HeadRows, at: Mapping[str, Any], W_mm: Array) -> float:
-    """Return the mean correlation of the other heads of the layer with a solution; NaN: none.
+def other_heads(
+    rows: HeadRows, at: Mapping[str, Any], solutions: Mapping[str, Array]
+) -> dict[str, float]:
+    """Return the mean correlation of the other heads of the layer with each solution; NaN: none.
 
     A head is W = sum_k a_k x_k z_k^T; with Gen-SVM less its projection on the differences within
     the attended tokens. Inner products are those of coefficients a by the Gram matrix.
     """
-    gram, target = _gram(at), _logits(at, W_mm)[at["mask"]]
+    if len(rows.logits) == 1:
+        return dict.fromkeys(solutions, math.nan)
+    gram = _gram(at)
+    a = _coefficients(gram, rows.logits[1:, at["mask"]].T)  # (N, H - 1)
     C = _within(at["attended"], at["mask"]) if "attended" in at else np.zeros((0, len(gram)))
-    found = []
-    for logits in rows.logits[1:]:
-        a = _coefficients(gram, logits[at["mask"]])
-        if len(C):
-            a = a - C.T @ _coefficients(C @ gram @ C.T, C @ gram @ a)
-        found.append(a @ target / (np.sqrt(a @ gram @ a) * np.linalg.norm(W_mm)))
-    return float(np.mean(found)) if found else math.nan
+    if len(C):
+        a = a - C.T @ _coefficients(C @ gram @ C.T, C @ gram @ a)
+    size = np.sqrt((a * (gram @ a)).sum(0))
+    found = {}
+    for name, W_mm in solutions.items():
+        inner = _logits(at, W_mm)[at["mask"]] @ a
+        found[name] = float(np.mean(inner / (size * np.linalg.norm(W_mm))))
+    return found
 
 
 def _logits(at: Mapping[str, Any], W: Array) -> Array:
@@ -209,7 +216,7 @@ def _gram(at: Mapping[str, Any]) -> Array:
 
 
 def _coefficients(gram: Array, values: Array) -> Array:
-    """Return the least a with gram a = values."""
+    """Return the least a with gram a = values, (N,) or (N, H)."""
     return np.asarray(np.linalg.lstsq(gram, values, rcond=1e-12)[0])
 
 
@@ -265,49 +272,66 @@ def _tensors(folder: Path) -> dict[str, Array]:
             if entry["dtype"] == "BF16":  # the upper half of a number of 32 bits
                 values = (values.astype(np.uint32) << 16).view(np.float32)
             name = name.removeprefix("bert.").removeprefix("transformer.")
+            name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+            name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
             found[name] = values.astype(np.float64).reshape(entry["shape"])
     return found
 
 
-@lru_cache(maxsize=64)
-def _rows(folder: Path, tokens: bytes, T: int, at_layer: int) -> Array:
-    """Return the rows that a layer sees, (n, T, d)."""
+@lru_cache(maxsize=128)
+def _stream(folder: Path, tokens: bytes, T: int, at_layer: int) -> Array:
+    """Return the rows before a layer, (n, T, d)."""
     ids = np.frombuffer(tokens, dtype=np.int64).reshape(-1, T)
-    model = {"bert": _bert, "gpt2": _gpt2}[_config(folder)["model_type"]]
-    return model(_config(folder), _tensors(folder), ids, at_layer)
+    config, tensors = _config(folder), _tensors(folder)
+    embedded, after, _ = _PARTS[config["model_type"]]
+    if at_layer == 0:
+        return embedded(config, tensors, ids)
+    return after(config, tensors, _stream(folder, tokens, T, at_layer - 1), at_layer - 1)
+
+
+def _rows(folder: Path, tokens: bytes, T: int, at_layer: int) -> Array:
+    """Return the rows that a layer sees, (n, T, d): those of GPT-2 after the layer norm."""
+    rows, config = _stream(folder, tokens, T, at_layer), _config(folder)
+    if config["model_type"] == "bert":
+        return rows
+    return _norm(_tensors(folder), f"h.{at_layer}.ln_1", rows, _gpt2_eps(config))
 
 
 @lru_cache(maxsize=8)
 def _maps(folder: Path, at_layer: int) -> tuple[Array, Array]:
     """Return the maps K and Q of a layer, (H, m, d + 1)."""
-    maps = {"bert": _bert_maps, "gpt2": _gpt2_maps}[_config(folder)["model_type"]]
-    return maps(_config(folder), _tensors(folder), at_layer)
+    config = _config(folder)
+    maps = _PARTS[config["model_type"]][2]
+    return maps(config, _tensors(folder), at_layer)
 
 
-def _bert(
-    config: Mapping[str, Any], p: Mapping[str, Array], ids: NDArray[np.int64], at_layer: int
+def _bert_embedded(
+    config: Mapping[str, Any], p: Mapping[str, Array], ids: NDArray[np.int64]
 ) -> Array:
-    eps = config.get("layer_norm_eps", 1e-12)
-
-    def linear(name: str, rows: Array) -> Array:
-        return np.asarray(rows @ p[f"{name}.weight"].T + p[f"{name}.bias"])
-
-    def norm(name: str, rows: Array) -> Array:
-        return _layer_norm(rows, p[f"{name}.weight"], p[f"{name}.bias"], eps)
-
     names = ("word_embeddings", "position_embeddings", "token_type_embeddings")
     words, positions, types = (p[f"embeddings.{name}.weight"] for name in names)
-    rows = norm("embeddings.LayerNorm", words[ids] + positions[: ids.shape[1]] + types[0])
-    for at in range(at_layer):
-        block = f"encoder.layer.{at}"
-        values = linear(f"{block}.attention.self.value", rows)
-        mixed = _attended(rows, *_bert_maps(config, p, at), values, causal=False)
-        rows = norm(f"{block}.attention.output.LayerNorm",
-                    rows + linear(f"{block}.attention.output.dense", mixed))  # fmt: skip
-        hidden = linear(f"{block}.intermediate.dense", rows)
-        hidden = hidden * (1 + erf(hidden / math.sqrt(2))) / 2
-        rows = norm(f"{block}.output.LayerNorm", rows + linear(f"{block}.output.dense", hidden))
-    return rows
+    rows = words[ids] + positions[: ids.shape[1]] + types[0]
+    return _norm(p, "embeddings.LayerNorm", rows, _bert_eps(config))
+
+
+def _bert(config: Mapping[str, Any], p: Mapping[str, Array], rows: Array, at: int) -> Array:
+    """Return the rows after a layer."""
+    block, eps = f"encoder.layer.{at}", _bert_eps(config)
+
+    def linear(name: str, rows: Array) -> Array:
+        return np.asarray(rows @ p[f"{block}.{name}.weight"].T + p[f"{block}.{name}.bias"])
+
+    values = linear("attention.self.value", rows)
+    mixed = _attended(rows, *_bert_maps(config, p, at), values, causal=False)
+    rows = rows + linear("attention.output.dense", mixed)
+    rows = _norm(p, f"{block}.attention.output.LayerNorm", rows, eps)
+    hidden = linear("intermediate.dense", rows)
+    hidden = hidden * (1 + erf(hidden / math.sqrt(2))) / 2
+    return _norm(p, f"{block}.output.LayerNorm", rows + linear("output.dense", hidden), eps)
+
+
+def _bert_eps(config: Mapping[str, Any]) -> float:
+    return float(config.get("layer_norm_eps", 1e-12))
 
 
 def _bert_maps(config: Mapping[str, Any], p: Mapping[str, Array], at: int) -> tuple[Array, Array]:
@@ -317,29 +341,30 @@ def _bert_maps(config: Mapping[str, Any], p: Mapping[str, Array], at: int) -> tu
     return K, Q
 
 
-def _gpt2(
-    config: Mapping[str, Any], p: Mapping[str, Array], ids: NDArray[np.int64], at_layer: int
+def _gpt2_embedded(
+    config: Mapping[str, Any], p: Mapping[str, Array], ids: NDArray[np.int64]
 ) -> Array:
-    eps = config.get("layer_norm_epsilon", 1e-5)
+    return np.asarray(p["wte.weight"][ids] + p["wpe.weight"][: ids.shape[1]])
+
+
+def _gpt2(config: Mapping[str, Any], p: Mapping[str, Array], rows: Array, at: int) -> Array:
+    """Return the rows after a layer."""
+    block, eps, d = f"h.{at}", _gpt2_eps(config), rows.shape[-1]
 
     def linear(name: str, rows: Array) -> Array:
-        return np.asarray(rows @ p[f"{name}.weight"] + p[f"{name}.bias"])
+        return np.asarray(rows @ p[f"{block}.{name}.weight"] + p[f"{block}.{name}.bias"])
 
-    def norm(name: str, rows: Array) -> Array:
-        return _layer_norm(rows, p[f"{name}.weight"], p[f"{name}.bias"], eps)
+    seen = _norm(p, f"{block}.ln_1", rows, eps)
+    values = linear("attn.c_attn", seen)[..., 2 * d :]
+    mixed = _attended(seen, *_gpt2_maps(config, p, at), values, causal=True)
+    rows = rows + linear("attn.c_proj", mixed)
+    hidden = linear("mlp.c_fc", _norm(p, f"{block}.ln_2", rows, eps))
+    inner = math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)
+    return rows + linear("mlp.c_proj", hidden * (1 + np.tanh(inner)) / 2)
 
-    rows = p["wte.weight"][ids] + p["wpe.weight"][: ids.shape[1]]
-    d = rows.shape[-1]
-    for at in range(at_layer):
-        block = f"h.{at}"
-        seen = norm(f"{block}.ln_1", rows)
-        values = linear(f"{block}.attn.c_attn", seen)[..., 2 * d :]
-        mixed = _attended(seen, *_gpt2_maps(config, p, at), values, causal=True)
-        rows = rows + linear(f"{block}.attn.c_proj", mixed)
-        hidden = linear(f"{block}.mlp.c_fc", norm(f"{block}.ln_2", rows))
-        inner = math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)
-        rows = rows + linear(f"{block}.mlp.c_proj", hidden * (1 + np.tanh(inner)) / 2)
-    return norm(f"h.{at_layer}.ln_1", rows)
+
+def _gpt2_eps(config: Mapping[str, Any]) -> float:
+    return float(config.get("layer_norm_epsilon", 1e-5))
 
 
 def _gpt2_maps(config: Mapping[str, Any], p: Mapping[str, Array], at: int) -> tuple[Array, Array]:
@@ -347,6 +372,14 @@ def _gpt2_maps(config: Mapping[str, Any], p: Mapping[str, Array], at: int) -> tu
     d = weight.shape[1]
     Q, K = (_by_head(weight[k : k + d], bias[k : k + d], config["n_head"]) for k in (0, d))
     return K, Q
+
+
+Maps = Callable[..., tuple[Array, Array]]
+_PARTS: dict[str, tuple[Callable[..., Array], Callable[..., Array], Maps]] = {
+    "bert": (_bert_embedded, _bert, _bert_maps),
+    "gpt2": (_gpt2_embedded, _gpt2, _gpt2_maps),
+}
+"""Embeddings, the rows after a layer, and its maps to keys and queries."""
 
 
 def _by_head(weight: Array, bias: Array, heads: int) -> Array:
@@ -358,17 +391,19 @@ def _attended(rows: Array, K: Array, Q: Array, values: Array, causal: bool) -> A
     """Return the means of the values by the attention of every head, side by side, (n, T, H m)."""
     n, T, _ = rows.shape
     one = np.concatenate([rows, np.ones((n, T, 1))], -1)
-    keys, queries = (np.einsum("hmd,ntd->nhtm", A, one) for A in (K, Q))
-    logits = np.einsum("nhsm,nhtm->nhst", queries, keys) / math.sqrt(K.shape[1])
+    keys, queries = (one[:, None] @ A.transpose(0, 2, 1) for A in (K, Q))  # (n, H, T, m)
+    logits = queries @ keys.transpose(0, 1, 3, 2) / math.sqrt(K.shape[1])
     if causal:
         logits = np.where(np.tri(T, dtype=bool), logits, -np.inf)
     s = np.exp(logits - logits.max(-1, keepdims=True))
     s /= s.sum(-1, keepdims=True)
-    by_head = values.reshape(n, T, len(K), -1)
-    return np.asarray(np.einsum("nhst,nthm->nshm", s, by_head).reshape(n, T, -1))
+    by_head = values.reshape(n, T, len(K), -1).transpose(0, 2, 1, 3)
+    return np.asarray((s @ by_head).transpose(0, 2, 1, 3).reshape(n, T, -1))
 
 
-def _layer_norm(rows: Array, scale: Array, shift: Array, eps: float) -> Array:
+def _norm(p: Mapping[str, Array], name: str, rows: Array, eps: float) -> Array:
+    """Return the layer norm of rows."""
+    scale, shift = p[f"{name}.weight"], p[f"{name}.bias"]
     centred = rows - rows.mean(-1, keepdims=True)
     variance = np.square(centred).mean(-1, keepdims=True)
     return np.asarray(centred / np.sqrt(variance + eps) * scale + shift)

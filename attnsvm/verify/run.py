@@ -160,7 +160,7 @@ class _Prover:
             return None
         trusted = self.proof.trusted
         if not self.files_are_here:
-            trusted.append("signature: the model's files are not here as they were")
+            trusted.append("signature and rows: the model's files are not here as they were")
             return None
         try:
             return Heads(self.config)
@@ -323,7 +323,7 @@ class _Prover:
         refused = list(rows_refusals(rows, at, self._is_trained))
         for name, reason in refused:
             self._refuse(name, seed, reason)
-        found = {n: other_heads(rows, at, at[f"{n}_W"]) for n in self.config["svm"]["norms"]}
+        found = other_heads(rows, at, {n: at[f"{n}_W"] for n in self.config["svm"]["norms"]})
         return None if refused else with_scores(rows, at), True, found
 
     @property

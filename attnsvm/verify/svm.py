@@ -63,16 +63,17 @@ def _check_solved(stored: StoredSvm, rows: ExactRows) -> None:
     W, a = Exact.of(stored.W), Exact.of(_clean(stored.multipliers, rows))
     size, error = upper_bound(W, stored.norm)
     dual, dual_error = upper_bound(rows.combine(a), stored.norm, dual=True)
-    least, total = rows.least_margin(W), rows.value(a)
+    margins = rows.margins(W)
+    least, total = rows.least_margin(W, margins), rows.value(a)
     require(total > 0 and dual > 0, "the multipliers prove no bound")
-    distance, condition = rows.repair(W)
+    distance, condition = rows.repair(W, margins)
     lost = Fraction(rows.largest_scale(rows.inequality) * distance)
     size += Fraction(spread(*named(stored.norm), len(stored.W)) * distance)
     margin = Fraction(1) if least is None else least
     require(margin > lost and lost < 1, "equalities are violated by more than the margins allow")
     upper, lower = size / (margin - lost), total / dual
     longest = rows.largest_scale(rows.present)
-    kappa = float(root(W.squared_norm())[1]) * longest * condition
+    kappa = float(root(W.squared_norm)[1]) * longest * condition
     require(not rows.equality.any() or 64 * EPS * kappa <= MAX_GAP, "equalities too dependent")
     rounding = STATED + 64 * EPS * kappa * stored.X.shape[2]
     target = min(max(stored.gap, 64 * EPS * kappa), MAX_GAP)
@@ -104,7 +105,7 @@ def _proves_infeasible(stored: StoredSvm, rows: ExactRows) -> bool:
         weight = Fraction(float(np.abs(rows.h * stored.ray).sum()))
     if value <= 0:
         return False
-    cancelled = root(rows.combine(ray).squared_norm())[1]
+    cancelled = root(rows.combine(ray).squared_norm)[1]
     unit = Fraction(2) ** (rows.exponent + ray.exponent)
     reach = sum(
         abs(int(a)) * math.isqrt(s)
@@ -142,12 +143,13 @@ def _check_undecided(stored: StoredSvm, rows: ExactRows) -> None:
         require(not proved, "undecided, but the ray proves that no W is feasible")
         return
     W = Exact.of(stored.W)
-    least = rows.least_margin(W)
-    _, condition = rows.repair(W)
+    margins = rows.margins(W)
+    least = rows.least_margin(W, margins)
+    _, condition = rows.repair(W, margins)
     bound, error = upper_bound(W, stored.norm)
     size = float(bound)
     longest = rows.largest_scale(rows.present)
-    kappa = float(root(W.squared_norm())[1]) * longest * condition
+    kappa = float(root(W.squared_norm)[1]) * longest * condition
     rounding = STATED + 64 * EPS * kappa * stored.X.shape[2]
     if least is not None:  # norm(W) is an upper bound of the least norm only at margin one
         require(abs(float(least) - 1) <= rounding, f"least margin {float(least)!r}: must be one")

@@ -11,6 +11,7 @@ import torch
 
 import attnsvm
 from attnsvm import ConfigError, experiment
+from attnsvm.cli import dry_run
 from attnsvm.config.identity import signature
 from attnsvm.verify.pretrained import Heads, rows_refusals
 from attnsvm.verify.run import prove
@@ -19,7 +20,7 @@ pytest.importorskip("safetensors")
 pytest.importorskip("tokenizers")
 
 from attnsvm.data import Pretrained
-from attnsvm.data.pretrained import RESTRICTED, RecentLayers
+from attnsvm.data.pretrained import RESTRICTED, TEXT, RecentLayers
 from attnsvm.head import Linear, Relu
 from attnsvm.model import CrossAttention, SelfAttention
 from attnsvm.pretrained import CONTROLS, folder
@@ -338,17 +339,46 @@ def test_other_heads_are_measured_without_what_the_attended_tokens_fix():
     assert any(len(a) for a in at["attended"])
 
 
-def test_a_signature_that_cannot_be_checked_is_named_as_trusted(record, tmp_path):
-    """Forged, or of files that have changed, or are gone: nothing tells which."""
-    model = write(tmp_path / "model", "bert")
-    config = composed(*OVERRIDES, f"data.transformer={model}")
+def test_a_signature_is_refused_if_its_files_are_here_and_trusted_if_not(record, tmp_path):
+    """Forged, or of files that have changed: refused. Of files that are gone: nothing tells."""
+    model, text = write(tmp_path / "model", "bert"), tmp_path / "text.txt"
+    text.write_bytes(TEXT.read_bytes())
+    config = composed(*OVERRIDES, f"data.transformer={model}", f"data.text={text}")
     genuine = written(tmp_path / "genuine", config, record)
-    told = "signature: the model's files are not here as they were"
-    assert not any(told in line for line in prove(genuine).trusted)
+    told = "signature and rows: the model's files are not here as they were"
+    why = "signature: is not that of the config and the files that it names"
+
+    def found(folder):
+        proof = prove(folder)
+        refused = any(reason.startswith(why) for _, _, reason in proof.refusals)
+        return refused, any(told in line for line in proof.trusted)
+
+    assert found(genuine) == (False, False)
     for key, value in (("signature", "0" * 64), ("at_head", 1)):
         forged = Forgery.of(genuine)
         where = forged.run if key == "signature" else forged.run["config"]["data"]
         where[key] = value
-        assert any(told in line for line in prove(forged.written(tmp_path / key)).trusted)
-    (model / "config.json").unlink()
-    assert any(told in line for line in prove(genuine).trusted)
+        assert found(forged.written(tmp_path / key))[0]
+    for path in (model / "config.json", model / "tokenizer.json", text):
+        before = path.read_bytes()
+        path.write_bytes(before + b" ")
+        assert found(genuine)[0]
+        path.unlink()
+        assert found(genuine) == (False, True)
+        path.write_bytes(before)
+    assert found(genuine) == (False, False)
+
+
+def test_a_dry_run_times_one_head_for_all(monkeypatch):
+    """Two kinds of run, each of three pilots; as many seconds as runs if each takes one."""
+    ran, clock = [], iter(range(10**6))
+    monkeypatch.setattr(experiment, "run", ran.append)
+    monkeypatch.setattr(dry_run.time, "perf_counter", lambda: float(next(clock)))
+    configs = [
+        composed(*OVERRIDES, f"data.at_head={head}", f"data.control={control}", *selection)
+        for head in range(3) for control in CONTROLS for selection in ((), GEN_SVM)
+    ]  # fmt: skip
+    assert dry_run.estimated_s(configs) == pytest.approx(len(configs), rel=1e-3)
+    assert len(ran) == 6
+    assert {config.selection.tokens for config in ran} == {"top", "multi"}
+    assert {config.data.at_head for config in ran} == {0}

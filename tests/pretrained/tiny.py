@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import shutil
 import struct
@@ -12,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+MADE: list[Path] = []
+"""Folders of this process; `remove` is called where its tests end (tests/conftest.py)."""
+
+TYPES = {torch.float32: "F32", torch.int64: "I64"}
 
 CHARACTERS = [chr(k) for k in range(32, 127)]
 D, HEADS, LAYERS, WIDTH, POSITIONS = 12, 3, 2, 20, 16
@@ -77,7 +81,7 @@ def safetensors(path: Path, given: dict[str, torch.Tensor]) -> None:
         begin, data = end, tensor.numpy().tobytes()
         end += len(data)
         header[name] = {
-            "dtype": "F32", "shape": list(tensor.shape), "data_offsets": [begin, end]
+            "dtype": TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]
         }  # fmt: skip
         parts.append(data)
     text = json.dumps(header).encode()
@@ -118,7 +122,12 @@ def write(folder: Path, kind: str) -> Path:
 
 @lru_cache
 def tiny(kind: str) -> Path:
-    """Return the folder of a tiny model, which is made once in a process and removed with it."""
-    folder = Path(tempfile.mkdtemp(prefix="attnsvm-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return write(folder / kind, kind)
+    """Return the folder of a tiny model, which is made once in a process."""
+    MADE.append(Path(tempfile.mkdtemp(prefix="attnsvm-")))
+    return write(MADE[-1] / kind, kind)
+
+
+def remove() -> None:
+    """Remove the folders that `tiny` has made."""
+    for folder in MADE:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -57,5 +57,5 @@ def test_a_number_that_no_float64_holds_is_refused():
 def test_every_float_is_exact():
     x = np.concatenate([rng.normal(size=20) * 2.0 ** rng.integers(-60, 60, 20), [0.0, 5e-324]])
     assert (Exact.of(x).floats() == x).all()
-    assert Exact.of(x).squared_norm() == sum(Fraction(v) ** 2 for v in x.tolist())
+    assert Exact.of(x).squared_norm == sum(Fraction(v) ** 2 for v in x.tolist())
     assert sum_of_squares(integers([])) == 0

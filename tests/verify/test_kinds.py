@@ -43,10 +43,12 @@ def test_a_data_file_is_read_again_if_it_is_here(model, tmp_path, capsys):
     folder = written(tmp_path / "sweep", config, found)
     assert command.main([str(folder)]) == 0
     assert "not here" not in capsys.readouterr().out
-    for change in (lambda path: path.write_bytes(b"other content"), lambda path: path.unlink()):
-        change(tmp_path / "tokens.npz")
-        assert command.main([str(folder)]) == 0
-        assert "the data file is not here as it was" in capsys.readouterr().out
+    (tmp_path / "tokens.npz").write_bytes(b"other content")
+    assert command.main([str(folder)]) == 1
+    assert "signature: is not that of the config and the files" in capsys.readouterr().out
+    (tmp_path / "tokens.npz").unlink()  # nothing tells what it held
+    assert command.main([str(folder)]) == 0
+    assert "the data file is not here as it was" in capsys.readouterr().out
 
 
 def test_an_instance_of_a_data_file_is_compared_with_it(tmp_path):
