@@ -24,7 +24,9 @@ from attnsvm.lanes.arithmetic import (
     exp,
     fill,
     fma,
+    least,
     load,
+    most,
     store,
     where_equal,
     where_greater,
@@ -93,8 +95,8 @@ class Instance(NamedTuple):
 class Space(NamedTuple):
     """Addresses of the work arrays of a thread; A, B and G are used for (K, Q) only.
 
-    The logits and E, which becomes q, (n, T), C (T,), top, place, big, margin, slope, size (n,),
-    w (n, k), U and P (n, r), H, the gradient in V or Q, (c, r or m), A = K^T P and B = Q^T z
+    The logits and E, which becomes q, (n, T), E (C - C_top) (T,), top, place, big, margin, total,
+    size (n,), w and best (n, k), U and P (n, r), H, the gradient in V or Q, (c, r or m), A = K^T P and B = Q^T z
     (n, m), G, the gradient in K, (r, m). For singular values: a copy of a gradient, its right
     singular vectors and its singular values.
     """
@@ -106,9 +108,10 @@ class Space(NamedTuple):
     place: int
     big: int
     margin: int
-    slope: int
+    total: int
     size: int
     w: int
+    best: int
     U: int
     P: int
     H: int
@@ -123,7 +126,7 @@ class Space(NamedTuple):
 def space_entries(sizes: Sizes) -> Space:
     """Return the number of entries of each part of the space."""
     n, T, r, k, c, m = sizes
-    of_samples, of_vectors = (n,) * 6, (n * k, n * r, n * r, c * (m or r))
+    of_samples, of_vectors = (n,) * 6, (n * k, n * k, n * r, n * r, c * (m or r))
     most, least = max(r, c) * (m or r), min(max(r, c), m or r)
     singular = (most, least * least, least)
     return Space(n * T, n * T, T, *of_samples, *of_vectors, n * m, n * m, r * m, *singular)
@@ -146,7 +149,7 @@ def of_block(data: Instance, sizes: Sizes, b: int) -> Instance:
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
 def _attend(data: Instance, space: Space, sizes: Sizes, exact: bool, first: int, last: int) -> None:
-    """Write logits, E, `place`, `big` and size = log big, of samples first <= i < last.
+    """Write logits, E, `total` = sum E, `place`, `big` and size = log big, of first <= i < last.
 
     E = e^(logit - top), but 0 at `place`. Exact gradient: `place` is the index of the largest logit
     and `top` the second largest logit; big = e^(top - largest), and the largest attention is
@@ -162,9 +165,9 @@ def _attend(data: Instance, space: Space, sizes: Sizes, exact: bool, first: int,
         for t in range(T):
             logit = load(row, t) + load(bias, t)
             store(row, t, logit)
-            second = where_greater(logit, top, top, where_greater(logit, second, logit, second))
+            second = most(least(logit, top), second)
             place = where_greater(logit, top, fill(float(t)), place)
-            top = where_greater(logit, top, logit, top)
+            top = most(logit, top)
         if not exact:
             second, place = top, fill(-1.0)
         store(space.top, i, second)
@@ -172,50 +175,71 @@ def _attend(data: Instance, space: Space, sizes: Sizes, exact: bool, first: int,
         store(space.place, i, place)
     for i in range(first, last):
         row, E, place = at(space.logits, i * T), at(space.E, i * T), load(space.place, i)
-        top, gap, big = load(space.top, i), load(space.size, i), fill(1.0)
+        top, gap = load(space.top, i), load(space.size, i)
+        big, total = fill(1.0), fill(0.0)
         for t in range(T):
             here = fill(float(t))
             e = exp(where_equal(place, here, gap, load(row, t) - top))
             big = where_equal(place, here, e, big)
-            store(E, t, where_equal(place, here, fill(0.0), e))
+            e = where_equal(place, here, fill(0.0), e)
+            total = total + e
+            store(E, t, e)
         store(space.big, i, big)
+        store(space.total, i, total)
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
 def _predict(
     data: Instance, space: Space, sizes: Sizes, update: Update, first: int, last: int
 ) -> None:
-    """Write margins and the slopes of the loss; the slopes' exponents are added to `size`.
+    """Write margins and w, the slopes of the loss in the features of the attended mean.
 
-    `top` becomes the attention of the token at `place`; published gradient: 1 / sum E.
+    The exponents of the slopes are added to `size`. `top` becomes the attention of the token at
+    `place`; published gradient: 1 / sum E. `best` are the features of that token, or 0.
     """
     _, T, _, k, _, _ = sizes
     zero, one = fill(0.0), fill(1.0)
     apart = one if update.exact else zero
     for i in range(first, last):
-        E, F, w = at(space.E, i * T), at(data.F, i * T * k), at(space.w, i * k)
-        place, big, total, value = load(space.place, i), load(space.big, i), zero, zero
-        for t in range(T):
-            total = total + load(E, t)
-        inverse = one / fma(big, total, apart)
+        E, F, w, best = (
+            at(space.E, i * T),
+            at(data.F, i * T * k),
+            at(space.w, i * k),
+            at(space.best, i * k),
+        )
+        place, big, value = load(space.place, i), load(space.big, i), zero
+        inverse = one / fma(big, load(space.total, i), apart)
         for j in range(k):
-            p = zero
+            rest, f_top = zero, zero
             for t in range(T):
-                s = where_equal(place, fill(float(t)), one, big * load(E, t))
-                p = fma(s, load(F, t * k + j), p)
-            p = p * inverse
+                f = load(F, t * k + j)
+                rest = fma(load(E, t), f, rest)
+                f_top = where_equal(place, fill(float(t)), f, f_top)
+            p = fma(big, rest, f_top) * inverse
             alpha, beta = load(data.kinds, j), load(data.kinds, k + j)
             kink = where_greater(p, zero, load(data.kinds, 2 * k + j), zero)
             value = value + p * (alpha + fill(0.5) * beta * p + kink)
             store(w, j, alpha + beta * p + kink)
+            store(best, j, f_top)
         store(space.top, i, inverse)
         store(space.margin, i, load(data.Y, i) * value)
     for i in range(first, last):
         factor, exponent = slope(load(space.margin, i), update.loss, update.target)
         if not update.exact:
             factor, exponent = factor * exp(exponent), zero
-        store(space.slope, i, factor * load(data.weights, i))
+        factor = factor * load(data.weights, i)
+        for j in range(i * k, (i + 1) * k):
+            store(space.w, j, factor * load(space.w, j))
         store(space.size, i, load(space.size, i) + exponent)
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def _score(w: int, F: int, k: int) -> Any:
+    """Return <w, F>."""
+    c = fill(0.0)
+    for j in range(k):
+        c = fma(load(w, j), load(F, j), c)
+    return c
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
@@ -224,64 +248,61 @@ def _pull(
 ) -> None:
     """Write P_i e^-size; `size` is -inf for a sample that does not contribute to the gradient.
 
-    The entry at the largest softmax of a row is minus the sum of the other entries.
+    The entry at the largest softmax of a row is minus the sum of the other entries,
+    -s_top^2 sum_t E_t (C_t - C_top).
     """
     _, T, r, k, _, _ = sizes
-    zero, one = fill(0.0), fill(1.0)
+    one = fill(1.0)
     for i in range(first, last):
         E, F, w = at(space.E, i * T), at(data.F, i * T * k), at(space.w, i * k)
-        place, inverse, slope = load(space.place, i), load(space.top, i), load(space.slope, i)
-        c_top, c_second, mean, rest = zero, fill(np.nan), zero, zero
+        place, inverse = load(space.place, i), load(space.top, i)
+        c_top, c_second, total = _score(w, at(space.best, i * k), k), fill(np.nan), fill(0.0)
         for t in range(T):
-            c = zero
-            for j in range(k):
-                c = fma(load(w, j), load(F, t * k + j), c)
-            c = c * slope
+            c, e = _score(w, at(F, t * k), k), load(E, t)
+            c_second = where_equal(e, one, c, c_second)
+            c = e * (c - c_top)
+            total = total + c
             store(space.C, t, c)
-            c_top = where_equal(place, fill(float(t)), c, c_top)
-            c_second = where_equal(load(E, t), one, c, c_second)
-        tied = update.exact and any_equal(c_second, c_top)
-        if not (tied and _weigh_untied(space, sizes, i, c_top)):
-            for t in range(T):
-                store(space.C, t, load(E, t) * (load(space.C, t) - c_top))
+        if update.exact and any_equal(c_second, c_top):
+            total = _weigh_untied(data, space, sizes, i, c_top, total)
+        rest = fill(0.0) - total * inverse
+        minus_mean = rest * load(space.big, i)
         for t in range(T):
-            mean = mean + load(space.C, t)
-        mean = mean * load(space.big, i) * inverse
-        for t in range(T):
-            q = inverse * (load(space.C, t) - mean * load(E, t))
-            store(E, t, q)
-            rest = rest - q
-        for t in range(T):
-            store(E, t, where_equal(place, fill(float(t)), rest, load(E, t)))
+            q = fma(minus_mean, load(E, t), load(space.C, t))
+            store(E, t, inverse * where_equal(place, fill(float(t)), rest, q))
         X, P = at(data.X, i * T * r), at(space.P, i * r)
         multiply((P, 1, 0), (X, 1, r), (E, 1, 0), (r, 1, T))
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def _weigh_untied(space: Space, sizes: Sizes, i: int, c_top: Any) -> bool:
+def _weigh_untied(
+    data: Instance, space: Space, sizes: Sizes, i: int, c_top: Any, total: Any
+) -> Any:
     """Set `size` by the tokens with C != c_top: only they contribute to the gradient.
 
     If the second largest logit is not one of theirs (it may be a copy of the top token), their E
-    may underflow. Then write e^(logit - their largest logit) (C - c_top) and return True.
+    may underflow. Then write e^(logit - their largest logit) (C - c_top) and return the sum.
     """
-    T = sizes.T
-    logits, place, none = at(space.logits, i * T), load(space.place, i), fill(-np.inf)
+    T, k = sizes.T, sizes.k
+    logits, F, w = at(space.logits, i * T), at(data.F, i * T * k), at(space.w, i * k)
+    place, none = load(space.place, i), fill(-np.inf)
     second, largest = none, none
     for t in range(T):
         logit = load(logits, t)
-        other = where_greater(logit, second, logit, second)
-        second = where_equal(place, fill(float(t)), second, other)
-        other = where_greater(logit, largest, logit, largest)
-        largest = where_equal(load(space.C, t), c_top, largest, other)
+        second = where_equal(place, fill(float(t)), second, most(logit, second))
+        other = most(logit, largest)
+        largest = where_equal(_score(w, at(F, t * k), k), c_top, largest, other)
     second = where_greater(largest, none, second, none)
     size = load(space.size, i) + (largest - second)
     store(space.size, i, where_greater(largest, none, size, none))
     if not any_greater(second, largest):
-        return False
+        return total
+    total = fill(0.0)
     for t in range(T):
-        e = exp(load(logits, t) - largest)
-        store(space.C, t, e * (load(space.C, t) - c_top))
-    return True
+        c = exp(load(logits, t) - largest) * (_score(w, at(F, t * k), k) - c_top)
+        total = total + c
+        store(space.C, t, c)
+    return total
 
 
 @compiled(arithmetic, losses, matmul, EPS, nogil=True, error_model="numpy")
