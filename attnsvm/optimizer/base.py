@@ -66,8 +66,7 @@ class Optimizer(ABC):
         variables : tuple of Tensor
             Initial values, which may be overwritten.
         visit : callable
-            Is called with the variables and their view for each entry of `grid()`, or for several
-            entries at once: their batches one after the other.
+            Is called with the variables and their view for each entry of `grid()`.
         report : callable
             Is called with the number of units of work done so far.
         """

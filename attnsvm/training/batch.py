@@ -168,7 +168,7 @@ def _runner(risk: Risk, optimizer: Optimizer, threads: int) -> Callable[..., Var
     """Return the function that takes the steps: compiled loop (0 threads: never) or torch loop."""
     if threads and isinstance(optimizer, FirstOrder) and applies(risk, optimizer):
         return partial(run_compiled, optimizer, threads)
-    return optimizer.run
+    return lambda risk, start, recorder, report: optimizer.run(risk, start, recorder.take, report)
 
 
 def _recorded(
@@ -184,7 +184,7 @@ def _recorded(
         start += tuple(p.clone() for p in risk.batch.head_parameters.values())
     recorder = SnapshotRecorder(risk, optimizer.grid(), keep_factors)
     with reporting(progress, recorder.units) as report:
-        last = run(risk, start, recorder.take, report)
+        last = run(risk, start, recorder, report)
     if isinstance(optimizer, FirstOrder):
         return recorder.trajectory(last, optimizer.gradient, optimizer.ridge, threads)
     how = "sphere" if isinstance(optimizer, RegularizationPath) else "log_domain"

@@ -196,17 +196,24 @@ class SnapshotRecorder:
         return steps if isinstance(steps, int) else len(self.grid) - 1
 
     def take(self, variables: Variables, view: View) -> None:
-        """Store the next snapshot, or several: one batch after the other, (count B, ...)."""
+        """Store the next snapshot."""
         attention = self.risk.attention(variables)
         W = self.risk.rule.combine(attention)
-        arrays = (self.snapshots, self.loss, self.softmax, *self.factors)
-        values = (W, self.risk.value(view), view.softmax, *attention)
+        for kept, value in zip((self.snapshots, *self.factors), (W, *attention), strict=False):
+            kept[:, self.taken] = value
+        self.finite &= _finite(W)
+        self.take_views(view)
+
+    def take_views(self, view: View) -> None:
+        """Store what is seen at the next snapshots, whose weights have been stored.
+
+        There may be several: one batch after the other, (count B, ...).
+        """
         B = len(self.snapshots)
-        count = len(W) // B
+        count = len(view.softmax) // B
         here = slice(self.taken, self.taken + count)
-        for kept, value in zip(arrays, values, strict=False):  # factors may not be kept
+        for kept, value in ((self.loss, self.risk.value(view)), (self.softmax, view.softmax)):
             kept[:, here] = value.view(count, B, *value.shape[1:]).transpose(0, 1)
-        self.finite &= _finite(W).view(count, B).all(0)
         self.log_softmax = view.log_softmax[-B:].clone()  # else it keeps all of the view
         self.taken += count
 

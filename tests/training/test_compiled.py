@@ -271,7 +271,7 @@ def test_what_an_exception_ends_leaves_no_steps_behind(monkeypatch):
     """The first snapshot raises while the first share of the steps is taken: no other one is."""
     batch, begun, over = sample(**SHAPE), [], Event()
 
-    def take(loop, first, last, etas, stops):
+    def take(loop, first, last, etas, stops, at):
         if last > first:  # else it is only compiled
             begun.append(first)
             assert over.wait(60)

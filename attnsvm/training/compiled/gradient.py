@@ -96,9 +96,9 @@ class Space(NamedTuple):
     """Addresses of the work arrays of a thread; A, B and G are used for (K, Q) only.
 
     The logits and E, which becomes q, (n, T), E (C - C_top) (T,), top, place, big, margin, total,
-    size (n,), w and best (n, k), U and P (n, r), H, the gradient in V or Q, (c, r or m), A = K^T P and B = Q^T z
-    (n, m), G, the gradient in K, (r, m). For singular values: a copy of a gradient, its right
-    singular vectors and its singular values.
+    size (n,), w and best (n, k), U and P (n, r), H, the gradient in V or Q, (c, r or m),
+    A = K^T P and B = Q^T z (n, m), G, the gradient in K, (r, m). For singular values: a copy of a
+    gradient, its right singular vectors and its singular values.
     """
 
     logits: int
@@ -248,8 +248,7 @@ def _pull(
 ) -> None:
     """Write P_i e^-size; `size` is -inf for a sample that does not contribute to the gradient.
 
-    The entry at the largest softmax of a row is minus the sum of the other entries,
-    -s_top^2 sum_t E_t (C_t - C_top).
+    The entry at the largest softmax of a row is minus the sum of the other entries.
     """
     _, T, r, k, _, _ = sizes
     one = fill(1.0)
@@ -265,11 +264,13 @@ def _pull(
             store(space.C, t, c)
         if update.exact and any_equal(c_second, c_top):
             total = _weigh_untied(data, space, sizes, i, c_top, total)
-        rest = fill(0.0) - total * inverse
-        minus_mean = rest * load(space.big, i)
+        minus_mean, rest = fill(0.0) - total * load(space.big, i) * inverse, fill(0.0)
         for t in range(T):
-            q = fma(minus_mean, load(E, t), load(space.C, t))
-            store(E, t, inverse * where_equal(place, fill(float(t)), rest, q))
+            q = inverse * fma(minus_mean, load(E, t), load(space.C, t))
+            store(E, t, q)
+            rest = rest - q
+        for t in range(T):
+            store(E, t, where_equal(place, fill(float(t)), rest, load(E, t)))
         X, P = at(data.X, i * T * r), at(space.P, i * r)
         multiply((P, 1, 0), (X, 1, r), (E, 1, 0), (r, 1, T))
 

@@ -26,7 +26,7 @@ from attnsvm.lanes.blocks import from_lanes, to_lanes
 from attnsvm.lanes.loss import EXPONENTIAL, LINEAR, LOGISTIC, SQUARED
 from attnsvm.linalg import orthonormal
 from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
-from attnsvm.optimizer.base import Optimizer, Report, Visit
+from attnsvm.optimizer.base import Optimizer, Report
 from attnsvm.optimizer.first_order import FirstOrder
 from attnsvm.optimizer.gd import GD
 from attnsvm.optimizer.momentum import Momentum
@@ -54,6 +54,8 @@ from attnsvm.training.compiled.gradient import (
     space_entries,
 )
 from attnsvm.training.compiled.steps import train_kq, train_w
+from attnsvm.training.compiled.weights import Placement, write_kq, write_w
+from attnsvm.training.trajectory import SnapshotRecorder
 
 SHARE = 2**14
 """Steps times blocks in a share of the work, at least one block: an interrupt waits for a share."""
@@ -108,34 +110,35 @@ def run(
     threads: int,
     risk: Risk,
     variables: Variables,
-    visit: Visit,
+    recorder: SnapshotRecorder,
     report: Report,
 ) -> Variables:
-    """Take the steps of `optimizer` in `threads` threads; otherwise as `Optimizer.run`."""
-    loop = (_LoopW if len(variables) == 1 else _LoopKQ)(risk, optimizer, variables)
+    """Take the steps of `optimizer` in `threads` threads; otherwise as `Optimizer.run`.
+
+    The threads write the weights of the snapshots to the recorder's arrays.
+    """
+    loop = (_LoopW if len(variables) == 1 else _LoopKQ)(risk, optimizer, variables, recorder)
     with announced(f"training loop of {loop.trained}"):
-        loop.take_steps(0, 0, np.empty(0), np.empty(0, np.int64))
+        loop.take_steps(0, 0, np.empty(0), np.empty(0, np.int64), 0)
     grid = [int(stop) for stop in optimizer.grid()]
-    most = max(1, TOGETHER // loop.numbers)
+    most = max(1, TOGETHER // (loop.B * loop.n * loop.T))
     with _workers(threads) as pools:
         stretches = (
             (end, stops, loop.advance(optimizer, start, end, stops, pools))
             for start, end, stops in _stretches(grid, most)
         )
         begun = deque(islice(stretches, AHEAD))
-        visit(variables, risk.forward(variables))
+        recorder.take(variables, risk.forward(variables))
         report(0)
         while begun:
             end, stops, shares = begun.popleft()
             parts = [share.result() for share in shares]
             begun.extend(islice(stretches, 1))
             if stops:
-                several, view = loop.snapshots(parts)
-                visit(several, view)
-                variables = tuple(V[-loop.B :].clone() for V in several)
+                recorder.take_views(loop.views(parts))
             for done in stops or [end]:
                 report(done)
-    return variables
+    return loop.last()
 
 
 def _stretches(grid: list[int], most: int) -> Iterator[tuple[int, int, list[int]]]:
@@ -175,16 +178,19 @@ class _Loop:
 
     kernel: Any
     trained: str
-    variables: Callable[..., Variables]
+    write: Callable[..., None]
+    last: Callable[[], Variables]
+    placed: tuple[Any, ...]
     updated: tuple[Tensor, ...]
     fixed: tuple[Tensor, ...]
     m = 0
 
-    def __init__(self, risk: Risk, optimizer: FirstOrder) -> None:
+    def __init__(self, risk: Risk, optimizer: FirstOrder, recorder: SnapshotRecorder) -> None:
         batch = risk.batch
         self.B, self.n, self.T, d = batch.X.shape
         self.blocks = -(-self.B // LANES)
         self.update = _update(risk, optimizer)
+        self.W, self.finite, self.begun = recorder.snapshots.numpy(), recorder.finite.numpy(), 1
         if self.update.triangular:
             self.basis, X = _in_token_span(batch)
             self.queries, R = orthonormal(batch.Z.mT)
@@ -210,8 +216,8 @@ class _Loop:
         return torch.bmm(self.basis.mT, flat).reshape(len(V), self.r, *V.shape[2:])
 
     def back(self, V: Tensor) -> Tensor:
-        """Return V (stops, B, r, c) in the coordinates of the tokens, (stops, B, d, c)."""
-        return V if self.basis is None else _products(self.basis, V)
+        """Undo `inside`, of V (B, r, c)."""
+        return V if self.basis is None else torch.bmm(self.basis, V)
 
     def squares(self, count: int, outside: Callable[[], tuple[Tensor, ...]]) -> Tensor:
         """Return the squared norms of what is `outside` of the spans of `count` starts, in lanes.
@@ -232,11 +238,6 @@ class _Loop:
         none = torch.full((self.blocks, len(updated) * LANES), -torch.inf, dtype=torch.float64)
         return (*(torch.zeros_like(V) for V in updated), none)
 
-    @property
-    def numbers(self) -> int:
-        """Numbers in a snapshot."""
-        return self.B * (self.queries.shape[1] ** 2 + self.n * self.T)
-
     def advance(
         self,
         optimizer: FirstOrder,
@@ -247,28 +248,27 @@ class _Loop:
     ) -> list[Future[Lanes]]:
         """Submit the steps start <= k < end; a block always stays in the same thread.
 
-        No thread waits for another one. The results are the input of `snapshots`.
+        No thread waits for another one. The results are the input of `views`.
         """
+        at, self.begun = self.begun, self.begun + len(stops)
         blocks, few = self.blocks, max(1, SHARE // (end - start))
         etas = np.array([optimizer.step_size(k) for k in range(start, end)], np.float64)
         since = np.array(stops, np.int64) - start
         return [
-            pool.submit(self.take_steps, first, min(first + few, last), etas, since)
-            for at, pool in enumerate(pools)
-            for last in [blocks * (at + 1) // len(pools)]
-            for first in range(blocks * at // len(pools), last, few)
+            pool.submit(self.take_steps, first, min(first + few, last), etas, since, at)
+            for number, pool in enumerate(pools)
+            for last in [blocks * (number + 1) // len(pools)]
+            for first in range(blocks * number // len(pools), last, few)
         ]
 
-    def snapshots(self, parts: list[Lanes]) -> tuple[Variables, View]:
-        """Return variables and view at all stops, one batch after the other, (stops B, ...).
+    def views(self, parts: list[Lanes]) -> View:
+        """Return the view at all stops, one batch after the other, (stops B, ...).
 
         `parts` are the results of all shares of a stretch.
         """
-        *state, logits, margins = (torch.cat(part, 1) for part in zip(*parts, strict=True))
+        logits, margins = (torch.cat(part, 1) for part in zip(*parts, strict=True))
         log_softmax = log_attention(self.instances(logits, self.n, self.T)).flatten(0, 1)
-        u = self.instances(margins, self.n).flatten(0, 1)
-        variables = tuple(V.flatten(0, 1) for V in self.variables(*state))
-        return variables, View(log_softmax, log_softmax.exp(), u)
+        return View(log_softmax, log_softmax.exp(), self.instances(margins, self.n).flatten(0, 1))
 
     def instances(self, lanes: Tensor, *shape: int) -> Tensor:
         """Return lanes (stops, blocks, ...) as a tensor (stops, B, *shape)."""
@@ -276,11 +276,11 @@ class _Loop:
         flat = from_lanes(lanes.flatten(0, 1), (count * filled, *shape))
         return flat.view(count, filled, *shape)[:, : self.B]
 
-    def take_steps(self, first: int, last: int, etas: Any, stops: Any) -> Lanes:
+    def take_steps(self, first: int, last: int, etas: Any, stops: Any, at: int) -> Lanes:
         """Take the steps of the blocks first <= b < last.
 
-        Return the updated variables, the logits and the margins of these blocks after as many steps
-        as each of `stops` says, each (stops, blocks, ...).
+        Write the weights after as many steps as each of `stops` says, as snapshots from number `at`
+        on. Return the logits and the margins there, each (stops, blocks, ...).
         """
         sizes = Sizes(self.n, self.T, self.r, self.k, self.c, self.m)
         space = _space(sizes)
@@ -298,84 +298,71 @@ class _Loop:
             sizes,
             self.update,
         )
-        return kept
+        *coordinates, logits, margins = kept
+        arrays = (V.numpy() for V in coordinates)
+        self.write(first, last, *arrays, *self.placed, self.finite, self.W, at)
+        return [logits, margins]
 
 
 class _LoopW(_Loop):
-    """W = a W0 + sum_k (V_k - a V0_k) E_k^T, which is W0 to the last bit without an update."""
+    """Of W."""
 
-    kernel, trained = staticmethod(train_w), "W"
+    kernel, write, trained = staticmethod(train_w), staticmethod(write_w), "W"
 
-    def __init__(self, risk: Risk, optimizer: FirstOrder, variables: Variables) -> None:
-        super().__init__(risk, optimizer)
-        (self.W0,) = variables
-        V0 = self.inside(torch.bmm(self.W0, self.queries))
-        squares = self.squares(
-            1, lambda: (self.W0 - torch.bmm(self.back(V0[None])[0], self.queries.mT),)
-        )
-        self.V0 = V0.mT.contiguous()
-        V, share = to_lanes(self.V0), torch.ones(self.blocks, LANES, dtype=torch.float64)
+    def __init__(
+        self, risk: Risk, optimizer: FirstOrder, variables: Variables, recorder: SnapshotRecorder
+    ) -> None:
+        super().__init__(risk, optimizer, recorder)
+        (W0,) = variables
+        V0 = self.inside(torch.bmm(W0, self.queries))
+        squares = self.squares(1, lambda: (W0 - torch.bmm(self.back(V0), self.queries.mT),))
+        V0 = V0.mT.contiguous()
+        V, share = to_lanes(V0), torch.ones(self.blocks, LANES, dtype=torch.float64)
         self.updated, self.fixed = (V, share), (squares, *self.momenta(V))
+        self.placed = (_placement(W0, V0, self.basis, self.queries.mT),)
 
-    def variables(self, V: Tensor, a: Tensor) -> Variables:
-        """Return (W,), of lanes, (stops, B, d, d)."""
-        share = self.instances(a, 1, 1)
-        moved = torch.addcmul(self.instances(V, self.c, self.r), share, self.V0, value=-1)
-        W = share * self.W0
-        for here, displacement in zip(W, self.back(moved.mT), strict=True):
-            here.baddbmm_(displacement, self.queries.mT)
-        return (W,)
+    def last(self) -> Variables:
+        """Return (W,) at the last stop."""
+        return (torch.from_numpy(self.W[:, -1].copy()),)
 
 
 class _LoopKQ(_Loop):
-    """K in the span of the tokens, Q in that of the queries, both in the span of their rows.
+    """Of K in the span of the tokens, Q in that of the queries, both in the span of their rows."""
 
-    Both are a times their start plus the displacement, as W is.
-    """
+    kernel, write, trained = staticmethod(train_kq), staticmethod(write_kq), "(K, Q)"
 
-    kernel, trained = staticmethod(train_kq), "(K, Q)"
-
-    def __init__(self, risk: Risk, optimizer: FirstOrder, variables: Variables) -> None:
-        super().__init__(risk, optimizer)
-        self.K0, self.Q0 = variables
-        K, Q = self.inside(self.K0), torch.bmm(self.queries.mT, self.Q0)
-        squares = self.squares(
-            2, lambda: (self.K0 - self.back(K[None])[0], self.Q0 - torch.bmm(self.queries, Q))
-        )
-        self.rows = _row_basis(torch.cat([K, Q], 1)) if self.update.triangular else None
-        self.start = self.narrow(K), self.narrow(Q)
-        self.m = self.start[0].shape[-1]
-        factors = [to_lanes(V) for V in self.start]
+    def __init__(
+        self, risk: Risk, optimizer: FirstOrder, variables: Variables, recorder: SnapshotRecorder
+    ) -> None:
+        super().__init__(risk, optimizer, recorder)
+        K0, Q0 = variables
+        K, Q = self.inside(K0), torch.bmm(self.queries.mT, Q0)
+        squares = self.squares(2, lambda: (K0 - self.back(K), Q0 - torch.bmm(self.queries, Q)))
+        rows = _row_basis(torch.cat([K, Q], 1)) if self.update.triangular else None
+        K, Q = (V if rows is None else torch.bmm(V, rows) for V in (K, Q))
+        self.m = K.shape[-1]
+        coordinates = to_lanes(K), to_lanes(Q)
         shares = torch.ones(self.blocks, 2 * LANES, dtype=torch.float64)
-        self.updated, self.fixed = (*factors, shares), (squares, *self.momenta(*factors))
+        self.updated = (*coordinates, shares)
+        self.fixed = (squares, *self.momenta(*coordinates))
+        right = None if rows is None else rows.mT
+        of_both = _placement(K0, K, self.basis, right), _placement(Q0, Q, self.queries, right)
+        kept = recorder.factors or [V.unsqueeze(1).clone() for V in variables]
+        self.factors = tuple(V.numpy() for V in kept)
+        self.placed = (of_both, self.factors)
 
-    def narrow(self, V: Tensor) -> Tensor:
-        """Return the rows of V (B, ., m) in their basis."""
-        return V if self.rows is None else torch.bmm(V, self.rows)
-
-    def widen(self, V: Tensor) -> Tensor:
-        """Undo `narrow`, of V (stops, B, ., .)."""
-        return V if self.rows is None else _products(self.rows, V.mT).mT
-
-    def variables(self, K: Tensor, Q: Tensor, a: Tensor) -> Variables:
-        """Return (K, Q), of lanes, each (stops, B, d, m)."""
-        share_K, share_Q = self.instances(a, 2, 1, 1).unbind(2)
-        K0, Q0 = self.start
-        moved_K = torch.addcmul(self.instances(K, self.r, self.m), share_K, K0, value=-1)
-        moved_Q = torch.addcmul(self.instances(Q, self.c, self.m), share_Q, Q0, value=-1)
-        moved_K, moved_Q = self.back(self.widen(moved_K)), self.widen(moved_Q)
-        return (
-            torch.addcmul(moved_K, share_K, self.K0),
-            torch.addcmul(_products(self.queries, moved_Q), share_Q, self.Q0),
-        )
+    def last(self) -> Variables:
+        """Return (K, Q) at the last stop."""
+        return tuple(torch.from_numpy(V[:, -1].copy()) for V in self.factors)
 
 
-def _products(A: Tensor, V: Tensor) -> Tensor:
-    """Return A V at every stop, of A (B, ., .) and V (stops, B, ., .)."""
-    found = V.new_empty(*V.shape[:2], A.shape[1], V.shape[3])
-    for here, factor in zip(found, V, strict=True):
-        torch.bmm(A, factor, out=here)
-    return found
+def _placement(
+    start: Tensor, coordinates: Tensor, left: Tensor | None, right: Tensor | None
+) -> Placement:
+    """Return the placement with contiguous arrays; None is the identity."""
+    none = start.new_empty(0, 0, 0)
+    arrays = (start, coordinates, none if left is None else left, none if right is None else right)
+    return Placement(*(V.contiguous().numpy() for V in arrays))
 
 
 def _update(risk: Risk, optimizer: FirstOrder) -> Update:
