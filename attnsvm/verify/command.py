@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from attnsvm.record import RUN_FILE, CorruptRecordError, one_line, planned, states
 from attnsvm.verify.config import plan_refusals
 from attnsvm.verify.run import RunProof, prove
+
+RUNS_EACH = 8
+"""Least number of runs for which another process is worth its start."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -25,23 +34,18 @@ def main(argv: list[str] | None = None) -> int:
     refused, trusted = 0, Counter[str]()
     single = (directory / RUN_FILE).exists()
     plan = {} if single else _overrides(directory)
+    proofs = _proofs([
+        (directory if single else directory / name, run.run, plan.get(name, []), asked.retrain)
+        for name, run in found.items() if run.state == "done"
+    ])  # fmt: skip
     for name, run in found.items():
         if run.state != "done":
             _print(f"{name}: {run.state}: {run.reason}")
             refused += 1
             continue
-        folder = directory if single else directory / name
-        try:
-            proof = prove(folder.resolve())
-            wrong = plan_refusals(run.run, plan.get(name, []))
-            proof.refusals += [("plan", None, why) for why in wrong]
-            if asked.retrain:
-                from attnsvm.verify.retrain import retrained
-
-                proof.retrained, differences = retrained(folder, asked.retrain)
-                proof.refusals += differences
-        except Exception as error:  # whatever one record holds, the others are told
-            _print(f"{name}: corrupt: {type(error).__name__}: {error}")
+        proof = next(proofs)
+        if isinstance(proof, str):
+            _print(f"{name}: corrupt: {proof}")
             refused += 1
             continue
         _tell(name, proof)
@@ -50,6 +54,47 @@ def main(argv: list[str] | None = None) -> int:
     if trusted:
         _print("trusted: " + "; ".join(f"{what} ({runs} runs)" for what, runs in trusted.items()))
     return int(refused > 0)
+
+
+Asked = tuple[Path, Mapping[str, Any], Sequence[str], int]
+"""The folder of a run, its `run.json`, its overrides in the plan, and how many to train again."""
+
+
+def _proofs(asked: Sequence[Asked]) -> Iterator[RunProof | str]:
+    """Yield the proof of each run, or what is corrupt: of many runs in a process for each core."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    done = 0
+    if (workers := min(cores, len(asked) // RUNS_EACH)) > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # of these processes, which share the cores
+        with ProcessPoolExecutor(
+            workers,
+            get_context("spawn"),  # not forked: torch has threads
+            initializer=signal.signal,
+            initargs=(signal.SIGINT, signal.SIG_IGN),  # Ctrl-C is for this process
+        ) as pool:
+            try:
+                for proof in pool.map(_proof, asked):
+                    yield proof
+                    done += 1
+            except BrokenProcessPool:  # such as one that ran out of memory
+                _print("a process ended: the rest is proved in one")
+    yield from map(_proof, asked[done:])
+
+
+def _proof(asked: Asked) -> RunProof | str:
+    """Return the proof of a run, or what is corrupt."""
+    folder, run, overrides, retrain = asked
+    try:
+        proof = prove(folder.resolve())
+        proof.refusals += [("plan", None, why) for why in plan_refusals(run, overrides)]
+        if retrain:
+            from attnsvm.verify.retrain import retrained
+
+            proof.retrained, differences = retrained(folder, retrain)
+            proof.refusals += differences
+    except Exception as error:  # whatever one record holds, the others are told
+        return f"{type(error).__name__}: {error}"
+    return proof
 
 
 def _parser() -> argparse.ArgumentParser:
