@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tracemalloc
 import zipfile
+from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 import pytest
@@ -145,3 +146,55 @@ def test_sealed_again_a_genuine_record_still_passes(top, tmp_path):
     folder = written(tmp_path, *top)
     reseal(folder)
     assert command.main([str(folder)]) == 0
+
+
+def test_many_runs_are_proved_in_processes_as_in_one(top, tmp_path, capsys, monkeypatch):
+    sweep = tmp_path / "sweep"
+    genuine = written(sweep, *top)
+    forged = Forgery.of(genuine)
+    forged.cell("W_norm", 1.0)
+    shutil.copytree(genuine, sweep / "a")
+    shutil.copytree(forged.written(tmp_path / "forged"), sweep / "b")
+    shutil.copytree(genuine, sweep / "c")
+    solutions = sweep / "c" / "solutions.npz"
+    solutions.write_bytes(solutions.read_bytes()[:-9])
+    write_plan(sweep, {name: [] for name in (genuine.name, "a", "b", "c")})
+    assert command.main([str(sweep)]) == 1
+    in_one = capsys.readouterr().out
+    monkeypatch.setattr(command, "RUNS_EACH", 1)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(command.os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+    assert command.main([str(sweep)]) == 1
+    assert capsys.readouterr().out == in_one
+    assert in_one.count("8 solved proved, 0 refused") == 2
+    assert "1 refused" in in_one
+    assert "\nc: " in in_one
+
+
+def test_runs_are_proved_in_one_process_after_another_one_ended(top, tmp_path, capsys, monkeypatch):
+    genuine = written(tmp_path / "sweep", *top)
+    shutil.copytree(genuine, tmp_path / "sweep" / "a")
+    write_plan(tmp_path / "sweep", {genuine.name: [], "a": []})
+
+    class Ending:
+        def __init__(self, *given, **options):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def map(self, prove, asked):
+            yield prove(asked[0])
+            raise BrokenProcessPool
+
+    monkeypatch.setattr(command, "RUNS_EACH", 1)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(command, "ProcessPoolExecutor", Ending)
+    monkeypatch.setattr(command.os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
+    assert command.main([str(tmp_path / "sweep")]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("8 solved proved, 0 refused") == 2
+    assert "a process ended: the rest is proved in one" in printed
