@@ -100,7 +100,7 @@ class Folder:
         ConfigError
             If the tokenizer has no token for a part of a sentence.
         """
-        tokenizer = _tokenizer(self.path)
+        tokenizer = _tokenizer(self)
         try:
             ids = [one.ids for one in tokenizer.encode_batch(list(sentences))]
         except Exception as error:  # the library raises no other type
@@ -118,7 +118,7 @@ class Folder:
 
     def words(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens of their numbers as text."""
-        tokenizer = _tokenizer(self.path)
+        tokenizer = _tokenizer(self)
         return [str(tokenizer.id_to_token(k)) for k in ids]
 
 
@@ -141,7 +141,8 @@ def folder(model: str) -> Folder:
             what = f"{name}: no such file in the folder" if path.is_dir() else "no such folder"
             must = f"must be minilm, or a folder with {CONFIG}, {TENSORS} and {TOKENIZER}"
             raise ConfigError(f"data.transformer={model}: {what}; {must}")
-    return _read(path, tuple((path / name).stat().st_mtime_ns for name in (CONFIG, TENSORS)))
+    found = [(path / name).stat() for name in (CONFIG, TENSORS, TOKENIZER)]
+    return _read(path, tuple((one.st_mtime_ns, one.st_size, one.st_ino) for one in found))
 
 
 def contents(path: Path) -> bytes:
@@ -162,7 +163,7 @@ def contents(path: Path) -> bytes:
 
 
 @lru_cache(maxsize=2)
-def _read(path: Path, versions: tuple[int, ...]) -> Folder:
+def _read(path: Path, versions: tuple[tuple[int, ...], ...]) -> Folder:
     safetensors = _library("safetensors.torch", path)
     try:
         config = json.loads(contents(path / CONFIG))
@@ -200,7 +201,8 @@ def _known_as(name: str) -> str:
 
 
 @lru_cache(maxsize=2)
-def _tokenizer(path: Path) -> Any:
+def _tokenizer(source: Folder) -> Any:
+    path = source.path
     tokenizers = _library("tokenizers", path)
     try:
         tokenizer = tokenizers.Tokenizer.from_buffer(contents(path / TOKENIZER))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from attnsvm.config import ConfigError
 from attnsvm.linalg import one_thread
 from attnsvm.pretrained.layer import AttentionLayer, with_one
 
@@ -111,9 +112,11 @@ def restricted(
     Raises
     ------
     ConfigError
-        If there is no such head.
+        If there is no such head or control.
     """
     layer.check_head(head)
+    if control not in CONTROLS:
+        raise ConfigError(f"control={control!r}: must be {' | '.join(CONTROLS)}")
     whole = restricted_layer(layer, query, control, generator)
     return head_of(whole, layer, head, control, generator)
 

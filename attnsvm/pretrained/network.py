@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from itertools import islice
 
 import torch
 from torch import Tensor
@@ -60,7 +59,7 @@ def layer_of(folder: Folder, tokens: Tensor, at_layer: int) -> AttentionLayer:
     """
     count = -1
     with torch.no_grad(), one_thread():
-        for count, layer in enumerate(islice(_network(folder)(folder, tokens), at_layer + 1)):
+        for count, layer in enumerate(_network(folder)(folder, tokens)):
             if count == at_layer:
                 return layer
     raise ConfigError(f"data.at_layer={at_layer}: must be >= 0 and < {count + 1}")

@@ -214,3 +214,5 @@ def test_the_tokens_control_keeps_the_tokens_at_their_places():
 def test_a_head_that_is_not_there_is_refused():
     with pytest.raises(ConfigError, match=r"head=3: must be >= 0 and < 3"):
         restricted(layer(), 3, QUERY)
+    with pytest.raises(ConfigError, match="control='spectra': must be none"):
+        restricted(layer(), 0, QUERY, "spectra")

@@ -179,6 +179,15 @@ def test_files_that_are_missing_or_damaged_are_named(tmp_path):
         folder(str(copy)).encoded(["a"], 2)
 
 
+def test_a_folder_is_read_again_after_each_of_its_files_has_changed(tmp_path):
+    copy = broken(tmp_path)
+    assert folder(str(copy)).encoded(["ab"], 4).tolist() == [[1, 68, 69, 2]]
+    words = json.loads((copy / "tokenizer.json").read_text())
+    words["post_processor"] = None
+    (copy / "tokenizer.json").write_text(json.dumps(words))
+    assert folder(str(copy)).encoded(["ab"], 2).tolist() == [[68, 69]]
+
+
 def test_sentences_are_truncated_and_short_ones_left_out():
     bert, gpt2 = (folder(str(tiny(kind))) for kind in ("bert", "gpt2"))
     assert bert.encoded(["abcdef", "ab", "abc"], 5).tolist() == [[1, 68, 69, 70, 2]] * 2

@@ -125,8 +125,9 @@ def test_a_published_checkpoint_gives_rows_and_heads_of_plain_torch(tmp_path, ki
         K, Q = verified._maps(where, at)
         np.testing.assert_allclose(K, layer.K, rtol=0, atol=0)
         np.testing.assert_allclose(Q, layer.Q, rtol=0, atol=0)
-    with pytest.raises(ConfigError, match=r"data\.at_layer=2: must be >= 0 and < 2"):
-        layer_of(model, TOKENS, LAYERS)
+    for at in (-1, LAYERS):
+        with pytest.raises(ConfigError, match=rf"data\.at_layer={at}: must be >= 0 and < 2"):
+            layer_of(model, TOKENS, at)
 
 
 def test_a_tensor_under_two_names_and_weights_stored_transposed_are_refused(tmp_path):
