@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from attnsvm.linalg import EPS
 from attnsvm.optimizer.base import norm
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import Variables, flat, unflat
+from attnsvm.problem import ProblemBatch
 from attnsvm.risk import Pull, Risk
 
 Index = Tensor | slice
@@ -40,8 +42,9 @@ ITERATIONS, LENGTHS = 20, 8
 
 
 def ended(
-    risk: Risk, variables: Variables, W: Tensor, how: str, ridge: float, threads: int
-) -> tuple[Tensor, Tensor]:
+    risk: Risk, variables: Variables, W: Tensor, how: str, ridge: float, threads: int,
+    known: tuple[Tensor, Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Return `direction_error` and `at_finite_optimum` of the last variables, each (B,).
 
     A large batch is taken in parts, whose temporaries fit the cache, by up to `threads` threads.
@@ -54,7 +57,20 @@ def ended(
         direct, log_domain or sphere.
     threads : int
         Number of threads, at least 1.
+    known : tuple of Tensor, optional
+        The direction's error, and whether the objective stops falling along the gradient, (B,),
+        where the compiled loop has found them.
     """
+    if known is not None:
+        error, turns = known
+
+        def minimum(at: Index) -> Tensor:
+            some = (
+                risk if isinstance(at, slice) else Risk(risk.batch.take(at), risk.rule, risk.loss)
+            )
+            return Ending(some, tuple(V[at] for V in variables), W[at], ridge).at_finite_optimum()
+
+        return error, _among(turns, minimum)
     B = len(W)
     parts = max(1, B // max(2, PART // (W[0].numel() + risk.batch.X[0].numel())))
     ends = [B * k // parts for k in range(parts + 1)]
@@ -92,8 +108,7 @@ class Ending:
         self.risk, self.variables, self.W, self.ridge = risk, variables, W, ridge
         self.forward = risk.forward(variables)
         self.gradient = risk.gradient(variables, self.forward, ridge=ridge)
-        batch = risk.batch
-        self.sizes = batch.X.norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)
+        self.sizes = logit_sizes(risk.batch)
 
     def direction_error(self, how: str) -> Tensor:
         """Return the relative rounding error of the direction of the last gradient, (B,).
@@ -141,7 +156,8 @@ class Ending:
 
         Two derivatives are evaluated at the distance NEAR, relative to the weights (or to weights
         that give logits of size one, if those are larger): the objective must not fall any more
-        along the negative gradient, nor along the ray through the weights. With a ridge this
+        along the negative gradient, nor along the ray through the weights, or else the gradient
+        must be rounding noise. With a ridge this
         suffices, since a finite minimum exists. Without one, a minimiser must be found within that
         distance. Weights that diverge have none, however slow they are: a V that keeps the attended
         tokens tied and lowers the logits of the others by one has -<grad, V> = the sum of their
@@ -149,24 +165,23 @@ class Ending:
         token. Each test is made where those before it leave the question open.
         """
         x, scale = self.risk.attention(self.variables), self.gradient.log_scales[0]
-        reach = NEAR * torch.maximum(_length(x), self.sizes.flatten(1).amax(1) ** (-1 / len(x)))
+        near = reach(x, self.sizes.flatten(1).amax(1))
         open_ = torch.ones_like(scale, dtype=torch.bool)
         if not self.ridge:
             open_ = scale > math.log(torch.finfo(scale.dtype).tiny)  # below it the risk underflows
-        turns = _among(open_, lambda at: self._turns_downhill(at, reach))
+        turns = _among(open_, lambda at: self._turns_downhill(at, near))
         turns = _among(turns, self._turns_outwards)
         if self.ridge:
             return turns
-        return _among(turns, lambda at: _has_minimum(*self._part(at), reach[at]))
+        return _among(turns, lambda at: _has_minimum(*self._part(at), near[at]))
 
     def _turns_downhill(self, at: Index, reach: Tensor) -> Tensor:
         """Return whether the objective stops falling within `reach` along the negative gradient."""
         risk, variables = self._part(at)
         g = tuple(part[at] for part in risk.attention(self.gradient.parts))
-        steepness = _length(g)
-        ahead = _shifted(risk.attention(variables), -reach[at] / steepness, g)
+        ahead = _shifted(risk.attention(variables), -reach[at] / _length(g), g)
         there = _gradient(risk, ahead + variables[len(g) :], self.ridge)
-        return (steepness == 0) | (_inner(there, g) <= 0)
+        return self.stationary[at] | (_inner(there, g) <= 0)
 
     def _turns_outwards(self, at: Index) -> Tensor:
         """Return whether it stops falling within NEAR along the ray through the weights."""
@@ -175,8 +190,13 @@ class Ending:
         beyond = _shifted(x, x[0].new_full((len(x[0]),), NEAR), x)
         outwards = _gradient(risk, beyond + variables[len(x) :], self.ridge)
         turns = _inner(outwards, x) >= -ROUNDING * _length(outwards) * _length(x)
-        steepness = _length(risk.attention(self.gradient.parts))[at]
-        return (steepness == 0) | turns
+        return self.stationary[at] | turns
+
+    @cached_property
+    def stationary(self) -> Tensor:
+        """Whether the gradient is zero or rounding noise, (B,) bool."""
+        steepness = _length(self.risk.attention(self.gradient.parts))
+        return (steepness == 0) | (self.direction_error("log_domain") >= 1)
 
     def _part(self, at: Index) -> tuple[Risk, Variables]:
         """Return the objective and the variables of the instances at some indices."""
@@ -185,6 +205,20 @@ class Ending:
             return risk, self.variables
         part = Risk(risk.batch.take(at), risk.rule, risk.loss)
         return part, tuple(V[at] for V in self.variables)
+
+
+def logit_sizes(batch: ProblemBatch) -> Tensor:
+    """Return ||x_it|| ||z_i||, (B, n, T)."""
+    sizes: Tensor = batch.X.norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)
+    return sizes
+
+
+def reach(x: Variables, largest: Tensor) -> Tensor:
+    """Return NEAR times the length of x, or that which gives logits of size one if it is larger.
+
+    `largest` is the largest ||x_it|| ||z_i|| of each instance, (B,).
+    """
+    return NEAR * torch.maximum(_length(x), largest ** (-1 / len(x)))
 
 
 def _among(open_: Tensor, test: Callable[[Index], Tensor]) -> Tensor:

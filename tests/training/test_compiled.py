@@ -32,6 +32,7 @@ from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named
 from attnsvm.training.compiled import loop as compiled_loop
 from attnsvm.training.compiled import steps
+from attnsvm.training.ending import ended
 
 pytestmark = pytest.mark.processors
 
@@ -309,7 +310,9 @@ def test_arrays_live_until_the_kernel_is_through_with_them(monkeypatch):
         assert entered.wait(60)
         raise KeyboardInterrupt
 
+    compiling = staticmethod(lambda *arguments: arrays.clear())
     monkeypatch.setattr(compiled_loop._LoopW, "kernel", staticmethod(take))
+    monkeypatch.setattr(compiled_loop._LoopW, "finish", compiling)
     monkeypatch.setattr(compiled_loop, "_addresses", addresses)
     monkeypatch.setattr(compiled_loop.ThreadPoolExecutor, "shutdown", interrupt)
     batch = sample(**SHAPE)
@@ -423,6 +426,60 @@ def test_neighbours_with_copied_tokens_or_nothing_to_pull_change_no_bit(head, pa
         alone = train(batch.take(torch.tensor(some)), parameterization, **options)
         assert alone.snapshots.equal(whole.snapshots[some])
         assert alone.loss.equal(whole.loss[some])
+
+
+def ended_by_torch(batch, path, parameterization, m, loss="logistic"):
+    risk = Risk(batch, parameterization_named(parameterization, m), named("loss", loss))
+    last = (path.W,) if path.K is None else (path.K, path.Q)
+    with torch.no_grad():
+        return ended(risk, last, path.W, "log_domain", 0.0, 1)
+
+
+def assert_ends_alike(batch, path, *rule):
+    error, optimum = ended_by_torch(batch, path, *rule)
+    assert (path.direction_error - error <= 1e-6 * error).all()
+    assert (error - path.direction_error <= 1e-6 * error).all()
+    assert path.finite_optimum.equal(optimum)
+
+
+@HEADS
+@RULES
+@pytest.mark.parametrize(("n", "T", "d"), [(3, 4, 5), (2, 3, 20), (9, 4, 3)])
+@pytest.mark.parametrize("steps", [0, 300, 3000])
+def test_the_kernel_finds_the_end_that_torch_finds(n, T, d, steps, head, parameterization, m):
+    batch = ragged(sample(n=n, T=T, d=d, trials=11, head=head))
+    options = {"m": m, "steps": steps, "growth": 0.01, "record_every": max(1, steps)}
+    path = train(batch, parameterization, **options)
+    assert_ends_alike(batch, path, parameterization, m)
+
+
+@pytest.mark.parametrize("optimizer", ["steepest", "momentum", "muon"])
+def test_the_kernel_finds_the_end_whatever_the_steps(optimizer):
+    batch = sample(**SHAPE)
+    path = train(batch, "w", optimizer, "exponential", steps=200, record_every=200)
+    assert_ends_alike(batch, path, "w", None, "exponential")
+
+
+@RULES
+def test_the_kernel_finds_finite_minima_copies_and_gradients_of_zero(parameterization, m):
+    """Both samples with the tokens +-v, one query and opposite labels: the risk is least at W = 0.
+
+    Then two equal tokens, and instances as they are drawn.
+    """
+    batch = sample(n=2, T=2, d=3, trials=19)
+    X, Y, Z = batch.X.clone(), batch.Y.clone(), batch.Z.clone()
+    v = batch.head_parameters["v"][:9, None]
+    X[:9, :, 0], X[:9, :, 1], Z[:9, 1] = v, -v, Z[:9, 0]
+    Y[:9, 0], Y[:9, 1] = 1.0, -1.0
+    X[9:12, :, 1] = X[9:12, :, 0]
+    batch = dataclasses.replace(batch, X=X, Y=Y, Z=Z)
+    options = {"m": m, "steps": 20_000, "lr": 0.5, "record_every": 20_000}
+    path = train(batch, parameterization, "gd", **options)
+    assert path.finite_optimum[:12].all()
+    assert not path.finite_optimum[12:].any()
+    assert (path.direction_error[9:12] == 0).all()
+    optimum = ended_by_torch(batch, path, parameterization, m)[1]
+    assert path.finite_optimum.equal(optimum)
 
 
 @HEADS

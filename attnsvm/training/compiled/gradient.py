@@ -234,7 +234,7 @@ def _predict(
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def _score(w: int, F: int, k: int) -> Any:
+def score(w: int, F: int, k: int) -> Any:
     """Return <w, F>."""
     c = fill(0.0)
     for j in range(k):
@@ -255,9 +255,9 @@ def _pull(
     for i in range(first, last):
         E, F, w = at(space.E, i * T), at(data.F, i * T * k), at(space.w, i * k)
         place, inverse = load(space.place, i), load(space.top, i)
-        c_top, c_second, total = _score(w, at(space.best, i * k), k), fill(np.nan), fill(0.0)
+        c_top, c_second, total = score(w, at(space.best, i * k), k), fill(np.nan), fill(0.0)
         for t in range(T):
-            c, e = _score(w, at(F, t * k), k), load(E, t)
+            c, e = score(w, at(F, t * k), k), load(E, t)
             c_second = where_equal(e, one, c, c_second)
             c = e * (c - c_top)
             total = total + c
@@ -292,7 +292,7 @@ def _weigh_untied(
         logit = load(logits, t)
         second = where_equal(place, fill(float(t)), second, most(logit, second))
         other = most(logit, largest)
-        largest = where_equal(_score(w, at(F, t * k), k), c_top, largest, other)
+        largest = where_equal(score(w, at(F, t * k), k), c_top, largest, other)
     second = where_greater(largest, none, second, none)
     size = load(space.size, i) + (largest - second)
     store(space.size, i, where_greater(largest, none, size, none))
@@ -300,7 +300,7 @@ def _weigh_untied(
         return total
     total = fill(0.0)
     for t in range(T):
-        c = exp(load(logits, t) - largest) * (_score(w, at(F, t * k), k) - c_top)
+        c = exp(load(logits, t) - largest) * (score(w, at(F, t * k), k) - c_top)
         total = total + c
         store(space.C, t, c)
     return total

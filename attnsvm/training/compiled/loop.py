@@ -26,7 +26,7 @@ from attnsvm.lanes.blocks import from_lanes, to_lanes
 from attnsvm.lanes.loss import EXPONENTIAL, LINEAR, LOGISTIC, SQUARED
 from attnsvm.linalg import orthonormal
 from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
-from attnsvm.optimizer.base import Optimizer, Report
+from attnsvm.optimizer.base import Optimizer, Report, norm
 from attnsvm.optimizer.first_order import FirstOrder
 from attnsvm.optimizer.gd import GD
 from attnsvm.optimizer.momentum import Momentum
@@ -46,6 +46,7 @@ from attnsvm.training.compiled.directions import (
     PLAIN,
     Direction,
 )
+from attnsvm.training.compiled.ending import End, end_kq, end_w
 from attnsvm.training.compiled.gradient import (
     Instance,
     Sizes,
@@ -55,6 +56,7 @@ from attnsvm.training.compiled.gradient import (
 )
 from attnsvm.training.compiled.steps import train_kq, train_w
 from attnsvm.training.compiled.weights import Placement, write_kq, write_w
+from attnsvm.training.ending import logit_sizes, reach
 from attnsvm.training.trajectory import SnapshotRecorder
 
 SHARE = 2**14
@@ -120,6 +122,7 @@ def run(
     loop = (_LoopW if len(variables) == 1 else _LoopKQ)(risk, optimizer, variables, recorder)
     with announced(f"training loop of {loop.trained}"):
         loop.take_steps(0, 0, np.empty(0), np.empty(0, np.int64), 0)
+        loop.find_end(0, 0, (torch.empty(0),) * 4)
     grid = [int(stop) for stop in optimizer.grid()]
     most = max(1, TOGETHER // (loop.B * loop.n * loop.T))
     with _workers(threads) as pools:
@@ -138,6 +141,8 @@ def run(
                 recorder.take_views(loop.views(parts))
             for done in stops or [end]:
                 report(done)
+        if optimizer.gradient == "log_domain" and not optimizer.ridge:
+            recorder.end = loop.end(pools)
     return loop.last()
 
 
@@ -179,6 +184,7 @@ class _Loop:
     kernel: Any
     trained: str
     write: Callable[..., None]
+    finish: Any
     last: Callable[[], Variables]
     placed: tuple[Any, ...]
     updated: tuple[Tensor, ...]
@@ -186,7 +192,7 @@ class _Loop:
     m = 0
 
     def __init__(self, risk: Risk, optimizer: FirstOrder, recorder: SnapshotRecorder) -> None:
-        batch = risk.batch
+        self.batch = batch = risk.batch
         self.B, self.n, self.T, d = batch.X.shape
         self.blocks = -(-self.B // LANES)
         self.update = _update(risk, optimizer)
@@ -282,7 +288,7 @@ class _Loop:
         Write the weights after as many steps as each of `stops` says, as snapshots from number `at`
         on. Return the logits and the margins there, each (stops, blocks, ...).
         """
-        sizes = Sizes(self.n, self.T, self.r, self.k, self.c, self.m)
+        sizes = self.sizes
         space = _space(sizes)
         seen = *(V.shape[1] for V in self.updated), LANES * self.n * self.T, LANES * self.n
         kept = [torch.empty(len(stops), last - first, size, dtype=torch.float64) for size in seen]
@@ -303,11 +309,54 @@ class _Loop:
         self.write(first, last, *arrays, *self.placed, self.finite, self.W, at)
         return [logits, margins]
 
+    def end(self, pools: list[ThreadPoolExecutor]) -> tuple[Tensor, Tensor]:
+        """Return `direction_error`, and whether the risk falls no more along the gradient, (B,).
+
+        Nor does it along one that is rounding noise.
+        """
+        W, x = torch.from_numpy(self.W[:, -1]), self.last()
+        largest = logit_sizes(self.batch).flatten(1).amax(1)
+        given = to_lanes(norm(W) * largest), to_lanes(reach(x, largest))
+        found = torch.empty_like(given[0]), torch.empty_like(given[0])
+        parts = [self.blocks * k // len(pools) for k in range(len(pools) + 1)]
+        shares = [
+            pool.submit(self.find_end, first, last, (*given, *found))
+            for pool, first, last in zip(pools, parts[:-1], parts[1:], strict=True)
+        ]
+        for share in shares:
+            share.result()
+        error, slope = (from_lanes(lanes, (self.B,)) for lanes in found)
+        return error.where(error.isfinite(), torch.inf), ~(slope > 0) | ~(error < 1)
+
+    def find_end(self, first: int, last: int, end: tuple[Tensor, ...]) -> None:
+        """Find error and slope at the end, of the blocks first <= b < last."""
+        sizes = self.sizes
+        space = _space(sizes)
+        count = LANES * (sizes.c + sizes.r) * max(sizes.m, sizes.r)
+        before = torch.empty(count, dtype=torch.float64)
+        self.finish(
+            first,
+            last,
+            Instance(*_addresses(self.data)),
+            Space(*_addresses(space)),
+            before.data_ptr(),
+            _addresses(self.updated),
+            End(*_addresses(end)),
+            sizes,
+            self.update,
+        )
+
+    @property
+    def sizes(self) -> Sizes:
+        """The sizes of an instance."""
+        return Sizes(self.n, self.T, self.r, self.k, self.c, self.m)
+
 
 class _LoopW(_Loop):
     """Of W."""
 
-    kernel, write, trained = staticmethod(train_w), staticmethod(write_w), "W"
+    kernel, write, finish = staticmethod(train_w), staticmethod(write_w), staticmethod(end_w)
+    trained = "W"
 
     def __init__(
         self, risk: Risk, optimizer: FirstOrder, variables: Variables, recorder: SnapshotRecorder
@@ -329,7 +378,8 @@ class _LoopW(_Loop):
 class _LoopKQ(_Loop):
     """Of K in the span of the tokens, Q in that of the queries, both in the span of their rows."""
 
-    kernel, write, trained = staticmethod(train_kq), staticmethod(write_kq), "(K, Q)"
+    kernel, write, finish = staticmethod(train_kq), staticmethod(write_kq), staticmethod(end_kq)
+    trained = "(K, Q)"
 
     def __init__(
         self, risk: Risk, optimizer: FirstOrder, variables: Variables, recorder: SnapshotRecorder

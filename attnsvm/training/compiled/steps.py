@@ -68,7 +68,7 @@ def _at_queries(C: int, V: int, R: int, sizes: Sizes, length: int, triangular: b
 
 
 @njit(inline="always")  # type: ignore[untyped-decorator]
-def _from_queries(C: int, P: int, R: int, sizes: Sizes, length: int, triangular: bool) -> None:
+def from_queries(C: int, P: int, R: int, sizes: Sizes, length: int, triangular: bool) -> None:
     """Write C_k = sum_i R_ki P_i, vectors with `length` entries."""
     n = sizes.n
     for first in range(0, sizes.c, PANEL):
@@ -125,6 +125,30 @@ def _descend(
     store(a, 0, share * (fill(1.0) - step * ridge))
 
 
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def gradient_w(here: Instance, V: int, space: Space, sizes: Sizes, update: Update) -> Any:
+    """Write H, the gradient in V, of a block; return its log-scale."""
+    r = sizes.r
+    _at_queries(space.U, V, here.R, sizes, r, update.triangular)
+    scale = gradient(here, space, sizes, update)
+    from_queries(space.H, space.P, here.R, sizes, r, update.triangular)
+    return scale
+
+
+@njit(inline="always")  # type: ignore[untyped-decorator]
+def gradient_kq(here: Instance, K: int, Q: int, space: Space, sizes: Sizes, update: Update) -> Any:
+    """Write G and H, the gradients in K and Q, of a block; return their log-scale."""
+    n, _, r, _, _, m = sizes
+    U, P, A, B = space.U, space.P, space.A, space.B
+    _at_queries(B, Q, here.R, sizes, m, update.triangular)
+    multiply((U, 1, r), (K, m, 1), (B, 1, m), (r, n, m))
+    scale = gradient(here, space, sizes, update)
+    multiply((A, 1, m), (K, 1, m), (P, 1, r), (m, n, r))
+    from_queries(space.H, A, here.R, sizes, m, update.triangular)
+    multiply((space.G, 1, m), (B, 1, m), (P, r, 1), (m, r, n))
+    return scale
+
+
 @compiled(*COMPILED_IN, nogil=True, error_model="numpy")
 def train_w(
     first: int, last: int, data: Instance, space: Space, variables: Any, kept: Any, etas: Any,
@@ -145,13 +169,12 @@ def train_w(
         outside, momentum = (a, at(square0, b)), (at(M, b * c * r), at(scale_M, b))
         taken = 0
         for k in range(len(etas) + 1):
-            _at_queries(space.U, V, here.R, sizes, r, update.triangular)
-            weights = _weights(gradient(here, space, sizes, update), update.log_ridge)
+            scale = gradient_w(here, V, space, sizes, update)
             if taken < len(stops) and stops[taken] == k:
                 _keep(kept, taken * (last - first) + b - first, (V, a), (c * r, 1), space, sizes)
                 taken += 1
             if k < len(etas):
-                _from_queries(space.H, space.P, here.R, sizes, r, update.triangular)
+                weights = _weights(scale, update.log_ridge)
                 _descend(V, space.H, (c, r), outside, weights, momentum, etas[k], space, update)
 
 
@@ -167,8 +190,7 @@ def train_kq(
     momentum of K, that of Q, and the log-scales of both. `kept` and `stops` are as for `train_w`,
     with K and Q in place of V.
     """
-    n, _, r, _, c, m = sizes
-    U, P, A, B, G, H = space.U, space.P, space.A, space.B, space.G, space.H
+    _, _, r, _, c, m = sizes
     for b in range(first, last):
         here = of_block(data, sizes, b)
         K, Q, a, square0, M_K, M_Q, scale_M = variables
@@ -178,17 +200,12 @@ def train_kq(
         momentum_Q = at(M_Q, b * c * m), at(scale_M, 2 * b + 1)
         taken = 0
         for k in range(len(etas) + 1):
-            _at_queries(B, Q, here.R, sizes, m, update.triangular)
-            multiply((U, 1, r), (K, m, 1), (B, 1, m), (r, n, m))
-            weights = _weights(gradient(here, space, sizes, update), update.log_ridge)
+            scale = gradient_kq(here, K, Q, space, sizes, update)
             if taken < len(stops) and stops[taken] == k:
                 at_stop = taken * (last - first) + b - first
                 _keep(kept, at_stop, (K, Q, a), (r * m, c * m, 2), space, sizes)
                 taken += 1
             if k < len(etas):
-                multiply((A, 1, m), (K, 1, m), (P, 1, r), (m, n, r))
-                _from_queries(H, A, here.R, sizes, m, update.triangular)
-                multiply((G, 1, m), (B, 1, m), (P, r, 1), (m, r, n))
-                eta = etas[k]
+                weights, eta, G, H = _weights(scale, update.log_ridge), etas[k], space.G, space.H
                 _descend(K, G, (r, m), outside_K, weights, momentum_K, eta, space, update)
                 _descend(Q, H, (c, m), outside_Q, weights, momentum_Q, eta, space, update)
