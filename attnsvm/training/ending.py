@@ -58,11 +58,11 @@ def ended(
     threads : int
         Number of threads, at least 1.
     known : tuple of Tensor, optional
-        The direction's error, and whether the objective stops falling along the gradient, (B,),
-        where the compiled loop has found them.
+        The direction's error, and which instances may be at a finite minimum, (B,), where the
+        compiled loop has found them.
     """
     if known is not None:
-        error, turns = known
+        error, open_ = known
 
         def minimum(at: Index) -> Tensor:
             some = (
@@ -70,7 +70,7 @@ def ended(
             )
             return Ending(some, tuple(V[at] for V in variables), W[at], ridge).at_finite_optimum()
 
-        return error, _among(turns, minimum)
+        return error, _among(open_, minimum)
     B = len(W)
     parts = max(1, B // max(2, PART // (W[0].numel() + risk.batch.X[0].numel())))
     ends = [B * k // parts for k in range(parts + 1)]
@@ -148,8 +148,8 @@ class Ending:
         logits = (norm(self.W) * self.sizes.flatten(1).amax(1))[:, None, None]
         of_q = (1 + logits) * q.abs() + g.abs().amax(-1, keepdim=True) * others
         errors = EPS * (of_q * apart + q.abs() * self.sizes).sum((1, 2))
-        length = norm(torch.bmm(token_gradient(batch, q).mT, batch.Z))
-        return torch.where(errors > 0, errors / length, 0.0)
+        size = norm(torch.bmm(token_gradient(batch, q).mT, batch.Z))
+        return torch.where(errors > 0, errors / size, 0.0)
 
     def at_finite_optimum(self) -> Tensor:
         """Return whether the weights are at a minimum of risk and ridge, not diverging, (B,) bool.
@@ -179,7 +179,7 @@ class Ending:
         """Return whether the objective stops falling within `reach` along the negative gradient."""
         risk, variables = self._part(at)
         g = tuple(part[at] for part in risk.attention(self.gradient.parts))
-        ahead = _shifted(risk.attention(variables), -reach[at] / _length(g), g)
+        ahead = _shifted(risk.attention(variables), -reach[at] / length(g), g)
         there = _gradient(risk, ahead + variables[len(g) :], self.ridge)
         return self.stationary[at] | (_inner(there, g) <= 0)
 
@@ -189,13 +189,13 @@ class Ending:
         x = risk.attention(variables)
         beyond = _shifted(x, x[0].new_full((len(x[0]),), NEAR), x)
         outwards = _gradient(risk, beyond + variables[len(x) :], self.ridge)
-        turns = _inner(outwards, x) >= -ROUNDING * _length(outwards) * _length(x)
+        turns = _inner(outwards, x) >= -ROUNDING * length(outwards) * length(x)
         return self.stationary[at] | turns
 
     @cached_property
     def stationary(self) -> Tensor:
         """Whether the gradient is zero or rounding noise, (B,) bool."""
-        steepness = _length(self.risk.attention(self.gradient.parts))
+        steepness = length(self.risk.attention(self.gradient.parts))
         return (steepness == 0) | (self.direction_error("log_domain") >= 1)
 
     def _part(self, at: Index) -> tuple[Risk, Variables]:
@@ -218,7 +218,7 @@ def reach(x: Variables, largest: Tensor) -> Tensor:
 
     `largest` is the largest ||x_it|| ||z_i|| of each instance, (B,).
     """
-    return NEAR * torch.maximum(_length(x), largest ** (-1 / len(x)))
+    return NEAR * torch.maximum(length(x), largest ** (-1 / len(x)))
 
 
 def _among(open_: Tensor, test: Callable[[Index], Tensor]) -> Tensor:
@@ -262,7 +262,7 @@ def _has_minimum(risk: Risk, variables: Variables, reach: Tensor) -> Tensor:
     least = forward.softmax.masked_fill(~risk.batch.mask, 1.0).flatten(1).amin(1)
     floor = STATIONARY * least * _pull(risk, at, forward)
     if len(start) > 1:  # the gradient of a factor is proportional to the other one
-        floor = floor * _length(start)
+        floor = floor * length(start)
     found: Tensor = (y.norm(dim=1) <= 1) & (steepness <= floor * reach)
     return found
 
@@ -290,9 +290,10 @@ def _inner(a: Variables, b: Variables) -> Tensor:
     return torch.stack([(V * U).flatten(1).sum(1) for V, U in zip(a, b, strict=True)]).sum(0)
 
 
-def _length(a: Variables) -> Tensor:
-    length: Tensor = torch.linalg.vector_norm(torch.stack([norm(V) for V in a]), dim=0)
-    return length
+def length(a: Variables) -> Tensor:
+    """Return the Euclidean norm of all variables together, (B,)."""
+    size: Tensor = torch.linalg.vector_norm(torch.stack([norm(V) for V in a]), dim=0)
+    return size
 
 
 def _unit(part: Tensor) -> Tensor:

@@ -31,20 +31,24 @@ from attnsvm.linalg import EPS
 from attnsvm.training.compiled import steps
 from attnsvm.training.compiled.gradient import Instance, Sizes, Space, Update, of_block, score
 from attnsvm.training.compiled.steps import COMPILED_IN, from_queries, gradient_kq, gradient_w
+from attnsvm.training.ending import NEAR
 
 
 class End(NamedTuple):
     """Addresses of one entry for each block.
 
     Given: `logits`, ||W|| times the largest ||x_it|| ||z_i||, and `reach`, the length of a step.
-    Found: `error` of the gradient's direction, and `slope`, the derivative of the risk after that
-    step along the negative gradient in the direction of the gradient, up to a positive factor.
+    Found: `error` of the gradient's direction; `slope`, the derivative of the risk after that step
+    along the negative gradient in the direction of the gradient, up to a positive factor; and
+    `outwards`, that along the ray through the weights at a little more than these, relative to the
+    length of the gradient there.
     """
 
     logits: int
     reach: int
     error: int
     slope: int
+    outwards: int
 
 
 @njit(inline="always")
@@ -96,13 +100,20 @@ def _relative(error: Any, square: Any) -> Any:
 
 
 @njit(inline="always")
+def _scale(V: int, count: int, factor: float) -> None:
+    """V <- factor V."""
+    for j in range(count):
+        store(V, j, fill(factor) * load(V, j))
+
+
+@njit(inline="always")
 def _shift(V: int, G: int, count: int, length: Any) -> None:
     """V <- V - length G."""
     for j in range(count):
         store(V, j, load(V, j) - length * load(G, j))
 
 
-@compiled(*COMPILED_IN, steps, nogil=True, error_model="numpy")
+@compiled(*COMPILED_IN, steps, NEAR, nogil=True, error_model="numpy")
 def end_w(
     first: int, last: int, data: Instance, space: Space, before: int, variables: Any, end: End,
     sizes: Sizes, update: Update,
@@ -120,12 +131,16 @@ def end_w(
             store(before, j, load(space.H, j))
         error = _error(here, space, sizes, update, scale, load(end.logits, b))
         store(end.error, b, _relative(error, square))
+        _scale(V, count, 1 + NEAR)
+        gradient_w(here, V, space, sizes, update)
+        store(end.outwards, b, dot(space.H, V, count) / root(dot(space.H, space.H, count)))
+        _scale(V, count, 1 / (1 + NEAR))
         _shift(V, before, count, load(end.reach, b) / root(square))
         gradient_w(here, V, space, sizes, update)
         store(end.slope, b, dot(space.H, before, count))
 
 
-@compiled(*COMPILED_IN, steps, nogil=True, error_model="numpy")
+@compiled(*COMPILED_IN, steps, NEAR, nogil=True, error_model="numpy")
 def end_kq(
     first: int, last: int, data: Instance, space: Space, before: int, variables: Any, end: End,
     sizes: Sizes, update: Update,
@@ -150,6 +165,14 @@ def end_kq(
             store(before, j, load(space.G, j))
         for j in range(of_Q):
             store(before, of_K + j, load(space.H, j))
+        _scale(K, of_K, 1 + NEAR)
+        _scale(Q, of_Q, 1 + NEAR)
+        gradient_kq(here, K, Q, space, sizes, update)
+        there = dot(space.G, space.G, of_K) + dot(space.H, space.H, of_Q)
+        rise = dot(space.G, K, of_K) + dot(space.H, Q, of_Q)
+        store(end.outwards, b, rise / root(there))
+        _scale(K, of_K, 1 / (1 + NEAR))
+        _scale(Q, of_Q, 1 / (1 + NEAR))
         length = load(end.reach, b) / root(square)
         _shift(K, before, of_K, length)
         _shift(Q, at(before, of_K), of_Q, length)

@@ -56,7 +56,7 @@ from attnsvm.training.compiled.gradient import (
 )
 from attnsvm.training.compiled.steps import train_kq, train_w
 from attnsvm.training.compiled.weights import Placement, write_kq, write_w
-from attnsvm.training.ending import logit_sizes, reach
+from attnsvm.training.ending import ROUNDING, length, logit_sizes, reach
 from attnsvm.training.trajectory import SnapshotRecorder
 
 SHARE = 2**14
@@ -122,7 +122,7 @@ def run(
     loop = (_LoopW if len(variables) == 1 else _LoopKQ)(risk, optimizer, variables, recorder)
     with announced(f"training loop of {loop.trained}"):
         loop.take_steps(0, 0, np.empty(0), np.empty(0, np.int64), 0)
-        loop.find_end(0, 0, (torch.empty(0),) * 4)
+        loop.find_end(0, 0, (torch.empty(0),) * 5)
     grid = [int(stop) for stop in optimizer.grid()]
     most = max(1, TOGETHER // (loop.B * loop.n * loop.T))
     with _workers(threads) as pools:
@@ -310,14 +310,14 @@ class _Loop:
         return [logits, margins]
 
     def end(self, pools: list[ThreadPoolExecutor]) -> tuple[Tensor, Tensor]:
-        """Return `direction_error`, and whether the risk falls no more along the gradient, (B,).
+        """Return `direction_error`, and which instances may be at a finite minimum, (B,).
 
-        Nor does it along one that is rounding noise.
+        The risk of the others falls, along the gradient or along the ray through the weights.
         """
         W, x = torch.from_numpy(self.W[:, -1]), self.last()
         largest = logit_sizes(self.batch).flatten(1).amax(1)
         given = to_lanes(norm(W) * largest), to_lanes(reach(x, largest))
-        found = torch.empty_like(given[0]), torch.empty_like(given[0])
+        found = [torch.empty_like(given[0]) for _ in range(3)]
         parts = [self.blocks * k // len(pools) for k in range(len(pools) + 1)]
         shares = [
             pool.submit(self.find_end, first, last, (*given, *found))
@@ -325,8 +325,9 @@ class _Loop:
         ]
         for share in shares:
             share.result()
-        error, slope = (from_lanes(lanes, (self.B,)) for lanes in found)
-        return error.where(error.isfinite(), torch.inf), ~(slope > 0) | ~(error < 1)
+        error, slope, outwards = (from_lanes(lanes, (self.B,)) for lanes in found)
+        falls = (slope > 0) | (outwards < -ROUNDING * length(x))
+        return error.where(error.isfinite(), torch.inf), ~(falls & (error < 1))
 
     def find_end(self, first: int, last: int, end: tuple[Tensor, ...]) -> None:
         """Find error and slope at the end, of the blocks first <= b < last."""
