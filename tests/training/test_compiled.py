@@ -31,7 +31,7 @@ from attnsvm.risk import Risk
 from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named
 from attnsvm.training.compiled import loop as compiled_loop
-from attnsvm.training.compiled import steps
+from attnsvm.training.compiled import schedule, steps
 from attnsvm.training.ending import ended
 
 pytestmark = pytest.mark.processors
@@ -251,7 +251,7 @@ def test_stretches_without_a_snapshot_change_no_bit(parameterization, m, monkeyp
     given = {"parameterization": parameterization, "m": m, "steps": 40, "record_every": 17}
     whole = train(sample(**SHAPE), **given)
     for longest, together in ((3, 1), (3, 10**6), (100, 1), (100, 2 * 11 * (25 + 12))):
-        monkeypatch.setattr(compiled_loop, "LONGEST", longest)
+        monkeypatch.setattr(schedule, "LONGEST", longest)
         monkeypatch.setattr(compiled_loop, "TOGETHER", together)
         pieces = train(sample(**SHAPE), **given)
         assert torch.equal(pieces.steps, whole.steps)
@@ -260,12 +260,33 @@ def test_stretches_without_a_snapshot_change_no_bit(parameterization, m, monkeyp
 
 
 def test_a_stretch_has_a_limited_number_of_steps_and_snapshots(monkeypatch):
-    monkeypatch.setattr(compiled_loop, "LONGEST", 3)
-    stretches = compiled_loop._stretches
+    monkeypatch.setattr(schedule, "LONGEST", 3)
+    stretches = schedule.stretches
     assert list(stretches([0, 4, 5], 1)) == [(0, 3, []), (3, 4, [4]), (4, 5, [5])]
     assert list(stretches([0, 4, 5], 2)) == [(0, 3, []), (3, 5, [4, 5])]
     assert list(stretches([0, 1, 2, 9], 9)) == [(0, 3, [1, 2]), (3, 6, []), (6, 9, [9])]
     assert list(stretches([0], 9)) == []
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+@pytest.mark.parametrize("blocks", [1, 2, 3, 7, 13])
+@pytest.mark.parametrize("steps", [1, 2, 100])
+def test_threads_share_the_steps_evenly_and_wait_only_for_what_is_begun_first(
+    blocks, threads, steps
+):
+    found = schedule.shares(blocks, threads, steps)
+    taken = np.zeros((blocks, steps), int)
+    for first, last, begin, end in (share for mine in found for share in mine):
+        taken[first:last, begin:end] += 1
+    assert (taken == 1).all()
+    work = [
+        sum((last - first) * (end - begin) for first, last, begin, end in mine) for mine in found
+    ]
+    assert max(work) - min(work) <= 2
+    begun_first = {(first, end) for first, _, _, end in (mine[0] for mine in found)}
+    for mine in found:
+        assert all(share.begin == 0 for share in mine[:-1])
+        assert mine[-1].begin == 0 or (mine[-1].first, mine[-1].begin) in begun_first
 
 
 def test_what_an_exception_ends_leaves_no_steps_behind(monkeypatch):
@@ -282,7 +303,7 @@ def test_what_an_exception_ends_leaves_no_steps_behind(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(compiled_loop._Loop, "take_steps", take)
-    monkeypatch.setattr(compiled_loop, "SHARE", 1)
+    monkeypatch.setattr(schedule, "SHARE", 1)
     threads = torch.get_num_threads()
     with pytest.raises(KeyboardInterrupt):
         train(batch.take(torch.arange(11).repeat(8)), steps=1000, progress=fail)
@@ -314,7 +335,7 @@ def test_arrays_live_until_the_kernel_is_through_with_them(monkeypatch):
     monkeypatch.setattr(compiled_loop._LoopW, "kernel", staticmethod(take))
     monkeypatch.setattr(compiled_loop._LoopW, "finish", compiling)
     monkeypatch.setattr(compiled_loop, "_addresses", addresses)
-    monkeypatch.setattr(compiled_loop.ThreadPoolExecutor, "shutdown", interrupt)
+    monkeypatch.setattr(schedule.ThreadPoolExecutor, "shutdown", interrupt)
     batch = sample(**SHAPE)
     with suppress(KeyboardInterrupt):
         train(batch, steps=3, progress=interrupt)

@@ -14,6 +14,7 @@ from attnsvm.risk import Risk
 from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named
 from attnsvm.training.compiled import loop as compiled_loop
+from attnsvm.training.compiled import schedule
 
 pytestmark = pytest.mark.processors
 
@@ -94,7 +95,7 @@ def test_bits_depend_on_neither_batch_nor_stretches(norm, parameterization, m, m
     batch = sample(n=5, T=4, d=6, trials=19)
     options = {"optimizer": "steepest", "norm": norm, "beta": 0.5, "m": m, "steps": 60}
     whole = train(batch, parameterization, record_every=20, **options)
-    monkeypatch.setattr(compiled_loop, "LONGEST", 7)
+    monkeypatch.setattr(schedule, "LONGEST", 7)
     for part in (slice(1), slice(3, 12), slice(8, 19)):
         alone = train(batch.take(part), parameterization, record_every=20, **options)
         assert alone.snapshots.equal(whole.snapshots[part])

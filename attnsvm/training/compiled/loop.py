@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.attention import View, log_attention
@@ -54,16 +54,11 @@ from attnsvm.training.compiled.gradient import (
     Update,
     space_entries,
 )
+from attnsvm.training.compiled.schedule import Share, shares, stretches, workers
 from attnsvm.training.compiled.steps import train_kq, train_w
 from attnsvm.training.compiled.weights import Placement, write_kq, write_w
 from attnsvm.training.ending import ROUNDING, length, logit_sizes, reach
 from attnsvm.training.trajectory import SnapshotRecorder
-
-SHARE = 2**14
-"""Steps times blocks in a share of the work, at least one block: an interrupt waits for a share."""
-
-LONGEST = 2**14
-"""Largest number of steps that are submitted at once."""
 
 TOGETHER = 2**18
 """Numbers in the snapshots that are evaluated together: 2 MiB."""
@@ -71,7 +66,20 @@ TOGETHER = 2**18
 AHEAD = 3
 """Largest number of stretches by which the threads may be ahead of the evaluation of snapshots."""
 
-Lanes = list[Tensor]
+
+class Stretch(NamedTuple):
+    """Step sizes of a stretch; its stops, in steps, and the number of the first one's snapshot.
+
+    `seen` are the logits and margins at the stops, in lanes, (stops, blocks, ...), once all
+    `futures` are done.
+    """
+
+    etas: NDArray[np.float64]
+    stops: NDArray[np.int64]
+    at: int
+    seen: list[Tensor]
+    futures: list[Future[None]]
+
 
 LOSS_CODES = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, LinearLoss: LINEAR, Squared: SQUARED}
 
@@ -125,57 +133,26 @@ def run(
         loop.find_end(0, 0, (torch.empty(0),) * 5)
     grid = [int(stop) for stop in optimizer.grid()]
     most = max(1, TOGETHER // (loop.B * loop.n * loop.T))
-    with _workers(threads) as pools:
-        stretches = (
+    with workers(threads) as pools:
+        submitted = (
             (end, stops, loop.advance(optimizer, start, end, stops, pools))
-            for start, end, stops in _stretches(grid, most)
+            for start, end, stops in stretches(grid, most)
         )
-        begun = deque(islice(stretches, AHEAD))
+        begun = deque(islice(submitted, AHEAD))
         recorder.take(variables, risk.forward(variables))
         report(0)
         while begun:
-            end, stops, shares = begun.popleft()
-            parts = [share.result() for share in shares]
-            begun.extend(islice(stretches, 1))
+            end, stops, stretch = begun.popleft()
+            for future in stretch.futures:
+                future.result()
+            begun.extend(islice(submitted, 1))
             if stops:
-                recorder.take_views(loop.views(parts))
+                recorder.take_views(loop.view(stretch))
             for done in stops or [end]:
                 report(done)
         if optimizer.gradient == "log_domain" and not optimizer.ridge:
             recorder.end = loop.end(pools)
     return loop.last()
-
-
-def _stretches(grid: list[int], most: int) -> Iterator[tuple[int, int, list[int]]]:
-    """Yield start and end of each stretch, and the stops in it: its part of the grid.
-
-    A stretch has at most LONGEST steps and `most` stops.
-    """
-    start, stops = grid[0], list[int]()
-    for stop in grid[1:]:
-        while stop - start > LONGEST:
-            yield start, start + LONGEST, stops
-            start, stops = start + LONGEST, []
-        stops.append(stop)
-        if len(stops) == most or stop == grid[-1]:
-            yield start, stop, stops
-            start, stops = stop, []
-
-
-@contextmanager
-def _workers(threads: int) -> Iterator[list[ThreadPoolExecutor]]:
-    """Yield one-thread pools; each runs its tasks in the order of submission.
-
-    When the block ends, for example by an interrupt, tasks that have not begun are cancelled.
-    """
-    pools = [ThreadPoolExecutor(1) for _ in range(threads)]
-    try:
-        yield pools
-    finally:
-        for pool in pools:
-            pool.shutdown(wait=False, cancel_futures=True)
-        for pool in pools:
-            pool.shutdown()
 
 
 class _Loop:
@@ -197,6 +174,7 @@ class _Loop:
         self.blocks = -(-self.B // LANES)
         self.update = _update(risk, optimizer)
         self.W, self.finite, self.begun = recorder.snapshots.numpy(), recorder.finite.numpy(), 1
+        self.latest: dict[int, Future[None]] = {}
         if self.update.triangular:
             self.basis, X = _in_token_span(batch)
             self.queries, R = orthonormal(batch.Z.mT)
@@ -251,28 +229,40 @@ class _Loop:
         end: int,
         stops: list[int],
         pools: list[ThreadPoolExecutor],
-    ) -> list[Future[Lanes]]:
-        """Submit the steps start <= k < end; a block always stays in the same thread.
+    ) -> Stretch:
+        """Submit the steps start <= k < end.
 
-        No thread waits for another one. The results are the input of `views`.
+        A thread waits for another one only where they share a block, for its earlier steps.
         """
-        at, self.begun = self.begun, self.begun + len(stops)
-        blocks, few = self.blocks, max(1, SHARE // (end - start))
-        etas = np.array([optimizer.step_size(k) for k in range(start, end)], np.float64)
+        etas = np.fromiter(map(optimizer.step_size, range(start, end)), np.float64)
         since = np.array(stops, np.int64) - start
-        return [
-            pool.submit(self.take_steps, first, min(first + few, last), etas, since, at)
-            for number, pool in enumerate(pools)
-            for last in [blocks * (number + 1) // len(pools)]
-            for first in range(blocks * number // len(pools), last, few)
+        counts = (LANES * self.n * self.T, LANES * self.n)
+        seen = [
+            torch.empty(len(stops), self.blocks, count, dtype=torch.float64) for count in counts
         ]
+        stretch = Stretch(etas, since, self.begun, seen, [])
+        self.begun += len(stops)
+        for pool, mine in zip(pools, shares(self.blocks, len(pools), end - start), strict=False):
+            for share in mine:
+                future = pool.submit(self.take_share, stretch, share, self.latest.get(share.first))
+                self.latest[share.first] = future
+                stretch.futures.append(future)
+        return stretch
 
-    def views(self, parts: list[Lanes]) -> View:
-        """Return the view at all stops, one batch after the other, (stops B, ...).
+    def take_share(self, stretch: Stretch, share: Share, earlier: Future[None] | None) -> None:
+        """Take the steps of a share of a stretch, after the `earlier` ones of its blocks."""
+        if earlier is not None:
+            earlier.result()
+        first, last, begin, end = share
+        done, until = np.searchsorted(stretch.stops, (begin, end), "right")
+        stops = stretch.stops[done:until] - begin
+        seen = self.take_steps(first, last, stretch.etas[begin:end], stops, stretch.at + done)
+        for all_blocks, some in zip(stretch.seen, seen, strict=True):
+            all_blocks[done:until, first:last] = some
 
-        `parts` are the results of all shares of a stretch.
-        """
-        logits, margins = (torch.cat(part, 1) for part in zip(*parts, strict=True))
+    def view(self, stretch: Stretch) -> View:
+        """Return the view at all stops of a stretch, one batch after the other, (stops B, ...)."""
+        logits, margins = stretch.seen
         log_softmax = log_attention(self.instances(logits, self.n, self.T)).flatten(0, 1)
         return View(log_softmax, log_softmax.exp(), self.instances(margins, self.n).flatten(0, 1))
 
@@ -282,7 +272,7 @@ class _Loop:
         flat = from_lanes(lanes.flatten(0, 1), (count * filled, *shape))
         return flat.view(count, filled, *shape)[:, : self.B]
 
-    def take_steps(self, first: int, last: int, etas: Any, stops: Any, at: int) -> Lanes:
+    def take_steps(self, first: int, last: int, etas: Any, stops: Any, at: int) -> list[Tensor]:
         """Take the steps of the blocks first <= b < last.
 
         Write the weights after as many steps as each of `stops` says, as snapshots from number `at`
