@@ -9,6 +9,7 @@ be proved again) and `run.json` (identity, provenance, sha256 of the other files
 from __future__ import annotations
 
 import io
+import shutil
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -190,7 +191,8 @@ def compact(folder: Path) -> None:
     """Write the tables of a small record again without what a reader does not need.
 
     The meanings and units of columns, which `attnsvm --columns` prints, and other metadata are most
-    of a table of a few rows: 36 KB become 6 KB.
+    of a table of a few rows: 36 KB become 6 KB. The new record is complete before it takes the
+    place of the old one.
 
     Raises
     ------
@@ -198,14 +200,18 @@ def compact(folder: Path) -> None:
         As `read`.
     """
     run = read_run(folder)
-    tables = dict(zip(TABLES, read_tables(folder, run), strict=False))
-    with replacing([folder / name for name in tables]) as sinks:
+    tables = dict(zip(TABLES[:2], read_tables(folder, run), strict=True))
+    new, old = (folder.with_name(f".{folder.name}.{kind}") for kind in ("compact", "before"))
+    shutil.copytree(folder, new, dirs_exist_ok=True)
+    with replacing([new / name for name in tables]) as sinks:
         for table, sink in zip(tables.values(), sinks, strict=True):
             bare = pa.Table.from_arrays(table.columns, names=table.schema.names)
             pq.write_table(bare, sink, **COMPACT)
-        (folder / RUN_FILE).unlink()
     files = {name: sink.sha256() for name, sink in zip(tables, sinks, strict=True)}
-    write_json(folder / RUN_FILE, {**run, "files": {**run["files"], **files}})
+    write_json(new / RUN_FILE, {**run, "files": {**run["files"], **files}})
+    folder.rename(old)
+    new.rename(folder)
+    shutil.rmtree(old)
 
 
 def is_done(folder: Path) -> bool:

@@ -64,6 +64,11 @@ class History:
         The recorded steps or radii.
     ranges : mapping of str to (low, high)
         The possible values of the quantities of probes.
+
+    Attributes
+    ----------
+    undecided : set of str
+        Quantities of which `refusals` has accepted some value because its error bound is infinite.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class History:
         ranges: Mapping[str, tuple[float, float]],
     ) -> None:
         self.ranges = ranges
+        self.undecided: set[str] = set()
         self.key, self.rows = list(key), list(rows)
         self.names, self.steps, self.table = names, steps, table
         if list(table.columns) == [*self.key, *COLUMNS]:  # the order of the rows says nothing
@@ -138,6 +144,8 @@ class History:
                 value, apart = curves[name]
                 stated = values[list(known)]
                 same = np.abs(stated - value) <= apart
+                if np.isinf(apart).any():
+                    self.undecided.add(name)
                 same |= np.isinf(apart) | (stated == value) | (np.isnan(stated) & np.isnan(value))
                 allowed[list(known)] &= same
                 missing = np.isnan(value)

@@ -355,6 +355,8 @@ def _value(curve: Curve) -> Expected:
 
 def _at_end(curve: tuple[Any, Any]) -> Expected:
     value, apart = (float(part) for part in curve)
+    if np.isinf(apart):  # rounding decides even whether the number is defined
+        return Either((NAN, number(value, apart)))
     return NAN if np.isnan(value) else number(value, apart)
 
 

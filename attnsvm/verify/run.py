@@ -483,6 +483,7 @@ class _Prover:
                 trusted.append("the trained head, and scores and risk by it")
             for name, target in foreign_probes(config).items():
                 trusted.append(f"probe {name} ({target})")
+            trusted += sorted(f"{name} where rounding decides it" for name in self._undecided())
             for name, kind in own_probes(config).items():
                 if kind == "distance" and name not in self.matrices:
                     trusted.append(f"probe {name} (its file is not here, or has changed)")
@@ -501,6 +502,12 @@ class _Prover:
             trusted.append("results of the published solver")
         if self.proof.proved["undecided"]:
             trusted.append("that no more could be proved of undecided SVMs")
+
+    def _undecided(self) -> set[str]:
+        """Return the quantities without an error bound; those of balance are named by step."""
+        probes = own_probes(self.config)
+        balance = {f"{name}_gap" for name, kind in probes.items() if kind == "balance"}
+        return self.history.undecided - balance
 
 
 def _without_labels(facts: Facts) -> Facts:

@@ -178,6 +178,26 @@ def test_a_compact_record_says_the_same_without_texts(tmp_path):
     assert {name: (tmp_path / name).read_bytes() for name in run["files"]} == first
 
 
+def test_a_record_is_not_lost_if_making_it_compact_is_interrupted(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    record.write(folder, [a_record()], ORIGIN)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def interrupted(table, *_, **__):
+        if "quantity" in table.schema.names:
+            raise OSError("no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("attnsvm.record.folder.pq.write_table", interrupted)
+        with pytest.raises(OSError, match="no space"):
+            record.compact(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    record.compact(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    pd.testing.assert_frame_equal(record.read(folder)[0].trials, a_record().trials)
+
+
 def test_a_column_that_nobody_declared_is_refused(tmp_path):
     record.write(tmp_path, [a_record()], ORIGIN)
     run = rewritten(tmp_path, lambda table: table.append_column("mine", [[1.0, 2.0, 3.0]]))

@@ -101,6 +101,8 @@ KINDS = {
     "mixture": (*SMALL, "data.d=6", "data=orthonormal", "head=quadratic", "head.lam=0.5",
                 "probe=[mixture]", "selection=multi", "selection.negligible=1e-3"),
     "excess_risk": (*SMALL, "probe=[excess_risk]", "keep_path=true"),
+    "excess_risk_rounded": (*SMALL, "probe=[excess_risk]", "optimizer.init=small",
+                            "optimizer.init_scale=1e17"),
     "excess_risk_squared": (*SMALL, "probe=[excess_risk]", "loss=squared", "loss.target=0.1",
                             "optimizer.init=small"),
     "excess_risk_multi": ("head=quadratic", "head.lam=0.3", "data=orthonormal", "selection=multi",

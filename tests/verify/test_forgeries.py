@@ -14,11 +14,12 @@ import pytest
 
 from attnsvm import record
 from attnsvm.config.hypotheses import HYPOTHESES
+from attnsvm.verify.run import prove
 from tests.verify.forging import Forgery, refusal, reseal
 from tests.verify.kinds import made, written
 
 USED = ("top", "optimal", "multi", "mixture", "kq", "path", "until_accepted", "kq_low_rank",
-        "narrow_gap", "hypotheses", "excess_risk")  # fmt: skip
+        "narrow_gap", "hypotheses", "excess_risk", "excess_risk_rounded")  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -539,3 +540,16 @@ def trusted(name: str, what: str, genuine: Forgery) -> bool:
     rejected = genuine.trials.loc[int(row), "status"] == "rejected"
     unstored = name == "multi" and rejected and column in UNSEEN["multi"]
     return unstored or (column == "direction_change" and name in ("top", "kq", "kq_low_rank"))
+
+
+def test_an_excess_risk_that_rounding_decides_is_named_as_trusted(genuine, tmp_path):
+    """Of logits near 1e17, whose rounding is more than 1: any log(L - L*) passes, and is named."""
+    forged = genuine["excess_risk_rounded"].copy()
+    forged.cell("excess_risk_log", lambda x: x + 1)
+    forged.curve("excess_risk_log", -1, lambda x: x + 1)
+    rounded = prove(forged.written(tmp_path / "rounded"))
+    exact = prove(genuine["excess_risk"].copy().written(tmp_path / "exact"))
+    trusted = "excess_risk_log where rounding decides it"
+    assert rounded.refusals == exact.refusals == []
+    assert trusted in rounded.trusted
+    assert trusted not in exact.trusted
