@@ -15,6 +15,7 @@ import pandas as pd
 from attnsvm.record import read_solutions
 from sweeps.aggregate import SweepFrames
 from sweeps.cells import row_key
+from sweeps.claims._rule import rule_digest
 
 HOLDS, FAILS = "holds", "fails"
 
@@ -156,9 +157,10 @@ class Claim:
 
     @property
     def digest(self) -> str:
-        """What a verdict depends on besides the code: it changes when the claim does."""
+        """What a verdict depends on besides attnsvm: it changes when claim, runs or rule do."""
         runs = [[one.name, *one.overrides] for one in self.runs]
-        parts = [self.statement, [*self.hypotheses], runs, self.tolerance]
+        rule = rule_digest(self.name, (self.prediction, *self.hypotheses.values()))
+        parts = [self.statement, [*self.hypotheses], runs, self.tolerance, rule]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
 

@@ -76,11 +76,11 @@ def globally(evidence: Evidence) -> Words:
     return ruled(
         evidence,
         [
+            (kind == "unsaturated", "attention not on one token"),
+            *unsolved(evidence),
             (kind == "global", HOLDS),
             (kind.isin(("local", "not_local")) & settled, FAILS),
             (kind.isin(("local", "not_local", "unsettled")), "direction not settled"),
-            (kind == "unsaturated", "attention not on one token"),
-            *unsolved(evidence),
             (kind == "undecided", "SVM undecided"),
         ],
         otherwise="no SVM of this optimizer is known",
@@ -98,6 +98,16 @@ def still(evidence: Evidence) -> Truths:
     last = float(top.columns.max())
     change = (top[last] - top[last / 2]).abs()
     return evidence.truths(change <= STILL, change.notna())
+
+
+def risk_falls(evidence: Evidence) -> Truths:
+    """Return whether the risk is smaller at the end than at the start.
+
+    Steps of a fixed length in (W, v) can jump across a valley, farther with every step that grows.
+    """
+    risk = evidence.curve("risk")
+    first, last = risk[risk.columns.min()], risk[risk.columns.max()]
+    return evidence.truths(last < first, first.notna() & last.notna())
 
 
 def saturated(evidence: Evidence) -> Truths:
@@ -166,13 +176,29 @@ def towards_svm(evidence: Evidence) -> Words:
     return ruled(
         evidence,
         [
+            *unsolved(evidence),
             ((apart <= NEAR) & evidence.trials["convergence"].isin(local), HOLDS),
             ((apart <= NEAR) & (evidence.trials["convergence"] == "not_local"), FAILS),
-            *unsolved(evidence),
             (comes_no_nearer(evidence), FAILS),
         ],
         otherwise="direction not settled",
     )
+
+
+TURNING = 0.01
+"""Share of 1 - correlation with the limit by which the direction has changed since half-way, up to
+which it stays away. On the way to the limit of normalised steps the two are about equal."""
+
+
+def stays_away(evidence: Evidence) -> Truths:
+    """Return whether W is not near W_mm, and its direction has hardly changed since half-way.
+
+    Missing where either is not on record.
+    """
+    trials = evidence.trials
+    apart, change = trials["one_minus_corr_w_mm"], trials["direction_change"]
+    away = (apart > NEAR) & (change <= TURNING * apart)
+    return evidence.truths(away, apart.notna() & change.notna())
 
 
 def comes_no_nearer(evidence: Evidence) -> Truths:
@@ -216,9 +242,9 @@ def margin_limit(evidence: Evidence, norms: pd.Series) -> Words:
     return ruled(
         evidence,
         [
+            *unsolved(evidence, norms),
             (gap <= GAP_NEAR, HOLDS),
             ((gap >= GAP_FAR) & (gap >= STALE * before), FAILS),
-            *unsolved(evidence, norms),
             (gap.isna(), "margin gap not known"),
         ],
         otherwise="margin gap still falling, or not far",

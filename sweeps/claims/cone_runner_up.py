@@ -24,15 +24,16 @@ def prediction(evidence: Evidence) -> Words:
     """
     trials = evidence.trials
     apart, narrow = trials["one_minus_corr_w_mm"], 1 - np.cos(np.radians(trials["init_angle"]))
-    same = evidence.from_arrays(tokens_of_the_start) == 1
+    found = evidence.from_arrays(tokens_of_the_start)
+    same, other = found == 1, found == 0
     return ruled(
         evidence,
         [
             (~trials["saturated"], "attention not on one token"),
+            *unsolved(evidence),
             (same & (apart <= np.minimum(narrow, NEAR)), HOLDS),
             (same & (apart <= NEAR), "tokens of the start, but farther from their direction"),
-            (~same & (apart <= NEAR), FAILS),
-            *unsolved(evidence),
+            (other & (apart <= NEAR), FAILS),
         ],
         otherwise="direction not settled",
     )

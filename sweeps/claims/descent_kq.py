@@ -24,9 +24,9 @@ def prediction(evidence: Evidence) -> Words:
     return ruled(
         evidence,
         [
+            *unsolved(evidence, "nuclear"),
             (gap <= NEAR, HOLDS),
             ((gap > 10 * NEAR) & stopped, FAILS),
-            *unsolved(evidence, "nuclear"),
         ],
         otherwise="direction not settled",
     )

@@ -21,8 +21,8 @@ def prediction(evidence: Evidence) -> Words:
         evidence,
         [
             (evidence.trials["training"] == "finite_optimum", FAILS),
-            (local & falls, HOLDS),
             *unsolved(evidence),
+            (local & falls, HOLDS),
             (local & (end > middle) & (middle > begin), FAILS),
         ],
         otherwise="direction not settled",

@@ -19,9 +19,9 @@ def prediction(evidence: Evidence) -> Words:
     return ruled(
         evidence,
         [
+            *unsolved(evidence, "nuclear"),
             (gap <= NEAR, HOLDS),
             ((gap >= FAR) & stays, FAILS),
-            *unsolved(evidence, "nuclear"),
         ],
         otherwise="margin gap still falling, or not far",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sweeps.claims._claim import CARRIED_OVER, Claim
-from sweeps.claims._conditions import saturated
+from sweeps.claims._conditions import risk_falls, saturated
 from sweeps.claims._runs import JOINT
 from sweeps.claims.limits import CLAIM as LIMITS
 from sweeps.claims.limits import prediction
@@ -12,11 +12,14 @@ CLAIM = Claim(
     name="joint",
     paper="2306.13596",
     reading=CARRIED_OVER,
-    number="joint training of head and attention",
-    title="trained together with a linear head, W goes to the SVM of the selected tokens",
+    number="joint training of head and attention, without equal margins of the head",
+    title="trained together with any linear head, W goes to the SVM of the selected tokens",
     statement="(W(k), v(k)) by gradient descent on both  =>  W(k) / ||W(k)||_F -> "
     "W_mm(alpha) / ||W_mm(alpha)||_F, alpha locally optimal by the trained head",
-    hypotheses={"one token selected in each sample": saturated},
+    hypotheses={
+        "one token selected in each sample": saturated,
+        "the risk falls from start to end": risk_falls,
+    },
     prediction=prediction,
     runs=(JOINT,),
     tolerance=LIMITS.tolerance,

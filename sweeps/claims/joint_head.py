@@ -8,7 +8,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from sweeps.claims._claim import CARRIED_OVER, Claim, Evidence, Truths, Words
-from sweeps.claims._conditions import margin_words, saturated
+from sweeps.claims._conditions import margin_words, risk_falls, saturated
 from sweeps.claims._runs import JOINT
 
 
@@ -58,6 +58,7 @@ CLAIM = Claim(
     "v_svm of least norm with Y_i v^T x_i,alpha_i >= 1",
     hypotheses={
         "one token selected in each sample": saturated,
+        "the risk falls from start to end": risk_falls,
         "some v separates the selected tokens": separable,
     },
     prediction=prediction,

@@ -15,7 +15,7 @@ def prediction(evidence: Evidence) -> Words:
     apart = evidence.curve("one_minus_corr_w_star_mm")
     last = float(apart.columns.max())
     before, end = apart[last / 10], apart[last]
-    rules = [(end <= FALL * before, HOLDS), *unsolved(evidence, "nuclear"), (end >= before, FAILS)]
+    rules = [*unsolved(evidence, "nuclear"), (end <= FALL * before, HOLDS), (end >= before, FAILS)]
     return ruled(evidence, rules, otherwise="hardly falls")
 
 

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from sweeps.claims._claim import FAILS, HOLDS, OURS, Claim, Evidence, Truths, Words, ruled
-from sweeps.claims._conditions import NEAR, saturated, unsolved
+from sweeps.claims._conditions import NEAR, saturated, stays_away, unsolved
 from sweeps.claims._runs import LAYERS
 
 PULL = 1e-6
 """Largest share of the last gradient that positions which the readout does not see may have."""
 
-TURNING = 0.01
-"""Share of 1 - correlation with the limit by which the direction has changed since half-way, up to
-which it stays away. On the way to the limit of normalised steps the two are about equal."""
-
 
 def prediction(evidence: Evidence) -> Words:
     """Return whether W of a layer is near its W_mm, or stays away from it."""
     trials = evidence.trials
-    apart, change = trials["one_minus_corr_w_mm"], trials["direction_change"]
+    near = trials["one_minus_corr_w_mm"] <= NEAR
     local = trials["convergence"].isin(("global", "local"))
     return ruled(
         evidence,
         [
-            ((apart <= NEAR) & local, HOLDS),
-            ((apart <= NEAR) & (trials["convergence"] == "not_local"), FAILS),
             *unsolved(evidence),
-            ((apart > NEAR) & (change <= TURNING * apart), FAILS),
+            (near & local, HOLDS),
+            (near & (trials["convergence"] == "not_local"), FAILS),
+            (stays_away(evidence), FAILS),
         ],
         otherwise="direction not settled",
     )

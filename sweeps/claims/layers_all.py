@@ -14,8 +14,8 @@ def prediction(evidence: Evidence) -> Words:
     return ruled(
         evidence,
         [
-            (apart <= NEAR, FAILS),
             *unsolved(evidence),
+            (apart <= NEAR, FAILS),
             (comes_no_nearer(evidence), HOLDS),
         ],
         otherwise="direction not settled",

@@ -15,15 +15,16 @@ def prediction(evidence: Evidence) -> Words:
     """Return whether the minimiser at the largest R has the direction of the axis."""
     trials = evidence.trials
     apart, found = trials["one_minus_corr_w_mm"], trials["training"] != "stalled"
-    same = evidence.from_arrays(tokens_of_the_start) == 1
+    tokens = evidence.from_arrays(tokens_of_the_start)
+    same, other = tokens == 1, tokens == 0
     return ruled(
         evidence,
         [
             (~trials["saturated"], "attention not on one token"),
+            *unsolved(evidence),
             (found & same & (apart <= CLOSE), HOLDS),
             (found & same & (apart > CLOSE), FAILS),
-            (found & ~same, FAILS),
-            *unsolved(evidence),
+            (found & other, FAILS),
         ],
         otherwise="no minimiser found",
     )

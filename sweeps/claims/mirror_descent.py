@@ -25,8 +25,8 @@ def prediction(evidence: Evidence) -> Words:
     return ruled(
         evidence,
         [
-            (apart <= NEAR, HOLDS),
             *unsolved(evidence, norms),
+            (apart <= NEAR, HOLDS),
             ((apart > FAR) & settled, FAILS),
         ],
         otherwise="direction not settled",

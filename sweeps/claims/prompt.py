@@ -27,8 +27,9 @@ def outside(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def prediction(evidence: Evidence) -> Words:
     """Return whether W = p z^T, and p is near the SVM of the tokens selected."""
-    words = limits(evidence)
-    words[evidence.from_arrays(outside) > OUTSIDE] = FAILS
+    words, part = limits(evidence), evidence.from_arrays(outside)
+    words[part > OUTSIDE] = FAILS
+    words[part.isna()] = "W not recorded"
     return words
 
 

@@ -11,10 +11,11 @@ def prediction(evidence: Evidence) -> Words:
     """Return whether one token a sample is attended; several that stay so refute it."""
     trials = evidence.trials
     clear, several = trials["status"] == "ok", trials["attended_tokens"] > 1
+    one = trials["attended_tokens"] == 1
     ended = clear & several & still(evidence)
     return ruled(
         evidence,
-        [(ended, FAILS), (clear & several, "attention moves"), (clear, HOLDS)],
+        [(ended, FAILS), (clear & several, "attention moves"), (clear & one, HOLDS)],
         otherwise="not clear which tokens are attended",
     )
 

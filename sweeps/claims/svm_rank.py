@@ -30,7 +30,7 @@ def prediction(evidence: Evidence) -> Words:
     """Return whether rank <= min(n, d), for every optimum, and the row space is in span(z_i)."""
     trials = evidence.trials
     largest = np.minimum(trials["n"], trials["d"])
-    ranks = trials[["frobenius_rank", "nuclear_rank"]].max(axis=1)
+    ranks = trials[["frobenius_rank", "nuclear_rank"]].max(axis=1, skipna=False)
     parts = evidence.from_arrays(outside)
     return ruled(
         evidence,

@@ -17,6 +17,10 @@ KINDS = ("fails", "never met", "undecided", "holds")
 """The first that applies is the verdict: one counterexample outweighs everything else."""
 
 NO_RECORD = "no record"
+UNKNOWN = "hypotheses undecided"
+NOT_KNOWN = (UNKNOWN, NO_RECORD)
+"""Why it is open whether an instance meets the hypotheses."""
+
 SIZE = ("n", "T", "d", "seed")
 """What makes an instance smaller than another, first of all the number of samples."""
 
@@ -52,27 +56,36 @@ class Verdict:
         """The verdict in a word, one of `KINDS`."""
         if self.fails:
             return "fails"
-        if not self.met:
+        if not self.met and not self.undecided:
             return "never met"
         return "undecided" if self.undecided else "holds"
 
     @property
     def met(self) -> int:
-        """Number of instances that meet the hypotheses, or of which that is open."""
-        return self.holds + self.fails + sum(self.undecided.values())
+        """Number of instances that meet the hypotheses."""
+        return self.holds + self.fails + sum(self._apart(known=True).values())
+
+    def _apart(self, known: bool) -> dict[str, int]:
+        """Return the undecided instances that meet the hypotheses; or of which that is open."""
+        return {why: k for why, k in self.undecided.items() if (why not in NOT_KNOWN) == known}
 
     @property
     def sentence(self) -> str:
         """The verdict with its counts."""
         if self.kind == "never met":
             return f"hypotheses never met among {self.drawn}"
-        if self.kind == "holds":
-            return f"holds on all {self.met} instances that meet the hypotheses"
-        why = "; ".join(f"{count} {reason}" for reason, count in self.undecided.items())
-        open_ = f"undecided on {sum(self.undecided.values())} ({why})"
-        if self.kind == "fails":
-            return f"fails on {self.fails} of {self.met}" + (f", {open_}" if self.undecided else "")
-        return f"holds on {self.holds} of {self.met}, {open_}"
+        why, open_ = self._apart(known=True), self._apart(known=False)
+        parts = [f"holds on all {self.met} instances that meet the hypotheses"]
+        if not self.met:
+            parts = ["no instance is known to meet the hypotheses"]
+        elif self.fails:
+            parts = [f"fails on {self.fails} of {self.met}"]
+        elif why:
+            parts = [f"holds on {self.holds} of {self.met}"]
+        if why:
+            reasons = "; ".join(f"{count} {reason}" for reason, count in why.items())
+            parts.append(f"undecided on {sum(why.values())} ({reasons})")
+        return ", ".join([*parts, *(f"{reason} on {count}" for reason, count in open_.items())])
 
     def plain(self) -> dict[str, Any]:
         """Return the verdict as plain data."""
@@ -92,7 +105,7 @@ def rulings(claim: Claim, evidence: Evidence) -> pd.DataFrame:
         rows[name] = test(evidence)
         met = met & rows[name]
     words = claim.prediction(evidence).where(met.fillna(True).astype(bool), "")
-    rows["ruling"] = words.where(met.notna(), "hypotheses undecided")
+    rows["ruling"] = words.where(met.notna(), UNKNOWN)
     return rows
 
 

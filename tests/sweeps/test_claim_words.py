@@ -16,13 +16,15 @@ from sweeps.claims import (
     all_optimal,
     cone_runner_up,
     gen_svm,
+    joint_support,
     layers,
     layers_all,
     layers_linear,
     limits,
+    local_path,
     mixture,
 )
-from sweeps.claims._conditions import globally, margin_limit
+from sweeps.claims._conditions import globally, margin_limit, risk_falls, towards_svm
 
 STEPS = (0, 5000, 10000)
 SIZE = {"n": 3, "T": 3, "d": 4}
@@ -156,3 +158,67 @@ def test_the_finite_part_holds_fails_or_comes_nearer():
     assert mixture.prediction(found).tolist() == [HOLDS, FAILS, OPEN, OPEN, OPEN]
     assert mixture.known(found).tolist() == [True, True, True, True, False]
     assert mixture.of("w")(found).tolist() == [True, True, True, False, True]
+
+
+def test_a_direction_that_has_settled_away_from_its_svm_refutes_its_limit():
+    """Near it, it holds; away, it fails if it changed by less than a hundredth of the distance."""
+    count = 7
+    found = evidence(
+        one_minus_corr_w_mm=[1e-4, 0.5, 0.5, 0.5, 1e-4, 1e-4, np.nan],
+        direction_change=[0.1, 4e-3, 6e-3, np.nan, 0.0, 0.1, 0.0],
+        convergence=["local", "local", "local", "unsettled", "not_local", "unsettled", "local"],
+        training=["saturated"] * count,
+        tie=[False] * count,
+        frobenius_status=["solved"] * count,
+    )
+    open_ = "direction not settled"
+    expected = [HOLDS, FAILS, open_, open_, FAILS, "limit may select other tokens", open_]
+    assert limits.prediction(found).tolist() == expected
+    layers_words = layers.prediction(found).tolist()
+    assert layers_words == [*expected[:5], open_, open_]
+
+
+@pytest.mark.parametrize("why", [word for word in UNSOLVED if word != "direction not settled"])
+def test_an_instance_without_a_solved_svm_never_holds(why):
+    """Even where all other columns say that it is near."""
+    near = {"one_minus_corr_w_mm": [1e-9], "direction_change": [0.0], "convergence": ["global"]}
+    row = {"training": "saturated", "tie": False, "frobenius_status": "solved"} | UNSOLVED[why]
+    found = evidence(
+        {"one_minus_corr_w_mm": [[0.9, 0.5, 1e-9]]}, **near, **{k: [v] for k, v in row.items()}
+    )
+    for prediction in (limits.prediction, layers.prediction, towards_svm, globally):
+        assert prediction(found).tolist() == [why]
+
+
+def test_the_risk_falls_where_it_ends_below_its_start():
+    rows = [[1.0, 2.0, 0.5], [1.0, 0.5, 1.5], [1.0, 1.0, 1.0], [np.nan, 1.0, 0.5]]
+    found = risk_falls(evidence({"risk": rows}))
+    assert found.isna().tolist() == [False, False, False, True]
+    assert found[:3].tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("claim", [cone_runner_up, local_path])
+def test_tokens_that_are_not_recorded_neither_hold_nor_fail(claim, monkeypatch):
+    found = evidence(
+        init_angle=[0.1], one_minus_corr_w_mm=[1e-9], saturated=[True], training=["saturated"],
+        tie=[False], frobenius_status=["solved"],
+    )  # fmt: skip
+    monkeypatch.setattr(Evidence, "from_arrays", lambda *_: pd.Series([np.nan]))
+    assert not {HOLDS, FAILS} & set(claim.prediction(found))
+
+
+def test_margins_of_the_head_are_equal_different_or_undecided(monkeypatch):
+    """Of one sample with v^T x = 1 and another with Y v^T x = 1, 1.05, 1.2 and -1."""
+    others = np.array([1.0, 1.05, 1.2, -1.0])
+    arrays = {
+        "X": np.stack([np.array([[[1.0], [9.0]], [[9.0], [-other]]]) for other in others]),
+        "selected": np.array([[0, 1]] * 4),
+        "Y": np.array([[1.0, -1.0]] * 4),
+        "trained_v": np.ones((4, 1)),
+    }
+    ratios = joint_support.ratio_of_margins(arrays)
+    np.testing.assert_allclose(ratios, [1.0, 1.05, 1.2, np.inf])
+    monkeypatch.setattr(Evidence, "from_arrays", lambda *_: pd.Series(ratios))
+    found = joint_support.all_support(evidence(d=[1] * 4))
+    assert found.isna().tolist() == [False, True, False, False]
+    assert found[[0, 2, 3]].tolist() == [True, False, False]

@@ -7,13 +7,14 @@ import importlib
 import json
 import shlex
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from sweeps.aggregate import load
-from sweeps.claims import FAILS, HOLDS, Claim, Evidence, Runs, all_claims
+from sweeps.claims import FAILS, HOLDS, Claim, Evidence, Runs, _rule, all_claims
 from sweeps.claims._claim import ruled
 from sweeps.verdicts import main, verdict
 from sweeps.verdicts.command import PAGE
@@ -110,6 +111,24 @@ def test_what_is_not_decided_is_counted_with_its_reason_and_never_holds(folder):
     found = verdict(made(hypotheses=unknown), folder)
     assert found.hypotheses["unknown"] == {"yes": 6, "no": 0, "undecided": 6}
     assert (found.holds, found.undecided) == (6, {"hypotheses undecided": 6})
+    assert (found.met, found.kind) == (6, "undecided")
+    sentence = "holds on all 6 instances that meet the hypotheses, hypotheses undecided on 6"
+    assert found.sentence == sentence
+
+
+def test_instances_of_undecided_hypotheses_are_counted_apart():
+    """Two hold, one fails, one is late: 4 meet the hypotheses, whatever the 5 others do."""
+    unknown = {"late": 1, "hypotheses undecided": 3, "no record": 2}
+    found = Verdict(drawn=10, holds=2, fails=1, undecided=unknown)
+    apart = "undecided on 1 (1 late), hypotheses undecided on 3, no record on 2"
+    assert (found.met, found.sentence) == (4, f"fails on 1 of 4, {apart}")
+    found = dataclasses.replace(found, fails=0)
+    assert found.sentence == f"holds on 2 of 3, {apart}"
+    found = Verdict(drawn=3, undecided={"hypotheses undecided": 3})
+    assert (found.met, found.kind) == (0, "undecided")
+    assert (
+        found.sentence == "no instance is known to meet the hypotheses, hypotheses undecided on 3"
+    )
 
 
 def test_a_hypothesis_that_is_not_met_outweighs_one_that_is_undecided(folder):
@@ -193,7 +212,7 @@ def test_a_run_that_fails_is_told_and_not_judged_as_done(tmp_path, capsys, monke
     assert main(["0000.00000", "--directory", str(tmp_path)]) == 1
     told = capsys.readouterr().out
     assert "failed\ndata.n=0: no" in told
-    assert "1 no record" in told
+    assert "no record on 1" in told
 
 
 def test_other_runs_of_the_same_name_are_refused():
@@ -250,3 +269,43 @@ def test_the_digest_is_that_of_what_is_claimed_and_run():
     assert made().digest == made(title="other words").digest
     for part in ({"statement": "x"}, {"tolerance": "x"}, {"hypotheses": {}}, {"runs": ()}):
         assert made(**part).digest != made().digest
+
+
+@pytest.fixture
+def rule(tmp_path, monkeypatch):
+    """Return a function that gives the digest of a rule in a module of this text."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def digest(text):
+        (tmp_path / "a_rule.py").write_text(text)
+        _rule._code.cache_clear()
+        return _rule.rule_digest("no_claim", [SimpleNamespace(__module__="a_rule")])
+
+    yield digest
+    _rule._code.cache_clear()
+
+
+def test_the_digest_of_a_rule_changes_with_the_rule_but_not_with_its_words(rule):
+    text = "from sweeps.claims._claim import Claim\n\ndef f(x):\n    return x <= 1e-3\n"
+    same = rule(text)
+    words = text.replace("def f(x):\n", '"""A rule."""\ndef f(x):\n    """True."""  # or not\n')
+    assert rule(words) == same
+    assert rule(text + 'Claim(title="a", number="1")') == rule(text + 'Claim(title="b")')
+    assert rule(text.replace("1e-3", "1e-4")) != same
+    assert rule(text.replace("<=", "<")) != same
+    assert rule(text.replace("_claim import Claim", "_conditions import NEAR")) != same
+    branches = "if a:\n    b\n{}    c\n"
+    assert rule(branches.format("")) != rule(branches.format("else:\n"))
+
+
+def test_the_digest_of_a_claim_covers_the_rule_that_it_shares(monkeypatch):
+    """joint takes its rule from limits, which takes conditions from _conditions."""
+    before, code = {claim.name: claim.digest for claim in CLAIMS}, _rule._code
+    for module, changed in (("limits", "joint"), ("_conditions", "joint"), ("_runs", "")):
+        name = f"{_rule.PACKAGE}.{module}"
+        monkeypatch.setattr(
+            _rule, "_code", lambda one, name=name: ("", frozenset()) if one == name else code(one)
+        )
+        after = {claim.name for claim in CLAIMS if claim.digest != before[claim.name]}
+        assert (changed in after) if changed else not after
+        assert ("feasibility" in after) == (module == "_conditions")
