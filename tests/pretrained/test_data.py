@@ -382,3 +382,15 @@ def test_a_dry_run_times_one_head_for_all(monkeypatch):
     assert len(ran) == 6
     assert {config.selection.tokens for config in ran} == {"top", "multi"}
     assert {config.data.at_head for config in ran} == {0}
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [("data.at_layer=0", "X"), ("data.control=tokens", "X"), ("data.control=queries", "Z"),
+     ("data.control=spectrum", "trained_W"), ("data.at_head=2", "trained_W")],
+)  # fmt: skip
+def test_a_record_under_the_config_of_another_head_is_refused(record, other, told, tmp_path):
+    """Its signature fits: it is that of this config and the files."""
+    proof = prove(written(tmp_path, composed(*OVERRIDES, other), record))
+    assert {seed for what, seed, _ in proof.refusals if what == told} == set(record.trials["seed"])
+    assert not any(what == "run.json" for what, _, _ in proof.refusals)
