@@ -486,7 +486,7 @@ class _Prover:
             trusted += sorted(f"{name} where rounding decides it" for name in self._undecided())
             for name, kind in own_probes(config).items():
                 if kind == "distance" and name not in self.matrices:
-                    trusted.append(f"probe {name} (its file is not here, or has changed)")
+                    trusted.append(f"probe {name} (its file is not here)")
                 if kind == "other_heads" and self.heads is None:
                     trusted.append(f"probe {name} (the weights of other heads)")
                 if kind == "mixture":

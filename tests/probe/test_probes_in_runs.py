@@ -140,13 +140,16 @@ def test_forged_factors_are_refused(folder, tmp_path):
     assert "K Q^T is not the trained W" in refusal(forged.written(tmp_path / "forged"))
 
 
-def test_a_file_that_has_changed_is_named_as_trusted(folder, tmp_path):
-    np.save(tmp_path / "M.npy", np.ones((3, 3)))
+def test_a_changed_file_is_refused_and_a_missing_one_named_as_trusted(folder, tmp_path):
     from attnsvm.verify.run import prove
 
+    np.save(tmp_path / "M.npy", np.ones((3, 3)))
+    (refusal,) = prove(folder).refusals
+    assert "signature: is not that of the config and the files that it names" in refusal[2]
+    (tmp_path / "M.npy").unlink()
     proof = prove(folder)
     assert not proof.refusals
-    assert "probe distance (its file is not here, or has changed)" in proof.trusted
+    assert "probe distance (its file is not here)" in proof.trusted
 
 
 def _plugin(run, where, given, package="mine"):
