@@ -268,6 +268,19 @@ def test_a_stretch_has_a_limited_number_of_steps_and_snapshots(monkeypatch):
     assert list(stretches([0], 9)) == []
 
 
+@pytest.mark.parametrize(("norm", "entries"), [("frobenius", 1 * 2), ("max", 20 * 20)])
+def test_what_is_kept_of_the_stops_is_bounded_where_tokens_are_long(norm, entries, monkeypatch):
+    """Of a block: V (c r entries of eight lanes), the share of the start, and the logits."""
+    most, stretches = [], schedule.stretches
+    monkeypatch.setattr(compiled_loop, "TOGETHER", 4000)
+    monkeypatch.setattr(
+        compiled_loop, "stretches", lambda grid, few: most.append(few) or stretches(grid, few)
+    )
+    batch = sample(n=1, T=2, d=20, trials=5)
+    train(batch, optimizer="steepest", norm=norm, steps=3, record_every=1)
+    assert most == [4000 // (8 * (entries + 1 + 1 * 2))]
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
 @pytest.mark.parametrize("blocks", [1, 2, 3, 7, 13])
 @pytest.mark.parametrize("steps", [1, 2, 100])

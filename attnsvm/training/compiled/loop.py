@@ -61,7 +61,7 @@ from attnsvm.training.ending import ROUNDING, length, logit_sizes, reach
 from attnsvm.training.trajectory import SnapshotRecorder
 
 TOGETHER = 2**18
-"""Numbers in the snapshots that are evaluated together: 2 MiB."""
+"""Numbers that are kept of the stops of a stretch, at most: 2 MiB."""
 
 AHEAD = 3
 """Largest number of stretches by which the threads may be ahead of the evaluation of snapshots."""
@@ -132,7 +132,7 @@ def run(
         loop.take_steps(0, 0, np.empty(0), np.empty(0, np.int64), 0)
         loop.find_end(0, 0, (torch.empty(0),) * 5)
     grid = [int(stop) for stop in optimizer.grid()]
-    most = max(1, TOGETHER // (loop.B * loop.n * loop.T))
+    most = max(1, TOGETHER // loop.numbers)
     with workers(threads) as pools:
         submitted = (
             (end, stops, loop.advance(optimizer, start, end, stops, pools))
@@ -221,6 +221,11 @@ class _Loop:
             return (torch.empty(0),) * (len(updated) + 1)
         none = torch.full((self.blocks, len(updated) * LANES), -torch.inf, dtype=torch.float64)
         return (*(torch.zeros_like(V) for V in updated), none)
+
+    @property
+    def numbers(self) -> int:
+        """Numbers that are kept of a stop until its snapshot is written."""
+        return sum(V.numel() for V in self.updated) + self.blocks * LANES * self.n * self.T
 
     def advance(
         self,
