@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -26,7 +25,8 @@ NEAR = 1e-2
 """Relative distance within which a minimum counts as reached."""
 
 ROUNDING = 1e-8
-"""Cosine between gradient and ray below which the derivative along the ray counts as zero."""
+"""Cosine between gradient and ray below which the derivative along the ray counts as zero; or the
+gradient's relative error, where that is larger."""
 
 STATIONARY = 1e-3
 """Largest gradient at a minimum, relative to the contribution of the least attended token."""
@@ -156,8 +156,7 @@ class Ending:
 
         Two derivatives are evaluated at the distance NEAR, relative to the weights (or to weights
         that give logits of size one, if those are larger): the objective must not fall any more
-        along the negative gradient, nor along the ray through the weights, or else the gradient
-        must be rounding noise. With a ridge this
+        along the negative gradient, nor along the ray through the weights. With a ridge this
         suffices, since a finite minimum exists. Without one, a minimiser must be found within that
         distance. Weights that diverge have none, however slow they are: a V that keeps the attended
         tokens tied and lowers the logits of the others by one has -<grad, V> = the sum of their
@@ -181,22 +180,21 @@ class Ending:
         g = tuple(part[at] for part in risk.attention(self.gradient.parts))
         ahead = _shifted(risk.attention(variables), -reach[at] / length(g), g)
         there = _gradient(risk, ahead + variables[len(g) :], self.ridge)
-        return self.stationary[at] | (_inner(there, g) <= 0)
+        return (length(g) == 0) | (_inner(there, g) <= 0)
 
     def _turns_outwards(self, at: Index) -> Tensor:
-        """Return whether it stops falling within NEAR along the ray through the weights."""
+        """Return whether it stops falling within NEAR along the ray through the weights.
+
+        The cosine of gradient and ray is known to the relative error of the gradient.
+        """
         risk, variables = self._part(at)
         x = risk.attention(variables)
         beyond = _shifted(x, x[0].new_full((len(x[0]),), NEAR), x)
         outwards = _gradient(risk, beyond + variables[len(x) :], self.ridge)
-        turns = _inner(outwards, x) >= -ROUNDING * length(outwards) * length(x)
-        return self.stationary[at] | turns
-
-    @cached_property
-    def stationary(self) -> Tensor:
-        """Whether the gradient is zero or rounding noise, (B,) bool."""
-        steepness = length(self.risk.attention(self.gradient.parts))
-        return (steepness == 0) | (self.direction_error("log_domain") >= 1)
+        least = self.direction_error("log_domain")[at].clamp(min=ROUNDING)
+        turns = _inner(outwards, x) >= -least * length(outwards) * length(x)
+        still = length(self.risk.attention(self.gradient.parts))[at] == 0
+        return still | turns
 
     def _part(self, at: Index) -> tuple[Risk, Variables]:
         """Return the objective and the variables of the instances at some indices."""

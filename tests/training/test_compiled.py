@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import math
 from contextlib import suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import getsource
@@ -514,6 +515,23 @@ def test_the_kernel_finds_finite_minima_copies_and_gradients_of_zero(parameteriz
     assert (path.direction_error[9:12] == 0).all()
     optimum = ended_by_torch(batch, path, parameterization, m)[1]
     assert path.finite_optimum.equal(optimum)
+
+
+@RULES
+@pytest.mark.parametrize("steps", [100, 200, 300, 2000])
+def test_minima_are_seen_while_the_gradient_sinks_into_rounding(steps, parameterization, m):
+    """The minimum is at W = 0 in all that the gradient sees; the rest of W never changes."""
+    batch = sample(n=2, T=2, d=10, trials=32)
+    X, Y, Z, v = batch.X.clone(), batch.Y.clone(), batch.Z.clone(), batch.head_parameters["v"]
+    X[:, :, 0], X[:, :, 1], Z[:, 1] = v[:, None], -v[:, None], Z[:, 0]
+    Y[:, 0], Y[:, 1] = 1.0, -1.0
+    batch = dataclasses.replace(batch, X=X, Y=Y, Z=Z)
+    options = {"m": m, "steps": steps, "lr": 0.5, "record_every": steps}
+    kernel, loop = both(batch, parameterization, "gd", **options)
+    near = kernel.loss[:, -1] - math.log(2) < 1e-12
+    assert near.any() or steps < 2000
+    assert kernel.finite_optimum[near].all()
+    assert loop.finite_optimum[near].all()
 
 
 @HEADS

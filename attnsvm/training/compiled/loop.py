@@ -128,9 +128,11 @@ def run(
     The threads write the weights of the snapshots to the recorder's arrays.
     """
     loop = (_LoopW if len(variables) == 1 else _LoopKQ)(risk, optimizer, variables, recorder)
+    finds_end = optimizer.gradient == "log_domain" and not optimizer.ridge
     with announced(f"training loop of {loop.trained}"):
         loop.take_steps(0, 0, np.empty(0), np.empty(0, np.int64), 0)
-        loop.find_end(0, 0, (torch.empty(0),) * 5)
+        if finds_end:
+            loop.find_end(0, 0, (torch.empty(0),) * 5)
     grid = [int(stop) for stop in optimizer.grid()]
     most = max(1, TOGETHER // loop.numbers)
     with workers(threads) as pools:
@@ -150,7 +152,8 @@ def run(
                 recorder.take_views(loop.view(stretch))
             for done in stops or [end]:
                 report(done)
-        if optimizer.gradient == "log_domain" and not optimizer.ridge:
+        recorder.finite &= torch.from_numpy(loop.finite)
+        if finds_end:
             recorder.end = loop.end(pools)
     return loop.last()
 
@@ -173,7 +176,7 @@ class _Loop:
         self.B, self.n, self.T, d = batch.X.shape
         self.blocks = -(-self.B // LANES)
         self.update = _update(risk, optimizer)
-        self.W, self.finite, self.begun = recorder.snapshots.numpy(), recorder.finite.numpy(), 1
+        self.W, self.finite, self.begun = recorder.snapshots.numpy(), np.ones(self.B, np.bool_), 1
         self.latest: dict[int, Future[None]] = {}
         if self.update.triangular:
             self.basis, X = _in_token_span(batch)
@@ -321,8 +324,8 @@ class _Loop:
         for share in shares:
             share.result()
         error, slope, outwards = (from_lanes(lanes, (self.B,)) for lanes in found)
-        falls = (slope > 0) | (outwards < -ROUNDING * length(x))
-        return error.where(error.isfinite(), torch.inf), ~(falls & (error < 1))
+        falls = (slope > 0) | (outwards < -error.clamp(min=ROUNDING) * length(x))
+        return error.where(error.isfinite(), torch.inf), ~falls
 
     def find_end(self, first: int, last: int, end: tuple[Tensor, ...]) -> None:
         """Find error and slope at the end, of the blocks first <= b < last."""
