@@ -57,9 +57,9 @@ def estimated_s(configs: Sequence[RunConfig]) -> float:
     """Return the estimated time in seconds of all runs of `configs`, one after the other.
 
     Runs that differ only in the shape and the seeds of their instances, or in the pretrained head,
-    are of one kind. For each
-    kind the smallest, the middle and the largest shape are timed twice, on few instances. The time
-    of other shapes is interpolated by a power law in the number of floats of an instance.
+    are of one kind. For each kind the smallest, the middle and the largest shape are timed twice,
+    on few instances. The time of other shapes is interpolated by a power law in the number of
+    floats of an instance.
     """
     kinds: dict[str, list[RunConfig]] = defaultdict(list)
     for config in configs:

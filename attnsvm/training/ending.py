@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -61,32 +62,31 @@ def ended(
         The direction's error, and which instances may be at a finite minimum, (B,), where the
         compiled loop has found them.
     """
-    if known is not None:
-        error, open_ = known
+    numbers = W[0].numel() + risk.batch.X[0].numel()
 
-        def minimum(at: Index) -> Tensor:
-            some = (
-                risk if isinstance(at, slice) else Risk(risk.batch.take(at), risk.rule, risk.loss)
-            )
-            return Ending(some, tuple(V[at] for V in variables), W[at], ridge).at_finite_optimum()
+    def in_parts(at: Index, find: Callable[[Ending], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        count = len(at) if isinstance(at, Tensor) else len(W)
+        parts = max(1, count // max(2, PART // numbers))
+        ends = [count * k // parts for k in range(parts + 1)]
 
-        return error, _among(open_, minimum)
-    B = len(W)
-    parts = max(1, B // max(2, PART // (W[0].numel() + risk.batch.X[0].numel())))
-    ends = [B * k // parts for k in range(parts + 1)]
+        @torch.no_grad()  # of each thread
+        def part(first: int, last: int) -> tuple[Tensor, ...]:
+            here = at[first:last] if isinstance(at, Tensor) else slice(first, last)
+            whole = parts == 1 and not isinstance(at, Tensor)
+            some = risk if whole else Risk(risk.batch.take(here), risk.rule, risk.loss)
+            return find(Ending(some, tuple(V[here] for V in variables), W[here], ridge))
 
-    @torch.no_grad()  # of each thread
-    def part(first: int, last: int) -> tuple[Tensor, Tensor]:
-        at = slice(first, last)
-        some = Risk(risk.batch.take(at), risk.rule, risk.loss) if parts > 1 else risk
-        ending = Ending(some, tuple(V[at] for V in variables), W[at], ridge)
-        return ending.direction_error(how), ending.at_finite_optimum()
+        if parts == 1:
+            return part(0, count)
+        with ThreadPoolExecutor(threads) as pool:
+            found = zip(*pool.map(part, ends[:-1], ends[1:]), strict=True)
+        return tuple(torch.cat(each) for each in found)
 
-    if parts == 1:
-        return part(0, B)
-    with ThreadPoolExecutor(threads) as pool:
-        errors, optima = zip(*pool.map(part, ends[:-1], ends[1:]), strict=True)
-    return torch.cat(errors), torch.cat(optima)
+    if known is None:
+        error, optimum = in_parts(ALL, lambda e: (e.direction_error(how), e.at_finite_optimum()))
+        return error, optimum
+    error, open_ = known
+    return error, _among(open_, lambda at: in_parts(at, lambda e: (e.at_finite_optimum(),))[0])
 
 
 class Ending:
@@ -118,20 +118,31 @@ class Ending:
         how=sphere, a point of a regularisation path, it is the error as a minimiser: the distance
         of the negative gradient's direction from the normal of the sphere.
         """
-        risk, variables, forward = self.risk, self.variables, self.forward
+        risk, variables = self.risk, self.variables
         parts = risk.attention(self.gradient.parts)
         if how == "sphere":
             return norm(_unit(flat(parts)) + _unit(flat(risk.attention(variables))))
         if how == "direct":
-            noisy = risk.attention(risk.gradient(variables, forward, "direct", self.ridge).parts)
-            errors = [norm(_unit(a) - _unit(b)) for a, b in zip(noisy, parts, strict=True)]
-            return torch.stack(errors).amax(0)
-        bare = risk.gradient(variables, forward) if self.ridge else self.gradient
+            direct = risk.gradient(variables, self.forward, "direct", self.ridge)
+            pairs = zip(risk.attention(direct.parts), parts, strict=True)
+            return torch.stack([norm(_unit(a) - _unit(b)) for a, b in pairs]).amax(0)
+        return self.rounding
+
+    @cached_property
+    def rounding(self) -> Tensor:
+        """Relative rounding error of the direction of the exact gradient, (B,)."""
+        risk, parts = self.risk, self.risk.attention(self.gradient.parts)
+        bare = risk.gradient(self.variables, self.forward) if self.ridge else self.gradient
         rescaled = (bare.log_scales[0] - self.gradient.log_scales[0]).exp()
         pairs = zip(bare.parts, parts, strict=False)  # the head's parts are left out
         shares = [torch.where(norm(a) > 0, rescaled * norm(a) / norm(b), 0.0) for a, b in pairs]
         noise = self._noise(bare.pull)
         return torch.where(noise.isfinite(), noise * torch.stack(shares).amax(0), torch.inf)
+
+    @cached_property
+    def steepness(self) -> Tensor:
+        """Length of the gradient in the attention variables, up to its scale, (B,)."""
+        return length(self.risk.attention(self.gradient.parts))
 
     def _noise(self, pull: Pull) -> Tensor:
         """Return the rounding error of the exact gradient of the risk in W, relative to its norm.
@@ -178,9 +189,9 @@ class Ending:
         """Return whether the objective stops falling within `reach` along the negative gradient."""
         risk, variables = self._part(at)
         g = tuple(part[at] for part in risk.attention(self.gradient.parts))
-        ahead = _shifted(risk.attention(variables), -reach[at] / length(g), g)
+        ahead = _shifted(risk.attention(variables), -reach[at] / self.steepness[at], g)
         there = _gradient(risk, ahead + variables[len(g) :], self.ridge)
-        return (length(g) == 0) | (_inner(there, g) <= 0)
+        return (self.steepness[at] == 0) | (_inner(there, g) <= 0)
 
     def _turns_outwards(self, at: Index) -> Tensor:
         """Return whether it stops falling within NEAR along the ray through the weights.
@@ -191,10 +202,9 @@ class Ending:
         x = risk.attention(variables)
         beyond = _shifted(x, x[0].new_full((len(x[0]),), NEAR), x)
         outwards = _gradient(risk, beyond + variables[len(x) :], self.ridge)
-        least = self.direction_error("log_domain")[at].clamp(min=ROUNDING)
-        turns = _inner(outwards, x) >= -least * length(outwards) * length(x)
-        still = length(self.risk.attention(self.gradient.parts))[at] == 0
-        return still | turns
+        known_to = self.rounding[at].clamp(min=ROUNDING)
+        turns = _inner(outwards, x) >= -known_to * length(outwards) * length(x)
+        return (self.steepness[at] == 0) | turns
 
     def _part(self, at: Index) -> tuple[Risk, Variables]:
         """Return the objective and the variables of the instances at some indices."""

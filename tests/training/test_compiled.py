@@ -31,8 +31,8 @@ from attnsvm.linalg import one_thread
 from attnsvm.risk import Risk
 from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named
+from attnsvm.training.compiled import applies, schedule, steps
 from attnsvm.training.compiled import loop as compiled_loop
-from attnsvm.training.compiled import schedule, steps
 from attnsvm.training.ending import ended
 
 pytestmark = pytest.mark.processors
@@ -605,18 +605,16 @@ def test_the_kernel_knows_where_it_does_not_apply():
         rule = parameterization_named(parameterization, None)
         return Risk(sample(head=head, **SHAPE), rule, named("loss", "logistic"))
 
-    assert compiled_loop.applies(risk(), named("optimizer", "gd"))
-    assert not compiled_loop.applies(risk(), named("optimizer", "adam"))
+    assert applies(risk(), named("optimizer", "gd"))
+    assert not applies(risk(), named("optimizer", "adam"))
     published = named("optimizer", "normalized_gd", gradient="direct")
-    assert compiled_loop.applies(risk(), published)
-    assert not compiled_loop.applies(risk(parameterization="kq"), published)
-    assert not compiled_loop.applies(
-        risk(), named("optimizer", "gd", gradient="direct", ridge=1e-3)
-    )
-    assert not compiled_loop.applies(risk("mlp"), named("optimizer", "gd"))
+    assert applies(risk(), published)
+    assert not applies(risk(parameterization="kq"), published)
+    assert not applies(risk(), named("optimizer", "gd", gradient="direct", ridge=1e-3))
+    assert not applies(risk("mlp"), named("optimizer", "gd"))
     batch.head.train = True
     trained = Risk(batch, parameterization_named("w", None), named("loss", "logistic"))
-    assert not compiled_loop.applies(trained, named("optimizer", "gd"))
+    assert not applies(trained, named("optimizer", "gd"))
 
 
 def test_lanes_hold_every_instance_once():

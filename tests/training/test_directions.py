@@ -13,8 +13,7 @@ from attnsvm.data import sample
 from attnsvm.risk import Risk
 from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named
-from attnsvm.training.compiled import loop as compiled_loop
-from attnsvm.training.compiled import schedule
+from attnsvm.training.compiled import applies, schedule
 
 pytestmark = pytest.mark.processors
 
@@ -56,7 +55,7 @@ def risk_of(batch):
 @pytest.mark.parametrize(("name", "fields"), STEPPERS)
 def test_a_few_steps_are_those_of_torch(name, fields, ridge, parameterization, m):
     batch = ragged(sample(**SHAPE))
-    assert compiled_loop.applies(risk_of(batch), named("optimizer", name, **fields))
+    assert applies(risk_of(batch), named("optimizer", name, **fields))
     options = {"m": m, "ridge": ridge, "steps": 4, "record_every": 1, "lr": 0.05}
     assert_same(*both(batch, parameterization, name, **options, **fields))
 
@@ -118,4 +117,4 @@ def test_the_loop_knows_where_it_has_no_steps():
     risk = risk_of(sample(**SHAPE))
     for name, fields in (("steepest", {"norm": "l3"}), ("steepest", {"norm": "schatten4"}),
                          ("steepest", {"gradient": "direct"})):  # fmt: skip
-        assert not compiled_loop.applies(risk, named("optimizer", name, **fields))
+        assert not applies(risk, named("optimizer", name, **fields))

@@ -1,5 +1,6 @@
 """The compiled training loop (numba): each value holds eight instances in the lanes of a vector."""
 
-from attnsvm.training.compiled.loop import applies, run
+from attnsvm.training.compiled.loop import run
+from attnsvm.training.compiled.rule import applies
 
 __all__ = ["applies", "run"]

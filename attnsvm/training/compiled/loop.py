@@ -23,37 +23,20 @@ from attnsvm.attention import View, log_attention
 from attnsvm.jit import announced
 from attnsvm.lanes.arithmetic import LANES
 from attnsvm.lanes.blocks import from_lanes, to_lanes
-from attnsvm.lanes.loss import EXPONENTIAL, LINEAR, LOGISTIC, SQUARED
 from attnsvm.linalg import orthonormal
-from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
-from attnsvm.optimizer.base import Optimizer, Report, norm
+from attnsvm.optimizer.base import Report, norm
 from attnsvm.optimizer.first_order import FirstOrder
-from attnsvm.optimizer.gd import GD
-from attnsvm.optimizer.momentum import Momentum
-from attnsvm.optimizer.muon import Muon
-from attnsvm.optimizer.normalized_gd import NormalizedGD
-from attnsvm.optimizer.sign_gd import SignGD
-from attnsvm.optimizer.steepest import Steepest
-from attnsvm.parameterization import KQ, Variables, W
+from attnsvm.parameterization import Variables
 from attnsvm.problem import ProblemBatch
 from attnsvm.risk import Risk
-from attnsvm.training.compiled.directions import (
-    CODES,
-    FROBENIUS,
-    L1,
-    MAX,
-    MUON,
-    PLAIN,
-    Direction,
-)
 from attnsvm.training.compiled.ending import End, end_kq, end_w
 from attnsvm.training.compiled.gradient import (
     Instance,
     Sizes,
     Space,
-    Update,
     space_entries,
 )
+from attnsvm.training.compiled.rule import update_of
 from attnsvm.training.compiled.schedule import Share, shares, stretches, workers
 from attnsvm.training.compiled.steps import train_kq, train_w
 from attnsvm.training.compiled.weights import Placement, write_kq, write_w
@@ -79,40 +62,6 @@ class Stretch(NamedTuple):
     at: int
     seen: list[Tensor]
     futures: list[Future[None]]
-
-
-LOSS_CODES = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, LinearLoss: LINEAR, Squared: SQUARED}
-
-
-def applies(risk: Risk, optimizer: Optimizer) -> bool:
-    """Return whether the compiled loop can take the steps of `optimizer` on `risk`."""
-    batch = risk.batch
-    first = {name: p[:1] for name, p in batch.head_parameters.items()}
-    return (
-        isinstance(optimizer, FirstOrder)
-        and _rule(optimizer) is not None
-        and (optimizer.gradient == "log_domain" or _published_w(risk, optimizer))
-        and type(risk.rule) in (W, KQ)
-        and type(risk.loss) in LOSS_CODES
-        and batch.X.device.type == "cpu"
-        and not batch.head.train
-        and batch.head.features(batch.X[:1], first) is not None
-    )
-
-
-def _published_w(risk: Risk, optimizer: FirstOrder) -> bool:
-    """Return whether this is the published update of W; that of (K, Q) amplifies rounding."""
-    gradient_descent = type(optimizer) in (NormalizedGD, GD)
-    return gradient_descent and type(risk.rule) is W and not optimizer.ridge
-
-
-def _rule(optimizer: FirstOrder) -> int | None:
-    """Return the code of the optimizer's rule; None if the compiled loop has none."""
-    if type(optimizer) in (Steepest, SignGD):
-        assert isinstance(optimizer, Steepest)
-        return CODES.get(optimizer.implicit_bias or "")
-    known = {GD: PLAIN, Momentum: PLAIN, NormalizedGD: FROBENIUS, Muon: MUON}
-    return known.get(type(optimizer))
 
 
 def run(
@@ -175,7 +124,7 @@ class _Loop:
         self.batch = batch = risk.batch
         self.B, self.n, self.T, d = batch.X.shape
         self.blocks = -(-self.B // LANES)
-        self.update = _update(risk, optimizer)
+        self.update = update_of(risk, optimizer)
         self.W, self.finite, self.begun = recorder.snapshots.numpy(), np.ones(self.B, np.bool_), 1
         self.latest: dict[int, Future[None]] = {}
         if self.update.triangular:
@@ -367,7 +316,8 @@ class _LoopW(_Loop):
         V0 = V0.mT.contiguous()
         V, share = to_lanes(V0), torch.ones(self.blocks, LANES, dtype=torch.float64)
         self.updated, self.fixed = (V, share), (squares, *self.momenta(V))
-        self.placed = (_placement(W0, V0, self.basis, self.queries.mT),)
+        queries = self.queries.mT if self.update.triangular else None
+        self.placed = (_placement(W0, V0, self.basis, queries),)
 
     def last(self) -> Variables:
         """Return (W,) at the last stop."""
@@ -395,7 +345,8 @@ class _LoopKQ(_Loop):
         self.updated = (*coordinates, shares)
         self.fixed = (squares, *self.momenta(*coordinates))
         right = None if rows is None else rows.mT
-        of_both = _placement(K0, K, self.basis, right), _placement(Q0, Q, self.queries, right)
+        queries = self.queries if self.update.triangular else None
+        of_both = _placement(K0, K, self.basis, right), _placement(Q0, Q, queries, right)
         kept = recorder.factors or [V.unsqueeze(1).clone() for V in variables]
         self.factors = tuple(V.numpy() for V in kept)
         self.placed = (of_both, self.factors)
@@ -412,34 +363,6 @@ def _placement(
     none = start.new_empty(0, 0, 0)
     arrays = (start, coordinates, none if left is None else left, none if right is None else right)
     return Placement(*(V.contiguous().numpy() for V in arrays))
-
-
-def _update(risk: Risk, optimizer: FirstOrder) -> Update:
-    """Return the update; its R is triangular in coordinates of the span of tokens and queries.
-
-    Signs and largest entries depend on the coordinates, and of what a ridge shrinks outside of the
-    span only the norm is known.
-    """
-    rule = _rule(optimizer)
-    assert rule is not None  # as checked in `applies`
-    beta = optimizer.beta if isinstance(optimizer, Momentum | Steepest) else 0.0
-    direction = None if rule in (PLAIN, FROBENIUS) else Direction(rule, 0, 1.0)
-    if isinstance(optimizer, Muon):
-        factor = optimizer.stretch(*risk.rule.shapes(risk.batch.d)[0])
-        direction = Direction(rule, optimizer.newton_schulz_steps, factor)
-    of_gradient = direction is None and not beta
-    return Update(
-        loss=LOSS_CODES[type(risk.loss)],
-        target=risk.loss.target if isinstance(risk.loss, Squared) else 0.0,
-        log_ridge=math.log(2 * optimizer.ridge) if optimizer.ridge else -math.inf,
-        exact=optimizer.gradient == "log_domain",
-        normalised=rule == FROBENIUS,
-        beta=beta,
-        log_beta=math.log(beta) if beta else -math.inf,
-        nesterov=isinstance(optimizer, Steepest) and optimizer.nesterov,
-        triangular=rule not in (MAX, L1) and (of_gradient or not optimizer.ridge),
-        direction=direction,
-    )
 
 
 def _addresses(tensors: Iterable[Tensor]) -> tuple[int, ...]:
