@@ -247,6 +247,12 @@ class PretrainedConfig(DataConfig):
         "none: the head; spectrum: random weights with its singular values; queries: of other "
         "sentences; tokens: those at each place shuffled among sentences",
     )
+    scores: str = option(
+        "attended",
+        OneOf(("attended", "loss")),
+        "attended: the token that the head attends to most is the best; loss: by how much more "
+        "attention to a token lowers the model's loss, of next tokens or sentences",
+    )
 
 
 # --- loss: the risk of a prediction --------------------------------------------------------------

@@ -55,6 +55,7 @@ class SampleOptions(TypedDict, total=False):
     at_layer: int
     at_head: int
     control: str
+    scores: str
     score_gap: float
     signal: float
     held_out: int

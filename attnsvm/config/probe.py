@@ -182,6 +182,28 @@ class MixtureConfig(ProbeConfig):
     _target_: str = "attnsvm.probe.Mixture"
 
 
+@dataclass
+class OptimalityConfig(ProbeConfig):
+    """In how many samples the selected token is optimal, or locally optimal."""
+
+    GROUP = "probe.optimality"
+    QUANTITIES = {
+        "best": Quantity(
+            "share of the samples whose selected token alone has the highest score", "1",
+            Range(0, 1),
+        ),
+    } | {
+        norm: Quantity(
+            "share of the samples whose selected token scores above its neighbours, those of "
+            f"margin 1 under the SVM of least {norm} norm; NaN unless it is solved, for one token "
+            "each",
+            "1", Range(0, 1),
+        )
+        for norm in ("frobenius", "nuclear")
+    }  # fmt: skip
+    _target_: str = "attnsvm.probe.Optimality"
+
+
 OWN: dict[str, type] = {
     "rank": RankConfig,
     "entropy": EntropyConfig,
@@ -192,6 +214,7 @@ OWN: dict[str, type] = {
     "other_heads": OtherHeadsConfig,
     "held_out": HeldOutConfig,
     "mixture": MixtureConfig,
+    "optimality": OptimalityConfig,
 }
 
 

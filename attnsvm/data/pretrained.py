@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -18,7 +19,7 @@ from attnsvm.model import CrossAttention, Model
 from attnsvm.pretrained import AttentionLayer, Folder, Restricted, folder
 from attnsvm.pretrained.files import contents
 from attnsvm.pretrained.instance import RestrictedLayer, head_of, restricted_layer
-from attnsvm.pretrained.network import causal, layer_of
+from attnsvm.pretrained.network import causal, layer_of, token_scores
 from attnsvm.problem import ProblemBatch
 
 Value = TypeVar("Value")
@@ -34,9 +35,10 @@ class Pretrained(Data):
     """The samples of an instance are sentences, their tokens the rows that a layer sees.
 
     The query of a sample is one of its own rows, drawn. The weights that come with an instance are
-    those of the head, and then of the other heads of its layer. The score of a token is 1 higher
-    than that of the others if the head attends to it most, so that training on them trains the
-    head towards the tokens that it selects itself. All labels are +1.
+    those of the head, and then of the other heads of its layer. With scores=attended the score of a
+    token is 1 higher than that of the others if the head attends to it most, so that training on
+    them trains the head towards the tokens that it selects itself. With scores=loss it is by how
+    much attention to the token lowers the loss of the model (`token_scores`). All labels are +1.
 
     Parameters
     ----------
@@ -52,6 +54,8 @@ class Pretrained(Data):
         Tokens of a sentence; longer ones are truncated.
     control : str
         none: the head itself; or what it is compared with, see `attnsvm.pretrained.restricted`.
+    scores : str
+        attended or loss. A token that a control moves keeps its score.
     """
 
     def __init__(
@@ -63,10 +67,11 @@ class Pretrained(Data):
         n: int,
         T: int,
         control: str,
+        scores: str,
     ) -> None:
         self.transformer, self.text = transformer, text
         self.at_layer, self.at_head = at_layer, at_head
-        self.n, self.T, self.control = n, T, control
+        self.n, self.T, self.control, self.scores = n, T, control, scores
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return `trials` instances, the sentences of instance i drawn from seed + i.
@@ -103,23 +108,26 @@ class Pretrained(Data):
             As `sample` does.
         """
         source, sentences = self._read()
-        tokens, query = _drawn(source, sentences, self.n, seed)
-        return [source.words(one) for one in tokens.tolist()], query.tolist()
+        chosen, query = self._drawn(source, len(sentences), seed)
+        return [source.words(one) for one in sentences[chosen, : self.T].tolist()], query.tolist()
 
     def _read(self) -> tuple[Folder, Tensor]:
-        """Return the model, and the sentences with at least T tokens."""
+        """Return the model, and the sentences with at least T tokens.
+
+        For the loss of next tokens they need one more.
+        """
         source = folder(self.transformer)
-        found = _sentences(source, _lines(self.text), self.T)
+        least = self.T + (self.scores == "loss" and causal(source))
+        found = _sentences(source, _lines(self.text), least)
         if len(found) < self.n:
             where = "the text of attnsvm" if self.text is None else f"data.text={self.text}"
-            must = (
-                f"must be <= {len(found)}, the sentences of {where} with at least {self.T} tokens"
-            )
+            must = f"must be <= {len(found)}, the sentences of {where} with at least {least} tokens"
             raise ConfigError(f"data.n={self.n}: {must}")
         return source, found
 
     def _instance(self, source: Folder, sentences: Tensor, seed: int) -> Restricted:
-        tokens, query = _drawn(source, sentences, self.n, seed)
+        chosen, query = self._drawn(source, len(sentences), seed)
+        tokens = sentences[chosen, : self.T]
         layer = LAYERS.layer(source, tokens, self.at_layer)
         if self.at_head >= layer.heads:
             raise ConfigError(f"data.at_head={self.at_head}: must be >= 0 and < {layer.heads}")
@@ -130,7 +138,41 @@ class Pretrained(Data):
             (shared, seed, query.numpy().tobytes()),
             lambda: restricted_layer(layer, query, shared, generator),
         )
-        return head_of(whole, layer, self.at_head, self.control, generator)
+        gamma = None
+        if self.scores == "loss":
+            following = (chosen + 1) % len(sentences)
+            targets = sentences[chosen, 1:] if causal(source) else sentences[following]
+            scored = SCORED.value(
+                source,
+                (tokens.numpy().tobytes(), targets.numpy().tobytes()),
+                lambda: Scored(token_scores(source, tokens, targets)),
+            )
+            own = (
+                self.at_layer,
+                whole.source,
+                self.at_head,
+                query[whole.source],
+                torch.arange(self.T),
+            )
+            gamma = scored.gamma[own]
+        return head_of(whole, layer, self.at_head, self.control, generator, gamma)
+
+    def _drawn(self, source: Folder, count: int, seed: int) -> tuple[Tensor, Tensor]:
+        """Return the numbers of n of the sentences, and the position of each query, (n,).
+
+        A causal query is at least the second token, so that it has a choice.
+        """
+        generator = Generator().manual_seed(seed)
+        chosen = torch.randperm(count, generator=generator)[: self.n]
+        first = 1 if causal(source) else 0
+        return chosen, torch.randint(first, self.T, (self.n,), generator=generator)
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """The scores of the tokens of some sentences at every layer and head, (L, n, H, T, T)."""
+
+    gamma: Tensor
 
 
 class Recent(Generic[Value]):
@@ -188,17 +230,8 @@ LAYERS = RecentLayers(2**28)
 RESTRICTED: Recent[RestrictedLayer] = Recent(2**27)
 """What the cells of a layer share on the same sentences: three controls of 8 samples of MiniLM."""
 
-
-def _drawn(source: Folder, sentences: Tensor, n: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return n sentences (n, T), and the position of each query, (n,).
-
-    A causal query is at least the second token, so that it has a choice.
-    """
-    generator = Generator().manual_seed(seed)
-    chosen = torch.randperm(len(sentences), generator=generator)[:n]
-    first = 1 if causal(source) else 0
-    query = torch.randint(first, sentences.shape[1], (n,), generator=generator)
-    return sentences[chosen], query
+SCORED: Recent[Scored] = Recent(2**26)
+"""The scores of all layers on the same sentences."""
 
 
 @lru_cache(maxsize=8)

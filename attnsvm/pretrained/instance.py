@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
+from torch.nn.functional import one_hot
 
 from attnsvm.config import ConfigError
 from attnsvm.linalg import one_thread
@@ -38,8 +39,9 @@ class Restricted:
         What the tokens see of the head itself and then of the other heads of its layer, shape
         (H, r, r).
     scores : Tensor
-        Vectors v_i, shape (n, r), with v_i^T (x_it - x_iu) = 1 for the token t that the head
-        attends to most in sample i and every other admissible token u.
+        Vectors v_i, shape (n, r): v_i^T (x_it - x_iu) is by how much token t of sample i scores
+        above token u. Unless scores are given, the token that the head attends to most scores 1,
+        and the others 0.
     """
 
     X: Tensor
@@ -68,6 +70,8 @@ class RestrictedLayer:
         Those of each head, shape (H, n, T).
     W : Tensor
         What the tokens see of each head, shape (H, r, r).
+    source : Tensor
+        The sequence of each token, shape (n, T), int64.
     """
 
     D: Tensor
@@ -78,6 +82,7 @@ class RestrictedLayer:
     inverse: Tensor
     logits: Tensor
     W: Tensor
+    source: Tensor
 
 
 def restricted(
@@ -131,12 +136,13 @@ def restricted_layer(
     n, T, d = layer.X.shape
     at = torch.arange(n)
     X, Z, mask = layer.X, with_one(layer.Z[at, query]), layer.mask[at, query]
+    source = at[:, None].repeat(1, T)
     if control == "queries":
         sent = _derangement(n, generator)
         Z, mask = Z[sent], mask[sent]  # a causal query keeps its position
     elif control == "tokens":
-        order_t = torch.stack([torch.randperm(n, generator=generator) for _ in range(T)], 1)
-        X = X[order_t, torch.arange(T)]
+        source = torch.stack([torch.randperm(n, generator=generator) for _ in range(T)], 1)
+        X = X[source, torch.arange(T)]
     first = mask.to(torch.int8).argmax(1)
     D = (X - X[at, first][:, None]).masked_fill(~mask[..., None], 0.0)
     r = max(min(d, n * (T - 1)), min(Z.shape[1], n))
@@ -145,7 +151,7 @@ def restricted_layer(
         x, z = (D.flatten(0, 1) @ E).view(n, T, r), Z @ F
         inverse, logits = _inverse(x, z), _logits(D, Z, layer.K[..., :-1], layer.Q)
         W = _visible(x, z, inverse, logits)
-        return RestrictedLayer(D, Z, x, z, mask, inverse, logits, W)
+        return RestrictedLayer(D, Z, x, z, mask, inverse, logits, W, source)
 
 
 def head_of(
@@ -154,8 +160,9 @@ def head_of(
     head: int,
     control: str,
     generator: Generator | None,
+    gamma: Tensor | None = None,
 ) -> Restricted:
-    """Return the instance of a head, given what the heads of its layer share."""
+    """Return the instance of a head, given what its layer's heads share, and scores (n, T)."""
     x, z, mask = whole.X, whole.Z, whole.mask
     with one_thread():
         W, logits = whole.W[head], whole.logits[head]
@@ -163,9 +170,11 @@ def head_of(
             K, Q = _same_spectrum(layer.K[head, :, :-1], layer.Q[head], generator)
             drawn = _logits(whole.D, whole.queries, K[None], Q[None])
             W, logits = _visible(x, z, whole.inverse, drawn)[0], drawn[0]
-        selected = logits.masked_fill(~mask, -torch.inf).argmax(1)
+        if gamma is None:
+            selected = logits.masked_fill(~mask, -torch.inf).argmax(1)
+            gamma = one_hot(selected, mask.shape[1]).to(x)
         W = torch.cat([W[None], whole.W[:head], whole.W[head + 1 :]])
-        return Restricted(x, z, mask, W, _scores(x, mask, selected))
+        return Restricted(x, z, mask, W, _scores(x, mask, gamma))
 
 
 def _logits(D: Tensor, Z: Tensor, K: Tensor, Q: Tensor) -> Tensor:
@@ -238,11 +247,12 @@ def _derangement(n: int, generator: Generator | None) -> Tensor:
     return sent
 
 
-def _scores(x: Tensor, mask: Tensor, selected: Tensor) -> Tensor:
-    """Return the smallest v_i with v_i^T (x_it - x_iu) = 1, t selected, u admissible, (n, r)."""
-    at = torch.arange(len(x))
-    D = (x[at, selected][:, None] - x).masked_fill(~mask[..., None], 0.0)
-    wanted = mask.clone()
-    wanted[at, selected] = False
-    v: Tensor = (torch.linalg.pinv(D, rtol=RANK) @ wanted.to(x)[..., None])[..., 0]
+def _scores(x: Tensor, mask: Tensor, gamma: Tensor) -> Tensor:
+    """Return the smallest v_i with v_i^T (x_it - x_iu) = gamma_it - gamma_iu, (n, r).
+
+    t and u are admissible, and the first of them is 0.
+    """
+    first = mask.to(torch.int8).argmax(1, keepdim=True)
+    wanted = (gamma - gamma.gather(1, first)).masked_fill(~mask, 0.0)
+    v: Tensor = (torch.linalg.pinv(x, rtol=RANK) @ wanted[..., None])[..., 0]
     return v

@@ -6,15 +6,18 @@ from collections.abc import Callable, Generator
 
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu, layer_norm
+from torch.nn.functional import gelu, layer_norm, normalize
 
 from attnsvm.config import ConfigError
 from attnsvm.linalg import one_thread
 from attnsvm.pretrained.files import Folder
 from attnsvm.pretrained.layer import AttentionLayer, per_head
 
-Network = Callable[[Folder, Tensor], Generator[AttentionLayer, None, Tensor]]
-"""Yields the attention layers, each before what follows it is computed; returns the last rows."""
+Network = Callable[[Folder, Tensor], Generator[AttentionLayer, Tensor | None, Tensor]]
+"""Yields the attention layers, each before what follows it is computed; returns the last rows.
+
+What is sent to it for a layer replaces the attention there, (N, H, T, T).
+"""
 
 
 def forward(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tensor]:
@@ -39,14 +42,84 @@ def forward(folder: Folder, tokens: Tensor) -> tuple[list[AttentionLayer], Tenso
     ConfigError
         If the model is of another type, lacks a tensor, or is too small for the tokens.
     """
-    layers = []
+    layers: list[AttentionLayer] = []
     with torch.no_grad(), one_thread():
-        passing = _network(folder)(folder, tokens)
-        while True:
-            try:
-                layers.append(next(passing))
-            except StopIteration as end:
-                return layers, end.value
+        return layers, _last_rows(folder, tokens, layers.append)
+
+
+def _last_rows(
+    folder: Folder, tokens: Tensor, sent: Callable[[AttentionLayer], Tensor | None]
+) -> Tensor:
+    """Return the last rows of a forward pass; what `sent` returns is sent for each layer."""
+    passing, value = _network(folder)(folder, tokens), None
+    while True:
+        try:
+            layer = passing.send(value)
+        except StopIteration as end:
+            rows: Tensor = end.value
+            return rows
+        value = sent(layer)
+
+
+def token_scores(folder: Folder, tokens: Tensor, targets: Tensor) -> Tensor:
+    """Return by how much more attention to a token lowers the loss, at every layer and head.
+
+    The score of token t for the query q of sequence i is
+
+        gamma_ihqt = -dl_i / ds_ihqt = -(dl_i / do_ihq)^T V_h x_it,
+
+    s the attention of head h, o = sum_t s_t V_h x_t its output, and l_i the loss of the sequence:
+    for GPT-2 that of its next tokens, for BERT that of a sentence embedding (`LOSSES`).
+
+    Parameters
+    ----------
+    folder : Folder
+        A model of type bert or gpt2.
+    tokens : Tensor
+        Numbers of the tokens, shape (N, T), int64.
+    targets : Tensor
+        Those to be predicted, shape (N, T): the next token of each one, or the next sentence.
+
+    Returns
+    -------
+    Tensor
+        Shape (L, N, H, T, T), float64, in nats.
+
+    Raises
+    ------
+    ConfigError
+        As `forward` does.
+    """
+    attention: list[Tensor] = []
+
+    def of_layer(layer: AttentionLayer) -> Tensor:
+        s = layer.log_attention().exp()
+        attention.append(s if attention else s.requires_grad_())
+        return attention[-1]
+
+    with one_thread(), torch.enable_grad():
+        rows = _last_rows(folder, tokens, of_layer)
+        losses = LOSSES[str(folder.config["model_type"])](folder, rows, targets)
+        return -torch.stack(torch.autograd.grad(losses.sum(), attention))
+
+
+def _next_token_losses(folder: Folder, rows: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean of -log p(next token) of each sequence, (N,); embeddings are the output's."""
+    table = folder.tensor("wte.weight", folder.size("vocab_size"), rows.shape[-1])
+    log_p = (rows @ table.mT).log_softmax(-1)
+    return -log_p.gather(2, targets[..., None]).mean((1, 2))
+
+
+def _embedding_losses(folder: Folder, rows: Tensor, targets: Tensor) -> Tensor:
+    """Return -log p(next sentence) of each sentence, (N,), among the next ones of all.
+
+    p = softmax_j(SCALE cos(e_i, e'_j)), with the mean of the last rows as embedding: the kind of
+    loss by which sentence embedders are trained. Embeddings e' of next sentences are constants.
+    """
+    with torch.no_grad():
+        following = forward(folder, targets)[1].mean(1)
+    e, others = (normalize(V, dim=-1) for V in (rows.mean(1), following))
+    return -(SCALE * e @ others.mT).log_softmax(-1).diagonal()
 
 
 def layer_of(folder: Folder, tokens: Tensor, at_layer: int) -> AttentionLayer:
@@ -78,7 +151,7 @@ def causal(folder: Folder) -> bool:
     return folder.config.get("model_type") == "gpt2"
 
 
-def bert(folder: Folder, tokens: Tensor) -> Generator[AttentionLayer, None, Tensor]:
+def bert(folder: Folder, tokens: Tensor) -> Generator[AttentionLayer, Tensor | None, Tensor]:
     """Yield the layers of BERT: layer norms after attention and after the MLP."""
     d, heads = folder.size("hidden_size"), folder.size("num_attention_heads")
     width, eps = folder.size("intermediate_size"), folder.small("layer_norm_eps", 1e-12)
@@ -111,8 +184,8 @@ def bert(folder: Folder, tokens: Tensor) -> Generator[AttentionLayer, None, Tens
         mask = torch.ones(len(tokens), *rows.shape[1:2] * 2, dtype=torch.bool)
         K, Q = head_maps(f"{part}.key"), head_maps(f"{part}.query")
         layer = AttentionLayer(rows, rows, K, Q, mask)
-        yield layer
-        mixed = _attended(layer, linear(f"{part}.value", rows, d))
+        sent = yield layer
+        mixed = _attended(layer, sent, linear(f"{part}.value", rows, d))
         mixed = linear(f"{block}.attention.output.dense", mixed, d)
         rows = norm(f"{block}.attention.output.LayerNorm", rows + mixed)
         hidden = gelu(linear(f"{block}.intermediate.dense", rows, width))
@@ -120,7 +193,7 @@ def bert(folder: Folder, tokens: Tensor) -> Generator[AttentionLayer, None, Tens
     return rows
 
 
-def gpt2(folder: Folder, tokens: Tensor) -> Generator[AttentionLayer, None, Tensor]:
+def gpt2(folder: Folder, tokens: Tensor) -> Generator[AttentionLayer, Tensor | None, Tensor]:
     """Yield the layers of GPT-2: causal, layer norms before attention and before the MLP."""
     d, heads = folder.size("n_embd"), folder.size("n_head")
     width = 4 * d if folder.config.get("n_inner") is None else folder.size("n_inner")
@@ -152,8 +225,8 @@ def gpt2(folder: Folder, tokens: Tensor) -> Generator[AttentionLayer, None, Tens
             per_head(weight[first : first + d], bias[first : first + d], heads) for first in (0, d)
         )
         layer = AttentionLayer(seen, seen, K, Q, mask)
-        yield layer
-        mixed = _attended(layer, seen @ weight[2 * d :].mT + bias[2 * d :])
+        sent = yield layer
+        mixed = _attended(layer, sent, seen @ weight[2 * d :].mT + bias[2 * d :])
         rows = rows + linear(f"{block}.attn.c_proj", mixed, d)
         hidden = linear(f"{block}.mlp.c_fc", norm(f"{block}.ln_2", rows), width)
         rows = rows + linear(f"{block}.mlp.c_proj", gelu(hidden, approximate="tanh"), d)
@@ -163,12 +236,18 @@ def gpt2(folder: Folder, tokens: Tensor) -> Generator[AttentionLayer, None, Tens
 NETWORKS: dict[str, Network] = {"bert": bert, "gpt2": gpt2}
 """Architectures by `model_type` of config.json."""
 
+LOSSES = {"bert": _embedding_losses, "gpt2": _next_token_losses}
+"""Loss of each sequence, of (folder, last rows, targets)."""
 
-def _attended(layer: AttentionLayer, values: Tensor) -> Tensor:
-    """Return the heads' means of their values, side by side, (N, S, H m)."""
+SCALE = 20.0
+"""Of the cosines of sentence embeddings: a common choice."""
+
+
+def _attended(layer: AttentionLayer, sent: Tensor | None, values: Tensor) -> Tensor:
+    """Return the heads' means of their values, by their attention or that sent, (N, S, H m)."""
     N, T, _ = values.shape
     by_head = values.reshape(N, T, layer.heads, -1).transpose(1, 2)
-    means = layer.log_attention().exp() @ by_head
+    means = (layer.log_attention().exp() if sent is None else sent) @ by_head
     return means.transpose(1, 2).flatten(2)
 
 

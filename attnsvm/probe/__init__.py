@@ -9,6 +9,7 @@ from attnsvm.probe.held_out import HeldOut
 from attnsvm.probe.margin_gap import MarginGap
 from attnsvm.probe.measuring import measured, over_steps
 from attnsvm.probe.mixture import Mixture
+from attnsvm.probe.optimality import Optimality
 from attnsvm.probe.other_heads import OtherHeads
 from attnsvm.probe.rank import Rank
 
@@ -20,6 +21,7 @@ __all__ = [
     "HeldOut",
     "MarginGap",
     "Mixture",
+    "Optimality",
     "OtherHeads",
     "Probe",
     "Rank",

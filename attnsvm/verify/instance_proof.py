@@ -188,7 +188,28 @@ class InstanceProof:
             further = held_out, self.head
         drawn = None if self.drawn_head is None else (self.instance, self.drawn_head)
         given = self.matrices, self._margin_gap, self.other_heads, further, drawn
-        return probe_curves(self.config, W, found, factors, *given, self.at["selected"])
+        selected = self.at["selected"]
+        return probe_curves(self.config, W, found, factors, *given, selected, self._optimality)
+
+    def _optimality(self) -> dict[str, tuple[float, float]]:
+        """Return the shares of samples with optimal, and locally optimal tokens, and their errors.
+
+        They are those after training; empty if the scores are not known.
+        """
+        if self.scores is None:
+            return {}
+        mask, selected = self.at["mask"], self.at["selected"]
+        others = mask & (np.arange(mask.shape[1]) != selected[:, None])
+        found = {"best": self.scores.share_above(selected, (others, others))}
+        for norm in ("frobenius", "nuclear"):
+            svm = self.svms.get(norm)
+            found[norm] = (math.nan, 0.0)
+            if svm is not None and svm.status == "solved":
+                rows = Rows(svm)
+                if not rows.equality.any():
+                    near = support(rows, rows.kappa())
+                    found[norm] = self.scores.share_above(selected, near)
+        return found
 
     def _b1(self) -> Expected | None:
         if self.scores is None or self.scores.tied() is not False:

@@ -7,29 +7,24 @@ The library `tokenizers` is trusted.
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import erf
 
-from attnsvm.config.pretrained import CONFIG, TENSORS, TOKENIZER, model_folder
-from attnsvm.record.files import MAX_JSON_BYTES, MAX_TABLE_BYTES, open_regular
+from attnsvm.config.pretrained import model_folder
 from attnsvm.verify.exact import Array
 from attnsvm.verify.instances import Instance, UnknownError
+from attnsvm.verify.pretrained_network import config_of, maps_at, rows_at, sentences
+from attnsvm.verify.pretrained_scores import scores
 
 TEXT = Path(__file__).parents[1] / "pretrained" / "alice.txt"
 CONTROL_STREAM = 0x5DEECE66D
-BYTES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 SAME = 1e-9
 """Largest error of inner products of rows, relative to the largest of them."""
@@ -55,12 +50,15 @@ class HeadRows:
         Admissible tokens.
     logits : Array (H, n, T)
         d_it^T W z_i of the head, or its control, and then of the other heads of the layer.
+    gamma : Array (n, T) or None
+        The scores of the tokens by the loss of the model; None: those of what the head attends to.
     """
 
     D: Array
     Z: Array
     mask: NDArray[np.bool_]
     logits: Array
+    gamma: Array | None
 
 
 class Heads:
@@ -86,26 +84,40 @@ class Heads:
         n, T = asked["n"], asked["T"]
         text = TEXT if asked["text"] is None else Path(asked["text"])
         assert self.folder is not None
-        tokens = _sentences(self.folder, text, T)
-        config = _config(self.folder)
+        config = config_of(self.folder)
+        causal, of_loss = config["model_type"] == "gpt2", asked["scores"] == "loss"
+        text_tokens = sentences(self.folder, text, T + (causal and of_loss))
         generator = torch.Generator().manual_seed(seed)
-        chosen = torch.randperm(len(tokens), generator=generator)[:n].numpy()
-        causal = config["model_type"] == "gpt2"
+        chosen = torch.randperm(len(text_tokens), generator=generator)[:n].numpy()
         query = torch.randint(int(causal), T, (n,), generator=generator).numpy()
-        rows = _rows(self.folder, tokens[chosen].tobytes(), T, asked["at_layer"])
-        K, Q = _maps(self.folder, asked["at_layer"])
+        tokens = text_tokens[chosen, :T].tobytes()
+        rows = rows_at(self.folder, tokens, T, asked["at_layer"])
+        K, Q = maps_at(self.folder, asked["at_layer"])
         mask = np.arange(T) <= query[:, None] if causal else np.ones((n, T), dtype=bool)
         Z = np.concatenate([rows[np.arange(n), query], np.ones((n, 1))], axis=1)
         first = asked["at_head"]
         order = [first, *(h for h in range(len(K)) if h != first)]
+        gamma = None
+        if of_loss:
+            following = text_tokens[(chosen + 1) % len(text_tokens)]
+            targets = (text_tokens[chosen, 1:] if causal else following).tobytes()
+            of_all = scores(self.folder, tokens, targets, T, asked["at_layer"])
+            gamma = of_all[np.arange(n), first, query]
         given = rows, Z, mask, K[order, :, :-1], Q[order] / math.sqrt(K.shape[1])
-        return _relative(*_controlled(asked["control"], seed, *given))
+        return _relative(*_controlled(asked["control"], seed, gamma, *given))
 
 
 def _controlled(
-    control: str, seed: int, X: Array, Z: Array, mask: NDArray[np.bool_], K: Array, Q: Array
-) -> tuple[Array, Array, NDArray[np.bool_], Array, Array]:
-    """Return tokens, queries, mask and maps after the random draws of a control."""
+    control: str,
+    seed: int,
+    gamma: Array | None,
+    X: Array,
+    Z: Array,
+    mask: NDArray[np.bool_],
+    K: Array,
+    Q: Array,
+) -> tuple[Array | None, Array, Array, NDArray[np.bool_], Array, Array]:
+    """Return scores, tokens, queries, mask and maps after the random draws of a control."""
     generator = torch.Generator().manual_seed(seed ^ CONTROL_STREAM)
     n, T = mask.shape
     if control == "queries":
@@ -116,6 +128,8 @@ def _controlled(
     elif control == "tokens":
         orders = [torch.randperm(n, generator=generator).numpy() for _ in range(T)]
         X = np.stack([X[order, t] for t, order in enumerate(orders)], axis=1)
+        if gamma is not None:
+            gamma = np.stack([gamma[order, t] for t, order in enumerate(orders)], axis=1)
     elif control == "spectrum":
         sigma = np.linalg.svd(K[0].T @ Q[0], compute_uv=False)[: K.shape[1]]
         parts = []
@@ -124,13 +138,16 @@ def _controlled(
             E, R = np.linalg.qr(draws.numpy())
             parts.append((E * np.sign(np.diag(R)) * np.sqrt(sigma)).T)
         K, Q = (np.concatenate([new[None], A[1:]]) for new, A in zip(parts, (K, Q), strict=True))
-    return X, Z, mask, K, Q
+    return gamma, X, Z, mask, K, Q
 
 
-def _relative(X: Array, Z: Array, mask: NDArray[np.bool_], K: Array, Q: Array) -> HeadRows:
+def _relative(
+    gamma: Array | None, X: Array, Z: Array, mask: NDArray[np.bool_], K: Array, Q: Array
+) -> HeadRows:
     first = X[np.arange(len(X)), mask.argmax(1)]
     D = np.where(mask[..., None], X - first[:, None], 0.0)
-    return HeadRows(D, Z, mask, np.einsum("hmd,ntd,hme,ne->hnt", K, D, Q, Z, optimize=True))
+    logits = np.einsum("hmd,ntd,hme,ne->hnt", K, D, Q, Z, optimize=True)
+    return HeadRows(D, Z, mask, logits, gamma)
 
 
 # --- comparison -----------------------------------------------------------------------------------
@@ -169,15 +186,16 @@ def rows_refusals(
 def with_scores(rows: HeadRows, at: Mapping[str, Any]) -> Instance:
     """Return the stored rows with what a head is trained on: labels +1, and vectors v_i.
 
-    v_i is the smallest with v_i^T (x_it - x_iu) = 1, t the token that the head attends to most and
-    u every other admissible token.
+    v_i is the smallest with v_i^T (x_it - x_iu) = gamma_it - gamma_iu, t and u admissible. Without
+    scores by the loss, gamma is 1 for the token that the head attends to most and 0 for the others.
     """
     v = np.zeros_like(at["Z"])
     selected = np.where(rows.mask, rows.logits[0], -np.inf).argmax(1)
-    for i, (x, mask, t) in enumerate(zip(at["X"], rows.mask, selected, strict=True)):
-        others = mask & (np.arange(len(mask)) != t)
-        D = x[t] - x[others]
-        v[i] = np.linalg.lstsq(D, np.ones(len(D)), rcond=RANK)[0]
+    gamma = np.eye(rows.mask.shape[1])[selected] if rows.gamma is None else rows.gamma
+    for i, (x, mask, one) in enumerate(zip(at["X"], rows.mask, gamma, strict=True)):
+        first = mask.argmax()
+        D, apart = (V[mask] - V[first] for V in (x, one))
+        v[i] = np.linalg.lstsq(D, apart, rcond=RANK)[0]
     return Instance(at["X"], at["Z"], np.ones(len(v)), at["mask"], {"v": v})
 
 
@@ -229,181 +247,3 @@ def _within(attended: NDArray[np.bool_], mask: NDArray[np.bool_]) -> Array:
             rows.append(np.zeros(int(mask.sum())))
             rows[-1][one], rows[-1][numbers[0]] = 1.0, -1.0
     return np.array(rows).reshape(len(rows), int(mask.sum()))
-
-
-# --- model and text -------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=8)
-def _sentences(folder: Path, text: Path, T: int) -> NDArray[np.int64]:
-    """Return the tokens of the different lines that have at least T, truncated, (N, T)."""
-    import tokenizers
-
-    lines = [line.strip() for line in _bytes(text).decode().splitlines()]
-    lines = [line for line in dict.fromkeys(lines) if line]
-    tokenizer = tokenizers.Tokenizer.from_buffer(_bytes(folder / TOKENIZER))
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    lines = [line for line in lines if len(tokenizer.encode(line).ids) >= T]
-    tokenizer.enable_truncation(T)
-    return np.array([tokenizer.encode(line).ids for line in lines], dtype=np.int64).reshape(-1, T)
-
-
-def _bytes(path: Path, most: int = MAX_JSON_BYTES) -> bytes:
-    with open_regular(path.resolve(), most) as stream:
-        return stream.read(min(os.fstat(stream.fileno()).st_size, most))
-
-
-@lru_cache(maxsize=2)
-def _config(folder: Path) -> dict[str, Any]:
-    return dict(json.loads(_bytes(folder / CONFIG)))
-
-
-@lru_cache(maxsize=1)
-def _tensors(folder: Path) -> dict[str, Array]:
-    """Return the tensors of a safetensors file: a length, a header in JSON, and their bytes."""
-    content = _bytes(folder / TENSORS, MAX_TABLE_BYTES)
-    start = 8 + int.from_bytes(content[:8], "little")
-    found = {}
-    for name, entry in json.loads(content[8:start]).items():
-        if name != "__metadata__" and entry["dtype"] in BYTES:
-            begin, end = (start + offset for offset in entry["data_offsets"])
-            values = np.frombuffer(content[begin:end], BYTES[entry["dtype"]])
-            if entry["dtype"] == "BF16":  # the upper half of a number of 32 bits
-                values = (values.astype(np.uint32) << 16).view(np.float32)
-            name = name.removeprefix("bert.").removeprefix("transformer.")
-            name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
-            name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
-            found[name] = values.astype(np.float64).reshape(entry["shape"])
-    return found
-
-
-@lru_cache(maxsize=128)
-def _stream(folder: Path, tokens: bytes, T: int, at_layer: int) -> Array:
-    """Return the rows before a layer, (n, T, d)."""
-    ids = np.frombuffer(tokens, dtype=np.int64).reshape(-1, T)
-    config, tensors = _config(folder), _tensors(folder)
-    embedded, after, _ = _PARTS[config["model_type"]]
-    if at_layer == 0:
-        return embedded(config, tensors, ids)
-    return after(config, tensors, _stream(folder, tokens, T, at_layer - 1), at_layer - 1)
-
-
-def _rows(folder: Path, tokens: bytes, T: int, at_layer: int) -> Array:
-    """Return the rows that a layer sees, (n, T, d): those of GPT-2 after the layer norm."""
-    rows, config = _stream(folder, tokens, T, at_layer), _config(folder)
-    if config["model_type"] == "bert":
-        return rows
-    return _norm(_tensors(folder), f"h.{at_layer}.ln_1", rows, _gpt2_eps(config))
-
-
-@lru_cache(maxsize=8)
-def _maps(folder: Path, at_layer: int) -> tuple[Array, Array]:
-    """Return the maps K and Q of a layer, (H, m, d + 1)."""
-    config = _config(folder)
-    maps = _PARTS[config["model_type"]][2]
-    return maps(config, _tensors(folder), at_layer)
-
-
-def _bert_embedded(
-    config: Mapping[str, Any], p: Mapping[str, Array], ids: NDArray[np.int64]
-) -> Array:
-    names = ("word_embeddings", "position_embeddings", "token_type_embeddings")
-    words, positions, types = (p[f"embeddings.{name}.weight"] for name in names)
-    rows = words[ids] + positions[: ids.shape[1]] + types[0]
-    return _norm(p, "embeddings.LayerNorm", rows, _bert_eps(config))
-
-
-def _bert(config: Mapping[str, Any], p: Mapping[str, Array], rows: Array, at: int) -> Array:
-    """Return the rows after a layer."""
-    block, eps = f"encoder.layer.{at}", _bert_eps(config)
-
-    def linear(name: str, rows: Array) -> Array:
-        return np.asarray(rows @ p[f"{block}.{name}.weight"].T + p[f"{block}.{name}.bias"])
-
-    values = linear("attention.self.value", rows)
-    mixed = _attended(rows, *_bert_maps(config, p, at), values, causal=False)
-    rows = rows + linear("attention.output.dense", mixed)
-    rows = _norm(p, f"{block}.attention.output.LayerNorm", rows, eps)
-    hidden = linear("intermediate.dense", rows)
-    hidden = hidden * (1 + erf(hidden / math.sqrt(2))) / 2
-    return _norm(p, f"{block}.output.LayerNorm", rows + linear("output.dense", hidden), eps)
-
-
-def _bert_eps(config: Mapping[str, Any]) -> float:
-    return float(config.get("layer_norm_eps", 1e-12))
-
-
-def _bert_maps(config: Mapping[str, Any], p: Mapping[str, Array], at: int) -> tuple[Array, Array]:
-    part, heads = f"encoder.layer.{at}.attention.self", config["num_attention_heads"]
-    K, Q = (_by_head(p[f"{part}.{name}.weight"], p[f"{part}.{name}.bias"], heads)
-            for name in ("key", "query"))  # fmt: skip
-    return K, Q
-
-
-def _gpt2_embedded(
-    config: Mapping[str, Any], p: Mapping[str, Array], ids: NDArray[np.int64]
-) -> Array:
-    return np.asarray(p["wte.weight"][ids] + p["wpe.weight"][: ids.shape[1]])
-
-
-def _gpt2(config: Mapping[str, Any], p: Mapping[str, Array], rows: Array, at: int) -> Array:
-    """Return the rows after a layer."""
-    block, eps, d = f"h.{at}", _gpt2_eps(config), rows.shape[-1]
-
-    def linear(name: str, rows: Array) -> Array:
-        return np.asarray(rows @ p[f"{block}.{name}.weight"] + p[f"{block}.{name}.bias"])
-
-    seen = _norm(p, f"{block}.ln_1", rows, eps)
-    values = linear("attn.c_attn", seen)[..., 2 * d :]
-    mixed = _attended(seen, *_gpt2_maps(config, p, at), values, causal=True)
-    rows = rows + linear("attn.c_proj", mixed)
-    hidden = linear("mlp.c_fc", _norm(p, f"{block}.ln_2", rows, eps))
-    inner = math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)
-    return rows + linear("mlp.c_proj", hidden * (1 + np.tanh(inner)) / 2)
-
-
-def _gpt2_eps(config: Mapping[str, Any]) -> float:
-    return float(config.get("layer_norm_epsilon", 1e-5))
-
-
-def _gpt2_maps(config: Mapping[str, Any], p: Mapping[str, Array], at: int) -> tuple[Array, Array]:
-    weight, bias = p[f"h.{at}.attn.c_attn.weight"].T, p[f"h.{at}.attn.c_attn.bias"]
-    d = weight.shape[1]
-    Q, K = (_by_head(weight[k : k + d], bias[k : k + d], config["n_head"]) for k in (0, d))
-    return K, Q
-
-
-Maps = Callable[..., tuple[Array, Array]]
-_PARTS: dict[str, tuple[Callable[..., Array], Callable[..., Array], Maps]] = {
-    "bert": (_bert_embedded, _bert, _bert_maps),
-    "gpt2": (_gpt2_embedded, _gpt2, _gpt2_maps),
-}
-"""Embeddings, the rows after a layer, and its maps to keys and queries."""
-
-
-def _by_head(weight: Array, bias: Array, heads: int) -> Array:
-    """Return a map (H m, d) with its bias by head, (H, m, d + 1)."""
-    return np.concatenate([weight, bias[:, None]], 1).reshape(heads, -1, weight.shape[1] + 1)
-
-
-def _attended(rows: Array, K: Array, Q: Array, values: Array, causal: bool) -> Array:
-    """Return the means of the values by the attention of every head, side by side, (n, T, H m)."""
-    n, T, _ = rows.shape
-    one = np.concatenate([rows, np.ones((n, T, 1))], -1)
-    keys, queries = (one[:, None] @ A.transpose(0, 2, 1) for A in (K, Q))  # (n, H, T, m)
-    logits = queries @ keys.transpose(0, 1, 3, 2) / math.sqrt(K.shape[1])
-    if causal:
-        logits = np.where(np.tri(T, dtype=bool), logits, -np.inf)
-    s = np.exp(logits - logits.max(-1, keepdims=True))
-    s /= s.sum(-1, keepdims=True)
-    by_head = values.reshape(n, T, len(K), -1).transpose(0, 2, 1, 3)
-    return np.asarray((s @ by_head).transpose(0, 2, 1, 3).reshape(n, T, -1))
-
-
-def _norm(p: Mapping[str, Array], name: str, rows: Array, eps: float) -> Array:
-    """Return the layer norm of rows."""
-    scale, shift = p[f"{name}.weight"], p[f"{name}.bias"]
-    centred = rows - rows.mean(-1, keepdims=True)
-    variance = np.square(centred).mean(-1, keepdims=True)
-    return np.asarray(centred / np.sqrt(variance + eps) * scale + shift)

@@ -83,6 +83,7 @@ def probe_curves(
     held_out: tuple[Instance, HeadAndLoss] | None = None,
     drawn: tuple[Instance, HeadAndLoss] | None = None,
     selected: NDArray[np.int64] | None = None,
+    optimality: Callable[[], Mapping[str, tuple[float, float]]] = dict,
 ) -> dict[str, Curve]:
     """Return the values of probes at weights W (S, d, d), with error bounds, by column.
 
@@ -106,6 +107,9 @@ def probe_curves(
         The instance and its drawn head; None if that is not known.
     selected : Array or None
         The selected tokens, (n,).
+    optimality : callable
+        Returns the shares of samples with optimal or locally optimal tokens, and their errors;
+        empty if not known.
     """
     curves: dict[str, Curve] = {}
     for name, kind in own_probes(config).items():
@@ -128,6 +132,9 @@ def probe_curves(
             values = {}
             if drawn is not None and selected is not None:
                 values = {"log": excess_curve(found, *drawn, selected)}
+        elif kind == "optimality":
+            values = {name: (np.full(len(W), share), np.full(len(W), error))
+                      for name, (share, error) in optimality().items()}  # fmt: skip
         elif kind == "other_heads":
             values = {norm: (np.full(len(W), value), np.full(len(W), SEEN))
                       for norm, value in other_heads.items()}  # fmt: skip

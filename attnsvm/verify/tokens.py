@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsvm.verify.exact import Array
+from attnsvm.verify.exact import EPS, Array
 from attnsvm.verify.heads import HeadAndLoss, tied
 from attnsvm.verify.instances import Instance, option
 
@@ -77,6 +77,16 @@ class Scores:
             return False
         beaten = self.gamma + self.error < chosen - apart
         return True if (beaten | ~possible).all() else None
+
+    def share_above(self, selected: Tokens, others: Support) -> tuple[float, float]:
+        """Return the share of samples whose selected token scores above `others`, and its error."""
+        at = selected[:, None]
+        chosen, apart = (np.take_along_axis(x, at, -1) for x in (self.gamma, self.error))
+        certain, possible = others
+        beaten = self.gamma + self.error < chosen - apart
+        may_be_beaten = self.gamma - self.error < chosen + apart
+        low, high = (beaten | ~possible).all(-1).mean(), (may_be_beaten | ~certain).all(-1).mean()
+        return float(low + high) / 2, float(high - low) / 2 + EPS
 
 
 @dataclass(frozen=True)

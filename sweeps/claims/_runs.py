@@ -43,6 +43,9 @@ JOINT = Runs.of(
 )  # fmt: skip
 """W and the linear head are trained together."""
 
+JOINT_AGAIN = Runs.of("joint_again", " ".join((*JOINT.overrides, "seed=1000")))
+"""The same from seeds on which no threshold of a claim was chosen."""
+
 LARGER = Runs.of(
     "larger", "data.n=6 data.T=8 data.d=4,10,32 optimizer.growth=0.05 optimizer.steps=10000 "
     "optimizer.record_every=500 trials=50"

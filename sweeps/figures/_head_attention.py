@@ -89,7 +89,7 @@ def _words(
     from attnsvm.head import Linear
     from attnsvm.model import CrossAttention
 
-    names = ("transformer", "text", *HEAD, "n", "T", "control")
+    names = ("transformer", "text", *HEAD, "n", "T", "control", "scores")
     given: dict[str, Any] = {name: trial.get(name) for name in names}
     given = {
         key: None if value is None or value != value else value for key, value in given.items()

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from sweeps import statistics, style
 from sweeps.cells import CellAxes
-from sweeps.figures import Drawing, _head_attention, outcomes, status_counts
+from sweeps.figures import Drawing, _head_attention, _head_optimality, outcomes, status_counts
 from sweeps.figures._pages import Make, Tables, drawings
 
 if TYPE_CHECKING:
@@ -61,7 +61,10 @@ CAPTION = (
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    """Return the lean of every head in both norms, by control too, and an example's attention."""
+    """Return the lean of every head in both norms, by control too, and an example's attention.
+
+    And in how many samples a head selects tokens that are optimal, or locally so, by the loss.
+    """
     by = frames.axes.besides("control", "tokens", *HEAD)
     keys = [*by, *HEAD, "svm", "svm_norm"]
     values = _correlations(frames.trials, [*by, *HEAD])
@@ -76,6 +79,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
         "pretrained_heads_attention": _head_attention.table(
             frames, heads[heads["svm"] == "one token"], by
         ),
+        "pretrained_heads_optimality": _head_optimality.table(frames.trials, by, HEAD, USED),
         "pretrained_heads_counts": outcomes(frames.trials, frames.axes),
     }
 
@@ -132,7 +136,7 @@ def _differences(values: pd.DataFrame, own: pd.DataFrame, keys: list[str]) -> pd
     parts = [
         own[kept].assign(null="other_heads", difference=own["correlation"] - own["other_heads"])
     ]
-    for null in ("spectrum", "queries", "tokens"):
+    for null in _head_optimality.CONTROLS:
         other = values.loc[values["control"] == null, [*kept, "correlation"]]
         both = own[[*kept, "correlation"]].merge(other, on=kept, how="left", suffixes=("", "_null"))
         difference = both["correlation"] - both["correlation_null"]

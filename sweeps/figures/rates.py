@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,7 +59,8 @@ NOTE = (
     "bootstrap interval; filled against the steps, open against the norm of W. A power law holds "
     "over the last decades, at least two, whose exponents differ by at most "
     f"{TOLERANCE:g}, and by {TOLERANCE:.0%} of the last one: the interval of the median "
-    "difference; of the norm only where it grows tenfold in them."
+    "difference; of the norm only where it grows tenfold in them. Curves are drawn down to "
+    f"{SMALLEST_SHOWN:g}; exponents are read from all numbers, L - L* from its logarithm."
 )
 CAPTION = (
     "1-correlation with W_mm, margin gap and loss over the steps and over the norm of W, and the "
@@ -71,7 +72,8 @@ CAPTION = (
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return the medians over the steps, exponents by decade, the power laws, and counts.
 
-    A row of `rates` says over how many `decades` a power law holds (0: none), and its exponent.
+    A row of `rates` says over how many `decades` a power law holds (0: none), and its exponent; one
+    of `rates_left_out` how many numbers of a quantity and a decade have no logarithm.
     """
     by = frames.axes.besides()
     trials = frames.trials[frames.trials["status"].isin(USED)]
@@ -98,6 +100,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     return {
         "rates": _laws(local, by),
         "rates_by_decade": local,
+        "rates_left_out": _left_out(long, by),
         "rates_curves": medians.merge(norms, on=[*by, "step"]),
         "rates_counts": outcomes(frames.trials, frames.axes),
     }
@@ -126,19 +129,45 @@ def _slopes(long: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     The decade k holds the steps from 10^k to 10^(k+1), ends included.
     """
     parts = []
+    keys = list(dict.fromkeys([*by, "run", "seed", "quantity"]))
+    for k, against, inside, valid in _decades(long):
+        x, y = inside[against].to_numpy(float), inside["log"].to_numpy(float)
+        logs = inside[keys].assign(x=np.log(np.where(valid, x, 1)), y=y)
+        parts.append(_least_squares(logs[valid], keys).assign(against=against, decade=k))
+    columns = [*by, "quantity", "against", "decade", "slope", "span"]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+
+
+def _left_out(long: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Return how many numbers have no logarithm, `left_out`, of how many, `of`.
+
+    The decade k holds the steps from 10^k to below 10^(k+1): a number is counted once. A decade in
+    which no number is left has no exponent, but a row here.
+    """
+    decade = np.floor(np.log10(long["step"].to_numpy(dtype=float)) + 1e-9).astype(int)
+    cells = [*by, "quantity", "against", "decade"]
+    parts = []
+    for against in AGAINST:
+        out = ~_has_logarithms(long, against)
+        parts.append(long.assign(against=against, decade=decade, out=out))
+    counts = pd.concat(parts).groupby(cells, dropna=False)["out"].agg(left_out="sum", of="size")
+    return counts.reset_index()
+
+
+def _has_logarithms(rows: pd.DataFrame, against: str) -> np.ndarray:
+    """Return the rows whose quantity has a logarithm, and the number it is fitted against."""
+    x, y = rows[against].to_numpy(float), rows["log"].to_numpy(float)
+    return np.asarray((x > 0) & np.isfinite(x) & np.isfinite(y))
+
+
+def _decades(long: pd.DataFrame) -> Iterator[tuple[int, str, pd.DataFrame, np.ndarray]]:
+    """Yield each decade k, against what, its rows, and which of them have both logarithms."""
     exponent = np.log10(long["step"].to_numpy(dtype=float))
     last = int(np.floor(exponent.max() + 1e-9)) if len(long) else 0
     for k in range(last):
         inside = long[(exponent > k - 1e-9) & (exponent < k + 1 + 1e-9)]
         for against in AGAINST:
-            x, y = inside[against].to_numpy(float), inside["log"].to_numpy(float)
-            valid = (x > 0) & np.isfinite(x) & np.isfinite(y)
-            keys = list(dict.fromkeys([*by, "run", "seed", "quantity"]))
-            logs = inside[keys].assign(x=np.log(np.where(valid, x, 1)), valid=valid)
-            logs["y"] = y
-            parts.append(_least_squares(logs[valid], keys).assign(against=against, decade=k))
-    columns = [*by, "quantity", "against", "decade", "slope", "span"]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+            yield k, against, inside, _has_logarithms(inside, against)
 
 
 def _least_squares(logs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -237,7 +266,8 @@ def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
     else:
         style.empty(grid[0, 0], "no certified instance")
     counted = status_counts(tables["rates_counts"], axes)
-    style.note(fig, [NOTE, *_told(tables["rates"], axes), counted, *remarks])
+    told = [*_told(tables["rates"], axes), *_told_left_out(tables["rates_left_out"])]
+    style.note(fig, [NOTE, *told, counted, *remarks])
     return fig
 
 
@@ -280,3 +310,14 @@ def _told(laws: pd.DataFrame, axes: CellAxes) -> list[str]:
         over = {"step": "steps", "W_norm": "norm"}[str(against)]
         lines.append(f"{NAMES[str(quantity)]} over the {over}: {'; '.join(told)}.")
     return lines
+
+
+def _told_left_out(counts: pd.DataFrame) -> list[str]:
+    """Return a sentence with the counts of numbers without a logarithm, if there are any."""
+    sums = counts[counts["against"] == "step"].groupby("quantity", sort=False)
+    told = [
+        f"{NAMES[str(name)]} {int(one['left_out'])} of {int(one['of'])}"
+        for name, one in sums[["left_out", "of"]].sum().iterrows()
+        if one["left_out"]
+    ]
+    return [f"Left out, not positive or not known: {', '.join(told)}."] if told else []

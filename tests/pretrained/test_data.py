@@ -29,7 +29,8 @@ from tests.pretrained.tiny import tiny, write
 from tests.verify.forging import Forgery
 from tests.verify.kinds import written
 
-KEYS = {"text": None, "at_layer": 1, "at_head": 1, "n": 3, "T": 4, "control": "none"}
+KEYS = {"text": None, "at_layer": 1, "at_head": 1, "n": 3, "T": 4, "control": "none",
+        "scores": "attended"}  # fmt: skip
 
 
 def data(kind="bert", **fields):

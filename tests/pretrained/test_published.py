@@ -13,7 +13,7 @@ from torch.nn.functional import embedding, gelu, layer_norm, linear, scaled_dot_
 from attnsvm import ConfigError
 from attnsvm.pretrained import folder, forward
 from attnsvm.pretrained.network import layer_of
-from attnsvm.verify import pretrained as verified
+from attnsvm.verify import pretrained_network as verified
 
 pytest.importorskip("safetensors")
 pytest.importorskip("tokenizers")
@@ -120,9 +120,9 @@ def test_a_published_checkpoint_gives_rows_and_heads_of_plain_torch(tmp_path, ki
         alone = layer_of(model, TOKENS, at)
         assert torch.equal(alone.X, layer.X)
         assert torch.equal(alone.K, layer.K)
-        again = verified._rows(where, TOKENS.numpy().tobytes(), T, at)
+        again = verified.rows_at(where, TOKENS.numpy().tobytes(), T, at)
         np.testing.assert_allclose(again, x, rtol=1e-10, atol=1e-10)
-        K, Q = verified._maps(where, at)
+        K, Q = verified.maps_at(where, at)
         np.testing.assert_allclose(K, layer.K, rtol=0, atol=0)
         np.testing.assert_allclose(Q, layer.Q, rtol=0, atol=0)
     for at in (-1, LAYERS):

@@ -136,7 +136,7 @@ def test_a_sweep_without_a_trial_is_drawn():
     assert all(len(table) == 0 for table in found.values())
     assert all(one.figure is not None for one in pretrained_heads.draw(found, axes))
     bare = frames.trials[["status", "reason", *axes.names]]
-    assert len(pretrained_heads.tables(SimpleNamespace(**vars(frames) | {"trials": bare}))) == 5
+    assert len(pretrained_heads.tables(SimpleNamespace(**vars(frames) | {"trials": bare}))) == 6
 
 
 INSIDE = [1, 2, 3]
@@ -169,3 +169,27 @@ def test_what_is_left_of_a_head_without_its_finite_part_is_its_projection(inside
     own = (1 - trials["one_minus_corr_w_mm"][0]) / np.sqrt(1 - share)
     assert own == pytest.approx(float(attnsvm.correlation(left, mm.W)), abs=1e-7)
     assert np.sign(own) == sign
+
+
+def test_shares_of_optimal_tokens_are_compared_on_the_same_sentences():
+    """A sample has one difference, the mean over its heads; what lacks a number is counted."""
+    some = trials(seeds=3)
+    share = {"none": 0.5, "spectrum": 0.25, "queries": 0.5, "tokens": 0.75}
+    values = some["control"].map(share) + 0.1 * some["seed"] * (some["control"] == "none")
+    values[(some["at_head"] == 1) & (some["seed"] == 2)] = np.nan
+    some = some.assign(optimality_best=values, tokens="top")
+    both = pd.concat([some, some.assign(tokens="multi", optimality_best=0.0)])
+    axes = CellAxes(("at_layer", "at_head", "control", "tokens"))
+    found = pretrained_heads.tables(SimpleNamespace(axes=axes, trials=both, folders={}))[
+        "pretrained_heads_optimality"
+    ].set_index("control")
+    assert found["quantity"].unique().tolist() == ["best token"]
+    assert found["instances"].tolist() == [5] * 3
+    assert found["left_out"].tolist() == [1] * 3
+    assert found["samples"].tolist() == [3] * 3
+    np.testing.assert_allclose(found.loc["spectrum", "difference"], 0.35)
+    np.testing.assert_allclose(found.loc["tokens", "difference"], -0.15)
+    half = 4.302652729749462 * 0.1 / np.sqrt(3)  # Student's t, 2 degrees of freedom, 95 %
+    np.testing.assert_allclose(found.loc["queries", ["low", "high"]], [0.1 - half, 0.1 + half])
+    np.testing.assert_allclose(found.loc["queries", "share"], (0.5 + 0.5 + 0.6 + 0.6 + 0.7) / 5)
+    np.testing.assert_allclose(found.loc["queries", "share_of_control"], 0.5)

@@ -80,6 +80,23 @@ def test_an_exponent_that_changes_by_more_than_the_tolerance_is_no_law():
     assert law(made)["decades"] == 0
 
 
+def test_each_number_without_a_logarithm_is_counted_once_with_its_decade():
+    """Also in the decades in which no number is left, which have no exponent; twin: none is."""
+    made = frames(lambda t: 1 / t if t < 200 else 0.0, lambda t: t)
+    tables = rates.tables(made)
+    rows = tables["rates_left_out"].query("quantity == 'one_minus_corr_w_mm' and against == 'step'")
+    counts = {k: (out, of) for k, out, of in rows[["decade", "left_out", "of"]].to_numpy()}
+    steps = {0: (0, 3), 1: (0, 3), 2: (2, 3), 3: (3, 3), 4: (3, 3), 5: (1, 1)}
+    assert counts == {k: (11 * out, 11 * of) for k, (out, of) in steps.items()}  # 11 trained ones
+    by_decade = tables["rates_by_decade"]
+    known = by_decade[(by_decade["quantity"] == "one_minus_corr_w_mm") & (by_decade["used"] > 0)]
+    assert known["decade"].max() == 1
+    assert "1-correlation 99 of 176" in rates._told_left_out(tables["rates_left_out"])[0]
+    whole = rates.tables(frames(lambda t: 1 / t, lambda t: t))["rates_left_out"]
+    assert (whole["left_out"] == 0).all()
+    assert rates._told_left_out(whole) == []
+
+
 def test_a_loss_that_falls_like_a_power_is_found():
     made = frames(lambda t: 1 / t, lambda t: 1 + np.log(t), log_excess=lambda t: -1.5 * np.log(t))
     row = law(made, "excess_risk")

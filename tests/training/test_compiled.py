@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import gc
 import math
+import sys
+import threading
 from contextlib import suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import getsource
+from multiprocessing import get_context
 from pathlib import Path
-from threading import Barrier, Event, Thread, Timer
+from threading import Barrier, Event, Semaphore, Thread, Timer
 from types import ModuleType
 from weakref import ref
 
@@ -33,6 +36,7 @@ from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named
 from attnsvm.training.compiled import applies, schedule, steps
 from attnsvm.training.compiled import loop as compiled_loop
+from attnsvm.training.compiled.gradient import Space
 from attnsvm.training.ending import ended
 
 pytestmark = pytest.mark.processors
@@ -305,20 +309,22 @@ def test_threads_share_the_steps_evenly_and_wait_only_for_what_is_begun_first(
 
 def test_what_an_exception_ends_leaves_no_steps_behind(monkeypatch):
     """The first snapshot raises while the first share of the steps is taken: no other one is."""
-    batch, begun, over = sample(**SHAPE), [], Event()
+    batch, begun, entered, over = sample(**SHAPE), [], Semaphore(0), Event()
+    threads = torch.get_num_threads()
 
     def take(loop, first, last, etas, stops, at):
         if last > first:  # else it is only compiled
             begun.append(first)
+            entered.release()
             assert over.wait(60)
 
     def fail(done):
+        assert all(entered.acquire(timeout=60) for _ in range(threads))
         Timer(0.1, over.set).start()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(compiled_loop._Loop, "take_steps", take)
     monkeypatch.setattr(schedule, "SHARE", 1)
-    threads = torch.get_num_threads()
     with pytest.raises(KeyboardInterrupt):
         train(batch.take(torch.arange(11).repeat(8)), steps=1000, progress=fail)
     assert len(begun) == threads
@@ -341,6 +347,10 @@ def test_arrays_live_until_the_kernel_is_through_with_them(monkeypatch):
         arrays.extend(ref(tensor) for tensor in tensors)
         return (0,) * len(tensors)
 
+    def parts(space, sizes):
+        arrays.append(ref(space))
+        return Space(*(0 for _ in Space._fields))
+
     def interrupt(*arguments, **options):
         assert entered.wait(60)
         raise KeyboardInterrupt
@@ -349,6 +359,7 @@ def test_arrays_live_until_the_kernel_is_through_with_them(monkeypatch):
     monkeypatch.setattr(compiled_loop._LoopW, "kernel", staticmethod(take))
     monkeypatch.setattr(compiled_loop._LoopW, "finish", compiling)
     monkeypatch.setattr(compiled_loop, "_addresses", addresses)
+    monkeypatch.setattr(compiled_loop, "_parts", parts)
     monkeypatch.setattr(schedule.ThreadPoolExecutor, "shutdown", interrupt)
     batch = sample(**SHAPE)
     with suppress(KeyboardInterrupt):
@@ -357,8 +368,35 @@ def test_arrays_live_until_the_kernel_is_through_with_them(monkeypatch):
     alive = [array() is not None for array in arrays]
     over.set()
     assert left.wait(60)
-    assert len(alive) >= 22  # of the first share: what it reads, its space, what it updates
+    assert len(alive) >= 7 + 1 + 5 + 4  # what a share reads, its space, what it updates, and keeps
     assert all(alive)
+
+
+def test_threads_wait_for_the_next_training():
+    """Their start takes as long as hundreds of steps."""
+    batch = sample(**SHAPE)
+    train(batch, steps=3)
+    threads = set(threading.enumerate())
+    path = train(batch, steps=3)
+    assert set(threading.enumerate()) == threads
+    with pytest.raises(ZeroDivisionError):
+        train(batch, steps=3, progress=lambda done: 1 / 0)
+    assert len(threads - set(threading.enumerate())) == torch.get_num_threads()
+    assert torch.equal(train(batch, steps=3).W, path.W)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_trains_with_threads_of_its_own():
+    """Without them it would wait for threads of its parent."""
+    batch = sample(**SHAPE)
+    W = train(batch, steps=3).W
+    child = get_context("fork").Process(
+        target=lambda: sys.exit(0 if torch.equal(train(batch, steps=3).W, W) else 3)
+    )
+    child.start()
+    child.join(60)
+    child.kill()
+    assert child.exitcode == 0
 
 
 def test_what_the_kernel_raises_is_raised(monkeypatch):

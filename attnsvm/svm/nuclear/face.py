@@ -36,7 +36,8 @@ def polish(
     """Yield W (p, q) and a (N,) on one face after the other, until the caller stops.
 
     The support is corrected as in an active-set method: violated rows enter; rows leave if their
-    multiplier is negative, or if they contradict the others (nearly equal rows).
+    multiplier is negative, or if they contradict the others (nearly equal rows). Guesses often lead
+    to the same faces; each is solved once.
 
     Parameters
     ----------
@@ -55,12 +56,20 @@ def polish(
     cosine = np.linalg.svd((D * a[:, None]).T @ Q, compute_uv=False)
     separating = h > 0
     slack = ((D @ W) * Q).sum(axis=1) / size - h
+    followed: dict[tuple[int, float, bytes], NDArray[np.bool_] | None] = {}
     for shift, factor, cut in GUESSES:
         rank = min(max(int((sigma / size > 1 - cosine).sum()) + shift, 1), len(sigma))
         root = np.sqrt(sigma[:rank] / size)
         L, R = U[:, :rank] * root, Vt[:rank].T * root
         support = free | (separating & (a / np.abs(a).sum() > factor * slack))
         for _ in range(ROUNDS):
+            face_key = rank, cut, support.tobytes()
+            if face_key in followed:
+                if (known := followed[face_key]) is None:
+                    break
+                support = known
+                continue
+            followed[face_key] = None
             if not support.any():
                 break
             face = _Face(D[support], Q[support], h[support], L, R, a[support])
@@ -75,6 +84,7 @@ def polish(
             if not enter.any() and not leave.any():
                 break
             support = (support | enter) & ~leave
+            followed[face_key] = support
 
 
 class _Face:

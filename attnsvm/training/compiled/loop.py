@@ -11,7 +11,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from attnsvm.attention import View, log_attention
 from attnsvm.jit import announced
-from attnsvm.lanes.arithmetic import LANES
+from attnsvm.lanes.arithmetic import BYTES_OF_ENTRY, LANES
 from attnsvm.lanes.blocks import from_lanes, to_lanes
 from attnsvm.linalg import orthonormal
 from attnsvm.optimizer.base import Report, norm
@@ -243,7 +243,7 @@ class _Loop:
             first,
             last,
             Instance(*_addresses(self.data)),
-            Space(*_addresses(space)),
+            _parts(space, sizes),
             _addresses((*self.updated, *self.fixed)),
             _addresses(kept),
             etas,
@@ -286,7 +286,7 @@ class _Loop:
             first,
             last,
             Instance(*_addresses(self.data)),
-            Space(*_addresses(space)),
+            _parts(space, sizes),
             before.data_ptr(),
             _addresses(self.updated),
             End(*_addresses(end)),
@@ -369,10 +369,16 @@ def _addresses(tensors: Iterable[Tensor]) -> tuple[int, ...]:
     return tuple(tensor.data_ptr() for tensor in tensors)
 
 
-def _space(sizes: Sizes) -> tuple[Tensor, ...]:
-    """Return the work arrays of a thread; torch aligns tensors to cache lines."""
-    counts = space_entries(sizes)
-    return tuple(torch.empty(LANES * count, dtype=torch.float64) for count in counts)
+def _space(sizes: Sizes) -> Tensor:
+    """Return the memory for the work arrays of a thread; torch aligns it to cache lines."""
+    return torch.empty(LANES * sum(space_entries(sizes)), dtype=torch.float64)
+
+
+def _parts(space: Tensor, sizes: Sizes) -> Space:
+    """Return the addresses of the work arrays in their memory."""
+    counts, start = space_entries(sizes), space.data_ptr()
+    before = list(accumulate(counts, initial=0))[:-1]
+    return Space(*(start + BYTES_OF_ENTRY * count for count in before))
 
 
 def _squares(V: Tensor) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -57,17 +59,33 @@ def shares(blocks: int, threads: int, steps: int) -> list[list[Share]]:
     return found
 
 
+_idle: deque[ThreadPoolExecutor] = deque()
+os.register_at_fork(after_in_child=_idle.clear)
+
+
 @contextmanager
 def workers(threads: int) -> Iterator[list[ThreadPoolExecutor]]:
     """Yield one-thread pools; each runs its tasks in the order of submission.
 
-    When the block ends, for example by an interrupt, tasks that have not begun are cancelled.
+    They are kept for the next call, since to start a thread takes as long as hundreds of steps. If
+    the block ends by an exception, for example an interrupt, tasks that have not begun are
+    cancelled and the threads end.
     """
-    pools = [ThreadPoolExecutor(1) for _ in range(threads)]
+    pools = [_idle_pool() for _ in range(threads)]
     try:
         yield pools
-    finally:
+    except BaseException:
         for pool in pools:
             pool.shutdown(wait=False, cancel_futures=True)
         for pool in pools:
             pool.shutdown()
+        raise
+    _idle.extend(pools)
+
+
+def _idle_pool() -> ThreadPoolExecutor:
+    """Return a pool that no one uses, a new one if there is none."""
+    try:
+        return _idle.pop()
+    except IndexError:
+        return ThreadPoolExecutor(1)

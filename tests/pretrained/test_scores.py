@@ -1,0 +1,202 @@
+"""The scores of tokens by the loss of a model: `data.scores=loss` and `probe=optimality`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import Generator
+
+import attnsvm
+from attnsvm import experiment
+from attnsvm.verify.pretrained_scores import scores
+from attnsvm.verify.run import prove
+
+pytest.importorskip("safetensors")
+pytest.importorskip("tokenizers")
+
+from attnsvm.data import Pretrained
+from attnsvm.head import Linear
+from attnsvm.model import CrossAttention
+from attnsvm.pretrained import CONTROLS, folder, forward
+from attnsvm.pretrained.network import NETWORKS, token_scores
+from tests.config.test_config import composed
+from tests.pretrained.tiny import HEADS, LAYERS, tiny
+from tests.verify.kinds import written
+
+KINDS = pytest.mark.parametrize("kind", ["bert", "gpt2"])
+N, T = 4, 5
+
+
+def sentences():
+    generator = Generator().manual_seed(1)
+    return (torch.randint(0, 90, (N, T), generator=generator) for _ in range(2))
+
+
+def losses_by_definition(kind, rows, targets):
+    """Cross-entropies of torch, of next tokens or of cosines with the next sentences."""
+    source = folder(str(tiny(kind)))
+    if kind == "gpt2":
+        logits = rows @ source.tensor("wte.weight", 98, rows.shape[-1]).mT
+        each = torch.nn.functional.cross_entropy(logits.mT, targets, reduction="none")
+        return each.mean(1)
+    following = forward(source, targets)[1].mean(1)
+    cosines = torch.cosine_similarity(rows.mean(1)[:, None], following[None], dim=-1)
+    return torch.nn.functional.cross_entropy(20 * cosines, torch.arange(N), reduction="none")
+
+
+def losses_with(kind, tokens, targets, at_layer, s):
+    """The losses where the attention of a layer is s."""
+    passing = NETWORKS[kind](folder(str(tiny(kind))), tokens)
+    for _ in range(at_layer + 1):
+        next(passing)
+    sent = s
+    while True:
+        try:
+            passing.send(sent)
+        except StopIteration as end:
+            return losses_by_definition(kind, end.value, targets)
+        sent = None
+
+
+@KINDS
+@pytest.mark.parametrize("at_layer", range(LAYERS))
+def test_scores_are_derivatives_of_the_loss_in_the_attention(kind, at_layer):
+    tokens, targets = sentences()
+    source = folder(str(tiny(kind)))
+    gamma = token_scores(source, tokens, targets)[at_layer]
+    s = forward(source, tokens)[0][at_layer].log_attention().exp()
+    assert gamma.shape == s.shape == (N, HEADS, T, T)
+    step = 1e-5
+    for head, query, token in ((0, 2, 1), (1, 4, 4), (2, 1, 0)):
+        up, down = s.clone(), s.clone()
+        up[:, head, query, token] += step
+        down[:, head, query, token] -= step
+        with torch.no_grad():
+            risen, fallen = (losses_with(kind, tokens, targets, at_layer, V) for V in (up, down))
+        slope = (risen - fallen) / (2 * step)
+        torch.testing.assert_close(-slope, gamma[:, head, query, token], rtol=1e-6, atol=1e-9)
+
+
+@KINDS
+@pytest.mark.parametrize("at_layer", range(LAYERS))
+def test_verification_derives_the_scores_by_a_backward_pass_of_its_own(kind, at_layer):
+    tokens, targets = sentences()
+    own = scores(tiny(kind), tokens.numpy().tobytes(), targets.numpy().tobytes(), T, at_layer)
+    gamma = token_scores(folder(str(tiny(kind))), tokens, targets)[at_layer]
+    np.testing.assert_allclose(own, gamma.numpy(), rtol=0, atol=1e-12 * gamma.abs().max())
+
+
+def drawn(kind, control="none", scores="loss"):
+    data = Pretrained(str(tiny(kind)), None, 1, 1, 3, 4, control, scores)
+    return data.sample(Linear(), CrossAttention(), 2, 7), data
+
+
+@KINDS
+def test_an_instance_has_the_scores_of_its_sentences(kind):
+    """Up to a constant for each sample, at the query that is drawn."""
+    batch, data = drawn(kind)
+    source, found = data._read()
+    assert found.shape[1] == (5 if kind == "gpt2" else 4)
+    for b, seed in enumerate((7, 8)):
+        chosen, query = data._drawn(source, len(found), seed)
+        following = found[(chosen + 1) % len(found)]
+        targets = found[chosen, 1:] if kind == "gpt2" else following
+        gamma = token_scores(source, found[chosen, :4], targets)[1, torch.arange(3), 1, query]
+        apart = (batch.scores()[b] - gamma)[batch.mask[b]]
+        first = (batch.scores()[b] - gamma).gather(1, batch.mask[b].int().argmax(1)[:, None])
+        expected = first.expand(3, 4)[batch.mask[b]]
+        torch.testing.assert_close(apart, expected, rtol=0, atol=1e-10)
+
+
+@KINDS
+def test_attention_does_not_depend_on_the_scores(kind):
+    """All sentences of this text have the further token that GPT-2 needs."""
+    of_loss, of_attention = drawn(kind)[0], drawn(kind, scores="attended")[0]
+    for name in ("X", "Z", "mask", "weights"):
+        assert torch.equal(getattr(of_loss, name), getattr(of_attention, name))
+    s = torch.einsum("bntd,bde,bne->bnt", of_attention.X, of_attention.weights[:, 0],
+                     of_attention.Z)  # fmt: skip
+    selected = s.masked_fill(~of_attention.mask, -torch.inf).argmax(2)
+    torch.testing.assert_close(
+        of_attention.scores().gather(2, selected[..., None])
+        - of_attention.scores().masked_fill(~of_attention.mask, torch.inf).amin(2, keepdim=True),
+        torch.ones(2, 3, 1, dtype=torch.float64),
+    )
+
+
+def overrides(kind, control="none", *more):
+    return (
+        "data=pretrained", f"data.transformer={tiny(kind)}", "data.n=3", "data.T=4",
+        "data.at_layer=0", "data.at_head=2", "data.scores=loss", f"data.control={control}",
+        "optimizer.init=pretrained", "optimizer.steps=0", "selection.saturation=0", "trials=3",
+        "probe=[optimality]", *more,
+    )  # fmt: skip
+
+
+@KINDS
+@pytest.mark.parametrize("control", CONTROLS)
+def test_a_record_is_proved_with_scores_derived_from_the_files(kind, control, tmp_path):
+    config = composed(*overrides(kind, control))
+    record = experiment.run(config)
+    proof = prove(written(tmp_path / "genuine", config, record))
+    assert not proof.refusals
+    assert not proof.trusted
+    for column in ("optimality_best", "optimality_nuclear"):
+        forged = record.trials.assign(**{column: (record.trials[column] + 1 / 3) % 1.2})
+        other = dataclasses.replace(record, trials=forged)
+        refusals = prove(written(tmp_path / column, config, other)).refusals
+        assert all(column in why for _, _, why in refusals)
+        assert refusals
+
+
+@pytest.mark.parametrize("selection", ["top", "multi"])
+def test_shares_are_those_of_samples_by_definition(selection):
+    few = ("selection=multi", "selection.attended=0.4", "selection.negligible=0.4")
+    found = experiment.run(composed(*overrides("bert"), *(few if selection == "multi" else ())))
+    batch = Pretrained(str(tiny("bert")), None, 0, 2, 3, 4, "none", "loss").sample(
+        Linear(), CrossAttention(), 3, 0
+    )
+    gamma, at = batch.scores().numpy(), found.solutions
+    attended = at["attended"] if selection == "multi" else np.zeros((3, 3, 4), dtype=bool)
+    several = (attended.sum(2) > 1).any(1)
+    for b, trial in found.trials.iterrows():
+        selected = at["selected"][b]
+        assert (gamma[b] == gamma[b].max(1, keepdims=True)).sum() == 3  # no two are the best
+        best = np.mean(gamma[b].argmax(1) == selected)
+        assert trial["optimality_best"] == pytest.approx(best, abs=1e-12)
+        for norm in ("frobenius", "nuclear"):
+            if several[b] or trial[f"{norm}_status"] != "solved":
+                assert np.isnan(trial[f"optimality_{norm}"])
+                continue
+            W, local = at[f"{norm}_W"][b], 0
+            for i in range(3):
+                x, alpha = at["X"][b, i], selected[i]
+                margins = (x[alpha] - x) @ W @ at["Z"][b, i]
+                near = [t for t in range(4) if t != alpha and margins[t] < 1 + 1e-5]
+                local += all(gamma[b, i, alpha] > gamma[b, i, t] for t in near)
+            assert trial[f"optimality_{norm}"] == pytest.approx(local / 3, abs=1e-12)
+
+
+def test_globally_optimal_tokens_have_shares_of_one():
+    """A run that ends at the optimal tokens, by the column `convergence`."""
+    found = experiment.run(
+        composed("probe=[optimality]", "trials=6", "data.n=2", "data.T=3", "data.d=12",
+                 "optimizer.steps=300")
+    ).trials  # fmt: skip
+    reached = found["convergence"] == "global"
+    assert reached.any()
+    columns = ["optimality_best", "optimality_frobenius", "optimality_nuclear"]
+    assert (found.loc[reached, columns] == 1).all(axis=None)
+    local = found["convergence"] == "local"
+    assert (found.loc[local, "optimality_frobenius"] == 1).all()
+    assert (found.loc[local, "optimality_best"] < 1).all()
+    other = found["convergence"].isin(["not_local", "unsettled"])
+    assert (found.loc[other, "optimality_frobenius"] < 1).all()
+
+
+def test_what_is_asked_of_scores_is_checked():
+    with pytest.raises(attnsvm.ConfigError, match=r"scores.*attended \| loss"):
+        composed("data=pretrained", "data.scores=model")
