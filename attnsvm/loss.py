@@ -9,6 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+LARGE = 300.0
+"""Up to it e^u, e^delta and their product neither underflow nor overflow."""
+
+NEGLIGIBLE = 40.0
+"""From here on log(1 + e^-u) = e^-u in double precision."""
+
 
 class Loss(ABC):
     """A loss l(u) of the margins u = Y f, any shape; the risk is its mean over the n samples.
@@ -40,8 +46,11 @@ class Loss(ABC):
         return -factor * torch.exp(exponent)
 
     @abstractmethod
-    def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
-        """Return (l(u - delta) - l(u)) / delta without cancellation; -l'(u) at delta = 0."""
+    def excess_slope(self, u: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a and c of (l(u - delta) - l(u)) / delta = a e^c, -l'(u) at delta = 0.
+
+        Without cancellation, and neither a nor c underflows or overflows.
+        """
 
 
 class Logistic(Loss):
@@ -64,10 +73,19 @@ class Logistic(Loss):
         """Return -1 / (1 + exp(u)), with the rounding of the published update."""
         return -1 / (1 + torch.exp(u))
 
-    def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
-        """Return log(1 + (e^delta - 1) / (1 + e^u)) / delta."""
+    def excess_slope(self, u: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log(1 + (e^delta - 1) / (1 + e^u)) / delta and 0; in the far tail that of e^-u.
+
+        It is symmetric in u and u - delta: with the smaller one second nothing cancels.
+        """
+        u, delta = torch.maximum(u, u - delta), delta.abs()
         rise = torch.log1p(torch.expm1(delta) / (1 + torch.exp(u)))
-        return _quotient(rise, delta, -self.derivative(u))
+        above = delta + self.value(delta - u) - self.value(-u)
+        far = torch.where(u > 0, self.value(u - delta) - self.value(u), above)
+        a = _quotient(torch.where(delta > LARGE, far, rise), delta, -self.derivative(u))
+        factor, exponent = _exponential_slope(u, delta)
+        tail = (u > LARGE) & (u - delta > NEGLIGIBLE)
+        return torch.where(tail, factor, a), torch.where(tail, exponent, 0.0)
 
 
 class Exponential(Loss):
@@ -83,9 +101,12 @@ class Exponential(Loss):
         """Return 1 and -u."""
         return torch.ones_like(u), -u
 
-    def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
-        """Return e^{-u} (e^delta - 1) / delta."""
-        return torch.exp(-u) * _quotient(torch.expm1(delta), delta, torch.ones_like(delta))
+    def excess_slope(self, u: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """Return e^-u (e^delta - 1) / delta and 0; of large numbers a is at most 1."""
+        near = torch.exp(-u) * _quotient(torch.expm1(delta), delta, torch.ones_like(delta))
+        factor, exponent = _exponential_slope(u, delta)
+        large = (u.abs() > LARGE) | (delta.abs() > LARGE)
+        return torch.where(large, factor, near), torch.where(large, exponent, 0.0)
 
 
 class LinearLoss(Loss):
@@ -101,9 +122,9 @@ class LinearLoss(Loss):
         """Return 1 and 0."""
         return torch.ones_like(u), torch.zeros_like(u)
 
-    def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
-        """Return 1."""
-        return torch.ones_like(delta)
+    def excess_slope(self, u: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """Return 1 and 0."""
+        return torch.ones_like(delta), torch.zeros_like(delta)
 
 
 class Squared(Loss):
@@ -132,9 +153,16 @@ class Squared(Loss):
         """Return 2 (target - u) and 0."""
         return 2 * (self.target - u), torch.zeros_like(u)
 
-    def excess_slope(self, u: Tensor, delta: Tensor) -> Tensor:
-        """Return delta - 2 (u - target)."""
-        return delta - 2 * (u - self.target)
+    def excess_slope(self, u: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """Return delta - 2 (u - target) and 0."""
+        return delta - 2 * (u - self.target), torch.zeros_like(delta)
+
+
+def _exponential_slope(u: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a <= 1 and c of e^-u (e^delta - 1) / delta = a e^c."""
+    size = delta.abs()
+    a = _quotient(-torch.expm1(-size), size, torch.ones_like(size))
+    return a, delta.clamp(min=0) - u
 
 
 def _quotient(rise: Tensor, delta: Tensor, limit: Tensor) -> Tensor:

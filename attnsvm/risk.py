@@ -171,5 +171,8 @@ class Risk:
         shift = torch.where(shift == -torch.inf, 0.0, shift)
         deficit = ((others - shift[:, None, None]).exp() * gap).sum(-1)
         scaled = deficit * shift.exp().unsqueeze(-1)
-        slope = self.loss.excess_slope(target.squeeze(-1), scaled)
-        return shift + (slope * deficit).mean(-1).log()
+        slope, exponent = self.loss.excess_slope(target.squeeze(-1), scaled)
+        part = slope * deficit
+        top = exponent.masked_fill(part == 0, -torch.inf).amax(-1)
+        top = torch.where(top == -torch.inf, 0.0, top)
+        return shift + top + (part * (exponent - top.unsqueeze(-1)).exp()).mean(-1).log()

@@ -212,7 +212,11 @@ def check_loss(loss: Loss) -> None:
     for delta in (0.0, 1e-3, 0.5):
         shift = torch.full_like(u, delta)
         expected = (loss.value(u - shift) - value) / delta if delta else -numeric
-        _close(loss.excess_slope(u, shift), expected, SLOPE, f"excess_slope at {delta:g}: differs")
+        factor, exponent = loss.excess_slope(u, shift)
+        found = factor * exponent.exp()
+        _close(found, expected, SLOPE, f"excess_slope at {delta:g}: a e^c differs")
+        for part in loss.excess_slope(1e3 * u, 1e3 * shift):
+            _require(bool(part.isfinite().all()), "excess_slope: must be finite at large margins")
 
 
 def check_optimizer(optimizer: Optimizer) -> None:

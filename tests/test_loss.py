@@ -56,3 +56,44 @@ def test_slopes_neither_underflow_nor_overflow(loss):
         for a, c, at in zip(factor.tolist(), exponent.tolist(), u.tolist(), strict=True):
             assert abs(mpf(a) * mp.exp(mpf(c)) / exact(mpf(at)) - 1) < 1e-15
     assert ((factor >= 0.5) & (factor <= 1)).all() or not loss.DECREASING
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Exponential(), LinearLoss(), Squared(0.25)])
+def test_secants_neither_cancel_nor_underflow_nor_overflow(loss):
+    """log of (l(u - delta) - l(u)) / delta against 700 digits, far from each other and from 0."""
+    sizes = [1e-300, 1e-9, 1e-5, 1.0, 30.0, 499.0, 501.0, 720.0, 3000.0]
+    margins = [-5000.0, -720.0, -501.0, -499.0, -36.0, -0.5, 0.0, 0.5, 36.0, 499.0, 501.0, 539.0,
+               541.0, 720.0, 5000.0]  # fmt: skip
+    grid = torch.cartesian_prod(torch.tensor(margins), torch.tensor([*sizes, *(-s for s in sizes)]))
+    u, delta = grid.double().unbind(1)
+    delta = torch.where(delta == 0, 1e-300, delta)  # float32 has none as small
+    factor, exponent = loss.excess_slope(u, delta)
+    exact = {
+        "Logistic": lambda u: mp.log1p(mp.exp(-u)),
+        "Exponential": lambda u: mp.exp(-u),
+        "LinearLoss": lambda u: -u,
+        "Squared": lambda u: (u - mpf(0.25)) ** 2,
+    }[type(loss).__name__]
+    given = zip(factor.tolist(), exponent.tolist(), u.tolist(), delta.tolist(), strict=True)
+    with mp.workdps(700):
+        known = {at: exact(mpf(at)) for at in margins}
+        for a, c, at, by in given:
+            expected = (exact(mpf(at) - mpf(by)) - known[at]) / mpf(by)
+            allowed = 1e-15 * (4 + abs(at) + abs(by))  # that of the exponent
+            if loss.DECREASING:
+                assert abs(mpf(a) * mp.exp(mpf(c)) / expected - 1) < allowed, (at, by)
+                assert 0 < a < 1e300
+                assert -1e4 < c < 1e4
+            else:
+                assert abs(a - expected) < allowed
+                assert c == 0
+
+
+def test_the_secant_at_zero_is_the_slope():
+    u = torch.tensor([-2000.0, -3.0, 0.0, 3.0, 600.0, 2000.0], dtype=torch.float64)
+    for loss in (Logistic(), Exponential(), LinearLoss(), Squared(0.25)):
+        secant, slope = loss.excess_slope(u, torch.zeros_like(u)), loss.slope(u)
+        for part in (secant, slope):
+            assert part[0].isfinite().all()
+        log = [a.abs().log() + c for a, c in (secant, slope)]
+        torch.testing.assert_close(*log, rtol=1e-15, atol=1e-15)

@@ -47,13 +47,17 @@ def excess_curve(
     D = (s * gap).sum(-1)
     D_error = (s * (gap_error + np.abs(gap) * (apart + gap.shape[-1] * EPS))).sum(-1)
     size = np.exp(shift)[:, None]
-    slope, slope_error = head.excess_slope(
+    slope, exponent, slope_error = head.excess_slope(
         best[:, 0], best_error[:, 0], size * D, size * D_error
     )  # fmt: skip
+    top = np.where(np.abs(D) + D_error > 0, exponent, -np.inf).max(-1)
+    top = np.where(np.isfinite(top), top, 0.0)
+    scale = np.exp(np.minimum(exponent - top[:, None], 0.0))
+    slope, slope_error = scale * slope, scale * slope_error
     total = (slope * D).mean(-1)
     error = (np.abs(slope) * D_error + slope_error * (np.abs(D) + D_error)).mean(-1)
     error = error + D.shape[-1] * EPS * np.abs(slope * D).mean(-1)
-    return _logarithm(total, error, shift)
+    return _logarithm(total, error, shift + top)
 
 
 def _logarithm(total: Array, error: Array, shift: Array) -> Curve:

@@ -112,26 +112,32 @@ class HeadAndLoss:
 
     def excess_slope(
         self, u: Array, u_error: Array, delta: Array, error: Array
-    ) -> tuple[Array, Array]:
-        """Return (l(u - delta) - l(u)) / delta, -l'(u) at 0, and its error bound.
+    ) -> tuple[Array, Array, Array]:
+        """Return a and c of (l(u - delta) - l(u)) / delta = a e^c, -l'(u) at 0, and a's error.
 
-        Of log l' neither loss that is not linear or squared has a slope above 1.
+        The error of c is made part of that of a. Of log l' neither loss that is not linear or
+        squared has a slope above 1.
         """
+        zero = np.zeros_like(u - delta)
         if self.loss == "LinearLoss":
-            return np.ones_like(delta), np.zeros_like(delta)
+            return zero + 1, zero, zero
         if self.loss == "Squared":
             slope = delta - 2 * (u - self.target)
             size = np.abs(delta) + 2 * np.abs(u) + 2 * abs(self.target)
-            return slope, error + 2 * u_error + 4 * EPS * size
-        small = np.abs(delta) < 1e-290
-        safe = np.where(small, 1.0, delta)
+            return slope, zero, error + 2 * u_error + 4 * EPS * size
+        above, by = np.maximum(u, u - delta), np.abs(delta)  # the same chord, from its upper end
+        small = by < 1e-290
+        by = np.where(small, 1.0, by)
+        a = np.where(small, 1.0, -np.expm1(-by) / by)
         if self.loss == "Exponential":
-            slope = np.exp(-u) * np.where(small, 1.0, np.expm1(safe) / safe)
-        else:
-            rise = np.log1p(np.expm1(safe) / (1 + np.exp(u))) / safe
-            slope = np.where(small, 1 / (1 + np.exp(u)), rise)
+            c = np.where(small, 0.0, by) - above
+        else:  # log(1 + e^x) / delta, which is e^x / delta for small x
+            c = np.where(small, 0.0, by) - np.logaddexp(0.0, above)
+            x = np.log(a * by) + c
+            large = ~small & (x > -40)
+            a, c = np.where(large, np.logaddexp(0.0, x) / by, a), np.where(large, 0.0, c)
         moved = np.minimum(u_error + error, 700.0)
-        return slope, slope * (np.expm1(moved) + 16 * EPS * (1 + np.abs(u)))
+        return a, c, a * (np.expm1(moved) + 96 * EPS * (1 + np.abs(u) + np.abs(delta)))
 
     def _rounding(self, o: Array) -> float:
         """Return the relative error of an inner product with a parameter."""

@@ -13,7 +13,7 @@ import pytest
 from attnsvm.record import trial_columns
 from attnsvm.verify import command
 from attnsvm.verify.run import prove
-from tests.verify.kinds import KINDS, from_file, made, written
+from tests.verify.kinds import KINDS, from_file, high_scores, made, written
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -56,6 +56,19 @@ def test_an_instance_of_a_data_file_is_compared_with_it(tmp_path):
     found.solutions["X"][1, 0, 0] += 1e-9
     proof = prove(written(tmp_path / "sweep", config, found))
     assert ("X", 6, "is not what the seed draws") in proof.refusals
+
+
+@pytest.mark.parametrize("loss", ["logistic", "exponential"])
+def test_the_excess_risk_of_scores_beyond_the_range_of_exp_is_proved(loss, tmp_path):
+    config, found = high_scores(tmp_path, loss)
+    proof = prove(written(tmp_path / "sweep", config, found))
+    assert not proof.refusals
+    values = found.trials["excess_risk_log"].to_numpy(copy=True)
+    assert np.nanmin(values) < -1000
+    found.trials["excess_risk_log"] = values * (1 + 1e-9)
+    refusals = prove(written(tmp_path / "forged", config, found)).refusals
+    assert all("excess_risk_log" in told for _, _, told in refusals)
+    assert len(refusals) == np.isfinite(values).sum()
 
 
 ELSEWHERE = """
