@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from attnsvm.record.archive import pack, unpacked
 from attnsvm.record.columns import Column, TrialRow, dictionary
 from attnsvm.record.files import (
     CorruptRecordError,
@@ -91,6 +92,7 @@ __all__ = [
     "locked",
     "obstacle",
     "one_line",
+    "pack",
     "planned",
     "read",
     "read_json",
@@ -107,6 +109,7 @@ __all__ = [
     "trial_columns",
     "trial_table",
     "unobstructed",
+    "unpacked",
     "verify_file",
     "write",
     "write_atomically",

@@ -1,4 +1,4 @@
-"""`attnsvm-verify DIR`: derive every number of a record again, from seed, config and weights."""
+"""`attnsvm-verify RECORD`: derive every number of a record again, from seed, config and weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from attnsvm.record import RUN_FILE, CorruptRecordError, one_line, planned, states
+from attnsvm.record import RUN_FILE, CorruptRecordError, one_line, planned, states, unpacked
 from attnsvm.verify.config import plan_refusals
 from attnsvm.verify.run import RunProof, prove
 
@@ -25,7 +25,18 @@ RUNS_EACH = 8
 def main(argv: list[str] | None = None) -> int:
     """Run `attnsvm-verify`; 0 if everything stored is proved, 1 if not, 2 without a record."""
     asked = _parser().parse_args(argv)
-    directory: Path = asked.directory
+    if not asked.record.is_file():
+        return _verified(asked.record, asked.retrain)
+    try:
+        with unpacked(asked.record) as folder:
+            return _verified(folder, asked.retrain)
+    except CorruptRecordError as error:
+        print(f"attnsvm-verify: {one_line(error)}", file=sys.stderr)  # noqa: T201
+        return 2
+
+
+def _verified(directory: Path, retrain: int) -> int:
+    """Prove the runs in a folder, and print what is found; return the exit code."""
     try:
         found = states(directory)
     except FileNotFoundError as error:
@@ -35,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     single = (directory / RUN_FILE).exists()
     plan = {} if single else _overrides(directory)
     proofs = _proofs([
-        (directory if single else directory / name, run.run, plan.get(name, []), asked.retrain)
+        (directory if single else directory / name, run.run, plan.get(name, []), retrain)
         for name, run in found.items() if run.state == "done"
     ])  # fmt: skip
     for name, run in found.items():
@@ -99,7 +110,9 @@ def _proof(asked: Asked) -> RunProof | str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="attnsvm-verify", description=__doc__)
-    parser.add_argument("directory", type=Path, help="folder of a sweep or of a run")
+    parser.add_argument(
+        "record", type=Path, help="folder of a sweep or of a run, or a zip archive of it"
+    )
     parser.add_argument(
         "--retrain",
         type=int,

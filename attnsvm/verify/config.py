@@ -31,6 +31,7 @@ def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
         return
     if run["options"] != options:
         yield f"options are {options}, stated are {run['options']}"
+    run = with_files_beside(run, folder)
     contents = _contents(run)
     if None not in contents and run["signature"] != _signature(run):
         told = " and the files that it names, which are here" if contents else ""
@@ -44,6 +45,20 @@ def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
 def files_are_here(run: Mapping[str, Any]) -> bool:
     """Return whether the files of a config have the content that the run was started with."""
     return None not in _contents(run) and run["signature"] == _signature(run)
+
+
+def with_files_beside(run: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """Return a `run.json`; a file that is not at its path is looked for beside the record.
+
+    Its name counts there, in the folder of the run or of its sweep. The signature says whether it
+    is the same file.
+    """
+    moved = copy.deepcopy(dict(run))
+    for part, key in _with_files(moved["config"]):
+        if _content(part, key) is None:
+            near = (place / Path(str(part[key])).name for place in (folder, folder.parent))
+            part[key] = next((str(path) for path in near if path.exists()), part[key])
+    return moved
 
 
 def _contents(run: Mapping[str, Any]) -> list[str | None]:

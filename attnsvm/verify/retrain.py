@@ -18,7 +18,7 @@ from attnsvm import experiment
 from attnsvm.config import RunConfig
 from attnsvm.record import RunRecord
 from attnsvm.record.columns import key_columns
-from attnsvm.verify.config import recorded_config
+from attnsvm.verify.config import recorded_config, with_files_beside
 from attnsvm.verify.exact import Array
 from attnsvm.verify.rows import Refusal, key_of
 from attnsvm.verify.stored import opened, plain_rows
@@ -51,7 +51,9 @@ def retrained(folder: Path, count: int) -> tuple[int, list[Refusal]]:
         What differs.
     """
     with opened(folder) as (record, run):
-        config = dataclasses.replace(recorded_config(run)[0], device="auto")
+        config = dataclasses.replace(
+            recorded_config(with_files_beside(run, folder))[0], device="auto"
+        )
         if config.extensions or config.selection.tokens == "optimal":
             return 0, []
         rows = plain_rows(record.trials)

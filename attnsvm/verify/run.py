@@ -18,7 +18,12 @@ from attnsvm.config.transformer import is_transformer
 from attnsvm.record import trial_columns
 from attnsvm.record.columns import further_columns, key_columns
 from attnsvm.verify.arrays import array_refusals
-from attnsvm.verify.config import config_refusals, files_are_here, recorded_steps
+from attnsvm.verify.config import (
+    config_refusals,
+    files_are_here,
+    recorded_steps,
+    with_files_beside,
+)
 from attnsvm.verify.exact import Array
 from attnsvm.verify.expected import NAN, Expected, Interval, Words, difference, whole
 from attnsvm.verify.form import arrays_refusal, table_refusal
@@ -119,6 +124,8 @@ class _Prover:
             self._refuse("run.json", None, reason)
         if any(reason.startswith("config:") for reason in wrong):
             return self.proof
+        self.run = with_files_beside(self.run, self.folder)
+        self.config = self.run["config"]
         if reason := table_refusal(self.record.trials, further_columns(self.run)):
             self._refuse("trials.parquet", None, reason)
             return self.proof

@@ -246,4 +246,4 @@ def _record(judge: Judge, case: Case, directory: Path, tell: Tell) -> None:
     (done,) = folder.glob(f"*/{record.RUN_FILE}")
     record.compact(done.parent)
     tell(f"recorded by attnsvm {shlex.join(command(runs, place))}")
-    tell(f"proved by attnsvm-verify {folder}")
+    tell(f"proved by attnsvm-verify {record.pack(folder)}")

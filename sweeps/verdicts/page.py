@@ -32,8 +32,8 @@ statement ends; *carried over* by us from another model or method; *ours*: in no
 
 `attnsvm-claims` lists the claims. `attnsvm-claims 2308.16898` or `attnsvm-claims NAME` runs them
 and derives the verdicts from the records, which `attnsvm-verify multirun/claims/RUNS` proves.
-`attnsvm-claims hunt NAME` draws instances until the claim fails on one, and makes that one as small
-as it goes. `python -m sweeps.verdicts --docs` writes this page.
+`attnsvm-claims hunt NAME` draws instances until the claim fails on one, makes that one as small as it
+goes, and packs its record into one file. `python -m sweeps.verdicts --docs` writes this page.
 """
 
 
@@ -111,9 +111,9 @@ def _section(claim: Claim, entry: Entry | None) -> list[str]:
                          if key != "command")  # fmt: skip
         lines += ["", f"Smallest of these instances on which it fails: {size}", ""]
         lines += [f"    {verdict.smallest['command']}"]
-    if (HUNTED / claim.name).is_dir():
+    if (HUNTED / f"{claim.name}.zip").is_file():
         lines += ["", "Found by `attnsvm-claims hunt`, smaller and proved by its record:", ""]
-        lines += [f"    attnsvm-verify docs/records/hunt/{claim.name}"]
+        lines += [f"    attnsvm-verify docs/records/hunt/{claim.name}.zip"]
     return lines
 
 

@@ -158,22 +158,28 @@ def test_the_published_rule_would_leave_nothing():
 
 # --- the counterexample that a hunt found ---------------------------------------------------------
 
-FOUND = RECORDS / "hunt" / "b1_alone"
+FOUND = RECORDS / "hunt" / "b1_alone.zip"
 
 
-def test_the_counterexample_is_small_and_proved(capsys: pytest.CaptureFixture[str]):
-    assert command.main([str(FOUND)]) == 0
-    assert "2 solved proved, 0 refused" in capsys.readouterr().out
-    assert (FOUND / "instance.npz").stat().st_size < 1000
+def test_the_counterexample_is_small_and_proved_anywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert command.main([str(FOUND), "--retrain", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "2 solved proved, 0 refused, 1 trained again" in out
+    assert "the data file" not in out
+    assert FOUND.stat().st_size < 7500
     claim = next(one for one in all_claims() if one.name == "b1_alone")
-    found = verdict(dataclasses.replace(claim, runs=(Runs("b1_alone", ()),)), FOUND.parent)
+    with record.unpacked(FOUND) as folder:
+        found = verdict(dataclasses.replace(claim, runs=(Runs("b1_alone", ()),)), folder.parent)
     assert (found.drawn, found.fails) == (1, 1)
     assert all(count["yes"] == 1 for count in found.hypotheses.values())
 
 
 def test_the_counterexample_in_whole_numbers():
     """B.1 holds at the optimal tokens, and other ones are locally optimal: exact arithmetic."""
-    with np.load(FOUND / "instance.npz") as arrays:
+    with record.unpacked(FOUND) as folder, np.load(folder / "instance.npz") as arrays:
         one = {name: arrays[name][0] for name in arrays.files}
     for array in one.values():
         assert (array == np.round(array)).all()
@@ -187,7 +193,8 @@ def test_the_counterexample_in_whole_numbers():
     multipliers = np.array([G[1, 1] - G[0, 1], G[0, 0] - G[1, 0]]) / det
     assert det > 0
     assert (multipliers > 0).all()  # so all margins are 1 at the optimum: B.1
-    found = record.read(next(FOUND.glob("*/run.json")).parent)[0]
+    with record.unpacked(FOUND) as folder:
+        found = record.read(next(folder.glob("*/run.json")).parent)[0]
     selected = found.solutions["selected"][0]
     assert list(selected == optimal) == [True, False]
     E = np.array([x[at] - x[1 - at] for x, at in zip(X, selected, strict=True)])
@@ -204,7 +211,9 @@ def test_the_counterexample_in_whole_numbers():
 def test_committed_records_hold_no_logs_and_no_paths_of_a_machine():
     files = [path for path in RECORDS.rglob("*") if path.is_file()]
     known = {"sweep.json", "run.json", "trials.parquet", "history.parquet", "solutions.npz"}
-    assert {path.name for path in files} == {*known, "instance.npz"}
-    for path in files:
-        if path.suffix == ".json":
+    assert {path.name for path in files} == {*known, FOUND.name}
+    with record.unpacked(FOUND) as folder:
+        plain = [path for path in (*files, *folder.rglob("*")) if path.suffix == ".json"]
+        assert len(plain) > len(ALL)
+        for path in plain:
             assert not re.search(r'"/|file:|/(work|tmp|home|root)/', path.read_text()), path

@@ -51,6 +51,22 @@ def test_a_data_file_is_read_again_if_it_is_here(model, tmp_path, capsys):
     assert "the data file is not here as it was" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("beside", ["sweep", "run"])
+def test_a_data_file_that_came_with_the_record_is_read_if_it_is_the_same(beside, tmp_path, capsys):
+    config, found = from_file(tmp_path)
+    folder = written(tmp_path / "sweep", config, found)
+    near = (folder if beside == "run" else folder.parent) / "tokens.npz"
+    (tmp_path / "tokens.npz").rename(near)
+    asked = [str(folder), "--retrain", "1"]
+    assert command.main(asked) == 0
+    out = capsys.readouterr().out
+    assert "1 trained again" in out
+    assert "not here" not in out
+    near.write_bytes(b"other content")
+    assert command.main([str(folder)]) == 1
+    assert "signature: is not that of the config and the files" in capsys.readouterr().out
+
+
 def test_an_instance_of_a_data_file_is_compared_with_it(tmp_path):
     config, found = from_file(tmp_path)
     found.solutions["X"][1, 0, 0] += 1e-9

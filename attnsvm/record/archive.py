@@ -1,0 +1,98 @@
+"""A record as one file: a zip archive, which can be sent, and is read with checks."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from attnsvm.record.files import CorruptRecordError
+
+PARTS = (".json", ".npz", ".parquet")
+"""How the names of a record's files end."""
+
+MOST_FILES, MOST_BYTES = 10_000, 2**31
+"""Largest archive that is read: number of files, and their bytes together."""
+
+MALFORMED = (errno.EINVAL, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG)
+"""Errors of the system to which names and places in a damaged archive lead."""
+
+OLDEST = (1980, 1, 1, 0, 0, 0)
+"""The time of every file in an archive: equal records give equal archives."""
+
+
+def pack(folder: Path) -> Path:
+    """Write the record in `folder` to a zip archive beside it, and return its path."""
+    path = folder.with_name(f"{folder.name}.zip")
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for file in sorted(folder.rglob("*")):
+            inside = file.relative_to(folder)
+            hidden = any(part.startswith(".") for part in inside.parts)
+            if file.is_file() and file.suffix in PARTS and not hidden:
+                member = zipfile.ZipInfo(f"{folder.name}/{inside.as_posix()}", OLDEST)
+                archive.writestr(member, file.read_bytes(), zipfile.ZIP_DEFLATED)
+    return path
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """Yield the folder of the record in an archive; it is temporary.
+
+    Raises
+    ------
+    CorruptRecordError
+        If it is damaged, no zip archive of a single folder of plain files, or too large.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                (name,) = _top_folders(archive.infolist())
+                for member in archive.infolist():
+                    _extract(archive, member, Path(place))
+        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError,
+                OSError) as error:  # fmt: skip
+            if isinstance(error, OSError) and error.errno not in MALFORMED:
+                raise
+            must = "must be a zip archive of a record"
+            raise CorruptRecordError(f"{path}: {error}; {must}") from error
+        yield Path(place) / name
+
+
+def _top_folders(members: list[zipfile.ZipInfo]) -> set[str]:
+    """Return the first parts of the names.
+
+    Raises
+    ------
+    ValueError
+        If a member is no plain file of its own inside of the archive, or they are too large.
+    """
+    names = [PurePosixPath(member.filename) for member in members]
+    for member, name in zip(members, names, strict=True):
+        kind = stat.S_IFMT(member.external_attr >> 16)
+        outside = name.is_absolute() or ".." in name.parts or "\\" in member.filename
+        if outside or len(name.parts) < 2 or member.is_dir() or kind not in (0, stat.S_IFREG):
+            raise ValueError(f"{member.filename!r} is no plain file in a folder")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError(f"{member.filename!r} is not compressed by deflate")
+    if len(set(names)) < len(names):
+        raise ValueError("a name is there twice")
+    size = sum(member.file_size for member in members)
+    if len(names) > MOST_FILES or size > MOST_BYTES:
+        raise ValueError(f"{len(names)} files of {size} bytes: at most {MOST_FILES}, {MOST_BYTES}")
+    if len(found := {name.parts[0] for name in names}) != 1:
+        raise ValueError(f"{len(found)} folders")
+    return found
+
+
+def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, place: Path) -> None:
+    """Write a member below `place`; zipfile reads no more than the size that it states."""
+    target = place / member.filename
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with archive.open(member) as source, target.open("xb") as sink:
+        shutil.copyfileobj(source, sink)

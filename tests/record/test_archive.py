@@ -1,0 +1,119 @@
+"""A record as one file: what is packed is unpacked, and nothing else than a record is."""
+
+from __future__ import annotations
+
+import io
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from attnsvm.record import CorruptRecordError, pack, unpacked
+from attnsvm.record import archive as archives
+
+FILES = {
+    "one/sweep.json": b"{}",
+    "one/run/run.json": b"{1}",
+    "one/run/solutions.npz": b"\0\1" * 500,
+}
+
+
+def packed(path: Path, members: dict[str, bytes] | list[tuple[zipfile.ZipInfo, bytes]]) -> Path:
+    given = members.items() if isinstance(members, dict) else members
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in given:
+            archive.writestr(name, content)
+    return path
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder.parent).as_posix(): path.read_bytes() for path in found}
+
+
+def test_a_record_is_packed_without_logs_and_comes_back_equal(tmp_path):
+    for name, content in {**FILES, "one/run/log.txt": b"?", "one/run/.hydra/x.json": b"?"}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    path = pack(tmp_path / "one")
+    assert path == tmp_path / "one.zip"
+    first = path.read_bytes()
+    with unpacked(path) as folder:
+        assert folder.name == "one"
+        assert files_below(folder) == FILES
+    assert not folder.exists()
+    assert pack(tmp_path / "one").read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("/etc/x.json", "no plain file in a folder"),
+        ("one/../../x.json", "no plain file in a folder"),
+        ("one\\..\\x.json", "no plain file in a folder"),
+        ("x.json", "no plain file in a folder"),
+        ("one/more/", "no plain file in a folder"),
+        ("two/run.json", "2 folders"),
+        ("one/sweep.json", "a name is there twice"),
+        ("one/sweep.json/x.json", "must be a zip archive"),
+        (f"one/{'x' * 300}.json", "must be a zip archive"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
+def test_names_that_lead_elsewhere_are_refused(name, told, tmp_path):
+    members = [(zipfile.ZipInfo(one), content) for one, content in FILES.items()]
+    members.append((zipfile.ZipInfo(name), b""))
+    if "\\" in name:
+        members[-1][0].filename = name
+    path = packed(tmp_path / "a.zip", members)
+    with pytest.raises(CorruptRecordError, match=told), unpacked(path):
+        pytest.fail("it is unpacked")
+    assert [one.name for one in tmp_path.iterdir()] == ["a.zip"]
+
+
+def test_a_link_is_refused(tmp_path):
+    link = zipfile.ZipInfo("one/run.json")
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    path = packed(tmp_path / "a.zip", [(link, b"/etc/passwd")])
+    with pytest.raises(CorruptRecordError, match="no plain file"), unpacked(path):
+        pytest.fail("it is unpacked")
+
+
+@pytest.mark.parametrize(("most", "value"), [("MOST_FILES", 2), ("MOST_BYTES", 1000)])
+def test_a_large_archive_is_refused(most, value, tmp_path, monkeypatch):
+    path = packed(tmp_path / "a.zip", FILES)
+    with unpacked(path) as folder:
+        assert files_below(folder) == FILES
+    monkeypatch.setattr(archives, most, value)
+    with pytest.raises(CorruptRecordError, match="at most"), unpacked(path):
+        pytest.fail("it is unpacked")
+
+
+def test_with_a_flipped_byte_no_file_comes_back_changed(tmp_path):
+    """It may be missing, which the plan of a sweep tells."""
+    whole = packed(tmp_path / "a.zip", FILES).read_bytes()
+    refused = 0
+    for at in range(len(whole)):
+        (tmp_path / "b.zip").write_bytes(whole[:at] + bytes([whole[at] ^ 0x11]) + whole[at + 1 :])
+        try:
+            with unpacked(tmp_path / "b.zip") as folder:
+                assert set(files_below(folder).values()) <= set(FILES.values())
+        except CorruptRecordError:
+            refused += 1
+    assert refused > len(whole) // 2
+
+
+@pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04"])
+def test_what_is_no_archive_is_refused(content, tmp_path):
+    (tmp_path / "a.zip").write_bytes(content)
+    with pytest.raises(CorruptRecordError, match="must be a zip archive"):
+        unpacked(tmp_path / "a.zip").__enter__()
+
+
+def test_an_empty_archive_is_refused(tmp_path):
+    empty = io.BytesIO()
+    zipfile.ZipFile(empty, "w").close()
+    (tmp_path / "a.zip").write_bytes(empty.getvalue())
+    with pytest.raises(CorruptRecordError, match="0 folders"), unpacked(tmp_path / "a.zip"):
+        pytest.fail("it is unpacked")
