@@ -32,8 +32,8 @@ statement ends; *carried over* by us from another model or method; *ours*: in no
 
 `attnsvm-claims` lists the claims. `attnsvm-claims 2308.16898` or `attnsvm-claims NAME` runs them
 and derives the verdicts from the records, which `attnsvm-verify multirun/claims/RUNS` proves.
-`attnsvm-claims hunt NAME` draws instances until the claim fails on one, makes that one as small as it
-goes, and packs its record into one file. `python -m sweeps.verdicts --docs` writes this page.
+`attnsvm-claims hunt NAME` draws instances until the claim fails on one, makes that one as small as
+it goes, and packs its record into one file. `python -m sweeps.verdicts --docs` writes this page.
 """
 
 
