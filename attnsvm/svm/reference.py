@@ -115,7 +115,7 @@ def _solve_one(
         try:
             program.problem.solve(solver=solver, warm_start=False, **tolerances)
             said = program.problem.status
-        except cp.SolverError:
+        except (cp.SolverError, MemoryError):  # some programs grow far beyond the instance
             said = "solver_error"
     elapsed = time.perf_counter() - begin
     nothing = np.full((d, d), np.nan)

@@ -113,3 +113,19 @@ def test_the_solver_follows_from_norm_and_rows():
     for norm in ("frobenius", "nuclear"):
         assert isinstance(solver_of(norm, 5000, 5), ConstraintGeneration)
         assert solver_of(norm, 5000, 5).norm == norm
+
+
+def test_a_program_that_is_too_large_for_the_reference_is_undecided(monkeypatch):
+    import cvxpy
+
+    def too_large(*arguments, **options):
+        raise MemoryError("640 GiB")
+
+    monkeypatch.setattr(cvxpy.Problem, "solve", too_large)
+    problem, *_ = orthogonal(2, 3)
+    (found,) = Cvxpy("frobenius").solutions(problem)
+    assert (found.status, found.cvxpy_status) == (SvmStatus.undecided, "solver_error")
+    assert math.isinf(found.objective)
+    assert math.isnan(found.W.sum())
+    W = Cvxpy("frobenius").candidates(problem).W
+    assert W.isnan().all()

@@ -8,6 +8,9 @@ psi is linearised. Both give the Newton system
 
     (A diag(theta) A^T + diag(s / a)) da = f,    theta = (q - 1) |m|^{q-2}  or  |w|^{2-p} / (p - 1).
 
+In the latter |w| counts as psi^{-1}(|m|) where it is less. These agree at the optimum; before it an
+entry that is nearly zero, and is not to stay so, would be sent far beyond its place.
+
 The norm and its p-th power have the same minimisers.
 """
 
@@ -51,7 +54,7 @@ from attnsvm.svm.laned import (
 from attnsvm.svm.powers import BACK, STEPS, power_norm, residuals, start_slacks, step_length
 
 SMALL = 1e-7
-"""Relative to the largest: smaller |w| count as this in theta, which would be infinite at 0."""
+"""Relative to the largest |w|: less counts as this in theta, which would be infinite at 0."""
 
 
 class Work(NamedTuple):
@@ -158,7 +161,7 @@ def _linearise(rows: Any, z: Any, p: float) -> None:
     largest = zero
     for j in range(m):
         largest = most(magnitude(load(z.W, j)), largest)
-    floor = fill(SMALL) * largest
+    floor = power(fill(SMALL) * largest, fill(p - 1))
     for j in range(m):
         if p < 2:
             M = load(z.M, j)
@@ -169,7 +172,8 @@ def _linearise(rows: Any, z: Any, p: float) -> None:
         else:
             w = load(z.W, j)
             size = power(magnitude(w), fill(p - 2))
-            smooth = power(most(magnitude(w), floor), fill(p - 2))
+            away = most(most(magnitude(w) * size, magnitude(load(z.M, j))), floor)
+            smooth = power(away, fill((p - 2) / (p - 1)))
             store(z.theta, j, fill(1.0 / (p - 1)) / smooth)
             store(z.rest, j, load(z.M, j) - w * size)
     margins(rows, z.W, z.margin)
