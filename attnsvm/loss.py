@@ -166,6 +166,6 @@ def _exponential_slope(u: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _quotient(rise: Tensor, delta: Tensor, limit: Tensor) -> Tensor:
-    """Return rise / delta, and `limit` where delta is too small for an accurate quotient."""
-    small = delta.abs() < 1e-290
+    """Return rise / delta, and `limit` where they are equal to rounding: `rise` may underflow."""
+    small = delta.abs() < 1e-17
     return torch.where(small, limit, rise / torch.where(small, 1.0, delta))

@@ -152,7 +152,7 @@ class Risk:
         """Return log(L - L*), shape (B,), L* the risk of attending to `tokens` alone.
 
         For the linear head: u*_i - u_i = sum_t s_it (gamma*_i - gamma_it) is summed without
-        cancellation, relative to the largest attention in it. NaN where L < L*.
+        cancellation, relative to the largest attention in it, sample by sample. NaN where L < L*.
 
         Parameters
         ----------
@@ -167,12 +167,12 @@ class Risk:
         target = gamma.gather(-1, tokens.unsqueeze(-1))
         gap = (target - gamma).masked_fill(~self.batch.mask, 0.0)
         others = forward.log_softmax.masked_fill(gap == 0, -torch.inf)
-        shift = others.flatten(1).amax(-1)
+        shift = others.amax(-1)
         shift = torch.where(shift == -torch.inf, 0.0, shift)
-        deficit = ((others - shift[:, None, None]).exp() * gap).sum(-1)
-        scaled = deficit * shift.exp().unsqueeze(-1)
-        slope, exponent = self.loss.excess_slope(target.squeeze(-1), scaled)
-        part = slope * deficit
+        deficit = ((others - shift.unsqueeze(-1)).exp() * gap).sum(-1)
+        given = target.squeeze(-1), deficit * shift.exp()
+        slope, exponent = self.loss.excess_slope(*given)
+        part, exponent = slope * deficit, exponent + shift
         top = exponent.masked_fill(part == 0, -torch.inf).amax(-1)
         top = torch.where(top == -torch.inf, 0.0, top)
-        return shift + top + (part * (exponent - top.unsqueeze(-1)).exp()).mean(-1).log()
+        return top + (part * (exponent - top.unsqueeze(-1)).exp()).mean(-1).log()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import itertools
+
+import numpy as np
 import pytest
 import torch
 from mpmath import mp, mpf
@@ -61,12 +64,25 @@ def test_slopes_neither_underflow_nor_overflow(loss):
 @pytest.mark.parametrize("loss", [Logistic(), Exponential(), LinearLoss(), Squared(0.25)])
 def test_secants_neither_cancel_nor_underflow_nor_overflow(loss):
     """log of (l(u - delta) - l(u)) / delta against 700 digits, far from each other and from 0."""
-    sizes = [1e-300, 1e-9, 1e-5, 1.0, 30.0, 499.0, 501.0, 720.0, 3000.0]
-    margins = [-5000.0, -720.0, -501.0, -499.0, -36.0, -0.5, 0.0, 0.5, 36.0, 499.0, 501.0, 539.0,
-               541.0, 720.0, 5000.0]  # fmt: skip
-    grid = torch.cartesian_prod(torch.tensor(margins), torch.tensor([*sizes, *(-s for s in sizes)]))
-    u, delta = grid.double().unbind(1)
-    delta = torch.where(delta == 0, 1e-300, delta)  # float32 has none as small
+    sizes = [
+        1e-300,
+        1e-280,
+        1e-250,
+        1e-100,
+        1e-16,
+        1e-9,
+        1e-5,
+        1.0,
+        30.0,
+        499.0,
+        501.0,
+        720.0,
+        3000.0,
+    ]
+    margins = [-5000.0, -720.0, -501.0, -499.0, -36.0, -0.5, 0.0, 0.5, 36.0, 50.0, 200.0, 299.5,
+               499.0, 501.0, 539.0, 541.0, 720.0, 5000.0]  # fmt: skip
+    grid = np.array(list(itertools.product(margins, [*sizes, *(-s for s in sizes)])))
+    u, delta = torch.from_numpy(grid).unbind(1)
     factor, exponent = loss.excess_slope(u, delta)
     exact = {
         "Logistic": lambda u: mp.log1p(mp.exp(-u)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import pickle
+from types import SimpleNamespace
 
 import mpmath
 import numpy as np
@@ -27,6 +28,10 @@ from attnsvm.probe import (
     Snapshot,
     measured,
 )
+from attnsvm.verify.excess_risk import excess_curve
+from attnsvm.verify.heads import HeadAndLoss
+from attnsvm.verify.tokens import Scores
+from attnsvm.verify.weights import Attention
 
 
 def snapshot(W, batch=None, **given):
@@ -199,6 +204,39 @@ def test_the_excess_risk_is_exact_where_scores_are_far_beyond_the_range_of_exp(l
                                           rel=1e-11, nan_ok=True)  # fmt: skip
     assert min(known) < -1000
     assert known.count(0.0) == 3  # other tokens are better
+
+
+@pytest.mark.parametrize(("loss", "exact"), LOSSES[:2], ids=["logistic", "exp"])
+@pytest.mark.parametrize(
+    ("best", "apart"),
+    [((1000, 1), (1, 800)), ((900, 1), (1, 740)), ((200, 200), (576, 600)), ((3, -5), (2000, 1))],
+)
+def test_the_excess_risk_of_samples_of_very_different_sizes(best, apart, loss, exact):
+    """A high score with soft attention beside a low one with hard attention: either may decide."""
+    X = torch.tensor([[[u, a], [u - 1, 0]] for u, a in zip(best, apart, strict=True)])
+    Z = torch.tensor([[0, 1], [0, 1]])
+    batch = attnsvm.sample(n=2, T=2, d=2, trials=1)
+    batch = dataclasses.replace(
+        batch, X=X[None].double(), Z=Z[None].double(), Y=torch.ones(1, 2).double(),
+        head_parameters={"v": torch.tensor([[1.0, 0.0]]).double()},
+    )  # fmt: skip
+    W, selected = torch.eye(2)[None].double(), torch.zeros(1, 2, dtype=torch.int64)
+    found = ExcessRisk().measure(snapshot(W, batch, selected=selected, loss=loss))["log"].item()
+    with mpmath.workprec(8000):
+        value = float(exact_log_excess(batch, W, selected, exact))
+    assert found == pytest.approx(value, rel=1e-13, abs=1e-12)
+    config = {"head": {"_target_": "attnsvm.head.Linear"},
+              "loss": {"_target_": f"attnsvm.loss.{type(loss).__name__}"}}  # fmt: skip
+    logits = (X[..., 1:] * 1.0).squeeze(-1).double()
+    zero = np.zeros((1, 2, 2))
+    log_softmax = torch.log_softmax(logits, -1).numpy()[None]
+    attention = Attention(logits.numpy()[None], zero, log_softmax, zero)
+    one = SimpleNamespace(mask=np.ones((2, 2), bool))
+    scores = SimpleNamespace(gamma=X[..., 0].double().numpy(), error=np.zeros((2, 2)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Scores, "of", lambda *_: scores)
+        proved, error = excess_curve(attention, one, HeadAndLoss(config), selected[0].numpy())
+    assert abs(proved[0] - value) <= error[0] < 1e-9
 
 
 def test_the_excess_risk_needs_a_linear_head_and_other_tokens():
