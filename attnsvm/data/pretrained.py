@@ -38,7 +38,8 @@ class Pretrained(Data):
     those of the head, and then of the other heads of its layer. With scores=attended the score of a
     token is 1 higher than that of the others if the head attends to it most, so that training on
     them trains the head towards the tokens that it selects itself. With scores=loss it is by how
-    much attention to the token lowers the loss of the model (`token_scores`). All labels are +1.
+    much attention to the token lowers the loss of the model (`token_scores`); a causal model has no
+    such score for the tokens that controls move before a query. All labels are +1.
 
     Parameters
     ----------
@@ -89,6 +90,10 @@ class Pretrained(Data):
             raise ConfigError("head: must be linear with train=false with data=pretrained: scores "
                               "are those of the pretrained head")  # fmt: skip
         source, sentences = self._read()
+        moved = self.control in ("queries", "tokens")
+        if self.scores == "loss" and moved and causal(source):
+            must = "must be attended with a causal model, whose query has no score for later tokens"
+            raise ConfigError(f"data.scores=loss with data.control={self.control}: {must}")
         drawn = [self._instance(source, sentences, seed + i) for i in range(trials)]
         X, Z, mask, W, scores = (
             torch.stack([getattr(one, name) for one in drawn])

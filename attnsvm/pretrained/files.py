@@ -103,18 +103,17 @@ class Folder:
         tokenizer = _tokenizer(self)
         try:
             ids = [one.ids for one in tokenizer.encode_batch(list(sentences))]
+            kept = [k for k, one in enumerate(ids) if len(one) >= T]
+            tokenizer.enable_truncation(T)
+            short = [one.ids for one in tokenizer.encode_batch([sentences[k] for k in kept])]
         except Exception as error:  # the library raises no other type
             raise ConfigError(
                 f"data.transformer={self.path}: {TOKENIZER}: {error}; must have a token for every "
-                "part of a text, such as unk_token"
+                "part of a text, such as unk_token, and fewer tokens of its own than data.T"
             ) from error
-        kept = [k for k, one in enumerate(ids) if len(one) >= T]
-        if not kept:
-            return torch.zeros(0, T, dtype=torch.int64)
-        tokenizer.enable_truncation(T)
-        short = tokenizer.encode_batch([sentences[k] for k in kept])
-        tokenizer.no_truncation()
-        return torch.tensor([one.ids for one in short], dtype=torch.int64)
+        finally:
+            tokenizer.no_truncation()
+        return torch.tensor(short, dtype=torch.int64).reshape(len(short), T)
 
     def words(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens of their numbers as text."""

@@ -102,9 +102,9 @@ def _catch_multihead(
             q, k = part.q_proj_weight, part.k_proj_weight
         biases: list[Tensor | None] = [None, None]
         if part.in_proj_bias is not None:
-            biases[:] = part.in_proj_bias.detach().double().chunk(3)[:2]
+            biases[:] = part.in_proj_bias.detach().double().cpu().chunk(3)[:2]
         K, Q = (
-            per_head(weight.detach().double(), bias, part.num_heads)
+            per_head(weight.detach().double().cpu(), bias, part.num_heads)
             for weight, bias in ((k, biases[1]), (q, biases[0]))
         )
         mask = _mask(name, given, query, key)
@@ -162,6 +162,8 @@ def _catch_pair(
     def catch(child: str) -> Any:
         def hook(linear: nn.Module, inputs: tuple[Any, ...]) -> None:
             _check_once(name, child in caught or name in found)
+            if not inputs:
+                raise ConfigError(f"{name}.{child}: must be called with its rows first, unnamed")
             caught[child] = _rows(name, inputs[0], batch_first=True)
             if len(caught) == 2:
                 key, query = (caught.pop(one) for one in pair)

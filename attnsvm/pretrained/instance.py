@@ -19,6 +19,9 @@ CONTROLS = ("none", "spectrum", "queries", "tokens")
 RANK = 1e-10
 """Singular values below this, relative to the largest, are rounding."""
 
+SCORE_ERROR = 1e-6
+"""Largest error of a score that counts as rounding, relative to the largest difference of two."""
+
 GRAM_RANK = 1e-12
 """Eigenvalues of a Gram matrix below this, relative to the largest, are rounding."""
 
@@ -251,8 +254,17 @@ def _scores(x: Tensor, mask: Tensor, gamma: Tensor) -> Tensor:
     """Return the smallest v_i with v_i^T (x_it - x_iu) = gamma_it - gamma_iu, (n, r).
 
     t and u are admissible, and the first of them is 0.
+
+    Raises
+    ------
+    ConfigError
+        If there is none: samples have more tokens than independent rows.
     """
     first = mask.to(torch.int8).argmax(1, keepdim=True)
     wanted = (gamma - gamma.gather(1, first)).masked_fill(~mask, 0.0)
     v: Tensor = (torch.linalg.pinv(x, rtol=RANK) @ wanted[..., None])[..., 0]
+    missed = ((x @ v[..., None])[..., 0] - wanted).masked_fill(~mask, 0.0).abs().amax()
+    if missed > SCORE_ERROR * wanted.abs().amax():
+        raise ConfigError(f"data.T={mask.shape[1]}: must be less: no linear head has these scores, "
+                          "since differences of the tokens of a sample are dependent")  # fmt: skip
     return v

@@ -23,7 +23,7 @@ from attnsvm.model import CrossAttention
 from attnsvm.pretrained import CONTROLS, folder, forward
 from attnsvm.pretrained.network import NETWORKS, token_scores
 from tests.config.test_config import composed
-from tests.pretrained.tiny import HEADS, LAYERS, tiny
+from tests.pretrained.tiny import HEADS, LAYERS, D, tiny
 from tests.verify.kinds import written
 
 KINDS = pytest.mark.parametrize("kind", ["bert", "gpt2"])
@@ -136,8 +136,14 @@ def overrides(kind, control="none", *more):
     )  # fmt: skip
 
 
-@KINDS
-@pytest.mark.parametrize("control", CONTROLS)
+MOVING = ("queries", "tokens")
+"""Controls that bring tokens before queries which are not theirs."""
+
+DEFINED = [(kind, control) for kind in NETWORKS for control in CONTROLS
+           if kind == "bert" or control not in MOVING]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "control"), DEFINED)
 def test_a_record_is_proved_with_scores_derived_from_the_files(kind, control, tmp_path):
     config = composed(*overrides(kind, control))
     record = experiment.run(config)
@@ -200,3 +206,23 @@ def test_globally_optimal_tokens_have_shares_of_one():
 def test_what_is_asked_of_scores_is_checked():
     with pytest.raises(attnsvm.ConfigError, match=r"scores.*attended \| loss"):
         composed("data=pretrained", "data.scores=model")
+
+
+@pytest.mark.parametrize("control", MOVING)
+def test_a_causal_model_has_no_scores_for_tokens_behind_the_query(control):
+    """The token to be predicted would be among them; attended ones have scores, and BERT has."""
+    with pytest.raises(attnsvm.ConfigError, match=rf"data.control={control}: must be attended"):
+        drawn("gpt2", control)
+    for kind, by in (("gpt2", "attended"), ("bert", "loss")):
+        batch, _ = drawn(kind, control, by)
+        assert batch.scores().isfinite().equal(batch.mask)
+
+
+def test_scores_that_no_linear_head_has_are_refused():
+    """Of T tokens of a model T - 1 differences must be independent: at most its width."""
+    fits = Pretrained(str(tiny("bert")), None, 1, 1, 3, 6, "none", "attended")
+    gamma = fits.sample(Linear(), CrossAttention(), 2, 7).scores()
+    torch.testing.assert_close(gamma.amax(2) - gamma.amin(2), torch.ones(2, 3).double())
+    long = Pretrained(str(tiny("bert")), None, 1, 1, 3, D + 2, "none", "attended")
+    with pytest.raises(attnsvm.ConfigError, match=rf"data.T={D + 2}: must be less"):
+        long.sample(Linear(), CrossAttention(), 2, 7)
