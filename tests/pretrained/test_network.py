@@ -306,6 +306,15 @@ def test_rotary_positions_anywhere_in_the_model_are_refused():
         assert len(attnsvm.heads_of(module, rows(3, 5, 6))) == 1
 
 
+def test_projections_that_are_called_by_keyword_are_refused():
+    class Named(Projected):
+        def forward(self, x):
+            return self.q_proj(input=x) @ self.k_proj(input=x).mT
+
+    with pytest.raises(ConfigError, match=r"q_proj: must be called with its rows first"):
+        attnsvm.heads_of(nn.Sequential(Named("k_proj", "q_proj")), rows(3, 5, 6))
+
+
 def test_layers_that_run_more_than_once_are_refused_and_no_hook_is_left():
     shared = nn.MultiheadAttention(6, 2, batch_first=True).double()
 
