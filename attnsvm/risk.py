@@ -170,8 +170,7 @@ class Risk:
         shift = others.amax(-1)
         shift = torch.where(shift == -torch.inf, 0.0, shift)
         deficit = ((others - shift.unsqueeze(-1)).exp() * gap).sum(-1)
-        given = target.squeeze(-1), deficit * shift.exp()
-        slope, exponent = self.loss.excess_slope(*given)
+        slope, exponent = self.loss.excess_slope(target.squeeze(-1), deficit * shift.exp())
         part, exponent = slope * deficit, exponent + shift
         top = exponent.masked_fill(part == 0, -torch.inf).amax(-1)
         top = torch.where(top == -torch.inf, 0.0, top)

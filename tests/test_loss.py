@@ -8,6 +8,7 @@ import torch
 from mpmath import mp, mpf
 
 from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
+from tests.chords import DIGITS, EXACT, LENGTHS, MARGINS
 
 U = torch.linspace(-40, 40, 81, dtype=torch.float64)
 
@@ -64,35 +65,13 @@ def test_slopes_neither_underflow_nor_overflow(loss):
 @pytest.mark.parametrize("loss", [Logistic(), Exponential(), LinearLoss(), Squared(0.25)])
 def test_secants_neither_cancel_nor_underflow_nor_overflow(loss):
     """log of (l(u - delta) - l(u)) / delta against 700 digits, far from each other and from 0."""
-    sizes = [
-        1e-300,
-        1e-280,
-        1e-250,
-        1e-100,
-        1e-16,
-        1e-9,
-        1e-5,
-        1.0,
-        30.0,
-        499.0,
-        501.0,
-        720.0,
-        3000.0,
-    ]
-    margins = [-5000.0, -720.0, -501.0, -499.0, -36.0, -0.5, 0.0, 0.5, 36.0, 50.0, 200.0, 299.5,
-               499.0, 501.0, 539.0, 541.0, 720.0, 5000.0]  # fmt: skip
-    grid = np.array(list(itertools.product(margins, [*sizes, *(-s for s in sizes)])))
+    grid = np.array(list(itertools.product(MARGINS, [*LENGTHS, *(-x for x in LENGTHS)])))
     u, delta = torch.from_numpy(grid).unbind(1)
     factor, exponent = loss.excess_slope(u, delta)
-    exact = {
-        "Logistic": lambda u: mp.log1p(mp.exp(-u)),
-        "Exponential": lambda u: mp.exp(-u),
-        "LinearLoss": lambda u: -u,
-        "Squared": lambda u: (u - mpf(0.25)) ** 2,
-    }[type(loss).__name__]
+    exact = EXACT[type(loss).__name__]
     given = zip(factor.tolist(), exponent.tolist(), u.tolist(), delta.tolist(), strict=True)
-    with mp.workdps(700):
-        known = {at: exact(mpf(at)) for at in margins}
+    with mp.workdps(DIGITS):
+        known = {at: exact(mpf(at)) for at in MARGINS}
         for a, c, at, by in given:
             expected = (exact(mpf(at) - mpf(by)) - known[at]) / mpf(by)
             allowed = 1e-15 * (4 + abs(at) + abs(by))  # that of the exponent

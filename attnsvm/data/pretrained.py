@@ -145,22 +145,18 @@ class Pretrained(Data):
         )
         gamma = None
         if self.scores == "loss":
-            following = (chosen + 1) % len(sentences)
-            targets = sentences[chosen, 1:] if causal(source) else sentences[following]
-            scored = SCORED.value(
-                source,
-                (tokens.numpy().tobytes(), targets.numpy().tobytes()),
-                lambda: Scored(token_scores(source, tokens, targets)),
-            )
-            own = (
-                self.at_layer,
-                whole.source,
-                self.at_head,
-                query[whole.source],
-                torch.arange(self.T),
-            )
-            gamma = scored.gamma[own]
+            scored = self._scored(source, sentences, chosen)
+            at = torch.arange(self.T)
+            gamma = scored[self.at_layer, whole.source, self.at_head, query[whole.source], at]
         return head_of(whole, layer, self.at_head, self.control, generator, gamma)
+
+    def _scored(self, source: Folder, sentences: Tensor, chosen: Tensor) -> Tensor:
+        """Return the scores by the loss at every layer and head, (L, n, H, T, T)."""
+        tokens, following = sentences[chosen, : self.T], (chosen + 1) % len(sentences)
+        targets = sentences[chosen, 1:] if causal(source) else sentences[following]
+        key = tokens.numpy().tobytes(), targets.numpy().tobytes()
+        made = SCORED.value(source, key, lambda: Scored(token_scores(source, tokens, targets)))
+        return made.gamma
 
     def _drawn(self, source: Folder, count: int, seed: int) -> tuple[Tensor, Tensor]:
         """Return the numbers of n of the sentences, and the position of each query, (n,).

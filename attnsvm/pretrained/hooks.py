@@ -102,9 +102,9 @@ def _catch_multihead(
             q, k = part.q_proj_weight, part.k_proj_weight
         biases: list[Tensor | None] = [None, None]
         if part.in_proj_bias is not None:
-            biases[:] = part.in_proj_bias.detach().double().cpu().chunk(3)[:2]
+            biases[:] = _values(part.in_proj_bias).chunk(3)[:2]
         K, Q = (
-            per_head(weight.detach().double().cpu(), bias, part.num_heads)
+            per_head(_values(weight), bias, part.num_heads)
             for weight, bias in ((k, biases[1]), (q, biases[0]))
         )
         mask = _mask(name, given, query, key)
@@ -225,8 +225,12 @@ def _attributes(owner: Any) -> list[str]:
 def _linear(layer: nn.Linear, heads: int) -> Tensor:
     if layer.out_features % heads:
         raise ConfigError(f"{heads} heads: must divide the {layer.out_features} rows of a map")
-    bias = None if layer.bias is None else layer.bias.detach().double().cpu()
-    return per_head(layer.weight.detach().double().cpu(), bias, heads)
+    bias = None if layer.bias is None else _values(layer.bias)
+    return per_head(_values(layer.weight), bias, heads)
+
+
+def _values(tensor: Tensor) -> Tensor:
+    return tensor.detach().double().cpu()
 
 
 def _heads(name: str, part: nn.Module) -> int:
@@ -245,4 +249,4 @@ def _rows(name: str, rows: Tensor, batch_first: bool) -> Tensor:
         rows = rows.transpose(0, 1)
     if rows.ndim != 3:
         raise ConfigError(f"{name}: rows of shape {tuple(rows.shape)}; must be (N, T, d)")
-    return rows.detach().double().cpu()
+    return _values(rows)

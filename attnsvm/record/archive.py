@@ -52,7 +52,7 @@ def unpacked(path: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as place:
         try:
             with zipfile.ZipFile(path) as archive:
-                (name,) = _top_folders(archive.infolist())
+                name = _top_folder(archive.infolist())
                 for member in archive.infolist():
                     _extract(archive, member, Path(place))
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError,
@@ -64,8 +64,8 @@ def unpacked(path: Path) -> Iterator[Path]:
         yield Path(place) / name
 
 
-def _top_folders(members: list[zipfile.ZipInfo]) -> set[str]:
-    """Return the first parts of the names.
+def _top_folder(members: list[zipfile.ZipInfo]) -> str:
+    """Return the first part of all names.
 
     Raises
     ------
@@ -87,7 +87,7 @@ def _top_folders(members: list[zipfile.ZipInfo]) -> set[str]:
         raise ValueError(f"{len(names)} files of {size} bytes: at most {MOST_FILES}, {MOST_BYTES}")
     if len(found := {name.parts[0] for name in names}) != 1:
         raise ValueError(f"{len(found)} folders")
-    return found
+    return found.pop()
 
 
 def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, place: Path) -> None:

@@ -21,23 +21,21 @@ NOT_RECORDED = ("sweep", "question", "objective", "device", "mixed_code", "dry_r
 """Fields of a config that do not affect the numbers of a run."""
 
 
-def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """Yield what is wrong with config, options and signature of a `run.json`."""
-    config = run["config"]
-    try:
-        _, options = recorded_config(run)
-    except (ConfigError, TypeError, ValueError) as error:
-        yield f"config: {error}"
-        return
+def config_refusals(
+    run: Mapping[str, Any], options: Mapping[str, str], folder: Path
+) -> Iterator[str]:
+    """Yield what is wrong with options and signature of a `run.json`, and its folder's name.
+
+    `options` are those of its config, which is valid.
+    """
     if run["options"] != options:
         yield f"options are {options}, stated are {run['options']}"
-    run = with_files_beside(run, folder)
     contents = _contents(run)
     if None not in contents and run["signature"] != _signature(run):
         told = " and the files that it names, which are here" if contents else ""
         yield f"signature: is not that of the config{told}"
     if re.search("-[0-9a-f]{12}$", folder.name):
-        name = _name(config, options, run["signature"])
+        name = _name(run["config"], options, run["signature"])
         if folder.name != name:
             yield f"folder: its name must be {name}"
 

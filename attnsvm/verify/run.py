@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from attnsvm.config import ConfigError
 from attnsvm.config.transformer import is_transformer
 from attnsvm.record import trial_columns
 from attnsvm.record.columns import further_columns, key_columns
@@ -21,6 +22,7 @@ from attnsvm.verify.arrays import array_refusals
 from attnsvm.verify.config import (
     config_refusals,
     files_are_here,
+    recorded_config,
     recorded_steps,
     with_files_beside,
 )
@@ -119,13 +121,15 @@ class _Prover:
 
     def result(self) -> RunProof:
         """Run all stages."""
-        wrong = list(config_refusals(self.run, self.folder))
-        for reason in wrong:
-            self._refuse("run.json", None, reason)
-        if any(reason.startswith("config:") for reason in wrong):
+        try:
+            _, options = recorded_config(self.run)
+        except (ConfigError, TypeError, ValueError) as error:
+            self._refuse("run.json", None, f"config: {error}")
             return self.proof
         self.run = with_files_beside(self.run, self.folder)
         self.config = self.run["config"]
+        for reason in config_refusals(self.run, options, self.folder):
+            self._refuse("run.json", None, reason)
         if reason := table_refusal(self.record.trials, further_columns(self.run)):
             self._refuse("trials.parquet", None, reason)
             return self.proof

@@ -7,13 +7,7 @@ import pytest
 from mpmath import mp, mpf
 
 from attnsvm.verify.heads import HeadAndLoss
-
-EXACT = {
-    "Logistic": lambda u: mp.log1p(mp.exp(-u)),
-    "Exponential": lambda u: mp.exp(-u),
-    "LinearLoss": lambda u: -u,
-    "Squared": lambda u: (u - mpf(0.25)) ** 2,
-}
+from tests.chords import DIGITS, EXACT, LENGTHS, MARGINS
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -22,45 +16,13 @@ def test_secants_are_within_their_error_bounds(name):
     exact = EXACT[name]
     loss = {"_target_": f"attnsvm.loss.{name}", "target": 0.25}
     found = HeadAndLoss({"head": {"_target_": "attnsvm.head.Linear"}, "loss": loss})
-    margins = [
-        -5000.0,
-        -720.0,
-        -301.0,
-        -36.0,
-        -0.5,
-        0.0,
-        0.5,
-        36.0,
-        50.0,
-        200.0,
-        299.5,
-        299.0,
-        341.0,
-        720.0,
-        5000.0,
-    ]
-    sizes = [
-        1e-300,
-        1e-280,
-        1e-250,
-        1e-100,
-        1e-16,
-        1e-9,
-        1e-5,
-        1.0,
-        30.0,
-        299.0,
-        301.0,
-        720.0,
-        3000.0,
-    ]
-    u, delta = (x.ravel() for x in np.meshgrid(margins, [0.0, *sizes, *(-s for s in sizes)]))
+    u, delta = (x.ravel() for x in np.meshgrid(MARGINS, [0.0, *LENGTHS, *(-x for x in LENGTHS)]))
     for error in (0.0, 1e-6):
         for sign in (1.0, -1.0):
             bounds = np.full(len(u), error), np.full(len(u), error)
             a, c, apart = found.excess_slope(u, bounds[0], delta, bounds[1])
             assert np.isfinite([a, c, apart]).all()
-            with mp.workdps(700):
+            with mp.workdps(DIGITS):
                 for k in range(len(u)):
                     at = mpf(u[k]) + mpf(sign * error)
                     by = mpf(delta[k]) + mpf(sign * error)
