@@ -54,7 +54,8 @@ def unpacked(path: Path) -> Iterator[Path]:
             with zipfile.ZipFile(path) as archive:
                 name = _top_folder(archive.infolist())
                 for member in archive.infolist():
-                    _extract(archive, member, Path(place))
+                    if not member.is_dir():
+                        _extract(archive, member, Path(place))
         except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError,
                 OSError) as error:  # fmt: skip
             if isinstance(error, OSError) and error.errno not in MALFORMED:
@@ -70,13 +71,15 @@ def _top_folder(members: list[zipfile.ZipInfo]) -> str:
     Raises
     ------
     ValueError
-        If a member is no plain file of its own inside of the archive, or they are too large.
+        If a member is no folder or plain file of its own inside of the archive, or they are too
+        large.
     """
     names = [PurePosixPath(member.filename) for member in members]
     for member, name in zip(members, names, strict=True):
         kind = stat.S_IFMT(member.external_attr >> 16)
         outside = name.is_absolute() or ".." in name.parts or "\\" in member.filename
-        if outside or len(name.parts) < 2 or member.is_dir() or kind not in (0, stat.S_IFREG):
+        own_kind, parts = (stat.S_IFDIR, 1) if member.is_dir() else (stat.S_IFREG, 2)
+        if outside or len(name.parts) < parts or kind not in (0, own_kind):
             raise ValueError(f"{member.filename!r} is no plain file in a folder")
         if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError(f"{member.filename!r} is not compressed by deflate")

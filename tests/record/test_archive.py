@@ -46,6 +46,12 @@ def test_a_record_is_packed_without_logs_and_comes_back_equal(tmp_path):
     assert pack(tmp_path / "one").read_bytes() == first
 
 
+def test_folders_have_entries_of_their_own_in_archives_of_other_programs(tmp_path):
+    members = {"one/": b"", "one/run/": b"", **FILES, "one/empty/": b""}
+    with unpacked(packed(tmp_path / "a.zip", members)) as folder:
+        assert files_below(folder) == FILES
+
+
 @pytest.mark.parametrize(
     ("name", "told"),
     [
@@ -53,7 +59,9 @@ def test_a_record_is_packed_without_logs_and_comes_back_equal(tmp_path):
         ("one/../../x.json", "no plain file in a folder"),
         ("one\\..\\x.json", "no plain file in a folder"),
         ("x.json", "no plain file in a folder"),
-        ("one/more/", "no plain file in a folder"),
+        ("../more/", "no plain file in a folder"),
+        ("/more/", "no plain file in a folder"),
+        ("two/", "2 folders"),
         ("two/run.json", "2 folders"),
         ("one/sweep.json", "a name is there twice"),
         ("one/sweep.json/x.json", "must be a zip archive"),
@@ -72,8 +80,9 @@ def test_names_that_lead_elsewhere_are_refused(name, told, tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["a.zip"]
 
 
-def test_a_link_is_refused(tmp_path):
-    link = zipfile.ZipInfo("one/run.json")
+@pytest.mark.parametrize("name", ["one/run.json", "one/run/"])
+def test_a_link_is_refused(name, tmp_path):
+    link = zipfile.ZipInfo(name)
     link.external_attr = (stat.S_IFLNK | 0o777) << 16
     path = packed(tmp_path / "a.zip", [(link, b"/etc/passwd")])
     with pytest.raises(CorruptRecordError, match="no plain file"), unpacked(path):
