@@ -30,6 +30,7 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "attnsvm"
 html_static_path = ["_static"]
+templates_path = ["_templates"]
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]
 html_copy_source = False

@@ -9,6 +9,7 @@ import threading
 from functools import partial
 from html import unescape
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,31 @@ def test_a_figure_opens_and_closes(visit):
     }"""
     found, _ = visit(script, ["gallery.html"])
     assert found["gallery.html"] == [False, True, True, True, False]
+
+
+@pytest.fixture(scope="module")
+def axe():
+    """The address of the checker on the site."""
+    rules = SITE / "_axe.js"
+    rules.write_bytes(files("axe_core_python").joinpath("axe.min.js").read_bytes())
+    yield f"/{rules.name}"
+    rules.unlink()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_rules_of_axe_core_hold_on_every_page(visit, pages, axe, theme):
+    """Among them contrast, names of links and buttons, order of headings, access by keyboard."""
+    script = f"""async (d) => {{
+      d.body.dataset.theme = "{theme}";
+      const code = d.createElement("script");
+      code.src = "{axe}";
+      await new Promise((done) => {{ code.onload = done; d.head.append(code); }});
+      const {{passes, violations}} = await d.defaultView.axe.run(d);
+      const broken = violations.map(v => [v.id, v.impact, v.nodes.map(n => n.html).slice(0, 3)]);
+      const paper = d.defaultView.getComputedStyle(d.body).backgroundColor;
+      return [paper, passes.some(p => p.id === "color-contrast"), broken];
+    }}"""
+    found, _ = visit(script, pages)
+    assert {paper == "rgb(255, 255, 255)" for paper, _, _ in found.values()} == {theme == "light"}
+    assert all(contrast for _, contrast, _ in found.values())
+    assert {page: broken for page, (_, _, broken) in found.items() if broken} == {}

@@ -187,9 +187,15 @@ class OptimalityConfig(ProbeConfig):
     """In how many samples the selected token is optimal, or locally optimal."""
 
     GROUP = "probe.optimality"
+    NORMS: ClassVar[tuple[str, ...]] = ("frobenius", "nuclear")
     QUANTITIES = {
         "best": Quantity(
             "share of the samples whose selected token alone has the highest score", "1",
+            Range(0, 1),
+        ),
+        "best_chance": Quantity(
+            "the same if the scores of each sample were in random order: mean of 1 / number of "
+            "tokens", "1",
             Range(0, 1),
         ),
     } | {
@@ -199,7 +205,14 @@ class OptimalityConfig(ProbeConfig):
             "each",
             "1", Range(0, 1),
         )
-        for norm in ("frobenius", "nuclear")
+        for norm in NORMS
+    } | {
+        f"{norm}_chance": Quantity(
+            "the same if the scores of each sample were in random order: mean of 1 / (1 + number "
+            "of neighbours)",
+            "1", Range(0, 1),
+        )
+        for norm in NORMS
     }  # fmt: skip
     _target_: str = "attnsvm.probe.Optimality"
 

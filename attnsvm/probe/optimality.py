@@ -16,28 +16,40 @@ class Optimality(Probe):
     """Definition 2 of arXiv 2308.16898, sample by sample.
 
     The selected tokens of an instance are locally optimal in a norm if the share in it is 1. With
-    selection=multi that is not defined where a sample attends to several tokens: NaN.
+    selection=multi that is not defined where a sample attends to several tokens: NaN. Beside each
+    share stands its expected value if the scores of every sample were in random order: a token is
+    above k others in one of 1 + k orders.
     """
 
     SOLUTIONS: ClassVar[bool] = True
     GEN_SVM: ClassVar[bool] = True
 
     def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
-        """Return the shares."""
-        solutions = snapshot.solutions
+        """Return the shares, and those by chance."""
         gamma, selected = snapshot.batch.scores(), snapshot.selected[..., None]
         below = gamma < gamma.gather(2, selected)
         itself = torch.zeros_like(below).scatter(2, selected, True)
-        admissible = snapshot.batch.mask & ~itself
-        found = {"best": (below | ~admissible).all(2).double().mean(1)}
-        for norm in OptimalityConfig.QUANTITIES.keys() - found:
-            share = torch.full_like(found["best"], torch.nan)
-            if norm in solutions:
-                known = _one_token_solved(solutions[norm]).to(share.device)
-                above = (below | ~solutions[norm].support).all(2).double().mean(1)
-                share = torch.where(known, above, share)
-            found[norm] = share
+        found = _shares("best", below, snapshot.batch.mask & ~itself)
+        undefined = torch.full_like(found["best"], torch.nan)
+        for norm in OptimalityConfig.NORMS:
+            shares = {norm: undefined, f"{norm}_chance": undefined}
+            if norm in snapshot.solutions:
+                solution = snapshot.solutions[norm]
+                known = _one_token_solved(solution).to(undefined.device)
+                shares = {
+                    name: torch.where(known, share, undefined)
+                    for name, share in _shares(norm, below, solution.support).items()
+                }
+            found |= shares
         return found
+
+
+def _shares(name: str, below: Tensor, others: Tensor) -> dict[str, Tensor]:
+    """Return the share of samples with all `others` (B, n, T) below, and that by chance."""
+    return {
+        name: (below | ~others).all(2).double().mean(1),
+        f"{name}_chance": (1 + others.sum(2)).double().reciprocal().mean(1),
+    }
 
 
 def _one_token_solved(solution: SvmSolution[Tensor]) -> Tensor:

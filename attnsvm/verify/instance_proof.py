@@ -24,7 +24,13 @@ from attnsvm.verify.rows import Facts
 from attnsvm.verify.stored import svms_of
 from attnsvm.verify.svm import Proof, verify
 from attnsvm.verify.svm_columns import Rows, refutes_b1, support, svm_columns
-from attnsvm.verify.tokens import Limit, Scores, convergence_types, norm_of_limit
+from attnsvm.verify.tokens import (
+    Limit,
+    Scores,
+    convergence_types,
+    norm_of_limit,
+    share_by_chance,
+)
 from attnsvm.verify.weights import (
     Attention,
     Trained,
@@ -194,21 +200,22 @@ class InstanceProof:
     def _optimality(self) -> dict[str, tuple[float, float]]:
         """Return the shares of samples with optimal, and locally optimal tokens, and their errors.
 
-        They are those after training; empty if the scores are not known.
+        They are those after training, and those by chance; the former only if scores are known.
         """
-        if self.scores is None:
-            return {}
         mask, selected = self.at["mask"], self.at["selected"]
         others = mask & (np.arange(mask.shape[1]) != selected[:, None])
-        found = {"best": self.scores.share_above(selected, (others, others))}
-        for norm in ("frobenius", "nuclear"):
-            svm = self.svms.get(norm)
-            found[norm] = (math.nan, 0.0)
-            if svm is not None and svm.status == "solved":
-                rows = Rows(svm)
-                if not rows.equality.any():
-                    near = support(rows, rows.kappa())
-                    found[norm] = self.scores.share_above(selected, near)
+        near = {"best": (others, others)} | {
+            norm: support(rows, rows.kappa())
+            for norm, svm in self.svms.items()
+            if svm.status == "solved" and not (rows := Rows(svm)).equality.any()
+        }
+        found = {}
+        for name in ("best", "frobenius", "nuclear"):
+            solved, undefined = name in near, (math.nan, 0.0)
+            found[f"{name}_chance"] = share_by_chance(near[name]) if solved else undefined
+            if self.scores is not None:
+                share = self.scores.share_above(selected, near[name]) if solved else undefined
+                found[name] = share
         return found
 
     def _b1(self) -> Expected | None:

@@ -89,6 +89,13 @@ class Scores:
         return float(low + high) / 2, float(high - low) / 2 + EPS
 
 
+def share_by_chance(others: Support) -> tuple[float, float]:
+    """Return the expected share above `others` if scores were in random order, and its error."""
+    high, low = ((1 / (1 + found.sum(-1))).mean() for found in others)
+    rounding = (len(others[0]) + 4) * EPS
+    return float(low + high) / 2, float(high - low) / 2 + rounding
+
+
 @dataclass(frozen=True)
 class Limit:
     """What is known of the SVM in the norm of what was trained.

@@ -22,10 +22,11 @@ def table(
 ) -> pd.DataFrame:
     """Return for each quantity and control the shares of both, and their difference over samples.
 
-    An instance is a head on a sample of sentences, with one token selected in each. Those of the
-    given statuses that have both numbers are used, the others counted as left out. A sample has one
-    difference, the mean over its heads, since heads share the sentences. Its mean over samples has
-    a 95 % interval by Student's t.
+    Beside each share stands that by chance, the mean over the same instances. An instance is a head
+    on a sample of sentences, with one token selected in each. Those of the given statuses that have
+    both numbers are used, the others counted as left out. A sample has one difference, the mean
+    over its heads, since heads share the sentences. Its mean over samples has a 95 % interval by
+    Student's t.
     """
     keys = [*by, *head, "seed"]
     if "tokens" in trials:
@@ -36,7 +37,8 @@ def table(
         if column not in trials:
             continue
         shares = trials[[*keys, "control"]].assign(
-            share=trials[column].astype("float64").where(known)
+            share=trials[column].astype("float64").where(known),
+            chance=trials[f"{column}_chance"].astype("float64"),
         )
         own = shares[shares["control"] == "none"].drop(columns="control")
         for control in CONTROLS:
@@ -50,7 +52,8 @@ def table(
     group = [*by, "quantity", "control"]
     of_samples = pairs.groupby([*group, "seed"], dropna=False)["difference"].mean().reset_index()
     used = pairs[pairs["difference"].notna()]
-    shares = used.groupby(group, dropna=False)[["share", "share_of_control"]].mean().reset_index()
+    means = [f"{name}{of}" for name in ("share", "chance") for of in ("", "_of_control")]
+    shares = used.groupby(group, dropna=False)[means].mean().reset_index()
     counts = pairs.groupby(group, dropna=False)["difference"].agg(
         instances="count", left_out=lambda difference: int(difference.isna().sum())
     )

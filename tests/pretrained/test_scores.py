@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -150,7 +151,7 @@ def test_a_record_is_proved_with_scores_derived_from_the_files(kind, control, tm
     proof = prove(written(tmp_path / "genuine", config, record))
     assert not proof.refusals
     assert not proof.trusted
-    for column in ("optimality_best", "optimality_nuclear"):
+    for column in ("optimality_best", "optimality_nuclear", "optimality_frobenius_chance"):
         forged = record.trials.assign(**{column: (record.trials[column] + 1 / 3) % 1.2})
         other = dataclasses.replace(record, trials=forged)
         refusals = prove(written(tmp_path / column, config, other)).refusals
@@ -173,17 +174,22 @@ def test_shares_are_those_of_samples_by_definition(selection):
         assert (gamma[b] == gamma[b].max(1, keepdims=True)).sum() == 3  # no two are the best
         best = np.mean(gamma[b].argmax(1) == selected)
         assert trial["optimality_best"] == pytest.approx(best, abs=1e-12)
+        assert trial["optimality_best_chance"] == 1 / 4
         for norm in ("frobenius", "nuclear"):
             if several[b] or trial[f"{norm}_status"] != "solved":
                 assert np.isnan(trial[f"optimality_{norm}"])
+                assert np.isnan(trial[f"optimality_{norm}_chance"])
                 continue
-            W, local = at[f"{norm}_W"][b], 0
+            W, local, chance = at[f"{norm}_W"][b], 0, 0
             for i in range(3):
                 x, alpha = at["X"][b, i], selected[i]
                 margins = (x[alpha] - x) @ W @ at["Z"][b, i]
                 near = [t for t in range(4) if t != alpha and margins[t] < 1 + 1e-5]
                 local += all(gamma[b, i, alpha] > gamma[b, i, t] for t in near)
+                orders = list(itertools.permutations([alpha, *near]))
+                chance += np.mean([order[-1] == alpha for order in orders])
             assert trial[f"optimality_{norm}"] == pytest.approx(local / 3, abs=1e-12)
+            assert trial[f"optimality_{norm}_chance"] == pytest.approx(chance / 3, abs=1e-12)
 
 
 def test_globally_optimal_tokens_have_shares_of_one():

@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tests.apt import install
+
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "srun", "munged")
 NODES = ("attn0", "attn1")
 CPUS, MEMORY_MB = 2, 4000
@@ -70,33 +72,6 @@ def lacking() -> str:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     missing = [name for name in PROGRAMS if shutil.which(name, path=path) is None]
     return f"not installed: {', '.join(missing)}" if missing else ""
-
-
-def install() -> None:
-    """Install slurm-wlm and munge where that is allowed (root, apt)."""
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (
-        ["apt-get", "update", "-qq"],
-        ["apt-get", "install", "-qq", "-y", "--no-install-recommends", "slurm-wlm", "munge"],
-    ):
-        try:
-            done = subprocess.run(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=900,
-            )
-        except subprocess.TimeoutExpired as error:
-            sys.stdout.write(f"{error}\n")
-            return
-        if done.returncode:
-            sys.stdout.write(f"{' '.join(command)}: {done.stderr.strip()[-500:]}\n")
-            return
 
 
 @contextmanager
@@ -236,7 +211,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    if lacking():
-        install()
-    reason = lacking()
+    refused = install("slurm-wlm", "munge") if lacking() else ""
+    reason = lacking() and f"{lacking()}. {refused}"
     sys.stdout.write(f"SLURM tests are skipped: {reason}\n" if reason else "SLURM is installed\n")

@@ -177,7 +177,8 @@ def test_shares_of_optimal_tokens_are_compared_on_the_same_sentences():
     share = {"none": 0.5, "spectrum": 0.25, "queries": 0.5, "tokens": 0.75}
     values = some["control"].map(share) + 0.1 * some["seed"] * (some["control"] == "none")
     values[(some["at_head"] == 1) & (some["seed"] == 2)] = np.nan
-    some = some.assign(optimality_best=values, tokens="top")
+    chance = some["control"].map({"none": 0.125, "spectrum": 0.25, "queries": 0.5, "tokens": 1.0})
+    some = some.assign(optimality_best=values, optimality_best_chance=chance, tokens="top")
     both = pd.concat([some, some.assign(tokens="multi", optimality_best=0.0)])
     axes = CellAxes(("at_layer", "at_head", "control", "tokens"))
     found = pretrained_heads.tables(SimpleNamespace(axes=axes, trials=both, folders={}))[
@@ -193,3 +194,5 @@ def test_shares_of_optimal_tokens_are_compared_on_the_same_sentences():
     np.testing.assert_allclose(found.loc["queries", ["low", "high"]], [0.1 - half, 0.1 + half])
     np.testing.assert_allclose(found.loc["queries", "share"], (0.5 + 0.5 + 0.6 + 0.6 + 0.7) / 5)
     np.testing.assert_allclose(found.loc["queries", "share_of_control"], 0.5)
+    assert found["chance"].tolist() == [0.125] * 3
+    assert found["chance_of_control"].to_dict() == {"spectrum": 0.25, "queries": 0.5, "tokens": 1.0}
