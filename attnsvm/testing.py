@@ -232,8 +232,8 @@ def check_optimizer(optimizer: Optimizer) -> None:
         start = rule.combine(rule.init(optimizer.init, optimizer.init_scale, batch.seeds, batch.d))
         _close(path.snapshots[:, 0], start, SAME, "run: its first snapshot is not the start")
         again = train(batch, rule, optimizer, compiled=False)
-        _require(again.W.equal(path.W), "run: a second training gives other weights")
         _require(bool(path.W.isfinite().all()), "run: weights are not finite")
+        _require(again.W.equal(path.W), "run: a second training gives other weights")
         for b in range(batch.B):
             alone = train(batch[b], rule, optimizer, compiled=False)
             _close(alone.W[0], path.W[b], 1e-9, "run: depends on the other instances")

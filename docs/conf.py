@@ -41,6 +41,18 @@ pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-con
 WITH_WORDS = "pretrained_heads_attention"
 """The figure that cannot be drawn without a model's files: its words are in no record."""
 
+OTHER_SWEEPS = {WITH_WORDS: "pretrained_heads"}
+"""Figures that have not the name of the sweep that makes them."""
+
+PLAIN = re.compile(r"^!\[([^\]]*)\]\(figures/(\w+)\.png\)$", re.MULTILINE)
+"""A figure in a page that is also read as a file: its text and name."""
+
+WITH_CAPTION = """```{{figure}} figures/{name}.png
+:alt: {text}
+
+`attnsvm sweep={sweep}`
+```"""
+
 DRAWN: set[str] = set()
 """Figures that this build has drawn: several pages show the same one."""
 
@@ -82,6 +94,16 @@ def displayed_formula(translator, node):
     raise nodes.SkipNode
 
 
+def add_captions(app: Sphinx, page: str, text: list[str]) -> None:
+    """Write the command that makes a figure below it."""
+
+    def with_caption(found: re.Match[str]) -> str:
+        words, name = found.groups()
+        return WITH_CAPTION.format(name=name, text=words, sweep=OTHER_SWEEPS.get(name, name))
+
+    text[0] = PLAIN.sub(with_caption, text[0])
+
+
 def draw_figures(app: Sphinx, page: str, text: list[str]) -> None:
     """Draw the figures that a page shows from docs/tables, and show these."""
     docs = Path(app.srcdir)
@@ -94,6 +116,7 @@ def draw_figures(app: Sphinx, page: str, text: list[str]) -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Add figures and formulas to Sphinx, which calls this by its name."""
+    """Add captions, figures and formulas to Sphinx, which calls this by its name."""
+    app.connect("source-read", add_captions)
     app.connect("source-read", draw_figures)
     app.add_html_math_renderer("mathml", (inline_formula, None), (displayed_formula, None))

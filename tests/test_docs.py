@@ -8,6 +8,7 @@ import importlib.util
 import io
 import re
 import sys
+import textwrap
 import tomllib
 import types
 from itertools import takewhile
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from attnsvm.cli.cite import citation
 from attnsvm.config import GROUPS, RunConfig, SelectionConfig, SvmConfig
 
 ROOT = Path(__file__).parents[1]
@@ -53,6 +55,12 @@ def test_the_five_lines_of_the_readme_print_what_they_say():
         exec(block, {})
     assert "4.61" in printed.getvalue()
     assert block.rstrip().endswith("# 4.61")
+
+
+def test_the_page_shows_what_cite_prints(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    entry = citation(["docs/records/heads"]).split("\n\n")[0]
+    assert textwrap.indent(entry, "    ") in (ROOT / "docs/cite.md").read_text()
 
 
 def test_the_start_page_trains_towards_the_svm():

@@ -98,6 +98,18 @@ def test_every_picture_has_a_text(visit, pages):
     assert all(len(alt) > 10 for alts in texts.values() for alt in alts)
 
 
+def test_the_caption_of_every_figure_says_its_command(visit, pages):
+    """Those of notebooks stand below the code that draws them."""
+    script = """(d) => [...d.querySelectorAll("article img")].map(i => {
+      const caption = i.closest("figure")?.querySelector("figcaption");
+      return [i.src, [...caption?.querySelectorAll("code") ?? []].map(c => c.textContent)];
+    })"""
+    found, _ = visit(script, [page for page in pages if not page.startswith("notebooks/")])
+    commands = {src: codes for pictures in found.values() for src, codes in pictures}
+    assert len(commands) > 20
+    assert {s: c for s, c in commands.items() if not any("attnsvm" in code for code in c)} == {}
+
+
 def test_no_page_scrolls_sideways_on_a_phone(visit, pages):
     found, _ = visit("(d, root) => root.scrollWidth", pages, PHONE_PX)
     assert {page: width for page, width in found.items() if width > PHONE_PX} == {}

@@ -28,6 +28,8 @@ too, as metadata of its fields; those of `attnsvm-claims hunt` are without, to b
 The fields of the config are columns too, named as on the command line: `data.d`, `optimizer.lr`,
 `parameterization`. `attnsvm --help` lists them with their meanings and ranges.
 
+The words in `status`, `convergence` and `training` are explained in [words and symbols](words.md).
+
 A unit of 1 means a pure number. A missing value is NaN, or empty for a word: the stage did not run,
 or had no result.
 """

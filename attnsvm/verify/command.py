@@ -16,7 +16,7 @@ from typing import Any
 
 from attnsvm.record import RUN_FILE, CorruptRecordError, one_line, planned, states, unpacked
 from attnsvm.verify.config import plan_refusals
-from attnsvm.verify.run import RunProof, prove
+from attnsvm.verify.run import SETTLED_BY_TRAINING, RunProof, prove
 
 RUNS_EACH = 8
 """Least number of runs for which another process is worth its start."""
@@ -101,8 +101,10 @@ def _proof(asked: Asked) -> RunProof | str:
         if retrain:
             from attnsvm.verify.retrain import retrained
 
-            proof.retrained, differences = retrained(folder, retrain)
+            proof.retrained, proof.repeated, differences = retrained(folder, retrain)
             proof.refusals += differences
+            if proof.repeated == proof.instances:
+                proof.trusted = [what for what in proof.trusted if what not in SETTLED_BY_TRAINING]
     except Exception as error:  # whatever one record holds, the others are told
         return f"{type(error).__name__}: {error}"
     return proof
@@ -140,7 +142,8 @@ def _tell(name: str, proof: RunProof) -> None:
     words = [f"{count} {status} proved" for status, count in proof.proved.items()]
     words = [f"{proof.instances} instances", *words, f"{len(proof.refusals)} refused"]
     if proof.retrained is not None:
-        words.append(f"{proof.retrained} trained again")
+        equal = f" ({proof.repeated} equal in every bit)" if proof.retrained else ""
+        words.append(f"{proof.retrained} trained again{equal}")
     if proof.close:
         words.append(f"{proof.close} agree with their draw up to rounding")
     _print(f"{name}: {', '.join(words)}")

@@ -36,7 +36,7 @@ PATH = 1e-2
 """Relative difference of the last point of a regularisation path."""
 
 
-def retrained(folder: Path, count: int) -> tuple[int, list[Refusal]]:
+def retrained(folder: Path, count: int) -> tuple[int, int, list[Refusal]]:
     """Compute `count` random instances of the run in `folder` again.
 
     Equal weights must have an equal row and history; on another machine the weights may differ as
@@ -47,6 +47,8 @@ def retrained(folder: Path, count: int) -> tuple[int, list[Refusal]]:
     int
         How many were compared: not those whose draw differs here in its last bits, nor those of a
         plug-in, whose code is not run, nor where nothing was trained.
+    int
+        How many of these came out again: weights equal in every bit, and row and history with them.
     list
         What differs.
     """
@@ -55,18 +57,20 @@ def retrained(folder: Path, count: int) -> tuple[int, list[Refusal]]:
             recorded_config(with_files_beside(run, folder))[0], device="auto"
         )
         if config.extensions or config.selection.tokens == "optimal":
-            return 0, []
+            return 0, 0, []
         rows = plain_rows(record.trials)
         key = key_columns(record.trials)
         stored = _weights(record.solutions, key)
-        compared, refusals = 0, list[Refusal]()
+        compared, repeated, refusals = 0, 0, list[Refusal]()
         for k in sorted(np.random.default_rng().permutation(len(rows))[:count]):
             seed = rows[k]["seed"]
             one = _Instance(config, rows[k], record.history, stored.get(key_of(rows[k], key)))
             if one.is_same_draw():
                 compared += 1
-                refusals += ((what, seed, why) for what, why in one.differences())
-        return compared, refusals
+                differences = [(what, seed, why) for what, why in one.differences()]
+                repeated += one.has_equal_weights() and not differences
+                refusals += differences
+        return compared, repeated, refusals
 
 
 Stored = tuple[Array, Array, dict[str, Array]]
@@ -139,11 +143,14 @@ class _Instance:
         pairs = zip(self.stored[:2], (found["X"], found["Z"]), strict=True)
         return all(len(new) == 1 and np.array_equal(old, new[0]) for old, new in pairs)
 
+    def has_equal_weights(self) -> bool:
+        """Return whether all that was trained and is stored is equal in every bit."""
+        return all(np.array_equal(*pair, equal_nan=True) for pair in self._pairs().values())
+
     def differences(self) -> Iterator[tuple[str, str]]:
         """Yield (what, why) where they differ: by any bit, or else by more than is allowed."""
-        pairs = self._pairs()
-        if not all(np.array_equal(*pair, equal_nan=True) for pair in pairs.values()):
-            for name, (stated, found) in pairs.items():
+        if not self.has_equal_weights():
+            for name, (stated, found) in self._pairs().items():
                 apart, size = np.linalg.norm(stated - found), float(np.linalg.norm(stated))
                 allowed = _allowed(self.config, name, size)
                 if not apart <= allowed * size:

@@ -64,6 +64,11 @@ OF_STATUS = (
 OF_NETWORK = ("positions_seen", "unseen_gradient", "selected_since")
 VECTORS = ("AVX2", "AVX512")
 """Vector instructions with which torch draws the published instances bit for bit."""
+TRAINING = "trained weights and how training ended (see --retrain)"
+DIRECTION, SINCE = "direction_change", "selected_since"
+BETWEEN = "history between its first and last step"
+SETTLED_BY_TRAINING = (TRAINING, DIRECTION, BETWEEN, SINCE)
+"""What need not be trusted where every row was trained again and came out equal."""
 
 
 @dataclass
@@ -83,7 +88,9 @@ class RunProof:
     close : int
         Instances that agree with their draw up to rounding only.
     retrained : int or None
-        Instances that were trained again and compared; None if it was not asked for.
+        Rows that were trained again and compared; None if it was not asked for.
+    repeated : int
+        Of these, the rows that came out again, with weights equal in every bit.
     """
 
     instances: int = 0
@@ -92,6 +99,7 @@ class RunProof:
     trusted: list[str] = field(default_factory=list)
     close: int = 0
     retrained: int | None = None
+    repeated: int = 0
 
 
 def prove(folder: Path) -> RunProof:
@@ -479,15 +487,15 @@ class _Prover:
             trusted.append("that the margin gap of Gen-SVM is not smaller")
         if self.tokens != "optimal":
             if self.heads is None or self._is_trained:
-                trusted.append("trained weights and how training ended (see --retrain)")
+                trusted.append(TRAINING)
             if self.config["optimizer"].get("init") == "pretrained" and self._is_trained:
                 trusted.append("the start: the weights of a pretrained head")
             if not config["keep_path"] and len(self.history.steps) > 2:
                 if self.tokens == "top":
-                    trusted.append("direction_change")
-                trusted.append("history between its first and last step")
+                    trusted.append(DIRECTION)
+                trusted.append(BETWEEN)
             if self.layered:
-                trusted.append("selected_since")
+                trusted.append(SINCE)
             if self.some_unseen_trusted:
                 trusted.append("unseen_gradient of some instances")
             if config["head"].get("train"):

@@ -136,7 +136,8 @@ def figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
     ax.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
     more = found["sentence"].nunique() - n
     notes = [
-        "The head of largest lean. Each row is a sentence, left of it the token that is its query. "
+        "Of the heads of this sweep the one of largest lean (Frobenius norm). "
+        "Each row is a sentence, left of it the token that is its query. "
         "Selected: the token of largest attention. Support: margin 1 in the SVM of least Frobenius "
         "norm (within 1e-6).",
         f"{more} further sentences are in the table." if more else "",

@@ -45,7 +45,7 @@ QUANTITIES = {
 CAUSES = {
     "aligned": "aligned to 1e-3",
     "unseen": "unseen positions pull",
-    "turning": "not aligned yet",
+    "turning": "not aligned to 1e-3",
     "copies": "tied copies",
     "mixing": "mixing rows",
     "infeasible": "infeasible",

@@ -33,7 +33,7 @@ PANELS = 12
 """Largest number of rows of panels in a figure."""
 METHODS = {
     "certified": "Certified solutions only",
-    "published": "The published way: loose solver, threshold 1e-7, nothing = rank 1",
+    "published": "The published way: loose solver, threshold 1e-7, no solution = rank 1",
 }
 MATRIX_RETURNED = ("optimal", "optimal_inaccurate")
 

@@ -43,7 +43,8 @@ def test_the_card_counts_what_is_there(difficult):
         (None, 2.0, 10.0, "no answer"),
         (None, math.nan, math.nan, "right"),
         (1.0, math.nan, math.nan, "silent error"),
-        (1.0, None, 10.0, "right"),
+        (1.0, None, 10.0, "not judged"),
+        (None, None, 10.0, "no answer"),
     ],
 )
 def test_a_stated_norm_gets_its_word(stated, truth, kappa, word):

@@ -260,7 +260,7 @@ def test_a_forged_layer_is_refused(name, forgery, tmp_path):
 def test_the_genuine_record_passes_and_trains_again(forgery, tmp_path):
     inside = forgery.written(tmp_path)
     assert refusal(inside) == ""
-    assert retrained(inside, 2) == (2, [])
+    assert retrained(inside, 2) == (2, 2, [])
 
 
 def test_what_was_trained_is_that_of_the_library(joint):
@@ -345,7 +345,7 @@ def test_forged_values_mlps_and_heads_are_refused(name, joint, tmp_path):
 def test_the_genuine_joint_record_passes_and_trains_again(joint, tmp_path):
     inside = joint.written(tmp_path)
     assert refusal(inside) == ""
-    assert retrained(inside, 1) == (1, [])
+    assert retrained(inside, 1) == (1, 1, [])
 
 
 def test_an_mlp_that_was_not_trained_is_found_by_training_again(joint, tmp_path):
@@ -354,7 +354,7 @@ def test_an_mlp_that_was_not_trained_is_found_by_training_again(joint, tmp_path)
         joint.arrays[name] = factor * joint.arrays[name]
     inside = joint.written(tmp_path)
     assert refusal(inside) == ""
-    compared, refused = retrained(inside, 1)
+    compared, _, refused = retrained(inside, 1)
     assert compared == 1
     assert any("network_M1 differs" in why for _, _, why in refused)
     assert any("network_M2 differs" in why for _, _, why in refused)

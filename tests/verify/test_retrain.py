@@ -11,6 +11,7 @@ import pytest
 
 from attnsvm.verify import command
 from attnsvm.verify.retrain import retrained
+from attnsvm.verify.run import TRAINING
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import from_file, made, started_from_file, written
 
@@ -23,7 +24,7 @@ TRAINED = ("top", "multi", "until_accepted", "kq", "kq_low_rank", "path", "causa
 def test_a_genuine_record_is_trained_again_to_the_bit(name, tmp_path):
     config, found = made(name, tmp_path)
     folder = written(tmp_path, config, found)
-    assert retrained(folder, 1000) == (len(found.trials), [])
+    assert retrained(folder, 1000) == (len(found.trials), len(found.trials), [])
 
 
 def test_instances_of_a_file_are_trained_again(tmp_path, capsys):
@@ -35,7 +36,11 @@ def test_instances_of_a_file_are_trained_again(tmp_path, capsys):
 def test_weights_from_a_file_are_those_of_the_history_and_of_training_again(tmp_path, capsys):
     folder = written(tmp_path / "sweep", *started_from_file(tmp_path))
     assert command.main([str(folder), "--retrain", "4"]) == 0
-    assert "4 trained again" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "4 trained again (4 equal in every bit)" in out
+    assert TRAINING not in out
+    assert command.main([str(folder), "--retrain", "3"]) == 0
+    assert TRAINING in capsys.readouterr().out
     forged = Forgery.of(folder)
     forged.curve("W_norm", 0, lambda norm: norm * (1 + 1e-9))
     assert "history" in refusal(forged.written(tmp_path / "forged"))
@@ -73,7 +78,7 @@ def test_what_is_trusted_is_refused_by_training_again(forge, tmp_path):
     forge(forged)
     folder = forged.written(tmp_path / "forged")
     assert refusal(folder) == ""
-    assert retrained(folder, 1000)[1]
+    assert retrained(folder, 1000)[2]
 
 
 def test_rows_of_rejected_instances_are_computed_again(tmp_path):
@@ -82,7 +87,7 @@ def test_rows_of_rejected_instances_are_computed_again(tmp_path):
     forged.trials.loc[rejected, "W_norm"] *= 1.1
     folder = forged.written(tmp_path / "forged")
     assert refusal(folder) == ""
-    assert len(retrained(folder, 1000)[1]) == len(rejected)
+    assert len(retrained(folder, 1000)[2]) == len(rejected)
 
 
 ELSEWHERE = "import sys; from attnsvm.verify.command import main; sys.exit(main(sys.argv[1:]))"
@@ -117,4 +122,4 @@ def test_weights_beyond_the_tolerance_are_refused(tmp_path):
     forged = Forgery.of(written(tmp_path / "genuine", *made("top", tmp_path)))
     forged.array("trained_W", lambda W: W * (1 + 1e-9 * np.arange(9).reshape(3, 3)))
     folder = forged.written(tmp_path / "forged")
-    assert any("trained_W differs by" in why for _, _, why in retrained(folder, 1000)[1])
+    assert any("trained_W differs by" in why for _, _, why in retrained(folder, 1000)[2])
