@@ -42,7 +42,7 @@ CAPTION = (
 NOTE = (
     "Curves: median of the saturated rows whose SVM is certified, band: its 95 % bootstrap "
     "interval. The SVM is that of the input and the selected tokens at the last step. A row is one "
-    "layer of one instance. Not aligned yet: the curves say whether it comes nearer. Dotted: 1e-3."
+    "layer of one instance. Not aligned: the curves say whether it comes nearer. Dotted: 1e-3."
 )
 
 
