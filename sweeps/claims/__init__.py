@@ -10,9 +10,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from sweeps.claims._claim import FAILS, HOLDS, READINGS, Claim, Evidence, Runs
+from sweeps.claims._claim import FAILS, HOLDS, READINGS, STATED, Claim, Evidence, Runs
 
-__all__ = ["FAILS", "HOLDS", "READINGS", "Claim", "Evidence", "Runs", "all_claims"]
+__all__ = ["FAILS", "HOLDS", "READINGS", "STATED", "Claim", "Evidence", "Runs", "all_claims"]
 
 
 def all_claims() -> list[Claim]:

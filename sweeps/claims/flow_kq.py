@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
+from sweeps.claims._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
 from sweeps.claims._conditions import saturated, unsolved
 from sweeps.claims._runs import FLOW_KQ
 
@@ -40,7 +40,9 @@ def optimal(evidence: Evidence) -> Truths:
 CLAIM = Claim(
     name="flow_kq",
     paper="2403.08699",
-    number="general weights, aligned at the start, as we understand it",
+    number="gradient flow from aligned weights, as we understand it; there rows have common "
+    "singular vectors, here they are random",
+    reading=CARRIED_OVER,
     title="gradient flow on (K, Q) from aligned weights goes to the SVM of least nuclear norm",
     statement="K' = -grad_K L, Q' = -grad_Q L, exponential loss, L -> inf L, singular vectors of "
     "K(0), Q(0) those of the data  =>  K Q^T / ||K Q^T||_* -> SVM solutions of nuclear norm 1",

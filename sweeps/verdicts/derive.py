@@ -85,7 +85,8 @@ class Verdict:
         if why:
             reasons = "; ".join(f"{count} {reason}" for reason, count in why.items())
             parts.append(f"undecided on {sum(why.values())} ({reasons})")
-        return ", ".join([*parts, *(f"{reason} on {count}" for reason, count in open_.items())])
+        said = ", ".join([*parts, *(f"{reason} on {count}" for reason, count in open_.items())])
+        return f"undecided; {said}" if self.kind == "undecided" else said
 
     def plain(self) -> dict[str, Any]:
         """Return the verdict as plain data."""

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 
 from attnsvm.config.version import __version__
-from sweeps.claims import READINGS, Claim
+from sweeps.claims import READINGS, STATED, Claim
 from sweeps.report.render import render
 from sweeps.verdicts.derive import summary
 from sweeps.verdicts.running import command, runs_of
@@ -62,6 +62,7 @@ def said(claim: Claim, entries: Mapping[str, Entry]) -> str:
 def markdown(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
     """Return the page of the documentation."""
     lines = [HEADING, *_counts(claims, entries), ""]
+    lines += [f"Stated, and fails: {_failing(claims, entries) or 'none'}.", ""]
     lines += _row("claim", "of", "reading", "statement, in words", "verdict"), _row(*["---"] * 5)
     for one in claims:
         place, link = f"{one.source}, {one.number}", f"[{one.name}](#{one.name})"
@@ -80,6 +81,13 @@ def _counts(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> list[str]:
         known = [entries[one.name].verdict for one in some if one.name in entries]
         lines.append(_row(reading, str(len(some)), summary(known)))
     return lines
+
+
+def _failing(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
+    """Return links to the claims that a paper states and that fail."""
+    stated = [one.name for one in claims if one.reading == STATED and one.name in entries]
+    failing = [name for name in stated if entries[name].verdict.kind == "fails"]
+    return ", ".join(f"[{name}](#{name})" for name in failing)
 
 
 def _row(*cells: str) -> str:
@@ -113,7 +121,7 @@ def _section(claim: Claim, entry: Entry | None) -> list[str]:
         lines += [f"    {verdict.smallest['command']}"]
     if (HUNTED / f"{claim.name}.zip").is_file():
         lines += ["", "Found by `attnsvm-claims hunt`, smaller and proved by its record:", ""]
-        lines += [f"    attnsvm-verify docs/records/hunt/{claim.name}.zip"]
+        lines += [f"    attnsvm-verify --retrain 1 docs/records/hunt/{claim.name}.zip"]
     return lines
 
 

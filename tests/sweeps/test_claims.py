@@ -106,13 +106,15 @@ def test_what_is_not_decided_is_counted_with_its_reason_and_never_holds(folder):
     half = made(hypotheses={}, prediction=lambda e: ruled(e, [(e.trials["d"] == 4, HOLDS)], "late"))
     found = verdict(half, folder)
     assert (found.kind, found.holds, found.undecided) == ("undecided", 6, {"late": 6})
-    assert found.sentence == "holds on 6 of 12, undecided on 6 (6 late)"
+    assert found.sentence == "undecided; holds on 6 of 12, undecided on 6 (6 late)"
     unknown = {"unknown": lambda e: e.truths(True, e.trials["d"] == 4)}
     found = verdict(made(hypotheses=unknown), folder)
     assert found.hypotheses["unknown"] == {"yes": 6, "no": 0, "undecided": 6}
     assert (found.holds, found.undecided) == (6, {"hypotheses undecided": 6})
     assert (found.met, found.kind) == (6, "undecided")
-    sentence = "holds on all 6 instances that meet the hypotheses, hypotheses undecided on 6"
+    sentence = (
+        "undecided; holds on all 6 instances that meet the hypotheses, hypotheses undecided on 6"
+    )
     assert found.sentence == sentence
 
 
@@ -123,11 +125,12 @@ def test_instances_of_undecided_hypotheses_are_counted_apart():
     apart = "undecided on 1 (1 late), hypotheses undecided on 3, no record on 2"
     assert (found.met, found.sentence) == (4, f"fails on 1 of 4, {apart}")
     found = dataclasses.replace(found, fails=0)
-    assert found.sentence == f"holds on 2 of 3, {apart}"
+    assert found.sentence == f"undecided; holds on 2 of 3, {apart}"
     found = Verdict(drawn=3, undecided={"hypotheses undecided": 3})
     assert (found.met, found.kind) == (0, "undecided")
     assert (
-        found.sentence == "no instance is known to meet the hypotheses, hypotheses undecided on 3"
+        found.sentence
+        == "undecided; no instance is known to meet the hypotheses, hypotheses undecided on 3"
     )
 
 
