@@ -63,10 +63,10 @@ def markdown(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
     """Return the page of the documentation."""
     lines = [HEADING, *_counts(claims, entries), ""]
     lines += [f"Stated, and fails: {_failing(claims, entries) or 'none'}.", ""]
-    lines += _row("claim", "of", "reading", "statement, in words", "verdict"), _row(*["---"] * 5)
+    lines += _row("claim", "verdict", "statement, in words", "of", "reading"), _row(*["---"] * 5)
     for one in claims:
         place, link = f"{one.source}, {one.number}", f"[{one.name}](#{one.name})"
-        lines.append(_row(link, place, one.reading, one.title, said(one, entries)))
+        lines.append(_row(link, said(one, entries), one.title, place, one.reading))
     for one in claims:
         lines += ["", *_section(one, entries.get(one.name))]
     text = "\n".join(lines)
