@@ -292,9 +292,10 @@ class _Stages:
     def multi(self, result: BatchResult) -> None:
         """Train, and separate all attended tokens from the others (Gen-SVM).
 
-        Rejected instances keep their row, but have no SVM and no curve.
+        Rejected instances keep their row and hypotheses, but have no SVM and no curve.
         """
         path, selection = self._train(result)
+        self._decide(result, path)
         chosen = self.config.selection
         for where, status, reason in rejected(
             result.batch,
@@ -310,7 +311,6 @@ class _Stages:
             result.record_none()
             return
         part = result.part(index)
-        self._decide(part, path.take(index))
         attended, log_softmax = selection.attended[index], path.log_softmax[index]
         with self._timed("svm"):
             tokens = selection.selected[index], attended, log_softmax

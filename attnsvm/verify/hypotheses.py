@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnsvm.verify.exact import Array
+from attnsvm.verify.expected import Expected, Words
 from attnsvm.verify.heads import HeadAndLoss
 from attnsvm.verify.instances import Instance
 from attnsvm.verify.tokens import Scores
@@ -230,6 +231,12 @@ DECIDED: dict[str, Callable[[Deciding], Verdicts | None]] = {
     "runner_up_local": Deciding.runner_up_local,
     "aligned_gradient": Deciding.aligned_gradient,
 }
+
+
+def decided(names: Iterable[str], deciding: Deciding) -> dict[str, Expected | None]:
+    """Return what the columns of these hypotheses may hold; None: it does not follow."""
+    found = {name: DECIDED[name](deciding) for name in names}
+    return {name: None if one is None else Words(one) for name, one in found.items()}
 
 
 def trusted_hypotheses(config: Mapping[str, Any]) -> Iterator[str]:

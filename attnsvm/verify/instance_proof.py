@@ -16,7 +16,7 @@ from attnsvm.verify.exact import EPS, Array
 from attnsvm.verify.expected import NAN, Either, Expected, Interval, Words, number, truth
 from attnsvm.verify.heads import HeadAndLoss
 from attnsvm.verify.history import NAMED, Curve, correlation, svmeq_name
-from attnsvm.verify.hypotheses import DECIDED, Deciding
+from attnsvm.verify.hypotheses import Deciding, decided
 from attnsvm.verify.instances import Instance, UnknownError
 from attnsvm.verify.norms import computed
 from attnsvm.verify.probes import probe_curves, ranges
@@ -233,9 +233,7 @@ class InstanceProof:
         names = self.config["hypotheses"]
         if self.scores is None or self.drawn_head is None:
             return dict.fromkeys(names)
-        deciding = Deciding(self.instance, self.scores, self.drawn_head, self.start)
-        found = {name: DECIDED[name](deciding) for name in names}
-        return {name: None if one is None else Words(one) for name, one in found.items()}
+        return decided(names, Deciding(self.instance, self.scores, self.drawn_head, self.start))
 
     def _convergence(self, row: Mapping[str, Any]) -> tuple[str, ...]:
         if row["status"] in ("tie", "diverged"):

@@ -31,7 +31,7 @@ from attnsvm.verify.expected import NAN, Expected, Interval, Words, difference, 
 from attnsvm.verify.form import arrays_refusal, table_refusal
 from attnsvm.verify.heads import DRAWN_ELSEWHERE, HeadAndLoss
 from attnsvm.verify.history import History, Key, quantities
-from attnsvm.verify.hypotheses import trusted_hypotheses
+from attnsvm.verify.hypotheses import Deciding, decided, trusted_hypotheses
 from attnsvm.verify.instance_proof import OF_TRAINING, InstanceProof, with_tokens
 from attnsvm.verify.instances import (
     LARGEST,
@@ -55,6 +55,7 @@ from attnsvm.verify.rows import (
 )
 from attnsvm.verify.start import aligned_weights
 from attnsvm.verify.stored import StoredRecord, opened, plain_rows
+from attnsvm.verify.tokens import Scores
 
 OF_STATUS = (
     "seed",
@@ -434,14 +435,27 @@ class _Prover:
             facts = Facts(tied_softmax=tied, tied_scores=tied, all_positive=positive)
         ends = "saturated" if row["saturated"] else "unsaturated"
         columns["training"] = Words((ends, "stalled", "finite_optimum", "diverged"))
-        self._compare(row, columns, facts)
+        self._compare(row, columns | self._hypotheses(row["seed"]), facts)
+
+    def _hypotheses(self, seed: int) -> dict[str, Expected | None]:
+        """Return the columns of the hypotheses of an instance that is not stored."""
+        names = self.config["hypotheses"]
+        head = self._head(close=False, trained=False)
+        if not names or self.draws is None or head is None or self._drawn_elsewhere:
+            return dict.fromkeys(names)
+        drawn = self.draws.instance(seed)
+        if drawn.unspecified:
+            return dict.fromkeys(names)
+        start = self._start(seed, drawn, close=False)
+        return decided(names, Deciding(drawn, Scores.of(drawn, head), head, start))
 
     def _refuse_unrecorded_results(self) -> None:
         """Refuse results of rejected rows that only recorded ones have, a column at a time."""
         table = self.record.trials
         rest = table[[not is_recorded(row, self.tokens) for row in self.rows]]
         for name, (_, default) in trial_columns(further_columns(self.run)).items():
-            if name in (*OF_STATUS, *OF_TRAINING, *OF_NETWORK, "training", *self.key):
+            hypotheses = self.config["hypotheses"]
+            if name in (*OF_STATUS, *OF_TRAINING, *OF_NETWORK, "training", *hypotheses, *self.key):
                 continue
             absent = default is None or isinstance(default, float)
             empty = rest[name].isna() if absent else rest[name] == default

@@ -19,6 +19,13 @@ DESCENT = Runs.of(
 ZERO = Runs.of("zero", " ".join((*DESCENT.overrides, "optimizer.init=zero", "trials=100")))
 """The same from W(0) = 0."""
 
+EQUAL_SCORES = Runs.of(
+    "equal_scores", "data=planted data.score_gap=0.2,0.5 data.n=2,3 data.T=3,4 data.d=3,4,8 "
+    "optimizer.init=zero,uniform optimizer.growth=0.05 optimizer.steps=10000 "
+    "optimizer.record_every=500 trials=100 hypotheses=[assumption_b2,aligned_gradient]"
+)  # fmt: skip
+"""Several tokens of one score below the best, which random tokens have for T = 2 only."""
+
 COUNTEREXAMPLES = Runs.of(
     "counterexamples", "data.n=5 data.T=2 data.d=4,5 optimizer.growth=0.05 optimizer.steps=10000 "
     "optimizer.record_every=500 trials=100 hypotheses=[assumption_d]"
@@ -54,7 +61,7 @@ LARGER = Runs.of(
 
 DESCENT_KQ = Runs.of(
     "descent_kq", "parameterization=kq data.n=3,6 data.T=3,8 data.d=10 optimizer.growth=0.05 "
-    "optimizer.steps=10000 optimizer.record_every=500 trials=25"
+    "optimizer.steps=10000 optimizer.record_every=500 probe=[margin_gap] trials=25"
 )  # fmt: skip
 """Normalised steps of K and Q without a ridge."""
 
@@ -125,8 +132,8 @@ SEVERAL_KQ = Runs.of(
 MIXTURES = Runs.of(
     "mixtures", "selection=multi selection.negligible=1e-3 head=quadratic head.lam=0.1,0.3,1.0 "
     "data=orthonormal data.n=4 data.T=6 data.d=10 parameterization=w,kq optimizer.init=small "
-    "optimizer.schedule=decay optimizer.growth=0.01 optimizer.steps=20000 "
-    "optimizer.record_every=1000 probe=[mixture] trials=50"
+    "optimizer.schedule=decay optimizer.growth=0.01 optimizer.steps=200000 "
+    "optimizer.record_every=10000 probe=[mixture] trials=50"
 )  # fmt: skip
 """A head by which mixtures of tokens score best; steps fall: constant ones move a mixture."""
 
@@ -170,7 +177,7 @@ ORTHOGONAL = Runs.of(
 FLOW_KQ = Runs.of(
     "flow_kq", "parameterization=kq optimizer=safe_gd optimizer.init=aligned,balanced "
     "loss=exponential data.n=3 data.T=3 data.d=10 optimizer.steps=10000 "
-    "optimizer.record=geometric trials=25"
+    "optimizer.record=geometric probe=[margin_gap] trials=25"
 )  # fmt: skip
 """Gradient descent on K and Q, one step for both, the largest for which the risk provably falls."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
-from sweeps.claims._conditions import one_optimum
+from sweeps.claims._conditions import ROUNDED, one_optimum
 from sweeps.claims._runs import ORTHOGONAL
 from sweeps.claims.adaptive_global import nearly_orthogonal
 
@@ -16,9 +16,9 @@ def prediction(evidence: Evidence) -> Words:
     apart = evidence.curve("one_minus_corr_w_mm")
     last = float(apart.columns.max())
     before, end = apart[last / 10], apart[last]
-    return ruled(
-        evidence, [(end <= DECADE * before, HOLDS), (end > DECADE * before, FAILS)], "SVM undecided"
-    )
+    falls = (end <= DECADE * before) | (end <= ROUNDED)
+    rules = [(falls, HOLDS), (end > DECADE * before, FAILS)]
+    return ruled(evidence, rules, otherwise="no SVM on record")
 
 
 def optimal(evidence: Evidence) -> Truths:

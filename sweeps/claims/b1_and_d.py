@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim
+from sweeps.claims._claim import CARRIED_OVER, Claim
 from sweeps.claims._conditions import b1, globally, hypothesis
 from sweeps.claims._runs import COUNTEREXAMPLES, DESCENT
 from sweeps.claims.b1_alone import CLAIM as ALONE
@@ -10,7 +10,8 @@ from sweeps.claims.b1_alone import CLAIM as ALONE
 CLAIM = Claim(
     name="b1_and_d",
     paper="2308.16898",
-    number="Conjecture on Assumptions B.1 and D",
+    number="Conjecture on Assumptions B.1 and D, for normalised steps that grow",
+    reading=CARRIED_OVER,
     title="B.1 and D make gradient descent find the optimal tokens",
     statement="B.1, and every alpha != opt whose Att-SVM is feasible has a sample i with "
     "alpha_i != opt_i and margin 1 of opt_i under W_mm(alpha)  =>  W(k) / ||W(k)||_F -> "

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from sweeps.claims._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import NEAR, saturated, unsolved
+from sweeps.claims._conditions import NEAR, STALE, saturated, unsolved
 from sweeps.claims._runs import DESCENT_KQ
 
 STILL = 1e-4
 """Largest change of direction since half-way of the steps at which a direction has stopped."""
-
-STAYS = 0.9
-"""Smallest ratio of 1 - correlation at the end to that half-way at which it no longer falls."""
 
 
 def prediction(evidence: Evidence) -> Words:
     """Return whether K Q^T has the largest margin by the nuclear norm; a plateau refutes it."""
     trials = evidence.trials
     gap = trials["nuclear_margin_gap"]
-    apart = evidence.curve("one_minus_corr_w_star_mm")
-    last = float(apart.columns.max())
-    stays = apart[last] >= STAYS * apart[last / 2]
+    gaps = evidence.curve("margin_gap_nuclear")
+    last = float(gaps.columns.max())
+    stays = gaps[last] >= STALE * gaps[last / 2]
     stopped = (trials["direction_change"] <= STILL) & stays
     return ruled(
         evidence,
@@ -44,6 +41,6 @@ CLAIM = Claim(
     prediction=prediction,
     runs=(DESCENT_KQ,),
     tolerance="margin gap 1 - rho <= 1e-3; a gap > 1e-2 of a direction that has changed by at most "
-    "1e-4 since half-way of 10 000 growing steps refutes it, if 1 - correlation has fallen by at "
-    "most a tenth",
+    "1e-4 since half-way of 10 000 growing steps refutes it, if it has fallen by at most 3 % "
+    "meanwhile",
 )

@@ -25,8 +25,8 @@ CLAIM = Claim(
     hypotheses={"head of gradient != 0": trains, "several tokens attended, clearly": several},
     prediction=prediction,
     runs=(SEVERAL_KQ,),
-    tolerance="1 - correlation <= 0.01 after 20 000 steps that fall; >= 0.1, and >= 0.9 of what it "
-    "was half-way, a margin gap >= 0.1 and a softmax <= 1e-6 of all other tokens refute it, where "
-    "the mean largest softmax has changed by at most 1e-4 since. The margin gap of every "
+    tolerance="1 - correlation <= 0.01 after 20 000 steps that fall; >= 0.1, and >= 0.97 of what "
+    "it was half-way, a margin gap >= 0.1 and a softmax <= 1e-6 of all other tokens refute it, "
+    "where the mean largest softmax has swung by at most 1e-4 since. The margin gap of every "
     "solution, of which a least nuclear norm may have several, goes to 0 as C grows",
 )

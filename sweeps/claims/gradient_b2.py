@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim
+from sweeps.claims._claim import CARRIED_OVER, Claim
 from sweeps.claims._conditions import globally, hypothesis
-from sweeps.claims._runs import DESCENT, ZERO
+from sweeps.claims._runs import DESCENT, EQUAL_SCORES, ZERO
 from sweeps.claims.b1_alone import CLAIM as ALONE
 
 CLAIM = Claim(
     name="gradient_b2",
     paper="2308.16898",
-    number="Theorem 4 (global convergence under good initial gradient)",
+    number="Theorem 4 (global convergence under good initial gradient), for normalised steps",
+    reading=CARRIED_OVER,
     title="B.2 and an initial gradient that separates the optimal tokens make them selected",
     statement="gamma_it = gamma_iu < gamma_i,opt for t, u != opt_i, and -(x_i,opt - x_it)^T "
     "grad L(W(0)) z_i > 0  =>  W(k) / ||W(k)||_F -> W_mm / ||W_mm||_F at the optimal tokens",
@@ -19,6 +20,6 @@ CLAIM = Claim(
         "-grad L(W(0)) separates the optimal tokens": hypothesis("aligned_gradient"),
     },
     prediction=globally,
-    runs=(DESCENT, ZERO),
+    runs=(DESCENT, ZERO, EQUAL_SCORES),
     tolerance=ALONE.tolerance,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
+from sweeps.claims._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Words, ruled
 from sweeps.claims._conditions import NEAR, saturated, unsolved
 from sweeps.claims._runs import MIRROR
 
@@ -39,7 +39,8 @@ FAR, SETTLED = 1e-2, 1e-4
 CLAIM = Claim(
     name="mirror_descent",
     paper="2410.14581",
-    number="convergence of l_p-AttGD",
+    number="convergence of l_p-AttGD, for normalised steps that grow",
+    reading=CARRIED_OVER,
     title="mirror descent in l_p goes to the l_p SVM of the selected tokens",
     statement="psi'(W(k + 1)) = psi'(W(k)) - eta grad L(W(k)), psi(W) = sum_jl |w_jl|^p / p  =>  "
     "W(k) / ||W(k)||_p -> W_mm / ||W_mm||_p of least l_p norm, alpha selected",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sweeps.claims._claim import FAILS, Claim, Evidence, Words
+from sweeps.claims._claim import CARRIED_OVER, FAILS, Claim, Evidence, Words
 from sweeps.claims._conditions import saturated
 from sweeps.claims._runs import PROMPT
 from sweeps.claims.limits import CLAIM as LIMITS
@@ -36,7 +36,8 @@ def prediction(evidence: Evidence) -> Words:
 CLAIM = Claim(
     name="prompt",
     paper="2306.13596",
-    number="gradient descent on the prompt p",
+    number="gradient descent on the prompt p, for normalised steps",
+    reading=CARRIED_OVER,
     title="the trained prompt goes to the SVM of the tokens that it selects",
     statement="f = v^T X^T softmax(X p), p(0) = 0  =>  p(k) / ||p(k)|| -> p_mm(alpha) / "
     "||p_mm(alpha)||, p_mm of least norm with (x_i,alpha_i - x_it)^T p >= 1, alpha locally optimal",

@@ -31,5 +31,5 @@ CLAIM = Claim(
     prediction=prediction,
     runs=(SEVERAL,),
     tolerance="attended: softmax >= 1e-3; an instance with a softmax in (1e-6, 1e-3) is undecided; "
-    "so are several tokens where the mean largest softmax changed by over 1e-4 since half-way",
+    "so are several tokens where the mean largest softmax swung by over 1e-4 since half-way",
 )

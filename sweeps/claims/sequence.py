@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim
+from sweeps.claims._claim import CARRIED_OVER, Claim
 from sweeps.claims._conditions import saturated
 from sweeps.claims._runs import SEQUENCES
 from sweeps.claims.limits import prediction
@@ -10,7 +10,8 @@ from sweeps.claims.limits import prediction
 CLAIM = Claim(
     name="sequence",
     paper="2308.16898",
-    number="Section 7",
+    number="Section 7, for normalised steps",
+    reading=CARRIED_OVER,
     title="sequence-to-sequence and causal attention converge to their SVM",
     statement="with a sample (X, x_k) for each position k, and tokens t <= k only if causal:  "
     "W(k) / ||W(k)||_F -> W_mm(alpha) / ||W_mm(alpha)||_F, alpha locally optimal",

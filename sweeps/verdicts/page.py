@@ -28,7 +28,12 @@ on some, and why.
 
 How a claim reads its paper, as we understand it: *stated* there; *stronger*: without one of the
 paper's assumptions, or with more than it promises, so that its failures show where the paper's own
-statement ends; *carried over* by us from another model or method; *ours*: in no paper.
+statement ends; *carried over* by us from another model or method, as from steps of gradient descent
+to normalised ones; *ours*: in no paper.
+
+Hypotheses are counted over all instances of the runs, also those that another hypothesis leaves
+out; of networks, over the rows of all layers. On another processor single instances change sides,
+most of them trained by (K, Q).
 
 `attnsvm-claims` lists the claims. `attnsvm-claims 2308.16898` or `attnsvm-claims NAME` runs them
 and derives the verdicts from the records, which `attnsvm-verify multirun/claims/RUNS` proves.

@@ -17,6 +17,7 @@ from sweeps.claims import (
     cone_runner_up,
     gen_svm,
     joint_support,
+    kq_small_steps,
     layers,
     layers_all,
     layers_linear,
@@ -31,15 +32,15 @@ SIZE = {"n": 3, "T": 3, "d": 4}
 OPEN = "still coming nearer, or not far"
 
 
-def evidence(curves=None, **columns):
-    """Return evidence of these columns, and of curves at `STEPS`, a row of them each."""
+def evidence(curves=None, steps=STEPS, **columns):
+    """Return evidence of these columns, and of curves at `steps`, a row of them each."""
     count = len(next(iter({**columns, **(curves or {})}.values())))
     trials = pd.DataFrame({"run": "one", "seed": range(count), "status": "ok", **SIZE, **columns})
     history = [
         {"run": "one", "seed": seed, "step": step, "quantity": quantity, "value": value}
         for quantity, rows in (curves or {}).items()
         for seed, row in enumerate(rows)
-        for step, value in zip(STEPS, row, strict=True)
+        for step, value in zip(steps, row, strict=True)
     ]
     columns = ["run", "seed", "step", "quantity", "value"]
     frames = (pd.DataFrame({"run": ["one"]}), trials, pd.DataFrame(history, columns=columns))
@@ -77,7 +78,7 @@ def test_a_run_that_leaves_the_cone_of_its_start_does_not_hold(monkeypatch):
 
 
 def test_gen_svm_fails_only_where_no_solution_is_near():
-    far = [0.5, 0.3, 0.29]
+    far = [0.5, 0.3, 0.295]
     ends = [[0.5, 0.3, 0.005], far, far, far, far, [0.5, 0.3, 0.2], [0.5, 0.3, 0.3]]
     soft = [[0.3, 0.9, 0.9]] * 6 + [[0.3, 0.8, 0.9]]
     curves = {"one_minus_corr_svmeq_nuclear": ends, "max_softmax": soft}
@@ -117,16 +118,31 @@ def test_each_reason_that_an_instance_is_undecided_has_its_own_word(claim):
 def test_a_tie_is_no_undecided_training():
     """By the word of convergence, which is empty for a tie."""
     found = evidence(
-        convergence=["global", "local", "", "undecided", "unknown", "infeasible"],
-        one_minus_corr_w_mm=[0.1, 1e-4, 0.1, 0.1, 0.1, np.nan],
-        training=["saturated"] * 6,
-        tie=[False, False, True, False, False, False],
-        frobenius_status=["solved", "solved", "solved", "undecided", "solved", "infeasible"],
+        convergence=["global", "local", "", "undecided", "unknown", "infeasible", "global"],
+        one_minus_corr_w_mm=[1e-4, 1e-4, 0.1, 0.1, 0.1, np.nan, 0.1],
+        training=["saturated"] * 7,
+        tie=[False, False, True, False, False, False, False],
+        frobenius_status=[*["solved"] * 3, "undecided", "solved", "infeasible", "solved"],
     )
     assert globally(found).tolist() == [
         HOLDS, FAILS, "tie of two tokens", "SVM undecided", "no SVM of this optimizer is known",
-        "the selected tokens cannot be separated",
+        "the selected tokens cannot be separated", "direction not settled",
     ]  # fmt: skip
+
+
+def test_kq_that_still_turns_or_is_at_its_limit_to_rounding_refutes_nothing():
+    """At the end 1 - correlation is above what it was a decade earlier, but for the last one."""
+    rows = [[0.5, 0.4, 0.4], [2e-3, 2e-3, 2e-2], [2e-16, 2e-16, 3e-16], [0.5, 0.4, 0.1]]
+    found = evidence(
+        {"one_minus_corr_w_star_mm": rows},
+        (0, 1000, 10000),
+        direction_change=[1e-3, 0.019, 0.5, 0.5],
+        training=["saturated"] * 4,
+        tie=[False] * 4,
+        nuclear_status=["solved"] * 4,
+    )
+    turns = "hardly falls, or still turns"
+    assert kq_small_steps.prediction(found).tolist() == [FAILS, turns, HOLDS, HOLDS]
 
 
 def test_the_word_is_that_of_the_svm_of_each_instance():
@@ -149,13 +165,16 @@ def test_the_word_is_that_of_the_svm_of_each_instance():
 
 
 def test_the_finite_part_holds_fails_or_comes_nearer():
-    ends = [[1.0, 0.1, 0.01], [1.0, 0.3, 0.29], [1.0, 0.3, 0.2], [1.0, 0.05, 0.05], [np.nan] * 3]
+    ends = [[1.0, 0.1, 0.01], [1.0, 0.3, 0.299], [1.0, 0.3, 0.2], [1.0, 0.05, 0.05], [np.nan] * 3]
     found = evidence(
         {"mixture_fin": ends},
         mixture_fin=[row[-1] for row in ends],
         parameterization=["w", "w", "w", "kq", "w"],
     )
-    assert mixture.prediction(found).tolist() == [HOLDS, FAILS, OPEN, OPEN, OPEN]
+    moving = "still moving, or not far"
+    assert mixture.prediction(found).tolist() == [HOLDS, FAILS, moving, moving, moving]
+    rising = evidence({"mixture_fin": [[1.0, 2.06, 2.10]]})
+    assert mixture.prediction(rising).tolist() == [moving]
     assert mixture.known(found).tolist() == [True, True, True, True, False]
     assert mixture.of("w")(found).tolist() == [True, True, True, False, True]
 
