@@ -41,8 +41,10 @@ pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-con
 WITH_WORDS = "pretrained_heads_attention"
 """The figure that cannot be drawn without a model's files: its words are in no record."""
 
-OTHER_SWEEPS = {WITH_WORDS: "pretrained_heads"}
-"""Figures that have not the name of the sweep that makes them."""
+OTHER_SWEEPS = {
+    WITH_WORDS: "pretrained_heads data.at_layer=1 data.at_head=2 data.n=4 selection=top trials=2"
+}
+"""The sweeps of figures that have another name."""
 
 PLAIN = re.compile(r"^!\[([^\]]*)\]\(figures/(\w+)\.png\)$", re.MULTILINE)
 """A figure in a page that is also read as a file: its text and name."""
