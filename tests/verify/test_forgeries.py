@@ -553,3 +553,14 @@ def test_an_excess_risk_that_rounding_decides_is_named_as_trusted(genuine, tmp_p
     assert rounded.refusals == exact.refusals == []
     assert trusted in rounded.trusted
     assert trusted not in exact.trusted
+
+
+def test_hypotheses_of_rejected_instances_are_recorded_and_derived(tmp_path):
+    forged = Forgery.of(written(tmp_path / "genuine", *made("hypotheses_multi", tmp_path)))
+    rejected = forged.trials.index[forged.trials["status"] == "rejected"]
+    assert len(rejected)
+    assert forged.trials.loc[rejected, "order_preserving"].notna().all()
+    assert refusal(forged.written(tmp_path / "same")) == ""
+    at = rejected[0]
+    forged.trials.loc[at, "order_preserving"] = not forged.trials.loc[at, "order_preserving"]
+    assert "order_preserving" in refusal(forged.written(tmp_path / "forged"))
