@@ -25,9 +25,10 @@ def of(parameterization: str) -> Callable[[Evidence], Truths]:
 
 
 def known(evidence: Evidence) -> Truths:
-    """Return whether W_fin is known before training: NaN if not, or if it is zero."""
-    fin = evidence.trials["mixture_fin"]
-    return evidence.truths(fin.notna(), evidence.trials["status"] == "ok")
+    """Return whether a mixture of several tokens is known to score best, which fixes W_fin != 0."""
+    trials = evidence.trials
+    is_known = (trials["status"] == "ok") & trials["mixture_apart"].notna()
+    return evidence.truths(trials["mixture_fin"].notna(), is_known)
 
 
 def prediction(evidence: Evidence) -> Words:

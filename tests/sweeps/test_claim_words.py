@@ -169,6 +169,7 @@ def test_the_finite_part_holds_fails_or_comes_nearer():
     found = evidence(
         {"mixture_fin": ends},
         mixture_fin=[row[-1] for row in ends],
+        mixture_apart=[0.01] * 4 + [0.0],
         parameterization=["w", "w", "w", "kq", "w"],
     )
     moving = "still moving, or not far"
@@ -176,6 +177,8 @@ def test_the_finite_part_holds_fails_or_comes_nearer():
     rising = evidence({"mixture_fin": [[1.0, 2.06, 2.10]]})
     assert mixture.prediction(rising).tolist() == [moving]
     assert mixture.known(found).tolist() == [True, True, True, True, False]
+    unknown = evidence(mixture_fin=[np.nan], mixture_apart=[np.nan])
+    assert mixture.known(unknown).tolist() == [pd.NA]
     assert mixture.of("w")(found).tolist() == [True, True, True, False, True]
 
 
