@@ -113,7 +113,8 @@ def rulings(claim: Claim, evidence: Evidence) -> pd.DataFrame:
 def verdict(claim: Claim, directory: Path) -> Verdict:
     """Return the verdict of a claim from the records of its runs in `directory`/NAME.
 
-    A run without a record counts as many undecided instances as it was to have.
+    A run without a record counts as many undecided instances as it was to have, a sweep without a
+    folder as one.
     """
     parts, missing, smallest = [], 0, None
     for runs in claim.runs:
