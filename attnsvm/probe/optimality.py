@@ -32,15 +32,11 @@ class Optimality(Probe):
         found = _shares("best", below, snapshot.batch.mask & ~itself)
         undefined = torch.full_like(found["best"], torch.nan)
         for norm in OptimalityConfig.NORMS:
-            shares = {norm: undefined, f"{norm}_chance": undefined}
-            if norm in snapshot.solutions:
-                solution = snapshot.solutions[norm]
+            found |= {norm: undefined, f"{norm}_chance": undefined}
+            if (solution := snapshot.solutions.get(norm)) is not None:
                 known = _one_token_solved(solution).to(undefined.device)
-                shares = {
-                    name: torch.where(known, share, undefined)
-                    for name, share in _shares(norm, below, solution.support).items()
-                }
-            found |= shares
+                shares = _shares(norm, below, solution.support)
+                found |= {name: share.where(known, undefined) for name, share in shares.items()}
         return found
 
 

@@ -204,18 +204,19 @@ class InstanceProof:
         """
         mask, selected = self.at["mask"], self.at["selected"]
         others = mask & (np.arange(mask.shape[1]) != selected[:, None])
-        near = {"best": (others, others)} | {
-            norm: support(rows, rows.kappa())
-            for norm, svm in self.svms.items()
-            if svm.status == "solved" and not (rows := Rows(svm)).equality.any()
-        }
-        found = {}
+        near = {"best": (others, others)}
+        for norm in ("frobenius", "nuclear"):
+            svm = self.svms.get(norm)
+            if svm is not None and svm.status == "solved":
+                rows = Rows(svm)
+                if not rows.equality.any():
+                    near[norm] = support(rows, rows.kappa())
+        found, undefined = {}, (math.nan, 0.0)
         for name in ("best", "frobenius", "nuclear"):
-            solved, undefined = name in near, (math.nan, 0.0)
-            found[f"{name}_chance"] = share_by_chance(near[name]) if solved else undefined
+            them = near.get(name)
+            found[f"{name}_chance"] = share_by_chance(them) if them else undefined
             if self.scores is not None:
-                share = self.scores.share_above(selected, near[name]) if solved else undefined
-                found[name] = share
+                found[name] = self.scores.share_above(selected, them) if them else undefined
         return found
 
     def _b1(self) -> Expected | None:
