@@ -33,7 +33,7 @@ sweep: .venv/installed
 		multirun/correlation_vs_d/tables/*
 
 figures: .venv/installed
-	$(BIN)/python -m sweeps.overview $(LAUNCHER)
+	$(BIN)/python -m attnsvm.sweeps.overview $(LAUNCHER)
 
 test: .venv/installed
 	$(BIN)/ruff format --check .

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnsvm.config import ConfigError
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from attnsvm.attention import softmax_exact
     from attnsvm.comparison import margin_gap, svmeq
     from attnsvm.data import sample
-    from attnsvm.direction import correlation, one_minus_correlation
-    from attnsvm.loading import load
+    from attnsvm.linalg.directions import correlation, one_minus_correlation
     from attnsvm.model import Transformer
     from attnsvm.pretrained import heads_of
     from attnsvm.problem import ProblemBatch
@@ -34,12 +34,17 @@ if TYPE_CHECKING:
         solve_rank_constrained,
         solve_svm,
     )
+    from attnsvm.sweeps.loaded import load
     from attnsvm.training import Trajectory, in_cone, in_span, span_basis, train
     from attnsvm.transformer import LayerProblems, LayerTrajectory, layer_problems, train_layers
 
 # Without this, the last bits of MKL's products depend on the address of a matrix, and so on the
 # batch. MKL reads it at its first product: import attnsvm before any product.
 os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+
+# In a checkout the folders sweeps and conf lie beside this package; in an installation, within it.
+if not (Path(__file__).parent / "sweeps").is_dir():
+    __path__.append(str(Path(__file__).parents[1]))
 
 _HOME = {
     "LayerProblems": "transformer",
@@ -50,14 +55,14 @@ _HOME = {
     "TokenSelection": "selection",
     "Trajectory": "training",
     "Transformer": "model",
-    "correlation": "direction",
+    "correlation": "linalg.directions",
     "heads_of": "pretrained",
     "in_cone": "training",
     "in_span": "training",
     "layer_problems": "transformer",
-    "load": "loading",
+    "load": "sweeps.loaded",
     "margin_gap": "comparison",
-    "one_minus_correlation": "direction",
+    "one_minus_correlation": "linalg.directions",
     "optimal_tokens": "selection",
     "sample": "data",
     "select_tokens": "selection",

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnsvm.direction import as_tensor
 from attnsvm.linalg import summed
+from attnsvm.linalg.directions import as_tensor
 from attnsvm.svm import SvmSolution, SvmStatus
 
 

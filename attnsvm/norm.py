@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.config.norm import NormName, family_of
-from attnsvm.lanes.svd import svd
+from attnsvm.linalg.simd.svd import svd
 
 MATRIX = (-2, -1)
 

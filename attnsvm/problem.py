@@ -15,9 +15,8 @@ from torch import Generator, Tensor
 from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.fields import SEEDS
 from attnsvm.config.instantiate import named
+from attnsvm.display import Summarized, one_instance, scene, token_scores
 from attnsvm.head import Head, Parameters
-from attnsvm.plot import scene, token_scores
-from attnsvm.summary import Summarized, one_instance
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

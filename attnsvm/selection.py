@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from attnsvm.config.names import keywords_checked
+from attnsvm.display import Summarized, one_instance
 from attnsvm.head import Parameters
 from attnsvm.problem import ProblemBatch
-from attnsvm.summary import Summarized, one_instance
 from attnsvm.training import Trajectory
 
 TIED_SCORES = "two tokens share the best score: which one is optimal is not decided"

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from attnsvm.record import read
-from sweeps.aggregate import load
+from attnsvm.sweeps.aggregate import load
 
 SWEEPS = ("rank_vs_d", "correlation_vs_d")
 BIN = Path(sys.executable).parent

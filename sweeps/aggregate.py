@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from attnsvm.record import UNREADABLE, Plan, read_tables, run_state, shortened
 from attnsvm.record.memory import usable_memory
-from sweeps.cells import (
+
+from .cells import (
     SCHEMA,
     SEED,
     CellAxes,
@@ -26,8 +27,8 @@ from sweeps.cells import (
     row_key,
     table_of,
 )
-from sweeps.folders import content, each_once, names_of
-from sweeps.instances import disagreements, first_rows, unrecorded
+from .folders import content, each_once, names_of
+from .instances import disagreements, first_rows, unrecorded
 
 
 @dataclass(frozen=True)

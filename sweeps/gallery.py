@@ -17,11 +17,12 @@ import pandas as pd
 from PIL import Image
 
 from attnsvm.record import RUN_FILE, write_atomically
-from sweeps import style
-from sweeps.aggregate import SweepFrames
-from sweeps.cells import CellAxes
-from sweeps.figures import figure_module
-from sweeps.remarks import not_shown
+
+from . import style
+from .aggregate import SweepFrames
+from .cells import CellAxes
+from .figures import figure_module
+from .remarks import not_shown
 
 ABOUT = "about.json"
 WIDTH_PX = 1500

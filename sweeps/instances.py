@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from attnsvm.record.columns import key_columns
-from sweeps.cells import SEED, rows_of
+
+from .cells import SEED, rows_of
 
 Interval = tuple[int, int]
 

@@ -11,12 +11,13 @@ from typing import Any, Unpack
 import numpy as np
 import pandas as pd
 
+from attnsvm.display import Summarized
 from attnsvm.record import one_line, read_solutions
-from attnsvm.summary import Summarized
-from sweeps.aggregate import SweepFrames
-from sweeps.aggregate import load as frames_of
-from sweeps.chart import Chart, Parts, answer, asked, shown
-from sweeps.remarks import not_shown, repeated
+
+from .aggregate import SweepFrames
+from .aggregate import load as frames_of
+from .chart import Chart, Parts, answer, asked, shown
+from .remarks import not_shown, repeated
 
 
 class LoadedSweep(Summarized):

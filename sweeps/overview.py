@@ -1,4 +1,4 @@
-"""`python -m sweeps.overview`: every experiment at full size, and one page with all the figures.
+"""`python -m attnsvm.sweeps.overview`: every experiment at full size, and a page of all figures.
 
 Existing records are not computed again, so a second call only draws. With `--docs docs` the tables
 and small figures of the documentation are written as well.
@@ -16,11 +16,12 @@ from pathlib import Path
 
 from attnsvm.cli.help import experiments
 from attnsvm.record import duration, write_atomically
-from sweeps import aggregate
-from sweeps.gallery import draw, write_tables
-from sweeps.remarks import not_shown
-from sweeps.report import write_report
-from sweeps.report.render import Picture, render
+
+from . import aggregate
+from .gallery import draw, write_tables
+from .remarks import not_shown
+from .report import write_report
+from .report.render import Picture, render
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m sweeps.overview", description="Run every experiment, draw all on one page."
+        prog="python -m attnsvm.sweeps.overview",
+        description="Run every experiment, draw all on one page.",
     )
     parser.add_argument("--directory", type=Path, default=Path("multirun"), help="folder of runs")
     parser.add_argument(

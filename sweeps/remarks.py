@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sweeps.aggregate import SweepFrames
+from .aggregate import SweepFrames
 
 
 def not_shown(frames: SweepFrames) -> str:

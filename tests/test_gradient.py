@@ -10,10 +10,10 @@ import torch
 from mpmath import erf, exp, matrix, mp, mpf, pi, sqrt
 from torch import Generator
 
+from attnsvm.attention import Risk
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
 from attnsvm.linalg import EPS as MACHINE_EPS
-from attnsvm.risk import Risk
 from attnsvm.svm import solve_svm
 from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named

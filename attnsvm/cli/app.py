@@ -22,10 +22,10 @@ from attnsvm.cli.help import help_text
 from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_machine
 from attnsvm.cli.objective import Objective, objective_value, quoted
 from attnsvm.cli.other_sweepers import OWN, close_others
-from attnsvm.cli.own_packages import CONF, use_own_sweeps
 from attnsvm.cli.own_sweeps import check_chosen_file, check_sweep, own_sweeps
 from attnsvm.cli.signals import stopping_with_children
 from attnsvm.config import GROUPS, PROBES, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config.code import conf_folder
 from attnsvm.config.identity import run_name, validated
 from attnsvm.config.instantiate import check_extensions
 from attnsvm.config.plugins import use_extensions
@@ -33,8 +33,7 @@ from attnsvm.config.version import __version__
 
 
 def register() -> None:
-    """Register the schema, the name of a run's folder and our own packages with Hydra."""
-    use_own_sweeps()
+    """Register the schema and the name of a run's folder with Hydra."""
     store = ConfigStore.instance()
     store.store(name="_run", node=RunConfig)
     for group, options in GROUPS.items():
@@ -118,7 +117,9 @@ def _entry() -> None:
         return
     check_chosen_file(sys.argv[1:])
     sys.argv[1:] = quoted(sys.argv[1:])
-    _complete(hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(job))
+    _complete(
+        hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")(job)
+    )
 
 
 def _complete(entry: Callable[[], Any]) -> None:

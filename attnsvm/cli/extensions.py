@@ -13,8 +13,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from attnsvm.cli.own_packages import CONF
 from attnsvm.cli.own_sweeps import chosen_sweeps, config_folders, values_of
+from attnsvm.config.code import conf_folder
 
 NAMED = re.compile(r"\+{0,2}extensions=(.*)")
 COMPLETED = "COMP_LINE"
@@ -39,7 +39,7 @@ def _config_files(words: Sequence[str]) -> Iterator[Path]:
     names = [f"sweep/{name}.yaml" for name in chosen_sweeps(words)]
     primary = values_of(words, "--config-name", "-cn")
     names += [f"{name.removesuffix('.yaml')}.yaml" for name in primary]
-    for folder in (*config_folders(words), CONF):
+    for folder in (*config_folders(words), conf_folder()):
         yield from (folder / name for name in names)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from attnsvm.cli.own_packages import CONF
 from attnsvm.config import GROUPS, PROBES, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config.code import conf_folder
 
 HEADER = """\
 attnsvm - train attention, solve the SVM that it converges to, compare.
@@ -22,7 +22,7 @@ attnsvm - train attention, solve the SVM that it converges to, compare.
                           'optimizer.lr=interval(0.01, 1)' hydra.sweeper.n_trials=20
   tracking              hydra/callbacks=mlflow | wandb | tensorboard
   less output           hydra/job_logging=quiet hydra/hydra_logging=quiet
-  more output           hydra.verbose=[attnsvm,sweeps]
+  more output           hydra.verbose=[attnsvm]
   in colour             hydra/job_logging=colorlog hydra/hydra_logging=colorlog
   what would be run     attnsvm --cfg job
   columns of results    attnsvm --columns
@@ -67,7 +67,7 @@ def experiments() -> list[str]:
 
 
 def _files(group: str) -> list[str]:
-    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    return sorted(path.stem for path in (conf_folder() / group).glob("*.yaml"))
 
 
 def _wrapped(words: list[str]) -> list[str]:

@@ -16,8 +16,8 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from attnsvm.cli.own_packages import CONF
 from attnsvm.config import ConfigError
+from attnsvm.config.code import conf_folder
 from attnsvm.config.plugins import declared_modules
 
 CHOSEN = re.compile(r"\+{0,2}sweep=(\w+)")
@@ -68,7 +68,7 @@ def check_chosen_file(words: Sequence[str]) -> None:
     own = own_sweeps(words)
     for name in chosen_sweeps(words):
         files = own.get(name, [])
-        both = [*files, *([CONF / "sweep" / f"{name}.yaml"] if files else [])]
+        both = [*files, *([conf_folder() / "sweep" / f"{name}.yaml"] if files else [])]
         there = [str(path) for path in both if path.is_file()]
         if len(there) > 1:
             raise ConfigError(f"sweep={name}: must be one file; found {', '.join(there)}")

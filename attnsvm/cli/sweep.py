@@ -45,8 +45,8 @@ def close_sweep(folder: Path, cells: Collection[str]) -> str:
     cells : collection of str
         Folder names of the runs of this command.
     """
-    from sweeps.aggregate import load
-    from sweeps.report import write_report
+    from attnsvm.sweeps.aggregate import load
+    from attnsvm.sweeps.report import write_report
 
     try:
         frames = load(folder)

@@ -1,4 +1,4 @@
-"""The packages behind a config, and the digest of their sources, which tells records apart."""
+"""What lies behind a config: the folder `conf`, packages, and the digest of their sources."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import hashlib
 import importlib.util
 from collections.abc import Iterable
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
+
+
+def conf_folder() -> Path:
+    """Return the folder of our own config files."""
+    return Path(str(files("attnsvm.conf")))
 
 
 def package_of(target: str) -> str:
@@ -28,7 +34,8 @@ def _sources(package: str) -> Iterable[Path]:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
         return [Path(spec.origin)] if spec and spec.origin and spec.has_location else []
-    files = (
-        path for place in spec.submodule_search_locations for path in Path(place).rglob("*.py")
-    )
-    return sorted(path for path in files if path.is_file())  # an editor's lock is a broken link
+    # the folder of __init__.py only: in a checkout attnsvm finds its `sweeps` and `conf` outside
+    places = [Path(spec.origin).parent] if spec.origin else spec.submodule_search_locations
+    paths = (path for place in places for path in Path(place).rglob("*.py"))
+    drawing = f"{package}/sweeps/" if package == "attnsvm" else "\0"  # reads records, makes none
+    return sorted(path for path in paths if path.is_file() and drawing not in path.as_posix())

@@ -8,12 +8,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from attnsvm.attention import View
+from attnsvm.attention import Risk, View
 from attnsvm.config import ConfigError
 from attnsvm.head import Head, Linear
 from attnsvm.loss import Loss
 from attnsvm.parameterization import Variables
-from attnsvm.risk import Risk
 
 Visit = Callable[[Variables, View], None]
 Report = Callable[[int], None]

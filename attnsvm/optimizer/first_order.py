@@ -9,10 +9,9 @@ from typing import Any
 
 from torch import Tensor
 
-from attnsvm.attention import Forward
+from attnsvm.attention import Forward, Gradient, Risk
 from attnsvm.optimizer.base import Optimizer, Report, Visit, beside
 from attnsvm.parameterization import Variables
-from attnsvm.risk import Gradient, Risk
 
 Memory = dict[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Forward
+from attnsvm.attention import Forward, Risk
 from attnsvm.head import Head
 from attnsvm.loss import Loss
 from attnsvm.optimizer.base import (
@@ -21,7 +21,6 @@ from attnsvm.optimizer.base import (
 )
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import Variables, flat, unflat
-from attnsvm.risk import Risk
 
 
 class RegularizationPath(Optimizer):

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from attnsvm.attention import Risk
 from attnsvm.config import ConfigError
 from attnsvm.head import Head, Linear
 from attnsvm.loss import Loss
@@ -14,7 +15,6 @@ from attnsvm.optimizer.base import norm
 from attnsvm.optimizer.first_order import FirstOrder, Step
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
-from attnsvm.risk import Risk
 
 REACH = 0.4
 """Largest change of a logit difference in a step: near the maximum of min(c, e^(-2c))."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.direction import one_minus_correlation
+from attnsvm.linalg.directions import one_minus_correlation
 from attnsvm.probe.base import Probe, Snapshot
 from attnsvm.record import CorruptRecordError
 from attnsvm.record.arrays import read_array

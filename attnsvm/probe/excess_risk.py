@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from attnsvm.attention import Risk
 from attnsvm.head import Linear
 from attnsvm.parameterization import W
 from attnsvm.probe.base import Probe, Snapshot
-from attnsvm.risk import Risk
 
 
 class ExcessRisk(Probe):
-    """log(L - L*) of `attnsvm.risk.Risk.log_excess`, which neither cancels nor underflows.
+    """log(L - L*) of `attnsvm.attention.Risk.log_excess`, which neither cancels nor underflows.
 
     L* is the risk of attending to the selected tokens alone, the limit of L once attention
     saturates on them. NaN where L <= L*, and for heads other than the linear one.

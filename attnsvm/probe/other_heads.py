@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from attnsvm.config.probe import OtherHeadsConfig
-from attnsvm.direction import unit
 from attnsvm.linalg import times
+from attnsvm.linalg.directions import unit
 from attnsvm.probe.base import Probe, Snapshot
 from attnsvm.svm import SvmSolution
 from attnsvm.svm.equalities import restoring

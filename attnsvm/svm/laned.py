@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsvm.lanes.arithmetic import (
+from attnsvm.linalg.simd.arithmetic import (
     LANES,
     at,
     fill,
@@ -27,8 +27,8 @@ from attnsvm.lanes.arithmetic import (
     store,
     where_greater,
 )
-from attnsvm.lanes.blocks import from_lanes, to_lanes
-from attnsvm.lanes.matmul import dot, product
+from attnsvm.linalg.simd.blocks import from_lanes, to_lanes
+from attnsvm.linalg.simd.matmul import dot, product
 from attnsvm.svm.problem import SvmProblem, power_of_two
 
 Array = NDArray[np.float64]

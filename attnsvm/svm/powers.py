@@ -11,7 +11,7 @@ from typing import Any
 
 from numba import njit
 
-from attnsvm.lanes.arithmetic import fill, load, magnitude, most, power, store, where_greater
+from attnsvm.linalg.simd.arithmetic import fill, load, magnitude, most, power, store, where_greater
 from attnsvm.norm import conjugate
 from attnsvm.svm.laned import NO_BOUND, least_margin
 

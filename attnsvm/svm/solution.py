@@ -12,9 +12,8 @@ from numpy import ndarray
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnsvm.display import Summarized, counted, margins, one_instance
 from attnsvm.norm import Norm
-from attnsvm.plot import margins
-from attnsvm.summary import Summarized, counted, one_instance
 from attnsvm.svm.problem import PADDING, SvmProblem
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from attnsvm.attention import Risk
 from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.config.names import nearest
@@ -22,7 +23,6 @@ from attnsvm.optimizer import FirstOrder, Optimizer
 from attnsvm.optimizer.regularization_path import RegularizationPath
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.problem import ProblemBatch
-from attnsvm.risk import Risk
 from attnsvm.training.compiled import applies
 from attnsvm.training.compiled import run as run_compiled
 from attnsvm.training.start import initial

@@ -10,13 +10,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Forward, token_gradient
+from attnsvm.attention import Forward, Pull, Risk, token_gradient
 from attnsvm.linalg import EPS
 from attnsvm.optimizer.base import norm
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import Variables, flat, unflat
 from attnsvm.problem import ProblemBatch
-from attnsvm.risk import Pull, Risk
 
 Index = Tensor | slice
 

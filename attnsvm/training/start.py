@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
+from attnsvm.attention import Risk
 from attnsvm.config import ConfigError
 from attnsvm.config.optimizer import CONES
 from attnsvm.data.file import read_npz
@@ -23,7 +24,6 @@ from attnsvm.optimizer.base import beside, norm
 from attnsvm.optimizer.first_order import TINY
 from attnsvm.parameterization import INIT_STREAM, Parameterization, Variables, W
 from attnsvm.problem import ProblemBatch
-from attnsvm.risk import Risk
 from attnsvm.svm import SvmStatus, solve_rank_constrained, solve_svm
 
 

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from attnsvm.attention import View
+from attnsvm.attention import Risk, View
 from attnsvm.config import ConfigError
-from attnsvm.direction import as_tensor, one_minus_correlation
+from attnsvm.display import Summarized, counted, one_instance, over_steps
 from attnsvm.head import Parameters
+from attnsvm.linalg.directions import as_tensor, one_minus_correlation
 from attnsvm.parameterization import Variables
-from attnsvm.plot import over_steps
-from attnsvm.risk import Risk
-from attnsvm.summary import Summarized, counted, one_instance
 from attnsvm.training.ending import ended
 
 if TYPE_CHECKING:

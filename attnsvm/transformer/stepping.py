@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from attnsvm.head import Linear, Relu
-from attnsvm.jit import announced
-from attnsvm.lanes.arithmetic import LANES
-from attnsvm.lanes.blocks import from_lanes, to_lanes
-from attnsvm.lanes.loss import EXPONENTIAL, LINEAR, LOGISTIC, SQUARED
+from attnsvm.linalg.jit import announced
+from attnsvm.linalg.simd.arithmetic import LANES
+from attnsvm.linalg.simd.blocks import from_lanes, to_lanes
+from attnsvm.linalg.simd.loss import EXPONENTIAL, LINEAR, LOGISTIC, SQUARED
 from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
 from attnsvm.model import READOUTS
 from attnsvm.parameterization import Parameterization, Variables

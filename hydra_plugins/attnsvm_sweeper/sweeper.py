@@ -104,8 +104,8 @@ class AttnsvmSweeper(Sweeper):
         from attnsvm.cli.errors import SweepIncompleteError
         from attnsvm.config.identity import plan_digest
         from attnsvm.record import begin_sweep, run_state, unobstructed
-        from sweeps.cells import fields_of
-        from sweeps.progress import Progress
+        from attnsvm.sweeps.cells import fields_of
+        from attnsvm.sweeps.progress import Progress
 
         several = bool(self.params) or self._are_several(arguments)
         check_sweep(self.composed, self.composed.hydra, several)

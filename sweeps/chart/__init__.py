@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from sweeps import style
-from sweeps.chart.draw import figure
-from sweeps.chart.question import (
+from .. import style
+from .draw import figure
+from .question import (
     ESTIMATORS,
     KINDS,
     ChartError,
@@ -22,7 +22,7 @@ from sweeps.chart.question import (
     checked,
     rows_for,
 )
-from sweeps.chart.table import numbers
+from .table import numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

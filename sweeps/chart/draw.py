@@ -12,9 +12,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from sweeps import style
-from sweeps.cells import CellAxes, rows_of
-from sweeps.chart.question import Question
+from .. import style
+from ..cells import CellAxes, rows_of
+from .question import Question
 
 WORDS = {
     "line": "Lines: {estimator} of the instances; band: its 95 % bootstrap interval.",

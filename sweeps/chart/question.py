@@ -13,7 +13,8 @@ import pandas as pd
 from attnsvm.config.names import did_you_mean
 from attnsvm.record import one_line
 from attnsvm.record.columns import STATUS
-from sweeps.cells import row_key, rows_of
+
+from ..cells import row_key, rows_of
 
 Kind = Literal["line", "scatter", "box", "heatmap"]
 Estimator = Literal["mean", "median"]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from sweeps import statistics
-from sweeps.cells import row_key
-from sweeps.chart.question import ALL, STEP, Question, is_flag
+from .. import statistics
+from ..cells import row_key
+from .question import ALL, STEP, Question, is_flag
 
 
 @dataclass(frozen=True)

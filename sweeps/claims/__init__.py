@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from sweeps.claims._claim import FAILS, HOLDS, READINGS, STATED, Claim, Evidence, Runs
+from ._claim import FAILS, HOLDS, READINGS, STATED, Claim, Evidence, Runs
 
 __all__ = ["FAILS", "HOLDS", "READINGS", "STATED", "Claim", "Evidence", "Runs", "all_claims"]
 

@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 
 from attnsvm.record import read_solutions
-from sweeps.aggregate import SweepFrames
-from sweeps.cells import row_key
-from sweeps.claims._rule import rule_digest
+
+from ..aggregate import SweepFrames
+from ..cells import row_key
+from ._rule import rule_digest
 
 HOLDS, FAILS = "holds", "fails"
 

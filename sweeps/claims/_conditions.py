@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import logsumexp
 
-from sweeps.claims._claim import FAILS, HOLDS, Evidence, Truths, Words, ruled
+from ._claim import FAILS, HOLDS, Evidence, Truths, Words, ruled
 
 NEAR = 1e-3
 """Largest 1 - correlation of a direction that is taken for its limit."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Runs
+from ._claim import Runs
 
 SVMS = Runs.of(
     "svms", "selection=optimal data.n=2,5 data.T=2,5 data.d=1,2,4,8,16 model=cross_attention,"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import CARRIED_OVER, Claim, Evidence, Truths
-from sweeps.claims._conditions import saturated
-from sweeps.claims._runs import ADAM
-from sweeps.claims.adam_max import CLAIM as WITHOUT
-from sweeps.claims.adam_max import prediction
+from ._claim import CARRIED_OVER, Claim, Evidence, Truths
+from ._conditions import saturated
+from ._runs import ADAM
+from .adam_max import CLAIM as WITHOUT
+from .adam_max import prediction
 
 
 def a_constant(evidence: Evidence) -> Truths:

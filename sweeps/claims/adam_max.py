@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sweeps.claims._claim import CARRIED_OVER, Claim, Evidence, Truths, Words
-from sweeps.claims._conditions import margin_limit, saturated
-from sweeps.claims._runs import ADAM
+from ._claim import CARRIED_OVER, Claim, Evidence, Truths, Words
+from ._conditions import margin_limit, saturated
+from ._runs import ADAM
 
 
 def prediction(evidence: Evidence) -> Words:

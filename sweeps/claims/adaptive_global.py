@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sweeps.claims._claim import Claim, Evidence, Truths
-from sweeps.claims._conditions import globally, one_optimum
-from sweeps.claims._runs import ORTHOGONAL
-from sweeps.claims.b1_alone import CLAIM as ALONE
+from ._claim import Claim, Evidence, Truths
+from ._conditions import globally, one_optimum
+from ._runs import ORTHOGONAL
+from .b1_alone import CLAIM as ALONE
 
 NEARLY = 0.4
 """Largest |cosine| of the angle between two tokens that are nearly orthogonal."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
-from sweeps.claims._conditions import ROUNDED, one_optimum
-from sweeps.claims._runs import ORTHOGONAL
-from sweeps.claims.adaptive_global import nearly_orthogonal
+from ._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
+from ._conditions import ROUNDED, one_optimum
+from ._runs import ORTHOGONAL
+from .adaptive_global import nearly_orthogonal
 
 DECADE = 0.1
 """Largest ratio of 1 - correlation after a decade of steps to that before, for a fall like 1/k."""

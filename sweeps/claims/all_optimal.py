@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Truths, Words, ruled
-from sweeps.claims._runs import TIES
+from ._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Truths, Words, ruled
+from ._runs import TIES
 
 ROUNDING = 1e-12
 """Largest relative change of weights that stay."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import STRONGER, Claim, Evidence, Truths
-from sweeps.claims._runs import TIES
-from sweeps.claims.all_optimal import CLAIM as PLAIN
-from sweeps.claims.all_optimal import one_score, prediction
+from ._claim import STRONGER, Claim, Evidence, Truths
+from ._runs import TIES
+from .all_optimal import CLAIM as PLAIN
+from .all_optimal import one_score, prediction
 
 
 def normalized(evidence: Evidence) -> Truths:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import one_optimum
-from sweeps.claims._runs import SQUARED
-from sweeps.claims.linear_one_token import linear
+from ._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Words, ruled
+from ._conditions import one_optimum
+from ._runs import SQUARED
+from .linear_one_token import linear
 
 ZERO = 1e-20
 """Largest risk that counts as 0, the least that the loss has."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import STRONGER, Claim
-from sweeps.claims._conditions import b1, globally, overparameterised
-from sweeps.claims._runs import COUNTEREXAMPLES, DESCENT
+from ._claim import STRONGER, Claim
+from ._conditions import b1, globally, overparameterised
+from ._runs import COUNTEREXAMPLES, DESCENT
 
 CLAIM = Claim(
     name="b1_alone",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import CARRIED_OVER, Claim
-from sweeps.claims._conditions import b1, globally, hypothesis
-from sweeps.claims._runs import COUNTEREXAMPLES, DESCENT
-from sweeps.claims.b1_alone import CLAIM as ALONE
+from ._claim import CARRIED_OVER, Claim
+from ._conditions import b1, globally, hypothesis
+from ._runs import COUNTEREXAMPLES, DESCENT
+from .b1_alone import CLAIM as ALONE
 
 CLAIM = Claim(
     name="b1_and_d",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import STRONGER, Claim, Evidence, Truths
-from sweeps.claims._conditions import feasible, globally, one_optimum
-from sweeps.claims._runs import CONE
-from sweeps.claims.b1_alone import CLAIM as ALONE
+from ._claim import STRONGER, Claim, Evidence, Truths
+from ._conditions import feasible, globally, one_optimum
+from ._runs import CONE
+from .b1_alone import CLAIM as ALONE
 
 
 def narrow(evidence: Evidence) -> Truths:

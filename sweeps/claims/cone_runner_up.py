@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sweeps.claims._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Truths, Words, ruled
-from sweeps.claims._conditions import NEAR, hypothesis, one_optimum, unsolved
-from sweeps.claims._runs import CONE_RUNNER_UP
+from ._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Truths, Words, ruled
+from ._conditions import NEAR, hypothesis, one_optimum, unsolved
+from ._runs import CONE_RUNNER_UP
 
 
 def narrow(evidence: Evidence) -> Truths:

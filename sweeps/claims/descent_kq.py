@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import NEAR, STALE, saturated, unsolved
-from sweeps.claims._runs import DESCENT_KQ
+from ._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Words, ruled
+from ._conditions import NEAR, STALE, saturated, unsolved
+from ._runs import DESCENT_KQ
 
 STILL = 1e-4
 """Largest change of direction since half-way of the steps at which a direction has stopped."""

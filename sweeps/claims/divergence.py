@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import b1
-from sweeps.claims._runs import FIXED_STEP
+from ._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
+from ._conditions import b1
+from ._runs import FIXED_STEP
 
 KEPT = 0.5
 """Smallest growth of ||W|| over the last decade of steps, relative to the decade before."""

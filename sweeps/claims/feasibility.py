@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import one_optimum, overparameterised
-from sweeps.claims._runs import SVMS
+from ._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
+from ._conditions import one_optimum, overparameterised
+from ._runs import SVMS
 
 
 def prediction(evidence: Evidence) -> Words:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import ROUNDED, unsolved
-from sweeps.claims._runs import FIXED_STEP
+from ._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
+from ._conditions import ROUNDED, unsolved
+from ._runs import FIXED_STEP
 
 FALL = 0.9
 """Largest ratio of 1 - correlation after a decade of steps to that before, where it falls."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
-from sweeps.claims._conditions import saturated, unsolved
-from sweeps.claims._runs import FLOW_KQ
+from ._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
+from ._conditions import saturated, unsolved
+from ._runs import FLOW_KQ
 
 NEAR, FAR = 1e-2, 2e-2
 """Nuclear margin gap that counts as none; the least one that refutes, if it no longer falls."""

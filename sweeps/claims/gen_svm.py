@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
-from sweeps.claims._conditions import STALE, still, trains
-from sweeps.claims._runs import SEVERAL
+from ._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
+from ._conditions import STALE, still, trains
+from ._runs import SEVERAL
 
 NEGLIGIBLE = 1e-6
 """Largest softmax of a token that is not attended at which W counts as near its asymptote."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import CARRIED_OVER, Claim, Evidence, Words
-from sweeps.claims._conditions import trains
-from sweeps.claims._runs import SEVERAL_KQ
-from sweeps.claims.gen_svm import near_svmeq, several
+from ._claim import CARRIED_OVER, Claim, Evidence, Words
+from ._conditions import trains
+from ._runs import SEVERAL_KQ
+from .gen_svm import near_svmeq, several
 
 
 def prediction(evidence: Evidence) -> Words:

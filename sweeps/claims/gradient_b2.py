@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import CARRIED_OVER, Claim
-from sweeps.claims._conditions import globally, hypothesis
-from sweeps.claims._runs import DESCENT, EQUAL_SCORES, ZERO
-from sweeps.claims.b1_alone import CLAIM as ALONE
+from ._claim import CARRIED_OVER, Claim
+from ._conditions import globally, hypothesis
+from ._runs import DESCENT, EQUAL_SCORES, ZERO
+from .b1_alone import CLAIM as ALONE
 
 CLAIM = Claim(
     name="gradient_b2",

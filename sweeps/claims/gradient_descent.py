@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import CARRIED_OVER, Claim
-from sweeps.claims._conditions import saturated
-from sweeps.claims._runs import SAFE_STEP
-from sweeps.claims.limits import CLAIM as LIMITS
-from sweeps.claims.limits import prediction
+from ._claim import CARRIED_OVER, Claim
+from ._conditions import saturated
+from ._runs import SAFE_STEP
+from .limits import CLAIM as LIMITS
+from .limits import prediction
 
 CLAIM = Claim(
     name="gradient_descent",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import CARRIED_OVER, Claim
-from sweeps.claims._conditions import risk_falls, saturated
-from sweeps.claims._runs import JOINT
-from sweeps.claims.limits import CLAIM as LIMITS
-from sweeps.claims.limits import prediction
+from ._claim import CARRIED_OVER, Claim
+from ._conditions import risk_falls, saturated
+from ._runs import JOINT
+from .limits import CLAIM as LIMITS
+from .limits import prediction
 
 CLAIM = Claim(
     name="joint",

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.optimize import nnls
 
-from sweeps.claims._claim import CARRIED_OVER, Claim, Evidence, Truths, Words
-from sweeps.claims._conditions import margin_words, risk_falls, saturated
-from sweeps.claims._runs import JOINT
+from ._claim import CARRIED_OVER, Claim, Evidence, Truths, Words
+from ._conditions import margin_words, risk_falls, saturated
+from ._runs import JOINT
 
 
 def prediction(evidence: Evidence) -> Words:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sweeps.claims._claim import Evidence, Truths
-from sweeps.claims._runs import JOINT_AGAIN
-from sweeps.claims.joint import CLAIM as JOINT
+from ._claim import Evidence, Truths
+from ._runs import JOINT_AGAIN
+from .joint import CLAIM as JOINT
 
 EQUAL, UNEQUAL = 1.01, 1.1
 """Ratio of the largest to the least margin of v that counts as 1; the least one that does not."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import CARRIED_OVER, Claim, Evidence, Truths
-from sweeps.claims._conditions import saturated
-from sweeps.claims._runs import KQ_STEPS
-from sweeps.claims.kq_small_steps import CLAIM as SMALL
-from sweeps.claims.kq_small_steps import prediction, small
+from ._claim import CARRIED_OVER, Claim, Evidence, Truths
+from ._conditions import saturated
+from ._runs import KQ_STEPS
+from .kq_small_steps import CLAIM as SMALL
+from .kq_small_steps import prediction, small
 
 
 def constant(evidence: Evidence) -> Truths:

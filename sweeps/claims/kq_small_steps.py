@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
-from sweeps.claims._conditions import ROUNDED, TURNING, saturated, unsolved
-from sweeps.claims._runs import KQ_STEPS
+from ._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
+from ._conditions import ROUNDED, TURNING, saturated, unsolved
+from ._runs import KQ_STEPS
 
 FALL = 0.9
 """Largest ratio of 1 - correlation after a decade of steps to that before, where it falls."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, OURS, Claim, Evidence, Truths, Words, ruled
-from sweeps.claims._conditions import NEAR, saturated, stays_away, unsolved
-from sweeps.claims._runs import LAYERS
+from ._claim import FAILS, HOLDS, OURS, Claim, Evidence, Truths, Words, ruled
+from ._conditions import NEAR, saturated, stays_away, unsolved
+from ._runs import LAYERS
 
 PULL = 1e-6
 """Largest share of the last gradient that positions which the readout does not see may have."""

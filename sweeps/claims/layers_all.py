@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, OURS, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import NEAR, comes_no_nearer, first_layer, saturated, unsolved
-from sweeps.claims._runs import LAYERS_ALL
-from sweeps.claims.layers import seen_alone
+from ._claim import FAILS, HOLDS, OURS, Claim, Evidence, Words, ruled
+from ._conditions import NEAR, comes_no_nearer, first_layer, saturated, unsolved
+from ._runs import LAYERS_ALL
+from .layers import seen_alone
 
 
 def prediction(evidence: Evidence) -> Words:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from sweeps.claims._conditions import saturated
-from sweeps.claims.layers import CLAIM as HIERARCHY
+from ._conditions import saturated
+from .layers import CLAIM as HIERARCHY
 
 CLAIM = dataclasses.replace(
     HIERARCHY,

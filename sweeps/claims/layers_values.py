@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import OURS, Claim
-from sweeps.claims._conditions import first_layer, saturated, towards_svm
-from sweeps.claims._runs import LAYERS_VALUES
-from sweeps.claims.layers import seen_alone
+from ._claim import OURS, Claim
+from ._conditions import first_layer, saturated, towards_svm
+from ._runs import LAYERS_VALUES
+from .layers import seen_alone
 
 CLAIM = Claim(
     name="layers_values",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import NEAR, saturated, stays_away, unsolved
-from sweeps.claims._runs import DESCENT, LARGER, LOSSES
+from ._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Words, ruled
+from ._conditions import NEAR, saturated, stays_away, unsolved
+from ._runs import DESCENT, LARGER, LOSSES
 
 
 def prediction(evidence: Evidence) -> Words:

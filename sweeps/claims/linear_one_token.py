@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
-from sweeps.claims._conditions import one_optimum
-from sweeps.claims._runs import DESCENT, LARGER
+from ._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
+from ._conditions import one_optimum
+from ._runs import DESCENT, LARGER
 
 
 def linear(evidence: Evidence) -> Truths:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import hypothesis, one_optimum, unsolved
-from sweeps.claims._runs import LOCAL_PATH
-from sweeps.claims.cone_runner_up import tokens_of_the_start
+from ._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Words, ruled
+from ._conditions import hypothesis, one_optimum, unsolved
+from ._runs import LOCAL_PATH
+from .cone_runner_up import tokens_of_the_start
 
 CLOSE = 1e-6
 """Largest 1 - correlation at R = 30 000; the narrowest cone alone allows 1.5e-4."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from sweeps.claims._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import NEAR, saturated, unsolved
-from sweeps.claims._runs import MIRROR
+from ._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Words, ruled
+from ._conditions import NEAR, saturated, unsolved
+from ._runs import MIRROR
 
 
 def own_norm(evidence: Evidence) -> pd.Series:

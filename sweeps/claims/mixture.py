@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sweeps.claims._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
-from sweeps.claims._conditions import swings
-from sweeps.claims._runs import MIXTURES
+from ._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
+from ._conditions import swings
+from ._runs import MIXTURES
 
 CLOSE = 0.02
 """Largest relative distance from W_fin: at the end of the steps it is still falling."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import CARRIED_OVER, Claim
-from sweeps.claims._runs import MIXTURES
-from sweeps.claims.mixture import KNOWN, STATEMENT, TOLERANCE, known, of, prediction
+from ._claim import CARRIED_OVER, Claim
+from ._runs import MIXTURES
+from .mixture import KNOWN, STATEMENT, TOLERANCE, known, of, prediction
 
 CLAIM = Claim(
     name="mixture_kq",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import CARRIED_OVER, Claim, Evidence, Truths
-from sweeps.claims._conditions import saturated
-from sweeps.claims._runs import GEOMETRY
-from sweeps.claims.steepest_margin import CLAIM as STEEPEST
-from sweeps.claims.steepest_margin import prediction
+from ._claim import CARRIED_OVER, Claim, Evidence, Truths
+from ._conditions import saturated
+from ._runs import GEOMETRY
+from .steepest_margin import CLAIM as STEEPEST
+from .steepest_margin import prediction
 
 
 def with_momentum(evidence: Evidence) -> Truths:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim
-from sweeps.claims._conditions import hypothesis, trains
-from sweeps.claims._runs import SEVERAL
-from sweeps.claims.relu_one_token import CLAIM as ANY_HEAD
-from sweeps.claims.relu_one_token import prediction
+from ._claim import Claim
+from ._conditions import hypothesis, trains
+from ._runs import SEVERAL
+from .relu_one_token import CLAIM as ANY_HEAD
+from .relu_one_token import prediction
 
 CLAIM = Claim(
     name="order_one_token",

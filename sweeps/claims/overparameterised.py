@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import STRONGER, Claim
-from sweeps.claims._conditions import globally, one_optimum, overparameterised
-from sweeps.claims._runs import DESCENT, LARGER
-from sweeps.claims.b1_alone import CLAIM as ALONE
+from ._claim import STRONGER, Claim
+from ._conditions import globally, one_optimum, overparameterised
+from ._runs import DESCENT, LARGER
+from .b1_alone import CLAIM as ALONE
 
 CLAIM = Claim(
     name="overparameterised",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim, Evidence, Truths, Words
-from sweeps.claims._conditions import feasible, minimises, one_optimum, path_limit
-from sweeps.claims._runs import PATH
+from ._claim import Claim, Evidence, Truths, Words
+from ._conditions import feasible, minimises, one_optimum, path_limit
+from ._runs import PATH
 
 
 def prediction(evidence: Evidence) -> Words:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import Claim, Evidence, Words
-from sweeps.claims._conditions import feasible, minimises, one_optimum, path_limit
-from sweeps.claims._runs import PATH_M
+from ._claim import Claim, Evidence, Words
+from ._conditions import feasible, minimises, one_optimum, path_limit
+from ._runs import PATH_M
 
 
 def prediction(evidence: Evidence) -> Words:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sweeps.claims._claim import CARRIED_OVER, FAILS, Claim, Evidence, Words
-from sweeps.claims._conditions import saturated
-from sweeps.claims._runs import PROMPT
-from sweeps.claims.limits import CLAIM as LIMITS
-from sweeps.claims.limits import prediction as limits
+from ._claim import CARRIED_OVER, FAILS, Claim, Evidence, Words
+from ._conditions import saturated
+from ._runs import PROMPT
+from .limits import CLAIM as LIMITS
+from .limits import prediction as limits
 
 OUTSIDE = 1e-7
 """Largest part of W that is no multiple of z^T, relative, in Frobenius norm."""

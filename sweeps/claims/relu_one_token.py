@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import still, trains
-from sweeps.claims._runs import SEVERAL
+from ._claim import FAILS, HOLDS, STRONGER, Claim, Evidence, Words, ruled
+from ._conditions import still, trains
+from ._runs import SEVERAL
 
 
 def prediction(evidence: Evidence) -> Words:

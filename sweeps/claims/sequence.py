@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import CARRIED_OVER, Claim
-from sweeps.claims._conditions import saturated
-from sweeps.claims._runs import SEQUENCES
-from sweeps.claims.limits import prediction
+from ._claim import CARRIED_OVER, Claim
+from ._conditions import saturated
+from ._runs import SEQUENCES
+from .limits import prediction
 
 CLAIM = Claim(
     name="sequence",

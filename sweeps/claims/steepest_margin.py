@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sweeps.claims._claim import CARRIED_OVER, Claim, Evidence, Truths, Words
-from sweeps.claims._conditions import margin_limit, saturated
-from sweeps.claims._runs import GEOMETRY
+from ._claim import CARRIED_OVER, Claim, Evidence, Truths, Words
+from ._conditions import margin_limit, saturated
+from ._runs import GEOMETRY
 
 
 def prediction(evidence: Evidence) -> Words:

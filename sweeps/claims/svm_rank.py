@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from sweeps.claims._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
-from sweeps.claims._conditions import feasible
-from sweeps.claims._runs import SVMS
+from ._claim import FAILS, HOLDS, Claim, Evidence, Words, ruled
+from ._conditions import feasible
+from ._runs import SVMS
 
 OUTSIDE = 1e-7
 """Largest part of a solution outside the span of the queries, relative, in Frobenius norm."""

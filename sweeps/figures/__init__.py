@@ -23,15 +23,15 @@ from typing import TYPE_CHECKING, Protocol, cast
 import numpy as np
 import pandas as pd
 
-from sweeps.cells import row_key
-from sweeps.figures._elsewhere import own_figures
-from sweeps.statistics import counts
+from ..cells import row_key
+from ..statistics import counts
+from ._elsewhere import own_figures
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from sweeps.aggregate import SweepFrames
-    from sweeps.cells import CellAxes
+    from ..aggregate import SweepFrames
+    from ..cells import CellAxes
 
 SELECTED = ("global", "local", "not_local", "unsettled", "unknown")
 """Types of convergence of instances that have selected one token in each sample."""

@@ -13,12 +13,13 @@ from matplotlib.patches import Rectangle
 
 from attnsvm.config import ConfigError
 from attnsvm.record import read_solutions
-from sweeps import style
-from sweeps.cells import CellAxes, rows_of
-from sweeps.figures._pages import Tables
+
+from .. import style
+from ..cells import CellAxes, rows_of
+from ._pages import Tables
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 HEAD = ["at_layer", "at_head"]
 COLUMNS = ["seed", "sentence", "token", "attention", "selected", "support", "word", "of_query"]

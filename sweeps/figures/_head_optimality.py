@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from sweeps import statistics
+from .. import statistics
 
 QUANTITIES = {
     "optimality_best": "best token",

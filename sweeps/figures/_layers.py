@@ -11,11 +11,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sweeps import statistics, style
-from sweeps.figures import history_of
+from .. import statistics, style
+from . import history_of
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 NORMS = {"w": "frobenius", "kq": "nuclear"}
 """Norm of the SVM that gradient descent of a parameterization goes to."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from sweeps import style
-from sweeps.cells import CellAxes, rows_of
-from sweeps.figures import Drawing
+from .. import style
+from ..cells import CellAxes, rows_of
+from . import Drawing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,13 +12,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from attnsvm.record import read_solutions
-from sweeps import statistics, style
-from sweeps.cells import CellAxes
-from sweeps.figures import Drawing
-from sweeps.figures._pages import Tables, drawings
+
+from .. import statistics, style
+from ..cells import CellAxes
+from . import Drawing
+from ._pages import Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 NEEDED = ("X", "Z", "mask", "seeds", "selected", "scores", "snapshots")
 """Arrays of a run, with keep_path, that a comparison needs."""

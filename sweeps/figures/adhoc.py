@@ -15,15 +15,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from sweeps import statistics, style
-from sweeps.cells import CellAxes
-from sweeps.chart.draw import figure
-from sweeps.chart.question import ROOM, Question
-from sweeps.figures import UNTYPED, Drawing
-from sweeps.figures._pages import FIGURES, Tables, drawings
+from .. import statistics, style
+from ..cells import CellAxes
+from ..chart.draw import figure
+from ..chart.question import ROOM, Question
+from . import UNTYPED, Drawing
+from ._pages import FIGURES, Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 CURVES = {
     "one_minus_corr_w_mm": r"$W_{\mathrm{mm}}$",

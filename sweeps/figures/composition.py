@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from matplotlib.figure import Figure
 
-from sweeps import statistics, style
-from sweeps.cells import CellAxes
-from sweeps.figures import Drawing, outcomes, status_counts
-from sweeps.figures._layers import NORMS, keys_of, own, with_layers
-from sweeps.figures._pages import Tables, drawings
+from .. import statistics, style
+from ..cells import CellAxes
+from . import Drawing, outcomes, status_counts
+from ._layers import NORMS, keys_of, own, with_layers
+from ._pages import Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 X = ("parameterization", "layers", "layer")
 RULES = {"w": "W", "kq": "(K, Q)"}

@@ -11,13 +11,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sweeps import statistics, style
-from sweeps.cells import CellAxes, number
-from sweeps.figures import UNTYPED, Drawing, outcomes, status_counts
-from sweeps.figures._pages import Tables, drawings
+from .. import statistics, style
+from ..cells import CellAxes, number
+from . import UNTYPED, Drawing, outcomes, status_counts
+from ._pages import Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 PANELS = 6
 """Largest number of panels of a figure."""

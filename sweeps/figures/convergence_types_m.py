@@ -1,6 +1,6 @@
 """Convergence types of (K, Q) versus the number m of their columns."""
 
-from sweeps.figures.convergence_types import OVER_M
+from .convergence_types import OVER_M
 
 __all__ = ["draw", "tables"]
 

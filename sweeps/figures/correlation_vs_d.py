@@ -11,14 +11,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sweeps import statistics, style
-from sweeps.cells import CellAxes, number
-from sweeps.figures import Drawing, history_of, stalled
-from sweeps.figures._curves import AXES as LABELS
-from sweeps.figures._pages import Make, Tables, drawings
+from .. import statistics, style
+from ..cells import CellAxes, number
+from . import Drawing, history_of, stalled
+from ._curves import AXES as LABELS
+from ._pages import Make, Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 CURVES = {
     "one_minus_corr_svmeq": r"$W_{\mathrm{svmeq}}$",

@@ -9,10 +9,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sweeps import style
-from sweeps.cells import CellAxes
-from sweeps.figures import Drawing, outcomes, status_counts
-from sweeps.figures._layers import (
+from .. import style
+from ..cells import CellAxes
+from . import Drawing, outcomes, status_counts
+from ._layers import (
     RULES,
     Column,
     cause_counts,
@@ -20,10 +20,10 @@ from sweeps.figures._layers import (
     keys_of,
     over_steps,
 )
-from sweeps.figures._pages import Tables, drawings
+from ._pages import Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 X = ("parameterization", "residual", "layers", "layer")
 STYLES = ("-", (0, (4, 1.6)), (0, (1, 1.4)), (0, (4, 1.2, 1, 1.2)))

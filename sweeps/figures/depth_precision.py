@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from sweeps import style
-from sweeps.cells import CellAxes
-from sweeps.figures import Drawing, outcomes, status_counts
-from sweeps.figures._layers import NEAR, QUANTITIES, keys_of, over_steps
-from sweeps.figures._pages import Tables, drawings
+from .. import style
+from ..cells import CellAxes
+from . import Drawing, outcomes, status_counts
+from ._layers import NEAR, QUANTITIES, keys_of, over_steps
+from ._pages import Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 X = ("gradient", "layers", "layer")
 LOOKS: dict[str, dict[str, Any]] = {

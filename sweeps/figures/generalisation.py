@@ -11,14 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from sweeps import statistics, style
-from sweeps.cells import CellAxes, number
-from sweeps.figures import Drawing, outcomes, status_counts
-from sweeps.figures._curves import TRAINED
-from sweeps.figures._pages import Tables, drawings
+from .. import statistics, style
+from ..cells import CellAxes, number
+from . import Drawing, outcomes, status_counts
+from ._curves import TRAINED
+from ._pages import Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 X = ("n", "T", "d", "signal", "parameterization")
 MEASURED = ("held_out_optimal", "held_out_excess")

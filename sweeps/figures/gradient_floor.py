@@ -1,6 +1,6 @@
 """The accuracy limit of gradient descent: rounding noise after the softmax saturates."""
 
-from sweeps.figures._curves import OverSteps
+from ._curves import OverSteps
 
 __all__ = ["draw", "tables"]
 

@@ -12,14 +12,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from attnsvm.record import read_solutions
-from sweeps import statistics, style
-from sweeps.cells import CellAxes
-from sweeps.figures import Drawing, outcomes, status_counts
-from sweeps.figures._layers import CORRELATIONS, NEAR, NORMS, keys_of, own, with_layers
-from sweeps.figures._pages import Tables, drawings
+
+from .. import statistics, style
+from ..cells import CellAxes
+from . import Drawing, outcomes, status_counts
+from ._layers import CORRELATIONS, NEAR, NORMS, keys_of, own, with_layers
+from ._pages import Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 X = ("parameterization", "layers", "layer", "heads")
 MEASURES = {

@@ -9,10 +9,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sweeps import statistics, style
-from sweeps.cells import CellAxes
-from sweeps.figures import Drawing, outcomes, status_counts
-from sweeps.figures._layers import (
+from .. import statistics, style
+from ..cells import CellAxes
+from . import Drawing, outcomes, status_counts
+from ._layers import (
     RULES,
     Column,
     cause_counts,
@@ -21,10 +21,10 @@ from sweeps.figures._layers import (
     over_steps,
     with_layers,
 )
-from sweeps.figures._pages import Tables, drawings
+from ._pages import Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 X = ("parameterization", "layer", "trained")
 LOOKS: dict[str, dict[str, Any]] = {

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from sweeps import statistics
-from sweeps.cells import CellAxes
-from sweeps.figures import Drawing, _curves, history_of
+from .. import statistics
+from ..cells import CellAxes
+from . import Drawing, _curves, history_of
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 FIGURE = _curves.OverSteps(
     name="kq_plateau",

@@ -1,6 +1,6 @@
 """Training from a random start against the SVMs of the tokens it selects (section 5)."""
 
-from sweeps.figures._curves import OverSteps
+from ._curves import OverSteps
 
 __all__ = ["draw", "tables"]
 

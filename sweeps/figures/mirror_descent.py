@@ -11,15 +11,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from attnsvm.bregman import directional_bregman_divergence
 from attnsvm.record import read_solutions
-from sweeps import statistics, style
-from sweeps.cells import CellAxes, number, rows_of
-from sweeps.figures import Drawing, _selections, history_of, outcomes, status_counts
-from sweeps.figures._pages import Tables, drawings
+
+from .. import statistics, style
+from ..bregman import directional_bregman_divergence
+from ..cells import CellAxes, number, rows_of
+from . import Drawing, _selections, history_of, outcomes, status_counts
+from ._pages import Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 CERTIFIED = ("ok",)
 STATISTIC: statistics.Statistic = "mean"

@@ -13,13 +13,13 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from sweeps import statistics, style
-from sweeps.cells import CellAxes, row_key
-from sweeps.figures import Drawing, _selections, history_of, outcomes, status_counts
-from sweeps.figures._pages import Tables, drawings
+from .. import statistics, style
+from ..cells import CellAxes, row_key
+from . import Drawing, _selections, history_of, outcomes, status_counts
+from ._pages import Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 GAP, GAP_OVER_STEPS = "_margin_gap", "margin_gap_"
 """End of the column in trials, after the norm; beginning of the quantity in history, before it."""

@@ -1,6 +1,6 @@
 """Every optimizer of K and Q against every norm: in which one K Q^T has the largest margin."""
 
-from sweeps.figures.optimizer_geometry import OF_KQ
+from .optimizer_geometry import OF_KQ
 
 __all__ = ["draw", "tables"]
 

@@ -14,13 +14,13 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from sweeps import statistics, style
-from sweeps.cells import CellAxes, number
-from sweeps.figures import UNTYPED, Drawing, outcomes, status_counts
-from sweeps.figures._pages import Tables, drawings
+from .. import statistics, style
+from ..cells import CellAxes, number
+from . import UNTYPED, Drawing, outcomes, status_counts
+from ._pages import Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 X = ("n", "T", "d")
 SHARES = {

@@ -11,13 +11,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sweeps import statistics, style
-from sweeps.cells import CellAxes
-from sweeps.figures import Drawing, _head_attention, _head_optimality, outcomes, status_counts
-from sweeps.figures._pages import Make, Tables, drawings
+from .. import statistics, style
+from ..cells import CellAxes
+from . import Drawing, _head_attention, _head_optimality, outcomes, status_counts
+from ._pages import Make, Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 HEAD = _head_attention.HEAD
 NORMS = {"frobenius": "one_minus_corr_w_mm", "nuclear": "one_minus_corr_w_star_mm"}

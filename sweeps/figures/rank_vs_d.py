@@ -12,13 +12,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from sweeps import statistics, style
-from sweeps.cells import CellAxes, number
-from sweeps.figures import Drawing
-from sweeps.figures._pages import drawings
+from .. import statistics, style
+from ..cells import CellAxes, number
+from . import Drawing
+from ._pages import drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 NORMS = {"frobenius": r"$W_{\mathrm{mm}}$", "nuclear": r"$W^{\star}_{\mathrm{mm}}$"}
 DASHES: dict[str, Any] = {"frobenius": "-", "nuclear": (0, (4, 1.6))}

@@ -1,6 +1,6 @@
 """Tokens that are not random: patches of handwritten digits, or any file of instances."""
 
-from sweeps.figures._curves import OverSteps
+from ._curves import OverSteps
 
 __all__ = ["draw", "tables"]
 

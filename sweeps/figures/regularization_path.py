@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from matplotlib.figure import Figure
 
-from sweeps import statistics, style
-from sweeps.cells import CellAxes
-from sweeps.figures import SELECTED, UNTYPED, Drawing, _curves, history_of, outcomes, status_counts
-from sweeps.figures._pages import Tables, drawings
+from .. import statistics, style
+from ..cells import CellAxes
+from . import SELECTED, UNTYPED, Drawing, _curves, history_of, outcomes, status_counts
+from ._pages import Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 QUANTITIES = ("one_minus_corr_w_mm", "one_minus_corr_w_star_mm")
 NOTE = (

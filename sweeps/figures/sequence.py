@@ -1,6 +1,6 @@
 """Self-attention on whole sequences, with and without a causal mask (section 8)."""
 
-from sweeps.figures._curves import OverSteps
+from ._curves import OverSteps
 
 __all__ = ["draw", "tables"]
 

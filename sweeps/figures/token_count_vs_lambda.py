@@ -10,13 +10,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from sweeps import statistics, style
-from sweeps.cells import CellAxes
-from sweeps.figures import Drawing, _curves, outcomes, status_counts
-from sweeps.figures._pages import Tables, drawings
+from .. import statistics, style
+from ..cells import CellAxes
+from . import Drawing, _curves, outcomes, status_counts
+from ._pages import Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 SOLUTIONS = {
     "one_minus_corr_svmeq": r"$W_{\mathrm{svmeq}}$",

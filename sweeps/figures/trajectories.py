@@ -13,13 +13,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from attnsvm.record import RUN_FILE, read
-from sweeps import style
-from sweeps.cells import CellAxes, rows_of
-from sweeps.figures import Drawing, outcomes, status_counts
-from sweeps.figures._pages import Tables, drawings
+
+from .. import style
+from ..cells import CellAxes, rows_of
+from . import Drawing, outcomes, status_counts
+from ._pages import Tables, drawings
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 SCENES = {"paths_far": "samples far apart", "paths_near": "samples overlapping"}
 PUBLISHED_SEEDS = {"paths_far": 1, "paths_near": 3}

@@ -1,7 +1,7 @@
-"""`python -m sweeps.report`."""
+"""`python -m attnsvm.sweeps.report`."""
 
 import sys
 
-from sweeps.report.command import main
+from .command import main
 
 sys.exit(main())

@@ -18,10 +18,11 @@ from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import check_extensions
 from attnsvm.config.plugins import use_extensions
 from attnsvm.record import one_line
-from sweeps.report.write import ReportFiles, write_report
+
+from .write import ReportFiles, write_report
 
 if TYPE_CHECKING:
-    from sweeps.aggregate import SweepFrames
+    from ..aggregate import SweepFrames
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse("a chart must have --x and --y")
     if not directory.is_dir():
         return _refuse(f"{directory}: no such folder; give the folder of a sweep")
-    from sweeps import aggregate  # import takes a second: not needed for --help
+    from .. import aggregate  # import takes a second: not needed for --help
 
     try:
         frames = aggregate.load(directory)
@@ -96,9 +97,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _chart(frames: SweepFrames, parts: dict[str, Any]) -> int:
     """Write a chart: figures, its table and its counts."""
-    from sweeps.chart import ChartError
-    from sweeps.loaded import LoadedSweep
-    from sweeps.report.write import write_chart
+    from ..chart import ChartError
+    from ..loaded import LoadedSweep
+    from .write import write_chart
 
     where = dict(word.partition("=")[::2] for word in parts.pop("where", ()))
     try:
@@ -119,7 +120,7 @@ def _refuse(message: str) -> int:
 
 
 def _print_summary(frames: SweepFrames, files: ReportFiles) -> None:
-    from sweeps.remarks import repeated
+    from ..remarks import repeated
 
     statuses = frames.statuses
     counted = ", ".join(f"{n} {status}" for status, n in statuses.items())

@@ -9,11 +9,12 @@ from typing import Any
 import pandas as pd
 
 from attnsvm.record import duration
-from sweeps.aggregate import SweepFrames
-from sweeps.cells import SEED, CellAxes
-from sweeps.remarks import not_shown, repeated
-from sweeps.report.render import Picture, Table, render, table
-from sweeps.statistics import counts
+
+from ..aggregate import SweepFrames
+from ..cells import SEED, CellAxes
+from ..remarks import not_shown, repeated
+from ..statistics import counts
+from .render import Picture, Table, render, table
 
 ROWS_ON_PAGE = 400
 

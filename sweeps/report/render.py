@@ -61,7 +61,7 @@ def render(template: str, **content: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    loader = PackageLoader("sweeps.report")
+    loader = PackageLoader("attnsvm.sweeps.report")
     made = Environment(
         loader=loader,
         autoescape=True,

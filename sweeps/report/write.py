@@ -16,10 +16,10 @@ from attnsvm.record import one_line
 if TYPE_CHECKING:  # pandas and matplotlib take a second to import: not for `--help`
     import pandas as pd
 
-    from sweeps.aggregate import SweepFrames
-    from sweeps.chart import Chart
-    from sweeps.figures import Drawing
-    from sweeps.report.render import Picture
+    from ..aggregate import SweepFrames
+    from ..chart import Chart
+    from ..figures import Drawing
+    from .render import Picture
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,8 @@ def write_report(frames: SweepFrames, folders: Sequence[Path] = ()) -> ReportFil
         If the folder cannot be written.
     """
     from attnsvm.record import write_atomically
-    from sweeps.report.page import report_page
+
+    from .page import report_page
 
     failed: list[str] = []
     tables = _tables(frames, failed, folders) if len(frames.trials) else {}
@@ -87,7 +88,7 @@ def write_chart(directory: Path, chart: Chart) -> tuple[Path, ...]:
     OSError
         If the folder cannot be written.
     """
-    from sweeps import style
+    from .. import style
 
     with style.paper():
         figure = chart.figure()
@@ -114,7 +115,7 @@ def _tables(
     frames: SweepFrames, failed: list[str], folders: Sequence[Path]
 ) -> dict[str, pd.DataFrame]:
     """Return the tables of the sweep; none, and a line in `failed`, if they end in an error."""
-    from sweeps.figures import figure_module
+    from ..figures import figure_module
 
     try:
         return figure_module(frames.name, folders).tables(frames)
@@ -130,9 +131,9 @@ def _pictures(
     folders: Sequence[Path],
 ) -> Iterator[Picture]:
     """Yield the pictures of the sweep; add a line to `failed` for each that cannot be drawn."""
-    from sweeps import style
-    from sweeps.figures import figure_module
-    from sweeps.remarks import not_shown
+    from .. import style
+    from ..figures import figure_module
+    from ..remarks import not_shown
 
     with style.paper():
         try:
@@ -158,8 +159,8 @@ def _reason(name: str, error: Exception) -> str:
 
 
 def _picture(drawing: Drawing) -> Picture:
-    from sweeps import style
-    from sweeps.report.render import Picture
+    from .. import style
+    from .render import Picture
 
     files = {"png": style.png(drawing.figure), "pdf": style.pdf(drawing.figure)}
     if drawing.frames:

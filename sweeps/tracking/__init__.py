@@ -1,8 +1,8 @@
 """Tracking: at the end of a sweep its driver logs the records on disk to a tracking tool."""
 
-from sweeps.tracking.mlflow import Mlflow
-from sweeps.tracking.tensorboard import Tensorboard
-from sweeps.tracking.tracker import TrackedRun, Tracker
-from sweeps.tracking.wandb import Wandb
+from .mlflow import Mlflow
+from .tensorboard import Tensorboard
+from .tracker import TrackedRun, Tracker
+from .wandb import Wandb
 
 __all__ = ["Mlflow", "Tensorboard", "TrackedRun", "Tracker", "Wandb"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sweeps.tracking.tracker import Store, TrackedRun, Tracker
+from .tracker import Store, TrackedRun, Tracker
 
 SIGNATURE = "attnsvm.signature"
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sweeps.tracking.tracker import Store, TrackedRun, Tracker
+from .tracker import Store, TrackedRun, Tracker
 
 PART = ".part"
 """End of the name of a run's folder while it is written."""

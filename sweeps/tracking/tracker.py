@@ -22,7 +22,8 @@ from omegaconf import DictConfig
 from attnsvm.config import ConfigError
 from attnsvm.record import kind_of, read_tables, states
 from attnsvm.record.columns import key_columns
-from sweeps.cells import recorded_fields
+
+from ..cells import recorded_fields
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from attnsvm.config import ConfigError, OneOf
-from sweeps.tracking.tracker import Store, TrackedRun, Tracker
+
+from .tracker import Store, TrackedRun, Tracker
 
 MODES = OneOf(("offline", "online"))
 

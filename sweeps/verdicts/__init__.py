@@ -1,6 +1,6 @@
 """`attnsvm-claims`: the claims of the papers, run and judged from the records of their runs."""
 
-from sweeps.verdicts.command import main
-from sweeps.verdicts.derive import Verdict, rulings, verdict
+from .command import main
+from .derive import Verdict, rulings, verdict
 
 __all__ = ["Verdict", "main", "rulings", "verdict"]

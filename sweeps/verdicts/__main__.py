@@ -1,7 +1,7 @@
-"""`python -m sweeps.verdicts`."""
+"""`python -m attnsvm.sweeps.verdicts`."""
 
 import sys
 
-from sweeps.verdicts.command import main
+from .command import main
 
 sys.exit(main())

@@ -11,11 +11,12 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from attnsvm.record import CorruptRecordError, one_line, write_atomically
-from sweeps.claims import Claim, all_claims
-from sweeps.verdicts.derive import verdict
-from sweeps.verdicts.page import FOLDER, html, markdown, terminal
-from sweeps.verdicts.running import perform, runs_of
-from sweeps.verdicts.store import COMMITTED, FILE, Entry, latest, read, write
+
+from ..claims import Claim, all_claims
+from .derive import verdict
+from .page import FOLDER, html, markdown, terminal
+from .running import perform, runs_of
+from .store import COMMITTED, FILE, Entry, latest, read, write
 
 HUNTED = 10_000
 """Instances that a hunt draws at most."""
@@ -93,7 +94,7 @@ def _hunt(words: Sequence[str], claims: Sequence[Claim], directory: Path) -> int
     ValueError
         If they are not a name, and trials=N at most.
     """
-    from sweeps.verdicts.hunt import hunt, refusal  # imports torch, which is not needed elsewhere
+    from .hunt import hunt, refusal  # imports torch, which is not needed elsewhere
 
     named = [word for word in words if "=" not in word]
     given = dict(word.split("=", 1) for word in words if "=" in word)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from sweeps.aggregate import SweepFrames, load
-from sweeps.claims import FAILS, HOLDS, Claim, Evidence
+from ..aggregate import SweepFrames, load
+from ..claims import FAILS, HOLDS, Claim, Evidence
 
 KINDS = ("fails", "never met", "undecided", "holds")
 """The first that applies is the verdict: one counterexample outweighs everything else."""

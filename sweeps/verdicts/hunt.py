@@ -21,12 +21,13 @@ from hydra.core.override_parser.types import Override
 
 from attnsvm import record
 from attnsvm.config.groups import CrossAttentionConfig, SphereConfig
-from sweeps.claims import FAILS, HOLDS, Claim, Runs
-from sweeps.verdicts import case as simpler
-from sweeps.verdicts.case import Case
-from sweeps.verdicts.derive import verdict
-from sweeps.verdicts.judging import Judge, composed, grid_of, written
-from sweeps.verdicts.running import command, perform
+
+from ..claims import FAILS, HOLDS, Claim, Runs
+from . import case as simpler
+from .case import Case
+from .derive import verdict
+from .judging import Judge, composed, grid_of, written
+from .running import command, perform
 
 AT_ONCE = 100
 """Instances that are drawn and trained together."""

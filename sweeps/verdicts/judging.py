@@ -19,21 +19,21 @@ from hydra import compose, initialize_config_dir
 from attnsvm import experiment, record
 from attnsvm.cli.app import register
 from attnsvm.config import RunConfig
+from attnsvm.config.code import conf_folder
 from attnsvm.config.identity import validated
 from attnsvm.config.instantiate import instantiate
 from attnsvm.record.provenance import provenance
-from sweeps.aggregate import load
-from sweeps.claims import Claim, Evidence
-from sweeps.verdicts.case import Array, Case
-from sweeps.verdicts.derive import rulings
+
+from ..aggregate import load
+from ..claims import Claim, Evidence
+from .case import Array, Case
+from .derive import rulings
 
 DRAWN = ("zero", "uniform", "small")
 """Initial weights that are drawn from the seed, and can be given as numbers instead."""
 
 PARAMETERS = ("v", "V")
 """Parameters of a head whose first axis, and second, if any, are those of a token."""
-
-CONF = Path(__file__).parents[2] / "conf"
 
 INSTANCE, START = "instance.npz", "start.npz"
 
@@ -115,14 +115,14 @@ class Judge:
 def composed(overrides: Sequence[str]) -> RunConfig:
     """Return the config of a run with these overrides."""
     register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
         return validated(compose("config", list(overrides)))
 
 
 def grid_of(sweep: str) -> dict[str, str]:
     """Return the values of each field that a named sweep varies."""
     register()
-    with initialize_config_dir(str(CONF), version_base="1.3"):
+    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
         config = compose("config", [f"sweep={sweep}"], return_hydra_config=True)
     return dict(config.hydra.sweeper.params)
 

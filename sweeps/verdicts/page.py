@@ -8,11 +8,12 @@ from itertools import groupby
 from pathlib import Path
 
 from attnsvm.config.version import __version__
-from sweeps.claims import READINGS, STATED, Claim
-from sweeps.report.render import render
-from sweeps.verdicts.derive import summary
-from sweeps.verdicts.running import command, runs_of
-from sweeps.verdicts.store import Entry
+
+from ..claims import READINGS, STATED, Claim
+from ..report.render import render
+from .derive import summary
+from .running import command, runs_of
+from .store import Entry
 
 FOLDER = Path("multirun/claims")
 HUNTED = Path(__file__).parents[2] / "docs/records/hunt"
@@ -38,7 +39,8 @@ most of them trained by (K, Q).
 `attnsvm-claims` lists the claims. `attnsvm-claims 2308.16898` or `attnsvm-claims NAME` runs them
 and derives the verdicts from the records, which `attnsvm-verify multirun/claims/RUNS` proves.
 `attnsvm-claims hunt NAME` draws instances until the claim fails on one, makes that one as small as
-it goes, and packs its record into one file. `python -m sweeps.verdicts --docs` writes this page.
+it goes, and packs its record into one file. `python -m attnsvm.sweeps.verdicts --docs` writes this
+page.
 """
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from sweeps.claims import Claim, Runs
+from ..claims import Claim, Runs
 
 QUIET = ("hydra/job_logging=quiet", "hydra/hydra_logging=quiet")
 

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from attnsvm.record import read_json, write_json
-from sweeps.claims import Claim
-from sweeps.verdicts.derive import Verdict
+
+from ..claims import Claim
+from .derive import Verdict
 
 FILE = "verdicts.json"
 COMMITTED = Path(__file__).with_name(FILE)

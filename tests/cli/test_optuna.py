@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
-from sweeps.status import states
+from attnsvm.sweeps.status import states
 from tests.cli.test_objective import RUN, two_files
 from tests.command import attnsvm
 

@@ -24,8 +24,8 @@ hydra:
 FIGURES = """
 import matplotlib.pyplot as plt
 
-from sweeps.figures import Drawing
-from sweeps.statistics import counts
+from attnsvm.sweeps.figures import Drawing
+from attnsvm.sweeps.statistics import counts
 
 
 def tables(frames):

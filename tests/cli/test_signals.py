@@ -23,8 +23,8 @@ from attnsvm.cli.job import perform
 from attnsvm.cli.signals import SIGNALS, Interrupted, follow, hand_on, interruptible
 from attnsvm.record.lock import holder
 from attnsvm.record.state import run_state
-from sweeps.status import main as status
-from sweeps.status import states
+from attnsvm.sweeps.status import main as status
+from attnsvm.sweeps.status import states
 from tests.command import BIN, SMALL, begun, environment, until
 from tests.faults import configs, finished, in_child, litter, parts, sweep
 

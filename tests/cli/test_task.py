@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from attnsvm.cli.task import packed, unpacked
 from attnsvm.record.state import TABLES
-from sweeps.status import states
+from attnsvm.sweeps.status import states
 from tests.command import SMALL, attnsvm, begun, until
 
 QUICK = ("optimizer.steps=5", *SMALL[:4])

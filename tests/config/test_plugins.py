@@ -18,7 +18,7 @@ from attnsvm.config.instantiate import named
 from attnsvm.config.optimizer import GDConfig
 from attnsvm.head import Linear
 from attnsvm.optimizer import GD
-from sweeps.figures._elsewhere import own_figures
+from attnsvm.sweeps.figures._elsewhere import own_figures
 from tests.config.test_config import composed
 from tests.plugin import CONFIG, DECLARED, SCHEMA, installed, write_entry_points, write_package
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Generator
 
+from attnsvm.attention import Gradient, Risk
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
@@ -14,7 +15,6 @@ from attnsvm.experiment import check
 from attnsvm.linalg import EPS as MACHINE_EPS
 from attnsvm.optimizer import Step
 from attnsvm.problem import ProblemBatch
-from attnsvm.risk import Gradient, Risk
 from attnsvm.selection import select_tokens
 from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named

@@ -8,7 +8,7 @@ import torch
 
 from attnsvm.config import ConfigError
 from attnsvm.data import sample
-from attnsvm.direction import one_minus_correlation
+from attnsvm.linalg.directions import one_minus_correlation
 from attnsvm.optimizer import lbfgs
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.optimizer.regularization_path import Cone

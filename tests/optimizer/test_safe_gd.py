@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from attnsvm import correlation, optimal_tokens, sample, solve_svm, train
+from attnsvm.attention import Risk
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.optimizer.first_order import Step
-from attnsvm.risk import Risk
 from attnsvm.training.batch import parameterization_named
 from tests.config.test_config import composed
 from tests.training.test_training import ragged

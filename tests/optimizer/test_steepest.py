@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Generator
 
+from attnsvm.attention import Gradient
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
 from attnsvm.norm import norm_of
 from attnsvm.optimizer import Step
 from attnsvm.optimizer.muon import COEFFICIENTS, newton_schulz
-from attnsvm.risk import Gradient
 from attnsvm.training import train
 
 pytestmark = pytest.mark.processors

@@ -27,9 +27,9 @@ from attnsvm.record.columns import (
 from attnsvm.record.files import CorruptRecordError, sha256
 from attnsvm.record.run import read_run
 from attnsvm.svm import SvmStatus
+from attnsvm.sweeps.aggregate import load
+from attnsvm.sweeps.cells import SCHEMA
 from attnsvm.training import TrainingStatus
-from sweeps.aggregate import load
-from sweeps.cells import SCHEMA
 from tests.record.test_record import ORIGIN, a_record
 from tests.verify.kinds import made
 

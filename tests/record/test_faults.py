@@ -19,7 +19,7 @@ from attnsvm.config.identity import run_name
 from attnsvm.record.files import CorruptRecordError
 from attnsvm.record.run import RUN_FILE, TABLES
 from attnsvm.record.state import run_state
-from sweeps.aggregate import load
+from attnsvm.sweeps.aggregate import load
 from tests.command import until
 from tests.faults import (
     contents,

@@ -11,9 +11,9 @@ from attnsvm import record
 from attnsvm.config import ConfigError
 from attnsvm.record import LOCK_FILE, PLAN_FILE, RUN_FILE, read_plan, write_plan
 from attnsvm.record.plan import MAX_RUNS
-from sweeps import status
-from sweeps.aggregate import load
-from sweeps.report import command as report
+from attnsvm.sweeps import status
+from attnsvm.sweeps.aggregate import load
+from attnsvm.sweeps.report import command as report
 from tests.command import SMALL, attnsvm
 from tests.record.odd import PLACED, RAW, copied, lines_of, place, sound_sweep, with_checksum
 

@@ -10,8 +10,8 @@ import pytest
 
 from attnsvm import record
 from attnsvm.record import LOCK_FILE, PLAN_FILE, RUN_FILE, TABLES, read_plan
-from sweeps import status
-from sweeps.aggregate import load
+from attnsvm.sweeps import status
+from attnsvm.sweeps.aggregate import load
 from tests.record.odd import (
     ODD_ARRAYS,
     ODD_HISTORY,

@@ -11,9 +11,9 @@ import pytest
 
 from attnsvm import record
 from attnsvm.record import LOCK_FILE, RUN_FILE, TABLES, CorruptRecordError
-from sweeps import aggregate, status
-from sweeps.aggregate import load
-from sweeps.report import command as report
+from attnsvm.sweeps import aggregate, status
+from attnsvm.sweeps.aggregate import load
+from attnsvm.sweeps.report import command as report
 from tests.record.odd import (
     ODD_ARRAYS,
     ODD_FIELDS,

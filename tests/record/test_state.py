@@ -14,8 +14,8 @@ from attnsvm.config.identity import run_name
 from attnsvm.record.lock import locked
 from attnsvm.record.provenance import provenance
 from attnsvm.record.state import STATES, run_state
-from sweeps.aggregate import load
-from sweeps.status import main, states
+from attnsvm.sweeps.aggregate import load
+from attnsvm.sweeps.status import main, states
 from tests.command import SMALL, attnsvm, until
 from tests.faults import configs, in_child, prepared, sweep
 from tests.record.test_record import a_record
@@ -82,7 +82,9 @@ def test_status_of_a_complete_sweep_and_of_none(tmp_path, capsys, monkeypatch):
 
 
 def test_status_is_told_without_the_heavy_packages(tmp_path):
-    code = "import sys, sweeps.status; print({'torch', 'pandas', 'numpy'} & set(sys.modules))"
+    code = (
+        "import sys, attnsvm.sweeps.status; print({'torch', 'pandas', 'numpy'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
@@ -154,7 +156,7 @@ def test_a_dry_run_lists_the_cells_and_makes_nothing(tmp_path):
 def test_progress_counts_what_is_on_disk(tmp_path):
     from io import StringIO
 
-    from sweeps.progress import Progress
+    from attnsvm.sweeps.progress import Progress
 
     cells = configs(3)
     names = [run_name(config) for config in cells]

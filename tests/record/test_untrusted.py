@@ -10,7 +10,7 @@ from attnsvm import experiment
 from attnsvm.cli.job import perform
 from attnsvm.config.identity import run_name
 from attnsvm.record import CorruptRecordError, obstacle, planned, unobstructed, write_json
-from sweeps.aggregate import load
+from attnsvm.sweeps.aggregate import load
 from tests.command import SMALL, attnsvm
 from tests.config.test_config import composed
 from tests.faults import configs, prepared

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 
 from attnsvm.record.lock import holder
-from sweeps.aggregate import load
-from sweeps.status import states
+from attnsvm.sweeps.aggregate import load
+from attnsvm.sweeps.status import states
 from tests.command import SMALL, attnsvm, begun, until
 from tests.slurm.cluster import NODES, cluster, lacking
 

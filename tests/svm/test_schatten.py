@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnsvm.lanes.arithmetic import LANES
-from attnsvm.lanes.svd import decompose_fully
+from attnsvm.linalg.simd.arithmetic import LANES
+from attnsvm.linalg.simd.svd import decompose_fully
 from attnsvm.norm import norm_of
 from attnsvm.svm import SvmStatus, single_token, solve_gen_svm, solve_svm
 from attnsvm.svm.certificate import lower_bound, upper_bound

@@ -25,8 +25,8 @@ SERVER.set_forkserver_preload(
         "attnsvm.experiment",
         "attnsvm.verify.command",
         "hydra_plugins.attnsvm_sweeper.sweeper",
-        "sweeps.overview",
-        *(f"sweeps.figures.{name}" for name in ("adhoc", *experiments())),
+        "attnsvm.sweeps.overview",
+        *(f"attnsvm.sweeps.figures.{name}" for name in ("adhoc", *experiments())),
     ]
 )
 """What starts the process of a sweep: one that has imported everything, which takes 5 s."""

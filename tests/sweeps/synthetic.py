@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from sweeps.aggregate import SweepFrames
-from sweeps.cells import CellAxes
+from attnsvm.sweeps.aggregate import SweepFrames
+from attnsvm.sweeps.cells import CellAxes
 
 HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)> $\\frac{ \u202e 'q' \"q\" \x07"

@@ -9,9 +9,9 @@ import pytest
 from attnsvm import experiment, record
 from attnsvm.config.identity import run_name
 from attnsvm.record.provenance import provenance
-from sweeps.aggregate import load
-from sweeps.remarks import not_shown
-from sweeps.statistics import summaries
+from attnsvm.sweeps.aggregate import load
+from attnsvm.sweeps.remarks import not_shown
+from attnsvm.sweeps.statistics import summaries
 from tests.command import attnsvm
 from tests.config.test_config import composed
 

@@ -10,10 +10,10 @@ import pytest
 
 from attnsvm import record
 from attnsvm.config.identity import run_name
-from sweeps import style
-from sweeps.aggregate import SweepFrames, load
-from sweeps.cells import fields_of, number
-from sweeps.figures import Drawing, _pages, figure_module
+from attnsvm.sweeps import style
+from attnsvm.sweeps.aggregate import SweepFrames, load
+from attnsvm.sweeps.cells import fields_of, number
+from attnsvm.sweeps.figures import Drawing, _pages, figure_module
 from tests.command import SMALL, attnsvm
 from tests.config.test_config import composed
 from tests.sweeps import synthetic

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps import overview, report
+from attnsvm.sweeps import overview, report
 from tests.sweeps import synthetic
 
 RECORDS = Path(__file__).parents[2] / "docs" / "records"

@@ -10,7 +10,7 @@ import pytest
 
 from attnsvm.config import GROUPS, SelectionConfig, SvmConfig
 from attnsvm.record.columns import HISTORY_COLUMNS, TRIAL_COLUMNS
-from sweeps.cells import (
+from attnsvm.sweeps.cells import (
     SCHEMA,
     CellAxes,
     columns,

@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 
 import attnsvm
-from sweeps import aggregate
-from sweeps.chart import ChartError, answer, asked
-from sweeps.chart.question import rows_for
-from sweeps.report import write_report
-from sweeps.statistics import LEVEL, summaries, wilson_interval
-from sweeps.style import paper, png
+from attnsvm.sweeps import aggregate
+from attnsvm.sweeps.chart import ChartError, answer, asked
+from attnsvm.sweeps.chart.question import rows_for
+from attnsvm.sweeps.report import write_report
+from attnsvm.sweeps.statistics import LEVEL, summaries, wilson_interval
+from attnsvm.sweeps.style import paper, png
 from tests.command import attnsvm as run
 from tests.sweeps.test_loaded import written
 

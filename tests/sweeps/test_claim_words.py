@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sweeps.aggregate import SweepFrames
-from sweeps.claims import (
+from attnsvm.sweeps.aggregate import SweepFrames
+from attnsvm.sweeps.claims import (
     FAILS,
     HOLDS,
     Evidence,
@@ -25,7 +25,7 @@ from sweeps.claims import (
     local_path,
     mixture,
 )
-from sweeps.claims._conditions import globally, margin_limit, risk_falls, towards_svm
+from attnsvm.sweeps.claims._conditions import globally, margin_limit, risk_falls, towards_svm
 
 STEPS = (0, 5000, 10000)
 SIZE = {"n": 3, "T": 3, "d": 4}

@@ -13,16 +13,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sweeps.aggregate import load
-from sweeps.claims import FAILS, HOLDS, Claim, Evidence, Runs, _rule, all_claims
-from sweeps.claims._claim import ruled
-from sweeps.verdicts import main, verdict
-from sweeps.verdicts.command import PAGE
-from sweeps.verdicts.derive import Verdict
-from sweeps.verdicts.page import markdown, terminal
-from sweeps.verdicts.running import command, perform, runs_of
-from sweeps.verdicts.store import COMMITTED, FILE, Entry, latest, read, write
+from attnsvm.sweeps.aggregate import load
+from attnsvm.sweeps.claims import FAILS, HOLDS, Claim, Evidence, Runs, _rule, all_claims
+from attnsvm.sweeps.claims._claim import ruled
+from attnsvm.sweeps.verdicts import main, verdict
+from attnsvm.sweeps.verdicts.command import PAGE
+from attnsvm.sweeps.verdicts.derive import Verdict
+from attnsvm.sweeps.verdicts.page import markdown, terminal
+from attnsvm.sweeps.verdicts.running import command, perform, runs_of
+from attnsvm.sweeps.verdicts.store import COMMITTED, FILE, Entry, latest, read, write
 from tests.command import attnsvm
+
+COMMAND = "attnsvm.sweeps.verdicts.command"
 
 CLAIMS = all_claims()
 TINY = Runs.of(
@@ -189,8 +191,8 @@ def test_curves_are_aligned_with_the_rows(folder):
 def test_the_command_runs_judges_and_lists(folder, tmp_path, capsys, monkeypatch):
     claim = made()
     shutil.copytree(folder / "tiny", tmp_path / "tiny")
-    monkeypatch.setattr("sweeps.verdicts.command.perform", lambda runs, *_: [(runs[0], "")])
-    monkeypatch.setattr("sweeps.verdicts.command.all_claims", lambda: [claim])
+    monkeypatch.setattr(f"{COMMAND}.perform", lambda runs, *_: [(runs[0], "")])
+    monkeypatch.setattr(f"{COMMAND}.all_claims", lambda: [claim])
     words = ["--directory", str(tmp_path)]
     assert main(words) == 0
     assert "not tested yet" in capsys.readouterr().out
@@ -210,8 +212,8 @@ def test_a_name_that_is_none_is_refused(capsys):
 
 
 def test_a_run_that_fails_is_told_and_not_judged_as_done(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("sweeps.verdicts.command.all_claims", lambda: [made(runs=(WRONG,))])
-    monkeypatch.setattr("sweeps.verdicts.command.perform", lambda *_: [(WRONG, "data.n=0: no")])
+    monkeypatch.setattr(f"{COMMAND}.all_claims", lambda: [made(runs=(WRONG,))])
+    monkeypatch.setattr(f"{COMMAND}.perform", lambda *_: [(WRONG, "data.n=0: no")])
     assert main(["0000.00000", "--directory", str(tmp_path)]) == 1
     told = capsys.readouterr().out
     assert "failed\ndata.n=0: no" in told
@@ -229,7 +231,7 @@ def test_a_later_verdict_replaces_the_committed_one_and_a_changed_claim_is_told(
     tmp_path, monkeypatch
 ):
     committed = tmp_path / "committed.json"
-    monkeypatch.setattr("sweeps.verdicts.store.COMMITTED", committed)
+    monkeypatch.setattr("attnsvm.sweeps.verdicts.store.COMMITTED", committed)
     old = Entry(Verdict(drawn=1, holds=1), "2026-01-01T00:00:00Z", made().digest)
     new = Entry(Verdict(drawn=2, holds=2), "2026-01-02T00:00:00Z", made().digest)
     write(committed, {"one": old})
@@ -261,7 +263,7 @@ def test_the_page_is_that_of_the_committed_verdicts():
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
 def test_claims_are_named_by_their_module_and_their_runs_are_valid(claim, tmp_path):
-    from sweeps import claims
+    from attnsvm.sweeps import claims
 
     assert importlib.import_module(f"{claims.__name__}.{claim.name}").CLAIM is claim
     for runs in claim.runs:
@@ -289,7 +291,7 @@ def rule(tmp_path, monkeypatch):
 
 
 def test_the_digest_of_a_rule_changes_with_the_rule_but_not_with_its_words(rule):
-    text = "from sweeps.claims._claim import Claim\n\ndef f(x):\n    return x <= 1e-3\n"
+    text = "from attnsvm.sweeps.claims._claim import Claim\n\ndef f(x):\n    return x <= 1e-3\n"
     same = rule(text)
     words = text.replace("def f(x):\n", '"""A rule."""\ndef f(x):\n    """True."""  # or not\n')
     assert rule(words) == same

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from sweeps import style
-from sweeps.aggregate import SweepFrames
-from sweeps.cells import CellAxes
-from sweeps.figures import (
+from attnsvm.sweeps import style
+from attnsvm.sweeps.aggregate import SweepFrames
+from attnsvm.sweeps.cells import CellAxes
+from attnsvm.sweeps.figures import (
     _curves,
     figure_module,
     outcomes,

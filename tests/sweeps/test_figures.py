@@ -7,9 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sweeps import style
-from sweeps.aggregate import SweepFrames
-from sweeps.figures import Drawing, adhoc, correlation_vs_d, figure_module, rank_vs_d
+from attnsvm.sweeps import style
+from attnsvm.sweeps.aggregate import SweepFrames
+from attnsvm.sweeps.figures import Drawing, adhoc, correlation_vs_d, figure_module, rank_vs_d
 from tests.sweeps import synthetic
 
 HERE = Path("sweep")

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sweeps.aggregate import SweepFrames
-from sweeps.claims import (
+from attnsvm.sweeps.aggregate import SweepFrames
+from attnsvm.sweeps.claims import (
     FAILS,
     HOLDS,
     Evidence,
@@ -19,7 +19,7 @@ from sweeps.claims import (
     momentum_margin,
     steepest_margin,
 )
-from sweeps.claims._conditions import GAP_FAR, GAP_NEAR, margin_limit
+from attnsvm.sweeps.claims._conditions import GAP_FAR, GAP_NEAR, margin_limit
 
 STEPS = (0, 5000, 10000)
 OPEN = "margin gap still falling, or not far"

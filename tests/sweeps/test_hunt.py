@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from attnsvm import record
+from attnsvm.sweeps.claims import FAILS, HOLDS, Runs, all_claims
+from attnsvm.sweeps.claims._claim import ruled
+from attnsvm.sweeps.claims._conditions import overparameterised
+from attnsvm.sweeps.verdicts import case as simpler
+from attnsvm.sweeps.verdicts import main
+from attnsvm.sweeps.verdicts.case import Case
+from attnsvm.sweeps.verdicts.hunt import cells_of, hunt, shrunk
 from attnsvm.verify import command as proof
-from sweeps.claims import FAILS, HOLDS, Runs, all_claims
-from sweeps.claims._claim import ruled
-from sweeps.claims._conditions import overparameterised
-from sweeps.verdicts import case as simpler
-from sweeps.verdicts import main
-from sweeps.verdicts.case import Case
-from sweeps.verdicts.hunt import cells_of, hunt, shrunk
 from tests.sweeps.test_claims import made
 
 DRAWN = Runs.of(
@@ -118,8 +118,8 @@ def test_the_command_hunts_and_its_exit_code_says_whether_one_was_found(
     tmp_path, capsys, monkeypatch
 ):
     claims = [made(hypotheses={}, runs=(DRAWN,))]
-    monkeypatch.setattr("sweeps.verdicts.command.all_claims", lambda: claims)
-    monkeypatch.setattr("sweeps.verdicts.hunt._record", lambda *_: None)
+    monkeypatch.setattr("attnsvm.sweeps.verdicts.command.all_claims", lambda: claims)
+    monkeypatch.setattr("attnsvm.sweeps.verdicts.hunt._record", lambda *_: None)
     words = ["--directory", str(tmp_path)]
     assert main(["hunt", "one", "trials=1000", *words]) == 0
     assert "numbers are multiples of 1/1" in capsys.readouterr().out
@@ -129,7 +129,7 @@ def test_the_command_hunts_and_its_exit_code_says_whether_one_was_found(
 def test_a_claim_that_cannot_be_hunted_is_refused_with_those_that_can(capsys, monkeypatch):
     layers = made(runs=(Runs.of("l", "model=transformer"),))
     others = [dataclasses.replace(layers, name="layers"), made()]
-    monkeypatch.setattr("sweeps.verdicts.command.all_claims", lambda: others)
+    monkeypatch.setattr("attnsvm.sweeps.verdicts.command.all_claims", lambda: others)
     assert main(["hunt", "layers"]) == 2
     told = capsys.readouterr().err
     assert "l: only instances of model=cross_attention are shrunk; must be one of one" in told
@@ -146,7 +146,7 @@ def test_a_claim_that_cannot_be_hunted_is_refused_with_those_that_can(capsys, mo
     ],
 )
 def test_a_hunt_that_cannot_be_followed_is_refused(words, told, capsys, monkeypatch):
-    monkeypatch.setattr("sweeps.verdicts.command.all_claims", lambda: [made()])
+    monkeypatch.setattr("attnsvm.sweeps.verdicts.command.all_claims", lambda: [made()])
     assert main(["hunt", *words]) == 2
     assert told in capsys.readouterr().err
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sweeps.instances import disagreements, first_rows, unrecorded
+from attnsvm.sweeps.instances import disagreements, first_rows, unrecorded
 
 
 def trials(*runs: tuple[str, int, range], data: str = "sphere") -> pd.DataFrame:

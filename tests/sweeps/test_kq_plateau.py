@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sweeps import style
-from sweeps.figures import kq_plateau
+from attnsvm.sweeps import style
+from attnsvm.sweeps.figures import kq_plateau
 from tests.sweeps import synthetic
 from tests.sweeps.test_figures import text_of
 

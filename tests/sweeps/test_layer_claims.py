@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sweeps.aggregate import SweepFrames
-from sweeps.claims import (
+from attnsvm.sweeps.aggregate import SweepFrames
+from attnsvm.sweeps.claims import (
     FAILS,
     HOLDS,
     Evidence,
@@ -20,7 +20,7 @@ from sweeps.claims import (
     layers_unseen,
     layers_values,
 )
-from sweeps.claims._conditions import STILL, first_layer, still
+from attnsvm.sweeps.claims._conditions import STILL, first_layer, still
 
 TURNS = "direction not settled"
 

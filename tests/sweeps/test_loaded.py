@@ -18,7 +18,7 @@ from attnsvm.config.identity import run_name
 from attnsvm.record.columns import TRIAL_COLUMNS
 from attnsvm.record.files import CorruptRecordError
 from attnsvm.record.provenance import provenance
-from sweeps import aggregate
+from attnsvm.sweeps import aggregate
 from tests.command import environment
 from tests.config.test_config import composed
 

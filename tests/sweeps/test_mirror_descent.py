@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attnsvm.bregman import directional_bregman_divergence
-from sweeps import style
-from sweeps.aggregate import SweepFrames
-from sweeps.cells import CellAxes
-from sweeps.figures import Drawing, mirror_descent
+from attnsvm.sweeps import style
+from attnsvm.sweeps.aggregate import SweepFrames
+from attnsvm.sweeps.bregman import directional_bregman_divergence
+from attnsvm.sweeps.cells import CellAxes
+from attnsvm.sweeps.figures import Drawing, mirror_descent
 from tests.sweeps import synthetic
 from tests.sweeps.test_figures import text_of
 

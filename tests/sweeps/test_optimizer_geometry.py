@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sweeps import style
-from sweeps.aggregate import SweepFrames
-from sweeps.cells import CellAxes
-from sweeps.figures import Drawing, optimizer_geometry
+from attnsvm.sweeps import style
+from attnsvm.sweeps.aggregate import SweepFrames
+from attnsvm.sweeps.cells import CellAxes
+from attnsvm.sweeps.figures import Drawing, optimizer_geometry
 from tests.sweeps import synthetic
 from tests.sweeps.test_figures import text_of
 

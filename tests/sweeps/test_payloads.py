@@ -6,9 +6,9 @@ from html.parser import HTMLParser
 
 from attnsvm import record
 from attnsvm.record.provenance import provenance
-from sweeps.aggregate import load
-from sweeps.report import main, write_report
-from sweeps.status import main as status
+from attnsvm.sweeps.aggregate import load
+from attnsvm.sweeps.report import main, write_report
+from attnsvm.sweeps.status import main as status
 from tests.faults import configs, prepared
 
 PAYLOADS = [

@@ -12,9 +12,9 @@ import torch
 import attnsvm
 from attnsvm.comparison import svmeq
 from attnsvm.svm.equalities import restore_equalities
-from sweeps.cells import CellAxes
-from sweeps.figures import _head_attention, pretrained_heads
-from sweeps.statistics import paired_means
+from attnsvm.sweeps.cells import CellAxes
+from attnsvm.sweeps.figures import _head_attention, pretrained_heads
+from attnsvm.sweeps.statistics import paired_means
 
 RNG = np.random.default_rng(0)
 ABOVE = {"none": 0.3, "spectrum": 0.1, "queries": 0.2, "tokens": 0.15}

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sweeps import style
-from sweeps.figures import rank_of_weights, rates
+from attnsvm.sweeps import style
+from attnsvm.sweeps.figures import rank_of_weights, rates
 from tests.sweeps import synthetic
 from tests.sweeps.test_figures import text_of
 

@@ -13,12 +13,12 @@ import pandas as pd
 import pytest
 
 from attnsvm import record
+from attnsvm.sweeps.aggregate import load
+from attnsvm.sweeps.claims import Runs, all_claims
+from attnsvm.sweeps.verdicts import verdict
 from attnsvm.verify import command
 from attnsvm.verify.stored import svms_in
 from attnsvm.verify.svm import verify
-from sweeps.aggregate import load
-from sweeps.claims import Runs, all_claims
-from sweeps.verdicts import verdict
 
 DOCS = Path(__file__).parents[2] / "docs"
 RECORDS = DOCS / "records"

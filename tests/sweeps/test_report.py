@@ -16,12 +16,12 @@ import pytest
 from jinja2 import UndefinedError
 
 from attnsvm.record import duration
-from sweeps import aggregate, overview, report
-from sweeps.aggregate import SweepFrames
-from sweeps.figures import correlation_vs_d, rank_vs_d
-from sweeps.report.page import QUESTION, report_page
-from sweeps.report.render import Picture, render
-from sweeps.report.write import _remove_other_pages
+from attnsvm.sweeps import aggregate, overview, report
+from attnsvm.sweeps.aggregate import SweepFrames
+from attnsvm.sweeps.figures import correlation_vs_d, rank_vs_d
+from attnsvm.sweeps.report.page import QUESTION, report_page
+from attnsvm.sweeps.report.render import Picture, render
+from attnsvm.sweeps.report.write import _remove_other_pages
 from tests.sweeps import synthetic
 
 
@@ -216,7 +216,7 @@ def test_main_says_when_the_folder_cannot_be_written(
 
 def test_help_imports_nothing_heavy():
     code = (
-        "import sys; from sweeps.report import main\n"
+        "import sys; from attnsvm.sweeps.report import main\n"
         "try: main(['--help'])\n"
         "except SystemExit: pass\n"
         "print([m for m in ('torch', 'pandas', 'matplotlib', 'numpy') if m in sys.modules])"

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sweeps import style
-from sweeps.aggregate import SweepFrames
-from sweeps.cells import CellAxes
-from sweeps.figures import _selections, outcomes
+from attnsvm.sweeps import style
+from attnsvm.sweeps.aggregate import SweepFrames
+from attnsvm.sweeps.cells import CellAxes
+from attnsvm.sweeps.figures import _selections, outcomes
 from tests.sweeps import synthetic
 from tests.sweeps.test_figures import text_of
 

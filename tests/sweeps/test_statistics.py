@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import false_discovery_control, spearmanr
 
-from sweeps import statistics
+from attnsvm.sweeps import statistics
 
 
 def frame(**columns: object) -> pd.DataFrame:
@@ -70,7 +70,7 @@ def test_the_bootstrap_is_seeded():
 
 def test_the_interval_does_not_depend_on_the_number_of_threads():
     code = (
-        "import numpy as np; from sweeps.statistics import bootstrap_interval\n"
+        "import numpy as np; from attnsvm.sweeps.statistics import bootstrap_interval\n"
         "values = np.random.default_rng(0).normal(size=(60, 300))\n"
         "print(np.stack(bootstrap_interval(values)).tobytes().hex())"
     )

@@ -3,7 +3,7 @@ from __future__ import annotations
 import matplotlib as mpl
 import pytest
 
-from sweeps import style
+from attnsvm.sweeps import style
 from tests.sweeps.synthetic import HOSTILE
 
 

@@ -16,10 +16,10 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from attnsvm.cli.help import experiments
-from sweeps import gallery, overview, style
-from sweeps.aggregate import load
-from sweeps.figures import figure_module
-from sweeps.overview import Outcome, write_documents, write_overview
+from attnsvm.sweeps import gallery, overview, style
+from attnsvm.sweeps.aggregate import load
+from attnsvm.sweeps.figures import figure_module
+from attnsvm.sweeps.overview import Outcome, write_documents, write_overview
 from tests.pretrained.tiny import tiny
 
 CONF = Path(__file__).parents[2] / "conf" / "sweep"
@@ -73,7 +73,7 @@ def test_every_experiment_has_a_question_a_figure_and_a_miniature():
         text = (CONF / f"{name}.yaml").read_text()
         assert text.splitlines()[0] == "# @package _global_"
         assert yaml.safe_load(text)["question"].endswith(("?", "."))
-        assert figure_module(name).__name__ == f"sweeps.figures.{name}"  # type: ignore[attr-defined]
+        assert figure_module(name).__name__ == f"attnsvm.sweeps.figures.{name}"  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from attnsvm.record import read_run
-from sweeps.tracking import TrackedRun, Tracker
+from attnsvm.sweeps.tracking import TrackedRun, Tracker
 from tests.command import SMALL, attnsvm
 
 DOUBLE = Path(__file__).parent / "double"

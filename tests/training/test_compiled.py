@@ -25,13 +25,13 @@ from numba.core.errors import TypingError
 from torch import Generator
 
 from attnsvm import jit
+from attnsvm.attention import Risk
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
-from attnsvm.jit import compiled
-from attnsvm.lanes import arithmetic as lane_math
-from attnsvm.lanes import matmul
 from attnsvm.linalg import one_thread
-from attnsvm.risk import Risk
+from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.simd import arithmetic as lane_math
+from attnsvm.linalg.simd import matmul
 from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named
 from attnsvm.training.compiled import applies, schedule, steps
@@ -210,13 +210,13 @@ def test_the_training_loop_is_filed_under_all_files_in_it():
     assert filed.startswith("train_w_")
     assert any(filed in path.name for path in folder.iterdir())
     modules = {value.__name__ for value in steps.COMPILED_IN if isinstance(value, ModuleType)}
-    lanes = {f"attnsvm.lanes.{name}" for name in ("arithmetic", "loss", "matmul", "svd")}
+    lanes = {f"attnsvm.linalg.simd.{name}" for name in ("arithmetic", "loss", "matmul", "svd")}
     here = {f"attnsvm.training.compiled.{name}" for name in ("gradient", "directions")}
     assert modules == lanes | here
 
 
 TWO = """
-from attnsvm.jit import compiled
+from attnsvm.linalg.jit import compiled
 
 @compiled()
 def inner(x):

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Generator
 
+from attnsvm.attention import Risk
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
-from attnsvm.risk import Risk
 from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named
 from attnsvm.training.compiled import applies, schedule

@@ -14,12 +14,12 @@ from attnsvm import ConfigError, Transformer, experiment, layer_problems, train_
 from attnsvm.record import read, read_run, write_failure
 from attnsvm.record.columns import key_columns
 from attnsvm.record.provenance import provenance
+from attnsvm.sweeps.cells import row_key
 from attnsvm.verify.heads import HeadAndLoss
 from attnsvm.verify.instances import Instance
 from attnsvm.verify.network import Beside, Network, Shape
 from attnsvm.verify.retrain import retrained
 from attnsvm.verify.run import prove
-from sweeps.cells import row_key
 from tests.config.test_config import composed
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import written

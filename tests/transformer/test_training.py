@@ -288,7 +288,7 @@ def test_direct_gradient_is_torchs_own():
 def test_the_compiled_loop_is_filed_under_all_files_in_it():
     folder = Path(loop.__file__).parent
     here = {f"attnsvm.transformer.compiled.{path.stem}" for path in folder.glob("[a-z]*.py")}
-    lanes = {f"attnsvm.lanes.{name}" for name in ("arithmetic", "loss", "matmul")}
+    lanes = {f"attnsvm.linalg.simd.{name}" for name in ("arithmetic", "loss", "matmul")}
     own = {"attnsvm.transformer.compiled.loop"}
     assert {module.__name__ for module in loop.COMPILED_IN} == (here - own) | lanes
 

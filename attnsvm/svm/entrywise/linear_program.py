@@ -8,8 +8,8 @@ from itertools import chain
 
 from torch import Tensor
 
-from attnsvm.jit import announced
-from attnsvm.lanes.cholesky import System
+from attnsvm.linalg.jit import announced
+from attnsvm.linalg.simd.cholesky import System
 from attnsvm.svm.entrywise.face import polish
 from attnsvm.svm.entrywise.mehrotra import L1, MATRICES, MAX, Best, Linear, Point, solve_group
 from attnsvm.svm.entrywise.rows import SingleRows

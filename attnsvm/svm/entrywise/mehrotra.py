@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from numba import njit
 
-from attnsvm.jit import compiled
-from attnsvm.lanes import arithmetic, cholesky, matmul
-from attnsvm.lanes.arithmetic import (
+from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.simd import arithmetic, cholesky, matmul
+from attnsvm.linalg.simd.arithmetic import (
     any_greater,
     fill,
     fma,
@@ -31,8 +31,8 @@ from attnsvm.lanes.arithmetic import (
     store,
     where_greater,
 )
-from attnsvm.lanes.cholesky import System, factor, solve
-from attnsvm.lanes.matmul import dot
+from attnsvm.linalg.simd.cholesky import System, factor, solve
+from attnsvm.linalg.simd.matmul import dot
 from attnsvm.svm import laned
 from attnsvm.svm.laned import (
     NO_BOUND,

@@ -7,8 +7,8 @@ from functools import partial
 
 from torch import Tensor
 
-from attnsvm.jit import announced
-from attnsvm.lanes.cholesky import System
+from attnsvm.linalg.jit import announced
+from attnsvm.linalg.simd.cholesky import System
 from attnsvm.norm import Entrywise
 from attnsvm.svm.entrywise.face import polish_power
 from attnsvm.svm.entrywise.newton import MATRICES, Work, solve_group

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsvm.jit import announced, compiled
+from attnsvm.linalg.jit import announced, compiled
 from attnsvm.svm.tolerances import MAX_GRAM_NORM, TIGHT
 
 Array = NDArray[np.float64]

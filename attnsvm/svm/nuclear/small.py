@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsvm.jit import announced
-from attnsvm.lanes.arithmetic import LANES
-from attnsvm.lanes.cholesky import System
+from attnsvm.linalg.jit import announced
+from attnsvm.linalg.simd.arithmetic import LANES
+from attnsvm.linalg.simd.cholesky import System
 from attnsvm.svm.laned import Group, Workspace, shared
 from attnsvm.svm.nuclear.compiled import Best, Iterate, Work, solve_group
 from attnsvm.svm.nuclear.cone import Cone

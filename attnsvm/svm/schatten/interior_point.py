@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 from numba import njit
 
-from attnsvm.jit import compiled
-from attnsvm.lanes import arithmetic, cholesky, definite, matmul, svd
-from attnsvm.lanes.arithmetic import (
+from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.simd import arithmetic, cholesky, definite, matmul, svd
+from attnsvm.linalg.simd.arithmetic import (
     any_greater,
     at,
     fill,
@@ -35,10 +35,10 @@ from attnsvm.lanes.arithmetic import (
     store,
     where_greater,
 )
-from attnsvm.lanes.cholesky import System, factor, solve
-from attnsvm.lanes.definite import way
-from attnsvm.lanes.matmul import dot, product
-from attnsvm.lanes.svd import decompose_columns
+from attnsvm.linalg.simd.cholesky import System, factor, solve
+from attnsvm.linalg.simd.definite import way
+from attnsvm.linalg.simd.matmul import dot, product
+from attnsvm.linalg.simd.svd import decompose_columns
 from attnsvm.svm import laned
 from attnsvm.svm.laned import (
     NO_BOUND,

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 from numba import njit
 
-from attnsvm.jit import compiled
-from attnsvm.lanes import arithmetic, cholesky, matmul, svd
-from attnsvm.lanes.arithmetic import (
+from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.simd import arithmetic, cholesky, matmul, svd
+from attnsvm.linalg.simd.arithmetic import (
     any_greater,
     fill,
     fma,
@@ -29,9 +29,9 @@ from attnsvm.lanes.arithmetic import (
     store,
     where_greater,
 )
-from attnsvm.lanes.cholesky import System, factor, solve
-from attnsvm.lanes.matmul import dot, product
-from attnsvm.lanes.svd import decompose_fully
+from attnsvm.linalg.simd.cholesky import System, factor, solve
+from attnsvm.linalg.simd.matmul import dot, product
+from attnsvm.linalg.simd.svd import decompose_fully
 from attnsvm.svm import laned, powers
 from attnsvm.svm.laned import (
     NO_BOUND,

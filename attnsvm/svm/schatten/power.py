@@ -7,7 +7,7 @@ from functools import partial
 
 from torch import Tensor
 
-from attnsvm.lanes.cholesky import System
+from attnsvm.linalg.simd.cholesky import System
 from attnsvm.norm import Schatten
 from attnsvm.svm.from_frobenius import FromFrobenius
 from attnsvm.svm.laned import Group, Rows

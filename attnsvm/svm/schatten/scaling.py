@@ -16,10 +16,10 @@ from typing import Any
 
 from numba import njit
 
-from attnsvm.lanes.arithmetic import at, fill, fma, load, root, store
-from attnsvm.lanes.cholesky import decompose, inverse_factor
-from attnsvm.lanes.matmul import product
-from attnsvm.lanes.svd import decompose_columns, decompose_fully
+from attnsvm.linalg.simd.arithmetic import at, fill, fma, load, root, store
+from attnsvm.linalg.simd.cholesky import decompose, inverse_factor
+from attnsvm.linalg.simd.matmul import product
+from attnsvm.linalg.simd.svd import decompose_columns, decompose_fully
 from attnsvm.svm.schatten.turned import turn
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnsvm.jit import announced
-from attnsvm.lanes.cholesky import System
+from attnsvm.linalg.jit import announced
+from attnsvm.linalg.simd.cholesky import System
 from attnsvm.svm.equalities import restore_equalities
 from attnsvm.svm.laned import Group, Rows, Workspace, shared
 from attnsvm.svm.nuclear.cone import project

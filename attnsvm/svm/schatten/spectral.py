@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from torch import Tensor
 
-from attnsvm.lanes.cholesky import System
+from attnsvm.linalg.simd.cholesky import System
 from attnsvm.norm import norm_of
 from attnsvm.svm.from_frobenius import FromFrobenius
 from attnsvm.svm.laned import Group, Rows

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from numba import njit
 
-from attnsvm.lanes.arithmetic import at, fma, load, store
-from attnsvm.lanes.matmul import product
+from attnsvm.linalg.simd.arithmetic import at, fma, load, store
+from attnsvm.linalg.simd.matmul import product
 
 
 class Weights(NamedTuple):
@@ -29,7 +29,7 @@ class Weights(NamedTuple):
 def turn(rows: Any, turned: Any, left: Any, right: Any) -> None:
     """Write the rows D X_1, Z X_2 and the products of two queries, for X_1 (p, p), X_2 (q, q).
 
-    X_1 and X_2 are given as in `attnsvm.lanes.matmul`, with their strides.
+    X_1 and X_2 are given as in `attnsvm.linalg.simd.matmul`, with their strides.
     """
     n, p, q, N, pair = rows.n, rows.p, rows.q, rows.n * rows.R, 0
     product((turned.D, p, 1), (rows.D, p, 1), left, (N, p, p))

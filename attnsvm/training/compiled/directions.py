@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from numba import njit, types
 from numba.extending import overload
 
-from attnsvm.jit import compiled
-from attnsvm.lanes import arithmetic, matmul
-from attnsvm.lanes import svd as decomposition
-from attnsvm.lanes.arithmetic import (
+from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.simd import arithmetic, matmul
+from attnsvm.linalg.simd import svd as decomposition
+from attnsvm.linalg.simd.arithmetic import (
     exp,
     fill,
     fma,
@@ -23,8 +23,8 @@ from attnsvm.lanes.arithmetic import (
     where_equal,
     where_greater,
 )
-from attnsvm.lanes.matmul import dot, multiply
-from attnsvm.lanes.svd import EPS, decompose
+from attnsvm.linalg.simd.matmul import dot, multiply
+from attnsvm.linalg.simd.svd import EPS, decompose
 from attnsvm.optimizer.first_order import TINY
 from attnsvm.optimizer.muon import COEFFICIENTS
 

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from attnsvm.jit import compiled
-from attnsvm.lanes.arithmetic import (
+from attnsvm.linalg import EPS
+from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.simd.arithmetic import (
     at,
     exp,
     fill,
@@ -25,9 +26,8 @@ from attnsvm.lanes.arithmetic import (
     where_equal,
     where_greater,
 )
-from attnsvm.lanes.loss import slope
-from attnsvm.lanes.matmul import dot
-from attnsvm.linalg import EPS
+from attnsvm.linalg.simd.loss import slope
+from attnsvm.linalg.simd.matmul import dot
 from attnsvm.training.compiled import steps
 from attnsvm.training.compiled.gradient import Instance, Sizes, Space, Update, of_block, score
 from attnsvm.training.compiled.steps import COMPILED_IN, from_queries, gradient_kq, gradient_w

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from attnsvm.jit import compiled
-from attnsvm.lanes import arithmetic, matmul
-from attnsvm.lanes import loss as losses
-from attnsvm.lanes.arithmetic import (
+from attnsvm.linalg import EPS
+from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.simd import arithmetic, matmul
+from attnsvm.linalg.simd import loss as losses
+from attnsvm.linalg.simd.arithmetic import (
     any_equal,
     any_greater,
     at,
@@ -31,9 +32,8 @@ from attnsvm.lanes.arithmetic import (
     where_equal,
     where_greater,
 )
-from attnsvm.lanes.loss import slope
-from attnsvm.lanes.matmul import multiply
-from attnsvm.linalg import EPS
+from attnsvm.linalg.simd.loss import slope
+from attnsvm.linalg.simd.matmul import multiply
 
 TILE = 384
 """Token entries that are processed together: 384 of 64 bytes, 24 KB, fit the L1 cache."""

@@ -19,16 +19,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsvm.attention import View, log_attention
-from attnsvm.jit import announced
-from attnsvm.lanes.arithmetic import BYTES_OF_ENTRY, LANES
-from attnsvm.lanes.blocks import from_lanes, to_lanes
+from attnsvm.attention import Risk, View, log_attention
 from attnsvm.linalg import orthonormal
+from attnsvm.linalg.jit import announced
+from attnsvm.linalg.simd.arithmetic import BYTES_OF_ENTRY, LANES
+from attnsvm.linalg.simd.blocks import from_lanes, to_lanes
 from attnsvm.optimizer.base import Report, norm
 from attnsvm.optimizer.first_order import FirstOrder
 from attnsvm.parameterization import Variables
 from attnsvm.problem import ProblemBatch
-from attnsvm.risk import Risk
 from attnsvm.training.compiled.ending import End, end_kq, end_w
 from attnsvm.training.compiled.gradient import (
     Instance,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from attnsvm.lanes.loss import EXPONENTIAL, LINEAR, LOGISTIC, SQUARED
+from attnsvm.attention import Risk
+from attnsvm.linalg.simd.loss import EXPONENTIAL, LINEAR, LOGISTIC, SQUARED
 from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
 from attnsvm.optimizer.base import Optimizer
 from attnsvm.optimizer.first_order import FirstOrder
@@ -15,7 +16,6 @@ from attnsvm.optimizer.normalized_gd import NormalizedGD
 from attnsvm.optimizer.sign_gd import SignGD
 from attnsvm.optimizer.steepest import Steepest
 from attnsvm.parameterization import KQ, W
-from attnsvm.risk import Risk
 from attnsvm.training.compiled.directions import CODES, FROBENIUS, L1, MAX, MUON, PLAIN, Direction
 from attnsvm.training.compiled.gradient import Update
 

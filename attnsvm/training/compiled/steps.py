@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from attnsvm.jit import compiled
-from attnsvm.lanes import arithmetic, matmul, svd
-from attnsvm.lanes import loss as losses
-from attnsvm.lanes.arithmetic import at, exp, fill, fma, load, root, store, where_greater
-from attnsvm.lanes.matmul import dot, multiply
 from attnsvm.linalg import EPS
+from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.simd import arithmetic, matmul, svd
+from attnsvm.linalg.simd import loss as losses
+from attnsvm.linalg.simd.arithmetic import at, exp, fill, fma, load, root, store, where_greater
+from attnsvm.linalg.simd.matmul import dot, multiply
 from attnsvm.training.compiled import directions
 from attnsvm.training.compiled import gradient as gradients
 from attnsvm.training.compiled.directions import remember, replaced

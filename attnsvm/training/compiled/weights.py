@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from attnsvm.jit import compiled
-from attnsvm.lanes.arithmetic import LANES
+from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.simd.arithmetic import LANES
 
 
 class Placement(NamedTuple):

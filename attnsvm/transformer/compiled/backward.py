@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from attnsvm.lanes.arithmetic import (
+from attnsvm.linalg.simd.arithmetic import (
     at,
     exp,
     fill,
@@ -16,8 +16,8 @@ from attnsvm.lanes.arithmetic import (
     where_equal,
     where_greater,
 )
-from attnsvm.lanes.loss import slope
-from attnsvm.lanes.matmul import product
+from attnsvm.linalg.simd.loss import slope
+from attnsvm.linalg.simd.matmul import product
 from attnsvm.transformer.compiled.copies import find_away
 from attnsvm.transformer.compiled.layout import (
     EVERY,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from attnsvm.lanes.arithmetic import (
+from attnsvm.linalg.simd.arithmetic import (
     any_greater,
     at,
     exp,
@@ -28,7 +28,7 @@ from attnsvm.lanes.arithmetic import (
     where_equal,
     where_greater,
 )
-from attnsvm.lanes.matmul import product
+from attnsvm.linalg.simd.matmul import product
 from attnsvm.transformer.compiled.layout import Data, Sizes, Space, of_head
 from attnsvm.transformer.compiled.mlp import expand_difference
 from attnsvm.transformer.compiled.scaled import add_scaled, log_size, normalize

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from attnsvm.lanes.arithmetic import (
+from attnsvm.linalg.simd.arithmetic import (
     at,
     exp,
     fill,
@@ -17,7 +17,7 @@ from attnsvm.lanes.arithmetic import (
     where_equal,
     where_greater,
 )
-from attnsvm.lanes.matmul import product
+from attnsvm.linalg.simd.matmul import product
 from attnsvm.transformer.compiled.copies import compare_rows, gather_away
 from attnsvm.transformer.compiled.layout import Data, Sizes, Space, of_head, queries
 from attnsvm.transformer.compiled.mlp import expand

@@ -6,11 +6,11 @@ from typing import Any
 
 from numba import njit
 
-from attnsvm.jit import compiled
-from attnsvm.lanes import arithmetic, matmul
-from attnsvm.lanes import loss as losses
-from attnsvm.lanes.arithmetic import at
-from attnsvm.lanes.matmul import product
+from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.simd import arithmetic, matmul
+from attnsvm.linalg.simd import loss as losses
+from attnsvm.linalg.simd.arithmetic import at
+from attnsvm.linalg.simd.matmul import product
 from attnsvm.transformer.compiled import backward as backwards
 from attnsvm.transformer.compiled import copies, layout, mlp, parameters, scaled
 from attnsvm.transformer.compiled import forward as forwards

@@ -5,8 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from attnsvm.lanes.arithmetic import at, exp, fill, load, most, store, where_equal, where_greater
-from attnsvm.lanes.matmul import product
+from attnsvm.linalg.simd.arithmetic import (
+    at,
+    exp,
+    fill,
+    load,
+    most,
+    store,
+    where_equal,
+    where_greater,
+)
+from attnsvm.linalg.simd.matmul import product
 from attnsvm.transformer.compiled.layout import Data, Sizes, Space, queries
 
 NEAR_COPIES = -30.0

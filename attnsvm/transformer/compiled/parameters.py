@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from attnsvm.lanes.arithmetic import (
+from attnsvm.linalg.simd.arithmetic import (
     any_greater,
     at,
     exp,
@@ -23,7 +23,7 @@ from attnsvm.lanes.arithmetic import (
     store,
     where_greater,
 )
-from attnsvm.lanes.matmul import dot, product
+from attnsvm.linalg.simd.matmul import dot, product
 from attnsvm.transformer.compiled.layout import EVERY, Data, Sizes, Space, of_head, queries
 from attnsvm.transformer.compiled.scaled import largest_entry
 

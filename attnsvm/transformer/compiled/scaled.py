@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from attnsvm.lanes.arithmetic import (
+from attnsvm.linalg.simd.arithmetic import (
     at,
     exp,
     fill,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from numba import njit
 
-from attnsvm.lanes.cholesky import PANEL
+from attnsvm.linalg.simd.cholesky import PANEL
 from attnsvm.svm.laned import combine, margins
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from numba import njit
 
-from attnsvm.lanes.arithmetic import any_greater, at, fill, fma, load, store, where_greater
-from attnsvm.lanes.cholesky import factor, inverse_factor, substitute
-from attnsvm.lanes.matmul import product
+from attnsvm.linalg.simd.arithmetic import any_greater, at, fill, fma, load, store, where_greater
+from attnsvm.linalg.simd.cholesky import factor, inverse_factor, substitute
+from attnsvm.linalg.simd.matmul import product
 from attnsvm.svm.nuclear.compiled.arrays import dual_matrix, margins_of
 
 REFINEMENTS = 2

@@ -7,10 +7,10 @@ from typing import Any
 
 from numba import njit
 
-from attnsvm.lanes.arithmetic import any_greater, fill, fma, load, most, store
-from attnsvm.lanes.cholesky import decompose
-from attnsvm.lanes.definite import BISECTIONS, RESOLVED, bisected, way
-from attnsvm.lanes.matmul import product
+from attnsvm.linalg.simd.arithmetic import any_greater, fill, fma, load, most, store
+from attnsvm.linalg.simd.cholesky import decompose
+from attnsvm.linalg.simd.definite import BISECTIONS, RESOLVED, bisected, way
+from attnsvm.linalg.simd.matmul import product
 
 BOUNDARY = 0.98
 """Share of the way to the boundary of the cone."""

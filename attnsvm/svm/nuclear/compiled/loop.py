@@ -12,11 +12,20 @@ from typing import Any
 
 from numba import njit
 
-from attnsvm.jit import compiled
-from attnsvm.lanes import arithmetic, cholesky, definite, matmul
-from attnsvm.lanes.arithmetic import any_greater, at, fill, fma, load, most, store, where_greater
-from attnsvm.lanes.cholesky import System
-from attnsvm.lanes.matmul import dot
+from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.simd import arithmetic, cholesky, definite, matmul
+from attnsvm.linalg.simd.arithmetic import (
+    any_greater,
+    at,
+    fill,
+    fma,
+    load,
+    most,
+    store,
+    where_greater,
+)
+from attnsvm.linalg.simd.cholesky import System
+from attnsvm.linalg.simd.matmul import dot
 from attnsvm.svm import laned
 from attnsvm.svm.laned import NO_BOUND, PATIENCE, Rows, keep_better, least_margin
 from attnsvm.svm.nuclear.compiled import arrays, direction, length, start

@@ -11,9 +11,9 @@ from typing import Any
 
 from numba import njit
 
-from attnsvm.lanes.arithmetic import at, fill, load, root, store, where_greater
-from attnsvm.lanes.cholesky import inverse_factor
-from attnsvm.lanes.matmul import product
+from attnsvm.linalg.simd.arithmetic import at, fill, load, root, store, where_greater
+from attnsvm.linalg.simd.cholesky import inverse_factor
+from attnsvm.linalg.simd.matmul import product
 from attnsvm.svm.laned import set_slacks, start_sizes
 from attnsvm.svm.nuclear.compiled.arrays import dual_matrix, margins_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from sweeps.figures import Drawing
-from sweeps.statistics import summaries
+from attnsvm.sweeps.figures import Drawing
+from attnsvm.sweeps.statistics import summaries
 
 CAPTION = "Mean effective rank of the trained W with its 95 % interval."
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnsvm.experiment.result import BatchResult
 from attnsvm.norm import norm_of
-from attnsvm.result import BatchResult
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import (
     SvmSolution,

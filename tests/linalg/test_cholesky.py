@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from attnsvm.lanes.arithmetic import store
-from attnsvm.lanes.cholesky import PANEL, decompose
+from attnsvm.linalg.simd.arithmetic import store
+from attnsvm.linalg.simd.cholesky import PANEL, decompose
 
 
 @njit

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnsvm.bregman import bregman_divergence, directional_bregman_divergence
-from attnsvm.direction import one_minus_correlation
+from attnsvm.linalg.directions import one_minus_correlation
+from attnsvm.sweeps.bregman import bregman_divergence, directional_bregman_divergence
 
 EXPONENTS = (1.1, 1.75, 2.0, 3.0, 7.5)
 

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from attnsvm.direction import one_minus_correlation
+from attnsvm.linalg.directions import one_minus_correlation
 from attnsvm.problem import ProblemBatch
 from attnsvm.record.columns import Column, key_columns
 from attnsvm.record.schema import trial_columns, trial_table

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 from numba import njit
 
-from attnsvm.lanes.arithmetic import at, fill, fma, load, root, store
-from attnsvm.lanes.matmul import dot, product
+from attnsvm.linalg.simd.arithmetic import at, fill, fma, load, root, store
+from attnsvm.linalg.simd.matmul import dot, product
 
 REFINEMENTS = 1
 RIDGE = 1e-13

@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import njit
 
-from attnsvm.lanes.arithmetic import exp, fill, where_greater
+from attnsvm.linalg.simd.arithmetic import exp, fill, where_greater
 
 LOGISTIC, EXPONENTIAL, LINEAR, SQUARED = range(4)
 """Codes of the losses."""

@@ -21,6 +21,13 @@ from attnsvm.config.instantiate import instantiate, instantiated_probes
 from attnsvm.config.probe import probe_quantities
 from attnsvm.config.transformer import is_transformer
 from attnsvm.data import Seeded
+from attnsvm.experiment.result import BatchResult
+from attnsvm.experiment.separation import (
+    bound_attained,
+    separate,
+    separate_attended,
+    solve_as_published,
+)
 from attnsvm.model import Transformer
 from attnsvm.parameterization import Parameterization
 from attnsvm.probe import Probe, over_steps
@@ -36,7 +43,6 @@ from attnsvm.record.columns import (
     svmeq_name,
 )
 from attnsvm.record.schema import RunRecord
-from attnsvm.result import BatchResult
 from attnsvm.selection import (
     TIED_SCORES,
     TokenSelection,
@@ -44,12 +50,6 @@ from attnsvm.selection import (
     rejected,
     select_tokens,
     tied_optimal,
-)
-from attnsvm.separation import (
-    bound_attained,
-    separate,
-    separate_attended,
-    solve_as_published,
 )
 from attnsvm.svm import SvmSolution
 from attnsvm.theory import OF_INSTANCES, aligned_gradient, convergence_types, direction_change

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from attnsvm.lanes.arithmetic import LANES
+from attnsvm.linalg.simd.arithmetic import LANES
 
 
 def to_lanes(tensor: Tensor) -> Tensor:

@@ -15,9 +15,9 @@ import torch
 from numba import njit
 from torch import Tensor
 
-from attnsvm.jit import announced, compiled
-from attnsvm.lanes import arithmetic, matmul
-from attnsvm.lanes.arithmetic import (
+from attnsvm.linalg.jit import announced, compiled
+from attnsvm.linalg.simd import arithmetic, matmul
+from attnsvm.linalg.simd.arithmetic import (
     any_greater,
     at,
     fill,
@@ -29,8 +29,8 @@ from attnsvm.lanes.arithmetic import (
     store,
     where_greater,
 )
-from attnsvm.lanes.blocks import from_lanes, to_lanes
-from attnsvm.lanes.matmul import dot
+from attnsvm.linalg.simd.blocks import from_lanes, to_lanes
+from attnsvm.linalg.simd.matmul import dot
 
 SWEEPS = 30
 """Largest number of sweeps over all pairs of columns; about six are needed."""

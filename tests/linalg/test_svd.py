@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Generator
 
-from attnsvm.lanes.svd import svd
+from attnsvm.linalg.simd.svd import svd
 
 pytestmark = pytest.mark.processors
 

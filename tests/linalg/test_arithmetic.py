@@ -9,7 +9,7 @@ import pytest
 import torch
 from numba import njit
 
-from attnsvm.lanes.arithmetic import LANES, exp, expm1, load, log1p, logarithm, store
+from attnsvm.linalg.simd.arithmetic import LANES, exp, expm1, load, log1p, logarithm, store
 
 EDGES = [0.0, 1e-300, 1e-17, 1e-8, 0.25, 0.499999, 0.5, 0.500001, 1.0, 36.0, 700.0]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from numba import njit
 
-from attnsvm.lanes.arithmetic import any_greater, fill, fma, load, store, where_greater
-from attnsvm.lanes.cholesky import decompose
+from attnsvm.linalg.simd.arithmetic import any_greater, fill, fma, load, store, where_greater
+from attnsvm.linalg.simd.cholesky import decompose
 
 RESOLVED = 0.2
 """Relative uncertainty at which the way to the boundary is known."""
