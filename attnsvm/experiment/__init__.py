@@ -314,8 +314,9 @@ class _Stages:
         attended, log_softmax = selection.attended[index], path.log_softmax[index]
         with self._timed("svm"):
             tokens = selection.selected[index], attended, log_softmax
-            solutions = separate_attended(part, *tokens, self.norms, **self.tolerances)
-            bound_attained(part, *tokens, path.W[index], self.norms, **self.tolerances)
+            given = self.norms, self._solve
+            solutions = separate_attended(part, *tokens, *given, **self.tolerances)
+            bound_attained(part, *tokens, path.W[index], *given, **self.tolerances)
         with self._timed("compare"):
             snapshots = path.snapshots[index]
             part.compare("one_minus_corr_1token", path.steps, snapshots, part.arrays["one_token_W"])
@@ -391,11 +392,16 @@ class _Stages:
     def _separate(self, result: BatchResult, selected: Tensor) -> dict[str, SvmSolution[Tensor]]:
         m = self._instance("parameterization").max_rank(result.batch.d)
         with self._timed("svm"):
-            solutions = separate(result, selected, self.norms, m, **self.tolerances)
+            given = selected, self.norms, m, self._solve
+            solutions = separate(result, *given, **self.tolerances)
         if self.config.svm.published:
             with self._timed("published"):
                 solve_as_published(result, selected, self.norms)
         return solutions
+
+    def _solve(self, result: BatchResult, name: str, compute: Callable[[], Any]) -> Any:
+        """Return the solutions of the SVM `name`; `attnsvm.verify` gives back the stored ones."""
+        return compute()
 
     def _measure(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,9 +25,17 @@ from attnsvm.svm import (
 from attnsvm.svm.reference import Cvxpy, published_rank
 from attnsvm.theory import assumption_b1
 
+Solve = Callable[[BatchResult, str, Callable[[], Any]], Any]
+"""Returns the solutions of the SVM of this name: computes them, or gives back known ones."""
+
 
 def separate(
-    result: BatchResult, selected: Tensor, norms: list[str], m: int, **tolerances: Any
+    result: BatchResult,
+    selected: Tensor,
+    norms: list[str],
+    m: int,
+    solve_named: Solve,
+    **tolerances: Any,
 ) -> dict[str, SvmSolution[Tensor]]:
     """Solve Att-SVM at the selected tokens in every norm; mark and tabulate the results.
 
@@ -39,6 +49,8 @@ def separate(
         The norms to minimise.
     m : int
         Largest rank of W that the parameterization allows: that of the nuclear-norm SVM.
+    solve_named : callable
+        Solves the SVM of a name.
     **tolerances
         gap and rank_tolerance of `solve_svm`.
     """
@@ -46,10 +58,10 @@ def separate(
     given = batch.X, batch.Z, selected
     for norm in norms:
         if norm == "nuclear" and m < batch.d:
-            solution = solve_rank_constrained(*given, m, mask=batch.mask, **tolerances)
+            compute = partial(solve_rank_constrained, *given, m, mask=batch.mask, **tolerances)
         else:
-            solution = solve_svm(*given, norm, batch.mask, **tolerances)
-        solutions[norm] = solution
+            compute = partial(solve_svm, *given, norm, batch.mask, **tolerances)
+        solutions[norm] = solve_named(result, norm, compute)
     optimal = single_token(batch.X, batch.Z, optimal_tokens(batch)[0], batch.mask)
     result.columns["assumption_b1"] = assumption_b1(optimal)
     result.arrays["selected"] = selected
@@ -68,13 +80,14 @@ def separate_attended(
     attended: Tensor,
     log_softmax: Tensor,
     norms: list[str],
+    solve_named: Solve,
     **tolerances: Any,
 ) -> dict[str, SvmSolution[Tensor]]:
     """Solve Gen-SVM at the attended tokens and Att-SVM at the most attended one; return W_mm.
 
     Parameters
     ----------
-    result, selected, norms, **tolerances
+    result, selected, norms, solve_named, **tolerances
         As in `separate`.
     attended : Tensor (B, n, T) bool
         The sets O_i.
@@ -82,9 +95,15 @@ def separate_attended(
         log s_it.
     """
     batch = result.batch
-    one = solve_svm(batch.X, batch.Z, selected, mask=batch.mask, **tolerances)
+    compute = partial(solve_svm, batch.X, batch.Z, selected, mask=batch.mask, **tolerances)
+    one = solve_named(result, "one_token", compute)
     given = batch.X, batch.Z, attended, log_softmax
-    pairs = {norm: solve_gen_svm(*given, norm, batch.mask, **tolerances) for norm in norms}
+    pairs = {
+        norm: solve_named(
+            result, f"{norm}_fin", partial(solve_gen_svm, *given, norm, batch.mask, **tolerances)
+        )
+        for norm in norms
+    }
     result.arrays |= {"attended": attended, "log_softmax": log_softmax}
     for norm, (fin, mm) in pairs.items():
         result.mark_unsolved(f"{norm} W_fin", fin)
@@ -104,6 +123,7 @@ def bound_attained(
     log_softmax: Tensor,
     W: Tensor,
     norms: list[str],
+    solve_named: Solve,
     **tolerances: Any,
 ) -> None:
     """Compare the norms of W (B, d, d) with the least ones that have its softmax or more.
@@ -115,7 +135,8 @@ def bound_attained(
     batch = result.batch
     problem, C = attained(batch.X, batch.Z, selected, attended, log_softmax, batch.mask)
     for norm in norms:
-        solution = solve(problem, norm, batch.T, **tolerances)
+        compute = partial(solve, problem, norm, batch.T, **tolerances)
+        solution = solve_named(result, f"{norm}_attained", compute)
         solved = [status is SvmStatus.solved for status in solution.statuses]
         known = torch.tensor(solved, device=W.device)
         gap = 1 - C * solution.lower_bound / norm_of(norm).value(W)
