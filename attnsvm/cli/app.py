@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from attnsvm.cli.cite import citation
 from attnsvm.cli.columns import columns_text
@@ -24,33 +23,12 @@ from attnsvm.cli.objective import Objective, objective_value, quoted
 from attnsvm.cli.other_sweepers import OWN, close_others
 from attnsvm.cli.own_sweeps import check_chosen_file, check_sweep, own_sweeps
 from attnsvm.cli.signals import stopping_with_children
-from attnsvm.config import GROUPS, PROBES, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.config.code import conf_folder
-from attnsvm.config.identity import run_name, validated
+from attnsvm.config.compose import register
+from attnsvm.config.identity import validated
 from attnsvm.config.instantiate import check_extensions
 from attnsvm.config.plugins import use_extensions
 from attnsvm.config.version import __version__
-
-
-def register() -> None:
-    """Register the schema and the name of a run's folder with Hydra."""
-    store = ConfigStore.instance()
-    store.store(name="_run", node=RunConfig)
-    for group, options in GROUPS.items():
-        for name, schema in options.items():
-            store.store(group=f"schema/{group}", name=name, node=schema)
-            if name not in options.own:  # ours have a file in conf/
-                store.store(group=group, name=name, node=schema)
-    for name, schema in PROBES.items():
-        store.store(group="schema/probe", name=name, node=schema)
-        if name not in PROBES.own:
-            store.store(group="probe", name=name, node=schema, package=f"probe.{name}")
-    store.store(group="schema", name="selection", node=SelectionConfig)
-    store.store(group="schema", name="svm", node=SvmConfig)
-    OmegaConf.register_new_resolver(
-        "run_name", lambda *, _root_: run_name(validated(_root_)), replace=True
-    )
-
 
 register()
 

@@ -1,8 +1,8 @@
-"""One module per claim of a paper: its hypotheses, its runs and its prediction.
+"""The claims of the papers: the hypotheses, the runs and the prediction of each.
 
-A module `sweeps/claims/NAME.py` has `CLAIM`, a `Claim`. Hypotheses and prediction are functions of
-what is on record, so a verdict can be derived again from the records alone. Runs that several
-claims share are in `_runs`, conditions and rules that they share in `_conditions`.
+A module of this package has `CLAIMS`, the claims of a paper or of a part of it. Hypotheses and
+prediction are functions of what is on record, so a verdict can be derived again from the records
+alone. Runs are in `_runs`, conditions and rules that several claims share in `_conditions`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,8 @@ __all__ = ["FAILS", "HOLDS", "READINGS", "STATED", "Claim", "Evidence", "Runs", 
 
 
 def all_claims() -> list[Claim]:
-    """Return every claim, by paper and name of its module."""
+    """Return every claim, by paper and name."""
     names = (module.name for module in pkgutil.iter_modules(__path__))
-    found = [
-        importlib.import_module(f"{__name__}.{name}").CLAIM
-        for name in names
-        if not name.startswith("_")
-    ]
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names if name[0] != "_"]
+    found = [claim for module in modules for claim in module.CLAIMS]
     return sorted(found, key=lambda claim: (claim.paper, claim.name))

@@ -16,7 +16,7 @@ from attnsvm.record import read_solutions
 
 from ..aggregate import SweepFrames
 from ..cells import row_key
-from ._rule import rule_digest
+from ._digest import rule_digest
 
 HOLDS, FAILS = "holds", "fails"
 
@@ -72,11 +72,11 @@ class Evidence:
         The config of instances from a file says nothing of their shape, but their arrays do.
         """
         trials = self.frames.trials
-        lacking = trials.reindex(columns=["n", "T", "d"]).isna().any(axis=1)
-        if not lacking.any():
+        unknown = trials.reindex(columns=["n", "T", "d"]).isna().any(axis=1)
+        if not unknown.any():
             return trials
         sized = trials.assign(**{key: trials.get(key, np.nan) for key in "nTd"})
-        for run, rows in trials[lacking].groupby(trials["run"].astype(str)):
+        for run, rows in trials[unknown].groupby(trials["run"].astype(str)):
             if arrays := read_solutions(self.frames.folders[str(run)]):
                 sized.loc[rows.index, ["n", "T", "d"]] = arrays["X"].shape[1:]
         return sized
@@ -85,6 +85,14 @@ class Evidence:
         """Return values as `boolean`, missing where they are not `known`."""
         found = pd.Series(np.asarray(values), index=self.trials.index).astype("boolean")
         return found.where(pd.Series(known, index=self.trials.index), pd.NA)
+
+    def one_minus_corr(self, norm: str = "frobenius") -> pd.Series:
+        """Return 1 - correlation of the trained W with the SVM of a norm."""
+        return self.trials[_one_minus_corr(norm)]
+
+    def one_minus_corr_curve(self, norm: str = "frobenius") -> pd.DataFrame:
+        """Return the same for every step."""
+        return self.curve(_one_minus_corr(norm))
 
     def curve(self, quantity: str) -> pd.DataFrame:
         """Return a quantity of the history: a row for every instance, a column for every step."""
@@ -115,6 +123,15 @@ class Evidence:
         return found
 
 
+def _one_minus_corr(norm: str) -> str:
+    names = {"frobenius": "one_minus_corr_w_mm", "nuclear": "one_minus_corr_w_star_mm"}
+    return names.get(norm, f"one_minus_corr_{norm}")
+
+
+Hypotheses = dict[str, Callable[[Evidence], Truths]]
+"""What must hold for an instance, in words, and whether it does."""
+
+
 @dataclass(frozen=True)
 class Claim:
     """A statement of a paper, and how records decide it.
@@ -122,7 +139,7 @@ class Claim:
     Attributes
     ----------
     name : str
-        Name of its module.
+        What the command calls it.
     paper, number : str
         arXiv number, or `OURS`, and what the paper calls it.
     title, statement : str
@@ -160,7 +177,7 @@ class Claim:
     def digest(self) -> str:
         """What a verdict depends on besides attnsvm: it changes when claim, runs or rule do."""
         runs = [[one.name, *one.overrides] for one in self.runs]
-        rule = rule_digest(self.name, (self.prediction, *self.hypotheses.values()))
+        rule = rule_digest([self.prediction, *self.hypotheses.values()])
         parts = [self.statement, [*self.hypotheses], runs, self.tolerance, rule]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 

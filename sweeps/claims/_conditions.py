@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import logsumexp
 
-from ._claim import FAILS, HOLDS, Evidence, Truths, Words, ruled
+from ._claim import FAILS, HOLDS, Evidence, Hypotheses, Truths, Words, ruled
 
 NEAR = 1e-3
 """Largest 1 - correlation of a direction that is taken for its limit."""
@@ -17,8 +17,26 @@ NEAR = 1e-3
 STILL = 1e-4
 """Largest swing of the mean largest softmax since half-way of an attention that has ended."""
 
+SETTLED = 1e-4
+"""Largest change of a direction since half-way of the steps that counts as none."""
+
 ROUNDED = 1e-12
 """1 - correlation that counts as 0: below, rounding decides whether it falls."""
+
+
+def equals(evidence: Evidence, column: str, value: object) -> Truths:
+    """Return whether a column has a value."""
+    return evidence.truths(evidence.trials[column] == value)
+
+
+def at_most(evidence: Evidence, column: str, largest: float) -> Truths:
+    """Return whether a column is at most a number."""
+    return evidence.truths(evidence.trials[column] <= largest)
+
+
+def recorded(evidence: Evidence, name: str) -> Truths:
+    """Return whether a hypothesis holds, as the run has decided."""
+    return evidence.trials[name].astype("boolean")
 
 
 def overparameterised(evidence: Evidence) -> Truths:
@@ -32,20 +50,10 @@ def one_optimum(evidence: Evidence) -> Truths:
     return evidence.truths(evidence.trials["status"] != "tie")
 
 
-def hypothesis(name: str) -> Callable[[Evidence], Truths]:
-    """Return the condition that a hypothesis holds that the runs have decided."""
-    return lambda evidence: evidence.trials[name].astype("boolean")
-
-
 def feasible(evidence: Evidence, norm: str = "frobenius") -> Truths:
     """Return whether the recorded SVM is solved; undecided where that is not proved."""
     status = evidence.trials[f"{norm}_status"]
     return evidence.truths(status == "solved", status.isin(("solved", "infeasible")))
-
-
-def b1(evidence: Evidence) -> Truths:
-    """Return whether Assumption B.1 holds: all margins at the optimal tokens equal 1."""
-    return evidence.trials["assumption_b1"].astype("boolean")
 
 
 def unsolved(evidence: Evidence, norms: str | pd.Series = "frobenius") -> list[tuple[Any, str]]:
@@ -75,7 +83,7 @@ def unsolved(evidence: Evidence, norms: str | pd.Series = "frobenius") -> list[t
 def globally(evidence: Evidence) -> Words:
     """Return whether W goes to W_mm of the optimal tokens; that of other tokens refutes it."""
     kind = evidence.trials["convergence"]
-    settled = evidence.trials["one_minus_corr_w_mm"] <= NEAR
+    settled = evidence.one_minus_corr() <= NEAR
     return ruled(
         evidence,
         [
@@ -128,74 +136,9 @@ def saturated(evidence: Evidence) -> Truths:
     return evidence.truths(trials["saturated"] & ~trials["tie"], trials["training"] != "diverged")
 
 
-def minimises(evidence: Evidence, norm: str) -> Truths:
-    """Return whether the end of a regularisation path is a global minimiser, as far as is known.
-
-    Not if it selects other tokens than the optimal ones, nor if the SVM solution of the same norm
-    has a smaller excess risk L - L*: then it is another local minimum, or a saddle.
-    """
-    trials = evidence.trials
-    worse = evidence.from_arrays(lambda arrays: _excess_above_svm(arrays, norm))
-    kind = trials["convergence"]
-    least = (kind == "global") & (worse <= EXCESS)
-    other = kind.isin(("local", "not_local", "unsettled", "unsaturated"))
-    return evidence.truths(least, other | worse.notna())
-
-
-EXCESS = 1e-6
-"""Largest log (L - L*)(W) - log (L - L*)(SVM) of a minimiser."""
-
-
-def _excess_above_svm(arrays: Mapping[str, np.ndarray], norm: str) -> np.ndarray:
-    """Return log of the ratio of L - L* at the trained W and at the SVM scaled to its norm."""
-    W, W_svm = arrays["trained_W"], arrays[f"{norm}_W"]
-    order = 2 if norm == "frobenius" else 1
-    sizes = [np.linalg.norm(np.linalg.svd(M, compute_uv=False), order, axis=1) for M in (W, W_svm)]
-    scaled = W_svm * (sizes[0] / sizes[1])[:, None, None]
-    above: np.ndarray = _log_excess(arrays, W) - _log_excess(arrays, scaled)
-    return above
-
-
-def _log_excess(arrays: Mapping[str, np.ndarray], W: np.ndarray) -> np.ndarray:
-    """Return log of sum_i |loss'(gamma_opt)| sum_t s_it (gamma_opt - gamma_it), logistic loss.
-
-    It is n (L - L*) of a linear head to first order in the softmax of the other tokens.
-    """
-    gamma, mask = arrays["scores"], arrays["mask"]
-    logits = np.where(mask, np.einsum("bntd,bde,bne->bnt", arrays["X"], W, arrays["Z"]), -np.inf)
-    log_s = logits - logsumexp(logits, axis=2, keepdims=True)
-    best = gamma.max(axis=2)
-    with np.errstate(divide="ignore"):
-        lost = np.log(np.where(mask, best[:, :, None] - gamma, 0.0))
-    each = logsumexp(log_s + lost, axis=2) - np.logaddexp(0.0, best)
-    total: np.ndarray = logsumexp(each, axis=1)
-    return total
-
-
-def path_limit(apart: pd.Series, evidence: Evidence) -> Words:
-    """Return whether a regularisation path ends near its limit, `apart` being how far it is."""
-    rules = [(apart <= NEAR, HOLDS), (apart > NEAR, FAILS)]
-    return ruled(evidence, rules, otherwise="SVM undecided")
-
-
-def first_layer(evidence: Evidence) -> Truths:
-    """Return whether the row is the first layer of a network."""
-    return evidence.truths(evidence.trials["layer"] == 0)
-
-
-def towards_svm(evidence: Evidence) -> Words:
-    """Return whether W of a layer is near its W_mm, or comes no nearer to it."""
-    apart, local = evidence.trials["one_minus_corr_w_mm"], ("global", "local")
-    return ruled(
-        evidence,
-        [
-            *unsolved(evidence),
-            ((apart <= NEAR) & evidence.trials["convergence"].isin(local), HOLDS),
-            ((apart <= NEAR) & (evidence.trials["convergence"] == "not_local"), FAILS),
-            (comes_no_nearer(evidence), FAILS),
-        ],
-        otherwise="direction not settled",
-    )
+def at_end(curve: pd.DataFrame, part: int = 1) -> pd.Series:
+    """Return the values of a curve at its last step, or at the step that is a part of the last."""
+    return curve[float(curve.columns.max()) / part]
 
 
 TURNING = 0.01
@@ -208,8 +151,7 @@ def stays_away(evidence: Evidence) -> Truths:
 
     Missing where either is not on record.
     """
-    trials = evidence.trials
-    apart, change = trials["one_minus_corr_w_mm"], trials["direction_change"]
+    apart, change = evidence.one_minus_corr(), evidence.trials["direction_change"]
     away = (apart > NEAR) & (change <= TURNING * apart)
     return evidence.truths(away, apart.notna() & change.notna())
 
@@ -219,11 +161,40 @@ def comes_no_nearer(evidence: Evidence) -> Truths:
 
     Missing where it is not on record.
     """
-    curve = evidence.curve("one_minus_corr_w_mm")
-    last = float(curve.columns.max())
-    apart, before = curve[last], curve[last / 2]
+    curve = evidence.one_minus_corr_curve()
+    apart, before = at_end(curve), at_end(curve, 2)
     far = (apart > NEAR) & (apart >= STALE * before)
     return evidence.truths(far, apart.notna() & before.notna())
+
+
+def near_svm(
+    evidence: Evidence,
+    away: Callable[[Evidence], Truths],
+    otherwise_near: str = "direction not settled",
+) -> Words:
+    """Return whether W is near W_mm of the selected tokens, and these are locally optimal.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        The instances.
+    away : callable
+        Returns whether W goes elsewhere, which refutes it.
+    otherwise_near : str
+        The word where W is near, but it is open whether its limit selects these tokens.
+    """
+    near, kind = evidence.one_minus_corr() <= NEAR, evidence.trials["convergence"]
+    return ruled(
+        evidence,
+        [
+            *unsolved(evidence),
+            (near & kind.isin(("global", "local")), HOLDS),
+            (near & (kind == "not_local"), FAILS),
+            (near, otherwise_near),
+            (away(evidence), FAILS),
+        ],
+        otherwise="direction not settled",
+    )
 
 
 GAP_NEAR, GAP_FAR = 2e-2, 0.1
@@ -232,12 +203,6 @@ GAP_NEAR, GAP_FAR = 2e-2, 0.1
 STALE = 0.97
 """Share of a margin gap, or of 1 - correlation, half-way that is left at the end, from which on it
 falls no more. One that falls to zero like 1 / log k keeps 0.93 of it from 5000 to 10 000."""
-
-
-def margin_words(evidence: Evidence, gap: pd.Series) -> Words:
-    """Return whether a margin gap at the end counts as none."""
-    rules = [(gap <= GAP_NEAR, HOLDS), (gap >= GAP_FAR, FAILS), (gap.notna(), "margin gap not far")]
-    return ruled(evidence, rules, otherwise="not separable")
 
 
 def margin_limit(evidence: Evidence, norms: pd.Series) -> Words:
@@ -251,7 +216,7 @@ def margin_limit(evidence: Evidence, norms: pd.Series) -> Words:
         here = norms == norm
         gap[here] = evidence.trials.loc[here, f"{norm}_margin_gap"]
         curve = evidence.curve(f"margin_gap_{norm}")
-        before[here] = curve.loc[here, float(curve.columns.max()) / 2]
+        before[here] = at_end(curve, 2)[here]
     return ruled(
         evidence,
         [
@@ -262,3 +227,23 @@ def margin_limit(evidence: Evidence, norms: pd.Series) -> Words:
         ],
         otherwise="margin gap still falling, or not far",
     )
+
+
+SELECTED: Hypotheses = {"one token selected in each sample": saturated}
+ONE_OPTIMUM: Hypotheses = {"one optimal token": one_optimum}
+
+locally = partial(near_svm, away=stays_away, otherwise_near="limit may select other tokens")
+"""The prediction of claims on local convergence."""
+
+LIMITS = (
+    "1 - correlation with W_mm(alpha) <= 1e-3, and the direction is settled where the tokens are "
+    "not locally optimal: it changed by at most 1e-4 since half-way; above 1e-3 it fails where the "
+    "direction has changed by less than a hundredth of that since half-way"
+)
+"""The tolerance of `locally`."""
+
+GLOBAL = (
+    "tokens: softmax >= 0.999 in every sample; other tokens refute it where they are "
+    "locally optimal, which is certified, and 1 - correlation with their SVM is <= 1e-3"
+)
+"""The tolerance of `globally`."""

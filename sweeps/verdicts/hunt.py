@@ -20,13 +20,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
 from attnsvm import record
+from attnsvm.config.compose import composed, sweep_grid
 from attnsvm.config.groups import CrossAttentionConfig, SphereConfig
 
 from ..claims import FAILS, HOLDS, Claim, Runs
 from . import case as simpler
 from .case import Case
 from .derive import verdict
-from .judging import Judge, composed, grid_of, written
+from .judging import Judge, written
 from .running import command, perform
 
 AT_ONCE = 100
@@ -136,7 +137,7 @@ def cells_of(runs: Runs) -> Iterator[tuple[list[str], Size]]:
     grid = [
         f"{key}={values}"
         for word in named
-        for key, values in grid_of(word.removeprefix("sweep=")).items()
+        for key, values in sweep_grid(word.removeprefix("sweep=")).items()
     ]
     base = composed(named)
     if not isinstance(base.data, SphereConfig):

@@ -14,13 +14,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from hydra import compose, initialize_config_dir
 
 from attnsvm import experiment, record
-from attnsvm.cli.app import register
 from attnsvm.config import RunConfig
-from attnsvm.config.code import conf_folder
-from attnsvm.config.identity import validated
+from attnsvm.config.compose import composed
 from attnsvm.config.instantiate import instantiate
 from attnsvm.record.provenance import provenance
 
@@ -110,21 +107,6 @@ class Judge:
             record.write(folder, experiment.parts(config), provenance(config, []))
             rows = rulings(self.claim, Evidence(load(folder)))
         return rows.set_index("seed")["ruling"].sort_index()
-
-
-def composed(overrides: Sequence[str]) -> RunConfig:
-    """Return the config of a run with these overrides."""
-    register()
-    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        return validated(compose("config", list(overrides)))
-
-
-def grid_of(sweep: str) -> dict[str, str]:
-    """Return the values of each field that a named sweep varies."""
-    register()
-    with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        config = compose("config", [f"sweep={sweep}"], return_hydra_config=True)
-    return dict(config.hydra.sweeper.params)
 
 
 def written(folder: Path, cases: Sequence[Case]) -> dict[str, str]:

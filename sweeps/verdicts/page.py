@@ -21,11 +21,11 @@ HUNTED = Path(__file__).parents[2] / "docs/records/hunt"
 
 HEADING = """# The claims of the papers, and what holds
 
-Each claim is a file in `sweeps/claims`: its hypotheses, which are decided for every instance, its
-prediction, and the runs that test it. A verdict counts instances; nothing is averaged. *holds*: on
-every instance that meets the hypotheses. *fails*: on at least one, the smallest of which is named
-with the command that makes its record. *never met*: no instance meets the hypotheses. *undecided*:
-on some, and why.
+Each claim is declared in `sweeps/claims`, which has a file for each paper or part of it: its
+hypotheses, which are decided for every instance, its prediction, and the runs that test it. A
+verdict counts instances; nothing is averaged. *holds*: on every instance that meets the hypotheses.
+*fails*: on at least one, the smallest of which is named with the command that makes its record.
+*never met*: no instance meets the hypotheses. *undecided*: on some, and why.
 
 How a claim reads its paper, as we understand it: *stated* there; *stronger*: without one of the
 paper's assumptions, or with more than it promises, so that its failures show where the paper's own

@@ -10,8 +10,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf, open_dict, read_write
 
-from attnsvm.cli.app import register
 from attnsvm.cli.composing import CellComposer
+from attnsvm.config.compose import register
 from attnsvm.config.identity import validated
 
 CELLS = [

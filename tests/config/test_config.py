@@ -10,8 +10,8 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from attnsvm.cli import app
 from attnsvm.config import GROUPS, WITHOUT_EFFECT, ConfigError, Range, RunConfig
+from attnsvm.config.compose import register
 from attnsvm.config.identity import (
     option_names,
     result_fields,
@@ -23,7 +23,7 @@ from attnsvm.config.instantiate import GROUP_BASES, instantiate, named, target_c
 
 
 def composed(*overrides: str) -> RunConfig:
-    app.register()
+    register()
     with initialize_config_module("conf", version_base="1.3"):
         return validated(compose("config", overrides=list(overrides), return_hydra_config=False))
 

@@ -7,20 +7,29 @@ import importlib
 import json
 import shlex
 import shutil
-from types import SimpleNamespace
+import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 
+from attnsvm.sweeps import claims
 from attnsvm.sweeps.aggregate import load
-from attnsvm.sweeps.claims import FAILS, HOLDS, Claim, Evidence, Runs, _rule, all_claims
+from attnsvm.sweeps.claims import (
+    FAILS,
+    HOLDS,
+    Claim,
+    Evidence,
+    Runs,
+    _conditions,
+    _digest,
+    all_claims,
+)
 from attnsvm.sweeps.claims._claim import ruled
 from attnsvm.sweeps.verdicts import main, verdict
 from attnsvm.sweeps.verdicts.command import PAGE
 from attnsvm.sweeps.verdicts.derive import Verdict
 from attnsvm.sweeps.verdicts.page import markdown, terminal
-from attnsvm.sweeps.verdicts.running import command, perform, runs_of
+from attnsvm.sweeps.verdicts.running import perform, runs_of
 from attnsvm.sweeps.verdicts.store import COMMITTED, FILE, Entry, latest, read, write
 from tests.command import attnsvm
 
@@ -161,12 +170,6 @@ def test_a_run_without_a_record_is_undecided_not_left_out(folder, tmp_path):
     assert (found.drawn, found.kind, found.undecided) == (12, "undecided", {"no record": 6})
 
 
-def test_a_word_needs_its_mask_to_be_true(folder):
-    evidence = Evidence(load(folder / "tiny"))
-    unknown = pd.Series(pd.NA, index=evidence.trials.index, dtype="boolean")
-    assert set(ruled(evidence, [(unknown, FAILS)], "open")) == {"open"}
-
-
 def test_arrays_are_aligned_with_the_rows(folder):
     evidence = Evidence(load(folder / "tiny"))
     seeds = evidence.from_arrays(lambda arrays: arrays["seeds"])
@@ -261,56 +264,83 @@ def test_the_page_is_that_of_the_committed_verdicts():
     assert PAGE.read_text() == markdown(CLAIMS, read(COMMITTED))
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
-def test_claims_are_named_by_their_module_and_their_runs_are_valid(claim, tmp_path):
-    from attnsvm.sweeps import claims
-
-    assert importlib.import_module(f"{claims.__name__}.{claim.name}").CLAIM is claim
-    for runs in claim.runs:
-        assert command(runs, tmp_path)[1] == f"hydra.sweep.dir={tmp_path / runs.name}"
+def test_names_of_claims_are_unique_and_their_runs_agree():
+    assert len({claim.name for claim in CLAIMS}) == len(CLAIMS) == 49
+    assert len(runs_of(CLAIMS)) == 34
 
 
-def test_the_digest_is_that_of_what_is_claimed_and_run():
-    assert made().digest == made(title="other words").digest
-    for part in ({"statement": "x"}, {"tolerance": "x"}, {"hypotheses": {}}, {"runs": ()}):
-        assert made(**part).digest != made().digest
+# --- the digest of a rule -------------------------------------------------------------------------
 
 
 @pytest.fixture
 def rule(tmp_path, monkeypatch):
-    """Return a function that gives the digest of a rule in a module of this text."""
-    monkeypatch.syspath_prepend(tmp_path)
+    """Return a function that gives the digest of `f` in a module of claims of this text."""
+    name = f"{claims.__name__}.a_rule"
+    monkeypatch.setattr(claims, "__path__", [*claims.__path__, str(tmp_path)])
 
     def digest(text):
+        _digest._functions.cache_clear()
+        sys.modules.pop(name, None)
+        importlib.invalidate_caches()
         (tmp_path / "a_rule.py").write_text(text)
-        _rule._code.cache_clear()
-        return _rule.rule_digest("no_claim", [SimpleNamespace(__module__="a_rule")])
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        return _digest.rule_digest([importlib.import_module(name).f])
 
     yield digest
-    _rule._code.cache_clear()
+    sys.modules.pop(name, None)
+    _digest._functions.cache_clear()
 
 
-def test_the_digest_of_a_rule_changes_with_the_rule_but_not_with_its_words(rule):
-    text = "from attnsvm.sweeps.claims._claim import Claim\n\ndef f(x):\n    return x <= 1e-3\n"
-    same = rule(text)
-    words = text.replace("def f(x):\n", '"""A rule."""\ndef f(x):\n    """True."""  # or not\n')
-    assert rule(words) == same
-    assert rule(text + 'Claim(title="a", number="1")') == rule(text + 'Claim(title="b")')
-    assert rule(text.replace("1e-3", "1e-4")) != same
-    assert rule(text.replace("<=", "<")) != same
-    assert rule(text.replace("_claim import Claim", "_conditions import NEAR")) != same
-    branches = "if a:\n    b\n{}    c\n"
-    assert rule(branches.format("")) != rule(branches.format("else:\n"))
+RULE = """
+from attnsvm.sweeps.claims._conditions import NEAR, still
+
+LIMIT, OTHER = 1e-3, 2
+
+def helper(x):
+    return x < LIMIT
+
+def unused(x):
+    return x
+
+def f(x):
+    if helper(x):
+        return 1
+    return 2
+"""
 
 
-def test_the_digest_of_a_claim_covers_the_rule_that_it_shares(monkeypatch):
-    """joint takes its rule from limits, which takes conditions from _conditions."""
-    before, code = {claim.name: claim.digest for claim in CLAIMS}, _rule._code
-    for module, changed in (("limits", "joint"), ("_conditions", "joint"), ("_runs", "")):
-        name = f"{_rule.PACKAGE}.{module}"
-        monkeypatch.setattr(
-            _rule, "_code", lambda one, name=name: ("", frozenset()) if one == name else code(one)
-        )
-        after = {claim.name for claim in CLAIMS if claim.digest != before[claim.name]}
-        assert (changed in after) if changed else not after
-        assert ("feasibility" in after) == (module == "_conditions")
+@pytest.mark.parametrize(
+    ("old", "new", "changes"),
+    [
+        ("def f(x):\n", 'def f(x):\n    """A rule."""  # in words\n', False),
+        ("return x\n", "return not x\n", False),  # of a function that it does not use
+        ("OTHER = 1e-3, 2", "OTHER = 1e-3, 3", False),
+        ("LIMIT, OTHER = 1e-3", "LIMIT, OTHER = 1e-4", True),
+        ("x < LIMIT", "x <= LIMIT", True),
+        ("x < LIMIT", "x < NEAR", True),
+        ("return 2", "return still(x)", True),
+        ("return 1\n    return 2", "return 1\n    else:\n        return 2", True),
+    ],
+)
+def test_a_digest_changes_with_the_rule_and_not_with_words_or_other_rules(rule, old, new, changes):
+    assert old in RULE
+    assert (rule(RULE.replace(old, new)) != rule(RULE)) == changes
+
+
+def test_a_rule_that_closes_over_variables_is_refused():
+    limit = 3
+    with pytest.raises(TypeError, match="must be a partial instead"):
+        made(prediction=lambda e: e.trials["d"] == limit).digest  # noqa: B018
+
+
+def test_the_digest_covers_the_claim_but_not_its_name_or_other_claims(monkeypatch):
+    assert made().digest == made(title="other words").digest
+    for part in ({"statement": "x"}, {"tolerance": "x"}, {"hypotheses": {}}, {"runs": ()}):
+        assert made(**part).digest != made().digest
+    before = {claim.name: claim.digest for claim in CLAIMS}
+    monkeypatch.setattr(_conditions, "TURNING", 0.02)  # of `stays_away`
+    after = {claim.name for claim in CLAIMS if claim.digest != before[claim.name]}
+    assert after == {
+        "limits", "gradient_descent", "sequence", "prompt", "joint", "joint_support", "layers",
+        "layers_unseen",
+    }  # fmt: skip
