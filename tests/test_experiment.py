@@ -26,15 +26,15 @@ def test_top_compares_the_trained_weights_with_both_svms():
     assert set(ok["frobenius_status"]) == {"solved"} == set(ok["nuclear_status"])
     assert (ok["frobenius_gap"] <= 1e-9).all()
     assert (ok["nuclear_gap"] <= 1e-9).all()
-    assert (ok["one_minus_corr_w_mm"] < 0.1).all()
+    assert (ok["one_minus_corr_frobenius"] < 0.1).all()
 
     batch = attnsvm.sample("sphere", n=3, T=4, d=6, trials=6)
     path = attnsvm.train(batch, steps=300)
     selection = attnsvm.select_tokens(batch, path)
     solution = attnsvm.solve_svm(batch.X, batch.Z, selection.selected)
     expected = attnsvm.one_minus_correlation(path.W, solution.W)
-    np.testing.assert_array_equal(trials["one_minus_corr_w_mm"], expected.numpy())
-    history = record.history[record.history["quantity"] == "one_minus_corr_w_mm"]
+    np.testing.assert_array_equal(trials["one_minus_corr_frobenius"], expected.numpy())
+    history = record.history[record.history["quantity"] == "one_minus_corr_frobenius"]
     last = history[history["step"] == 300].sort_values("seed")["value"]
     np.testing.assert_array_equal(last, expected.numpy())
     np.testing.assert_array_equal(record.solutions["trained_W"], path.W.numpy())
@@ -69,7 +69,7 @@ def test_low_rank_factors_are_compared_with_the_rank_constrained_svm():
     for column, field in (("objective", "objective"), ("lower_bound", "lower_bound")):
         np.testing.assert_array_equal(trials[f"nuclear_{column}"], getattr(solution, field))
     expected = attnsvm.one_minus_correlation(path.W, solution.W)
-    np.testing.assert_array_equal(trials["one_minus_corr_w_star_mm"], expected)
+    np.testing.assert_array_equal(trials["one_minus_corr_nuclear"], expected)
     open_ = trials["nuclear_status"] == "undecided"
     assert (trials.loc[open_, "status"] != "ok").all()  # counted, never a point
     assert trials.loc[open_, "nuclear_margin_gap"].isna().all()
@@ -181,9 +181,9 @@ def test_multi_gives_the_reason_of_every_rejection():
     assert len(positive)
     assert set(positive["reason"]) == {"all labels are +1"}
     ok = trials[trials["status"] == "ok"]
-    columns = ["one_minus_corr_svmeq", "one_minus_corr_w_mm", "one_minus_corr_1token"]
+    columns = ["one_minus_corr_svmeq", "one_minus_corr_frobenius", "one_minus_corr_1token"]
     assert ok[columns].notna().all(axis=None)
-    assert (ok["one_minus_corr_svmeq"] <= ok["one_minus_corr_w_mm"] + 1e-12).all()
+    assert (ok["one_minus_corr_svmeq"] <= ok["one_minus_corr_frobenius"] + 1e-12).all()
     assert (ok["max_masked_softmax"] <= 1e-6).all()
 
 
@@ -191,7 +191,7 @@ def test_one_token_per_sample_needs_no_constraint():
     record = run(composed("data.T=1", "data.n=2", "data.d=3", "optimizer.steps=5", "trials=2"))
     assert record.trials["frobenius_status"].tolist() == ["unconstrained"] * 2
     assert (record.trials["frobenius_objective"] == 0).all()
-    assert record.trials["one_minus_corr_w_mm"].isna().all()  # W = 0 has no direction
+    assert record.trials["one_minus_corr_frobenius"].isna().all()  # W = 0 has no direction
 
 
 @pytest.mark.parametrize(

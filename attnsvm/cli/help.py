@@ -18,7 +18,8 @@ attnsvm - train attention, solve the SVM that it converges to, compare.
   one run               attnsvm data.n=6 data.T=8 data.d=10 parameterization=kq trials=100
   a whole experiment    attnsvm sweep=rank_vs_d
   an ad-hoc sweep       attnsvm -m data.d=2,4,8 optimizer=normalized_gd,gd
-  a search (Optuna)     attnsvm -m hydra/sweeper=optuna 'objective=median(one_minus_corr_w_mm)' \\
+  a search (Optuna)     attnsvm -m hydra/sweeper=optuna \\
+                          'objective=median(one_minus_corr_frobenius)' \\
                           'optimizer.lr=interval(0.01, 1)' hydra.sweeper.n_trials=20
   tracking              hydra/callbacks=mlflow | wandb | tensorboard
   less output           hydra/job_logging=quiet hydra/hydra_logging=quiet

@@ -34,7 +34,6 @@ from attnsvm.probe import Probe, over_steps
 from attnsvm.problem import ProblemBatch
 from attnsvm.record.columns import (
     NORMS,
-    correlation,
     hypothesis_columns,
     layer_columns,
     multi_columns,
@@ -65,12 +64,6 @@ STALLED_REASON = (
 )
 
 WITHOUT_START = "init=cone: the SVM of the tokens is not solved and has no direction"
-
-
-def correlation_column(norm: str) -> str:
-    """Return the column and quantity of 1 - correlation with the SVM of a norm."""
-    named = {"frobenius": "one_minus_corr_w_mm", "nuclear": "one_minus_corr_w_star_mm"}
-    return named[norm] if norm in named else correlation(norm).name
 
 
 def run(config: RunConfig) -> RunRecord:
@@ -283,7 +276,7 @@ class _Stages:
             ]
             for norm, solution in solutions.items():
                 result.columns[f"{norm}_margin_gap"] = margin_gap(path.W, solution)
-                result.compare(correlation_column(norm), path.steps, path.snapshots, solution.W)
+                result.compare(f"one_minus_corr_{norm}", path.steps, path.snapshots, solution.W)
                 if norm not in NORMS:
                     gaps = [margin_gap(W, solution) for W in path.snapshots.unbind(1)]
                     result.curves[f"margin_gap_{norm}"] = path.steps, torch.stack(gaps, dim=1)
@@ -322,7 +315,7 @@ class _Stages:
             part.compare("one_minus_corr_1token", path.steps, snapshots, part.arrays["one_token_W"])
             for norm in self.norms:
                 mm = part.arrays[f"{norm}_W"]
-                part.compare(correlation_column(norm), path.steps, snapshots, mm)
+                part.compare(f"one_minus_corr_{norm}", path.steps, snapshots, mm)
                 parts = part.arrays[f"{norm}_fin_W"][:, None], mm[:, None]
                 part.compare(svmeq_name(norm), path.steps, snapshots, svmeq(snapshots, *parts))
                 part.columns[f"svmeq_C_{norm}"] = svmeq_factor(snapshots, *parts)[:, -1]

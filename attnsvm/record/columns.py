@@ -167,11 +167,11 @@ class TrialRow:
         "training loss of the trained weights, without ridge", "loss", None, "train"
     )
     W_norm: float = column("Frobenius norm of the trained W", "norm of W", NON_NEGATIVE, "train")
-    one_minus_corr_w_mm: float = column(
+    one_minus_corr_frobenius: float = column(
         "1 - correlation of the trained W with W_mm, the SVM of least Frobenius norm", "1",
         DISTANCE, "compare",
     )  # fmt: skip
-    one_minus_corr_w_star_mm: float = column(
+    one_minus_corr_nuclear: float = column(
         "1 - correlation of the trained W with W_star_mm, the SVM of least nuclear norm", "1",
         DISTANCE, "compare",
     )  # fmt: skip
@@ -265,10 +265,10 @@ class Quantities:
         "largest softmax of a sample, mean over samples", "1", SHARE, "train"
     )
     W_norm: float = column("Frobenius norm of W", "norm of W", NON_NEGATIVE, "train")
-    one_minus_corr_w_mm: float = column(
+    one_minus_corr_frobenius: float = column(
         "1 - correlation of W with W_mm, the SVM of least Frobenius norm", "1", DISTANCE, "compare"
     )
-    one_minus_corr_w_star_mm: float = column(
+    one_minus_corr_nuclear: float = column(
         "1 - correlation of W with W_star_mm, the SVM of least nuclear norm", "1", DISTANCE,
         "compare",
     )  # fmt: skip

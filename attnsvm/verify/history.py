@@ -18,12 +18,13 @@ Curve = tuple[Array, Array]
 """Values and error bounds at the snapshots whose weights are known."""
 
 
-NAMED = {"frobenius": "one_minus_corr_w_mm", "nuclear": "one_minus_corr_w_star_mm"}
+NORMS = ("frobenius", "nuclear")
+"""The norms whose margin gap the trials have and the history has not."""
 
 
 def correlation(norm: str) -> str:
     """Return the column and quantity of 1 - correlation with the SVM of a norm."""
-    return NAMED.get(norm, f"one_minus_corr_{norm}")
+    return f"one_minus_corr_{norm}"
 
 
 def svmeq_name(norm: str) -> str:
@@ -40,7 +41,7 @@ def quantities(config: Mapping[str, Any]) -> list[str]:
     names += ["one_minus_corr_1token"] if tokens == "multi" else []
     for norm in norms:
         names.append(correlation(norm))
-        names += [f"margin_gap_{norm}"] if tokens == "top" and norm not in NAMED else []
+        names += [f"margin_gap_{norm}"] if tokens == "top" and norm not in NORMS else []
         if tokens == "multi":
             names.append(svmeq_name(norm))
             names += ["one_minus_corr_svmeq_lsq"] if norm == "frobenius" else []

@@ -15,7 +15,7 @@ from attnsvm.verify.attained import attained_gap
 from attnsvm.verify.exact import EPS, Array
 from attnsvm.verify.expected import NAN, Either, Expected, Interval, Words, number, truth
 from attnsvm.verify.heads import HeadAndLoss
-from attnsvm.verify.history import NAMED, Curve, correlation, svmeq_name
+from attnsvm.verify.history import NORMS, Curve, correlation, svmeq_name
 from attnsvm.verify.hypotheses import Deciding, decided
 from attnsvm.verify.instances import Instance, UnknownError
 from attnsvm.verify.norms import computed
@@ -343,7 +343,7 @@ class InstanceProof:
             curves["risk"] = risk
         curves |= self._probes(W, path.found)
         for norm in self.norms if self.tokens == "top" else ():
-            if norm not in NAMED:
+            if norm not in NORMS:
                 pairs = np.array([self._margin_gap(norm, V) for V in W])
                 curves[f"margin_gap_{norm}"] = pairs[:, 0], pairs[:, 1]
         if not self.config["keep_path"] and self.start is not None:

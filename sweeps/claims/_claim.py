@@ -124,7 +124,7 @@ class Evidence:
 
 
 def _one_minus_corr(norm: str) -> str:
-    names = {"frobenius": "one_minus_corr_w_mm", "nuclear": "one_minus_corr_w_star_mm"}
+    names = {"frobenius": "one_minus_corr_frobenius", "nuclear": "one_minus_corr_nuclear"}
     return names.get(norm, f"one_minus_corr_{norm}")
 
 

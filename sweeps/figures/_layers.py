@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NORMS = {"w": "frobenius", "kq": "nuclear"}
 """Norm of the SVM that gradient descent of a parameterization goes to."""
 
-CORRELATIONS = {"w": "one_minus_corr_w_mm", "kq": "one_minus_corr_w_star_mm"}
+CORRELATIONS = {"w": "one_minus_corr_frobenius", "kq": "one_minus_corr_nuclear"}
 GAPS = {name: f"margin_gap_{norm}" for name, norm in NORMS.items()}
 
 NEAR, SHARE = 1e-3, 0.01

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from ..aggregate import SweepFrames
 
 CURVES = {
-    "one_minus_corr_w_mm": r"$W_{\mathrm{mm}}$",
-    "one_minus_corr_w_star_mm": r"$W^{\star}_{\mathrm{mm}}$",
+    "one_minus_corr_frobenius": r"$W_{\mathrm{mm}}$",
+    "one_minus_corr_nuclear": r"$W^{\star}_{\mathrm{mm}}$",
     "one_minus_corr_svmeq": r"$W_{\mathrm{svmeq}}$",
     "one_minus_corr_1token": r"$W_{\mathrm{1token}}$",
 }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CURVES = {
     "one_minus_corr_svmeq": r"$W_{\mathrm{svmeq}}$",
-    "one_minus_corr_w_mm": r"$W_{\mathrm{mm}}$",
+    "one_minus_corr_frobenius": r"$W_{\mathrm{mm}}$",
     "one_minus_corr_1token": r"$W_{\mathrm{1token}}$",
 }
 ALSO_TABLED = ("one_minus_corr_svmeq_lsq",)

@@ -6,7 +6,7 @@ __all__ = ["draw", "tables"]
 
 FIGURE = OverSteps(
     name="gradient_floor",
-    quantities=("W_norm", "one_minus_corr_w_mm"),
+    quantities=("W_norm", "one_minus_corr_frobenius"),
     statistic="median",
     log_x=True,
     caption=(

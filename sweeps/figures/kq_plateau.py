@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FIGURE = _curves.OverSteps(
     name="kq_plateau",
-    quantities=("one_minus_corr_w_star_mm", "margin_gap_nuclear", "balance_gap"),
+    quantities=("one_minus_corr_nuclear", "margin_gap_nuclear", "balance_gap"),
     facet="init",
     statistic="median",
     log_x=True,
@@ -28,7 +28,7 @@ FIGURE = _curves.OverSteps(
         "weights (rows), by step sizes; a figure for each loss."
     ),
 )
-FALLING = ("one_minus_corr_w_star_mm", "margin_gap_nuclear")
+FALLING = ("one_minus_corr_nuclear", "margin_gap_nuclear")
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:

@@ -32,9 +32,6 @@ POWER = re.compile(r"frobenius|l(\d+(\.\d+)?)")
 FROM_HISTORY = {"one_minus_corr": "one_minus_corr_", "margin_gap": "margin_gap_"}
 """Quantity -> beginning of its name in the history, before the norm."""
 
-NAMED = {"one_minus_corr_w_mm": "frobenius", "one_minus_corr_w_star_mm": "nuclear"}
-"""Quantities of the history whose names do not end with their norm."""
-
 PANELS = {
     "bregman": "Bregman divergence",
     "one_minus_corr": r"$1-\mathrm{corr}(W, W_{\mathrm{SVM}})$",
@@ -88,7 +85,7 @@ def _recorded(frames: SweepFrames, keys: Sequence[str]) -> pd.DataFrame:
     for quantity, beginning in FROM_HISTORY.items():
         part = history[words.str.startswith(beginning)].assign(quantity=quantity)
         name = words[part.index]
-        parts.append(part.assign(svm=name.map(NAMED).fillna(name.str.removeprefix(beginning))))
+        parts.append(part.assign(svm=name.str.removeprefix(beginning)))
     return pd.concat(parts, ignore_index=True)
 
 

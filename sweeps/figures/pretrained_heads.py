@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..aggregate import SweepFrames
 
 HEAD = _head_attention.HEAD
-NORMS = {"frobenius": "one_minus_corr_w_mm", "nuclear": "one_minus_corr_w_star_mm"}
+NORMS = {"frobenius": "one_minus_corr_frobenius", "nuclear": "one_minus_corr_nuclear"}
 SVMS = {
     "one token": "the token that it attends to most",
     "Gen-SVM": "all tokens that it attends to",
@@ -119,7 +119,7 @@ def share_of_finite_part(trials: pd.DataFrame) -> np.ndarray:
     """
     c, e = (
         1 - _column(trials, name).to_numpy()
-        for name in ("one_minus_corr_w_mm", "one_minus_corr_svmeq")
+        for name in ("one_minus_corr_frobenius", "one_minus_corr_svmeq")
     )
     share = np.maximum(e, 0.0) ** 2 - np.maximum(c, 0.0) ** 2
     return np.asarray(np.clip(share, 0.0, 1.0))

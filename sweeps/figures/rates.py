@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..aggregate import SweepFrames
 
 QUANTITIES = {
-    "one_minus_corr_w_mm": _curves.AXES["one_minus_corr_w_mm"],
+    "one_minus_corr_frobenius": _curves.AXES["one_minus_corr_frobenius"],
     "margin_gap_frobenius": r"margin gap by $W_{\mathrm{mm}}$",
     "excess_risk": r"$L - L^\star$",
     "minus_log_excess_risk": r"$\log\,1/(L - L^\star)$",
@@ -27,7 +27,7 @@ QUANTITIES = {
 """Axis label of a quantity."""
 
 NAMES = {
-    "one_minus_corr_w_mm": "1-correlation",
+    "one_minus_corr_frobenius": "1-correlation",
     "margin_gap_frobenius": "margin gap",
     "excess_risk": "L - L*",
     "minus_log_excess_risk": "log 1/(L - L*)",

@@ -16,7 +16,7 @@ from ._pages import Tables, drawings
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
 
-QUANTITIES = ("one_minus_corr_w_mm", "one_minus_corr_w_star_mm")
+QUANTITIES = ("one_minus_corr_frobenius", "one_minus_corr_nuclear")
 NOTE = (
     "Lines: median over saturated instances with certified SVMs; dark band: its 95 % bootstrap "
     "interval; light band: quartiles. The SVM is that of the tokens that the path selects."

@@ -16,7 +16,7 @@ from ._pages import Tables, drawings
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
 
-QUANTITIES = ("one_minus_corr_w_star_mm", "one_minus_corr_w_mm")
+QUANTITIES = ("one_minus_corr_nuclear", "one_minus_corr_frobenius")
 NOTE = (
     "Lines: median over saturated instances with certified SVMs; band: its 95 % bootstrap interval."
 )

@@ -6,7 +6,7 @@ __all__ = ["draw", "tables"]
 
 FIGURE = OverSteps(
     name="sequence",
-    quantities=("max_softmax", "one_minus_corr_w_mm", "one_minus_corr_w_star_mm"),
+    quantities=("max_softmax", "one_minus_corr_frobenius", "one_minus_corr_nuclear"),
     facet="model",
     caption=(
         "Largest softmax probability and 1-correlation with the SVM at the selected tokens over "

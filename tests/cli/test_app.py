@@ -72,7 +72,8 @@ def test_wrong_input_stops_before_any_work(arguments, message, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"), [("--help", "attnsvm sweep=rank_vs_d"), ("--columns", "one_minus_corr_w_mm")]
+    ("asked", "told"),
+    [("--help", "attnsvm sweep=rank_vs_d"), ("--columns", "one_minus_corr_frobenius")],
 )
 def test_help_is_given_without_the_heavy_packages(asked, told, tmp_path):
     watch = "import sys; from attnsvm.cli.app import main\ntry: main()\nexcept SystemExit: pass\n"
@@ -98,7 +99,7 @@ def test_one_run_leaves_a_complete_record(tmp_path):
     assert run["state"] == "done"
     assert run["config"]["data"] == {"_target_": "attnsvm.data.Sphere", "n": 3, "T": 3, "d": 4}
     assert run["overrides"] == [*SMALL, "seed=5"]
-    assert {"risk", "max_softmax", "W_norm", "one_minus_corr_w_mm"} <= set(
+    assert {"risk", "max_softmax", "W_norm", "one_minus_corr_frobenius"} <= set(
         result.history["quantity"]
     )
 

@@ -120,11 +120,11 @@ RUN = (*SMALL[:4], "optimizer.steps=300", "optimizer.lr=0.5")
 @pytest.mark.parametrize("sweeper", ["attnsvm", "basic"])
 def test_a_job_returns_the_statistic_of_its_record(sweeper, tmp_path):
     grid = ["-m", *RUN, "seed=0,10", f"hydra/sweeper={sweeper}"]
-    numbers = returned(*grid, "objective=median(one_minus_corr_w_mm)", cwd=tmp_path)
+    numbers = returned(*grid, "objective=median(one_minus_corr_frobenius)", cwd=tmp_path)
     tables = on_disk(tmp_path)
     assert set(numbers) == set(tables) == {0, 10}
     for seed, table in tables.items():
-        column = table.loc[table["status"] == "ok", "one_minus_corr_w_mm"]
+        column = table.loc[table["status"] == "ok", "one_minus_corr_frobenius"]
         assert numbers[seed] == np.median(column)
     if sweeper == "attnsvm":  # finished runs are not run again
         return

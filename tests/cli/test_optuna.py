@@ -46,14 +46,14 @@ def numbers(cwd, column):
 
 @needs_optuna
 def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes(tmp_path):
-    search = [*SEARCH, *TPE, "objective=median(one_minus_corr_w_mm)"]
+    search = [*SEARCH, *TPE, "objective=median(one_minus_corr_frobenius)"]
     done = attnsvm(*search, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "multirun/latest"
     assert {state.state for state in states(folder).values()} == {"done"}
     assert len(states(folder)) == 4
     found = OmegaConf.load(folder / "optimization_results.yaml")
-    values = numbers(tmp_path, "one_minus_corr_w_mm")
+    values = numbers(tmp_path, "one_minus_corr_frobenius")
     assert found.best_value == min(values.values())
     assert values[found.best_params["optimizer.lr"]] == found.best_value
     assert (folder / "report.html").exists()
@@ -160,11 +160,11 @@ def test_the_commands_of_the_page_run(command, tmp_path):
 @needs_optuna
 def test_joblib_runs_a_search(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    search = [*SEARCH, *TPE, "objective=median(one_minus_corr_w_mm)", "hydra/launcher=joblib"]
+    search = [*SEARCH, *TPE, "objective=median(one_minus_corr_frobenius)", "hydra/launcher=joblib"]
     done = attnsvm(*search, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = OmegaConf.load(tmp_path / "multirun/latest/optimization_results.yaml")
-    assert found.best_value == min(numbers(tmp_path, "one_minus_corr_w_mm").values())
+    assert found.best_value == min(numbers(tmp_path, "one_minus_corr_frobenius").values())
 
 
 def test_without_the_package_the_error_names_what_installs_it(tmp_path):

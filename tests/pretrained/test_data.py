@@ -246,12 +246,12 @@ def test_the_signature_is_that_of_the_content(tmp_path):
 def test_training_on_starts_at_the_head_and_turns_it_to_its_SVM(record, rule):
     steps = ("optimizer.steps=3000", "optimizer.growth=0.05", "optimizer.record_every=1000")
     after = experiment.run(composed(*WHERE, f"parameterization={rule}", *steps))
-    history = after.history[after.history["quantity"] == "one_minus_corr_w_mm"]
+    history = after.history[after.history["quantity"] == "one_minus_corr_frobenius"]
     start = history[history["step"] == 0]["value"].to_numpy()
-    np.testing.assert_allclose(start, record.trials["one_minus_corr_w_mm"], rtol=1e-6)
+    np.testing.assert_allclose(start, record.trials["one_minus_corr_frobenius"], rtol=1e-6)
     np.testing.assert_array_equal(after.solutions["selected"], record.solutions["selected"])
     assert (after.trials["convergence"] != "not_local").all()
-    column = {"w": "one_minus_corr_w_mm", "kq": "one_minus_corr_w_star_mm"}[rule]
+    column = {"w": "one_minus_corr_frobenius", "kq": "one_minus_corr_nuclear"}[rule]
     assert (after.trials[column] < record.trials[column]).all()
     if rule == "w":
         assert (after.trials[column] < 1e-3).all()

@@ -117,7 +117,7 @@ def rank_frames(
 QUANTITIES = (
     "one_minus_corr_svmeq",
     "one_minus_corr_svmeq_lsq",
-    "one_minus_corr_w_mm",
+    "one_minus_corr_frobenius",
     "one_minus_corr_1token",
 )
 
@@ -173,6 +173,6 @@ def adhoc_frames(directory: Path, trials: int = 20) -> SweepFrames:
                 rows.append(
                     cell
                     | {"run": f"{head}{d}", "seed": seed, "status": status, "reason": ""}
-                    | {"convergence": kind, "one_minus_corr_w_mm": value}
+                    | {"convergence": kind, "one_minus_corr_frobenius": value}
                 )
     return framed("", directory, pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame())

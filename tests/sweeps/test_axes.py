@@ -129,7 +129,7 @@ def test_a_swept_exponent_is_a_bar_each(commanded: Path):
         "p=4": 10,
     }
     ok = frames.trials[frames.trials["status"] == "ok"].groupby("p").size()
-    table = tables["agreement"].query("quantity == 'one_minus_corr_w_mm'").set_index("p")
+    table = tables["agreement"].query("quantity == 'one_minus_corr_frobenius'").set_index("p")
     assert table["used"].to_dict() == ok.reindex(table.index, fill_value=0).to_dict()
 
 

@@ -71,18 +71,22 @@ def test_each_reason_that_an_instance_is_undecided_has_its_own_word(name):
     rows = [SOLVED | change for change in (*UNSOLVED.values(), {})]
     columns = {key: [row[key] for row in rows] for key in SOLVED}
     count = len(rows)
-    curve = {"one_minus_corr_w_mm": [[0.9, 0.8, 0.5]] * count}
-    given = {"one_minus_corr_w_mm": [0.5] * count, "direction_change": [0.1] * count}
+    curve = {"one_minus_corr_frobenius": [[0.9, 0.8, 0.5]] * count}
+    given = {"one_minus_corr_frobenius": [0.5] * count, "direction_change": [0.1] * count}
     found = evidence(curve, **columns, **given, convergence=["unsettled"] * count)
     assert words(name, found) == [*UNSOLVED, TURNS]
 
 
 def test_an_instance_without_a_solved_svm_never_holds():
     """Even where all other columns say that it is near."""
-    near = {"one_minus_corr_w_mm": [1e-9], "direction_change": [0.0], "convergence": ["global"]}
+    near = {
+        "one_minus_corr_frobenius": [1e-9],
+        "direction_change": [0.0],
+        "convergence": ["global"],
+    }
     for why, change in UNSOLVED.items():
         row = {key: [value] for key, value in (SOLVED | change).items()}
-        found = evidence({"one_minus_corr_w_mm": [[0.9, 0.5, 1e-9]]}, **near, **row)
+        found = evidence({"one_minus_corr_frobenius": [[0.9, 0.5, 1e-9]]}, **near, **row)
         for name in ("limits", "layers", "layers_values", "b1_alone"):
             assert words(name, found) == [why]
 
@@ -91,7 +95,7 @@ def test_a_tie_is_no_undecided_training():
     """By the word of convergence, which is empty for a tie."""
     found = evidence(
         convergence=["global", "local", "", "undecided", "unknown", "infeasible", "global"],
-        one_minus_corr_w_mm=[1e-4, 1e-4, 0.1, 0.1, 0.1, np.nan, 0.1],
+        one_minus_corr_frobenius=[1e-4, 1e-4, 0.1, 0.1, 0.1, np.nan, 0.1],
         tie=[False, False, True, False, False, False, False],
         frobenius_status=[*["solved"] * 3, "undecided", "solved", "infeasible", "solved"],
     )
@@ -108,7 +112,7 @@ def test_what_is_not_recorded_neither_holds_nor_fails(monkeypatch):
     found = evidence({"W_norm": [lost], "max_softmax": [[0.5, 0.5, 0.6]]})
     assert words("all_optimal", found) == [FAILS]  # the other curve says so
     monkeypatch.setattr(Evidence, "from_arrays", lambda *_: pd.Series([np.nan]))
-    found = evidence(init_angle=[0.1], one_minus_corr_w_mm=[1e-9], saturated=[True])
+    found = evidence(init_angle=[0.1], one_minus_corr_frobenius=[1e-9], saturated=[True])
     for name in ("cone_runner_up", "local_path"):
         assert not {HOLDS, FAILS} & set(words(name, found))
 
@@ -120,7 +124,7 @@ def test_a_run_that_leaves_the_cone_of_its_start_does_not_hold(monkeypatch):
     """1 - cos(0.1 degrees) is 1.5e-6; of 60 degrees 0.5, so that 1e-3 decides."""
     found = evidence(
         init_angle=[0.1, 0.1, 0.1, 60.0, 60.0, 0.1, 0.1],
-        one_minus_corr_w_mm=[1.4e-6, 1.6e-6, 2e-3, 9e-4, 2e-3, 1e-9, 1e-9],
+        one_minus_corr_frobenius=[1.4e-6, 1.6e-6, 2e-3, 9e-4, 2e-3, 1e-9, 1e-9],
         saturated=[True, True, True, True, True, True, False],
     )
     same = pd.Series([1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0])
@@ -133,7 +137,7 @@ def test_a_run_that_leaves_the_cone_of_its_start_does_not_hold(monkeypatch):
 def test_a_direction_that_has_settled_away_from_its_svm_refutes_its_limit():
     """Near it, it holds; away, it fails if it changed by less than a hundredth of the distance."""
     found = evidence(
-        one_minus_corr_w_mm=[1e-4, 0.5, 0.5, 0.5, 1e-4, 1e-4, np.nan],
+        one_minus_corr_frobenius=[1e-4, 0.5, 0.5, 0.5, 1e-4, 1e-4, np.nan],
         direction_change=[0.1, 4e-3, 6e-3, np.nan, 0.0, 0.1, 0.0],
         convergence=["local", "local", "local", "unsettled", "not_local", "unsettled", "local"],
     )
@@ -146,7 +150,7 @@ def test_kq_that_still_turns_or_is_at_its_limit_to_rounding_refutes_nothing():
     """At the end 1 - correlation is above what it was a decade earlier, but for the last one."""
     rows = [[0.5, 0.4, 0.4], [2e-3, 2e-3, 2e-2], [2e-16, 2e-16, 3e-16], [0.5, 0.4, 0.1]]
     found = evidence(
-        {"one_minus_corr_w_star_mm": rows},
+        {"one_minus_corr_nuclear": rows},
         (0, 1000, 10000),
         direction_change=[1e-3, 0.019, 0.5, 0.5],
         nuclear_status=["solved"] * 4,
@@ -165,8 +169,8 @@ def test_kq_that_still_turns_or_is_at_its_limit_to_rounding_refutes_nothing():
     ],
 )
 def test_with_more_trained_a_layer_comes_nearer_or_does_not(half_way, end, kind, towards, away):
-    curve = {"one_minus_corr_w_mm": [[0.9, half_way, end]]}
-    found = evidence(curve, one_minus_corr_w_mm=[end], convergence=[kind])
+    curve = {"one_minus_corr_frobenius": [[0.9, half_way, end]]}
+    found = evidence(curve, one_minus_corr_frobenius=[end], convergence=[kind])
     assert words("layers_values", found) == words("layers_linear", found) == [towards]
     assert words("layers_all", found) == [away]
 
@@ -184,7 +188,7 @@ def test_only_one_claim_on_layers_allows_gradients_of_unseen_positions():
 def test_mirror_descent_is_compared_with_the_svm_of_its_own_exponent():
     columns = {
         "p": [2.0, 3.0, 3.0, 1.75, 1.75],
-        "one_minus_corr_w_mm": [1e-4, 0.5, 0.5, 0.5, 0.5],
+        "one_minus_corr_frobenius": [1e-4, 0.5, 0.5, 0.5, 0.5],
         "one_minus_corr_l3": [0.5, 1e-4, 0.5, 0.5, 0.5],
         "one_minus_corr_l1.75": [0.5, 0.5, 0.5, 5e-3, np.nan],
         "direction_change": [0.0, 0.0, 1e-6, 1e-6, 0.0],

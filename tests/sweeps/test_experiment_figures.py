@@ -49,11 +49,11 @@ def trained_frames(ds: tuple[int, ...] = (4, 8), trials: int = 12) -> SweepFrame
                     | {"run": run, "seed": seed, "status": status, "reason": synthetic.HOSTILE}
                     | {"convergence": kind, "assumption_b1": seed % 2 == 0}
                     | {"frobenius_status": "infeasible" if kind == "infeasible" else "solved"}
-                    | {"attended_tokens": 2.0, "one_minus_corr_w_mm": rng.random()}
+                    | {"attended_tokens": 2.0, "one_minus_corr_frobenius": rng.random()}
                     | {"max_masked_softmax": 1e-9}
                 )
                 for step in (0, 10, 100):
-                    for quantity in ("one_minus_corr_w_mm", "W_norm", "max_softmax"):
+                    for quantity in ("one_minus_corr_frobenius", "W_norm", "max_softmax"):
                         value = np.nan if status == "diverged" else rng.random()
                         entry = {"seed": seed, "step": step, "quantity": quantity, "value": value}
                         history.append(cell | {"run": run} | entry)
@@ -84,17 +84,17 @@ def test_curves_use_certified_instances_for_correlations_and_count_the_rest(name
 @pytest.mark.parametrize("name", [*STEPPED, "ridge_vs_path", "token_count_vs_lambda"])
 def test_nothing_certified_is_drawn_as_such(name: str):
     frames = trained_frames()
-    lost = frames.trials.assign(status="failed", one_minus_corr_w_mm=np.nan)
+    lost = frames.trials.assign(status="failed", one_minus_corr_frobenius=np.nan)
     draw(name, dataclasses.replace(frames, trials=lost))
 
 
 def test_softmax_and_norms_are_those_of_all_trained_instances():
     frames = trained_frames()
-    table = _curves.over_steps(frames, ("W_norm", "one_minus_corr_w_mm"))
+    table = _curves.over_steps(frames, ("W_norm", "one_minus_corr_frobenius"))
     cell = table.query("parameterization == 'w' and d == 4 and step == 100").set_index("quantity")
     trials = frames.trials.query("parameterization == 'w' and d == 4")
     assert cell.loc["W_norm", "used"] == (trials["status"] != "diverged").sum()
-    assert cell.loc["one_minus_corr_w_mm", "used"] == (trials["status"] == "ok").sum()
+    assert cell.loc["one_minus_corr_frobenius", "used"] == (trials["status"] == "ok").sum()
 
 
 def test_status_counts_say_also_what_did_not_happen():

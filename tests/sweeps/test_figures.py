@@ -180,7 +180,7 @@ def test_instances_with_a_flat_head_are_told_apart(correlation: SweepFrames):
     flat = (correlation.trials["seed"] % 2 == 0).astype("boolean")
     frames = dataclasses.replace(correlation, trials=correlation.trials.assign(flat=flat))
     tables, drawings = drawn(frames)
-    final = tables["correlation_vs_d"].query("d == 4 and quantity == 'one_minus_corr_w_mm'")
+    final = tables["correlation_vs_d"].query("d == 4 and quantity == 'one_minus_corr_frobenius'")
     ok = frames.trials.query("d == 4 and status == 'ok'")
     assert dict(zip(final["instances"], final["used"], strict=True)) == {
         "all": len(ok),
@@ -255,7 +255,7 @@ def test_adhoc_draws_a_single_cell_and_one_without_any_trained_instance():
     one = frames.trials.query("head == 'relu' and d == 4")
     tables, _ = drawn(synthetic.with_rows(frames, one))
     assert set(tables["outcomes"]["cell"]) == {"all"}
-    lost = one.assign(status="failed", convergence="", one_minus_corr_w_mm=np.nan)
+    lost = one.assign(status="failed", convergence="", one_minus_corr_frobenius=np.nan)
     _, (drawing,) = drawn(synthetic.with_rows(frames, lost))
     assert "no instance" in text_of(drawing)
 
@@ -273,7 +273,7 @@ def adhoc_cells(*heads: str, ds: tuple[int, ...] = (4,), ns: tuple[int, ...] = (
                 for seed in range(3):
                     row = {"run": run, "seed": seed, "reason": "", "convergence": ""}
                     row |= {"status": "infeasible" if lost else "ok"}
-                    row |= {"one_minus_corr_w_mm": np.nan if lost else 10.0 ** -(d + seed)}
+                    row |= {"one_minus_corr_frobenius": np.nan if lost else 10.0 ** -(d + seed)}
                     rows.append(cell | row)
     tables = pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame()
     return synthetic.framed("", HERE, *tables)
@@ -282,7 +282,7 @@ def adhoc_cells(*heads: str, ds: tuple[int, ...] = (4,), ns: tuple[int, ...] = (
 def test_a_numeric_axis_of_an_adhoc_sweep_is_x_and_the_next_ones_colours_and_columns():
     frames = adhoc_cells("linear", "relu", ds=(2, 4, 6, 8), ns=(3, 5, 7))
     tables, drawings = drawn(frames)
-    assert [one.name for one in drawings] == ["adhoc_ok", "adhoc_one_minus_corr_w_mm"]
+    assert [one.name for one in drawings] == ["adhoc_ok", "adhoc_one_minus_corr_frobenius"]
     for drawing in drawings:  # 24 cells: no bars
         panels = drawing.figure.axes
         assert [ax.get_title(loc="left") for ax in panels] == ["n=3", "n=5", "n=7"]

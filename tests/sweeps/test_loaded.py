@@ -91,7 +91,7 @@ def test_the_arrays_of_every_run(sweep):
         arrays = found.solutions(run)
         np.testing.assert_array_equal(arrays["seeds"], [0, 1, 2])
         W, mm = arrays["trained_W"], arrays["frobenius_W"]
-        stated = found.trials.loc[found.trials["run"] == run, "one_minus_corr_w_mm"]
+        stated = found.trials.loc[found.trials["run"] == run, "one_minus_corr_frobenius"]
         np.testing.assert_allclose(
             attnsvm.one_minus_correlation(W, mm), stated.to_numpy(), rtol=1e-12, atol=1e-15
         )

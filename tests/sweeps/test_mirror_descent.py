@@ -18,7 +18,7 @@ from tests.sweeps.test_figures import text_of
 
 B, D, STEPS = 5, 3, (0, 10, 20)
 POWERS = {"l1.75": 1.75, "frobenius": 2.0, "l3": 3.0}
-QUANTITIES = {"l1.75": "one_minus_corr_l1.75", "frobenius": "one_minus_corr_w_mm"}
+QUANTITIES = {"l1.75": "one_minus_corr_l1.75", "frobenius": "one_minus_corr_frobenius"}
 
 
 def sweep(gradients: tuple[str, ...], stored: dict[str, dict[str, np.ndarray]]) -> SweepFrames:

@@ -31,8 +31,8 @@ def trials(seeds=6):
                 rows.append(
                     {"run": "r", "seed": seed, "at_layer": 2, "at_head": head, "control": control,
                      "status": "ok", "reason": "", "frobenius_status": "solved",
-                     "nuclear_status": "undecided", "one_minus_corr_w_mm": 1 - found,
-                     "one_minus_corr_w_star_mm": 1 - found, "other_heads_frobenius": 0.05,
+                     "nuclear_status": "undecided", "one_minus_corr_frobenius": 1 - found,
+                     "one_minus_corr_nuclear": 1 - found, "other_heads_frobenius": 0.05,
                      "other_heads_nuclear": 0.05, "frobenius_rank": 3, "nuclear_rank": 1,
                      "frobenius_margin_gap": 0.5, "nuclear_margin_gap": 0.5, "entropy_mean": 1.0,
                      "rank_effective": 3.0, "rank_stable": 2.0}
@@ -160,13 +160,13 @@ def test_what_is_left_of_a_head_without_its_finite_part_is_its_projection(inside
     W = fin.W + sign * mm.W / np.linalg.norm(mm.W) + 0.05 * noise
     fin = attnsvm.solve_gen_svm(*given(W, inside))[0]
     trials = pd.DataFrame([{
-        "one_minus_corr_w_mm": 1 - float(attnsvm.correlation(W, mm.W)),
+        "one_minus_corr_frobenius": 1 - float(attnsvm.correlation(W, mm.W)),
         "one_minus_corr_svmeq": 1 - float(attnsvm.correlation(W, svmeq(W, fin.W, mm.W))),
     }])  # fmt: skip
     share = pretrained_heads.share_of_finite_part(trials)[0]
     assert share == pytest.approx(np.square(fin.W).sum() / np.square(W).sum(), abs=1e-9)
     left = restore_equalities(mm.problem, torch.from_numpy(W)[None])[0].numpy()
-    own = (1 - trials["one_minus_corr_w_mm"][0]) / np.sqrt(1 - share)
+    own = (1 - trials["one_minus_corr_frobenius"][0]) / np.sqrt(1 - share)
     assert own == pytest.approx(float(attnsvm.correlation(left, mm.W)), abs=1e-7)
     assert np.sign(own) == sign
 

@@ -28,8 +28,8 @@ def frames(error, norm, trials=12, optimizer="gd", log_excess=None):
         scale = np.exp(rng.normal())
         for step in STEPS:
             t = max(step, 1)
-            values = {"one_minus_corr_w_mm": scale * error(t), "W_norm": scale * norm(t)}
-            values["margin_gap_frobenius"] = np.sqrt(values["one_minus_corr_w_mm"])
+            values = {"one_minus_corr_frobenius": scale * error(t), "W_norm": scale * norm(t)}
+            values["margin_gap_frobenius"] = np.sqrt(values["one_minus_corr_frobenius"])
             if log_excess:
                 values["excess_risk_log"] = np.log(scale) + log_excess(t)
             for quantity, value in values.items():
@@ -39,7 +39,7 @@ def frames(error, norm, trials=12, optimizer="gd", log_excess=None):
     return synthetic.framed("rates", HERE, runs, pd.DataFrame(rows), pd.DataFrame(history))
 
 
-def law(made, quantity="one_minus_corr_w_mm", against="step"):
+def law(made, quantity="one_minus_corr_frobenius", against="step"):
     found = rates.tables(made)["rates"]
     (row,) = found[(found["quantity"] == quantity) & (found["against"] == against)].to_dict(
         "records"
@@ -84,12 +84,16 @@ def test_each_number_without_a_logarithm_is_counted_once_with_its_decade():
     """Also in the decades in which no number is left, which have no exponent; twin: none is."""
     made = frames(lambda t: 1 / t if t < 200 else 0.0, lambda t: t)
     tables = rates.tables(made)
-    rows = tables["rates_left_out"].query("quantity == 'one_minus_corr_w_mm' and against == 'step'")
+    rows = tables["rates_left_out"].query(
+        "quantity == 'one_minus_corr_frobenius' and against == 'step'"
+    )
     counts = {k: (out, of) for k, out, of in rows[["decade", "left_out", "of"]].to_numpy()}
     steps = {0: (0, 3), 1: (0, 3), 2: (2, 3), 3: (3, 3), 4: (3, 3), 5: (1, 1)}
     assert counts == {k: (11 * out, 11 * of) for k, (out, of) in steps.items()}  # 11 trained ones
     by_decade = tables["rates_by_decade"]
-    known = by_decade[(by_decade["quantity"] == "one_minus_corr_w_mm") & (by_decade["used"] > 0)]
+    known = by_decade[
+        (by_decade["quantity"] == "one_minus_corr_frobenius") & (by_decade["used"] > 0)
+    ]
     assert known["decade"].max() == 1
     assert "1-correlation 99 of 176" in rates._told_left_out(tables["rates_left_out"])[0]
     whole = rates.tables(frames(lambda t: 1 / t, lambda t: t))["rates_left_out"]

@@ -40,8 +40,8 @@ SIZE_LIMIT_BYTES = 350_000
 """Of one experiment's records; each table carries the meanings of its columns."""
 
 SOLUTIONS = {
-    "one_minus_corr_w_mm": "frobenius_W",
-    "one_minus_corr_w_star_mm": "nuclear_W",
+    "one_minus_corr_frobenius": "frobenius_W",
+    "one_minus_corr_nuclear": "nuclear_W",
     "one_minus_corr_1token": "one_token_W",
 }
 
@@ -122,13 +122,13 @@ def test_the_direct_gradient_stalls_where_the_exact_one_goes_on():
     assert (exact["training"] == "saturated").all()
     assert (direct["W_norm"] < 150).all()
     assert (exact["W_norm"] > 900).all()
-    ratio = direct["one_minus_corr_w_mm"] / exact["one_minus_corr_w_mm"]
+    ratio = direct["one_minus_corr_frobenius"] / exact["one_minus_corr_frobenius"]
     assert ratio.min() > 50
 
 
 def test_without_the_ridge_the_published_arithmetic_does_not_agree():
     trials = trials_of("ridge_vs_path")
-    worst = trials.groupby(["gradient", trials["ridge"] > 0])["one_minus_corr_w_star_mm"].agg(
+    worst = trials.groupby(["gradient", trials["ridge"] > 0])["one_minus_corr_nuclear"].agg(
         ["min", "median", "max"]
     )
     assert worst.loc[("direct", True), "max"] < 0.003
@@ -205,7 +205,7 @@ def test_the_counterexample_in_whole_numbers():
     np.testing.assert_allclose(found.solutions["frobenius_W"][0], W.astype(float), atol=1e-15)
     (row,) = found.trials.to_dict("records")
     assert row["convergence"] == "local"
-    assert row["one_minus_corr_w_mm"] < 1e-11
+    assert row["one_minus_corr_frobenius"] < 1e-11
 
 
 def test_committed_records_hold_no_logs_and_no_paths_of_a_machine():

@@ -60,7 +60,7 @@ def expected_of(run: Path) -> dict[str, float]:
     metrics |= {f"count_{one}": number for one, number in trials["status"].value_counts().items()}
     medians = accepted.drop(columns="seed").median().dropna()
     metrics |= {f"median_{name}": value for name, value in medians.items()}
-    assert "median_one_minus_corr_w_mm" in metrics
+    assert "median_one_minus_corr_frobenius" in metrics
     return metrics | {"wall_s": sum(content["timings_s"].values())}
 
 

@@ -109,7 +109,7 @@ def test_rows_are_those_of_the_library(forgery):
     apart = attnsvm.one_minus_correlation(problems.path.W, solution.W)
     solved = (trials["frobenius_status"] == "solved").to_numpy()
     assert solved.sum() >= 10
-    np.testing.assert_array_equal(trials["one_minus_corr_w_mm"][solved], apart.numpy()[solved])
+    np.testing.assert_array_equal(trials["one_minus_corr_frobenius"][solved], apart.numpy()[solved])
     np.testing.assert_array_equal(forgery.arrays["network_W"][4:8], path.weights.W[[1] * 4])
     assert trials["risk"].groupby(trials["seed"]).nunique().eq(1).all()
     seen = problems.visible.view(12, 2, 3).sum(-1).double().mean(-1)
@@ -127,7 +127,7 @@ def test_one_layer_is_the_one_layer_run():
     for name in (
         "risk",
         "W_norm",
-        "one_minus_corr_w_mm",
+        "one_minus_corr_frobenius",
         "nuclear_objective",
         "nuclear_margin_gap",
     ):
@@ -243,7 +243,7 @@ FORGERIES = {
     "unseen": (lambda f: f.cell("unseen_gradient", lambda share: share + 1e-5, 4), "unseen"),
     "flat": (lambda f: f.cell("flat", False), "flat"),
     "convergence": (lambda f: f.cell("convergence", "not_local"), "convergence"),
-    "correlation": (lambda f: f.cell("one_minus_corr_w_mm", 1e-5), "one_minus_corr_w_mm"),
+    "correlation": (lambda f: f.cell("one_minus_corr_frobenius", 1e-5), "one_minus_corr_frobenius"),
     "head of a row": (lambda f: f.cell("attention_head", 1), "twice"),
     "first risk": (lambda f: f.curve("risk", 0, lambda risk: risk + 1e-6), "risk at 0"),
     "first softmax": (lambda f: f.curve("max_softmax", 0, lambda s: s - 1e-3), "max_softmax at 0"),
@@ -400,12 +400,12 @@ def test_layers_and_heads_are_never_pooled(folder):
     assert sweep.axes == ("layer", "attention_head")
     assert row_key(sweep.trials) == ["run", *KEY]
     assert not sweep.trials.duplicated(row_key(sweep.trials)).any()
-    chart = sweep.chart("layer", "one_minus_corr_w_mm", estimator="median", status="all")
+    chart = sweep.chart("layer", "one_minus_corr_frobenius", estimator="median", status="all")
     table = chart.table
     assert table[["layer", "attention_head"]].to_numpy().tolist() == [
         [layer, head] for head in range(2) for layer in range(2)
     ]
-    own = sweep.trials.groupby(["attention_head", "layer"])["one_minus_corr_w_mm"].median()
+    own = sweep.trials.groupby(["attention_head", "layer"])["one_minus_corr_frobenius"].median()
     np.testing.assert_allclose(table["median"], own)
     curves = sweep.chart("step", "risk", status="all")
     assert curves.table["used"].eq(3).all()
