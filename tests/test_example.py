@@ -1,21 +1,26 @@
-"""The example package: installed, found, checked, run and drawn as its README says."""
+"""The examples: the page of torch and cvxpy has our numbers; the package does what it says."""
 
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+import attnsvm
 from tests.command import environment
 from tests.plugin import with_plugins, write_entry_points
 
-EXAMPLE = Path(__file__).parents[1] / "docs/examples/cubic"
+EXAMPLES = Path(__file__).parents[1] / "docs/examples"
+EXAMPLE = EXAMPLES / "cubic"
 
 
 @pytest.fixture(params=["by hand", "by pip"])
@@ -64,3 +69,21 @@ def test_its_own_tests_pass(tmp_path):
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
     assert "3 passed" in done.stdout
+
+
+def test_the_minimal_example_has_our_instance_weights_tokens_and_svm():
+    path = EXAMPLES / "minimal.py"
+    assert len(path.read_text().splitlines()) <= 60
+    assert "attnsvm" not in path.read_text()
+    its = runpy.run_path(str(path), run_name="minimal")
+    X, Z, scores = its["instance"](n=6, T=8, d=10, seed=3)
+    batch = attnsvm.sample("sphere", n=6, T=8, d=10, trials=1, seed=3)
+    assert torch.equal(X, batch.X[0])
+    assert torch.equal(Z, batch.Z[0])
+    W = its["descend"](X, Z, scores, steps=200)
+    trained = attnsvm.train(batch, parameterization="w", steps=200, init="zero")
+    np.testing.assert_allclose(W, trained.W[0], rtol=1e-10, atol=1e-10)
+    selected = attnsvm.select_tokens(batch, trained).selected
+    assert (X @ W @ Z[:, :, None])[:, :, 0].argmax(dim=1).tolist() == selected[0].tolist()
+    solution = attnsvm.solve_svm(batch.X, batch.Z, selected, norm="frobenius")
+    np.testing.assert_allclose(its["svm"](X, Z, selected[0]), solution.W[0], atol=1e-5)
