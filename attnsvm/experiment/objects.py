@@ -1,0 +1,101 @@
+"""The objects that a config names, built once a run, and what they must have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from attnsvm.config import GROUPS, ConfigError, RunConfig
+from attnsvm.config.groups import PretrainedConfig
+from attnsvm.config.instantiate import instantiate, instantiated_probes
+from attnsvm.config.probe import probe_quantities
+from attnsvm.config.transformer import is_transformer
+from attnsvm.data import Data, Seeded
+from attnsvm.head import Head
+from attnsvm.loss import Loss
+from attnsvm.model import Model, Transformer
+from attnsvm.optimizer import Optimizer
+from attnsvm.parameterization import Parameterization
+from attnsvm.probe import Probe
+from attnsvm.record.columns import probe_columns
+from attnsvm.training import check_start
+
+
+@dataclass(frozen=True, eq=False)
+class RunObjects:
+    """The object of every group of a config, under the name of the group, and its probes."""
+
+    model: Model
+    parameterization: Parameterization
+    head: Head
+    data: Data
+    optimizer: Optimizer
+    loss: Loss
+    probes: Mapping[str, Probe]
+
+    @classmethod
+    def of(cls, config: RunConfig) -> RunObjects:
+        """Return the objects of a config."""
+        made: dict[str, Any] = {
+            group: instantiate(getattr(config, group), group, config.extensions) for group in GROUPS
+        }
+        return cls(**made, probes=instantiated_probes(config))
+
+    @property
+    def factors(self) -> bool:
+        """Whether a probe needs K and Q at every snapshot."""
+        return any(probe.FACTORS for probe in self.probes.values())
+
+    def implicit_bias(self) -> str | None:
+        """Return the norm of the SVM that training converges to."""
+        return self.parameterization.implicit_bias(self.optimizer.implicit_bias)
+
+
+def checked(config: RunConfig) -> RunObjects:
+    """Return the objects of a config; raise ConfigError for errors that the schema cannot find.
+
+    The optimizer checks the head. For seeded data one instance is drawn to check its shape with
+    the model, the head and the parameterization. Files and devices are checked in the run only:
+    they may be missing on the machine of the driver.
+    """
+    found = RunObjects.of(config)
+    if isinstance(found.model, Transformer) and not is_transformer(vars(config.model)):
+        raise ConfigError(f"model={config.model._target_}: must not be derived from Transformer")
+    found.optimizer.check_head(found.head)
+    found.optimizer.check_loss(found.loss)
+    check_probes(config, found.probes, found.parameterization)
+    if isinstance(found.data, Seeded):
+        one = found.data.sample(found.head, found.model, 1, config.seed)
+        found.parameterization.shapes(one.d)
+        if config.selection.tokens != "optimal":
+            check_start(found.parameterization, found.optimizer, one.d)
+        for probe in found.probes.values():
+            probe.check(one.d)
+    return found
+
+
+def check_probes(config: RunConfig, probes: Mapping[str, Probe], rule: Parameterization) -> None:
+    """Raise ConfigError if a probe needs what the run does not have."""
+    probe_columns(probe_quantities(config.probe))
+    names = [f"{name}_{one}" for name, node in config.probe.items() for one in node.QUANTITIES]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(
+            f"probe=[{','.join(config.probe)}]: two of them have the column {twice[0]}; its name "
+            "must be of one only"
+        )
+    for name, probe in probes.items():
+        if probe.FACTORS and len(rule.NAMES) != 2:
+            raise ConfigError(f"probe=[{name}]: needs K and Q; parameterization must be kq")
+        if probe.FACTORS and is_transformer(vars(config.model)):
+            raise ConfigError(f"probe=[{name}]: needs K and Q; model must not be transformer")
+        if probe.WEIGHTS and not isinstance(config.data, PretrainedConfig):
+            raise ConfigError(
+                f"probe=[{name}]: needs the heads of a layer; data must be pretrained"
+            )
+        allowed = ("top", "multi") if probe.GEN_SVM else ("top",)
+        if probe.SOLUTIONS and config.selection.tokens not in allowed:
+            raise ConfigError(
+                f"probe=[{name}]: needs the SVM of the selected tokens; selection must be "
+                f"{' | '.join(allowed)}"
+            )

@@ -1,0 +1,348 @@
+"""The stages of a run in order: draw, train, select, separate, compare, measure, tabulate.
+
+Each stage takes the frozen values of the stages before it and returns one of its own:
+
+    ProblemBatch -> Trained -> Selected -> Separated -> Findings -> Tables -> RunRecord
+
+A run branches in three places: `train` (one layer, or a network of several), `SELECTIONS` (which
+tokens the SVM separates), and `batches` (instances are drawn from seeds, or come from a file).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnsvm.config import RunConfig
+from attnsvm.config.probe import probe_quantities
+from attnsvm.data import Seeded
+from attnsvm.experiment.compare import compare, compare_attended
+from attnsvm.experiment.objects import RunObjects
+from attnsvm.experiment.svms import (
+    Separated,
+    separate,
+    separate_attended,
+    solve_as_published,
+)
+from attnsvm.experiment.tables import (
+    OK,
+    Exclusion,
+    Findings,
+    Tables,
+    everything,
+    marked,
+    quantity,
+)
+from attnsvm.experiment.trained import Selected, Trained, training_findings
+from attnsvm.model import Transformer
+from attnsvm.probe import over_steps
+from attnsvm.problem import ProblemBatch
+from attnsvm.record.columns import (
+    hypothesis_columns,
+    layer_columns,
+    multi_columns,
+    norm_columns,
+    probe_columns,
+)
+from attnsvm.record.schema import RunRecord
+from attnsvm.selection import (
+    TIED_SCORES,
+    TokenSelection,
+    optimal_tokens,
+    rejected,
+    select_tokens,
+    tied_optimal,
+)
+from attnsvm.theory import OF_INSTANCES, aligned_gradient
+from attnsvm.training import STALLED, TrainingStatus, Trajectory, chunk_size, train
+from attnsvm.transformer import LayerTrajectory, layer_problems, networks_at_once, train_layers
+
+STALLED_REASON = (
+    "the last steps are rounding noise, or the path's last point is not a minimiser "
+    f"(relative error of the direction >= {STALLED:g})"
+)
+
+WITHOUT_START = "init=cone: the SVM of the tokens is not solved and has no direction"
+
+
+class Stages:
+    """The stages of a run on one batch of instances, each timed.
+
+    A subclass may take stored weights in the place of training (`train`), and stored solutions in
+    the place of solving (`solve`).
+    """
+
+    def __init__(self, config: RunConfig, objects: RunObjects, device: torch.device) -> None:
+        self.config, self.objects, self.device = config, objects, device
+        self.norms = list(config.svm.norms)
+        svm = config.svm
+        self.tolerances: dict[str, Any] = {"gap": svm.gap, "rank_tolerance": svm.rank_tolerance}
+        self.timings: dict[str, float] = {}
+        self.further = (
+            *norm_columns(self.norms),
+            *multi_columns(config.selection.tokens, self.norms),
+            *hypothesis_columns(config.hypotheses),
+            *layer_columns(vars(config.model)),
+            *probe_columns(probe_quantities(config.probe)),
+        )
+
+    def record(self, batch: ProblemBatch) -> RunRecord:
+        """Return the record of the instances of `batch`, with the timings since the last record."""
+        tables = SELECTIONS[self.config.selection.tokens](self, batch)
+        with self._timed("tabulate"):
+            made = tables.trials(), tables.history(), tables.solutions()
+        timings, self.timings = self.timings, {}
+        return RunRecord(*made, timings)
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        yield
+        self.timings[stage] = self.timings.get(stage, 0.0) + time.perf_counter() - begin
+
+    # --- draw -------------------------------------------------------------------------------------
+
+    def batches(self, size: int | None) -> Iterator[ProblemBatch]:
+        """Yield the instances of the config, at most `size` at a time."""
+        seeded = isinstance(self.objects.data, Seeded)
+        first, trials = self.config.seed, self.config.trials
+        whole = self.draw(1 if seeded else trials, first)
+        total = trials if seeded else whole.B
+        count = math.ceil(total / (size or self.chunk_size(whole)))
+        for part in np.array_split(np.arange(total), count):
+            start, stop = int(part[0]), int(part[-1]) + 1
+            yield (
+                self.draw(stop - start, first + start) if seeded else whole.take(slice(start, stop))
+            )
+
+    def chunk_size(self, batch: ProblemBatch) -> int:
+        """Return how many instances like those of `batch` are processed at once."""
+        trained = self.config.selection.tokens != "optimal"
+        snapshots = len(self.objects.optimizer.grid()) if trained else 0
+        if isinstance(model := self.objects.model, Transformer):
+            return networks_at_once(batch, model, snapshots)
+        return chunk_size(batch, snapshots * (3 if self.objects.factors else 1))
+
+    def draw(self, trials: int, seed: int) -> ProblemBatch:
+        """Return the instances seed, ..., seed + trials - 1."""
+        with self._timed("draw"):
+            made = self.objects
+            return made.data.sample(made.head, made.model, trials, seed).to(self.device)
+
+    # --- which tokens the SVM separates -----------------------------------------------------------
+
+    def optimal(self, batch: ProblemBatch) -> Tables:
+        """Separate the optimal tokens; nothing is trained."""
+        selected, tie = optimal_tokens(batch)
+        findings = Findings({"tie": tie}) | self.hypotheses(batch)
+        separated = self.separate(batch, selected, {})
+        first, last = tied_optimal(batch, tie), (tie, "tie", TIED_SCORES)
+        status = marked([OK] * batch.B, [first, *separated.exclusions, last])
+        findings |= separated.findings
+        return Tables(batch, status, findings, everything(batch), further=self.further)
+
+    def top(self, batch: ProblemBatch) -> Tables:
+        """Train, and separate the token that each sample attends to most."""
+        trained = self.train(batch)
+        selected = self.select(trained, self._top_exclusions)
+        findings = selected.findings | self.hypotheses(trained.batch, trained.path)
+        separated = self.separate(trained.batch, selected.selection.selected, trained.key)
+        findings |= separated.findings | self.compare(selected, separated)
+        findings |= self.measure(trained, selected.selection.selected, separated)
+        status = marked(selected.status, separated.exclusions)
+        index = everything(trained.batch)
+        return Tables(trained.batch, status, findings, index, trained.key, self.further)
+
+    def multi(self, batch: ProblemBatch) -> Tables:
+        """Train, and separate all attended tokens from the others (Gen-SVM).
+
+        Rejected instances keep their row and hypotheses, but have no SVM and no curve.
+        """
+        whole = self.train(batch)
+        selected = self.select(whole, self._multi_exclusions)
+        findings = selected.findings | self.hypotheses(whole.batch, whole.path)
+        status, index = selected.status, selected.accepted()
+        findings = findings.recorded(index) if len(index) else Findings(findings.columns)
+        if len(index):
+            trained, selection = whole.take(index), selected.selection[index]
+            separated = self.separate_attended(trained, selection)
+            found = separated.findings | self.compare_attended(trained.path, separated)
+            found |= self.measure(trained, selection.selected, separated)
+            findings |= found.spread(index, whole.batch.B, self.further)
+            where = [self._spread(one, index, len(status)) for one in separated.exclusions]
+            status = marked(status, where)
+        return Tables(whole.batch, status, findings, index, whole.key, self.further)
+
+    @staticmethod
+    def _spread(exclusion: Exclusion, index: Tensor, B: int) -> Exclusion:
+        """Return an exclusion of the instances at `index` as one of all B instances."""
+        part, status, reason = exclusion
+        hit = {k for k, one in zip(index.tolist(), part, strict=True) if one}
+        return [k in hit for k in range(B)], status, reason
+
+    # --- train ------------------------------------------------------------------------------------
+
+    def train(self, batch: ProblemBatch) -> Trained:
+        """Train the instances; those of a network are divided into its layers and heads."""
+        made, progress = self.objects, sys.stderr.isatty()
+        given = made.parameterization, made.optimizer, made.loss
+        with self._timed("train"):
+            if isinstance(made.model, Transformer):
+                networks = train_layers(batch, made.model, *given, progress=progress)
+                return self.divided(batch, networks)
+            path = train(batch, *given, progress=progress, keep_factors=made.factors)
+        return Trained(batch, path)
+
+    def divided(self, batch: ProblemBatch, networks: LayerTrajectory) -> Trained:
+        """Return each layer and head of trained networks as a problem of one layer."""
+        problems = layer_problems(batch, networks, self.config.selection.attended)
+        findings = Findings(
+            {
+                "positions_seen": problems.positions_seen,
+                "unseen_gradient": problems.unseen_gradient,
+                "selected_since": problems.selected_since,
+            },
+            arrays={f"network_{name}": part for name, part in problems.network.items()},
+        )
+        key = {"layer": problems.layer, "attention_head": problems.head}
+        return Trained(problems.batch, problems.path, key, findings)
+
+    # --- select -----------------------------------------------------------------------------------
+
+    def select(
+        self, trained: Trained, exclusions: Callable[[Trained, TokenSelection], list[Exclusion]]
+    ) -> Selected:
+        """Return the tokens that each sample attends to, and the instances that are excluded."""
+        chosen, path = self.config.selection, trained.path
+        selection = select_tokens(
+            trained.drawn,
+            path,
+            saturation=chosen.saturation,
+            attended=chosen.attended,
+            negligible=chosen.negligible,
+        )
+        ends = path.status(chosen.saturation)
+        marks: list[Exclusion] = [
+            (path.snapshots[:, 0].isnan().any(-1).any(-1), "rejected", WITHOUT_START),
+            (path.diverged, "diverged", "a weight is not finite"),
+            (selection.tied_softmax, "tie", "two tokens share the largest softmax"),
+        ]
+        if not chosen.keep_stalled:
+            stalled = [end is TrainingStatus.STALLED for end in ends]
+            marks.append((stalled, "stalled", STALLED_REASON))
+        marks += exclusions(trained, selection)
+        findings = trained.network | training_findings(
+            trained, selection, ends, self.config.keep_path, self.objects.factors
+        )
+        return Selected(trained, selection, marked([OK] * len(ends), marks), findings)
+
+    def _top_exclusions(self, trained: Trained, selection: TokenSelection) -> list[Exclusion]:
+        reason = f"smallest top softmax is below {self.config.selection.saturation:g}"
+        ties = selection.tied_scores, "tie", TIED_SCORES
+        return [ties, (~selection.saturated, "unsaturated", reason)]
+
+    def _multi_exclusions(self, trained: Trained, selection: TokenSelection) -> list[Exclusion]:
+        chosen = self.config.selection
+        return rejected(
+            trained.batch,
+            trained.path,
+            selection,
+            attended=chosen.attended,
+            negligible=chosen.negligible,
+            all_positive=chosen.reject_all_positive,
+        )
+
+    def hypotheses(self, batch: ProblemBatch, path: Trajectory | None = None) -> Findings:
+        """Return the columns of the hypotheses; without a path there are no initial weights."""
+        columns: dict[str, Any] = {}
+        with self._timed("svm"):
+            for name in self.config.hypotheses:
+                if name in OF_INSTANCES:
+                    columns[name] = OF_INSTANCES[name](batch)
+                elif path is not None:
+                    start, loss = path.snapshots[:, 0], self.objects.loss
+                    columns[name] = aligned_gradient(batch, start, loss)
+        return Findings(columns)
+
+    # --- separate ---------------------------------------------------------------------------------
+
+    def separate(
+        self, batch: ProblemBatch, selected: Tensor, key: Mapping[str, Tensor]
+    ) -> Separated:
+        """Solve the SVMs of the selected tokens (B, n)."""
+        m = self.objects.parameterization.max_rank(batch.d)
+        solve = partial(self.solve, batch, key)
+        with self._timed("svm"):
+            separated = separate(batch, selected, self.norms, m, solve, **self.tolerances)
+        if not self.config.svm.published:
+            return separated
+        with self._timed("published"):
+            published = solve_as_published(batch, selected, self.norms)
+        return dataclasses.replace(separated, findings=separated.findings | published)
+
+    def separate_attended(self, trained: Trained, selection: TokenSelection) -> Separated:
+        """Solve the SVMs of all attended tokens."""
+        path, tokens = trained.path, (selection.selected, selection.attended)
+        solve = partial(self.solve, trained.batch, trained.key)
+        given = trained.batch, *tokens, path.log_softmax, path.W, self.norms, solve
+        with self._timed("svm"):
+            return separate_attended(*given, **self.tolerances)
+
+    def solve(
+        self,
+        batch: ProblemBatch,
+        key: Mapping[str, Tensor],
+        name: str,
+        compute: Callable[[], Any],
+    ) -> Any:
+        """Return the solutions of the SVM called `name` for the instances of `batch`."""
+        return compute()
+
+    # --- compare ----------------------------------------------------------------------------------
+
+    def compare(self, selected: Selected, separated: Separated) -> Findings:
+        """Compare the trained weights with the SVMs of the tokens of largest softmax."""
+        with self._timed("compare"):
+            near = self.config.selection.settled
+            return compare(selected, separated, self.implicit_bias(), near)
+
+    def compare_attended(self, path: Trajectory, separated: Separated) -> Findings:
+        """Compare the trained weights with W_fin + C W_mm of Gen-SVM, and with one token's SVM."""
+        with self._timed("compare"):
+            return compare_attended(path, separated)
+
+    def implicit_bias(self) -> str | None:
+        """Return the norm of the SVM that training converges to."""
+        return self.objects.implicit_bias()
+
+    # --- measure ----------------------------------------------------------------------------------
+
+    def measure(self, trained: Trained, selected: Tensor, separated: Separated) -> Findings:
+        """Return the quantities of the probes at every snapshot."""
+        batch, path, found = trained.batch, trained.path, Findings()
+        for name, probe in self.objects.probes.items():
+            with self._timed("probe"):
+                quantities = self.config.probe[name].QUANTITIES
+                probe.check(batch.d)
+                given = path, selected, self.objects.loss, separated.solutions
+                for one, values in over_steps(probe, quantities, batch, *given).items():
+                    found |= quantity(f"{name}_{one}", path.steps, values)
+        return found
+
+
+SELECTIONS: dict[str, Callable[[Stages, ProblemBatch], Tables]] = {
+    "optimal": Stages.optimal,
+    "top": Stages.top,
+    "multi": Stages.multi,
+}
+"""What a run does, by `selection.tokens`."""
