@@ -173,15 +173,6 @@ def test_the_margin_gap_of_what_is_not_solved_is_nan():
         margin_gap(matrices(20, 2, 2), fin)
 
 
-def test_svmeq_of_a_part_that_is_zero_is_the_other_part():
-    W, part = matrices(3, 2, 2), matrices(3, 2, 2, seed=1)
-    nothing = torch.zeros_like(part)
-    assert one_minus_correlation(svmeq(W, part, nothing), part).max() < 1e-30
-    assert svmeq_least_squares(W, part, nothing).equal(part)
-    as_numpy = svmeq(W.numpy(), part.numpy(), matrices(3, 2, 2, seed=2).numpy())
-    assert isinstance(as_numpy, np.ndarray)
-
-
 def test_matrices_of_different_shape_are_refused():
     with pytest.raises(ValueError, match="must be those of A"):
         correlation(torch.eye(3).double(), torch.ones(3, 1).double())
@@ -199,16 +190,3 @@ def test_large_matrices_are_compared_block_by_block():
     alone = [[one_minus_correlation(A[b, s], B[b, 0]) for s in range(3)] for b in range(2)]
     assert got.tolist() == [[one.item() for one in row] for row in alone]
     torch.testing.assert_close(one_minus_correlation(1e200 * A, 1e-200 * B), got)
-
-
-def test_large_matrices_that_are_nothing_correlate_with_nothing():
-    A, B = matrices(3, 300, 300), matrices(300, 300, seed=1)
-    A[0], A[1, 299, 299] = 0.0, torch.nan
-    assert one_minus_correlation(A, B).isnan().tolist() == [True, True, False]
-
-
-def test_svmeq_of_large_matrices():
-    W_fin, W_mm = matrices(2, 1, 300, 300), matrices(2, 1, 300, 300, seed=1)
-    W = torch.cat([2.0 * W_fin + 5.0 * W_mm, W_fin + 2.5 * W_mm], dim=1)
-    assert one_minus_correlation(W, svmeq(W, W_fin, W_mm)).max() < 1e-28
-    torch.testing.assert_close(svmeq_least_squares(W, W_fin, W_mm)[:, 1], W[:, 1])

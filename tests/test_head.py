@@ -39,16 +39,6 @@ def test_gradient_is_that_of_autograd(head, shape):
     )
 
 
-@named
-def test_gradient_is_that_of_finite_differences(head):
-    o, parameters, eps = points(3, 2, 5), parameters_of(head), 1e-6
-    for j in range(5):
-        step = torch.zeros(5, dtype=torch.float64)
-        step[j] = eps
-        slope = (head.value(o + step, parameters) - head.value(o - step, parameters)) / (2 * eps)
-        torch.testing.assert_close(head.gradient(o, parameters)[..., j], slope, atol=1e-9, rtol=0)
-
-
 def test_values_in_closed_form():
     o = torch.tensor([[1.0, -2.0]], dtype=torch.float64)
     v = {"v": torch.tensor([[3.0, 0.5]], dtype=torch.float64)}
@@ -56,12 +46,6 @@ def test_values_in_closed_form():
     assert Linear().value(o, v).item() == 2.0
     assert Quadratic(0.1).value(o, v).item() == pytest.approx(2.0 - 0.5)
     assert Relu().value(o, V).item() == 1.0  # V^T o = (1, -3)
-
-
-def test_instances_do_not_mix():
-    o, parameters = points(3, 2, 5), parameters_of(Relu())
-    alone = {name: value[1:2] for name, value in parameters.items()}
-    torch.testing.assert_close(Relu().value(o, parameters)[1:2], Relu().value(o[1:2], alone))
 
 
 def test_a_module_is_evaluated_with_the_parameters_of_each_instance():
@@ -76,12 +60,3 @@ def test_a_module_is_evaluated_with_the_parameters_of_each_instance():
         torch.testing.assert_close(values[b], expected, rtol=1e-14, atol=1e-15)
         (slope,) = torch.autograd.grad(expected.sum(), tracked)
         torch.testing.assert_close(slopes[b], slope, rtol=1e-13, atol=1e-15)
-
-
-def test_a_module_is_drawn_from_the_instance_alone():
-    torch.manual_seed(5)
-    first = Mlp().draw(Generator().manual_seed(3), 4)
-    state = torch.random.get_rng_state()
-    again = Mlp().draw(Generator().manual_seed(3), 4)
-    assert all(first[name].equal(again[name]) for name in first)
-    assert torch.random.get_rng_state().equal(state)

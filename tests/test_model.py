@@ -78,16 +78,3 @@ def test_ragged_samples_are_padded_ones_whatever_the_padding(head, parameterizat
     assert a.W.equal(b.W)
     assert a.softmax.equal(b.softmax)
     assert a.softmax[:, -1][~mask].eq(0).all()
-
-
-def test_padding_is_no_token():
-    """Two tokens and one of padding train as the two tokens do."""
-    batch = sample(**SHAPE)
-    mask = torch.tensor([True, False, True]).expand(3, 2, 3)
-    padded = dataclasses.replace(batch, mask=mask)
-    short = dataclasses.replace(
-        batch, X=batch.X[:, :, [0, 2]].contiguous(), mask=mask[..., :2] | True
-    )
-    a, b = train(padded, steps=60), train(short, steps=60)
-    torch.testing.assert_close(a.W, b.W, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(a.softmax[..., [0, 2]], b.softmax, rtol=1e-12, atol=1e-15)

@@ -53,12 +53,6 @@ def test_the_steepest_direction_attains_the_dual_norm(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_dual_of_the_dual_is_the_norm(name):
-    norm, W = norm_of(name), matrices(3, 4, 4)
-    torch.testing.assert_close(norm.dual.dual.value(W), norm.value(W), rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_the_spread_bounds_the_norm_and_is_attained(name):
     norm = norm_of(name)
     W = torch.cat([matrices(50, 4, 4), torch.ones(1, 4, 4).double(), torch.eye(4).double()[None]])

@@ -59,14 +59,6 @@ def test_an_instance_of_every_stage(stages, index):
     assert torch.equal(solution.problem.D, alone.problem.D)
 
 
-def test_the_solved_instances_are_chosen_by_a_tensor(stages):
-    _, _, _, solution = stages
-    solved = torch.tensor([status is attnsvm.SvmStatus.solved for status in solution.status])
-    assert set(solution[solved].status) == {attnsvm.SvmStatus.solved}
-    assert len(solution[solved]) + len(solution[~solved]) == 6
-    assert torch.equal(solution[solved].W, solution.W[solved])
-
-
 def test_stages_can_be_iterated_over(stages):
     for stage in stages:
         assert len(stage) == 6

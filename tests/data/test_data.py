@@ -332,6 +332,12 @@ def test_missing_and_broken_files_are_named(tmp_path):
         sample("file", path=str(broken))
 
 
+def test_misspelt_arrays_of_a_file_are_named(tmp_path, arrays):
+    path = written(tmp_path, {**arrays, "Mask": np.ones((5, 2, 3))})
+    with pytest.raises(ConfigError, match=r"unknown array Mask; must be X \| Z \| Y \| mask"):
+        sample("file", path=path)
+
+
 @pytest.mark.parametrize("bad", [np.zeros((5, 2, 3)), np.full((5, 2, 3), 2.0), np.ones((5, 2, 2))])
 def test_bad_masks_are_named(tmp_path, arrays, bad):
     with pytest.raises(ConfigError, match="mask: "):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attnsvm import record
-from attnsvm.sweeps.claims import FAILS, HOLDS, Runs, all_claims
+from attnsvm.sweeps.claims import FAILS, HOLDS, Runs
 from attnsvm.sweeps.claims._claim import ruled
 from attnsvm.sweeps.claims._conditions import overparameterised
 from attnsvm.sweeps.verdicts import case as simpler
@@ -84,19 +84,6 @@ def test_the_initial_weights_of_a_counterexample_become_zero(tmp_path, capsys):
     assert recorded(folder).trials["status"].tolist() == ["unsaturated"]
     assert "  W0 = [[0]]" in told
     assert not (folder / "start.npz").exists()
-
-
-def test_a_counterexample_among_the_instances_of_a_named_sweep(tmp_path, capsys):
-    runs = Runs.of(
-        "geometry",
-        "sweep=optimizer_geometry optimizer={norm:frobenius} optimizer.steps=20 "
-        "svm.norms=[frobenius] data.n=1 data.T=2 data.d=2",
-    )
-    told = []
-    assert hunt(made(prediction=quick, hypotheses={}, runs=(runs,)), 100, tmp_path, told.append)
-    assert proof.main([str(tmp_path / "hunt" / "one")]) == 0, capsys.readouterr().out
-    found = recorded(tmp_path / "hunt" / "one")
-    assert found.trials["status"].tolist() == ["unsaturated"]
 
 
 def test_without_a_counterexample_it_ends_after_so_many_instances(tmp_path):
@@ -190,12 +177,6 @@ def test_a_named_sweep_has_the_cells_of_its_grid_unless_another_is_given():
     ]
 
 
-def test_the_runs_of_other_claims_have_cells():
-    runs = {claim.name: claim.runs for claim in all_claims()}
-    for name in ("steepest_margin", "b1_alone", "overparameterised", "cone_wide", "descent_kq"):
-        assert all(list(cells_of(one)) for one in runs[name])
-
-
 # --- simpler cases --------------------------------------------------------------------------------
 
 
@@ -210,27 +191,6 @@ def test_a_coordinate_that_is_not_used_can_be_left_out_in_some_basis():
     assert lowered.size == (2, 3, 2)
     np.testing.assert_allclose(logits(lowered), logits(one), atol=1e-12)
     np.testing.assert_allclose(lowered.X @ lowered.head["v"], one.X @ one.head["v"], atol=1e-12)
-
-
-def test_factors_keep_their_columns_unless_they_are_square():
-    one = dataclasses.replace(case(), start={"K0": np.ones((3, 2)), "Q0": np.ones((3, 3))})
-    lowered = simpler._without_coordinate(one, np.eye(3), 0)
-    assert lowered.start["K0"].shape == (2, 2)
-    assert lowered.start["Q0"].shape == (2, 2)
-
-
-def test_smaller_cases_have_one_sample_token_or_dimension_less():
-    sizes = [{one.size for one in cases} for cases in simpler.smaller(
-        case(), np.random.default_rng(0))]  # fmt: skip
-    assert sizes == [{(1, 3, 3)}, {(2, 2, 3)}, {(2, 3, 2)}]
-    assert list(simpler.smaller(case(1, 2, 1), np.random.default_rng(0))) == []
-
-
-def test_rounded_numbers_are_multiples_and_labels_stay():
-    lists = list(simpler.rounded(case(), np.random.default_rng(0)))
-    for q, cases in zip(simpler.DENOMINATORS, lists, strict=True):
-        assert max(one.denominator() for one in cases) <= q
-        assert all((one.Y == case().Y).all() for one in cases)
 
 
 def test_shrinking_ends_at_the_least_case_that_fails():
