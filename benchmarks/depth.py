@@ -12,7 +12,6 @@ other programs of a busy machine disturb less; compilation is apart.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +21,7 @@ from torch import Tensor
 import attnsvm
 from attnsvm.problem import ProblemBatch
 from attnsvm.transformer import LayerTrajectory
+from benchmarks._clock import best_in_turn, print_ratios, seconds
 
 SHAPE, LAYERS, LR = (4, 5, 16), 2, 0.1
 RUNS = (100, 1000, "w"), (100, 1000, "kq"), (1000, 300, "w"), (1000, 300, "kq")
@@ -114,13 +114,6 @@ def jax_training(batch: ProblemBatch, start: Sequence[Tensor], steps: int) -> Ca
     return lambda: jax.block_until_ready(train(factors, *arrays))
 
 
-def seconds(work: Callable[[], Any]) -> tuple[float, float]:
-    """Return the seconds that a call takes: on the clock, and of the processors."""
-    started = time.perf_counter(), time.process_time()
-    work()
-    return time.perf_counter() - started[0], time.process_time() - started[1]
-
-
 def compare(B: int, steps: int, rule: str) -> None:
     """Print microseconds per instance and step, the ratios, and that all train alike."""
     n, T, d = SHAPE
@@ -138,20 +131,10 @@ def compare(B: int, steps: int, rule: str) -> None:
         "loop": (lambda: autograd_loop(few, few_start, LOOP_STEPS), FEW * LOOP_STEPS),
         "jax": (peer, B * steps),
     }
-    best = dict.fromkeys(works, (1e9, 1e9))
-    for _ in range(REPEATS):
-        for name, (work, count) in works.items():
-            spent = [second / count * 1e6 for second in seconds(work)]
-            best[name] = min(best[name][0], spent[0]), min(best[name][1], spent[1])
     print(
         f"{SHAPE} {LAYERS} layers, {rule}, B = {B}, {steps} steps; JAX compiles {compiling:.1f} s"
     )
-    for name, spent in best.items():
-        ratios = [one / mine for one, mine in zip(spent, best["ours"], strict=True)]
-        print(
-            f"  {name:8} {spent[0]:9.2f} us on the clock, {spent[1]:9.2f} of the processors;"
-            f" {ratios[0]:.2f} and {ratios[1]:.2f} times ours"
-        )
+    print_ratios(best_in_turn(works, REPEATS))
     short = ours(few, rule, LOOP_STEPS).weights.W[:, :, 0]
     again = jax_training(few, few_start, LOOP_STEPS)()
     peers = {

@@ -90,19 +90,9 @@ def apart(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def instance(shape: Shape, problem: str = "Att-SVM") -> Any:
     """Return the published instance, or the margin part of Gen-SVM on its two best tokens."""
-    import torch
+    from benchmarks.svm import general, instances
 
-    from attnsvm import sample
-    from attnsvm.selection import optimal_tokens
-    from attnsvm.svm import multi_token, single_token
-
-    n, T, d = shape
-    batch = sample("sphere", n=n, T=T, d=d, trials=1)
-    if problem == "Att-SVM":
-        return single_token(batch.X, batch.Z, optimal_tokens(batch)[0])
-    best = batch.scores().topk(2, dim=2).indices
-    attended = torch.zeros(batch.X.shape[:3], dtype=torch.bool).scatter(2, best, True)
-    return multi_token(batch.X, batch.Z, attended)
+    return (instances if problem == "Att-SVM" else general)(*shape, trials=1)
 
 
 def ours(shape: Shape, norm: Any, kind: str) -> tuple[float, float, str, float, int]:

@@ -2,11 +2,10 @@
 
 Peers: a loop over instances with torch autograd, as it is usually written, and JAX (vmap, scan,
 jit) with the straightforward gradient. All in float64 on two threads, normalised gradient descent
-with the logistic loss and the linear head. Times are those of the best of several repetitions,
-taken in turn so that all meet the same disturbances; compilation is counted apart. Each line
-says too what a call of 0 steps takes, and the ratio to JAX in CPU time, which means more while
-other programs use the cores. After that: the cost of many dimensions, and memory and time
-of a batch in chunks with `--many 100000`.
+with the logistic loss and the linear head. Times are the best of several repetitions, on the clock
+and of the processors, which other programs disturb less; compilation is apart, and a call of 0
+steps is one of the programs. After that: the cost of many dimensions. `--many 100000`: memory and
+time of a batch in chunks.
 """
 
 from __future__ import annotations
@@ -23,15 +22,13 @@ import torch
 import attnsvm
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import train_chunks
+from benchmarks._clock import best_in_turn, print_ratios, seconds
 
 SHAPES = ((3, 4, 10), (5, 5, 5), (6, 8, 10), (15, 5, 20), (8, 16, 32), (2, 64, 64), (32, 8, 8))
 BATCHES = (100, 1000)
 LOOP_STEPS = 50
 DIMENSIONS = (48, 512, 4096)
 EPS = 2.220446049250313e-16
-
-BOUNDS = {"w": {"loop": 300.0, "jax": 5.0}, "kq": {"jax": 5.0}}
-"""Asked: how many times faster than the autograd loop and than compiled JAX."""
 
 
 def autograd_loop(batch: ProblemBatch, kq: bool, steps: int) -> None:
@@ -87,65 +84,27 @@ def jax_training(batch: ProblemBatch, kq: bool, steps: int) -> Callable[[], None
     return lambda: jax.block_until_ready(train(initial, *arrays))
 
 
-def seconds(work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
-    started = clock()
-    work()
-    return clock() - started
-
-
-def compare(
-    shape: tuple[int, int, int], B: int, kq: bool, steps: int, repeats: int
-) -> dict[str, float]:
-    """Print one line, microseconds per instance-step and ratios; return peers over ours.
-
-    The time of a call of 0 steps is in milliseconds.
-    """
+def compare(shape: tuple[int, int, int], B: int, kq: bool, steps: int, repeats: int) -> None:
+    """Print microseconds per instance-step and ratios."""
     n, T, d = shape
     batch = attnsvm.sample("sphere", n=n, T=T, d=d, trials=B)
-    rule = "kq" if kq else "w"
-    few = batch.take(slice(4))
+    rule, few, few_steps = "kq" if kq else "w", batch.take(slice(4)), max(1, steps // 50)
 
-    def ours(steps: int) -> Callable[[], Any]:
-        return lambda: attnsvm.train(batch, rule, steps=steps)
+    def ours(steps: int, **options: bool) -> Callable[[], Any]:
+        return lambda: attnsvm.train(batch, rule, steps=steps, **options)
 
-    few_steps = max(1, steps // 50)
-    plain = lambda: attnsvm.train(batch, rule, steps=few_steps, compiled=False)  # noqa: E731
-    loop = lambda: autograd_loop(few, kq, LOOP_STEPS)  # noqa: E731
     peer = jax_training(batch, kq, steps)
     attnsvm.train(few, rule, steps=1)
-    compiling = seconds(peer)
-    best: dict[str, float] = {}
-    cpu = {"ours": 1e9, "jax": 1e9}
-    for _ in range(repeats):
-        for name, work in (("ours", ours(steps)), ("jax", peer)):
-            cpu[name] = min(cpu[name], seconds(work, time.process_time))
-        for name, work, count in (
-            ("ours", ours(steps), B * steps),
-            ("none", ours(0), 1000),
-            ("torch", plain, B * few_steps),
-            ("loop", loop, few.B * LOOP_STEPS),
-            ("jax", peer, B * steps),
-        ):
-            best[name] = min(best.get(name, 1e9), seconds(work) / count * 1e6)
-    whole = compiling / (B * steps) * 1e6
-    print(
-        f"{shape!s:12} {B:4} {rule:2}  0 steps {best['none']:6.1f} ms  "
-        f"ours {best['ours']:7.3f}  torch {best['torch']:7.3f}  "
-        f"loop {best['loop']:7.1f}  jax {best['jax']:7.3f}  with compilation {whole:7.3f}  |  "
-        f"loop/ours {best['loop'] / best['ours']:6.0f}  jax/ours {best['jax'] / best['ours']:6.2f}"
-        f"  in CPU time {cpu['jax'] / cpu['ours']:6.2f}",
-        flush=True,
-    )
-    return {name: best[name] / best["ours"] for name in ("loop", "jax")}
-
-
-def summarise(ratios: dict[str, list[dict[str, float]]]) -> None:
-    """Print each bound, the least ratio of all shapes and batches, and whether it holds."""
-    for rule, bounds in BOUNDS.items():
-        for peer, asked in bounds.items():
-            least = min(ratio[peer] for ratio in ratios[rule])
-            verdict = "met" if least >= asked else "NOT met"
-            print(f"{rule:2} {peer}/ours: asked {asked:g}, least {least:.2f}: {verdict}")
+    compiling = seconds(peer)[0]
+    works: dict[str, tuple[Callable[[], Any], int]] = {
+        "ours": (ours(steps), B * steps),
+        "0 steps": (ours(0), B * steps),
+        "torch": (ours(few_steps, compiled=False), B * few_steps),
+        "loop": (lambda: autograd_loop(few, kq, LOOP_STEPS), few.B * LOOP_STEPS),
+        "jax": (peer, B * steps),
+    }
+    print(f"{shape}, {rule}, B = {B}, {steps} steps; JAX compiles {compiling:.1f} s")
+    print_ratios(best_in_turn(works, repeats))
 
 
 def dimensions(steps: int, repeats: int, trials: int = 100) -> None:
@@ -153,13 +112,14 @@ def dimensions(steps: int, repeats: int, trials: int = 100) -> None:
     print(f"\n{trials} instances, n=6, T=8, in_span and {steps} steps, seconds")
     batches = {d: attnsvm.sample("sphere", n=6, T=8, d=d, trials=trials) for d in DIMENSIONS}
     for rule in ("w", "kq"):
-        best: dict[int, float] = {}
-        for _ in range(repeats):
-            for d, batch in batches.items():
-                work = lambda: attnsvm.train(attnsvm.in_span(batch), rule, steps=steps)  # noqa: B023, E731
-                best[d] = min(best.get(d, 1e9), seconds(work))
-        row = "  ".join(f"d={d} {best[d]:.2f}" for d in DIMENSIONS)
-        print(f"{rule:2}  {row}  |  d=4096 over d=48 {best[4096] / best[48]:.2f}", flush=True)
+        works = {
+            f"d={d}": (lambda d=d, rule=rule: attnsvm.train(attnsvm.in_span(batches[d]), rule,
+                                                            steps=steps), 10**6)
+            for d in DIMENSIONS
+        }  # fmt: skip
+        best = [clock for clock, _ in best_in_turn(works, repeats).values()]
+        row = "  ".join(f"{name} {one:.2f}" for name, one in zip(works, best, strict=True))
+        print(f"{rule:2}  {row}  |  d=4096 over d=48 {best[-1] / best[0]:.2f}", flush=True)
 
 
 def many(trials: int, steps: int) -> None:
@@ -173,7 +133,7 @@ def many(trials: int, steps: int) -> None:
             done += path.snapshots.shape[0]
             assert part.stop == done
 
-    took = seconds(work)
+    took = seconds(work)[0]
     rate = took / (trials * steps) * 1e6
     print(
         f"\n{trials} instances, (6, 8, 10), {steps} steps, 100 snapshots: {took:.0f} s, "
@@ -205,13 +165,10 @@ def main(words: Sequence[str] = ()) -> None:
         attnsvm.train(attnsvm.sample(n=1, T=2, d=2, trials=2), rule, steps=1)
     print(f"our kernels ready after {time.perf_counter() - started:.1f} s (0 when cached)")
     print(f"microseconds per instance-step, {arguments.steps} steps")
-    ratios: dict[str, list[dict[str, float]]] = {"w": [], "kq": []}
     for shape in SHAPES:
         for B in BATCHES:
-            for rule, found in ratios.items():
-                kq = rule == "kq"
-                found.append(compare(shape, B, kq, arguments.steps, arguments.repeats))
-    summarise(ratios)
+            for kq in (False, True):
+                compare(shape, B, kq, arguments.steps, arguments.repeats)
     dimensions(arguments.steps, arguments.repeats)
 
 
