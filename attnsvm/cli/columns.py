@@ -6,11 +6,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from attnsvm.config import PROBES
-from attnsvm.record import Column, dictionary
-from attnsvm.record.columns import STAGES
+from attnsvm.config.hypotheses import HYPOTHESES
+from attnsvm.config.probe import probe_quantities
+from attnsvm.record.column import STAGES, Column
+from attnsvm.record.columns import (
+    HISTORY_COLUMNS,
+    LAYER_COLUMNS,
+    LAYER_KEY,
+    QUANTITIES,
+    RUN_COLUMNS,
+    TRIAL_COLUMNS,
+    hypothesis_columns,
+    multi_columns,
+    norm_columns,
+    norm_quantities,
+    probe_columns,
+    svmeq_quantities,
+)
 
 HEADER = "Columns of all tables: name, meaning (unit; allowed values; the stage that fills it)."
 
@@ -30,9 +46,36 @@ The fields of the config are columns too, named as on the command line: `data.d`
 
 The words in `status`, `convergence` and `training` are explained in [words and symbols](words.md).
 
+W is the trained W in the trials, and that of the step in the history.
+
 A unit of 1 means a pure number. A missing value is NaN, or empty for a word: the stage did not run,
 or had no result.
 """
+
+
+def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[Column]]:
+    """Return the columns of every table, and the quantities of the history, by heading.
+
+    `probes` are those that are listed, by default attnsvm's own.
+    """
+    return {
+        "trials": TRIAL_COLUMNS,
+        "history": HISTORY_COLUMNS,
+        "trials, for each further norm of svm.norms": norm_columns(["<norm>"]),
+        "trials, with selection=multi, for each norm of svm.norms": multi_columns(
+            "multi", ["<norm>"]
+        ),
+        "columns of hypotheses": hypothesis_columns(HYPOTHESES),
+        "trials, with model=transformer": LAYER_COLUMNS,
+        "history, with model=transformer": LAYER_KEY,
+        "quantities of the history": QUANTITIES,
+        "quantities of the history, for each further norm of svm.norms": norm_quantities("<norm>"),
+        "quantities of the history, with selection=multi, for each norm but frobenius": (
+            svmeq_quantities("<norm>")
+        ),
+        "columns and quantities of probes": probe_columns(probe_quantities(probes)),
+        "runs": RUN_COLUMNS,
+    }
 
 
 def columns_text() -> str:

@@ -231,6 +231,12 @@ OWN: dict[str, type] = {
 }
 
 
+def described_quantities(probes: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return meaning and unit of the quantities of probes, as a record holds them."""
+    found = probe_quantities(probes)
+    return {name: {"meaning": one.meaning, "unit": one.unit} for name, one in found.items()}
+
+
 def probe_quantities(probes: Mapping[str, Any]) -> dict[str, Quantity]:
     """Return the quantities of probes, given by name, by the name of their column, sorted."""
     found = {

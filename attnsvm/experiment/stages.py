@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 
 from attnsvm.config import RunConfig
-from attnsvm.config.probe import probe_quantities
+from attnsvm.config.identity import result_fields
+from attnsvm.config.probe import described_quantities
 from attnsvm.data import Seeded
 from attnsvm.experiment.compare import compare, compare_attended
 from attnsvm.experiment.objects import RunObjects
@@ -47,13 +48,7 @@ from attnsvm.experiment.trained import Selected, Trained, training_findings
 from attnsvm.model import Transformer
 from attnsvm.probe import over_steps
 from attnsvm.problem import ProblemBatch
-from attnsvm.record.columns import (
-    hypothesis_columns,
-    layer_columns,
-    multi_columns,
-    norm_columns,
-    probe_columns,
-)
+from attnsvm.record.columns import further_columns
 from attnsvm.record.schema import RunRecord
 from attnsvm.selection import (
     TIED_SCORES,
@@ -88,13 +83,7 @@ class Stages:
         svm = config.svm
         self.tolerances: dict[str, Any] = {"gap": svm.gap, "rank_tolerance": svm.rank_tolerance}
         self.timings: dict[str, float] = {}
-        self.further = (
-            *norm_columns(self.norms),
-            *multi_columns(config.selection.tokens, self.norms),
-            *hypothesis_columns(config.hypotheses),
-            *layer_columns(vars(config.model)),
-            *probe_columns(probe_quantities(config.probe)),
-        )
+        self.further = further_columns(result_fields(config), described_quantities(config.probe))
 
     def record(self, batch: ProblemBatch) -> RunRecord:
         """Return the record of the instances of `batch`, with the timings since the last record."""

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from attnsvm.record.archive import pack, unpacked
-from attnsvm.record.columns import Column, TrialRow, dictionary
+from attnsvm.record.column import STATES, Column
 from attnsvm.record.files import (
     CorruptRecordError,
     kind_of,
@@ -35,7 +35,7 @@ from attnsvm.record.plan import (
     write_plan,
 )
 from attnsvm.record.run import RUN_FILE, TABLES, read_run
-from attnsvm.record.state import STATES, RunState, obstacle, run_state
+from attnsvm.record.state import RunState, obstacle, run_state
 from attnsvm.record.text import byte_size, duration, one_line, shortened
 
 if TYPE_CHECKING:
@@ -79,11 +79,9 @@ __all__ = [
     "Plan",
     "RunRecord",
     "RunState",
-    "TrialRow",
     "begin_sweep",
     "byte_size",
     "compact",
-    "dictionary",
     "duration",
     "holder",
     "is_done",

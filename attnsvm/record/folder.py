@@ -66,7 +66,7 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
     first = next(parts)
     counts: Counter[str] = Counter()
     timings: Counter[str] = Counter()
-    columns = (*TRIAL_COLUMNS, *further_columns(origin))
+    columns = (*TRIAL_COLUMNS, *further_columns(origin["config"], origin["probes"]))
     of_history = (*HISTORY_COLUMNS, *LAYER_KEY)
     with ExitStack() as stack:
         sinks = stack.enter_context(replacing([folder / name for name in TABLES]))

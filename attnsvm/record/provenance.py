@@ -14,7 +14,7 @@ from typing import Any
 from attnsvm.config import RunConfig
 from attnsvm.config.code import code_digest
 from attnsvm.config.identity import extension_code, option_names, result_fields, signature
-from attnsvm.config.probe import probe_quantities
+from attnsvm.config.probe import described_quantities
 from attnsvm.config.version import __version__
 
 SLURM = {
@@ -33,10 +33,7 @@ def provenance(config: RunConfig, command: list[str]) -> dict[str, Any]:
         "signature": signature(config),
         "config": result_fields(config),
         "options": option_names(config),
-        "probes": {
-            name: {"meaning": one.meaning, "unit": one.unit}
-            for name, one in probe_quantities(config.probe).items()
-        },
+        "probes": described_quantities(config.probe),
         "sweep": config.sweep,
         "question": config.question,
         "device": config.device,

@@ -11,7 +11,7 @@ from typing import Any
 
 from attnsvm.config import GROUPS, PROBES, WITHOUT_EFFECT, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.config.code import package_of
-from attnsvm.config.probe import MAX_NAME, MAX_TEXT, probe_quantities
+from attnsvm.config.probe import MAX_NAME, MAX_TEXT, described_quantities
 from attnsvm.record.columns import recorded_probe_columns
 from attnsvm.record.files import CorruptRecordError, read_json
 
@@ -255,19 +255,15 @@ def _check_probes(
             continue
         _option_of_plugin(given, name, f"probe.{name}", packages)
         foreign.append(f"{name}_")
-    meanings = {
-        name: {"meaning": one.meaning, "unit": one.unit}
-        for name, one in probe_quantities(expected).items()
-    }
+    declared = described_quantities(expected)
     for name, stated in columns.items():
         if not name.isidentifier() or len(name) > MAX_WORD or not _described(stated):
             raise _WrongError(f"probes.{_shown(name)}: must be a column with meaning and unit")
-        if meanings.pop(name, stated) != stated or not (
-            name in probe_quantities(expected) or name.startswith(tuple(foreign))
-        ):
+        known = name in declared or name.startswith(tuple(foreign))
+        if not known or declared.get(name, stated) != stated:
             raise _WrongError(f"probes.{name}: must be a column of {', '.join(config) or 'none'}")
-    if meanings:
-        raise _WrongError(f"probes.{next(iter(meanings))}: missing, {OTHER_VERSION}")
+    for name in declared.keys() - columns.keys():
+        raise _WrongError(f"probes.{name}: missing, {OTHER_VERSION}")
     _built(recorded_probe_columns, {"probes": columns})
 
 

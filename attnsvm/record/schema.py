@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnsvm.record.columns import TRIAL_COLUMNS, Column
+from attnsvm.record.column import Column
+from attnsvm.record.columns import TRIAL_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class RunRecord:
     Attributes
     ----------
     trials : DataFrame
-        One row per instance, columns of `TrialRow`.
+        One row per instance, the columns of `columns.TRIAL_COLUMNS` first.
     history : DataFrame
         Columns seed, step, quantity, value.
     solutions : mapping of str to array
@@ -83,7 +84,7 @@ def trial_table(
     schema = trial_columns(further)
     unknown = set(columns) - set(schema)
     if unknown:
-        raise ValueError(f"unknown trial columns {sorted(unknown)}: must be fields of TrialRow")
+        raise ValueError(f"unknown trial columns {sorted(unknown)}: must be among its columns")
     data = {"seed": pd.Series(np.asarray(seeds), dtype="int64")}
     for name, (dtype, default) in schema.items():
         if name != "seed":

@@ -14,16 +14,6 @@ from attnsvm.record.lock import LOCK_FILE, NoLocksError, holder
 from attnsvm.record.run import RUN_FILE, TABLES, read_run
 from attnsvm.record.text import shortened
 
-STATES = {
-    "done": "a complete record whose checksums match",
-    "running": "locked by a running process",
-    "failed": "ended by an error, which is recorded",
-    "interrupted": "ended by a signal, which is recorded",
-    "lost": "its process ended without a record: it was killed, or its machine failed",
-    "missing": "no record and no lock: never started",
-    "corrupt": "its record differs from what was written",
-}
-
 FOLDER_OR_NOTHING = ("a folder", "nothing")
 FILES = (RUN_FILE, *TABLES, LOCK_FILE)
 HYDRA = ".hydra"

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from attnsvm.record.columns import LAYER_KEY, Column, further_columns, key_columns
+from attnsvm.record.column import Column
+from attnsvm.record.columns import LAYER_KEY, further_columns, key_columns
 from attnsvm.record.files import CorruptRecordError
 from attnsvm.record.run import OTHER_VERSION
 from attnsvm.record.schema import trial_columns, trial_table
@@ -70,7 +71,7 @@ def read_trials(content: bytes, run: Mapping[str, Any], room: int) -> pa.Table:
     """
     name = "trials.parquet"
     file = _opened(content, name)
-    schema = trial_schema(*further_columns(run))
+    schema = trial_schema(*further_columns(run["config"], run["probes"]))
     _check_columns(file.schema_arrow, schema, name)
     if (rows := file.metadata.num_rows) != run["drawn"]:
         raise CorruptRecordError(f"{name}: has {rows} rows; must have drawn={run['drawn']}")

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from attnsvm.record.columns import Column
+from attnsvm.record.column import Column
 from attnsvm.record.files import Sink
 
 ROW_GROUP = 2**17

@@ -9,7 +9,8 @@ import pandas as pd
 
 from attnsvm.config.transformer import is_transformer
 from attnsvm.record import trial_columns
-from attnsvm.record.columns import LAYER_KEY, Column
+from attnsvm.record.column import Column
+from attnsvm.record.columns import LAYER_KEY
 from attnsvm.verify.instances import UnknownError, option
 from attnsvm.verify.probes import factors_are_stored, foreign_probes
 from attnsvm.verify.stored import StoredArrays

@@ -121,6 +121,7 @@ class _Prover:
     def __init__(self, folder: Path, record: StoredRecord, run: Mapping[str, Any]) -> None:
         self.folder, self.record, self.run = folder, record, run
         self.config = run["config"]
+        self.further = further_columns(self.config, run["probes"])
         self.proof = RunProof()
         self.tokens = str(self.config["selection"]["tokens"])
         self.layered = is_transformer(self.config["model"])
@@ -139,7 +140,7 @@ class _Prover:
         self.config = self.run["config"]
         for reason in config_refusals(self.run, options, self.folder):
             self._refuse("run.json", None, reason)
-        if reason := table_refusal(self.record.trials, further_columns(self.run)):
+        if reason := table_refusal(self.record.trials, self.further):
             self._refuse("trials.parquet", None, reason)
             return self.proof
         self.proof.instances = len(self.rows)
@@ -453,7 +454,7 @@ class _Prover:
         """Refuse results of rejected rows that only recorded ones have, a column at a time."""
         table = self.record.trials
         rest = table[[not is_recorded(row, self.tokens) for row in self.rows]]
-        for name, (_, default) in trial_columns(further_columns(self.run)).items():
+        for name, (_, default) in trial_columns(self.further).items():
             hypotheses = self.config["hypotheses"]
             if name in (*OF_STATUS, *OF_TRAINING, *OF_NETWORK, "training", *hypotheses, *self.key):
                 continue
@@ -479,7 +480,7 @@ class _Prover:
         of_plugins = set(self.run["probes"]) - set(ranges(self.config))
         columns: dict[str, Expected | None] = {
             name: NAN if isinstance(default, float) else Words((default,))
-            for name, (_, default) in trial_columns(further_columns(self.run)).items()
+            for name, (_, default) in trial_columns(self.further).items()
             if name not in OF_STATUS and name not in of_plugins and name not in self.key
         }
         svm = self.config["svm"]

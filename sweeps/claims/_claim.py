@@ -88,11 +88,11 @@ class Evidence:
 
     def one_minus_corr(self, norm: str = "frobenius") -> pd.Series:
         """Return 1 - correlation of the trained W with the SVM of a norm."""
-        return self.trials[_one_minus_corr(norm)]
+        return self.trials[f"one_minus_corr_{norm}"]
 
     def one_minus_corr_curve(self, norm: str = "frobenius") -> pd.DataFrame:
         """Return the same for every step."""
-        return self.curve(_one_minus_corr(norm))
+        return self.curve(f"one_minus_corr_{norm}")
 
     def curve(self, quantity: str) -> pd.DataFrame:
         """Return a quantity of the history: a row for every instance, a column for every step."""
@@ -121,11 +121,6 @@ class Evidence:
                 values = pd.Series(measure(arrays), index=pd.MultiIndex.from_arrays(of_arrays))
                 found[rows.index] = values.reindex(pd.MultiIndex.from_frame(rows[key])).to_numpy()
         return found
-
-
-def _one_minus_corr(norm: str) -> str:
-    names = {"frobenius": "one_minus_corr_frobenius", "nuclear": "one_minus_corr_nuclear"}
-    return names.get(norm, f"one_minus_corr_{norm}")
 
 
 Hypotheses = dict[str, Callable[[Evidence], Truths]]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import make_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsvm import record
-from attnsvm.cli.columns import columns_page, columns_text
-from attnsvm.record import STATES, Column, dictionary
+from attnsvm.cli.columns import columns_page, columns_text, dictionary
+from attnsvm.record import STATES, Column
+from attnsvm.record.column import STAGES
 from attnsvm.record.columns import (
     HISTORY_COLUMNS,
     QUANTITIES,
     RUN_COLUMNS,
-    STAGES,
     TRIAL_COLUMNS,
-    columns_of,
     multi_columns,
     norm_columns,
     svmeq_quantities,
@@ -70,11 +68,6 @@ def test_further_norms_are_listed_as_patterns():
     assert names == [one.name for one in norm_columns(["max"])]
     assert [one.name for one in quantities] == ["one_minus_corr_<norm>", "margin_gap_<norm>"]
     assert "perhaps not the only" in quantities[0].meaning
-
-
-def test_a_column_without_a_meaning_cannot_be_declared():
-    with pytest.raises(KeyError, match="unit"):
-        columns_of(make_dataclass("Row", [("rank", "float", 0.0)]))
 
 
 KINDS = ("top", "multi", "published", "kq_low_rank", "path", "unsaturated", "diverged",
