@@ -16,13 +16,17 @@ from omegaconf import DictConfig
 from attnsvm.cli.cite import citation
 from attnsvm.cli.columns import columns_text
 from attnsvm.cli.errors import SweepIncompleteError, exit_code, search_message
-from attnsvm.cli.extensions import named_extensions
 from attnsvm.cli.help import help_text
 from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_machine
 from attnsvm.cli.objective import Objective, objective_value, quoted
 from attnsvm.cli.other_sweepers import OWN, close_others
-from attnsvm.cli.own_sweeps import check_chosen_file, check_sweep, own_sweeps
 from attnsvm.cli.signals import stopping_with_children
+from attnsvm.cli.user_sweeps import (
+    check_chosen_file,
+    check_sweep,
+    named_extensions,
+    user_sweeps,
+)
 from attnsvm.config.code import conf_folder
 from attnsvm.config.compose import register
 from attnsvm.config.identity import validated
@@ -88,7 +92,7 @@ def _entry() -> None:
         return
     words = set(sys.argv[1:])
     if {"--help", "-h"} & words:
-        _print(help_text(own_sweeps(sys.argv[1:])))
+        _print(help_text(user_sweeps(sys.argv[1:])))
         return
     if "--columns" in words:
         _print(columns_text())
@@ -111,12 +115,12 @@ def _complete(entry: Callable[[], Any]) -> None:
     try:
         entry()
     except Exception as error:
-        lacking, told = close_others(), search_message(error)
-        if lacking and told:
-            raise SweepIncompleteError(f"{lacking}\n{told}") from error
+        missing, reason = close_others(), search_message(error)
+        if missing and reason:
+            raise SweepIncompleteError(f"{missing}\n{reason}") from error
         raise
-    if lacking := close_others():
-        raise SweepIncompleteError(lacking)
+    if missing := close_others():
+        raise SweepIncompleteError(missing)
 
 
 def _print(text: str) -> None:

@@ -74,9 +74,9 @@ def user_message(error: BaseException) -> str | None:
     chain = [error]
     while _wraps(chain[-1]) and (below := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(below)
-    for told_by in (_own_message, _schema_message, _hydra_message, _os_message, search_message):
+    for rule in (_own_message, _schema_message, _hydra_message, _os_message, search_message):
         for link in chain:
-            message = told_by(link)
+            message = rule(link)
             if message is not None:
                 return message
     return None
@@ -120,16 +120,16 @@ def _hydra_message(error: BaseException) -> str | None:
 def _broken_plugin(text: str) -> str | None:
     """Return what is wrong with the plug-in, if `text` reports its option as missing."""
     for group, options in {**GROUPS, "probe": PROBES}.items():
-        for name, told in options.broken().items():
+        for name, broken in options.broken().items():
             if f"'{group}/{name}'" in text:
-                return told
+                return broken
     return None
 
 
 def _unknown_probe(text: str) -> str | None:
     """Return which probes there are, if `text` reports that one of a list cannot be loaded."""
-    asked = re.search(r"Could not load 'probe/([^']+)'", text)
-    return PROBES.refusal(asked[1]) if asked else None
+    requested = re.search(r"Could not load 'probe/([^']+)'", text)
+    return PROBES.refusal(requested[1]) if requested else None
 
 
 def _missing_extra(text: str, command: Sequence[str]) -> str | None:
@@ -137,19 +137,19 @@ def _missing_extra(text: str, command: Sequence[str]) -> str | None:
     for option, extra in EXTRAS.items():
         if f"{option}'" in text:
             group, _, name = option.rpartition("/")
-            asked = [word for word in command if word.startswith(f"{group}=")]
-            what = asked[-1] if asked else f"{group}={name}"
+            requested = [word for word in command if word.startswith(f"{group}=")]
+            what = requested[-1] if requested else f"{group}={name}"
             return f"{what}: is not installed here; pip install 'attnsvm[{extra}]' installs it"
     return None
 
 
 def _meant(text: str) -> str:
     """Return Hydra's message; in front of a list of options, the one that is probably meant."""
-    asked = re.search(r"Could not find '([^']+)'", text)
+    requested = re.search(r"Could not find '([^']+)'", text)
     start, here, listed = text.partition("Available options in ")
-    if asked is None or not listed:
+    if requested is None or not listed:
         return text
-    meant = did_you_mean(asked[1].rpartition("/")[2], listed.split("\n\t")[1:])
+    meant = did_you_mean(requested[1].rpartition("/")[2], listed.split("\n\t")[1:])
     return f"{start}{meant.strip()}\n{here}{listed}" if meant else text
 
 

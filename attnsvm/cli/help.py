@@ -47,13 +47,13 @@ def help_text(own: Mapping[str, Sequence[Path]] | None = None) -> str:
     parts += [""]
     for group, options in GROUPS.items():
         parts += [f"{group}={' | '.join(options)}", *_shared_fields(group, options)]
-        parts += [f"  cannot be used: {told}" for told in options.broken().values()] + [""]
+        parts += [f"  cannot be used: {message}" for message in options.broken().values()] + [""]
     for group, schema in (("selection", SelectionConfig), ("svm", SvmConfig)):
         parts += [f"{group}={' | '.join(_files(group))}", *_lines(group, _fields(schema)), ""]
     parts += [f"probe=[{' | '.join(PROBES)}]  any number of them, as in probe=[rank,entropy]"]
     for name, probe in PROBES.items():
         parts += [f"  {name}: {_first_line(probe)}", *_lines(f"  probe.{name}", _fields(probe))]
-    parts += [f"  cannot be used: {told}" for told in PROBES.broken().values()] + [""]
+    parts += [f"  cannot be used: {message}" for message in PROBES.broken().values()] + [""]
     run = [f for f in _fields(RunConfig) if f.metadata.get("doc")]
     return "\n".join([*parts, "The run", *_lines("", run), ""])
 
@@ -109,11 +109,11 @@ def _other_defaults(having: dict[str, dataclasses.Field[Any]]) -> str:
 
 
 def _owners(having: list[str], options: list[str]) -> str:
-    lacking = [option for option in options if option not in having]
-    if not lacking:
+    missing = [option for option in options if option not in having]
+    if not missing:
         return ""
-    if len(lacking) < len(having):
-        return f" [not {', '.join(lacking)}]"
+    if len(missing) < len(having):
+        return f" [not {', '.join(missing)}]"
     return f" [{', '.join(having)}]"
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -63,8 +61,8 @@ def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
     KeyboardInterrupt
         If a signal ended it; the recorded state is `interrupted`.
     """
-    if told := obstacle(folder):
-        raise CorruptRecordError(told)
+    if message := obstacle(folder):
+        raise CorruptRecordError(message)
     run = _Run(config, folder, command, in_sweep)
     with ExitStack() as lock:  # outlives the block below: an interruption is recorded under it
         try:
@@ -106,8 +104,7 @@ class _Run:
         origin = self.origin
         try:
             _use_allocated_cpus()
-            with _kept_for_good():
-                from attnsvm import experiment  # imports torch, which is not needed before
+            from attnsvm import experiment  # imports torch, which is not needed before
 
             parts = _logged(experiment.parts(self.config), self.folder, self.config)
             counts = record.write(self.folder, parts, origin)
@@ -118,8 +115,8 @@ class _Run:
             if not self.in_sweep:
                 raise
             return "failed"
-        told = ", ".join(f"{count} {status}" for status, count in counts.items())
-        self.teller.info("%s: %s", self.folder, told)
+        message = ", ".join(f"{count} {status}" for status, count in counts.items())
+        self.teller.info("%s: %s", self.folder, message)
         if log.isEnabledFor(logging.DEBUG):
             timings = record.read_run(self.folder)["timings_s"].items()
             log.debug("%s: %s", self.folder, ", ".join(f"{n} {duration(s)}" for n, s in timings))
@@ -163,23 +160,6 @@ def _logged(parts: Iterable[RunRecord], folder: Path, config: RunConfig) -> Iter
         if seen < wanted:
             log.info("%s: %d of %d instances", folder, seen, wanted)
         yield part
-
-
-@contextmanager
-def _kept_for_good() -> Iterator[None]:
-    """Import modules in this context without a search for garbage, then or later, among them.
-
-    Imported objects stay to the end, and each search through those of torch takes 0.1 s.
-    """
-    if "torch" in sys.modules or not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.freeze()
 
 
 def _use_allocated_cpus() -> None:

@@ -67,8 +67,8 @@ def _compare(config: RunConfig, needs: Needs, there: int, of: str, what: str) ->
         return
     fields = max(needs, key=lambda fields: needs[fields])
     given = ", ".join(f"{name}={_value(config, name)}" for name in fields)
-    told = f"needs at least {byte_size(needed)} {of} {byte_size(there)}"
-    raise ConfigError(f"{given}: {what} {told}; must be smaller")
+    message = f"needs at least {byte_size(needed)} {of} {byte_size(there)}"
+    raise ConfigError(f"{given}: {what} {message}; must be smaller")
 
 
 def _value(config: RunConfig, name: str) -> Any:

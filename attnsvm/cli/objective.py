@@ -115,8 +115,8 @@ def objective_value(objective: Objective, folder: Path) -> float | None:
     number, counted = objective.value(trials)
     if number is None:
         counts = ", ".join(f"{n} {status}" for status, n in trials["status"].value_counts().items())
-        told = one_line(f"{folder}: objective {text} is undefined ({counted}: {counts})")
-        log.warning("%s", told)
+        message = one_line(f"{folder}: objective {text} is undefined ({counted}: {counts})")
+        log.warning("%s", message)
     else:
         outcome.info("%s: objective %s = %.6g (%s)", folder, text, number, counted)
     return number

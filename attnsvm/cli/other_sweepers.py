@@ -69,9 +69,9 @@ class OtherSweeper(Callback):
 
 def close_others() -> str:
     """Close the sweeps of this process that are still open; return what is not complete."""
-    told = [_closed(folder) if lacking is None else lacking for folder, lacking in _open.items()]
+    message = [_closed(folder) if missing is None else missing for folder, missing in _open.items()]
     _open.clear()
-    return "\n".join(filter(None, told))
+    return "\n".join(filter(None, message))
 
 
 def _space_digest(config: DictConfig) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from attnsvm.cli.output import outcome
-from attnsvm.cli.own_sweeps import config_folders
+from attnsvm.cli.user_sweeps import config_folders
 
 log = logging.getLogger(__name__)
 
@@ -52,16 +52,16 @@ def close_sweep(folder: Path, cells: Collection[str]) -> str:
         frames = load(folder)
     except FileNotFoundError as error:  # someone removed the records meanwhile
         log.error("no report: %s", error)
-        return _lacking(folder, cells, {}, ())
+        return _incomplete(folder, cells, {}, ())
     files = write_report(frames, config_folders(sys.argv[1:]))
     outcome.info("wrote %s", files.html)
     for path in (*files.figures, *files.tables):
         log.info("wrote %s", path)
     found = {row["run"]: row for row in frames.runs.to_dict("records")}
-    return _lacking(folder, cells, found, files.failed)
+    return _incomplete(folder, cells, found, files.failed)
 
 
-def _lacking(
+def _incomplete(
     folder: Path,
     cells: Collection[str],
     found: dict[Any, dict[Any, Any]],
@@ -79,17 +79,19 @@ def _lacking(
         listed = ""
         log.warning("%s: the plan, and so the report, is not that of this command", folder)
     rows = {name: found.get(name) or vars(run_state(folder / name)) for name in cells}
-    lacking = {name: row for name, row in rows.items() if row["state"] != "done"}
+    missing = {name: row for name, row in rows.items() if row["state"] != "done"}
     lines = [
         one_line(f"  {row['state']} {name}: {row['reason']} ({row.get('place') or '-'})")
-        for name, row in itertools.islice(lacking.items(), FAILURES_TOLD)
+        for name, row in itertools.islice(missing.items(), FAILURES_TOLD)
     ]
     lines += [one_line(f"  not drawn {failure}") for failure in failed]
     if not lines:
         return ""
-    if not lacking:
+    if not missing:
         return "\n".join([f"{folder}: all runs are done", *lines])
-    states = Counter(str(row["state"]) for row in lacking.values())
+    states = Counter(str(row["state"]) for row in missing.values())
     counts = ", ".join(f"{n} {state}" for state, n in states.most_common())
-    told = f"{folder}: {counts} of {len(rows)} runs; {listed}run the same command again to resume"
-    return "\n".join([told, *lines])
+    summary = (
+        f"{folder}: {counts} of {len(rows)} runs; {listed}run the same command again to resume"
+    )
+    return "\n".join([summary, *lines])

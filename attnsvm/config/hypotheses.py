@@ -1,4 +1,4 @@
-"""The hypotheses of the papers' theorems that a run decides when asked: names and meanings."""
+"""The hypotheses of the papers' theorems that a run decides on request: names and meanings."""
 
 from __future__ import annotations
 

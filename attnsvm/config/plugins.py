@@ -97,7 +97,7 @@ class Options(Mapping[str, type]):
     def broken(self) -> dict[str, str]:
         """Return what is wrong with each plug-in that cannot be used, by the option's name."""
         found = self._plugins()
-        return {name: told for name, told in found.items() if isinstance(told, str)}
+        return {name: message for name, message in found.items() if isinstance(message, str)}
 
     def _plugins(self) -> dict[str, type | str]:
         """Return the schema, or what is wrong with it, of every option that plug-ins declare."""
@@ -109,17 +109,17 @@ class Options(Mapping[str, type]):
 
     def _usable(self, name: str, ones: list[Declared]) -> type | str:
         first = ones[0]
-        told = f"{self.group}={name} of {first.source} ({first.schema})"
+        message = f"{self.group}={name} of {first.source} ({first.schema})"
         if name in self.own:
-            return f"{told}: the name is one of attnsvm's own; must be another one"
+            return f"{message}: the name is one of attnsvm's own; must be another one"
         others = {one.source for one in ones if one.schema != first.schema}
         if others:
-            return f"{told}: {', '.join(sorted(others))} has this name too; must be one package"
+            return f"{message}: {', '.join(sorted(others))} has this name too; must be one package"
         if not name.isidentifier():
-            return f"{told}: the name must be a word of letters, digits and _"
+            return f"{message}: the name must be a word of letters, digits and _"
         found = _imported(first.schema)
         wrong = found if isinstance(found, str) else _wrong(found, self.base, first.package)
-        return f"{told}: {wrong}" if wrong else found
+        return f"{message}: {wrong}" if wrong else found
 
 
 def use_extensions(packages: Iterable[str]) -> None:

@@ -243,7 +243,7 @@ RUN_COLUMNS = (
     text("question", "record", "what the experiment asks"),
     whole(
         "wanted", "record",
-        "rows that the run was asked for: instances, with model=transformer each layer and head of "
+        "requested rows: instances, with model=transformer each layer and head of "
         "one",
     ),
     whole("drawn", "draw", "rows of the instances that were drawn"),

@@ -159,8 +159,8 @@ def begin_sweep(
 def unobstructed(folder: Path, cells: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return the cells whose folder can be written; name what keeps the others from it."""
     obstacles = {name: obstacle(folder / name) for name in cells}
-    for told in filter(None, obstacles.values()):
-        log.error("%s", told)
+    for message in filter(None, obstacles.values()):
+        log.error("%s", message)
     return {name: cell for name, cell in cells.items() if not obstacles[name]}
 
 
@@ -200,8 +200,8 @@ def read_plan(directory: Path) -> Plan | None:
         raise CorruptRecordError(f"{path}: has {len(runs)} runs; must have at most {MAX_RUNS}")
     for name in runs:
         if not _names_folder(name):
-            told = shortened(repr(name), 60)
-            raise CorruptRecordError(f"{path}: {told} must be the name of a folder beside it")
+            message = shortened(repr(name), 60)
+            raise CorruptRecordError(f"{path}: {message} must be the name of a folder beside it")
     if not (command is None or _words(command)):
         raise CorruptRecordError(f"{path}: command: must be a list of words")
     return Plan(runs, _fields(content.get("fields"), path), command)

@@ -50,7 +50,7 @@ def run_state(folder: Path, verify: bool = True) -> RunState:
     except CorruptRecordError as error:
         return RunState("corrupt", shortened(error), found.run)
     except NoLocksError as error:
-        return RunState("running", f"whether it still runs cannot be told: {error.strerror}")
+        return RunState("running", f"whether it still runs cannot be known: {error.strerror}")
     owner, lives = lock
     if lives:
         return RunState("running", str(owner), found.run)
@@ -70,8 +70,8 @@ def _on_record(folder: Path, verify: bool) -> RunState:
         for name in TABLES if verify else ():
             verify_file(folder / name, run["files"][name])
     except (FileNotFoundError, NotADirectoryError):
-        if told := obstacle(folder):
-            return RunState("corrupt", told)
+        if message := obstacle(folder):
+            return RunState("corrupt", message)
         return RunState("missing", "no record on disk")
     except (CorruptRecordError, OSError) as error:
         return RunState("corrupt", shortened(error), run)

@@ -178,8 +178,8 @@ def _length_of_words(column: pa.ChunkedArray) -> int:
 
 def _check_room(needed: int, room: int, name: str) -> None:
     if needed > room:
-        told = f"{byte_size(needed)} of memory; must be at most {byte_size(room)} here"
-        raise CorruptRecordError(f"{name}: needs {told}")
+        message = f"{byte_size(needed)} of memory; must be at most {byte_size(room)} here"
+        raise CorruptRecordError(f"{name}: needs {message}")
 
 
 def _check_words(table: pa.Table, name: str) -> None:
@@ -188,8 +188,8 @@ def _check_words(table: pa.Table, name: str) -> None:
         if pa.types.is_large_string(field.type) and field.name != "reason":
             for word in pc.unique(table[field.name]).to_pylist():
                 if not (word.isprintable() and len(word) <= WORD_LENGTH):
-                    told = shortened(repr(word), 60)
-                    raise CorruptRecordError(f"{name}: {field.name} is {told}; must be a word")
+                    message = shortened(repr(word), 60)
+                    raise CorruptRecordError(f"{name}: {field.name} is {message}; must be a word")
 
 
 def _check_columns(found: pa.Schema, schema: pa.Schema, name: str) -> None:

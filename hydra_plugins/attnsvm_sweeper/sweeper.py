@@ -30,9 +30,9 @@ from attnsvm.cli.composing import CellComposer
 from attnsvm.cli.memory import job_machine, refuse_without_disk, refuse_without_memory
 from attnsvm.cli.objective import Objective
 from attnsvm.cli.other_sweepers import refuse_other_subdir
-from attnsvm.cli.own_sweeps import check_sweep
 from attnsvm.cli.sweep import close_sweep, sweep_folder
 from attnsvm.cli.task import Task, packed
+from attnsvm.cli.user_sweeps import check_sweep
 
 log = logging.getLogger(__name__)
 

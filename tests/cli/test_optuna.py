@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import re
-import shlex
 from pathlib import Path
 
 import pandas as pd
@@ -141,20 +138,6 @@ def test_a_search_that_cannot_be_is_refused_before_any_work(given, told, tmp_pat
 
 
 PAGE = (Path(__file__).parents[2] / "docs/search_and_tracking.md").read_text()
-COMMANDS = re.findall(r"^    attnsvm (-m hydra/sweeper=optuna (?:.*\\\n)*.*)", PAGE, re.MULTILINE)
-
-
-@needs_optuna
-@pytest.mark.parametrize("command", range(2))
-def test_the_commands_of_the_page_run(command, tmp_path):
-    assert len(COMMANDS) == 2
-    words = shlex.split(COMMANDS[command].replace("\\\n", " "))
-    done = attnsvm(
-        *words, "trials=2", "optimizer.steps=20", "hydra.sweeper.n_trials=2", cwd=tmp_path
-    )
-    undefined = "the objective of no run is defined" in done.stderr  # in 20 steps
-    assert done.returncode == 0 or undefined, done.stderr
-    assert len(states(tmp_path / "multirun/latest")) == 2
 
 
 @needs_optuna
@@ -165,17 +148,3 @@ def test_joblib_runs_a_search(tmp_path):
     assert done.returncode == 0, done.stderr
     found = OmegaConf.load(tmp_path / "multirun/latest/optimization_results.yaml")
     assert found.best_value == min(numbers(tmp_path, "one_minus_corr_frobenius").values())
-
-
-def test_without_the_package_the_error_names_what_installs_it(tmp_path):
-    hidden = tmp_path / "hidden"
-    hidden.mkdir()
-    (hidden / "sitecustomize.py").write_text(
-        f"import sys\nsys.modules['{OPTUNA}'] = None\nsys.modules['{OPTUNA}.config'] = None\n"
-    )
-    env = os.environ | {"PYTHONPATH": str(hidden)}
-    done = attnsvm("-m", "seed=1,2", "hydra/sweeper=optuna", cwd=tmp_path, env=env)
-    assert done.returncode == 2
-    assert "hydra/sweeper=optuna: is not installed here; pip install 'attnsvm[optuna]'" in (
-        done.stderr
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 
 import pytest
@@ -53,12 +52,6 @@ def test_a_verbose_run_says_how_long_its_stages_took(tmp_path):
     assert not stages.search(attnsvm(*SMALL, "seed=1", cwd=tmp_path).stdout)
 
 
-def test_the_help_names_the_switches(tmp_path):
-    shown = attnsvm("--help", cwd=tmp_path).stdout
-    for words in (" ".join(QUIET), " ".join(COLORLOG), "hydra.verbose=[attnsvm,sweeps]"):
-        assert f" {words}\n" in shown
-
-
 def colorlog_is_installed() -> bool:
     try:
         return importlib.util.find_spec("hydra_plugins.hydra_colorlog") is not None
@@ -72,16 +65,3 @@ def test_colorlog_colours_runs_and_sweeps(tmp_path):
     assert done.returncode == 0, done.stderr
     assert re.search(r"\x1b\[32mINFO\x1b\[0m.*: 3 unsaturated", done.stdout)
     assert re.search(r"\x1b\[35mHYDRA\x1b\[0m\] wrote .*report.html", done.stdout)
-
-
-@pytest.mark.parametrize("words", COLORLOG)
-def test_without_colorlog_the_error_names_what_installs_it(words, tmp_path):
-    hidden = tmp_path / "hidden"
-    hidden.mkdir()
-    (hidden / "sitecustomize.py").write_text(
-        "import sys\nsys.modules['hydra_plugins.hydra_colorlog'] = None\n"
-    )
-    done = attnsvm(*SMALL, words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(hidden)})
-    assert done.returncode == 2
-    told = f"{words}: is not installed here; pip install 'attnsvm[colorlog]' installs it"
-    assert told in done.stderr

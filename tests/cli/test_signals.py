@@ -5,13 +5,11 @@ from __future__ import annotations
 import ctypes
 import errno
 import faulthandler
-import multiprocessing
 import os
 import pty
 import re
 import signal
 import subprocess
-import threading
 import time
 from contextlib import suppress
 
@@ -20,7 +18,7 @@ import pytest
 from attnsvm import experiment, record
 from attnsvm.cli import job
 from attnsvm.cli.job import perform
-from attnsvm.cli.signals import SIGNALS, Interrupted, follow, hand_on, interruptible
+from attnsvm.cli.signals import SIGNALS, Interrupted, hand_on, interruptible
 from attnsvm.record.lock import holder
 from attnsvm.record.state import run_state
 from attnsvm.sweeps.status import main as status
@@ -307,17 +305,6 @@ def test_an_interruption_on_a_full_disk_is_an_interruption(tmp_path, monkeypatch
     assert not litter(tmp_path)
 
 
-def test_the_watch_leaves_nothing_behind():
-    handles, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
-    for _ in range(5):
-        with interruptible():
-            pass
-    assert len(os.listdir("/proc/self/fd")) == handles
-    assert threading.active_count() == threads
-    before = signal.set_wakeup_fd(-1)
-    assert before == -1
-
-
 def test_an_exception_that_is_swallowed_is_raised_again():
     def careless():
         with suppress(Interrupted):  # as a destructor does
@@ -329,12 +316,3 @@ def test_an_exception_that_is_swallowed_is_raised_again():
         careless()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-
-
-def test_a_worker_of_another_process_than_the_driver_is_left_alone(monkeypatch):
-    """A fork server stands between: it is not the driver, and does not end with it."""
-    monkeypatch.setattr(multiprocessing.current_process(), "_name", "Worker-1")
-    before = signal.getsignal(signal.SIGTERM)
-    follow(os.getppid() + 1)
-    assert not [thread for thread in threading.enumerate() if thread.name == "parent"]
-    assert signal.getsignal(signal.SIGTERM) is before

@@ -124,12 +124,6 @@ def test_values_that_contradict_each_other_are_refused(overrides, message):
     assert message in str(caught.value)
 
 
-def test_the_largest_allowed_values_pass():
-    composed("parameterization=kq", "parameterization.m=10")
-    composed("model=self_attention", "model.query=7")
-    composed("data=orthonormal", "data.T=10")
-
-
 def test_range_holds_numbers_only():
     assert Range(low=0).holds(0)
     assert not Range(low=0, open=True).holds(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,6 @@ from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.names import did_you_mean, nearest
 from attnsvm.config.options import OptimizerOptions, SampleOptions
 from attnsvm.training import train_chunks
-from attnsvm.training.batch import OWN
 from tests.command import attnsvm as command
 
 ROOT = Path(__file__).parents[2]
@@ -108,11 +106,6 @@ def test_the_types_are_those_of_the_schema(types, groups, arguments):
     }
     schema = fields_of(*groups)
     assert typed == {name: kind for name, kind in schema.items() if name not in arguments}
-
-
-def test_the_other_arguments_of_train_are_listed():
-    taken = list(inspect.signature(attnsvm.train).parameters)
-    assert taken == ["batch", *OWN, "options"]
 
 
 def mypy(code: str, tmp_path: Path) -> str:

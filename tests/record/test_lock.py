@@ -160,7 +160,7 @@ def test_the_state_of_a_run_is_told_without_locks_too(code, tmp_path):
     done = attnsvm(str(tmp_path), cwd=tmp_path, command="attnsvm-status", env=env)
     assert done.returncode == 1
     told, summary = done.stdout.splitlines()
-    assert "whether it still runs cannot be told: file system without locks" in told
+    assert "whether it still runs cannot be known: file system without locks" in told
     assert summary == "2 runs: 1 done, 1 running"
     assert "1970" not in done.stdout
 

@@ -11,9 +11,10 @@ import pytest
 
 from attnsvm import record
 from attnsvm.config.identity import run_name
+from attnsvm.record.column import STATES
 from attnsvm.record.lock import locked
 from attnsvm.record.provenance import provenance
-from attnsvm.record.state import STATES, run_state
+from attnsvm.record.state import run_state
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.status import main, states
 from tests.command import SMALL, attnsvm, until

@@ -1,0 +1,150 @@
+"""Config files and extensions that a command names: sweeps of the user and of plug-ins.
+
+Sweeps lie in `DIR/sweep/NAME.yaml`, DIR being named by `--config-dir` or `hydra.searchpath`, or the
+folder of a module that a plug-in declares in its group `conf`. The options that `extensions`
+declare must be known to Hydra before it composes the config, so both are read from the command
+line first, by Hydra's own parser of overrides.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from attnsvm.config import ConfigError
+from attnsvm.config.code import conf_folder
+from attnsvm.config.plugins import declared_modules
+
+HEADER = "# @package _global_"
+COMPLETED = "COMP_LINE"
+"""The environment variable in which a shell passes the command that is to be completed."""
+
+_flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+for _names in (("--config-dir", "-cd"), ("--config-name", "-cn"), ("--cfg", "-c")):
+    _flags.add_argument(*_names)
+
+
+def overridden(words: Sequence[str], field: str) -> list[str]:
+    """Return the words that a command sets `field` to: one, those of a list or those of a grid."""
+    found: list[str] = []
+    for word in words:
+        try:
+            override = OverridesParser.create().parse_override(word)
+        except HydraException:
+            continue  # a flag, or one whose error Hydra reports
+        if override.key_or_group == field:
+            value = override.value()
+            value = value.list if isinstance(value, ChoiceSweep) else value
+            found += map(str, value if isinstance(value, list) else [value])
+    return found
+
+
+def config_folders(words: Sequence[str]) -> list[Path]:
+    """Return the folders of the user's config files that a command names."""
+    flags, rest = _flags.parse_known_args(words)
+    named = [flags.config_dir] if flags.config_dir else []
+    named += overridden([w for w in rest if w.startswith("hydra.")], "hydra.searchpath")
+    return [Path(one.removeprefix("file://")) for one in named if not one.startswith("pkg://")]
+
+
+def chosen_sweeps(words: Sequence[str]) -> list[str]:
+    """Return the sweeps that a command chooses."""
+    return [name for name in overridden(words, "sweep") if name.isidentifier()]
+
+
+def named_extensions(command: Sequence[str]) -> list[str]:
+    """Return the packages that a command names in `extensions`, or the config files that it names.
+
+    Names that cannot be those of a package are left out: the check of the config reports them.
+    """
+    words = [*command, *os.environ.get(COMPLETED, "").split()]
+    named = overridden(words, "extensions")
+    for path in _config_files(words):
+        named += _extensions_in(path)
+    return [name for name in dict.fromkeys(named) if name.isidentifier()]
+
+
+def _config_files(words: Sequence[str]) -> Iterator[Path]:
+    """Yield the files of the chosen sweep and of the primary config."""
+    names = [f"sweep/{name}.yaml" for name in chosen_sweeps(words)]
+    if primary := _flags.parse_known_args(words)[0].config_name:
+        names.append(f"{primary.removesuffix('.yaml')}.yaml")
+    for folder in (*config_folders(words), conf_folder()):
+        yield from (folder / name for name in names)
+
+
+def _extensions_in(path: Path) -> list[str]:
+    """Return the field `extensions` of a config file; Hydra reports what is wrong with the file."""
+    try:
+        named: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    except Exception:
+        return []
+    listed = named.get("extensions") if isinstance(named, dict) else None
+    return [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+
+
+def user_sweeps(words: Sequence[str]) -> dict[str, list[Path]]:
+    """Return the sweep files that are not attnsvm's, by the name of the sweep."""
+    found: dict[str, list[Path]] = {}
+    for folder in (*config_folders(words), *_plugin_folders()):
+        for path in sorted(folder.glob("sweep/*.yaml")):
+            found.setdefault(path.stem, []).append(path)
+    return found
+
+
+def _plugin_folders() -> list[Path]:
+    folders: list[Path] = []
+    for module in declared_modules("conf"):
+        spec = importlib.util.find_spec(module)
+        folders += map(Path, (spec and spec.submodule_search_locations) or ())
+    return folders
+
+
+def check_chosen_file(words: Sequence[str]) -> None:
+    """Raise ConfigError if Hydra would not read the chosen sweep's file as it is meant."""
+    found = user_sweeps(words)
+    for name in chosen_sweeps(words):
+        files = found.get(name, [])
+        both = [*files, *([conf_folder() / "sweep" / f"{name}.yaml"] if files else [])]
+        there = [str(path) for path in both if path.is_file()]
+        if len(there) > 1:
+            raise ConfigError(f"sweep={name}: must be one file; found {', '.join(there)}")
+        comments = [path.read_text(errors="replace").splitlines() for path in files]
+        for path, lines in zip(files, comments, strict=True):
+            if HEADER.replace(" ", "") not in (line.replace(" ", "") for line in lines):
+                raise ConfigError(f"{path}: its first line must be `{HEADER}`")
+
+
+def check_sweep(composed: DictConfig, hydra: Any, has_grid: bool) -> None:
+    """Raise ConfigError if the file of the chosen sweep lacks its name, its mode or its grid.
+
+    Parameters
+    ----------
+    composed : DictConfig
+        The config.
+    hydra : DictConfig
+        Hydra's own section.
+    has_grid : bool
+        Whether several values of something are given.
+    """
+    # not `hydra.overrides`, to which Hydra adds the mode itself
+    name = hydra.runtime.choices.get("sweep")
+    if name is None or any("hydra.mode=" in word for word in sys.argv[1:]):
+        return
+    if composed.sweep != name:
+        raise ConfigError(f"sweep={name}: its file must have the line `sweep: {name}`")
+    if not has_grid:
+        raise ConfigError(
+            f"sweep={name}: must have a grid; its file must have `hydra: {{mode: MULTIRUN, "
+            f"sweeper: {{params: {{FIELD: 'VALUE,VALUE'}}}}}}`"
+        )
