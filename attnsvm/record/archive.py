@@ -7,12 +7,12 @@ import shutil
 import stat
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from attnsvm.record.files import CorruptRecordError
+from attnsvm.record.zipped import UNREADABLE_ARCHIVE, members
 
 PARTS = (".json", ".npz", ".parquet")
 """How the names of a record's files end."""
@@ -52,12 +52,12 @@ def unpacked(path: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as place:
         try:
             with zipfile.ZipFile(path) as archive:
-                name = _top_folder(archive.infolist())
-                for member in archive.infolist():
+                found = members(archive, MOST_FILES)
+                name = _top_folder(found)
+                for member in found:
                     if not member.is_dir():
                         _extract(archive, member, Path(place))
-        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError,
-                OSError) as error:  # fmt: skip
+        except (*UNREADABLE_ARCHIVE, OSError) as error:
             if isinstance(error, OSError) and error.errno not in MALFORMED:
                 raise
             must = "must be a zip archive of a record"
@@ -65,7 +65,7 @@ def unpacked(path: Path) -> Iterator[Path]:
         yield Path(place) / name
 
 
-def _top_folder(members: list[zipfile.ZipInfo]) -> str:
+def _top_folder(found: list[zipfile.ZipInfo]) -> str:
     """Return the first part of all names.
 
     Raises
@@ -74,23 +74,20 @@ def _top_folder(members: list[zipfile.ZipInfo]) -> str:
         If a member is no folder or plain file of its own inside of the archive, or they are too
         large.
     """
-    names = [PurePosixPath(member.filename) for member in members]
-    for member, name in zip(members, names, strict=True):
+    names = [PurePosixPath(member.filename) for member in found]
+    for member, name in zip(found, names, strict=True):
         kind = stat.S_IFMT(member.external_attr >> 16)
         outside = name.is_absolute() or ".." in name.parts or "\\" in member.filename
         own_kind, parts = (stat.S_IFDIR, 1) if member.is_dir() else (stat.S_IFREG, 2)
         if outside or len(name.parts) < parts or kind not in (0, own_kind):
             raise ValueError(f"{member.filename!r} is no plain file in a folder")
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise ValueError(f"{member.filename!r} is not compressed by deflate")
     if len(set(names)) < len(names):
         raise ValueError("a name is there twice")
-    size = sum(member.file_size for member in members)
-    if len(names) > MOST_FILES or size > MOST_BYTES:
-        raise ValueError(f"{len(names)} files of {size} bytes: at most {MOST_FILES}, {MOST_BYTES}")
-    if len(found := {name.parts[0] for name in names}) != 1:
-        raise ValueError(f"{len(found)} folders")
-    return found.pop()
+    if (size := sum(member.file_size for member in found)) > MOST_BYTES:
+        raise ValueError(f"files of {size} bytes: must be at most {MOST_BYTES}")
+    if len(tops := {name.parts[0] for name in names}) != 1:
+        raise ValueError(f"{len(tops)} folders")
+    return tops.pop()
 
 
 def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, place: Path) -> None:

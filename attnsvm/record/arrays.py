@@ -6,7 +6,6 @@ import math
 import os
 import re
 import zipfile
-import zlib
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,26 +13,17 @@ import numpy as np
 
 from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular
 from attnsvm.record.memory import usable_memory
+from attnsvm.record.zipped import MAX_NAME, UNREADABLE_ARCHIVE, members
 
 SUFFIX = ".npy"
 MAX_ARRAYS = 1000
-MAX_NAME = 100
 NAME = re.compile(r"[^\W\d]\w*(\.\d\w*)?\.npy")
 """An identifier; the name of a norm may have a decimal point, as in `l1.75_W`."""
-
-DEFLATE_RATIO = 1032
-"""Largest ratio by which deflate shrinks data, https://zlib.net/zlib_tech.html."""
 
 KINDS = "biufU"
 """Kinds of type of an array: booleans, whole numbers, floats and words."""
 
 Header = tuple[tuple[int, ...], np.dtype[Any]]
-
-UNREADABLE_ARCHIVE = (
-    zipfile.BadZipFile, zlib.error, ValueError, TypeError, SyntaxError, RecursionError, EOFError,
-    NotImplementedError, RuntimeError, OverflowError, KeyError,
-)  # fmt: skip
-"""Exceptions of zipfile and NumPy for a damaged file."""
 
 
 def array_headers(archive: zipfile.ZipFile, of_record: bool = True) -> dict[str, Header]:
@@ -55,38 +45,13 @@ def array_headers(archive: zipfile.ZipFile, of_record: bool = True) -> dict[str,
         If the archive is not as a record has it: a name twice or outside, an encrypted or an
         impossibly small file, Python objects, a shape that its bytes do not fill.
     """
-    members = archive.infolist()
-    if len(members) > MAX_ARRAYS:
-        raise CorruptRecordError(f"{len(members)} arrays; must be at most {MAX_ARRAYS}")
-    names = [info.filename.removesuffix(SUFFIX) for info in members]
-    if len(set(names)) < len(names):
-        raise CorruptRecordError("an array twice in one file")
-    _check_sizes(archive, members)
-    headers = [_header(archive, info, of_record) for info in members]
+    found = members(archive, MAX_ARRAYS)
+    for info in found:
+        if not NAME.fullmatch(info.filename):
+            raise CorruptRecordError(f"{info.filename[:MAX_NAME]!r}: must be the name of an array")
+    names = [info.filename.removesuffix(SUFFIX) for info in found]
+    headers = [_header(archive, info, of_record) for info in found]
     return dict(zip(names, headers, strict=True))
-
-
-def _check_sizes(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo]) -> None:
-    """Raise CorruptRecordError if the archive cannot hold what its directory lists."""
-    stream = archive.fp
-    assert stream is not None
-    size = stream.seek(0, os.SEEK_END)
-    for info in members:
-        name = info.filename
-        if not NAME.fullmatch(name):
-            raise CorruptRecordError(f"{name[:MAX_NAME]!r}: must be the name of an array")
-        if info.flag_bits & 1:
-            raise CorruptRecordError(f"{name[:MAX_NAME]}: is encrypted")
-        ratio = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: DEFLATE_RATIO}.get(info.compress_type)
-        if ratio is None:
-            raise CorruptRecordError(f"{name[:MAX_NAME]}: must be stored or deflated")
-        if info.file_size > ratio * info.compress_size:
-            raise CorruptRecordError(
-                f"{name[:MAX_NAME]}: claims {info.file_size} bytes; its {info.compress_size} "
-                f"stored bytes hold at most {ratio * info.compress_size}"
-            )
-    if sum(info.compress_size for info in members) > size:
-        raise CorruptRecordError(f"its arrays claim more than the {size} bytes of the file")
 
 
 def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, of_record: bool) -> Header:
