@@ -18,6 +18,7 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn
 from hydra.errors import HydraException
@@ -56,6 +57,20 @@ class AttnsvmSweeperConf:
 
 
 ConfigStore.instance().store(group="hydra/sweeper", name="attnsvm", node=AttnsvmSweeperConf)
+
+
+def _grid(given: Iterable[Override]) -> Iterable[list[str]]:
+    """Yield the overrides of every cell; the last override of a key is used."""
+    axes: dict[str, list[str]] = {}
+    for one in given:
+        key = one.get_key_element()
+        if not one.is_sweep_override():
+            axes[key] = [f"{key}={one.get_value_element_as_str()}"]
+        elif one.is_discrete_sweep():
+            axes[key] = [f"{key}={value}" for value in one.sweep_string_iterator()]
+        else:
+            raise HydraException(f"{one.input_line}: must be a list of values in a grid")
+    return map(list, itertools.product(*axes.values()))
 
 
 class AttnsvmSweeper(Sweeper):
@@ -107,9 +122,12 @@ class AttnsvmSweeper(Sweeper):
         from attnsvm.sweeps.cells import fields_of
         from attnsvm.sweeps.progress import Progress
 
-        several = bool(self.params) or self._are_several(arguments)
+        given = OverridesParser.create(config_loader=self.composer).parse_overrides(
+            [*(f"{key}={value}" for key, value in self.params.items()), *arguments]
+        )
+        several = bool(self.params) or any(one.is_sweep_override() for one in given)
         check_sweep(self.composed, self.composed.hydra, several)
-        cells, configs = self._cells(self._grid(arguments))
+        cells, configs = self._cells(_grid(given))
         self.folder = sweep_folder(self.composed, lambda: plan_digest(configs.values()))
         self.composed.hydra.sweep.dir = str(self.folder)
         self.jobs = self._launcher()
@@ -129,27 +147,6 @@ class AttnsvmSweeper(Sweeper):
             self.context.callbacks.on_multirun_end(config=self.composed, config_name=None)
             raise SweepIncompleteError(lacking)
 
-    def _are_several(self, arguments: list[str]) -> bool:
-        parser = OverridesParser.create(config_loader=self.composer)
-        return any(one.is_sweep_override() for one in parser.parse_overrides(arguments))
-
-    # --- the grid ---------------------------------------------------------------------------------
-
-    def _grid(self, arguments: list[str]) -> Iterable[list[str]]:
-        """Yield the overrides of every cell; the last override of a key is used."""
-        parser = OverridesParser.create(config_loader=self.composer)
-        given = [*(f"{key}={value}" for key, value in self.params.items()), *arguments]
-        axes: dict[str, list[str]] = {}
-        for one in parser.parse_overrides(given):
-            key = one.get_key_element()
-            if not one.is_sweep_override():
-                axes[key] = [f"{key}={one.get_value_element_as_str()}"]
-            elif one.is_discrete_sweep():
-                axes[key] = [f"{key}={value}" for value in one.sweep_string_iterator()]
-            else:
-                raise HydraException(f"{one.input_line}: must be a list of values in a grid")
-        return map(list, itertools.product(*axes.values()))
-
     def _cells(self, grid: Iterable[list[str]]) -> tuple[dict[str, list[str]], dict[str, Any]]:
         """Return overrides and config of the distinct cells, by the name of their run's folder."""
         from attnsvm.config.identity import run_name, validated
@@ -161,13 +158,13 @@ class AttnsvmSweeper(Sweeper):
         for cell in grid:
             config = validated(self.composer.run_config(self.composed, cell))
             name = run_name(config)
-            if name not in cells:
-                refuse_without_memory(config, there)
-                check(config)
-                if config.objective is not None:
-                    Objective.of(config.objective, config.probe, config.svm.norms)
-            cells.setdefault(name, cell)
-            configs.setdefault(name, config)
+            if name in cells:
+                continue
+            refuse_without_memory(config, there)
+            check(config)
+            if config.objective is not None:
+                Objective.of(config.objective, config.probe, config.svm.norms)
+            cells[name], configs[name] = cell, config
         return cells, configs
 
     def _check_folder(self, configs: dict[str, Any]) -> None:
@@ -190,17 +187,14 @@ class AttnsvmSweeper(Sweeper):
         """
         from attnsvm.record import run_state
 
-        everything = pending
-        while pending:
-            broken = self._launched(list(pending.values()))
-            if broken is None:
-                return
+        first = len(pending)
+        while pending and (broken := self._launched(list(pending.values()))):
             left = {
                 name: cell
                 for name, cell in pending.items()
                 if run_state(self.folder / name, verify=False).state == "missing"
             }
-            if len(left) == len(everything):
+            if len(left) == first:
                 raise broken
             log.error("the launcher failed (%s); %d runs had not started", broken, len(left))
             pending = left if len(left) < len(pending) else {}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 
@@ -23,56 +22,59 @@ CHOICES = 64
 DENOMINATORS = (1, 2, 4, 8)
 
 
+START = ("W0", "K0", "Q0")
+"""Names of initial weights."""
+
+
 @dataclass(frozen=True)
 class Case:
     """An instance and where its training begins.
 
     Attributes
     ----------
-    X, Z, Y : ndarray
-        Tokens (n, T, d), queries (n, d), labels (n,).
-    head : mapping of str to ndarray
-        Parameters of the head: v (d,) or V (d, d).
-    start : mapping of str to ndarray
-        Initial weights: W0 (d, d), or K0 and Q0 (d, m); empty if they follow from the instance.
+    arrays : mapping of str to ndarray
+        Tokens X (n, T, d), queries Z (n, d), labels Y (n,), the head's v (d,) or V (d, d), and the
+        initial weights W0 (d, d), or K0 and Q0 (d, m), unless they follow from the instance.
     """
 
-    X: Array
-    Z: Array
-    Y: Array
-    head: Mapping[str, Array]
-    start: Mapping[str, Array] = field(default_factory=dict)
+    arrays: Mapping[str, Array]
 
     @property
     def size(self) -> tuple[int, int, int]:
         """Number of samples, of tokens, and dimension."""
-        n, T, d = self.X.shape
+        n, T, d = self.arrays["X"].shape
         return n, T, d
 
     @property
     def instance(self) -> dict[str, Array]:
         """The arrays of a data file."""
-        return {"X": self.X, "Z": self.Z, "Y": self.Y, **self.head}
+        return {name: V for name, V in self.arrays.items() if name not in START}
+
+    @property
+    def start(self) -> dict[str, Array]:
+        """The initial weights."""
+        return {name: V for name, V in self.arrays.items() if name in START}
+
+    def replaced(self, **arrays: Array) -> Case:
+        """Return the case with other arrays of these names."""
+        return Case({**self.arrays, **arrays})
 
     def mapped(self, change: Callable[[str, Array], Array]) -> Case:
         """Return the case with every array but the labels changed by `change(name, array)`."""
         return Case(
-            change("X", self.X),
-            change("Z", self.Z),
-            self.Y,
-            {name: change(name, V) for name, V in self.head.items()},
-            {name: change(name, V) for name, V in self.start.items()},
+            {name: V if name == "Y" else change(name, V) for name, V in self.arrays.items()}
         )
 
     @property
     def degenerate(self) -> bool:
         """Whether two tokens of a sample are equal, or a query is zero: no W tells them apart."""
-        equal = (self.X[:, :, None] == self.X[:, None]).all(-1) & ~np.eye(self.size[1], dtype=bool)
-        return bool(equal.any() or (self.Z == 0).all(-1).any())
+        X, Z = self.arrays["X"], self.arrays["Z"]
+        equal = (X[:, :, None] == X[:, None]).all(-1) & ~np.eye(X.shape[1], dtype=bool)
+        return bool(equal.any() or (Z == 0).all(-1).any())
 
     def numbers(self) -> Iterator[tuple[str, tuple[int, ...], float]]:
         """Yield name, place and value of every number besides labels that is not 0."""
-        for name, V in {**self.instance, **self.start}.items():
+        for name, V in self.arrays.items():
             if name != "Y":
                 yield from ((name, at, float(value)) for at, value in np.ndenumerate(V) if value)
 
@@ -82,8 +84,7 @@ class Case:
 
     def words(self) -> list[str]:
         """Return a line for each array, its numbers as fractions."""
-        arrays = {**self.instance, **self.start}
-        return [f"{name} = {_fractions(V)}" for name, V in arrays.items()]
+        return [f"{name} = {_fractions(V)}" for name, V in self.arrays.items()]
 
 
 def _fractions(V: Array) -> str:
@@ -109,9 +110,9 @@ def smaller(case: Case, rng: np.random.Generator) -> Iterator[list[Case]]:
 
 def from_zero(case: Case) -> list[Case]:
     """Return the case with initial weights 0, if it has others."""
-    zero = {name: np.zeros_like(V) for name, V in case.start.items()}
     others = any(V.any() for V in case.start.values())
-    return [dataclasses.replace(case, start=zero)] if others else []
+    zero = {name: np.zeros_like(V) for name, V in case.start.items()}
+    return [case.replaced(**zero)] if others else []
 
 
 def rounded(case: Case, rng: np.random.Generator) -> Iterator[list[Case]]:
@@ -144,14 +145,13 @@ def _with(name: str, at: tuple[int, ...], value: float, array: str, V: Array) ->
 
 
 def _without_sample(case: Case, i: int) -> Case:
-    X, Z, Y = (np.delete(V, i, axis=0) for V in (case.X, case.Z, case.Y))
-    return dataclasses.replace(case, X=X, Z=Z, Y=Y)
+    return case.replaced(**{name: np.delete(case.arrays[name], i, axis=0) for name in "XZY"})
 
 
 def _without_tokens(case: Case, tokens: NDArray[np.int64]) -> Case:
     n, T, d = case.size
     kept = np.arange(T)[None] != tokens[:, None]
-    return dataclasses.replace(case, X=case.X[kept].reshape(n, T - 1, d))
+    return case.replaced(X=case.arrays["X"][kept].reshape(n, T - 1, d))
 
 
 def _choices(n: int, T: int, rng: np.random.Generator) -> list[tuple[int, ...]]:

@@ -134,16 +134,15 @@ def cells_of(runs: Runs) -> Iterator[tuple[list[str], Size]]:
         fixed steps: a shrunk instance would not be one of theirs.
     """
     named = [word for word in runs.overrides if word.startswith("sweep=")]
-    grid = [
-        f"{key}={values}"
-        for word in named
-        for key, values in sweep_grid(word.removeprefix("sweep=")).items()
-    ]
+    grids = (sweep_grid(word.removeprefix("sweep=")) for word in named)
+    grid = [f"{key}={values}" for one in grids for key, values in one.items()]
     base = composed(named)
+    sphere = ValueError(f"{runs.name}: only instances of data=sphere are shrunk")
+    cross = ValueError(f"{runs.name}: only instances of model=cross_attention are shrunk")
     if not isinstance(base.data, SphereConfig):
-        raise ValueError(f"{runs.name}: only instances of data=sphere are shrunk")
+        raise sphere
     if not isinstance(base.model, CrossAttentionConfig):
-        raise ValueError(f"{runs.name}: only instances of model=cross_attention are shrunk")
+        raise cross
     options: dict[str, list[str]] = {}
     largest: dict[str, int] = {name: getattr(base.data, name) for name in ("n", "T", "d")}
     for one in OverridesParser.create().parse_overrides([*grid, *runs.overrides]):
@@ -151,13 +150,13 @@ def cells_of(runs: Runs) -> Iterator[tuple[list[str], Size]]:
         values = _values(one)
         if key == "optimizer" and "gd" in values:
             raise ValueError(f"{runs.name}: its fixed steps are small enough for unit tokens only")
-        if key == "data" and not all(isinstance(value, dict) for value in values):
-            raise ValueError(f"{runs.name}: only instances of data=sphere are shrunk")
         if key == "model":
             values = [value for value in values if value == "cross_attention"]
             if not values:
-                raise ValueError(f"{runs.name}: only instances of model=cross_attention are shrunk")
+                raise cross
         if key == "data":
+            if not all(isinstance(value, dict) for value in values):
+                raise sphere
             for name in largest.keys() & set().union(*values):
                 largest[name] = max(int(value[name]) for value in values)
         elif key.startswith("data."):

@@ -89,7 +89,7 @@ class Judge:
         if optimizer.init in DRAWN and self.seeded.selection.tokens != "optimal":
             drawn = rule.init(optimizer.init, optimizer.init_scale, batch.seeds, d)
             start = {name: V[0].numpy() for name, V in zip(rule.NAMES, drawn, strict=True)}
-        return Case(X, Z, Y, parameters, start)
+        return Case({"X": X, "Z": Z, "Y": Y, **parameters, **start})
 
     def rule(self, cases: Sequence[Case]) -> list[str]:
         """Return the ruling of each of these cases, which have one shape."""

@@ -43,11 +43,11 @@ def case(n=2, T=3, d=3, seed=0):
     rng = np.random.default_rng(seed)
     drawn = [rng.normal(size=shape) for shape in ((n, T, d), (n, d), (d,), (d, d))]
     X, Z, v, W = drawn
-    return Case(X, Z, np.array([1.0, -1.0] * n)[:n], {"v": v}, {"W0": W})
+    return Case({"X": X, "Z": Z, "Y": np.array([1.0, -1.0] * n)[:n], "v": v, "W0": W})
 
 
 def logits(one):
-    return np.einsum("ntd,de,ne->nt", one.X, one.start["W0"], one.Z)
+    return np.einsum("ntd,de,ne->nt", *(one.arrays[name] for name in ("X", "W0", "Z")))
 
 
 # --- a claim with a counterexample, and its twin without one --------------------------------------
@@ -185,19 +185,20 @@ def test_a_coordinate_that_is_not_used_can_be_left_out_in_some_basis():
     one = case(d=2)
     turn = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
     into = turn[:, :2]
-    head, start = {"v": into @ one.head["v"]}, {"W0": into @ one.start["W0"] @ into.T}
-    raised = Case(one.X @ into.T, one.Z @ into.T, one.Y, head, start)
+    X, Z, v, W = (one.arrays[name] for name in ("X", "Z", "v", "W0"))
+    raised = one.replaced(X=X @ into.T, Z=Z @ into.T, v=into @ v, W0=into @ W @ into.T)
     lowered = simpler._without_coordinate(raised, turn.T, 2)
     assert lowered.size == (2, 3, 2)
     np.testing.assert_allclose(logits(lowered), logits(one), atol=1e-12)
-    np.testing.assert_allclose(lowered.X @ lowered.head["v"], one.X @ one.head["v"], atol=1e-12)
+    scores = lowered.arrays["X"] @ lowered.arrays["v"]
+    np.testing.assert_allclose(scores, X @ v, atol=1e-12)
 
 
 def test_shrinking_ends_at_the_least_case_that_fails():
     """A rule without runs: it fails where the first sample's first token is not zero."""
 
     def failing(cases):
-        found = [one for one in cases if np.abs(one.X[0, 0]).max() >= 0.5]
+        found = [one for one in cases if np.abs(one.arrays["X"][0, 0]).max() >= 0.5]
         return min(found, key=lambda one: sum(abs(x) for *_, x in one.numbers()), default=None)
 
     told = []
@@ -209,6 +210,7 @@ def test_shrinking_ends_at_the_least_case_that_fails():
 
 
 def test_numbers_are_told_as_fractions():
-    one = Case(np.array([[[0.5, -1.0]]]), np.array([[0.0, 2.25]]), np.ones(1), {"v": np.ones(2)})
+    X, Z = np.array([[[0.5, -1.0]]]), np.array([[0.0, 2.25]])
+    one = Case({"X": X, "Z": Z, "Y": np.ones(1), "v": np.ones(2)})
     assert one.words() == ["X = [[[1/2, -1]]]", "Z = [[0, 9/4]]", "Y = [1]", "v = [1, 1]"]
     assert one.denominator() == 4
