@@ -16,7 +16,8 @@ from typing import Any
 
 from attnsvm.record import RUN_FILE, CorruptRecordError, one_line, planned, states, unpacked
 from attnsvm.verify.config import plan_refusals
-from attnsvm.verify.run import SETTLED_BY_TRAINING, RunProof, prove
+from attnsvm.verify.run import RunProof, prove
+from attnsvm.verify.trusted import SETTLED_BY_TRAINING
 
 RUNS_EACH = 8
 """Least number of runs for which another process is worth its start."""

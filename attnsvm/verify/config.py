@@ -15,7 +15,7 @@ from typing import Any
 from attnsvm.config import GROUPS, PROBES, ConfigError, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.config.pretrained import model_files
 from attnsvm.record import CorruptRecordError
-from attnsvm.verify.instances import content_of
+from attnsvm.verify.stored import content_of
 
 NOT_RECORDED = ("sweep", "question", "objective", "device", "mixed_code", "dry_run")
 """Fields of a config that do not affect the numbers of a run."""
@@ -195,23 +195,25 @@ def _name(config: Mapping[str, Any], options: Mapping[str, str], signature: str)
     return f"{safe[:80]}-{signature[:12]}"
 
 
-def recorded_steps(optimizer: Mapping[str, Any], at_most: int) -> list[float] | None:
-    """Return the steps, or radii, at which snapshots are recorded; None for a plug-in.
+def plug_ins(config: Mapping[str, Any]) -> list[str]:
+    """Return the groups of a recorded config whose option is a plug-in."""
+    return [group for group in GROUPS if not str(config[group]["_target_"]).startswith("attnsvm.")]
+
+
+def recorded_steps(optimizer: Mapping[str, Any], at_most: int) -> list[float]:
+    """Return the steps, or radii, at which snapshots are recorded.
 
     Raises
     ------
     CorruptRecordError
         If there are more than `at_most`.
     """
-    if not str(optimizer["_target_"]).startswith("attnsvm.optimizer."):
-        return None
     if "radii" in optimizer:
         return [0.0, *optimizer["radii"]]
     steps = optimizer["steps"]
     if optimizer["record"] == "linear":
         if steps // optimizer["record_every"] > at_most:
             raise CorruptRecordError("history.parquet: has fewer rows than recorded steps")
-        return [*map(float, range(0, steps, optimizer["record_every"])), float(steps)]
-    decades = [m * 10**e for e in range(len(str(steps))) for m in (1, 2, 5)]
-    last = [float(steps)] if steps else []
-    return [0.0, *(float(k) for k in decades if k < steps), *last]
+        return [*range(0, steps, optimizer["record_every"]), steps]
+    series = [m * 10**e for e in range(len(str(steps))) for m in (1, 2, 5)]
+    return [0, *(k for k in series if k < steps), *([steps] if steps else [])]

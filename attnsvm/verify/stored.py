@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,10 +15,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnsvm.record import CorruptRecordError, read_run, read_tables, verify_file
+from attnsvm.record import (
+    CorruptRecordError,
+    read_run,
+    read_tables,
+    trial_columns,
+    verify_file,
+)
 from attnsvm.record.arrays import array_headers
+from attnsvm.record.column import Column
 from attnsvm.record.files import MAX_TABLE_BYTES, open_regular
 from attnsvm.verify.constraints import StoredSvm
+
+BLOCK = 2**20
 
 Header = tuple[tuple[int, ...], np.dtype[Any]]
 
@@ -150,3 +161,38 @@ def _svm(
         attended=at["attended"] if general else None,
         log_softmax=at["log_softmax"] if finite else None,
     )
+
+
+def table_refusal(table: pd.DataFrame, further: Iterable[Column]) -> str:
+    """Return what is wrong with the columns of `trials.parquet`; empty if nothing is.
+
+    `further` are those of other norms and of probes.
+    """
+    wanted = trial_columns(further)
+    if list(table.columns) != list(wanted):
+        names = sorted(set(map(str, table.columns)) ^ set(wanted))
+        return f"its columns are not those of a record: {', '.join(names) or 'in another order'}"
+    for name, (dtype, _) in wanted.items():
+        if table[name].dtype != pd.Series([], dtype=dtype).dtype:
+            return f"{name} is {table[name].dtype}, must be {dtype}"
+    return "" if len(table) else "it has no rows"
+
+
+_DIGESTS: dict[tuple[int, int, int, int], str] = {}
+"""Those of this process: all runs of a sweep may name one model."""
+
+
+def content_of(path: str) -> str | None:
+    """Return the sha256 of a regular file's content; None without one."""
+    try:
+        with open_regular(Path(path), MAX_TABLE_BYTES) as stream:
+            found = os.fstat(stream.fileno())
+            known = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+            if known not in _DIGESTS:
+                digest = hashlib.sha256()
+                for start in range(0, found.st_size, BLOCK):  # not to its end: some have none
+                    digest.update(stream.read(min(BLOCK, found.st_size - start)))
+                _DIGESTS[known] = digest.hexdigest()
+            return _DIGESTS[known]
+    except (OSError, ValueError, CorruptRecordError):
+        return None

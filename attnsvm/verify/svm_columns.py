@@ -14,8 +14,6 @@ from attnsvm.verify.expected import MISSING, Either, Expected, number, whole
 ACTIVE = 1e-6
 """Largest excess over one of a support token's margin, unless 64 EPS kappa is larger."""
 
-APART = 1e-3
-"""Excess over one of a margin that refutes Assumption B.1, rounding errors apart."""
 
 KAPPA = 1e-6
 """Relative error of kappa where equality rows are nearly dependent."""
@@ -97,20 +95,6 @@ def support(rows: Rows, kappa: float) -> tuple[Mask, Mask]:
     certain = rows.inequality & (margins + apart <= 1 + tolerance)
     possible = rows.inequality & (margins - apart <= 1 + tolerance)
     return certain | rows.equality, possible | rows.equality
-
-
-def refutes_b1(stored: StoredSvm) -> bool:
-    """Return whether a proved Frobenius-norm SVM shows that not all margins can be one.
-
-    W is at most sqrt(2 gap) ||W|| from the optimum, so a margin at most kappa sqrt(2 gap).
-    """
-    if stored.status == "infeasible":
-        return True
-    if stored.status != "solved":
-        return False
-    rows = Rows(stored)
-    apart = APART + 2 * rows.kappa() * math.sqrt(2 * max(stored.duality_gap, 0.0) + EPS)
-    return bool((rows.margins()[0][rows.inequality] > 1 + apart).any())
 
 
 def svm_columns(stored: StoredSvm) -> dict[str, Expected]:

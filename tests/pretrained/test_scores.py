@@ -12,7 +12,6 @@ from torch import Generator
 
 import attnsvm
 from attnsvm import experiment
-from attnsvm.verify.pretrained_scores import scores
 from attnsvm.verify.run import prove
 
 pytest.importorskip("safetensors")
@@ -79,15 +78,6 @@ def test_scores_are_derivatives_of_the_loss_in_the_attention(kind, at_layer):
             risen, fallen = (losses_with(kind, tokens, targets, at_layer, V) for V in (up, down))
         slope = (risen - fallen) / (2 * step)
         torch.testing.assert_close(-slope, gamma[:, head, query, token], rtol=1e-6, atol=1e-9)
-
-
-@KINDS
-@pytest.mark.parametrize("at_layer", range(LAYERS))
-def test_verification_derives_the_scores_by_a_backward_pass_of_its_own(kind, at_layer):
-    tokens, targets = sentences()
-    own = scores(tiny(kind), tokens.numpy().tobytes(), targets.numpy().tobytes(), T, at_layer)
-    gamma = token_scores(folder(str(tiny(kind))), tokens, targets)[at_layer]
-    np.testing.assert_allclose(own, gamma.numpy(), rtol=0, atol=1e-12 * gamma.abs().max())
 
 
 def drawn(kind, control="none", scores="loss"):

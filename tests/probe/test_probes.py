@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import pickle
-from types import SimpleNamespace
 
 import mpmath
 import numpy as np
@@ -28,10 +27,6 @@ from attnsvm.probe import (
     Snapshot,
     measured,
 )
-from attnsvm.verify.excess_risk import excess_curve
-from attnsvm.verify.heads import HeadAndLoss
-from attnsvm.verify.tokens import Scores
-from attnsvm.verify.weights import Attention
 
 
 def snapshot(W, batch=None, **given):
@@ -225,18 +220,6 @@ def test_the_excess_risk_of_samples_of_very_different_sizes(best, apart, loss, e
     with mpmath.workprec(8000):
         value = float(exact_log_excess(batch, W, selected, exact))
     assert found == pytest.approx(value, rel=1e-13, abs=1e-12)
-    config = {"head": {"_target_": "attnsvm.head.Linear"},
-              "loss": {"_target_": f"attnsvm.loss.{type(loss).__name__}"}}  # fmt: skip
-    logits = (X[..., 1:] * 1.0).squeeze(-1).double()
-    zero = np.zeros((1, 2, 2))
-    log_softmax = torch.log_softmax(logits, -1).numpy()[None]
-    attention = Attention(logits.numpy()[None], zero, log_softmax, zero)
-    one = SimpleNamespace(mask=np.ones((2, 2), bool))
-    scores = SimpleNamespace(gamma=X[..., 0].double().numpy(), error=np.zeros((2, 2)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Scores, "of", lambda *_: scores)
-        proved, error = excess_curve(attention, one, HeadAndLoss(config), selected[0].numpy())
-    assert abs(proved[0] - value) <= error[0] < 1e-9
 
 
 def test_the_excess_risk_needs_a_linear_head_and_other_tokens():

@@ -15,9 +15,6 @@ from attnsvm.record import read, read_run, write_failure
 from attnsvm.record.columns import key_columns
 from attnsvm.record.provenance import provenance
 from attnsvm.sweeps.cells import row_key
-from attnsvm.verify.heads import HeadAndLoss
-from attnsvm.verify.instances import Instance
-from attnsvm.verify.network import Beside, Network, Shape
 from attnsvm.verify.retrain import retrained
 from attnsvm.verify.run import prove
 from tests.config.test_config import composed
@@ -153,47 +150,6 @@ def test_a_network_that_diverged_has_rows(trained):
 # --- the proof ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("residual", [True, False])
-@pytest.mark.parametrize("readout", ["first", "mean", "every"])
-def test_the_network_is_computed_again(residual, readout):
-    """Inputs, risk and scores in NumPy are those of torch, within bounds that say something."""
-    causal = readout != "first"
-    model = Transformer(layers=3, heads=2, residual=residual, readout=readout, values="orthogonal",
-                        mlp=3, causal=causal)  # fmt: skip
-    batch = attnsvm.sample("sphere", model=model, n=2, T=3, d=6, trials=1)
-    path = train_layers(batch, model, steps=30, lr=0.5)
-    problems = layer_problems(batch, path)
-    config = vars(
-        composed("model=transformer", "model.layers=3", "model.heads=2", "model.mlp=3",
-                 "model.values=orthogonal", f"model.causal={causal}", f"model.residual={residual}",
-                 f"model.readout={readout}").model
-    )  # fmt: skip
-    X, Y, mask = model.sequences(batch.X, batch.Y, batch.mask)
-    head = HeadAndLoss({"head": {"_target_": "attnsvm.head.Linear"},
-                        "loss": {"_target_": "attnsvm.loss.Logistic"}})  # fmt: skip
-    drawn = Instance(X[0].numpy(), X[0, :, 0].numpy(), Y[0].reshape(-1).numpy(), mask[0].numpy(),
-                     {"v": batch.head_parameters["v"][0].numpy()})  # fmt: skip
-    shape = Shape.of(config)
-    network = Network(shape, Beside.drawn(shape, 0, 6), drawn, head, path.weights.W[0].numpy())
-    value, apart = network.risk()
-    assert abs(value - path.risk[0, -1]) <= apart <= 1e-8
-    scores = problems.batch.scores().numpy()
-    for at in range(6):
-        layer, h = divmod(at, 2)
-        here = network.layers[layer]
-        assert here.error.max() <= 1e-9
-        gap = np.linalg.norm(problems.batch.Z[at].view(2, 3, 6).numpy() - here.X, axis=-1)
-        assert (gap <= 2 * here.error + 1e-15).all()
-        found = network.scores(layer, h, problems.batch.mask[at].numpy())
-        if found is None:  # an MLP at a kink
-            continue
-        seen = problems.visible[at].numpy()
-        assert found.error.max() <= 1e-4
-        both = found.gamma[seen], scores[at][seen]
-        finite = np.isfinite(both[0])
-        np.testing.assert_allclose(both[0][finite], both[1][finite], atol=1e-9)
-
-
 def swapped_layers(f):
     """The weights of two layers change places, in both arrays."""
     f.arrays["network_W"] = f.arrays["network_W"][:, ::-1].copy()
@@ -235,7 +191,7 @@ FORGERIES = {
     "one network differs": (
         lambda f: f.array("network_W", lambda W: W * (1 + 1e-9), 3), "network_W",
     ),
-    "tokens": (lambda f: f.array("X", lambda X: X + 1e-6, 2), "same sequence"),
+    "tokens": (lambda f: f.array("X", lambda X: X + 1e-6, 2), "input of this layer"),
     "input": (lambda f: f.array("Z", lambda Z: Z + 1e-6, 2), "input of this layer"),
     "mask": (lambda f: f.array("mask", lambda mask: mask | True, 0), "mask"),
     "positions": (lambda f: f.cell("positions_seen", 2.5), "positions_seen"),
@@ -331,7 +287,9 @@ JOINT_FORGERIES = {
         lambda f: f.arrays.update(network_M1=f.arrays["network_M2"]), "network_M1",
     ),
     "since when": (lambda f: f.cell("selected_since", 151.0), "selected_since"),
-    "since a step that is not recorded": (lambda f: f.cell("selected_since", 99.0), "is 0.0 or"),
+    "since a step that is not recorded": (
+        lambda f: f.cell("selected_since", 99.0), "selected_since is",
+    ),
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from attnsvm.verify import command
 from attnsvm.verify.retrain import retrained
-from attnsvm.verify.run import TRAINING
+from attnsvm.verify.trusted import TRAINING
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import from_file, made, started_from_file, written
 

@@ -1,0 +1,202 @@
+"""The instances of a recorded config, drawn again by the library, beside the stored tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from attnsvm.config import RunConfig
+from attnsvm.config.groups import (
+    OrthonormalConfig,
+    PlantedConfig,
+    PretrainedConfig,
+    SphereInSpanConfig,
+)
+from attnsvm.data import Pretrained, Seeded
+from attnsvm.problem import ProblemBatch
+from attnsvm.verify.exact import Array
+from attnsvm.verify.replay import VARIANTS, Replay, StoredRows
+from attnsvm.verify.rows import Refusal
+
+LARGEST = 2**28
+"""Most numbers of an instance that is drawn again where no array bounds its size."""
+
+VECTORS = ("AVX2", "AVX512")
+"""Vector instructions with which torch draws the published instances bit for bit."""
+
+ELSEWHERE = 1e-5
+"""Error of what another processor draws, relative to its largest numbers."""
+
+SAME = 1e-9
+"""Relative error of inner products of rows of a pretrained model."""
+
+
+@dataclass
+class Drawing:
+    """Draws the instances of a config, and compares them with stored tokens.
+
+    Attributes
+    ----------
+    config : RunConfig
+        Without plug-ins.
+    replay : Replay
+        Whose stages draw.
+    known : bool
+        Whether the instances can be drawn.
+    machine : str
+        The processor of the record.
+    refusals, close
+        What differs, and how many instances agree up to rounding.
+    """
+
+    config: RunConfig
+    replay: Replay
+    known: bool
+    machine: str
+    refusals: list[Refusal] = field(default_factory=list)
+    close: int = 0
+    whole: ProblemBatch | None = None
+    inexact: bool = False
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether this processor, or that of the record, may draw other last bits."""
+        capability = torch.backends.cpu.get_cpu_capability()
+        return capability not in VECTORS or self.machine != platform.machine()
+
+    @property
+    def error(self) -> float:
+        """The relative error of what was drawn last."""
+        return ELSEWHERE if self.elsewhere or self.inexact else 0.0
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether other machines draw other last bits: by a decomposition, or from a model."""
+        kinds = OrthonormalConfig, SphereInSpanConfig, PlantedConfig, PretrainedConfig
+        return self.elsewhere or isinstance(self.config.data, kinds)
+
+    def available(self) -> float:
+        """Return how many instances there are; NaN if that is not known."""
+        if self.known and hasattr(self.config.data, "path"):
+            return self._whole().B
+        return math.nan if hasattr(self.config.data, "path") else math.inf
+
+    def check_size(self) -> None:
+        """Raise ValueError if an instance is too large to be drawn."""
+        data, model, head = self.config.data, vars(self.config.model), vars(self.config.head)
+        n, T, d = (int(getattr(data, name, 1)) for name in "nTd")
+        copies = model.get("layers", 1) * max(model.get("heads", 1) * d, model.get("mlp", 0), 1)
+        sizes = n * T * d * (T if "layers" in model or "causal" in model else 1)
+        width = head.get("width", d if "Relu" in str(head["_target_"]) else 1)
+        largest = max(sizes * (copies if "layers" in model else 1), d * width,
+                      getattr(data, "held_out", 0) * T * d)  # fmt: skip
+        if largest > LARGEST:
+            raise ValueError(f"n={n}, T={T}, d={d}: too large to be drawn again")
+
+    def _whole(self) -> ProblemBatch:
+        if self.whole is None:
+            self.whole = self.replay.draw(self.config.trials, self.config.seed)
+        return self.whole
+
+    def drawn(self, seeds: Sequence[int]) -> ProblemBatch:
+        """Return instances as they are drawn."""
+        first = seeds[0]
+        if isinstance(self.replay.objects.data, Seeded | Pretrained):
+            batch = self.replay.draw(seeds[-1] - first + 1, first)
+            at = [seed - first for seed in seeds]
+        else:
+            batch, at = self._whole(), [seed - self.config.seed for seed in seeds]
+        return batch.take(torch.tensor(at))
+
+    def batch(
+        self, seeds: Sequence[int], stored: StoredRows, layered: bool, variant: int
+    ) -> ProblemBatch | None:
+        """Return instances with the stored tokens; None if there is nothing of them.
+
+        Labels and head are those that are drawn, or, if that is not known, those of the variant.
+        """
+        recorded = bool(stored.arrays)
+        if self.known:
+            batch = self.drawn(seeds)
+            if layered or not recorded:
+                return batch
+            return self._with_tokens(batch, seeds, stored, report=variant == 0)
+        if layered or not recorded:
+            return None
+        X, Z, mask = (torch.from_numpy(a) for a in _tokens(seeds, stored))
+        head = self.replay.objects.head
+        seeded = [Generator().manual_seed(seed + variant) for seed in seeds]
+        drawn = [head.draw(one, X.shape[-1]) for one in seeded]
+        factor = VARIANTS[variant]
+        parameters = {n: factor * torch.stack([one[n] for one in drawn]) for n in drawn[0]}
+        Y = torch.ones_like(Z[..., 0])
+        Y[:, 0] = 1.0 if variant else -1.0
+        return ProblemBatch(X, Z, Y, mask, head, parameters, torch.tensor(list(seeds)))
+
+    def _with_tokens(
+        self, batch: ProblemBatch, seeds: Sequence[int], stored: StoredRows, report: bool
+    ) -> ProblemBatch:
+        arrays = dict(zip(("X", "Z", "mask"), _tokens(seeds, stored), strict=True))
+        pretrained = isinstance(self.config.data, PretrainedConfig)
+        same, self.inexact = True, False
+        for k, seed in enumerate(seeds):
+            how = {}
+            for name, array in arrays.items():
+                how[name] = _agreement(array[k], getattr(batch, name)[k].numpy())
+                basis = pretrained and name != "mask" and how[name] != "exact"
+                if basis and _same_products(array[k], getattr(batch, name)[k].numpy()):
+                    how[name], same = "turned", False
+                loose = how[name] in ("exact", "turned") or (
+                    how[name] == "close" and self.may_differ
+                )
+                if report and not loose:
+                    self.refusals.append((name, seed, "is not what the seed draws"))
+            self.inexact |= how["X"] != "exact" or how["Z"] != "exact"
+            self.close += report and "close" in (how["X"], how["Z"])
+        if arrays["X"].shape != tuple(batch.X.shape) or arrays["Z"].shape != tuple(batch.Z.shape):
+            raise ValueError(f"X: shape {arrays['X'].shape}, must be {tuple(batch.X.shape)}")
+        X, Z, mask = (torch.from_numpy(array) for array in arrays.values())
+        turned = batch if same else _turned(batch, X, Z)
+        return dataclasses.replace(turned, X=X, Z=Z, mask=mask)
+
+
+def _tokens(seeds: Sequence[int], stored: StoredRows) -> list[Any]:
+    at = [stored.place[(seed,)] for seed in seeds]
+    return [stored.arrays[name][at] for name in ("X", "Z", "mask")]
+
+
+def _agreement(stored: Array, drawn: Array) -> str:
+    """Return `exact`, `close` (to `ELSEWHERE`) or `different`."""
+    if stored.shape != drawn.shape or stored.dtype != drawn.dtype:
+        return "different"
+    if np.array_equal(stored, drawn):
+        return "exact"
+    if stored.dtype.kind != "f":
+        return "different"
+    return "close" if np.abs(stored - drawn).max() <= ELSEWHERE else "different"
+
+
+def _same_products(stored: Array, drawn: Array) -> bool:
+    """Return whether rows are the same in another basis: their inner products are."""
+    pair = [rows.reshape(-1, rows.shape[-1]) for rows in (stored, drawn)]
+    gram, must = (rows @ rows.T for rows in pair)
+    return bool(np.abs(gram - must).max() <= SAME * np.abs(must).max())
+
+
+def _turned(batch: ProblemBatch, X: Tensor, Z: Tensor) -> ProblemBatch:
+    """Return weights and head of `batch` in the bases of the stored tokens and queries."""
+    E, F = (
+        torch.linalg.pinv(own.flatten(1, -2)) @ stored.flatten(1, -2)
+        for own, stored in ((batch.X, X), (batch.Z, Z))
+    )
+    weights = None if batch.weights is None else E.mT[:, None] @ batch.weights @ F[:, None]
+    head = {name: p @ E for name, p in batch.head_parameters.items()}
+    return dataclasses.replace(batch, weights=weights, head_parameters=head)

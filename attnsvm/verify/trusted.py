@@ -1,0 +1,70 @@
+"""What a proof of a run cannot derive, in the words that `attnsvm-verify` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from attnsvm.verify.config import plug_ins
+from attnsvm.verify.rows import is_recorded
+
+TRAINING = "trained weights and how training ended (see --retrain)"
+DIRECTION, SINCE = "direction_change", "selected_since"
+BETWEEN = "history between its first and last step"
+SETTLED_BY_TRAINING = (TRAINING, DIRECTION, BETWEEN, SINCE)
+"""What need not be trusted where every row was trained again and came out equal."""
+
+
+def trusted_names(prover: Any) -> list[str]:
+    """Return what is trusted of the run of a prover, beside instances that are not drawn."""
+    config, run_proof = prover.config, prover.proof
+    names = [
+        f"what follows from {group} {config[group]['_target_']}"
+        for group in ("parameterization", "optimizer", "loss") if group in plug_ins(config)
+    ]  # fmt: skip
+    if prover.tokens == "multi":
+        names.append("that the margin gap of Gen-SVM is not smaller")
+    if prover.tokens != "optimal":
+        names += _of_training(prover)
+    names += _of_hypotheses(config)
+    if any(not is_recorded(row, prover.tokens) for row in prover.rows):
+        names.append("softmax, norm and risk of rejected instances")
+    if any(row["training"] == "diverged" for row in prover.rows):
+        names.append("softmax, norm and risk of diverged instances")
+    if config["svm"]["published"] and prover.tokens != "multi":
+        names.append("results of the published solver")
+    if run_proof.proved["undecided"]:
+        names.append("that no more could be proved of undecided SVMs")
+    return names
+
+
+def _of_training(prover: Any) -> Iterator[str]:
+    config = prover.config
+    start = config["optimizer"].get("init")
+    as_they_are = start == "pretrained" and config["optimizer"].get("steps") == 0
+    if not (as_they_are and prover.known):
+        yield TRAINING
+    if not config["keep_path"] and len(prover.steps) > 2:
+        if prover.tokens == "top":
+            yield DIRECTION
+        yield BETWEEN
+    if prover.layered:
+        yield SINCE
+    if config["head"].get("train"):
+        yield "the trained head, and scores and risk by it"
+    for name in prover.skipped:
+        node = config["probe"][name]
+        if node["_target_"].split(".")[0] != "attnsvm":
+            yield f"probe {name} ({node['_target_']})"
+        elif node.get("path") is not None:
+            yield f"probe {name} (its file is not here)"
+        else:
+            yield f"probe {name} (the instances are not known)"
+    for name, node in config["probe"].items():
+        if node["_target_"] == "attnsvm.probe.Balance" and len(prover.steps) > 1:
+            yield f"history of probe {name} before its last step"
+
+
+def _of_hypotheses(config: Any) -> list[str]:
+    unknown = set(plug_ins(config)) & {"data", "head", "model", "loss"}
+    return [f"hypothesis {name}" for name in config["hypotheses"]] if unknown else []
