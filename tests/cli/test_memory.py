@@ -88,6 +88,13 @@ def test_snapshots_are_counted_without_a_list_of_them(given):
     assert snapshots(config) == len(instantiate(config.optimizer, "optimizer").grid())
 
 
+def test_a_geometric_grid_is_short_whatever_the_steps():
+    for steps in (0, 1, 9, 10, 12345):
+        config = composed(f"optimizer.steps={steps}", "optimizer.record=geometric")
+        assert snapshots(config) >= len(instantiate(config.optimizer, "optimizer").grid())
+    assert snapshots(composed("optimizer.steps=999999999999", "optimizer.record=geometric")) < 50
+
+
 def test_the_estimate_is_a_lower_bound():
     config = composed("data.n=3", "data.T=4", "data.d=50", "optimizer.steps=40")
     batch = sample("sphere", n=3, T=4, d=50, trials=1)

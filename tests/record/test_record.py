@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -169,3 +170,44 @@ def test_pickles_are_neither_written_nor_read(tmp_path):
     with pytest.raises(ValueError, match="pickle"):
         record.write(tmp_path, [objects], ORIGIN)
     assert not record.is_done(tmp_path)
+
+
+def test_arrays_are_compressed_only_where_that_saves_something(tmp_path):
+    """Noise is stored as it is; what compresses is compressed, wherever in the array it begins."""
+    noise = np.random.default_rng(0).normal(size=(4, 300, 300))
+    late = np.concatenate([noise[:1], np.zeros((3, 300, 300))])
+    early = np.concatenate([np.full((3, 300, 300), np.nan), noise[:1]])
+    solutions = {
+        "noise": noise,
+        "late": late,
+        "early": early,
+        "small": noise[:, :9, :9],
+        "strided": noise.swapaxes(1, 2),
+        "mask": np.zeros((4, 10**6), bool),
+        "none": noise[:, :0],
+        "status": np.array(["solved", "infeasible"] * 2),
+    }
+    written = RunRecord(a_record().trials, a_record().history, solutions)
+    record.write(tmp_path, [written], ORIGIN)
+    with zipfile.ZipFile(tmp_path / "solutions.npz") as archive:
+        stored = {
+            info.filename.removesuffix(".npy")
+            for info in archive.infolist()
+            if info.compress_type == zipfile.ZIP_STORED
+        }
+        assert archive.testzip() is None
+    assert stored == {"noise", "strided"}
+    got = record.read(tmp_path)[0].solutions
+    for name, array in solutions.items():
+        np.testing.assert_array_equal(got[name], array, strict=True)
+    damaged = bytearray((tmp_path / "solutions.npz").read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (tmp_path / "solutions.npz").write_bytes(damaged)
+    with pytest.raises(CorruptRecordError):
+        record.read(tmp_path)
+
+
+def test_files_have_the_usual_permissions(tmp_path):
+    storage.write_atomically(tmp_path / "file", b"")
+    (tmp_path / "plain").touch()
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode
