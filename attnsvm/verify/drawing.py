@@ -23,7 +23,8 @@ from attnsvm.config.groups import (
 from attnsvm.data import Pretrained, Seeded
 from attnsvm.problem import ProblemBatch
 from attnsvm.verify.exact import Array
-from attnsvm.verify.replay import VARIANTS, Replay, StoredRows
+from attnsvm.verify.given import StoredRows
+from attnsvm.verify.replay import VARIANTS, Replay
 from attnsvm.verify.rows import Refusal
 
 LARGEST = 2**28

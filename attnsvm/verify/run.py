@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -28,11 +26,13 @@ from attnsvm.verify.config import (
 )
 from attnsvm.verify.drawing import Drawing
 from attnsvm.verify.expected import difference
+from attnsvm.verify.given import StoredRows, Unknown, known_config
 from attnsvm.verify.layer import LayerProof
-from attnsvm.verify.replay import VARIANTS, Replay, StoredRows, Unknown, known_config
-from attnsvm.verify.rows import Refusal, is_recorded, key_of, rejection_refusal, row_refusals
-from attnsvm.verify.stored import StoredRecord, opened, plain_rows, table_refusal
-from attnsvm.verify.trusted import TRAINING, trusted_names
+from attnsvm.verify.proof import RunProof
+from attnsvm.verify.replay import VARIANTS, Replay
+from attnsvm.verify.rows import is_recorded, key_of, rejection_refusal, row_refusals
+from attnsvm.verify.stored import StoredRecord, arrays_refusal, opened, plain_rows, table_refusal
+from attnsvm.verify.trusted import TRAINING, not_drawn, rejected_ranges, trusted_names
 
 __all__ = ["TRAINING", "RunProof", "prove"]
 
@@ -44,37 +44,6 @@ AT_ONCE = 2**22
 
 OF_HEAD = ("tie", "flat", "risk", "assumption_b1", "convergence")
 """Columns that hang on labels and head; hypotheses do too."""
-
-
-@dataclass
-class RunProof:
-    """What was proved about a run.
-
-    Attributes
-    ----------
-    instances : int
-        Rows of the record.
-    proved : Counter
-        Number of proved SVMs of each status.
-    refusals : list of (what, seed or None, reason)
-        What does not follow.
-    trusted : list of str
-        What cannot be derived.
-    close : int
-        Instances that agree with their draw up to rounding only.
-    retrained : int or None
-        Rows that were trained again and compared; None if it was not asked for.
-    repeated : int
-        Of these, the rows that came out again, with weights equal in every bit.
-    """
-
-    instances: int = 0
-    proved: Counter[str] = field(default_factory=Counter)
-    refusals: list[Refusal] = field(default_factory=list)
-    trusted: list[str] = field(default_factory=list)
-    close: int = 0
-    retrained: int | None = None
-    repeated: int = 0
 
 
 def prove(folder: Path) -> RunProof:
@@ -133,7 +102,7 @@ class _Prover:
         self.proof.refusals += self.drawing.refusals
         self.proof.close = self.drawing.close
         rounded = sorted(f"{name} where rounding decides it" for name in self.undecided)
-        self.proof.trusted += [*self._not_drawn(), *trusted_names(self), *rounded]
+        self.proof.trusted += [*not_drawn(self), *trusted_names(self), *rounded]
         return self.proof
 
     def _refuse(self, what: str, seed: int | None, reason: str) -> None:
@@ -186,17 +155,6 @@ class _Prover:
         if "optimizer" in groups:
             return [float(step) for step in np.unique(self.record.history["step"])]
         return recorded_steps(self.config["optimizer"], max(len(self.record.history), 10**6))
-
-    def _not_drawn(self) -> list[str]:
-        if self.known:
-            return []
-        if self.config["data"].get("transformer"):
-            return ["signature and rows: the model's files are not here as they were"]
-        if "path" in self.config["data"]:
-            why = "and signature: the data file is not here as it was"
-            return [f"instances, labels and scores ({why})"]
-        names = ", ".join(self.config[g]["_target_"] for g in sorted(plug_ins(self.config)))
-        return [f"instances, labels and scores ({names})"]
 
     @property
     def trained_head_is_stored(self) -> bool:
@@ -298,7 +256,10 @@ class _Prover:
         found = self._again(stored)
         if found is None:
             return
-        names = self._wanted_arrays(found.solutions, stored.arrays)
+        free = {"trained_K", "trained_Q"} if self.skipped else set()
+        if "head" in plug_ins(self.config):
+            free |= {"trained_v", "Y"} | {n for n in stored.arrays if n.startswith("network_head_")}
+        names = arrays_refusal(found.solutions, stored.arrays, free)
         if names:
             self._refuse("solutions.npz", None, names)
             return
@@ -376,25 +337,6 @@ class _Prover:
             return "history: its steps are not those of the config"
         return ""
 
-    def _wanted_arrays(self, mine: Mapping[str, Any], stated: Mapping[str, Any]) -> str:
-        """Return which array is missing, one too many, or of another type; empty if none is."""
-        free = {"trained_K", "trained_Q"} if self.skipped else set()
-        if "head" in plug_ins(self.config):
-            free |= {"trained_v", "Y"} | {n for n in stated if n.startswith("network_head_")}
-        missing, extra = set(mine) - set(stated) - free, set(stated) - set(mine) - free
-        if missing or extra:
-            words = (", ".join(sorted(names)) or "none" for names in (missing, extra))
-            return "missing: {}; too many: {}".format(*words)
-        for name, array in mine.items():
-            if name not in stated:
-                continue
-            found = stated[name]
-            same = found.dtype == array.dtype or found.dtype.kind == array.dtype.kind == "U"
-            if found.shape[1:] != array.shape[1:] or not same:
-                must = f"{array.shape[1:]} {array.dtype}"
-                return f"{name}: {found.shape[1:]} {found.dtype}, must be {must}"
-        return ""
-
     def _array_reason(self, name: str) -> str:
         if name.startswith("network_"):
             return "is not that of the other layers and heads"
@@ -429,7 +371,7 @@ class _Prover:
                 positive = (Y > 0).all(-1).tolist()
         ends = ("stalled", "finite_optimum", "diverged")
         for row, one in zip(rows, positive, strict=True):
-            for name, allowed in self._rejected_ranges().items():
+            for name, allowed in rejected_ranges(self).items():
                 value = row[name]
                 if row["training"] != "diverged" and not allowed(value):
                     self._refuse("table", row["seed"], f"{name}: {value} is impossible")
@@ -440,16 +382,3 @@ class _Prover:
                 self._refuse("table", row["seed"], why)
             if reason := rejection_refusal(row, self.config, one):
                 self._refuse("table", row["seed"], self._place(row) + reason)
-
-    def _rejected_ranges(self) -> dict[str, Any]:
-        """Return what the columns of training may hold where weights are not stored."""
-        found: dict[str, Any] = {}
-        for one in self.further:
-            if one.name in self.replay.entered and one.allowed is not None and one.dtype != "str":
-                found[one.name] = lambda value, one=one: one.allowed.holds(value)
-        asked = self.config["selection"]
-        found["max_masked_softmax"] = lambda value: 0 <= value <= asked["attended"]
-        found["min_top_softmax"] = lambda value: 0 <= value <= 1
-        found["W_norm"] = lambda value: value >= 0
-        found["attended_tokens"] = lambda value: value >= 0
-        return found

@@ -68,3 +68,30 @@ def _of_training(prover: Any) -> Iterator[str]:
 def _of_hypotheses(config: Any) -> list[str]:
     unknown = set(plug_ins(config)) & {"data", "head", "model", "loss"}
     return [f"hypothesis {name}" for name in config["hypotheses"]] if unknown else []
+
+
+def not_drawn(prover: Any) -> list[str]:
+    """Return why the instances of a prover's run cannot be drawn; empty if they can."""
+    if prover.known:
+        return []
+    if prover.config["data"].get("transformer"):
+        return ["signature and rows: the model's files are not here as they were"]
+    if "path" in prover.config["data"]:
+        why = "and signature: the data file is not here as it was"
+        return [f"instances, labels and scores ({why})"]
+    names = ", ".join(prover.config[g]["_target_"] for g in sorted(plug_ins(prover.config)))
+    return [f"instances, labels and scores ({names})"]
+
+
+def rejected_ranges(prover: Any) -> dict[str, Any]:
+    """Return what the columns of training may hold where weights are not stored."""
+    found: dict[str, Any] = {}
+    for one in prover.further:
+        if one.name in prover.replay.entered and one.allowed is not None and one.dtype != "str":
+            found[one.name] = lambda value, one=one: one.allowed.holds(value)
+    asked = prover.config["selection"]
+    found["max_masked_softmax"] = lambda value: 0 <= value <= asked["attended"]
+    found["min_top_softmax"] = lambda value: 0 <= value <= 1
+    found["W_norm"] = lambda value: value >= 0
+    found["attended_tokens"] = lambda value: value >= 0
+    return found
