@@ -268,15 +268,10 @@ class _Prover:
             variants += [self._made(stored, variant=k) for k in range(1, len(VARIANTS))]
         sheets = [self._sheet(one) for one in variants]
         stated = self._stated(stored)
-        mine = sheets[0]
-        wrong_form = self._form_refusal(stated, mine)
-        if wrong_form:
+        if wrong_form := self._form_refusal(stated, sheets[0]):
             self._refuse("record", None, wrong_form)
             return
-        comparison = Comparison(
-            sheets, self.allowed,
-            partial(self._noisy, stored, {}),
-        )  # fmt: skip
+        comparison = Comparison(sheets, self.allowed, partial(self._noisy, stored, {}))
         of_weights = self.replay.entered - {"training"}
         done = {(seed, why.split(" is ")[0]) for _, seed, why in self.proof.refusals}
         for k, reason in comparison.table(stated, self._without()):
