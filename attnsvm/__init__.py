@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from attnsvm.attention import softmax_exact
     from attnsvm.comparison import margin_gap, svmeq
     from attnsvm.data import sample
+    from attnsvm.data.pretrained import heads_of
     from attnsvm.linalg.directions import correlation, one_minus_correlation
     from attnsvm.model import Transformer
-    from attnsvm.pretrained import heads_of
     from attnsvm.problem import ProblemBatch
     from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens
     from attnsvm.svm import (
@@ -56,7 +56,7 @@ _HOME = {
     "Trajectory": "training",
     "Transformer": "model",
     "correlation": "linalg.directions",
-    "heads_of": "pretrained",
+    "heads_of": "data.pretrained",
     "in_cone": "training",
     "in_span": "training",
     "layer_problems": "transformer",

@@ -7,7 +7,7 @@ from attnsvm.data.orthonormal import Orthonormal
 from attnsvm.data.paths_far import PathsFar
 from attnsvm.data.paths_near import PathsNear
 from attnsvm.data.planted import Planted
-from attnsvm.data.pretrained import Pretrained
+from attnsvm.data.pretrained.source import Pretrained
 from attnsvm.data.prompt import Prompt
 from attnsvm.data.sample import sample
 from attnsvm.data.seeded import Seeded

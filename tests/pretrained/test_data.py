@@ -19,10 +19,10 @@ pytest.importorskip("safetensors")
 pytest.importorskip("tokenizers")
 
 from attnsvm.data import Pretrained
-from attnsvm.data.pretrained import RESTRICTED, TEXT, RecentLayers
+from attnsvm.data.pretrained import CONTROLS, folder
+from attnsvm.data.pretrained.source import RESTRICTED, TEXT, RecentLayers
 from attnsvm.head import Linear, Relu
 from attnsvm.model import CrossAttention, SelfAttention
-from attnsvm.pretrained import CONTROLS, folder
 from tests.config.test_config import composed
 from tests.pretrained.tiny import tiny, write
 from tests.verify.forging import Forgery, refusal
@@ -161,7 +161,7 @@ def test_other_heads_and_models_are_refused():
 
 
 def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch):
-    from attnsvm.pretrained import files
+    from attnsvm.data.pretrained import files
 
     def missing(name):
         raise ImportError(name)

@@ -9,8 +9,8 @@ import torch
 
 import attnsvm
 from attnsvm import ConfigError, SvmStatus
-from attnsvm.pretrained import CONTROLS, AttentionLayer, restricted
-from attnsvm.pretrained.layer import with_one
+from attnsvm.data.pretrained import CONTROLS, AttentionLayer, restricted
+from attnsvm.data.pretrained.layer import with_one
 
 N, T, D, HEADS, M = 4, 4, 30, 3, 5
 
@@ -159,7 +159,7 @@ def test_controls_are_seeded_and_differ_from_the_head(name):
 
 
 def test_the_spectrum_control_has_the_singular_values_and_the_instance_of_the_head():
-    from attnsvm.pretrained.instance import _same_spectrum
+    from attnsvm.data.pretrained.instance import _same_spectrum
 
     K, Q = layer().K[1, :, :-1], layer().Q[1]
     K2, Q2 = _same_spectrum(K, Q, torch.Generator().manual_seed(0))
@@ -174,7 +174,7 @@ def test_the_spectrum_control_has_the_singular_values_and_the_instance_of_the_he
 
 
 def test_the_random_vectors_have_no_preferred_direction():
-    from attnsvm.pretrained.instance import _uniform
+    from attnsvm.data.pretrained.instance import _uniform
 
     generator = torch.Generator().manual_seed(0)
     drawn = torch.stack([_uniform(3, 2, generator) for _ in range(4000)])

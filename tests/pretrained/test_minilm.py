@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from attnsvm.data import Pretrained
+from attnsvm.data.pretrained import folder, forward
 from attnsvm.head import Linear
 from attnsvm.model import CrossAttention
-from attnsvm.pretrained import folder, forward
 
 pytestmark = pytest.mark.pretrained
 

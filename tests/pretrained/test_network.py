@@ -14,8 +14,8 @@ from torch.nn.functional import gelu
 
 import attnsvm
 from attnsvm import ConfigError
-from attnsvm.pretrained import folder, forward
-from attnsvm.pretrained.layer import with_one
+from attnsvm.data.pretrained import folder, forward
+from attnsvm.data.pretrained.layer import with_one
 
 pytest.importorskip("safetensors")
 pytest.importorskip("tokenizers")

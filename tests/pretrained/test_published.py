@@ -10,8 +10,8 @@ import torch
 from torch.nn.functional import embedding, gelu, layer_norm, linear, scaled_dot_product_attention
 
 from attnsvm import ConfigError
-from attnsvm.pretrained import folder, forward
-from attnsvm.pretrained.network import layer_of
+from attnsvm.data.pretrained import folder, forward
+from attnsvm.data.pretrained.network import layer_of
 
 pytest.importorskip("safetensors")
 pytest.importorskip("tokenizers")

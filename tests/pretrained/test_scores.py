@@ -18,10 +18,10 @@ pytest.importorskip("safetensors")
 pytest.importorskip("tokenizers")
 
 from attnsvm.data import Pretrained
+from attnsvm.data.pretrained import CONTROLS, folder, forward
+from attnsvm.data.pretrained.network import NETWORKS, token_scores
 from attnsvm.head import Linear
 from attnsvm.model import CrossAttention
-from attnsvm.pretrained import CONTROLS, folder, forward
-from attnsvm.pretrained.network import NETWORKS, token_scores
 from tests.config.test_config import composed
 from tests.pretrained.tiny import HEADS, LAYERS, D, tiny
 from tests.verify.kinds import written

@@ -10,8 +10,8 @@ from torch import Generator, Tensor
 from torch.nn.functional import one_hot
 
 from attnsvm.config import ConfigError
+from attnsvm.data.pretrained.layer import AttentionLayer, with_one
 from attnsvm.linalg import one_thread
-from attnsvm.pretrained.layer import AttentionLayer, with_one
 
 CONTROLS = ("none", "spectrum", "queries", "tokens")
 """The head itself, and what it is compared with: see `restricted`."""

@@ -14,17 +14,17 @@ from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.data.base import Data
+from attnsvm.data.pretrained import AttentionLayer, Folder, Restricted, folder
+from attnsvm.data.pretrained.files import contents
+from attnsvm.data.pretrained.instance import RestrictedLayer, head_of, restricted_layer
+from attnsvm.data.pretrained.network import causal, layer_of, token_scores
 from attnsvm.head import Head, Linear, RowScores
 from attnsvm.model import CrossAttention, Model
-from attnsvm.pretrained import AttentionLayer, Folder, Restricted, folder
-from attnsvm.pretrained.files import contents
-from attnsvm.pretrained.instance import RestrictedLayer, head_of, restricted_layer
-from attnsvm.pretrained.network import causal, layer_of, token_scores
 from attnsvm.problem import ProblemBatch
 
 Value = TypeVar("Value")
 
-TEXT = Path(__file__).parents[1] / "pretrained" / "alice.txt"
+TEXT = Path(__file__).parent / "alice.txt"
 """Chapters 1 to 4 of Alice's Adventures in Wonderland by Lewis Carroll, 1865; public domain."""
 
 CONTROL_STREAM = 0x5DEECE66D
@@ -54,7 +54,7 @@ class Pretrained(Data):
     T : int
         Tokens of a sentence; longer ones are truncated.
     control : str
-        none: the head itself; or what it is compared with, see `attnsvm.pretrained.restricted`.
+        none: the head itself; or what it is compared with, see `restricted`.
     scores : str
         attended or loss. A token that a control moves keeps its score.
     """

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from attnsvm.config import ConfigError
-from attnsvm.pretrained.layer import AttentionLayer, per_head
+from attnsvm.data.pretrained.layer import AttentionLayer, per_head
 
 PAIRS = (("k_proj", "q_proj"), ("key", "query"))
 """Names of the maps to keys and queries in modules of common libraries."""

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, normalize
 
 from attnsvm.config import ConfigError
+from attnsvm.data.pretrained.files import Folder
+from attnsvm.data.pretrained.layer import AttentionLayer, per_head
 from attnsvm.linalg import one_thread
-from attnsvm.pretrained.files import Folder
-from attnsvm.pretrained.layer import AttentionLayer, per_head
 
 Network = Callable[[Folder, Tensor], Generator[AttentionLayer, Tensor | None, Tensor]]
 """Yields the attention layers, each before what follows it is computed; returns the last rows.

@@ -1,0 +1,18 @@
+"""Attention layers of pretrained models: the rows that they see, and every head as a matrix W."""
+
+from attnsvm.data.pretrained.files import Folder, folder
+from attnsvm.data.pretrained.hooks import heads_of
+from attnsvm.data.pretrained.instance import CONTROLS, Restricted, restricted
+from attnsvm.data.pretrained.layer import AttentionLayer
+from attnsvm.data.pretrained.network import forward
+
+__all__ = [
+    "CONTROLS",
+    "AttentionLayer",
+    "Folder",
+    "Restricted",
+    "folder",
+    "forward",
+    "heads_of",
+    "restricted",
+]
