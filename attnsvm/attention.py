@@ -182,7 +182,7 @@ def softmax_exact(logits: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Pull:
+class LogitGradient:
     """The gradient of the risk with respect to the logits, and what it is made of.
 
     Attributes
@@ -209,13 +209,13 @@ class Gradient:
         Each of the shape of its variable, (B, ...), and of ordinary size.
     log_scales : tuple of Tensor
         Each of shape (B,); may be far below the logarithm of the smallest float64.
-    pull : Pull
+    of_logits : LogitGradient
         The gradient of the risk alone, without the ridge, with respect to the logits.
     """
 
     parts: Variables
     log_scales: Variables
-    pull: Pull
+    of_logits: LogitGradient
 
 
 class Risk:
@@ -279,7 +279,7 @@ class Risk:
         slope, exponent = self.slopes(forward, how)
         g = token_scores(batch, forward, slope * batch.asked, parameters)
         q, scale = GRADIENTS[how](forward, g, exponent)
-        pull = Pull(g, exponent, q, scale)
+        of_logits = LogitGradient(g, exponent, q, scale)
         weight = q.new_full((), 2 * ridge)
         if ridge and how == "log_domain":
             shift, scale = scale, scale.clamp(min=math.log(2 * ridge))
@@ -296,7 +296,7 @@ class Risk:
             trained = batch.head.parameter_gradient(forward.attended, parameters, weights)
             parts += tuple(trained.values())
             scales += (largest,) * len(trained)
-        return Gradient(parts, scales, pull)
+        return Gradient(parts, scales, of_logits)
 
     def slopes(self, forward: Forward, how: str) -> tuple[Tensor, Tensor]:
         """Return a and c of dL/df_i = a_i e^{c_i}, each (B, n); c is zero for how=direct."""

@@ -10,7 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Forward, Pull, Risk, token_gradient
+from attnsvm.attention import Forward, LogitGradient, Risk, token_gradient
 from attnsvm.linalg import EPS
 from attnsvm.optimizer.base import norm
 from attnsvm.optimizer.lbfgs import minimise
@@ -42,9 +42,8 @@ ITERATIONS, LENGTHS = 20, 8
 
 
 def ended(
-    risk: Risk, variables: Variables, W: Tensor, how: str, ridge: float, threads: int,
-    known: tuple[Tensor, Tensor] | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    risk: Risk, variables: Variables, W: Tensor, how: str, ridge: float, threads: int
+) -> tuple[Tensor, Tensor]:
     """Return `direction_error` and `at_finite_optimum` of the last variables, each (B,).
 
     A large batch is taken in parts, whose temporaries fit the cache, by up to `threads` threads.
@@ -57,35 +56,23 @@ def ended(
         direct, log_domain or sphere.
     threads : int
         Number of threads, at least 1.
-    known : tuple of Tensor, optional
-        The direction's error, and which instances may be at a finite minimum, (B,), where the
-        compiled loop has found them.
     """
     numbers = W[0].numel() + risk.batch.X[0].numel()
+    parts = max(1, len(W) // max(2, PART // numbers))
+    ends = [len(W) * k // parts for k in range(parts + 1)]
 
-    def in_parts(at: Index, find: Callable[[Ending], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-        count = len(at) if isinstance(at, Tensor) else len(W)
-        parts = max(1, count // max(2, PART // numbers))
-        ends = [count * k // parts for k in range(parts + 1)]
+    @torch.no_grad()  # of each thread
+    def of_part(first: int, last: int) -> tuple[Tensor, Tensor]:
+        here = slice(first, last)
+        some = risk if parts == 1 else Risk(risk.batch.take(here), risk.rule, risk.loss)
+        ending = Ending(some, tuple(V[here] for V in variables), W[here], ridge)
+        return ending.direction_error(how), ending.at_finite_optimum()
 
-        @torch.no_grad()  # of each thread
-        def part(first: int, last: int) -> tuple[Tensor, ...]:
-            here = at[first:last] if isinstance(at, Tensor) else slice(first, last)
-            whole = parts == 1 and not isinstance(at, Tensor)
-            some = risk if whole else Risk(risk.batch.take(here), risk.rule, risk.loss)
-            return find(Ending(some, tuple(V[here] for V in variables), W[here], ridge))
-
-        if parts == 1:
-            return part(0, count)
-        with ThreadPoolExecutor(threads) as pool:
-            found = zip(*pool.map(part, ends[:-1], ends[1:]), strict=True)
-        return tuple(torch.cat(each) for each in found)
-
-    if known is None:
-        error, optimum = in_parts(ALL, lambda e: (e.direction_error(how), e.at_finite_optimum()))
-        return error, optimum
-    error, open_ = known
-    return error, _among(open_, lambda at: in_parts(at, lambda e: (e.at_finite_optimum(),))[0])
+    if parts == 1:
+        return of_part(0, len(W))
+    with ThreadPoolExecutor(threads) as pool:
+        error, optimum = zip(*pool.map(of_part, ends[:-1], ends[1:]), strict=True)
+    return torch.cat(error), torch.cat(optimum)
 
 
 class Ending:
@@ -135,7 +122,7 @@ class Ending:
         rescaled = (bare.log_scales[0] - self.gradient.log_scales[0]).exp()
         pairs = zip(bare.parts, parts, strict=False)  # the head's parts are left out
         shares = [torch.where(norm(a) > 0, rescaled * norm(a) / norm(b), 0.0) for a, b in pairs]
-        noise = self._noise(bare.pull)
+        noise = self._noise(bare.of_logits)
         return torch.where(noise.isfinite(), noise * torch.stack(shares).amax(0), torch.inf)
 
     @cached_property
@@ -143,15 +130,15 @@ class Ending:
         """Length of the gradient in the attention variables, up to its scale, (B,)."""
         return length(self.risk.attention(self.gradient.parts))
 
-    def _noise(self, pull: Pull) -> Tensor:
+    def _noise(self, of_logits: LogitGradient) -> Tensor:
         """Return the rounding error of the exact gradient of the risk in W, relative to its norm.
 
         It is 0 where the gradient is exactly zero.
         """
         batch, forward, top = self.risk.batch, self.forward, self.forward.top
-        g, q = pull.g, pull.q
+        g, q = of_logits.g, of_logits.q
         others = forward.log_softmax.masked_fill(g == g.gather(-1, top), -torch.inf)
-        others = (others + (pull.exponent - pull.scale.unsqueeze(-1)).unsqueeze(-1)).exp()
+        others = (others + (of_logits.exponent - of_logits.scale.unsqueeze(-1)).unsqueeze(-1)).exp()
         # q_top = -sum of the other q_t: an error of q_t appears in q_top with the opposite sign
         x_top = batch.X.gather(-2, top.unsqueeze(-1).expand(-1, -1, -1, batch.d))
         apart = (batch.X - x_top).norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)
@@ -267,14 +254,14 @@ def _has_minimum(risk: Risk, variables: Variables, reach: Tensor) -> Tensor:
     at = unflat(x + unit * y, shapes) + head
     forward = risk.forward(at)
     least = forward.softmax.masked_fill(~risk.batch.mask, 1.0).flatten(1).amin(1)
-    floor = STATIONARY * least * _pull(risk, at, forward)
+    floor = STATIONARY * least * _largest_contribution(risk, at, forward)
     if len(start) > 1:  # the gradient of a factor is proportional to the other one
         floor = floor * length(start)
     found: Tensor = (y.norm(dim=1) <= 1) & (steepness <= floor * reach)
     return found
 
 
-def _pull(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
+def _largest_contribution(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
     """Return the largest dL/du_i (max_t gamma_it - min_t gamma_it) over the samples, (B,)."""
     gamma = risk.batch.scores(risk.head_parameters(variables))
     least = gamma.masked_fill(~risk.batch.mask, torch.inf).amin(-1)

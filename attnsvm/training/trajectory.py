@@ -184,7 +184,6 @@ class SnapshotRecorder:
         self.softmax = risk.batch.X.new_empty(B, len(grid), n, T)
         self.log_softmax = self.softmax[:, 0]
         self.finite = torch.ones_like(risk.batch.seeds, dtype=torch.bool)
-        self.end: tuple[Tensor, Tensor] | None = None
         factors = risk.rule.shapes(d) if keep_factors and self.risk.attention_count == 2 else ()
         self.factors = [risk.batch.X.new_empty(B, len(grid), *shape) for shape in factors]
 
@@ -226,7 +225,7 @@ class SnapshotRecorder:
         kept = dict(zip(("K_snapshots", "Q_snapshots"), self.factors, strict=False))
         finite = torch.stack([_finite(V) for V in last]).all(0)
         W = self.snapshots[:, -1].clone()
-        error, optimum = ended(self.risk, last, W, how, ridge, threads, self.end)
+        error, optimum = ended(self.risk, last, W, how, ridge, threads)
         dtype = torch.int64 if isinstance(self.grid[-1], int) else torch.float64
         return Trajectory(
             steps=torch.tensor(self.grid, dtype=dtype),

@@ -26,8 +26,8 @@ from attnsvm.transformer.scaled import Scaled, added, relative, total
 
 
 @dataclass(frozen=True, eq=False)
-class Pull:
-    """How the risk pulls at a layer.
+class Adjoints:
+    """Adjoints of one layer: derivatives of the risk in its rows and weights.
 
     Attributes
     ----------
@@ -103,19 +103,21 @@ def backward(
     g : Scaled
         Adjoints of the rows after the last layer, (B, n, T, d).
     """
-    found = pulls(model, weights, layers, g)
+    found = adjoints_of_layers(model, weights, layers, g)
     return in_all_weights(found), torch.stack([one.dW.exponent for one in found], 1)
 
 
-def in_all_weights(found: list[Pull]) -> Tensor:
+def in_all_weights(found: list[Adjoints]) -> Tensor:
     """Return the values of the gradient in W, (B, L, H, d, d), without their log-scales."""
     value = torch.stack([one.dW.value for one in found], 1)
     d = math.isqrt(value.shape[-1])
     return value.reshape(*value.shape[:-1], d, d)
 
 
-def pulls(model: Transformer, weights: Weights, layers: list[Layer], g: Scaled) -> list[Pull]:
-    """Return how the risk pulls at every layer, the first one first."""
+def adjoints_of_layers(
+    model: Transformer, weights: Weights, layers: list[Layer], g: Scaled
+) -> list[Adjoints]:
+    """Return the adjoints of every layer, the first one first."""
     found = []
     for at in reversed(range(model.layers)):
         layer, after = layers[at], g
@@ -129,8 +131,10 @@ def pulls(model: Transformer, weights: Weights, layers: list[Layer], g: Scaled) 
     return found[::-1]
 
 
-def _through_attention(layer: Layer, W: Tensor, V: Tensor | None, g: Scaled, after: Scaled) -> Pull:
-    """Return the pull at a layer from the adjoints g of its output before the MLP, and after it."""
+def _through_attention(
+    layer: Layer, W: Tensor, V: Tensor | None, g: Scaled, after: Scaled
+) -> Adjoints:
+    """Return the adjoints of a layer from those of its output before the MLP, g, and after it."""
     X, log_s, away = layer.X, layer.log_s, layer.away
     B, H, n, T, _ = log_s.shape
     shift = -0.5 * math.log(H)
@@ -167,7 +171,7 @@ def _through_attention(layer: Layer, W: Tensor, V: Tensor | None, g: Scaled, aft
         torch.cat([as_key.value, as_query.value], 1).movedim(1, -2),
         torch.cat([as_key.exponent, as_query.exponent], 1).movedim(1, -1),
     )
-    return Pull(r, P, dW, total(every, -1), g, after)
+    return Adjoints(r, P, dW, total(every, -1), g, after)
 
 
 def in_weights(P: Scaled, X: Tensor) -> Scaled:

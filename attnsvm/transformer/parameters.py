@@ -1,4 +1,4 @@
-"""What is trained beside attention: values V, MLPs (M_1, M_2) and the parameters of the head.
+"""Other parameters than attention's: values V, MLPs (M_1, M_2) and the parameters of the head.
 
 With adjoints g_k = dL/do_k of the rows o_k = (1 / sqrt(H)) sum_h V_h^T m^h_k of attention, where
 m^h_k = sum_t s^h_kt x_t,
@@ -25,7 +25,7 @@ from torch import Tensor
 from attnsvm.head import Head, Parameters, Relu
 from attnsvm.loss import Loss
 from attnsvm.model import Transformer
-from attnsvm.transformer.gradient import Pull, read
+from attnsvm.transformer.gradient import Adjoints, read
 from attnsvm.transformer.network import Layer, Weights
 from attnsvm.transformer.scaled import Scaled, relative
 
@@ -33,7 +33,7 @@ TINY = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
-class Beside:
+class OtherParameters:
     """Everything of a network but its attention weights.
 
     Attributes
@@ -64,7 +64,9 @@ class Beside:
             found |= {of_head(name): p for name, p in self.head.items()}
         return found
 
-    def moved(self, model: Transformer, step: float, gradients: dict[str, Tensor]) -> Beside:
+    def moved(
+        self, model: Transformer, step: float, gradients: dict[str, Tensor]
+    ) -> OtherParameters:
         """Return these with every trained matrix moved by `step` against its own gradient."""
         new = {}
         for name, value in self.trained(model).items():
@@ -76,7 +78,7 @@ class Beside:
             new[name] = value - step * G / (size + TINY)
         return self.with_trained(new)
 
-    def with_trained(self, parts: dict[str, Tensor]) -> Beside:
+    def with_trained(self, parts: dict[str, Tensor]) -> OtherParameters:
         """Return these with other values of what is trained, by the names of `trained`."""
         head = {name: parts.get(of_head(name), p) for name, p in self.head.items()}
         others = {name: parts[name] for name in ("V", "M1", "M2") if name in parts}
@@ -95,9 +97,9 @@ def _stack(name: str) -> int:
 
 def gradients(
     model: Transformer,
-    beside: Beside,
+    beside: OtherParameters,
     layers: list[Layer],
-    found: list[Pull],
+    found: list[Adjoints],
     prediction: tuple[Tensor, Tensor, Head, Loss],
 ) -> dict[str, Tensor]:
     """Return the gradient of the risk in what is trained, each up to a positive factor.
@@ -106,15 +108,15 @@ def gradients(
     ----------
     model, beside, layers
         The network and its forward pass.
-    found : list of Pull
-        How the risk pulls at each layer.
+    found : list of Adjoints
+        The adjoints of each layer.
     prediction : (Tensor, Tensor, Head, Loss)
         Rows after the last layer (B, n, T, d), labels, head and loss.
 
     Returns
     -------
     dict of str to Tensor
-        By the names of `Beside.trained`; a factor for each matrix.
+        By the names of `OtherParameters.trained`; a factor for each matrix.
     """
     result: dict[str, Tensor] = {}
     pairs = list(zip(layers, found, strict=True))

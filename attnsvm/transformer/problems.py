@@ -21,7 +21,7 @@ from attnsvm.head import RowScores
 from attnsvm.model import Transformer
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import Trajectory
-from attnsvm.transformer.gradient import in_weights, pulls, readout_adjoint
+from attnsvm.transformer.gradient import adjoints_of_layers, in_weights, readout_adjoint
 from attnsvm.transformer.network import Layer, Weights, forward
 from attnsvm.transformer.scaled import Scaled
 from attnsvm.transformer.training import LayerTrajectory
@@ -110,7 +110,7 @@ def layer_problems(
         parameters = {name: _or_zero(finite, p) for name, p in parameters.items()}
         layers, rows = forward(model, weights, X, mask)
     g, _ = readout_adjoint(model, rows, Y, batch.head, parameters, path.loss)
-    found = pulls(model, weights, layers, g)
+    found = adjoints_of_layers(model, weights, layers, g)
     read, *seen = visible_rows(model, layers, attended)
     B, n, T, d = X.shape
     L, H, S = model.layers, model.heads, len(path.steps)

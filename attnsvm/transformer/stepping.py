@@ -13,17 +13,16 @@ from attnsvm.head import Linear, Relu
 from attnsvm.linalg.jit import announced
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.blocks import from_lanes, to_lanes
-from attnsvm.linalg.simd.loss import EXPONENTIAL, LINEAR, LOGISTIC, SQUARED
-from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
+from attnsvm.loss import Squared
 from attnsvm.model import READOUTS
 from attnsvm.parameterization import Parameterization, Variables
+from attnsvm.training import LOSS_CODES
 from attnsvm.transformer.compiled import Data, Sizes, Space, descend_layers, space_entries
 from attnsvm.transformer.network import admissible
-from attnsvm.transformer.parameters import Beside
+from attnsvm.transformer.parameters import OtherParameters
 from attnsvm.transformer.trained import TrainedNetwork
 
 TINY = 1e-300
-LOSS_CODES = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, LinearLoss: LINEAR, Squared: SQUARED}
 
 PROJECTING = Linear, Relu
 """Heads whose one parameter is the projections of `Head.features`."""
@@ -113,7 +112,7 @@ class CompiledSteps:
         pairs = zip(self.variables, self.shapes, strict=True)
         return tuple(from_lanes(lanes, shape).clone() for lanes, shape in pairs)
 
-    def _beside(self) -> Beside:
+    def _beside(self) -> OtherParameters:
         """Return values, MLPs and head at the present step."""
         trained = self.net.beside.trained(self.net.model)
         found = {

@@ -8,9 +8,15 @@ from torch import Generator, Tensor
 from attnsvm.loss import Loss
 from attnsvm.model import Transformer
 from attnsvm.problem import ProblemBatch
-from attnsvm.transformer.gradient import Pull, in_all_weights, pulls, read, readout_adjoint
+from attnsvm.transformer.gradient import (
+    Adjoints,
+    adjoints_of_layers,
+    in_all_weights,
+    read,
+    readout_adjoint,
+)
 from attnsvm.transformer.network import Layer, Weights, admissible, forward
-from attnsvm.transformer.parameters import Beside, gradients
+from attnsvm.transformer.parameters import OtherParameters, gradients
 
 VALUES_STREAM, MLP_STREAM = 0x51ED270B, 0x2545F491
 """Seeds of values and MLPs are seed ^ these; those of weights come from `Parameterization.init`."""
@@ -63,7 +69,7 @@ class TrainedNetwork:
         self.X, self.Y = X.contiguous(), Y.contiguous()
         self.mask = None if bool(mask.all()) else mask.contiguous()
         drawn = values_and_mlps(model, batch.seeds, batch.d)
-        self.beside = Beside(*drawn, batch.head_parameters)
+        self.beside = OtherParameters(*drawn, batch.head_parameters)
         d = batch.d
         unit = torch.eye(d, dtype=X.dtype, device=X.device).expand(len(X), 1, d, d)
         self.features = batch.head.features(unit, batch.head_parameters)
@@ -76,7 +82,7 @@ class TrainedNetwork:
         """Return the gradient in W, each (d, d) up to a factor; move what else is trained."""
         if self.how == "direct":
             return self._direct(W)
-        layers, rows, found = self._pulls(W)
+        layers, rows, found = self._adjoints(W)
         if self.model.trained != "attention":
             prediction = rows, self.Y, self.batch.head, self.loss
             others = gradients(self.model, self.beside, layers, found, prediction)
@@ -92,17 +98,17 @@ class TrainedNetwork:
         if self.how != "direct":
             return torch.zeros_like(W[..., 0, 0])
         pair = [value / value.norm(dim=(-2, -1), keepdim=True) for value in
-                (self._direct(W), in_all_weights(self._pulls(W)[2]))]  # fmt: skip
+                (self._direct(W), in_all_weights(self._adjoints(W)[2]))]  # fmt: skip
         apart: Tensor = (pair[0] - pair[1]).norm(dim=(-2, -1))
         return apart
 
-    def _pulls(self, W: Tensor) -> tuple[list[Layer], Tensor, list[Pull]]:
-        """Return the layers, the rows after the last one, and how the risk pulls, exactly."""
+    def _adjoints(self, W: Tensor) -> tuple[list[Layer], Tensor, list[Adjoints]]:
+        """Return the layers, the rows after the last one, and all adjoints, exactly."""
         weights = self.with_weights(W)
         layers, rows = forward(self.model, weights, self.X, self.mask)
         given = self.Y, self.batch.head, self.beside.head, self.loss
         g, _ = readout_adjoint(self.model, rows, *given)
-        return layers, rows, pulls(self.model, weights, layers, g)
+        return layers, rows, adjoints_of_layers(self.model, weights, layers, g)
 
     def _direct(self, W: Tensor) -> Tensor:
         """Return the gradient by torch's own backward pass."""

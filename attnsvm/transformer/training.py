@@ -29,7 +29,7 @@ from attnsvm.training.batch import (
     reporting,
 )
 from attnsvm.transformer.network import Weights, passes
-from attnsvm.transformer.parameters import Beside
+from attnsvm.transformer.parameters import OtherParameters
 from attnsvm.transformer.stepping import CompiledSteps, TorchSteps, combined, compilable
 from attnsvm.transformer.trained import NEXT, TrainedNetwork
 
@@ -52,7 +52,7 @@ class LayerTrajectory:
         log s^h_kt, shape (B, S, L, H, n, T, T); -inf where t is not admissible.
     weights : Weights
         The network at the last step.
-    beside : Beside
+    beside : OtherParameters
         Its values, MLPs and head, at the last step.
     K, Q : Tensor or None
         Factors at the last step, shape (B, L, H, d, m), where they exist.
@@ -68,7 +68,7 @@ class LayerTrajectory:
     risk: Tensor
     log_softmax: Tensor
     weights: Weights
-    beside: Beside
+    beside: OtherParameters
     K: Tensor | None
     Q: Tensor | None
     direction_error: Tensor

@@ -3,41 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import math
 import sys
 import threading
-from contextlib import suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import getsource
 from multiprocessing import get_context
-from pathlib import Path
 from threading import Barrier, Event, Semaphore, Thread, Timer
-from types import ModuleType
-from weakref import ref
 
 import numpy as np
 import pytest
 import torch
-from numba import njit
 from numba.core.caching import CacheImpl
 from numba.core.errors import TypingError
 from torch import Generator
 
-from attnsvm import jit
 from attnsvm.attention import Risk
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
-from attnsvm.linalg import one_thread
+from attnsvm.linalg import jit, one_thread
 from attnsvm.linalg.jit import compiled
 from attnsvm.linalg.simd import arithmetic as lane_math
 from attnsvm.linalg.simd import matmul
 from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named
-from attnsvm.training.compiled import applies, schedule, steps
+from attnsvm.training.compiled import applies, schedule
 from attnsvm.training.compiled import loop as compiled_loop
-from attnsvm.training.compiled.gradient import Space
-from attnsvm.training.ending import ended
 
 pytestmark = pytest.mark.processors
 
@@ -134,13 +125,8 @@ def multiplied(A, B, transposed):
     return compiled_loop.from_lanes(lanes[0], tuple(C.shape))
 
 
-SIZES = pytest.mark.parametrize("columns", [1, 2, 3, 5])
-ROWS = pytest.mark.parametrize("rows", [1, 3, 4, 5, 8, 11])
-
-
-@ROWS
-@SIZES
-@pytest.mark.parametrize("inner", [1, 2, 7])
+@pytest.mark.parametrize("rows", [1, 3, 8, 11])
+@pytest.mark.parametrize(("columns", "inner"), [(1, 1), (2, 7), (3, 2), (5, 7)])
 def test_products_of_integers_are_exact(rows, columns, inner):
     generator = Generator().manual_seed(rows + 100 * columns)
 
@@ -158,22 +144,6 @@ def test_products_of_integers_are_exact(rows, columns, inner):
     first, second = (compiled_loop.to_lanes(V[:, :count]) for V in both_lanes)
     _dot(out.data_ptr(), first.data_ptr(), second.data_ptr(), count)
     assert out.equal((A.flatten(1)[:, :count] * B.flatten(1)[:, :count]).sum(1))
-
-
-@ROWS
-@SIZES
-def test_an_entry_of_a_product_has_the_same_bits_in_every_tile(rows, columns):
-    generator = Generator().manual_seed(rows + 100 * columns)
-
-    def draw(*shape):
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
-
-    A, B = matrix_of_lanes(draw, rows, 9), matrix_of_lanes(draw, 9, columns)
-    together = multiplied(A, B, (0, 0, 0))
-    for i in range(rows):
-        for j in range(columns):
-            alone = multiplied(A[:, i : i + 1], B[:, :, j : j + 1], (0, 0, 0))
-            assert alone.equal(together[:, i : i + 1, j : j + 1])
 
 
 def test_the_kernel_compiles_where_numba_may_not_write(monkeypatch):
@@ -198,21 +168,8 @@ def test_compiled_code_is_filed_under_all_that_it_is_made_of(monkeypatch):
     assert filed.startswith("twice_")
     assert name(matmul, 1.0) == filed
     assert name(matmul, 2.0) != filed
-    assert name(steps, 1.0) != filed
     monkeypatch.setattr(jit, "getsource", lambda module: getsource(module) + "# edited")
     assert name(matmul, 1.0) != filed
-
-
-def test_the_training_loop_is_filed_under_all_files_in_it():
-    train(sample(**SHAPE), steps=1)
-    folder = Path(steps.train_w.stats.cache_path)
-    filed = steps.train_w.py_func.__qualname__
-    assert filed.startswith("train_w_")
-    assert any(filed in path.name for path in folder.iterdir())
-    modules = {value.__name__ for value in steps.COMPILED_IN if isinstance(value, ModuleType)}
-    lanes = {f"attnsvm.linalg.simd.{name}" for name in ("arithmetic", "loss", "matmul", "svd")}
-    here = {f"attnsvm.training.compiled.{name}" for name in ("gradient", "directions")}
-    assert modules == lanes | here
 
 
 TWO = """
@@ -241,54 +198,9 @@ def test_compilation_is_announced_once_and_loading_is_not(tmp_path, caplog):
         caplog.clear()
 
 
-def test_each_loop_that_is_compiled_is_named(monkeypatch, caplog):
-    for name in ("_LoopW", "_LoopKQ"):
-        anew = njit(lambda *arguments: None)
-        monkeypatch.setattr(getattr(compiled_loop, name), "kernel", staticmethod(anew))
-    for parameterization in ("w", "kq", "w"):
-        train(sample(**SHAPE), parameterization, steps=0)
-    told = [record.getMessage().split(" for ")[0] for record in caplog.records]
-    assert told == ["compiling the training loop of W", "compiling the training loop of (K, Q)"]
-
-
-@RULES
-def test_stretches_without_a_snapshot_change_no_bit(parameterization, m, monkeypatch):
-    given = {"parameterization": parameterization, "m": m, "steps": 40, "record_every": 17}
-    whole = train(sample(**SHAPE), **given)
-    for longest, together in ((3, 1), (3, 10**6), (100, 1), (100, 2 * 11 * (25 + 12))):
-        monkeypatch.setattr(schedule, "LONGEST", longest)
-        monkeypatch.setattr(compiled_loop, "TOGETHER", together)
-        pieces = train(sample(**SHAPE), **given)
-        assert torch.equal(pieces.steps, whole.steps)
-        for name in ("snapshots", "softmax", "loss", "log_softmax", "direction_error"):
-            assert torch.equal(getattr(pieces, name), getattr(whole, name)), name
-
-
-def test_a_stretch_has_a_limited_number_of_steps_and_snapshots(monkeypatch):
-    monkeypatch.setattr(schedule, "LONGEST", 3)
-    stretches = schedule.stretches
-    assert list(stretches([0, 4, 5], 1)) == [(0, 3, []), (3, 4, [4]), (4, 5, [5])]
-    assert list(stretches([0, 4, 5], 2)) == [(0, 3, []), (3, 5, [4, 5])]
-    assert list(stretches([0, 1, 2, 9], 9)) == [(0, 3, [1, 2]), (3, 6, []), (6, 9, [9])]
-    assert list(stretches([0], 9)) == []
-
-
-@pytest.mark.parametrize(("norm", "entries"), [("frobenius", 1 * 2), ("max", 20 * 20)])
-def test_what_is_kept_of_the_stops_is_bounded_where_tokens_are_long(norm, entries, monkeypatch):
-    """Of a block: V (c r entries of eight lanes), the share of the start, and the logits."""
-    most, stretches = [], schedule.stretches
-    monkeypatch.setattr(compiled_loop, "TOGETHER", 4000)
-    monkeypatch.setattr(
-        compiled_loop, "stretches", lambda grid, few: most.append(few) or stretches(grid, few)
-    )
-    batch = sample(n=1, T=2, d=20, trials=5)
-    train(batch, optimizer="steepest", norm=norm, steps=3, record_every=1)
-    assert most == [4000 // (8 * (entries + 1 + 1 * 2))]
-
-
 @pytest.mark.parametrize("threads", [1, 2, 3, 5])
-@pytest.mark.parametrize("blocks", [1, 2, 3, 7, 13])
-@pytest.mark.parametrize("steps", [1, 2, 100])
+@pytest.mark.parametrize("blocks", [1, 3, 13])
+@pytest.mark.parametrize("steps", [1, 100])
 def test_threads_share_the_steps_evenly_and_wait_only_for_what_is_begun_first(
     blocks, threads, steps
 ):
@@ -331,47 +243,6 @@ def test_what_an_exception_ends_leaves_no_steps_behind(monkeypatch):
     assert torch.get_num_threads() == threads
 
 
-def test_arrays_live_until_the_kernel_is_through_with_them(monkeypatch):
-    """Also where a second interrupt ends the wait for it; else it would write to freed memory."""
-    arrays, entered, over, left = [], Event(), Event(), Event()
-
-    def take(first, last, *arguments):
-        if last == first:  # it is only compiled
-            arrays.clear()
-            return
-        entered.set()
-        assert over.wait(60)
-        left.set()
-
-    def addresses(tensors):
-        arrays.extend(ref(tensor) for tensor in tensors)
-        return (0,) * len(tensors)
-
-    def parts(space, sizes):
-        arrays.append(ref(space))
-        return Space(*(0 for _ in Space._fields))
-
-    def interrupt(*arguments, **options):
-        assert entered.wait(60)
-        raise KeyboardInterrupt
-
-    compiling = staticmethod(lambda *arguments: arrays.clear())
-    monkeypatch.setattr(compiled_loop._LoopW, "kernel", staticmethod(take))
-    monkeypatch.setattr(compiled_loop._LoopW, "finish", compiling)
-    monkeypatch.setattr(compiled_loop, "_addresses", addresses)
-    monkeypatch.setattr(compiled_loop, "_parts", parts)
-    monkeypatch.setattr(schedule.ThreadPoolExecutor, "shutdown", interrupt)
-    batch = sample(**SHAPE)
-    with suppress(KeyboardInterrupt):
-        train(batch, steps=3, progress=interrupt)
-    gc.collect()
-    alive = [array() is not None for array in arrays]
-    over.set()
-    assert left.wait(60)
-    assert len(alive) >= 7 + 1 + 5 + 4  # what a share reads, its space, what it updates, and keeps
-    assert all(alive)
-
-
 def test_threads_wait_for_the_next_training():
     """Their start takes as long as hundreds of steps."""
     batch = sample(**SHAPE)
@@ -397,12 +268,6 @@ def test_a_forked_process_trains_with_threads_of_its_own():
     child.join(60)
     child.kill()
     assert child.exitcode == 0
-
-
-def test_what_the_kernel_raises_is_raised(monkeypatch):
-    monkeypatch.setattr(compiled_loop._LoopW, "kernel", staticmethod(lambda *arguments: 1 / 0))
-    with pytest.raises(ZeroDivisionError):
-        train(sample(**SHAPE), steps=3)
 
 
 def test_trainings_in_two_threads_leave_torch_its_threads():
@@ -450,28 +315,27 @@ def test_one_step_is_that_of_torch(head, parameterization, m, loss):
             assert_same(*paths)
 
 
-@HEADS
 @RULES
 @pytest.mark.parametrize("ridge", [0.0, 1e-3])
 @pytest.mark.parametrize(
     ("n", "T", "d"), [(1, 1, 2), (1, 2, 2), (2, 1, 3), (1, 5, 2), (9, 6, 4), (3, 5, 7), (5, 4, 20)]
 )
-def test_one_step_at_odd_sizes(n, T, d, ridge, head, parameterization, m):
+def test_one_step_at_odd_sizes(n, T, d, ridge, parameterization, m):
+    """Also more dimensions than tokens: training in their span is training."""
     options = {"steps": 1, "lr": 0.3, "ridge": ridge, "m": m}
-    batch = sample(head=head, n=n, T=T, d=d, trials=9)
+    batch = sample(head="relu", n=n, T=T, d=d, trials=9)
     assert_same(*both(batch, parameterization, **options))
     assert_same(*both(ragged(batch), parameterization, **options))
 
 
 @RULES
-@pytest.mark.parametrize(("n", "T", "d"), [(5, 5, 6), (10, 7, 13), (2, 3, 9)])
-def test_bits_depend_on_neither_batch_nor_threads(n, T, d, parameterization, m):
-    batch = sample(n=n, T=T, d=d, trials=43)
+def test_numbers_depend_on_neither_batch_nor_threads(parameterization, m):
+    batch = sample(n=5, T=5, d=6, trials=43)
     options = {"m": m, "steps": 60, "record_every": 20}
     whole = train(batch, parameterization, **options)
     threads = torch.get_num_threads()
     try:
-        for other in (1, 2, 3, 7):
+        for other in (1, 3):
             torch.set_num_threads(other)
             assert train(batch, parameterization, **options).snapshots.equal(whole.snapshots)
             assert torch.get_num_threads() == other
@@ -483,10 +347,9 @@ def test_bits_depend_on_neither_batch_nor_threads(n, T, d, parameterization, m):
             assert getattr(alone, name).equal(getattr(whole, name)[part]), name
 
 
-@HEADS
 @RULES
-def test_neighbours_with_copied_tokens_or_nothing_to_pull_change_no_bit(head, parameterization, m):
-    batch = sample(head=head, n=2, T=7, d=9, trials=16)
+def test_neighbours_with_copied_tokens_or_no_gradient_change_nothing(parameterization, m):
+    batch = sample(n=2, T=7, d=9, trials=16)
     X, Z, mask = batch.X.clone(), batch.Z.clone(), batch.mask.clone()
     best = batch.scores().argmax(-1)[:, 0]
     for k in (0, 3, 9):
@@ -499,38 +362,6 @@ def test_neighbours_with_copied_tokens_or_nothing_to_pull_change_no_bit(head, pa
         alone = train(batch.take(torch.tensor(some)), parameterization, **options)
         assert alone.snapshots.equal(whole.snapshots[some])
         assert alone.loss.equal(whole.loss[some])
-
-
-def ended_by_torch(batch, path, parameterization, m, loss="logistic"):
-    risk = Risk(batch, parameterization_named(parameterization, m), named("loss", loss))
-    last = (path.W,) if path.K is None else (path.K, path.Q)
-    with torch.no_grad():
-        return ended(risk, last, path.W, "log_domain", 0.0, 1)
-
-
-def assert_ends_alike(batch, path, *rule):
-    error, optimum = ended_by_torch(batch, path, *rule)
-    assert (path.direction_error - error <= 1e-6 * error).all()
-    assert (error - path.direction_error <= 1e-6 * error).all()
-    assert path.finite_optimum.equal(optimum)
-
-
-@HEADS
-@RULES
-@pytest.mark.parametrize(("n", "T", "d"), [(3, 4, 5), (2, 3, 20), (9, 4, 3)])
-@pytest.mark.parametrize("steps", [0, 300, 3000])
-def test_the_kernel_finds_the_end_that_torch_finds(n, T, d, steps, head, parameterization, m):
-    batch = ragged(sample(n=n, T=T, d=d, trials=11, head=head))
-    options = {"m": m, "steps": steps, "growth": 0.01, "record_every": max(1, steps)}
-    path = train(batch, parameterization, **options)
-    assert_ends_alike(batch, path, parameterization, m)
-
-
-@pytest.mark.parametrize("optimizer", ["steepest", "momentum", "muon"])
-def test_the_kernel_finds_the_end_whatever_the_steps(optimizer):
-    batch = sample(**SHAPE)
-    path = train(batch, "w", optimizer, "exponential", steps=200, record_every=200)
-    assert_ends_alike(batch, path, "w", None, "exponential")
 
 
 @RULES
@@ -551,12 +382,10 @@ def test_the_kernel_finds_finite_minima_copies_and_gradients_of_zero(parameteriz
     assert path.finite_optimum[:12].all()
     assert not path.finite_optimum[12:].any()
     assert (path.direction_error[9:12] == 0).all()
-    optimum = ended_by_torch(batch, path, parameterization, m)[1]
-    assert path.finite_optimum.equal(optimum)
 
 
 @RULES
-@pytest.mark.parametrize("steps", [100, 200, 300, 2000])
+@pytest.mark.parametrize("steps", [200, 2000])
 def test_minima_are_seen_while_the_gradient_sinks_into_rounding(steps, parameterization, m):
     """The minimum is at W = 0 in all that the gradient sees; the rest of W never changes."""
     batch = sample(n=2, T=2, d=10, trials=32)
@@ -574,11 +403,10 @@ def test_minima_are_seen_while_the_gradient_sinks_into_rounding(steps, parameter
 
 @HEADS
 @RULES
-@pytest.mark.parametrize("steps", [30, 300])
-def test_a_late_step_is_that_of_torch(head, parameterization, m, steps):
+def test_a_late_step_is_that_of_torch(head, parameterization, m):
     """From a state on the way; whole paths may differ, where steps overshoot and amplify bits."""
     batch = ragged(sample(head=head, **SHAPE))
-    path = train(batch, parameterization, m=m, steps=steps, growth=0.01)
+    path = train(batch, parameterization, m=m, steps=300, growth=0.01)
     init = path.W if path.K is None else (path.K, path.Q)
     for lr in (0.1, 3.0):
         assert_same(*both(batch, parameterization, m=m, init=init, steps=1, lr=lr))
@@ -624,16 +452,6 @@ def test_a_saturated_step_is_that_of_torch(parameterization, m):
         moved.append([V - V0 for V, V0 in zip(variables, init, strict=True)])
     for taken, loop in zip(*moved, strict=True):
         torch.testing.assert_close(taken, loop, rtol=0, atol=1e-9 * size**0.5)
-
-
-@RULES
-@pytest.mark.parametrize("ridge", [0.0, 1e-2])
-@pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
-def test_more_dimensions_than_tokens(parameterization, m, ridge, head):
-    """Training in the span of the tokens is training, also of what lies outside of it."""
-    batch = sample(head=head, n=2, T=2, d=9, trials=3)
-    options = {"m": m, "steps": 30, "record_every": 10, "ridge": ridge}
-    assert_same(*both(batch, parameterization, **options), 1e-10)
 
 
 def test_the_kernel_knows_where_it_does_not_apply():

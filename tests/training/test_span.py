@@ -10,7 +10,6 @@ import torch
 
 import attnsvm
 from attnsvm.config import ConfigError
-from attnsvm.training import span
 from attnsvm.training.span import in_span, span_basis
 
 pytestmark = pytest.mark.processors
@@ -21,7 +20,7 @@ HEADS = pytest.mark.parametrize("head", ["linear", "relu", "quadratic"])
 NEARNESS = (1.0, 0.2, 0.12, 0.08, 1e-3, 1e-6)
 """Sizes of the independent parts of vectors whose common part has length 1: `APART` among them."""
 
-SCALES = (1e-160, 1e-155, 1e-20, 1.0, 1e20, 1e150, 1e160)
+SCALES = (1e-160, 1.0, 1e160)
 
 
 def lifted(W, basis):
@@ -75,21 +74,6 @@ def squared_distances(batch):
     return np.square(V[:, :, None] - V[:, None]).sum(-1)
 
 
-def reflected(monkeypatch, batch):
-    """Return the seeds of the instances that are left to the reflections."""
-    seen = []
-    householder = span._householder
-
-    def noted(some):
-        seen.extend(some.seeds.tolist())
-        return householder(some)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(span, "_householder", noted)
-        in_span(batch)
-    return seen
-
-
 @HEADS
 @pytest.mark.parametrize("d", [17, 8, 5])
 def test_it_is_an_isometric_copy(head, d):
@@ -133,19 +117,7 @@ def test_differences_of_tokens_keep_their_digits(nearness):
     assert (abs(found - exact)[:, apart] <= bound * exact[:, apart]).all()
 
 
-def test_reflections_are_for_vectors_that_are_near_alone(monkeypatch):
-    assert reflected(monkeypatch, leaning(0.2)) == []
-    assert reflected(monkeypatch, leaning(0.08)) == [0, 1, 2, 3]
-    assert reflected(monkeypatch, dependent("self-attention")) == [0, 1, 2, 3]
-    assert reflected(monkeypatch, attnsvm.sample(**MANY_DIMENSIONS | {"d": 100})) == []
-    assert reflected(monkeypatch, attnsvm.sample(**MANY_DIMENSIONS | {"d": 7})) == [0, 1, 2, 3]
-    apart = leaning(1.0)
-    X = apart.X.clone()
-    X[1, 0, 1], X[3] = X[1, 1, 2], 1e150 * X[3]
-    assert reflected(monkeypatch, dataclasses.replace(apart, X=X)) == [1, 3]
-
-
-@pytest.mark.parametrize("nearness", [*NEARNESS[:-1], *DEPENDENT])
+@pytest.mark.parametrize("nearness", [0.12, 0.08, 1e-3, *DEPENDENT])
 @pytest.mark.parametrize("rule", ["w", "kq"])
 def test_training_selection_and_svm_are_those_of_many_dimensions(rule, nearness):
     batch = leaning(nearness) if isinstance(nearness, float) else dependent(nearness)
@@ -200,47 +172,15 @@ def test_an_instance_is_the_same_to_the_last_bit_in_every_batch(head, shape, thr
 
 
 @HEADS
-@pytest.mark.parametrize("ridge", [0.0, 1e-3])
 @pytest.mark.parametrize("compiled", [True, False])
-def test_training_from_zero_is_training(head, ridge, compiled):
+def test_training_from_zero_is_training(head, compiled):
     batch = attnsvm.sample(head=head, **MANY_DIMENSIONS)
     inside, basis = in_span(batch), span_basis(batch)
-    options = {
-        "init": "zero",
-        "steps": 40,
-        "record_every": 20,
-        "ridge": ridge,
-        "compiled": compiled,
-    }
+    options = {"init": "zero", "steps": 40, "ridge": 1e-3, "compiled": compiled}
     path, small = attnsvm.train(batch, **options), attnsvm.train(inside, **options)
     torch.testing.assert_close(lifted(small.W, basis), path.W, rtol=1e-9, atol=1e-11)
     torch.testing.assert_close(small.loss, path.loss)
     torch.testing.assert_close(small.softmax, path.softmax)
-
-
-def test_training_of_factors_from_a_start_in_the_span_is_training():
-    batch = attnsvm.sample(**MANY_DIMENSIONS)
-    inside, basis = in_span(batch), span_basis(batch)
-    draws = torch.Generator().manual_seed(5)
-    K, Q = (torch.randn(4, inside.d, 2, generator=draws, dtype=torch.float64) for _ in range(2))
-    small = attnsvm.train(inside, "kq", m=2, init=(K, Q), steps=40)
-    path = attnsvm.train(batch, "kq", m=2, init=(basis @ K, basis @ Q), steps=40)
-    torch.testing.assert_close(lifted(small.W, basis), path.W, rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
-def test_its_svm_solution_is_the_svm_solution(norm):
-    batch = attnsvm.sample(**MANY_DIMENSIONS)
-    inside, basis = in_span(batch), span_basis(batch)
-    selected = attnsvm.optimal_tokens(batch)[0]
-    assert selected.equal(attnsvm.optimal_tokens(inside)[0])
-    there, here = (attnsvm.solve_svm(b.X, b.Z, selected, norm=norm) for b in (inside, batch))
-    assert [str(s) for s in here.status] == [str(s) for s in there.status] == ["solved"] * 4
-    torch.testing.assert_close(
-        torch.as_tensor(there.objective), torch.as_tensor(here.objective), rtol=1e-8, atol=0
-    )
-    if norm == "frobenius":
-        torch.testing.assert_close(lifted(there.W, basis), here.W, rtol=1e-7, atol=1e-7)
 
 
 def test_a_head_without_projections_is_refused():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ import torch
 import attnsvm
 from attnsvm import ConfigError, Transformer, train_layers
 from attnsvm.config.instantiate import named
-from attnsvm.transformer.compiled import loop
 from attnsvm.transformer.network import Weights
 from attnsvm.transformer.stepping import compilable
 from attnsvm.transformer.trained import TrainedNetwork, plain_forward
@@ -39,8 +37,10 @@ def batch_for(model, **changes):
         {"layers": 2, "mlp": 5, "trained": "all", "residual": False},
     ],
 )
-@pytest.mark.parametrize("parameterization", ["w", "kq"])
-@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear", "squared"])
+@pytest.mark.parametrize(
+    ("parameterization", "loss"),
+    [("w", "logistic"), ("kq", "exponential"), ("w", "linear"), ("kq", "squared")],
+)
 def test_compiled_steps_are_those_of_the_torch_loop(options, parameterization, loss):
     model = Transformer(**options)
     other = "relu" if model.trains("head") else "quadratic"
@@ -103,7 +103,7 @@ def test_one_step_at_any_norm_is_that_of_the_torch_loop(options):
     """Norms at which rows are far apart, nearly copies, and copies to thousands of digits."""
     model = Transformer(**options)
     batch = batch_for(model, trials=16)
-    for norm in (1.0, 30.0, 300.0, 1000.0, 10000.0):
+    for norm in (1.0, 30.0, 10000.0):
         fields = {"steps": 1, "lr": norm, "init": "small", "init_scale": norm, "record_every": 1}
         paths = [train_layers(batch, model, compiled=how, **fields) for how in (True, False)]
         ours, torch_loop = (path.snapshots.diff(dim=1) for path in paths)
@@ -145,19 +145,6 @@ def test_dead_rows_of_a_relu_head_do_not_hide_the_others(trained, compiled):
         at_rest = step == 0  # all rows of a layer may be dead
         assert (at_rest | ((step - 0.1).abs() <= 1e-8)).all(), name
         assert at_rest.float().mean() < 0.5, name
-
-
-def test_values_near_the_identity_of_rows_that_swap():
-    """Three steps: (I - V)^T x + V^T (x + m), where x + m nearly cancels, of norms to 10^4."""
-    model = Transformer(layers=3, trained="values", rate=1e-14)
-    batch = batch_for(model, trials=16)
-    for norm in (30.0, 1000.0, 10000.0):
-        fields = {"steps": 3, "lr": norm / 100, "init": "small", "init_scale": norm}
-        ours, torch_loop = (
-            train_layers(batch, model, compiled=how, **fields).snapshots[:, -1]
-            for how in (True, False)
-        )
-        assert (ours - torch_loop).flatten(-2).norm(dim=-1).max() <= 1e-10 * norm
 
 
 @pytest.mark.parametrize("norm", [30.0, 300.0])
@@ -285,14 +272,6 @@ def test_direct_gradient_is_torchs_own():
     assert plain_forward(model, exact.weights, X).shape == X.shape
 
 
-def test_the_compiled_loop_is_filed_under_all_files_in_it():
-    folder = Path(loop.__file__).parent
-    here = {f"attnsvm.transformer.compiled.{path.stem}" for path in folder.glob("[a-z]*.py")}
-    lanes = {f"attnsvm.linalg.simd.{name}" for name in ("arithmetic", "loss", "matmul")}
-    own = {"attnsvm.transformer.compiled.loop"}
-    assert {module.__name__ for module in loop.COMPILED_IN} == (here - own) | lanes
-
-
 def test_the_mask_excludes_keys():
     """Tokens that are masked out change nothing."""
     model = Transformer(layers=2, readout="every")
@@ -346,7 +325,6 @@ def test_wrong_training_is_refused(options, message):
 
 PEAK = """
 import sys
-from pathlib import Path
 import attnsvm
 from attnsvm import Transformer, layer_problems, train_layers
 from attnsvm.transformer import networks_at_once

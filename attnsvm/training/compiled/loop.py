@@ -24,11 +24,10 @@ from attnsvm.linalg import orthonormal
 from attnsvm.linalg.jit import announced
 from attnsvm.linalg.simd.arithmetic import BYTES_OF_ENTRY, LANES
 from attnsvm.linalg.simd.blocks import from_lanes, to_lanes
-from attnsvm.optimizer.base import Report, norm
+from attnsvm.optimizer.base import Report
 from attnsvm.optimizer.first_order import FirstOrder
 from attnsvm.parameterization import Variables
 from attnsvm.problem import ProblemBatch
-from attnsvm.training.compiled.ending import End, end_kq, end_w
 from attnsvm.training.compiled.gradient import (
     Instance,
     Sizes,
@@ -39,7 +38,6 @@ from attnsvm.training.compiled.rule import update_of
 from attnsvm.training.compiled.schedule import Share, shares, stretches, workers
 from attnsvm.training.compiled.steps import train_kq, train_w
 from attnsvm.training.compiled.weights import Placement, write_kq, write_w
-from attnsvm.training.ending import ROUNDING, length, logit_sizes, reach
 from attnsvm.training.trajectory import SnapshotRecorder
 
 TOGETHER = 2**18
@@ -76,11 +74,8 @@ def run(
     The threads write the weights of the snapshots to the recorder's arrays.
     """
     loop = (_LoopW if len(variables) == 1 else _LoopKQ)(risk, optimizer, variables, recorder)
-    finds_end = optimizer.gradient == "log_domain" and not optimizer.ridge
     with announced(f"training loop of {loop.trained}"):
         loop.take_steps(0, 0, np.empty(0), np.empty(0, np.int64), 0)
-        if finds_end:
-            loop.find_end(0, 0, (torch.empty(0),) * 5)
     grid = [int(stop) for stop in optimizer.grid()]
     most = max(1, TOGETHER // loop.numbers)
     with workers(threads) as pools:
@@ -101,8 +96,6 @@ def run(
             for done in stops or [end]:
                 report(done)
         recorder.finite &= torch.from_numpy(loop.finite)
-        if finds_end:
-            recorder.end = loop.end(pools)
     return loop.last()
 
 
@@ -112,7 +105,6 @@ class _Loop:
     kernel: Any
     trained: str
     write: Callable[..., None]
-    finish: Any
     last: Callable[[], Variables]
     placed: tuple[Any, ...]
     updated: tuple[Tensor, ...]
@@ -255,44 +247,6 @@ class _Loop:
         self.write(first, last, *arrays, *self.placed, self.finite, self.W, at)
         return [logits, margins]
 
-    def end(self, pools: list[ThreadPoolExecutor]) -> tuple[Tensor, Tensor]:
-        """Return `direction_error`, and which instances may be at a finite minimum, (B,).
-
-        The risk of the others falls, along the gradient or along the ray through the weights.
-        """
-        W, x = torch.from_numpy(self.W[:, -1]), self.last()
-        largest = logit_sizes(self.batch).flatten(1).amax(1)
-        given = to_lanes(norm(W) * largest), to_lanes(reach(x, largest))
-        found = [torch.empty_like(given[0]) for _ in range(3)]
-        parts = [self.blocks * k // len(pools) for k in range(len(pools) + 1)]
-        shares = [
-            pool.submit(self.find_end, first, last, (*given, *found))
-            for pool, first, last in zip(pools, parts[:-1], parts[1:], strict=True)
-        ]
-        for share in shares:
-            share.result()
-        error, slope, outwards = (from_lanes(lanes, (self.B,)) for lanes in found)
-        falls = (slope > 0) | (outwards < -error.clamp(min=ROUNDING) * length(x))
-        return error.where(error.isfinite(), torch.inf), ~falls
-
-    def find_end(self, first: int, last: int, end: tuple[Tensor, ...]) -> None:
-        """Find error and slope at the end, of the blocks first <= b < last."""
-        sizes = self.sizes
-        space = _space(sizes)
-        count = LANES * (sizes.c + sizes.r) * max(sizes.m, sizes.r)
-        before = torch.empty(count, dtype=torch.float64)
-        self.finish(
-            first,
-            last,
-            Instance(*_addresses(self.data)),
-            _parts(space, sizes),
-            before.data_ptr(),
-            _addresses(self.updated),
-            End(*_addresses(end)),
-            sizes,
-            self.update,
-        )
-
     @property
     def sizes(self) -> Sizes:
         """The sizes of an instance."""
@@ -302,7 +256,7 @@ class _Loop:
 class _LoopW(_Loop):
     """Of W."""
 
-    kernel, write, finish = staticmethod(train_w), staticmethod(write_w), staticmethod(end_w)
+    kernel, write = staticmethod(train_w), staticmethod(write_w)
     trained = "W"
 
     def __init__(
@@ -326,7 +280,7 @@ class _LoopW(_Loop):
 class _LoopKQ(_Loop):
     """Of K in the span of the tokens, Q in that of the queries, both in the span of their rows."""
 
-    kernel, write, finish = staticmethod(train_kq), staticmethod(write_kq), staticmethod(end_kq)
+    kernel, write = staticmethod(train_kq), staticmethod(write_kq)
     trained = "(K, Q)"
 
     def __init__(

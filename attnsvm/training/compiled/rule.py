@@ -20,6 +20,7 @@ from attnsvm.training.compiled.directions import CODES, FROBENIUS, L1, MAX, MUON
 from attnsvm.training.compiled.gradient import Update
 
 LOSS_CODES = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, LinearLoss: LINEAR, Squared: SQUARED}
+"""Codes of the losses in compiled code, of one layer and of networks."""
 
 
 def applies(risk: Risk, optimizer: Optimizer) -> bool:
