@@ -1,5 +1,6 @@
 # make sweep    both experiments of the main job: tables, figures and reports under multirun/
-# make test     lint, types, import rules and all tests
+# make test     lint, types, import rules, and tests of every feature: five minutes
+# make test-all  make test, then every other test that needs nothing but this machine
 # make figures  every experiment at full size, and one page with all figures
 # make test-processors  tests of bits and last digits again, under other arithmetic
 # make test-slurm   sweeps on a real SLURM, which is installed if this machine allows it; else skipped
@@ -15,7 +16,7 @@ BIN := .venv/bin
 # A process for every core is faster than one process with as many threads. Others: docs/slurm.md.
 LAUNCHER ?= hydra/launcher=joblib
 
-.PHONY: sweep figures docs test test-processors test-slurm test-faults test-tracking test-pretrained dist bench clean
+.PHONY: sweep figures docs test test-all test-processors test-slurm test-faults test-tracking test-pretrained dist bench clean
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "attnsvm needs Python 3.11 or newer")'
@@ -41,6 +42,9 @@ test: .venv/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
+
+test-all: test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 -m full
 
 test-processors: .venv/installed
 	$(BIN)/python -m tests.processors
