@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,6 +20,7 @@ Visit = Callable[[Variables, View], None]
 Report = Callable[[int], None]
 
 
+@dataclass(kw_only=True, eq=False)
 class Optimizer(ABC):
     """A rule that computes a sequence of recorded variables from initial ones.
 
@@ -33,11 +36,10 @@ class Optimizer(ABC):
         Angle of W0 to the direction of the SVM when init=cone, in degrees.
     """
 
-    def __init__(
-        self, *, init: str, init_scale: float, init_path: str | None = None, init_angle: float = 0.0
-    ) -> None:
-        self.init, self.init_scale = init, init_scale
-        self.init_path, self.init_angle = init_path, init_angle
+    init: str
+    init_scale: float
+    init_path: str | None = None
+    init_angle: float = 0.0
 
     @property
     def implicit_bias(self) -> str | None:
@@ -71,6 +73,33 @@ class Optimizer(ABC):
         """
 
 
+class KnownLeastRisk(Optimizer):
+    """An optimizer that uses the least risk L* = mean_i l(max_t gamma_it).
+
+    It is the infimum of the risk, approached where attention selects the optimal tokens, if the
+    head is linear and not trained and the loss decreases. With other heads a mixture of tokens may
+    have a smaller risk.
+    """
+
+    NAME: ClassVar[str]
+    """The optimizer's name in messages."""
+
+    def check_head(self, head: Head) -> None:
+        """Raise ConfigError unless the head is linear and not trained."""
+        if not isinstance(head, Linear) or head.train:
+            raise ConfigError(
+                f"optimizer={self.NAME}: head must be linear with train=false: its least risk is "
+                "known"
+            )
+
+    def check_loss(self, loss: Loss) -> None:
+        """Raise ConfigError unless the loss is decreasing."""
+        if not loss.DECREASING:
+            raise ConfigError(
+                f"optimizer={self.NAME}: loss must be decreasing: its least risk is known"
+            )
+
+
 def norm(part: Tensor) -> Tensor:
     """Return the Euclidean norm of each instance's entries, shape (B,), of `part` (B, ...)."""
     axes = tuple(range(1, part.ndim))
@@ -78,26 +107,6 @@ def norm(part: Tensor) -> Tensor:
     return size
 
 
-def beside(size: Tensor, V: Tensor) -> Tensor:
+def broadcast(size: Tensor, V: Tensor) -> Tensor:
     """Return `size` (B,) with axes of length 1 appended, to broadcast against V (B, ...)."""
     return size.reshape(-1, *[1] * (V.ndim - 1))
-
-
-def check_least_risk_known(head: Head, optimizer: str) -> None:
-    """Raise ConfigError unless the head is linear and not trained.
-
-    Then the infimum of the risk is L* = mean_i l(max_t gamma_it), approached where attention
-    selects the optimal tokens. With other heads a mixture of tokens may have a smaller risk.
-    """
-    if not isinstance(head, Linear) or head.train:
-        raise ConfigError(
-            f"optimizer={optimizer}: head must be linear with train=false: its least risk is known"
-        )
-
-
-def check_decreasing(loss: Loss, optimizer: str) -> None:
-    """Raise ConfigError unless the loss is decreasing: else L* need not be the least risk."""
-    if not loss.DECREASING:
-        raise ConfigError(
-            f"optimizer={optimizer}: loss must be decreasing: its least risk is known"
-        )

@@ -10,7 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from attnsvm.attention import Forward, Gradient, Risk
-from attnsvm.optimizer.base import Optimizer, Report, Visit, beside
+from attnsvm.optimizer.base import Optimizer, Report, Visit, broadcast
+from attnsvm.optimizer.velocity import Velocity
 from attnsvm.parameterization import Variables
 
 Memory = dict[str, Any]
@@ -61,13 +62,20 @@ class Step:
         """Yield each variable with its part and log-scale."""
         return zip(self.variables, self.parts, self.log_scales, strict=True)
 
+    def momenta(self, beta: float) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Yield each variable V with M <- beta M + grad, its gradient, and their log-scale."""
+        sums = self.memory.setdefault("M", [Velocity(V, beta) for V in self.variables])
+        for (V, part, scale), M in zip(self.each(), sums, strict=True):
+            yield V, *M.add(part, scale)
+
     def moved(self, sizes: list[Tensor]) -> Variables:
         """Add `sizes` (B,) times its part to each variable, in place, and return the variables."""
         for V, part, size in zip(self.variables, self.parts, sizes, strict=True):
-            V.addcmul_(part, beside(size, V))
+            V.addcmul_(part, broadcast(size, V))
         return self.variables
 
 
+@dataclass(kw_only=True, eq=False)
 class FirstOrder(Optimizer):
     """Steps along a direction made of gradients.
 
@@ -86,29 +94,17 @@ class FirstOrder(Optimizer):
         The loss contains ridge * ||.||_F^2 of each attention variable.
     record_every, record
         Steps between two snapshots; or, if `geometric`, snapshots at 1, 2, 5, 10, 20, 50, ...
-    **start
-        Initial weights, as in `Optimizer`.
     """
 
-    def __init__(
-        self,
-        *,
-        lr: float,
-        steps: int,
-        growth: float,
-        schedule: str,
-        decay: float,
-        gradient: str,
-        ridge: float,
-        record_every: int,
-        record: str,
-        **start: Any,
-    ) -> None:
-        super().__init__(**start)
-        self.lr, self.steps, self.growth = lr, steps, growth
-        self.schedule, self.decay = schedule, decay
-        self.gradient, self.ridge = gradient, ridge
-        self.record_every, self.record = record_every, record
+    lr: float
+    steps: int
+    growth: float
+    schedule: str
+    decay: float
+    gradient: str
+    ridge: float
+    record_every: int
+    record: str
 
     def step_size(self, k: int) -> float:
         """Return the size of step k = 0, 1, ..."""

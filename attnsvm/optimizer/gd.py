@@ -9,10 +9,8 @@ from attnsvm.parameterization import Variables
 class GD(FirstOrder):
     """V <- V - eta grad, gradient descent with a fixed step (algorithm W-GD)."""
 
-    @property
-    def implicit_bias(self) -> str:
-        """The Frobenius norm (local and global convergence of W-GD, arXiv 2308.16898)."""
-        return "frobenius"
+    implicit_bias = "frobenius"
+    """Local and global convergence of W-GD (arXiv 2308.16898)."""
 
     def update(self, step: Step) -> Variables:
         """Return V - eta grad."""

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.head import Head
-from attnsvm.optimizer.base import beside, norm
+from attnsvm.optimizer.base import broadcast, norm
 from attnsvm.optimizer.first_order import TINY
 from attnsvm.optimizer.steepest import Steepest
 
 COEFFICIENTS = 3.4445, -4.7750, 2.0315
 
 
+@dataclass(kw_only=True, eq=False)
 class Muon(Steepest):
     """Steps along U f(sigma) V^T of the Nesterov momentum, f(sigma) near one (K. Jordan 2024).
 
@@ -30,18 +31,13 @@ class Muon(Steepest):
     ----------
     newton_schulz_steps : int
         Number of Newton-Schulz steps.
-    **settings
-        beta, nesterov, and those of every first-order optimizer.
     """
 
-    def __init__(self, *, newton_schulz_steps: int, **settings: Any) -> None:
-        super().__init__(norm="spectral", **settings)
-        self.newton_schulz_steps = newton_schulz_steps
+    norm: str = field(default="spectral", init=False)
+    newton_schulz_steps: int
 
-    @property
-    def implicit_bias(self) -> None:
-        """Not known: the singular values of a step are near one, not one."""
-        return
+    implicit_bias = None
+    """Not known: the singular values of a step are near one, not one."""
 
     def check_head(self, head: Head) -> None:
         """Raise ConfigError if the head is trained: its parameters need not be matrices."""
@@ -63,7 +59,7 @@ def newton_schulz(M: Tensor, steps: int) -> Tensor:
     f is the odd polynomial a x + b x^3 + c x^5, `steps` times.
     """
     a, b, c = COEFFICIENTS
-    X = M / beside(norm(M) + TINY, M)
+    X = M / broadcast(norm(M) + TINY, M)
     if tall := X.shape[-2] > X.shape[-1]:
         X = X.mT
     for _ in range(steps):

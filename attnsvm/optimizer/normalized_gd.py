@@ -14,10 +14,8 @@ class NormalizedGD(FirstOrder):
     With gradient=direct eps is added to the norm, as published; the exact gradient needs none.
     """
 
-    @property
-    def implicit_bias(self) -> str:
-        """The Frobenius norm (that of gradient descent, arXiv 2308.16898, sec. 3.2)."""
-        return "frobenius"
+    implicit_bias = "frobenius"
+    """That of gradient descent (arXiv 2308.16898, sec. 3.2)."""
 
     def update(self, step: Step) -> Variables:
         """Return V - eta grad / ||grad||_F; V where the gradient is zero."""

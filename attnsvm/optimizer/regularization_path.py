@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from attnsvm.attention import Forward, Risk
-from attnsvm.head import Head
-from attnsvm.loss import Loss
-from attnsvm.optimizer.base import (
-    Optimizer,
-    Report,
-    Visit,
-    check_decreasing,
-    check_least_risk_known,
-)
+from attnsvm.optimizer.base import KnownLeastRisk, Report, Visit
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import Variables, flat, unflat
 
 
-class RegularizationPath(Optimizer):
+@dataclass(kw_only=True, eq=False)
+class RegularizationPath(KnownLeastRisk):
     """W_R = argmin_{||W||_F <= R} L(W), or the factors with (||K||_F^2 + ||Q||_F^2) / 2 <= R.
 
     As R grows, W_R / R tends to the direction of the Frobenius attention SVM and K_R Q_R^T / R to
@@ -31,7 +24,8 @@ class RegularizationPath(Optimizer):
     minimiser inside the ball, so log(L - L*) is minimised on its sphere, x = radius * v / ||v||, by
     quasi-Newton steps in v. Each radius starts from the minimiser of the one before, in a cone from
     its axis. L* is the risk of the optimal tokens, or, once the instance has saturated, that of the
-    tokens it attends to most.
+    tokens it attends to most. Of the initial weights only the direction matters; `zero` has none:
+    then one normalised gradient step is taken first.
 
     With `cone` it is a local path: the minimisers among the weights within that angle of the
     initial ones. About the SVM direction of locally optimal tokens, and within a small enough
@@ -45,29 +39,16 @@ class RegularizationPath(Optimizer):
         Largest number of quasi-Newton iterations at a radius.
     cone : float, optional
         Largest angle to the initial variables in degrees, below 90; None: any.
-    **start
-        Initial weights, as in `Optimizer`; only their direction matters. `zero` has no direction:
-        then one normalised gradient step is taken first.
     """
 
-    def __init__(
-        self, *, radii: Sequence[float], iterations: int, cone: float | None, **start: Any
-    ) -> None:
-        super().__init__(**start)
-        self.radii, self.iterations, self.cone = list(radii), iterations, cone
+    radii: Sequence[float]
+    iterations: int
+    cone: float | None
 
-    @property
-    def implicit_bias(self) -> str:
-        """The Frobenius norm (theorem on regularisation paths of arXiv 2308.16898)."""
-        return "frobenius"
+    NAME = "regularization_path"
 
-    def check_head(self, head: Head) -> None:
-        """Raise ConfigError unless the head is linear and not trained: L* must be known."""
-        check_least_risk_known(head, "regularization_path")
-
-    def check_loss(self, loss: Loss) -> None:
-        """Raise ConfigError unless the loss is decreasing: L* must be known."""
-        check_decreasing(loss, "regularization_path")
+    implicit_bias = "frobenius"
+    """The theorem on regularisation paths of arXiv 2308.16898."""
 
     def grid(self) -> list[float]:
         """Return 0, for the initial weights, and the radii."""
@@ -87,7 +68,7 @@ class RegularizationPath(Optimizer):
             for _ in range(2):  # again, for instances that saturated at other tokens
                 objective = _Sphere(risk, shapes, size, tokens, cone)
                 # from the axis: at small radii the minimiser is at the border, where v is infinite
-                start = v / v.norm(dim=1, keepdim=True) if cone is None else torch.zeros_like(v)
+                start = torch.zeros_like(v) if cone else v / v.norm(dim=1, keepdim=True)
                 found, _ = minimise(objective, start, self.iterations, tolerance=1e-9 * radius)
                 v = torch.where(changed[:, None], found, v)
                 variables = objective.variables(v)
@@ -111,63 +92,44 @@ class Cone:
         self.D = axis / axis.norm(dim=1, keepdim=True)
         self.slope = math.tan(math.radians(angle))
 
-    def across(self, v: Tensor) -> Tensor:
-        """Return the part of v (B, N) that is orthogonal to D."""
-        w: Tensor = v - (v * self.D).sum(1, keepdim=True) * self.D
-        return w
-
-    def direction(self, v: Tensor) -> Tensor:
-        """Return y."""
-        w = self.across(v)
+    def __call__(self, v: Tensor) -> Tensor:
+        """Return y, (B, N), at v, (B, N)."""
+        w = v - (v * self.D).sum(1, keepdim=True) * self.D
         y: Tensor = self.D + self.slope * w / (1 + w.square().sum(1, keepdim=True)).sqrt()
         return y
 
-    def gradient(self, v: Tensor, g: Tensor) -> Tensor:
-        """Return the gradient in v of a function whose gradient in y is g."""
-        w = self.across(v)
-        q = 1 + w.square().sum(1, keepdim=True)
-        along = w * (w * g).sum(1, keepdim=True) / q
-        return self.across(self.slope / q.sqrt() * (g - along))
 
-
+@dataclass(frozen=True, eq=False)
 class _Sphere:
     """v -> log(L - L*) at size * y / ||y||, with its gradient; y is v, or that of a cone."""
 
-    def __init__(
-        self,
-        risk: Risk,
-        shapes: Sequence[torch.Size],
-        size: float,
-        tokens: Tensor,
-        cone: Cone | None,
-    ) -> None:
-        self.risk, self.shapes, self.size, self.tokens = risk, shapes, size, tokens
-        self.cone = cone
+    risk: Risk
+    shapes: Sequence[torch.Size]
+    size: float
+    tokens: Tensor
+    cone: Cone | None
 
     def variables(self, v: Tensor) -> Variables:
         """Return the variables at v, shape (B, N)."""
-        y = self.direction(v)
+        y = v if self.cone is None else self.cone(v)
         return unflat(self.size * y / y.norm(dim=1, keepdim=True), self.shapes)
-
-    def direction(self, v: Tensor) -> Tensor:
-        """Return y at v."""
-        return v if self.cone is None else self.cone.direction(v)
 
     def __call__(self, v: Tensor) -> tuple[Tensor, Tensor]:
         variables = self.variables(v)
         forward = self.risk.forward(variables)
         excess = self.risk.log_excess(forward, self.tokens)
         gradient = self.risk.gradient(variables, forward)
-        factor = (gradient.log_scales[0] - excess).exp()
-        g = flat(gradient.parts) * factor[:, None]
-        y = self.direction(v)
-        length = y.norm(dim=1, keepdim=True)
-        unit = y / length
-        tangent = (g - (g * unit).sum(1, keepdim=True) * unit) * (self.size / length)
+        g = flat(gradient.parts) * (gradient.log_scales[0] - excess).exp()[:, None]
+        with torch.enable_grad():
+            tracked = v.detach().requires_grad_()
+            y = v if self.cone is None else self.cone(tracked)
+        length = y.detach().norm(dim=1, keepdim=True)
+        unit = y.detach() / length
+        slope = (g - (g * unit).sum(1, keepdim=True) * unit) * (self.size / length)
         if self.cone is not None:
-            tangent = self.cone.gradient(v, tangent)
+            (slope,) = torch.autograd.grad(y, tracked, slope)
         value = torch.nan_to_num(excess, nan=torch.inf)
-        return value, torch.nan_to_num(tangent, nan=0.0, posinf=0.0, neginf=0.0)
+        return value, torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _first_step(risk: Risk, variables: Variables, forward: Forward) -> Tensor:

@@ -52,10 +52,8 @@ class SafeGD(FirstOrder):
     logits are linear, B2 = 0; for the factors they are quadratic. A ridge adds its own curvature.
     """
 
-    @property
-    def implicit_bias(self) -> str:
-        """The Frobenius norm (that of gradient descent)."""
-        return "frobenius"
+    implicit_bias = "frobenius"
+    """That of gradient descent."""
 
     def check_head(self, head: Head) -> None:
         """Raise ConfigError unless the head is linear and not trained."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, field
 
 from attnsvm.optimizer.steepest import Steepest
 
 
+@dataclass(kw_only=True, eq=False)
 class SignGD(Steepest):
     """V <- V - eta sign(grad): steepest descent in the entry-wise maximum norm."""
 
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(norm="max", beta=0.0, nesterov=False, **settings)
+    norm: str = field(default="max", init=False)
+    beta: float = field(default=0.0, init=False)
+    nesterov: bool = field(default=False, init=False)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from attnsvm.optimizer.base import beside
+from attnsvm.optimizer.base import broadcast
 
 
 class Velocity:
@@ -21,20 +21,17 @@ class Velocity:
     V : Tensor
         The variable, (B, ...).
     beta : float
-        Decay rate, 0 <= beta < 1.
+        Decay rate, 0 <= beta <= 1.
     """
 
     def __init__(self, V: Tensor, beta: float) -> None:
         self.log_beta = math.log(beta) if beta else -math.inf
         self.part, self.scale = torch.zeros_like(V), V.new_full((len(V),), -torch.inf)
 
-    def add(self, part: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """Add a gradient `part` exp(`scale`), scale (B,); return M and the gradient in its units.
-
-        Their common log-scale is `self.scale`.
-        """
+    def add(self, part: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Add a gradient `part` exp(`scale`), scale (B,); return M and it, and their log-scale."""
         older = self.scale + self.log_beta
         self.scale = torch.maximum(older, scale)
-        part = part * beside((scale - self.scale).exp(), part)
-        self.part = torch.addcmul(part, self.part, beside((older - self.scale).exp(), part))
-        return self.part, part
+        part = part * broadcast((scale - self.scale).exp(), part)
+        self.part = torch.addcmul(part, self.part, broadcast((older - self.scale).exp(), part))
+        return self.part, part, self.scale

@@ -20,7 +20,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.optimizer import CONES
 from attnsvm.data.file import read_npz
 from attnsvm.optimizer import Optimizer
-from attnsvm.optimizer.base import beside, norm
+from attnsvm.optimizer.base import broadcast, norm
 from attnsvm.optimizer.first_order import TINY
 from attnsvm.parameterization import INIT_STREAM, Parameterization, Variables, W
 from attnsvm.problem import ProblemBatch
@@ -146,7 +146,7 @@ def _cone(risk: Risk, optimizer: Optimizer) -> Variables:
     W0 = in_cone(batch, tokens, *options)
     nowhere = W0.isnan().any(-1).any(-1)
     variables = rule.factors(W0.nan_to_num(0.0))
-    return tuple(V.masked_fill(beside(nowhere, V), torch.nan) for V in variables)
+    return tuple(V.masked_fill(broadcast(nowhere, V), torch.nan) for V in variables)
 
 
 def _file(risk: Risk, optimizer: Optimizer) -> Variables:
@@ -171,7 +171,7 @@ def _aligned(risk: Risk, optimizer: Optimizer) -> Variables:
     of_W = Risk(batch, W(), risk.loss)
     zero = (batch.X.new_zeros(batch.B, batch.d, batch.d),)
     (G,) = of_W.gradient(zero, of_W.forward(zero)).parts
-    return risk.rule.factors(-optimizer.init_scale * G / beside(norm(G).clamp(min=TINY), G))
+    return risk.rule.factors(-optimizer.init_scale * G / broadcast(norm(G).clamp(min=TINY), G))
 
 
 def _pretrained(risk: Risk, optimizer: Optimizer) -> Variables:

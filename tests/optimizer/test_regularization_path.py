@@ -9,9 +9,7 @@ import torch
 from attnsvm.config import ConfigError
 from attnsvm.data import sample
 from attnsvm.linalg.directions import one_minus_correlation
-from attnsvm.optimizer import lbfgs
 from attnsvm.optimizer.lbfgs import minimise
-from attnsvm.optimizer.regularization_path import Cone
 from attnsvm.selection import select_tokens
 from attnsvm.svm import SvmStatus, solve_svm
 from attnsvm.theory import runner_up_local
@@ -147,23 +145,6 @@ def test_copies_of_a_token_leave_the_limit_of_the_path(rule):
     assert one_minus_correlation(path.W, svm.W).median() <= 1e-7
 
 
-@pytest.mark.parametrize("memory", [1, 2, 5])
-def test_quasi_newton_keeps_as_many_pairs_as_it_is_told(memory, monkeypatch):
-    kept, direction = [], lbfgs._direction
-
-    def counted(g, pairs):
-        kept.append(len(pairs))
-        return direction(g, pairs)
-
-    monkeypatch.setattr(lbfgs, "_direction", counted)
-    scale = torch.arange(1.0, 9.0).double()
-    start = torch.ones(1, 8, dtype=torch.float64)
-    x, _ = minimise(lambda x: ((scale * x**2).sum(1), 2 * scale * x), start, 100, 1e-12, memory)
-    assert kept[: memory + 2] == [*range(memory + 1), memory]
-    assert max(kept) == memory
-    assert x.norm() < 1e-9
-
-
 @pytest.fixture(scope="module")
 def about_others():
     """Instances, tokens that are optimal but in the first sample, and which are locally optimal."""
@@ -202,18 +183,6 @@ def test_a_local_path_stays_in_its_cone(about_others):
     assert (apart[:, 1] > 0.9 * bound).any()
     whole = train(batch, "w", "regularization_path", init=W_mm, radii=[1.0, 3.0])
     assert (one_minus_correlation(whole.W, W_mm) > bound).any()
-
-
-def test_the_gradient_in_the_coordinates_of_a_cone_is_the_one_of_autograd():
-    generator = torch.Generator().manual_seed(1)
-    axis, v, g = torch.randn(3, 4, 9, dtype=torch.float64, generator=generator)
-    cone = Cone(axis, 35.0)
-    v.requires_grad_()
-    (expected,) = torch.autograd.grad((cone.direction(v) * g).sum(), v)
-    torch.testing.assert_close(cone.gradient(v.detach(), g), expected)
-    far = cone.direction(1e9 * v.detach())
-    cosine = (far * cone.D).sum(1) / far.norm(dim=1)
-    torch.testing.assert_close(cosine, torch.full((4,), math.cos(math.radians(35))).double())
 
 
 @pytest.mark.parametrize("cone", [0.0, 90.0, -1.0])
