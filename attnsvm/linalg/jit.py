@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,6 +16,9 @@ from numba import njit
 from numba.core.event import Listener, install_listener
 
 log = logging.getLogger(__name__)
+
+BOUNDS = os.environ.get("ATTNSVM_BOUNDS", "0") == "1"
+"""Whether compiled code checks the indices of arrays of lanes; read at import."""
 
 
 def compiled(
@@ -36,6 +40,7 @@ def compiled(
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             parts = [getsource(p) if isinstance(p, ModuleType) else repr(p) for p in included]
+            parts += ["bounds"] * BOUNDS
             if parts:
                 digest = sha256("".join(parts).encode()).hexdigest()[:16]
                 function.__qualname__ = f"{function.__name__}_{digest}"

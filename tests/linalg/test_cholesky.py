@@ -2,25 +2,24 @@ import numpy as np
 import pytest
 from numba import njit
 
-from attnsvm.linalg.simd.arithmetic import store
-from attnsvm.linalg.simd.cholesky import PANEL, decompose
+from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.cholesky import PANEL, cholesky
 
 
 @njit
-def factor(A, L, pivot, panel, size, ridge, last):
-    store(last, 0, decompose(A, L, pivot, panel, size, ridge))
+def factor(A, L, pivot, panel, ridge, last):
+    last[0] = cholesky(A, L, pivot, panel, ridge)
 
 
 def decomposed(A, ridge=0.0):
     """Return L, with its diagonal, and the last pivot, of eight matrices A (8, size, size)."""
     size = A.shape[1]
-    entries = np.ascontiguousarray(np.moveaxis(A, 0, -1))
-    L, pivot, last = np.zeros_like(entries), np.zeros((size, 8)), np.zeros((1, 8))
-    panel = np.zeros((size * PANEL, 8))
-    places = (x.ctypes.data for x in (entries, L, pivot, panel))
-    factor(*places, size, ridge, last.ctypes.data)
-    lower = np.tril(np.moveaxis(L, -1, 0), -1)
-    return lower + np.eye(size) / pivot.T[:, :, None], last[0]
+    K = LaneArray(np.ascontiguousarray(np.moveaxis(A, 0, -1)))
+    shapes = (size, size), (size,), (size, PANEL), (1,)
+    L, pivot, panel, last = (LaneArray(np.zeros((*shape, 8))) for shape in shapes)
+    factor(K, L, pivot, panel, ridge, last)
+    lower = np.tril(np.moveaxis(L.array, -1, 0), -1)
+    return lower + np.eye(size) / pivot.array.T[:, :, None], last.array[0]
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 5, 11, 16])

@@ -3,6 +3,7 @@
 Lanes do not interact: the result in a lane is independent of the other lanes.
 """
 
+# mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
 import operator
@@ -15,7 +16,8 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.core.datamodel import models, register_default
 from numba.core.errors import TypingError
-from numba.extending import intrinsic, overload
+from numba.core.typing.templates import AbstractTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, lower_cast
 
 LANES = 8
 BYTES_OF_ENTRY = 8 * LANES
@@ -28,10 +30,18 @@ class Lanes(types.Type):  # type: ignore[misc]
         super().__init__(name="Lanes8")
 
 
-LANES_TYPE = Lanes()
+class Mask(types.Type):  # type: ignore[misc]
+    """Numba's type of eight truth values, one for each lane."""
+
+    def __init__(self) -> None:
+        super().__init__(name="Mask8")
+
+
+LANES_TYPE, MASK_TYPE = Lanes(), Mask()
 DOUBLE = ir.DoubleType()
 VECTOR = ir.VectorType(DOUBLE, LANES)
 INTEGERS = ir.VectorType(ir.IntType(64), LANES)
+BITS = ir.VectorType(ir.IntType(1), LANES)
 
 
 @register_default(Lanes)
@@ -40,7 +50,97 @@ class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, kind, VECTOR)
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@register_default(Mask)
+class _MaskModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, BITS)
+
+
+@lower_cast(types.Number, Lanes)
+def _splat(context: Any, builder: Any, source: Any, target: Any, value: Any) -> Any:
+    """Build eight lanes that hold one number."""
+    number = context.cast(builder, value, source, types.float64)
+    one = builder.insert_element(
+        ir.Constant(VECTOR, ir.Undefined), number, ir.Constant(ir.IntType(32), 0)
+    )
+    places = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    return builder.shuffle_vector(one, ir.Constant(VECTOR, ir.Undefined), places)
+
+
+def _operator(symbol: Any, count: int, build: Callable[..., Any], result: Any, of: Any) -> None:
+    """Define an operator on values of the type `of`; numbers become lanes."""
+
+    class Template(AbstractTemplate):  # type: ignore[misc]
+        def generic(self, args: Any, kws: Any) -> Any:
+            known = (type(of), types.Number) if of is LANES_TYPE else type(of)
+            if len(args) != count or not any(isinstance(a, type(of)) for a in args):
+                return None
+            if not all(isinstance(a, known) for a in args):
+                return None
+            return signature(result, *[of] * count)
+
+    infer_global(symbol)(Template)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return build(builder, *args)
+
+    lower_builtin(symbol, *[type(of)] * count)(codegen)
+
+
+def _contracted(name: str) -> Callable[..., Any]:
+    """Return the operation: a product and a sum may become one multiply-add."""
+    return lambda builder, a, b: getattr(builder, name)(a, b, flags=("contract",))
+
+
+def _compared(symbol: str) -> Callable[..., Any]:
+    """Return the comparison: false where one of the two is NaN, but for !=."""
+    if symbol == "!=":
+        return lambda builder, a, b: builder.fcmp_unordered(symbol, a, b)
+    return lambda builder, a, b: builder.fcmp_ordered(symbol, a, b)
+
+
+for _symbol, _in_place, _name in (
+    (operator.add, operator.iadd, "fadd"),
+    (operator.sub, operator.isub, "fsub"),
+    (operator.mul, operator.imul, "fmul"),
+    (operator.truediv, operator.itruediv, "fdiv"),
+):
+    for _one in (_symbol, _in_place):
+        _operator(_one, 2, _contracted(_name), LANES_TYPE, LANES_TYPE)
+for _symbol, _name in (
+    (operator.gt, ">"), (operator.ge, ">="), (operator.lt, "<"), (operator.le, "<="),
+    (operator.eq, "=="), (operator.ne, "!="),
+):  # fmt: skip
+    _operator(_symbol, 2, _compared(_name), MASK_TYPE, LANES_TYPE)
+_operator(operator.and_, 2, lambda builder, a, b: builder.and_(a, b), MASK_TYPE, MASK_TYPE)
+_operator(operator.or_, 2, lambda builder, a, b: builder.or_(a, b), MASK_TYPE, MASK_TYPE)
+_operator(operator.invert, 1, lambda builder, a: builder.not_(a), MASK_TYPE, MASK_TYPE)
+_operator(operator.neg, 1, lambda builder, a: builder.fneg(a), LANES_TYPE, LANES_TYPE)
+_operator(abs, 1, lambda builder, a: _call("fabs")(builder, [a]), LANES_TYPE, LANES_TYPE)
+
+
+@intrinsic
+def where(typingctx: Any, mask: Any, a: Any, b: Any) -> Any:
+    """Return a in the lanes of the mask, b in the others."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(*args)
+
+    return LANES_TYPE(MASK_TYPE, LANES_TYPE, LANES_TYPE), codegen
+
+
+@intrinsic
+def any_lane(typingctx: Any, mask: Any) -> Any:
+    """Return whether the mask is true in at least one lane."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lanes = builder.bitcast(args[0], ir.IntType(LANES))
+        return builder.icmp_unsigned("!=", lanes, ir.Constant(ir.IntType(LANES), 0))
+
+    return types.boolean(MASK_TYPE), codegen
+
+
+@njit(inline="always")
 def at(address: int, index: int) -> int:
     """Return the address of entry `index` of the array at an address."""
     return address + index * BYTES_OF_ENTRY
@@ -51,7 +151,7 @@ def lanes_at(builder: Any, address: Any, index: Any) -> Any:
     return builder.gep(builder.inttoptr(address, VECTOR.as_pointer()), [index])
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def load(typingctx: Any, address: Any, index: Any) -> Any:
     """Return entry `index`, eight doubles, of the array at an address."""
 
@@ -62,7 +162,7 @@ def load(typingctx: Any, address: Any, index: Any) -> Any:
     return LANES_TYPE(types.intp, types.intp), codegen
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def store(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
     """Write `value` to entry `index`, eight doubles, of the array at an address."""
 
@@ -79,7 +179,7 @@ def _check(address: Any, index: Any) -> None:
         raise TypingError(f"address {address}, index {index}: must be integers")
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def fill(typingctx: Any, value: Any) -> Any:
     """Return eight lanes that hold the number `value`."""
 
@@ -155,7 +255,7 @@ multiply = _operation(lambda builder, args: builder.fmul(*args), 2, "multiply")
 divide = _operation(lambda builder, args: builder.fdiv(*args), 2, "divide")
 multiply_add = _call("fma")
 fma = _operation(multiply_add, 3, "fma")
-root = _operation(_call("sqrt"), 1, "root")
+root = sqrt = _operation(_call("sqrt"), 1, "root")
 magnitude = _operation(_call("fabs"), 1, "magnitude")
 power = _operation(_call("pow"), 2, "power")
 """x^y, lane by lane by the C library."""
@@ -166,31 +266,22 @@ any_equal, any_greater = _any("==", "any_equal"), _any(">", "any_greater")
 power_of_two = _operation(_power_of_two, 1, "power_of_two")
 """2^k, for the integer k in the low bits of MAGIC + k."""
 
-for _symbol, _function in (
-    (operator.add, add),
-    (operator.sub, subtract),
-    (operator.mul, multiply),
-    (operator.truediv, divide),
-):
+maximum = _operation(lambda builder, args: _where_greater(builder, [*args, *args]), 2, "maximum")
+"""The larger of two values; the second one where one is NaN."""
 
-    def _overloaded(function: Any) -> Any:
-        def typing(a, b):  # type: ignore[no-untyped-def]  # numba compares signatures
-            if isinstance(a, Lanes) and isinstance(b, Lanes):
-                return lambda a, b: function(a, b)
-            return None
-
-        return typing
-
-    overload(_symbol)(_overloaded(_function))
+minimum = _operation(
+    lambda builder, args: _where_greater(builder, [*args[::-1], *args]), 2, "minimum"
+)
+"""The smaller of two values; the second one where one is NaN."""
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def least(a: Any, b: Any) -> Any:
     """Return the smaller of two values; b where one is NaN."""
     return where_greater(b, a, a, b)
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def most(a: Any, b: Any) -> Any:
     """Return the larger of two values; b where one is NaN."""
     return where_greater(a, b, a, b)
@@ -224,7 +315,7 @@ LN2_HIGH = 0.6931471803691238
 LN2_LOW = 1.9082149292705877e-10
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def exp(x: Any) -> Any:
     """Return e^x to one or two ulp for -708 < x <= 708; e^708 above, 0 below and for NaN."""
     low, high = fill(-708.0), fill(708.0)
@@ -249,13 +340,13 @@ def exp(x: Any) -> Any:
     return where_greater(x, low, p * power_of_two(shifted), fill(0.0))
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def expm1(x: Any) -> Any:
     """Return e^x - 1 with the relative accuracy of `exp`."""
     return where_greater(fill(0.5), magnitude(x), _expm1_of_small(x), exp(x) - fill(1.0))
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def _expm1_of_small(x: Any) -> Any:
     """Return x (1 + x/2 (1 + x/3 (1 + ...))) for |x| < 1/2."""
     p = fill(1.0)
@@ -268,7 +359,7 @@ TINIEST = 2.2250738585072014e-308
 """The smallest normal number."""
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def logarithm(x: Any) -> Any:
     """Return log x to one ulp; -inf for 0, NaN for x < 0 and for NaN.
 
@@ -296,7 +387,7 @@ def logarithm(x: Any) -> Any:
     return where_equal(x, fill(np.inf), x, found)
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def log1p(x: Any) -> Any:
     """Return log(1 + x) for x >= -1: the rounding of 1 + x cancels in log(u) / (u - 1)."""
     u = fill(1.0) + x

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from attnsvm.linalg.simd.arithmetic import LANES
+from attnsvm.linalg.simd.array import LaneArray
+
+
+def blocks_of(tensor: Tensor) -> LaneArray:
+    """Return a tensor (B, ...) as an array of blocks (ceil(B / 8), ...).
+
+    The last instance is repeated in the lanes of the last block that would be empty.
+    """
+    shape = tensor.shape[1:]
+    lanes = to_lanes(tensor.contiguous())
+    return LaneArray(lanes.view(len(lanes), *shape, LANES).numpy())
+
+
+def of_blocks(blocks: LaneArray, B: int) -> Tensor:
+    """Return the tensor (B, ...) of an array of blocks, contiguous."""
+    count, *shape = blocks.shape
+    lanes = torch.from_numpy(blocks.array).view(count, -1)
+    return from_lanes(lanes, (B, *shape))
 
 
 def to_lanes(tensor: Tensor) -> Tensor:

@@ -1,13 +1,16 @@
 """Cholesky factors of small matrices whose entries are lanes, in compiled code."""
 
+# mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from numba import njit
+from numba.extending import overload
 
-from attnsvm.linalg.simd.arithmetic import at, fill, fma, load, root, store
-from attnsvm.linalg.simd.matmul import dot, product
+from attnsvm.linalg.simd.arithmetic import fill, sqrt
+from attnsvm.linalg.simd.array import LaneArray, LaneArrayType, lane_array
+from attnsvm.linalg.simd.matmul import inner, matmul
 
 REFINEMENTS = 1
 RIDGE = 1e-13
@@ -18,14 +21,14 @@ PANEL = 4
 
 
 class System(NamedTuple):
-    """Addresses of K (N, N), of which the lower triangle counts, and of what solves K x = f."""
+    """K (N, N), of which the lower triangle counts, and what solves K x = f."""
 
-    K: int
-    L: int
-    pivot: int  # 1 / L_ii, (N,)
-    scale: int  # 1 / sqrt(K_ii), (N,)
-    rest: int  # (N,)
-    panel: int  # (N, PANEL)
+    K: Any
+    L: Any
+    pivot: Any  # 1 / L_ii, (N,)
+    scale: Any  # 1 / sqrt(K_ii), (N,)
+    rest: Any  # (N,)
+    panel: Any  # (N, PANEL)
     N: int
 
     @staticmethod
@@ -33,107 +36,149 @@ class System(NamedTuple):
         """Return the number of entries of each array."""
         return N * N, N * N, N, N, N, N * PANEL
 
+    @staticmethod
+    def shapes(N: int) -> tuple[tuple[int, ...], ...]:
+        """Return the shape of each array."""
+        return (N, N), (N, N), (N,), (N,), (N,), (N, PANEL)
 
-@njit  # type: ignore[untyped-decorator]
-def decompose(A: int, L: int, pivot: int, panel: int, size: int, ridge: float) -> Any:
+
+@njit
+def cholesky(A: LaneArray, L: LaneArray, pivot: LaneArray, panel: LaneArray, ridge: float) -> Any:
     """Write L below its diagonal, A + ridge I = L L^T, and 1 / L_ii; return the last of these.
 
     It is NaN or infinite in lanes where the matrix, whose lower triangle counts, is not positive
     definite. Columns are made in panels, whose products with the columns before them are tiled.
     """
-    last = fill(1.0)
+    size, last = len(A), fill(1.0)
     for first in range(0, size, PANEL):
         end = min(first + PANEL, size)
-        before = at(L, first * size)
-        product(
-            (panel, PANEL, 1),
-            (before, size, 1),
-            (before, 1, size),
-            (size - first, end - first, first),
-        )
+        before = L[first:, :first]
+        matmul(panel[first:, : end - first], before, before[: end - first].T)
         for j in range(first, end):
-            row, width = at(L, j * size + first), j - first
-            known = load(panel, width * PANEL + width) + _dot(row, row, width)
-            last = fill(1.0) / root(load(A, j * size + j) + fill(ridge) - known)
-            store(pivot, j, last)
+            known = panel[j, j - first]
+            for k in range(first, j):
+                known += L[j, k] * L[j, k]
+            last = 1 / sqrt(A[j, j] + ridge - known)
+            pivot[j] = last
             for i in range(j + 1, size):
-                known = load(panel, (i - first) * PANEL + width)
-                known = known + _dot(at(L, i * size + first), row, width)
-                store(L, i * size + j, (load(A, i * size + j) - known) * last)
+                known = panel[i, j - first]
+                for k in range(first, j):
+                    known += L[i, k] * L[j, k]
+                L[i, j] = (A[i, j] - known) * last
     return last
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
-def _dot(A: int, B: int, count: int) -> Any:
-    """Return the sum of the products of the few first entries at A and B."""
-    total = fill(0.0)
-    for k in range(count):
-        total = fma(load(A, k), load(B, k), total)
-    return total
-
-
-@njit  # type: ignore[untyped-decorator]
-def inverse_factor(A: int, work: Any, T: int, size: int) -> None:
+@njit
+def inverse_cholesky(A: LaneArray, work: Any, T: LaneArray) -> None:
     """Write T = L^{-T}, with zeros below its diagonal; A = L L^T, A^{-1} = T T^T.
 
-    `work` holds the addresses of L, 1 / L_ii and a panel, as for `decompose`.
+    `work` is L, 1 / L_ii and a panel, as for `cholesky`. Row j of T is column j of L^{-1}.
     """
     L, pivot, panel = work
-    decompose(A, L, pivot, panel, size, 0.0)
-    for j in range(size):
-        for i in range(j):
-            store(T, j * size + i, fill(0.0))
-        store(T, j * size + j, load(pivot, j))
-        for i in range(j + 1, size):
-            total = dot(at(L, i * size + j), at(T, j * size + j), i - j)
-            store(T, j * size + i, fill(0.0) - total * load(pivot, i))
+    cholesky(A, L, pivot, panel, 0.0)
+    for j in range(len(A)):
+        T[j, :j] = 0.0
+        T[j, j] = pivot[j]
+        for i in range(j + 1, len(A)):
+            T[j, i] = -inner(L[i, j:i], T[j, j:i]) * pivot[i]
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def factor(system: Any) -> None:
     """Scale K to unit diagonal and factor it; NaN in lanes where K is not positive definite."""
-    K, N = system.K, system.N
-    one = fill(1.0)
+    K, L, pivot, scale, _, panel, N = _arrays(system)
     for i in range(N):
-        scale = one / root(load(K, i * N + i))
-        store(system.scale, i, scale)
+        scale[i] = 1 / sqrt(K[i, i])
         for j in range(i):
-            store(K, i * N + j, load(K, i * N + j) * scale * load(system.scale, j))
-        store(K, i * N + i, one)
-    decompose(K, system.L, system.pivot, system.panel, N, RIDGE)
+            K[i, j] = K[i, j] * scale[i] * scale[j]
+        K[i, i] = 1.0
+    cholesky(K, L, pivot, panel, RIDGE)
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
-def solve(system: Any, f: int, x: int) -> None:
+@njit(inline="always")
+def solve(system: Any, f: Any, x: Any) -> None:
     """Write x = K^-1 f, both (N,), refined by its residual."""
-    K, N, r = system.K, system.N, system.rest
+    K, L, pivot, scale, r, _, N = _arrays(system)
+    f, x = _vector(f, N), _vector(x, N)
     for i in range(N):
-        scaled = load(f, i) * load(system.scale, i)
-        store(x, i, scaled)
-        store(r, i, scaled)
-    substitute(system, x)
+        x[i] = r[i] = f[i] * scale[i]
+    _substitute(L, pivot, x)
     for _ in range(REFINEMENTS):
-        for i in range(N):
-            x_i, minus = load(x, i), fill(0.0) - load(x, i)
+        for i in range(N):  # r = f - K x by the lower triangle of K, whose diagonal is 1
             for j in range(i):
-                store(r, j, fma(load(K, i * N + j), minus, load(r, j)))
-            store(r, i, load(r, i) - dot(at(K, i * N), x, i) - x_i)
-        substitute(system, r)
+                r[j] -= K[i, j] * x[i]
+            r[i] = r[i] - inner(K[i, :i], x) - x[i]
+        _substitute(L, pivot, r)
         for i in range(N):
-            store(x, i, load(x, i) + load(r, i))
+            x[i] += r[i]
     for i in range(N):
-        store(x, i, load(x, i) * load(system.scale, i))
+        x[i] *= scale[i]
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
-def substitute(system: Any, x: int) -> None:
+@njit(inline="always")
+def substitute(system: Any, x: Any) -> None:
     """Overwrite x by L^-T L^-1 x, L that of the scaled matrix."""
-    L, pivot, N = system.L, system.pivot, system.N
-    for i in range(N):
-        store(x, i, (load(x, i) - dot(at(L, i * N), x, i)) * load(pivot, i))
-    for i in range(N - 1, -1, -1):
-        x_i = load(x, i) * load(pivot, i)
-        store(x, i, x_i)
-        minus = fill(0.0) - x_i
+    system = _arrays(system)
+    _substitute(system.L, system.pivot, _vector(x, system.N))
+
+
+@njit(inline="always")
+def _substitute(L: LaneArray, pivot: LaneArray, x: LaneArray) -> None:
+    for i in range(len(x)):
+        x[i] = (x[i] - inner(L[i, :i], x)) * pivot[i]
+    for i in range(len(x) - 1, -1, -1):
+        x[i] *= pivot[i]
         for j in range(i):
-            store(x, j, fma(load(L, i * N + j), minus, load(x, j)))
+            x[j] -= L[i, j] * x[i]
+
+
+# Addresses in place of arrays, for callers that have no arrays yet.
+
+
+def _arrays(system: Any) -> Any:
+    raise NotImplementedError("only in compiled code")
+
+
+@overload(_arrays)
+def _arrays_of(system):  # type: ignore[no-untyped-def]  # numba compares names
+    if isinstance(system.types[0], LaneArrayType):
+        return lambda system: system
+
+    def made(system):  # type: ignore[no-untyped-def]
+        K, L, pivot, scale, rest, panel, N = system
+        return System(
+            lane_array(K, (N, N)), lane_array(L, (N, N)), lane_array(pivot, (N,)),
+            lane_array(scale, (N,)), lane_array(rest, (N,)), lane_array(panel, (N, PANEL)), N,
+        )  # fmt: skip
+
+    return made
+
+
+def _vector(x: Any, N: int) -> Any:
+    raise NotImplementedError("only in compiled code")
+
+
+@overload(_vector)
+def _vector_of(x, N):  # type: ignore[no-untyped-def]  # numba compares names
+    if isinstance(x, LaneArrayType):
+        return lambda x, N: x
+    return lambda x, N: lane_array(x, (N,))
+
+
+@njit
+def decompose(A: int, L: int, pivot: int, panel: int, size: int, ridge: float) -> Any:
+    """As `cholesky`, by addresses."""
+    return cholesky(
+        lane_array(A, (size, size)), lane_array(L, (size, size)), lane_array(pivot, (size,)),
+        lane_array(panel, (size, PANEL)), ridge,
+    )  # fmt: skip
+
+
+@njit
+def inverse_factor(A: int, work: Any, T: int, size: int) -> None:
+    """As `inverse_cholesky`, by addresses."""
+    L, pivot, panel = work
+    arrays = (
+        lane_array(L, (size, size)), lane_array(pivot, (size,)), lane_array(panel, (size, PANEL))
+    )  # fmt: skip
+    inverse_cholesky(lane_array(A, (size, size)), arrays, lane_array(T, (size, size)))

@@ -10,11 +10,12 @@ from typing import Any
 
 from numba import njit
 
-from attnsvm.linalg.simd.arithmetic import any_greater, fill, fma, load, store, where_greater
-from attnsvm.linalg.simd.cholesky import decompose
+from attnsvm.linalg.simd.arithmetic import any_lane, fill, where
+from attnsvm.linalg.simd.array import LaneArray, lane_array
+from attnsvm.linalg.simd.cholesky import PANEL, cholesky
 
 RESOLVED = 0.2
-"""Relative uncertainty at which the way to the boundary is known."""
+"""Relative uncertainty at which the step to the boundary is known."""
 
 BISECTIONS = 40
 
@@ -23,34 +24,42 @@ NO_PIVOT = 1e300
 
 
 @njit
-def way(A: int, dA: int, work: Any, size: int, longest: Any) -> Any:
-    """Return a length, at most `longest`, to which A + length dA stays positive definite.
+def largest_definite_step(A: LaneArray, dA: LaneArray, work: Any, longest: Any) -> Any:
+    """Return a step t, at most `longest`, such that A + t dA is positive definite.
 
-    `work` holds the addresses of a matrix and of L, 1 / L_ii and a panel, as for `decompose`.
+    `work` is a matrix, and L, 1 / L_ii and a panel as for `cholesky`.
     """
     (moved, L, pivot, panel), low, high, t = work, fill(0.0), longest, longest
     for _ in range(BISECTIONS):
-        for i in range(size):
+        for i in range(len(A)):
             for j in range(i + 1):
-                store(moved, i * size + j, fma(t, load(dA, i * size + j), load(A, i * size + j)))
-        inside = decompose(moved, L, pivot, panel, size, 0.0)
-        low, high, t = bisected(low, high, t, inside)
-        if not any_greater(high - low, fill(RESOLVED) * high):
+                moved[i, j] = A[i, j] + t * dA[i, j]
+        last = cholesky(moved, L, pivot, panel, 0.0)
+        low, high, t = bisected(low, high, t, last)
+        if not any_lane(high - low > RESOLVED * high):
             break
     return low
 
 
 @njit
-def bisected(low: Any, high: Any, t: Any, inside: Any) -> Any:
-    """Return the bracket of the length after the test of t, and the next length to test.
+def bisected(low: Any, high: Any, t: Any, last: Any) -> Any:
+    """Return the bracket of the step after the test of t, and the next step to test.
 
-    `inside` is the last pivot of a Cholesky factor.
+    `last` is the last pivot of a Cholesky factor.
     """
-    limit, open_at = fill(NO_PIVOT), fill(RESOLVED) * high
-    new_low, new_high = where_greater(limit, inside, t, low), where_greater(limit, inside, high, t)
-    width = high - low
-    low, high = (
-        where_greater(width, open_at, new_low, low),
-        where_greater(width, open_at, new_high, high),
+    inside, wide = last < NO_PIVOT, high - low > RESOLVED * high
+    low, high = where(wide & inside, t, low), where(wide & ~inside, t, high)
+    return low, high, 0.5 * (low + high)
+
+
+@njit
+def way(A: int, dA: int, work: Any, size: int, longest: Any) -> Any:
+    """As `largest_definite_step`, by addresses."""
+    moved, L, pivot, panel = work
+    arrays = (
+        lane_array(moved, (size, size)), lane_array(L, (size, size)), lane_array(pivot, (size,)),
+        lane_array(panel, (size, PANEL)),
+    )  # fmt: skip
+    return largest_definite_step(
+        lane_array(A, (size, size)), lane_array(dA, (size, size)), arrays, longest
     )
-    return low, high, fill(0.5) * (low + high)

@@ -1,9 +1,6 @@
-"""Products of small matrices whose entries are lanes, in compiled code.
+"""Products of small matrices whose entries are lanes, in compiled code."""
 
-A matrix is (address, by row, by column): the address of its first entry, and the strides, in
-entries, between rows and between columns. With the strides swapped it is the transpose.
-"""
-
+# mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
 import itertools
@@ -15,6 +12,7 @@ from numba import config, njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from attnsvm.linalg.jit import BOUNDS
 from attnsvm.linalg.simd.arithmetic import (
     LANES,
     VECTOR,
@@ -25,6 +23,7 @@ from attnsvm.linalg.simd.arithmetic import (
     load,
     multiply_add,
 )
+from attnsvm.linalg.simd.array import LaneArray, as_matrix
 
 
 def _wide_registers() -> bool:
@@ -43,7 +42,37 @@ needs two for a value.
 """
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
+def matmul(C: LaneArray, A: LaneArray, B: LaneArray) -> None:
+    """Write C = A B; a vector is a matrix with one column.
+
+    Every entry is one chain of multiply-adds in the order of the inner index. The code is compiled
+    once for all calls.
+    """
+    c, down, right, rows, columns = as_matrix(C)
+    a, a_row, a_inner, a_rows, inner = as_matrix(A)
+    b, b_inner, b_column, b_rows, b_columns = as_matrix(B)
+    if BOUNDS and (rows != a_rows or columns != b_columns or inner != b_rows):
+        raise IndexError("C = A B: shapes do not match")
+    _product(
+        c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner
+    )  # fmt: skip
+
+
+@njit(inline="always")
+def matmul_inline(C: LaneArray, A: LaneArray, B: LaneArray) -> None:
+    """Write C = A B as `matmul` does, in code that is made for this call."""
+    c, down, right, rows, columns = as_matrix(C)
+    a, a_row, a_inner, a_rows, inner = as_matrix(A)
+    b, b_inner, b_column, b_rows, b_columns = as_matrix(B)
+    if BOUNDS and (rows != a_rows or columns != b_columns or inner != b_rows):
+        raise IndexError("C = A B: shapes do not match")
+    multiply(
+        (c, down, right), (a, a_row, a_inner), (b, b_inner, b_column), (rows, columns, inner)
+    )  # fmt: skip
+
+
+@njit(inline="always")
 def multiply(C: Any, A: Any, B: Any, sizes: Any) -> None:
     """Write C = A B, `sizes` = (rows, columns, inner).
 
@@ -64,7 +93,7 @@ def multiply(C: Any, A: Any, B: Any, sizes: Any) -> None:
         j += wide
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def product(C: Any, A: Any, B: Any, sizes: Any) -> None:
     """Write C = A B as `multiply` does, in code that is compiled once for all calls."""
     (c, down, right), (a, a_row, a_inner), (b, b_inner, b_column) = C, A, B
@@ -82,7 +111,7 @@ def _product(  # type: ignore[no-untyped-def]
     multiply((c, down, right), (a, a_row, a_inner), (b, b_inner, b_column), (rows, columns, inner))
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def _part(rest: int, most: int) -> int:
     """Return the size of the next part of `rest`, at most `most`; the last two are about equal."""
     if rest >= 2 * most:
@@ -143,7 +172,7 @@ def _integer(value: int) -> Any:
     return ir.Constant(ir.IntType(64), value)
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def dot(A: int, B: int, count: int) -> Any:
     """Return the sum of the products of the first `count` entries at A and B, in four chains."""
     c0 = c1 = c2 = c3 = fill(0.0)
@@ -153,4 +182,17 @@ def dot(A: int, B: int, count: int) -> Any:
         c2, c3 = fma(load(A, j + 2), load(B, j + 2), c2), fma(load(A, j + 3), load(B, j + 3), c3)
     for j in range(whole, count):
         c0 = fma(load(A, j), load(B, j), c0)
+    return (c0 + c1) + (c2 + c3)
+
+
+@njit(inline="always")
+def inner(a: LaneArray, b: LaneArray) -> Any:
+    """Return <a, b> of two vectors, in four chains of multiply-adds."""
+    c0 = c1 = c2 = c3 = fill(0.0)
+    whole = len(a) // 4 * 4
+    for j in range(0, whole, 4):
+        c0, c1 = c0 + a[j] * b[j], c1 + a[j + 1] * b[j + 1]
+        c2, c3 = c2 + a[j + 2] * b[j + 2], c3 + a[j + 3] * b[j + 3]
+    for j in range(whole, len(a)):
+        c0 += a[j] * b[j]
     return (c0 + c1) + (c2 + c3)

@@ -16,21 +16,11 @@ from numba import njit
 from torch import Tensor
 
 from attnsvm.linalg.jit import announced, compiled
-from attnsvm.linalg.simd import arithmetic, matmul
-from attnsvm.linalg.simd.arithmetic import (
-    any_greater,
-    at,
-    fill,
-    fma,
-    load,
-    magnitude,
-    most,
-    root,
-    store,
-    where_greater,
-)
-from attnsvm.linalg.simd.blocks import from_lanes, to_lanes
-from attnsvm.linalg.simd.matmul import dot
+from attnsvm.linalg.simd import arithmetic, array, matmul
+from attnsvm.linalg.simd.arithmetic import any_lane, maximum, sqrt, where
+from attnsvm.linalg.simd.array import LaneArray, address_of, lane_array
+from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
+from attnsvm.linalg.simd.matmul import inner
 
 SWEEPS = 30
 """Largest number of sweeps over all pairs of columns; about six are needed."""
@@ -38,142 +28,152 @@ SWEEPS = 30
 EPS = 2.0**-52
 
 
-@njit(inline="always")
-def decompose(A: int, V: int, sigma: int, p: int, q: int) -> None:
-    """Write V and sigma of the SVD of A, whose columns become those of U: A = U diag(sigma) V^T.
+@njit
+def svd_columns(A: LaneArray, V: LaneArray, sigma: LaneArray) -> None:
+    """Write V and sigma of the SVD of a matrix, whose columns become those of U.
 
-    A is q columns of p entries, V becomes q columns of q, one column after the other; sigma (q,)
+    `A` (q, p) holds the q columns of the matrix U diag(sigma) V^T, V (q, q) its columns; sigma (q,)
     decreases. A column of U whose sigma is zero is zero. Entries of A are of ordinary size: squares
     of columns underflow below 1e-154. A lane that has converged does not change any more.
     """
-    zero, one = fill(0.0), fill(1.0)
-    for j in range(q):
-        for i in range(q):
-            store(V, j * q + i, one if i == j else zero)
+    q = len(A)
+    _identity(V)
     for _ in range(SWEEPS):
         turned = False
         for j in range(q - 1):
             for k in range(j + 1, q):
-                turned = _orthogonalise(A, V, j, k, p, q) or turned
+                turned = _orthogonalise(A[j], A[k], V[j], V[k]) or turned
         if not turned:
             break
     for j in range(q):
-        size = root(dot(at(A, j * p), at(A, j * p), p))
-        store(sigma, j, size)
-        inverse = where_greater(size, zero, one / size, zero)
-        for i in range(j * p, j * p + p):
-            store(A, i, load(A, i) * inverse)
+        column = A[j]
+        size = sqrt(inner(column, column))
+        sigma[j] = size
+        inverse = where(size > 0, 1 / size, 0)
+        for i in range(len(column)):
+            column[i] *= inverse
 
 
 @njit(inline="always")
-def _orthogonalise(A: int, V: int, j: int, k: int, p: int, q: int) -> bool:
-    """Rotate columns j < k of A and V: they become orthogonal, and the first one the longer.
+def _identity(V: LaneArray) -> None:
+    V[:] = 0.0
+    for j in range(len(V)):
+        V[j, j] = 1.0
+
+
+@njit(inline="always")
+def _orthogonalise(first: LaneArray, second: LaneArray, v: LaneArray, w: LaneArray) -> bool:
+    """Rotate two columns, and v and w alike: they become orthogonal, and the first one the longer.
 
     Return whether that was to be done in any lane; in the others nothing changes.
     """
-    zero, one, half = fill(0.0), fill(1.0), fill(0.5)
-    first, second = at(A, j * p), at(A, k * p)
-    a, b, c = dot(first, first, p), dot(second, second, p), dot(first, second, p)
-    limit = fill(p * EPS * EPS) * a * b
-    if not (any_greater(c * c, limit) or any_greater(b, a)):
+    a, b, c = inner(first, first), inner(second, second), inner(first, second)
+    apart = c * c > len(first) * EPS * EPS * a * b
+    if not any_lane(apart | (b > a)):
         return False
-    larger = most(a, b)
-    unit = one / where_greater(larger, zero, larger, one)
-    x, y = magnitude(a - b) * unit, (c + c) * unit
-    length = root(fma(x, x, y * y))
-    inverse = one / where_greater(length, zero, length, one)
-    x = where_greater(c * c, limit, x * inverse, one)
-    y = where_greater(c * c, limit, y * inverse, zero)
-    cosine = root(fma(half, x, half))
-    sine = half * y / cosine
-    to_first = where_greater(b, a, sine, cosine)  # a rotation, and an exchange where b > a
-    of_second = where_greater(b, a, cosine, sine)
-    of_first = where_greater(b, a, cosine, zero - sine)
-    to_second = where_greater(b, a, zero - sine, cosine)
-    _mix(first, second, p, to_first, of_second, of_first, to_second)
-    _mix(at(V, j * q), at(V, k * q), q, to_first, of_second, of_first, to_second)
+    larger = maximum(a, b)
+    unit = 1 / where(larger > 0, larger, 1)
+    x, y = abs(a - b) * unit, (c + c) * unit
+    length = sqrt(x * x + y * y)
+    inverse = 1 / where(length > 0, length, 1)
+    x, y = where(apart, x * inverse, 1), where(apart, y * inverse, 0)
+    cosine = sqrt(0.5 * x + 0.5)
+    sine = 0.5 * y / cosine
+    to_first = where(b > a, sine, cosine)  # a rotation, and an exchange where b > a
+    of_second = where(b > a, cosine, sine)
+    of_first = where(b > a, cosine, -sine)
+    to_second = where(b > a, -sine, cosine)
+    _mix(first, second, to_first, of_second, of_first, to_second)
+    _mix(v, w, to_first, of_second, of_first, to_second)
     return True
 
 
 @njit(inline="always")
-def _mix(x: int, y: int, count: int, xx: Any, xy: Any, yx: Any, yy: Any) -> None:
+def _mix(x: LaneArray, y: LaneArray, xx: Any, xy: Any, yx: Any, yy: Any) -> None:
     """Write x <- xx x + xy y and y <- yx x + yy y."""
-    for i in range(count):
-        x_i, y_i = load(x, i), load(y, i)
-        store(x, i, fma(xx, x_i, xy * y_i))
-        store(y, i, fma(yy, y_i, yx * x_i))
+    for i in range(len(x)):
+        x[i], y[i] = xx * x[i] + xy * y[i], yx * x[i] + yy * y[i]
+
+
+@njit
+def full_svd(C: LaneArray, U: LaneArray, V: LaneArray, sigma: LaneArray, work: Any) -> None:
+    """Write orthogonal U and V and sigma (r,) of C = U diag(sigma) V^T, C (p, q), r = min(p, q).
+
+    U (p, p) and V (q, q) are written one column after the other. `work` is a vector of p q entries
+    and two of r.
+    """
+    A, weights, flips = work
+    p, q = C.shape
+    if p >= q:
+        columns = lane_array(address_of(A), (q, p))
+        for i in range(p):
+            for j in range(q):
+                columns[j, i] = C[i, j]
+        svd_columns(columns, V, sigma)
+        _complete(columns, U, weights, flips)
+    else:
+        columns = lane_array(address_of(A), (p, q))
+        columns[:] = C
+        svd_columns(columns, U, sigma)
+        _complete(columns, V, weights, flips)
+
+
+@njit
+def _complete(A: LaneArray, Q: LaneArray, weights: LaneArray, flips: LaneArray) -> None:
+    """Write p orthonormal columns Q (p, p), the first q of them those of A, which are unit or zero.
+
+    By Householder's reflections I - w v v^T, which overwrite A (q, p). Where a column of A is zero,
+    so are those after it.
+    """
+    q, p = A.shape
+    for j in range(q):
+        v = A[j, j:]
+        size = sqrt(inner(v, v))
+        sign = where(v[0] < 0, -1, 1)
+        weights[j] = where(size > 0.5, 1 / (size * (size + abs(v[0]))), 0)
+        flips[j] = where(size > 0.5, -sign, 1)
+        v[0] += sign * size
+        for k in range(j + 1, q):
+            _reflect(v, weights[j], A[k, j:])
+    _identity(Q)
+    for j in range(q - 1, -1, -1):
+        for k in range(j, p):
+            _reflect(A[j, j:], weights[j], Q[k, j:])
+    for j in range(q):
+        for i in range(p):
+            Q[j, i] *= flips[j]
+
+
+@njit(inline="always")
+def _reflect(v: LaneArray, weight: Any, x: LaneArray) -> None:
+    """Write x <- x - w v v^T x."""
+    along = weight * inner(v, x)
+    for i in range(len(x)):
+        x[i] -= along * v[i]
 
 
 @njit
 def decompose_columns(A: int, V: int, sigma: int, p: int, q: int) -> None:
-    """As `decompose`, in code that is compiled once for all calls."""
-    decompose(A, V, sigma, p, q)
+    """As `svd_columns`, by addresses."""
+    svd_columns(lane_array(A, (q, p)), lane_array(V, (q, q)), lane_array(sigma, (q,)))
 
 
 @njit
 def decompose_fully(C: int, U: int, V: int, sigma: int, work: Any, p: int, q: int) -> None:
-    """Write orthogonal U and V and sigma (r,) of C = U diag(sigma) V^T, C (p, q), r = min(p, q).
-
-    U (p, p) and V (q, q) are written one column after the other. `work` holds the addresses of
-    p q, r and r entries.
-    """
-    A, weights, flips = work
-    if p >= q:
-        for i in range(p):
-            for j in range(q):
-                store(A, j * p + i, load(C, i * q + j))
-        decompose_columns(A, V, sigma, p, q)
-        _complete(A, U, weights, flips, p, q)
-    else:
-        for i in range(p * q):
-            store(A, i, load(C, i))
-        decompose_columns(A, U, sigma, q, p)
-        _complete(A, V, weights, flips, q, p)
+    """As `full_svd`, by addresses."""
+    (A, weights, flips), r = work, min(p, q)
+    arrays = lane_array(A, (p * q,)), lane_array(weights, (r,)), lane_array(flips, (r,))
+    full_svd(
+        lane_array(C, (p, q)), lane_array(U, (p, p)), lane_array(V, (q, q)),
+        lane_array(sigma, (r,)), arrays,
+    )  # fmt: skip
 
 
-@njit
-def _complete(A: int, Q: int, weights: int, flips: int, p: int, q: int) -> None:
-    """Write p orthonormal columns Q, the first q of them those of A, which are unit or zero.
-
-    By Householder's reflections I - w v v^T, which overwrite A. Where a column of A is zero, so are
-    those after it.
-    """
-    zero, one, half = fill(0.0), fill(1.0), fill(0.5)
-    for j in range(q):
-        v, count = at(A, j * p + j), p - j
-        size = root(dot(v, v, count))
-        sign = where_greater(zero, load(v, 0), zero - one, one)
-        weight = where_greater(size, half, one / (size * (size + magnitude(load(v, 0)))), zero)
-        store(weights, j, weight)
-        store(flips, j, where_greater(size, half, zero - sign, one))
-        store(v, 0, fma(sign, size, load(v, 0)))
-        for k in range(j + 1, q):
-            _reflect(v, weight, at(A, k * p + j), count)
-    for j in range(p):
-        for i in range(p):
-            store(Q, j * p + i, one if i == j else zero)
-    for j in range(q - 1, -1, -1):
-        for k in range(j, p):
-            _reflect(at(A, j * p + j), load(weights, j), at(Q, k * p + j), p - j)
-    for j in range(q):
-        for i in range(p):
-            store(Q, j * p + i, load(Q, j * p + i) * load(flips, j))
-
-
-@njit(inline="always")
-def _reflect(v: int, weight: Any, x: int, count: int) -> None:
-    """Write x <- x - w v v^T x."""
-    along = fill(0.0) - weight * dot(v, x, count)
-    for i in range(count):
-        store(x, i, fma(along, load(v, i), load(x, i)))
-
-
-@compiled(arithmetic, matmul, nogil=True, error_model="numpy")
-def decompose_blocks(A: int, V: int, sigma: int, sizes: Any) -> None:
-    """Decompose `blocks` groups of eight matrices; sizes = (blocks, p, q)."""
-    blocks, p, q = sizes
-    for b in range(blocks):
-        decompose(at(A, b * p * q), at(V, b * q * q), at(sigma, b * q), p, q)
+@compiled(arithmetic, array, matmul, nogil=True, error_model="numpy")
+def _svd_of_blocks(A: LaneArray, V: LaneArray, sigma: LaneArray) -> None:
+    """Decompose groups of eight matrices: A (groups, q, p), V (groups, q, q), sigma (groups, q)."""
+    for b in range(len(A)):
+        svd_columns(A[b], V[b], sigma[b])
 
 
 def svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -203,11 +203,9 @@ def svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if not A.numel():
         return A.new_empty(B, p, q), A.new_empty(B, q), A.new_empty(B, q, q)
     exponent = torch.frexp(A.abs().flatten(1).amax(1)).exponent[:, None]
-    lanes_A = to_lanes(torch.ldexp(A.mT, -exponent[..., None]))
-    blocks = len(lanes_A)
-    lanes_V, lanes_sigma = lanes_A.new_empty(blocks, q * q * 8), lanes_A.new_empty(blocks, q * 8)
+    columns = blocks_of(torch.ldexp(A.mT, -exponent[..., None]))
+    right, sizes = LaneArray.empty(*columns.shape[:2], q), LaneArray.empty(*columns.shape[:2])
     with announced("singular value decomposition"):
-        addresses = (lanes.data_ptr() for lanes in (lanes_A, lanes_V, lanes_sigma))
-        decompose_blocks(*addresses, (blocks, p, q))
-    U, V = from_lanes(lanes_A, (B, q, p)).mT, from_lanes(lanes_V, (B, q, q)).mT
-    return U, torch.ldexp(from_lanes(lanes_sigma, (B, q)), exponent), V
+        _svd_of_blocks(columns, right, sizes)
+    U, sigma, V = (of_blocks(blocks, B) for blocks in (columns, sizes, right))
+    return U.mT, torch.ldexp(sigma, exponent), V.mT

@@ -24,7 +24,7 @@ from attnsvm.linalg.simd.arithmetic import (
     where_greater,
 )
 from attnsvm.linalg.simd.matmul import dot, multiply
-from attnsvm.linalg.simd.svd import EPS, decompose
+from attnsvm.linalg.simd.svd import EPS, decompose_columns
 from attnsvm.optimizer.first_order import TINY
 from attnsvm.optimizer.muon import COEFFICIENTS
 
@@ -132,7 +132,7 @@ def _singular(G: int, vectors: int, length: int, leading: bool, space: Any) -> N
     for j in range(q):
         for i in range(p):
             store(U, j * p + i, load(G, i * down + j * right))
-    decompose(U, V, sigma, p, q)
+    decompose_columns(U, V, sigma, p, q)
     floor = load(sigma, 0) * fill(p * EPS)
     for j in range(1, q):
         kept = where_greater(load(sigma, j), floor, fill(1.0), fill(0.0))

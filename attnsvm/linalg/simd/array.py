@@ -1,0 +1,375 @@
+"""Arrays whose entries are eight lanes: `A[i, j]`, rows and blocks as views, in compiled code.
+
+An array is a value: an address and a shape, without a reference count. Whoever calls compiled code
+keeps the memory alive. Indices are not checked, and do not count from the end, unless the
+environment variable ATTNSVM_BOUNDS is 1 when code is compiled: then an index out of bounds is an
+IndexError.
+"""
+
+# mypy: disallow-untyped-decorators=False
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import models, register_default
+from numba.core.errors import TypingError
+from numba.core.typing.templates import (
+    AbstractTemplate,
+    AttributeTemplate,
+    infer_getattr,
+    infer_global,
+    signature,
+)
+from numba.extending import (
+    NativeValue,
+    intrinsic,
+    lower_builtin,
+    lower_getattr,
+    typeof_impl,
+    unbox,
+)
+from numpy.typing import NDArray
+
+from attnsvm.linalg.jit import BOUNDS
+from attnsvm.linalg.simd.arithmetic import LANES, LANES_TYPE, VECTOR, Lanes
+
+INTEGER = ir.IntType(64)
+
+
+class LaneArray:
+    """An array of `shape` whose entries are eight lanes, over a NumPy array (*shape, 8).
+
+    In compiled code an index gives an entry or a view as in NumPy: `A[i, j]`, `A[i]`, `A[a:b]`,
+    `A[:, k]`, `A[::2]`. `A[...] = x` writes an entry, and into a view a number, lanes or an array.
+    """
+
+    def __init__(self, array: NDArray[np.float64]) -> None:
+        if array.dtype != np.float64 or array.shape[-1:] != (LANES,):
+            raise ValueError(f"array: {array.dtype} {array.shape}; must be float64, (..., {LANES})")
+        if not array.flags.c_contiguous:
+            raise ValueError("array: must be contiguous")
+        self.array, self.address = array, array.ctypes.data
+        self.shape: tuple[int, ...] = array.shape[:-1]
+
+    @staticmethod
+    def empty(*shape: int) -> LaneArray:
+        """Return an array with entries of any values."""
+        return LaneArray(np.empty((*shape, LANES)))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.array[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.array[index] = value
+
+    @property
+    def T(self) -> Any:
+        """The transpose of a matrix; only in compiled code."""
+        raise NotImplementedError
+
+    @property
+    def rows(self) -> Any:
+        """The array as a matrix whose rows are the last axis; only in compiled code."""
+        raise NotImplementedError
+
+    @property
+    def flat(self) -> Any:
+        """All entries on one axis; only in compiled code."""
+        raise NotImplementedError
+
+
+class LaneArrayType(types.Type):  # type: ignore[misc]
+    """Numba's type of a `LaneArray` or of a view of one, which may have strides."""
+
+    def __init__(self, ndim: int, contiguous: bool = True) -> None:
+        self.ndim, self.contiguous = ndim, contiguous
+        super().__init__(name=f"LaneArray({ndim}, {'contiguous' if contiguous else 'strided'})")
+
+
+@register_default(LaneArrayType)
+class _ArrayModel(models.StructModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, kind: LaneArrayType) -> None:
+        counts = types.UniTuple(types.intp, kind.ndim)
+        members = [("data", types.intp), ("shape", counts), ("strides", counts)]
+        super().__init__(manager, kind, members[: 2 if kind.contiguous else 3])
+
+
+@typeof_impl.register(LaneArray)
+def _typeof(value: LaneArray, context: Any) -> LaneArrayType:
+    return LaneArrayType(len(value.shape))
+
+
+@unbox(LaneArrayType)
+def _unbox(kind: LaneArrayType, obj: Any, c: Any) -> Any:
+    array = cgutils.create_struct_proxy(kind)(c.context, c.builder)
+    for name, part in (("address", types.intp), ("shape", types.UniTuple(types.intp, kind.ndim))):
+        value = c.pyapi.object_getattr_string(obj, name)
+        native = c.unbox(part, value).value
+        setattr(array, "data" if name == "address" else name, native)
+        c.pyapi.decref(value)
+    failed = cgutils.is_not_null(c.builder, c.pyapi.err_occurred())
+    return NativeValue(array._getvalue(), is_error=failed)
+
+
+class _View:
+    """The data, shape and strides of an array while code is built."""
+
+    def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
+        self.context, self.builder, self.kind = context, builder, kind
+        array = cgutils.create_struct_proxy(kind)(context, builder, value)
+        self.data, self.shape = array.data, cgutils.unpack_tuple(builder, array.shape)
+        if kind.contiguous:
+            self.strides = _strides(builder, self.shape)
+        else:
+            self.strides = cgutils.unpack_tuple(builder, array.strides)
+
+    def offset(self, indices: Any) -> Any:
+        """Return the number of entries before the one at these indices."""
+        total = _integer(0)
+        for index, stride in zip(indices, self.strides, strict=False):
+            total = self.builder.add(total, self.builder.mul(index, stride))
+        return total
+
+    def pointer(self, indices: Any) -> Any:
+        """Return the pointer to an entry."""
+        first = self.builder.inttoptr(self.data, VECTOR.as_pointer())
+        return self.builder.gep(first, [self.offset(indices)])
+
+    def check(self, inside: Any, axis: int) -> None:
+        """Raise IndexError where that is compiled in."""
+        if BOUNDS:
+            with self.builder.if_then(self.builder.not_(inside), likely=False):
+                message = f"index out of bounds on axis {axis} of {self.kind}"
+                self.context.call_conv.return_user_exc(self.builder, IndexError, (message,))
+
+    def item(self, kind: Any, index: Any) -> Any:
+        """Return indices of the first entry, and shape and strides of the axes that are kept."""
+        builder, kinds, items = self.builder, (kind,), [index]
+        if isinstance(kind, types.BaseTuple):
+            kinds, items = kind.types, cgutils.unpack_tuple(builder, index)
+        first, shape, strides = [], [], []
+        for axis, (one, value) in enumerate(zip(kinds, items, strict=True)):
+            size, stride = self.shape[axis], self.strides[axis]
+            if isinstance(one, types.Integer):
+                value = self.context.cast(builder, value, one, types.intp)
+                self.check(builder.icmp_unsigned("<", value, size), axis)
+                first.append(value)
+                continue
+            cut = self.context.make_helper(builder, one, value)
+            whole = builder.icmp_signed("==", cut.stop, _integer(2**63 - 1))
+            stop = builder.select(whole, size, cut.stop)
+            self.check(builder.icmp_unsigned("<=", stop, size), axis)
+            self.check(builder.icmp_unsigned("<=", cut.start, stop), axis)
+            count = builder.sub(stop, cut.start)
+            if one.has_step:
+                count = builder.sdiv(
+                    builder.add(count, builder.sub(cut.step, _integer(1))), cut.step
+                )
+                stride = builder.mul(stride, cut.step)
+            first.append(cut.start)
+            shape.append(count)
+            strides.append(stride)
+        return first, shape + self.shape[len(first) :], strides + self.strides[len(first) :]
+
+    def view(self, kind: LaneArrayType, first: Any, shape: Any, strides: Any) -> Any:
+        """Return the view, of this type, that begins at an entry."""
+        bytes_before = self.builder.mul(self.offset(first), _integer(8 * LANES))
+        data = self.builder.add(self.data, bytes_before)
+        return _made(self.context, self.builder, kind, data, shape, strides)
+
+
+def _integer(value: int) -> Any:
+    return ir.Constant(INTEGER, value)
+
+
+def _strides(builder: Any, shape: Any) -> list[Any]:
+    """Return the strides of a contiguous array."""
+    strides = [_integer(1)] * len(shape)
+    for axis in range(len(shape) - 1, 0, -1):
+        strides[axis - 1] = builder.mul(shape[axis], strides[axis])
+    return strides
+
+
+def _made(context: Any, builder: Any, kind: Any, data: Any, shape: Any, strides: Any) -> Any:
+    array = cgutils.create_struct_proxy(kind)(context, builder)
+    array.data, array.shape = data, cgutils.pack_array(builder, shape, INTEGER)
+    if not kind.contiguous:
+        array.strides = cgutils.pack_array(builder, strides, INTEGER)
+    return array._getvalue()
+
+
+def _item(kind: LaneArrayType, index: Any) -> Any:
+    """Return the type of `A[index]`; None if there is none."""
+    items = index.types if isinstance(index, types.BaseTuple) else (index,)
+    if len(items) > kind.ndim:
+        return None
+    cuts = [isinstance(one, types.SliceType) for one in items]
+    if not all(cut or isinstance(one, types.Integer) for cut, one in zip(cuts, items, strict=True)):
+        return None
+    kept = kind.ndim - len(items) + sum(cuts)
+    if not kept:
+        return LANES_TYPE
+    whole = not any(cuts[:-1]) and not (cuts[-1] and items[-1].has_step)
+    return LaneArrayType(kept, kind.contiguous and whole)
+
+
+@infer_global(operator.getitem)
+class _Get(AbstractTemplate):  # type: ignore[misc]
+    def generic(self, args: Any, kws: Any) -> Any:
+        kind, index = args
+        found = _item(kind, index) if isinstance(kind, LaneArrayType) else None
+        return found and signature(found, kind, types.unliteral(index))
+
+
+@infer_global(operator.setitem)
+class _Set(AbstractTemplate):  # type: ignore[misc]
+    def generic(self, args: Any, kws: Any) -> Any:
+        kind, index, value = args
+        found = _item(kind, index) if isinstance(kind, LaneArrayType) else None
+        if found is None:
+            return None
+        if isinstance(value, LaneArrayType):
+            if not isinstance(found, LaneArrayType) or value.ndim != found.ndim:
+                return None
+            return signature(types.none, kind, types.unliteral(index), value)
+        return signature(types.none, kind, types.unliteral(index), LANES_TYPE)
+
+
+@lower_builtin(operator.getitem, LaneArrayType, types.Any)
+def _get(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    array = _View(context, builder, signature.args[0], args[0])
+    first, shape, strides = array.item(signature.args[1], args[1])
+    if isinstance(signature.return_type, Lanes):
+        return builder.load(array.pointer(first), align=8)
+    return array.view(signature.return_type, first, shape, strides)
+
+
+@lower_builtin(operator.setitem, LaneArrayType, types.Any, types.Any)
+def _set(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    kind, index, source = signature.args
+    array, value = _View(context, builder, kind, args[0]), args[2]
+    first, shape, strides = array.item(index, args[1])
+    if not shape:
+        builder.store(value, array.pointer(first), align=8)
+        return context.get_dummy_value()
+    target_kind = LaneArrayType(len(shape), False)
+    view = array.view(target_kind, first, shape, strides)
+    target = _View(context, builder, target_kind, view)
+    given = None
+    if isinstance(source, LaneArrayType):
+        given = _View(context, builder, source, value)
+        for axis, (one, other) in enumerate(zip(shape, given.shape, strict=True)):
+            array.check(builder.icmp_signed("==", one, other), axis)
+    with cgutils.loop_nest(builder, shape, INTEGER) as indices:
+        entry = value if given is None else builder.load(given.pointer(indices), align=8)
+        builder.store(entry, target.pointer(indices), align=8)
+    return context.get_dummy_value()
+
+
+@infer_global(len)
+class _Len(AbstractTemplate):  # type: ignore[misc]
+    def generic(self, args: Any, kws: Any) -> Any:
+        return signature(types.intp, *args) if isinstance(args[0], LaneArrayType) else None
+
+
+@lower_builtin(len, LaneArrayType)
+def _len(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    return _View(context, builder, signature.args[0], args[0]).shape[0]
+
+
+@infer_getattr
+class _Attributes(AttributeTemplate):  # type: ignore[misc]
+    key = LaneArrayType
+
+    def resolve_shape(self, kind: Any) -> Any:
+        return types.UniTuple(types.intp, kind.ndim)
+
+    def resolve_T(self, kind: Any) -> Any:
+        return LaneArrayType(kind.ndim, False)
+
+    def resolve_rows(self, kind: Any) -> Any:
+        return LaneArrayType(2) if kind.contiguous else None
+
+    def resolve_flat(self, kind: Any) -> Any:
+        return LaneArrayType(1) if kind.contiguous else None
+
+
+@lower_getattr(LaneArrayType, "shape")
+def _shape(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    return cgutils.create_struct_proxy(kind)(context, builder, value).shape
+
+
+@lower_getattr(LaneArrayType, "T")
+def _transpose(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    array = _View(context, builder, kind, value)
+    result = LaneArrayType(kind.ndim, False)
+    return _made(context, builder, result, array.data, array.shape[::-1], array.strides[::-1])
+
+
+@lower_getattr(LaneArrayType, "rows")
+def _rows(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    array = _View(context, builder, kind, value)
+    count = _product(builder, array.shape[:-1])
+    return _made(context, builder, LaneArrayType(2), array.data, [count, array.shape[-1]], [])
+
+
+@lower_getattr(LaneArrayType, "flat")
+def _flat(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    array = _View(context, builder, kind, value)
+    count = _product(builder, array.shape)
+    return _made(context, builder, LaneArrayType(1), array.data, [count], [])
+
+
+def _product(builder: Any, sizes: Any) -> Any:
+    total = _integer(1)
+    for size in sizes:
+        total = builder.mul(total, size)
+    return total
+
+
+@intrinsic
+def lane_array(typingctx: Any, address: Any, shape: Any) -> Any:
+    """Return the contiguous array of this shape, a tuple, at an address."""
+    if not isinstance(address, types.Integer) or not isinstance(shape, types.BaseTuple):
+        raise TypingError(f"lane_array({address}, {shape}): must be an integer and a tuple")
+    sizes = types.UniTuple(types.intp, len(shape))
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        sizes = cgutils.unpack_tuple(builder, args[1])
+        return _made(context, builder, signature.return_type, args[0], sizes, [])
+
+    return LaneArrayType(len(shape))(types.intp, sizes), codegen
+
+
+@intrinsic
+def address_of(typingctx: Any, A: Any) -> Any:
+    """Return the address of the first entry of an array."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return cgutils.create_struct_proxy(A)(context, builder, args[0]).data
+
+    return types.intp(A), codegen
+
+
+@intrinsic
+def as_matrix(typingctx: Any, A: Any) -> Any:
+    """Return address, strides (2,) and shape (2,) of a matrix, or of a vector as one column."""
+    if not isinstance(A, LaneArrayType) or A.ndim > 2:
+        raise TypingError(f"{A}: must be a LaneArray with one or two axes")
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array = _View(context, builder, A, args[0])
+        strides, shape = array.strides, array.shape
+        if A.ndim == 1:
+            strides, shape = [*strides, _integer(0)], [*shape, _integer(1)]
+        return cgutils.pack_array(builder, [array.data, *strides, *shape], INTEGER)
+
+    return types.UniTuple(types.intp, 5)(A), codegen

@@ -1,0 +1,120 @@
+"""Arrays of lanes in compiled code: entries, views and assignments are those of NumPy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numba import njit
+
+from attnsvm.linalg.simd.arithmetic import any_lane, fill, where
+from attnsvm.linalg.simd.array import LaneArray
+
+SHAPE = (3, 4, 5)
+
+
+def drawn(*shape, seed=0):
+    return LaneArray(np.random.default_rng(seed).standard_normal((*shape, 8)))
+
+
+@njit
+def entries(A, out):
+    n, T, d = A.shape
+    for i in range(n):
+        for t in range(T):
+            for j in range(d):
+                row = A[i, t]
+                out[i, t, j] = A[i, t, j] * 2 - row[j] / 4 + abs(-A[i][t, j])
+
+
+@njit
+def views(A, out):
+    out[0, 0] = A[1, :, 2][1:].T[0]  # of strides
+    out[0, 1] = A.rows[::3].T[1, 2]
+    out[0, 2] = A.flat[17] + len(A[2, 1:3]) + len(A.rows[::5])
+    block = A[1, 1:3, 2:4]
+    out[1, :2] = block.T[0]
+    out[2] = 7.0
+    out[2, 1:] = A[0, 0, 1:3]
+
+
+@njit
+def comparisons(A, out):
+    x, y = A[0, 0, 0], A[0, 0, 1]
+    out[0] = where(x > y, x, y)
+    out[1] = where((x < 0) | ~(y >= 0), 1, fill(2.0))
+    out[2] = where((x != x) & (y == y), 3, 0)
+    return any_lane(x > 100.0), any_lane(x <= 100.0)
+
+
+def test_entries_and_arithmetic():
+    A, out = drawn(*SHAPE), drawn(*SHAPE)
+    entries(A, out)
+    np.testing.assert_allclose(out.array, A.array * 1.75 + abs(A.array), rtol=1e-14)
+
+
+def test_views_and_assignments():
+    A, out = drawn(*SHAPE), LaneArray(np.zeros((3, 3, 8)))
+    views(A, out)
+    a = A.array
+    np.testing.assert_array_equal(out.array[0, 0], a[1, 1, 2])
+    np.testing.assert_array_equal(out.array[0, 1], a.reshape(12, 5, 8)[::3][2, 1])
+    np.testing.assert_array_equal(out.array[0, 2], a.reshape(60, 8)[17] + 2 + 3)
+    np.testing.assert_array_equal(out.array[1, :2], a[1, 1:3, 2])
+    assert (out.array[2, 0] == 7).all()
+    np.testing.assert_array_equal(out.array[2, 1:], a[0, 0, 1:3])
+
+
+def test_comparisons_choose_lane_by_lane():
+    A, out = drawn(*SHAPE), LaneArray(np.zeros((3, 8)))
+    x, y = A.array[0, 0, :2]
+    x[3] = np.nan
+    assert comparisons(A, out) == (False, True)
+    np.testing.assert_array_equal(out.array[0], np.where(x > y, x, y))
+    np.testing.assert_array_equal(out.array[1], np.where((x < 0) | (y < 0), 1, 2))
+    assert out.array[2].tolist() == [0, 0, 0, 3, 0, 0, 0, 0]
+    x[:], x[5] = 0, 101
+    assert comparisons(A, out) == (True, True)
+
+
+@pytest.mark.parametrize(
+    "array", [np.zeros((2, 7)), np.zeros((2, 8), np.float32), np.zeros((8, 8)).T]
+)
+def test_other_arrays_are_refused(array):
+    with pytest.raises(ValueError, match="array: "):
+        LaneArray(array)
+
+
+BEYOND = """
+import numpy as np
+from numba import njit
+from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.matmul import matmul
+
+@njit
+def entry(A, i, j): A[i, j] = 0.0
+@njit
+def view(A, first, last): return len(A[first:last].shape)
+@njit
+def product(A, first, last): matmul(A, A, A[first:last])
+
+A = LaneArray(np.zeros((3, 4, 8)))
+for function, *where in ((entry, 3, 0), (entry, 0, -1), (view, 2, 4), (view, 2, 1),
+                         (product, 0, 3)):
+    try:
+        function(A, *where)
+    except IndexError:
+        print("refused", end=" ")
+entry(A, 2, 3)
+print(view(A, 3, 3))
+"""
+
+
+def test_an_index_out_of_bounds_is_an_error_where_it_is_checked():
+    given = {**os.environ, "ATTNSVM_BOUNDS": "1"}
+    command = [sys.executable, "-c", BEYOND]
+    done = subprocess.run(command, env=given, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [*["refused"] * 5, "2"]
