@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from attnsvm.record import UNREADABLE, Plan, read_tables, run_state, shortened
-from attnsvm.record.memory import usable_memory
+from attnsvm.record import UNREADABLE, Plan, read_tables, run_state, shortened, usable_memory
 
 from .cells import (
     SCHEMA,

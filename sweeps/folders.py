@@ -58,9 +58,9 @@ def content(directory: Path) -> Content:
     """
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory}: no such folder")
-    plan, damage = Plan({}), ""
+    plan, damage = Plan(), ""
     try:
-        plan = read_plan(directory) or plan
+        plan = read_plan(directory)
     except CorruptRecordError as error:
         damage = shortened(error)
     runs = _runs(directory, plan)

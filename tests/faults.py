@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import signal
 import traceback
 from collections.abc import Callable
@@ -22,10 +23,10 @@ from attnsvm import experiment, record
 from attnsvm.cli.job import perform
 from attnsvm.config import RunConfig
 from attnsvm.config.identity import run_name
-from attnsvm.record import RunRecord, trial_table
-from attnsvm.record import files as storage
+from attnsvm.record import RunRecord, atomic, trial_table
 from attnsvm.record import writers as stream
-from attnsvm.record.lock import LOCK_FILE
+from attnsvm.record.lock import LOCK_FILE, holder
+from attnsvm.record.plan import tidy
 from attnsvm.record.run import TABLES
 from attnsvm.record.state import run_state
 from tests.config.test_config import composed
@@ -36,7 +37,7 @@ STEPS = (
     (os, "chmod"),
     (os, "write"),
     (fcntl, "flock"),
-    (storage.tempfile, "mkstemp"),
+    (atomic.tempfile, "mkstemp"),
     (Path, "unlink"),
 )
 """What changes the disk while a record is written."""
@@ -78,12 +79,12 @@ def sweep(folder: Path, cells: list[RunConfig]) -> None:
     """Do what the driver does with the cells that are not done, one after the other."""
     plan = {run_name(config): [f"seed={config.seed}"] for config in cells}
     record.write_plan(folder, plan)
-    storage.remove_orphans(folder)
+    atomic.remove_orphans(folder)
     for config in cells:
         run = folder / run_name(config)
         run.mkdir(exist_ok=True)
         if run_state(run).state == "done":
-            record.tidy(run)
+            tidy(run)
         else:
             perform(config, run, plan[run.name], in_sweep=True)
 
@@ -153,6 +154,17 @@ def contents(folder: Path) -> dict[str, bytes]:
 def litter(folder: Path) -> list[Path]:
     """Return temporary files and locks that were left."""
     return [p for p in folder.rglob("*") if p.name.endswith(".tmp") or p.name == LOCK_FILE]
+
+
+OWNER = re.compile(r"process (\d+) on .*?(?:, SLURM job (\w+))?, started")
+
+
+def owners(folder: Path) -> list[tuple[int, str]]:
+    """Return process and SLURM job of every run of a sweep that is in work."""
+    paths = folder.iterdir() if folder.exists() else ()
+    locks = [holder(path) for path in paths if path.is_dir()]
+    found = [OWNER.match(lock[0]) for lock in locks if lock is not None and lock[1]]
+    return [(int(one[1]), one[2] or "") for one in found if one]
 
 
 def states(folder: Path, cells: list[RunConfig]) -> list[str]:

@@ -49,7 +49,7 @@ def citation(words: Sequence[str]) -> str:
 def _entry(word: str) -> str:
     folder = Path(word)
     plan = read_plan(folder)
-    if plan is None:
+    if not plan.runs:
         run = _finished(word, folder)
         digest = _digest(folder)
         made = f"signature {run['signature']}; sha256 of its {RUN_FILE} {digest}"

@@ -14,8 +14,7 @@ from typing import Any
 
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.transformer import one_layer_problems
-from attnsvm.record import byte_size
-from attnsvm.record.memory import usable_memory
+from attnsvm.record import byte_size, usable_memory
 
 FLOAT = 8
 """Bytes of a number."""

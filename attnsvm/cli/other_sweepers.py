@@ -25,9 +25,9 @@ from attnsvm.record import (
     kind_of,
     link_latest,
     read_run,
+    refuse_mixed_code,
     write_plan,
 )
-from attnsvm.record.mixed_code import refuse_mixed_code
 
 OWN = "hydra_plugins.attnsvm_sweeper.sweeper.AttnsvmSweeper"
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"

@@ -92,7 +92,7 @@ def read_npz(field: str, path: str, names: str) -> dict[str, np.ndarray[Any, Any
         raise ConfigError(f"{field}={path}: {what}; must be an .npz with {names}")
     try:
         with open_regular(Path(path).resolve(), MAX_TABLE_BYTES) as stream:
-            arrays = read_arrays(stream, of_record=False)
+            arrays = read_arrays(stream)
     except UNREADABLE as error:
         told = f"not a readable .npz ({error}); must be one with {names}"
         raise ConfigError(f"{field}={path}: {told}") from error

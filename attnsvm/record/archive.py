@@ -1,24 +1,34 @@
-"""A record as one file: a zip archive, which can be sent, and is read with checks."""
+"""Zip archives: a record as one file, which can be sent; an untrusted one is read with checks."""
 
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import stat
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from attnsvm.record.files import CorruptRecordError
-from attnsvm.record.zipped import UNREADABLE_ARCHIVE, members
 
 PARTS = (".json", ".npz", ".parquet")
 """How the names of a record's files end."""
 
 MOST_FILES, MOST_BYTES = 10_000, 2**31
 """Largest archive that is read: number of files, and their bytes together."""
+
+RATIOS = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1032}
+"""Largest ratio by which a method shrinks data, https://zlib.net/zlib_tech.html."""
+
+UNREADABLE_ARCHIVE = (
+    zipfile.BadZipFile, zlib.error, ValueError, TypeError, SyntaxError, RecursionError, EOFError,
+    NotImplementedError, RuntimeError, OverflowError, KeyError, OSError,
+)  # fmt: skip
+"""Exceptions of zipfile and NumPy for a damaged file."""
 
 MALFORMED = (errno.EINVAL, errno.EEXIST, errno.ENOTDIR, errno.ENAMETOOLONG)
 """Errors of the system to which names and places in a damaged archive lead."""
@@ -54,15 +64,46 @@ def unpacked(path: Path) -> Iterator[Path]:
             with zipfile.ZipFile(path) as archive:
                 found = members(archive, MOST_FILES)
                 name = _top_folder(found)
-                for member in found:
+                for member in found:  # zipfile reads no more than the size that it states
                     if not member.is_dir():
-                        _extract(archive, member, Path(place))
-        except (*UNREADABLE_ARCHIVE, OSError) as error:
+                        target = Path(place, member.filename)
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        with archive.open(member) as source, target.open("xb") as sink:
+                            shutil.copyfileobj(source, sink)
+        except UNREADABLE_ARCHIVE as error:
             if isinstance(error, OSError) and error.errno not in MALFORMED:
                 raise
             must = "must be a zip archive of a record"
             raise CorruptRecordError(f"{path}: {error}; {must}") from error
         yield Path(place) / name
+
+
+def members(archive: zipfile.ZipFile, most: int) -> list[zipfile.ZipInfo]:
+    """Return at most `most` members of a zip archive, none of which is read.
+
+    Raises
+    ------
+    CorruptRecordError
+        If there are more, a name is there twice, or one is encrypted, compressed in another way
+        than by deflate, or larger than its bytes in the archive can hold.
+    """
+    found = archive.infolist()
+    if len(found) > most:
+        raise CorruptRecordError(f"{len(found)} files; must be at most {most}")
+    if len({PurePosixPath(info.filename) for info in found}) < len(found):
+        raise CorruptRecordError("a name is there twice")
+    for info in found:
+        ratio = RATIOS.get(info.compress_type, -1)
+        if info.flag_bits & 1 or info.file_size > ratio * info.compress_size:
+            raise CorruptRecordError(
+                f"{info.filename[:100]!r}: {info.file_size} bytes in {info.compress_size} of the "
+                f"archive; must be stored or deflated, not encrypted"
+            )
+    assert archive.fp is not None
+    size = archive.fp.seek(0, os.SEEK_END)
+    if sum(info.compress_size for info in found) > size:
+        raise CorruptRecordError(f"its files claim more than the {size} bytes of the archive")
+    return found
 
 
 def _top_folder(found: list[zipfile.ZipInfo]) -> str:
@@ -71,28 +112,17 @@ def _top_folder(found: list[zipfile.ZipInfo]) -> str:
     Raises
     ------
     ValueError
-        If a member is no folder or plain file of its own inside of the archive, or they are too
-        large.
+        If a member is no folder or plain file inside of the archive, or they are too large.
     """
     names = [PurePosixPath(member.filename) for member in found]
     for member, name in zip(found, names, strict=True):
         kind = stat.S_IFMT(member.external_attr >> 16)
         outside = name.is_absolute() or ".." in name.parts or "\\" in member.filename
-        own_kind, parts = (stat.S_IFDIR, 1) if member.is_dir() else (stat.S_IFREG, 2)
-        if outside or len(name.parts) < parts or kind not in (0, own_kind):
+        expected, parts = (stat.S_IFDIR, 1) if member.is_dir() else (stat.S_IFREG, 2)
+        if outside or len(name.parts) < parts or kind not in (0, expected):
             raise ValueError(f"{member.filename!r} is no plain file in a folder")
-    if len(set(names)) < len(names):
-        raise ValueError("a name is there twice")
     if (size := sum(member.file_size for member in found)) > MOST_BYTES:
         raise ValueError(f"files of {size} bytes: must be at most {MOST_BYTES}")
     if len(tops := {name.parts[0] for name in names}) != 1:
         raise ValueError(f"{len(tops)} folders")
     return tops.pop()
-
-
-def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, place: Path) -> None:
-    """Write a member below `place`; zipfile reads no more than the size that it states."""
-    target = place / member.filename
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with archive.open(member) as source, target.open("xb") as sink:
-        shutil.copyfileobj(source, sink)

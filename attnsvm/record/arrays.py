@@ -1,4 +1,4 @@
-"""The arrays of `solutions.npz`: their sizes are checked before anything is allocated."""
+"""Arrays of untrusted .npz and .npy files: sizes are checked before anything is allocated."""
 
 from __future__ import annotations
 
@@ -6,92 +6,59 @@ import math
 import os
 import re
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular
-from attnsvm.record.memory import usable_memory
-from attnsvm.record.zipped import MAX_NAME, UNREADABLE_ARCHIVE, members
+from attnsvm.record.archive import UNREADABLE_ARCHIVE, members
+from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular, usable_memory
 
-SUFFIX = ".npy"
 MAX_ARRAYS = 1000
 NAME = re.compile(r"[^\W\d]\w*(\.\d\w*)?\.npy")
 """An identifier; the name of a norm may have a decimal point, as in `l1.75_W`."""
 
-KINDS = "biufU"
-"""Kinds of type of an array: booleans, whole numbers, floats and words."""
+KINDS = "biufcU"
+"""Kinds of type of an array: booleans, whole numbers, floats, complex numbers and words."""
 
 Header = tuple[tuple[int, ...], np.dtype[Any]]
 
 
-def array_headers(archive: zipfile.ZipFile, of_record: bool = True) -> dict[str, Header]:
-    """Return shape and type of every array in an open .npz file, by its name.
-
-    An array passes if its file within the archive has exactly the bytes of its shape and type, and
-    if the archive has the bytes to hold it. No array is read.
-
-    Parameters
-    ----------
-    archive : ZipFile
-        The open file.
-    of_record : bool
-        Whether it is that of a record, which has numbers and words only, rows first.
+def array_headers(archive: zipfile.ZipFile) -> dict[str, Header]:
+    """Return shape and type of every array in an open .npz file, by its name; none is read.
 
     Raises
     ------
     CorruptRecordError
-        If the archive is not as a record has it: a name twice or outside, an encrypted or an
-        impossibly small file, Python objects, a shape that its bytes do not fill.
+        If a member is no array of numbers or words, has not exactly the bytes of its shape and
+        type, or is refused by `members`.
     """
-    found = members(archive, MAX_ARRAYS)
-    for info in found:
+    headers = {}
+    for info in members(archive, MAX_ARRAYS):
         if not NAME.fullmatch(info.filename):
-            raise CorruptRecordError(f"{info.filename[:MAX_NAME]!r}: must be the name of an array")
-    names = [info.filename.removesuffix(SUFFIX) for info in found]
-    headers = [_header(archive, info, of_record) for info in found]
-    return dict(zip(names, headers, strict=True))
+            raise CorruptRecordError(f"{info.filename[:100]!r}: must be the name of an array")
+        with _refused(f"{info.filename[:100]}: "), archive.open(info) as member:
+            headers[info.filename.removesuffix(".npy")] = _header(member, info.file_size)
+    return headers
 
 
-def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, of_record: bool) -> Header:
-    name = info.filename[:MAX_NAME]
-    try:
-        with archive.open(info) as member:
-            shape, dtype = array_header(member, of_record)
-            begin = member.tell()
-    except CorruptRecordError as error:
-        raise CorruptRecordError(f"{name}: {error}") from error
-    except UNREADABLE_ARCHIVE as error:
-        raise CorruptRecordError(f"{name}: {type(error).__name__}: {error}") from error
-    if begin + math.prod(shape) * dtype.itemsize != info.file_size:
-        raise CorruptRecordError(
-            f"{name}: {info.file_size} bytes; must be those of {dtype} of shape {shape}"
-        )
-    return shape, dtype
-
-
-def array_header(member: Any, of_record: bool = True) -> Header:
-    """Read the header of an array from an open .npy file.
-
-    Raises
-    ------
-    CorruptRecordError
-        If it is not of version 1.0, holds Python objects, or is not one that a record has.
-    """
-    if np.lib.format.read_magic(member) != (1, 0):
+def _header(stream: Any, size: int) -> Header:
+    """Return shape and type of the array in an open .npy file of `size` bytes."""
+    if np.lib.format.read_magic(stream) != (1, 0):
         raise CorruptRecordError("must be of version 1.0 of the format .npy")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(member)
-    if dtype.hasobject:
-        raise CorruptRecordError("Python objects; must be numbers or words")
-    if of_record and (fortran or dtype.kind not in KINDS or dtype.subdtype is not None):
-        raise CorruptRecordError(f"{dtype}: must be numbers or words, rows first")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    if dtype.kind not in KINDS or dtype.subdtype is not None:
+        raise CorruptRecordError(f"{dtype}: must be numbers or words, not Python objects")
     if not all(type(length) is int and length >= 0 for length in shape):
         raise CorruptRecordError(f"shape {shape}: must be whole numbers >= 0")
+    if stream.tell() + math.prod(shape) * dtype.itemsize != size:
+        raise CorruptRecordError(f"{size} bytes; must be those of {dtype} of shape {shape}")
     return shape, dtype
 
 
-def read_arrays(stream: BinaryIO, of_record: bool = True) -> dict[str, np.ndarray]:
+def read_arrays(stream: BinaryIO) -> dict[str, np.ndarray]:
     """Return the arrays of an .npz file, checked by `array_headers` first.
 
     Raises
@@ -99,42 +66,42 @@ def read_arrays(stream: BinaryIO, of_record: bool = True) -> dict[str, np.ndarra
     CorruptRecordError
         If they are not as described there, or need more memory than this machine has.
     """
-    try:
-        with zipfile.ZipFile(stream) as archive:
-            headers = array_headers(archive, of_record)
-            needed = sum(info.file_size for info in archive.infolist())
-            if needed > (there := usable_memory()):
-                raise CorruptRecordError(f"arrays of {needed} bytes; this machine has {there}")
-            return {name: _array(archive, name) for name in headers}
-    except CorruptRecordError:
-        raise
-    except UNREADABLE_ARCHIVE as error:
-        raise CorruptRecordError(f"{type(error).__name__}: {error}") from error
-
-
-def _array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    with archive.open(f"{name}{SUFFIX}") as member:
-        return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
+    with _refused(), zipfile.ZipFile(stream) as archive:
+        headers = array_headers(archive)
+        needed = sum(info.file_size for info in archive.infolist())
+        if needed > (there := usable_memory()):
+            raise CorruptRecordError(f"arrays of {needed} bytes; this machine has {there}")
+        arrays = {}
+        for name in headers:
+            with archive.open(f"{name}.npy") as member:
+                arrays[name] = _array(member)
+        return arrays
 
 
 def read_array(path: Path) -> np.ndarray:
-    """Return the array of an .npy file, whose size is checked before anything is allocated.
+    """Return the array of an .npy file.
 
     Raises
     ------
     CorruptRecordError
-        If it is not a regular file, not of version 1.0, holds Python objects, or has not the bytes
-        of its shape.
+        If it is not a regular file, holds anything but numbers or words, or has not the bytes of
+        its shape.
     """
+    with _refused(), open_regular(path, MAX_TABLE_BYTES) as stream:
+        _header(stream, os.fstat(stream.fileno()).st_size)
+        stream.seek(0)
+        return _array(stream)
+
+
+def _array(stream: Any) -> np.ndarray:
+    return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
+
+
+@contextmanager
+def _refused(begin: str = "") -> Iterator[None]:
+    """Raise CorruptRecordError, its message after `begin`, for what is damaged."""
     try:
-        with open_regular(path, MAX_TABLE_BYTES) as stream:
-            shape, dtype = array_header(stream, of_record=False)
-            there = os.fstat(stream.fileno()).st_size - stream.tell()
-            if there != math.prod(shape) * dtype.itemsize:
-                raise CorruptRecordError(
-                    f"{there} bytes; must be those of {dtype} of shape {shape}"
-                )
-            stream.seek(0)
-            return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
-    except (*UNREADABLE_ARCHIVE, OSError) as error:
-        raise CorruptRecordError(f"{type(error).__name__}: {error}") from error
+        yield
+    except UNREADABLE_ARCHIVE as error:
+        kind = "" if isinstance(error, CorruptRecordError) else f"{type(error).__name__}: "
+        raise CorruptRecordError(f"{begin}{kind}{error}") from error

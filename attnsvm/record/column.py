@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from attnsvm.config.fields import OneOf, Range
@@ -49,7 +50,11 @@ class Column:
     unit: str
     allowed: Allowed
     stage: str
-    default: Any = NAN
+    default: Any
+
+    def renamed(self, name: str) -> Column:
+        """Return the same column with another name."""
+        return replace(self, name=name)
 
     @property
     def range(self) -> str:
@@ -65,39 +70,36 @@ SHARE = Range(0, 1)
 DISTANCE = Range(0, 2 + 1e-12)  # 2 up to rounding
 
 
-def number(name: str, stage: str, meaning: str, unit: str, allowed: Allowed = None) -> Column:
-    """Return a column of floats, NaN where missing."""
-    return Column(name, "float64", meaning, unit, allowed, stage)
+def _kind(dtype: str, default: Any, unit: str, allowed: Allowed = None) -> Callable[..., Column]:
+    """Return what declares a column of a type; its unit and allowed values may be given."""
+
+    def column(
+        name: str,
+        stage: str,
+        meaning: str,
+        unit: str = unit,
+        allowed: Allowed = allowed,
+        default: Any = default,
+    ) -> Column:
+        return Column(name, dtype, meaning, unit, allowed, stage, default)
+
+    return column
 
 
-def whole(name: str, stage: str, meaning: str, unit: str = "count") -> Column:
-    """Return a column of whole numbers >= 0 that every row has."""
-    return Column(name, "int64", meaning, unit, COUNT, stage, 0)
-
-
-def count(name: str, stage: str, meaning: str) -> Column:
-    """Return a column of whole numbers >= 0 that may be missing."""
-    return Column(name, "Int64", meaning, "count", COUNT, stage, None)
-
-
-def word(name: str, stage: str, meaning: str, allowed: Allowed = None, default: str = "") -> Column:
-    """Return a column of words, empty where missing."""
-    return Column(name, "str", meaning, "word", allowed, stage, default)
-
-
-def text(name: str, stage: str, meaning: str) -> Column:
-    """Return a column of texts, empty where missing."""
-    return Column(name, "str", meaning, "text", None, stage, "")
-
-
-def flag(name: str, stage: str, meaning: str) -> Column:
-    """Return a column of true and false that may be missing."""
-    return Column(name, "boolean", meaning, "flag", None, stage, None)
-
-
-def decided(name: str, stage: str, meaning: str) -> Column:
-    """Return a column of true and false that every row has."""
-    return Column(name, "bool", meaning, "flag", None, stage, False)
+number = _kind("float64", NAN, "1")
+"""A float, NaN where missing."""
+whole = _kind("int64", 0, "count", COUNT)
+"""A whole number >= 0 that every row has."""
+count = _kind("Int64", None, "count", COUNT)
+"""A whole number >= 0 that may be missing."""
+word = _kind("str", "", "word")
+"""A word, empty where missing."""
+text = _kind("str", "", "text")
+"""A text, empty where missing."""
+flag = _kind("boolean", None, "flag")
+"""True or false, may be missing."""
+decided = _kind("bool", False, "flag")
+"""True or false in every row."""
 
 
 # --- allowed words --------------------------------------------------------------------------------
@@ -122,3 +124,4 @@ STATES = {
     "corrupt": "its record differs from what was written",
 }
 """States of a run."""
+RUN_STATE = OneOf(tuple(STATES))

@@ -7,18 +7,18 @@ unit of each of their columns; `attnsvm --columns` and docs/columns.md show the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attnsvm.config import ConfigError, Quantity
-from attnsvm.config.fields import NON_NEGATIVE, OneOf, Range
+from attnsvm.config.fields import NON_NEGATIVE, Range
 from attnsvm.config.hypotheses import HYPOTHESES
 from attnsvm.config.transformer import is_transformer
 from attnsvm.record.column import (
     CONVERGENCE,
     DISTANCE,
+    RUN_STATE,
     SHARE,
-    STATES,
     STATUS,
     SVM_STATUS,
     TRAINING,
@@ -43,15 +43,15 @@ SOLUTIONS = {
 }
 
 
+def distance(name: str, meaning: str) -> Column:
+    """Return a column of 1 - correlations with a result of the SVMs."""
+    return number(name, "compare", meaning, allowed=DISTANCE)
+
+
 def correlation(norm: str) -> Column:
     """Return the column of 1 - correlation of W with the SVM of a norm."""
     svm = SOLUTIONS.get(norm, f"an SVM solution of least {norm} norm, perhaps not the only")
     return distance(f"one_minus_corr_{norm}", f"1 - correlation of W with {svm}")
-
-
-def distance(name: str, meaning: str) -> Column:
-    """Return a column of 1 - correlations with a result of the SVMs."""
-    return number(name, "compare", meaning, "1", DISTANCE)
 
 
 def margin_gap(norm: str, name: str) -> Column:
@@ -59,7 +59,7 @@ def margin_gap(norm: str, name: str) -> Column:
     return number(
         name, "compare",
         f"1 - least {norm} norm with the margins of W, and with selection=multi its log-ratios of "
-        f"the attended tokens, divided by the {norm} norm of W", "1", Range(low=-1e-6),
+        f"the attended tokens, divided by the {norm} norm of W", allowed=Range(low=-1e-6),
     )  # fmt: skip
 
 
@@ -86,47 +86,45 @@ MEASURED = (
 
 def svm_columns(norm: str) -> tuple[Column, ...]:
     """Return the columns of trials about the SVM of a norm."""
-    return (
-        word(f"{norm}_status", "svm", f"what is proved of the SVM, {norm} norm", SVM_STATUS),
+    columns = (
+        word("status", "svm", f"what is proved of the SVM, {norm} norm", allowed=SVM_STATUS),
         number(
-            f"{norm}_objective", "svm",
+            "objective", "svm",
             f"{norm} norm of the solution: upper bound of the least norm, inf without a solution",
             "norm of W", NON_NEGATIVE,
         ),
         number(
-            f"{norm}_lower_bound", "svm", f"certified lower bound of the least {norm} norm",
-            "norm of W", NON_NEGATIVE,
+            "lower_bound", "svm", f"certified lower bound of the least {norm} norm", "norm of W",
+            NON_NEGATIVE,
         ),
-        number(f"{norm}_gap", "svm", "duality gap, objective / lower_bound - 1", "1"),
+        number("gap", "svm", "duality gap, objective / lower_bound - 1"),
         number(
-            f"{norm}_min_margin", "svm",
+            "min_margin", "svm",
             "least margin of the solution, -inf without one, inf without constraints", "logit",
         ),
         number(
-            f"{norm}_kappa", "svm",
-            "conditioning: no certificate can have a gap below about 2e-16 kappa", "1",
-            NON_NEGATIVE,
+            "kappa", "svm", "conditioning: no certificate can have a gap below about 2e-16 kappa",
+            allowed=NON_NEGATIVE,
         ),
         count(
-            f"{norm}_rank", "svm",
+            "rank", "svm",
             "rank of the solution: singular values above svm.rank_tolerance of the largest",
         ),
-        count(f"{norm}_rank_bound", "svm", "proved upper bound of the rank of every optimum"),
-        count(f"{norm}_support", "svm", "tokens whose constraint is active"),
-        margin_gap(norm, f"{norm}_margin_gap"),
+        count("rank_bound", "svm", "proved upper bound of the rank of every optimum"),
+        count("support", "svm", "tokens whose constraint is active"),
+        margin_gap(norm, "margin_gap"),
     )  # fmt: skip
+    return tuple(one.renamed(f"{norm}_{one.name}") for one in columns)
 
 
 def _published_columns(norm: str) -> tuple[Column, ...]:
-    name, stage = f"published_{norm}", "published"
     title = norm.capitalize() if norm == "frobenius" else norm
+    said = f"what the solver of the published scripts says, least {title} norm"
+    rank = "singular values above 1e-7 of its solution"
     return (
-        word(
-            f"{name}_status", stage, f"what the solver of the published scripts says, least {title}"
-            " norm",
-        ),
-        count(f"{name}_rank", stage, "singular values above 1e-7 of its solution"),
-    )  # fmt: skip
+        word(f"published_{norm}_status", "published", said),
+        count(f"published_{norm}_rank", "published", rank),
+    )
 
 
 SEED = whole("seed", "draw", "seed of the instance", "1")
@@ -134,22 +132,23 @@ SEED = whole("seed", "draw", "seed of the instance", "1")
 TRIAL_COLUMNS = (
     SEED,
     word(
-        "status", "select", "ok, or the first reason why the instance is no data point", STATUS,
-        "ok",
+        "status", "select", "ok, or the first reason why the instance is no data point",
+        allowed=STATUS, default="ok",
     ),
     text("reason", "select", "why the status is not ok"),
-    word("training", "train", "how training ended", TRAINING),
+    word("training", "train", "how training ended", allowed=TRAINING),
     word(
         "convergence", "compare",
-        "what W converged to: optimal, locally optimal or other tokens; selection=top", CONVERGENCE,
+        "what W converged to: optimal, locally optimal or other tokens; selection=top",
+        allowed=CONVERGENCE,
     ),
     distance("direction_change", "1 - correlation of the trained W with W half-way"),
     decided("tie", "select", "two tokens share the best score or the largest softmax"),
     decided("saturated", "select", "min_top_softmax >= selection.saturation"),
-    number("min_top_softmax", "select", "least largest softmax of the samples", "1", SHARE),
+    number("min_top_softmax", "select", "least largest softmax of the samples", allowed=SHARE),
     number(
         "max_masked_softmax", "select",
-        "largest softmax below selection.attended, 0 if there is none", "1", SHARE,
+        "largest softmax below selection.attended, 0 if there is none", allowed=SHARE,
     ),
     flag("assumption_b1", "svm", "Assumption B.1: all margins at the optimal tokens equal 1"),
     number(
@@ -179,7 +178,7 @@ HISTORY_COLUMNS = (
 )  # fmt: skip
 QUANTITIES = (
     *MEASURED,
-    number("max_softmax", "train", "largest softmax of a sample, mean over samples", "1", SHARE),
+    number("max_softmax", "train", "largest softmax of a sample, mean over samples", allowed=SHARE),
 )
 
 # --- layers and heads -----------------------------------------------------------------------------
@@ -200,7 +199,7 @@ LAYER_COLUMNS = (
     number(
         "unseen_gradient", "train",
         "share of the gradient in W at the last step that comes from positions which the readout "
-        "does not see", "1", SHARE,
+        "does not see", allowed=SHARE,
     ),
     number(
         "selected_since", "train",
@@ -236,15 +235,14 @@ WALL_TIMES = {
 
 RUN_COLUMNS = (
     word("run", "aggregate", "name of the run's folder"),
-    word("state", "aggregate", "how far the run is", OneOf(tuple(STATES))),
+    word("state", "aggregate", "how far the run is", allowed=RUN_STATE),
     text("reason", "aggregate", "why it is not done"),
     text("place", "record", "file and line of the error of a failed run"),
     word("sweep", "record", "name of the experiment, missing for an ad-hoc sweep"),
     text("question", "record", "what the experiment asks"),
     whole(
         "wanted", "record",
-        "requested rows: instances, with model=transformer each layer and head of "
-        "one",
+        "requested rows: instances, with model=transformer each layer and head of one",
     ),
     whole("drawn", "draw", "rows of the instances that were drawn"),
     whole("accepted", "select", "rows with status ok"),
@@ -262,41 +260,10 @@ RUN_COLUMNS = (
     text("overrides", "record", "what was typed"),
 )  # fmt: skip
 
-# --- probes ---------------------------------------------------------------------------------------
+# --- columns that not every record has ------------------------------------------------------------
 
 
-def probe_columns(quantities: Mapping[str, Quantity]) -> tuple[Column, ...]:
-    """Return the columns of trials that probes add; in the history they are quantities.
-
-    Parameters
-    ----------
-    quantities : mapping of str to Quantity
-        By the name of their column, see `attnsvm.config.probe.probe_quantities`.
-
-    Raises
-    ------
-    ConfigError
-        If a name is that of a fixed column or quantity.
-    """
-    fixed = (*TRIAL_COLUMNS, *HISTORY_COLUMNS, *QUANTITIES, *LAYER_COLUMNS)
-    for name in {*HYPOTHESES, *(one.name for one in fixed)} & set(quantities):
-        raise ConfigError(f"probe: its column {name} must have another name, every record has one")
-    return tuple(
-        Column(name, "float64", one.meaning, one.unit, one.allowed, "probe")
-        for name, one in quantities.items()
-    )
-
-
-def recorded_probe_columns(probes: Mapping[str, Mapping[str, str]]) -> tuple[Column, ...]:
-    """Return the columns that a `run.json` says that its probes add."""
-    stated = {name: (probes[name]["meaning"], probes[name]["unit"]) for name in sorted(probes)}
-    return probe_columns({name: Quantity(*texts) for name, texts in stated.items()})
-
-
-# --- norms other than Frobenius and nuclear -------------------------------------------------------
-
-
-def norm_columns(norms: Sequence[str]) -> tuple[Column, ...]:
+def norm_columns(norms: Iterable[str]) -> tuple[Column, ...]:
     """Return the columns of trials of norms other than Frobenius and nuclear."""
     others = [norm for norm in norms if norm not in NORMS]
     return tuple(one for norm in others for one in (*svm_columns(norm), correlation(norm)))
@@ -307,25 +274,17 @@ def norm_quantities(norm: str) -> tuple[Column, ...]:
     return correlation(norm), margin_gap(norm, f"margin_gap_{norm}")
 
 
-# --- selection=multi ------------------------------------------------------------------------------
-
-
-def multi_columns(tokens: str, norms: Sequence[str]) -> tuple[Column, ...]:
+def multi_columns(tokens: str, norms: Iterable[str]) -> tuple[Column, ...]:
     """Return the columns of trials that selection=multi adds for these norms."""
-    if tokens != "multi":
-        return ()
-    meaning = (
-        "C of the W_fin + C W_mm of least {norm} norm that agrees best with the trained W, inf "
-        "where W_mm alone does"
-    )
-    return tuple(
-        one
-        for norm in norms
-        for one in (
-            number(f"svmeq_C_{norm}", "compare", meaning.format(norm=norm), "1", NON_NEGATIVE),
-            *svmeq_quantities(norm),
+    columns: list[Column] = []
+    for norm in norms if tokens == "multi" else ():
+        meaning = (
+            f"C of the W_fin + C W_mm of least {norm} norm that agrees best with the trained W, "
+            "inf where W_mm alone does"
         )
-    )
+        columns.append(number(f"svmeq_C_{norm}", "compare", meaning, allowed=NON_NEGATIVE))
+        columns += svmeq_quantities(norm)
+    return tuple(columns)
 
 
 def svmeq_quantities(norm: str) -> tuple[Column, ...]:
@@ -339,6 +298,36 @@ def svmeq_quantities(norm: str) -> tuple[Column, ...]:
 def svmeq_name(norm: str) -> str:
     """Return the column of 1 - correlation with W_fin + C W_mm of least `norm`."""
     return "one_minus_corr_svmeq" if norm == "frobenius" else f"one_minus_corr_svmeq_{norm}"
+
+
+def hypothesis_columns(names: Iterable[str]) -> tuple[Column, ...]:
+    """Return the columns of the hypotheses that a run decides."""
+    return tuple(flag(name, "svm", HYPOTHESES[name]) for name in names)
+
+
+def probe_columns(quantities: Mapping[str, Quantity]) -> tuple[Column, ...]:
+    """Return the columns of trials that probes add; in the history they are quantities.
+
+    `quantities` are given by the name of their column, see `attnsvm.config.probe.probe_quantities`.
+
+    Raises
+    ------
+    ConfigError
+        If a name is that of a fixed column or quantity.
+    """
+    fixed = (*TRIAL_COLUMNS, *HISTORY_COLUMNS, *QUANTITIES, *LAYER_COLUMNS)
+    for name in {*HYPOTHESES, *(one.name for one in fixed)} & set(quantities):
+        raise ConfigError(f"probe: its column {name} must have another name, every record has one")
+    return tuple(
+        number(name, "probe", one.meaning, one.unit, one.allowed)
+        for name, one in quantities.items()
+    )
+
+
+def recorded_probe_columns(probes: Mapping[str, Mapping[str, str]]) -> tuple[Column, ...]:
+    """Return the columns that a `run.json` says that its probes add."""
+    stated = {name: (probes[name]["meaning"], probes[name]["unit"]) for name in sorted(probes)}
+    return probe_columns({name: Quantity(*texts) for name, texts in stated.items()})
 
 
 def further_columns(
@@ -361,8 +350,3 @@ def further_columns(
         *(LAYER_COLUMNS if is_transformer(config["model"]) else ()),
         *recorded_probe_columns(probes),
     )
-
-
-def hypothesis_columns(names: Iterable[str]) -> tuple[Column, ...]:
-    """Return the columns of the hypotheses that a run decides."""
-    return tuple(flag(name, "svm", HYPOTHESES[name]) for name in names)

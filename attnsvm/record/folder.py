@@ -8,8 +8,7 @@ be proved again) and `run.json` (identity, provenance, sha256 of the other files
 
 from __future__ import annotations
 
-import io
-import shutil
+import hashlib
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -20,32 +19,17 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from attnsvm.config.transformer import one_layer_problems
 from attnsvm.record.arrays import read_arrays
+from attnsvm.record.atomic import replacing, write_json
 from attnsvm.record.columns import HISTORY_COLUMNS, LAYER_KEY, TRIAL_COLUMNS, further_columns
-from attnsvm.record.files import (
-    CorruptRecordError,
-    read_verified,
-    replacing,
-    verify_file,
-    write_json,
-)
-from attnsvm.record.memory import usable_memory
+from attnsvm.record.files import CorruptRecordError, usable_memory, verified
 from attnsvm.record.run import RUN_FILE, TABLES, read_run
 from attnsvm.record.schema import RunRecord
 from attnsvm.record.state import run_state
 from attnsvm.record.tables import read_history, read_trials
-from attnsvm.record.writers import Arrays, Rows
-
-COMPACT = {
-    "store_schema": False,
-    "use_dictionary": False,
-    "write_statistics": False,
-    "write_page_checksum": True,
-}
-"""How a compact table is written."""
+from attnsvm.record.writers import ArrayWriter, TableWriter
 
 UNREADABLE = (CorruptRecordError, OSError, KeyError, TypeError, ValueError)
 """Exceptions raised when a record that is damaged or unreadable is read."""
@@ -69,10 +53,10 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
     columns = (*TRIAL_COLUMNS, *further_columns(origin["config"], origin["probes"]))
     of_history = (*HISTORY_COLUMNS, *LAYER_KEY)
     with ExitStack() as stack:
-        sinks = stack.enter_context(replacing([folder / name for name in TABLES]))
-        trials = stack.enter_context(closing(Rows(sinks[0], first.trials, columns)))
-        history = stack.enter_context(closing(Rows(sinks[1], first.history, of_history)))
-        solutions = stack.enter_context(closing(Arrays(folder)))
+        streams = stack.enter_context(replacing([folder / name for name in TABLES]))
+        trials = stack.enter_context(closing(TableWriter(streams[0], first.trials, columns)))
+        history = stack.enter_context(closing(TableWriter(streams[1], first.history, of_history)))
+        solutions = stack.enter_context(closing(ArrayWriter(folder)))
         for part in chain([first], parts):
             trials.add(part.trials)
             history.add(part.history)
@@ -81,7 +65,7 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
             timings.update(part.timings)
         trials.finish()
         history.finish()
-        solutions.write(sinks[2])
+        solutions.write(streams[2])
         (folder / RUN_FILE).unlink(missing_ok=True)
     outcome = {
         "state": "done",
@@ -90,10 +74,19 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
         "accepted": counts["ok"],
         "statuses": dict(counts),
         "timings_s": dict(timings),
-        "files": {name: sink.sha256() for name, sink in zip(TABLES, sinks, strict=True)},
+        "files": _digests(folder),
     }
     write_json(folder / RUN_FILE, {**origin, **outcome})
     return dict(sorted(counts.items()))
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Return the sha256 of tables and arrays that this process has just written."""
+    found = {}
+    for name in TABLES:
+        with open(folder / name, "rb") as stream:
+            found[name] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return found
 
 
 def write_failure(
@@ -121,9 +114,7 @@ def read(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
     CorruptRecordError
         If a file is missing or differs from what was written.
     """
-    run = read_run(folder)
-    if run["state"] != "done":
-        raise CorruptRecordError(f"{folder}: the run is {run['state']}, it has no tables")
+    run = _read_done(folder)
     trials, history = read_tables(folder, run)
     solutions, timings = _arrays(folder, run), run["timings_s"]
     return RunRecord(trials.to_pandas(), history.to_pandas(), solutions, timings), run
@@ -137,19 +128,23 @@ def read_solutions(folder: Path) -> dict[str, np.ndarray]:
     FileNotFoundError, CorruptRecordError
         As `read`.
     """
+    return _arrays(folder, _read_done(folder))
+
+
+def _read_done(folder: Path) -> dict[str, Any]:
     run = read_run(folder)
     if run["state"] != "done":
-        raise CorruptRecordError(f"{folder}: the run is {run['state']}, it has no arrays")
-    return _arrays(folder, run)
+        raise CorruptRecordError(f"{folder}: the run is {run['state']}, it has no tables")
+    return run
 
 
 def _arrays(folder: Path, run: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    path = folder / "solutions.npz"
-    content = read_verified(path, run["files"][path.name], usable_memory())
-    try:
-        return read_arrays(io.BytesIO(content))
-    except CorruptRecordError as error:
-        raise CorruptRecordError(f"{path}: {error}") from error
+    path = folder / TABLES[2]
+    with verified(path, run["files"][path.name]) as stream:
+        try:
+            return read_arrays(stream)
+        except CorruptRecordError as error:
+            raise CorruptRecordError(f"{path}: {error}") from error
 
 
 def read_tables(
@@ -175,43 +170,17 @@ def read_tables(
         schema, or needs more than `room`.
     """
     room = usable_memory() // 2 if room is None else room
-    verify_file(folder / "solutions.npz", run["files"]["solutions.npz"])
-    tables = [
-        read_verified(folder / name, run["files"][name], room)
-        for name in ("trials.parquet", "history.parquet")
-    ]
+    with verified(folder / TABLES[2], run["files"][TABLES[2]]):
+        pass
+    contents = []
+    for name in TABLES[:2]:
+        with verified(folder / name, run["files"][name], room) as stream:
+            contents.append(stream.read())
     try:
-        trials = read_trials(tables[0], run, room)
-        return trials, read_history(tables[1], trials, room)
+        trials = read_trials(contents[0], run, room)
+        return trials, read_history(contents[1], trials, room)
     except CorruptRecordError as error:
         raise CorruptRecordError(f"{folder}/{error}") from error
-
-
-def compact(folder: Path) -> None:
-    """Write the tables of a small record again without what a reader does not need.
-
-    The meanings and units of columns, which `attnsvm --columns` prints, and other metadata are most
-    of a table of a few rows: 36 KB become 6 KB. The new record is complete before it takes the
-    place of the old one.
-
-    Raises
-    ------
-    FileNotFoundError, CorruptRecordError
-        As `read`.
-    """
-    run = read_run(folder)
-    tables = dict(zip(TABLES[:2], read_tables(folder, run), strict=True))
-    new, old = (folder.with_name(f".{folder.name}.{kind}") for kind in ("compact", "before"))
-    shutil.copytree(folder, new, dirs_exist_ok=True)
-    with replacing([new / name for name in tables]) as sinks:
-        for table, sink in zip(tables.values(), sinks, strict=True):
-            bare = pa.Table.from_arrays(table.columns, names=table.schema.names)
-            pq.write_table(bare, sink, **COMPACT)
-    files = {name: sink.sha256() for name, sink in zip(tables, sinks, strict=True)}
-    write_json(new / RUN_FILE, {**run, "files": {**run["files"], **files}})
-    folder.rename(old)
-    new.rename(folder)
-    shutil.rmtree(old)
 
 
 def is_done(folder: Path) -> bool:

@@ -8,45 +8,20 @@ time-out is needed.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import socket
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from attnsvm.record.files import CorruptRecordError, open_handle, open_regular
 
 LOCK_FILE = ".lock"
-
-MAX_LOCK_BYTES = 2**12
-MAX_PID = 2**22
-"""Largest number of a process on Linux."""
-LAST_S = 253402214400
-"""The last day of the year 9999, in seconds since 1970: later times cannot be written."""
+MAX_LOCK_BYTES = 2**9
 
 PATIENCE_S = 2.0
 """Seconds to wait for a lock: a reader that tests the lock holds it for a moment."""
-
-
-@dataclass(frozen=True)
-class Owner:
-    """The process that holds, or held, a lock."""
-
-    host: str = "?"
-    pid: int = 0
-    slurm_job: str = ""
-    started_s: float = 0.0
-
-    def __str__(self) -> str:
-        if not self.pid:
-            return "an unknown process"
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started_s))
-        job = f", SLURM job {self.slurm_job}" if self.slurm_job else ""
-        return f"process {self.pid} on {self.host}{job}, started {since}"
 
 
 class HeldError(RuntimeError):
@@ -65,20 +40,13 @@ class NoLocksError(OSError):
         )
 
 
-def require_locks(folder: Path) -> None:
-    """Raise NoLocksError if the file system of `folder` does not support locks."""
-    with tempfile.TemporaryFile(dir=folder) as probe:
-        try:
-            fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise NoLocksError(error, folder) from error
-
-
-def this_process() -> Owner:
-    """Return the owner of the locks of this process."""
+def _this_process() -> str:
+    """Return the text of the locks of this process, which tells their owner."""
     job, array = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     slurm = f"{job}_{array}" if job and array else os.environ.get("SLURM_JOB_ID", "")
-    return Owner(socket.gethostname(), os.getpid(), slurm, time.time())
+    named = f", SLURM job {slurm}" if slurm else ""
+    since = time.strftime("%Y-%m-%d %H:%M:%S")
+    return f"process {os.getpid()} on {socket.gethostname()}{named}, started {since}"
 
 
 @contextmanager
@@ -100,7 +68,7 @@ def locked(folder: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
     handle = _acquired(path, time.monotonic() + patience_s)
     try:
         os.truncate(handle, 0)
-        os.write(handle, json.dumps(asdict(this_process())).encode())
+        os.write(handle, _this_process().encode())
         yield
     finally:
         path.unlink(missing_ok=True)
@@ -123,8 +91,9 @@ def _acquired(path: Path, deadline: float) -> int:
             if new:  # it would look as if it were held
                 path.unlink(missing_ok=True)
             raise NoLocksError(error, path.parent) from error
-        if _is(handle, path):
-            return handle
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), os.stat(path)):
+                return handle
         os.close(handle)  # the previous owner removed the file between our open and our lock
 
 
@@ -137,14 +106,7 @@ def _opened(path: Path) -> tuple[int, bool]:
         return open_handle(path, flags), False
 
 
-def _is(handle: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), os.stat(path))
-    except FileNotFoundError:
-        return False
-
-
-def holder(folder: Path) -> tuple[Owner, bool] | None:
+def holder(folder: Path) -> tuple[str, bool] | None:
     """Return the last owner of the lock and whether it is running; None without a lock file.
 
     Raises
@@ -170,18 +132,11 @@ def holder(folder: Path) -> tuple[Owner, bool] | None:
     return (_owner(path), False) if path.exists() else None
 
 
-def _owner(path: Path) -> Owner:
+def _owner(path: Path) -> str:
+    """Return what the owner of a lock wrote of itself, if it can be printed."""
     try:
         with open_regular(path, MAX_LOCK_BYTES) as stream:
-            return _stated(Owner(**json.loads(stream.read(MAX_LOCK_BYTES))))
-    except (CorruptRecordError, OSError, ValueError, TypeError, RecursionError):
-        return Owner()  # it was killed before it wrote its name, or has just finished
-
-
-def _stated(owner: Owner) -> Owner:
-    """Return an owner as a file states it; TypeError if a process does not write such a name."""
-    words = all(type(word) is str and word.isprintable() for word in (owner.host, owner.slurm_job))
-    time_known = type(owner.started_s) in (int, float) and 0 <= owner.started_s <= LAST_S
-    if not (words and time_known and type(owner.pid) is int and 0 < owner.pid <= MAX_PID):
-        raise TypeError
-    return owner
+            text = stream.read(MAX_LOCK_BYTES).decode()
+    except (CorruptRecordError, OSError, ValueError):
+        text = ""  # it was killed before it wrote, or has just finished
+    return text if text.startswith("process ") and text.isprintable() else "an unknown process"

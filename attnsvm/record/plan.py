@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -15,17 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from attnsvm.config import ConfigError
-from attnsvm.record.files import (
-    MAX_JSON_BYTES,
-    CorruptRecordError,
-    kind_of,
-    read_json,
-    remove_orphans,
-    write_atomically,
-    write_json,
-)
-from attnsvm.record.lock import LOCK_FILE, HeldError, locked, require_locks
-from attnsvm.record.run import RUN_FILE, count, plain
+from attnsvm.config.code import code_digest
+from attnsvm.record.atomic import remove_orphans, write_atomically, write_json
+from attnsvm.record.files import CorruptRecordError, kind_of, read_json
+from attnsvm.record.lock import LOCK_FILE, HeldError, locked
+from attnsvm.record.run import PLAIN, RUN_FILE, holds
 from attnsvm.record.state import RunState, obstacle, run_state
 from attnsvm.record.text import shortened
 
@@ -36,11 +29,11 @@ PLAN_FILE = "sweep.json"
 LATEST = Path("multirun/latest")
 """A link to the folder of the last sweep that was started from the current folder."""
 
-MAX_PLAN_BYTES = MAX_JSON_BYTES - 2**10
-"""Largest plan: its reader takes no larger file, and a checksum is added."""
-
 MAX_RUNS = 100_000
 """Largest number of runs of a sweep."""
+
+SWEEP_S = 60.0
+"""Seconds to wait for another process that begins the same sweep."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +43,14 @@ class Plan:
     Attributes
     ----------
     runs : mapping of str to list of str
-        The overrides of every run, by the name of its folder.
+        The overrides of every run, by the name of its folder; none in a folder without a plan.
     fields : mapping of str to mapping
         The fields of every run's config, by the name of its folder; {} if they are not known.
     command : list of str or None
         The arguments of `attnsvm` that began the sweep; None if they are not known.
     """
 
-    runs: Mapping[str, list[str]]
+    runs: Mapping[str, list[str]] = field(default_factory=dict)
     fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     command: list[str] | None = None
 
@@ -74,23 +67,18 @@ def write_plan(
     Raises
     ------
     ConfigError
-        If there are more than MAX_RUNS runs.
+        If there are more than MAX_RUNS runs, or they need a larger file than is read.
     CorruptRecordError
         If something else than a file lies in the place of the plan.
     """
     if len(cells) > MAX_RUNS:
         raise ConfigError(f"{len(cells)} runs in one sweep: must be at most {MAX_RUNS}")
-    if (kind := kind_of(folder / PLAN_FILE)) not in ("a file", "nothing"):
-        raise CorruptRecordError(f"{folder / PLAN_FILE}: is {kind}; must be a file")
     folder.mkdir(parents=True, exist_ok=True)
-    command = {"command": sys.argv[1:], "runs": dict(cells)}
-    content = command | {"fields": _factored(fields or {})}
-    if (size := len(json.dumps(content, default=str, indent=1))) > MAX_PLAN_BYTES:
-        raise ConfigError(
-            f"{len(cells)} runs in one sweep: their plan has {size} bytes; must have at most "
-            f"{MAX_PLAN_BYTES}: split the sweep"
-        )
-    write_json(folder / PLAN_FILE, content)
+    content = {"command": sys.argv[1:], "runs": dict(cells), "fields": _factored(fields or {})}
+    try:
+        write_json(folder / PLAN_FILE, content)
+    except ValueError as error:
+        raise ConfigError(f"{len(cells)} runs in one sweep: {error}: split the sweep") from error
 
 
 def _factored(fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -101,11 +89,11 @@ def _factored(fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         for name, value in (runs[0].items() if runs else ())
         if all(name in run and run[name] == value for run in runs)
     }
-    own = {
+    rest = {
         run: {name: value for name, value in given.items() if name not in shared}
         for run, given in fields.items()
     }
-    return {"shared": shared, "own": own}
+    return {"shared": shared, "own": rest}
 
 
 def tidy(folder: Path) -> None:
@@ -124,29 +112,23 @@ def begin_sweep(
 ) -> dict[str, list[str]]:
     """Write the plan of a sweep, remove orphaned files, and return the pending cells.
 
-    Parameters
-    ----------
-    folder : Path
-        The sweep's folder.
-    cells : mapping of str to list of str
-        Overrides of every run, by the name of its folder.
-    fields : mapping of str to mapping
-        The fields of every run's config, by the name of its folder.
-    composed : str
-        The config of the sweep, for `multirun.yaml`.
+    `cells` are the overrides, and `fields` the fields of the config, of every run, by the name of
+    its folder; `composed` is the config of the sweep, for `multirun.yaml`.
 
     Raises
     ------
     NoLocksError
         If the file system of the folder does not support locks.
+    HeldError
+        If another process has been writing the plan for SWEEP_S seconds.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    require_locks(folder)
-    write_plan(folder, cells, fields)
-    write_atomically(folder / "multirun.yaml", composed.encode())
-    link_latest(folder)
-    for below in (folder, folder / "figures", folder / "tables"):
-        remove_orphans(below)
+    with locked(folder, SWEEP_S):
+        write_plan(folder, cells, fields)
+        write_atomically(folder / "multirun.yaml", composed.encode())
+        link_latest(folder)
+        for below in (folder, folder / "figures", folder / "tables"):
+            remove_orphans(below)
     found = {name: run_state(folder / name).state for name in cells}
     for name, state in found.items():
         if state == "done":
@@ -177,8 +159,8 @@ def link_latest(folder: Path) -> None:
         log.warning("%s: cannot be made a link to %s (%s)", LATEST, folder, error.strerror)
 
 
-def read_plan(directory: Path) -> Plan | None:
-    """Return the plan of the sweep in `directory`; None without one.
+def read_plan(directory: Path) -> Plan:
+    """Return the plan of the sweep in `directory`; one without runs if it has none.
 
     Raises
     ------
@@ -190,11 +172,11 @@ def read_plan(directory: Path) -> Plan | None:
     try:
         content = read_json(path)
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        return Plan()
     except OSError as error:
         raise CorruptRecordError(f"{path}: cannot be read ({error.strerror})") from error
     runs, command = content.get("runs"), content.get("command")
-    if not (isinstance(runs, dict) and runs and all(map(_words, runs.values()))):
+    if not (isinstance(runs, dict) and runs and all(holds(v, list[str]) for v in runs.values())):
         raise CorruptRecordError(f"{path}: runs: must be lists of overrides by folder name")
     if len(runs) > MAX_RUNS:
         raise CorruptRecordError(f"{path}: has {len(runs)} runs; must have at most {MAX_RUNS}")
@@ -202,25 +184,9 @@ def read_plan(directory: Path) -> Plan | None:
         if not _names_folder(name):
             message = shortened(repr(name), 60)
             raise CorruptRecordError(f"{path}: {message} must be the name of a folder beside it")
-    if not (command is None or _words(command)):
+    if not holds(command, list[str] | None):
         raise CorruptRecordError(f"{path}: command: must be a list of words")
     return Plan(runs, _fields(content.get("fields"), path), command)
-
-
-def planned(directory: Path) -> Mapping[str, list[str]] | None:
-    """Return folder name -> overrides of the sweep's runs; None without a plan.
-
-    Raises
-    ------
-    CorruptRecordError
-        As `read_plan`.
-    """
-    plan = read_plan(directory)
-    return None if plan is None else plan.runs
-
-
-def _words(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(word, str) for word in value)
 
 
 def _names_folder(name: str) -> bool:
@@ -235,16 +201,37 @@ def _fields(given: Any, path: Path) -> dict[str, dict[str, Any]]:
         case None:
             return {}
         case {"shared": dict(shared), "own": dict(own)}:
-            parts = [shared, *own.values()]
-            if all(map(_plain_fields, parts)):
+            if all(map(_plain_fields, (shared, *own.values()))):
                 return {name: {**shared, **rest} for name, rest in own.items()}
     raise CorruptRecordError(f"{path}: fields: must be words and numbers by field")
 
 
 def _plain_fields(part: Any) -> bool:
-    if not isinstance(part, dict) or not all(map(plain, part.values())):
-        return False
-    return all(count(part[name]) for name in ("trials", "seed") if name in part)
+    counts = ("trials", "seed")
+    return isinstance(part, dict) and all(
+        holds(value, int if name in counts else PLAIN) for name, value in part.items()
+    )
+
+
+def refuse_mixed_code(folder: Path, extensions: Iterable[list[str]]) -> None:
+    """Raise ConfigError if the sweep's folder holds records that other code made.
+
+    `extensions` are the extension packages of every run that is to be added.
+    """
+    here = {code_digest("attnsvm", *names) for names in extensions}
+    found = (run_state(path.parent, verify=False) for path in folder.glob(f"*/{RUN_FILE}"))
+    others = Counter(
+        shortened(f"version {one.run['version']}, code {one.run['code']}", 60)
+        for one in found
+        if one.state == "done" and one.run["code"] not in here
+    )
+    if others:
+        listed = "; ".join(f"{n} of {code}" for code, n in others.most_common(3))
+        raise ConfigError(
+            f"{folder}: holds records made by other code ({listed}). Choose another folder with "
+            f"hydra.sweep.dir=DIR, or move this folder away, or allow both codes with "
+            f"mixed_code=true"
+        )
 
 
 def recorded(directory: Path) -> list[Path]:
@@ -269,14 +256,12 @@ def states(directory: Path) -> dict[str, RunState]:
     if kind_of(directory / RUN_FILE) != "nothing":
         directory = directory.resolve()  # "." has no name
         return {directory.name: run_state(directory)}
-    found: dict[str, RunState] = {}
-    names: Iterable[str] | None = None
+    plan, damaged = Plan(), dict[str, RunState]()
     try:
-        names = planned(directory)
+        plan = read_plan(directory)
     except CorruptRecordError as error:
-        found[PLAN_FILE] = RunState("corrupt", shortened(error))
-    if names is None:
-        names = [path.name for path in recorded(directory)]
-    if not names and not found:
+        damaged[PLAN_FILE] = RunState("corrupt", shortened(error))
+    names = plan.runs or [path.name for path in recorded(directory)]
+    if not names and not damaged:
         raise FileNotFoundError(f"{directory}: holds no sweep (no {PLAN_FILE}, no */{RUN_FILE})")
-    return found | {name: run_state(directory / name) for name in sorted(names)}
+    return damaged | {name: run_state(directory / name) for name in sorted(names)}

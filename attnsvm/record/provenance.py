@@ -76,18 +76,17 @@ def git_revision(folder: Path) -> str | None:
 def _commit(git: Path) -> str | None:
     """Return the commit of HEAD in the repository's folder `git`."""
     head = (git / "HEAD").read_text().strip()
-    if not head.startswith("ref:"):
-        return head if COMMIT.fullmatch(head) else None
-    name = head.removeprefix("ref:").strip()
-    common = git / (git / "commondir").read_text().strip() if (git / "commondir").exists() else git
-    for place in (git, common):
-        if (place / name).is_file():
-            commit = (place / name).read_text().strip()
-            return commit if COMMIT.fullmatch(commit) else None
-    packed = common / "packed-refs"
-    lines = packed.read_text().splitlines() if packed.exists() else []
-    found = [line.split()[0] for line in lines if line.endswith(f" {name}")]
-    return found[0] if found and COMMIT.fullmatch(found[0]) else None
+    if head.startswith("ref:"):
+        name = head.removeprefix("ref:").strip()
+        shared = git / "commondir"  # of a worktree
+        common = git / shared.read_text().strip() if shared.exists() else git
+        packed = common / "packed-refs"
+        lines = packed.read_text().splitlines() if packed.exists() else []
+        files = [place / name for place in (git, common) if (place / name).is_file()]
+        found = [path.read_text().strip() for path in files]
+        found += [line.split()[0] for line in lines if line.endswith(f" {name}")]
+        head = found[0] if found else ""
+    return head if COMMIT.fullmatch(head) else None
 
 
 @cache

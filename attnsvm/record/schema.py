@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,17 +38,16 @@ class RunRecord:
     @classmethod
     def joined(cls, parts: Sequence[RunRecord]) -> RunRecord:
         """Return the record made of these parts."""
-        names = dict.fromkeys(name for part in parts for name in part.solutions)
+        arrays: dict[str, list[np.ndarray]] = defaultdict(list)
         timings: Counter[str] = Counter()
         for part in parts:
             timings.update(part.timings)
+            for name, array in part.solutions.items():
+                arrays[name].append(array)
         return cls(
             trials=pd.concat([part.trials for part in parts], ignore_index=True),
             history=pd.concat([part.history for part in parts], ignore_index=True),
-            solutions={
-                name: np.concatenate([p.solutions[name] for p in parts if name in p.solutions])
-                for name in names
-            },
+            solutions={name: np.concatenate(found) for name, found in arrays.items()},
             timings=timings,
         )
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from attnsvm.record.files import CorruptRecordError, kind_of, verify_file
+from attnsvm.record.files import CorruptRecordError, kind_of, verified
 from attnsvm.record.lock import LOCK_FILE, NoLocksError, holder
 from attnsvm.record.run import RUN_FILE, TABLES, read_run
 from attnsvm.record.text import shortened
 
 FOLDER_OR_NOTHING = ("a folder", "nothing")
 FILES = (RUN_FILE, *TABLES, LOCK_FILE)
-HYDRA = ".hydra"
 WRITTEN_BY_HYDRA = (".log", ".yaml")
 
 
@@ -53,7 +52,7 @@ def run_state(folder: Path, verify: bool = True) -> RunState:
         return RunState("running", f"whether it still runs cannot be known: {error.strerror}")
     owner, lives = lock
     if lives:
-        return RunState("running", str(owner), found.run)
+        return RunState("running", owner, found.run)
     if (finished := _on_record(folder, verify)).state == "done":  # it finished since the first test
         return finished
     return RunState("lost", f"{owner}: gone without a record", found.run)
@@ -68,7 +67,8 @@ def _on_record(folder: Path, verify: bool) -> RunState:
         if run["state"] != "done":
             return RunState(run["state"], shortened(run["reason"]), run)
         for name in TABLES if verify else ():
-            verify_file(folder / name, run["files"][name])
+            with verified(folder / name, run["files"][name]):
+                pass
     except (FileNotFoundError, NotADirectoryError):
         if message := obstacle(folder):
             return RunState("corrupt", message)
@@ -85,24 +85,20 @@ def obstacle(folder: Path) -> str:
     them would block for ever, and a link would lead out of the folder. What lies there is not
     replaced: whoever put it there may need it.
     """
-    for below in (folder, folder / HYDRA):
+    for below in (folder, folder / ".hydra"):
         if (kind := kind_of(below)) not in FOLDER_OR_NOTHING:
             return shortened(f"{below}: is {kind}; must be a folder")
         try:
             for name in sorted(os.listdir(below)):
                 kind = kind_of(below / name)
-                if _written(name) and kind not in ("a file", "nothing"):
+                written = name in FILES or name.endswith(WRITTEN_BY_HYDRA)
+                if written and kind not in ("a file", "nothing"):
                     return shortened(f"{below / name}: is {kind}; must be a file")
         except FileNotFoundError:
             return ""
         except OSError as error:
             return shortened(error)
     return ""
-
-
-def _written(name: str) -> bool:
-    """Whether a run writes a file of this name into its folder."""
-    return name in FILES or name.endswith(WRITTEN_BY_HYDRA)
 
 
 def _belongs(run: Mapping[str, Any], folder: Path) -> bool:

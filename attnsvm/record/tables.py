@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -24,7 +25,6 @@ MAX_ROWS = 10**8
 STEPS = (pa.int64(), pa.float64())
 """Types of a step: a number of steps, or a radius."""
 
-
 OPTIONAL = ("Int64", "boolean", "float64")
 """Types of a column in which a value may be missing."""
 
@@ -32,11 +32,7 @@ WORD_LENGTH = 100
 """Largest number of characters of a status or of the name of a quantity."""
 
 CODECS = ("SNAPPY", "UNCOMPRESSED")
-SNAPPY_RATIO = 22
-"""The largest ratio by which the codec of a record shrinks data: 64 bytes become 3."""
-
-FEW_BYTES = 2**24
-"""A column of words that cannot be larger is read without a look at the length of its words."""
+"""Those of a record: neither makes more than 22 bytes of one."""
 
 FILLED = {name for name, (dtype, _) in trial_columns().items() if dtype not in OPTIONAL}
 FILLED |= {"seed", "step", "quantity", *(one.name for one in LAYER_KEY)}
@@ -69,20 +65,22 @@ def read_trials(content: bytes, run: Mapping[str, Any], room: int) -> pa.Table:
         If a column is missing, unknown, of another type or lacks values, if the rows are not
         those that `run` counts, or if they need more than `room` bytes.
     """
-    name = "trials.parquet"
-    file = _opened(content, name)
-    schema = trial_schema(*further_columns(run["config"], run["probes"]))
-    _check_columns(file.schema_arrow, schema, name)
-    if (rows := file.metadata.num_rows) != run["drawn"]:
-        raise CorruptRecordError(f"{name}: has {rows} rows; must have drawn={run['drawn']}")
-    table = _read(file, content, schema, name, room)
-    counted = {one["values"]: one["counts"] for one in table["status"].value_counts().to_pylist()}
-    if counted != {status: count for status, count in run["statuses"].items() if count}:
-        raise CorruptRecordError(f"{name}: its statuses are not those that run.json counts")
-    key = key_columns(schema.names)
-    if len(_distinct(table, key)) < len(table):
-        raise CorruptRecordError(f"{name}: has a {' '.join(key)} twice")
-    return table
+    with _refused("trials.parquet"):
+        file = _opened(content)
+        schema = trial_schema(*further_columns(run["config"], run["probes"]))
+        _check_columns(file.schema_arrow, schema)
+        if (rows := file.metadata.num_rows) != run["drawn"]:
+            raise CorruptRecordError(f"has {rows} rows; must have drawn={run['drawn']}")
+        table = _read(content, schema, room)
+        counts = {
+            one["values"]: one["counts"] for one in table["status"].value_counts().to_pylist()
+        }
+        if counts != {status: count for status, count in run["statuses"].items() if count}:
+            raise CorruptRecordError("its statuses are not those that run.json counts")
+        key = key_columns(schema.names)
+        if len(_distinct(table, key)) < len(table):
+            raise CorruptRecordError(f"has a {' '.join(key)} twice")
+        return table
 
 
 def read_history(content: bytes, trials: pa.Table, room: int) -> pa.Table:
@@ -94,18 +92,29 @@ def read_history(content: bytes, trials: pa.Table, room: int) -> pa.Table:
         If a column is missing, unknown, of another type or lacks values, if a row is that of
         another instance, or if the rows need more than `room` bytes.
     """
-    name = "history.parquet"
-    file = _opened(content, name)
-    place = file.schema_arrow.get_field_index("step")
-    step = file.schema_arrow.field(place).type if place >= 0 else STEPS[0]
-    key = key_columns(trials.column_names)
-    schema = history_schema(step if step in STEPS else STEPS[0], *key)
-    _check_columns(file.schema_arrow, schema, name)
-    table = _read(file, content, schema, name, room)
-    both = pa.concat_tables([trials.select(key), _distinct(table, key).select(key)])
-    if len(_distinct(both, key)) > len(trials):
-        raise CorruptRecordError(f"{name}: has a {' '.join(key)} that trials.parquet lacks")
-    return table
+    with _refused("history.parquet"):
+        found = _opened(content).schema_arrow
+        place = found.get_field_index("step")
+        step = found.field(place).type if place >= 0 else STEPS[0]
+        key = key_columns(trials.column_names)
+        schema = history_schema(step if step in STEPS else STEPS[0], *key)
+        _check_columns(found, schema)
+        table = _read(content, schema, room)
+        both = pa.concat_tables([trials.select(key), _distinct(table, key).select(key)])
+        if len(_distinct(both, key)) > len(trials):
+            raise CorruptRecordError(f"has a {' '.join(key)} that trials.parquet lacks")
+        return table
+
+
+@contextmanager
+def _refused(name: str) -> Iterator[None]:
+    """Raise CorruptRecordError, with the name of the file, for a table that is refused."""
+    try:
+        yield
+    except CorruptRecordError as error:
+        raise CorruptRecordError(f"{name}: {error}") from error
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptRecordError(f"{name}: {type(error).__name__}: {error}") from error
 
 
 def _distinct(table: pa.Table, key: Sequence[str]) -> pa.Table:
@@ -113,61 +122,53 @@ def _distinct(table: pa.Table, key: Sequence[str]) -> pa.Table:
     return table.select(key).group_by(key, use_threads=False).aggregate([])
 
 
-def _opened(content: bytes, name: str) -> pq.ParquetFile:
-    try:
-        return pq.ParquetFile(pa.BufferReader(content), pre_buffer=False)
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptRecordError(f"{name}: {type(error).__name__}: {error}") from error
+def _opened(content: bytes, words: Sequence[str] = ()) -> pq.ParquetFile:
+    source = pa.BufferReader(content)
+    return pq.ParquetFile(source, pre_buffer=False, read_dictionary=list(words))
 
 
-def _read(
-    file: pq.ParquetFile, content: bytes, schema: pa.Schema, name: str, room: int
-) -> pa.Table:
-    """Return the rows of the file in `content`, opened as `file`, with the columns of `schema`."""
-    if file.metadata.num_rows > MAX_ROWS:
-        raise CorruptRecordError(
-            f"{name}: has {file.metadata.num_rows} rows; must have at most {MAX_ROWS}"
-        )
-    needed, long = _size(file, name)
-    _check_room(needed, room, name)
-    try:
-        if long:
-            file = pq.ParquetFile(pa.BufferReader(content), pre_buffer=False, read_dictionary=long)
-        table = file.read(use_threads=False)
-        table.validate(full=True)  # also that words are UTF-8
-        _check_room(needed + sum(_length_of_words(table[column]) for column in long), room, name)
-        if not table.schema.equals(schema):
-            table = table.select(schema.names).cast(schema)
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptRecordError(f"{name}: {type(error).__name__}: {error}") from error
-    for column in FILLED & set(schema.names):
-        if table[column].null_count:
-            raise CorruptRecordError(f"{name}: column {column} lacks values")
-    _check_words(table, name)
-    return pa.Table.from_arrays(table.columns, schema=schema)  # no metadata of the file
+def _check_columns(found: pa.Schema, schema: pa.Schema) -> None:
+    if found.equals(schema):
+        return
+    for column in sorted(set(found.names) ^ set(schema.names)):
+        what = "unknown" if column in found.names else "missing"
+        raise CorruptRecordError(f"column {column} {what}, {OTHER_VERSION}")
+    if len(set(found.names)) < len(found.names):
+        raise CorruptRecordError("has a column twice")
+    for field in schema:
+        kind = found.field(field.name).type
+        if kind != field.type and not {kind, field.type} <= {pa.string(), pa.large_string()}:
+            raise CorruptRecordError(f"column {field.name} is {kind}; must be {field.type}")
 
 
-def _size(file: pq.ParquetFile, name: str) -> tuple[int, list[str]]:
-    """Return the bytes of the rows in memory without long words, and columns that may have such.
+def _read(content: bytes, schema: pa.Schema, room: int) -> pa.Table:
+    """Return the rows of a file with the columns of `schema`.
 
-    A word is stored once and named by many rows: each row may need the bytes of the whole column.
+    A word is stored once and named by many rows, each of which may need its bytes in memory: words
+    are read as numbers of a dictionary, and their lengths are added before they are copied.
     """
+    words = [field.name for field in schema if pa.types.is_large_string(field.type)]
+    file = _opened(content, words)
     footer = file.metadata
-    words = [place for place, kind in enumerate(file.schema_arrow.types) if _of_words(kind)]
-    largest = dict.fromkeys(words, 0)
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        for place in words:
-            column = group.column(place)
-            if column.compression not in CODECS:
-                raise CorruptRecordError(f"{name}: {column.compression}; must be {CODECS[0]}")
-            largest[place] += group.num_rows * SNAPPY_RATIO * column.total_compressed_size
-    long = [file.schema_arrow.names[place] for place, size in largest.items() if size > FEW_BYTES]
-    return 8 * footer.num_rows * footer.num_columns, long
-
-
-def _of_words(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    if footer.num_rows > MAX_ROWS:
+        raise CorruptRecordError(f"has {footer.num_rows} rows; must have at most {MAX_ROWS}")
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for codec in {group.column(place).compression for place in range(group.num_columns)}:
+            if codec not in CODECS:
+                raise CorruptRecordError(f"{codec}; must be {CODECS[0]}")
+    needed = 8 * footer.num_rows * footer.num_columns
+    _check_room(needed, room)
+    table = file.read(use_threads=False)
+    table.validate(full=True)  # also that words are UTF-8
+    _check_room(needed + sum(_length_of_words(table[name]) for name in words), room)
+    for name in FILLED & set(schema.names):
+        if table[name].null_count:
+            raise CorruptRecordError(f"column {name} lacks values")
+    for name in words:
+        if name != "reason":
+            _check_words(name, table[name])
+    table = table.select(schema.names).cast(schema)
+    return pa.Table.from_arrays(table.columns, schema=schema)  # no metadata of the file
 
 
 def _length_of_words(column: pa.ChunkedArray) -> int:
@@ -176,31 +177,14 @@ def _length_of_words(column: pa.ChunkedArray) -> int:
     return sum(pc.sum(part).as_py() or 0 for part in lengths)
 
 
-def _check_room(needed: int, room: int, name: str) -> None:
+def _check_room(needed: int, room: int) -> None:
     if needed > room:
         message = f"{byte_size(needed)} of memory; must be at most {byte_size(room)} here"
-        raise CorruptRecordError(f"{name}: needs {message}")
+        raise CorruptRecordError(f"needs {message}")
 
 
-def _check_words(table: pa.Table, name: str) -> None:
+def _check_words(name: str, column: pa.ChunkedArray) -> None:
     """Raise CorruptRecordError if a status or a quantity is not a word that can be printed."""
-    for field in table.schema:
-        if pa.types.is_large_string(field.type) and field.name != "reason":
-            for word in pc.unique(table[field.name]).to_pylist():
-                if not (word.isprintable() and len(word) <= WORD_LENGTH):
-                    message = shortened(repr(word), 60)
-                    raise CorruptRecordError(f"{name}: {field.name} is {message}; must be a word")
-
-
-def _check_columns(found: pa.Schema, schema: pa.Schema, name: str) -> None:
-    if found.equals(schema):
-        return
-    for column in sorted(set(found.names) ^ set(schema.names)):
-        what = "unknown" if column in found.names else "missing"
-        raise CorruptRecordError(f"{name}: column {column} {what}, {OTHER_VERSION}")
-    if len(set(found.names)) < len(found.names):
-        raise CorruptRecordError(f"{name}: has a column twice")
-    for field in schema:
-        kind = found.field(field.name).type
-        if kind != field.type and not {kind, field.type} <= {pa.string(), pa.large_string()}:
-            raise CorruptRecordError(f"{name}: column {field.name} is {kind}; must be {field.type}")
+    for word in {word for part in column.chunks for word in part.dictionary.to_pylist()}:
+        if not (word.isprintable() and len(word) <= WORD_LENGTH):
+            raise CorruptRecordError(f"{name} is {shortened(repr(word), 60)}; must be a word")

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attnsvm.record.column import Column
-from attnsvm.record.files import Sink
 
 ROW_GROUP = 2**17
 """Rows of a row group, the unit in which Parquet is written and read."""
@@ -39,30 +38,25 @@ Random or computed doubles shrink only to 0.97, at 35 MB per second.
 """
 
 
-def described(schema: pa.Schema, columns: Sequence[Column]) -> pa.Schema:
-    """Return the schema with meaning and unit of each column in the metadata of its field."""
-    known = {one.name: {"meaning": one.meaning, "unit": one.unit} for one in columns}
-    fields = [field.with_metadata(known.get(field.name)) for field in schema]
-    return pa.schema(fields, schema.metadata)
-
-
-class Rows:
+class TableWriter:
     """A Parquet file of row groups of equal size, each page with its checksum.
 
     Parameters
     ----------
-    sink : Sink
-        The file.
+    stream : binary file
+        Where it is written.
     like : DataFrame
         Has the columns and types of every part.
     columns : sequence of Column
         Their meaning and unit are stored with each column.
     """
 
-    def __init__(self, sink: Sink, like: pd.DataFrame, columns: Sequence[Column]) -> None:
-        plain = pa.Table.from_pandas(like.iloc[:0], preserve_index=False).schema
-        self._schema = described(plain, columns)
-        self._writer = pq.ParquetWriter(sink, self._schema, write_page_checksum=True)
+    def __init__(self, stream: BinaryIO, like: pd.DataFrame, columns: Sequence[Column]) -> None:
+        plain = pa.Schema.from_pandas(like.iloc[:0], preserve_index=False)
+        known = {one.name: {"meaning": one.meaning, "unit": one.unit} for one in columns}
+        fields = [field.with_metadata(known.get(field.name)) for field in plain]
+        self._schema = pa.schema(fields, plain.metadata)
+        self._writer = pq.ParquetWriter(stream, self._schema, write_page_checksum=True)
         self._waiting = self._schema.empty_table()
 
     def add(self, part: pd.DataFrame) -> None:
@@ -87,7 +81,7 @@ class Rows:
             self._writer.write_table(table.combine_chunks(), ROW_GROUP)
 
 
-class Arrays:
+class ArrayWriter:
     """An .npz file whose arrays grow along their first axis, collected in unnamed temporary files.
 
     Parameters
@@ -117,12 +111,9 @@ class Arrays:
             if self._kinds.setdefault(name, kind) != kind:
                 raise ValueError(f"{name}: {kind} after {self._kinds[name]}")
             if name not in self._spools:
+                # a name for file systems without unnamed files: see `remove_orphans`
                 spool = tempfile.SpooledTemporaryFile(  # noqa: SIM115
-                    # a name for file systems without unnamed files: see `remove_orphans`
-                    IN_MEMORY_BYTES,
-                    prefix=".",
-                    suffix=".tmp",
-                    dir=str(self._folder),
+                    IN_MEMORY_BYTES, prefix=".", suffix=".tmp", dir=str(self._folder)
                 )
                 self._spools[name] = cast(BinaryIO, spool)
             plain = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -130,9 +121,9 @@ class Arrays:
                 self._spools[name].write(plain[start : start + COPIED_BYTES].data)
             self._lengths[name] = self._lengths.get(name, 0) + len(array)
 
-    def write(self, sink: Sink) -> None:
+    def write(self, stream: BinaryIO) -> None:
         """Write the arrays, compressed where that saves space."""
-        with zipfile.ZipFile(cast(BinaryIO, sink), "w", compresslevel=LEVEL) as archive:
+        with zipfile.ZipFile(stream, "w", compresslevel=LEVEL) as archive:
             for name, spool in self._spools.items():
                 dtype, shape = self._kinds[name]
                 header = {

@@ -14,7 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from attnsvm.record import RUN_FILE, CorruptRecordError, one_line, planned, states, unpacked
+from attnsvm.record import RUN_FILE, CorruptRecordError, one_line, read_plan, states, unpacked
 from attnsvm.verify.config import plan_refusals
 from attnsvm.verify.run import RunProof, prove
 from attnsvm.verify.trusted import SETTLED_BY_TRAINING
@@ -129,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
 def _overrides(directory: Path) -> Mapping[str, list[str]]:
     """Return the overrides of every run in the plan."""
     try:
-        return planned(directory) or {}
+        return read_plan(directory).runs
     except CorruptRecordError:
         return {}  # told as the state of the plan
 

@@ -20,7 +20,7 @@ from attnsvm.record import (
     read_run,
     read_tables,
     trial_columns,
-    verify_file,
+    verified,
 )
 from attnsvm.record.arrays import array_headers
 from attnsvm.record.column import Column
@@ -92,11 +92,7 @@ def opened(folder: Path) -> Iterator[tuple[StoredRecord, dict[str, Any]]]:
     run = read_run(folder)
     trials, history = (table.to_pandas() for table in read_tables(folder, run))
     arrays = folder / "solutions.npz"
-    verify_file(arrays, run["files"][arrays.name])
-    with (
-        open_regular(arrays, MAX_TABLE_BYTES) as stream,
-        zipfile.ZipFile(stream) as archive,
-    ):
+    with verified(arrays, run["files"][arrays.name]) as stream, zipfile.ZipFile(stream) as archive:
         array_headers(archive)
         yield StoredRecord(trials, history, StoredArrays(archive)), run
 

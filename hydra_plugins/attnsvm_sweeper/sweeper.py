@@ -169,7 +169,7 @@ class AttnsvmSweeper(Sweeper):
 
     def _check_folder(self, configs: dict[str, Any]) -> None:
         """Raise ConfigError if records must not be added to the folder."""
-        from attnsvm.record.mixed_code import refuse_mixed_code
+        from attnsvm.record import refuse_mixed_code
 
         refuse_other_subdir(self.composed)
         if not any(config.mixed_code for config in configs.values()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from attnsvm.config.identity import plan_digest
-from attnsvm.record import planned
+from attnsvm.record import read_plan
 from tests.command import SMALL, attnsvm
 from tests.config.test_config import composed
 
@@ -27,7 +27,7 @@ def test_each_plan_has_a_folder_of_its_own_and_finds_it_again(tmp_path):
     assert first != second
     assert not os.path.isabs(first)
     for folder in (first, second):
-        assert len(planned(tmp_path / "multirun" / folder)) == 2
+        assert len(read_plan(tmp_path / "multirun" / folder).runs) == 2
         assert (tmp_path / "multirun" / folder / "multirun.yaml").exists()
         assert (tmp_path / "multirun" / folder / "report.html").exists()
     assert f"2 runs: 2 done in multirun/{first}" in ran("seed=2,1", "device=cpu", cwd=tmp_path)
@@ -48,7 +48,7 @@ def test_a_folder_that_is_given_or_named_is_kept(tmp_path):
     for grid in (["data.d=4", "data.n=2"], ["data.d=4,5", "data.n=2"]):
         ran("sweep=rank_vs_d", "data.T=2", *grid, "svm=certified", cwd=tmp_path)
     assert os.readlink(tmp_path / "multirun/latest") == "rank_vs_d"
-    assert len(planned(tmp_path / "multirun/rank_vs_d")) == 2
+    assert len(read_plan(tmp_path / "multirun/rank_vs_d").runs) == 2
     assert set(os.listdir(tmp_path / "multirun")) == {"adhoc", "rank_vs_d", "latest"}
 
 

@@ -24,8 +24,8 @@ from attnsvm.cli.memory import (
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import instantiate
 from attnsvm.data import sample
-from attnsvm.record import memory as usable
-from attnsvm.record.memory import usable_memory
+from attnsvm.record import files as usable
+from attnsvm.record import usable_memory
 from attnsvm.training import train
 from tests.command import BIN, SMALL, attnsvm, environment
 from tests.config.test_config import composed

@@ -19,12 +19,11 @@ from attnsvm import experiment, record
 from attnsvm.cli import job
 from attnsvm.cli.job import perform
 from attnsvm.cli.signals import SIGNALS, Interrupted, hand_on, interruptible
-from attnsvm.record.lock import holder
 from attnsvm.record.state import run_state
 from attnsvm.sweeps.status import main as status
 from attnsvm.sweeps.status import states
 from tests.command import BIN, SMALL, begun, environment, until
-from tests.faults import configs, finished, in_child, litter, parts, sweep
+from tests.faults import configs, finished, in_child, litter, owners, parts, sweep
 
 LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3")
 GRACE_S = 5.0
@@ -32,10 +31,7 @@ GRACE_S = 5.0
 
 def in_work(folder) -> list[int]:
     """Return the processes that hold a run of the sweep."""
-    if not folder.exists():
-        return []
-    locks = [holder(path) for path in folder.iterdir() if path.is_dir()]
-    return [lock[0].pid for lock in locks if lock is not None and lock[1] and lock[0].pid]
+    return [pid for pid, _ in owners(folder)]
 
 
 def stopped_within_s(process, signum) -> float:

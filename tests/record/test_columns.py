@@ -70,8 +70,9 @@ def test_further_norms_are_listed_as_patterns():
     assert "perhaps not the only" in quantities[0].meaning
 
 
-KINDS = ("top", "multi", "published", "kq_low_rank", "path", "unsaturated", "diverged",
-         "stalled", "no_constraint", "wide_gap", "until_accepted")  # fmt: skip
+FURTHER = ("published", "kq_low_rank", "path", "unsaturated", "diverged", "stalled",
+           "no_constraint", "wide_gap", "until_accepted")  # fmt: skip
+KINDS = ["top", "multi", *(pytest.param(kind, marks=pytest.mark.full) for kind in FURTHER)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -150,40 +151,6 @@ def test_what_a_file_says_of_itself_is_not_read(tmp_path):
     trials, _ = record.read_tables(tmp_path, run)
     assert all(field.metadata is None for field in trials.schema)
     pd.testing.assert_frame_equal(trials.to_pandas(), a_record().trials)
-
-
-def test_a_compact_record_says_the_same_without_texts(tmp_path):
-    record.write(tmp_path, [a_record()], ORIGIN)
-    names = ("trials.parquet", "history.parquet")
-    before = sum((tmp_path / name).stat().st_size for name in names)
-    record.compact(tmp_path)
-    found, run = record.read(tmp_path)
-    pd.testing.assert_frame_equal(found.trials, a_record().trials)
-    pd.testing.assert_frame_equal(found.history, a_record().history)
-    assert sum((tmp_path / name).stat().st_size for name in names) < before / 4
-    first = {name: (tmp_path / name).read_bytes() for name in run["files"]}
-    record.compact(tmp_path)
-    assert {name: (tmp_path / name).read_bytes() for name in run["files"]} == first
-
-
-def test_a_record_is_not_lost_if_making_it_compact_is_interrupted(tmp_path, monkeypatch):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    record.write(folder, [a_record()], ORIGIN)
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
-
-    def interrupted(table, *_, **__):
-        if "quantity" in table.schema.names:
-            raise OSError("no space")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("attnsvm.record.folder.pq.write_table", interrupted)
-        with pytest.raises(OSError, match="no space"):
-            record.compact(folder)
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-    record.compact(folder)
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-    pd.testing.assert_frame_equal(record.read(folder)[0].trials, a_record().trials)
 
 
 def test_a_column_that_nobody_declared_is_refused(tmp_path):

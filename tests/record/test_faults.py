@@ -33,8 +33,9 @@ from tests.faults import (
 )
 
 SAMPLE = [
-    pytest.param(25, id="sample"),
-    pytest.param(500, id="all", marks=pytest.mark.faults),
+    5,
+    pytest.param(25, marks=pytest.mark.full),
+    pytest.param(500, marks=pytest.mark.faults),
 ]
 
 
@@ -60,7 +61,8 @@ def check_resumed(folder, cells, expected):
 
 
 @pytest.mark.parametrize(
-    "runs", [pytest.param(1, id="sample"), pytest.param(3, id="all", marks=pytest.mark.faults)]
+    "runs",
+    [pytest.param(1, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.faults)],
 )
 def test_a_kill_at_every_step(runs, tmp_path, uninterrupted):  # noqa: F811
     cells, expected = uninterrupted
@@ -114,8 +116,8 @@ def test_kills_at_random(kills, tmp_path, uninterrupted):  # noqa: F811
 @pytest.mark.parametrize(
     ("flips", "cuts"),
     [
-        pytest.param(400, 80, id="sample"),
-        pytest.param(10_000, 2_000, id="all", marks=pytest.mark.faults),
+        (100, 20),
+        pytest.param(10_000, 2_000, marks=pytest.mark.faults),
     ],
 )
 def test_no_flipped_bit_and_no_truncation_is_read(flips, cuts, tmp_path, uninterrupted):  # noqa: F811

@@ -1,4 +1,4 @@
-"""An odd plan, an odd name or an odd thing in a sweep's folder: named, and the runs are told."""
+"""An odd plan, name or thing in a sweep's folder: named, not followed, and the runs are told."""
 
 from __future__ import annotations
 
@@ -7,15 +7,37 @@ import shutil
 
 import pytest
 
-from attnsvm import record
+from attnsvm import experiment, record
+from attnsvm.cli.job import perform
 from attnsvm.config import ConfigError
-from attnsvm.record import LOCK_FILE, PLAN_FILE, RUN_FILE, read_plan, write_plan
+from attnsvm.config.identity import run_name
+from attnsvm.record import (
+    LOCK_FILE,
+    PLAN_FILE,
+    RUN_FILE,
+    CorruptRecordError,
+    obstacle,
+    read_plan,
+    unobstructed,
+    write_plan,
+)
 from attnsvm.record.plan import MAX_RUNS
 from attnsvm.sweeps import status
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.report import command as report
 from tests.command import SMALL, attnsvm
-from tests.record.odd import PLACED, RAW, copied, lines_of, place, sound_sweep, with_checksum
+from tests.config.test_config import composed
+from tests.faults import configs, prepared
+from tests.record.odd import (
+    PLACED,
+    RAW,
+    copied,
+    deadline,
+    lines_of,
+    place,
+    sound_sweep,
+    with_checksum,
+)
 
 
 @pytest.fixture(scope="module")
@@ -30,28 +52,14 @@ def sweep(original, tmp_path):
     return copied(original, tmp_path / "sweep")
 
 
-def check_plan_named(sweep, capsys):
-    """The plan is named in one line, and the runs of the folder are told all the same."""
-    code, lines = lines_of(status.main, sweep, capsys)
-    assert code == 1
-    assert len(lines) == 2
-    assert lines[0].startswith(f"corrupt  {PLAN_FILE}  ")
-    assert lines[1] == "3 runs: 2 done, 1 corrupt"
-    frames = load(sweep)
-    assert frames.runs["state"].tolist() == ["corrupt", "done", "done"]
-    assert len(frames.trials) == 6
-    assert frames.command == ""
-
+# --- the plan -------------------------------------------------------------------------------------
 
 PLANS = {
     "nothing": {},
-    "null": {"runs": None},
     "no run": {"runs": {}},
     "list": {"runs": ["a"]},
-    "word": {"runs": "a"},
     "cell null": {"runs": {"a": None}},
     "cell word": {"runs": {"a": "data.d=4"}},
-    "cell of numbers": {"runs": {"a": [1]}},
     "cell of lists": {"runs": {"a": [["data.d=4"]]}},
     "command": {"runs": {"a": []}, "command": "rm -rf"},
     "command of numbers": {"runs": {"a": []}, "command": [1]},
@@ -60,23 +68,42 @@ PLANS = {
     "fields of runs": {"runs": {"a": []}, "fields": {"shared": {}, "own": {"a": None}}},
     "fields nested": {"runs": {"a": []}, "fields": {"shared": {"d": {"a": [1]}}, "own": {}}},
     "fields huge": {"runs": {"a": []}, "fields": {"shared": {"trials": 10**400}, "own": {}}},
-    "above": {"runs": {"../../x": []}},
-    "absolute": {"runs": {"/etc": []}},
+    "trials of words": {"runs": {"a": []}, "fields": {"shared": {"trials": "many"}, "own": {}}},
+    "negative seed": {"runs": {"a": []}, "fields": {"shared": {}, "own": {"a": {"seed": -1}}}},
     "long": {"runs": {"a" * 5000: []}},
     "escapes": {"runs": {"/\x1b[2J\n\u202e": []}},
-    "10^6 names": {"runs": {str(k): [] for k in range(10**6)}},
+    "many runs": {"runs": {str(k): [] for k in range(MAX_RUNS + 1)}},
 }
+OUTSIDE = [
+    "../x", "../../x", "..", ".", "", "/etc/x", "/tmp/x", "a/b", "a/../../x", "./x", "~/x", "x\0y",
+    "\0", "x/", "//x", "x\n/y", "..%2fx/../y", "\\..\\x/", "$HOME/x", "C:/x", "x/.",
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("content", PLANS.values(), ids=PLANS)
-def test_a_plan_of_another_form(content, sweep, capsys):
-    (sweep / PLAN_FILE).write_bytes(with_checksum(content))
-    check_plan_named(sweep, capsys)
+def test_a_plan_of_another_form_and_names_that_lead_outside(sweep):
+    plans = {what: with_checksum(content) for what, content in PLANS.items()}
+    plans |= {name: with_checksum({"runs": {name: []}}) for name in OUTSIDE}
+    for what, content in (plans | RAW).items():
+        (sweep / PLAN_FILE).write_bytes(content)
+        with deadline(), pytest.raises(CorruptRecordError, match=f"{PLAN_FILE}: ") as refused:
+            read_plan(sweep)
+        assert ("must be the name of a folder" in str(refused.value)) or what not in OUTSIDE, what
 
 
-@pytest.mark.parametrize("content", RAW.values(), ids=RAW)
-def test_a_plan_that_is_none(content, sweep, capsys):
-    (sweep / PLAN_FILE).write_bytes(content)
+def check_plan_named(sweep, capsys):
+    """The plan is named in one line, and the runs of the folder are told all the same."""
+    code, lines = lines_of(status.main, sweep, capsys)
+    assert code == 1
+    assert lines[0].startswith(f"corrupt  {PLAN_FILE}  ")
+    assert lines[1:] == ["3 runs: 2 done, 1 corrupt"]
+    frames = load(sweep)
+    assert frames.runs["state"].tolist() == ["corrupt", "done", "done"]
+    assert len(frames.trials) == 6
+    assert frames.command == ""
+
+
+def test_a_damaged_plan_hides_no_run(sweep, capsys):
+    (sweep / PLAN_FILE).write_bytes(RAW["escapes"])
     check_plan_named(sweep, capsys)
 
 
@@ -84,22 +111,19 @@ def test_a_plan_that_is_none(content, sweep, capsys):
 def test_something_else_in_the_place_of_the_plan(kind, sweep, capsys):
     place(sweep / PLAN_FILE, kind)
     check_plan_named(sweep, capsys)
-    code, lines = lines_of(report.main, sweep, capsys)
-    assert code == 1
-    assert f"corrupt: {PLAN_FILE}: " in "\n".join(lines)
+    with pytest.raises(CorruptRecordError, match=rf"{PLAN_FILE}: is .*; must be a file"):
+        write_plan(sweep, {"a": []})
 
 
-@pytest.mark.parametrize(("field", "value"), [("trials", "many"), ("seed", -1), ("trials", 1e300)])
-def test_a_plan_whose_runs_have_no_number_of_instances(field, value, sweep, capsys):
-    plan = read_plan(sweep)
-    write_plan(sweep, {**plan.runs, "more": []}, {"more": {field: value}})
-    check_plan_named(sweep, capsys)
-
-
-def test_no_plan_of_more_runs_is_written(tmp_path):
+def test_no_plan_that_is_not_read_is_written(tmp_path):
     with pytest.raises(ConfigError, match=f"must be at most {MAX_RUNS}"):
         write_plan(tmp_path, {str(k): [] for k in range(MAX_RUNS + 1)})
+    with pytest.raises(ConfigError, match=r"1 runs in one sweep: .* must have at most"):
+        write_plan(tmp_path, {"a": ["x" * 2**26]})
+    assert not list(tmp_path.iterdir())
 
+
+# --- names and folders ----------------------------------------------------------------------------
 
 NAMES = [
     b"\x1b[2J", b"a\nb", b"\r", "\u202egnp".encode(), "\u2028".encode(), b"\xff\xfe",
@@ -107,58 +131,115 @@ NAMES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_names_that_send_commands_to_a_terminal(name, sweep, capsys):
+def test_names_that_send_commands_to_a_terminal(sweep, capsys):
     """Without a plan the names are those of the folders on disk."""
     (sweep / PLAN_FILE).unlink()
-    odd = os.path.join(os.fsencode(sweep), name)
-    os.mkdir(odd)
-    os.mkfifo(os.path.join(odd, b"run.json"))
+    for name in NAMES:
+        odd = os.path.join(os.fsencode(sweep), name)
+        os.mkdir(odd)
+        os.mkfifo(os.path.join(odd, b"run.json"))
     code, lines = lines_of(status.main, sweep, capsys)
-    assert (code, lines[-1]) == (1, "3 runs: 2 done, 1 corrupt")
-    assert len(lines) == 2
+    assert (code, lines[-1]) == (1, f"{len(NAMES) + 2} runs: 2 done, {len(NAMES)} corrupt")
+    assert len(lines) == len(NAMES) + 1
     code, lines = lines_of(report.main, sweep, capsys)
     assert code == 1
-    assert len([line for line in lines if line.startswith("corrupt: ")]) == 1
+    assert len([line for line in lines if line.startswith("corrupt: ")]) == len(NAMES)
     page = (sweep / "report.html").read_text()
-    assert "2 of 3" in page
     assert not {"\x1b", "\u202e", "\u2028", "\x07"} & set(page)
     assert "<script>alert" not in page
 
 
-def test_a_folder_whose_every_run_is_odd(sweep, capsys):
-    for path in sweep.glob(f"*/{RUN_FILE}"):
-        place(path, "pipe")
+TAGS = [*OUTSIDE, "a" * 300, "é", "名", "-rf", "x;rm", "`id`", "$(id)", "x y", ":", "*", "?", "|"]
+
+
+def test_a_run_is_named_within_its_sweep_whatever_its_config_says():
+    config = composed("data.n=2")
+    for tag in filter(None, TAGS):
+        config.head._target_ = f"attnsvm.{tag}"
+        config.sweep = tag
+        name = run_name(config)
+        assert len(name) < 120
+        assert os.path.basename(name) == name
+        assert set(name) <= set(map(chr, range(33, 127))) - set("/\\:*?|`$;\"'<>()& ")
+        assert not name.startswith((".", "-"))
+
+
+def test_runs_that_are_all_odd(sweep, capsys):
+    runs = [path.parent for path in sweep.glob(f"*/{RUN_FILE}")]
+    for run in runs:
+        place(run / RUN_FILE, "pipe")
     assert lines_of(status.main, sweep, capsys)[1][-1] == "2 runs: 2 corrupt"
     code, lines = lines_of(report.main, sweep, capsys)
     assert code == 1
     assert len([line for line in lines if line.startswith("corrupt: ")]) == 2
-
-
-def test_a_single_run_that_is_odd(sweep, capsys):
-    folder = next(sweep.glob(f"*/{RUN_FILE}")).parent
-    place(folder / RUN_FILE, "pipe")
-    assert lines_of(status.main, folder, capsys)[0] == 1
-    assert lines_of(report.main, folder, capsys)[0] == 1
+    assert lines_of(status.main, runs[0], capsys)[0] == 1
+    assert lines_of(report.main, runs[0], capsys)[0] == 1
 
 
 def test_links_in_the_place_of_figures_and_tables_are_not_followed(sweep, tmp_path, capsys):
     (tmp_path / "outside").mkdir()
     for name in ("tables", "figures"):
-        shutil.rmtree(sweep / name, ignore_errors=True)
         (sweep / name).symlink_to(tmp_path / "outside")
         code, lines = lines_of(report.main, sweep, capsys)
         assert code == 2
-        assert f"{name}" in lines[-1]
         assert "is a link; must be a folder" in lines[-1]
+        assert f"/{name}'" in lines[-1]
         (sweep / name).unlink()
+        shutil.rmtree(sweep / "tables", ignore_errors=True)
     assert not list((tmp_path / "outside").iterdir())
 
 
+@pytest.mark.parametrize("link", ["run", ".hydra", ".lock", "run.json", "trials.parquet"])
+def test_links_are_not_followed_out_of_the_folder(link, tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment, "parts", lambda config: [prepared(config)])
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("mine")
+    folder = tmp_path / "run"
+    if link == "run":
+        folder.symlink_to(outside)
+    else:
+        folder.mkdir()
+        (folder / link).symlink_to(outside if link == ".hydra" else outside / "file")
+    with pytest.raises(CorruptRecordError, match="link"):
+        perform(configs(1)[0], folder, [], in_sweep=True)
+    assert [p.name for p in outside.iterdir()] == ["file"]
+    assert (outside / "file").read_text() == "mine"
+
+
+def test_only_the_runs_whose_folder_can_be_written_are_begun(tmp_path):
+    for name in ("sound", "notes", "log", "hydra", "yaml"):
+        (tmp_path / name / ".hydra").mkdir(parents=True)
+    (tmp_path / "notes" / "notes").symlink_to(tmp_path)  # no run writes it
+    os.mkfifo(tmp_path / "log" / "attnsvm.log")
+    (tmp_path / "hydra" / ".hydra").rmdir()
+    (tmp_path / "hydra" / ".hydra").symlink_to(tmp_path)
+    os.mkfifo(tmp_path / "yaml" / ".hydra" / "config.yaml")
+    (tmp_path / "link").symlink_to(tmp_path / "sound")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_text("")
+    reasons = {
+        "log": "attnsvm.log: is a pipe; must be a file",
+        "hydra": ".hydra: is a link; must be a folder",
+        "yaml": ".hydra/config.yaml: is a pipe; must be a file",
+        "link": "link: is a link; must be a folder",
+        "pipe": "pipe: is a pipe; must be a folder",
+        "file": "file: is a file; must be a folder",
+    }
+    for name, reason in reasons.items():
+        assert obstacle(tmp_path / name).endswith(reason)
+    cells = {name: [] for name in ("sound", "notes", "missing", *reasons)}
+    assert list(unobstructed(tmp_path, cells)) == ["sound", "notes", "missing"]
+
+
+@pytest.mark.full
 def test_a_sweep_goes_on_where_runs_are_odd(tmp_path):
     grid = ["-m", *SMALL, "seed=0,10,20,30,40,50,60"]
     done = attnsvm(*grid, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    for path in tmp_path.rglob("*"):
+        assert path.suffix not in (".pkl", ".pickle", ".pt", ".joblib")
+        assert not (path.is_file() and path.read_bytes().startswith(b"\x80"))  # a pickle
     runs = sorted(path.parent for path in (tmp_path / "multirun").glob(f"*/*/{RUN_FILE}"))
     sweep = runs[0].parent
     (runs[0] / RUN_FILE).unlink()
@@ -168,7 +249,6 @@ def test_a_sweep_goes_on_where_runs_are_odd(tmp_path):
     (sweep / ".x.tmp").mkdir()
     for run in runs[4:6]:
         (run / RUN_FILE).unlink()
-    (runs[4] / ".hydra/config.yaml").unlink()
     place(runs[4] / ".hydra/config.yaml", "pipe")  # Hydra would write to it and wait for ever
     shutil.rmtree(runs[5] / ".hydra")
     (tmp_path / "outside").mkdir()
@@ -186,10 +266,8 @@ def test_a_sweep_goes_on_where_runs_are_odd(tmp_path):
     assert ".lock: is a pipe; must be a file" in resumed.stderr
     assert "run.json: is a folder; must be a file" in resumed.stderr
     assert ".hydra/config.yaml: is a pipe; must be a file" in resumed.stderr
-    assert "4 runs done" not in resumed.stderr
     assert record.is_done(runs[2])
     assert record.is_done(runs[3])
-    shutil.rmtree(sweep / "figures")
     (sweep / PLAN_FILE).unlink()
     place(sweep / PLAN_FILE, "folder")
     refused = attnsvm(*grid, cwd=tmp_path)

@@ -10,7 +10,7 @@ import pytest
 
 from attnsvm import record
 from attnsvm.record import RunRecord, trial_columns, trial_table
-from attnsvm.record import files as storage
+from attnsvm.record import atomic as storage
 from attnsvm.record import writers as stream
 from attnsvm.record.files import CorruptRecordError
 from attnsvm.record.provenance import provenance
@@ -68,7 +68,7 @@ def test_a_failure_is_a_record_without_tables(tmp_path):
         raise ZeroDivisionError("<b>over</b> zero")
     except ZeroDivisionError as error:
         record.write_failure(tmp_path, ORIGIN, error)
-    run = storage.read_json(tmp_path / "run.json")
+    run = record.read_json(tmp_path / "run.json")
     assert run["state"] == "failed"
     assert run["reason"] == "ZeroDivisionError: <b>over</b> zero"
     assert run["place"].startswith("test_record.py:")

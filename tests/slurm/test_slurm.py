@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attnsvm.record.lock import holder
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.status import states
 from tests.command import SMALL, attnsvm, begun, until
+from tests.faults import owners
 from tests.slurm.cluster import NODES, cluster, lacking
 
 pytestmark = [
@@ -46,12 +46,6 @@ def queued(slurm) -> set[str]:
 
 def state_counts(folder) -> dict[str, int]:
     return pd.Series([s.state for s in states(folder).values()]).value_counts().to_dict()
-
-
-def owners(folder):
-    """Return the owners of the runs that are in work."""
-    found = [holder(path) for path in folder.glob("*-*") if path.is_dir()]
-    return [lock[0] for lock in found if lock is not None and lock[1] and lock[0].pid]
 
 
 def test_a_sweep_is_the_same_as_with_the_basic_launcher(slurm, tmp_path):
@@ -93,8 +87,8 @@ def test_jobs_that_are_killed_are_lost_and_the_others_are_not(slurm, tmp_path):
     # the two short runs end, the two long ones are in work at once, on two nodes
     until(lambda: (folder / "sweep.json").exists() and state_counts(folder).get("done") == 2)
     until(lambda: len(owners(folder)) == 2)
-    for owner in owners(folder):
-        os.kill(owner.pid, signal.SIGKILL)
+    for pid, _ in owners(folder):
+        os.kill(pid, signal.SIGKILL)
     assert driver.wait(60) == 1
     assert state_counts(folder) == {"done": 2, "lost": 2}
     lost = [s for s in states(folder).values() if s.state == "lost"]
@@ -121,8 +115,8 @@ def test_scancel_of_a_running_and_of_a_pending_job(slurm, tmp_path):
     driver = begun(*grid, cwd=tmp_path, env=slurm)
     folder = tmp_path / "multirun/latest"
     until(lambda: folder.exists() and owners(folder))
-    (owner,) = owners(folder)
-    array = owner.slurm_job.split("_")[0]
+    ((_, job),) = owners(folder)
+    array = job.split("_")[0]
     told(slurm, "scancel", f"{array}_1")
     told(slurm, "scancel", f"{array}_0")
     assert driver.wait(60) == 1
@@ -133,12 +127,12 @@ def test_a_preempted_job_is_interrupted_and_requeued(slurm, tmp_path):
     driver = begun("-m", "seed=0", *LONG, *ON_CPUS, cwd=tmp_path, env=slurm)
     folder = tmp_path / "multirun/latest"
     until(lambda: folder.exists() and owners(folder))
-    (owner,) = owners(folder)
-    told(slurm, "scancel", "--signal=USR2", owner.slurm_job)
+    ((_, job),) = owners(folder)
+    told(slurm, "scancel", "--signal=USR2", job)
     until(lambda: state_counts(folder) == {"interrupted": 1}, 30)
     until(lambda: "PENDING" in told(slurm, "squeue", "--noheader", "--format=%i %T"), 30)
     assert driver.poll() is None  # it waits for the second start
-    told(slurm, "scancel", owner.slurm_job)
+    told(slurm, "scancel", job)
     assert driver.wait(60) == 1
 
 
@@ -154,15 +148,15 @@ def test_a_driver_follows_a_job_that_is_requeued_by_hand(slurm, tmp_path):
     driver = begun("-m", "seed=0", *LONG, *ON_CPUS, cwd=tmp_path, env=slurm)
     folder = tmp_path / "multirun/latest"
     until(lambda: folder.exists() and owners(folder))
-    (owner,) = owners(folder)
-    told(slurm, "scontrol", "requeue", owner.slurm_job)
+    ((pid, job),) = owners(folder)
+    told(slurm, "scontrol", "requeue", job)
     until(lambda: state_counts(folder) == {"interrupted": 1}, 30)
     until(lambda: list(folder.glob(".submitit/**/*_result.pkl")), 30)
     time.sleep(10)  # the driver asks the queue several times
     assert driver.poll() is None
-    start_again(slurm, owner.slurm_job)
-    until(lambda: owners(folder) and owners(folder)[0].pid != owner.pid, 90)
-    told(slurm, "scancel", owner.slurm_job)
+    start_again(slurm, job)
+    until(lambda: owners(folder) and owners(folder)[0][0] != pid, 90)
+    told(slurm, "scancel", job)
     assert driver.wait(60) == 1
     assert state_counts(folder) == {"interrupted": 1}
 
@@ -172,16 +166,16 @@ def test_a_driver_follows_a_job_whose_node_went_down(slurm, tmp_path):
     driver = begun("-m", "seed=0", *LONG, *ON_CPUS, cwd=tmp_path, env=slurm)
     folder = tmp_path / "multirun/latest"
     until(lambda: folder.exists() and owners(folder))
-    (owner,) = owners(folder)
-    node = told(slurm, "scontrol", "show", "job", owner.slurm_job).partition("BatchHost=")[2]
+    ((pid, job),) = owners(folder)
+    node = told(slurm, "scontrol", "show", "job", job).partition("BatchHost=")[2]
     down = ("State=DOWN", "Reason=test")
     told(slurm, "scontrol", "update", f"NodeName={node.split()[0]}", *down)
     until(lambda: state_counts(folder) == {"interrupted": 1}, 60)
     time.sleep(6)
     assert driver.poll() is None
-    start_again(slurm, owner.slurm_job)
-    until(lambda: owners(folder) and owners(folder)[0].pid != owner.pid, 90)
-    told(slurm, "scancel", owner.slurm_job)
+    start_again(slurm, job)
+    until(lambda: owners(folder) and owners(folder)[0][0] != pid, 90)
+    told(slurm, "scancel", job)
     assert driver.wait(60) == 1
     assert state_counts(folder) == {"interrupted": 1}
 
@@ -210,12 +204,12 @@ def test_a_job_of_several_cells_goes_on_where_it_was_interrupted(slurm, tmp_path
     driver = begun(*grid, cwd=tmp_path, env=slurm)
     folder = tmp_path / "multirun/latest"
     until(lambda: folder.exists() and owners(folder) and "done" in state_counts(folder))
-    (owner,) = owners(folder)
-    told(slurm, "scontrol", "requeue", owner.slurm_job)
+    ((_, job),) = owners(folder)
+    told(slurm, "scontrol", "requeue", job)
     until(lambda: state_counts(folder) == {"done": 1, "interrupted": 1, "missing": 4}, 30)
-    start_again(slurm, owner.slurm_job)
+    start_again(slurm, job)
     until(lambda: state_counts(folder) == {"done": 1, "running": 1, "missing": 4}, 90)
-    told(slurm, "scancel", owner.slurm_job)
+    told(slurm, "scancel", job)
     assert driver.wait(60) == 1
     assert state_counts(folder) == {"done": 1, "interrupted": 1, "missing": 4}
 
