@@ -18,7 +18,7 @@ from attnsvm.config.code import code_digest
 from attnsvm.record.atomic import remove_orphans, write_atomically, write_json
 from attnsvm.record.files import CorruptRecordError, kind_of, read_json
 from attnsvm.record.lock import LOCK_FILE, HeldError, locked
-from attnsvm.record.run import PLAIN, RUN_FILE, holds
+from attnsvm.record.run import RUN_FILE, holds, plain
 from attnsvm.record.state import RunState, obstacle, run_state
 from attnsvm.record.text import shortened
 
@@ -209,7 +209,7 @@ def _fields(given: Any, path: Path) -> dict[str, dict[str, Any]]:
 def _plain_fields(part: Any) -> bool:
     counts = ("trials", "seed")
     return isinstance(part, dict) and all(
-        holds(value, int if name in counts else PLAIN) for name, value in part.items()
+        holds(value, int) if name in counts else plain(value) for name, value in part.items()
     )
 
 

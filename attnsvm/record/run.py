@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
 from attnsvm.config import GROUPS, PROBES, WITHOUT_EFFECT, RunConfig, SelectionConfig, SvmConfig
@@ -32,15 +32,13 @@ MAX_WORD = 2 * MAX_NAME
 
 OTHER_VERSION = "made by another version of attnsvm"
 
-PLAIN = str | float | bool | None
-
 FIELDS: Mapping[str, Any] = {
     "state": Literal["done", "failed", "interrupted"],  # the others follow from what is missing
     **dict.fromkeys(("signature", "device", "version", "code", "python"), str),
     **dict.fromkeys(("sweep", "question", "git_revision"), str | None),
     **dict.fromkeys(("options", "extension_code", "slurm"), dict[str, str]),
     "packages": dict[str, str | None],
-    "hardware": dict[str, PLAIN],
+    "hardware": dict[str, str | float | bool | None],
     "config": dict[str, Any],
     "probes": dict[str, dict[str, str]],
     "overrides": list[str],
@@ -58,22 +56,27 @@ NOT_DONE: Mapping[str, Any] = dict.fromkeys(("reason", "place", "traceback"), st
 
 def holds(value: Any, kind: Any) -> bool:
     """Whether a value is of a type as in FIELDS: an int is >= 0, a float finite or any integer."""
-    parts = get_args(kind)
-    if isinstance(kind, UnionType):
-        return any(holds(value, part) for part in parts)
-    if get_origin(kind) is Literal:
-        return value in parts
-    if get_origin(kind) is list:
-        return isinstance(value, list) and all(holds(one, parts[0]) for one in value)
-    if get_origin(kind) is dict:
-        few = isinstance(value, dict) and len(value) <= MAX_NAMES
-        return few and all(holds(one, parts[1]) for one in value.values())
     if kind is int:
         return type(value) is int and 0 <= value <= MAX_COUNT
     if kind is float:
         whole = type(value) is int and abs(value) <= MAX_COUNT
         return whole or (type(value) is float and math.isfinite(value))
-    return kind is Any or isinstance(value, kind)
+    if kind in (str, bool, NoneType):
+        return isinstance(value, kind)
+    parts = get_args(kind)
+    if isinstance(kind, UnionType):
+        return any(holds(value, part) for part in parts)
+    if get_origin(kind) is list:
+        return isinstance(value, list) and all(holds(one, parts[0]) for one in value)
+    if get_origin(kind) is dict:
+        few = isinstance(value, dict) and len(value) <= MAX_NAMES
+        return few and all(holds(one, parts[1]) for one in value.values())
+    return kind is Any or value in parts
+
+
+def plain(value: Any) -> bool:
+    """Whether a value is a word, a finite number, true, false or null."""
+    return value is None or isinstance(value, bool | str) or holds(value, float)
 
 
 class _WrongError(Exception):
@@ -109,11 +112,10 @@ def read_run(folder: Path) -> dict[str, Any]:
 
 def _check_fields(run: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
     for name, kind in fields.items():
-        must = f"must be {kind.__name__ if kind in (str, int, float) else kind}"
-        if name not in run:
-            raise _WrongError(f"{name}: missing; {must}")
-        if not holds(run[name], kind):
-            raise _WrongError(f"{name}={_shown(run[name])}: {must}")
+        if name not in run or not holds(run[name], kind):
+            found = f"{name}={_shown(run[name])}:" if name in run else f"{name}: missing;"
+            allowed = kind.__name__ if kind in (str, int, float) else kind
+            raise _WrongError(f"{found} must be {allowed}")
 
 
 def _shown(value: Any) -> str:
@@ -186,7 +188,7 @@ def _section(given: Any, schema: type, name: str) -> Any:
 
 def _check_plain(section: Mapping[str, Any], name: str) -> None:
     for field, value in section.items():
-        if not holds(value, PLAIN | list[PLAIN]):
+        if not all(map(plain, value if isinstance(value, list) else [value])):
             shown = _shown(value)
             raise _WrongError(f"config.{name}.{field}={shown}: must be words or finite numbers")
 

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import signal
 import socket
 import zipfile
@@ -329,9 +328,3 @@ ODD_ARRAYS = {
     "nothing": b"",
     "npy": ONE,
 }
-
-
-def copied(folder: Path, target: Path) -> Path:
-    """Return a copy of a sweep's folder."""
-    shutil.copytree(folder, target, symlinks=True)
-    return target

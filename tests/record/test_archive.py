@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import stat
 import zipfile
 from pathlib import Path
@@ -103,26 +102,18 @@ def test_with_a_flipped_byte_no_file_comes_back_changed(tmp_path):
     """It may be missing, which the plan of a sweep tells."""
     whole = packed(tmp_path / "a.zip", FILES).read_bytes()
     refused = 0
-    for at in range(len(whole)):
+    for at in range(0, len(whole), 3):
         (tmp_path / "b.zip").write_bytes(whole[:at] + bytes([whole[at] ^ 0x11]) + whole[at + 1 :])
         try:
             with unpacked(tmp_path / "b.zip") as folder:
                 assert set(files_below(folder).values()) <= set(FILES.values())
         except CorruptRecordError:
             refused += 1
-    assert refused > len(whole) // 2
+    assert refused > len(whole) // 6
 
 
-@pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04"])
+@pytest.mark.parametrize("content", [b"", b"text", b"PK\x03\x04", b"PK\x05\x06" + bytes(18)])
 def test_what_is_no_archive_is_refused(content, tmp_path):
     (tmp_path / "a.zip").write_bytes(content)
     with pytest.raises(CorruptRecordError, match="must be a zip archive"):
         unpacked(tmp_path / "a.zip").__enter__()
-
-
-def test_an_empty_archive_is_refused(tmp_path):
-    empty = io.BytesIO()
-    zipfile.ZipFile(empty, "w").close()
-    (tmp_path / "a.zip").write_bytes(empty.getvalue())
-    with pytest.raises(CorruptRecordError, match="0 folders"), unpacked(tmp_path / "a.zip"):
-        pytest.fail("it is unpacked")

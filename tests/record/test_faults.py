@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
 import resource
 import shutil
 import signal
-import subprocess
 import time
 
 import pytest
@@ -142,14 +140,6 @@ def test_no_flipped_bit_and_no_truncation_is_read(flips, cuts, tmp_path, uninter
     assert run_state(folder).state == "done"
 
 
-def test_a_missing_table_is_a_damage_and_is_computed_again(tmp_path, uninterrupted):  # noqa: F811
-    cells, expected = uninterrupted
-    assert finished(in_child(lambda: sweep(tmp_path, cells))) == 0
-    (tmp_path / run_name(cells[1]) / "history.parquet").unlink()
-    assert states(tmp_path, cells) == ["done", "corrupt", "done"]
-    check_resumed(tmp_path, cells, expected)
-
-
 # --- a full disk ---------------------------------------------------------------------------------
 
 
@@ -181,45 +171,3 @@ def test_a_full_disk_is_told_and_leaves_what_was_finished(tmp_path, uninterrupte
     assert set(others) <= {"failed", "missing"}
     assert litter(tmp_path) == []
     check_resumed(tmp_path, cells, expected)
-
-
-def test_a_small_file_system(tmp_path, uninterrupted):  # noqa: F811
-    cells, expected = uninterrupted
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("a file system cannot be mounted here")
-    try:
-        assert finished(in_child(lambda: sweep(disk, cells))) == 0
-        found = states(disk, cells)
-        assert found[0] == "done"
-        assert found[-1] in ("failed", "missing")
-        subprocess.run(["mount", "-o", "remount,size=1m", str(disk)], check=True)
-        check_resumed(disk, cells, expected)
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
-
-
-# --- failures ------------------------------------------------------------------------------------
-
-
-def test_a_failure_tells_its_place(tmp_path, uninterrupted):  # noqa: F811
-    cells, _ = uninterrupted
-
-    def failing():
-        from attnsvm import experiment
-
-        def parts(config):
-            raise ZeroDivisionError("over <b>zero</b>")
-
-        experiment.parts = parts
-        sweep(tmp_path, cells)
-
-    assert finished(in_child(failing)) == 0
-    assert states(tmp_path, cells) == ["failed"] * 3
-    run = json.loads((tmp_path / run_name(cells[0]) / RUN_FILE).read_text())
-    assert run["place"].startswith("test_faults.py:")
-    assert "ZeroDivisionError: over <b>zero</b>" in run["traceback"]
-    frames = load(tmp_path)
-    assert frames.incomplete["place"].str.startswith("test_faults.py:").all()

@@ -98,22 +98,6 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
     assert run_state(folder).state == "corrupt"
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["run.json", ".lock", "trials.parquet", "solutions.npz"])
-def test_a_pipe_in_place_of_a_file_hangs_nobody(name, tmp_path):
-    (config,) = configs(1)
-    folder = tmp_path / run_name(config)
-    os.waitpid(in_child(lambda: sweep(tmp_path, [config])), 0)
-    (folder / name).unlink(missing_ok=True)
-    os.mkfifo(folder / name)
-    expected = "done" if name == ".lock" else "corrupt"
-    assert run_state(folder).state == expected
-    proved = ("attnsvm-verify",) if name != ".lock" else ()  # the numbers are prepared
-    for command in ("attnsvm-status", "attnsvm-report", *proved):
-        done = attnsvm(str(tmp_path), cwd=tmp_path, command=command)
-        assert done.returncode == (0 if name == ".lock" else 1), done.stderr
-
-
 # --- a file system without locks ------------------------------------------------------------------
 
 REFUSED = """
@@ -124,6 +108,7 @@ fcntl.flock = refused
 """
 
 
+@pytest.mark.full
 def test_a_file_system_without_locks_is_refused_before_any_work(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(REFUSED.format(code=errno.EOPNOTSUPP))
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +32,6 @@ from tests.faults import configs, prepared
 from tests.record.odd import (
     PLACED,
     RAW,
-    copied,
     deadline,
     lines_of,
     place,
@@ -49,7 +49,7 @@ def original(tmp_path_factory):
 
 @pytest.fixture
 def sweep(original, tmp_path):
-    return copied(original, tmp_path / "sweep")
+    return Path(shutil.copytree(original, tmp_path / "sweep"))
 
 
 # --- the plan -------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,7 +28,6 @@ from tests.record.odd import (
     RAW,
     REMOVED,
     Edit,
-    copied,
     deadline,
     lines_of,
     many,
@@ -51,7 +51,7 @@ def original(tmp_path_factory):
 
 @pytest.fixture
 def sweep(original, tmp_path):
-    return copied(original, tmp_path / "sweep")
+    return Path(shutil.copytree(original, tmp_path / "sweep"))
 
 
 @pytest.fixture

@@ -77,14 +77,6 @@ def test_a_failure_is_a_record_without_tables(tmp_path):
         record.read(tmp_path)
 
 
-def test_without_run_json_there_is_no_record(tmp_path):
-    record.write(tmp_path, [a_record()], ORIGIN)
-    (tmp_path / "run.json").unlink()
-    assert not record.is_done(tmp_path)
-    with pytest.raises(FileNotFoundError):
-        record.read(tmp_path)
-
-
 def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
     path = tmp_path / "file"
     storage.write_atomically(path, b"old")
@@ -99,24 +91,6 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path, monkey
                 storage.write_atomically(path, b"new")
         assert path.read_bytes() == b"old"
         assert [p.name for p in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_rewrite_is_never_complete_with_mixed_files(tmp_path, monkeypatch):
-    record.write(tmp_path, [a_record()], ORIGIN)
-    replaced = []
-    original = os.replace
-
-    def stopping(source, target):
-        if len(replaced) == 1:
-            raise KeyboardInterrupt
-        replaced.append(target)
-        original(source, target)
-
-    monkeypatch.setattr(os, "replace", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        record.write(tmp_path, [a_record()], ORIGIN)
-    assert not record.is_done(tmp_path)
-    assert not list(tmp_path.glob(".*.tmp"))
 
 
 def test_an_error_between_two_parts_leaves_the_old_record_and_no_litter(tmp_path):
@@ -158,14 +132,10 @@ def test_the_files_do_not_depend_on_how_the_record_is_cut(rows, tmp_path, monkey
     assert pq.ParquetFile(tmp_path / "parts/trials.parquet").num_row_groups == -(-3 // rows)
 
 
-def test_parts_of_other_shape_are_refused(tmp_path):
+def test_neither_pickles_nor_parts_of_another_shape_are_written(tmp_path):
     other = RunRecord(a_record().trials, a_record().history, {"mask": np.ones((3, 2, 1), bool)})
     with pytest.raises(ValueError, match="mask"):
         record.write(tmp_path, [a_record(), other], ORIGIN)
-    assert not record.is_done(tmp_path)
-
-
-def test_pickles_are_neither_written_nor_read(tmp_path):
     objects = RunRecord(a_record().trials, a_record().history, {"o": np.array([{}], dtype=object)})
     with pytest.raises(ValueError, match="pickle"):
         record.write(tmp_path, [objects], ORIGIN)

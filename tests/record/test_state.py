@@ -14,7 +14,6 @@ from attnsvm.config.identity import run_name
 from attnsvm.record.column import STATES
 from attnsvm.record.lock import locked
 from attnsvm.record.provenance import provenance
-from attnsvm.record.state import run_state
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.status import main, states
 from tests.command import SMALL, attnsvm, until
@@ -90,15 +89,6 @@ def test_status_is_told_without_the_heavy_packages(tmp_path):
     assert done.stdout.strip() == "set()"
 
 
-def test_a_run_that_is_locked_again_counts_as_running_until_it_is_lost(tmp_path):
-    run_in(tmp_path / "run", "failed")
-    with locked(tmp_path / "run"):
-        assert run_state(tmp_path / "run").state == "running"
-    assert run_state(tmp_path / "run").state == "failed"
-    subprocess.run([sys.executable, "-c", GONE, str(tmp_path / "run")], check=False)
-    assert run_state(tmp_path / "run").state == "lost"
-
-
 def test_two_drivers_do_no_run_twice(tmp_path):
     cells = configs(4)
     done = []
@@ -122,6 +112,7 @@ def test_two_drivers_do_no_run_twice(tmp_path):
     assert {state.state for state in states(tmp_path / "sweep").values()} == {"done"}
 
 
+@pytest.mark.full
 def test_records_of_other_code_are_refused_unless_allowed_and_then_shown(tmp_path):
     sweep_folder, cells = tmp_path / "mine", configs(1)
     child = in_child(lambda: sweep(sweep_folder, cells))
@@ -142,16 +133,6 @@ def test_records_of_other_code_are_refused_unless_allowed_and_then_shown(tmp_pat
     assert "another" in (sweep_folder / "report.html").read_text()
     shown = attnsvm(str(sweep_folder), cwd=tmp_path, command="attnsvm-status")
     assert "records of 2 versions of the code" in shown.stdout
-
-
-def test_a_dry_run_lists_the_cells_and_makes_nothing(tmp_path):
-    done = attnsvm("-m", *SMALL, "seed=0,10", "dry_run=true", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "2 runs, 2 of them pending" in done.stdout
-    assert "about " in done.stdout
-    assert "seed=10" in done.stdout
-    assert not list(tmp_path.rglob("run.json"))
-    assert not (tmp_path / "multirun").exists()
 
 
 def test_progress_counts_what_is_on_disk(tmp_path):
