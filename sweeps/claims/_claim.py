@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from omegaconf import OmegaConf
 
 from attnsvm.record import read_solutions
 
@@ -33,8 +35,12 @@ Truths = pd.Series
 """One of true, false or missing (undecided) for each instance: pandas' `boolean`, whose `&` and `|`
 are those of three-valued logic."""
 
-Words = pd.Series
-"""One word for each instance: `holds`, `fails`, or why it is undecided."""
+Condition = str | bool | pd.Series
+"""An expression in the columns of the trials, as of `DataFrame.eval`, or its values."""
+
+Rule = tuple[Condition, str]
+"""A condition, and the word for the instances that meet it and none before it: `holds`, `fails`,
+or why an instance is undecided. Where a condition is missing, it is not met."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,15 @@ class Runs:
     def of(cls, name: str, overrides: str) -> Runs:
         """Return the runs of overrides that spaces separate."""
         return cls(name, tuple(overrides.split()))
+
+
+DECLARED: Any = OmegaConf.load(Path(__file__).with_name("runs.yaml"))
+"""Name -> overrides of the runs of all claims."""
+
+
+def runs(*names: str) -> tuple[Runs, ...]:
+    """Return declared runs by their names."""
+    return tuple(Runs.of(name, DECLARED[name]) for name in names)
 
 
 @dataclass(frozen=True)
@@ -81,18 +96,23 @@ class Evidence:
                 sized.loc[rows.index, ["n", "T", "d"]] = arrays["X"].shape[1:]
         return sized
 
-    def truths(self, values: Any, known: Any = True) -> Truths:
-        """Return values as `boolean`, missing where they are not `known`."""
-        found = pd.Series(np.asarray(values), index=self.trials.index).astype("boolean")
-        return found.where(pd.Series(known, index=self.trials.index), pd.NA)
+    def __getitem__(self, column: str) -> pd.Series:
+        return self.trials[column]
 
-    def one_minus_corr(self, norm: str = "frobenius") -> pd.Series:
-        """Return 1 - correlation of the trained W with the SVM of a norm."""
-        return self.trials[f"one_minus_corr_{norm}"]
+    def truths(self, condition: Condition, known: Condition = True) -> Truths:
+        """Return whether a condition holds, missing where it is not `known`."""
+        return self._values(condition).where(self._values(known).fillna(False), pd.NA)
 
-    def one_minus_corr_curve(self, norm: str = "frobenius") -> pd.DataFrame:
-        """Return the same for every step."""
-        return self.curve(f"one_minus_corr_{norm}")
+    def _values(self, condition: Condition) -> Truths:
+        values = self.trials.eval(condition) if isinstance(condition, str) else condition
+        return pd.Series(values, index=self.trials.index).astype("boolean")
+
+    def words(self, rules: Sequence[Rule]) -> pd.Series:
+        """Return for each instance the word of the first rule whose condition it meets."""
+        words = pd.Series("no rule applies", index=self.trials.index, dtype=object)
+        for condition, word in reversed(rules):
+            words[self.truths(condition).fillna(False).astype(bool)] = word
+        return words
 
     def curve(self, quantity: str) -> pd.DataFrame:
         """Return a quantity of the history: a row for every instance, a column for every step."""
@@ -104,6 +124,11 @@ class Evidence:
         keys = pd.MultiIndex.from_frame(self.trials[key].astype({"run": str}))
         return table.reindex(keys).set_axis(self.trials.index)
 
+    def at(self, quantity: str, *parts: int) -> list[pd.Series]:
+        """Return a quantity at parts of the steps: for 1 at the last one, for 2 half-way, ..."""
+        curve = self.curve(quantity)
+        return [curve[float(curve.columns.max()) / part] for part in parts]
+
     def from_arrays(self, measure: Callable[[Mapping[str, np.ndarray]], np.ndarray]) -> pd.Series:
         """Return a number for every instance, measured of the arrays of its run; NaN without them.
 
@@ -114,8 +139,7 @@ class Evidence:
         """
         found = pd.Series(np.nan, index=self.trials.index)
         for run, rows in self.trials.groupby(self.trials["run"].astype(str)):
-            arrays = read_solutions(self.frames.folders[str(run)])
-            if arrays:
+            if arrays := read_solutions(self.frames.folders[str(run)]):
                 _, *key = row_key(rows)
                 of_arrays = [arrays["seeds" if name == "seed" else name] for name in key]
                 values = pd.Series(measure(arrays), index=pd.MultiIndex.from_arrays(of_arrays))
@@ -123,8 +147,11 @@ class Evidence:
         return found
 
 
-Hypotheses = dict[str, Callable[[Evidence], Truths]]
-"""What must hold for an instance, in words, and whether it does."""
+Hypothesis = str | tuple[str, str] | Callable[[Evidence], Truths]
+"""Whether an instance meets it: an expression, with another one for where it is known; or a
+function of the evidence."""
+
+Prediction = Sequence[Rule] | Callable[[Evidence], Sequence[Rule]]
 
 
 @dataclass(frozen=True)
@@ -139,11 +166,10 @@ class Claim:
         arXiv number, or `OURS`, and what the paper calls it.
     title, statement : str
         In a few words; as a formula.
-    hypotheses : mapping of str to callable
-        What must hold for an instance, in words -> whether it does, for each instance of the
-        evidence.
-    prediction : callable
-        Returns for each instance of the evidence `holds`, `fails`, or why it is undecided.
+    hypotheses : mapping of str to Hypothesis
+        What must hold for an instance, in words -> whether it does.
+    prediction : Prediction
+        The rules that say of an instance `holds`, `fails`, or why it is undecided.
     runs : tuple of Runs
         What is run to test it.
     tolerance : str
@@ -157,8 +183,8 @@ class Claim:
     number: str
     title: str
     statement: str
-    hypotheses: Mapping[str, Callable[[Evidence], Truths]]
-    prediction: Callable[[Evidence], Words]
+    hypotheses: Mapping[str, Hypothesis]
+    prediction: Prediction
     runs: tuple[Runs, ...]
     tolerance: str
     reading: str = STATED
@@ -172,27 +198,18 @@ class Claim:
     def digest(self) -> str:
         """What a verdict depends on besides attnsvm: it changes when claim, runs or rule do."""
         runs = [[one.name, *one.overrides] for one in self.runs]
-        rule = rule_digest([self.prediction, *self.hypotheses.values()])
-        parts = [self.statement, [*self.hypotheses], runs, self.tolerance, rule]
+        rule = rule_digest(self.hypotheses, self.prediction)
+        parts = [self.statement, runs, self.tolerance, rule]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
 
+    def met(self, hypothesis: str, evidence: Evidence) -> Truths:
+        """Return for each instance whether it meets a hypothesis."""
+        found: Any = self.hypotheses[hypothesis]
+        if callable(found):
+            return evidence.truths(found(evidence))
+        return evidence.truths(*((found,) if isinstance(found, str) else found))
 
-def ruled(evidence: Evidence, rules: Iterable[tuple[Any, str]], otherwise: str) -> Words:
-    """Return for each instance the word of the first rule that applies.
-
-    Parameters
-    ----------
-    evidence : Evidence
-        The instances.
-    rules : iterable of (mask, word)
-        A mask says for each instance whether the rule applies; where it is missing it does not.
-    otherwise : str
-        The word where none applies.
-    """
-    words = pd.Series(otherwise, index=evidence.trials.index, dtype=object)
-    open_ = pd.Series(True, index=words.index)
-    for mask, word in rules:
-        applies = pd.Series(mask, index=words.index).astype("boolean").fillna(False).astype(bool)
-        words[open_ & applies] = word
-        open_ &= ~applies
-    return words
+    def words(self, evidence: Evidence) -> pd.Series:
+        """Return for each instance `holds`, `fails` or why it is undecided, by the prediction."""
+        rules = self.prediction(evidence) if callable(self.prediction) else self.prediction
+        return evidence.words(rules)

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from ._claim import FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
-from ._conditions import NEAR, ONE_OPTIMUM, equals, feasible, overparameterised
-from ._runs import PATH, PATH_M, SVMS
+from ._claim import FAILS, HOLDS, Claim, Evidence, Rule, Truths, runs
+from ._conditions import (
+    APART,
+    FEASIBLE,
+    KQ_TRAINED,
+    NEAR,
+    ONE_OPTIMUM,
+    OVERPARAMETERISED,
+    W_TRAINED,
+    feasible,
+)
 
 # --- Theorem 1 ------------------------------------------------------------------------------------
-
-
-def svm_status(evidence: Evidence) -> Words:
-    """Return what is proved of the SVM."""
-    status = evidence.trials["frobenius_status"]
-    rules = [(status == "solved", HOLDS), (status == "infeasible", FAILS)]
-    return ruled(evidence, rules, otherwise="SVM undecided")
-
 
 FEASIBILITY = Claim(
     name="feasibility",
@@ -30,9 +30,13 @@ FEASIBILITY = Claim(
     title="d >= max(T - 1, n) makes the SVM feasible",
     statement="d >= max(T - 1, n)  =>  for almost all (X_i, z_i), also with z_i = x_i1, some W has "
     "(x_i,opt - x_it)^T W z_i >= 1 for all i and t != opt_i",
-    hypotheses={"d >= max(T - 1, n)": overparameterised} | ONE_OPTIMUM,
-    prediction=svm_status,
-    runs=(SVMS,),
+    hypotheses=OVERPARAMETERISED | ONE_OPTIMUM,
+    prediction=[
+        ("frobenius_status == 'solved'", HOLDS),
+        ("frobenius_status == 'infeasible'", FAILS),
+        (True, "SVM undecided"),
+    ],
+    runs=runs("svms"),
     tolerance="none: a solution or a Farkas ray proves it",
 )
 
@@ -54,17 +58,16 @@ def outside(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     return largest
 
 
-def low_rank(evidence: Evidence) -> Words:
+def low_rank(evidence: Evidence) -> list[Rule]:
     """Return whether rank <= min(n, d), for every optimum, and the row space is in span(z_i)."""
-    trials = evidence.trials
-    largest = np.minimum(trials["n"], trials["d"])
-    ranks = trials[["frobenius_rank", "nuclear_rank"]].max(axis=1, skipna=False)
+    largest = evidence.trials[["n", "d"]].min(axis=1)
+    ranks = evidence.trials[["frobenius_rank", "nuclear_rank"]].max(axis=1, skipna=False)
     parts = evidence.from_arrays(outside)
-    rules = [
+    return [
         ((ranks > largest) | (parts > OUTSIDE), FAILS),
         ((ranks <= largest) & (parts <= OUTSIDE), HOLDS),
+        (True, "rank not known"),
     ]
-    return ruled(evidence, rules, otherwise="rank not known")
 
 
 RANK = Claim(
@@ -74,12 +77,9 @@ RANK = Claim(
     title="solutions of the SVM have rank <= min(n, d)",
     statement="rank W_mm <= min(n, d) and rank W_star_mm <= min(n, d): "
     "their row spaces lie in span{z_1, ..., z_n}",
-    hypotheses={
-        "Att-SVM is feasible": feasible,
-        "Att-SVM* is solved": partial(feasible, norm="nuclear"),
-    },
+    hypotheses=FEASIBLE | feasible("Att-SVM* is solved", "nuclear"),
     prediction=low_rank,
-    runs=(SVMS,),
+    runs=runs("svms"),
     tolerance="rank: singular values above 1e-6 of the largest; part outside of the span <= 1e-7, "
     "as the solutions are certified to a gap of 1e-9",
 )
@@ -97,10 +97,9 @@ def minimises(evidence: Evidence, norm: str) -> Truths:
     has a smaller excess risk L - L*: then it is another local minimum, or a saddle.
     """
     worse = evidence.from_arrays(partial(_excess_above_svm, norm=norm))
-    kind = evidence.trials["convergence"]
-    least = (kind == "global") & (worse <= EXCESS)
+    kind = evidence["convergence"]
     other = kind.isin(("local", "not_local", "unsettled", "unsaturated"))
-    return evidence.truths(least, other | worse.notna())
+    return evidence.truths((kind == "global") & (worse <= EXCESS), other | worse.notna())
 
 
 def _excess_above_svm(arrays: Mapping[str, np.ndarray], norm: str) -> np.ndarray:
@@ -129,38 +128,34 @@ def _log_excess(arrays: Mapping[str, np.ndarray], W: np.ndarray) -> np.ndarray:
     return total
 
 
-def path_limit(evidence: Evidence, parameterization: str) -> Words:
-    """Return whether W_R at the largest R is W_mm, or K_R Q_R^T has the largest nuclear margin."""
-    if parameterization == "w":
-        apart = evidence.one_minus_corr()
-    else:
-        apart = evidence.trials["nuclear_margin_gap"]
-    return ruled(evidence, [(apart <= NEAR, HOLDS), (apart > NEAR, FAILS)], "SVM undecided")
+def _path(kq: bool, **parts: Any) -> Claim:
+    """Return the claim that the regularisation path of W, or of (K, Q), ends near the SVM.
 
-
-def _path(parameterization: str, **parts: Any) -> Claim:
-    """Return the claim on the regularisation path of W, or of (K, Q)."""
-    W, norm = ("W_R", "frobenius") if parameterization == "w" else ("(K_R, Q_R)", "nuclear")
+    W_R at the largest R is W_mm, or K_R Q_R^T has the largest nuclear margin.
+    """
+    W, norm = ("(K_R, Q_R)", "nuclear") if kq else ("W_R", "frobenius")
     minimiser = {f"{W} is a global minimiser, as far as is known": partial(minimises, norm=norm)}
-    hypotheses = parts.pop("hypotheses") | minimiser
+    apart = "nuclear_margin_gap" if kq else APART
     return Claim(
         paper="2308.16898",
-        prediction=partial(path_limit, parameterization=parameterization),
-        hypotheses=hypotheses,
+        hypotheses=parts.pop("hypotheses") | minimiser,
+        prediction=[
+            (f"{apart} <= {NEAR}", HOLDS),
+            (f"{apart} > {NEAR}", FAILS),
+            (True, "SVM undecided"),
+        ],
         **parts,
     )
 
 
 PATH_W = _path(
-    "w",
+    kq=False,
     name="path_w",
     number="Theorem 2, W",
     title="the regularisation path of W goes to the SVM of least Frobenius norm",
     statement="W_R = argmin { L(W) : ||W||_F <= R }  =>  W_R / R -> W_mm / ||W_mm||_F as R -> inf",
-    hypotheses={"W is trained": partial(equals, column="parameterization", value="w")}
-    | ONE_OPTIMUM
-    | {"Att-SVM is feasible": feasible},
-    runs=(PATH,),
+    hypotheses=W_TRAINED | ONE_OPTIMUM | FEASIBLE,
+    runs=runs("path"),
     tolerance="1 - correlation <= 1e-3 at R = 30 000: it falls like 1 / R^2. W_R is no global "
     "minimiser if it selects other tokens, or if W_mm scaled to its norm has a lower risk. "
     "Its risk bounds 1 - correlation by a multiple of ||W_mm|| / R, about 1e-3 here: this confirms "
@@ -168,16 +163,14 @@ PATH_W = _path(
 )
 
 PATH_KQ = _path(
-    "kq",
+    kq=True,
     name="path_kq",
     number="Theorem 2, (K, Q)",
     title="the regularisation path of (K, Q) goes to an SVM of least nuclear norm",
     statement="(K_R, Q_R) = argmin { L(K Q^T) : ||K||_F^2 + ||Q||_F^2 <= 2R }  =>  "
     "dist(K_R Q_R^T / R, SVM solutions of nuclear norm 1) -> 0 as R -> inf",
-    hypotheses={"K and Q are trained": partial(equals, column="parameterization", value="kq")}
-    | ONE_OPTIMUM
-    | {"Att-SVM is feasible": partial(feasible, norm="nuclear")},
-    runs=(PATH,),
+    hypotheses=KQ_TRAINED | ONE_OPTIMUM | feasible("Att-SVM is feasible", "nuclear"),
+    runs=runs("path"),
     tolerance="margin gap 1 - rho <= 1e-3 at R = 30 000, which is 0 exactly at the solutions, of "
     "which there may be several. (K_R, Q_R) is no global minimiser if it selects other tokens, or "
     "if W_star_mm scaled to its norm has a lower risk, as at saddles of rank < rank W_star_mm. "
@@ -186,16 +179,14 @@ PATH_KQ = _path(
 )
 
 PATH_KQ_M = _path(
-    "kq",
+    kq=True,
     name="path_kq_m",
     number="Theorem 2, (K, Q) with m < d",
     title="with m < d columns it goes to an SVM of least nuclear norm and rank <= m",
     statement="K, Q in R^(d x m), (K_R, Q_R) as in path_kq  =>  dist(K_R Q_R^T / R, solutions of "
     "min ||W||_* with margins >= 1 and rank W <= m, scaled to nuclear norm 1) -> 0",
-    hypotheses=ONE_OPTIMUM | {"Att-SVM* of rank <= m is solved": partial(feasible, norm="nuclear")},
-    runs=(PATH_M,),
+    hypotheses=ONE_OPTIMUM | feasible("Att-SVM* of rank <= m is solved", "nuclear"),
+    runs=runs("path_m"),
     tolerance="as in path_kq; the SVM of rank <= m is not convex: it is undecided, and so is the "
     "hypothesis, where the convex one has a larger rank",
 )
-
-CLAIMS = (FEASIBILITY, RANK, PATH_W, PATH_KQ, PATH_KQ_M)

@@ -2,49 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from functools import partial
 
-from ._claim import (
-    CARRIED_OVER,
-    FAILS,
-    HOLDS,
-    STATED,
-    STRONGER,
-    Claim,
-    Evidence,
-    Hypotheses,
-    Truths,
-    Words,
-    ruled,
-)
+from ._claim import CARRIED_OVER, FAILS, HOLDS, STATED, STRONGER, Claim, Evidence, Rule, runs
 from ._conditions import (
+    KQ_TRAINED,
     ONE_OPTIMUM,
     STALE,
-    at_end,
-    equals,
-    recorded,
+    W_TRAINED,
+    Hypotheses,
     still,
     swings,
-    trains,
 )
-from ._runs import DESCENT, LARGER, MIXTURES, SEVERAL, SEVERAL_KQ, SQUARED
 
-TRAINS: Hypotheses = {"head of gradient != 0": trains}
-LINEAR: Hypotheses = {
-    "linear head": partial(equals, column="head", value="linear"),
-    **ONE_OPTIMUM,
-}
+TRAINS: Hypotheses = {"head of gradient != 0": "not flat"}
+LINEAR: Hypotheses = {"linear head": "head == 'linear'"} | ONE_OPTIMUM
 
 # --- one token ------------------------------------------------------------------------------------
-
-
-def one_token(evidence: Evidence) -> Words:
-    """Return whether attention is on one token of each sample; a finite optimum refutes it."""
-    trials = evidence.trials
-    rules = [(trials["saturated"], HOLDS), (trials["training"] == "finite_optimum", FAILS)]
-    return ruled(evidence, rules, otherwise="attention not on one token yet")
-
 
 ONE_TOKEN = Claim(
     name="linear_one_token",
@@ -53,46 +28,43 @@ ONE_TOKEN = Claim(
     title="a linear head selects one token of each sample",
     statement="h(o) = v^T o  =>  max_t s_it -> 1 for every sample i",
     hypotheses=LINEAR,
-    prediction=one_token,
-    runs=(DESCENT, LARGER),
+    prediction=[
+        ("saturated", HOLDS),
+        ("training == 'finite_optimum'", FAILS),
+        (True, "attention not on one token yet"),
+    ],
+    runs=runs("descent", "larger"),
     tolerance="softmax >= 0.999 in every sample",
 )
 
-ZERO = 1e-20
-"""Largest risk that counts as 0, the least that the squared loss has."""
-
-
-def one_token_unless_optimal(evidence: Evidence) -> Words:
-    """Return whether attention is on one token of each sample; a finite W of risk 0 refutes it."""
-    trials = evidence.trials
-    attained = ~trials["saturated"] & (trials["risk"] <= ZERO)
-    rules = [(trials["saturated"], HOLDS), (attained, FAILS)]
-    return ruled(evidence, rules, otherwise="attention not on one token yet")
-
-
-ANY_LOSS = Claim(
+ANY_LOSS = replace(
+    ONE_TOKEN,
     name="any_loss",
-    paper="2308.16898",
     reading=STRONGER,
     number="Section 6 without Assumption A",
     title="a linear head selects one token of each sample by a loss that does not decrease, too",
     statement="l(u) = (u - 0.1)^2, h(o) = v^T o  =>  max_t s_it -> 1 for every sample i",
-    hypotheses=LINEAR,
-    prediction=one_token_unless_optimal,
-    runs=(SQUARED,),
+    prediction=[
+        ("saturated", HOLDS),
+        ("risk <= 1e-20", FAILS),  # 0 but for rounding, the least that the squared loss has
+        (True, "attention not on one token yet"),
+    ],
+    runs=runs("squared"),
     tolerance="softmax >= 0.999 in every sample; a risk <= 1e-20, where gradient descent ends, at "
     "a smaller softmax refutes it",
 )
 
 
-def one_attended(evidence: Evidence) -> Words:
+def one_attended(evidence: Evidence) -> list[Rule]:
     """Return whether one token a sample is attended; several that stay so refute it."""
-    trials = evidence.trials
-    clear, several = trials["status"] == "ok", trials["attended_tokens"] > 1
-    one = trials["attended_tokens"] == 1
-    ended = clear & several & still(evidence)
-    rules = [(ended, FAILS), (clear & several, "attention moves"), (clear & one, HOLDS)]
-    return ruled(evidence, rules, otherwise="not clear which tokens are attended")
+    unclear = "not clear which tokens are attended"
+    return [
+        ("status != 'ok'", unclear),
+        ("attended_tokens == 1", HOLDS),
+        (evidence.truths("attended_tokens > 1") & still(evidence), FAILS),
+        ("attended_tokens > 1", "attention moves"),
+        (True, unclear),
+    ]
 
 
 RELU = Claim(
@@ -104,12 +76,12 @@ RELU = Claim(
     statement="h(o) = 1^T relu(V^T o)  =>  max_t s_it -> 1 for every sample i",
     hypotheses=TRAINS,
     prediction=one_attended,
-    runs=(SEVERAL,),
+    runs=runs("several"),
     tolerance="attended: softmax >= 1e-3; an instance with a softmax in (1e-6, 1e-3) is undecided; "
     "so are several tokens where the mean largest softmax swung by over 1e-4 since half-way",
 )
 
-ORDER = dataclasses.replace(
+ORDER = replace(
     RELU,
     name="order_one_token",
     reading=STATED,
@@ -117,10 +89,7 @@ ORDER = dataclasses.replace(
     title="a nonlinear head selects one token where no mixture scores above the best token",
     statement="max_s Y_i h(X_i^T s) = max_t gamma_it over the simplex, for all i  =>  "
     "max_t s_it -> 1 for every sample i",
-    hypotheses={
-        "no mixture scores above the best token": partial(recorded, name="order_preserving")
-    }
-    | TRAINS,
+    hypotheses={"no mixture scores above the best token": "order_preserving"} | TRAINS,
 )
 
 # --- several tokens: Gen-SVM ----------------------------------------------------------------------
@@ -135,29 +104,22 @@ FAR = 0.1
 """Smallest that refutes it, where it no longer falls."""
 
 
-def several(evidence: Evidence) -> Truths:
-    """Return whether attention is clearly on some tokens, for some sample on several."""
-    trials = evidence.trials
-    return evidence.truths(trials["attended_tokens"] > 1, trials["status"] == "ok")
-
-
-def near_svmeq(evidence: Evidence, quantity: str, norm: str) -> Words:
+def near_svmeq(evidence: Evidence, quantity: str, norm: str) -> list[Rule]:
     """Return whether a 1 - correlation with W_fin + C W_mm is near zero, or stays away from it.
 
     C is the best one. It does not count as away where the margin gap is small, as it is at every
     solution with a large C: W_fin and W_mm need not be the only ones; nor where tokens that are not
     attended still have softmax, since W_fin and W_mm are those of the limit.
     """
-    gap, rest = (evidence.trials[name] for name in (f"{norm}_margin_gap", "max_masked_softmax"))
-    curve = evidence.curve(quantity)
-    now, stays = at_end(curve), at_end(curve) >= STALE * at_end(curve, 2)
-    rules = [
+    gap, rest = evidence[f"{norm}_margin_gap"], evidence["max_masked_softmax"]
+    before, now = evidence.at(quantity, 2, 1)
+    return [
         (now <= CLOSE, HOLDS),
         (~still(evidence), "attention moves"),
         ((now >= FAR) & (rest > NEGLIGIBLE), "tokens that are not attended have softmax"),
-        ((now >= FAR) & stays & (gap >= FAR), FAILS),
+        ((now >= FAR) & (now >= STALE * before) & (gap >= FAR), FAILS),
+        (True, "still coming nearer, or not far"),
     ]
-    return ruled(evidence, rules, otherwise="still coming nearer, or not far")
 
 
 GEN_SVM = Claim(
@@ -167,15 +129,16 @@ GEN_SVM = Claim(
     title="with a nonlinear head W goes to W_fin + C W_mm",
     statement="min_C (1 - corr(W(k), W_fin + C W_mm)) -> 0, W_fin of least norm with the attained "
     "log-ratios of the attended tokens, W_mm of least norm with margins >= 1 over the others",
-    hypotheses=TRAINS | {"several tokens attended, clearly": several},
+    hypotheses=TRAINS
+    | {"several tokens attended, clearly": ("attended_tokens > 1", "status == 'ok'")},
     prediction=partial(near_svmeq, quantity="one_minus_corr_svmeq", norm="frobenius"),
-    runs=(SEVERAL,),
+    runs=runs("several"),
     tolerance="1 - correlation <= 0.01 after 10 000 steps of 0.1; >= 0.1, and >= 0.97 of what it "
     "was half-way, a margin gap >= 0.1 and a softmax <= 1e-6 of all other tokens refute it, where "
     "the mean largest softmax has swung by at most 1e-4 since",
 )
 
-GEN_SVM_KQ = dataclasses.replace(
+GEN_SVM_KQ = replace(
     GEN_SVM,
     name="gen_svm_kq",
     reading=CARRIED_OVER,
@@ -185,7 +148,7 @@ GEN_SVM_KQ = dataclasses.replace(
     "attained log-ratios of the attended tokens, W_mm of least nuclear norm with margins >= 1 over "
     "the others",
     prediction=partial(near_svmeq, quantity="one_minus_corr_svmeq_nuclear", norm="nuclear"),
-    runs=(SEVERAL_KQ,),
+    runs=runs("several_kq"),
     tolerance="1 - correlation <= 0.01 after 20 000 steps that fall; >= 0.1, and >= 0.97 of what "
     "it was half-way, a margin gap >= 0.1 and a softmax <= 1e-6 of all other tokens refute it, "
     "where the mean largest softmax has swung by at most 1e-4 since. The margin gap of every "
@@ -202,22 +165,18 @@ SWING = 0.01
 limit."""
 
 
-def known(evidence: Evidence) -> Truths:
-    """Return whether a mixture of several tokens is known to score best, which fixes W_fin != 0."""
-    trials = evidence.trials
-    is_known = (trials["status"] == "ok") & trials["mixture_apart"].notna()
-    return evidence.truths(trials["mixture_fin"].notna(), is_known)
-
-
-def finite_part(evidence: Evidence) -> Words:
+def finite_part(evidence: Evidence) -> list[Rule]:
     """Return whether the projection of W on the span of the equations is W_fin."""
-    apart = evidence.curve("mixture_fin")
-    now = at_end(apart)
-    rules = [(now <= MIXTURE_CLOSE, HOLDS), ((now >= FAR) & (swings(apart) <= SWING * now), FAILS)]
-    return ruled(evidence, rules, otherwise="still moving, or not far")
+    (now,) = evidence.at("mixture_fin", 1)
+    settled = swings(evidence.curve("mixture_fin")) <= SWING * now
+    return [
+        (now <= MIXTURE_CLOSE, HOLDS),
+        ((now >= FAR) & settled, FAILS),
+        (True, "still moving, or not far"),
+    ]
 
 
-def _mixture(name: str, parameterization: str, W: str, trained: str, number: str) -> Claim:
+def _mixture(name: str, W: str, trained: Hypotheses, number: str) -> Claim:
     """Return the claim on the finite part of W, or of K Q^T."""
     return Claim(
         name=name,
@@ -229,18 +188,19 @@ def _mixture(name: str, parameterization: str, W: str, trained: str, number: str
         statement=f"P {W} -> W_fin = argmin ||W||_F s.t. (x_it - x_iu)^T W z_i = "
         "log(s*_it / s*_iu), s*_i = argmax over the simplex of Y_i h(X_i^T s), t and u attended by "
         "s*_i, P the projection on the span of these equations",
-        hypotheses={
-            trained: partial(equals, column="parameterization", value=parameterization),
-            "the best mixture is unique, of several tokens": known,
+        hypotheses=trained
+        | {
+            "the best mixture is unique, of several tokens": (
+                "mixture_fin.notna()",  # several tokens, by which W_fin is not 0
+                "status == 'ok' and mixture_apart.notna()",
+            )
         },
         prediction=finite_part,
-        runs=(MIXTURES,),
+        runs=runs("mixtures"),
         tolerance="||P W - W_fin||_F / ||W_fin||_F <= 0.02 after 200 000 steps that fall; >= 0.1, "
         "and within 1 % since half-way, refutes it",
     )
 
 
-MIXTURE = _mixture("mixture", "w", "W(k)", "W is trained", "")
-MIXTURE_KQ = _mixture("mixture_kq", "kq", "K(k) Q(k)^T", "K and Q are trained", ", (K, Q)")
-
-CLAIMS = (ONE_TOKEN, ANY_LOSS, RELU, ORDER, GEN_SVM, GEN_SVM_KQ, MIXTURE, MIXTURE_KQ)
+MIXTURE = _mixture("mixture", "W(k)", W_TRAINED, "")
+MIXTURE_KQ = _mixture("mixture_kq", "K(k) Q(k)^T", KQ_TRAINED, ", (K, Q)")

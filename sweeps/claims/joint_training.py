@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from scipy.optimize import nnls
 
-from ._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
-from ._conditions import GAP_FAR, GAP_NEAR, LIMITS, SELECTED, locally
-from ._runs import JOINT, JOINT_AGAIN, PROMPT
+from ._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Rule, Truths, runs
+from ._conditions import GAP_FAR, GAP_NEAR, LIMITS, LOCALLY, SELECTED
 
 # --- a prompt -------------------------------------------------------------------------------------
 
@@ -27,12 +26,10 @@ def outside(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     return parts
 
 
-def prompt_near_svm(evidence: Evidence) -> Words:
+def prompt_near_svm(evidence: Evidence) -> list[Rule]:
     """Return whether W = p z^T, and p is near the SVM of the tokens selected."""
-    words, part = locally(evidence), evidence.from_arrays(outside)
-    words[part > OUTSIDE] = FAILS
-    words[part.isna()] = "W not recorded"
-    return words
+    part = evidence.from_arrays(outside)
+    return [(part > OUTSIDE, FAILS), (part.isna(), "W not recorded"), *LOCALLY]
 
 
 PROMPTS = Claim(
@@ -45,7 +42,7 @@ PROMPTS = Claim(
     "||p_mm(alpha)||, p_mm of least norm with (x_i,alpha_i - x_it)^T p >= 1, alpha locally optimal",
     hypotheses=SELECTED,
     prediction=prompt_near_svm,
-    runs=(PROMPT,),
+    runs=runs("prompt"),
     tolerance="as in limits, for W(k) = p(k) z^T with one query z of all samples: the part of W "
     f"that is no multiple of z^T is at most 1e-7; {LIMITS}",
 )
@@ -74,8 +71,8 @@ TOGETHER = Claim(
     statement="(W(k), v(k)) by gradient descent on both  =>  W(k) / ||W(k)||_F -> "
     "W_mm(alpha) / ||W_mm(alpha)||_F, alpha locally optimal by the trained head",
     hypotheses=FALLING,
-    prediction=locally,
-    runs=(JOINT,),
+    prediction=LOCALLY,
+    runs=runs("joint"),
     tolerance=LIMITS,
 )
 
@@ -92,9 +89,15 @@ def _selected_rows(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     return rows
 
 
+def _margins(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return Y_i v^T x_i,alpha_i of the trained v, (B, n)."""
+    margins: np.ndarray = np.einsum("bnd,bd->bn", _selected_rows(arrays), arrays["trained_v"])
+    return margins
+
+
 def ratio_of_margins(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return max_i Y_i v^T x_i,alpha_i / min_i Y_i v^T x_i,alpha_i; inf where v errs."""
-    margins = np.einsum("bnd,bd->bn", _selected_rows(arrays), arrays["trained_v"])
+    margins = _margins(arrays)
     least, largest = margins.min(axis=1), margins.max(axis=1)
     ratios: np.ndarray = np.where(least > 0, largest / np.where(least > 0, least, 1.0), np.inf)
     return ratios
@@ -106,14 +109,14 @@ def all_support(evidence: Evidence) -> Truths:
     return evidence.truths(ratio <= EQUAL, (ratio <= EQUAL) | (ratio >= UNEQUAL))
 
 
-SUPPORT = dataclasses.replace(
+SUPPORT = replace(
     TOGETHER,
     name="joint_support",
     number="joint training of head and attention, all samples support vectors, as we understand it",
     title="trained together with a linear head of equal margins, W goes to the SVM",
     statement=f"Y_i v_svm^T x_i,alpha_i = 1 for all i, {TOGETHER.statement}",
     hypotheses=FALLING | {"v has the same margin in all samples": all_support},
-    runs=(JOINT_AGAIN,),
+    runs=runs("joint_again"),
     tolerance="margins of v that differ by at most 1 % are the same, by 10 % or more they are "
     f"not (chosen on the seeds of joint, judged on others); {LIMITS}",
 )
@@ -121,11 +124,15 @@ SUPPORT = dataclasses.replace(
 # --- the head -------------------------------------------------------------------------------------
 
 
-def head_margin(evidence: Evidence) -> Words:
+def head_margin(evidence: Evidence) -> list[Rule]:
     """Return whether v separates the selected tokens by the largest margin."""
     gap = evidence.from_arrays(margin_gaps)
-    rules = [(gap <= GAP_NEAR, HOLDS), (gap >= GAP_FAR, FAILS), (gap.notna(), "margin gap not far")]
-    return ruled(evidence, rules, otherwise="not separable")
+    return [
+        (gap <= GAP_NEAR, HOLDS),
+        (gap >= GAP_FAR, FAILS),
+        (gap.notna(), "margin gap not far"),
+        (True, "not separable"),
+    ]
 
 
 def separable(evidence: Evidence) -> Truths:
@@ -135,10 +142,9 @@ def separable(evidence: Evidence) -> Truths:
 
 def margin_gaps(arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return 1 - ||v_svm|| min_i Y_i v^T x_i,alpha_i / ||v||; NaN where none separates them."""
-    rows, v = _selected_rows(arrays), arrays["trained_v"]
-    least = np.array([_least_norm(one) for one in rows])
-    margins = np.einsum("bnd,bd->bn", rows, v).min(axis=1)
-    gaps: np.ndarray = 1 - least * margins / np.linalg.norm(v, axis=1)
+    least = np.array([_least_norm(one) for one in _selected_rows(arrays)])
+    margins = _margins(arrays).min(axis=1)
+    gaps: np.ndarray = 1 - least * margins / np.linalg.norm(arrays["trained_v"], axis=1)
     return gaps
 
 
@@ -157,7 +163,7 @@ def _least_norm(rows: np.ndarray) -> float:
     return float(np.linalg.norm(r[:-1] / r[-1]))
 
 
-HEAD = dataclasses.replace(
+HEAD = replace(
     TOGETHER,
     name="joint_head",
     number="joint training of head and attention, the head",
@@ -169,5 +175,3 @@ HEAD = dataclasses.replace(
     tolerance="margin gap of v, 1 - ||v_svm|| min_i Y_i v^T x_i,alpha_i / ||v|| <= 2e-2, which is "
     "0 exactly at v_svm; a gap >= 0.1 refutes it",
 )
-
-CLAIMS = (PROMPTS, TOGETHER, SUPPORT, HEAD)

@@ -5,41 +5,41 @@ An answer to the open question of arXiv 2308.16898.
 
 from __future__ import annotations
 
-import dataclasses
-from functools import partial
+from dataclasses import replace
 
-from ._claim import FAILS, HOLDS, OURS, Claim, Evidence, Truths, Words, ruled
+from ._claim import FAILS, HOLDS, OURS, Claim, Evidence, Rule, runs
 from ._conditions import (
+    APART,
     NEAR,
+    SATURATED,
+    STAYS_AWAY,
+    Hypotheses,
     comes_no_nearer,
-    equals,
     near_svm,
-    saturated,
-    stays_away,
     unsolved,
 )
-from ._runs import LAYERS, LAYERS_ALL, LAYERS_LINEAR, LAYERS_VALUES
-
-SHARE = 1e-6
-"""Largest share of the last gradient that positions which the readout does not see may have."""
 
 
-def seen_alone(evidence: Evidence) -> Truths:
-    """Return whether only positions that the readout sees have a part in the gradient."""
-    share = evidence.trials["unseen_gradient"]
-    return evidence.truths(share <= SHARE, share.notna())
+def comes_nearer(evidence: Evidence) -> list[Rule]:
+    """Return whether W of a layer is near its W_mm; it fails where it comes no nearer."""
+    return near_svm(comes_no_nearer(evidence))
 
 
-def stays_apart(evidence: Evidence) -> Words:
+def stays_apart(evidence: Evidence) -> list[Rule]:
     """Return whether W of a layer comes no nearer to its W_mm; being near refutes it."""
-    near = evidence.one_minus_corr() <= NEAR
-    rules = [*unsolved(evidence), (near, FAILS), (comes_no_nearer(evidence), HOLDS)]
-    return ruled(evidence, rules, otherwise="direction not settled")
+    near = (f"{APART} <= {NEAR}", FAILS)
+    away = (comes_no_nearer(evidence), HOLDS)
+    return [*unsolved(), near, away, (True, "direction not settled")]
 
 
-ROWS = {"one token selected in each row that is seen": saturated}
-SEEN = {"positions that are not seen have no part in the gradient": seen_alone}
-FIRST = {"the first layer": partial(equals, column="layer", value=0)}
+ROWS: Hypotheses = {"one token selected in each row that is seen": SATURATED}
+SEEN: Hypotheses = {
+    "positions that are not seen have no part in the gradient": (
+        "unseen_gradient <= 1e-6",
+        "unseen_gradient.notna()",
+    )
+}
+FIRST: Hypotheses = {"the first layer": "layer == 0"}
 LOCAL = "1 - correlation with W_mm <= 1e-3, and tokens that are locally optimal; above, it fails "
 
 HIERARCHY = Claim(
@@ -51,13 +51,13 @@ HIERARCHY = Claim(
     statement="W_l(k) / ||W_l(k)||_F -> W_mm / ||W_mm||_F of the rows of layer l that the readout "
     "sees, for every l",
     hypotheses=ROWS | SEEN,
-    prediction=partial(near_svm, away=stays_away),
-    runs=(LAYERS,),
+    prediction=near_svm(STAYS_AWAY),
+    runs=runs("layers"),
     tolerance=f"{LOCAL}where the direction has changed by less than a hundredth of that since "
     "half-way; a share of 1e-6 of the gradient counts as no part",
 )
 
-UNSEEN = dataclasses.replace(
+UNSEEN = replace(
     HIERARCHY,
     name="layers_unseen",
     title="every layer goes to the SVM of its own input, whatever positions are not seen",
@@ -65,7 +65,7 @@ UNSEEN = dataclasses.replace(
     tolerance=HIERARCHY.tolerance.rpartition(";")[0],
 )
 
-VALUES = dataclasses.replace(
+VALUES = replace(
     HIERARCHY,
     name="layers_values",
     number="what survives of the hierarchy in joint training",
@@ -73,31 +73,29 @@ VALUES = dataclasses.replace(
     statement="W_0(k) / ||W_0(k)||_F -> W_mm / ||W_mm||_F of the rows of layer 0 that the readout "
     "sees, where V_l takes steps too",
     hypotheses=FIRST | ROWS | SEEN,
-    prediction=partial(near_svm, away=comes_no_nearer),
-    runs=(LAYERS_VALUES,),
+    prediction=comes_nearer,
+    runs=runs("layers_values"),
     tolerance=f"{LOCAL}where 1 - correlation is at least 0.97 of what it was half-way; a share of "
     "1e-6 of the gradient counts as no part",
 )
 
-LINEAR = dataclasses.replace(
+LINEAR = replace(
     VALUES,
     name="layers_linear",
     title="with all trained by the linear loss, the first layer goes to the SVM of its own input",
     statement="W_0(k) / ||W_0(k)||_F -> W_mm / ||W_mm||_F of the rows of layer 0 that the readout "
     "sees, where V_l, MLPs and head take steps too and l(u) = -u",
-    runs=(LAYERS_LINEAR,),
+    runs=runs("layers_linear"),
 )
 
-ALL = dataclasses.replace(
+ALL = replace(
     VALUES,
     name="layers_all",
     title="with everything trained, the first layer does not go to the SVM of its own input",
     statement="lim inf (1 - corr(W_0(k), W_mm)) > 0 for the rows of layer 0 that the readout sees, "
     "where V_l, MLPs and head take steps too",
     prediction=stays_apart,
-    runs=(LAYERS_ALL,),
+    runs=runs("layers_all"),
     tolerance="1 - correlation with W_mm > 1e-3, and at least 0.97 of what it was half-way; it "
     "fails at 1e-3 and below; a share of 1e-6 of the gradient counts as no part",
 )
-
-CLAIMS = (HIERARCHY, UNSEEN, VALUES, LINEAR, ALL)

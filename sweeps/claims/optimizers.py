@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from functools import partial
+from dataclasses import replace
 
 import pandas as pd
 
-from ._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Truths, Words, ruled
-from ._conditions import NEAR, SELECTED, SETTLED, equals, margin_limit, unsolved
-from ._runs import ADAM, GEOMETRY, MIRROR
+from ._claim import CARRIED_OVER, FAILS, HOLDS, Claim, Evidence, Rule, runs
+from ._conditions import NEAR, SELECTED, SETTLED, by_norm, margin_limit, unsolved
 
 MARGIN = (
     "margin gap 1 - rho <= 2e-2 after 10 000 steps; a gap >= 0.1 of which at least 90 % "
@@ -19,17 +17,9 @@ MARGIN = (
 # --- steepest descent in a norm, arXiv 2502.04664 -------------------------------------------------
 
 
-def margin_in_norm_of_steps(evidence: Evidence) -> Words:
+def margin_in_norm_of_steps(evidence: Evidence) -> list[Rule]:
     """Return whether the margin in the norm of the steps becomes the largest one."""
-    return margin_limit(evidence, evidence.trials["norm"].fillna(""))
-
-
-def steepest(evidence: Evidence, momentum: bool) -> Truths:
-    """Return whether the steps are those of the gradient itself, or of an average of gradients."""
-    beta = evidence.trials["beta"]
-    return evidence.truths(
-        (evidence.trials["optimizer"] == "steepest") & ((beta > 0) if momentum else (beta == 0))
-    )
+    return margin_limit(evidence, evidence["norm"].fillna(""))
 
 
 STEEPEST = Claim(
@@ -41,13 +31,13 @@ STEEPEST = Claim(
     statement="W(k + 1) = W(k) - eta argmax { <S, grad L(W(k))> : ||S|| <= 1 }  =>  "
     "min_it (x_i,alpha_i - x_it)^T W(k) z_i / ||W(k)|| -> 1 / ||W_mm||, alpha selected, any norm",
     hypotheses=SELECTED
-    | {"steps of one size in a norm, no momentum": partial(steepest, momentum=False)},
+    | {"steps of one size in a norm, no momentum": "optimizer == 'steepest' and beta == 0"},
     prediction=margin_in_norm_of_steps,
-    runs=(GEOMETRY,),
+    runs=runs("optimizer_geometry"),
     tolerance=MARGIN,
 )
 
-MOMENTUM = dataclasses.replace(
+MOMENTUM = replace(
     STEEPEST,
     name="momentum_margin",
     number="the same with momentum, carried over to attention by us",
@@ -55,20 +45,15 @@ MOMENTUM = dataclasses.replace(
     statement="M(k) = beta M(k - 1) + grad L(W(k)), W(k + 1) = W(k) - eta argmax { <S, M(k)> : "
     "||S|| <= 1 }  =>  the margin in that norm tends to 1 / ||W_mm||; here the maximum norm",
     hypotheses=SELECTED
-    | {"steps of one size in a norm, momentum": partial(steepest, momentum=True)},
+    | {"steps of one size in a norm, momentum": "optimizer == 'steepest' and beta > 0"},
 )
 
 # --- Adam, arXiv 2406.10650 -----------------------------------------------------------------------
 
 
-def margin_in_maximum_norm(evidence: Evidence) -> Words:
+def margin_in_maximum_norm(evidence: Evidence) -> list[Rule]:
     """Return whether the margin in the maximum norm becomes the largest one."""
     return margin_limit(evidence, pd.Series("max", index=evidence.trials.index))
-
-
-def a_constant(evidence: Evidence) -> Truths:
-    """Return whether eps > 0."""
-    return evidence.truths(evidence.trials["eps"] > 0)
 
 
 ADAM_MAX = Claim(
@@ -79,19 +64,19 @@ ADAM_MAX = Claim(
     title="Adam without a stability constant maximises the margin in the maximum norm",
     statement="eps = 0, beta1 <= beta2, eta_k falling, sum eta_k infinite  =>  "
     "min_it (x_i,alpha_i - x_it)^T W(k) z_i / max_jl |w_jl(k)| -> 1 / ||W_mm||, alpha selected",
-    hypotheses=SELECTED | {"eps = 0": partial(equals, column="eps", value=0)},
+    hypotheses=SELECTED | {"eps = 0": "eps == 0"},
     prediction=margin_in_maximum_norm,
-    runs=(ADAM,),
+    runs=runs("adam"),
     tolerance=MARGIN,
 )
 
-ADAM_EPS = dataclasses.replace(
+ADAM_EPS = replace(
     ADAM_MAX,
     name="adam_eps",
     number="Adam with a stability constant eps > 0, which the theorem leaves out",
     title="Adam with a stability constant maximises the margin in the maximum norm too",
     statement="as adam_max, with eps = 1e-8",
-    hypotheses=SELECTED | {"eps > 0": a_constant},
+    hypotheses=SELECTED | {"eps > 0": "eps > 0"},
 )
 
 # --- mirror descent, arXiv 2410.14581 -------------------------------------------------------------
@@ -100,19 +85,16 @@ FAR = 1e-2
 """Least 1 - correlation of another direction, if it has settled."""
 
 
-def direction_of_lp_svm(evidence: Evidence) -> Words:
+def direction_of_lp_svm(evidence: Evidence) -> list[Rule]:
     """Return whether W has the direction of the SVM in the l_p norm of the potential."""
-    norms = evidence.trials["p"].map(lambda p: "frobenius" if p == 2 else f"l{p:g}")
-    apart = pd.Series(float("nan"), index=norms.index)
-    for norm in set(norms):
-        apart[norms == norm] = evidence.one_minus_corr(norm)[norms == norm]
-    settled = evidence.trials["direction_change"] <= SETTLED
-    rules = [
-        *unsolved(evidence, norms),
+    norms = evidence["p"].map(lambda p: "frobenius" if p == 2 else f"l{p:g}")
+    apart = by_norm(norms, lambda norm: evidence[f"one_minus_corr_{norm}"])
+    return [
+        *unsolved(by_norm(norms, lambda norm: evidence[f"{norm}_status"])),
         (apart <= NEAR, HOLDS),
-        ((apart > FAR) & settled, FAILS),
+        ((apart > FAR) & (evidence["direction_change"] <= SETTLED), FAILS),
+        (True, "direction not settled"),
     ]
-    return ruled(evidence, rules, otherwise="direction not settled")
 
 
 MIRROR_DESCENT = Claim(
@@ -125,9 +107,7 @@ MIRROR_DESCENT = Claim(
     "W(k) / ||W(k)||_p -> W_mm / ||W_mm||_p of least l_p norm, alpha selected",
     hypotheses=SELECTED,
     prediction=direction_of_lp_svm,
-    runs=(MIRROR,),
+    runs=runs("mirror"),
     tolerance="1 - correlation <= 1e-3 after 10 000 growing, normalised steps; > 1e-2 of a "
     "direction that changed by at most 1e-4 since half-way refutes it",
 )
-
-CLAIMS = (STEEPEST, MOMENTUM, ADAM_MAX, ADAM_EPS, MIRROR_DESCENT)

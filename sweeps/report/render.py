@@ -55,7 +55,7 @@ def table(frame: pd.DataFrame, limit: int | None = None) -> Table:
 
 
 def render(template: str, **content: Any) -> str:
-    """Return the page made from `content` by a file in `templates`."""
+    """Return the page made from `content` by a file in `templates`; Markdown is not escaped."""
     return _environment().get_template(template).render(content)
 
 
@@ -64,7 +64,7 @@ def _environment() -> Environment:
     loader = PackageLoader("attnsvm.sweeps.report")
     made = Environment(
         loader=loader,
-        autoescape=True,
+        autoescape=lambda name: name is None or not name.endswith(".md"),
         undefined=StrictUndefined,
         finalize=_printable,
         trim_blocks=True,

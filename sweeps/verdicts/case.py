@@ -21,7 +21,6 @@ CHOICES = 64
 
 DENOMINATORS = (1, 2, 4, 8)
 
-
 START = ("W0", "K0", "Q0")
 """Names of initial weights."""
 
@@ -46,11 +45,6 @@ class Case:
         return n, T, d
 
     @property
-    def instance(self) -> dict[str, Array]:
-        """The arrays of a data file."""
-        return {name: V for name, V in self.arrays.items() if name not in START}
-
-    @property
     def start(self) -> dict[str, Array]:
         """The initial weights."""
         return {name: V for name, V in self.arrays.items() if name in START}
@@ -61,9 +55,10 @@ class Case:
 
     def mapped(self, change: Callable[[str, Array], Array]) -> Case:
         """Return the case with every array but the labels changed by `change(name, array)`."""
-        return Case(
-            {name: V if name == "Y" else change(name, V) for name, V in self.arrays.items()}
-        )
+        return self.replaced(**{name: change(name, V) for name, V in self._numeric()})
+
+    def _numeric(self) -> list[tuple[str, Array]]:
+        return [(name, V) for name, V in self.arrays.items() if name != "Y"]
 
     @property
     def degenerate(self) -> bool:
@@ -74,9 +69,13 @@ class Case:
 
     def numbers(self) -> Iterator[tuple[str, tuple[int, ...], float]]:
         """Yield name, place and value of every number besides labels that is not 0."""
-        for name, V in self.arrays.items():
-            if name != "Y":
-                yield from ((name, at, float(value)) for at, value in np.ndenumerate(V) if value)
+        for name, V in self._numeric():
+            yield from ((name, at, float(value)) for at, value in np.ndenumerate(V) if value)
+
+    @property
+    def weight(self) -> float:
+        """Sum of the sizes of all numbers besides labels."""
+        return sum(abs(value) for *_, value in self.numbers())
 
     def denominator(self) -> int:
         """Return the least q such that every number is a whole multiple of 1 / q."""
@@ -100,12 +99,28 @@ def smaller(case: Case, rng: np.random.Generator) -> Iterator[list[Case]]:
     """Yield cases with one sample, one token of each sample, or one dimension less."""
     n, T, d = case.size
     if n > 1:
-        yield [_without_sample(case, i) for i in range(n)]
+        without = [{V: np.delete(case.arrays[V], i, axis=0) for V in "XZY"} for i in range(n)]
+        yield [case.replaced(**arrays) for arrays in without]
     if T > 2:
-        yield [_without_tokens(case, np.array(tokens)) for tokens in _choices(n, T, rng)]
+        every = itertools.product(range(T), repeat=n)
+        few = every if T**n <= CHOICES else rng.integers(0, T, (CHOICES, n))
+        kept = [np.arange(T) != np.reshape(tokens, (n, 1)) for tokens in few]
+        yield [case.replaced(X=case.arrays["X"][at].reshape(n, T - 1, d)) for at in kept]
     if d > 1:
-        bases = [np.eye(d), *(_basis(d, rng) for _ in range(ROTATIONS - 1))]
-        yield [_without_coordinate(case, R, j) for R in bases for j in range(d)]
+        turns = (np.linalg.qr(rng.normal(size=(d, d)))[0] for _ in range(ROTATIONS - 1))
+        yield [
+            case.mapped(partial(_without_coordinate, R, j))
+            for R in (np.eye(d), *turns)
+            for j in range(d)
+        ]
+
+
+def _without_coordinate(R: Array, j: int, name: str, V: Array) -> Array:
+    """Return an array in the orthonormal basis R, its rows, without coordinate j."""
+    if name in ("X", "Z"):
+        return np.delete(V @ R.T, j, axis=-1)
+    V = np.delete(R @ V @ R.T if name == "W0" else R @ V, j, axis=0)
+    return np.delete(V, j, axis=1) if V.ndim == 2 and V.shape[1] == len(R) else V
 
 
 def from_zero(case: Case) -> list[Case]:
@@ -116,9 +131,19 @@ def from_zero(case: Case) -> list[Case]:
 
 
 def rounded(case: Case, rng: np.random.Generator) -> Iterator[list[Case]]:
-    """Yield cases whose numbers are multiples of 1, of 1/2, of 1/4, of 1/8, the array rescaled."""
+    """Yield cases whose numbers are multiples of 1, of 1/2, of 1/4, of 1/8.
+
+    Every array is rescaled by a number from 1/2 to 8, and its numbers are rounded up or down at
+    random, so that small ones need not become 0.
+    """
+
+    def change(q: int, name: str, V: Array) -> Array:
+        scaled = V * 2.0 ** rng.uniform(-1, 3) * q
+        rounded: Array = np.floor(scaled + rng.uniform(size=V.shape)) / q + 0.0
+        return rounded
+
     for q in DENOMINATORS:
-        yield [_rounded(case, q, rng) for _ in range(CHOICES)]
+        yield [case.mapped(partial(change, q)) for _ in range(CHOICES)]
 
 
 def nearer_to_zero(case: Case) -> list[Case]:
@@ -128,67 +153,10 @@ def nearer_to_zero(case: Case) -> list[Case]:
     """
     q = case.denominator()
     step = 1 / q if q <= max(DENOMINATORS) else np.inf
-    return [
-        case.mapped(partial(_with, name, at, new))
-        for name, at, value in case.numbers()
-        for new in dict.fromkeys((0.0, value - np.sign(value) * min(step, abs(value))))
-    ]
-
-
-def _with(name: str, at: tuple[int, ...], value: float, array: str, V: Array) -> Array:
-    """Return the array V with this value at a place, if it is the array `name`."""
-    if array != name:
-        return V
-    changed = V.copy()
-    changed[at] = value
-    return changed
-
-
-def _without_sample(case: Case, i: int) -> Case:
-    return case.replaced(**{name: np.delete(case.arrays[name], i, axis=0) for name in "XZY"})
-
-
-def _without_tokens(case: Case, tokens: NDArray[np.int64]) -> Case:
-    n, T, d = case.size
-    kept = np.arange(T)[None] != tokens[:, None]
-    return case.replaced(X=case.arrays["X"][kept].reshape(n, T - 1, d))
-
-
-def _choices(n: int, T: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
-    """Return choices of one token a sample, all of them if they are few."""
-    if T**n <= CHOICES:
-        return list(itertools.product(range(T), repeat=n))
-    return [tuple(row) for row in rng.integers(0, T, (CHOICES, n)).tolist()]
-
-
-def _basis(d: int, rng: np.random.Generator) -> Array:
-    basis: Array = np.linalg.qr(rng.normal(size=(d, d)))[0]
-    return basis
-
-
-def _without_coordinate(case: Case, R: Array, j: int) -> Case:
-    """Return the case in the orthonormal basis R, its rows, without coordinate j."""
-    d = len(R)
-
-    def turned(name: str, V: Array) -> Array:
-        if name in ("X", "Z"):
-            return np.delete(V @ R.T, j, axis=-1)
-        V = R @ V @ R.T if name == "W0" else R @ V
-        V = np.delete(V, j, axis=0)
-        return np.delete(V, j, axis=1) if V.ndim == 2 and V.shape[1] == d else V
-
-    return case.mapped(turned)
-
-
-def _rounded(case: Case, q: int, rng: np.random.Generator) -> Case:
-    """Return the case with every array times a number from 1/2 to 8 and rounded up or down.
-
-    At random, so that small numbers need not become 0.
-    """
-
-    def change(name: str, V: Array) -> Array:
-        scaled = V * 2.0 ** rng.uniform(-1, 3) * q
-        rounded: Array = np.floor(scaled + rng.uniform(size=V.shape)) / q + 0.0
-        return rounded
-
-    return case.mapped(change)
+    found = []
+    for name, at, value in case.numbers():
+        for new in dict.fromkeys((0.0, value - np.sign(value) * min(step, abs(value)))):
+            changed = case.arrays[name].copy()
+            changed[at] = new
+            found.append(case.replaced(**{name: changed}))
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -63,34 +63,28 @@ class Verdict:
     @property
     def met(self) -> int:
         """Number of instances that meet the hypotheses."""
-        return self.holds + self.fails + sum(self._apart(known=True).values())
-
-    def _apart(self, known: bool) -> dict[str, int]:
-        """Return the undecided instances that meet the hypotheses; or of which that is open."""
-        return {why: k for why, k in self.undecided.items() if (why not in NOT_KNOWN) == known}
+        known = (count for why, count in self.undecided.items() if why not in NOT_KNOWN)
+        return self.holds + self.fails + sum(known)
 
     @property
     def sentence(self) -> str:
         """The verdict with its counts."""
         if self.kind == "never met":
             return f"hypotheses never met among {self.drawn}"
-        why, open_ = self._apart(known=True), self._apart(known=False)
-        parts = [f"holds on all {self.met} instances that meet the hypotheses"]
+        why = [f"{k} {reason}" for reason, k in self.undecided.items() if reason not in NOT_KNOWN]
+        late = self.met - self.holds - self.fails
         if not self.met:
             parts = ["no instance is known to meet the hypotheses"]
         elif self.fails:
             parts = [f"fails on {self.fails} of {self.met}"]
         elif why:
             parts = [f"holds on {self.holds} of {self.met}"]
+        else:
+            parts = [f"holds on all {self.met} instances that meet the hypotheses"]
         if why:
-            reasons = "; ".join(f"{count} {reason}" for reason, count in why.items())
-            parts.append(f"undecided on {sum(why.values())} ({reasons})")
-        said = ", ".join([*parts, *(f"{reason} on {count}" for reason, count in open_.items())])
-        return f"undecided; {said}" if self.kind == "undecided" else said
-
-    def plain(self) -> dict[str, Any]:
-        """Return the verdict as plain data."""
-        return asdict(self)
+            parts.append(f"undecided on {late} ({'; '.join(why)})")
+        parts += [f"{reason} on {k}" for reason, k in self.undecided.items() if reason in NOT_KNOWN]
+        return ", ".join(parts) if self.kind != "undecided" else f"undecided; {', '.join(parts)}"
 
 
 def rulings(claim: Claim, evidence: Evidence) -> pd.DataFrame:
@@ -102,10 +96,10 @@ def rulings(claim: Claim, evidence: Evidence) -> pd.DataFrame:
     trials = evidence.trials
     rows = trials.reindex(columns=["run", *SIZE]).astype({"run": str})
     met = evidence.truths(True)
-    for name, test in claim.hypotheses.items():
-        rows[name] = test(evidence)
+    for name in claim.hypotheses:
+        rows[name] = claim.met(name, evidence)
         met = met & rows[name]
-    words = claim.prediction(evidence).where(met.fillna(True).astype(bool), "")
+    words = claim.words(evidence).where(met.fillna(True).astype(bool), "")
     rows["ruling"] = words.where(met.notna(), UNKNOWN)
     return rows
 
@@ -116,20 +110,18 @@ def verdict(claim: Claim, directory: Path) -> Verdict:
     A run without a record counts as many undecided instances as it was to have, a sweep without a
     folder as one.
     """
-    parts, missing, smallest = [], 0, None
+    parts, missing, failing = [], 0, []
     for runs in claim.runs:
         try:
             frames = load(directory / runs.name)
         except FileNotFoundError:
             missing += 1
             continue
-        lacking = frames.incomplete
-        trials = pd.to_numeric(lacking.get("trials", pd.Series(dtype=float)), errors="coerce")
-        missing += int(trials.fillna(1).sum())
+        trials = frames.incomplete.get("trials", pd.Series(dtype=float))
+        missing += int(pd.to_numeric(trials, errors="coerce").fillna(1).sum())
         if len(frames.trials):
-            rows = rulings(claim, Evidence(frames))
-            parts.append(rows)
-            smallest = _smaller(smallest, _smallest(rows, frames))
+            parts.append(rulings(claim, Evidence(frames)))
+            failing += _smallest(parts[-1], frames)
     rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"ruling": []})
     counts = rows["ruling"].value_counts().to_dict()
     holds, fails, unmet = (counts.pop(word, 0) for word in (HOLDS, FAILS, ""))
@@ -142,38 +134,32 @@ def verdict(claim: Claim, directory: Path) -> Verdict:
         holds=holds,
         fails=fails,
         undecided={str(reason): int(count) for reason, count in counts.items()},
-        smallest=smallest,
+        smallest=min(failing, key=lambda one: [one.get(name, 0) for name in SIZE], default=None),
     )
 
 
 def _tally(rows: pd.DataFrame, hypothesis: str) -> dict[str, int]:
     values = rows.get(hypothesis, pd.Series(dtype="boolean"))
+    counts = values.value_counts(dropna=False)
     return {
-        "yes": int((values == True).sum()),  # noqa: E712
-        "no": int((values == False).sum()),  # noqa: E712
+        "yes": int(counts.get(True, 0)),
+        "no": int(counts.get(False, 0)),
         "undecided": int(values.isna().sum()),
     }
 
 
-def _smallest(rows: pd.DataFrame, frames: SweepFrames) -> dict[str, Any] | None:
+def _smallest(rows: pd.DataFrame, frames: SweepFrames) -> list[dict[str, Any]]:
+    """Return the smallest instance that fails, and the command of its record; [] if none does."""
     failing = rows[rows["ruling"] == FAILS]
     if failing.empty:
-        return None
+        return []
     first = failing.sort_values(list(SIZE), kind="stable").iloc[0]
-    run = frames.runs.set_index("run").loc[first["run"]]
-    given = [word for word in shlex.split(run["overrides"]) if not _chooses_instances(word)]
+    words = shlex.split(frames.runs.set_index("run").loc[first["run"], "overrides"])
+    others = ("seed", "trials", "selection.until_accepted")
+    given = [word for word in words if word.partition("=")[0] not in others]
     command = shlex.join(["attnsvm", *given, f"seed={first['seed']}", "trials=1"])
     size = {name: int(first[name]) for name in SIZE if pd.notna(first[name])}
-    return {**size, "command": command}
-
-
-def _chooses_instances(word: str) -> bool:
-    return word.partition("=")[0] in ("seed", "trials", "selection.until_accepted")
-
-
-def _smaller(one: dict[str, Any] | None, other: dict[str, Any] | None) -> dict[str, Any] | None:
-    found = [each for each in (one, other) if each is not None]
-    return min(found, key=lambda each: [each.get(name, 0) for name in SIZE], default=None)
+    return [{**size, "command": command}]
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:

@@ -7,11 +7,11 @@ as the claim still fails. What is left is recorded as any run, so that `attnsvm-
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +27,15 @@ from ..claims import FAILS, HOLDS, Claim, Runs
 from . import case as simpler
 from .case import Case
 from .derive import verdict
-from .judging import Judge, written
+from .judging import Judge, Size, written
 from .running import command, perform
 
 AT_ONCE = 100
 """Instances that are drawn and trained together."""
 
-Size = tuple[int, int, int]
 Tell = Callable[[str], None]
+Failing = Callable[[Sequence[Case]], Case | None]
+"""Returns the simplest one of some cases of one shape on which a claim fails; None if on none."""
 
 
 def hunt(claim: Claim, trials: int, directory: Path, tell: Tell) -> bool:
@@ -68,7 +69,7 @@ def hunt(claim: Claim, trials: int, directory: Path, tell: Tell) -> bool:
     if found is None:
         return False
     judge, first = found
-    least = shrunk(first, lambda cases: _lightest(judge, cases), rng, tell)
+    least = shrunk(first, judge.lightest, rng, tell)
     tell(f"numbers are multiples of 1/{least.denominator()}:")
     for line in least.words():
         tell(f"  {line}")
@@ -80,19 +81,20 @@ def _search(
     claim: Claim, trials: int, rng: np.random.Generator, tell: Tell
 ) -> tuple[Judge, Case] | None:
     """Return the first instance that refutes the claim; None if none of so many does."""
-    judges = [(Judge(claim, overrides), largest) for overrides, largest in _cells(claim)]
+    cells = [cell for runs in claim.runs for cell in cells_of(runs)]
+    judges = [(Judge(claim, overrides), largest) for overrides, largest in cells]
     seen: Counter[str] = Counter()
     for seed in range(0, trials, AT_ONCE):
         judge, largest = judges[rng.integers(len(judges))]
-        n, T, d = (int(rng.integers(low, high + 1)) for low, high in zip((1, 2, 1), largest,
-                                                                        strict=True))  # fmt: skip
+        bounds = zip((1, 2, 1), largest, strict=True)
+        n, T, d = (int(rng.integers(low, high + 1)) for low, high in bounds)
         words = judge.drawn((n, T, d), seed, min(AT_ONCE, trials - seed))
         seen.update(words)
         failing = words.index[words == FAILS]
         if len(failing):
             tell(f"{claim.name} fails: n={n}, T={T}, d={d}, seed={failing[0]}; {_tally(seen)}")
             case = judge.case((n, T, d), int(failing[0]))
-            if _lightest(judge, [case]) is not None:
+            if judge.lightest([case]) is not None:
                 return judge, case
             tell("  passed over: two of its tokens are equal, or rounding decides")
     tell(f"{claim.name}: no counterexample; {_tally(seen)}")
@@ -114,14 +116,11 @@ def _tally(seen: Counter[str]) -> str:
 def refusal(claim: Claim) -> str:
     """Return why a claim's runs draw no instances that can be shrunk; empty if they do."""
     try:
-        _cells(claim)
+        for runs in claim.runs:
+            list(cells_of(runs))
     except ValueError as error:
         return str(error)
     return ""
-
-
-def _cells(claim: Claim) -> list[tuple[list[str], Size]]:
-    return [cell for runs in claim.runs for cell in cells_of(runs)]
 
 
 def cells_of(runs: Runs) -> Iterator[tuple[list[str], Size]]:
@@ -136,36 +135,27 @@ def cells_of(runs: Runs) -> Iterator[tuple[list[str], Size]]:
     named = [word for word in runs.overrides if word.startswith("sweep=")]
     grids = (sweep_grid(word.removeprefix("sweep=")) for word in named)
     grid = [f"{key}={values}" for one in grids for key, values in one.items()]
+    given = OverridesParser.create().parse_overrides([*grid, *runs.overrides])
+    options = {one.key_or_group: _values(one) for one in given}
     base = composed(named)
-    sphere = ValueError(f"{runs.name}: only instances of data=sphere are shrunk")
-    cross = ValueError(f"{runs.name}: only instances of model=cross_attention are shrunk")
-    if not isinstance(base.data, SphereConfig):
-        raise sphere
-    if not isinstance(base.model, CrossAttentionConfig):
-        raise cross
-    options: dict[str, list[str]] = {}
-    largest: dict[str, int] = {name: getattr(base.data, name) for name in ("n", "T", "d")}
-    for one in OverridesParser.create().parse_overrides([*grid, *runs.overrides]):
-        key = one.key_or_group
-        values = _values(one)
-        if key == "optimizer" and "gd" in values:
-            raise ValueError(f"{runs.name}: its fixed steps are small enough for unit tokens only")
-        if key == "model":
-            values = [value for value in values if value == "cross_attention"]
-            if not values:
-                raise cross
-        if key == "data":
-            if not all(isinstance(value, dict) for value in values):
-                raise sphere
-            for name in largest.keys() & set().union(*values):
-                largest[name] = max(int(value[name]) for value in values)
-        elif key.startswith("data."):
-            largest[key.removeprefix("data.")] = max(map(int, values))
-        elif key not in ("seed", "trials"):
-            options[key] = [f"{key}={value}" for value in values]
-    size = largest["n"], largest["T"], largest["d"]
-    for cell in itertools.product(*options.values()):
-        yield list(cell), size
+    if "gd" in options.get("optimizer", ()):
+        raise ValueError(f"{runs.name}: its fixed steps are small enough for unit tokens only")
+    sizes = options.pop("data", [])
+    if not isinstance(base.data, SphereConfig) or not all(isinstance(one, dict) for one in sizes):
+        raise ValueError(f"{runs.name}: only instances of data=sphere are shrunk")
+    if "model" in options:
+        options["model"] = [one for one in options["model"] if one == "cross_attention"]
+    if not isinstance(base.model, CrossAttentionConfig) or not options.get("model", [base.model]):
+        raise ValueError(f"{runs.name}: only instances of model=cross_attention are shrunk")
+    n, T, d = (
+        max(map(int, options.pop(f"data.{name}", ()) or [one[name] for one in sizes if name in one]
+                or [getattr(base.data, name)]))
+        for name in ("n", "T", "d")
+    )  # fmt: skip
+    words = ([f"{key}={value}" for value in values] for key, values in options.items()
+             if key not in ("seed", "trials"))  # fmt: skip
+    for cell in itertools.product(*words):
+        yield list(cell), (n, T, d)
 
 
 def _values(one: Override) -> list[Any]:
@@ -181,12 +171,7 @@ def _values(one: Override) -> list[Any]:
 # --- from an instance to a small one --------------------------------------------------------------
 
 
-def shrunk(
-    case: Case,
-    failing: Callable[[Sequence[Case]], Case | None],
-    rng: np.random.Generator,
-    tell: Tell,
-) -> Case:
+def shrunk(case: Case, failing: Failing, rng: np.random.Generator, tell: Tell) -> Case:
     """Return a case that is as simple as can be found by single steps, and still fails.
 
     Parameters
@@ -194,7 +179,7 @@ def shrunk(
     case : Case
         One on which the claim fails.
     failing : callable
-        Returns the simplest one of some cases of one shape on which it fails; None if on none.
+        Returns the simplest one of some cases on which it fails.
     rng : numpy.random.Generator
         Draws bases and scales.
     tell : callable
@@ -215,18 +200,8 @@ def shrunk(
     return case
 
 
-def _first(
-    failing: Callable[[Sequence[Case]], Case | None], lists: Iterable[list[Case]]
-) -> Case | None:
+def _first(failing: Failing, lists: Iterable[list[Case]]) -> Case | None:
     return next((found for cases in lists if cases and (found := failing(cases))), None)
-
-
-def _lightest(judge: Judge, cases: Sequence[Case]) -> Case | None:
-    """Return the case of the smallest numbers on which the claim fails; not a degenerate one."""
-    cases = [case for case in cases if not case.degenerate]
-    words = judge.rule(cases) if cases else []
-    found = [case for case, word in zip(cases, words, strict=True) if word == FAILS]
-    return min(found, key=lambda case: sum(abs(x) for *_, x in case.numbers()), default=None)
 
 
 # --- its record -----------------------------------------------------------------------------------
@@ -237,11 +212,10 @@ def _record(judge: Judge, case: Case, directory: Path, tell: Tell) -> None:
     claim, place = judge.claim, directory / "hunt"
     folder = place / claim.name
     folder.mkdir(parents=True, exist_ok=True)
-    fields = written(folder, [case])
-    given = [f"{key}={value}" for key, value in fields.items()]
+    given = [f"{key}={value}" for key, value in written(folder, [case]).items()]
     runs = Runs(claim.name, (*judge.overrides, "data=file", *given, "trials=1"))
     ((_, error),) = perform([runs], place, (), 1)
-    found = verdict(dataclasses.replace(claim, runs=(runs,)), place)
+    found = verdict(replace(claim, runs=(runs,)), place)
     if error or found.fails != 1:
         raise RuntimeError(f"{claim.name}: the record in {folder} says: {error or found.sentence}")
     tell(f"recorded by attnsvm {shlex.join(command(runs, place))}")

@@ -5,10 +5,9 @@ The only module of `sweeps` that trains: the runs of a verdict are sweeps in pro
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +17,22 @@ import pandas as pd
 from attnsvm import experiment, record
 from attnsvm.config import RunConfig
 from attnsvm.config.compose import composed
-from attnsvm.config.instantiate import instantiate
 from attnsvm.record.provenance import provenance
 
 from ..aggregate import load
-from ..claims import Claim, Evidence
-from .case import Array, Case
+from ..claims import FAILS, Claim, Evidence
+from .case import START, Case
 from .derive import rulings
 
 DRAWN = ("zero", "uniform", "small")
 """Initial weights that are drawn from the seed, and can be given as numbers instead."""
 
-PARAMETERS = ("v", "V")
+PARAMETERS = {"v", "V"}
 """Parameters of a head whose first axis, and second, if any, are those of a token."""
 
-INSTANCE, START = "instance.npz", "start.npz"
+INSTANCE_FILE, START_FILE = "instance.npz", "start.npz"
+
+Size = tuple[int, int, int]
 
 
 class Judge:
@@ -49,19 +49,18 @@ class Judge:
     def __init__(self, claim: Claim, overrides: Sequence[str]) -> None:
         self.claim, self.overrides = claim, tuple(overrides)
         self.seeded = composed(overrides)
+        self.given = composed([*overrides, "data=file", f"data.path={INSTANCE_FILE}", "seed=0"])
 
-    @cached_property
-    def given(self) -> RunConfig:
-        """The config of a run of cases, without the names of their files."""
-        return composed([*self.overrides, "data=file", f"data.path={INSTANCE}"])
-
-    def drawn(self, size: tuple[int, int, int], seed: int, trials: int) -> pd.Series[str]:
+    def drawn(self, size: Size, seed: int, trials: int) -> pd.Series[str]:
         """Return the ruling of the instances `seed`, `seed` + 1, ... of a size, by seed."""
-        n, T, d = size
-        data = dataclasses.replace(self.seeded.data, n=n, T=T, d=d)  # type: ignore[call-arg]
-        return self._rule(dataclasses.replace(self.seeded, data=data, seed=seed, trials=trials))
+        return self._rule(self._config(size, seed, trials))
 
-    def case(self, size: tuple[int, int, int], seed: int) -> Case:
+    def _config(self, size: Size, seed: int, trials: int) -> RunConfig:
+        sizes: Any = dict(zip(("n", "T", "d"), size, strict=True))
+        data = replace(self.seeded.data, **sizes)
+        return replace(self.seeded, data=data, seed=seed, trials=trials)
+
+    def case(self, size: Size, seed: int) -> Case:
         """Return an instance of that size as numbers.
 
         Raises
@@ -69,37 +68,32 @@ class Judge:
         ValueError
             If the head is not made of projections, so that no coordinate can be left out.
         """
-        n, T, d = size
-        data = dataclasses.replace(self.seeded.data, n=n, T=T, d=d)  # type: ignore[call-arg]
-        source, head, model, rule = (
-            instantiate(node, group)
-            for group, node in (
-                ("data", data),
-                ("head", self.seeded.head),
-                ("model", self.seeded.model),
-                ("parameterization", self.seeded.parameterization),
-            )
-        )
-        batch, optimizer = source.sample(head, model, 1, seed), self.seeded.optimizer
-        if unknown := set(batch.head_parameters) - set(PARAMETERS):
+        objects = experiment.RunObjects.of(self._config(size, seed, 1))
+        batch = objects.data.sample(objects.head, objects.model, 1, seed)
+        if unknown := set(batch.head_parameters) - PARAMETERS:
             raise ValueError(f"head: has {', '.join(unknown)}; must have v or V only to be shrunk")
-        X, Z, Y = (V[0].numpy() for V in (batch.X, batch.Z, batch.Y))
-        parameters = {name: V[0].numpy() for name, V in batch.head_parameters.items()}
-        start = {}
+        tensors = {"X": batch.X, "Z": batch.Z, "Y": batch.Y, **batch.head_parameters}
+        rule, optimizer = objects.parameterization, self.seeded.optimizer
         if optimizer.init in DRAWN and self.seeded.selection.tokens != "optimal":
-            drawn = rule.init(optimizer.init, optimizer.init_scale, batch.seeds, d)
-            start = {name: V[0].numpy() for name, V in zip(rule.NAMES, drawn, strict=True)}
-        return Case({"X": X, "Z": Z, "Y": Y, **parameters, **start})
+            start = rule.init(optimizer.init, optimizer.init_scale, batch.seeds, size[2])
+            tensors |= zip(rule.NAMES, start, strict=True)
+        return Case({name: V[0].numpy() for name, V in tensors.items()})
 
     def rule(self, cases: Sequence[Case]) -> list[str]:
         """Return the ruling of each of these cases, which have one shape."""
         with tempfile.TemporaryDirectory() as folder:
-            fields = written(Path(folder), cases)
-            data = dataclasses.replace(self.given.data, path=fields.pop("data.path"))  # type: ignore[call-arg]
-            start: Any = {key.removeprefix("optimizer."): V for key, V in fields.items()}
-            optimizer = dataclasses.replace(self.given.optimizer, **start)
-            config = dataclasses.replace(self.given, data=data, optimizer=optimizer, seed=0)
-            return list(self._rule(dataclasses.replace(config, trials=len(cases))))
+            config: Any = replace(self.given, trials=len(cases))
+            for key, value in written(Path(folder), cases).items():
+                group, _, name = key.partition(".")
+                setattr(config, group, replace(getattr(config, group), **{name: value}))
+            return list(self._rule(config))
+
+    def lightest(self, cases: Sequence[Case]) -> Case | None:
+        """Return the case of the smallest numbers on which the claim fails; none is degenerate."""
+        cases = [case for case in cases if not case.degenerate]
+        words = self.rule(cases) if cases else []
+        failing = [case for case, word in zip(cases, words, strict=True) if word == FAILS]
+        return min(failing, key=lambda case: case.weight, default=None)
 
     def _rule(self, config: RunConfig) -> pd.Series[str]:
         with tempfile.TemporaryDirectory() as place:
@@ -111,17 +105,15 @@ class Judge:
 
 def written(folder: Path, cases: Sequence[Case]) -> dict[str, str]:
     """Write the files of cases of one shape; return the fields of a config that name them."""
-    instance, start = folder / INSTANCE, folder / START
-    np.savez_compressed(instance, **_stacked([case.instance for case in cases]))
-    fields = {"data.path": str(instance)}
-    if cases[0].start:
-        parts = _stacked([case.start for case in cases])
-        if set(parts) == {"W0"} and not parts["W0"].any():
-            return fields | {"optimizer.init": "zero"}
-        np.savez_compressed(start, **parts, seeds=np.arange(len(cases)))
-        fields |= {"optimizer.init": "file", "optimizer.init_path": str(start)}
+    stacked: dict[str, Any] = {
+        name: np.stack([case.arrays[name] for case in cases]) for name in cases[0].arrays
+    }
+    start = {name: stacked.pop(name) for name in START if name in stacked}
+    np.savez_compressed(folder / INSTANCE_FILE, **stacked)
+    fields = {"data.path": str(folder / INSTANCE_FILE)}
+    if set(start) == {"W0"} and not start["W0"].any():
+        return fields | {"optimizer.init": "zero"}
+    if start:
+        np.savez_compressed(folder / START_FILE, **start, seeds=np.arange(len(cases)))
+        fields |= {"optimizer.init": "file", "optimizer.init_path": str(folder / START_FILE)}
     return fields
-
-
-def _stacked(rows: Sequence[Mapping[str, Array]]) -> dict[str, Any]:
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}

@@ -19,30 +19,6 @@ FOLDER = Path("multirun/claims")
 HUNTED = Path(__file__).parents[2] / "docs/records/hunt"
 """Counterexamples that come with attnsvm, each in a folder with the name of its claim."""
 
-HEADING = """# The claims of the papers, and what holds
-
-Each claim is declared in `sweeps/claims`, which has a file for each paper or part of it: its
-hypotheses, which are decided for every instance, its prediction, and the runs that test it. A
-verdict counts instances; nothing is averaged. *holds*: on every instance that meets the hypotheses.
-*fails*: on at least one, the smallest of which is named with the command that makes its record.
-*never met*: no instance meets the hypotheses. *undecided*: on some, and why.
-
-How a claim reads its paper, as we understand it: *stated* there; *stronger*: without one of the
-paper's assumptions, or with more than it promises, so that its failures show where the paper's own
-statement ends; *carried over* by us from another model or method, as from steps of gradient descent
-to normalised ones; *ours*: in no paper.
-
-Hypotheses are counted over all instances of the runs, also those that another hypothesis leaves
-out; of networks, over the rows of all layers. On another processor single instances change sides,
-most of them trained by (K, Q).
-
-`attnsvm-claims` lists the claims. `attnsvm-claims 2308.16898` or `attnsvm-claims NAME` runs them
-and derives the verdicts from the records, which `attnsvm-verify multirun/claims/RUNS` proves.
-`attnsvm-claims hunt NAME` draws instances until the claim fails on one, makes that one as small as
-it goes, and packs its record into one file. `python -m attnsvm.sweeps.verdicts --docs` writes this
-page.
-"""
-
 
 def terminal(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
     """Return a line for every claim, and how many verdicts there are of each kind."""
@@ -68,68 +44,21 @@ def said(claim: Claim, entries: Mapping[str, Entry]) -> str:
 
 def markdown(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
     """Return the page of the documentation."""
-    lines = [HEADING, *_counts(claims, entries), ""]
-    lines += [f"Stated, and fails: {_failing(claims, entries) or 'none'}.", ""]
-    lines += _row("claim", "verdict", "statement, in words", "of", "reading"), _row(*["---"] * 5)
-    for one in claims:
-        place, link = f"{one.source}, {one.number}", f"[{one.name}](#{one.name})"
-        lines.append(_row(link, said(one, entries), one.title, place, one.reading))
-    for one in claims:
-        lines += ["", *_section(one, entries.get(one.name))]
-    text = "\n".join(lines)
-    return text + "\n"
-
-
-def _counts(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> list[str]:
-    """Return for each reading how many verdicts there are of each kind."""
-    lines = [_row("reading", "claims", "verdicts"), _row(*["---"] * 3)]
-    for reading in READINGS:
-        some = [one for one in claims if one.reading == reading]
-        known = [entries[one.name].verdict for one in some if one.name in entries]
-        lines.append(_row(reading, str(len(some)), summary(known)))
-    return lines
-
-
-def _failing(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
-    """Return links to the claims that a paper states and that fail."""
-    stated = [one.name for one in claims if one.reading == STATED and one.name in entries]
-    failing = [name for name in stated if entries[name].verdict.kind == "fails"]
-    return ", ".join(f"[{name}](#{name})" for name in failing)
-
-
-def _row(*cells: str) -> str:
-    """Return a row of a Markdown table; a bar in a cell would end it."""
-    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
-
-
-def _section(claim: Claim, entry: Entry | None) -> list[str]:
-    lines = [
-        f"## {claim.name}",
-        "",
-        f"{claim.source}, {claim.number}: {claim.title}.",
-        "",
-        f"    {claim.statement}",
-        "",
-        f"Near enough: {claim.tolerance}.",
-        "",
-        *(f"    attnsvm {shlex.join(command(runs, FOLDER))}" for runs in claim.runs),
-    ]
-    if entry is None:
-        return [*lines, "", "Not tested yet."]
-    verdict = entry.verdict
-    lines += ["", _row("hypothesis", "yes", "no", "undecided"), _row(*["---"] * 4)]
-    for name, count in verdict.hypotheses.items():
-        lines.append(_row(name, *(str(count[answer]) for answer in ("yes", "no", "undecided"))))
-    lines += ["", f"**Verdict** of {verdict.drawn} instances: {verdict.sentence}."]
-    if verdict.smallest is not None:
-        size = ", ".join(f"{key}={verdict.smallest[key]}" for key in verdict.smallest
-                         if key != "command")  # fmt: skip
-        lines += ["", f"Smallest of these instances on which it fails: {size}", ""]
-        lines += [f"    {verdict.smallest['command']}"]
-    if (HUNTED / f"{claim.name}.zip").is_file():
-        lines += ["", "Found by `attnsvm-claims hunt`, smaller and proved by its record:", ""]
-        lines += [f"    attnsvm-verify --retrain 1 docs/records/hunt/{claim.name}.zip"]
-    return lines
+    known = {one.name: entries[one.name].verdict for one in claims if one.name in entries}
+    readings = {reading: [one.name for one in claims if one.reading == reading]
+                for reading in READINGS}  # fmt: skip
+    stated = [name for name in readings[STATED] if name in known and known[name].fails]
+    return render(
+        "claims.md",
+        claims=[(one, entries.get(one.name), said(one, entries)) for one in claims],
+        readings=[
+            (reading, len(names), summary([known[name] for name in names if name in known]))
+            for reading, names in readings.items()
+        ],
+        failing=[f"[{name}](#{name})" for name in stated],
+        commands=lambda claim: [shlex.join(command(runs, FOLDER)) for runs in claim.runs],
+        hunted=[path.stem for path in HUNTED.glob("*.zip")],
+    )
 
 
 def html(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:

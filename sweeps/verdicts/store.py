@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from attnsvm.record import read_json, write_json
 
@@ -42,28 +41,22 @@ def read(path: Path) -> dict[str, Entry]:
         content = read_json(path)
     except FileNotFoundError:
         return {}
-    return {name: _entry(one) for name, one in content["claims"].items()}
-
-
-def _entry(one: Mapping[str, Any]) -> Entry:
-    return Entry(Verdict(**one["verdict"]), one["at"], one["digest"])
+    return {
+        name: Entry(Verdict(**one["verdict"]), one["at"], one["digest"])
+        for name, one in content["claims"].items()
+    }
 
 
 def write(path: Path, entries: Mapping[str, Entry]) -> None:
     """Write verdicts; those of other claims in the file stay."""
     kept = read(path) | dict(entries)
     path.parent.mkdir(parents=True, exist_ok=True)
-    plain = {
-        name: {"verdict": one.verdict.plain(), "at": one.at, "digest": one.digest}
-        for name, one in kept.items()
-    }
-    write_json(path, {"claims": plain})
+    write_json(path, {"claims": {name: asdict(one) for name, one in kept.items()}})
 
 
 def latest(directory: Path) -> dict[str, Entry]:
     """Return for each claim the later of the committed verdict and that in `directory`."""
-    found = read(COMMITTED)
-    for name, one in read(directory / FILE).items():
-        if name not in found or one.at > found[name].at:
-            found[name] = one
-    return found
+    committed, found = read(COMMITTED), read(directory / FILE)
+    later = {name: one for name, one in found.items()
+             if name not in committed or one.at > committed[name].at}  # fmt: skip
+    return committed | later

@@ -10,14 +10,7 @@ import pytest
 
 from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.claims import FAILS, HOLDS, Evidence, all_claims
-from attnsvm.sweeps.claims._conditions import (
-    GAP_FAR,
-    GAP_NEAR,
-    STILL,
-    globally,
-    margin_limit,
-    still,
-)
+from attnsvm.sweeps.claims._conditions import GAP_FAR, GAP_NEAR, STILL, still
 from attnsvm.sweeps.claims.joint_training import all_support, ratio_of_margins, risk_falls
 
 CLAIMS = {claim.name: claim for claim in all_claims()}
@@ -45,13 +38,13 @@ def evidence(curves=None, steps=STEPS, **columns):
 
 def words(name, found):
     """Return the words of the prediction of a claim."""
-    return CLAIMS[name].prediction(found).tolist()
+    return CLAIMS[name].words(found).tolist()
 
 
 def met(name, hypothesis, found):
     """Return whether a hypothesis of a claim is met, by a part of its words."""
-    (test,) = (test for said, test in CLAIMS[name].hypotheses.items() if hypothesis in said)
-    return test(found).tolist()
+    (said,) = (said for said in CLAIMS[name].hypotheses if hypothesis in said)
+    return CLAIMS[name].met(said, found).tolist()
 
 
 # --- reasons not to decide ------------------------------------------------------------------------
@@ -99,7 +92,7 @@ def test_a_tie_is_no_undecided_training():
         tie=[False, False, True, False, False, False, False],
         frobenius_status=[*["solved"] * 3, "undecided", "solved", "infeasible", "solved"],
     )
-    assert globally(found).tolist() == [
+    assert words("b1_alone", found) == [
         HOLDS, FAILS, "tie of two tokens", "SVM undecided", "no SVM of this optimizer is known",
         "the selected tokens cannot be separated", TURNS,
     ]  # fmt: skip
@@ -217,7 +210,7 @@ def test_mirror_descent_is_compared_with_the_svm_of_its_own_exponent():
 def test_a_margin_gap_holds_fails_or_is_open(gap, before, word):
     curves = {"margin_gap_max": [[1.0, before, gap]]}
     found = evidence(curves, max_margin_gap=[gap], max_status=["solved"])
-    assert margin_limit(found, pd.Series(["max"])).tolist() == [word]
+    assert words("adam_max", found) == [word]
 
 
 def test_each_instance_is_judged_in_the_norm_of_its_steps_and_by_its_hypothesis():

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from functools import partial
 
 import numpy as np
 import pytest
 
 from attnsvm import record
 from attnsvm.sweeps.claims import FAILS, HOLDS, Runs
-from attnsvm.sweeps.claims._claim import ruled
-from attnsvm.sweeps.claims._conditions import overparameterised
+from attnsvm.sweeps.claims._conditions import OVERPARAMETERISED
 from attnsvm.sweeps.verdicts import case as simpler
 from attnsvm.sweeps.verdicts import main
 from attnsvm.sweeps.verdicts.case import Case
@@ -28,9 +28,7 @@ TRAINED = Runs.of(
 )  # fmt: skip
 
 
-def quick(evidence):
-    status = evidence.trials["status"]
-    return ruled(evidence, [(status == "ok", HOLDS), (status == "unsaturated", FAILS)], "open")
+QUICK = [("status == 'ok'", HOLDS), ("status == 'unsaturated'", FAILS), (True, "open")]
 
 
 def recorded(folder):
@@ -78,7 +76,7 @@ def test_a_planted_counterexample_is_found_shrunk_recorded_and_proved(tmp_path, 
 def test_the_initial_weights_of_a_counterexample_become_zero(tmp_path, capsys):
     """That 20 steps saturate attention fails from every start, so from W = 0 with n=1, T=2, d=1."""
     told = []
-    assert hunt(made(prediction=quick, hypotheses={}, runs=(TRAINED,)), 100, tmp_path, told.append)
+    assert hunt(made(prediction=QUICK, hypotheses={}, runs=(TRAINED,)), 100, tmp_path, told.append)
     folder = tmp_path / "hunt" / "one"
     assert proof.main([str(folder)]) == 0, capsys.readouterr().out
     assert recorded(folder).trials["status"].tolist() == ["unsaturated"]
@@ -88,10 +86,7 @@ def test_the_initial_weights_of_a_counterexample_become_zero(tmp_path, capsys):
 
 def test_without_a_counterexample_it_ends_after_so_many_instances(tmp_path):
     """The twin: with d >= max(T - 1, n) it is always feasible (Theorem 1)."""
-    big = {
-        "d >= max(T - 1, n)": overparameterised,
-        "d >= 2": lambda e: e.truths(e.trials["d"] >= 2),
-    }
+    big = OVERPARAMETERISED | {"d >= 2": "d >= 2"}
     told = []
     assert not hunt(made(hypotheses=big, runs=(DRAWN,)), 250, tmp_path, told.append)
     line = told[-1]
@@ -187,7 +182,7 @@ def test_a_coordinate_that_is_not_used_can_be_left_out_in_some_basis():
     into = turn[:, :2]
     X, Z, v, W = (one.arrays[name] for name in ("X", "Z", "v", "W0"))
     raised = one.replaced(X=X @ into.T, Z=Z @ into.T, v=into @ v, W0=into @ W @ into.T)
-    lowered = simpler._without_coordinate(raised, turn.T, 2)
+    lowered = raised.mapped(partial(simpler._without_coordinate, turn.T, 2))
     assert lowered.size == (2, 3, 2)
     np.testing.assert_allclose(logits(lowered), logits(one), atol=1e-12)
     scores = lowered.arrays["X"] @ lowered.arrays["v"]
