@@ -12,7 +12,7 @@ import logging
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +65,9 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
             jobs.append((number, first, {self._name(cell): cell for cell in cells}))
         waiting: dict[str, Any] = {}
         try:
-            for chunk in _chunks(jobs, _array_size()):
-                while not self._submitted(executor, chunk, waiting):
+            size = _array_size()
+            for begin in range(0, len(jobs), size):
+                while not self._submitted(executor, jobs[begin : begin + size], waiting):
                     wait(waiting)
             wait(waiting)
         except KeyboardInterrupt:
@@ -120,19 +121,12 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
 
     def _map(self, executor: Any, jobs: list[Job]) -> dict[str, Job]:
         """Submit an array of jobs and return them by their names in the queue."""
+        state, folder = Singleton.get_state(), "hydra.sweep.dir"
         arguments = []
         for number, first, cells in jobs:
             each = list(cells.values())
             overrides = each[0] if first is None else packed(each, first)
-            arguments.append(
-                (
-                    overrides,
-                    "hydra.sweep.dir",
-                    number,
-                    f"job_id_for_{number}",
-                    Singleton.get_state(),
-                )
-            )
+            arguments.append((overrides, folder, number, f"job_id_for_{number}", state))
         submitted = executor.map_array(self, *zip(*arguments, strict=True))
         made = {str(one.job_id): job for one, job in zip(submitted, jobs, strict=True)}
         for name, (*_, cells) in made.items():
@@ -175,7 +169,7 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
 
         shared = set(BaseQueueConf.__dataclass_fields__)
-        own = {"submitit_folder", "max_num_timeout"}
+        ours = {"submitit_folder", "max_num_timeout"}
         try:
             executor = submitit.AutoExecutor(
                 cluster="slurm",
@@ -184,12 +178,9 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
             )
         except RuntimeError as error:
             raise ConfigError(f"hydra/launcher: {error}") from error
+        options = {name: value for name, value in self.params.items() if name not in ours}
         executor.update_parameters(
-            **{
-                name if name in shared else f"slurm_{name}": value
-                for name, value in self.params.items()
-                if name not in own
-            }
+            **{name if name in shared else f"slurm_{name}": options[name] for name in options}
         )
         return executor
 
@@ -207,25 +198,18 @@ def _try_submission(executor: Any) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
         script.write(text)
         script.flush()
-        asked = ["sbatch", "--test-only", script.name]
-        answer = subprocess.run(asked, capture_output=True, text=True, check=False)
-    told = answer.stderr.strip()
-    if answer.returncode or "allocation failure" in told:
-        raise _refused(told)
+        command = ["sbatch", "--test-only", script.name]
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if answer.returncode or "allocation failure" in answer.stderr:
+        raise _refused(answer.stderr.strip())
 
 
 def _array_size() -> int:
     """Return the largest number of jobs in one array of the cluster."""
-    answer = subprocess.run(
-        ["scontrol", "show", "config"], capture_output=True, text=True, check=False
-    )
+    command = ["scontrol", "show", "config"]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
     found = re.search(r"MaxArraySize\s*=\s*(\d+)", answer.stdout)
     return max(1, int(found.group(1)) - 1) if found else 1000
-
-
-def _chunks(items: list[Any], size: int) -> Iterator[list[Any]]:
-    for first in range(0, len(items), size):
-        yield items[first : first + size]
 
 
 def _paths(executor: Any, job: str) -> Any:

@@ -83,9 +83,11 @@ class Judge:
         """Return the ruling of each of these cases, which have one shape."""
         with tempfile.TemporaryDirectory() as folder:
             config: Any = replace(self.given, trials=len(cases))
-            for key, value in written(Path(folder), cases).items():
-                group, _, name = key.partition(".")
-                setattr(config, group, replace(getattr(config, group), **{name: value}))
+            fields = written(Path(folder), cases)
+            for group in ("data", "optimizer"):
+                names = [key.partition(".")[2] for key in fields if key.startswith(f"{group}.")]
+                changed: Any = {name: fields[f"{group}.{name}"] for name in names}
+                setattr(config, group, replace(getattr(config, group), **changed))
             return list(self._rule(config))
 
     def lightest(self, cases: Sequence[Case]) -> Case | None:

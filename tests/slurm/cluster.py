@@ -108,13 +108,8 @@ def _write_configuration(folder: Path) -> None:
         NODE.format(name=name, host=host, port=port, cpus=CPUS, memory=MEMORY_MB)
         for name, port in zip(NODES, node_ports, strict=True)
     ]
-    conf = CONF.format(
-        host=host,
-        port=controller_port,
-        folder=folder,
-        nodes="\n".join(nodes),
-        names=",".join(NODES),
-    )
+    texts = {"nodes": "\n".join(nodes), "names": ",".join(NODES)}
+    conf = CONF.format(host=host, port=controller_port, folder=folder, **texts)
     (folder / "slurm.conf").write_text(conf)
     # any device that exists will do: SLURM counts it and tells the job its number
     gres = [f"NodeName={name} Name=gpu File=/dev/null" for name in NODES]
@@ -154,15 +149,11 @@ def _daemon(
 
 def _wait_until_idle(environment: dict[str, str], folder: Path) -> None:
     def idle() -> bool:
-        told = subprocess.run(
-            ["sinfo", "-h", "-N", "-o", "%N %T"],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=20,
+        command = ["sinfo", "-h", "-N", "-o", "%N %T"]
+        found = subprocess.run(
+            command, env=environment, capture_output=True, timeout=20, check=False
         )
-        return told.stdout.split().count("idle") == len(NODES)
+        return found.stdout.split().count(b"idle") == len(NODES)
 
     _wait(idle, 60, "the nodes", folder)
 

@@ -48,6 +48,14 @@ def state_counts(folder) -> dict[str, int]:
     return pd.Series([s.state for s in states(folder).values()]).value_counts().to_dict()
 
 
+def started(slurm, tmp_path, *words):
+    """Begin a sweep; return its driver, its folder, and process and job of its first run."""
+    driver = begun(*words, *ON_CPUS, cwd=tmp_path, env=slurm)
+    folder = tmp_path / "multirun/latest"
+    until(lambda: folder.exists() and owners(folder))
+    return driver, folder, *owners(folder)[0]
+
+
 def test_a_sweep_is_the_same_as_with_the_basic_launcher(slurm, tmp_path):
     grid = ["-m", "data.d=3,4", *SMALL[:3], SMALL[4]]
     basic = attnsvm(*grid, cwd=tmp_path)
@@ -111,11 +119,8 @@ def test_a_job_that_raises_is_a_row_and_the_other_completes(slurm, tmp_path):
 
 
 def test_scancel_of_a_running_and_of_a_pending_job(slurm, tmp_path):
-    grid = ["-m", "seed=0,1", *LONG, *ON_CPUS, "hydra.launcher.array_parallelism=1"]
-    driver = begun(*grid, cwd=tmp_path, env=slurm)
-    folder = tmp_path / "multirun/latest"
-    until(lambda: folder.exists() and owners(folder))
-    ((_, job),) = owners(folder)
+    grid = ["-m", "seed=0,1", *LONG, "hydra.launcher.array_parallelism=1"]
+    driver, folder, _, job = started(slurm, tmp_path, *grid)
     array = job.split("_")[0]
     told(slurm, "scancel", f"{array}_1")
     told(slurm, "scancel", f"{array}_0")
@@ -124,10 +129,7 @@ def test_scancel_of_a_running_and_of_a_pending_job(slurm, tmp_path):
 
 
 def test_a_preempted_job_is_interrupted_and_requeued(slurm, tmp_path):
-    driver = begun("-m", "seed=0", *LONG, *ON_CPUS, cwd=tmp_path, env=slurm)
-    folder = tmp_path / "multirun/latest"
-    until(lambda: folder.exists() and owners(folder))
-    ((_, job),) = owners(folder)
+    driver, folder, _, job = started(slurm, tmp_path, "-m", "seed=0", *LONG)
     told(slurm, "scancel", "--signal=USR2", job)
     until(lambda: state_counts(folder) == {"interrupted": 1}, 30)
     until(lambda: "PENDING" in told(slurm, "squeue", "--noheader", "--format=%i %T"), 30)
@@ -143,35 +145,22 @@ def start_again(slurm, job: str) -> None:
     told(slurm, "scontrol", "update", f"JobId={job}", "StartTime=now")
 
 
-def test_a_driver_follows_a_job_that_is_requeued_by_hand(slurm, tmp_path):
-    """The first start leaves a result file and a record; neither is the end of the job."""
-    driver = begun("-m", "seed=0", *LONG, *ON_CPUS, cwd=tmp_path, env=slurm)
-    folder = tmp_path / "multirun/latest"
-    until(lambda: folder.exists() and owners(folder))
-    ((pid, job),) = owners(folder)
-    told(slurm, "scontrol", "requeue", job)
-    until(lambda: state_counts(folder) == {"interrupted": 1}, 30)
-    until(lambda: list(folder.glob(".submitit/**/*_result.pkl")), 30)
-    time.sleep(10)  # the driver asks the queue several times
-    assert driver.poll() is None
-    start_again(slurm, job)
-    until(lambda: owners(folder) and owners(folder)[0][0] != pid, 90)
-    told(slurm, "scancel", job)
-    assert driver.wait(60) == 1
-    assert state_counts(folder) == {"interrupted": 1}
+@pytest.mark.parametrize("cause", ["scontrol", "node"])
+def test_a_driver_follows_a_job_that_is_requeued(cause, slurm, tmp_path):
+    """By hand, or by SLURM as its node goes down, which returns by itself.
 
-
-def test_a_driver_follows_a_job_whose_node_went_down(slurm, tmp_path):
-    """SLURM requeues the job; the node, which is not really down, returns by itself."""
-    driver = begun("-m", "seed=0", *LONG, *ON_CPUS, cwd=tmp_path, env=slurm)
-    folder = tmp_path / "multirun/latest"
-    until(lambda: folder.exists() and owners(folder))
-    ((pid, job),) = owners(folder)
-    node = told(slurm, "scontrol", "show", "job", job).partition("BatchHost=")[2]
-    down = ("State=DOWN", "Reason=test")
-    told(slurm, "scontrol", "update", f"NodeName={node.split()[0]}", *down)
+    The first start leaves a result file and a record; neither is the end of the job.
+    """
+    driver, folder, pid, job = started(slurm, tmp_path, "-m", "seed=0", *LONG)
+    if cause == "scontrol":
+        told(slurm, "scontrol", "requeue", job)
+    else:
+        node = told(slurm, "scontrol", "show", "job", job).partition("BatchHost=")[2].split()[0]
+        told(slurm, "scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
     until(lambda: state_counts(folder) == {"interrupted": 1}, 60)
-    time.sleep(6)
+    if cause == "scontrol":
+        until(lambda: list(folder.glob(".submitit/**/*_result.pkl")), 30)
+    time.sleep(10)  # the driver asks the queue several times
     assert driver.poll() is None
     start_again(slurm, job)
     until(lambda: owners(folder) and owners(folder)[0][0] != pid, 90)

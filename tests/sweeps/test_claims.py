@@ -78,6 +78,7 @@ def test_a_claim_that_is_true_holds_where_its_hypotheses_are_met(folder):
     assert found.smallest is None
 
 
+@pytest.mark.full
 def test_without_its_hypothesis_it_fails_and_the_smallest_instance_makes_its_record(
     folder, tmp_path
 ):

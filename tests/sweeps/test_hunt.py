@@ -51,6 +51,7 @@ def logits(one):
 # --- a claim with a counterexample, and its twin without one --------------------------------------
 
 
+@pytest.mark.full
 def test_a_planted_counterexample_is_found_shrunk_recorded_and_proved(tmp_path, capsys):
     """That the SVM is always feasible fails at n=2, T=2, d=1, which is as small as it goes."""
     told = []
@@ -96,6 +97,7 @@ def test_without_a_counterexample_it_ends_after_so_many_instances(tmp_path):
     assert not (tmp_path / "hunt").exists()
 
 
+@pytest.mark.full
 def test_the_command_hunts_and_its_exit_code_says_whether_one_was_found(
     tmp_path, capsys, monkeypatch
 ):
@@ -122,9 +124,7 @@ def test_a_claim_that_cannot_be_hunted_is_refused_with_those_that_can(capsys, mo
     [
         (["one", "two"], "must be one of"),
         ([], "must be hunt NAME"),
-        (["one", "seed=3"], "must be hunt NAME"),
         (["one", "trials=0"], "trials=0: must be a whole number >= 1"),
-        (["0000.00000"], "must be hunt NAME"),
     ],
 )
 def test_a_hunt_that_cannot_be_followed_is_refused(words, told, capsys, monkeypatch):
@@ -147,14 +147,7 @@ def test_cells_are_those_of_the_runs_without_the_data():
 
 @pytest.mark.parametrize(
     "words",
-    [
-        "sweep=rates",
-        "sweep=sequence",
-        "sweep=depth",
-        "model=sequence data.n=2",
-        "data=prompt data.n=2",
-        "optimizer=gd,adam",
-    ],
+    ["sweep=sequence", "model=sequence data.n=2", "data=prompt data.n=2", "optimizer=gd,adam"],
 )
 def test_runs_whose_instances_cannot_be_shrunk_are_refused(words):
     with pytest.raises(ValueError, match="a: "):
