@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,11 @@ class Judge:
     def __init__(self, claim: Claim, overrides: Sequence[str]) -> None:
         self.claim, self.overrides = claim, tuple(overrides)
         self.seeded = composed(overrides)
-        self.given = composed([*overrides, "data=file", f"data.path={INSTANCE_FILE}", "seed=0"])
+
+    @cached_property
+    def given(self) -> RunConfig:
+        """The config of a run of cases, without the names of their files."""
+        return composed([*self.overrides, "data=file", f"data.path={INSTANCE_FILE}", "seed=0"])
 
     def drawn(self, size: Size, seed: int, trials: int) -> pd.Series[str]:
         """Return the ruling of the instances `seed`, `seed` + 1, ... of a size, by seed."""
