@@ -80,7 +80,7 @@ def attend(batch: ProblemBatch, U: Tensor, parameters: Parameters) -> Forward:
 def log_attention(logits: Tensor) -> Tensor:
     """Return log s of the logits (B, n, T), those of inadmissible tokens being -inf."""
     # torch.log_softmax starts all threads even for a few rows, which is slower
-    shifted = logits - logits.amax(-1, keepdim=True)
+    shifted = logits - logits.detach().amax(-1, keepdim=True)
     return shifted - shifted.exp().sum(-1, keepdim=True).log()
 
 
@@ -123,12 +123,12 @@ def log_domain(forward: Forward, g: Tensor, exponent: Tensor) -> tuple[Tensor, T
     """
     log_s, top = forward.log_softmax, forward.top
     above = g - g.gather(-1, top)
-    pulling = log_s.masked_fill(above == 0, -torch.inf)
-    shift = pulling.amax(-1, keepdim=True)
+    contributing = log_s.masked_fill(above == 0, -torch.inf)
+    shift = contributing.amax(-1, keepdim=True)
     size = shift.squeeze(-1) + exponent
     scale = size.amax(-1)
     scale = torch.where(scale == -torch.inf, 0.0, scale)
-    e = (pulling - torch.where(shift == -torch.inf, 0.0, shift)).exp()
+    e = (contributing - torch.where(shift == -torch.inf, 0.0, shift)).exp()
     q = forward.softmax * (e * above).sum(-1, keepdim=True) - e * above
     q = q * (size - scale.unsqueeze(-1)).exp().unsqueeze(-1)
     q = q.scatter_(-1, top, 0.0)
@@ -277,7 +277,7 @@ class Risk:
         """
         batch, parameters = self.batch, self.head_parameters(variables)
         slope, exponent = self.slopes(forward, how)
-        g = token_scores(batch, forward, slope * batch.asked, parameters)
+        g = token_scores(batch, forward, slope * batch.has_query, parameters)
         q, scale = GRADIENTS[how](forward, g, exponent)
         of_logits = LogitGradient(g, exponent, q, scale)
         weight = q.new_full((), 2 * ridge)

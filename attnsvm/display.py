@@ -6,12 +6,13 @@ methods `plot` of batches and results. Figures of sweeps are drawn by the packag
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from html import escape
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -36,6 +37,40 @@ class Summarized(ABC):
             for name, value in self.summary().items()
         )
         return f"<table><caption>{escape(type(self).__name__)}</caption>{rows}</table>"
+
+
+class Batched(Summarized):
+    """A dataclass of tensors with the axis B of the instances in front, which can be indexed."""
+
+    SHARED: ClassVar[tuple[str, ...]] = ()
+    """Fields that all instances share."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of instances."""
+
+    def __getitem__(self, index: Any) -> Self:
+        """Return the instances at `index`; with an integer, a batch of one."""
+        return self.take(one_instance(index, len(self)))
+
+    def take(self, index: Any) -> Self:
+        """Return the instances at `index`: a slice, or a (B',) tensor of indices or booleans."""
+        return self.map(lambda tensor: tensor[index])
+
+    def map(self, change: Callable[[Any], Any]) -> Self:
+        """Return the batch with `change` of every tensor that has the axis B."""
+
+        def changed(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {name: change(one) for name, one in value.items()}
+            if isinstance(value, Batched):
+                return value.map(change)
+            return change(value) if hasattr(value, "ndim") else value
+
+        this: Any = self
+        names = [f.name for f in dataclasses.fields(this) if f.name not in self.SHARED]
+        new: Self = dataclasses.replace(this, **{n: changed(getattr(this, n)) for n in names})
+        return new
 
 
 def counted(values: Iterable[Any]) -> str:

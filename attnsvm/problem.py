@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.fields import SEEDS
 from attnsvm.config.instantiate import named
-from attnsvm.display import Summarized, one_instance, scene, token_scores
+from attnsvm.display import Batched, one_instance, scene, token_scores
 from attnsvm.head import Head, Parameters
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ProblemBatch(Summarized):
+class ProblemBatch(Batched):
     """B independent instances of n samples with T tokens of dimension d (arXiv 2308.16898, sec. 2).
 
     Sample i attends with weights s_i = softmax(X_i W z_i) over its admissible tokens and predicts
@@ -130,14 +130,16 @@ class ProblemBatch(Summarized):
             fields = {name: parameters.pop(name) for name in options & set(parameters)}
             made = named("head", head, **fields)
         drawn = [made.draw(Generator().manual_seed(seed + b), d) for b in range(B)]
-        own = {name: torch.stack([one[name] for one in drawn]).to(device) for name in drawn[0]}
+        parameters_drawn = {
+            name: torch.stack([one[name] for one in drawn]).to(device) for name in drawn[0]
+        }
         return cls(
             X=arrays["X"],
             Z=arrays["Z"],
             Y=arrays["Y"],
             mask=admissible,
             head=made,
-            head_parameters=given_parameters(own, parameters),
+            head_parameters=given_parameters(parameters_drawn, parameters),
             seeds=torch.arange(seed, seed + B, device=device),
         )
 
@@ -185,7 +187,7 @@ class ProblemBatch(Summarized):
         return bool(self.mask.all())
 
     @cached_property
-    def asked(self) -> Tensor:
+    def has_query(self) -> Tensor:
         """1 where a query is non-zero, 0 where it is zero and W has no effect; (B, n), float64."""
         return self.Z.any(-1).to(self.Z.dtype)
 
@@ -245,25 +247,9 @@ class ProblemBatch(Summarized):
         """Return the number of instances."""
         return self.B
 
-    def __getitem__(self, index: int | slice | Tensor) -> ProblemBatch:
-        """Return the instances at `index`; with an integer, a batch of one."""
-        return self.take(one_instance(index, self.B))
-
-    def take(self, index: Tensor | slice) -> ProblemBatch:
-        """Return the instances at `index`: a slice, or a (B',) tensor of indices or booleans."""
-        return self._map(lambda tensor: tensor[index])
-
     def to(self, device: torch.device | str) -> ProblemBatch:
         """Return the batch on `device`."""
-        return self._map(lambda tensor: tensor.to(device))
-
-    def _map(self, change: Any) -> ProblemBatch:
-        names = ("X", "Z", "Y", "mask", "seeds", *(["weights"] if self.weights is not None else []))
-        changed = {name: change(getattr(self, name)) for name in names}
-        parameters = {name: change(value) for name, value in self.head_parameters.items()}
-        if self.held_out is not None:
-            changed["held_out"] = self.held_out._map(change)
-        return dataclasses.replace(self, head_parameters=parameters, **changed)
+        return self.map(lambda tensor: tensor.to(device))
 
 
 def real(name: str, array: Any, device: torch.device | str = "cpu") -> Tensor:
@@ -290,11 +276,11 @@ def given_parameters(drawn: Parameters, given: Mapping[str, Any]) -> Parameters:
             raise ConfigError(f"{name}: must be a parameter of the head: {', '.join(drawn)}")
     parameters = {}
     for name, value in drawn.items():
-        own = real(name, given[name], value.device) if name in given else value
-        if tuple(own.shape) in (value.shape[1:], (1, *value.shape[1:])):
-            own = own.expand(value.shape).contiguous()
-        check_array(name, own, tuple(value.shape), torch.float64)
-        parameters[name] = own
+        p = real(name, given[name], value.device) if name in given else value
+        if tuple(p.shape) in (value.shape[1:], (1, *value.shape[1:])):
+            p = p.expand(value.shape).contiguous()
+        check_array(name, p, tuple(value.shape), torch.float64)
+        parameters[name] = p
     return parameters
 
 

@@ -6,7 +6,6 @@ score without training, `multi` all attended tokens.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.config.names import keywords_checked
-from attnsvm.display import Summarized, one_instance
+from attnsvm.display import Batched
 from attnsvm.head import Parameters
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import Trajectory
@@ -24,7 +23,7 @@ TIED_SCORES = "two tokens share the best score: which one is optimal is not deci
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TokenSelection(Summarized):
+class TokenSelection(Batched):
     """The tokens selected by the attention at the last step (arXiv 2308.16898, Def. 1 and sec. 6).
 
     Attributes
@@ -75,12 +74,6 @@ class TokenSelection(Summarized):
     def __len__(self) -> int:
         """Return the number of instances."""
         return len(self.selected)
-
-    def __getitem__(self, index: int | slice | Tensor) -> TokenSelection:
-        """Return the selection of the instances at `index`; with an integer, of one."""
-        at = one_instance(index, len(self))
-        changed = {f.name: getattr(self, f.name)[at] for f in dataclasses.fields(self)}
-        return TokenSelection(**changed)
 
     @property
     def tie(self) -> Tensor:

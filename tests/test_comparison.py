@@ -60,6 +60,7 @@ def test_correlation_of_nothing_is_nan():
     assert correlation(torch.zeros(2, 2, dtype=torch.float64), matrices(2, 2)).isnan()
 
 
+@pytest.mark.full
 def test_svmeq_maximises_the_correlation():
     W, W_fin, W_mm = matrices(40, 3, 3), matrices(40, 3, 3, seed=1), matrices(40, 3, 3, seed=2)
     ours = correlation(W, svmeq(W, W_fin, W_mm))
@@ -171,22 +172,3 @@ def test_the_margin_gap_of_what_is_not_solved_is_nan():
     fin, _ = solve_gen_svm(batch.X, batch.Z, attended, torch.zeros(20, 5, 5))
     with pytest.raises(ValueError, match="must be of solve_svm"):
         margin_gap(matrices(20, 2, 2), fin)
-
-
-def test_matrices_of_different_shape_are_refused():
-    with pytest.raises(ValueError, match="must be those of A"):
-        correlation(torch.eye(3).double(), torch.ones(3, 1).double())
-
-
-def test_large_matrices_are_compared_block_by_block():
-    """Against the whole matrices at once; alone, in a batch and broadcast, to the same bits."""
-    A, B = matrices(2, 3, 300, 300), matrices(2, 1, 300, 300, seed=1)
-    A[:, 1] = B[:, 0] + 1e-7 * A[:, 1]
-    units = [M / torch.linalg.matrix_norm(M, keepdim=True) for M in (A, B)]
-    half = 0.5 * (units[0] - units[1]).square().sum((-2, -1))
-    got = one_minus_correlation(A, B)
-    torch.testing.assert_close(got, half, rtol=1e-9, atol=0)
-    torch.testing.assert_close(correlation(A, B), (units[0] * units[1]).sum((-2, -1)))
-    alone = [[one_minus_correlation(A[b, s], B[b, 0]) for s in range(3)] for b in range(2)]
-    assert got.tolist() == [[one.item() for one in row] for row in alone]
-    torch.testing.assert_close(one_minus_correlation(1e200 * A, 1e-200 * B), got)

@@ -62,6 +62,7 @@ def test_it_is_listed_checked_run_and_drawn(place, tmp_path):
     assert "head.power=2: must be odd" in refused.stderr
 
 
+@pytest.mark.full
 def test_its_own_tests_pass(tmp_path):
     env = environment({**os.environ, "PYTHONPATH": str(EXAMPLE / "src")})
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir",

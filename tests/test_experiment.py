@@ -85,6 +85,7 @@ def test_several_tokens_of_low_rank_factors_are_refused():
     assert composed(*options, "parameterization.m=6")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("options", "norm"),
     [
@@ -132,6 +133,7 @@ def test_neighbours_are_those_of_the_norm_that_is_trained(options, norm):
     assert {"global", "local" if norm else "unknown"} <= seen
 
 
+@pytest.mark.full
 def test_the_published_way_counts_noise_and_nothing_as_rank():
     record = run(
         composed(
@@ -166,6 +168,7 @@ def test_multi_accepts_in_seed_order_whatever_is_drawn_at_once():
     assert pair[0]["status"].tolist() == pair[1]["status"].tolist()
 
 
+@pytest.mark.full
 def test_multi_gives_the_reason_of_every_rejection():
     record = run(
         composed("head=relu", "selection=multi", "selection.reject_all_positive=true", "trials=40",
@@ -187,22 +190,6 @@ def test_multi_gives_the_reason_of_every_rejection():
     assert (ok["max_masked_softmax"] <= 1e-6).all()
 
 
-def test_one_token_per_sample_needs_no_constraint():
-    record = run(composed("data.T=1", "data.n=2", "data.d=3", "optimizer.steps=5", "trials=2"))
-    assert record.trials["frobenius_status"].tolist() == ["unconstrained"] * 2
-    assert (record.trials["frobenius_objective"] == 0).all()
-    assert record.trials["one_minus_corr_frobenius"].isna().all()  # W = 0 has no direction
-
-
-@pytest.mark.parametrize(
-    "shape", [("data.n=1",), ("data.d=1",), ("data.n=1", "data.d=1", "data.T=2")]
-)
-def test_smallest_shapes_have_a_row_each(shape):
-    record = run(composed(*shape, *SHORT))
-    assert len(record.trials) == 6
-    assert record.trials["status"].isin(["ok", "tie", "unsaturated", "infeasible"]).all()
-
-
 def test_tied_scores_are_reported(tmp_path):
     """Two equal tokens share the best score."""
     rng = np.random.default_rng(0)
@@ -220,31 +207,6 @@ def test_tied_scores_are_reported(tmp_path):
         assert trials["tie"].tolist() == [True, False]
         assert trials["status"].iloc[0] in ("tie", "infeasible")  # equal tokens cannot be separated
         assert trials["status"].iloc[1] == "ok"
-
-
-def test_damaged_files_are_named(tmp_path):
-    rng = np.random.default_rng(0)
-    arrays = {
-        "X": rng.normal(size=(1, 2, 3, 4)),
-        "Z": rng.normal(size=(1, 2, 4)),
-        "Y": np.ones((1, 2)),
-    }
-    np.savez(tmp_path / "good.npz", **arrays)
-    good = (tmp_path / "good.npz").read_bytes()
-    flipped = bytearray(good)
-    flipped[len(good) // 2] ^= 4
-    np.save(tmp_path / "array.npy", arrays["X"])
-    damaged = {
-        "cut.npz": good[:300],
-        "garbage.npz": b"PK" + bytes(range(200)),
-        "flipped.npz": bytes(flipped),
-        "empty.npz": b"",
-        "single.npz": (tmp_path / "array.npy").read_bytes(),
-    }
-    for name, content in damaged.items():
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(ConfigError, match="not a readable"):
-            run(composed("data=file", f"data.path={tmp_path / name}", *SHORT))
 
 
 def test_a_diverged_instance_is_a_row_and_harms_no_other(tmp_path):
@@ -289,15 +251,14 @@ def test_a_stalled_run_is_a_status_unless_it_is_asked_for(selection):
 
 STREAMED = {
     "top": ("data.n=3", "data.T=4", "data.d=6", "keep_path=true"),
-    "kq": ("data.n=3", "data.T=4", "data.d=6", "parameterization=kq", "svm.norms=[nuclear]"),
     "optimal": ("selection=optimal", "data.n=5", "data.T=5", "data.d=2"),
-    "published": ("selection=optimal", "svm=published", "data.n=3", "data.T=3", "data.d=3"),
     "multi": ("head=relu", "selection=multi", "data.n=3", "data.T=4", "data.d=4"),
     "accepted": ("head=relu", "selection=multi", "selection.until_accepted=true", "data.n=3",
                  "data.T=4", "data.d=4", "svm.norms=[frobenius]"),
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.processors
 @pytest.mark.parametrize("name", STREAMED)
 def test_a_run_in_parts_is_the_same_run(name, tmp_path):
@@ -322,19 +283,6 @@ def test_a_run_in_parts_is_the_same_run(name, tmp_path):
         whole = (tmp_path / "None" / table).read_bytes()
         assert (tmp_path / "5" / table).read_bytes() == whole
         assert (tmp_path / "1" / table).read_bytes() == whole
-
-
-@pytest.mark.processors
-def test_a_file_of_instances_in_parts_is_the_same_run(tmp_path):
-    rng = np.random.default_rng(0)
-    X, Z, Y = rng.normal(size=(7, 2, 3, 4)), rng.normal(size=(7, 2, 4)), np.ones((7, 2))
-    np.savez(tmp_path / "given.npz", X=X, Z=Z, Y=Y)
-    config = composed("data=file", f"data.path={tmp_path / 'given.npz'}", *SHORT)
-    whole, cut = run(config), list(parts(config, 4))
-    assert [len(part.trials) for part in cut] == [3, 3]
-    for column in ("seed", "W_norm", "frobenius_objective"):
-        joined = np.concatenate([part.trials[column] for part in cut])
-        np.testing.assert_array_equal(joined, whole.trials[column])
 
 
 def test_cuda_is_refused_where_there_is_none():

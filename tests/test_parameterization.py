@@ -2,19 +2,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Generator
 
 from attnsvm.config import ConfigError
-from attnsvm.data import sample
 from attnsvm.parameterization import KQ, W
 
 B, D, N = 3, 5, 4
 RULES = [W(), KQ(), KQ(m=2)]
 each = pytest.mark.parametrize("rule", RULES, ids=["w", "kq", "kq2"])
-
-
-def draw(*shape, seed=0):
-    return torch.randn(*shape, generator=Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @each
@@ -30,13 +24,6 @@ def test_zero_factors_can_still_move():
     K, Q = KQ().init("zero", 1.0, torch.arange(400), D)
     assert Q.eq(0).all()
     assert K.std().item() == pytest.approx(0.1, rel=0.05)
-
-
-def test_initial_weights_have_a_stream_of_their_own():
-    batch = sample(n=1, T=1, d=D, trials=1, seed=3)
-    (V,) = W().init("uniform", 1.0, batch.seeds, D)
-    same_stream = torch.rand(D, D, generator=Generator().manual_seed(3), dtype=torch.float64)
-    assert not V[0].allclose((2 * same_stream - 1) / D**0.5)
 
 
 def test_given_weights_are_copied_and_shared():

@@ -17,12 +17,6 @@ def batch():
     return sample("sphere", n=2, T=3, d=4, trials=5, seed=11)
 
 
-def test_axes_and_dtypes(batch):
-    assert (batch.B, batch.n, batch.T, batch.d) == (5, 2, 3, 4)
-    assert batch.X.dtype == batch.Z.dtype == batch.Y.dtype == torch.float64
-    assert batch.seeds.tolist() == [11, 12, 13, 14, 15]
-
-
 def test_scores_are_label_times_head(batch):
     gamma = torch.einsum("bn,bntd,bd->bnt", batch.Y, batch.X, batch.head_parameters["v"])
     torch.testing.assert_close(batch.scores(), gamma, rtol=0, atol=1e-15)
@@ -96,12 +90,6 @@ def test_an_own_array_is_copied_to_float64_and_gets_a_batch_axis(batch):
     assert made.X.shape == (1, 2, 3, 4)
     X[:] = 0.0
     assert made.X.equal(batch.X[:1].float().double())
-
-
-def test_a_parameter_without_batch_axis_is_that_of_every_instance(batch):
-    v = torch.arange(4.0)
-    made = ProblemBatch.of(batch.X, batch.Z, batch.Y, v=v)
-    assert made.head_parameters["v"].equal(v.double().expand(5, 4))
 
 
 @pytest.mark.parametrize("name", ["linear", "relu", "quadratic", "mlp"])

@@ -47,11 +47,6 @@ def test_clear_attention_is_saturated_and_unambiguous(batch, path):
     assert selection.max_masked.item() == pytest.approx(1e-7)
 
 
-def test_no_masked_token_leaves_no_masked_attention(batch, path):
-    one = batch.take(slice(1))
-    assert select_tokens(one, attention(path, [[[0.5, 0.3, 0.2]] * 2])).max_masked.item() == 0
-
-
 def test_tied_attention_is_reported(batch, path):
     even = [[[1 / 3] * 3, [0.8, 0.1, 0.1]]]
     assert select_tokens(batch.take(slice(1)), attention(path, even)).tie.item()

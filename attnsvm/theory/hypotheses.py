@@ -91,7 +91,7 @@ def _searched(batch: ProblemBatch, norm: str) -> list[tuple[bool | None, Tensor 
     lists = [_one_apart(mask, best) for mask, best in zip(batch.mask, optimal, strict=True)]
     found = [
         (False if witness is not None else None, witness)
-        for _, witness in map(_seen, judged(batch, lists, norm), optimal)
+        for _, witness in map(_assumption_d_verdict, judged(batch, lists, norm), optimal)
     ]
     few = [count <= SELECTIONS for count in selection_counts(batch)]
     left = [k for k, (verdict, _) in enumerate(found) if verdict is None and few[k]]
@@ -99,7 +99,7 @@ def _searched(batch: ProblemBatch, norm: str) -> list[tuple[bool | None, Tensor 
         part = batch.take(torch.tensor(left, device=batch.X.device))
         lists = [every_selection(mask) for mask in part.mask]
         for k, every in zip(left, judged(part, lists, norm), strict=True):
-            found[k] = _seen(every, optimal[k])
+            found[k] = _assumption_d_verdict(every, optimal[k])
     return found
 
 
@@ -110,7 +110,7 @@ def _one_apart(mask: Tensor, optimal: Tensor) -> Tensor:
     return torch.cat([optimal[None], changed])
 
 
-def _seen(every: LocalOptima, optimal: Tensor) -> tuple[bool | None, Tensor | None]:
+def _assumption_d_verdict(every: LocalOptima, optimal: Tensor) -> tuple[bool | None, Tensor | None]:
     """Return whether none of these selections refutes Assumption D, and one that does."""
     refuting = _refuting(every, optimal)
     if True in refuting:

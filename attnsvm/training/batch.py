@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from contextlib import contextmanager
 from typing import Any, Unpack
 
 import torch
@@ -30,7 +30,7 @@ from attnsvm.training.trajectory import SnapshotRecorder, Trajectory
 
 Progress = Callable[[int], None]
 
-OWN = (
+ARGUMENTS = (
     "parameterization", "optimizer", "loss", "m", "init", "progress", "compiled", "keep_factors"
 )  # fmt: skip
 """Arguments of `train` that are no fields of the optimizer."""
@@ -54,9 +54,9 @@ def train(
 ) -> Trajectory:
     """Minimise the risk (1/n) sum_i l(Y_i f_i) of every instance over its attention weights.
 
-    On one machine the numbers of an instance do not depend on the batch, its chunks or the number
-    of threads, to the last bit. On other machines last bits differ. Where steps overshoot, that is
-    with normalised steps of (K, Q) or growing ones, these differences grow to a few step sizes.
+    The numbers of an instance do not depend on the batch, its chunks or the number of threads, but
+    for last bits. Where steps overshoot, that is with normalised steps of (K, Q) or growing ones,
+    differences in last bits grow to a few step sizes.
 
     Parameters
     ----------
@@ -106,15 +106,26 @@ def train(
     if init is not None and not isinstance(init, str):
         given = tuple(V.to(batch.X.device) for V in rule.given(init, batch.B, batch.d))
     with torch.no_grad(), one_thread() as threads:
-        run = _runner(risk, stepper, threads if compiled else 0)
-        if batch.B > 1:
-            start = initial(risk, stepper) if given is None else given
-            return _recorded(risk, stepper, start, run, threads, progress, keep_factors)
-        # torch uses other routines for a batch of one: train a copy beside it to get equal bits
-        both = torch.zeros(2, dtype=torch.int64, device=batch.X.device)
-        twins = Risk(batch.take(both), rule, risk.loss)
-        start = initial(twins, stepper) if given is None else tuple(V[both] for V in given)
-        return _recorded(twins, stepper, start, run, 1, progress, keep_factors).take(slice(1))
+        if (
+            batch.B == 1
+        ):  # torch rounds a batch of one differently, which overshooting steps amplify
+            both = torch.zeros(2, dtype=torch.int64, device=batch.X.device)
+            risk = Risk(batch.take(both), rule, risk.loss)
+            given = None if given is None else tuple(V[both] for V in given)
+        start = initial(risk, stepper) if given is None else given
+        if risk.batch.head.train:
+            start += tuple(p.clone() for p in risk.batch.head_parameters.values())
+        recorder = SnapshotRecorder(risk, stepper.grid(), keep_factors)
+        with reporting(progress, recorder.units) as report:
+            if compiled and applies(risk, stepper):
+                assert isinstance(stepper, FirstOrder)  # as checked in `applies`
+                last = run_compiled(stepper, threads, risk, start, recorder, report)
+            else:
+                last = stepper.run(risk, start, recorder.take, report)
+        how, ridge = "sphere" if isinstance(stepper, RegularizationPath) else "log_domain", 0.0
+        if isinstance(stepper, FirstOrder):
+            how, ridge = stepper.gradient, stepper.ridge
+        return recorder.trajectory(last, how, ridge, threads).take(slice(batch.B))
 
 
 def train_chunks(
@@ -122,7 +133,7 @@ def train_chunks(
 ) -> Iterator[tuple[slice, Trajectory]]:
     """Train a batch of any size chunk by chunk, in bounded memory.
 
-    The numbers of each instance equal those of `train` on the whole batch, bit for bit.
+    The numbers of each instance are those of `train` on the whole batch.
 
     Parameters
     ----------
@@ -161,34 +172,7 @@ def _optimizer_of(
 ) -> tuple[str | Optimizer, dict[str, Any]]:
     """Return the arguments of `optimizer_named` among those of `train`."""
     optimizer = options.get("optimizer", arguments[1] if len(arguments) > 1 else "normalized_gd")
-    return optimizer, {name: value for name, value in options.items() if name not in OWN}
-
-
-def _runner(risk: Risk, optimizer: Optimizer, threads: int) -> Callable[..., Variables]:
-    """Return the function that takes the steps: compiled loop (0 threads: never) or torch loop."""
-    if threads and isinstance(optimizer, FirstOrder) and applies(risk, optimizer):
-        return partial(run_compiled, optimizer, threads)
-    return lambda risk, start, recorder, report: optimizer.run(risk, start, recorder.take, report)
-
-
-def _recorded(
-    risk: Risk,
-    optimizer: Optimizer,
-    start: Variables,
-    run: Callable[..., Variables],
-    threads: int,
-    progress: bool | Progress,
-    keep_factors: bool,
-) -> Trajectory:
-    if risk.batch.head.train:
-        start += tuple(p.clone() for p in risk.batch.head_parameters.values())
-    recorder = SnapshotRecorder(risk, optimizer.grid(), keep_factors)
-    with reporting(progress, recorder.units) as report:
-        last = run(risk, start, recorder, report)
-    if isinstance(optimizer, FirstOrder):
-        return recorder.trajectory(last, optimizer.gradient, optimizer.ridge, threads)
-    how = "sphere" if isinstance(optimizer, RegularizationPath) else "log_domain"
-    return recorder.trajectory(last, how, 0.0, threads)
+    return optimizer, {name: value for name, value in options.items() if name not in ARGUMENTS}
 
 
 def optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Optimizer:
@@ -200,7 +184,7 @@ def optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Opti
     schema = GROUPS["optimizer"].get(optimizer)
     known = [f.name for f in dataclasses.fields(schema)] if schema else list(options)
     for name in options.keys() - set(known):
-        if (meant := nearest(name, (*known, *OWN))) in OWN:
+        if (meant := nearest(name, (*known, *ARGUMENTS))) in ARGUMENTS:
             raise ConfigError(f"{name}: unknown argument of train; did you mean {meant}?")
     made: Optimizer = named("optimizer", optimizer, **options)
     return made
@@ -215,23 +199,15 @@ def parameterization_named(rule: str | Parameterization, m: int | None) -> Param
     return named_rule
 
 
-class reporting:  # noqa: N801
-    """Context that yields the progress callback and closes the bar, if there is one."""
+@contextmanager
+def reporting(progress: bool | Progress, steps: int) -> Iterator[Progress]:
+    """Yield the progress callback of a training of so many steps; close its bar at the end."""
+    shown = progress is True and sys.stderr.isatty()
+    with tqdm(total=steps, desc="training", unit="step", disable=not shown) as bar:
 
-    def __init__(self, progress: bool | Progress, steps: int) -> None:
-        shown = progress is True and sys.stderr.isatty()
-        self.bar = tqdm(total=steps, desc="training", unit="step") if shown else None
-        self.callback = progress if callable(progress) else None
+        def report(done: int) -> None:
+            bar.update(done - bar.n)
+            if callable(progress):
+                progress(done)
 
-    def __enter__(self) -> Progress:
-        return self._report
-
-    def __exit__(self, *error: object) -> None:
-        if self.bar is not None:
-            self.bar.close()
-
-    def _report(self, done: int) -> None:
-        if self.bar is not None:
-            self.bar.update(done - self.bar.n)
-        if self.callback is not None:
-            self.callback(done)
+        yield report

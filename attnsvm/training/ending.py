@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
 from attnsvm.attention import Forward, LogitGradient, Risk, token_gradient
 from attnsvm.linalg import EPS
-from attnsvm.optimizer.base import norm
+from attnsvm.optimizer.base import broadcast, norm
+from attnsvm.optimizer.first_order import TINY
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import Variables, flat, unflat
-from attnsvm.problem import ProblemBatch
-
-Index = Tensor | slice
-
-ALL = slice(None)
 
 NEAR = 1e-2
 """Relative distance within which a minimum counts as reached."""
@@ -58,20 +53,17 @@ def ended(
         Number of threads, at least 1.
     """
     numbers = W[0].numel() + risk.batch.X[0].numel()
-    parts = max(1, len(W) // max(2, PART // numbers))
-    ends = [len(W) * k // parts for k in range(parts + 1)]
+    size = max(2, PART // numbers)
 
     @torch.no_grad()  # of each thread
-    def of_part(first: int, last: int) -> tuple[Tensor, Tensor]:
-        here = slice(first, last)
-        some = risk if parts == 1 else Risk(risk.batch.take(here), risk.rule, risk.loss)
-        ending = Ending(some, tuple(V[here] for V in variables), W[here], ridge)
+    def of_part(first: int) -> tuple[Tensor, Tensor]:
+        ending = Ending(risk, variables, W, ridge)
+        if len(W) > size:
+            ending = ending.take(slice(first, first + size))
         return ending.direction_error(how), ending.at_finite_optimum()
 
-    if parts == 1:
-        return of_part(0, len(W))
     with ThreadPoolExecutor(threads) as pool:
-        error, optimum = zip(*pool.map(of_part, ends[:-1], ends[1:]), strict=True)
+        error, optimum = zip(*pool.map(of_part, range(0, len(W), size)), strict=True)
     return torch.cat(error), torch.cat(optimum)
 
 
@@ -92,9 +84,41 @@ class Ending:
 
     def __init__(self, risk: Risk, variables: Variables, W: Tensor, ridge: float) -> None:
         self.risk, self.variables, self.W, self.ridge = risk, variables, W, ridge
-        self.forward = risk.forward(variables)
-        self.gradient = risk.gradient(variables, self.forward, ridge=ridge)
-        self.sizes = logit_sizes(risk.batch)
+        self.x = risk.attention(variables)
+
+    def take(self, at: Tensor | slice) -> Ending:
+        """Return that of the instances at `at`."""
+        risk = Risk(self.risk.batch.take(at), self.risk.rule, self.risk.loss)
+        return Ending(risk, tuple(V[at] for V in self.variables), self.W[at], self.ridge)
+
+    @cached_property
+    def forward(self) -> Forward:
+        """The forward pass at the last variables."""
+        return self.risk.forward(self.variables)
+
+    @cached_property
+    def gradient(self) -> tuple[Variables, Tensor, LogitGradient]:
+        """The gradient in the attention variables, its log-scale (B,), and that in the logits."""
+        found = self.risk.gradient(self.variables, self.forward, ridge=self.ridge)
+        return self.risk.attention(found.parts), found.log_scales[0], found.of_logits
+
+    @cached_property
+    def sizes(self) -> Tensor:
+        """||x_it|| ||z_i||, (B, n, T)."""
+        batch = self.risk.batch
+        sizes: Tensor = batch.X.norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)
+        return sizes
+
+    @cached_property
+    def reach(self) -> Tensor:
+        """NEAR times the length of the variables, or of those that give logits of size one, (B,).
+
+        The larger of the two.
+        """
+        largest = self.sizes.flatten(1).amax(1)
+        return NEAR * torch.maximum(length(self.x), largest ** (-1 / len(self.x)))
+
+    # --- rounding noise ---------------------------------------------------------------------------
 
     def direction_error(self, how: str) -> Tensor:
         """Return the relative rounding error of the direction of the last gradient, (B,).
@@ -104,31 +128,25 @@ class Ending:
         how=sphere, a point of a regularisation path, it is the error as a minimiser: the distance
         of the negative gradient's direction from the normal of the sphere.
         """
-        risk, variables = self.risk, self.variables
-        parts = risk.attention(self.gradient.parts)
+        parts = self.gradient[0]
         if how == "sphere":
-            return norm(_unit(flat(parts)) + _unit(flat(risk.attention(variables))))
+            return norm(_unit(flat(parts)) + _unit(flat(self.x)))
         if how == "direct":
-            direct = risk.gradient(variables, self.forward, "direct", self.ridge)
-            pairs = zip(risk.attention(direct.parts), parts, strict=True)
+            direct = self.risk.gradient(self.variables, self.forward, "direct", self.ridge)
+            pairs = zip(self.risk.attention(direct.parts), parts, strict=True)
             return torch.stack([norm(_unit(a) - _unit(b)) for a, b in pairs]).amax(0)
         return self.rounding
 
     @cached_property
     def rounding(self) -> Tensor:
         """Relative rounding error of the direction of the exact gradient, (B,)."""
-        risk, parts = self.risk, self.risk.attention(self.gradient.parts)
-        bare = risk.gradient(self.variables, self.forward) if self.ridge else self.gradient
-        rescaled = (bare.log_scales[0] - self.gradient.log_scales[0]).exp()
-        pairs = zip(bare.parts, parts, strict=False)  # the head's parts are left out
+        parts, scale, _ = self.gradient
+        bare = Ending(self.risk, self.variables, self.W, 0.0) if self.ridge else self
+        rescaled = (bare.gradient[1] - scale).exp()
+        pairs = zip(bare.gradient[0], parts, strict=True)
         shares = [torch.where(norm(a) > 0, rescaled * norm(a) / norm(b), 0.0) for a, b in pairs]
-        noise = self._noise(bare.of_logits)
+        noise = self._noise(bare.gradient[2])
         return torch.where(noise.isfinite(), noise * torch.stack(shares).amax(0), torch.inf)
-
-    @cached_property
-    def steepness(self) -> Tensor:
-        """Length of the gradient in the attention variables, up to its scale, (B,)."""
-        return length(self.risk.attention(self.gradient.parts))
 
     def _noise(self, of_logits: LogitGradient) -> Tensor:
         """Return the rounding error of the exact gradient of the risk in W, relative to its norm.
@@ -148,6 +166,8 @@ class Ending:
         size = norm(torch.bmm(token_gradient(batch, q).mT, batch.Z))
         return torch.where(errors > 0, errors / size, 0.0)
 
+    # --- minima -----------------------------------------------------------------------------------
+
     def at_finite_optimum(self) -> Tensor:
         """Return whether the weights are at a minimum of risk and ridge, not diverging, (B,) bool.
 
@@ -160,105 +180,68 @@ class Ending:
         dL/dlogit > 0, so the gradient cannot fall below the contribution of the least attended
         token. Each test is made where those before it leave the question open.
         """
-        x, scale = self.risk.attention(self.variables), self.gradient.log_scales[0]
-        near = reach(x, self.sizes.flatten(1).amax(1))
-        open_ = torch.ones_like(scale, dtype=torch.bool)
+        scale = self.gradient[1]
+        found = torch.ones_like(scale, dtype=torch.bool)
         if not self.ridge:
-            open_ = scale > math.log(torch.finfo(scale.dtype).tiny)  # below it the risk underflows
-        turns = _among(open_, lambda at: self._turns_downhill(at, near))
-        turns = _among(turns, self._turns_outwards)
-        if self.ridge:
-            return turns
-        return _among(turns, lambda at: _has_minimum(*self._part(at), near[at]))
+            found = scale > math.log(torch.finfo(scale.dtype).tiny)  # below it the risk underflows
+        tests = Ending._turns_downhill, Ending._turns_outwards, Ending._has_minimum
+        for test in tests[:2] if self.ridge else tests:
+            at = found.nonzero()[:, 0]
+            if not len(at):
+                break
+            part = self if len(at) == len(found) else self.take(at)
+            found = found.index_put((at,), test(part))
+        return found
 
-    def _turns_downhill(self, at: Index, reach: Tensor) -> Tensor:
+    def _turns_downhill(self) -> Tensor:
         """Return whether the objective stops falling within `reach` along the negative gradient."""
-        risk, variables = self._part(at)
-        g = tuple(part[at] for part in risk.attention(self.gradient.parts))
-        ahead = _shifted(risk.attention(variables), -reach[at] / self.steepness[at], g)
-        there = _gradient(risk, ahead + variables[len(g) :], self.ridge)
-        return (self.steepness[at] == 0) | (_inner(there, g) <= 0)
+        g = self.gradient[0]
+        there = self._gradient_at(-self.reach / length(g), g)
+        return (length(g) == 0) | (_inner(there, g) <= 0)
 
-    def _turns_outwards(self, at: Index) -> Tensor:
+    def _turns_outwards(self) -> Tensor:
         """Return whether it stops falling within NEAR along the ray through the weights.
 
         The cosine of gradient and ray is known to the relative error of the gradient.
         """
-        risk, variables = self._part(at)
-        x = risk.attention(variables)
-        beyond = _shifted(x, x[0].new_full((len(x[0]),), NEAR), x)
-        outwards = _gradient(risk, beyond + variables[len(x) :], self.ridge)
-        known_to = self.rounding[at].clamp(min=ROUNDING)
-        turns = _inner(outwards, x) >= -known_to * length(outwards) * length(x)
-        return (self.steepness[at] == 0) | turns
+        outwards = self._gradient_at(torch.full_like(self.reach, NEAR), self.x)
+        known_to = self.rounding.clamp(min=ROUNDING)
+        turns = _inner(outwards, self.x) >= -known_to * length(outwards) * length(self.x)
+        return (length(self.gradient[0]) == 0) | turns
 
-    def _part(self, at: Index) -> tuple[Risk, Variables]:
-        """Return the objective and the variables of the instances at some indices."""
-        risk = self.risk
-        if isinstance(at, slice):
-            return risk, self.variables
-        part = Risk(risk.batch.take(at), risk.rule, risk.loss)
-        return part, tuple(V[at] for V in self.variables)
+    def _gradient_at(self, sizes: Tensor, direction: Variables) -> Variables:
+        """Return the gradient at x + sizes direction, of each instance up to a factor."""
+        moved = [V + broadcast(sizes, V) * D for V, D in zip(self.x, direction, strict=True)]
+        variables = (*moved, *self.variables[len(moved) :])
+        found = self.risk.gradient(variables, self.risk.forward(variables), ridge=self.ridge)
+        return self.risk.attention(found.parts)
 
+    def _has_minimum(self) -> Tensor:
+        """Return whether quasi-Newton steps end within `reach` with a negligible gradient.
 
-def logit_sizes(batch: ProblemBatch) -> Tensor:
-    """Return ||x_it|| ||z_i||, (B, n, T)."""
-    sizes: Tensor = batch.X.norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)
-    return sizes
+        The steps are taken in y, with variables x + reach y; the search ends where ||y|| > GONE.
+        """
+        risk, unit = self.risk, self.reach[:, None]
+        x, shapes = flat(self.x), [V.shape for V in self.x]
+        head = self.variables[len(self.x) :]
 
+        def objective(y: Tensor) -> tuple[Tensor, Tensor]:
+            at = unflat(x + unit * y, shapes) + head
+            forward = risk.forward(at)
+            gradient = risk.gradient(at, forward)
+            g = flat(risk.attention(gradient.parts)) * gradient.log_scales[0].exp()[:, None]
+            return risk.value(forward), unit * g
 
-def reach(x: Variables, largest: Tensor) -> Tensor:
-    """Return NEAR times the length of x, or that which gives logits of size one if it is larger.
-
-    `largest` is the largest ||x_it|| ||z_i|| of each instance, (B,).
-    """
-    return NEAR * torch.maximum(length(x), largest ** (-1 / len(x)))
-
-
-def _among(open_: Tensor, test: Callable[[Index], Tensor]) -> Tensor:
-    """Return where `open_` and `test` hold; the test is given the indices where `open_` holds."""
-    found = open_.nonzero()[:, 0]
-    if len(found) == len(open_):
-        return test(ALL)
-    if not len(found):
-        return open_
-    at = found.repeat(2) if len(found) == 1 else found  # torch rounds a batch of one differently
-    return open_.index_put((found,), test(at)[: len(found)])
-
-
-def _has_minimum(risk: Risk, variables: Variables, reach: Tensor) -> Tensor:
-    """Return whether quasi-Newton steps end within `reach` with a negligible gradient.
-
-    The steps are taken in y, with variables start + reach y; the search ends where ||y|| > GONE.
-    """
-    start = risk.attention(variables)
-    x, shapes, head = flat(start), [V.shape for V in start], variables[len(start) :]
-    unit = reach[:, None]
-
-    def objective(y: Tensor) -> tuple[Tensor, Tensor]:
+        search = partial(minimise, memory=4, radius=GONE, lengths=LENGTHS)
+        y, steepness = search(objective, torch.zeros_like(x), ITERATIONS, 0.0)
         at = unflat(x + unit * y, shapes) + head
         forward = risk.forward(at)
-        gradient = risk.gradient(at, forward)
-        g = flat(gradient.parts[: len(start)]) * gradient.log_scales[0].exp()[:, None]
-        return risk.value(forward), unit * g
-
-    y, steepness = minimise(
-        objective,
-        torch.zeros_like(x),
-        ITERATIONS,
-        tolerance=0.0,
-        memory=4,
-        radius=GONE,
-        lengths=LENGTHS,
-    )
-    at = unflat(x + unit * y, shapes) + head
-    forward = risk.forward(at)
-    least = forward.softmax.masked_fill(~risk.batch.mask, 1.0).flatten(1).amin(1)
-    floor = STATIONARY * least * _largest_contribution(risk, at, forward)
-    if len(start) > 1:  # the gradient of a factor is proportional to the other one
-        floor = floor * length(start)
-    found: Tensor = (y.norm(dim=1) <= 1) & (steepness <= floor * reach)
-    return found
+        least = forward.softmax.masked_fill(~risk.batch.mask, 1.0).flatten(1).amin(1)
+        floor = STATIONARY * least * _largest_contribution(risk, at, forward)
+        if len(shapes) > 1:  # the gradient of a factor is proportional to the other one
+            floor = floor * length(self.x)
+        found: Tensor = (y.norm(dim=1) <= 1) & (steepness <= floor * self.reach)
+        return found
 
 
 def _largest_contribution(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
@@ -269,26 +252,14 @@ def _largest_contribution(risk: Risk, variables: Variables, forward: Forward) ->
     return (slope * (gamma.amax(-1) - least)).amax(-1)
 
 
-def _gradient(risk: Risk, variables: Variables, ridge: float) -> Variables:
-    """Return the gradient in the attention variables, of each instance up to a factor."""
-    gradient = risk.gradient(variables, risk.forward(variables), ridge=ridge)
-    return gradient.parts[: risk.attention_count]
-
-
-def _shifted(x: Variables, sizes: Tensor, g: Variables) -> Variables:
-    """Return x + sizes g."""
-    return tuple(V + sizes.view(-1, 1, 1) * part for V, part in zip(x, g, strict=True))
-
-
 def _inner(a: Variables, b: Variables) -> Tensor:
-    return torch.stack([(V * U).flatten(1).sum(1) for V, U in zip(a, b, strict=True)]).sum(0)
+    return (flat(a) * flat(b)).sum(1)
 
 
 def length(a: Variables) -> Tensor:
     """Return the Euclidean norm of all variables together, (B,)."""
-    size: Tensor = torch.linalg.vector_norm(torch.stack([norm(V) for V in a]), dim=0)
-    return size
+    return norm(flat(a))
 
 
 def _unit(part: Tensor) -> Tensor:
-    return part / norm(part).clamp(min=1e-300).reshape(-1, *[1] * (part.ndim - 1))
+    return part / broadcast(norm(part).clamp(min=TINY), part)

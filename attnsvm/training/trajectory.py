@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from attnsvm.attention import Risk, View
 from attnsvm.config import ConfigError
-from attnsvm.display import Summarized, counted, one_instance, over_steps
+from attnsvm.display import Batched, counted, over_steps
 from attnsvm.head import Parameters
 from attnsvm.linalg.directions import as_tensor, one_minus_correlation
 from attnsvm.parameterization import Variables
@@ -48,7 +47,7 @@ class TrainingStatus(StrEnum):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Trajectory(Summarized):
+class Trajectory(Batched):
     """Result of training: S snapshots of B instances; step 0 and the last step are among them.
 
     Attributes
@@ -78,7 +77,7 @@ class Trajectory(Summarized):
     finite_optimum : Tensor
         Instances at a minimum of risk and ridge, shape (B,), bool.
     K_snapshots, Q_snapshots : Tensor or None
-        Factors at every snapshot, shape (B, S, d, m), if `train` was asked to keep them.
+        Factors at every snapshot, shape (B, S, d, m), with `train(keep_factors=True)`.
     """
 
     steps: Tensor
@@ -95,6 +94,8 @@ class Trajectory(Summarized):
     finite_optimum: Tensor
     K_snapshots: Tensor | None = None
     Q_snapshots: Tensor | None = None
+
+    SHARED: ClassVar[tuple[str, ...]] = ("steps",)
 
     def summary(self) -> dict[str, Any]:
         """Return the sizes and how the trainings ended."""
@@ -113,21 +114,6 @@ class Trajectory(Summarized):
     def __len__(self) -> int:
         """Return the number of instances."""
         return len(self.W)
-
-    def __getitem__(self, index: int | slice | Tensor) -> Trajectory:
-        """Return the trajectory of the instances at `index`; with an integer, of one."""
-        return self.take(one_instance(index, len(self)))
-
-    def take(self, index: slice | Tensor) -> Trajectory:
-        """Return the trajectory of the instances at `index`."""
-        changed: dict[str, Any] = {}
-        for f in dataclasses.fields(self):
-            value = getattr(self, f.name)
-            if f.name == "head_parameters":
-                changed[f.name] = {name: p[index] for name, p in value.items()}
-            elif f.name != "steps" and value is not None:
-                changed[f.name] = value[index]
-        return dataclasses.replace(self, **changed)
 
     def plot(self, W_svm: Any = None, ax: Axes | None = None) -> Axes:
         """Draw every instance over the steps, and the median.

@@ -149,8 +149,8 @@ def _through_attention(
     mean = total(Scaled(rise.unsqueeze(-1), log_s + size), -1)
     log_mean = mean.exponent.unsqueeze(-1)
     scale = torch.maximum(size, log_mean)
-    pull = rise * relative(size, scale) - mean.value * relative(log_mean, scale)
-    q = Scaled(pull.unsqueeze(-1), log_s + scale).normalized()
+    apart = rise * relative(size, scale) - mean.value * relative(log_mean, scale)
+    q = Scaled(apart.unsqueeze(-1), log_s + scale).normalized()
 
     P = total(Scaled(q.value * away.value, q.exponent + away.exponent), -1)
     dW = in_weights(P, X)

@@ -57,7 +57,7 @@ class Weights:
     M2: Tensor | None = None
 
     def at(self, index: Tensor) -> Weights:
-        """Return those of the instances at `index`."""
+        """Return the weights of the instances at `index`."""
         others = [None if part is None else part[index] for part in (self.V, self.M1, self.M2)]
         return Weights(self.W[index], *others)
 
@@ -260,9 +260,9 @@ def _with_swaps(rows: Scaled, layer: Layer, pairs: Scaled) -> Scaled:
     top = layer.log_s[:, 0].argmax(-1)
     b = torch.arange(B, device=top.device)[:, None, None, None]
     i = torch.arange(n, device=top.device)[None, :, None, None]
-    own = torch.arange(T, device=top.device)
-    first = b, i, own[:, None], top[..., None, :]
-    second = b, i, top[..., :, None], own
+    row = torch.arange(T, device=top.device)
+    first = b, i, row[:, None], top[..., None, :]
+    second = b, i, top[..., :, None], row
     crossed = [Scaled(pairs.value[at], pairs.exponent[at]) for at in (first, second)]
     rest = total(Scaled(layer.away.value, layer.log_s + layer.away.exponent), -1)
     value, exponent = rest.value[:, 0], rest.exponent[:, 0]

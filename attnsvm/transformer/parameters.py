@@ -25,11 +25,10 @@ from torch import Tensor
 from attnsvm.head import Head, Parameters, Relu
 from attnsvm.loss import Loss
 from attnsvm.model import Transformer
+from attnsvm.optimizer.first_order import TINY
 from attnsvm.transformer.gradient import Adjoints, read
 from attnsvm.transformer.network import Layer, Weights
 from attnsvm.transformer.scaled import Scaled, relative
-
-TINY = 1e-300
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +66,7 @@ class OtherParameters:
     def moved(
         self, model: Transformer, step: float, gradients: dict[str, Tensor]
     ) -> OtherParameters:
-        """Return these with every trained matrix moved by `step` against its own gradient."""
+        """Return the parameters after a step of every trained matrix against its own gradient."""
         new = {}
         for name, value in self.trained(model).items():
             G = gradients[name]
@@ -79,7 +78,7 @@ class OtherParameters:
         return self.with_trained(new)
 
     def with_trained(self, parts: dict[str, Tensor]) -> OtherParameters:
-        """Return these with other values of what is trained, by the names of `trained`."""
+        """Return the parameters with other values of the trained ones, named as in `trained`."""
         head = {name: parts.get(of_head(name), p) for name, p in self.head.items()}
         others = {name: parts[name] for name in ("V", "M1", "M2") if name in parts}
         return dataclasses.replace(self, head=head, **others)
@@ -97,7 +96,7 @@ def _stack(name: str) -> int:
 
 def gradients(
     model: Transformer,
-    beside: OtherParameters,
+    others: OtherParameters,
     layers: list[Layer],
     found: list[Adjoints],
     prediction: tuple[Tensor, Tensor, Head, Loss],
@@ -106,7 +105,7 @@ def gradients(
 
     Parameters
     ----------
-    model, beside, layers
+    model, others, layers
         The network and its forward pass.
     found : list of Adjoints
         The adjoints of each layer.
@@ -121,16 +120,16 @@ def gradients(
     result: dict[str, Tensor] = {}
     pairs = list(zip(layers, found, strict=True))
     if model.trains("values"):
-        result["V"] = torch.stack([_in_values(layer, pull.mixed) for layer, pull in pairs], 1)
-    if model.trains("mlp") and beside.M1 is not None and beside.M2 is not None:
+        result["V"] = torch.stack([_in_values(layer, adjoint.mixed) for layer, adjoint in pairs], 1)
+    if model.trains("mlp") and others.M1 is not None and others.M2 is not None:
         of_layers = [
-            _in_mlp(beside.M1[:, at], beside.M2[:, at], layer, pull.after)
-            for at, (layer, pull) in enumerate(pairs)
+            _in_mlp(others.M1[:, at], others.M2[:, at], layer, adjoint.after)
+            for at, (layer, adjoint) in enumerate(pairs)
         ]
         in_M1, in_M2 = zip(*of_layers, strict=True)
         result |= {"M1": torch.stack(in_M1, 1), "M2": torch.stack(in_M2, 1)}
     if model.trains("head"):
-        parts = _in_head(model, beside.head, prediction)
+        parts = _in_head(model, others.head, prediction)
         result |= {of_head(name): part for name, part in parts.items()}
     return result
 
@@ -171,5 +170,5 @@ def _shares(exponent: Tensor, terms: Tensor) -> Tensor:
 
     The largest is over rows whose terms (B, n T, ...) of a sum are not zero; it is 0 elsewhere.
     """
-    own = exponent.flatten(1).masked_fill((terms == 0).all(-1), -torch.inf)
-    return relative(own, own.amax(-1, keepdim=True)).unsqueeze(-1)
+    summed = exponent.flatten(1).masked_fill((terms == 0).all(-1), -torch.inf)
+    return relative(summed, summed.amax(-1, keepdim=True)).unsqueeze(-1)

@@ -101,7 +101,7 @@ def layer_problems(
     """
     model = path.model
     X, Y, mask = model.sequences(batch.X, batch.Y, batch.mask)
-    weights, parameters = path.weights, path.beside.head
+    weights, parameters = path.weights, path.others.head
     layers, rows = forward(model, weights, X, mask)
     parts = [*(one.mixed for one in layers), *path.trained.values()]
     finite = torch.stack([part.isfinite().flatten(1).all(1) for part in parts]).all(0)
@@ -121,7 +121,7 @@ def layer_problems(
         return torch.stack(parts, 1).reshape(stack, *parts[0].shape[2:])
 
     given = zip(found, layers, seen, strict=True)
-    shares = [_unseen(pull.P, layer.X, one) for pull, layer, one in given]
+    shares = [_unseen(adjoint.P, layer.X, one) for adjoint, layer, one in given]
     keys = per_head([one.X[:, None, :, None].expand(B, H, n, T, T, d) for one in layers])
     queries = per_head([one.X[:, None].expand(B, H, n, T, d) for one in layers])
     visible = per_head([one[:, None].expand(B, H, n, T) for one in seen]).reshape(stack, n * T)

@@ -15,14 +15,13 @@ from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.blocks import from_lanes, to_lanes
 from attnsvm.loss import Squared
 from attnsvm.model import READOUTS
+from attnsvm.optimizer.first_order import TINY
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.training import LOSS_CODES
 from attnsvm.transformer.compiled import Data, Sizes, Space, descend_layers, space_entries
 from attnsvm.transformer.network import admissible
 from attnsvm.transformer.parameters import OtherParameters
 from attnsvm.transformer.trained import TrainedNetwork
-
-TINY = 1e-300
 
 PROJECTING = Linear, Relu
 """Heads whose one parameter is the projections of `Head.features`."""
@@ -79,8 +78,8 @@ class CompiledSteps:
         F, kinds = net.features
         allowed = admissible(T, model.causal, net.mask).expand(B, 1, n, T, T)
         bias = torch.zeros(B, n, T, T, dtype=torch.float64).masked_fill(~allowed[:, 0], -torch.inf)
-        beside, nothing = net.beside, torch.zeros(B, 1, dtype=torch.float64)
-        V, M1, M2 = (nothing if P is None else P for P in (beside.V, beside.M1, beside.M2))
+        others, nothing = net.others, torch.zeros(B, 1, dtype=torch.float64)
+        V, M1, M2 = (nothing if P is None else P for P in (others.V, others.M1, others.M2))
         weights = -net.Y / net.Y[0].numel()
         kinds = kinds.expand(LANES, 3, -1)
         data = {"X": net.X, "bias": bias, "V": V, "M1": M1, "M2": M2, "F": F[:, 0], "kinds": kinds,
@@ -92,7 +91,7 @@ class CompiledSteps:
         self.sizes = Sizes(
             n=n, T=T, d=d, L=model.layers, H=model.heads, k=F.shape[-1],
             m=start[0].shape[-1] if len(start) == 2 else 0,
-            width=model.mlp, residual=model.residual, values=beside.V is not None,
+            width=model.mlp, residual=model.residual, values=others.V is not None,
             train_values=model.trains("values"), train_mlp=bool(model.mlp) and model.trains("mlp"),
             train_head=model.trains("head"), rate=float(model.rate),
             readout=READOUTS.index(model.readout), loss=LOSS_CODES[type(loss)],
@@ -108,18 +107,18 @@ class CompiledSteps:
             parts = [pool.submit(self._steps, b, b + 1, lengths) for b in range(self.blocks)]
             for part in parts:
                 part.result()
-        self.net.beside = self._beside()
+        self.net.others = self._others()
         pairs = zip(self.variables, self.shapes, strict=True)
         return tuple(from_lanes(lanes, shape).clone() for lanes, shape in pairs)
 
-    def _beside(self) -> OtherParameters:
+    def _others(self) -> OtherParameters:
         """Return values, MLPs and head at the present step."""
-        trained = self.net.beside.trained(self.net.model)
+        trained = self.net.others.trained(self.net.model)
         found = {
             name: from_lanes(self.data.get(name, self.data["F"]), tuple(value.shape)).clone()
             for name, value in trained.items()
         }
-        return self.net.beside.with_trained(found)
+        return self.net.others.with_trained(found)
 
     def _steps(self, first: int, last: int, etas: Any) -> None:
         space = [torch.empty(LANES * k, dtype=torch.float64) for k in space_entries(self.sizes)]

@@ -1,4 +1,4 @@
-"""A network during training: its tokens, labels, head and loss, and what is beside attention."""
+"""A network during training: its tokens, labels, head and loss, and its other parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from attnsvm.transformer.gradient import (
     read,
     readout_adjoint,
 )
-from attnsvm.transformer.network import Layer, Weights, admissible, forward
+from attnsvm.transformer.network import Layer, Weights, forward, passes
 from attnsvm.transformer.parameters import OtherParameters, gradients
 
 VALUES_STREAM, MLP_STREAM = 0x51ED270B, 0x2545F491
@@ -54,7 +54,7 @@ def values_and_mlps(
 class TrainedNetwork:
     """Everything but the attention weights: tokens, values, head, loss.
 
-    `beside` is what it is at the present step.
+    `others` are its values, MLPs and head at the present step.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class TrainedNetwork:
         self.X, self.Y = X.contiguous(), Y.contiguous()
         self.mask = None if bool(mask.all()) else mask.contiguous()
         drawn = values_and_mlps(model, batch.seeds, batch.d)
-        self.beside = OtherParameters(*drawn, batch.head_parameters)
+        self.others = OtherParameters(*drawn, batch.head_parameters)
         d = batch.d
         unit = torch.eye(d, dtype=X.dtype, device=X.device).expand(len(X), 1, d, d)
         self.features = batch.head.features(unit, batch.head_parameters)
 
     def with_weights(self, W: Tensor) -> Weights:
         """Return the weights of the network."""
-        return self.beside.weights(W)
+        return self.others.weights(W)
 
     def stepped(self, W: Tensor, eta: float) -> Tensor:
         """Return the gradient in W, each (d, d) up to a factor; move what else is trained."""
@@ -85,13 +85,13 @@ class TrainedNetwork:
         layers, rows, found = self._adjoints(W)
         if self.model.trained != "attention":
             prediction = rows, self.Y, self.batch.head, self.loss
-            others = gradients(self.model, self.beside, layers, found, prediction)
-            self.beside = self.beside.moved(self.model, self.model.rate * eta, others)
+            others = gradients(self.model, self.others, layers, found, prediction)
+            self.others = self.others.moved(self.model, self.model.rate * eta, others)
         return in_all_weights(found)
 
     def predictions(self, rows: Tensor) -> Tensor:
         """Return the margins of the rows after the last layer."""
-        return self.Y * self.batch.head.value(read(self.model, rows), self.beside.head)
+        return self.Y * self.batch.head.value(read(self.model, rows), self.others.head)
 
     def direction_error(self, W: Tensor) -> Tensor:
         """Return the relative error of the direction of `gradient`, (B, L, H)."""
@@ -106,7 +106,7 @@ class TrainedNetwork:
         """Return the layers, the rows after the last one, and all adjoints, exactly."""
         weights = self.with_weights(W)
         layers, rows = forward(self.model, weights, self.X, self.mask)
-        given = self.Y, self.batch.head, self.beside.head, self.loss
+        given = self.Y, self.batch.head, self.others.head, self.loss
         g, _ = readout_adjoint(self.model, rows, *given)
         return layers, rows, adjoints_of_layers(self.model, weights, layers, g)
 
@@ -114,26 +114,7 @@ class TrainedNetwork:
         """Return the gradient by torch's own backward pass."""
         with torch.enable_grad():
             tracked = W.detach().requires_grad_()
-            rows = plain_forward(self.model, self.with_weights(tracked), self.X, self.mask)
-            risk = self.loss.value(self.predictions(rows)).flatten(1).mean(1).sum()
+            *_, last = passes(self.model, self.with_weights(tracked), self.X, self.mask)
+            risk = self.loss.value(self.predictions(last[-1])).flatten(1).mean(1).sum()
             (value,) = torch.autograd.grad(risk, tracked)
         return value
-
-
-def plain_forward(
-    model: Transformer, weights: Weights, X: Tensor, mask: Tensor | None = None
-) -> Tensor:
-    """Return the rows after the last layer as any implementation computes them, (B, n, T, d)."""
-    allowed = admissible(X.shape[2], model.causal, mask).to(X.device)
-    for at in range(model.layers):
-        U = torch.einsum("bhde,bike->bhikd", weights.W[:, at], X)
-        logits = torch.einsum("bitd,bhikd->bhikt", X, U).masked_fill(~allowed, -torch.inf)
-        out = torch.einsum("bhikt,bitd->bhikd", logits.softmax(-1), X)
-        if weights.V is not None:
-            out = torch.einsum("bhde,bhikd->bhike", weights.V[:, at], out)
-        out = out.sum(1) / model.heads**0.5
-        X = (X + out) / 2**0.5 if model.residual else out
-        if weights.M1 is not None and weights.M2 is not None:
-            hidden = torch.einsum("bitd,bdw->bitw", X, weights.M1[:, at]).relu()
-            X = (X + torch.einsum("bitw,bwd->bitd", hidden, weights.M2[:, at])) / 2**0.5
-    return X

@@ -52,7 +52,7 @@ class LayerTrajectory:
         log s^h_kt, shape (B, S, L, H, n, T, T); -inf where t is not admissible.
     weights : Weights
         The network at the last step.
-    beside : OtherParameters
+    others : OtherParameters
         Its values, MLPs and head, at the last step.
     K, Q : Tensor or None
         Factors at the last step, shape (B, L, H, d, m), where they exist.
@@ -68,7 +68,7 @@ class LayerTrajectory:
     risk: Tensor
     log_softmax: Tensor
     weights: Weights
-    beside: OtherParameters
+    others: OtherParameters
     K: Tensor | None
     Q: Tensor | None
     direction_error: Tensor
@@ -76,7 +76,7 @@ class LayerTrajectory:
     @property
     def trained(self) -> dict[str, Tensor]:
         """All that was trained, at the last step."""
-        return {"W": self.weights.W, **self.beside.trained(self.model)}
+        return {"W": self.weights.W, **self.others.trained(self.model)}
 
 
 def train_layers(
@@ -162,8 +162,8 @@ def networks_at_once(batch: ProblemBatch, model: Transformer, snapshots: int) ->
     differences = 4 * model.heads * n * T**3 * d + 4 * n * T * T * model.mlp
     heads = model.layers * model.heads
     # drawn, trained, as lanes and read back; each layer and head has a copy in the record
-    beside = (4 + heads) * (heads * d * d + 2 * model.layers * d * model.mlp)
-    return max(1, 2**30 // (8 * (heads * trained + differences + beside)))
+    copies = (4 + heads) * (heads * d * d + 2 * model.layers * d * model.mlp)
+    return max(1, 2**30 // (8 * (heads * trained + differences + copies)))
 
 
 def _checked(optimizer: Optimizer, batch: ProblemBatch, model: Transformer) -> NormalizedGD:
@@ -222,7 +222,7 @@ class _Snapshots:
             risk=self.risk,
             log_softmax=self.log_softmax,
             weights=self.net.with_weights(self.snapshots[:, -1].clone()),
-            beside=self.net.beside,
+            others=self.net.others,
             K=K,
             Q=Q,
             direction_error=self.net.direction_error(self.snapshots[:, -1]),

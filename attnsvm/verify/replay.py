@@ -258,7 +258,7 @@ class Replay(Stages):
         optimizer.steps = 0  # only the initial weights
         first = train_layers(batch, model, rule, optimizer, loss).snapshots[:, 0]
         net = TrainedNetwork(model, batch, loss, optimizer.gradient)
-        drawn, W, end = net.beside, first, net.beside
+        drawn, W, end = net.others, first, net.others
         if self.recorded:
             at = [self.stored.place[(seed,)] for seed in batch.seeds.tolist()]
             parts = drawn.trained(model)
@@ -272,12 +272,12 @@ class Replay(Stages):
         path = self._noisy_each(flat).view(path.shape)
         risks, logs = [], []
         for s, V in enumerate(path.unbind(1)):
-            net.beside = drawn if s == 0 and len(self.steps) > 1 else end
+            net.others = drawn if s == 0 and len(self.steps) > 1 else end
             found = zip(*passes(model, net.with_weights(V), net.X, net.mask), strict=True)
             _, log_s, _, rows = found
             risks.append(net.loss.value(net.predictions(rows[-1])).flatten(1).mean(1))
             logs.append(torch.stack(log_s, 1))
-        net.beside = end
+        net.others = end
         networks = LayerTrajectory(
             model, loss, self._grid(), path, torch.stack(risks, 1), torch.stack(logs, 1),
             net.with_weights(path[:, -1].clone()), end, None, None,

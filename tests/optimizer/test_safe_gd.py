@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from attnsvm import correlation, optimal_tokens, sample, solve_svm, train
+from attnsvm import correlation, optimal_tokens, sample, train
 from attnsvm.attention import Risk
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
@@ -66,6 +66,7 @@ def test_the_curvature_along_a_step_is_below_the_bound(rule, m, loss, ridge):
             assert (bend <= -fall * (1 + 1e-9)).all()
 
 
+@pytest.mark.full
 @RULES
 @pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
 def test_a_step_lowers_the_risk_by_half_of_what_its_slope_promises(rule, m, loss):
@@ -82,6 +83,7 @@ def test_a_step_lowers_the_risk_by_half_of_what_its_slope_promises(rule, m, loss
     assert raised > 0  # a thousand of these steps in one are not safe
 
 
+@pytest.mark.full
 @RULES
 def test_the_risk_falls_in_every_step_of_a_training(rule, m):
     """L - L* without cancellation, also where it is far below the rounding errors of L.
@@ -99,6 +101,7 @@ def test_the_risk_falls_in_every_step_of_a_training(rule, m):
     assert rule == "kq" or excess[:, -1].min() < math.log(1e-12)
 
 
+@pytest.mark.full
 def test_the_direction_is_that_of_fixed_steps_at_the_same_norm():
     """Both follow gradient flow: the difference falls in proportion to the steps' size."""
     batch = sample(**SHAPE)
@@ -114,22 +117,6 @@ def test_the_direction_is_that_of_fixed_steps_at_the_same_norm():
         apart.append((1 - correlation(W, fixed.W)).sqrt().median())
     assert apart[1] < 0.01
     assert apart[1] < 0.7 * apart[0]
-
-
-def test_growing_steps_reach_the_svm_that_fixed_steps_cannot():
-    batch = sample(**SHAPE)
-    W = {
-        name: train(batch, optimizer=name, lr=1.0, init="small", steps=1000)
-        for name in ("gd", "safe_gd")
-    }
-    error = {}
-    for name, path in W.items():
-        solution = solve_svm(batch.X, batch.Z, path.log_softmax.argmax(-1))
-        error[name] = (1 - correlation(path.W, solution.W)).nanmedian()
-    assert error["safe_gd"] < 1e-3
-    assert error["gd"] > 30 * error["safe_gd"]
-    ratio = W["safe_gd"].W.norm(dim=(1, 2)) / W["gd"].W.norm(dim=(1, 2))
-    assert ratio.median() > 10
 
 
 def test_nothing_to_attend_to_is_no_step():

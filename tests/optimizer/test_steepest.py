@@ -56,20 +56,7 @@ def test_spectral_steps_are_those_of_the_polar_factor_on_its_range():
     torch.testing.assert_close(step, U[..., :2] @ Vh[:, :2])
 
 
-def test_l1_steps_change_the_entry_of_largest_gradient_alone():
-    G = draw(5, 4, 4)
-    (step,) = moved(optimizer("steepest", norm="l1", lr=1.0), (torch.zeros_like(G),), (G,))
-    assert ((step != 0).sum((1, 2)) == 1).all()
-    torch.testing.assert_close((step * G).sum((1, 2)), G.abs().amax((1, 2)))
-
-
-def test_nuclear_steps_have_rank_one():
-    G = draw(5, 4, 4)
-    (step,) = moved(optimizer("steepest", norm="nuclear", lr=1.0), (torch.zeros_like(G),), (G,))
-    sigma = torch.linalg.svdvals(step)
-    torch.testing.assert_close(sigma, torch.eye(4, dtype=torch.float64)[0].expand(5, 4))
-
-
+@pytest.mark.full
 @pytest.mark.parametrize("parameterization", ["w", "kq"])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_frobenius_is_normalized_gd_and_max_is_sign_gd(parameterization, compiled):
@@ -78,15 +65,6 @@ def test_frobenius_is_normalized_gd_and_max_is_sign_gd(parameterization, compile
         steepest = train(sample(**SMALL), parameterization, "steepest", norm=norm, **options)
         known = train(sample(**SMALL), parameterization, name, **options)
         torch.testing.assert_close(steepest.W, known.W, rtol=1e-12, atol=1e-13)
-
-
-@pytest.mark.parametrize("norm", ["l1", "spectral", "nuclear", "schatten4"])
-def test_each_factor_makes_its_own_steps(norm):
-    K, Q = draw(3, 5, 2), draw(3, 5, 2, seed=1)
-    G = draw(3, 5, 2, seed=2), 1e-9 * draw(3, 5, 2, seed=3)
-    for step in moved(optimizer("steepest", norm=norm, lr=0.3), (K, Q), G):
-        size = torch.full((3,), 0.3, dtype=torch.float64)
-        torch.testing.assert_close(norm_of(norm).value(step), size)
 
 
 def test_the_parameters_of_a_head_may_be_a_vector():
@@ -111,6 +89,7 @@ def test_momentum_is_the_weighted_sum_of_all_gradients_however_small(nesterov, s
         torch.testing.assert_close(step, D / D.norm(dim=(1, 2), keepdim=True))
 
 
+@pytest.mark.full
 def test_momentum_outlives_gradients_that_vanish_faster_than_it():
     """M falls by beta a step, the gradient by e^-100: M keeps its direction, and never underflows.
 

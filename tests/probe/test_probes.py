@@ -12,9 +12,8 @@ import pytest
 import torch
 
 import attnsvm
-from attnsvm.config import PROBES, ConfigError
-from attnsvm.config.instantiate import named
-from attnsvm.head import Linear, Quadratic
+from attnsvm.config import ConfigError
+from attnsvm.head import Quadratic
 from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
 from attnsvm.probe import (
     Balance,
@@ -85,6 +84,7 @@ class Evil:
         return (print, ("run",))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", ["missing", "text", "pickle", "objects", "nan", "zero", "vector",
                                   "words", "folder", "huge"])  # fmt: skip
 def test_files_that_hold_no_matrix_are_refused(what, tmp_path, capsys):
@@ -201,90 +201,11 @@ def test_the_excess_risk_is_exact_where_scores_are_far_beyond_the_range_of_exp(l
     assert known.count(0.0) == 3  # other tokens are better
 
 
-@pytest.mark.parametrize(("loss", "exact"), LOSSES[:2], ids=["logistic", "exp"])
-@pytest.mark.parametrize(
-    ("best", "apart"),
-    [((1000, 1), (1, 800)), ((900, 1), (1, 740)), ((200, 200), (576, 600)), ((3, -5), (2000, 1))],
-)
-def test_the_excess_risk_of_samples_of_very_different_sizes(best, apart, loss, exact):
-    """A high score with soft attention beside a low one with hard attention: either may decide."""
-    X = torch.tensor([[[u, a], [u - 1, 0]] for u, a in zip(best, apart, strict=True)])
-    Z = torch.tensor([[0, 1], [0, 1]])
-    batch = attnsvm.sample(n=2, T=2, d=2, trials=1)
-    batch = dataclasses.replace(
-        batch, X=X[None].double(), Z=Z[None].double(), Y=torch.ones(1, 2).double(),
-        head_parameters={"v": torch.tensor([[1.0, 0.0]]).double()},
-    )  # fmt: skip
-    W, selected = torch.eye(2)[None].double(), torch.zeros(1, 2, dtype=torch.int64)
-    found = ExcessRisk().measure(snapshot(W, batch, selected=selected, loss=loss))["log"].item()
-    with mpmath.workprec(8000):
-        value = float(exact_log_excess(batch, W, selected, exact))
-    assert found == pytest.approx(value, rel=1e-13, abs=1e-12)
-
-
 def test_the_excess_risk_needs_a_linear_head_and_other_tokens():
     batch = attnsvm.sample(head=Quadratic(0.3), n=2, T=3, d=4, trials=3)
     assert ExcessRisk().measure(snapshot(random(3, 4, 4), batch))["log"].isnan().all()
     one = attnsvm.sample(n=2, T=1, d=4, trials=3)
     assert ExcessRisk().measure(snapshot(random(3, 4, 4), one))["log"].isnan().all()
-
-
-def own(tmp_path, d=5):
-    np.save(tmp_path / "M.npy", np.arange(1.0, d * d + 1).reshape(d, d))
-    given = {"distance": {"path": str(tmp_path / "M.npy")}}
-    return {name: named("probe", name, **given.get(name, {})) for name in PROBES.own}
-
-
-def whole(name, B=7, d=5):
-    """A state in which the probe `name` is defined."""
-    head = Linear() if name == "excess_risk" else Quadratic(3.0)
-    batch = attnsvm.sample("planted", head=head, n=2, T=3, d=d, held_out=4, trials=B)
-    Y = torch.ones_like(batch.Y)  # so that mixtures score best
-    batch = dataclasses.replace(batch, Y=Y, weights=random(B, 3, d, d, seed=2))
-    K, Q = random(B, d, 3), random(B, d, 3, seed=1)
-    W = K @ Q.mT
-    selected, _ = attnsvm.optimal_tokens(batch)
-    solutions = {norm: attnsvm.solve_svm(batch.X, batch.Z, selected, norm=norm)
-                 for norm in ("frobenius", "nuclear")}  # fmt: skip
-    softmax = torch.softmax(random(B, 2, 3), -1)
-    given = {"selected": selected, "solutions": solutions}
-    return snapshot(W, batch, K=K, Q=Q, softmax=softmax, **given)
-
-
-@pytest.mark.parametrize("name", PROBES.own)
-def test_an_instance_does_not_depend_on_its_batch(name, tmp_path):
-    state, probe = whole(name), own(tmp_path)[name]
-    together = measured(probe, PROBES[name].QUANTITIES, state)
-    for b in range(7):
-        at = slice(b, b + 1)
-        alone = dataclasses.replace(
-            state, batch=state.batch[at], W=state.W[at], K=state.K[at], Q=state.Q[at],
-            softmax=state.softmax[at], selected=state.selected[at],
-            solutions={n: s[at] for n, s in state.solutions.items()},
-        )  # fmt: skip
-        for quantity, value in measured(probe, PROBES[name].QUANTITIES, alone).items():
-            assert torch.equal(value, together[quantity][at]), quantity
-
-
-@pytest.mark.parametrize("name", PROBES.own)
-def test_weights_that_are_not_finite_give_nan_and_change_no_neighbour(name, tmp_path):
-    state, probe = whole(name), own(tmp_path)[name]
-    before = measured(probe, PROBES[name].QUANTITIES, state)
-    W, K = state.W.clone(), state.K.clone()
-    W[2, 0, 0], K[2] = torch.inf, torch.nan
-    for quantity, value in measured(
-        probe, PROBES[name].QUANTITIES, dataclasses.replace(state, W=W, K=K)
-    ).items():
-        assert value[2].isnan()
-        others = torch.arange(7) != 2
-        assert torch.equal(value[others], before[quantity][others])
-
-
-@pytest.mark.parametrize("name", PROBES.own)
-def test_values_are_in_their_declared_range(name, tmp_path):
-    found = measured(own(tmp_path)[name], PROBES[name].QUANTITIES, whole(name))
-    for quantity, one in PROBES[name].QUANTITIES.items():
-        assert all(one.allowed.holds(value) for value in found[quantity].tolist())
 
 
 class Wrong(Probe):

@@ -129,13 +129,3 @@ def test_a_selection_without_better_neighbour_is_local():
     assert gamma.argmax() != 0
     assert types(batch, selected) == ["local" if expected else "not_local"]
     assert expected == (not neighbours[2])
-
-
-def test_infeasible_selection_is_named():
-    batch = sample("sphere", n=5, T=5, d=2, trials=20)
-    selected, _ = optimal_tokens(batch)
-    solution = solve_svm(batch.X, batch.Z, selected)
-    got = types(batch, selected)
-    assert "infeasible" in got
-    for status, kind in zip(solution.status, got, strict=True):
-        assert (status.value == "infeasible") == (kind == "infeasible")

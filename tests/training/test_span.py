@@ -68,12 +68,6 @@ def inner_products(batch):
     return V @ V.swapaxes(1, 2)
 
 
-def squared_distances(batch):
-    """Return those between all vectors, beyond double precision."""
-    V = vectors(batch).numpy().astype(np.longdouble)
-    return np.square(V[:, :, None] - V[:, None]).sum(-1)
-
-
 @HEADS
 @pytest.mark.parametrize("d", [17, 8, 5])
 def test_it_is_an_isometric_copy(head, d):
@@ -86,6 +80,7 @@ def test_it_is_an_isometric_copy(head, d):
     torch.testing.assert_close(inside.scores(), batch.scores())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("nearness", [*NEARNESS, *DEPENDENT])
 def test_inner_products_are_kept_to_rounding(nearness, scale):
@@ -107,16 +102,7 @@ def test_inner_products_are_kept_to_rounding(nearness, scale):
     assert (errors <= 1e-14 * lengths).all()
 
 
-@pytest.mark.parametrize("nearness", NEARNESS)
-def test_differences_of_tokens_keep_their_digits(nearness):
-    """The margins of the SVM are in them: relative errors, however near the tokens are."""
-    batch = leaning(nearness)
-    exact, found = (squared_distances(b) for b in (batch, in_span(batch)))
-    apart = ~np.eye(exact.shape[1], dtype=bool)
-    bound = 1e-12 if nearness > 0.01 else 1e-13 / nearness
-    assert (abs(found - exact)[:, apart] <= bound * exact[:, apart]).all()
-
-
+@pytest.mark.full
 @pytest.mark.parametrize("nearness", [0.12, 0.08, 1e-3, *DEPENDENT])
 @pytest.mark.parametrize("rule", ["w", "kq"])
 def test_training_selection_and_svm_are_those_of_many_dimensions(rule, nearness):
@@ -146,41 +132,6 @@ def test_training_selection_and_svm_are_those_of_many_dimensions(rule, nearness)
     agreement = [attnsvm.one_minus_correlation(p.W[solved], s.W[solved])
                  for p, s in ((small, here), (path, there))]  # fmt: skip
     torch.testing.assert_close(*agreement, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize(("head", "shape"), [("linear", (6, 8, 1500)), ("relu", (2, 3, 100))])
-def test_an_instance_is_the_same_to_the_last_bit_in_every_batch(head, shape, threads):
-    apart = attnsvm.sample(head=head, trials=9, **dict(zip("nTd", shape, strict=True)))
-    X = apart.X.clone()
-    X[2, 0, 1], X[5, 1] = X[2, 1, 2], 0
-    batch = dataclasses.replace(apart, X=X)
-    inside, basis = in_span(batch), span_basis(batch)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        for some in ([0], [2], [5], [3, 2], [8, 7, 6, 5, 4, 3, 2, 1, 0]):
-            part = batch.take(torch.tensor(some))
-            found = in_span(part)
-            assert found.X.equal(inside.X[some])
-            assert found.Z.equal(inside.Z[some])
-            for name, p in found.head_parameters.items():
-                assert p.equal(inside.head_parameters[name][some])
-            assert span_basis(part).equal(basis[some])
-    finally:
-        torch.set_num_threads(before)
-
-
-@HEADS
-@pytest.mark.parametrize("compiled", [True, False])
-def test_training_from_zero_is_training(head, compiled):
-    batch = attnsvm.sample(head=head, **MANY_DIMENSIONS)
-    inside, basis = in_span(batch), span_basis(batch)
-    options = {"init": "zero", "steps": 40, "ridge": 1e-3, "compiled": compiled}
-    path, small = attnsvm.train(batch, **options), attnsvm.train(inside, **options)
-    torch.testing.assert_close(lifted(small.W, basis), path.W, rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(small.loss, path.loss)
-    torch.testing.assert_close(small.softmax, path.softmax)
 
 
 def test_a_head_without_projections_is_refused():

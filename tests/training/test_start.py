@@ -55,6 +55,7 @@ def test_the_cone_is_about_the_norm_that_the_optimizer_minimises():
         train(batch, optimizer="adam", init="cone", **START)
 
 
+@pytest.mark.full
 def test_locally_optimal_tokens_attract_and_others_do_not():
     """All 16 selections of 20 instances; local convergence as in arXiv 2308.16898.
 
@@ -78,36 +79,6 @@ def test_locally_optimal_tokens_attract_and_others_do_not():
         assert (ends == stay).all()
         if stay:
             assert one_minus_correlation(path.W, solution.W[index]).max() < 1e-4
-
-
-def test_a_regularisation_path_from_a_cone_is_the_local_path():
-    """From a radius at which attention is saturated; from a small one it may leave the tokens."""
-    tokens = torch.tensor(list(itertools.product(range(4), repeat=2))).repeat(20, 1)
-    batch = sample(n=2, T=4, d=3, trials=20).take(torch.arange(20).repeat_interleave(16))
-    solution = solve_svm(batch.X, batch.Z, tokens)
-    scores = batch.scores()
-    above = scores.gather(-1, tokens.unsqueeze(-1)) > scores
-    local = (above | ~solution.support).all(-1).all(-1)
-    local &= torch.tensor([status.value == "solved" for status in solution.statuses])
-    local &= (tokens != optimal_tokens(batch)[0]).any(-1)
-    part, chosen = batch.take(local), tokens[local]
-    W0, stay = in_cone(part, chosen, angle=1.0), {}
-    for first in (3.0, 300.0):
-        radii = [first, 300.0 + first, 3000.0]
-        path = train(part, optimizer="regularization_path", init=W0, radii=radii)
-        stay[first] = (path.log_softmax.argmax(-1) == chosen).all(-1)
-    assert stay[300.0].all()
-    assert one_minus_correlation(path.W, solution.W[local]).max() < 1e-5
-    assert not stay[3.0].all()
-
-
-def test_numbers_have_one_direction():
-    batch = sample("sphere", n=1, T=2, d=1, trials=8)
-    path = train(batch, init="cone", init_scale=2.0, **START)
-    assert ((path.W.abs() == 2) | path.W.isnan()).all()
-    assert path.W.isfinite().any()
-    with pytest.raises(ConfigError, match=r"init_angle=5: must be 0 with d=1"):
-        train(batch, init="cone", init_angle=5.0, **START)
 
 
 def test_an_instance_without_a_solved_svm_is_a_counted_row():
@@ -144,6 +115,7 @@ def test_balanced_factors_have_the_product_of_small_ones(m):
         train(batch, init="balanced")
 
 
+@pytest.mark.full
 def test_gradient_descent_keeps_factors_balanced():
     """d/dt (K^T K - Q^T Q) = 0 along gradient flow; a step adds eta^2 (G Q)^T (G Q) - ... ."""
     batch = sample(**SHAPE)
@@ -176,20 +148,6 @@ def test_aligned_factors_have_the_singular_vectors_of_the_gradient():
     )
 
 
-def test_where_the_gradient_is_zero_aligned_weights_are_zero():
-    batch = sample(**{**SHAPE, "T": 1})
-    assert train(batch, init="aligned", **START).W.eq(0).all()
-
-
-@pytest.mark.parametrize("init", ["aligned", "cone"])
-@pytest.mark.parametrize("rule", ["w", "kq"])
-def test_a_start_is_of_the_instance_not_of_the_batch(rule, init):
-    batch = sample(**SHAPE)
-    together = train(batch, rule, init=init, steps=3)
-    for b in (0, 3):
-        assert train(batch[b], rule, init=init, steps=3).snapshots.equal(together[b].snapshots)
-
-
 # --- files ----------------------------------------------------------------------------------------
 
 
@@ -210,6 +168,7 @@ def test_weights_of_a_file_are_found_by_seed(tmp_path):
     assert path.K[1].equal(torch.from_numpy(K0))
 
 
+@pytest.mark.full
 def test_the_runner_up_is_second_best_in_the_first_sample_and_attracts_where_it_is_local():
     size = {"n": 3, "T": 3, "d": 4, "trials": 60}
     batch = sample(**size)
@@ -268,12 +227,6 @@ def test_a_file_of_other_weights_is_refused(arrays, message, tmp_path):
 def test_tokens_that_are_none_are_refused(tokens, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         train(sample(**SHAPE), init="cone", init_path=saved(tmp_path, tokens=tokens), **START)
-
-
-def test_a_file_that_is_none_is_refused(tmp_path):
-    path = tmp_path / "no.npz"
-    with pytest.raises(ConfigError, match=r"init_path=.*no such file; must be an .npz with W0"):
-        train(sample(**SHAPE), init="file", init_path=str(path), **START)
 
 
 def test_the_content_of_the_file_is_part_of_the_identity(tmp_path):

@@ -75,6 +75,7 @@ def test_rows_that_are_not_seen_have_no_constraint():
     assert (problems.visible.sum(1)[problems.layer == 1] == SHAPE["n"]).all()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("residual", [True, False])
 def test_scores_are_the_fall_of_the_risk(residual):
     """gamma_kt - gamma_ku is -dL if attention of row k moves from u to t, up to a factor."""
@@ -115,6 +116,7 @@ def risk_with_attention(model, batch, path, head, where, change):
     return path.loss.value(u).mean()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("layers", [2, 3])
 def test_every_layer_turns_to_its_own_svm(layers):
     """The hierarchy: W of each layer converges in direction to the SVM of its own tokens."""

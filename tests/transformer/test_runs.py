@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,9 +9,7 @@ import torch
 
 import attnsvm
 from attnsvm import ConfigError, Transformer, experiment, layer_problems, train_layers
-from attnsvm.record import read, read_run, write_failure
 from attnsvm.record.columns import key_columns
-from attnsvm.record.provenance import provenance
 from attnsvm.sweeps.cells import row_key
 from attnsvm.verify.retrain import retrained
 from attnsvm.verify.run import prove
@@ -131,14 +127,6 @@ def test_one_layer_is_the_one_layer_run():
         np.testing.assert_allclose(ours[name], known[name], rtol=1e-6)
 
 
-def test_counts_are_of_layers_and_heads(folder):
-    (inside,) = (path for path in folder.iterdir() if path.is_dir())
-    run = read_run(inside)
-    assert (run["wanted"], run["drawn"]) == (12, 12)
-    found, _ = read(inside)
-    assert found.history.columns.tolist() == [*KEY, "step", "quantity", "value"]
-
-
 @pytest.mark.parametrize("trained", ["attention", "all"])
 def test_a_network_that_diverged_has_rows(trained):
     further = "optimizer.steps=3", "optimizer.lr=1e308", f"model.trained={trained}"
@@ -206,6 +194,7 @@ FORGERIES = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forged_layer_is_refused(name, forgery, tmp_path):
     forge, reason = FORGERIES[name]
@@ -228,7 +217,7 @@ def test_what_was_trained_is_that_of_the_library(joint):
     }
     for name, part in path.trained.items():
         np.testing.assert_array_equal(joint.arrays[f"network_{name}"][4:8], part[[1] * 4])
-    assert not path.beside.V.equal(train_layers(batch, model, steps=0).beside.V)
+    assert not path.others.V.equal(train_layers(batch, model, steps=0).others.V)
     tops = path.log_softmax.argmax(-1)  # (B, S, L, H, n, T)
     for k, row in joint.trials.iterrows():
         one = tops[row["seed"], :, row["layer"], row["attention_head"]]
@@ -293,6 +282,7 @@ JOINT_FORGERIES = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", JOINT_FORGERIES)
 def test_forged_values_mlps_and_heads_are_refused(name, joint, tmp_path):
     forge, reason = JOINT_FORGERIES[name]
@@ -300,12 +290,14 @@ def test_forged_values_mlps_and_heads_are_refused(name, joint, tmp_path):
     assert reason in refusal(joint.written(tmp_path))
 
 
+@pytest.mark.full
 def test_the_genuine_joint_record_passes_and_trains_again(joint, tmp_path):
     inside = joint.written(tmp_path)
     assert refusal(inside) == ""
     assert retrained(inside, 1) == (1, 1, [])
 
 
+@pytest.mark.full
 def test_an_mlp_that_was_not_trained_is_found_by_training_again(joint, tmp_path):
     """Hidden units of twice the size, with half the weight: the same network, bit for bit."""
     for name, factor in (("network_M1", 2), ("network_M2", 0.5)):
@@ -318,6 +310,7 @@ def test_an_mlp_that_was_not_trained_is_found_by_training_again(joint, tmp_path)
     assert any("network_M2 differs" in why for _, _, why in refused)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -369,28 +362,3 @@ def test_layers_and_heads_are_never_pooled(folder):
     assert curves.table["used"].eq(3).all()
     assert {"layer", "attention_head"} <= set(curves.table)
     assert sum(sweep.statuses.values()) == 12
-
-
-def test_a_network_beside_one_layer(tmp_path):
-    """Runs with and without layers in one folder: no row is lost, none is doubled."""
-    for model in (SMALL, SMALL[1:6]):
-        config = composed(*model)
-        written(tmp_path, config, experiment.run(config))
-    sweep = attnsvm.load(tmp_path)
-    assert sweep.axes == ("model", "layer", "attention_head")
-    assert len(sweep.trials) == 12 + 3
-    assert len(sweep.history) == 5 * len(sweep.history[sweep.history["model"] != "transformer"])
-    assert sum(sweep.statuses.values()) == 15
-    table = sweep.chart("step", "W_norm", status="all").table
-    assert table.loc[table["model"] == "cross_attention", "used"].eq(3).all()
-
-
-def test_missing_runs_count_their_layers(folder, tmp_path):
-    whole = tmp_path / "sweep"
-    shutil.copytree(folder, whole)
-    config = composed(*SMALL, "seed=3")
-    written(whole, config, experiment.run(config))
-    runs = [path for path in whole.iterdir() if path.is_dir()]
-    lost = next(path for path in runs if read_run(path)["config"]["seed"] == 3)
-    write_failure(lost, provenance(config, []), ValueError("no"))
-    assert attnsvm.load(whole).statuses["failed"] == 12

@@ -131,7 +131,7 @@ class _Loop:
         F, kinds = features
         self.k = F.shape[-1]
         bias = torch.zeros_like(X[..., 0]).masked_fill(~batch.mask, -torch.inf)
-        weights = batch.Y * batch.asked / -self.n
+        weights = batch.Y * batch.has_query / -self.n
         data = (X, F, kinds.expand(LANES, 3, -1), R, bias, batch.Y, weights)
         self.data = tuple(to_lanes(tensor) for tensor in data)
 
