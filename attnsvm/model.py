@@ -62,6 +62,7 @@ class CrossAttention(Model):
         return Samples(X, Z, Y, _all_or(mask, X))
 
 
+@dataclass(eq=False)
 class SelfAttention(Model):
     """The query is one of the sample's own tokens, z_i = x_{i,query} (arXiv 2308.16898, eq. 1).
 
@@ -71,8 +72,7 @@ class SelfAttention(Model):
         Index of the query token, 0 <= query < T.
     """
 
-    def __init__(self, query: int = 0) -> None:
-        self.query = query
+    query: int = 0
 
     def expand(self, X: Tensor, Z: Tensor | None, Y: Tensor, mask: Tensor | None) -> Samples:
         """Return the drawn samples with z_i = x_{i,query}."""
@@ -82,6 +82,7 @@ class SelfAttention(Model):
         return Samples(X, X[..., self.query, :].contiguous(), Y, _all_or(mask, X))
 
 
+@dataclass(eq=False)
 class Sequence(Model):
     """Every position is a query: n sequences of T tokens become n*T samples.
 
@@ -95,8 +96,7 @@ class Sequence(Model):
         Query k attends to tokens t <= k only.
     """
 
-    def __init__(self, causal: bool = False) -> None:
-        self.causal = causal
+    causal: bool = False
 
     def label_shape(self, n: int, T: int) -> tuple[int, ...]:
         """Return (n, T): one label per query."""
@@ -118,6 +118,7 @@ VALUES = ("identity", "orthogonal")
 TRAINED = ("attention", "values", "mlp", "head", "all")
 
 
+@dataclass(eq=False)
 class Transformer(Model):
     """Several layers of attention over the positions of a sequence; every position is a query.
 
@@ -149,37 +150,32 @@ class Transformer(Model):
         Step of what is trained besides attention, as a share of the step of attention.
     """
 
-    def __init__(
-        self,
-        layers: int = 2,
-        heads: int = 1,
-        residual: bool = True,
-        causal: bool = False,
-        values: str = "identity",
-        mlp: int = 0,
-        readout: str = "first",
-        trained: str = "attention",
-        rate: float = 0.1,
-    ) -> None:
-        for name, value, least in (("layers", layers, 1), ("heads", heads, 1), ("mlp", mlp, 0)):
-            if value < least:
+    layers: int = 2
+    heads: int = 1
+    residual: bool = True
+    causal: bool = False
+    values: str = "identity"
+    mlp: int = 0
+    readout: str = "first"
+    trained: str = "attention"
+    rate: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name, least in (("layers", 1), ("heads", 1), ("mlp", 0)):
+            if (value := getattr(self, name)) < least:
                 raise ConfigError(f"model.{name}={value}: must be >= {least}")
-        words = ("values", values, VALUES), ("readout", readout, READOUTS)
-        for name, word, allowed in (*words, ("trained", trained, TRAINED)):
-            if word not in allowed:
+        for name, allowed in (("values", VALUES), ("readout", READOUTS), ("trained", TRAINED)):
+            if (word := getattr(self, name)) not in allowed:
                 raise ConfigError(f"model.{name}={word}: must be {' | '.join(allowed)}")
-        if causal and readout == "first":
+        if self.causal and self.readout == "first":
             raise ConfigError(
                 "model.readout=first: must be mean | every with model.causal=true: position 0 "
                 "attends to itself alone, which trains no attention"
             )
-        if trained == "mlp" and not mlp:
+        if self.trained == "mlp" and not self.mlp:
             raise ConfigError("model.mlp=0: must be >= 1 with model.trained=mlp")
-        if not 0 < rate < math.inf:
-            raise ConfigError(f"model.rate={rate}: must be > 0 and finite")
-        self.layers, self.heads, self.residual, self.causal = layers, heads, residual, causal
-        self.values, self.mlp, self.readout = values, mlp, readout
-        self.trained, self.rate = trained, rate
+        if not 0 < self.rate < math.inf:
+            raise ConfigError(f"model.rate={self.rate}: must be > 0 and finite")
 
     def trains(self, part: str) -> bool:
         """Return whether `part`, values, mlp or head, is trained beside attention."""

@@ -146,7 +146,10 @@ class Stages:
         selected = self.select(trained, self._top_exclusions)
         findings = selected.findings | self.hypotheses(trained.batch, trained.path)
         separated = self.separate(trained.batch, selected.selection.selected, trained.key)
-        findings |= separated.findings | self.compare(selected, separated)
+        findings |= separated.findings
+        with self._timed("compare"):
+            near = self.config.selection.settled
+            findings |= compare(selected, separated, self.implicit_bias(), near)
         findings |= self.measure(trained, selected.selection.selected, separated)
         status = marked(selected.status, separated.exclusions)
         index = everything(trained.batch)
@@ -165,7 +168,8 @@ class Stages:
         if len(index):
             trained, selection = whole.take(index), selected.selection[index]
             separated = self.separate_attended(trained, selection)
-            found = separated.findings | self.compare_attended(trained.path, separated)
+            with self._timed("compare"):
+                found = separated.findings | compare_attended(trained.path, separated)
             found |= self.measure(trained, selection.selected, separated)
             findings |= found.spread(index, whole.batch.B, self.further)
             where = [self._spread(one, index, len(status)) for one in separated.exclusions]
@@ -297,24 +301,9 @@ class Stages:
         """Return the solutions of the SVM called `name` for the instances of `batch`."""
         return compute()
 
-    # --- compare ----------------------------------------------------------------------------------
-
-    def compare(self, selected: Selected, separated: Separated) -> Findings:
-        """Compare the trained weights with the SVMs of the tokens of largest softmax."""
-        with self._timed("compare"):
-            near = self.config.selection.settled
-            return compare(selected, separated, self.implicit_bias(), near)
-
-    def compare_attended(self, path: Trajectory, separated: Separated) -> Findings:
-        """Compare the trained weights with W_fin + C W_mm of Gen-SVM, and with one token's SVM."""
-        with self._timed("compare"):
-            return compare_attended(path, separated)
-
     def implicit_bias(self) -> str | None:
         """Return the norm of the SVM that training converges to."""
         return self.objects.implicit_bias()
-
-    # --- measure ----------------------------------------------------------------------------------
 
     def measure(self, trained: Trained, selected: Tensor, separated: Separated) -> Findings:
         """Return the quantities of the probes at every snapshot."""

@@ -107,8 +107,8 @@ def in_cone(
         solution = solve_rank_constrained(*given, max_rank, mask=batch.mask)
     else:
         solution = solve_svm(*given, norm, batch.mask)
-    solved = [status is SvmStatus.solved for status in solution.statuses]
-    D = _unit(solution.W.masked_fill(~_column(solved, batch.X.device), torch.nan))
+    solved = torch.tensor([status is SvmStatus.solved for status in solution.statuses])
+    D = _unit(solution.W.masked_fill(~solved.to(batch.X.device)[:, None, None], torch.nan))
     if angle == 0:
         return scale * D
     generators = (Generator().manual_seed(seed ^ INIT_STREAM) for seed in batch.seeds.tolist())
@@ -193,10 +193,6 @@ STARTS: dict[str, Callable[[Risk, Optimizer], Variables]] = {
 def _unit(V: Tensor) -> Tensor:
     unit: Tensor = V / V.norm(dim=(1, 2), keepdim=True)
     return unit
-
-
-def _column(flags: list[bool], device: torch.device) -> Tensor:
-    return torch.tensor(flags, device=device)[:, None, None]
 
 
 def _of_instances(
