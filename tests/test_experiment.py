@@ -313,11 +313,6 @@ def test_a_tie_between_different_tokens_is_not_decided_by_the_first(tmp_path):
     assert trials["status"].tolist() == ["tie"]
 
 
-def test_a_file_is_not_drawn_from_again_and_again():
-    with pytest.raises(ConfigError, match="must be false with data=file"):
-        composed("data=file", "data.path=x.npz", "selection=multi", "selection.until_accepted=true")
-
-
 def test_a_trained_head_decides_what_is_optimal_and_local():
     """With head.train the scores, and so the types and Assumption B.1, are those of the new v."""
     options = ("head.train=true", "data.n=4", "data.T=5", "data.d=8", "optimizer.steps=1500")

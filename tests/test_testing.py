@@ -107,14 +107,6 @@ class Single(Linear):
         return {"v": super().draw(generator, d)["v"].float()}
 
 
-class OnCpu(Relu):
-    def value(self, o, parameters):
-        return super().value(o, parameters).cpu() + torch.zeros(())
-
-    def features(self, X, parameters):
-        return None
-
-
 class Featured(Relu):
     def features(self, X, parameters):
         F, kinds = super().features(X, parameters)
@@ -134,11 +126,6 @@ HEADS = {
 def test_broken_heads(twin):
     with pytest.raises(AssertionError, match=HEADS[twin]):
         check_head(twin())
-
-
-def test_a_head_that_leaves_its_device():
-    with pytest.raises((AssertionError, RuntimeError, NotImplementedError)):
-        check_head(OnCpu())
 
 
 class Sequential(Sphere):
@@ -217,14 +204,3 @@ def test_broken_twins(kind):
     check, told = TWINS[kind]
     with pytest.raises(AssertionError, match=told):
         check()
-
-
-class Forgetful(Linear):
-    def __init__(self, train=False):
-        super().__init__(False)
-
-
-def test_an_object_that_forgets_a_field(monkeypatch):
-    monkeypatch.setattr("attnsvm.head.Linear", Forgetful)
-    with pytest.raises(AssertionError, match=r"Forgetful\.train: is False, must be True"):
-        check_config(GROUPS["head"]["linear"], train=True)

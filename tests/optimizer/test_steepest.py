@@ -89,19 +89,6 @@ def test_momentum_is_the_weighted_sum_of_all_gradients_however_small(nesterov, s
         torch.testing.assert_close(step, D / D.norm(dim=(1, 2), keepdim=True))
 
 
-@pytest.mark.full
-def test_momentum_outlives_gradients_that_vanish_faster_than_it():
-    """M falls by beta a step, the gradient by e^-100: M keeps its direction, and never underflows.
-
-    Its parts are sums of powers of the weights, of which one is one.
-    """
-    rule, memory = optimizer("steepest", norm="frobenius", beta=0.1, lr=1.0), {}
-    V, first = torch.zeros(1, 2, 2, dtype=torch.float64), draw(1, 2, 2)
-    for k in range(800):
-        (step,) = moved(rule, (V,), (draw(1, 2, 2, seed=k),), -100.0 * k, memory)
-    torch.testing.assert_close(step, first / first.norm())
-
-
 def test_a_bad_norm_is_named_with_what_it_must_be():
     with pytest.raises(ConfigError, match=r"optimizer.norm=l2: must be frobenius \| nuclear"):
         optimizer("steepest", norm="l2")

@@ -93,36 +93,6 @@ def test_it_is_exact_and_known_wherever_it_is_clear(lam):
     assert clear >= 10
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("data", ["sphere", "prompt"])
-def test_no_mixture_scores_more(data):
-    """Also with labels -1, whose scores are convex, and with masked tokens."""
-    batch = sample(data, head=Quadratic(0.4), n=3, T=4, d=6, trials=8)
-    mask = batch.mask.clone()
-    mask[:, :, 3] = False
-    mask[:, 0, 3] = True
-    batch = dataclasses.replace(batch, mask=mask)
-    found = optimal_mixture(batch)
-    known = ~found.isnan().any(-1).any(-1)
-    assert known.sum() >= 6
-    batch, found = batch.take(known.nonzero()[:, 0]), found[known]
-    assert (found[~batch.mask] == 0).all()
-    torch.testing.assert_close(found.sum(-1), torch.ones_like(found[..., 0]))
-    assert {1.0} < set((found > 0).sum(-1).double().flatten().tolist())
-
-    def score(s):
-        o = torch.einsum("bnt,bntd->bnd", s, batch.X)
-        return batch.Y * batch.head.value(o, batch.head_parameters)
-
-    generator = torch.Generator().manual_seed(0)
-    for _ in range(200):
-        other = torch.rand(found.shape, generator=generator, dtype=torch.float64) ** 4
-        other = other * batch.mask
-        other = other / other.sum(-1, keepdim=True)
-        for share in (1.0, 1e-2):
-            assert (score(found) > score(share * other + (1 - share) * found)).all()
-
-
 def test_linear_and_convex_heads_have_one_token():
     batch = sample("sphere", n=3, T=4, d=6, trials=4)
     s = optimal_mixture(batch)

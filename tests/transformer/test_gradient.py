@@ -15,7 +15,7 @@ from attnsvm.head import Linear
 from attnsvm.loss import Logistic
 from attnsvm.model import Transformer
 from attnsvm.transformer.gradient import adjoints_of_layers, backward, readout_adjoint
-from attnsvm.transformer.network import Weights, differences, forward
+from attnsvm.transformer.network import Weights, forward
 from attnsvm.transformer.parameters import OtherParameters, gradients
 
 n, T, d = 1, 3, 2
@@ -249,32 +249,3 @@ def test_ordinary_backward_has_no_digits_where_this_one_has_all():
     assert ours[1].item() == pytest.approx(expected, rel=1e-14)
     assert ours[0].item() == pytest.approx(-expected, rel=1e-14)
     assert abs(theirs[0].item() + expected) > 0.1 * abs(expected)
-
-
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("norm", [1.0, 10.0, 60.0])
-def test_differences_of_rows_are_exact(norm, causal):
-    """Against differences of rows computed with 300 digits, of any size down to e^-300."""
-    model = Transformer(layers=2, residual=False, causal=causal, readout="mean")
-    weights, X, _, _ = drawn(model, norm, seed=5)
-    layers, _ = forward(model, weights, X)
-    found = differences(model, weights, 0, layers[0], None)
-    with workdps(300):
-        W, x = exact(weights.W[0, 0, 0].tolist()), exact(X[0, 0].tolist())
-        rows = []
-        for k in range(T):
-            keys = range(k + 1) if causal else range(T)
-            u = product(W, x[k])
-            e = [exp(sum(a * b for a, b in zip(x[t], u, strict=True))) for t in keys]
-            rows.append([sum(e[t] * x[t][j] for t in keys) / sum(e) for j in range(d)])
-        for p in range(T):
-            for q in range(T):
-                apart = [a - b for a, b in zip(rows[p], rows[q], strict=True)]
-                size = sqrt(sum(a**2 for a in apart))
-                scale = found.exponent[0, 0, p, q].item()
-                if p == q:
-                    assert scale == -math.inf
-                    continue
-                ours = [mpf(a) * exp(mpf(scale)) for a in found.value[0, 0, p, q].tolist()]
-                error = sqrt(sum((a - b) ** 2 for a, b in zip(apart, ours, strict=True)))
-                assert error <= 1e-12 * size
