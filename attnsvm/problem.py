@@ -194,7 +194,7 @@ class ProblemBatch(Batched):
     def scores(self, parameters: Parameters | None = None) -> Tensor:
         """Return gamma_it = Y_i h(x_it), shape (B, n, T), -inf at inadmissible tokens (Def. 1).
 
-        `parameters` are those of a trained head, each (B, ...); by default those of the batch.
+        `parameters` of a trained head, each (B, ...), take the place of those of the batch.
         """
         if parameters is None:
             parameters = self.head_parameters

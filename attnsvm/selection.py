@@ -129,7 +129,7 @@ def optimal_tokens(
 
     The tokens of highest score gamma_it = Y_i h(x_it) are the globally optimal tokens of
     arXiv 2308.16898, Def. 1. A tie is exact equality of two largest scores of a sample.
-    `parameters` are those of a trained head, each (B, ...); by default those of the batch.
+    `parameters` of a trained head, each (B, ...), take the place of those of the batch.
     """
     gamma = batch.scores(parameters)
     return gamma.argmax(-1), _tied(gamma)

@@ -91,8 +91,8 @@ def check_head(head: Head, d: int = 5) -> None:
             return (weights * head.value(o, {**parameters, name: at})).sum(1)
 
         total = _differences(weighted, p.flatten(1), p.shape)
-        told = f"parameter_gradient of {name}: differs from differences"
-        _close(trained[name].flatten(1), total, SLOPE, told)
+        message = f"parameter_gradient of {name}: differs from differences"
+        _close(trained[name].flatten(1), total, SLOPE, message)
     for b in range(4):
         at = slice(b, b + 1)
         alone = {name: p[at] for name, p in parameters.items()}
@@ -315,14 +315,14 @@ def _differences(
     return torch.stack(columns, -1)
 
 
-def _close(found: Tensor, expected: Tensor, relative: float, told: str) -> None:
+def _close(found: Tensor, expected: Tensor, relative: float, message: str) -> None:
     size = expected.abs().nan_to_num(0.0).amax().item() if expected.numel() else 0.0
     close = torch.isclose(found, expected, rtol=relative, atol=relative * max(size, 1.0),
                           equal_nan=True)  # fmt: skip
     apart = (found - expected).abs().nan_to_num(0.0).amax().item() if found.numel() else 0.0
-    _require(bool(close.all()), f"{told}, by {apart:.2g}")
+    _require(bool(close.all()), f"{message}, by {apart:.2g}")
 
 
-def _require(holds: bool, told: str) -> None:
+def _require(holds: bool, message: str) -> None:
     if not holds:
-        raise AssertionError(told)
+        raise AssertionError(message)

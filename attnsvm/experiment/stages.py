@@ -115,7 +115,7 @@ class Stages:
             )
 
     def chunk_size(self, batch: ProblemBatch) -> int:
-        """Return how many instances like those of `batch` are processed at once."""
+        """Return how many instances of the size of `batch` are processed at once."""
         trained = self.config.selection.tokens != "optimal"
         snapshots = len(self.objects.optimizer.grid()) if trained else 0
         if isinstance(model := self.objects.model, Transformer):
@@ -186,7 +186,7 @@ class Stages:
     # --- train ------------------------------------------------------------------------------------
 
     def train(self, batch: ProblemBatch) -> Trained:
-        """Train the instances; those of a network are divided into its layers and heads."""
+        """Train the instances; a network is divided into its layers and heads."""
         made, progress = self.objects, sys.stderr.isatty()
         given = made.parameterization, made.optimizer, made.loss
         with self._timed("train"):

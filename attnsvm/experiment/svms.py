@@ -42,7 +42,7 @@ class Separated:
     Attributes
     ----------
     solutions : mapping of str to SvmSolution
-        By norm: those of the selected tokens, or the margin part W_mm of Gen-SVM.
+        By norm: the SVMs of the selected tokens, or the margin part W_mm of Gen-SVM.
     findings : Findings
         Columns and arrays.
     exclusions : tuple of Exclusion

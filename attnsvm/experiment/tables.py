@@ -46,7 +46,7 @@ class Findings:
     arrays: Mapping[str, Any] = field(default_factory=dict)
 
     def __or__(self, other: Findings) -> Findings:
-        """Return the findings of both; those of `other` where both have one."""
+        """Return the findings of both; where both have one, that of `other`."""
         return Findings(
             {**self.columns, **other.columns},
             {**self.curves, **other.curves},

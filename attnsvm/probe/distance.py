@@ -43,8 +43,8 @@ class Distance(Probe):
         except CorruptRecordError as error:
             raise ConfigError(f"{named}: {error}; must be a readable .npy file") from error
         if M.dtype.kind not in "fiu" or M.ndim != 2 or not np.isfinite(M).all() or not M.any():
-            told = f"{M.dtype} of shape {M.shape}"
-            raise ConfigError(f"{named}: {told}; must be a matrix of finite numbers, not all zero")
+            found = f"{M.dtype} of shape {M.shape}"
+            raise ConfigError(f"{named}: {found}; must be a matrix of finite numbers, not all zero")
         return torch.from_numpy(M.astype(np.float64))
 
     def check(self, d: int) -> None:

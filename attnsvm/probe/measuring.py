@@ -24,16 +24,16 @@ def measured(probe: Probe, quantities: Iterable[str], snapshot: Snapshot) -> dic
     ValueError
         If the probe does not return what its schema declares.
     """
-    names, told = sorted(quantities), type(probe).__name__
+    names, kind = sorted(quantities), type(probe).__name__
     finite = snapshot.W.flatten(1).isfinite().all(-1)
     values = dict(probe.measure(_without(snapshot, ~finite)))
     if sorted(values) != names:
-        raise ValueError(f"probe {told}: measured {sorted(values)}; must be {names}")
+        raise ValueError(f"probe {kind}: measured {sorted(values)}; must be {names}")
     for name, value in values.items():
         shape = tuple(value.shape), value.dtype
         if shape != ((len(finite),), torch.float64):
             must = f"must be ({len(finite)},) torch.float64"
-            raise ValueError(f"probe {told}: {name} has shape and type {shape}; {must}")
+            raise ValueError(f"probe {kind}: {name} has shape and type {shape}; {must}")
     return {name: torch.where(finite, value, torch.nan) for name, value in values.items()}
 
 

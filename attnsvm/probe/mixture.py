@@ -1,4 +1,4 @@
-"""`probe=mixture`: how far attention is from what the head says before training."""
+"""`probe=mixture`: distance of attention from the mixture of tokens that scores best."""
 
 from __future__ import annotations
 

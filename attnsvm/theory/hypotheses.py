@@ -69,7 +69,7 @@ def assumption_d(batch: ProblemBatch, norm: str = "frobenius") -> Verdicts:
 
     For every alpha != opt whose SVM is feasible some sample has alpha_i != opt_i and opt_i among
     the neighbours of alpha, the tokens of margin 1 under the SVM of alpha. First the selections
-    that leave out one optimal token are searched, then all of them: one that refutes says False,
+    that leave out one optimal token are searched, then all of them: one that refutes decides False,
     also where there are too many to list all. None if these are, and none is found, or if an SVM on
     which it depends is undecided.
     """

@@ -141,7 +141,7 @@ def _is_local(status: SvmStatus, above: bool) -> bool | None:
 
 
 def _of_instance(found: LocalOptima, complete: bool, reached: Tensor | None) -> LocalOptima:
-    """Return those that may be locally optimal, with the share of starts that end at each."""
+    """Return the selections that may be locally optimal, with the share of starts at each."""
     kept = [k for k, one in enumerate(found.local) if one is not False]
     index = torch.tensor(kept, dtype=torch.long, device=found.tokens.device)
     tokens, share = found.tokens[index], found.share[index]

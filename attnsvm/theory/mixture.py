@@ -127,7 +127,7 @@ class PredictedPart:
 
     @classmethod
     def of(cls, X: Array, Z: Array, mixture: Array) -> PredictedPart | None:
-        """Return that of tokens X (n, T, d), queries Z (n, d) and mixture (n, T).
+        """Return W_fin of tokens X (n, T, d), queries Z (n, d) and mixture (n, T).
 
         None if the mixture is not known, all log-ratios are below 1e-6, or the equations are not
         independent.

@@ -133,14 +133,14 @@ def train_chunks(
 ) -> Iterator[tuple[slice, Trajectory]]:
     """Train a batch of any size chunk by chunk, in bounded memory.
 
-    The numbers of each instance are those of `train` on the whole batch.
+    Each instance gets the same numbers as from `train` on the whole batch, but for last bits.
 
     Parameters
     ----------
     batch : ProblemBatch
         B instances.
     *arguments, **options
-        Those of `train`; tensors in `init` have no axis B.
+        As for `train`; tensors in `init` have no axis B.
     size : int, optional
         Instances in a chunk. By default as many as need about 1 GiB: 8 bytes times
         S (d^2 + n T) for the snapshots, and the larger of 16 (n T d + d^2) for the training and
@@ -170,7 +170,7 @@ def chunk_size(batch: ProblemBatch, snapshots: int) -> int:
 def _optimizer_of(
     arguments: tuple[Any, ...], options: dict[str, Any]
 ) -> tuple[str | Optimizer, dict[str, Any]]:
-    """Return the arguments of `optimizer_named` among those of `train`."""
+    """Return the arguments of `optimizer_named` from the arguments of `train`."""
     optimizer = options.get("optimizer", arguments[1] if len(arguments) > 1 else "normalized_gd")
     return optimizer, {name: value for name, value in options.items() if name not in ARGUMENTS}
 

@@ -87,7 +87,7 @@ class Ending:
         self.x = risk.attention(variables)
 
     def take(self, at: Tensor | slice) -> Ending:
-        """Return that of the instances at `at`."""
+        """Return the ending of the instances at `at`."""
         risk = Risk(self.risk.batch.take(at), self.risk.rule, self.risk.loss)
         return Ending(risk, tuple(V[at] for V in self.variables), self.W[at], self.ridge)
 

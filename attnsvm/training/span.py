@@ -46,8 +46,7 @@ def in_span(batch: ProblemBatch) -> ProblemBatch:
     Returns
     -------
     ProblemBatch
-        The same instances in r dimensions. On one machine the numbers of an instance do not depend
-        on the batch or the number of threads, to the last bit.
+        The same instances in r dimensions.
 
     Raises
     ------

@@ -40,7 +40,7 @@ class Adjoints:
     below : Scaled
         Adjoints of the layer's input through its attention, shape (B, n, T, d).
     mixed, after : Scaled
-        Adjoints dL/do_k of the rows that attention gives, and those of the rows after the MLP,
+        Adjoints dL/do_k of the rows that attention gives, and dL/dx_k of the rows after the MLP,
         each (B, n, T, d).
     """
 
@@ -59,29 +59,26 @@ def readout_adjoint(
     head: Head,
     parameters: Parameters,
     loss: Loss,
-) -> tuple[Scaled, Tensor]:
-    """Return dL/dx_k of the rows after the last layer (B, n, T, d), and the margins u.
-
-    Margins have shape (B, n), or (B, n, T) where every position predicts.
-    """
+) -> Scaled:
+    """Return dL/dx_k of the rows after the last layer, (B, n, T, d)."""
     o = read(model, rows)
     margins = Y * head.value(o, parameters)
     slope, exponent = loss.slope(margins)
     weight = -slope * Y / margins[0].numel()
     g = Scaled(head.gradient(o, parameters) * weight.unsqueeze(-1), exponent).normalized()
     if model.readout == "every":
-        return g, margins
+        return g
     B, n, T, _ = rows.shape
     everywhere = Scaled(
         g.value.unsqueeze(2).expand_as(rows), g.exponent.unsqueeze(2).expand(B, n, T)
     )
     if model.readout == "mean":
-        return everywhere.times(-math.log(T)), margins
+        return everywhere.times(-math.log(T))
     first = torch.arange(T, device=rows.device) == 0
     return Scaled(
         everywhere.value * first.unsqueeze(-1),
         torch.where(first, everywhere.exponent, -torch.inf),
-    ), margins
+    )
 
 
 def read(model: Transformer, rows: Tensor) -> Tensor:
@@ -89,22 +86,6 @@ def read(model: Transformer, rows: Tensor) -> Tensor:
     if model.readout == "first":
         return rows[:, :, 0]
     return rows.mean(2) if model.readout == "mean" else rows
-
-
-def backward(
-    model: Transformer, weights: Weights, layers: list[Layer], g: Scaled
-) -> tuple[Tensor, Tensor]:
-    """Return the gradient in W as values (B, L, H, d, d) and log-scales (B, L, H).
-
-    Parameters
-    ----------
-    model, weights, layers
-        The network and its forward pass.
-    g : Scaled
-        Adjoints of the rows after the last layer, (B, n, T, d).
-    """
-    found = adjoints_of_layers(model, weights, layers, g)
-    return in_all_weights(found), torch.stack([one.dW.exponent for one in found], 1)
 
 
 def in_all_weights(found: list[Adjoints]) -> Tensor:
@@ -134,7 +115,7 @@ def adjoints_of_layers(
 def _through_attention(
     layer: Layer, W: Tensor, V: Tensor | None, g: Scaled, after: Scaled
 ) -> Adjoints:
-    """Return the adjoints of a layer from those of its output before the MLP, g, and after it."""
+    """Return the adjoints of a layer from the adjoints of its rows before the MLP, g, and after."""
     X, log_s, away = layer.X, layer.log_s, layer.away
     B, H, n, T, _ = log_s.shape
     shift = -0.5 * math.log(H)

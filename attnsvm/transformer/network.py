@@ -197,7 +197,7 @@ def differences(
 ) -> Scaled:
     """Return the differences y_p - y_q of the rows after layer `at`, shape (B, n, T, T, d).
 
-    `pairs` are those of its input; None: the input is as drawn, without copies.
+    `pairs` are the differences of its input rows; None: the input is as drawn, without copies.
     """
     if pairs is None:
         D = layer.X.unsqueeze(-2) - layer.X.unsqueeze(-3)

@@ -109,7 +109,7 @@ def layer_problems(
         weights = _zero_unless(finite, weights)
         parameters = {name: _or_zero(finite, p) for name, p in parameters.items()}
         layers, rows = forward(model, weights, X, mask)
-    g, _ = readout_adjoint(model, rows, Y, batch.head, parameters, path.loss)
+    g = readout_adjoint(model, rows, Y, batch.head, parameters, path.loss)
     found = adjoints_of_layers(model, weights, layers, g)
     read, *seen = visible_rows(model, layers, attended)
     B, n, T, d = X.shape

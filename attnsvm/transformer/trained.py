@@ -107,7 +107,7 @@ class TrainedNetwork:
         weights = self.with_weights(W)
         layers, rows = forward(self.model, weights, self.X, self.mask)
         given = self.Y, self.batch.head, self.others.head, self.loss
-        g, _ = readout_adjoint(self.model, rows, *given)
+        g = readout_adjoint(self.model, rows, *given)
         return layers, rows, adjoints_of_layers(self.model, weights, layers, g)
 
     def _direct(self, W: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from attnsvm import softmax_exact
 from attnsvm.head import Linear
 from attnsvm.loss import Logistic
 from attnsvm.model import Transformer
-from attnsvm.transformer.gradient import adjoints_of_layers, backward, readout_adjoint
+from attnsvm.transformer.gradient import adjoints_of_layers, in_all_weights, readout_adjoint
 from attnsvm.transformer.network import Weights, forward
 from attnsvm.transformer.parameters import OtherParameters, gradients
 
@@ -128,6 +128,12 @@ def direction_error(ours, matrix):
     return max(abs(x / size - mpf(y)) for p in pairs for x, y in zip(*p, strict=True))
 
 
+def in_weights(model, weights, layers, g):
+    """Return the gradient in W as values (B, L, H, d, d) and log-scales (B, L, H)."""
+    found = adjoints_of_layers(model, weights, layers, g)
+    return in_all_weights(found), torch.stack([one.dW.exponent for one in found], 1)
+
+
 CASES = [
     (layers, dict(options))
     for layers, options in [
@@ -154,8 +160,8 @@ def test_gradient_is_exact(layers, options, norm):
     model = Transformer(layers=layers, **options)
     weights, X, Y, v = drawn(model, norm, seed=layers + norm)
     seen, rows = forward(model, weights, X)
-    g, _ = readout_adjoint(model, rows, Y, Linear(), {"v": v}, Logistic())
-    value, scale = backward(model, weights, seen, g)
+    g = readout_adjoint(model, rows, Y, Linear(), {"v": v}, Logistic())
+    value, scale = in_weights(model, weights, seen, g)
     digits = 60 + int(1.5 * norm * layers)  # the gradient is not below e^(-2 norm layers)
     with workdps(digits):
         expected = exact_gradients(model, weights, X, Y, v, digits)
@@ -190,8 +196,8 @@ def test_rows_that_swap_are_copies_with_a_residual_connection(seed, off):
     seen, rows = forward(model, weights, X)
     top = seen[0].log_s[0, 0, 0].argmax(-1).tolist()
     assert seed != 5 or any(top[top[k]] == k and top[k] != k for k in range(T))
-    g, _ = readout_adjoint(model, rows, Y, Linear(), {"v": v}, Logistic())
-    value, _ = backward(model, weights, seen, g)
+    g = readout_adjoint(model, rows, Y, Linear(), {"v": v}, Logistic())
+    value, _ = in_weights(model, weights, seen, g)
     with workdps(960):
         expected = exact_gradients(model, weights, X, Y, v, 960)
         for ours, matrix in zip(value.flatten(0, 2), expected, strict=True):
@@ -216,7 +222,7 @@ def test_gradients_in_values_mlps_and_head_are_exact(options, norm):
         weights = dataclasses.replace(weights, V=V)
     beside = OtherParameters(weights.V, weights.M1, weights.M2, {"v": v})
     layers, rows = forward(model, weights, X)
-    g, _ = readout_adjoint(model, rows, Y, Linear(), {"v": v}, Logistic())
+    g = readout_adjoint(model, rows, Y, Linear(), {"v": v}, Logistic())
     found = adjoints_of_layers(model, weights, layers, g)
     ours = gradients(model, beside, layers, found, (rows, Y, Linear(), Logistic()))
     assert ours.keys() == beside.trained(model).keys() == {"V", "M1", "M2", "head_v"}
