@@ -80,7 +80,7 @@ def attend(batch: ProblemBatch, U: Tensor, parameters: Parameters) -> Forward:
 def log_attention(logits: Tensor) -> Tensor:
     """Return log s of the logits (B, n, T), those of inadmissible tokens being -inf."""
     # torch.log_softmax starts all threads even for a few rows, which is slower
-    shifted = logits - logits.detach().amax(-1, keepdim=True)
+    shifted = logits - logits.amax(-1, keepdim=True)
     return shifted - shifted.exp().sum(-1, keepdim=True).log()
 
 

@@ -122,14 +122,22 @@ def passes(
     allowed = admissible(X.shape[2], model.causal, mask).to(X.device)
     for at in range(model.layers):
         log_s = log_softmax(weights.W[:, at], X, allowed)
-        out = attended(X, log_s, None if weights.V is None else weights.V[:, at])
-        rows = mixed = (X + out) / math.sqrt(2) if model.residual else out
-        if weights.M1 is not None and weights.M2 is not None:
-            hidden = torch.einsum("bitd,bdw->bitw", mixed, weights.M1[:, at]).relu()
-            expanded = torch.einsum("bitw,bwd->bitd", hidden, weights.M2[:, at])
-            rows = (mixed + expanded) / math.sqrt(2)
+        out = attended(X, log_s.exp(), None if weights.V is None else weights.V[:, at])
+        mixed, rows = through_layer(model, weights, at, X, out)
         yield X, log_s, mixed, rows
         X = rows
+
+
+def through_layer(
+    model: Transformer, weights: Weights, at: int, X: Tensor, out: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the rows before and after the MLP of layer `at`, from its input X and attention."""
+    rows = mixed = (X + out) / math.sqrt(2) if model.residual else out
+    if weights.M1 is not None and weights.M2 is not None:
+        hidden = torch.einsum("bitd,bdw->bitw", mixed, weights.M1[:, at]).relu()
+        expanded = torch.einsum("bitw,bwd->bitd", hidden, weights.M2[:, at])
+        rows = (mixed + expanded) / math.sqrt(2)
+    return mixed, rows
 
 
 def row_differences(
@@ -168,12 +176,12 @@ def log_softmax(W: Tensor, X: Tensor, allowed: Tensor) -> Tensor:
     return log_attention(logits.masked_fill(~allowed, -torch.inf))
 
 
-def attended(X: Tensor, log_s: Tensor, V: Tensor | None) -> Tensor:
-    """Return o_k, shape (B, n, T, d)."""
-    means = torch.einsum("bhikt,bitd->bhikd", log_s.exp(), X)
+def attended(X: Tensor, s: Tensor, V: Tensor | None) -> Tensor:
+    """Return o_k, shape (B, n, T, d), of the attention s (B, H, n, T, T)."""
+    means = torch.einsum("bhikt,bitd->bhikd", s, X)
     if V is not None:
         means = torch.einsum("bhde,bhikd->bhike", V, means)
-    return means.sum(1) / math.sqrt(log_s.shape[1])
+    return means.sum(1) / math.sqrt(s.shape[1])
 
 
 def from_top(X: Tensor, pairs: Scaled | None, log_s: Tensor) -> Scaled:

@@ -15,7 +15,15 @@ from attnsvm.transformer.gradient import (
     read,
     readout_adjoint,
 )
-from attnsvm.transformer.network import Layer, Weights, forward, passes
+from attnsvm.transformer.network import (
+    Layer,
+    Weights,
+    admissible,
+    attended,
+    forward,
+    passes,
+    through_layer,
+)
 from attnsvm.transformer.parameters import OtherParameters, gradients
 
 VALUES_STREAM, MLP_STREAM = 0x51ED270B, 0x2545F491
@@ -57,13 +65,7 @@ class TrainedNetwork:
     `others` are its values, MLPs and head at the present step.
     """
 
-    def __init__(
-        self,
-        model: Transformer,
-        batch: ProblemBatch,
-        loss: Loss,
-        how: str,
-    ) -> None:
+    def __init__(self, model: Transformer, batch: ProblemBatch, loss: Loss, how: str) -> None:
         self.model, self.batch, self.loss, self.how = model, batch, loss, how
         X, Y, mask = model.sequences(batch.X, batch.Y, batch.mask)
         self.X, self.Y = X.contiguous(), Y.contiguous()
@@ -89,9 +91,16 @@ class TrainedNetwork:
             self.others = self.others.moved(self.model, self.model.rate * eta, others)
         return in_all_weights(found)
 
-    def predictions(self, rows: Tensor) -> Tensor:
-        """Return the margins of the rows after the last layer."""
-        return self.Y * self.batch.head.value(read(self.model, rows), self.others.head)
+    def risk(self, rows: Tensor) -> Tensor:
+        """Return the risk, (B,), of the rows after the last layer."""
+        margins = self.Y * self.batch.head.value(read(self.model, rows), self.others.head)
+        return self.loss.value(margins).flatten(1).mean(1)
+
+    def recorded(self, W: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the risk, (B,), and log s of every layer, (B, L, H, n, T, T)."""
+        found = passes(self.model, self.with_weights(W), self.X, self.mask)
+        _, log_s, _, rows = zip(*found, strict=True)
+        return self.risk(rows[-1]), torch.stack(log_s, 1)
 
     def direction_error(self, W: Tensor) -> Tensor:
         """Return the relative error of the direction of `gradient`, (B, L, H)."""
@@ -114,7 +123,19 @@ class TrainedNetwork:
         """Return the gradient by torch's own backward pass."""
         with torch.enable_grad():
             tracked = W.detach().requires_grad_()
-            *_, last = passes(self.model, self.with_weights(tracked), self.X, self.mask)
-            risk = self.loss.value(self.predictions(last[-1])).flatten(1).mean(1).sum()
-            (value,) = torch.autograd.grad(risk, tracked)
+            rows = plain_forward(self.model, self.with_weights(tracked), self.X, self.mask)
+            (value,) = torch.autograd.grad(self.risk(rows).sum(), tracked)
         return value
+
+
+def plain_forward(
+    model: Transformer, weights: Weights, X: Tensor, mask: Tensor | None = None
+) -> Tensor:
+    """Return the rows after the last layer as any implementation computes them, (B, n, T, d)."""
+    allowed = admissible(X.shape[2], model.causal, mask).to(X.device)
+    for at in range(model.layers):
+        U = torch.einsum("bhde,bike->bhikd", weights.W[:, at], X)
+        logits = torch.einsum("bitd,bhikd->bhikt", X, U).masked_fill(~allowed, -torch.inf)
+        V = None if weights.V is None else weights.V[:, at]
+        _, X = through_layer(model, weights, at, X, attended(X, logits.softmax(-1), V))
+    return X

@@ -28,7 +28,7 @@ from attnsvm.training.batch import (
     parameterization_named,
     reporting,
 )
-from attnsvm.transformer.network import Weights, passes
+from attnsvm.transformer.network import Weights
 from attnsvm.transformer.parameters import OtherParameters
 from attnsvm.transformer.stepping import CompiledSteps, TorchSteps, combined, compilable
 from attnsvm.transformer.trained import NEXT, TrainedNetwork
@@ -203,12 +203,8 @@ class _Snapshots:
     def take(self, variables: Variables) -> None:
         """Store the next snapshot."""
         W = combined(self.rule, variables)
-        given = self.net.model, self.net.with_weights(W), self.net.X, self.net.mask
-        _, log_softmax, _, rows = zip(*passes(*given), strict=True)
-        u = self.net.predictions(rows[-1])
         self.snapshots[:, self.taken] = W
-        self.risk[:, self.taken] = self.net.loss.value(u).flatten(1).mean(1)
-        self.log_softmax[:, self.taken] = torch.stack(log_softmax, 1)
+        self.risk[:, self.taken], self.log_softmax[:, self.taken] = self.net.recorded(W)
         self.taken += 1
 
     def trajectory(self, last: Variables) -> LayerTrajectory:

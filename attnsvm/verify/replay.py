@@ -40,7 +40,6 @@ from attnsvm.svm.solution import Certificate
 from attnsvm.training import Trajectory
 from attnsvm.training.start import initial
 from attnsvm.transformer import LayerTrajectory, train_layers
-from attnsvm.transformer.network import passes
 from attnsvm.transformer.trained import TrainedNetwork
 from attnsvm.verify.exact import EPS
 from attnsvm.verify.given import StoredRows, Unknown
@@ -273,10 +272,9 @@ class Replay(Stages):
         risks, logs = [], []
         for s, V in enumerate(path.unbind(1)):
             net.others = drawn if s == 0 and len(self.steps) > 1 else end
-            found = zip(*passes(model, net.with_weights(V), net.X, net.mask), strict=True)
-            _, log_s, _, rows = found
-            risks.append(net.loss.value(net.predictions(rows[-1])).flatten(1).mean(1))
-            logs.append(torch.stack(log_s, 1))
+            risk, log_s = net.recorded(V)
+            risks.append(risk)
+            logs.append(log_s)
         net.others = end
         networks = LayerTrajectory(
             model, loss, self._grid(), path, torch.stack(risks, 1), torch.stack(logs, 1),

@@ -10,9 +10,9 @@ import torch
 import attnsvm
 from attnsvm import ConfigError, Transformer, train_layers
 from attnsvm.config.instantiate import named
-from attnsvm.transformer.network import Weights, passes
+from attnsvm.transformer.network import Weights
 from attnsvm.transformer.stepping import compilable
-from attnsvm.transformer.trained import TrainedNetwork
+from attnsvm.transformer.trained import TrainedNetwork, plain_forward
 
 SHAPE = {"n": 3, "T": 4, "d": 6, "trials": 5}
 
@@ -171,7 +171,7 @@ def test_a_step_of_what_else_is_trained_is_along_its_own_gradient(trained):
         parts["V"] = torch.eye(6, dtype=torch.float64).repeat(5, 2, 2, 1, 1)
     tracked = {name: part.clone().requires_grad_() for name, part in parts.items()}
     weights = Weights(*(tracked[name] for name in ("W", "V", "M1", "M2")))
-    *_, (_, _, _, rows) = passes(model, weights, batch.X)
+    rows = plain_forward(model, weights, batch.X)
     u = batch.Y * (rows[:, :, 0] @ tracked["head_v"][..., None])[..., 0]
     risk = torch.log1p(torch.exp(-u)).mean(1)
     assert torch.allclose(before.risk[:, -1], risk, rtol=1e-12)
