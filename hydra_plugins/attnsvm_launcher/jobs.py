@@ -23,7 +23,7 @@ LOOK_S = 1.0
 ASK_S = 2.0, 30.0
 """Least and largest number of seconds between two questions to the queue."""
 
-ASKED = 5
+ATTEMPTS = 5
 """Number of times that SLURM is asked for its queue before jobs are submitted."""
 
 NEWS_S = 60.0
@@ -34,11 +34,10 @@ Queue = dict[str, tuple[str, str]]
 
 def queue() -> Queue | None:
     """Return job -> (state, reason) of the user's jobs; None if SLURM does not answer."""
-    asked = ["squeue", "--array", "--noheader", "--all", "--user", getpass.getuser()]
+    command = ["squeue", "--array", "--noheader", "--all", "--user", getpass.getuser()]
+    command.append("--format=%i|%T|%r")
     try:
-        answer = subprocess.run(
-            [*asked, "--format=%i|%T|%r"], capture_output=True, text=True, check=False, timeout=60
-        )
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     except subprocess.TimeoutExpired:
         return None
     if answer.returncode:
@@ -56,7 +55,7 @@ def answered_queue() -> Queue:
     HydraException
         If it does not: cells in the queue could be submitted a second time.
     """
-    for _ in range(ASKED):
+    for _ in range(ATTEMPTS):
         if (found := queue()) is not None:
             return found
         time.sleep(ASK_S[0])
@@ -97,7 +96,7 @@ def wait(waiting: dict[str, Any]) -> None:
     """Wait until every job (name -> submitit's paths) is over; remove such jobs from `waiting`."""
     begin = asked = time.monotonic()
     results: dict[str, tuple[int, float]] = {}
-    told = ""
+    logged = ""
     while waiting:
         time.sleep(LOOK_S)
         now = time.monotonic()
@@ -107,9 +106,9 @@ def wait(waiting: dict[str, Any]) -> None:
             continue
         asked = now
         _drop_gone(waiting, found)
-        if (why := _pending(waiting, found)) not in ("", told):
+        if (why := _pending(waiting, found)) not in ("", logged):
             log.info(why)
-            told = why
+            logged = why
 
 
 def _news(waiting: Mapping[str, Any], results: dict[str, tuple[int, float]], now: float) -> bool:

@@ -28,6 +28,7 @@ class Probe(Sphere):
 """
 
 
+@pytest.mark.full
 def test_joblib_workers_do_not_oversubscribe_the_cores(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     pytest.importorskip("threadpoolctl")
