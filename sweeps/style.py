@@ -39,46 +39,39 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 FRAME_MS, FRAME_DPI = 120, 80
 """Duration and resolution of the frames of an animation."""
 
-CONVERGENCE_COLOURS = {
-    "global": "#0072B2",
-    "local": "#56B4E9",
-    "not_local": "#E69F00",
-    "unsettled": "#F5C77E",
-    "unknown": "#F0E442",
-    "unsaturated": "#CC79A7",
-    "infeasible": "#8a8a8a",
-    "undecided": "#d9d9d9",
-}
+
+def fill(colour: str, hatch: str = "") -> dict[str, Any]:
+    """Return the style of a part of a stacked bar; a white line separates it from the next part."""
+    return {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.6}
+
+
+CONVERGENCE = (
+    "global", "local", "not_local", "unsettled", "unknown", "unsaturated", "infeasible",
+    "undecided",
+)  # fmt: skip
 """Types of convergence from best to worst, in the order in which bars are stacked."""
 
-STATUS_COLOURS = {
-    "ok": "#0072B2",
-    "infeasible": "#8a8a8a",
-    "unsaturated": "#CC79A7",
-    "tie": "#F0E442",
-    "diverged": "#D55E00",
-    "stalled": "#009E73",
-    "undecided": "#d9d9d9",
-    "unconstrained": "#56B4E9",
-    "failed": "#1b1b1b",
-    "rejected": "#E69F00",
+KINDS: dict[str, dict[str, Any]] = {
+    "global": fill("#0072B2") | {"ink": "white"},
+    "local": fill("#56B4E9"),
+    "not_local": fill("#E69F00", "////"),
+    "unsettled": fill("#F5C77E", "\\\\\\\\"),
+    "unknown": fill("#F0E442", "++++"),
+    "ok": fill("#0072B2") | {"ink": "white"},
+    "unsaturated": fill("#CC79A7", "...."),
+    "infeasible": fill("#8a8a8a") | {"ink": "white"},
+    "undecided": fill("#d9d9d9"),
+    "tie": fill("#F0E442", "----"),
+    "diverged": fill("#D55E00", "xxxx"),
+    "stalled": fill("#009E73", "||||"),
+    "unconstrained": fill("#56B4E9"),
+    "failed": fill("#1b1b1b") | {"ink": "white"},
+    "rejected": fill("#E69F00", "\\\\\\\\"),
 }
-"""Statuses of an instance, in the order in which bars are stacked."""
+"""Types of convergence and statuses as parts of stacked bars, in order; hatching tells apart the
+kinds of one shade of grey, `ink` is the colour of a number in the bar."""
 
-HATCHES = {
-    "not_local": "////",
-    "unsettled": "\\\\\\\\",
-    "unknown": "++++",
-    "unsaturated": "....",
-    "tie": "----",
-    "diverged": "xxxx",
-    "stalled": "||||",
-    "rejected": "\\\\\\\\",
-}
-"""Hatching of the kinds that have the same shade of grey as another kind."""
-
-DARK = ("global", "ok", "infeasible", "failed")
-"""Kinds whose colour needs white text."""
+OTHER_KIND = fill(FAINT)
 
 _RC = {
     "font.family": "STIXGeneral",
@@ -215,11 +208,6 @@ def colours(keys: Iterable[Hashable]) -> dict[Any, str]:
 def markers(keys: Iterable[Hashable]) -> dict[Any, str]:
     """Return one marker per key, in order; they repeat when there are more than seven keys."""
     return {key: MARKERS[i % len(MARKERS)] for i, key in enumerate(keys)}
-
-
-def fill(colour: str, hatch: str = "") -> dict[str, Any]:
-    """Return the style of a part of a stacked bar; a white line separates it from the next part."""
-    return {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.6}
 
 
 def band(

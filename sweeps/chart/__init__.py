@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from .. import style
-from .draw import figure
+from .draw import figure, words
 from .question import (
     ESTIMATORS,
     KINDS,
@@ -58,7 +58,9 @@ class Chart:
 
     def figure(self) -> Figure:
         """Return the figure."""
-        return figure(self.table, self.question, self.notes)[0]
+        made, _ = figure(self.table, self.question)
+        style.note(made, [words(self.table, self.question), *self.notes])
+        return made
 
 
 def answer(tables: Tables, question: Question, remarks: Sequence[str] = ()) -> Chart:
@@ -90,4 +92,6 @@ def shown(chart: Chart) -> np.ndarray:
         return empty
 
     with style.paper():
-        return figure(chart.table, chart.question, chart.notes, new)[1]
+        made, grid = figure(chart.table, chart.question, new)
+        style.note(made, [words(chart.table, chart.question), *chart.notes])
+        return grid

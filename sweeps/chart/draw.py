@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
 from .. import style
-from ..cells import CellAxes, rows_of
+from ..cells import CellAxes
+from ..facets import Look, Mark, Panel, curve, facets, looks_of, matrix, points
 from .question import Question
 
 WORDS = {
@@ -27,59 +29,64 @@ NUMBERED = 150
 """Largest number of fields of a heatmap whose numbers are written into them."""
 
 
+def words(table: pd.DataFrame, question: Question) -> str:
+    """Return what the figure shows, for its small print."""
+    shares = "share" in table
+    kind = "share" if shares and question.kind != "heatmap" else str(question.kind)
+    return WORDS[kind].format(estimator="share" if shares else question.estimator)
+
+
 def figure(
     table: pd.DataFrame,
     question: Question,
-    notes: Sequence[str],
     make: Callable[[float, float], Figure] = style.figure,
 ) -> tuple[Figure, np.ndarray]:
     """Return the figure of the table of a chart, and the axes of its panels, (row, col).
 
     `make` returns an empty figure of a size in inches.
     """
-    labels = CellAxes.of(table[[name for name in question.keys if name in table]])
-    rows, columns = (_values(table, name) for name in (question.row, question.col))
-    hues = _values(table, question.hue)
-    width = 3.3 * len(columns) + 1.0
-    if question.hue and question.kind != "heatmap":
-        width += style.legend_width([_label(labels, question.hue, hue) for hue in hues])
-    fig = make(max(width, 5.2), 2.75 * len(rows) + 0.9)
-    grid = fig.subplots(len(rows), len(columns), squeeze=False, sharex=True, sharey=True)
-    shades = _shades(table, question) if question.kind == "heatmap" else None
-    for line, row in zip(grid, rows, strict=True):
-        for ax, column in zip(line, columns, strict=True):
-            cell = {name: value for name, value in ((question.row, row), (question.col, column))
-                    if name}  # fmt: skip
-            part = rows_of(table, cell)
-            _panel(ax, part, table, question, hues, labels, shades)
-            style.heading(ax, style.wrapped(labels.label(cell)))
-            if part.empty or not len(_shown(part, question)):
-                style.empty(ax, "no instance")
-    for ax in grid[-1]:
-        ax.set_xlabel(style.plain(question.x))
-    for line in grid:
-        line[0].set_ylabel(style.plain(question.hue if shades else _y_label(table, question)))
-    _scales(grid, table, question)
-    if shades:
-        fig.colorbar(shades, ax=grid, label=style.plain(_y_label(table, question)))
-    elif question.hue:
-        style.legend(grid[0, -1], grid.flat, title=style.plain(question.hue))
-    shares = "share" in table
-    kind = "share" if shares and question.kind != "heatmap" else question.kind
-    statistic = "share" if shares else question.estimator
-    style.note(fig, [WORDS[str(kind)].format(estimator=statistic), *notes])
-    return fig, grid
+    names = {role: getattr(question, role) for role in ("row", "col", "hue")}
+    cells = CellAxes.of(table[[name for name in question.keys if name in table]])
+    labelled = table.assign(
+        **{
+            f"({role})": _words(cells, table[name], role == "hue")
+            for role, name in names.items()
+            if name
+        }
+    )
+    statistic = _statistic(table, question)
+    label, kind = style.plain(_y_label(table, question)), question.kind
+    labelled = labelled.assign(used=labelled.get("used", 1), value=_floats(table[statistic]))
+    labelled = labelled[labelled[question.x].notna()]
+    scale: Any = "log" if "y" in question.log else "share" if statistic == "share" else "linear"
+    given: dict[str, Any] = {
+        "row": "(row)" if question.row else "", "col": "(col)" if question.col else "",
+        "hue": "(hue)" if question.hue else "", "panels": Panel(label, scale), "share_x": True,
+        "x_label": style.plain(question.x), "nothing": "no instance", "make": make,
+        "size": (3.3, 2.75), "title": style.plain(question.hue) if question.hue else None,
+    }  # fmt: skip
+    if kind == "heatmap":
+        return _heatmaps(labelled, question, cells, given, label)
+    if kind == "box":
+        return _boxes(labelled, question, cells, given)
+    x = _floats(labelled[question.x])
+    labelled = labelled.assign(**{question.x: x})
+    few = len(np.unique(x)) <= 8 and "x" not in question.log
+    mark: Mark = points if kind == "scatter" else curve
+    return facets(
+        labelled, question.x, "value", **given, mark=mark, log_x="x" in question.log,
+        ticks=x if few else (),
+    )  # fmt: skip
 
 
-def _values(table: pd.DataFrame, name: str | None) -> list[Any]:
-    """Return the values of a column in order, a missing one last; one of None without a column."""
-    if name is None or table.empty:
-        return [None]
-    return list(table[name].drop_duplicates().sort_values())
-
-
-def _label(labels: CellAxes, name: str, value: Any) -> str:
-    return style.plain(labels.label({name: value}).partition("=")[2])
+def _words(cells: CellAxes, column: pd.Series[Any], short: bool) -> pd.Series[Any]:
+    """Return the labels of a column's values, in their order, a missing one last."""
+    values = list(column.drop_duplicates().sort_values())
+    labels = [style.plain(cells.label({str(column.name): value})) for value in values]
+    labels = [label.partition("=")[2] if short else label for label in labels]
+    places = column.map({value: i for i, value in enumerate(values)}).fillna(len(values) - 1)
+    kinds = pd.CategoricalDtype(list(dict.fromkeys(labels)))
+    return pd.Series([labels[int(i)] for i in places], column.index).astype(kinds)
 
 
 def _statistic(table: pd.DataFrame, question: Question) -> str:
@@ -95,137 +102,71 @@ def _y_label(table: pd.DataFrame, question: Question) -> str:
     return f"share of {question.y}" if statistic == "share" else f"{statistic} {question.y}"
 
 
-def _shown(part: pd.DataFrame, question: Question) -> pd.DataFrame:
-    """Return the rows that have a value and a place on x."""
-    return part[part[_statistic(part, question)].notna() & part[question.x].notna()]
-
-
-def _panel(
-    ax: Axes,
-    part: pd.DataFrame,
-    table: pd.DataFrame,
-    question: Question,
-    hues: list[Any],
-    labels: CellAxes,
-    shades: Any,
-) -> None:
-    part = _shown(part, question)
-    if shades is not None:
-        _heatmap(ax, part, table, question, labels, shades)
-        return
-    colours, markers = style.colours(range(len(hues))), style.markers(range(len(hues)))
-    for k, hue in enumerate(hues):
-        here = rows_of(part, {question.hue: hue}) if question.hue else part
-        look: dict[str, Any] = {"color": colours[k], "marker": markers[k]}
-        if question.hue:
-            look["label"] = _label(labels, question.hue, hue)
-        if question.kind == "box":
-            _boxes(ax, here, _values(table, question.x), question, (k, len(hues)), look)
-        elif question.kind == "scatter":
-            few = max(0.15, min(0.8, 40 / max(len(here), 1) ** 0.5 / 4))
-            ax.plot(_floats(here[question.x]), _floats(here[question.y]), linestyle="", alpha=few,
-                    **look)  # fmt: skip
-        else:
-            _line(ax, here, question, look)
-    if question.kind == "box":
-        places = _values(table, question.x)
-        ax.set_xticks(range(len(places)), [_label(labels, question.x, one) for one in places])
-
-
-def _line(ax: Axes, here: pd.DataFrame, question: Question, look: dict[str, Any]) -> None:
-    here = here.sort_values(question.x)
-    x, y = _floats(here[question.x]), _floats(here[_statistic(here, question)])
-    band = pd.DataFrame({"x": x, "low": here["low"].to_numpy(), "high": here["high"].to_numpy()})
-    style.band(ax, band["x"], band["low"], band["high"], look["color"])
-    ax.plot(x, y, markevery=max(len(here) // 8, 1), **look)
-
-
 def _boxes(
-    ax: Axes,
-    here: pd.DataFrame,
-    places: list[Any],
-    question: Question,
-    turn: tuple[int, int],
-    look: dict[str, Any],
-) -> None:
-    k, count = turn
+    table: pd.DataFrame, question: Question, cells: CellAxes, given: dict[str, Any]
+) -> tuple[Figure, np.ndarray]:
+    """Return boxes at each value of x, side by side for the values of hue."""
+    places = _words(cells, table[question.x], short=True)
+    count = table["(hue)"].nunique() if question.hue else 1
     share = 0.8 / count
-    for place, x in enumerate(places):
-        for _, one in rows_of(here, {question.x: x}).iterrows():
-            at = place + (k - (count - 1) / 2) * share
-            if "share" in one:
-                low, high = one["low"], one["high"]
-                ax.vlines(at, low, high, color=look["color"], linewidth=0.9)
-                ax.plot(at, one["share"], linestyle="", color=look["color"], marker=look["marker"])
-                continue
-            box: dict[str, Any] = {"med": one["median"], "q1": one["q25"], "q3": one["q75"],
-                   "whislo": one["least"], "whishi": one["largest"]}  # fmt: skip
-            ax.bxp(
-                [box], positions=[at], widths=0.9 * share, showfliers=False, patch_artist=True,
-                boxprops={"facecolor": look["color"], "alpha": 0.35, "linewidth": 0.8},
-                whiskerprops={"color": look["color"]}, capprops={"color": look["color"]},
-                medianprops={"color": look["color"], "linewidth": 1.6},
-            )  # fmt: skip
-    if "label" in look:
-        ax.plot([], [], color=look["color"], linewidth=6, alpha=0.6, label=look["label"])
-    ax.set_xlim(-0.6, len(places) - 0.4)
-
-
-def _shades(table: pd.DataFrame, question: Question) -> Any:
-    values = _floats(_shown(table, question)[_statistic(table, question)])
-    log = "y" in question.log
-    values = values[values > 0] if log else values
-    low, high = (values.min(), values.max()) if len(values) else (0.0, 1.0)
-    high = high if high > low else low + 1.0
-    return ScalarMappable(LogNorm(low, high) if log else Normalize(low, high), "viridis")
-
-
-def _heatmap(
-    ax: Axes,
-    part: pd.DataFrame,
-    table: pd.DataFrame,
-    question: Question,
-    labels: CellAxes,
-    shades: Any,
-) -> None:
-    assert question.hue is not None
-    across, up = _values(table, question.x), _values(table, question.hue)
-    field = part.set_index([question.hue, question.x])[_statistic(part, question)].unstack()
-    field = field.reindex(index=up, columns=across)
-    image = field.to_numpy(dtype=float, na_value=np.nan)
-    ax.set_facecolor("#efefef")  # a cell without an instance
-    ax.imshow(image, origin="lower", aspect="auto", norm=shades.norm, cmap=shades.cmap)
-    ax.grid(False)
-    if image.size <= NUMBERED:
-        for (i, j), value in np.ndenumerate(image):
-            if np.isfinite(value):
-                dark = shades.norm(value) < 0.6
-                ax.text(j, i, f"{value:.3g}", ha="center", va="center", fontsize=7,
-                        color="white" if dark else "black")  # fmt: skip
-    every = [max(1, -(-len(values) // 12)) for values in (across, up)]
-    ax.set_xticks(range(0, len(across), every[0]),
-                  [_label(labels, question.x, one) for one in across[:: every[0]]])  # fmt: skip
-    ax.set_yticks(range(0, len(up), every[1]),
-                  [_label(labels, question.hue, one) for one in up[:: every[1]]])  # fmt: skip
-
-
-def _scales(grid: np.ndarray, table: pd.DataFrame, question: Question) -> None:
-    shown = _shown(table, question)
+    hues = list(table["(hue)"].cat.categories) if question.hue else [None]
+    fig, grid = facets(
+        table.assign(at=places.cat.codes.astype(float)), "at", "value", **given, apart=share,
+        looks=looks_of(hues), mark=partial(_box, 0.9 * share),
+    )  # fmt: skip
     for ax in grid.flat:
-        if "y" in question.log and question.kind != "heatmap":
-            style.log_axis(ax.yaxis)
-        elif _statistic(table, question) == "share" and question.kind != "heatmap":
-            style.share_axis(ax, ax.get_ylabel())
-        if question.kind not in ("line", "scatter") or shown.empty:
+        ax.set_xticks(range(len(places.cat.categories)), places.cat.categories)
+        ax.set_xlim(-0.6, len(places.cat.categories) - 0.4)
+    return fig, grid
+
+
+def _box(width: float, ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:
+    colour = look["color"]
+    if "label" in look:
+        ax.plot([], [], color=colour, linewidth=6, alpha=0.6, label=look["label"])
+    for _, one in rows.iterrows():
+        if "share" in one:
+            ax.vlines(one[x], one["low"], one["high"], color=colour, linewidth=0.9)
+            ax.plot(one[x], one["share"], color=colour, marker=look["marker"])
             continue
-        x = pd.Series(_floats(shown[question.x]))
-        if "x" in question.log and (x > 0).any():
-            if (x == 0).any():
-                style.log_axis_from_zero(ax, x)
-            else:
-                ax.set_xscale("log")
-        elif x.nunique() <= 8:
-            style.ticks_at(ax, x)
+        box: dict[str, Any] = {"med": one["median"], "q1": one["q25"], "q3": one["q75"],
+                               "whislo": one["least"], "whishi": one["largest"]}  # fmt: skip
+        ax.bxp(
+            [box], positions=[one[x]], widths=width, showfliers=False, patch_artist=True,
+            boxprops={"facecolor": colour, "alpha": 0.35, "linewidth": 0.8},
+            whiskerprops={"color": colour}, capprops={"color": colour},
+            medianprops={"color": colour, "linewidth": 1.6},
+        )  # fmt: skip
+
+
+def _heatmaps(
+    table: pd.DataFrame, question: Question, cells: CellAxes, given: dict[str, Any], label: str
+) -> tuple[Figure, np.ndarray]:
+    """Return maps of the statistic over x and hue, of one scale of colours."""
+    values = table.loc[table["value"] > 0, "value"] if "y" in question.log else table["value"]
+    low, high = (0.0, 1.0) if values.dropna().empty else (values.min(), values.max())
+    high = high if high > low else low + 1.0
+    norm = LogNorm(low, high) if "y" in question.log else Normalize(low, high)
+    across = _words(cells, table[question.x], short=True)
+    table = table.assign(across=across, at=0.0)
+    given |= {"hue": "", "title": None, "panels": Panel()}
+
+    def draw(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:
+        field = rows.pivot_table(
+            index="(hue)", columns="across", values="value", observed=False, dropna=False
+        )
+        texts = field.map(lambda value: f"{value:.3g}" if np.isfinite(value) else "")
+        ax.set_facecolor("#efefef")  # a cell without an instance
+        every = [max(1, -(-size // 12)) for size in field.shape]
+        matrix(ax, field, texts if field.size <= NUMBERED else None, norm=norm,
+               xticklabels=every[1], yticklabels=every[0], annot_kws={"fontsize": 7})  # fmt: skip
+        ax.invert_yaxis()
+
+    fig, grid = facets(table, "at", "value", **given, mark=draw)
+    for ax in grid[:, 0]:
+        ax.set_ylabel(style.plain(question.hue))
+    fig.colorbar(ScalarMappable(norm, "viridis"), ax=grid, label=label)
+    return fig, grid
 
 
 def _floats(column: pd.Series[Any]) -> np.ndarray:

@@ -25,6 +25,7 @@ import pandas as pd
 
 from ..cells import row_key
 from ..statistics import counts
+from ..style import CONVERGENCE
 from ._elsewhere import own_figures
 
 if TYPE_CHECKING:
@@ -94,6 +95,12 @@ def figure_module(sweep: str, folders: Iterable[Path] = ()) -> FigureModule:
         return cast(FigureModule, found)
     name = sweep if sweep in own else "adhoc"
     return cast(FigureModule, importlib.import_module(f"{__name__}.{name}"))
+
+
+def ended(trials: pd.DataFrame) -> pd.Series[str]:
+    """Return how an instance ended: its type of convergence, the status where it has none."""
+    typed = trials["convergence"].isin(CONVERGENCE) & ~trials["status"].isin(UNTYPED)
+    return trials["convergence"].where(typed, trials["status"])
 
 
 def outcomes(trials: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:

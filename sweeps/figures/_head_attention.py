@@ -16,6 +16,7 @@ from attnsvm.record import read_solutions
 
 from .. import style
 from ..cells import CellAxes, rows_of
+from ..facets import matrix
 from ._pages import Tables
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 HEAD = ["at_layer", "at_head"]
 COLUMNS = ["seed", "sentence", "token", "attention", "selected", "support", "word", "of_query"]
+CAPTION = "Attention of the head that leans most, with the tokens that support its SVM."
+FRAMES = {"support": style.PALETTE[1], "selected": style.PALETTE[0]}
 SENTENCES = 12
 """Largest number of sentences in the figure; the table has all of them."""
 
@@ -109,7 +112,7 @@ def _words(
     return [], []
 
 
-def figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+def figure(tables: Tables, axes: CellAxes) -> Figure:
     """Return the sentences of the example as rows of words, shaded by attention."""
     found = tables["pretrained_heads_attention"]
     shown = found[found["sentence"] < SENTENCES]
@@ -121,43 +124,44 @@ def figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
         return fig
     first = shown.iloc[0]
     style.heading(ax, f"layer {first['at_layer']}, head {first['at_head']}, seed {first['seed']}")
-    shades = shown.pivot_table(index="sentence", columns="token", values="attention")
-    image = ax.imshow(shades.to_numpy(float), cmap="Greys", vmin=0, vmax=1, aspect="auto")
+    shades, words = (
+        shown.assign(word=shown["word"].map(_short)).pivot(
+            index="sentence", columns="token", values=value
+        )
+        for value in ("attention", "word")
+    )
+    queries = shown.drop_duplicates("sentence")["of_query"].map(_short).tolist()
+    matrix(
+        ax, shades, words, cmap="Greys", vmin=0, vmax=1, cbar=True,
+        annot_kws={"fontsize": 7.5, "parse_math": False},
+        cbar_kws={"location": "right", "shrink": 0.6, "label": "attention", "pad": 0.01},
+        yticklabels=queries if any(queries) else [str(i) for i in range(n)],
+    )  # fmt: skip
     for _, one in shown.iterrows():
-        _cell(ax, one)
-    labels = shown.drop_duplicates("sentence")["of_query"].map(_short).tolist()
-    ax.set_yticks(range(n), labels if any(labels) else [str(i) for i in range(n)])
-    ax.set_xticks(range(T), [str(t) for t in range(T)])
-    ax.set(xlabel="token", ylabel="query" if any(labels) else "sentence")
-    ax.grid(False)
-    ax.tick_params(length=0)
-    fig.colorbar(image, ax=ax, location="right", shrink=0.6, label="attention", pad=0.01)
-    names = {"selected": style.PALETTE[0], "support": style.PALETTE[1]}
-    handles = [Line2D([], [], color=colour, lw=2, label=name) for name, colour in names.items()]
+        for name, colour in FRAMES.items():
+            if one[name]:
+                corner = one["token"] + 0.04, one["sentence"] + 0.08
+                ax.add_patch(Rectangle(corner, 0.92, 0.84, fill=False, ec=colour, lw=1.6))
+    ax.set(xlabel="token", ylabel="query" if any(queries) else "sentence")
+    handles = [Line2D([], [], color=colour, lw=2, label=name) for name, colour in FRAMES.items()]
     ax.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
-    more = found["sentence"].nunique() - n
-    notes = [
+    return fig
+
+
+def notes(tables: Tables, axes: CellAxes) -> list[str]:
+    """Return what is shown, and what is not."""
+    found = tables["pretrained_heads_attention"]
+    more = found["sentence"].nunique() - SENTENCES
+    without = len(found) and not found["of_query"].astype(bool).any()
+    return [
         "Of the heads of this sweep the one of largest lean (Frobenius norm). "
         "Each row is a sentence, left of it the token that is its query. "
         "Selected: the token of largest attention. Support: margin 1 in the SVM of least Frobenius "
         "norm (within 1e-6).",
-        f"{more} further sentences are in the table." if more else "",
-        "" if any(labels) else "Without words: the model or text of the runs is not here as it "
-        "was, see docs/pretrained.md.",
+        f"{more} further sentences are in the table." if more > 0 else "",
+        "Without words: the model or text of the runs is not here as it was, see "
+        "docs/pretrained.md." if without else "",
     ]  # fmt: skip
-    style.note(fig, [*filter(None, notes), *remarks])
-    return fig
-
-
-def _cell(ax: Any, one: pd.Series[Any]) -> None:
-    """Write the word of a token, and frame it if it is selected or in the support."""
-    t, i = one["token"], one["sentence"]
-    colour = "white" if one["attention"] > 0.55 else style.INK
-    ax.text(t, i, _short(one["word"]), ha="center", va="center", fontsize=7.5, color=colour,
-            parse_math=False)  # fmt: skip
-    for name, edge in (("support", style.PALETTE[1]), ("selected", style.PALETTE[0])):
-        if one[name]:
-            ax.add_patch(Rectangle((t - 0.46, i - 0.42), 0.92, 0.84, fill=False, ec=edge, lw=1.6))
 
 
 def _short(word: str) -> str:

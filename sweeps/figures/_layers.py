@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .. import statistics, style
+from ..facets import Look, Panel, facets, stacked, values_of
 from . import history_of
 
 if TYPE_CHECKING:
@@ -36,31 +35,22 @@ OF_ONE_LAYER: dict[str, Any] = {
 }  # fmt: skip
 """What a row of a run without layers has in these columns."""
 
-QUANTITIES = {
-    "correlation": "1 - correlation\nwith its SVM",
-    "margin_gap": "margin gap",
+PANELS = {
+    "correlation": Panel("1 - correlation\nwith its SVM", "log", line=NEAR),
+    "margin_gap": Panel("margin gap", "log"),
 }
-"""Axis labels of what is shown over the steps."""
+"""Vertical axes of what is shown over the steps."""
 
-CAUSES = {
-    "aligned": "aligned to 1e-3",
-    "unseen": "unseen positions pull",
-    "turning": "not aligned to 1e-3",
-    "copies": "tied copies",
-    "mixing": "mixing rows",
-    "infeasible": "infeasible",
-    "other": "other",
+CAUSES: dict[str, Look] = {
+    "aligned": {"label": "aligned to 1e-3", **style.fill("#0072B2")},
+    "unseen": {"label": "unseen positions pull", **style.fill("#E69F00", "////")},
+    "turning": {"label": "not aligned to 1e-3", **style.fill("#56B4E9", "....")},
+    "copies": {"label": "tied copies", **style.fill("#F0E442", "----")},
+    "mixing": {"label": "mixing rows", **style.fill("#CC79A7", "xxxx")},
+    "infeasible": {"label": "infeasible", **style.fill("#8a8a8a")},
+    "other": {"label": "other", **style.fill("#d9d9d9")},
 }
-COLOURS = {
-    "aligned": "#0072B2",
-    "unseen": "#E69F00",
-    "turning": "#56B4E9",
-    "copies": "#F0E442",
-    "mixing": "#CC79A7",
-    "infeasible": "#8a8a8a",
-    "other": "#d9d9d9",
-}
-HATCHES = {"unseen": "////", "turning": "....", "mixing": "xxxx", "copies": "----"}
+"""How a row ended -> how its part of a bar is drawn."""
 
 
 def with_layers(table: pd.DataFrame) -> pd.DataFrame:
@@ -79,7 +69,7 @@ def keys_of(frames: SweepFrames, *shown: str) -> list[str]:
     return [*frames.axes.besides(*shown), *shown]
 
 
-def own(table: pd.DataFrame, names: dict[str, str]) -> pd.Series[float]:
+def of_its_norm(table: pd.DataFrame, names: dict[str, str]) -> pd.Series[float]:
     """Return for each row the column that `names` gives for its parameterization, NaN without."""
     values = pd.Series(np.nan, index=table.index)
     for rule, name in names.items():
@@ -106,14 +96,14 @@ def causes(trials: pd.DataFrame) -> pd.Series[str]:
     unseen = trials.get("unseen_gradient", pd.Series(0.0, index=trials.index)) >= SHARE
     found[ok] = "turning"
     found[ok & unseen] = "unseen"
-    found[ok & (own(trials, CORRELATIONS) <= NEAR)] = "aligned"
+    found[ok & (of_its_norm(trials, CORRELATIONS) <= NEAR)] = "aligned"
     return found
 
 
 def cause_counts(frames: SweepFrames, keys: Sequence[str]) -> pd.DataFrame:
     """Return the number of rows of each cell and cause, with share and largest 1-correlation."""
     trials = with_layers(frames.trials)
-    trials = trials.assign(cause=causes(trials), apart=own(trials, CORRELATIONS))
+    trials = trials.assign(cause=causes(trials), apart=of_its_norm(trials, CORRELATIONS))
     grouped = trials.groupby([*keys, "cause"], dropna=False, sort=True, observed=True)
     table = grouped["apart"].agg(count="size", median="median", largest="max").reset_index()
     whole = table.groupby(list(keys), dropna=False)["count"].transform("sum")
@@ -141,70 +131,44 @@ def over_steps(frames: SweepFrames, keys: Sequence[str]) -> pd.DataFrame:
     return statistics.summaries(rows, [*keys, "quantity", "step"], "value", "median")
 
 
-def stacked(ax: Axes, cells: Sequence[tuple[str, pd.DataFrame]]) -> None:
-    """Stack the shares of causes, a bar for each cell."""
-    for place, (_, cell) in enumerate(cells):
-        bottom = 0.0
-        for cause, colour in COLOURS.items():
-            share = float(cell.loc[cell["cause"] == cause, "share"].sum())
-            fill = style.fill(colour, HATCHES.get(cause, ""))
-            ax.bar(place, share, 0.8, bottom, label=CAUSES[cause] if share else None, **fill)
-            bottom += share
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of panels: its heading, medians of `over_steps`, and cells of `cause_counts`."""
-
-    heading: str
-    curves: pd.DataFrame
-    bars: Sequence[tuple[str, pd.DataFrame]]
-
-
-def columns_of_panels(
-    columns: Sequence[Column],
-    draw: Callable[[Axes, pd.DataFrame], None],
+def over_steps_and_causes(
+    curves: pd.DataFrame,
+    causes: pd.DataFrame,
+    looks: Mapping[Any, Look] | None,
     bars: str,
     size: tuple[float, float],
-    legend: str | None = None,
+    title: str | None = None,
     **labels: Any,
 ) -> Figure:
     """Return a figure of each quantity over the steps, and below it how rows ended.
 
     Parameters
     ----------
-    columns : sequence of Column
-        Left to right.
-    draw : callable
-        Draws the curves of one quantity.
+    curves : pandas.DataFrame
+        Medians of `over_steps`; `curve` names the curve, `column` the column of panels.
+    causes : pandas.DataFrame
+        Of `cause_counts`, with `column` and `bar`.
+    looks : mapping, optional
+        How each curve is drawn.
     bars : str
         What the bars are.
     size : tuple of float
-        Width of a column and height of the figure (inches).
-    legend : str, optional
+        Width and height of a panel (inches).
+    title : str, optional
         Title of the legend of the curves.
     **labels
         Look of the labels of bars.
     """
-    count = max(len(columns), 1)
-    fig = style.figure(size[0] * count + 2.0, size[1])
-    grid = fig.subplots(len(QUANTITIES) + 1, count, squeeze=False, sharey="row")
-    below = grid[-1]
-    for column, axes in zip(columns, grid.T, strict=False):  # without columns one stays empty
-        style.heading(axes[0], column.heading)
-        for ax, quantity in zip(axes[:-1], QUANTITIES, strict=True):
-            draw(ax, column.curves[column.curves["quantity"] == quantity])
-            ax.set_xlabel("step")
-        stacked(axes[-1], column.bars)
-        axes[-1].set_xticks(range(len(column.bars)), [name for name, _ in column.bars], **labels)
-        axes[-1].set_xlabel(bars)
-    for row, (quantity, label) in zip(grid[:-1], QUANTITIES.items(), strict=True):
-        row[0].set_ylabel(label)
-        for ax in row:
-            style.log_axis(ax.yaxis)
-            if quantity == "correlation":
-                ax.axhline(NEAR, color=style.FAINT, linestyle=":", linewidth=0.9)
-    style.share_axis(below[0], "share of the rows")
-    style.legend(grid[0, -1], grid[0], title=legend)
-    style.legend(below[-1], below)
+    curves = curves.assign(column=curves["column"].astype(causes["column"].dtype))
+    fig, grid = facets(
+        curves[curves["step"] > 0], "step", "median", hue="curve", row="quantity", col="column",
+        panels=PANELS, looks=looks, x_label="step", size=size, below=[size[1]], title=title,
+        share_x=False, nothing="no certified row",
+    )  # fmt: skip
+    for ax, column in zip(grid[-1], values_of(causes, "column"), strict=True):
+        names = stacked(ax, causes[causes["column"] == column], "bar", "cause", CAUSES)
+        ax.set_xticks(range(len(names)), names, **labels)
+        ax.set_xlabel(bars)
+    style.share_axis(grid[-1, 0], "share of the rows")
+    style.legend(grid[-1, -1], grid[-1])
     return fig

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from attnsvm.record import read_solutions
 
 from .. import statistics, style
 from ..cells import CellAxes
+from ..facets import matrix
 from . import Drawing
-from ._pages import Tables, drawings
+from ._pages import Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
@@ -163,19 +163,22 @@ def _same(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> bool:
 
 
 def draw(
-    name: str, tables: Tables, axes: CellAxes, remarks: Sequence[str], cells: str
+    name: str, cells: str | None, tables: Tables, axes: CellAxes, remarks: Sequence[str]
 ) -> list[Drawing]:
     """Return the maps of the table `name`: a figure for each cell besides the optimizers."""
 
-    def make(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
-        return _maps(tables[name], axes, remarks)
+    def figure(tables: Tables, axes: CellAxes) -> Figure:
+        return _maps(tables[name], axes)
 
-    return drawings(
-        name, tables, axes, remarks, make, caption=CAPTION, x=_of_optimizer(axes), cells=cells
-    )
+    def notes(tables: Tables, axes: CellAxes) -> list[str]:
+        return [NOTE, _counted(tables[name])]
+
+    x = _of_optimizer(axes)
+    pages = Pages(name, CAPTION, figure, notes, counts="", x=x, cells=cells or name)
+    return pages.draw(tables, axes, remarks)
 
 
-def _maps(table: pd.DataFrame, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+def _maps(table: pd.DataFrame, axes: CellAxes) -> Figure:
     of_optimizer = _of_optimizer(axes)
     cells = table[of_optimizer].astype(object).itertuples(index=False)
     firsts = [label(axes, dict(zip(of_optimizer, cell, strict=True))) for cell in cells]
@@ -184,14 +187,14 @@ def _maps(table: pd.DataFrame, axes: CellAxes, remarks: Sequence[str]) -> Figure
     size = min(max(len(names), 2), ROOM)
     fig = style.figure(1.7 * size + 3.2, 0.42 * size + 1.6)
     grid = fig.subplots(1, 2, sharey=True)
-    style.note(fig, [NOTE, _counted(table), *remarks])
     for ax, (measure, heading) in zip(grid, MEASURES.items(), strict=True):
         style.heading(ax, heading)
         if 0 < len(names) <= ROOM:
-            _map(ax, table[table["measure"] == measure], names)
+            shares, texts = _shares(table[table["measure"] == measure], names)
+            matrix(ax, shares, texts, vmin=0, vmax=1)
     if not 0 < len(names) <= ROOM:
-        lacking = "no selections on record (keep_path=true)"
-        style.empty(grid[0], f"{len(names)} optimizers: see the table" if names else lacking)
+        nothing = "no selections on record (keep_path=true)"
+        style.empty(grid[0], f"{len(names)} optimizers: see the table" if names else nothing)
         grid[1].set_axis_off()
     return fig
 
@@ -207,26 +210,17 @@ def _counted(table: pd.DataFrame) -> str:
     )
 
 
-def _map(ax: Axes, table: pd.DataFrame, names: list[str]) -> None:
-    """Draw the shares of one measure; the map is symmetric, the table has its upper half."""
-    shares = np.full((len(names), len(names)), np.nan)
-    for i, first in enumerate(names):
-        for j, second in enumerate(names[i:], i):
-            pair = table[(table["first"] == first) & (table["second"] == second)].set_index("unit")
-            if pair.empty or not pair["used"].any():
-                continue
-            whole, part = pair.loc["instance"], pair.loc["sample"]
-            low, high = 100 * whole["low"], 100 * whole["high"]
-            text = f"{100 * whole['share']:.0f} [{low:.0f}, {high:.0f}]\n{100 * part['share']:.1f}"
-            for row, column in {(i, j), (j, i)}:
-                shares[row, column] = whole["share"]
-                ax.text(
-                    column, row, text, ha="center", va="center", fontsize=6.5,
-                    color="white" if whole["share"] < 0.5 else "black",
-                )  # fmt: skip
-    ax.imshow(shares, cmap="viridis", vmin=0, vmax=1, aspect="auto")
-    ax.set_xticks(range(len(names)), [str(1 + i) for i in range(len(names))])
-    ticks = [f"{1 + i}: {style.wrapped(name, 34)}" for i, name in enumerate(names)]
-    ax.set_yticks(range(len(names)), ticks, fontsize=7.5)
-    ax.grid(False)
-    ax.tick_params(length=0)
+def _shares(table: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return shares and texts of one measure; symmetric, the table has the upper half."""
+    rows = [f"{1 + i}: {style.wrapped(name, 34)}" for i, name in enumerate(names)]
+    columns = [str(1 + i) for i in range(len(names))]
+    shares = pd.DataFrame(np.nan, rows, columns)
+    texts = pd.DataFrame("", rows, columns)
+    for (first, second), pair in table[table["used"] > 0].groupby(["first", "second"]):
+        i, j = names.index(str(first)), names.index(str(second))
+        whole, part = (pair.set_index("unit").loc[unit] for unit in ("instance", "sample"))
+        share, low, high = (100 * whole[name] for name in ("share", "low", "high"))
+        for place in {(i, j), (j, i)}:
+            shares.iloc[place] = whole["share"]
+            texts.iloc[place] = f"{share:.0f} [{low:.0f}, {high:.0f}]\n{100 * part['share']:.1f}"
+    return shares, texts

@@ -17,10 +17,11 @@ from matplotlib.ticker import PercentFormatter
 
 from .. import statistics, style
 from ..cells import CellAxes
-from ..chart.draw import figure
+from ..chart.draw import WORDS, figure
 from ..chart.question import ROOM, Question
-from . import UNTYPED, Drawing
-from ._pages import FIGURES, Tables, drawings
+from ..facets import stacked
+from . import Drawing, ended
+from ._pages import FIGURES, Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
@@ -83,21 +84,15 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 def _numbered(frames: SweepFrames) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the instances with the place of their cell, and place, axes and label of each cell."""
     by = frames.axes.besides()
-    trials = frames.trials.assign(outcome=_outcome(frames.trials))
+    typed = "convergence" in frames.trials
+    outcome = ended(frames.trials) if typed else frames.trials["status"]
+    trials = frames.trials.assign(outcome=outcome)
     place = trials.groupby(by, dropna=False, sort=True).ngroup() if by else 0
     trials = trials.assign(place=place)
     cells = trials[["place", *by]].drop_duplicates().sort_values("place")
     rows = cells[by].itertuples(index=False, name=None)
     labels = [frames.axes.label(dict(zip(by, row, strict=True))) for row in rows]
     return trials, cells.assign(cell=labels if by else "all")
-
-
-def _outcome(trials: pd.DataFrame) -> pd.Series[str]:
-    """Return how an instance ended: its type of convergence, else its status."""
-    if "convergence" not in trials:
-        return trials["status"]
-    named = trials["convergence"].fillna("").isin(style.CONVERGENCE_COLOURS)
-    return trials["convergence"].where(named & ~trials["status"].isin(UNTYPED), trials["status"])
 
 
 def draw(
@@ -144,33 +139,30 @@ def _charts(
     found = {"ok": table} | {str(q): part for q, part in tables["agreement"].groupby("quantity")}
     drawn: list[Drawing] = []
     for quantity, part in found.items():
-        name, make = f"adhoc_{quantity}", partial(_chart, quantity, x, parts)
-        shown = (x, *parts.values())
-        drawn += drawings(
-            name, {name: part}, axes, remarks, make, caption=CHARTS[quantity], x=shown
-        )
+        pages = Pages(
+            f"adhoc_{quantity}", CHARTS[quantity], partial(_chart, quantity, x, parts),
+            _shown_and_not, counts="", x=(x, *parts.values()), cells="chart",
+        )  # fmt: skip
+        drawn += pages.draw({"chart": part}, axes, remarks)
     return drawn
 
 
-def _chart(
-    quantity: str,
-    x: str,
-    parts: dict[str, str],
-    tables: Tables,
-    axes: CellAxes,
-    remarks: Sequence[str],
-) -> Figure:
-    table = tables[f"adhoc_{quantity}"].rename(columns=axes.typed)
+def _shown_and_not(tables: Tables, axes: CellAxes) -> list[str]:
+    used, excluded = (int(tables["chart"][name].sum()) for name in ("used", "excluded"))
+    kind = "share" if "share" in tables["chart"] else "line"
+    return [
+        WORDS[kind].format(estimator="median"),
+        f"Instances: {used + excluded}, {used} shown; the others have another status or no value.",
+    ]
+
+
+def _chart(quantity: str, x: str, parts: dict[str, str], tables: Tables, axes: CellAxes) -> Figure:
     typed: dict[str, Any] = {role: axes.typed.get(name, name) for role, name in parts.items()}
     log = ("y",) if quantity in CURVES else ()
-    typed |= {"kind": "line", "estimator": "median", "log": log}
     y = OK if quantity == "ok" else quantity
-    question = Question(axes.typed.get(x, x), y, **typed)
-    used, excluded = int(table["used"].sum()), int(table["excluded"].sum())
-    told = (
-        f"Instances: {used + excluded}, {used} shown; the others have another status or no value."
-    )
-    return figure(table, question, [told, *remarks])[0]
+    x = axes.typed.get(x, x)
+    question = Question(x, y, **typed, kind="line", estimator="median", log=log)
+    return figure(tables["chart"].rename(columns=axes.typed), question)[0]
 
 
 def _figure(tables: dict[str, pd.DataFrame], cells: list[str], remarks: Sequence[str]) -> Figure:
@@ -196,33 +188,13 @@ def _figure(tables: dict[str, pd.DataFrame], cells: list[str], remarks: Sequence
 
 
 def _bars(ax: Axes, outcomes: pd.DataFrame, cells: list[str]) -> None:
-    palette = style.CONVERGENCE_COLOURS | style.STATUS_COLOURS
-    found = set(outcomes["outcome"])
-    known = [*(kind for kind in palette if kind in found), *sorted(found - set(palette))]
-    left = pd.Series(0.0, index=cells)
-    for kind in known:
-        rows = outcomes[outcomes["outcome"] == kind].set_index("cell").reindex(cells)
-        width = rows["share"].fillna(0)
-        ax.barh(
-            range(len(cells)),
-            width,
-            0.78,
-            left=left,
-            label=kind.replace("_", " "),
-            **style.fill(palette.get(kind, style.FAINT), style.HATCHES.get(kind, "")),
-        )
-        for y, (share, count, start) in enumerate(zip(width, rows["count"], left, strict=True)):
-            if share >= 0.09:
-                colour = "white" if kind in style.DARK else "black"
-                ax.text(
-                    start + share / 2, y, f"{count:.0f}", ha="center", va="center", fontsize=7.5,
-                    color=colour,
-                )  # fmt: skip
-        left = left + width
+    others = sorted(set(outcomes["outcome"]) - set(style.KINDS))
+    looks = style.KINDS | dict.fromkeys(others, style.OTHER_KIND)
+    outcomes = outcomes.assign(cell=pd.Categorical(outcomes["cell"], cells))
+    stacked(ax, outcomes, "cell", "outcome", looks, horizontal=True, least=0.09)
     ax.set_xlim(0, 1)
     ax.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
     ax.set_xlabel("share of instances")
-    ax.grid(False)
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, columnspacing=1.0, handlelength=1)
 
 

@@ -6,22 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .. import statistics, style
 from ..cells import CellAxes, number
-from . import UNTYPED, Drawing, outcomes, status_counts
-from ._pages import Tables, drawings
+from ..facets import stacked
+from . import Drawing, ended, outcomes
+from ._pages import Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
 
 PANELS = 6
 """Largest number of panels of a figure."""
-TYPES = tuple(style.CONVERGENCE_COLOURS)
+TYPES = style.CONVERGENCE
 NOTE = (
     "Bars: all instances; numbers: counts of 5 % and more. Below: share of instances that satisfy "
     "Assumption B.1 (every token is a support vector at the optimal tokens). Whiskers: 95 % Wilson "
@@ -47,7 +47,7 @@ class Bars:
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
         """Return the share of every type of convergence, and of Assumption B.1, in each cell."""
-        trials = frames.trials.assign(ended=_ended(frames.trials))
+        trials = frames.trials.assign(ended=ended(frames.trials))
         by = [*frames.axes.besides(self.x), self.x]
         kinds = [*TYPES, *sorted(set(trials["ended"]) - set(TYPES))]
         parts = [
@@ -62,32 +62,32 @@ class Bars:
             "convergence_types_counts": outcomes(trials, frames.axes),
         }
 
-    def draw(
-        self, tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-    ) -> list[Drawing]:
+    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return one figure, or several if there are too many panels."""
-        return drawings(
-            self.name, tables, axes, remarks, self._figure, caption=CAPTION, x=(self.x,),
-            panels=("parameterization",), room=PANELS, cells="convergence_types",
-        )  # fmt: skip
+        counts = "convergence_types_counts"
+        pages = Pages(
+            self.name, CAPTION, self._figure, NOTE, counts, (self.x,), ("parameterization",), PANELS
+        )
+        return pages.draw(tables, axes, remarks)
 
-    def _figure(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
-        panels = list(axes.split(tables["convergence_types"], axes.besides(self.x)))
+    def _figure(self, tables: Tables, axes: CellAxes) -> Figure:
+        table = tables["convergence_types"]
+        at = pd.Categorical(table[self.x]).rename_categories(number).add_categories([number(None)])
+        table = table.assign(at=pd.Series(at, table.index).fillna(number(None)))
+        table["at"] = table["at"].cat.remove_unused_categories()
+        panels = list(axes.split(table, axes.besides(self.x)))
         fig = style.figure(3.7 * len(panels) + 1.7, 4.6)
         row, strips = fig.subplots(
             2, len(panels), squeeze=False, sharex="col", sharey="row", height_ratios=(4, 1)
         )
         for ax, strip, (name, part) in zip(row, strips, panels, strict=True):
-            part, values = _placed(part, self.x)
-            _bars(ax, part, values)
-            _b1(strip, part, values)
+            _bars(ax, part)
+            _b1(strip, part[part["kind"] == "assumption_b1"])
             strip.set_xlabel(self.x_label)
             style.heading(ax, style.wrapped(name))
         row[0].set_ylabel("share of instances")
         strips[0].set_ylabel("meets B.1")
         style.legend(row[-1], row, reverse=True, handlelength=1.3)
-        counted = status_counts(tables["convergence_types_counts"], axes)
-        style.note(fig, [NOTE, counted, *remarks])
         return fig
 
 
@@ -96,52 +96,25 @@ OVER_M = Bars("convergence_types_m", "m", "columns $m$ of $K$ and $Q$")
 tables, draw = OVER_D.tables, OVER_D.draw
 
 
-def _ended(trials: pd.DataFrame) -> pd.Series[str]:
-    """Return the type of convergence; the status of instances without one."""
-    typed = trials["convergence"].isin(TYPES) & ~trials["status"].isin(UNTYPED)
-    return trials["convergence"].where(typed, trials["status"])
-
-
-def _placed(table: pd.DataFrame, x: str) -> tuple[pd.DataFrame, list[str]]:
-    """Return the table with the label of x in the column `at`, and the labels in order."""
-    at_x = pd.Categorical(table[x]).rename_categories(number)
-    table = table.assign(at=pd.Series(at_x, table.index).astype(object).fillna(number(None)))
-    return table, [*at_x.categories, *([number(None)] if table[x].isna().any() else [])]
-
-
-def _bars(ax: Axes, table: pd.DataFrame, values: list[str]) -> None:
-    below = np.zeros(len(values))
-    palette = style.CONVERGENCE_COLOURS | style.STATUS_COLOURS
-    for kind in table["kind"].unique():
-        rows = table[table["kind"] == kind].set_index("at").reindex(values)
-        if kind == "assumption_b1":
-            continue
-        if not rows["count"].any() and kind not in TYPES[:3]:
-            continue
-        share = rows["share"].fillna(0).to_numpy()
-        look = style.fill(palette.get(kind, style.FAINT), style.HATCHES.get(kind, ""))
-        ax.bar(range(len(values)), share, 0.8, below, label=kind.replace("_", " "), **look)
-        for i, (part, count) in enumerate(zip(share, rows["count"], strict=True)):
-            if part >= 0.05:
-                colour = "white" if kind in style.DARK else "black"
-                ax.text(i - 0.2, below[i] + part / 2, f"{count:.0f}", ha="center", va="center",
-                        fontsize=7.5, color=colour)  # fmt: skip
-        if kind == "global":
-            right = np.arange(len(values)) + 0.32
-            ax.vlines(right, rows["low"], rows["high"], color="black", linewidth=0.8)
-        below += share
+def _bars(ax: Axes, table: pd.DataFrame) -> None:
+    kinds = table[table["kind"] != "assumption_b1"]
+    looks = {kind: style.KINDS.get(kind, style.OTHER_KIND) for kind in kinds["kind"].unique()}
+    looks |= {kind: style.KINDS[kind] | {"always": True} for kind in TYPES[:3]}
+    stacked(ax, kinds, "at", "kind", looks, least=0.05)
+    best = kinds[kinds["kind"] == "global"].set_index("at").reindex(table["at"].cat.categories)
+    right = [place + 0.32 for place in range(len(best))]
+    ax.vlines(right, best["low"], best["high"], color="black", linewidth=0.8)
     style.share_axis(ax, "")
     ax.set_ylim(-0.02, 1.0)
-    ax.grid(False)
 
 
-def _b1(ax: Axes, table: pd.DataFrame, values: list[str]) -> None:
-    b1 = table[(table["kind"] == "assumption_b1") & (table["used"] > 0)].set_index("at")
-    b1 = b1.reindex(values)
-    at = range(len(values))
+def _b1(ax: Axes, table: pd.DataFrame) -> None:
+    names = table["at"].cat.categories
+    b1 = table[table["used"] > 0].set_index("at").reindex(names)
+    at = range(len(names))
     ax.vlines(at, b1["low"], b1["high"], color=style.FAINT, linewidth=4)
     ax.plot(at, b1["share"], "o", color="black", markersize=5)
-    ax.set_xticks(at, values)
+    ax.set_xticks(at, names)
     style.share_axis(ax, "")
     ax.set_ylim(-0.12, 1.12)
     if not b1["used"].gt(0).any():

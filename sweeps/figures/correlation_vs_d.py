@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .. import statistics, style
 from ..cells import CellAxes, number
+from ..facets import Panel, facets, labels, looks_of, named, points, stacked
 from . import Drawing, history_of, stalled
-from ._curves import AXES as LABELS
-from ._pages import Make, Tables, drawings
+from ._curves import PANELS
+from ._pages import Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
@@ -27,6 +27,8 @@ CURVES = {
 }
 ALSO_TABLED = ("one_minus_corr_svmeq_lsq",)
 AXIS = r"$1-\mathrm{corr}(W, \cdot\,)$"
+LOOKS = looks_of(list(CURVES.values()))
+WITHOUT_FLAT = CURVES["one_minus_corr_svmeq"] + ", not flat"
 READ_OFF = {4: (0.034, 0.07, 0.155), 10: (0.0055, 0.0085, 0.12)}
 """Values read from the published figure: d -> values as in `CURVES`."""
 PUBLISHED = {
@@ -123,155 +125,160 @@ def _final(accepted: pd.DataFrame, by: list[str], quantities: list[str]) -> pd.D
     return statistics.summaries(long, [*by, "quantity"], "value")
 
 
-def draw(
-    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
+def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return three kinds of figures: versus d, over steps, against the largest masked softmax."""
-    makers: dict[str, Make] = {
-        "correlation_vs_d": _versus_d,
-        "correlation_vs_d_steps": partial(_per_d, "correlation_vs_d_steps", _over_steps, BAND),
-        "correlation_vs_d_scatter": partial(_per_d, "correlation_vs_d_instances", _scatter, EDGE),
+    figures = {
+        "correlation_vs_d": (_versus_d, BAND),
+        "correlation_vs_d_steps": (_over_steps, BAND),
+        "correlation_vs_d_scatter": (_scatter, EDGE),
     }
     return [
         drawing
-        for name, make in makers.items()
-        for drawing in drawings(
-            name, tables, axes, remarks, make, caption=CAPTIONS[name], x=("d",),
-            panels=("gradient",), room=VARIANTS, cells="correlation_vs_d_counts",
-        )
+        for name, (figure, words) in figures.items()
+        for drawing in Pages(
+            name, CAPTIONS[name], figure, partial(_notes, words), "", ("d",), ("gradient",),
+            room=VARIANTS, cells="correlation_vs_d_counts",
+        ).draw(tables, axes, remarks)
     ]  # fmt: skip
 
 
-def _notes(counts: pd.DataFrame, axes: CellAxes, remarks: Sequence[str]) -> list[str]:
-    told = _counts_sentence(counts) + stalled(counts, axes)
-    return [told, *([FLAT] if counts["flat"].any() else []), *remarks]
+def _notes(words: str, tables: Tables, axes: CellAxes) -> list[str]:
+    counts = _kinds(tables["correlation_vs_d_counts"])
+    by_kind = counts.groupby("kind", observed=True, sort=True)["count"].sum()
+    listed = "; ".join(f"{count} {kind}" for kind, count in by_kind.items())
+    total = f"Instances drawn: {counts['count'].sum()} ({listed}).{stalled(counts, axes)}"
+    hidden = counts["d"].nunique() - DIMENSIONS
+    more = f"{hidden} further values of d are in the tables only." if hidden > 0 else ""
+    return [words, total, FLAT if counts["flat"].any() else "", more]
 
 
-def _variants(counts: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataFrame]]:
-    """Return the label and the counts of each combination of the axes besides d."""
-    return list(axes.split(counts, axes.besides("d")))
+def _kinds(counts: pd.DataFrame) -> pd.DataFrame:
+    """Return the counts with their `kind`: accepted ones first, then by status and reason."""
+    reason = counts["reason"].fillna("").map(lambda text: f": {text}" if text else "")
+    accepted = counts["flat"].map({True: "accepted, flat", False: "accepted"})
+    kind = (counts["status"].astype(str) + reason).where(counts["status"] != "ok", accepted)
+    kind = kind.map(lambda text: style.plain(text, limit=46))
+    order = counts["count"].groupby(kind).sum().sort_values(ascending=False).index
+    return counts.assign(
+        kind=named(kind, {name: name for name in ("accepted", "accepted, flat", *order)})
+    )
 
 
-def _cells_of(table: pd.DataFrame, counts: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
-    """Return the rows of `table` that belong to the cells of `counts`."""
-    keys = [key for key in ("d", *axes.names) if key in table]
-    return table.merge(counts[list(dict.fromkeys(keys))].drop_duplicates(), on=keys)
+def _with_names(table: pd.DataFrame, axes: CellAxes, counts: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with the names of its variants, dimensions and curves."""
+    columns = {d: f"d = {number(d)}" for d in sorted(counts["d"].unique())[:DIMENSIONS]}
+    table = table.assign(
+        variant=labels(axes, table, axes.besides("d")), column=table["d"].map(columns).fillna("")
+    )
+    order = labels(axes, counts, axes.besides("d")).cat.categories
+    kept = table[table["column"] != ""]
+    return kept.assign(
+        variant=pd.Categorical(kept["variant"], order),
+        column=pd.Categorical(kept["column"], list(columns.values())),
+        curve=named(kept["quantity"], CURVES),
+    )
 
 
-def _versus_d(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
-    table, counts = tables["correlation_vs_d"], tables["correlation_vs_d_counts"]
-    variants = _variants(counts, axes)
-    fig = style.figure(3.9 * len(variants) + 2.5, 5.4)
-    grid = fig.subplots(
-        2, len(variants), sharex=True, sharey="row", squeeze=False,
-        gridspec_kw={"height_ratios": [3, 1.15]},
+def _versus_d(tables: Tables, axes: CellAxes) -> Figure:
+    counts = _kinds(tables["correlation_vs_d_counts"])
+    counts["variant"] = labels(axes, counts, axes.besides("d"))
+    table = tables["correlation_vs_d"]
+    table = table[table["quantity"].isin(CURVES)]
+    table = table.assign(mean=table["mean"].clip(lower=SMALLEST))
+    table["variant"] = labels(axes, table, axes.besides("d")).astype(counts["variant"].dtype)
+    every, rest = (table[table["instances"] == which] for which in ("all", "not flat"))
+    rest = rest[rest["quantity"] == "one_minus_corr_svmeq"]
+    every = every.assign(curve=named(every["quantity"], CURVES))
+    fig, grid = facets(
+        every, "d", "mean", hue="curve", col="variant", panels=Panel(AXIS, "log"), looks=LOOKS,
+        below=[1.1], size=(3.9, 3.2), nothing="no accepted instance", title="trained W against",
     )  # fmt: skip
-    kinds = list(_kinds(counts))
-    for (ax, strip), (name, cells) in zip(grid.T, variants, strict=True):
-        final = _cells_of(table, cells, axes)
-        _curves(ax, final[final["instances"] == "all"], "d")
-        _curve_without_flat(ax, final)
-        _read_off(ax, _cells_of(tables["correlation_vs_d_published"], cells, axes))
-        style.heading(ax, style.wrapped(name))
-        _status_bars(strip, cells, kinds)
+    shades = dict(zip(counts["kind"].cat.categories, _shades(counts), strict=False))
+    published = tables["correlation_vs_d_published"]
+    published = published.assign(variant=labels(axes, published, axes.besides("d")))
+    for (ax, strip), variant in zip(grid.T, counts["variant"].cat.categories, strict=True):
+        here = counts[counts["variant"] == variant]
+        if here.loc[here["status"] == "ok", "flat"].any():
+            _without_flat(ax, rest[(rest["variant"] == variant) & (rest["used"] > 0)])
+        _read_off(ax, published[published["variant"] == variant])
+        totals = here.groupby("d")["count"].sum()
+        here = here.assign(share=here["count"] / here["d"].map(totals)).sort_values("d")
+        stacked(strip, here, "d", "kind", shades, to_scale=True)
+        for d, total in totals.items():
+            strip.text(float(str(d)), 1.02, str(total), ha="center", va="bottom", fontsize=8)
         style.ticks_at(strip, counts["d"])
         strip.set_xlabel("token dimension $d$")
-    for ax in grid[0]:
-        style.log_axis(ax.yaxis)
-    grid[0, 0].set_ylabel(AXIS)
-    grid[1, 0].set_ylabel("instances\ndrawn")
-    lines = {line.get_label(): line for ax in grid[0] for line in ax.get_legend_handles_labels()[0]}
-    grid[0, -1].legend(
-        handles=lines.values(), loc="upper left", bbox_to_anchor=(1.0, 1.0),
-        title="trained W against",
+    style.share_axis(grid[1, 0], "instances\ndrawn")
+    grid[1, 0].set_ylim(0, 1.18)
+    style.legend(grid[0, -1], grid[0], title="trained W against")
+    style.legend(grid[1, -1], grid[1], fontsize=8, handlelength=1.0)
+    return fig
+
+
+def _accepted(counts: pd.DataFrame) -> int:
+    """Return the number of accepted instances."""
+    return int(counts.loc[counts["status"] == "ok", "count"].sum())
+
+
+def _over_steps(tables: Tables, axes: CellAxes) -> Figure:
+    """Return a panel for each d, a row for each variant."""
+    counts = tables["correlation_vs_d_counts"]
+    table = tables["correlation_vs_d_steps"]
+    table = _with_names(table[table["quantity"].isin(CURVES)], axes, counts)
+    table = table.assign(mean=table["mean"].clip(lower=SMALLEST))
+    fig, grid = facets(
+        table, "step", "mean", hue="curve", row="variant", col="column", looks=LOOKS,
+        panels=Panel(AXIS, "log"), x_label="step", size=(2.35, 2.75), share_x=True,
+        nothing="no accepted instance", title="trained W against",
     )  # fmt: skip
-    grid[1, -1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.1), fontsize=8, handlelength=1.0)
-    style.note(fig, [BAND, *_notes(counts, axes, remarks)])
+    _head(grid, axes, counts)
     return fig
 
 
-def _per_d(
-    name: str,
-    fill: Callable[[Axes, pd.DataFrame, str], None],
-    words: str,
-    tables: Tables,
-    axes: CellAxes,
-    remarks: Sequence[str],
-) -> Figure:
-    """Return a panel for each d, a row for each variant, each filled with its part of a table.
-
-    Points of different correlations would hide each other: each has a row of its own.
-    """
-    table, counts = tables[name], tables["correlation_vs_d_counts"]
-    variants, ds = _variants(counts, axes), sorted(counts["d"].unique())
-    hidden, ds = ds[DIMENSIONS:], ds[:DIMENSIONS]
-    if hidden:
-        remarks = [*remarks, f"{len(hidden)} further values of d are in the tables only."]
-    shown = [q for q in CURVES if q in table] if fill is _scatter else [""]
-    lines = [(variant, quantity) for variant in variants for quantity in shown or [""]]
-    height = 1.75 if fill is _scatter else 2.75
-    fig = style.figure(2.35 * max(len(ds), 2) + 1.2, height * len(lines) + 1.0)
-    grid = fig.subplots(len(lines), len(ds), sharex=True, sharey=True, squeeze=False)
-    for row, ((name, cells), quantity) in zip(grid, lines, strict=True):
-        part = _cells_of(table, cells, axes)
-        for ax, d in zip(row, ds, strict=True):
-            fill(ax, part[part["d"] == d], quantity)
-            if quantity in ("", *shown[:1]):
-                above = f"{style.plain(name)}\n" if quantity and name and ax is row[0] else ""
-                style.heading(ax, f"{above}d = {number(d)}")
-                accepted = _accepted(cells[cells["d"] == d])
-                ax.set_title(accepted, loc="right", fontsize=8, color=style.FAINT)
-        label = LABELS.get(quantity, f"{style.wrapped(name, 40)}\n{AXIS}" if name else AXIS)
-        row[0].set_ylabel(label)
+def _scatter(tables: Tables, axes: CellAxes) -> Figure:
+    """Return a panel for each d; points of different correlations have rows of their own."""
+    counts, table = tables["correlation_vs_d_counts"], tables["correlation_vs_d_instances"]
+    shown = [name for name in CURVES if name in table]
+    kept = [name for name in table if name not in CURVES]
+    table = table.melt(kept, shown, "quantity", "value").assign(used=1)
+    table = _with_names(table, axes, counts)
+    order = [f"{variant}|{name}" for variant in table["variant"].cat.categories for name in shown]
+    row = table["variant"].astype(str) + "|" + table["quantity"].astype(str)
+    table = table.assign(
+        row=pd.Categorical(row, order),
+        value=table["value"].clip(lower=SMALLEST),
+        softmax=table["max_masked_softmax"].clip(lower=SMALLEST_SOFTMAX),
+    )
+    panels = {row: PANELS[row.rpartition("|")[2]] for row in order}
+    fig, grid = facets(
+        table, "softmax", "value", hue="curve", row="row", col="column", panels=panels,
+        looks=LOOKS, x_label="largest masked softmax", size=(2.35, 1.75), share_x=True,
+        mark=points, nothing="no accepted instance",
+    )  # fmt: skip
     for ax in grid.flat:
-        style.log_axis(ax.yaxis)
-    label = "step" if fill is _over_steps else "largest masked softmax"
-    for ax in grid[-1]:
-        ax.set_xlabel(label)
-    if fill is not _scatter:
-        style.legend(grid[0, -1], [], title="trained W against")
-    style.note(fig, [words, *_notes(counts, axes, remarks)])
+        style.log_axis(ax.xaxis)
+    _head(grid[:: max(len(shown), 1)], axes, counts)
     return fig
 
 
-def _over_steps(ax: Axes, table: pd.DataFrame, _: str) -> None:
-    _curves(ax, table, "step")
+def _head(grid: Any, axes: CellAxes, counts: pd.DataFrame) -> None:
+    """Write variant, d and the number of accepted instances above the panels."""
+    variants, ds = axes.split(counts, axes.besides("d")), sorted(counts["d"].unique())
+    for row, (name, cells) in zip(grid, variants, strict=False):
+        for ax, d in zip(row, ds, strict=False):
+            above = f"{style.plain(name)}\n" if name and ax is row[0] else ""
+            style.heading(ax, f"{above}d = {number(d)}")
+            here = cells[cells["d"] == d]
+            words = f"{_accepted(here)} of {here['count'].sum()} accepted"
+            ax.set_title(words, loc="right", fontsize=8, color=style.FAINT)
 
 
-def _curves(ax: Axes, table: pd.DataFrame, x: str) -> None:
-    colours, markers = style.colours(CURVES), style.markers(CURVES)
-    for quantity, name in CURVES.items():
-        curve = table[(table["quantity"] == quantity) & (table["used"] > 0)].sort_values(x)
-        style.band(ax, curve[x], curve["low"], curve["high"], colours[quantity])
-        ax.plot(
-            curve[x],
-            curve["mean"].clip(lower=SMALLEST),
-            color=colours[quantity],
-            marker=markers[quantity],
-            markevery=max(len(curve) // 7, 1),
-            label=name,
-        )
-    if not (table["used"] > 0).any():
-        style.empty(ax, "no accepted instance")
-
-
-def _curve_without_flat(ax: Axes, table: pd.DataFrame) -> None:
-    """Draw W_svmeq on the instances without a flat head, unless these are all instances."""
-    rows = table[(table["quantity"] == "one_minus_corr_svmeq") & (table["used"] > 0)]
-    every, rest = (rows[rows["instances"] == which] for which in ("all", "not flat"))
-    if rest["used"].sum() < every["used"].sum():
-        name = CURVES["one_minus_corr_svmeq"] + ", not flat"
-        rest = rest.sort_values("d")
-        ax.plot(
-            rest["d"],
-            rest["mean"],
-            "--o",
-            color=style.PALETTE[0],
-            markerfacecolor="white",
-            markeredgewidth=1.0,
-            linewidth=1.1,
-            label=name,
-        )
+def _without_flat(ax: Axes, rows: pd.DataFrame) -> None:
+    """Draw W_svmeq on the instances without a flat head."""
+    look: dict[str, Any] = {"color": style.PALETTE[0], "markerfacecolor": "white"}
+    rows = rows.sort_values("d")
+    ax.plot(rows["d"], rows["mean"], "--o", markeredgewidth=1.0, linewidth=1.1, label=WITHOUT_FLAT,
+            **look)  # fmt: skip
 
 
 def _read_off(ax: Axes, published: pd.DataFrame) -> None:
@@ -279,73 +286,18 @@ def _read_off(ax: Axes, published: pd.DataFrame) -> None:
     if published.empty:
         return
     mark: dict[str, Any] = {"marker": "_", "markersize": 16, "markeredgewidth": 2.2}
-    for quantity, colour in style.colours(CURVES).items():
-        points = published[published["quantity"] == quantity]
-        ax.plot(points["d"], points["value"], linestyle="", color=colour, **mark)
+    for quantity, name in CURVES.items():
+        rows = published[published["quantity"] == quantity]
+        ax.plot(rows["d"], rows["value"], linestyle="", **mark, color=LOOKS[name]["color"])
     ax.plot([], [], linestyle="", color=style.INK, label="published figure, read off", **mark)
 
 
-def _status_bars(ax: Axes, counts: pd.DataFrame, kinds: list[str]) -> None:
-    """Stack the shares of instances by status and reason, accepted at the bottom."""
-    totals = counts.groupby("d")["count"].sum()
-    width = 0.6 * min(np.diff(totals.index.to_numpy(dtype=float)), default=1.0)
-    below = pd.Series(0.0, index=totals.index)
-    shades = dict(zip(kinds, _shades(kinds), strict=False))
-    here = _kinds(counts)
-    for kind in kinds:
-        rows = here.get(kind, counts.head(0))
-        height = rows.groupby("d")["count"].sum().reindex(totals.index).fillna(0) / totals
-        look = style.fill(*shades.get(kind, (style.INK,)))
-        ax.bar(totals.index, height, width, below, label=kind, **look)
-        below = below + height
-    for d, total in totals.items():
-        ax.text(float(str(d)), 1.02, str(total), ha="center", va="bottom", fontsize=8)
-    style.share_axis(ax, "")
-    ax.set_ylim(0, 1.18)
-
-
-def _shades(kinds: list[str]) -> list[tuple[str, ...]]:
-    """Return colour and hatching of the kinds in order."""
-    accepted = [("#0072B2",), ("#56B4E9",)][: sum(kind.startswith("accepted") for kind in kinds)]
-    others = ("#E69F00", "#F0E442", "#CC79A7", "#D55E00", "#009E73", "#8a8a8a", "#d9d9d9")
-    hatches = ("////", "....", "----", "xxxx", "||||", "\\\\\\\\")
-    return [*accepted, *zip(others, hatches, strict=False)]
-
-
-def _kinds(counts: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return the rows of `counts` by status and reason, accepted first, then by frequency."""
-    ok = counts["status"] == "ok"
-    reason = counts["reason"].fillna("").map(lambda text: f": {text}" if text else "")
-    accepted = counts["flat"].map({True: "accepted, flat", False: "accepted"})
-    kind = (counts["status"].astype(str) + reason).where(~ok, accepted)
-    order = counts["count"].groupby(kind).sum().sort_values(ascending=False).index
-    first = [k for k in ("accepted", "accepted, flat") if k in order]
-    kinds = [*first, *(k for k in order if k not in first)]
-    return {style.plain(k, limit=46): counts[kind == k] for k in kinds}
-
-
-def _accepted(counts: pd.DataFrame) -> str:
-    accepted = counts.loc[counts["status"] == "ok", "count"].sum()
-    return f"{accepted} of {counts['count'].sum()} accepted"
-
-
-def _counts_sentence(counts: pd.DataFrame) -> str:
-    listed = "; ".join(f"{rows['count'].sum()} {kind}" for kind, rows in _kinds(counts).items())
-    return f"Instances drawn: {counts['count'].sum()} ({listed})."
-
-
-def _scatter(ax: Axes, points: pd.DataFrame, quantity: str) -> None:
-    if points.empty:
-        style.empty(ax, "no accepted instance")
-        return
-    ax.scatter(
-        points["max_masked_softmax"].clip(lower=SMALLEST_SOFTMAX),
-        points[quantity].clip(lower=SMALLEST),
-        s=9,
-        alpha=float(np.clip(8 / np.sqrt(len(points)), 0.2, 0.7)),
-        linewidths=0,
-        color=style.colours(CURVES)[quantity],
-        marker=style.markers(CURVES)[quantity],
-        rasterized=True,
-    )
-    style.log_axis(ax.xaxis)
+def _shades(counts: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return how the kinds are drawn, in order: accepted ones blue."""
+    blue = [style.fill("#0072B2"), style.fill("#56B4E9")]
+    accepted = blue[: counts.loc[counts["status"] == "ok", "kind"].nunique()]
+    colours = ("#E69F00", "#F0E442", "#CC79A7", "#D55E00", "#009E73", "#8a8a8a", "#d9d9d9")
+    hatches = ("////", "....", "----", "xxxx", "||||", "\\\\\\\\", "")
+    others = [style.fill(*look) for look in zip(colours, hatches, strict=True)]
+    rest = counts["kind"].nunique() - len(accepted) - len(others)
+    return [*accepted, *others, *[style.fill(style.INK)] * max(rest, 0)]

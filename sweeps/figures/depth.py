@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .. import style
 from ..cells import CellAxes
-from . import Drawing, outcomes, status_counts
-from ._layers import (
-    RULES,
-    Column,
-    cause_counts,
-    columns_of_panels,
-    keys_of,
-    over_steps,
-)
-from ._pages import Tables, drawings
+from ..facets import named
+from . import outcomes
+from ._layers import RULES, cause_counts, keys_of, over_steps, over_steps_and_causes
+from ._pages import Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
@@ -51,39 +43,34 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     }
 
 
-def draw(
-    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
-    """Return one figure for each combination of the other axes."""
-    return drawings(
-        "depth", tables, axes, remarks, _figure, caption=CAPTION, x=X, cells="depth_causes"
+def _figure(tables: Tables, axes: CellAxes) -> Figure:
+    curves, causes = (_with_names(tables[name]) for name in ("depth", "depth_causes"))
+    looks: dict[str, dict[str, Any]] = {
+        f"layer {layer} of {layers}": {
+            "color": style.PALETTE[layer % len(style.PALETTE)],
+            "linestyle": STYLES[(layers - 1) % len(STYLES)],
+        }
+        for layers, layer in curves[["layers", "layer"]].drop_duplicates().to_numpy().tolist()
+    }
+    return over_steps_and_causes(
+        curves, causes, looks, "layers of the network, and layer", (2.9, 2.4)
     )
 
 
-def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
-    causes, curves = tables["depth_causes"], tables["depth"]
-    groups = list(causes.groupby(["parameterization", "residual"], sort=False))
-    groups.sort(key=lambda one: (one[0][0] != "w", not one[0][1]))
-    columns = [
-        Column(
-            f"{RULES.get(str(rule), rule)}, {'residual' if residual else 'no residual'}",
-            curves[(curves["parameterization"] == rule) & (curves["residual"] == residual)],
-            [(f"{layers}\n{layer}", cell) for (layers, layer), cell in
-             cells.groupby(["layers", "layer"])],
-        )
-        for (rule, residual), cells in groups
-    ]  # fmt: skip
-    fig = columns_of_panels(columns, _curves, "layers of the network, and layer", (2.9, 7.6))
-    style.note(fig, [NOTE, status_counts(tables["depth_counts"], axes), *remarks])
-    return fig
+def _with_names(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with the names of its columns of panels, curves and bars."""
+    table = table.sort_values(["layers", "layer"])
+    pairs = [(rule, residual) for rule in RULES for residual in (True, False)]
+    columns = {
+        pair: f"{RULES[pair[0]]}, {'residual' if pair[1] else 'no residual'}" for pair in pairs
+    }
+    layers, layer = (table[name].astype(str) for name in ("layers", "layer"))
+    pair = pd.Series(list(zip(table["parameterization"], table["residual"], strict=True)),
+                     index=table.index, dtype=object)  # fmt: skip
+    return table.assign(
+        column=named(pair, columns), curve="layer " + layer + " of " + layers,
+        bar=layers + "\n" + layer,
+    )  # fmt: skip
 
 
-def _curves(ax: Axes, curves: pd.DataFrame) -> None:
-    for key, rows in curves.groupby(["layers", "layer"]):
-        layers, layer = cast(tuple[int, int], key)
-        rows = rows[(rows["used"] > 0) & (rows["step"] > 0)].sort_values("step")
-        colour = style.PALETTE[layer % len(style.PALETTE)]
-        look: Any = {"color": colour, "linestyle": STYLES[(layers - 1) % len(STYLES)]}
-        style.band(ax, rows["step"], rows["low"], rows["high"], colour, alpha=0.1)
-        label = f"layer {layer} of {layers}"
-        ax.plot(rows["step"], rows["median"], label=label, **look)
+draw = Pages("depth", CAPTION, _figure, NOTE, x=X).draw

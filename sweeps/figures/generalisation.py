@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 from .. import statistics, style
 from ..cells import CellAxes, number
-from . import Drawing, outcomes, status_counts
+from ..facets import Panel, facets, named
+from . import outcomes
 from ._curves import TRAINED
-from ._pages import Tables, drawings
+from ._pages import Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
@@ -68,66 +67,46 @@ def _rank_correlations(margins: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame
     return pd.DataFrame(rows, columns=[*by, "used", "rank_correlation", "low", "high"])
 
 
-def draw(
-    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
-    """Return one figure per combination of the other axes (one figure in the plain sweep)."""
-    return drawings(
-        "generalisation", tables, axes, remarks, _figure, caption=CAPTION, x=X,
-        cells="generalisation_counts",
-    )  # fmt: skip
-
-
-def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+def _figure(tables: Tables, axes: CellAxes) -> Figure:
     """Return a column of two panels for each signal."""
     table, margins = tables["generalisation"], tables["generalisation_margins"]
     shares = table[table["measured"] == "held_out_optimal"] if len(table) else table
-    signals = sorted(shares["signal"].unique()) if len(shares) else []
-    fig = style.figure(3.1 * max(len(signals), 1) + 1.6, 5.8)
-    grid = fig.subplots(2, max(len(signals), 1), squeeze=False, sharey=True)
-    for (top, bottom), signal in zip(grid.T, signals, strict=True):
-        _over_n(top, shares[shares["signal"] == signal])
-        style.heading(top, "null: no signal" if signal == 0 else f"signal {number(signal)}")
-        of_W = margins["parameterization"] == "w"
-        _over_margin(bottom, margins[(margins["signal"] == signal) & of_W])
-    for ax in grid[:, 0]:
-        ax.set_ylabel("held-out samples at\nthe relevant token")
-        ax.set_ylim(-0.03, 1.03)
-        ax.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
-    if signals:
-        style.legend(grid[0, -1], grid[0])
-        handles, names = grid[1, int(np.argmax([len(ax.collections) for ax in grid[1]]))
-                              ].get_legend_handles_labels()  # fmt: skip
-        if names:
-            grid[1, -1].legend(handles, names, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1))
-    else:
-        style.empty(grid[0, 0], "no trained instance")
-    counted = status_counts(tables["generalisation_counts"], axes)
-    style.note(fig, [NOTE, counted, *remarks])
+    names = {
+        value: f"signal {number(value)}" if value else "null: no signal"
+        for value in sorted(shares["signal"].unique())
+    }
+    shares = shares.assign(
+        curve=named(shares["parameterization"], NAMES), column=named(shares["signal"], names)
+    )
+    panel = Panel("held-out samples at\nthe relevant token", "share")
+    fig, grid = facets(
+        shares, "n", "mean", hue="curve", col="column", panels=panel, share_x=False,
+        size=(3.1, 2.5), below=[2.5], x_label="samples trained on, $n$",
+        nothing="no trained instance",
+    )  # fmt: skip
+    ns = sorted(margins["n"].unique())
+    colours = style.colours(ns)
+    for (top, bottom), signal in zip(grid.T, names, strict=False):
+        for T in shares["T"].unique():
+            top.axhline(1 / T, color="0.5", linestyle=":", linewidth=1)
+        top.set_xscale("log", base=2)
+        style.ticks_at(top, shares["n"])
+        here = (margins["signal"] == signal) & (margins["parameterization"] == "w")
+        _over_margin(bottom, margins[here], colours)
+    style.share_axis(grid[1, 0], panel.label)
+    style.legend(grid[1, -1], grid[1], fontsize=7)
     return fig
 
 
-def _over_n(ax: Axes, cells: pd.DataFrame) -> None:
-    colours, markers = style.colours(NAMES), style.markers(NAMES)
-    for name, label in NAMES.items():
-        drawn = cells[(cells["parameterization"] == name) & (cells["used"] > 0)].sort_values("n")
-        style.band(ax, drawn["n"], drawn["low"], drawn["high"], colours[name])
-        look = {"color": colours[name], "marker": markers[name]}
-        ax.plot(drawn["n"], drawn["mean"], label=label, markersize=4, **look)  # type: ignore[arg-type]
-    for T in cells["T"].unique():
-        ax.axhline(1 / T, color="0.5", linestyle=":", linewidth=1)
-    ax.set_xscale("log", base=2)
-    style.ticks_at(ax, cells["n"])
-    ax.set_xlabel("samples trained on, $n$")
-
-
-def _over_margin(ax: Axes, rows: pd.DataFrame) -> None:
+def _over_margin(ax: Axes, rows: pd.DataFrame, colours: dict[Any, str]) -> None:
+    for n, part in rows.groupby("n"):
+        label = f"n = {number(n)}"
+        ax.scatter(part["margin"], part["held_out_optimal"], s=9, color=colours[n], label=label)
     if rows.empty:
         style.empty(ax, "no certified instance")
         return
-    names = [f"n = {number(n)}" for n in sorted(rows["n"].unique())]
-    colours = style.colours(names)
-    for name, (_, part) in zip(names, rows.groupby("n", sort=True), strict=True):
-        ax.scatter(part["margin"], part["held_out_optimal"], s=9, color=colours[name], label=name)
     ax.set_xscale("log", base=2)
     ax.set_xlabel(r"margin $1/\|W_{\mathrm{mm}}\|_F$")
+
+
+draw = Pages("generalisation", CAPTION, _figure, NOTE, x=X).draw

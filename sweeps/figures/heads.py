@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from attnsvm.record import read_solutions
 
-from .. import statistics, style
+from .. import statistics
 from ..cells import CellAxes
-from . import Drawing, outcomes, status_counts
-from ._layers import CORRELATIONS, NEAR, NORMS, keys_of, own, with_layers
-from ._pages import Tables, drawings
+from ..facets import Panel, facets, looks_of, named
+from . import outcomes
+from ._layers import CORRELATIONS, NEAR, NORMS, RULES, keys_of, of_its_norm, with_layers
+from ._pages import Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
 
 X = ("parameterization", "layers", "layer", "heads")
-MEASURES = {
-    "own": "1 - correlation\nwith the SVM",
-    "equal": "share of the samples with\nequal tokens, pairs of heads",
-    "risk": "risk",
+PANELS = {
+    "own": Panel("1 - correlation\nwith the SVM", "log", line=NEAR),
+    "equal": Panel("share of the samples with\nequal tokens, pairs of heads", "share"),
+    "risk": Panel("risk"),
 }
 CAPTION = (
     "1-correlation of each head with its own SVM, and with that of another head of its layer; how "
@@ -45,7 +45,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return each measure by layer and number of heads, and the counts by status."""
     trials = with_layers(frames.trials)
     ok = trials[trials["status"] == "ok"]
-    ok = ok.assign(own=own(ok, CORRELATIONS))
+    ok = ok.assign(own=of_its_norm(ok, CORRELATIONS))
     keys = keys_of(frames, *X)
     keys = [name for name in keys if name != "attention_head"]  # one SVM a head: all are measured
     first = trials[(trials["layer"] == 0) & (trials["attention_head"] == 0)]
@@ -104,55 +104,25 @@ def _one_minus_correlation(A: np.ndarray, B: np.ndarray) -> float:
     return float(1 - (A * B).sum() / (np.linalg.norm(A) * np.linalg.norm(B)))
 
 
-def draw(
-    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
-    """Return one figure for each combination of the other axes."""
-    return drawings(
-        "heads", tables, axes, remarks, _figure, caption=CAPTION,
-        x=[*X, "attention_head"], cells="heads_counts",
-    )  # fmt: skip
+def _figure(tables: Tables, axes: CellAxes) -> Figure:
+    table = tables["heads"].sort_values(["layers", "layer"])
+    name = "layer " + table["layer"].astype(str) + " of " + table["layers"].astype(str)
+    other = table["measure"] == "other"
+    table = table.assign(
+        rule=named(table["parameterization"], RULES),
+        value=table["median"].where(table["measure"] != "equal", table["mean"]),
+        panel=table["measure"].mask(other, "own"),
+        curve=name.mask(other, name + ", with the SVM of another head"),
+    )
+    looks = looks_of(list(dict.fromkeys(name)))
+    dashed: dict[str, Any] = {"linestyle": (0, (4, 1.6)), "label": "_dashed"}
+    looks |= {
+        f"{one}, with the SVM of another head": {**look, **dashed} for one, look in looks.items()
+    }
+    return facets(
+        table, "heads", "value", hue="curve", row="rule", col="panel", panels=PANELS, looks=looks,
+        x_label="heads of a layer", ticks=table["heads"], nothing="no certified row",
+    )[0]  # fmt: skip
 
 
-def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
-    table = tables["heads"]
-    rules = [rule for rule in NORMS if (table["parameterization"] == rule).any()] or ["w"]
-    fig = style.figure(3.0 * len(MEASURES) + 1.8, 2.7 * len(rules) + 0.6)
-    grid = fig.subplots(len(rules), len(MEASURES), squeeze=False, sharex=True, sharey="col")
-    for row, rule in zip(grid, rules, strict=True):
-        here = table[table["parameterization"] == rule]
-        style.heading(row[0], {"w": "W", "kq": "(K, Q)"}[rule])
-        for ax, (measure, label) in zip(row, MEASURES.items(), strict=True):
-            _curves(ax, here, measure)
-            ax.set_ylabel(label)
-            style.ticks_at(ax, table["heads"])
-            ax.set_xlabel("heads of a layer")
-        style.log_axis(row[0].yaxis)
-        row[0].axhline(NEAR, color=style.FAINT, linestyle=":", linewidth=0.9)
-        row[1].set_ylim(-0.03, 1.03)
-    style.legend(grid[0, -1], grid.flat)
-    counted = status_counts(tables["heads_counts"], axes)
-    style.note(fig, [NOTE, counted, *remarks])
-    return fig
-
-
-def _curves(ax: Axes, table: pd.DataFrame, measure: str) -> None:
-    layers = sorted(set(map(tuple, table[["layers", "layer"]].to_numpy().tolist())))
-    colours, markers = style.colours(layers), style.markers(layers)
-    statistic = "mean" if measure == "equal" else "median"
-    for shown, line in ((measure, "-"), ("other" if measure == "own" else "", (0, (4, 1.6)))):
-        for layers_, layer in layers:
-            here = table[(table["layers"] == layers_) & (table["layer"] == layer)]
-            rows = here[(here["measure"] == shown) & (here["used"] > 0)].sort_values("heads")
-            if rows.empty:
-                continue
-            colour = colours[layers_, layer]
-            label = f"layer {layer} of {layers_}"
-            if measure == "risk":
-                label = ""
-            style.band(ax, rows["heads"], rows["low"], rows["high"], colour)
-            look: Any = {"color": colour, "marker": markers[layers_, layer], "linestyle": line}
-            named = label if shown == measure and label else None
-            ax.plot(rows["heads"], rows[statistic], label=named, **look)
-    if not ax.lines:
-        style.empty(ax, "no certified row")
+draw = Pages("heads", CAPTION, _figure, NOTE, x=[*X, "attention_head"]).draw

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .. import statistics, style
+from .. import statistics
 from ..cells import CellAxes
-from . import Drawing, outcomes, status_counts
+from ..facets import named
+from . import outcomes
 from ._layers import (
     RULES,
-    Column,
     cause_counts,
-    columns_of_panels,
     keys_of,
     over_steps,
+    over_steps_and_causes,
     with_layers,
 )
-from ._pages import Tables, drawings
+from ._pages import Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
@@ -59,38 +57,22 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     }
 
 
-def draw(
-    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
-    """Return one figure for each combination of the other axes."""
-    return drawings(
-        "joint", tables, axes, remarks, _figure, caption=CAPTION, x=X, cells="joint_causes"
-    )
+def _figure(tables: Tables, axes: CellAxes) -> Figure:
+    curves, causes = (_with_names(tables[name]) for name in ("joint", "joint_causes"))
+    return over_steps_and_causes(
+        curves, causes, LOOKS, "trained with attention", (2.6, 2.4), "trained",
+        rotation=40, ha="right",
+    )  # fmt: skip
 
 
-def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
-    causes, curves = tables["joint_causes"], tables["joint"]
-    groups = list(causes.groupby(["parameterization", "layer"], sort=False))
-    groups.sort(key=lambda one: (one[0][0] != "w", one[0][1]))
-    columns = [
-        Column(
-            f"{RULES.get(str(rule), rule)}, layer {layer}",
-            curves[(curves["parameterization"] == rule) & (curves["layer"] == layer)],
-            [(name, part) for name in LOOKS if len(part := cells[cells["trained"] == name])],
-        )
-        for (rule, layer), cells in groups
-    ]
-    fig = columns_of_panels(
-        columns, _curves, "trained with attention", (2.6, 7.4), "trained", rotation=40, ha="right"
-    )
-    style.note(fig, [NOTE, status_counts(tables["joint_counts"], axes), *remarks])
-    return fig
+def _with_names(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with the names of its columns of panels, curves and bars."""
+    rule = named(table["parameterization"], RULES)
+    table = table.assign(rule=rule).sort_values(["rule", "layer"])
+    column = table["rule"].astype(str) + ", layer " + table["layer"].astype(str)
+    trained = named(table["trained"], dict(zip(LOOKS, LOOKS, strict=True)))
+    columns = {name: name for name in column}
+    return table.assign(column=named(column, columns), curve=trained, bar=trained)
 
 
-def _curves(ax: Axes, curves: pd.DataFrame) -> None:
-    for name, look in LOOKS.items():
-        rows = curves[(curves["trained"] == name) & (curves["used"] > 0) & (curves["step"] > 0)]
-        rows = rows.sort_values("step")
-        if len(rows):
-            style.band(ax, rows["step"], rows["low"], rows["high"], look["color"], alpha=0.1)
-            ax.plot(rows["step"], rows["median"], label=name, **look)
+draw = Pages("joint", CAPTION, _figure, NOTE, x=X).draw

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from attnsvm.record import read_solutions
 
 from .. import statistics, style
 from ..bregman import directional_bregman_divergence
-from ..cells import CellAxes, number, rows_of
-from . import Drawing, _selections, history_of, outcomes, status_counts
-from ._pages import Tables, drawings
+from ..cells import CellAxes, rows_of
+from ..facets import Panel, facets, labels
+from . import Drawing, _selections, history_of, outcomes
+from ._pages import Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
@@ -33,14 +34,14 @@ FROM_HISTORY = {"one_minus_corr": "one_minus_corr_", "margin_gap": "margin_gap_"
 """Quantity -> beginning of its name in the history, before the norm."""
 
 PANELS = {
-    "bregman": "Bregman divergence",
-    "one_minus_corr": r"$1-\mathrm{corr}(W, W_{\mathrm{SVM}})$",
-    "margin_gap": "margin gap",
+    "bregman": Panel("Bregman divergence", "log"),
+    "one_minus_corr": Panel(r"$1-\mathrm{corr}(W, W_{\mathrm{SVM}})$", "log"),
+    "margin_gap": Panel("margin gap", "log"),
 }
 OTHER = "bregman_other_tokens"
-KINDS = {"log_domain": ("exact", "-"), "direct": ("published arithmetic", "--")}
-"""Gradient -> name and line style of its curves."""
-AS_PUBLISHED = "published arithmetic and tokens", ":"
+KINDS = {"log_domain": "exact", "direct": "published arithmetic"}
+"""Gradient -> name of its curves."""
+LINES = {"exact": "-", "published arithmetic": "--", "published arithmetic and tokens": ":"}
 
 ROWS = 4
 """Largest number of rows of panels of a figure."""
@@ -160,80 +161,44 @@ def _over_steps(
     )
 
 
-def draw(
-    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
+def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return a figure of curves for W, one for (K, Q), and the maps of the tokens."""
-    counts = "mirror_descent_counts"
-    drawn = [
-        drawing
-        for name, part in _parameterizations(tables, counts)
-        for drawing in drawings(
-            name, part, axes, remarks, _figure, caption=CAPTION, x=("gradient",),
-            panels=("p", "steps"), room=ROWS, cells=counts,
-        )
-    ]  # fmt: skip
-    return drawn + _selections.draw("mirror_descent_tokens", tables, axes, remarks, counts)
+    counts = tables["mirror_descent_counts"]
+    kinds = set(counts["parameterization"]) if "parameterization" in counts else {""}
+    pages = Pages(
+        "mirror_descent", CAPTION, _figure, NOTE, counts="mirror_descent_counts", x=("gradient",),
+        panels=("p", "steps"), room=ROWS,
+    )  # fmt: skip
+    drawn: list[Drawing] = []
+    for kind in sorted(kinds, reverse=True):  # W first
+        cell = {"parameterization": kind} if kind else {}
+        here = {name: rows_of(table, cell) for name, table in tables.items()}
+        name = pages.name if kind in ("w", "") else f"{pages.name}_{kind}"
+        drawn += replace(pages, name=name).draw(here, axes, remarks)
+    return drawn + _selections.draw("mirror_descent_tokens", pages.counts, tables, axes, remarks)
 
 
-def _parameterizations(tables: Tables, counts: str) -> Iterator[tuple[str, Tables]]:
-    """Yield the name of a figure and its tables for each parameterization, W first."""
-    if "parameterization" not in tables[counts]:
-        yield "mirror_descent", tables
-        return
-    for kind in sorted(set(tables[counts]["parameterization"]), reverse=True):
-        here = {name: rows_of(table, {"parameterization": kind}) for name, table in tables.items()}
-        yield "mirror_descent" + ("" if kind == "w" else f"_{kind}"), here
-
-
-def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+def _figure(tables: Tables, axes: CellAxes) -> Figure:
     table = tables["mirror_descent"]
-    keys = axes.besides("gradient", "steps")
-    rows = list(axes.split(table, keys))
+    table = table[table["step"] > 0]
+    table = table[(table["quantity"] != OTHER) | (table["gradient"] == "direct")]
+    kind = table["gradient"].map(lambda gradient: KINDS.get(gradient, style.plain(gradient)))
+    kind = kind.where(table["quantity"] != OTHER, "published arithmetic and tokens")
+    table = table.assign(svm=table["svm"].map(style.plain))
     norms = sorted(set(table["svm"]), key=_place)
     colours = style.colours(norms)
-    fig = style.figure(11.4, 2.4 * max(len(rows), 2) + 0.7)
-    grid = fig.subplots(len(rows), len(PANELS), squeeze=False, sharex="row")
-    counted = status_counts(tables["mirror_descent_counts"], axes)
-    style.note(fig, [NOTE, counted, *remarks])
-    for line, (name, part) in zip(grid, rows, strict=True):
-        for ax, (quantity, heading) in zip(line, PANELS.items(), strict=True):
-            for norm, kind, look, curve in _curves(part, quantity):
-                _curve(ax, f"{norm}, {kind}", colours[norm], look, curve)
-            _axes(ax, heading)
-        style.heading(line[0], style.wrapped(name or f"p={_exponent(part)}"))
-    for ax in grid[-1]:
-        ax.set_xlabel("step")
-    if table.empty:
-        style.empty(grid[0, 0], "no certified instance")
-    style.legend(grid[0, -1], grid.flat)
-    return fig
-
-
-def _exponent(part: pd.DataFrame) -> str:
-    return number(part["p"].iloc[0]) if len(part) else "-"
-
-
-def _curves(part: pd.DataFrame, quantity: str) -> Iterator[tuple[str, str, str, pd.DataFrame]]:
-    """Yield norm, name of the kind, line style and rows of each curve of a panel."""
-    shown = part[part["quantity"] == quantity]
-    for (gradient, norm), curve in shown.groupby(["gradient", "svm"], sort=False):
-        yield str(norm), *KINDS.get(str(gradient), (str(gradient), "-.")), curve
-    other = part[(part["quantity"] == OTHER) & (part["gradient"] == "direct")]
-    if quantity == "bregman":
-        for norm, curve in other.groupby("svm", sort=False):
-            yield str(norm), *AS_PUBLISHED, curve
-
-
-def _curve(ax: Axes, name: str, colour: str, look: str, curve: pd.DataFrame) -> None:
-    rows = curve[(curve["used"] > 0) & (curve["step"] > 0)].sort_values("step")
-    style.band(ax, rows["step"], rows["low"], rows["high"], colour)
-    label = style.plain(name, limit=60)
-    ax.plot(rows["step"], rows[STATISTIC], linestyle=look, color=colour, label=label)
-
-
-def _axes(ax: Axes, heading: str) -> None:
-    ax.set_xscale("log")
-    ax.set_ylabel(heading)
-    if ax.lines:
-        style.log_axis(ax.yaxis)
+    order = {
+        f"{norm}, {word}": {"color": colours[norm], "linestyle": LINES.get(word, "-.")}
+        for norm in norms
+        for word in dict.fromkeys([*LINES, *kind])
+    }
+    curve = table["svm"] + ", " + kind
+    table = table.assign(
+        panel=table["quantity"].mask(table["quantity"] == OTHER, "bregman"),
+        row=labels(axes, table, axes.besides("gradient", "steps") or ["p"]),
+        curve=pd.Categorical(curve, [name for name in order if name in set(curve)]),
+    )
+    return facets(
+        table, "step", STATISTIC, hue="curve", row="row", col="panel", panels=PANELS, looks=order,
+        x_label="step", log_x=True, size=(2.9, 2.4), share_x="row",
+    )[0]  # fmt: skip

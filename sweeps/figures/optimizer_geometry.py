@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from .. import statistics, style
 from ..cells import CellAxes, row_key
-from . import Drawing, _selections, history_of, outcomes, status_counts
-from ._pages import Tables, drawings
+from ..facets import Panel, facets, matrix
+from . import Drawing, _selections, history_of, outcomes
+from ._pages import Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
@@ -98,30 +98,22 @@ class Geometry:
             f"{self.name}_counts": outcomes(frames.trials, frames.axes),
         }
 
-    def draw(
-        self, tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-    ) -> list[Drawing]:
+    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the map, the curves and the maps of tokens, or several of each."""
-        counts = f"{self.name}_counts"
-        drawn = [
-            drawing
-            for name, make, caption in (
-                (self.name, self._map, CAPTION),
-                (f"{self.name}_steps", self._steps, CAPTION_STEPS),
-            )
-            for drawing in drawings(
-                name, tables, axes, remarks, make, caption=caption, room=CURVES, cells=counts
-            )
-        ]
-        return drawn + _selections.draw(f"{self.name}_tokens", tables, axes, remarks, counts)
+        counts, steps = f"{self.name}_counts", f"{self.name}_steps"
 
-    def _map(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
-        counted = status_counts(tables[f"{self.name}_counts"], axes)
-        return _map(tables[self.name], axes, [NOTE, counted, *remarks])
+        def of_gaps(tables: Tables, axes: CellAxes) -> Figure:
+            return _map(tables[self.name], axes)
 
-    def _steps(self, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
-        counted = status_counts(tables[f"{self.name}_counts"], axes)
-        return _steps(tables[f"{self.name}_steps"], axes, [NOTE_STEPS, counted, *remarks])
+        def of_steps(tables: Tables, axes: CellAxes) -> Figure:
+            return _steps(tables[steps], axes)
+
+        figures = (
+            Pages(self.name, CAPTION, of_gaps, NOTE, room=CURVES),
+            Pages(steps, CAPTION_STEPS, of_steps, NOTE_STEPS, counts, room=CURVES),
+        )
+        drawn = [one for pages in figures for one in pages.draw(tables, axes, remarks)]
+        return drawn + _selections.draw(f"{self.name}_tokens", counts, tables, axes, remarks)
 
 
 OF_W, OF_KQ = Geometry("optimizer_geometry"), Geometry("optimizer_geometry_kq")
@@ -138,30 +130,42 @@ def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
     return trials.assign(own=own.fillna(""))
 
 
-def _map(table: pd.DataFrame, axes: CellAxes, notes: Sequence[str]) -> Figure:
-    columns = sorted(set(table["margin_in"]), key=_place)
-    rows = _optimizers(table, axes)
-    fig = style.figure(1.25 * max(len(columns), 3) + 3.6, 0.5 * max(len(rows), 2) + 1.6)
+def _map(table: pd.DataFrame, axes: CellAxes) -> Figure:
+    norms = sorted(set(table["margin_in"]), key=_place)
+    optimizers = _optimizers(table, axes)
+    fig = style.figure(1.25 * max(len(norms), 3) + 3.6, 0.5 * max(len(optimizers), 2) + 1.6)
     ax = fig.subplots()
-    style.note(fig, notes)
     if table["used"].sum() == 0:
         style.empty(ax, "no certified instance")
         return fig
-    medians = np.full((len(rows), len(columns)), np.nan)
-    for i, (_, part) in enumerate(rows):
-        here = part.set_index("margin_in")
-        medians[i] = [here["median"].get(norm, np.nan) for norm in columns]
-        for j, norm in enumerate(columns):
-            _write(ax, here, norm, (i, j), medians[i])
-    clipped = np.clip(medians, *RANGE)
-    image = ax.imshow(clipped, cmap="viridis", norm=LogNorm(*RANGE), aspect="auto")
-    ax.set_xticks(range(len(columns)), columns)
-    ax.set_yticks(range(len(rows)), [style.wrapped(name, 46) for name, _ in rows])
+    names = [style.wrapped(name, 46) for name, _ in optimizers]
+    medians = pd.DataFrame(np.nan, names, norms)
+    texts = pd.DataFrame("", names, norms)
+    for i, (_, part) in enumerate(optimizers):
+        for _, row in part[part["median"].notna()].iterrows():
+            j = norms.index(row["margin_in"])
+            medians.iloc[i, j] = row["median"]
+            texts.iloc[i, j] = (
+                f"{row['median']:.2g} ({row['used']:.0f})\n[{row['low']:.2g}, {row['high']:.2g}]"
+            )
+            if row["own"] == row["margin_in"]:
+                frame = Rectangle((j + 0.03, i + 0.04), 0.94, 0.92, fill=False, lw=1.6, zorder=3)
+                frame.set_edgecolor("#e31a1c")
+                ax.add_patch(frame)
+    matrix(
+        ax, medians.clip(*RANGE), texts, norm=LogNorm(*RANGE), annot_kws={"fontsize": 7},
+        cbar=True, cbar_kws={"label": "median margin gap", "pad": 0.02},
+    )  # fmt: skip
+    for text, least in zip(ax.texts, _least(medians), strict=True):
+        text.set_fontweight("bold" if least else "normal")
     ax.set_xlabel("norm of the margin")
-    ax.grid(False)
-    ax.tick_params(length=0)
-    fig.colorbar(image, ax=ax, label="median margin gap", pad=0.02)
     return fig
+
+
+def _least(medians: pd.DataFrame) -> np.ndarray:
+    """Return for each field that has a number whether it is the least one of its row."""
+    values = medians.to_numpy()
+    return np.asarray((values == np.nanmin(values, axis=1, keepdims=True))[np.isfinite(values)])
 
 
 def _optimizers(table: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataFrame]]:
@@ -186,47 +190,15 @@ def _place(norm: str) -> tuple[int, str]:
     return (NORMS.index(norm) if norm in NORMS else len(NORMS)), norm
 
 
-def _write(
-    ax: Axes, here: pd.DataFrame, norm: str, place: tuple[int, int], medians: np.ndarray
-) -> None:
-    """Write median and count of a norm into its cell, and frame it if it is the own norm."""
-    (i, j), median = place, medians[place[1]]
-    if norm not in here.index or not np.isfinite(median):
-        return
-    row = here.loc[norm]
-    least = median == np.nanmin(medians)
-    dark = median < np.sqrt(RANGE[0] * RANGE[1]) * 3
-    ax.text(
-        j, i, f"{median:.2g} ({row['used']:.0f})\n[{row['low']:.2g}, {row['high']:.2g}]",
-        ha="center", va="center", fontsize=7,
-        color="white" if dark else "black", fontweight="bold" if least else "normal",
-    )  # fmt: skip
-    if row["own"] == norm:
-        frame = Rectangle((j - 0.47, i - 0.46), 0.94, 0.92, fill=False, linewidth=1.6)
-        frame.set_edgecolor("#e31a1c")
-        ax.add_patch(frame)
-
-
-def _steps(table: pd.DataFrame, axes: CellAxes, notes: Sequence[str]) -> Figure:
+def _steps(table: pd.DataFrame, axes: CellAxes) -> Figure:
     curves = _optimizers(table, axes)
-    fig = style.figure(8.2, 3.6)
-    ax = fig.subplots()
-    style.note(fig, notes)
-    if not curves:
-        style.empty(ax, "no margin gap over the steps on record")
-        return fig
-    labels = [label for label, _ in curves]
-    colours, markers = style.colours(labels), style.markers(labels)
-    for label, part in curves:
-        rows = part[(part["used"] > 0) & (part["step"] > 0)].sort_values("step")
-        style.band(ax, rows["step"], rows["low"], rows["high"], colours[label])
-        ax.plot(
-            rows["step"], rows["median"], color=colours[label], marker=markers[label],
-            label=style.plain(f"{part['own'].iloc[0]} norm: {label}", limit=90),
-        )  # fmt: skip
-    ax.set_xscale("log")
-    style.log_axis(ax.yaxis)
-    ax.set_xlabel("step")
-    ax.set_ylabel("margin gap in the own norm")
-    style.legend(ax, [])
-    return fig
+    rows = [
+        part.assign(curve=style.plain(f"{part['own'].iloc[0]} norm: {label}", limit=90))
+        for label, part in curves
+    ]
+    table = pd.concat(rows) if rows else table
+    panel = Panel("margin gap in the own norm", "log")
+    return facets(
+        table[table["step"] > 0], "step", "median", hue="curve", panels=panel, x_label="step",
+        log_x=True, size=(4.5, 3.0), nothing="no margin gap over the steps on record",
+    )[0]  # fmt: skip

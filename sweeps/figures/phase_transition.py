@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-import seaborn
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
@@ -16,8 +15,9 @@ from matplotlib.ticker import PercentFormatter
 
 from .. import statistics, style
 from ..cells import CellAxes, number
-from . import UNTYPED, Drawing, outcomes, status_counts
-from ._pages import Tables, drawings
+from ..facets import matrix
+from . import UNTYPED, outcomes
+from ._pages import Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
@@ -37,7 +37,10 @@ UNDECIDED = 0.1
 """Largest part of the instances without a verdict in a cell that has a share."""
 
 INTERVAL = ["share", "low", "high"]
-COLOURS = "viridis"
+MEANINGS = {"T": "tokens", "n": "samples"}
+Plane = tuple[str, str, pd.DataFrame]
+"""A plane through the grid: its title, the key on the y axis, its cells."""
+
 NOTE = (
     "Red line: d = max(T - 1, n); at and above it Theorem 1 guarantees feasibility. Circles, and "
     "bottom row: the d of one half by logistic regression on log d, with Fieller's 95 % interval; "
@@ -78,65 +81,53 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     }
 
 
-def draw(
-    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
-    """Return one figure per combination of the other axes (one figure in the plain sweep)."""
-    return drawings("phase_transition", tables, axes, remarks, _figure, caption=CAPTION, x=X)
-
-
-def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+def _figure(tables: Tables, axes: CellAxes) -> Figure:
     """Return a column of maps per share, a row per plane through the grid, and half-way points."""
     table, halfway = tables["phase_transition"], tables["phase_transition_halfway"]
     planes = _planes(table)
     rows = max(len(planes), 1) + 1
     fig = style.figure(11.6, 2.6 * rows + 0.8)
     grid = fig.subplots(rows, len(SHARES), squeeze=False)
-    for i, (title, axis, cells) in enumerate(planes):
-        row = grid[i]
-        for ax, (name, words) in zip(row, SHARES.items(), strict=True):
-            _heat_map(ax, cells[cells["share_of"] == name], axis)
-            _mark_halfway(ax, halfway[halfway["share_of"] == name], cells, axis)
-            style.heading(ax, "" if i else words)
-        row[0].set_ylabel(f"{_meaning(axis)} ${axis}$  ({title})")
+    for column, (name, words) in zip(grid.T, SHARES.items(), strict=True):
+        points = halfway[halfway["share_of"] == name]
+        for ax, plane in zip(column, planes, strict=False):
+            _map(ax, plane, plane[2][plane[2]["share_of"] == name], points)
+        style.heading(column[0], words)
+        column[-2].set_xlabel("token dimension $d$")
+        _half_way_points(column[-1], points, planes)
+    for ax, (title, axis, _) in zip(grid[:, 0], planes, strict=False):
+        ax.set_ylabel(f"{MEANINGS[axis]} ${axis}$  ({title})")
+    grid[-1, 0].set_ylabel("$d$ at one half")
     if not planes:
         style.empty(grid[0, 0], "a single n and T: nothing to map")
-    for ax in grid[-2]:
-        ax.set_xlabel("token dimension $d$")
-    for ax, name in zip(grid[-1], SHARES, strict=True):
-        _half_way_points(ax, halfway[halfway["share_of"] == name], planes)
-    grid[-1, 0].set_ylabel("$d$ at one half")
-    shades = ScalarMappable(Normalize(0, 1), COLOURS)
     fig.colorbar(
-        shades, ax=grid[:-1], shrink=0.6, aspect=30, pad=0.01, label="share of instances",
-        format=PercentFormatter(xmax=1, decimals=0),
+        ScalarMappable(Normalize(0, 1), "viridis"), ax=grid[:-1], shrink=0.6, aspect=30, pad=0.01,
+        label="share of instances", format=PercentFormatter(xmax=1, decimals=0),
     )  # fmt: skip
-    counted = status_counts(tables["phase_transition_counts"], axes)
-    style.note(fig, [NOTE, counted, *remarks])
     return fig
 
 
-def _half_way_points(
-    ax: Axes, points: pd.DataFrame, planes: Sequence[tuple[str, str, pd.DataFrame]]
-) -> None:
+draw = Pages("phase_transition", CAPTION, _figure, NOTE, x=X).draw
+
+
+def _half_way_points(ax: Axes, points: pd.DataFrame, planes: Sequence[Plane]) -> None:
     """Draw the d of one half over max(T - 1, n), a colour for each plane."""
     colours = style.colours([title for title, _, _ in planes])
     for title, axis, cells in planes:
         fixed = "n" if axis == "T" else "T"
         rows = points[(points[fixed] == cells[fixed].iloc[0]) & points["halfway"].notna()]
-        line = _promised(rows)
-        ends = np.abs(rows[["low", "high"]].to_numpy(float).T - rows["halfway"].to_numpy(float))
-        known = np.isfinite(ends).all(axis=0)
-        place = line * (0.97 if axis == "T" else 1.03)
+        spread = np.abs(rows[["low", "high"]].to_numpy(float).T - rows["halfway"].to_numpy(float))
+        known = np.isfinite(spread).all(axis=0)
         ax.errorbar(
-            place, rows["halfway"], yerr=np.where(known, ends, 0.0), linestyle="", capsize=2,
-            label=title, color=colours[title], marker="o" if axis == "T" else "s", markersize=4,
+            _promised(rows) * (0.97 if axis == "T" else 1.03), rows["halfway"],
+            yerr=np.where(known, spread, 0.0), linestyle="", capsize=2, label=title,
+            color=colours[title], marker="o" if axis == "T" else "s", markersize=4,
         )  # fmt: skip
-    lines = _promised(points)
     if not points["halfway"].notna().any():
         style.empty(ax, "one half is nowhere crossed")
         return
-    ax.plot([lines.min(), lines.max()], [lines.min(), lines.max()], color="0.4", linestyle="--")
+    ends = [_promised(points).min(), _promised(points).max()]
+    ax.plot(ends, ends, color="0.4", linestyle="--")
     ax.set_xscale("log", base=2)
     ax.set_yscale("log", base=2)
     ax.set_xlabel("$\\max(T-1, n)$")
@@ -149,48 +140,35 @@ def _promised(points: pd.DataFrame) -> np.ndarray:
     return np.asarray(np.maximum(T - 1, n))
 
 
-def _planes(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
-    """Return (fixed key, key on the y axis, cells) of each plane with several values on y."""
-    planes = []
-    for fixed, axis in (("n", "T"), ("T", "n")):
-        for value, cells in table.groupby(fixed):
-            if cells[axis].nunique() > 1:
-                planes.append((f"{fixed} = {number(value)}", axis, cells))
-    return planes
+def _planes(table: pd.DataFrame) -> list[Plane]:
+    """Return the planes with several values on the y axis."""
+    return [
+        (f"{fixed} = {number(value)}", axis, cells)
+        for fixed, axis in (("n", "T"), ("T", "n"))
+        for value, cells in table.groupby(fixed)
+        if cells[axis].nunique() > 1
+    ]
 
 
-def _meaning(axis: str) -> str:
-    return {"T": "tokens", "n": "samples"}[axis]
-
-
-def _heat_map(ax: Axes, cells: pd.DataFrame, axis: str) -> None:
+def _map(ax: Axes, plane: Plane, cells: pd.DataFrame, points: pd.DataFrame) -> None:
+    """Draw the shares of a plane, the line of the theorem, and the d of one half of each row."""
+    _, axis, _ = plane
     if cells.empty:
         style.empty(ax, "no run on record")
         return
+    fixed = "n" if axis == "T" else "T"
     shares = cells.pivot_table(index=axis, columns="d", values="share", dropna=False)
     rows, columns = shares.index.to_numpy(float), shares.columns.to_numpy(float)
-    seaborn.heatmap(
-        shares.astype(float), ax=ax, vmin=0, vmax=1, cmap=COLOURS, cbar=False,
-        xticklabels=[number(d) for d in columns], yticklabels=[number(value) for value in rows],
-    )  # fmt: skip
-    ax.grid(False)
+    ticks = [[number(value) for value in values] for values in (columns, rows)]
+    matrix(ax, shares, vmin=0, vmax=1, xticklabels=ticks[0], yticklabels=ticks[1])
     ax.invert_yaxis()
-    ax.set(xlabel="", ylabel="")
-    ax.tick_params(labelsize=7.5, length=0, rotation=0)
     ax.tick_params(axis="x", rotation=90 if len(columns) > 12 else 0)
-    other = cells["n" if axis == "T" else "T"].iloc[0] if len(cells) else 0
-    threshold = [max(v - 1, other) if axis == "T" else max(other - 1, v) for v in rows]
-    _staircase(ax, [int(np.searchsorted(columns, d)) for d in threshold])
-
-
-def _mark_halfway(ax: Axes, points: pd.DataFrame, cells: pd.DataFrame, axis: str) -> None:
-    """Draw a circle in each row of the map at the d of one half, where that lies on it."""
-    rows, columns = np.sort(cells[axis].unique()), np.sort(cells["d"].unique()).astype(float)
-    fixed = "n" if axis == "T" else "T"
+    promised = _promised(cells.drop_duplicates(axis).sort_values(axis))
+    _staircase(ax, [int(np.searchsorted(columns, d)) for d in promised])
     inside = points["halfway"].between(columns[0], columns[-1])
     points = points[inside & (points[fixed] == cells[fixed].iloc[0])]
-    x = np.interp(np.log(points["halfway"].to_numpy(float)), np.log(columns),
-                  np.arange(len(columns)) + 0.5)  # fmt: skip
+    d = np.log(points["halfway"].to_numpy(float))
+    x = np.interp(d, np.log(columns), np.arange(len(columns)) + 0.5)
     y = np.searchsorted(rows, points[axis].to_numpy()) + 0.5
     ax.plot(x, y, linestyle="", marker="o", markersize=4, color="white", markeredgecolor="black")
 

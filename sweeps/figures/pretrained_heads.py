@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .. import statistics, style
 from ..cells import CellAxes
-from . import Drawing, _head_attention, _head_optimality, outcomes, status_counts
-from ._pages import Make, Tables, drawings
+from ..facets import Panel, facets, looks_of, matrix, whiskers
+from . import Drawing, _head_attention, _head_optimality, outcomes
+from ._pages import Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
@@ -53,6 +54,11 @@ OF_GEN_SVM = (
     "Gen-SVM: equal logits within the tokens that have at least selection.attended of the "
     "attention, margins to all others. Of the head, what is left of W without its part W_fin, "
     "which these tokens fix by themselves."
+)
+OF_POINTS = "The lean of every head against the entropy of its attention, its layer and its rank."
+NOTE_POINTS = (
+    "Every point is a head: filled if it leans, its 95 % interval as a line. See the map of all "
+    "heads for what lean means."
 )
 CAPTION = (
     "How much more each head of a pretrained transformer correlates with the SVM of {}, "
@@ -208,44 +214,35 @@ def _total(heads: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def draw(
-    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
+def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the maps of leans, the lean against other numbers of a head, and an example."""
-    shown = ("control", "tokens", *HEAD)
-    made: list[tuple[str, Make, str]] = [
-        (name, partial(_map_figure, svm), CAPTION.format(SVMS[svm]))
-        for name, svm in (
-            ("pretrained_heads", "one token"),
-            ("pretrained_heads_gen_svm", "Gen-SVM"),
-        )
+    names = {"pretrained_heads": "one token", "pretrained_heads_gen_svm": "Gen-SVM"}
+    pages = [
+        Pages(name, CAPTION.format(SVMS[svm]), partial(_map, svm), partial(_map_notes, svm))
+        for name, svm in names.items()
         if svm == "one token" or svm in set(tables["pretrained_heads"]["svm"])
     ]
-    made += [
-        ("pretrained_heads_against", _against_figure,
-         "The lean of every head against the entropy of its attention, its layer and its rank."),
-        ("pretrained_heads_attention", _head_attention.figure,
-         "Attention of the head that leans most, with the tokens that support its SVM."),
+    pages += [
+        Pages("pretrained_heads_against", OF_POINTS, _against, NOTE_POINTS),
+        Pages("pretrained_heads_attention", _head_attention.CAPTION, _head_attention.figure,
+              _head_attention.notes),
     ]  # fmt: skip
+    shown, counts = ("control", "tokens", *HEAD), "pretrained_heads_counts"
     return [
         one
-        for name, make, caption in made
-        for one in drawings(
-            name, tables, axes, remarks, make, caption=caption, x=shown, cells="pretrained_heads"
+        for page in pages
+        for one in replace(page, x=shown, cells="pretrained_heads", counts=counts).draw(
+            tables, axes, remarks
         )
     ]
 
 
-def _map_figure(svm: str, tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+def _map(svm: str, tables: Tables, axes: CellAxes) -> Figure:
     heads = tables["pretrained_heads"]
     heads = heads[heads["svm"] == svm]
-    layers, columns = (sorted(heads[name].unique()) for name in HEAD)
-    fig = style.figure(max(9.6, 1.5 + 0.78 * len(columns)), 2.0 + 0.92 * max(len(layers), 1))
+    layers, columns = (heads[name].nunique() for name in HEAD)
+    fig = style.figure(max(9.6, 1.5 + 0.78 * columns), 2.0 + 0.92 * max(layers, 1))
     grid = fig.subplots(2, 1, sharex=True)
-    total = tables["pretrained_heads_total"]
-    notes = [NOTE, *([OF_GEN_SVM] if svm == "Gen-SVM" else []), *_told(total[total["svm"] == svm])]
-    counts = status_counts(tables["pretrained_heads_counts"], axes)
-    style.note(fig, [*notes, counts, *remarks])
     most = np.nanmax([0.05, *heads["lean"].abs()])
     for ax, norm in zip(grid, NORMS, strict=True):
         style.heading(ax, f"lean, {norm} norm, SVM of {SVMS[svm]}")
@@ -253,76 +250,62 @@ def _map_figure(svm: str, tables: Tables, axes: CellAxes, remarks: Sequence[str]
         if not part["lean"].notna().any():
             style.empty(ax, "no head with all four controls and two samples")
             continue
-        shades = _map(ax, part, layers, columns, most)
-        fig.colorbar(shades, ax=ax, shrink=0.9, aspect=12, pad=0.01)
+        star = part["leans"].map({True: "*", False: ""})
+        words = part["lean"].map("{:.3f}".format) + star
+        words += "\n[" + part["low"].map("{:.2f}".format)
+        words += ", " + part["high"].map("{:.2f}".format) + "]"
+        part = part.assign(text=words.where(part["lean"].notna(), ""))
+        leans, texts = (part.pivot_table(index=HEAD[0], columns=HEAD[1], values=value,
+                                         aggfunc="first", dropna=False)
+                        for value in ("lean", "text"))  # fmt: skip
+        matrix(ax, leans, texts, cmap="RdBu_r", vmin=-most, vmax=most, cbar=True,
+               cbar_kws={"shrink": 0.9, "aspect": 12, "pad": 0.01})  # fmt: skip
         ax.set_ylabel("layer")
     grid[-1].set_xlabel("head")
     return fig
 
 
-def _map(ax: Axes, part: pd.DataFrame, layers: list[int], columns: list[int], most: float) -> Any:
-    values = np.full((len(layers), len(columns)), np.nan)
-    for _, row in part.iterrows():
-        i, j = layers.index(row["at_layer"]), columns.index(row["at_head"])
-        values[i, j] = row["lean"]
-        if np.isfinite(row["lean"]):
-            ends = f"[{row['low']:.2f}, {row['high']:.2f}]"
-            text = f"{row['lean']:.3f}{'*' if row['leans'] else ''}\n{ends}"
-            dark = abs(row["lean"]) > 0.6 * most
-            ax.text(j, i, text, ha="center", va="center", fontsize=6.5,
-                    color="white" if dark else style.INK)  # fmt: skip
-    shades = ax.imshow(values, cmap="RdBu_r", vmin=-most, vmax=most, aspect="auto")
-    ax.set_xticks(range(len(columns)), [str(k) for k in columns])
-    ax.set_yticks(range(len(layers)), [str(k) for k in layers])
-    ax.grid(False)
-    ax.tick_params(length=0)
-    return shades
-
-
-def _told(total: pd.DataFrame) -> list[str]:
-    """Return a sentence for each norm with the heads that lean."""
-    return [
+def _map_notes(svm: str, tables: Tables, axes: CellAxes) -> list[str]:
+    """Return what a lean is, and a sentence for each norm with the heads that lean."""
+    total = tables["pretrained_heads_total"]
+    return [NOTE, OF_GEN_SVM if svm == "Gen-SVM" else ""] + [
         f"{row['svm_norm']} norm: {row['lean']} of {row['tested']} heads lean"
         f"{': ' + row['which'] if row['which'] else ''} ({row['lean_any_dependence']} by the bound "
         "for any dependence of the tests, Benjamini and Yekutieli)."
-        for _, row in total.iterrows()
+        for _, row in total[total["svm"] == svm].iterrows()
     ]
 
 
-def _against_figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+def _against(tables: Tables, axes: CellAxes) -> Figure:
     heads = tables["pretrained_heads"]
-    svms = [svm for svm in SVMS if svm in set(heads["svm"])] or ["one token"]
-    fig = style.figure(9.6, 0.8 + 2.8 * len(svms))
-    grid = fig.subplots(len(svms), len(SHOWN), sharey=True, sharex="col", squeeze=False)
-    style.note(fig, ["Every point is a head: filled if it leans, its 95 % interval as a line. See "
-                     "the map of all heads for what lean means.", *remarks])  # fmt: skip
-    for row, svm in zip(grid, svms, strict=True):
-        _against(row, heads[(heads["svm"] == svm) & heads["lean"].notna()])
-        row[0].set_ylabel(f"lean, {svm}")
+    heads = heads[heads["lean"].notna()]
+    shift = heads["svm_norm"].map({"frobenius": -0.12, "nuclear": 0.12})
+    heads = heads.assign(at_layer=heads["at_layer"] + shift)
+    leans = heads["leans"].map({True: "leans", False: "does not"})
+    heads = heads.assign(curve=heads["svm_norm"] + ", " + leans)
+    looks = {
+        f"{norm}, {word}": {
+            "color": look["color"], "marker": look["marker"], "linestyle": "", "elinewidth": 0.5,
+            "markerfacecolor": look["color"] if word == "leans" else "white",
+            "markeredgecolor": look["color"], "markeredgewidth": 0.8, "capsize": 0,
+        }
+        for norm, look in looks_of(list(NORMS)).items() for word in ("leans", "does not")
+    }  # fmt: skip
+    parts = [heads.assign(x=heads[name].astype(float), column=label)
+             for name, label in SHOWN.items()]  # fmt: skip
+    table = pd.concat(parts, ignore_index=True)
+    svms = [svm for svm in SVMS if svm in set(heads["svm"])]
+    table = table.assign(
+        column=pd.Categorical(table["column"], list(SHOWN.values())),
+        curve=pd.Categorical(
+            table["curve"], [name for name in looks if name in set(heads["curve"])]
+        ),
+    )
+    fig, grid = facets(
+        table, "x", "lean", hue="curve", row="svm", col="column", looks=looks, size=(2.6, 2.5),
+        panels={svm: Panel(f"lean, {svm}", line=0.0) for svm in svms}, mark=whiskers, share_y=True,
+        nothing="no head with a lean", title="norm",
+    )  # fmt: skip
     for ax, label in zip(grid[-1], SHOWN.values(), strict=True):
         ax.set_xlabel(label)
-    style.legend(grid[0, -1], [])
     return fig
-
-
-def _against(row: Sequence[Axes], heads: pd.DataFrame) -> None:
-    """Draw the lean against each number of a head, both norms in a panel."""
-    looks = zip(NORMS, style.PALETTE, style.MARKERS, strict=False)
-    for norm, colour, marker in looks:
-        part = heads[heads["svm_norm"] == norm]
-        for ax, name in zip(row, SHOWN, strict=True):
-            shift = {"frobenius": -0.12, "nuclear": 0.12}[norm] if name == "at_layer" else 0.0
-            x = part[name].to_numpy(float) + shift
-            for leans, face in ((True, colour), (False, "white")):
-                at = part["leans"].to_numpy() == leans
-                some = part[at]
-                if some.empty and leans:
-                    continue
-                ends = [some["lean"] - some["low"], some["high"] - some["lean"]]
-                ax.errorbar(
-                    x[at], some["lean"], yerr=np.array(ends, dtype=float), fmt=marker,
-                    color=colour, markerfacecolor=face, markeredgecolor=colour, markeredgewidth=0.8,
-                    elinewidth=0.5, label=f"{norm}, {'leans' if leans else 'does not'}",
-                )  # fmt: skip
-    for ax in row:
-        ax.axhline(0, color=style.FAINT, linewidth=0.8)

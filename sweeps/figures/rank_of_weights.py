@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from .. import statistics, style
-from ..cells import CellAxes, number
-from . import Drawing, outcomes, status_counts
-from ._pages import Tables, drawings
+from ..cells import CellAxes
+from ..facets import Look, Panel, facets, labels, looks_of
+from . import outcomes
+from ._pages import Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
 
 X = ("n", "T", "d", "parameterization")
 RANKS = {
-    "rank_effective": "effective rank of the trained weights",
-    "rank_stable": "stable rank of the trained weights",
+    "rank_effective": Panel("effective rank\nof the trained weights", "from_zero"),
+    "rank_stable": Panel("stable rank\nof the trained weights", "from_zero"),
 }
-SVMS = {"frobenius_rank": r"$W_{\mathrm{mm}}$", "nuclear_rank": r"$W^{\star}_{\mathrm{mm}}$"}
 TRAINED = {"w": "trained $W$", "kq": "trained $KQ^T$"}
-BESIDE = {"frobenius_rank": "w", "nuclear_rank": "kq"}
-"""The parameterization whose limit is the SVM of that norm: its tokens count."""
+SVMS = {
+    ("frobenius_rank", "w"): r"rank of $W_{\mathrm{mm}}$",
+    ("nuclear_rank", "kq"): r"rank of $W^{\star}_{\mathrm{mm}}$",
+}
+"""An SVM, with the parameterization whose limit it is: its tokens count."""
 
-LINES = {"frobenius_rank": (0, (4, 1.6)), "nuclear_rank": (0, (1, 1.4))}
-SHIFTS = {"frobenius_rank": -0.2, "nuclear_rank": 0.2, "w": -0.1, "kq": 0.1}
-"""Distance along d by which a curve is moved, so that equal ones are seen."""
+LOOKS: dict[str, Look] = {
+    **looks_of(list(TRAINED.values())),
+    SVMS["frobenius_rank", "w"]: {"color": style.INK, "linestyle": (0, (4, 1.6))},
+    SVMS["nuclear_rank", "kq"]: {"color": style.INK, "linestyle": (0, (1, 1.4))},
+}
+APART = 0.13
+"""Distance along d between curves."""
 
 NOTE = (
     "Lines: mean over saturated instances whose SVMs are certified; band: its 95 % bootstrap "
@@ -49,7 +54,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     certified = frames.trials[frames.trials["status"] == "ok"]
     parts = [
         statistics.summaries(certified, by, name).assign(rank=name)
-        for name in (*RANKS, *SVMS)
+        for name in (*RANKS, *(norm for norm, _ in SVMS))
         if name in certified
     ]
     table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*by, "rank"])
@@ -57,56 +62,21 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     return {"rank_of_weights": table, "rank_of_weights_counts": counted}
 
 
-def draw(
-    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
-    """Return one figure per combination of the other axes (one figure in the plain sweep)."""
-    return drawings(
-        "rank_of_weights", tables, axes, remarks, _figure, caption=CAPTION, x=X,
-        cells="rank_of_weights_counts",
-    )  # fmt: skip
-
-
-def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+def _figure(tables: Tables, axes: CellAxes) -> Figure:
     """Return a row of panels for each rank, a column for each (n, T)."""
-    table = tables["rank_of_weights"]
-    columns = list(table.groupby(["n", "T"], dropna=False, sort=True))
-    fig = style.figure(3.0 * max(len(columns), 1) + 1.6, 5.6)
-    grid = fig.subplots(2, max(len(columns), 1), squeeze=False, sharex="col", sharey="row")
-    for line, quantity in zip(grid, RANKS, strict=True):
-        for ax, ((n, T), cells) in zip(line, columns, strict=False):
-            _curves(ax, cells, quantity)
-            if quantity == "rank_effective":
-                style.heading(ax, f"n = {number(n)}, T = {number(T)}")
-        line[0].set_ylim(bottom=0)  # after all curves, because the panels of a row share it
-        line[0].set_ylabel(RANKS[quantity].replace(" of the", "\nof the"))
-    for ax, (_, cells) in zip(grid[-1], columns, strict=False):
-        ax.set_xlabel("token dimension $d$")
-        style.ticks_at(ax, cells["d"])
-    if columns:
-        style.legend(grid[0, -1], grid.flat)
-    else:
-        style.empty(grid[0, 0], "no certified instance")
-    counted = status_counts(tables["rank_of_weights_counts"], axes)
-    style.note(fig, [NOTE, counted, *remarks])
-    return fig
+    table = tables["rank_of_weights"].sort_values(["n", "T"])
+    kinds = {(rank, rule): name for rank in RANKS for rule, name in TRAINED.items()} | SVMS
+    pairs = zip(table["rank"], table["parameterization"], strict=True)
+    order = [SVMS["frobenius_rank", "w"], *TRAINED.values(), SVMS["nuclear_rank", "kq"]]
+    table = table.assign(
+        curve=pd.Categorical([kinds.get(pair) for pair in pairs], order),
+        row=table["rank"].where(table["rank"].isin(RANKS), "rank_effective"),
+        column=labels(axes, table, ["n", "T"]),
+    )
+    return facets(
+        table, "d", "mean", hue="curve", row="row", col="column", panels=RANKS, looks=LOOKS,
+        x_label="token dimension $d$", ticks=table["d"], apart=APART, size=(3.0, 2.5),
+    )[0]  # fmt: skip
 
 
-def _curves(ax: Axes, cells: pd.DataFrame, quantity: str) -> None:
-    colours, markers = style.colours(TRAINED), style.markers(TRAINED)
-    for name, label in TRAINED.items():
-        here = cells[(cells["rank"] == quantity) & (cells["parameterization"] == name)]
-        _curve(ax, here, SHIFTS[name], label, color=colours[name], marker=markers[name])
-    if quantity == "rank_effective":
-        for name, label in SVMS.items():
-            svm = cells[cells["rank"] == name]
-            own = svm[svm["parameterization"] == BESIDE[name]]
-            look = {"color": style.INK, "linestyle": LINES[name]}
-            _curve(ax, own, SHIFTS[name], f"rank of {label}", **look)
-
-
-def _curve(ax: Axes, cells: pd.DataFrame, shift: float, label: str, **look: object) -> None:
-    drawn = cells[cells["used"] > 0].sort_values("d")
-    d = drawn["d"] + shift
-    style.band(ax, d, drawn["low"], drawn["high"], str(look["color"]))
-    ax.plot(d, drawn["mean"], label=label, markersize=3.6, **look)  # type: ignore[arg-type]
+draw = Pages("rank_of_weights", CAPTION, _figure, NOTE, x=X).draw

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from .. import statistics, style
 from ..cells import CellAxes, number
-from . import Drawing
-from ._pages import drawings
+from ..facets import Look, Panel, curve, facets
+from ._pages import Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
@@ -104,43 +101,38 @@ def _row_per_cell(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     )
 
 
-def draw(
-    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
-    """Return one figure per combination of the other axes (one figure in the plain sweep)."""
-    return drawings("rank_vs_d", tables, axes, remarks, _figure, caption=_CAPTION, x=X)
-
-
-def _figure(tables: Mapping[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str]) -> Figure:
+def _figure(tables: Tables, axes: CellAxes) -> Figure:
     table = tables["rank_vs_d"]
-    methods = [method for method in METHODS if (table["method"] == method).any()]
-    panels = _panels(table)
-    if len(panels) > PANELS:
-        what = f"{len(panels) - PANELS} further panels are not drawn: see the table."
-        remarks = [*remarks, what]
-    panels = panels[:PANELS]
-    fig = style.figure(4.6 * max(len(methods), 1) + 0.9, 3.55 * max(len(panels), 1) + 0.5)
+    methods = [name for method, name in METHODS.items() if (table["method"] == method).any()]
     if not methods:
+        fig = style.figure(6, 3)
         style.empty(fig.subplots(), "no instance with a solved SVM on record")
         return fig
-    heights = [3.0, 1.0] * len(panels)
-    grid = fig.subplots(
-        len(heights),
-        len(methods),
-        squeeze=False,
-        sharex="row",
-        gridspec_kw={"height_ratios": heights},
-    )
-    for row, (title, series, cells) in enumerate(panels):
-        for column, method in enumerate(methods):
-            ax, strip = grid[2 * row, column], grid[2 * row + 1, column]
-            part = cells[cells["method"] == method]
-            _draw_ranks(ax, part, series)
-            _draw_strip(strip, part, series, method)
-            style.heading(ax, f"{METHODS[method]}\n{title}" if row == 0 else title)
-        _share_y(grid[2 * row])
-        _legend(grid[2 * row, -1], cells, series)
-    style.note(fig, [*_small_print(table), *remarks])
+    shown = _panels(table)[:PANELS]
+    curves = pd.concat([_curves(*panel) for panel in shown], ignore_index=True)
+    curves["method"] = pd.Categorical(curves["method"].map(METHODS), methods)
+    nothing = "infeasible, or\nno matrix: rank := 1" if len(methods) > 1 else "no solution"
+    panels = {
+        f"{title}|{quantity}": panel
+        for title, *_ in shown
+        for quantity, panel in (
+            ("rank", Panel("mean rank", "from_zero", height=1.3)),
+            ("nothing", Panel(nothing, "share", height=0.5)),
+        )
+    }
+    looks = curves.drop_duplicates("curve").set_index("curve")["look"].to_dict()
+    fig, grid = facets(
+        curves, "at", "value", hue="curve", row="row", col="method", panels=panels, looks=looks,
+        x_label="token dimension $d$", ticks=table["d"], size=(4.6, 2.3), mark=_mark,
+    )  # fmt: skip
+    for ranks, strips, (title, _, cells) in zip(grid[::2], grid[1::2], shown, strict=True):
+        for ax, strip, method in zip(ranks, strips, methods, strict=True):
+            style.heading(ax, f"{method}\n{title}" if ax in grid[0] else title)
+            ax.yaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+            _tied(strip, cells[cells["method"].map(METHODS) == method])
+        for norm in dict.fromkeys(cells["norm"]):
+            ranks[-1].plot([], [], color=style.INK, linestyle=DASHES[norm], label=NORMS[norm])
+        style.legend(ranks[-1], [])
     return fig
 
 
@@ -157,100 +149,55 @@ def _panels(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
     return panels
 
 
-def _draw_ranks(ax: Axes, cells: pd.DataFrame, series: str) -> None:
+def _curves(title: str, series: str, cells: pd.DataFrame) -> pd.DataFrame:
+    """Return the points of a panel: mean ranks, and below them the shares without a solution."""
     values = sorted(cells[series].unique())
     colours, markers = style.colours(values), style.markers(values)
+    named = set(style.spread(values, 8))
+    parts = []
     for k, value in enumerate(values):
-        apart = APART * (k - (len(values) - 1) / 2)
         for norm in NORMS:
-            curve = cells[(cells[series] == value) & (cells["norm"] == norm)].sort_values("d")
-            drawn = curve[curve["used"] > 0]
-            d = drawn["d"] + apart
-            style.band(ax, d, drawn["rank_low"], drawn["rank_high"], colours[value])
-            ax.plot(
-                d,
-                drawn["rank_mean"],
-                color=colours[value],
-                linestyle=DASHES[norm],
-                linewidth=_width(k, len(values)) if norm == "frobenius" else 1.5,
-                marker=markers[value],
-                markersize=3.4 + _width(k, len(values)) - NARROWEST,
-                markerfacecolor=colours[value] if norm == "frobenius" else "white",
-                markeredgecolor=colours[value],
-                markeredgewidth=1.0,
+            solid = norm == "frobenius"
+            width = NARROWEST + STEP * min(len(values) - 1 - k, 6)  # the first are the widest
+            look = {
+                "color": colours[value], "marker": markers[value], "linestyle": DASHES[norm],
+                "linewidth": width if solid else 1.5, "markersize": 2.1 + width,
+                "markerfacecolor": colours[value] if solid else "white",
+                "markeredgecolor": colours[value], "markeredgewidth": 1.0,
+                "label": f"{series}={number(value)}" if solid and value in named else "_",
+            }  # fmt: skip
+            rows = cells[(cells[series] == value) & (cells["norm"] == norm)]
+            rows = rows.assign(at=rows["d"] + APART * (k - (len(values) - 1) / 2))
+            rows = rows.assign(curve=f"{title}|{value}|{norm}", look=[look] * len(rows))
+            ranks = {"value": "rank_mean", "low": "rank_low", "high": "rank_high"}
+            parts.append(
+                rows.assign(row=f"{title}|rank", **{name: rows[old] for name, old in ranks.items()})
             )
-            ax.vlines(
-                d,
-                drawn["rank_mean"] - drawn["rank_std"],
-                drawn["rank_mean"] + drawn["rank_std"],
-                color=colours[value],
-                linewidth=0.7,
-                alpha=0.7,
-            )
-    style.ticks_at(ax, cells["d"])
-    ax.set_ylabel("mean rank")
-    ax.yaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-    ax.tick_params(labelbottom=False)
+            if norm == cells["norm"].iloc[0]:
+                shares = {"value": "nothing_share", "low": "nothing_low", "high": "nothing_high"}
+                shares |= {"used": "trials"}
+                rows = rows.assign(row=f"{title}|nothing", rank_std=float("nan"))
+                parts.append(rows.assign(**{name: rows[old] for name, old in shares.items()}))
+    points: pd.DataFrame = pd.concat(parts, ignore_index=True)
+    return points
 
 
-def _width(k: int, count: int) -> float:
-    """Return the width of the k-th of several curves: those drawn first are the widest."""
-    return NARROWEST + STEP * min(count - 1 - k, 6)
+def _mark(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:
+    """Draw a curve, and bars of one standard deviation of the instances."""
+    curve(ax, rows, x, statistic, look)
+    ends = rows[statistic] - rows["rank_std"], rows[statistic] + rows["rank_std"]
+    ax.vlines(rows[x], *ends, color=look["color"], linewidth=0.7, alpha=0.7)
 
 
-def _draw_strip(ax: Axes, cells: pd.DataFrame, series: str, method: str) -> None:
-    values = sorted(cells[series].unique())
-    colours, markers = style.colours(values), style.markers(values)
-    norm = cells["norm"].iloc[0] if len(cells) else "frobenius"
-    for k, value in enumerate(values):
-        curve = cells[(cells[series] == value) & (cells["norm"] == norm)].sort_values("d")
-        d = curve["d"] + APART * (k - (len(values) - 1) / 2)
-        style.band(ax, d, curve["nothing_low"], curve["nothing_high"], colours[value], alpha=0.1)
-        ax.plot(
-            d,
-            curve["nothing_share"],
-            color=colours[value],
-            marker=markers[value],
-            markersize=2.4 + _width(k, len(values)) - NARROWEST,
-            linewidth=_width(k, len(values)) - 0.3,
-        )
+def _tied(ax: Axes, cells: pd.DataFrame) -> None:
+    """Say at which d no share is known because the best scores are tied."""
     for d, here in cells.groupby("d"):
         if here["nothing_share"].isna().all() and here["tied"].any():
             ax.text(float(str(d)), 0.5, "tied", rotation=90, ha="center", va="center", fontsize=7.5)
-    style.share_axis(ax, "infeasible" if method == "certified" else "no matrix,\nrank := 1")
-    style.ticks_at(ax, cells["d"])
-    ax.set_xlabel("token dimension $d$")
 
 
-def _share_y(row: np.ndarray) -> None:
-    top = max(ax.get_ylim()[1] for ax in row)
-    for ax in row:
-        ax.set_ylim(0, top)
-
-
-def _legend(ax: Axes, cells: pd.DataFrame, series: str) -> None:
-    values = sorted(cells[series].unique())
-    colours, markers = style.colours(values), style.markers(values)
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=colours[v],
-            marker=markers[v],
-            label=f"{series}={number(v)}",
-            linewidth=_width(values.index(v), len(values)),
-        )
-        for v in style.spread(values, 8)
-    ]
-    handles += [
-        Line2D([], [], color=style.INK, linestyle=DASHES[norm], label=name)
-        for norm, name in NORMS.items()
-        if (cells["norm"] == norm).any()
-    ]
-    ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-
-
-def _small_print(table: pd.DataFrame) -> list[str]:
+def _small_print(tables: Tables, axes: CellAxes) -> list[str]:
+    table = tables["rank_vs_d"]
     certified = table[table["method"] == "certified"]
     lines = [
         "Shaded: 95 % bootstrap interval of the mean; bars: one standard deviation of the "
@@ -272,6 +219,8 @@ def _small_print(table: pd.DataFrame) -> list[str]:
             f"The published way: {nothing} of {used} ranks are the 1 of a solver without a "
             f"matrix; {published['set_aside'].sum()} instances have no value."
         )
+    if (hidden := len(_panels(table)) - PANELS) > 0:
+        lines.append(f"{hidden} further panels are not drawn: see the table.")
     return lines
 
 
@@ -286,3 +235,5 @@ _CAPTION = (
     "recorded as 1. Noise of the loose solver counts as rank, and infeasible instances shift the "
     "mean to 1 at small d."
 )
+
+draw = Pages("rank_vs_d", _CAPTION, _figure, _small_print, "", X, cells="rank_vs_d").draw

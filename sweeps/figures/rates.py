@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,21 +10,22 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .. import statistics, style
+from .. import statistics
 from ..cells import CellAxes
-from . import Drawing, _curves, history_of, outcomes, status_counts
-from ._pages import Tables, drawings
+from ..facets import Look, Panel, facets, labels, looks_of, whiskers
+from . import _curves, history_of, outcomes
+from ._pages import Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
 
 QUANTITIES = {
-    "one_minus_corr_frobenius": _curves.AXES["one_minus_corr_frobenius"],
-    "margin_gap_frobenius": r"margin gap by $W_{\mathrm{mm}}$",
-    "excess_risk": r"$L - L^\star$",
-    "minus_log_excess_risk": r"$\log\,1/(L - L^\star)$",
+    "one_minus_corr_frobenius": _curves.PANELS["one_minus_corr_frobenius"],
+    "margin_gap_frobenius": Panel(r"margin gap by $W_{\mathrm{mm}}$", "log"),
+    "excess_risk": Panel(r"$L - L^\star$", "log"),
+    "minus_log_excess_risk": Panel(r"$\log\,1/(L - L^\star)$", "log"),
 }
-"""Axis label of a quantity."""
+"""Vertical axis of a quantity."""
 
 NAMES = {
     "one_minus_corr_frobenius": "1-correlation",
@@ -39,6 +40,11 @@ SMALLEST_SHOWN = 1e-30
 """Curves end where they fall below: L - L* falls to e^-400000."""
 
 AGAINST = {"step": "step", "W_norm": r"$\|W\|_F$"}
+COLUMNS = {"over the steps": "step", "over the norm": "W_norm"}
+DECADE = "exponents"
+OPEN = ", over the norm"
+"""End of the name of a curve of exponents against the norm."""
+
 USED = ("ok", "unsaturated")
 """Statuses of instances whose training goes on: unsaturated are those with fixed steps."""
 
@@ -224,82 +230,64 @@ def _laws(local: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*keys, "decades", "of", "used", "exponent", "low", "high"])
 
 
-def draw(
-    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
-    """Return one figure, or several if there are too many curves."""
-    return drawings(
-        "rates", tables, axes, remarks, _figure, caption=CAPTION, room=_curves.CURVES,
-        cells="rates_counts",
-    )  # fmt: skip
-
-
-def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+def _figure(tables: Tables, axes: CellAxes) -> Figure:
     """Return a row for each quantity: over the steps, over the norm, exponents by decade."""
     medians, local = tables["rates_curves"], tables["rates_by_decade"]
-    shown = [name for name in QUANTITIES if (medians["quantity"] == name).any()] or [*QUANTITIES][
-        :1
-    ]
     names = [name for name, _ in axes.split(tables["rates_counts"], axes.besides())]
-    colours, markers = style.colours(names), style.markers(names)
-    fig = style.figure(9.6 + style.legend_width(names), 0.6 + 2.5 * len(shown))
-    grid = fig.subplots(len(shown), 3, squeeze=False, sharex="col")
-    for line, quantity in zip(grid, shown, strict=True):
-        for ax, x in zip(line, AGAINST, strict=False):
-            for name, cells in axes.split(medians[medians["quantity"] == quantity], axes.besides()):
-                rows = cells[cells["median"] > SMALLEST_SHOWN].sort_values("step")
-                if rows.empty:
-                    continue
-                look = {"color": colours[name], "marker": markers[name], "markersize": 3}
-                ax.plot(rows[x], rows["median"], label=style.plain(name), **look)
+    medians = medians[medians["median"] > SMALLEST_SHOWN]
+    parts = [medians.assign(x=medians[x], column=label, low=np.nan, high=np.nan)
+             for label, x in COLUMNS.items()]  # fmt: skip
+    shift = local["against"].map({"step": 0.0, "W_norm": 0.12})
+    parts.append(local.assign(x=local["decade"] + shift, column=DECADE))
+    table = pd.concat(parts, ignore_index=True)
+    table["column"] = pd.Categorical(table["column"], [*COLUMNS, DECADE])
+    of_norm = (table["column"] == DECADE) & (table["against"] == "W_norm")
+    table["curve"] = labels(axes, table, axes.besides()).astype(str)
+    table["curve"] = table["curve"].mask(of_norm, table["curve"] + OPEN)
+    looks = looks_of(names)
+    looks |= {f"{name}{OPEN}": {**look, "markerfacecolor": "white", "markeredgewidth": 1,
+                                "linestyle": ":", "label": "_"}
+              for name, look in looks.items()}  # fmt: skip
+    table["curve"] = pd.Categorical(table["curve"], list(looks))
+    fig, grid = facets(
+        table, "x", "median", hue="curve", row="quantity", col="column", panels=QUANTITIES,
+        looks=looks, size=(3.1, 2.5), mark=_mark, share_y=False,
+    )  # fmt: skip
+    for line in grid:
+        for ax in line[:2]:
             if ax.lines:
                 ax.set_xscale("log")
-                ax.set_yscale("log")
-            ax.set_ylabel(QUANTITIES[quantity])
-        _exponents(line[2], axes, local[local["quantity"] == quantity], colours, markers)
-        if quantity == "excess_risk":
-            line[2].set_yscale("symlog", linthresh=1)
+        line[2].set_yscale("linear")
+        line[2].autoscale(axis="y")
+        line[2].set_ylabel("exponent")
     for ax, text in zip(grid[-1], [*AGAINST.values(), "decade of steps, $10^k$"], strict=True):
         ax.set_xlabel(text)
-    if len(medians):
-        style.legend(grid[0, -1], grid.flat)
-    else:
-        style.empty(grid[0, 0], "no certified instance")
-    counted = status_counts(tables["rates_counts"], axes)
-    told = [*_told(tables["rates"], axes), *_told_left_out(tables["rates_left_out"])]
-    style.note(fig, [NOTE, *told, counted, *remarks])
+    shown = [name for name in QUANTITIES if (table["quantity"] == name).any()]
+    if "excess_risk" in shown:
+        grid[shown.index("excess_risk"), 2].set_yscale("symlog", linthresh=1)
+        grid[shown.index("excess_risk"), 2].autoscale(axis="y")
     return fig
 
 
-def _exponents(
-    ax: Axes,
-    axes: CellAxes,
-    local: pd.DataFrame,
-    colours: dict[str, str],
-    markers: dict[str, str],
-) -> None:
-    for against in AGAINST:
-        for name, cells in axes.split(local[local["against"] == against], axes.besides()):
-            rows = cells[cells["used"] > 0].sort_values("decade")
-            if rows.empty:
-                continue
-            face = colours[name] if against == "step" else "white"
-            ends = np.abs(rows[["low", "high"]].to_numpy(float).T - rows["median"].to_numpy(float))
-            ax.errorbar(
-                rows["decade"] + (0.0 if against == "step" else 0.12), rows["median"],
-                yerr=np.nan_to_num(ends), color=colours[name], marker=markers[name],
-                markerfacecolor=face, markeredgecolor=colours[name], markeredgewidth=1,
-                markersize=4,
-                linestyle="-" if against == "step" else ":", linewidth=1,
-            )  # fmt: skip
-    ax.set_ylabel("exponent")
+def _mark(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:
+    """Draw a curve, or the exponents of decades with their intervals."""
+    small = {**look, "markersize": 3.5, "linewidth": 1}
+    if (rows["column"] == DECADE).any():
+        whiskers(ax, rows, x, statistic, small)
+    else:
+        ax.plot(rows[x], rows[statistic], **small)
 
 
-def _told(laws: pd.DataFrame, axes: CellAxes) -> list[str]:
+def _notes(tables: Tables, axes: CellAxes) -> list[str]:
+    left_out = _left_out_sentence(tables["rates_left_out"])
+    return [NOTE, *_law_sentences(tables["rates"], axes), *left_out]
+
+
+def _law_sentences(laws: pd.DataFrame, axes: CellAxes) -> list[str]:
     """Return a sentence for each quantity with the exponents of the power laws."""
     lines = []
     for (quantity, against), rows in laws.groupby(["quantity", "against"], sort=False):
-        told = [
+        found = [
             f"{name or 'all'} {row['exponent']:.3f} [{row['low']:.3f}, {row['high']:.3f}] "
             f"({row['decades']} of {row['of']} decades)"
             if row["decades"]
@@ -308,16 +296,19 @@ def _told(laws: pd.DataFrame, axes: CellAxes) -> list[str]:
             for _, row in part.iterrows()
         ]
         over = {"step": "steps", "W_norm": "norm"}[str(against)]
-        lines.append(f"{NAMES[str(quantity)]} over the {over}: {'; '.join(told)}.")
+        lines.append(f"{NAMES[str(quantity)]} over the {over}: {'; '.join(found)}.")
     return lines
 
 
-def _told_left_out(counts: pd.DataFrame) -> list[str]:
+def _left_out_sentence(counts: pd.DataFrame) -> list[str]:
     """Return a sentence with the counts of numbers without a logarithm, if there are any."""
     sums = counts[counts["against"] == "step"].groupby("quantity", sort=False)
-    told = [
+    found = [
         f"{NAMES[str(name)]} {int(one['left_out'])} of {int(one['of'])}"
         for name, one in sums[["left_out", "of"]].sum().iterrows()
         if one["left_out"]
     ]
-    return [f"Left out, not positive or not known: {', '.join(told)}."] if told else []
+    return [f"Left out, not positive or not known: {', '.join(found)}."] if found else []
+
+
+draw = Pages("rates", CAPTION, _figure, _notes, room=_curves.CURVES).draw

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from .. import statistics, style
+from .. import statistics
 from ..cells import CellAxes
-from . import SELECTED, UNTYPED, Drawing, _curves, history_of, outcomes, status_counts
-from ._pages import Tables, drawings
+from . import SELECTED, UNTYPED, history_of, outcomes
+from ._curves import CURVES, curves
+from ._pages import Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
@@ -51,34 +51,22 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     }
 
 
-def draw(
-    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
-    """Return one figure, or several if there are too many curves."""
-    return drawings(
-        "regularization_path", tables, axes, remarks, _figure, caption=CAPTION,
-        room=_curves.CURVES, cells="regularization_path_counts",
-    )  # fmt: skip
-
-
-def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+def _figure(tables: Tables, axes: CellAxes) -> Figure:
     """Return a panel per SVM, with a curve per cell."""
-    fig = _curves.panels(
-        tables["regularization_path"], axes, QUANTITIES, "radius", "radius $R$",
-        statistic="median", log_x=True, quartiles=True,
-    )  # fmt: skip
-    selected = _selected(tables["regularization_path_optimal"], axes)
-    counted = status_counts(tables["regularization_path_counts"], axes)
-    style.note(fig, [NOTE, selected, counted, *remarks])
-    return fig
+    table = tables["regularization_path"]
+    return curves(table, axes, QUANTITIES, "radius", "median", quartiles=True, x_label="radius $R$")
 
 
-def _selected(shares: pd.DataFrame, axes: CellAxes) -> str:
-    """Return how many paths end at the optimal tokens, with Wilson's interval."""
-    told = [
+def _notes(tables: Tables, axes: CellAxes) -> list[str]:
+    """Return the note, and how many paths end at the optimal tokens, with Wilson's interval."""
+    found = [
         f"{row['count']} of {row['used']} "
         f"[{100 * row['low']:.0f}, {100 * row['high']:.0f} %] {name}"
-        for name, part in axes.split(shares, axes.besides())
+        for name, part in axes.split(tables["regularization_path_optimal"], axes.besides())
         for _, row in part.iterrows()
     ]
-    return f"The path selects the optimal tokens: {'; '.join(text.strip() for text in told)}."
+    listed = "; ".join(text.strip() for text in found)
+    return [NOTE, f"The path selects the optimal tokens: {listed}."]
+
+
+draw = Pages("regularization_path", CAPTION, _figure, _notes, room=CURVES).draw

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,9 @@ from attnsvm.record import RUN_FILE, read
 
 from .. import style
 from ..cells import CellAxes, rows_of
-from . import Drawing, outcomes, status_counts
-from ._pages import Tables, drawings
+from ..facets import named
+from . import outcomes
+from ._pages import Pages, Tables
 
 if TYPE_CHECKING:
     from ..aggregate import SweepFrames
@@ -149,52 +149,49 @@ def _scene(arrays: dict[str, np.ndarray]) -> dict[str, pd.DataFrame]:
     return {"tokens": tokens, "paths": paths, "rays": pd.concat(rays) if rays else empty}
 
 
-def draw(
-    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
-    """Return a figure with its animation for each combination of the other axes."""
-    return drawings(
-        "trajectories", tables, axes, remarks, _figure, caption=CAPTION, x=X,
-        cells="trajectories_tokens", animate=_frames,
-    )  # fmt: skip
-
-
 def _frames(tables: Tables) -> tuple[np.ndarray, ...]:
     """Return the images of the animation."""
     if tables["trajectories_tokens"].empty:
         return ()
     steps = np.unique(tables["trajectories_paths"]["step"])
     moments = steps[np.unique(np.geomspace(1, len(steps), FRAMES).astype(int)) - 1]
-    return tuple(style.pixels(_scenes(tables, [], step)) for step in moments)
+    return tuple(style.pixels(_scenes(tables, step)) for step in moments)
 
 
-def _figure(tables: Tables, axes: CellAxes, remarks: Sequence[str]) -> Figure:
+def _figure(tables: Tables, axes: CellAxes) -> Figure:
     if tables["trajectories_tokens"].empty:
         fig = style.figure(5, 2)
         style.empty(fig.subplots(), "no run in two dimensions with its path on record")
         return fig
-    known = tables["trajectories_tokens"]["data"].isin(PUBLISHED_SEEDS).all()
+    return _scenes(tables)
+
+
+def _notes(tables: Tables, axes: CellAxes) -> list[str]:
+    tokens = tables["trajectories_tokens"]
+    known = len(tokens) and tokens["data"].isin(PUBLISHED_SEEDS).all()
     which = "One published instance per scene." if known else "One instance per scene, the first."
-    counted = status_counts(tables["trajectories_counts"], axes)
-    return _scenes(tables, [f"{NOTE} {which}", counted, *remarks])
+    return [f"{NOTE} {which}"]
 
 
-def _scenes(tables: Tables, notes: Sequence[str], step: Any = None) -> Figure:
+draw = Pages(
+    "trajectories", CAPTION, _figure, _notes, x=X, cells="trajectories_tokens", animate=_frames
+).draw
+
+
+def _scenes(tables: Tables, step: Any = None) -> Figure:
     """Return a row per scene, a column per parameterization, with complete paths or at `step`."""
     tokens, paths, rays = (tables[f"trajectories_{name}"] for name in ("tokens", "paths", "rays"))
-    scenes = _known_first(tokens["data"], SCENES)
-    columns = _known_first(tokens["parameterization"], PARAMETERIZATIONS)
-    fig = style.figure(4.3 * len(columns) + 1.1, 4.1 * len(scenes) + (0.8 if notes else 0.3))
+    scenes = tokens["data"].groupby(named(tokens["data"], SCENES), observed=True).first()
+    columns = tokens["parameterization"].groupby(
+        named(tokens["parameterization"], PARAMETERIZATIONS), observed=True
+    )
+    fig = style.figure(4.3 * len(columns) + 1.1, 4.1 * len(scenes) + (0.8 if step is None else 0.3))
     grid = fig.subplots(len(scenes), len(columns), squeeze=False)
-    for line, scene in zip(grid, scenes, strict=True):
-        for ax, column in zip(line, columns, strict=True):
-            cell = {"data": scene, "parameterization": column}
+    for line, (scene, data) in zip(grid, scenes.items(), strict=True):
+        for ax, (column, trained) in zip(line, columns.first().items(), strict=True):
+            cell = {"data": data, "parameterization": trained}
             here, walked, predicted = (rows_of(table, cell) for table in (tokens, paths, rays))
-            words = (
-                PARAMETERIZATIONS.get(column, style.plain(column)),
-                SCENES.get(scene, style.plain(scene)),
-            )
-            style.heading(ax, ", ".join(words))
+            style.heading(ax, f"{column}, {scene}")
             if here.empty:
                 style.empty(ax, "no run on record")
             else:
@@ -212,15 +209,7 @@ def _scenes(tables: Tables, notes: Sequence[str], step: Any = None) -> Figure:
     grid[0, -1].legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     if step is not None:
         fig.suptitle(f"step {step}", x=0.02, ha="left")
-    if notes:
-        style.note(fig, notes)
     return fig
-
-
-def _known_first(column: pd.Series[Any], known: Mapping[str, str]) -> list[str]:
-    """Return the distinct words of a column, those of `known` first and in its order."""
-    found = set(column)
-    return [*(word for word in known if word in found), *sorted(found - set(known))]
 
 
 def _panel(

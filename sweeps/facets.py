@@ -1,0 +1,329 @@
+"""A table of statistics as a grid of panels: curves, points, stacked bars and maps.
+
+The table has a row for each point: x, a statistic, the ends `low` and `high` of its interval, and
+`used`, the number of instances. Nothing is computed here.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from . import style
+from .cells import CellAxes, rows_of
+
+LONGEST = 100
+"""Largest number of letters of a curve's name."""
+
+Look = Mapping[str, Any]
+"""How a curve or a part of a bar is drawn, as arguments of matplotlib."""
+
+Mark = Callable[[Axes, pd.DataFrame, str, str, Look], None]
+"""Draws the rows of a curve: axes, rows in the order of x, names of x and statistic, look."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """The vertical axis of a panel.
+
+    Attributes
+    ----------
+    label : str
+        Its label.
+    scale : {"linear", "log", "share", "from_zero"}
+        share: from 0 to 100 %; from_zero: linear with 0 at the bottom.
+    line : float or None
+        Height of a dotted line.
+    height : float
+        Height of the panel, relative to others.
+    """
+
+    label: str = ""
+    scale: Literal["linear", "log", "share", "from_zero"] = "linear"
+    line: float | None = None
+    height: float = 1.0
+
+
+def named(column: pd.Series[Any], names: Mapping[Any, str]) -> pd.Series[Any]:
+    """Return the names of a column's values, in the order of `names`; others follow unchanged."""
+    words = column.astype(object).map(lambda value: names.get(value, style.plain(value)))
+    found = set(words)
+    known = [name for name in dict.fromkeys(names.values()) if name in found]
+    return words.astype(pd.CategoricalDtype([*known, *sorted(found - set(known))]))
+
+
+def labels(axes: CellAxes, table: pd.DataFrame, keys: Sequence[str]) -> pd.Series[Any]:
+    """Return the label of each row's combination of `keys`, as categories in their order."""
+    words, order = pd.Series("", index=table.index, dtype=object), dict[str, None]()
+    for label, part in axes.split(table, keys):
+        words[part.index] = style.plain(label, limit=LONGEST)
+        order[style.plain(label, limit=LONGEST)] = None
+    return words.astype(pd.CategoricalDtype(list(order)))
+
+
+def values_of(table: pd.DataFrame, name: str) -> list[Any]:
+    """Return the distinct values of a column, all its categories if it has any; [None] if none."""
+    if not name or name not in table:
+        return [None]
+    if isinstance(table[name].dtype, pd.CategoricalDtype):
+        return list(table[name].cat.categories) or [None]
+    return list(dict.fromkeys(table[name])) or [None]
+
+
+def looks_of(names: Sequence[Any]) -> dict[Any, Look]:
+    """Return the colour and marker of each of the names in order."""
+    colours, markers = style.colours(names), style.markers(names)
+    return {name: {"color": colours[name], "marker": markers[name]} for name in names}
+
+
+def facets(
+    table: pd.DataFrame,
+    x: str,
+    statistic: str,
+    *,
+    hue: str = "",
+    row: str = "",
+    col: str = "",
+    panels: Panel | Mapping[Any, Panel] | None = None,
+    looks: Mapping[Any, Look] | None = None,
+    x_label: str = "",
+    log_x: bool = False,
+    ticks: Iterable[float] = (),
+    apart: float = 0.0,
+    size: tuple[float, float] = (3.1, 2.75),
+    below: Sequence[float] = (),
+    share_x: bool | Literal["row", "col"] = "col",
+    share_y: bool = True,
+    mark: Mark | None = None,
+    nothing: str = "no certified instance",
+    title: str | None = None,
+    make: Callable[[float, float], Figure] = style.figure,
+) -> tuple[Figure, np.ndarray]:
+    """Return a grid of panels with a curve for each value of `hue`.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        The statistics; rows with `used` = 0 and without the statistic are not drawn.
+    x, statistic : str
+        Columns of the horizontal and the vertical axis.
+    hue, row, col : str, optional
+        Columns of words (see `labels`, `named`): a curve, a row and a column of panels for each.
+        Categories are all shown, in their order; other values in that of the table.
+    panels : Panel, or mapping of values of `row` or `col` to Panel
+        The vertical axes: one for all, or one for each quantity, whose order it also gives.
+    looks : mapping, optional
+        How each curve is drawn; colours and markers of the palette by default.
+    x_label, log_x, ticks
+        The horizontal axis; logarithmic, with 0 at its left end; `ticks` at these values.
+    apart : float
+        Distance along x between curves, so that equal ones are seen.
+    size : tuple of float
+        Width and height of a panel (inches).
+    below : sequence of float
+        Heights of further rows of panels, which the caller fills.
+    share_x : bool or {"row", "col"}
+        Which panels share the horizontal axis.
+    share_y : bool
+        Whether panels of a quantity share the vertical axis.
+    mark : callable, optional
+        Draws one curve; `curve` by default.
+    nothing : str
+        What an empty panel says.
+    title : str, optional
+        Title of the legend.
+    make : callable
+        Returns an empty figure of a width and height in inches.
+
+    Returns
+    -------
+    Figure, numpy.ndarray of Axes
+        The figure and its panels, (rows + below, columns).
+    """
+    quantities = panels if isinstance(panels, Mapping) else {}
+    mark = mark or curve
+    rows, columns = (_ordered(values_of(table, name), quantities) for name in (row, col))
+    by_row, by_col = (bool(quantities) and set(v) <= set(quantities) for v in (rows, columns))
+    hues = values_of(table, hue)
+    looks = looks or looks_of(hues)
+    names = [str(name) for name in hues] if len(hues) > 1 or title else []
+    width = size[0] * len(columns) + 0.6 + style.legend_width(names)
+    heights = [size[1] * (quantities[name].height if by_row else 1.0) for name in rows]
+    heights += below
+    fig = make(max(width, 4.6), sum(heights) + 0.6)
+    grid = fig.subplots(
+        len(heights), len(columns), squeeze=False, sharex=share_x, height_ratios=heights,
+        sharey=share_y and ("row" if by_row or below else "col" if by_col else True),
+    )  # fmt: skip
+    shown = table[(table["used"] > 0) & table[statistic].notna()]
+    for (i, j), ax in np.ndenumerate(grid[: len(rows)]):
+        cell = {
+            name: value for name, value in ((row, rows[i]), (col, columns[j])) if value is not None
+        }
+        part = rows_of(shown, cell)
+        for k, value in enumerate(hues):
+            points = part if value is None else part[part[hue] == value]
+            points = points.assign(**{x: points[x] + apart * (k - (len(hues) - 1) / 2)})
+            label = {"label": value} if names else {}
+            if len(points):
+                mark(ax, points.sort_values(x), x, statistic, label | dict(looks[value]))
+        if part.empty:
+            style.empty(ax, nothing)
+        words = [None if by_row else rows[i], None if by_col else columns[j]]
+        if all(words) or (words[0] and j == 0) or (words[1] and i == 0):
+            style.heading(ax, textwrap.fill(", ".join(map(str, filter(None, words))), 44))
+    for (i, j), ax in np.ndenumerate(grid[: len(rows)]):  # after all curves: panels share axes
+        one = quantities.get(rows[i] if by_row else columns[j], panels)
+        _scale(ax, one if isinstance(one, Panel) else Panel(), labelled=by_col or j == 0)
+        _x_scale(ax, shown[x], log_x, ticks)
+        if i == len(rows) - 1:
+            ax.set_xlabel(x_label)
+    if names:
+        style.legend(grid[0, -1], grid[: len(rows)].flat, title=title)
+    return fig, grid
+
+
+def _ordered(values: list[Any], quantities: Mapping[Any, Panel]) -> list[Any]:
+    if quantities and set(values) <= set(quantities):
+        return [value for value in quantities if value in values]
+    return values
+
+
+def _scale(ax: Axes, panel: Panel, labelled: bool) -> None:
+    if labelled:
+        ax.set_ylabel(panel.label)
+    if panel.scale == "log":
+        style.log_axis(ax.yaxis)
+    elif panel.scale == "share":
+        style.share_axis(ax, ax.get_ylabel())
+    elif panel.scale == "from_zero":
+        ax.set_ylim(bottom=0)
+    if panel.line is not None:
+        ax.axhline(panel.line, color=style.FAINT, linestyle=":", linewidth=0.9)
+
+
+def _x_scale(ax: Axes, x: pd.Series[float], log: bool, ticks: Iterable[float]) -> None:
+    if log and (x > 0).any():
+        if (x == 0).any():
+            style.log_axis_from_zero(ax, x)
+        else:
+            ax.set_xscale("log")
+    elif not log:
+        style.ticks_at(ax, ticks)
+
+
+# --- marks ----------------------------------------------------------------------------------------
+
+
+def curve(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:
+    """Draw a line with the band of its interval; a light band of quartiles if look says so."""
+    look = dict(look)
+    if look.pop("quartiles", False):
+        style.band(ax, rows[x], rows["q25"], rows["q75"], look["color"], alpha=0.09)
+    if "low" in rows:
+        style.band(ax, rows[x], rows["low"], rows["high"], look["color"])
+    ax.plot(rows[x], rows[statistic], markevery=max(len(rows) // 8, 1), **look)
+
+
+def whiskers(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:
+    """Draw points, joined by a line, with their intervals as bars."""
+    ends = np.abs(rows[["low", "high"]].to_numpy(float).T - rows[statistic].to_numpy(float))
+    ax.errorbar(rows[x], rows[statistic], np.nan_to_num(ends), **{"capsize": 2, **look})
+
+
+def points(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:
+    """Draw a point for each row, the paler the more there are."""
+    alpha = float(np.clip(8 / np.sqrt(len(rows)), 0.2, 0.8))
+    ax.plot(rows[x], rows[statistic], alpha=alpha, rasterized=True, **{**look, "linestyle": ""})
+
+
+# --- bars and maps --------------------------------------------------------------------------------
+
+
+def stacked(
+    ax: Axes,
+    table: pd.DataFrame,
+    at: str,
+    kind: str,
+    looks: Mapping[str, Look],
+    *,
+    horizontal: bool = False,
+    to_scale: bool = False,
+    least: float = 2.0,
+) -> list[Any]:
+    """Stack the column `share` of the kinds, a bar for each value of the column `at`.
+
+    Parameters
+    ----------
+    ax : Axes
+        The panel.
+    table : pandas.DataFrame
+        Columns at, kind, share and count.
+    at, kind : str
+        Columns of words.
+    looks : mapping of str to Look
+        The kinds in order; a look may name them by `label` and the colour of numbers by `ink`.
+    horizontal, to_scale : bool
+        Whether bars lie; whether they stand at the values of `at`, which are numbers then.
+    least : float
+        Smallest share that has its count written into it; none by default.
+
+    Returns
+    -------
+    list
+        The values of `at`, in the order of the bars.
+    """
+    values = values_of(table, at)
+    places = np.array(values if to_scale else range(len(values)), dtype=float)
+    width = 0.6 * np.diff(places).min(initial=1.0) if to_scale else 0.8
+    start = np.zeros(len(values))
+    for name, given in looks.items():
+        rows = table[table[kind] == name].groupby(at, observed=True)[["share", "count"]].sum()
+        rows = rows.reindex(values).fillna(0.0)
+        if not rows["count"].any() and not given.get("always"):
+            continue
+        look = {"label": name.replace("_", " ")} | dict(given)
+        ink = look.pop("ink", "black")
+        look.pop("always", None)
+        share = rows["share"].to_numpy(float)
+        (ax.barh if horizontal else ax.bar)(places, share, width, start, **look)
+        for place, part, count, begin in zip(places, share, rows["count"], start, strict=True):
+            if part >= least:
+                middle = (begin + part / 2, place) if horizontal else (place, begin + part / 2)
+                ax.text(*middle, f"{count:.0f}", ha="center", va="center", fontsize=7.5, color=ink)
+        start = start + share
+    ax.grid(False)
+    return values
+
+
+def matrix(ax: Axes, values: pd.DataFrame, texts: pd.DataFrame | None = None, **look: Any) -> None:
+    """Draw a table as a map of colours, with a text in each field, its first row at the top.
+
+    Parameters
+    ----------
+    ax : Axes
+        The panel.
+    values : pandas.DataFrame
+        Numbers; NaN fields are empty. Its labels are those of the ticks.
+    texts : pandas.DataFrame, optional
+        What is written into the fields.
+    **look
+        Arguments of `seaborn.heatmap`.
+    """
+    import seaborn  # takes a second
+
+    given: dict[str, Any] = {"cmap": "viridis", "cbar": False}
+    if texts is not None:
+        given |= {"annot": texts.to_numpy(), "fmt": "", "annot_kws": {"fontsize": 6.5}}
+    ticks = {"xticklabels": [*values.columns], "yticklabels": [*values.index]}
+    seaborn.heatmap(values.astype(float), ax=ax, **given | ticks | look)
+    ax.grid(False)
+    ax.set(xlabel="", ylabel="")
+    ax.tick_params(length=0, rotation=0, labelsize=7.5)
