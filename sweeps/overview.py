@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from attnsvm.cli.help import experiments
 from attnsvm.record import duration, write_atomically
@@ -21,7 +22,7 @@ from . import aggregate
 from .gallery import draw, write_tables
 from .remarks import not_shown
 from .report import write_report
-from .report.render import Picture, render
+from .report.render import render
 
 
 @dataclass(frozen=True)
@@ -31,18 +32,6 @@ class Outcome:
     name: str
     exit_code: int
     wall_s: float
-
-
-@dataclass(frozen=True)
-class Section:
-    """The part of the page on one experiment; `warning` lists what is missing."""
-
-    name: str
-    wall: str
-    warning: str
-    question: str = ""
-    pictures: tuple[Picture, ...] = ()
-    has_report: bool = False
 
 
 def run_experiment(name: str, directory: Path, overrides: Sequence[str]) -> Outcome:
@@ -72,22 +61,20 @@ def write_overview(directory: Path, outcomes: Sequence[Outcome]) -> Path:
     return target
 
 
-def _section(directory: Path, outcome: Outcome) -> Section:
-    wall = duration(outcome.wall_s)
+def _section(directory: Path, outcome: Outcome) -> dict[str, Any]:
+    """Return the part of the page on one experiment; `warning` says what is missing."""
+    section: dict[str, Any] = {"name": outcome.name, "wall": duration(outcome.wall_s)}
     try:
         frames = aggregate.load(directory / outcome.name)
     except FileNotFoundError as error:
-        return Section(outcome.name, wall, warning=str(error))
+        empty = {"question": "", "pictures": (), "has_report": False}
+        return section | empty | {"warning": str(error)}
     files = write_report(frames)
-    lacking = [not_shown(frames), *(f"Could not be drawn: {line}." for line in files.failed)]
-    return Section(
-        outcome.name,
-        wall,
-        " ".join(lacking).strip(),
-        frames.question,
-        files.pictures,
-        has_report=True,
-    )
+    missing = [not_shown(frames), *(f"Could not be drawn: {line}." for line in files.failed)]
+    return section | {
+        "question": frames.question, "pictures": files.pictures, "has_report": True,
+        "warning": " ".join(missing).strip(),
+    }  # fmt: skip
 
 
 def write_documents(directory: Path, names: Sequence[str], docs: Path) -> list[str]:

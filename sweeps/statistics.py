@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from scipy.special import stdtr, stdtrit
+from scipy.stats import false_discovery_control
 
 LEVEL = 0.95
 """Coverage of every interval."""
@@ -21,17 +22,6 @@ BLOCK_NUMBERS = 2**22
 """Largest number of draws in memory at once; a single resample may have more."""
 
 Statistic = Literal["mean", "median"]
-
-
-def resampling_weights(draws: np.ndarray) -> np.ndarray:
-    """Return bootstrap draws, (resamples, n) indices, as weights of the mean, (resamples, n).
-
-    An entry is how often its value was drawn, divided by n; rows sum to 1.
-    """
-    resamples, n = draws.shape
-    flat = (draws + n * np.arange(resamples)[:, None]).ravel()
-    weights: np.ndarray = np.bincount(flat, minlength=resamples * n).reshape(resamples, n) / n
-    return weights
 
 
 def bootstrap_interval(
@@ -73,13 +63,13 @@ def _interval(values: np.ndarray, statistic: Statistic, blocks: Iterator[np.ndar
     """Return low and high of each row, (2, groups), from blocks of draws."""
     tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     if statistic == "mean":
-        # centred, so that equal values give exactly that value, without rounding error; einsum,
-        # because the last digits of a BLAS product depend on its number of threads
-        centre = values[:, :1]
-        parts = [
-            np.einsum("gn,rn->gr", values - centre, resampling_weights(draws)) + centre
-            for draws in blocks
-        ]
+        centre = values[:, :1]  # centred, so that equal values give exactly that value
+        n = values.shape[1]
+        parts = []
+        for draws in blocks:
+            places = (draws + n * np.arange(len(draws))[:, None]).ravel()
+            counts = np.bincount(places, minlength=draws.size).reshape(draws.shape)
+            parts.append((values - centre) @ (counts.T / n) + centre)
     else:
         parts = [np.stack([np.median(row[draws], axis=1) for row in values]) for draws in blocks]
     ends: np.ndarray = np.quantile(np.hstack(parts), tails, axis=1)
@@ -231,12 +221,10 @@ def false_discovery(p: np.ndarray, any_dependence: bool = False) -> np.ndarray:
     this holds always.
     """
     p = np.asarray(p, dtype=float)
-    adjusted = np.full(p.shape, np.nan)
-    order = np.flatnonzero(np.isfinite(p))
-    order = order[np.argsort(p[order], kind="stable")]
-    ranks = np.arange(1, len(order) + 1)
-    scaled = p[order] * len(order) / ranks * ((1 / ranks).sum() if any_dependence else 1.0)
-    adjusted[order] = np.minimum.accumulate(scaled[::-1])[::-1].clip(max=1.0)
+    adjusted, known = np.full(p.shape, np.nan), np.isfinite(p)
+    if known.any():
+        method: Literal["by", "bh"] = "by" if any_dependence else "bh"
+        adjusted[known] = false_discovery_control(p[known], method=method)
     return adjusted
 
 

@@ -11,6 +11,7 @@ import logging
 import textwrap
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -73,55 +74,7 @@ kinds of one shade of grey, `ink` is the colour of a number in the bar."""
 
 OTHER_KIND = fill(FAINT)
 
-_RC = {
-    "font.family": "STIXGeneral",
-    "mathtext.fontset": "stix",
-    "font.size": 10.0,
-    "axes.titlesize": 10.5,
-    "axes.labelsize": 10.0,
-    "xtick.labelsize": 9.0,
-    "ytick.labelsize": 9.0,
-    "legend.fontsize": 9.0,
-    "legend.title_fontsize": 9.0,
-    "legend.frameon": False,
-    "legend.handlelength": 2.2,
-    "figure.titlesize": 12.0,
-    "figure.facecolor": "white",
-    "axes.facecolor": "white",
-    "axes.edgecolor": "#4d4d4d",
-    "axes.linewidth": 0.7,
-    "axes.labelcolor": INK,
-    "text.color": INK,
-    "xtick.color": "#4d4d4d",
-    "ytick.color": "#4d4d4d",
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.direction": "out",
-    "ytick.direction": "out",
-    "xtick.major.width": 0.7,
-    "ytick.major.width": 0.7,
-    "xtick.major.size": 3.0,
-    "ytick.major.size": 3.0,
-    "ytick.minor.size": 1.5,
-    "xtick.minor.size": 1.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "axes.grid.which": "major",
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "axes.titlelocation": "left",
-    "lines.linewidth": 1.5,
-    "lines.markersize": 4.2,
-    "lines.markeredgewidth": 0.0,
-    "hatch.linewidth": 0.5,
-    "pdf.fonttype": 42,  # TrueType: text in the PDF can be searched
-    "ps.fonttype": 42,
-    "svg.fonttype": "none",
-    "savefig.dpi": 200,
-}
+PAPER = Path(__file__).with_name("paper.mplstyle")
 
 
 @contextmanager
@@ -129,7 +82,7 @@ def paper() -> Iterator[None]:
     """Draw and save figures in the project's style within this context."""
     with mpl.rc_context():
         mpl.rcdefaults()
-        mpl.rcParams.update(_RC)  # type: ignore[arg-type]
+        mpl.rcParams.update(mpl.rc_params_from_file(PAPER, use_default_template=False))
         yield
 
 

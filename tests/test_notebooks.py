@@ -24,6 +24,7 @@ def read(path):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.full
 def test_a_notebook_runs(path, tmp_path):
     run = executed(read(path), tmp_path)
     code = [cell for cell in run.cells if cell.cell_type == "code"]

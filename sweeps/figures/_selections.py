@@ -33,6 +33,10 @@ START = ("optimizer.init", "optimizer.init_scale")
 MEASURES = {"equal": "equal selections", "both_optimal": "both optimal"}
 """What is counted of a pair -> heading of its panel."""
 
+Tokens = dict[int, tuple[np.ndarray, ...] | None]
+"""Seed -> X, Z, W at the start, selected and optimal tokens of an instance; None without a path on
+record, or where the selection is not final."""
+
 ROOM = 12
 """Largest number of optimizers in a figure."""
 
@@ -68,12 +72,11 @@ def of_pairs(frames: SweepFrames) -> pd.DataFrame:
     """
     axes = frames.axes
     of_optimizer = _of_optimizer(axes)
-    apart = axes.besides(*of_optimizer)
     rows = [
         row
-        for _, runs in _groups(_loaded(frames), apart)
-        for first, second in combinations_with_replacement(range(len(runs)), 2)
-        for row in _pair(runs.iloc[first], runs.iloc[second], axes, of_optimizer)
+        for _, trials in _groups(frames.trials, axes.besides(*of_optimizer))
+        for one, other in combinations_with_replacement(_cells(frames, trials), 2)
+        for row in _pair(one, other, axes, of_optimizer)
     ]
     keys = [*axes.names, "second", "measure"]
     pairs = pd.DataFrame(rows, columns=[*keys, "instance", "sample"])
@@ -105,61 +108,51 @@ def _groups(runs: pd.DataFrame, keys: list[str]) -> list[tuple[Any, pd.DataFrame
     return list(runs.groupby(keys, dropna=False, sort=True))
 
 
-def _loaded(frames: SweepFrames) -> pd.DataFrame:
-    """Return a row for each cell: its axes, and of its instances what `_tokens` returns."""
-    names = list(frames.axes.names)
-    rows = []
-    for _, trials in _groups(frames.trials, names):
-        found: dict[int, Any] = {}
-        for run, part in trials.groupby("run", sort=False):
-            found |= _tokens(frames, str(run), part)
-        rows.append({name: trials[name].iloc[0] for name in names} | {"found": found})
-    return pd.DataFrame(rows, columns=[*names, "found"])
+def _cells(frames: SweepFrames, trials: pd.DataFrame) -> list[tuple[dict[str, Any], Tokens]]:
+    """Return the axes of each cell, and the tokens of its instances."""
+    names, cells = list(frames.axes.names), []
+    for _, part in _groups(trials, names):
+        found: Tokens = {}
+        for run, rows in part.groupby("run", sort=False):
+            found |= _tokens(frames, str(run), rows)
+        cells.append(({name: part[name].iloc[0] for name in names}, found))
+    return cells
 
 
-def _tokens(frames: SweepFrames, run: str, trials: pd.DataFrame) -> dict[int, Any]:
-    """Return for each seed the instance and its start, and selected and optimal tokens.
-
-    Both are None without a path on record, the latter also where the selection is not final.
-    """
-    found: dict[int, Any] = dict.fromkeys(trials["seed"].tolist(), (None, None))
+def _tokens(frames: SweepFrames, run: str, trials: pd.DataFrame) -> Tokens:
+    found: Tokens = dict.fromkeys(trials["seed"].tolist())
     arrays = read_solutions(frames.folders[run]) if run in frames.folders else {}
     if any(name not in arrays for name in NEEDED):
         return found
-    settled = dict(zip(trials["seed"], trials["status"].isin(SETTLED), strict=True))
+    final = set(trials.loc[trials["status"].isin(SETTLED), "seed"])
+    optimal = np.where(arrays["mask"], arrays["scores"], -np.inf).argmax(-1)
     for k, seed in enumerate(arrays["seeds"].tolist()):
-        if seed in settled:
-            scores = np.where(arrays["mask"][k], arrays["scores"][k], -np.inf)
+        if seed in final:
             given = arrays["X"][k], arrays["Z"][k], arrays["snapshots"][k, 0]
-            chosen = (arrays["selected"][k], scores.argmax(-1)) if settled[seed] else None
-            found[seed] = given, chosen
+            found[seed] = *given, arrays["selected"][k], optimal[k]
     return found
 
 
-def _pair(first: Any, second: Any, axes: CellAxes, of_optimizer: list[str]) -> list[dict[str, Any]]:
+def _pair(
+    one: tuple[dict[str, Any], Tokens],
+    other: tuple[dict[str, Any], Tokens],
+    axes: CellAxes,
+    of_optimizer: list[str],
+) -> list[dict[str, Any]]:
     """Return a row for each instance of either run and each measure; NaN where it is excluded."""
-    cell = {name: first[name] for name in axes.names}
-    cell["second"] = label(axes, {name: second[name] for name in of_optimizer})
-    one, other = first["found"], second["found"]
+    (cell, first), (cell_of_other, second) = one, other
+    cell = cell | {"second": label(axes, {name: cell_of_other[name] for name in of_optimizer})}
     rows = []
-    for seed in sorted({*one, *other}):
+    for seed in sorted({*first, *second}):
         share = dict.fromkeys(MEASURES, np.nan)
-        if seed in one and seed in other:
-            (given, chosen), (given_too, chosen_too) = one[seed], other[seed]
-            if chosen is not None and chosen_too is not None and _same(given, given_too):
-                optimal = (chosen[0] == chosen[1]) & (chosen_too[0] == chosen_too[1])
-                share = {
-                    "equal": np.mean(chosen[0] == chosen_too[0]),
-                    "both_optimal": optimal.mean(),
-                }
+        a, b = first.get(seed), second.get(seed)
+        if a and b and all(map(np.array_equal, a[:3], b[:3])):
+            share["equal"] = np.mean(a[3] == b[3])
+            share["both_optimal"] = np.mean((a[3] == a[4]) & (b[3] == b[4]))
         for measure, value in share.items():
             whole = float(value == 1) if np.isfinite(value) else np.nan
             rows.append(cell | {"measure": measure, "instance": whole, "sample": value})
     return rows
-
-
-def _same(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def draw(

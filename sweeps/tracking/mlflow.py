@@ -29,26 +29,23 @@ class Mlflow(Tracker):
         super().__init__()
         self.uri, self.experiment = uri, experiment
 
-    def place(self, folder: Path) -> str:
-        """Return the address of the server."""
-        return self.uri or f"sqlite:///{folder}/mlflow.db"
-
     def open(self, folder: Path) -> Store:
         """Return the experiment; without a server its files are stored in the folder too."""
         from mlflow.tracking import MlflowClient
 
-        client = MlflowClient(tracking_uri=self.place(folder))
+        place = self.uri or f"sqlite:///{folder}/mlflow.db"
+        client = MlflowClient(tracking_uri=place)
         found = client.get_experiment_by_name(self.experiment)
         if found is not None:
-            return _Experiment(client, str(found.experiment_id))
+            return _Experiment(place, client, str(found.experiment_id))
         files = None if self.uri else (folder / "mlflow").as_uri()
         made = client.create_experiment(self.experiment, artifact_location=files)
-        return _Experiment(client, str(made))
+        return _Experiment(place, client, str(made))
 
 
 class _Experiment:
-    def __init__(self, client: Any, number: str) -> None:
-        self.client, self.number = client, number
+    def __init__(self, place: str, client: Any, number: str) -> None:
+        self.place, self.client, self.number = place, client, number
 
     def logged(self) -> set[str]:
         """Return the runs of the experiment, which is read page by page."""

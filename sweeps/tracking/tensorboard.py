@@ -20,10 +20,6 @@ class Tensorboard(Tracker):
 
     package = "tensorboard"
 
-    def place(self, folder: Path) -> str:
-        """Return the folder of the event files."""
-        return f"{folder}/tensorboard"
-
     def open(self, folder: Path) -> Store:
         """Return the folder of the event files."""
         return _Folder(folder / "tensorboard")
@@ -31,7 +27,7 @@ class Tensorboard(Tracker):
 
 class _Folder:
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.place = folder, str(folder)
 
     def logged(self) -> set[str]:
         """Return the runs that are complete."""

@@ -53,7 +53,9 @@ class TrackedRun:
 
 
 class Store(Protocol):
-    """A place of a tracking tool, opened for one sweep."""
+    """A place of a tracking tool, opened for one sweep; `place` says where it is."""
+
+    place: str
 
     def logged(self) -> Collection[str]:
         """Return the names of the runs that it holds."""
@@ -96,10 +98,6 @@ class Tracker(Callback):
     def open(self, folder: Path) -> Store:
         """Return the store for the sweep in `folder`."""
 
-    @abstractmethod
-    def place(self, folder: Path) -> str:
-        """Return where the store is, for the log."""
-
     def _log(self, folder: Path) -> None:
         if not folder.is_dir():
             return  # a dry run creates no folder
@@ -110,7 +108,7 @@ class Tracker(Callback):
             store.log_run(run)
         if files := _files(folder):
             store.log_files(folder.name, files)
-        log.info("tracked in %s", self.place(folder))
+        log.info("tracked in %s", store.place)
 
 
 def _runs(folder: Path, logged: Collection[str]) -> Iterator[TrackedRun]:

@@ -37,10 +37,6 @@ class Wandb(Tracker):
             raise ConfigError(f"hydra.callbacks.wandb.mode={mode}: must be {MODES}")
         self.project, self.mode = project, mode
 
-    def place(self, folder: Path) -> str:
-        """Return the folder of the runs."""
-        return f"{folder}/wandb ({self.mode})"
-
     def open(self, folder: Path) -> Store:
         """Return the folder of the sweep."""
         return _Runs(self, folder)
@@ -49,6 +45,7 @@ class Wandb(Tracker):
 class _Runs:
     def __init__(self, tracker: Wandb, folder: Path) -> None:
         self.tracker, self.folder = tracker, folder
+        self.place = f"{folder}/wandb ({tracker.mode})"
 
     def logged(self) -> set[str]:
         """Return the runs that were logged from this folder, by their id."""

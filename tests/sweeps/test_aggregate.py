@@ -11,7 +11,6 @@ from attnsvm.config.identity import run_name
 from attnsvm.record.provenance import provenance
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.remarks import not_shown
-from attnsvm.sweeps.statistics import summaries
 from tests.command import attnsvm
 from tests.config.test_config import composed
 
@@ -57,14 +56,6 @@ def test_the_tables_are_those_of_the_runs_one_below_the_other(sweep):
     assert frames.trials["d"].dtype == "int64"
 
 
-def test_only_what_is_measured_takes_memory_on_every_row_of_the_history(sweep):
-    frames = load(sweep)
-    measured = {"seed", "step", "value"}
-    for name, column in frames.history.items():
-        assert isinstance(column.dtype, pd.CategoricalDtype) is (name not in measured), name
-    assert frames.history["run"].dtype == frames.trials["run"].dtype  # they merge without a copy
-
-
 def test_every_row_has_the_axes_of_its_run(sweep):
     frames = load(sweep)
     assert frames.axes.names == ("d",)
@@ -72,17 +63,6 @@ def test_every_row_has_the_axes_of_its_run(sweep):
     assert (frames.history["d"].astype(int) == rows["d"].reset_index(drop=True)).all()
     assert list(frames.history["d"].cat.categories) == [3, 4, 5]
     assert frames.trials["m"].isna().all()  # a field that no run has
-
-
-def test_groups_of_the_history_are_those_of_plain_columns(sweep):
-    history = load(sweep).history
-    plain = history.assign(
-        **{name: column.astype(object).infer_objects() for name, column in history.items()}
-    )
-    by = ["d", "quantity", "step"]
-    pd.testing.assert_frame_equal(
-        summaries(history, by, "value"), summaries(plain, by, "value"), check_dtype=False
-    )
 
 
 def _folders(sweep):
@@ -120,11 +100,13 @@ def test_the_report_command_tells_what_is_missing_and_fails(sweep):
         assert record.is_done(folder)  # nothing that was finished is touched
 
 
+@pytest.mark.full
 def test_the_report_command_on_a_sound_sweep_succeeds(sweep):
     done = attnsvm(".", cwd=sweep, command="attnsvm-report")
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.full
 def test_cells_of_an_older_grid_are_not_part_of_the_sweep(sweep):
     plan = record.read_json(sweep / "sweep.json")["runs"]
     kept = dict(list(plan.items())[:2])

@@ -21,6 +21,8 @@ from tests.sweeps.test_experiment_figures import phase_frames, trained_frames
 from tests.sweeps.test_figures import text_of
 from tests.sweeps.test_optimizer_geometry import frames as geometry_frames
 
+pytestmark = pytest.mark.full
+
 HERE = Path("sweep")
 
 FRAMES = {

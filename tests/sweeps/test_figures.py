@@ -21,7 +21,7 @@ def drawn(frames: SweepFrames) -> tuple[dict[str, pd.DataFrame], list[Drawing]]:
         tables = module.tables(frames)
         drawings = module.draw(tables, frames.axes, ["a remark"])
         for drawing in drawings:
-            assert style.png(drawing.figure).startswith(b"\x89PNG")
+            drawing.figure.draw_without_rendering()
     return tables, drawings
 
 
@@ -104,6 +104,7 @@ def test_the_rank_figure_says_what_it_leaves_out(rank: SweepFrames):
         ([(5, 5), (10, 5), (3, 4)], (2, 3, 4), 2),
     ],
 )
+@pytest.mark.full
 def test_narrowed_and_widened_grids_show_every_cell(
     cells: list[tuple[int, int]], ds: tuple[int, ...], panels: int
 ):
@@ -111,6 +112,7 @@ def test_narrowed_and_widened_grids_show_every_cell(
     assert len(drawing.figure.axes) == panels * 4  # ranks and strip, two methods
 
 
+@pytest.mark.full
 def test_other_keys_that_vary_get_a_figure_each(rank: SweepFrames):
     twice = pd.concat([rank.trials, rank.trials.assign(head="relu")], ignore_index=True)
     _, drawings = drawn(synthetic.with_rows(rank, twice))
@@ -118,6 +120,7 @@ def test_other_keys_that_vary_get_a_figure_each(rank: SweepFrames):
     assert "head=relu" in text_of(drawings[1])
 
 
+@pytest.mark.full
 def test_one_norm_and_no_published_columns_are_enough(rank: SweepFrames):
     columns = [c for c in rank.trials if "nuclear" not in c and "published" not in c]
     tables, (drawing,) = drawn(dataclasses.replace(rank, trials=rank.trials[columns]))
@@ -125,6 +128,7 @@ def test_one_norm_and_no_published_columns_are_enough(rank: SweepFrames):
     assert len(drawing.figure.axes) == 4
 
 
+@pytest.mark.full
 def test_a_single_trial_is_a_point_without_interval():
     tables, _ = drawn(synthetic.rank_frames(HERE, [(5, 5)], (20,), trials=1))
     row = rank_cell(tables["rank_vs_d"], method="certified", norm="nuclear")
@@ -176,6 +180,7 @@ def test_the_correlation_figures_count_rejections_by_reason(correlation: SweepFr
     assert "28 of 40 accepted" in text_of(drawings[1])
 
 
+@pytest.mark.full
 def test_instances_with_a_flat_head_are_told_apart(correlation: SweepFrames):
     flat = (correlation.trials["seed"] % 2 == 0).astype("boolean")
     frames = dataclasses.replace(correlation, trials=correlation.trials.assign(flat=flat))
@@ -189,6 +194,7 @@ def test_instances_with_a_flat_head_are_told_apart(correlation: SweepFrames):
     assert "accepted, flat" in text_of(drawings[0])
 
 
+@pytest.mark.full
 def test_other_keys_that_vary_get_panels_of_their_own(correlation: SweepFrames):
     twice = [
         pd.concat([f, f.assign(gradient="direct", run=f["run"] + "x")], ignore_index=True)
@@ -225,11 +231,13 @@ def test_published_numbers_stand_beside_ours_where_the_setting_is_theirs(
 
 
 @pytest.mark.parametrize("ds", [(4,), (4, 6, 8, 10, 12, 14)])
+@pytest.mark.full
 def test_the_correlation_grid_may_be_narrowed_or_widened(ds: tuple[int, ...]):
     _, drawings = drawn(synthetic.correlation_frames(HERE, ds, trials=10))
     assert len(drawings[1].figure.axes) == len(ds)
 
 
+@pytest.mark.full
 def test_all_rejected_is_drawn_as_such():
     _, drawings = drawn(synthetic.correlation_frames(HERE, (10,), trials=6))
     assert all("no accepted instance" in text_of(d) for d in drawings)
@@ -250,6 +258,7 @@ def test_adhoc_shares_sum_to_one_in_every_cell():
     ]
 
 
+@pytest.mark.full
 def test_adhoc_draws_a_single_cell_and_one_without_any_trained_instance():
     frames = synthetic.adhoc_frames(HERE)
     one = frames.trials.query("head == 'relu' and d == 4")
@@ -294,6 +303,7 @@ def test_a_numeric_axis_of_an_adhoc_sweep_is_x_and_the_next_ones_colours_and_col
     assert "Instances: 72, 69 shown" in text_of(drawings[1])
 
 
+@pytest.mark.full
 def test_colours_of_an_adhoc_sweep_do_not_depend_on_which_cells_have_a_value():
     _, drawings = drawn(adhoc_cells("linear", "relu", ds=(2, 4), ns=(3,)))
     _, ok, agreement = drawings
@@ -302,6 +312,7 @@ def test_colours_of_an_adhoc_sweep_do_not_depend_on_which_cells_have_a_value():
         assert names == ["linear", "relu"]
 
 
+@pytest.mark.full
 def test_bars_without_a_numeric_axis_have_pages_that_show_every_cell():
     heads = [f"my_{i:02d}" for i in range(30)]
     _, drawings = drawn(adhoc_cells(*heads))
@@ -328,6 +339,7 @@ def test_equal_curves_of_the_rank_figure_lie_in_each_other():
     assert max(abs(x - 10) for x in begins) < 0.5
 
 
+@pytest.mark.full
 def test_each_correlation_has_panels_of_its_own_in_the_scatter():
     _, drawings = drawn(synthetic.correlation_frames(HERE, (4, 6), trials=10))
     scatter = next(one for one in drawings if one.name == "correlation_vs_d_scatter")

@@ -8,6 +8,8 @@ import pytest
 
 from tests.sweeps.fuzz import combination, faults
 
+pytestmark = pytest.mark.full
+
 ONCE_BROKEN = [
     "sweep=convergence_types data.d=6 trials=2 optimizer.steps=30",
     "sweep=local_convergence data.n=2,4 trials=2 optimizer.steps=30",

@@ -227,6 +227,7 @@ assert sweeps is sys.modules["sweeps"]
 
 
 @pytest.mark.parametrize("before", [True, False])
+@pytest.mark.full
 def test_a_package_sweeps_of_the_user_stays_the_users(before, sound, tmp_path):
     (tmp_path / "sweeps").mkdir()
     for name in ("__init__", "figures"):

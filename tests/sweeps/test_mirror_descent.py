@@ -113,7 +113,8 @@ def drawn(made: SweepFrames) -> tuple[list[Drawing], list[str]]:
     with style.paper():
         tables = mirror_descent.tables(made)
         drawings = mirror_descent.draw(tables, made.axes, ["a remark"])
-        assert all(style.png(drawing.figure).startswith(b"\x89PNG") for drawing in drawings)
+        for drawing in drawings:
+            drawing.figure.draw_without_rendering()
         return drawings, [text_of(drawing) for drawing in drawings]
 
 
@@ -127,6 +128,7 @@ def test_the_page_tells_arithmetic_and_tokens_apart_and_counts(stored):
     assert "16 ok, 4 undecided" in words[0]
 
 
+@pytest.mark.full
 def test_without_certified_instances_or_paths_the_page_says_so(stored):
     made = sweep(("log_domain",), stored)
     for arrays in stored.values():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
+import pytest
+
 from attnsvm import record
 from attnsvm.record.provenance import provenance
 from attnsvm.sweeps.aggregate import load
@@ -97,6 +99,7 @@ def sweep_that_says(folder, words):
     return folder
 
 
+@pytest.mark.full
 def test_payloads_are_text(tmp_path):
     harmless = [f"word{k}" for k in range(len(PAYLOADS))]
     page, plain = (
@@ -112,6 +115,7 @@ def test_payloads_are_text(tmp_path):
         assert "".join(letters.split()) in shown, payload
 
 
+@pytest.mark.full
 def test_payloads_do_not_steer_a_terminal(tmp_path, capsys):
     folder = sweep_that_says(tmp_path / "sweep", [f"\x1b]0;{word}\r\x07" for word in PAYLOADS])
     assert status([str(folder)]) == 1

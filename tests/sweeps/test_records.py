@@ -36,6 +36,8 @@ SHOWN = (*NAMES, "depth")
 ALL = sorted(path.stem for path in (DOCS.parent / "conf" / "sweep").glob("*.yaml"))
 """Every experiment."""
 
+QUICK = ("rank_vs_d", "correlation_vs_d", "depth")
+
 SIZE_LIMIT_BYTES = 350_000
 """Of one experiment's records; each table carries the meanings of its columns."""
 
@@ -57,13 +59,16 @@ def test_there_is_a_small_record_for_every_experiment():
         assert sum(path.stat().st_size for path in files) <= SIZE_LIMIT_BYTES
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in ALL]
+)
 def test_every_record_is_proved_again(name: str, capsys: pytest.CaptureFixture[str]):
     assert command.main([str(RECORDS / name)]) == 0
     assert " proved, 0 refused" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.full
 def test_a_record_with_another_matrix_is_not_proved(name: str):
     found, run = record.read(sorted((RECORDS / name).glob("*/run.json"))[0].parent)
     key = next(k for k in ("frobenius_W", "frobenius_ray") if np.isfinite(found.solutions[k]).any())
@@ -86,6 +91,7 @@ def test_the_documentation_gives_the_command_that_made_the_record(name: str):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.full
 def test_the_correlations_are_those_of_the_proved_matrices(name: str):
     """In twice the digits: <A, B> / (|A| |B|) of the trained weights and the stored solutions."""
     compared = 0

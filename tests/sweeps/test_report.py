@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from jinja2 import UndefinedError
 
-from attnsvm.record import duration
 from attnsvm.sweeps import aggregate, overview, report
 from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.figures import correlation_vs_d, rank_vs_d
@@ -243,11 +241,6 @@ def test_everything_but_markup_is_escaped():
     assert '<a href="name/figures/&#34;&gt;&lt;script&gt;.png">PNG</a>' in page
 
 
-def test_a_template_that_lacks_a_value_is_an_error():
-    with pytest.raises(UndefinedError, match="total"):
-        render("overview.html", sections=[])
-
-
 def test_the_policy_names_the_script_of_the_page():
     page = overview_of()
     script = re.search("<script>(.*)</script>", page, re.DOTALL)[1]
@@ -264,14 +257,6 @@ def test_table_cells_show_four_digits_and_sort_by_all_of_them(rank: SweepFrames)
     assert "&lt;i&gt;" in shown
 
 
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [(3.21, "3.2 s"), (250, "4 min 10 s"), (7500, "2 h 5 min"), (float("nan"), "–")],
-)
-def test_durations_are_told_as_a_reader_says_them(value: float, told: str):
-    assert duration(value) == told
-
-
 def test_pages_of_an_earlier_report_are_removed_and_other_files_are_not(tmp_path):
     folder = tmp_path / "figures"
     folder.mkdir()
@@ -284,12 +269,3 @@ def test_pages_of_an_earlier_report_are_removed_and_other_files_are_not(tmp_path
     _remove_other_pages([folder / "rank_1.png", folder / "rank_2.png"])
     left = ["rank_1.png", "rank_2.png", "rank_own.png", "ranks.png"]
     assert sorted(p.name for p in folder.iterdir()) == left
-
-
-def test_every_figure_can_be_enlarged(rank: SweepFrames):
-    """What the button does is tested in a browser."""
-    page = report.write_report(rank).html.read_text()
-    images = re.findall(r"<button type=\"button\" class=\"picture\" title=\"Enlarge\"><img ", page)
-    assert len(images) == page.count("<img ") > 0
-    assert 'querySelectorAll("button.picture")' in page
-    assert 'name="viewport" content="width=device-width, initial-scale=1"' in page

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pandas as pd
@@ -66,46 +63,6 @@ def test_the_bootstrap_is_seeded():
     first = statistics.bootstrap_interval(values)
     assert first == statistics.bootstrap_interval(values)
     assert first != statistics.bootstrap_interval(values, seed=1)
-
-
-def test_the_interval_does_not_depend_on_the_number_of_threads():
-    code = (
-        "import numpy as np; from attnsvm.sweeps.statistics import bootstrap_interval\n"
-        "values = np.random.default_rng(0).normal(size=(60, 300))\n"
-        "print(np.stack(bootstrap_interval(values)).tobytes().hex())"
-    )
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env=os.environ | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads},
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=120,
-        ).stdout
-        for threads in ("1", "2", "3")
-    }
-    assert len(found) == 1
-
-
-def test_bootstrap_weights_average_a_resample():
-    weights = statistics.resampling_weights(np.random.default_rng(0).integers(0, 7, size=(50, 7)))
-    assert weights.shape == (50, 7)
-    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-15)
-    np.testing.assert_array_equal(weights * 7, np.round(weights * 7))
-
-
-@pytest.mark.parametrize("statistic", ["mean", "median"])
-@pytest.mark.parametrize("numbers", [1, 100, 1000])
-def test_the_interval_does_not_depend_on_how_many_draws_are_in_memory(
-    statistic: statistics.Statistic, numbers: int, monkeypatch: pytest.MonkeyPatch
-):
-    values = np.random.default_rng(2).normal(size=(3, 31))
-    whole = statistics.bootstrap_interval(values, statistic, resamples=200)
-    monkeypatch.setattr(statistics, "BLOCK_NUMBERS", numbers)
-    np.testing.assert_allclose(
-        statistics.bootstrap_interval(values, statistic, resamples=200), whole, rtol=1e-12
-    )
 
 
 def test_mean_interval_is_that_of_resampled_means():
@@ -176,18 +133,6 @@ def test_shares_of_a_group_where_nothing_is_known_are_nan():
 def test_counts_keep_rows_with_missing_keys():
     table = statistics.counts(frame(status=["ok", None, None]), ["status"])
     assert table["count"].tolist() == [1, 2]
-
-
-@pytest.mark.parametrize("statistic", ["mean", "median"])
-def test_summaries_agree_with_one_group_at_a_time(statistic: statistics.Statistic):
-    rng = np.random.default_rng(2)
-    data = frame(d=rng.integers(0, 5, 200), x=rng.normal(size=200))
-    table = statistics.summaries(data, ["d"], "x", statistic)
-    for _, row in table.iterrows():
-        values = data.loc[data["d"] == row["d"], "x"].to_numpy()
-        low, high = statistics.bootstrap_interval(values[None], statistic)
-        np.testing.assert_allclose([row["low"], row["high"]], [low[0], high[0]], rtol=1e-12)
-        np.testing.assert_allclose(row["std"], values.std(ddof=1), rtol=1e-12)
 
 
 def test_without_groups_all_rows_are_one():

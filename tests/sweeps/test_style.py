@@ -49,10 +49,6 @@ def test_colours_are_distinct_for_few_and_many_keys():
         assert len(set(style.colours(range(n)).values())) == n
 
 
-def test_series_differ_in_marker_too():
-    assert len(set(style.markers(range(7)).values())) == 7
-
-
 @pytest.mark.parametrize("values", [[5.0], [1, 2, 3, 20], list(range(40))])
 def test_ticks_stand_at_the_values_of_a_small_grid(values: list[float]):
     with style.paper():

@@ -24,6 +24,10 @@ from tests.pretrained.tiny import tiny
 
 CONF = Path(__file__).parents[2] / "conf" / "sweep"
 EXPERIMENTS = tuple(experiments())
+QUICK = ("rank_vs_d", "depth", "phase_transition")
+"""Curves with bars below them, networks, maps."""
+
+EACH = [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in EXPERIMENTS]
 
 SHORT = ["trials=2", "optimizer.steps=30", "optimizer.record_every=10"]
 SMALL = ["data.n=2", "data.T=3", "data.d=5"]
@@ -94,7 +98,7 @@ def run(name: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-2000:]
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", EACH)
 def test_one_command_runs_and_draws_the_experiment(name: str, folder: Path):
     run(name, folder)
     frames = load(folder / name)
@@ -109,6 +113,7 @@ def test_one_command_runs_and_draws_the_experiment(name: str, folder: Path):
     assert any((folder / name / "tables").glob("*.csv"))
 
 
+@pytest.mark.full
 def test_a_learned_head_is_told_from_a_fixed_one(folder: Path):
     run("real_tokens", folder)
     frames = load(folder / "real_tokens")
@@ -117,6 +122,7 @@ def test_a_learned_head_is_told_from_a_fixed_one(folder: Path):
     assert set(frames.trials.groupby(["train", "parameterization"]).size()) == {2}
 
 
+@pytest.mark.full
 def test_tables_and_figures_of_the_documentation_are_made_and_what_lacks_is_named(
     folder: Path, tmp_path: Path
 ):
@@ -132,7 +138,9 @@ def test_tables_and_figures_of_the_documentation_are_made_and_what_lacks_is_name
     assert write_documents(tmp_path, EXPERIMENTS, tmp_path / "none") == list(EXPERIMENTS)
 
 
-@pytest.mark.parametrize("name", ["rank_vs_d", "depth", "optimizer_geometry"])
+@pytest.mark.parametrize(
+    "name", ["rank_vs_d", pytest.param("optimizer_geometry", marks=pytest.mark.full)]
+)
 def test_a_figure_drawn_from_stored_tables_is_that_of_the_report(
     name: str, folder: Path, tmp_path: Path
 ):
