@@ -162,7 +162,8 @@ def facets(
         len(heights), len(columns), squeeze=False, sharex=share_x, height_ratios=heights,
         sharey=share_y and ("row" if by_row or below else "col" if by_col else True),
     )  # fmt: skip
-    shown = table[(table["used"] > 0) & table[statistic].notna()]
+    known = {"used", statistic} <= set(table)
+    shown = table[(table["used"] > 0) & table[statistic].notna()] if known else table.iloc[:0]
     for (i, j), ax in np.ndenumerate(grid[: len(rows)]):
         cell = {
             name: value for name, value in ((row, rows[i]), (col, columns[j])) if value is not None

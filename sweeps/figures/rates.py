@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -95,7 +94,8 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     medians = statistics.summaries(long, [*by, "quantity", "step"], "value", "median")
     norms = statistics.summaries(wide, [*by, "step"], "W_norm", "median")
     norms = norms.rename(columns={"median": "W_norm"})[[*by, "step", "W_norm"]]
-    slopes = _slopes(long, by)
+    logs = _logarithms(long)
+    slopes = _slopes(logs, by)
     cells = [*by, "quantity", "against", "decade"]
     local = statistics.summaries(slopes, cells, "slope", "median")
     changes = statistics.summaries(_changes(slopes, by), cells, "change", "median")
@@ -106,7 +106,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     return {
         "rates": _laws(local, by),
         "rates_by_decade": local,
-        "rates_left_out": _left_out(long, by),
+        "rates_left_out": _left_out(logs, by),
         "rates_curves": medians.merge(norms, on=[*by, "step"]),
         "rates_counts": outcomes(frames.trials, frames.axes),
     }
@@ -129,66 +129,60 @@ def _long(wide: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return pd.concat(known or parts[:1], ignore_index=True)
 
 
-def _slopes(long: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+def _logarithms(long: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows against the steps and against the norm: log `x`, and `known` with both."""
+    parts = []
+    for against in AGAINST:
+        x = long[against].to_numpy(float)
+        known = (x > 0) & np.isfinite(x) & np.isfinite(long["log"].to_numpy(float))
+        parts.append(long.assign(against=against, x=np.log(np.where(known, x, 1)), known=known))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _slopes(logs: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Return the exponent of each instance, quantity and decade of steps, against steps and norm.
 
     The decade k holds the steps from 10^k to 10^(k+1), ends included.
     """
-    parts = []
-    keys = list(dict.fromkeys([*by, "run", "seed", "quantity"]))
-    for k, against, inside, valid in _decades(long):
-        x, y = inside[against].to_numpy(float), inside["log"].to_numpy(float)
-        logs = inside[keys].assign(x=np.log(np.where(valid, x, 1)), y=y)
-        parts.append(_least_squares(logs[valid], keys).assign(against=against, decade=k))
-    columns = [*by, "quantity", "against", "decade", "slope", "span"]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    keys = list(dict.fromkeys([*by, "run", "seed", "quantity", "against"]))
+    exponent = np.log10(logs["step"].to_numpy(dtype=float))
+    last = int(np.floor(exponent.max() + 1e-9)) if len(logs) else 0
+    parts = [
+        _least_squares(
+            logs[(exponent > k - 1e-9) & (exponent < k + 1 + 1e-9) & logs["known"]], keys
+        )
+        for k in range(last)
+    ]
+    slopes = [part.assign(decade=k) for k, part in enumerate(parts)]
+    columns = [*keys, "decade", "slope", "span"]
+    return pd.concat(slopes, ignore_index=True) if slopes else pd.DataFrame(columns=columns)
 
 
-def _left_out(long: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+def _left_out(logs: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Return how many numbers have no logarithm, `left_out`, of how many, `of`.
 
     The decade k holds the steps from 10^k to below 10^(k+1): a number is counted once. A decade in
     which no number is left has no exponent, but a row here.
     """
-    decade = np.floor(np.log10(long["step"].to_numpy(dtype=float)) + 1e-9).astype(int)
+    decade = np.floor(np.log10(logs["step"].to_numpy(dtype=float)) + 1e-9).astype(int)
     cells = [*by, "quantity", "against", "decade"]
-    parts = []
-    for against in AGAINST:
-        out = ~_has_logarithms(long, against)
-        parts.append(long.assign(against=against, decade=decade, out=out))
-    counts = pd.concat(parts).groupby(cells, dropna=False)["out"].agg(left_out="sum", of="size")
+    counted = logs.assign(decade=decade, out=~logs["known"].astype(bool))
+    counts = counted.groupby(cells, dropna=False)["out"].agg(left_out="sum", of="size")
     return counts.reset_index()
 
 
-def _has_logarithms(rows: pd.DataFrame, against: str) -> np.ndarray:
-    """Return the rows whose quantity has a logarithm, and the number it is fitted against."""
-    x, y = rows[against].to_numpy(float), rows["log"].to_numpy(float)
-    return np.asarray((x > 0) & np.isfinite(x) & np.isfinite(y))
-
-
-def _decades(long: pd.DataFrame) -> Iterator[tuple[int, str, pd.DataFrame, np.ndarray]]:
-    """Yield each decade k, against what, its rows, and which of them have both logarithms."""
-    exponent = np.log10(long["step"].to_numpy(dtype=float))
-    last = int(np.floor(exponent.max() + 1e-9)) if len(long) else 0
-    for k in range(last):
-        inside = long[(exponent > k - 1e-9) & (exponent < k + 1 + 1e-9)]
-        for against in AGAINST:
-            yield k, against, inside, _has_logarithms(inside, against)
-
-
 def _least_squares(logs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Return the slope of y over x of each group, and the span of x.
+    """Return the slope of `log` over x of each group, and the span of x.
 
     The slope is NaN with fewer than POINTS points.
     """
     span = logs.groupby(keys, dropna=False)["x"].agg(np.ptp)
-    centred = logs.assign(
-        **{name: logs[name] - logs.groupby(keys, dropna=False)[name].transform("mean")
-           for name in ("x", "y")}
-    )  # fmt: skip
-    centred = centred.assign(xy=centred["x"] * centred["y"], xx=centred["x"] ** 2)
-    sums = centred.groupby(keys, dropna=False).agg(
-        xy=("xy", "sum"), xx=("xx", "sum"), points=("x", "size")
+    means = logs.groupby(keys, dropna=False)[["x", "log"]].transform("mean")
+    x, y = logs["x"] - means["x"], logs["log"] - means["log"]
+    sums = (
+        logs.assign(xy=x * y, xx=x**2)
+        .groupby(keys, dropna=False)
+        .agg(xy=("xy", "sum"), xx=("xx", "sum"), points=("x", "size"))
     )
     slope = (sums["xy"] / sums["xx"].where(sums["xx"] > 0)).where(sums["points"] >= POINTS)
     return pd.DataFrame({"slope": slope, "span": span}).reset_index()
