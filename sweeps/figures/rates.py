@@ -227,7 +227,7 @@ def _laws(local: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 def _figure(tables: Tables, axes: CellAxes) -> Figure:
     """Return a row for each quantity: over the steps, over the norm, exponents by decade."""
     medians, local = tables["rates_curves"], tables["rates_by_decade"]
-    names = [name for name, _ in axes.split(tables["rates_counts"], axes.besides())]
+    names = list(labels(axes, tables["rates_counts"], axes.besides()).cat.categories)
     medians = medians[medians["median"] > SMALLEST_SHOWN]
     parts = [medians.assign(x=medians[x], column=label, low=np.nan, high=np.nan)
              for label, x in COLUMNS.items()]  # fmt: skip
@@ -273,7 +273,7 @@ def _mark(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> N
 
 
 def _notes(tables: Tables, axes: CellAxes) -> list[str]:
-    left_out = _left_out_sentence(tables["rates_left_out"])
+    left_out = left_out_sentence(tables["rates_left_out"])
     return [NOTE, *_law_sentences(tables["rates"], axes), *left_out]
 
 
@@ -294,7 +294,7 @@ def _law_sentences(laws: pd.DataFrame, axes: CellAxes) -> list[str]:
     return lines
 
 
-def _left_out_sentence(counts: pd.DataFrame) -> list[str]:
+def left_out_sentence(counts: pd.DataFrame) -> list[str]:
     """Return a sentence with the counts of numbers without a logarithm, if there are any."""
     sums = counts[counts["against"] == "step"].groupby("quantity", sort=False)
     found = [
