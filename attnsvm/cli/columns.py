@@ -35,7 +35,7 @@ PAGE = """\
 
 Every column of every table: what it says, in which unit, which values it may have besides missing
 ones, and the stage of a run that fills it. Each parquet file holds meaning and unit of its columns
-too, as metadata of its fields.
+too, as metadata of its fields; those of `attnsvm-claims hunt` are without, to be small.
 `attnsvm --columns` prints the same, and
 `python -m attnsvm.cli.columns > docs/columns.md` writes this page from `attnsvm/record/columns.py`.
 

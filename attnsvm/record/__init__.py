@@ -33,6 +33,7 @@ from attnsvm.record.text import byte_size, duration, one_line, shortened
 if TYPE_CHECKING:
     from attnsvm.record.folder import (
         UNREADABLE,
+        compact,
         is_done,
         read,
         read_solutions,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LOCK_FILE", "PLAN_FILE", "RUN_FILE", "STATES", "TABLES", "UNREADABLE", "Column",
     "CorruptRecordError", "HeldError", "Plan", "RunRecord", "RunState", "begin_sweep", "byte_size",
-    "duration", "is_done", "kind_of", "link_latest", "locked", "obstacle", "one_line",
+    "compact", "duration", "is_done", "kind_of", "link_latest", "locked", "obstacle", "one_line",
     "pack", "read", "read_json", "read_plan", "read_run", "read_solutions", "read_tables",
     "recorded", "refuse_mixed_code", "remove_orphans", "run_state", "shortened", "states",
     "trial_columns", "trial_table", "unobstructed", "unpacked", "usable_memory", "verified",

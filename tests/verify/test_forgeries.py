@@ -8,10 +8,13 @@ import shutil
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from attnsvm import record
 from attnsvm.config.hypotheses import HYPOTHESES
-from tests.verify.forging import Forgery, refusal
+from tests.verify.forging import Forgery, refusal, reseal
 from tests.verify.kinds import made, written
 
 USED = ("top", "optimal", "multi", "mixture", "kq", "path", "until_accepted", "kq_low_rank",
@@ -270,6 +273,19 @@ def shrunk_bracket(f: Forgery) -> None:
         f.array(f"{norm}_{name}", lambda _, value=value: value, k)
         f.cell(f"{norm}_{'gap' if name == 'duality_gap' else name}", value, k)
     f.cell("nuclear_kappa", lambda kappa: kappa * scale, k)
+
+
+def test_a_forged_compact_record_is_refused(genuine, tmp_path):
+    """The twin passes: that nothing but the forged number is wrong."""
+    folder = genuine["top"].copy().written(tmp_path)
+    record.compact(folder)
+    assert refusal(folder) == ""
+    table = pq.read_table(folder / "trials.parquet")
+    place = table.schema.get_field_index("risk")
+    forged = pa.array(table["risk"].to_numpy() * (1 + 1e-6))
+    pq.write_table(table.set_column(place, "risk", forged), folder / "trials.parquet")
+    reseal(folder)
+    assert "risk" in refusal(folder)
 
 
 FORGERIES = {
