@@ -147,13 +147,16 @@ def cells_of(runs: Runs) -> Iterator[tuple[list[str], Size]]:
         options["model"] = [one for one in options["model"] if one == "cross_attention"]
     if not isinstance(base.model, CrossAttentionConfig) or not options.get("model", [base.model]):
         raise ValueError(f"{runs.name}: only instances of model=cross_attention are shrunk")
-    n, T, d = (
-        max(map(int, options.pop(f"data.{name}", ()) or [one[name] for one in sizes if name in one]
-                or [getattr(base.data, name)]))
-        for name in ("n", "T", "d")
-    )  # fmt: skip
-    words = ([f"{key}={value}" for value in values] for key, values in options.items()
-             if key not in ("seed", "trials"))  # fmt: skip
+    largest = []
+    for name in ("n", "T", "d"):
+        values = options.pop(f"data.{name}", []) or [one[name] for one in sizes if name in one]
+        largest.append(max(map(int, values or [getattr(base.data, name)])))
+    n, T, d = largest
+    words = [
+        [f"{key}={value}" for value in values]
+        for key, values in options.items()
+        if key not in ("seed", "trials")
+    ]
     for cell in itertools.product(*words):
         yield list(cell), (n, T, d)
 
