@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from attnsvm.cli.columns import columns_text
 from attnsvm.cli.errors import SweepIncompleteError, exit_code, search_message
 from attnsvm.cli.help import help_text
 from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_machine
-from attnsvm.cli.objective import Objective, objective_value, quoted
+from attnsvm.cli.objective import Objective, quoted
 from attnsvm.cli.other_sweepers import OWN, close_others
 from attnsvm.cli.signals import stopping_with_children
 from attnsvm.cli.user_sweeps import (
@@ -47,12 +46,13 @@ def job(composed: DictConfig) -> dict[str, Any] | float | None:
     """
     config = validated(composed)
     hydra_config = HydraConfig.get()
+    in_sweep = hydra_config.mode is RunMode.MULTIRUN
     folder, command = Path(hydra_config.runtime.output_dir), list(hydra_config.overrides.task)
     text = config.objective
     objective = None if text is None else Objective.of(text, config.probe, config.svm.norms)
-    check_sweep(composed, hydra_config, hydra_config.mode is RunMode.MULTIRUN)
-    checked = hydra_config.mode is RunMode.MULTIRUN and hydra_config.sweeper._target_ == OWN
-    if not checked:  # our sweeper checks all its cells at its start
+    check_sweep(composed, hydra_config, in_sweep)
+    checked = in_sweep and hydra_config.sweeper._target_ == OWN  # it checks all cells at its start
+    if not checked:
         refuse_without_memory(config, this_machine())
     if config.dry_run:
         from attnsvm.cli.dry_run import log_plan
@@ -64,16 +64,12 @@ def job(composed: DictConfig) -> dict[str, Any] | float | None:
 
     if not checked and run_state(folder, verify=False).state != "done":
         refuse_without_disk(config, folder)
-
-    state = perform(config, folder, command, hydra_config.mode is RunMode.MULTIRUN)
-    return {"state": state} if objective is None else objective_value(objective, folder)
+    state = perform(config, folder, command, in_sweep)
+    return {"state": state} if objective is None else objective.of_run(folder)
 
 
 def main() -> None:
     """Run the command line `attnsvm`: one run, or a sweep with `-m` or `sweep=NAME`."""
-    if "--version" in sys.argv[1:]:
-        _print(f"attnsvm {__version__}")
-        return
     show_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
     with stopping_with_children():
@@ -83,28 +79,26 @@ def main() -> None:
 
 def _entry() -> None:
     """Run the command with the options of the plug-ins that it names."""
-    if named := named_extensions(sys.argv[1:]):
+    words = sys.argv[1:]
+    if named := named_extensions(words):
         check_extensions(named)
         use_extensions(named)
         register()
-    if sys.argv[1:2] == ["cite"]:
-        _print(citation(sys.argv[2:]))
-        return
-    words = set(sys.argv[1:])
-    if {"--help", "-h"} & words:
-        _print(help_text(user_sweeps(sys.argv[1:])))
-        return
-    if "--columns" in words:
+    if words[:1] == ["cite"]:
+        _print(citation(words[1:]))
+    elif "--version" in words:
+        _print(f"attnsvm {__version__}")
+    elif "--help" in words or "-h" in words:
+        _print(help_text(user_sweeps(words)))
+    elif "--columns" in words:
         _print(columns_text())
-        return
-    check_chosen_file(sys.argv[1:])
-    sys.argv[1:] = quoted(sys.argv[1:])
-    _complete(
-        hydra.main(version_base="1.3", config_path=str(conf_folder()), config_name="config")(job)
-    )
+    else:
+        check_chosen_file(words)
+        sys.argv[1:] = quoted(words)
+        _run_hydra()
 
 
-def _complete(entry: Callable[[], Any]) -> None:
+def _run_hydra() -> None:
     """Run Hydra; a sweep of another sweeper ends with its report, even after an error.
 
     Raises
@@ -112,15 +106,16 @@ def _complete(entry: Callable[[], Any]) -> None:
     SweepIncompleteError
         If a run of that sweep has no complete record.
     """
+    conf = str(conf_folder())
     try:
-        entry()
+        hydra.main(version_base="1.3", config_path=conf, config_name="config")(job)()
     except Exception as error:
-        missing, reason = close_others(), search_message(error)
-        if missing and reason:
-            raise SweepIncompleteError(f"{missing}\n{reason}") from error
+        incomplete, reason = close_others(), search_message(error)
+        if incomplete and reason:
+            raise SweepIncompleteError(f"{incomplete}\n{reason}") from error
         raise
-    if missing := close_others():
-        raise SweepIncompleteError(missing)
+    if incomplete := close_others():
+        raise SweepIncompleteError(incomplete)
 
 
 def _print(text: str) -> None:

@@ -47,26 +47,29 @@ def citation(words: Sequence[str]) -> str:
 
 
 def _entry(word: str) -> str:
+    """Return the entry of a folder: of its plan's runs if it is a sweep, else of the run in it."""
     folder = Path(word)
     plan = read_plan(folder)
+    folders = [folder / name for name in sorted(plan.runs)] or [folder]
+    runs = [_finished(word, one) for one in folders]
+    digests = [sha256((one / RUN_FILE).read_bytes()).hexdigest() for one in folders]
     if not plan.runs:
-        run = _finished(word, folder)
-        digest = _digest(folder)
+        (run,), (digest,) = runs, digests
         made = f"signature {run['signature']}; sha256 of its {RUN_FILE} {digest}"
         options = ", ".join(f"{group}={option}" for group, option in run["options"].items())
-        return _bibtex(
-            f"{run['sweep'] or 'a run'} ({options})", [run], run["overrides"], made, digest
-        )
-    runs = [_finished(word, folder / name) for name in sorted(plan.runs)]
-    lines = "".join(f"{_digest(folder / name)}  {name}/{RUN_FILE}\n" for name in sorted(plan.runs))
-    digest = sha256(lines.encode()).hexdigest()
+        title = f"{run['sweep'] or 'a run'} ({options})"
+        return _bibtex(title, runs, run["overrides"], made, digest)
+    lines = (
+        f"{digest}  {one.name}/{RUN_FILE}\n" for digest, one in zip(digests, folders, strict=True)
+    )
+    digest = sha256("".join(lines).encode()).hexdigest()
     made = f"{len(runs)} runs; sha256 of the lines that sha256sum prints of */{RUN_FILE} {digest}"
     title = f"{folder.resolve().name} (a sweep)"
     return _bibtex(title, runs, plan.command or [], made, digest)
 
 
 def _finished(word: str, folder: Path) -> Mapping[str, Any]:
-    """Return what `run.json` of a finished run says."""
+    """Return what `run.json` of a finished run says; it has the digests of the other files."""
     found = run_state(folder)
     if found.state != "done":
         why = f"{found.state}{f', {found.reason}' if found.reason else ''}"
@@ -74,11 +77,6 @@ def _finished(word: str, folder: Path) -> Mapping[str, Any]:
             f"cite {word}: must be the folder of a finished run or sweep; {folder.name} is {why}"
         )
     return found.run
-
-
-def _digest(folder: Path) -> str:
-    """Return the digest of a run's `run.json`; that file has the digests of the others."""
-    return sha256((folder / RUN_FILE).read_bytes()).hexdigest()
 
 
 def _bibtex(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attnsvm.config import PROBES
@@ -82,36 +82,31 @@ def columns_text() -> str:
     """Return the dictionary for a terminal."""
     lines = [HEADER, ""]
     for heading, columns in dictionary(PROBES).items():
-        lines += [heading, *(_line(one) for one in columns), ""]
+        lines += [heading]
+        lines += [f"  {one.name}  {one.meaning} ({one.unit}; {one.range}; {one.stage})"
+                  for one in columns]  # fmt: skip
+        lines += [""]
     lines += ["stages", *(f"  {name}  {meaning}" for name, meaning in STAGES.items())]
     return "\n".join([*lines, "", "The fields of the config are columns too: attnsvm --help"])
 
 
-def _line(one: Column) -> str:
-    return f"  {one.name}  {one.meaning} ({one.unit}; {one.range}; {one.stage})"
-
-
 def columns_page() -> str:
     """Return the dictionary as the page docs/columns.md."""
-    tables = (_table(heading, columns) for heading, columns in dictionary().items())
-    stages = "\n".join(f"| {name} | {meaning} |" for name, meaning in STAGES.items())
-    return "\n".join(
-        [PAGE, *tables, f"## stages\n\n| stage | what it does |\n|---|---|\n{stages}\n"]
-    )
-
-
-def _table(heading: str, columns: Sequence[Column]) -> str:
-    lines = [
-        f"## {heading}",
-        "",
-        "| name | meaning | unit | values | stage |",
-        "|---|---|---|---|---|",
-    ]
-    for one in columns:
-        meaning = one.meaning.replace("<", "&lt;")
-        cells = (f"`{one.name}`", meaning, one.unit, one.range, one.stage)
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    lines = [PAGE]
+    for heading, columns in dictionary().items():
+        rows = [
+            (f"`{one.name}`", one.meaning.replace("<", "&lt;"), one.unit, one.range, one.stage)
+            for one in columns
+        ]
+        lines += [*_table(heading, ("name", "meaning", "unit", "values", "stage"), rows), ""]
+    lines += _table("stages", ("stage", "what it does"), STAGES.items())
     return "\n".join([*lines, ""])
+
+
+def _table(heading: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    ruled = [head, ["---"] * len(head), *([c.replace("|", r"\|") for c in row] for row in rows)]
+    lines = [f"| {' | '.join(row)} |".replace(" --- ", "---") for row in ruled]
+    return [f"## {heading}", "", *lines]
 
 
 if __name__ == "__main__":

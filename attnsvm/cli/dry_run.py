@@ -33,12 +33,8 @@ def log_plan(
 ) -> None:
     """Log every run with its state, and the time that the pending ones need.
 
-    Parameters
-    ----------
-    folder : Path
-        The parent of the runs' folders.
-    cells, configs
-        Overrides and config of each run, by the name of its folder.
+    `folder` is the parent of the runs' folders; `cells` and `configs` are the overrides and the
+    config of each run, by the name of its folder.
     """
     states = {name: run_state(folder / name).state for name in cells}
     for name, overrides in cells.items():
@@ -63,30 +59,23 @@ def estimated_s(configs: Sequence[RunConfig]) -> float:
     """
     kinds: dict[str, list[RunConfig]] = defaultdict(list)
     for config in configs:
-        kinds[_kind(config)].append(config)
-    return sum(_estimated_kind_s(kind) for kind in kinds.values())
-
-
-def _kind(config: RunConfig) -> str:
-    """Return what a run's time depends on besides the shape and number of its instances."""
-    fields = result_fields(config)
-    data = {key: value for key, value in fields["data"].items() if key not in OF_INSTANCES}
-    return repr({**fields, "data": data, "seed": 0, "trials": 0})
+        fields = result_fields(config)
+        data = {key: value for key, value in fields["data"].items() if key not in OF_INSTANCES}
+        kinds[repr({**fields, "data": data, "seed": 0, "trials": 0})].append(config)
+    return sum(map(_estimated_kind_s, kinds.values()))
 
 
 def _estimated_kind_s(configs: Sequence[RunConfig]) -> float:
-    by_size = sorted(configs, key=size)
-    places = np.linspace(0, len(by_size) - 1, min(SIZES, len(by_size))).round().astype(int)
-    tried: dict[float, RunConfig] = {}
-    for place in places:
-        tried.setdefault(size(by_size[place]), by_size[place])
-    costs = {floats: _cost_s(config) for floats, config in tried.items()}
-    at = np.log([max(floats, 1.0) for floats in costs])
-    start, each = (np.log(np.maximum(column, 1e-6)) for column in np.array(list(costs.values())).T)
-    where = np.log([max(size(config), 1.0) for config in configs])
-    trials = np.array([config.trials for config in configs])
-    total = np.exp(np.interp(where, at, start)) + trials * np.exp(np.interp(where, at, each))
-    return float(total.sum())
+    by_size = {size(config): config for config in configs}
+    sizes = sorted(by_size)
+    places = np.linspace(0, len(sizes) - 1, min(SIZES, len(sizes))).round().astype(int)
+    tried = [sizes[place] for place in places]
+    costs = np.log(np.maximum([_cost_s(by_size[floats]) for floats in tried], 1e-6))
+    start, each = (
+        np.exp(np.interp(np.log([size(config) for config in configs]), np.log(tried), column))
+        for column in costs.T
+    )
+    return float((start + [config.trials for config in configs] * each).sum())
 
 
 def size(config: RunConfig) -> float:

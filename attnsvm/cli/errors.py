@@ -13,22 +13,22 @@ from typing import Any
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from attnsvm.config import GROUPS, KINDS, PROBES, ConfigError
+from attnsvm.config import KINDS, PROBES, ConfigError
 from attnsvm.config.identity import unknown_field
 from attnsvm.config.names import did_you_mean
+from attnsvm.config.run import ALL_GROUPS
 from attnsvm.record import CorruptRecordError, HeldError
 
 INTERRUPTED = "interrupted; finished runs are on disk, run the same command again to resume"
 
 EXTRAS = {
-    "hydra/launcher/submitit_slurm": "slurm",
-    "hydra/launcher/submitit_local": "slurm",
-    "hydra/launcher/joblib": "joblib",
-    "hydra/sweeper/optuna": "optuna",
-    "hydra/job_logging/colorlog": "colorlog",
-    "hydra/hydra_logging/colorlog": "colorlog",
+    "submitit_slurm": "slurm",
+    "submitit_local": "slurm",
+    "joblib": "joblib",
+    "optuna": "optuna",
+    "colorlog": "colorlog",
 }
-"""Option of Hydra's own section -> the extra of attnsvm that installs it."""
+"""Option of a group of Hydra's own section -> the extra of attnsvm that installs it."""
 
 SEARCH_ENDS = {
     "No trials are completed yet.": "the objective of no run is defined",
@@ -72,7 +72,9 @@ def user_message(error: BaseException) -> str | None:
     own message is used, even if it was raised while another error was handled.
     """
     chain = [error]
-    while _wraps(chain[-1]) and (below := chain[-1].__cause__ or chain[-1].__context__) is not None:
+    while isinstance(chain[-1], HydraException | OmegaConfBaseException):
+        if (below := chain[-1].__cause__ or chain[-1].__context__) is None:
+            break
         chain.append(below)
     for rule in (_own_message, _schema_message, _hydra_message, _os_message, search_message):
         for link in chain:
@@ -80,10 +82,6 @@ def user_message(error: BaseException) -> str | None:
             if message is not None:
                 return message
     return None
-
-
-def _wraps(error: BaseException) -> bool:
-    return isinstance(error, HydraException | OmegaConfBaseException)
 
 
 def _own_message(error: BaseException) -> str | None:
@@ -109,36 +107,21 @@ def _hydra_message(error: BaseException) -> str | None:
     if not isinstance(error, HydraException) and not misused:
         return None
     text = str(error).partition("\nConfig search path:")[0].strip()
-    return (
-        _broken_plugin(text)
-        or _unknown_probe(text)
-        or _missing_extra(text, sys.argv[1:])
-        or _meant(text)
-    )
-
-
-def _broken_plugin(text: str) -> str | None:
-    """Return what is wrong with the plug-in, if `text` reports its option as missing."""
-    for group, options in {**GROUPS, "probe": PROBES}.items():
+    for group, options in ALL_GROUPS.items():
         for name, broken in options.broken().items():
             if f"'{group}/{name}'" in text:
                 return broken
-    return None
-
-
-def _unknown_probe(text: str) -> str | None:
-    """Return which probes there are, if `text` reports that one of a list cannot be loaded."""
-    requested = re.search(r"Could not load 'probe/([^']+)'", text)
-    return PROBES.refusal(requested[1]) if requested else None
+    if probe := re.search(r"Could not load 'probe/([^']+)'", text):
+        return PROBES.refusal(probe[1])
+    return _missing_extra(text, sys.argv[1:]) or _meant(text)
 
 
 def _missing_extra(text: str, command: Sequence[str]) -> str | None:
     """Return what to install, if `text` reports a missing launcher, sweeper or logging."""
-    for option, extra in EXTRAS.items():
-        if f"{option}'" in text:
-            group, _, name = option.rpartition("/")
+    for group, option in re.findall(r"'(hydra/\w+)/(\w+)'", text):
+        if extra := EXTRAS.get(option):
             requested = [word for word in command if word.startswith(f"{group}=")]
-            what = requested[-1] if requested else f"{group}={name}"
+            what = requested[-1] if requested else f"{group}={option}"
             return f"{what}: is not installed here; pip install 'attnsvm[{extra}]' installs it"
     return None
 

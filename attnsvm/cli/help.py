@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from omegaconf import MISSING
 
 from attnsvm.config import GROUPS, PROBES, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.config.code import conf_folder
+from attnsvm.config.plugins import Options
 
 HEADER = """\
 attnsvm - train attention, solve the SVM that it converges to, compare.
@@ -31,35 +33,30 @@ attnsvm - train attention, solve the SVM that it converges to, compare.
 """
 
 
-WIDTH = 96
-"""Characters in a line of names."""
-
-
 def help_text(own: Mapping[str, Sequence[Path]] | None = None) -> str:
     """Return the help text: experiments, groups with their options, fields with ranges.
 
     `own` are sweeps that are not attnsvm's, with their files.
     """
-    parts = [HEADER, "Experiments, sweep=NAME", *_wrapped(experiments())]
+    names = "  ".join(experiments())
+    listed = textwrap.wrap(names, 96, initial_indent="  ", subsequent_indent="  ")
+    parts = [HEADER, "Experiments, sweep=NAME", *listed]
     if own:
-        parts += ["Your own and those of plug-ins", *(f"  {name}  {', '.join(map(str, files))}"
-                  for name, files in own.items())]  # fmt: skip
+        parts += ["Your own and those of plug-ins"]
+        parts += [f"  {name}  {', '.join(map(str, files))}" for name, files in own.items()]
     parts += [""]
     for group, options in GROUPS.items():
         parts += [f"{group}={' | '.join(options)}", *_shared_fields(group, options)]
-        parts += [f"  cannot be used: {message}" for message in options.broken().values()] + [""]
+        parts += [*_broken(options), ""]
     for group, schema in (("selection", SelectionConfig), ("svm", SvmConfig)):
-        parts += [f"{group}={' | '.join(_files(group))}", *_lines(group, _fields(schema)), ""]
+        parts += [f"{group}={' | '.join(_files(group))}"]
+        parts += [*(_line(f"{group}.", f) for f in _fields(schema)), ""]
     parts += [f"probe=[{' | '.join(PROBES)}]  any number of them, as in probe=[rank,entropy]"]
     for name, probe in PROBES.items():
-        parts += [f"  {name}: {_first_line(probe)}", *_lines(f"  probe.{name}", _fields(probe))]
-    parts += [f"  cannot be used: {message}" for message in PROBES.broken().values()] + [""]
-    run = [f for f in _fields(RunConfig) if f.metadata.get("doc")]
-    return "\n".join([*parts, "The run", *_lines("", run), ""])
-
-
-def _first_line(schema: type) -> str:
-    return (schema.__doc__ or "").partition("\n")[0]
+        parts += [f"  {name}: {(probe.__doc__ or '').partition(chr(10))[0]}"]
+        parts += [_line(f"  probe.{name}.", f) for f in _fields(probe)]
+    parts += [*_broken(PROBES), "", "The run"]
+    return "\n".join([*parts, *(_line("", f) for f in _fields(RunConfig) if f.metadata), ""])
 
 
 def experiments() -> list[str]:
@@ -71,21 +68,16 @@ def _files(group: str) -> list[str]:
     return sorted(path.stem for path in (conf_folder() / group).glob("*.yaml"))
 
 
-def _wrapped(words: list[str]) -> list[str]:
-    lines = ["  "]
-    for word in words:
-        if len(lines[-1]) + len(word) > WIDTH:
-            lines.append("  ")
-        lines[-1] += word + "  "
-    return [line.rstrip() for line in lines]
+def _broken(options: Options) -> list[str]:
+    return [f"  cannot be used: {message}" for message in options.broken().values()]
 
 
 def _fields(schema: type) -> list[dataclasses.Field[Any]]:
     return [f for f in dataclasses.fields(schema) if f.name != "_target_"]
 
 
-def _shared_fields(group: str, options: Mapping[str, type]) -> list[str]:
-    """Return the lines of a group's fields, each with the options that have it, if not all do.
+def _shared_fields(group: str, options: Options) -> Iterator[str]:
+    """Yield the line of each field of a group, with the options that have it if not all do.
 
     Defaults that differ from that of the first option are listed too.
     """
@@ -93,54 +85,33 @@ def _shared_fields(group: str, options: Mapping[str, type]) -> list[str]:
     for option, schema in options.items():
         for f in _fields(schema):
             owners.setdefault(f.name, {})[option] = f
-    fields = [next(iter(having.values())) for having in owners.values()]
-    notes = {
-        name: _other_defaults(having) + _owners(list(having), list(options))
-        for name, having in owners.items()
-    }
-    return _lines(group, fields, notes)
+    for having in owners.values():
+        first = next(iter(having.values()))
+        missing = [option for option in options if option not in having]
+        others = [
+            f"{option} {_default(f)}" for option, f in having.items()
+            if _default(f) != _default(first)
+        ]  # fmt: skip
+        note = f" [default of {', '.join(others)}]" if others else ""
+        if missing:
+            few = len(missing) < len(having)
+            note += f" [not {', '.join(missing)}]" if few else f" [{', '.join(having)}]"
+        yield _line(f"{group}.", first) + note
 
 
-def _other_defaults(having: dict[str, dataclasses.Field[Any]]) -> str:
-    first = _default(next(iter(having.values())))
-    others = {option: _default(f) for option, f in having.items() if _default(f) != first}
-    listed = ", ".join(f"{option} {default}" for option, default in others.items())
-    return f" [default of {listed}]" if others else ""
-
-
-def _owners(having: list[str], options: list[str]) -> str:
-    missing = [option for option in options if option not in having]
-    if not missing:
-        return ""
-    if len(missing) < len(having):
-        return f" [not {', '.join(missing)}]"
-    return f" [{', '.join(having)}]"
-
-
-def _lines(
-    group: str, fields: list[dataclasses.Field[Any]], notes: dict[str, str] | None = None
-) -> list[str]:
-    return [
-        f"  {f'{group}.{f.name}'.lstrip('.')}={_default(f)}"
-        f"  {f.metadata.get('doc', '')}{_allowed(f)}{(notes or {}).get(f.name, '')}"
-        for f in fields
-    ]
+def _line(prefix: str, f: dataclasses.Field[Any]) -> str:
+    allowed = str(f.metadata.get("allowed") or "")
+    for words in ("a finite number ", "a list without repetition of "):
+        allowed = allowed.replace(words, "")
+    return f"  {prefix}{f.name}={_default(f)}  {f.metadata.get('doc', '')}" + (
+        f" ({allowed})" if f.metadata.get("allowed") else ""
+    )
 
 
 def _default(f: dataclasses.Field[Any]) -> str:
     value = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
-    if value == MISSING:
-        return "?"
+    if value is None or value == MISSING:
+        return "null" if value is None else "?"
     if isinstance(value, list):
-        return f"[{','.join(str(item) for item in value)}]"
-    if value is None:
-        return "null"
+        return f"[{','.join(map(str, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _allowed(f: dataclasses.Field[Any]) -> str:
-    allowed = f.metadata.get("allowed")
-    words = (
-        str(allowed).replace("a finite number ", "").replace("a list without repetition of ", "")
-    )
-    return f" ({words})" if allowed is not None else ""

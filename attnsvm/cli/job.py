@@ -33,21 +33,8 @@ log = logging.getLogger(__name__)
 def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool) -> str:
     """Run `config` and write its record to `folder`, unless another process did or is doing so.
 
-    Parameters
-    ----------
-    config : RunConfig
-        A checked config.
-    folder : Path
-        The folder of the run.
-    command : list of str
-        The overrides of the run.
-    in_sweep : bool
-        Whether an error is only recorded; otherwise it is raised as well.
-
-    Returns
-    -------
-    str
-        The state of the run, one of `attnsvm.record.state.STATES`.
+    `command` are its overrides. In a sweep (`in_sweep`) an error is only recorded, otherwise it is
+    raised as well. Returns the state of the run, one of `attnsvm.record.state.STATES`.
 
     Raises
     ------
@@ -97,9 +84,10 @@ class _Run:
 
     def state(self) -> str:
         """Run, record, and return the state of the run."""
+        say = log.info if self.in_sweep else outcome.info  # a quiet console shows the outcome too
         remove_orphans(self.folder)
         if record.is_done(self.folder):
-            self.teller.info("%s: already done", self.folder)
+            say("%s: already done", self.folder)
             return "done"
         origin = self.origin
         try:
@@ -115,17 +103,11 @@ class _Run:
             if not self.in_sweep:
                 raise
             return "failed"
-        message = ", ".join(f"{count} {status}" for status, count in counts.items())
-        self.teller.info("%s: %s", self.folder, message)
+        say("%s: %s", self.folder, ", ".join(f"{count} {name}" for name, count in counts.items()))
         if log.isEnabledFor(logging.DEBUG):
             timings = record.read_run(self.folder)["timings_s"].items()
             log.debug("%s: %s", self.folder, ", ".join(f"{n} {duration(s)}" for n, s in timings))
         return "done"
-
-    @property
-    def teller(self) -> logging.Logger:
-        """The logger of the line that a quiet console shows too: of a run, not of a whole sweep."""
-        return log if self.in_sweep else outcome
 
     @cached_property
     def origin(self) -> dict[str, object]:

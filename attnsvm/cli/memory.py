@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +42,13 @@ class Machine:
     gpu: bool = False
 
 
-def refuse_without_memory(config: RunConfig, there: Machine | None) -> None:
+def refuse_without_memory(config: RunConfig, machine: Machine | None) -> None:
     """Raise ConfigError if an instance needs more memory than there is (None: not known)."""
-    if there is not None:
-        of = f"of memory, and {there.owner} has"
-        on_gpu = there.gpu and config.device != "cpu"
-        _compare(config, memory_needed(config, on_gpu), there.memory, of, "an instance")
+    if machine is not None:
+        needs = memory_needed(config, machine.gpu and config.device != "cpu")
+        _compare(
+            config, needs, machine.memory, f"of memory, and {machine.owner} has", "an instance"
+        )
 
 
 def refuse_without_disk(config: RunConfig, folder: Path) -> None:
@@ -60,21 +62,12 @@ def refuse_without_disk(config: RunConfig, folder: Path) -> None:
     _compare(config, disk_needed(config), free, f"of disk space, and {existing} has", "a run")
 
 
-def _compare(config: RunConfig, needs: Needs, there: int, of: str, what: str) -> None:
-    needed = sum(needs.values())
-    if needed <= there:
-        return
-    fields = max(needs, key=lambda fields: needs[fields])
-    given = ", ".join(f"{name}={_value(config, name)}" for name in fields)
-    message = f"needs at least {byte_size(needed)} {of} {byte_size(there)}"
-    raise ConfigError(f"{given}: {what} {message}; must be smaller")
-
-
-def _value(config: RunConfig, name: str) -> Any:
-    value: Any = config
-    for part in name.split("."):
-        value = getattr(value, part)
-    return value
+def _compare(config: RunConfig, needs: Needs, limit: int, of: str, what: str) -> None:
+    if (needed := sum(needs.values())) > limit:
+        fields = max(needs, key=lambda fields: needs[fields])
+        given = ", ".join(f"{name}={attrgetter(name)(config)}" for name in fields)
+        message = f"needs at least {byte_size(needed)} {of} {byte_size(limit)}"
+        raise ConfigError(f"{given}: {what} {message}; must be smaller")
 
 
 def memory_needed(config: RunConfig, on_gpu: bool = False) -> Needs:
@@ -82,16 +75,18 @@ def memory_needed(config: RunConfig, on_gpu: bool = False) -> Needs:
 
     With `on_gpu` the arrays of snapshots are not in this memory.
     """
-    n, T, d = _shape(config)
-    tokens, weights = n * T * d, d * d
-    needs: Needs = {("data.n", "data.T", "data.d"): FLOAT * ARRAYS * (tokens + weights)}
+    n, T, d = (int(getattr(config.data, name, 1)) for name in "nTd")  # 1: the source knows them
+    d = getattr(config.data, "dimension", d)
+    n = n * T if hasattr(config.model, "causal") else n  # every token is a query
+    needs: Needs = {("data.n", "data.T", "data.d"): FLOAT * ARRAYS * (n * T * d + d * d)}
     needs["trials",] = FLOAT * config.trials
     if (width := getattr(config.head, "width", None)) is not None:
         needs["head.width", "data.d"] = FLOAT * width * (d + n * T)
     if config.selection.tokens != "optimal":
-        held = SNAPSHOT + (0 if on_gpu else FLOAT * (weights + n * T))
-        held *= one_layer_problems(vars(config.model))
-        needs[_grid_fields(config)] = snapshots(config) * held
+        held = SNAPSHOT + (0 if on_gpu else FLOAT * (d * d + n * T))
+        grid = hasattr(config.optimizer, "record")
+        fields = ("optimizer.steps", "optimizer.record_every", "data.d") if grid else ("data.d",)
+        needs[fields] = snapshots(config) * held * one_layer_problems(vars(config.model))
     return needs
 
 
@@ -100,19 +95,10 @@ def disk_needed(config: RunConfig) -> Needs:
 
     SVM solutions may be absent (NaN), and several tokens are recorded for accepted instances only.
     """
-    *_, d = _shape(config)
-    top = config.selection.tokens == "top"
-    matrices = 1 + (snapshots(config) if config.keep_path else 0) if top else 0
-    matrices *= one_layer_problems(vars(config.model))
+    d = getattr(config.data, "dimension", getattr(config.data, "d", 1))
+    matrices = 1 + (snapshots(config) if config.keep_path else 0)
+    matrices *= one_layer_problems(vars(config.model)) if config.selection.tokens == "top" else 0
     return {("trials", "data.d"): FLOAT * config.trials * matrices * d * d}
-
-
-def _shape(config: RunConfig) -> tuple[int, int, int]:
-    """Return samples, tokens and dimension of an instance; 1 where only its source knows them."""
-    n, T, d = (int(getattr(config.data, name, 1)) for name in "nTd")
-    d = getattr(config.data, "dimension", d)
-    every_token_asks = hasattr(config.model, "causal")
-    return (n * T if every_token_asks else n), T, d
 
 
 def snapshots(config: RunConfig) -> int:
@@ -127,22 +113,16 @@ def snapshots(config: RunConfig) -> int:
     return -(-int(optimizer.steps) // int(optimizer.record_every)) + 1
 
 
-def _grid_fields(config: RunConfig) -> tuple[str, ...]:
-    if hasattr(config.optimizer, "record"):
-        return ("optimizer.steps", "optimizer.record_every", "data.d")
-    return ("data.d",)
-
-
 def job_machine(launcher: Mapping[Any, Any]) -> Machine | None:
     """Return what a job of `launcher` is given; None if that is not known."""
     if not str(launcher.get("_target_", "")).endswith(".Slurm"):
         return this_machine()
-    others = launcher.get("additional_parameters") or {}
     try:
         memory = int(float(str(launcher.get("mem_gb"))) * 2**30)
     except ValueError:
         return None
     gpu = any(launcher.get(name) for name in ("gres", "gpus_per_node", "gpus_per_task"))
+    others = launcher.get("additional_parameters") or {}
     return None if "mem" in others else Machine(memory, "a job (hydra.launcher.mem_gb)", gpu)
 
 

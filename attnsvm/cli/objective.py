@@ -22,12 +22,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-STATISTICS = ("mean", "median")
 FORMS = "mean(COLUMN) | median(COLUMN) | share(COLUMN=WORD)"
-FORM = re.compile(r"(?P<function>\w+)\((?P<column>[\w.]*)(?:=(?P<word>\w*))?\)")
+FORM = re.compile(r"(mean|median|share)\(([\w.]*)(?:=(\w*))?\)")
 
-NUMBERS = tuple(one.name for one in TRIAL_COLUMNS if one.dtype != "str")
-WORDS = {one.name: one.allowed for one in TRIAL_COLUMNS if isinstance(one.allowed, OneOf)}
+WORDS = {one.name: one.allowed.words for one in TRIAL_COLUMNS if isinstance(one.allowed, OneOf)}
 
 
 @dataclass(frozen=True)
@@ -63,18 +61,17 @@ class Objective:
             If the function, the column or the word does not exist.
         """
         found = FORM.fullmatch(text)
-        if found is None:
+        if found is None or (found[1] != "share" and found[3] is not None):
             raise ConfigError(f"objective={text}: must be {FORMS}")
-        made = cls(text, found["function"], found["column"], found["word"])
+        made = cls(text, *found.groups())
         if made.function == "share":
             made._require(made.column, WORDS, f"share({made.column}=...)")
-            made._require(made.word, WORDS[made.column].words, f"share({made.column}=WORD)")
-        elif made.function not in STATISTICS or made.word is not None:
-            raise ConfigError(f"objective={text}: must be {FORMS}")
+            made._require(made.word, WORDS[made.column], f"share({made.column}=WORD)")
         else:
-            further = [one.name for one in norm_columns(norms) if one.dtype != "str"]
-            numbers = (*NUMBERS, *further, *probe_quantities(probes or {}))
-            made._require(made.column, numbers, f"{made.function}(COLUMN)")
+            columns = [*TRIAL_COLUMNS, *norm_columns(norms)]
+            numbers = [one.name for one in columns if one.dtype != "str"]
+            known = [*numbers, *probe_quantities(probes or {})]
+            made._require(made.column, known, f"{made.function}(COLUMN)")
         return made
 
     def _require(self, given: str | None, known: Collection[str], place: str) -> None:
@@ -90,36 +87,34 @@ class Objective:
             hits = int((trials[self.column] == self.word).sum())
             counted = f"{hits} of {len(trials)} instances"
             return (hits / len(trials) if len(trials) else None), counted
-        accepted = trials.loc[trials["status"] == "ok", self.column]
-        values = accepted.dropna().astype(float)
+        values = trials.loc[trials["status"] == "ok", self.column].dropna().astype(float)
+        number = float(getattr(values, self.function)())
         counted = f"over {len(values)} of {len(trials)} instances"
-        number = float(getattr(values, self.function)()) if len(values) else math.nan
         return (number if math.isfinite(number) else None), counted
 
+    def of_run(self, folder: Path) -> float | None:
+        """Return the objective of the run in `folder` from its record; None if it is undefined.
 
-def objective_value(objective: Objective, folder: Path) -> float | None:
-    """Return the objective of the run in `folder` from its record; None if it is undefined.
+        It is undefined if the run is not done, if no instance with status ok has a value, or if the
+        number is not finite. None is no number in any direction: a sweeper counts it as a failed
+        trial, never as a good one.
+        """
+        from attnsvm.record import read_tables
 
-    It is undefined if the run is not done, if no instance with status ok has a value, or if the
-    number is not finite. None is no number in any direction: a sweeper counts it as a failed trial,
-    never as a good one.
-    """
-    from attnsvm.record import read_tables
-
-    text = objective.text
-    found = run_state(folder, verify=False)
-    if found.state != "done":
-        log.warning("%s: objective %s is undefined: the run is %s", folder, text, found.state)
-        return None
-    trials = read_tables(folder, read_run(folder))[0].to_pandas()
-    number, counted = objective.value(trials)
-    if number is None:
-        counts = ", ".join(f"{n} {status}" for status, n in trials["status"].value_counts().items())
-        message = one_line(f"{folder}: objective {text} is undefined ({counted}: {counts})")
-        log.warning("%s", message)
-    else:
-        outcome.info("%s: objective %s = %.6g (%s)", folder, text, number, counted)
-    return number
+        state = run_state(folder, verify=False).state
+        if state != "done":
+            log.warning("%s: objective %s is undefined: the run is %s", folder, self.text, state)
+            return None
+        trials = read_tables(folder, read_run(folder))[0].to_pandas()
+        number, counted = self.value(trials)
+        if number is None:
+            statuses = trials["status"].value_counts().items()
+            counts = ", ".join(f"{n} {status}" for status, n in statuses)
+            message = f"{folder}: objective {self.text} is undefined ({counted}: {counts})"
+            log.warning("%s", one_line(message))
+        else:
+            outcome.info("%s: objective %s = %.6g (%s)", folder, self.text, number, counted)
+        return number
 
 
 def quoted(words: Iterable[str]) -> list[str]:

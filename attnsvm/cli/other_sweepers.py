@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ from attnsvm.record import (
 OWN = "hydra_plugins.attnsvm_sweeper.sweeper.AttnsvmSweeper"
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 RUN_FOLDER = "${run_name:}"
-OBJECTIVE = re.compile(r"\+{0,2}objective=")
 
 _open: dict[Path, str | None] = {}
 """Folders of the sweeps begun in this process -> what is not complete, None before the end."""
@@ -76,9 +74,10 @@ def close_others() -> str:
 
 def _space_digest(config: DictConfig) -> str:
     """Return 12 digits that name the search space; the objective is no part of it."""
-    given = [one for one in config.hydra.overrides.task if not OBJECTIVE.match(one)]
-    space = [given, dict(_params(config))]
-    return hashlib.sha256(json.dumps(space, default=str).encode()).hexdigest()[:12]
+    given = config.hydra.overrides.task
+    space = [one for one in given if not one.lstrip("+").startswith("objective=")]
+    text = json.dumps([space, dict(_params(config))], default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _params(config: DictConfig) -> Mapping[Any, Any]:
@@ -100,19 +99,19 @@ def _refuse(config: DictConfig, folder: Path) -> None:
             f"dry_run=true: must be false with {sweeper}, which chooses its runs by the results of "
             "others"
         )
-    refuse_other_subdir(config)
-    if not config.mixed_code:
-        refuse_mixed_code(folder, [list(config.extensions)])
+    check_folder(config, folder, [config])
 
 
-def refuse_other_subdir(config: DictConfig) -> None:
-    """Raise ConfigError if the folders of runs are not named by their identity."""
+def check_folder(config: DictConfig, folder: Path, runs: Collection[Any]) -> None:
+    """Raise ConfigError if records of runs with these configs must not be added to `folder`."""
     sweep: Any = OmegaConf.to_container(config.hydra.sweep, resolve=False)
     if (subdir := sweep["subdir"]) != RUN_FOLDER:
         raise ConfigError(
             f"hydra.sweep.subdir={subdir}: must be {RUN_FOLDER}, the run's identity; set the "
             f"sweep's folder with hydra.sweep.dir"
         )
+    if not any(run.mixed_code for run in runs):
+        refuse_mixed_code(folder, [list(run.extensions) for run in runs])
 
 
 def _closed(folder: Path) -> str:
@@ -126,7 +125,6 @@ def _closed(folder: Path) -> str:
 
 def _overrides(folder: Path) -> list[str]:
     try:
-        overrides: list[str] = read_run(folder)["overrides"]
+        return list(read_run(folder)["overrides"])
     except (OSError, CorruptRecordError):
         return []
-    return overrides

@@ -15,9 +15,6 @@ from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
-INSIST_S = 1.0
-"""Seconds until the exception is raised again: Python ignores one raised in a destructor."""
-
 STUCK_S = 2.5
 """Seconds that the main thread has to react to a signal."""
 
@@ -26,6 +23,9 @@ CHILDREN_S = 4.0
 
 PARENT_S = 0.5
 """Seconds between two looks of a worker whether its driver is still there."""
+
+FOLLOWER = "follower of the driver"
+"""Name of the thread that ends a worker."""
 
 _handlers: list[Mapping[signal.Signals, Any]] = []
 """The handlers before each open block of `interruptible`, the outermost first."""
@@ -43,49 +43,31 @@ class Interrupted(KeyboardInterrupt):
 def interruptible(on_stuck: Callable[[Interrupted], None] | None = None) -> Iterator[None]:
     """Raise `Interrupted` in the block when one of SIGNALS arrives (main thread only).
 
-    Python's handlers wait for a compiled call to return. If it has not returned after STUCK_S, a
-    thread calls `on_stuck` and the handler that the signal had before, and ends the process. Blocks
-    may be nested.
+    Python's handlers wait for a compiled call to return, and an exception that one raises in a
+    destructor is ignored. If the block has not ended after STUCK_S, a thread calls `on_stuck` and
+    the handler that the signal had before, and ends the process. Blocks may be nested.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    caught: list[int] = []
 
     def stop(signum: int, frame: FrameType | None) -> None:
-        caught.append(signum)
-        signal.setitimer(signal.ITIMER_REAL, INSIST_S, INSIST_S)
-        raise Interrupted(caught[0])
+        raise Interrupted(signum)
 
-    before = {s: signal.signal(s, stop) for s in (*_caught(), signal.SIGALRM)}
+    before = {s: signal.signal(s, stop) for s in _not_ignored()}
     _handlers.append(before)
     try:
         with _watched(_handlers[0], on_stuck or (lambda stop: None)):
             yield
     finally:
         _handlers.pop()
-        signal.setitimer(signal.ITIMER_REAL, 0)
         for signum, handler in before.items():
             signal.signal(signum, handler)
 
 
-def _caught() -> list[signal.Signals]:
-    """Return those of SIGNALS that are neither ignored, as under nohup, nor handled in C."""
-    return [
-        s
-        for s in SIGNALS
-        if callable(handler := signal.getsignal(s))
-        or (handler is signal.SIG_DFL and not _handled_in_c() >> (s - 1) & 1)
-    ]
-
-
-def _handled_in_c() -> int:
-    """Return the mask of signals with a handler (Linux): Python does not know those set in C."""
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        return 0
-    return int(status.partition("SigCgt:")[2].split()[0], 16)
+def _not_ignored() -> list[signal.Signals]:
+    """Return those of SIGNALS that are not ignored, as SIGHUP is under nohup."""
+    return [s for s in SIGNALS if signal.getsignal(s) not in (signal.SIG_IGN, None)]
 
 
 @contextmanager
@@ -95,8 +77,7 @@ def _watched(
     """End the process STUCK_S after a signal unless the block has ended by then."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    over = threading.Event()
-    acting = threading.Lock()
+    over, acting = threading.Event(), threading.Lock()
 
     def watch() -> None:
         signum = _first_signal(reading)
@@ -105,9 +86,8 @@ def _watched(
         with acting:
             if over.is_set():
                 return
-            stop = Interrupted(signum)
             with suppress(BaseException):
-                on_stuck(stop)
+                on_stuck(Interrupted(signum))
             if callable(handler := before.get(signal.Signals(signum))):
                 with suppress(BaseException):
                     handler(signum, None)
@@ -156,13 +136,14 @@ def stopping_with_children() -> Iterator[None]:
     def stop(signum: int, frame: FrameType | None) -> None:
         children = _children()
         for child in children:
-            _send(child, signal.SIGTERM)
+            with suppress(ProcessLookupError):
+                os.kill(child, signal.SIGTERM)
         deadline = time.monotonic() + CHILDREN_S
         while time.monotonic() < deadline and any(_holds_lock(child) for child in children):
             time.sleep(0.05)
         raise Interrupted(signum)
 
-    before = {s: signal.signal(s, stop) for s in _caught()}
+    before = {s: signal.signal(s, stop) for s in _not_ignored()}
     try:
         yield
     finally:
@@ -177,9 +158,9 @@ def follow(driver: int) -> None:
     ended: after a signal to all of them some may still be recording it.
     """
     worker = multiprocessing.current_process().name != "MainProcess"
-    if not worker or os.getppid() != driver or driver in _followed:
+    followed = any(thread.name == FOLLOWER for thread in threading.enumerate())
+    if not worker or os.getppid() != driver or followed:
         return  # the driver itself, or a worker of a process in between, which outlives it
-    _followed.add(driver)
 
     def leave(signum: int, frame: FrameType | None) -> None:
         deadline = time.monotonic() + CHILDREN_S
@@ -193,26 +174,15 @@ def follow(driver: int) -> None:
             time.sleep(PARENT_S)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    for signum in _caught():
+    for signum in _not_ignored():
         signal.signal(signum, leave)
-    threading.Thread(target=watch, daemon=True, name="parent").start()
-
-
-_followed: set[int] = set()
-"""Drivers that this process follows."""
+    threading.Thread(target=watch, daemon=True, name=FOLLOWER).start()
 
 
 def _children() -> list[int]:
     """Return the child processes of this one (Linux; elsewhere none are found)."""
-    found: list[int] = []
-    for path in Path("/proc/self/task").glob("*/children"):
-        found += map(int, path.read_text().split())
-    return found
-
-
-def _send(pid: int, signum: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signum)
+    files = Path("/proc/self/task").glob("*/children")
+    return [int(pid) for path in files for pid in path.read_text().split()]
 
 
 def _holds_lock(pid: int) -> bool:

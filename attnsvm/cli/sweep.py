@@ -17,7 +17,7 @@ from attnsvm.cli.user_sweeps import config_folders
 
 log = logging.getLogger(__name__)
 
-FAILURES_TOLD = 20
+FAILURES_LISTED = 20
 """Largest number of runs without a record that the summary lists; the report lists all."""
 
 ADHOC = Path("multirun/adhoc")
@@ -38,12 +38,7 @@ def sweep_folder(composed: DictConfig, digest: Callable[[], str]) -> Path:
 def close_sweep(folder: Path, cells: Collection[str]) -> str:
     """Write tables, figures and report; return what is not complete, "" if everything is.
 
-    Parameters
-    ----------
-    folder : Path
-        The sweep's folder.
-    cells : collection of str
-        Folder names of the runs of this command.
+    `cells` are the folder names of the runs of this command.
     """
     from attnsvm.sweeps.aggregate import load
     from attnsvm.sweeps.report import write_report
@@ -62,36 +57,28 @@ def close_sweep(folder: Path, cells: Collection[str]) -> str:
 
 
 def _incomplete(
-    folder: Path,
-    cells: Collection[str],
-    found: dict[Any, dict[Any, Any]],
-    failed: Iterable[str],
+    folder: Path, cells: Collection[str], found: dict[Any, dict[Any, Any]], failed: Iterable[str]
 ) -> str:
     """Return which of the cells have no complete record, and which figures failed.
 
-    "" if there is neither. `found` are the runs of the plan on disk, which another command may
-    have replaced.
+    `found` are the runs of the plan on disk, which another command may have replaced.
     """
     from attnsvm.record import one_line, run_state
 
-    listed = "the report lists all of them; "
-    if found.keys() != set(cells):
-        listed = ""
+    same_plan = found.keys() == set(cells)
+    if not same_plan:
         log.warning("%s: the plan, and so the report, is not that of this command", folder)
     rows = {name: found.get(name) or vars(run_state(folder / name)) for name in cells}
     missing = {name: row for name, row in rows.items() if row["state"] != "done"}
     lines = [
         one_line(f"  {row['state']} {name}: {row['reason']} ({row.get('place') or '-'})")
-        for name, row in itertools.islice(missing.items(), FAILURES_TOLD)
+        for name, row in itertools.islice(missing.items(), FAILURES_LISTED)
     ]
     lines += [one_line(f"  not drawn {failure}") for failure in failed]
-    if not lines:
-        return ""
     if not missing:
-        return "\n".join([f"{folder}: all runs are done", *lines])
+        return "\n".join([f"{folder}: all runs are done", *lines]) if lines else ""
     states = Counter(str(row["state"]) for row in missing.values())
     counts = ", ".join(f"{n} {state}" for state, n in states.most_common())
-    summary = (
-        f"{folder}: {counts} of {len(rows)} runs; {listed}run the same command again to resume"
-    )
-    return "\n".join([summary, *lines])
+    listed = "the report lists all of them; " if same_plan else ""
+    summary = f"{counts} of {len(rows)} runs; {listed}run the same command again to resume"
+    return "\n".join([f"{folder}: {summary}", *lines])

@@ -24,15 +24,15 @@ from attnsvm.record import run_state
 
 log = logging.getLogger(__name__)
 
-PACKED = "hydra.packed="
+PACKED = "hydra.sweeper.packed="
 """Start of the override with the cells of a task, in hexadecimal digits: no character of a cell is
 special in it."""
 
 
 def packed(cells: Sequence[Sequence[str]], first: int) -> list[str]:
     """Return the overrides of a task that runs `cells`, numbers `first`, `first` + 1, ..."""
-    content = json.dumps([first, *map(list, cells)])
-    return [*cells[0], f"{PACKED}{content.encode().hex()}"]
+    content = json.dumps([first, *map(list, cells)]).encode().hex()
+    return [*cells[0], "hydra.job.chdir=false", f"{PACKED}{content}"]  # chdir is up to its cells
 
 
 def unpacked(overrides: Sequence[str]) -> tuple[int | None, list[list[str]]]:
@@ -45,24 +45,14 @@ def unpacked(overrides: Sequence[str]) -> tuple[int | None, list[list[str]]]:
 
 @dataclass(frozen=True)
 class Task:
-    """Runs the cells of a task.
-
-    Attributes
-    ----------
-    run_cell : TaskFunction
-        Runs a composed cell.
-    context : HydraContext
-        The composer, and the callbacks of the cells.
-    config : DictConfig
-        The config of the sweep.
-    driver : int
-        The process that started the sweep: a worker ends when it is gone.
-    """
+    """Runs the cells of a task, each composed and called back by Hydra as a job of its own."""
 
     run_cell: TaskFunction
     context: HydraContext
     config: DictConfig
+    """The config of the sweep."""
     driver: int
+    """The process that started the sweep: a worker ends when it is gone."""
 
     def __call__(self, composed: DictConfig) -> Any:
         """Run the cell, or the cells of the task one after the other until one is interrupted."""

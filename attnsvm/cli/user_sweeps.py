@@ -12,7 +12,7 @@ import argparse
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from attnsvm.config import ConfigError
 from attnsvm.config.code import conf_folder
 from attnsvm.config.plugins import declared_modules
 
-HEADER = "# @package _global_"
 COMPLETED = "COMP_LINE"
 """The environment variable in which a shell passes the command that is to be completed."""
 
@@ -57,85 +56,64 @@ def config_folders(words: Sequence[str]) -> list[Path]:
     return [Path(one.removeprefix("file://")) for one in named if not one.startswith("pkg://")]
 
 
-def chosen_sweeps(words: Sequence[str]) -> list[str]:
-    """Return the sweeps that a command chooses."""
+def _chosen_sweeps(words: Sequence[str]) -> list[str]:
     return [name for name in overridden(words, "sweep") if name.isidentifier()]
 
 
 def named_extensions(command: Sequence[str]) -> list[str]:
-    """Return the packages that a command names in `extensions`, or the config files that it names.
+    """Return the packages that a command, or a config file that it names, has in `extensions`.
 
     Names that cannot be those of a package are left out: the check of the config reports them.
     """
     words = [*command, *os.environ.get(COMPLETED, "").split()]
     named = overridden(words, "extensions")
-    for path in _config_files(words):
-        named += _extensions_in(path)
-    return [name for name in dict.fromkeys(named) if name.isidentifier()]
-
-
-def _config_files(words: Sequence[str]) -> Iterator[Path]:
-    """Yield the files of the chosen sweep and of the primary config."""
-    names = [f"sweep/{name}.yaml" for name in chosen_sweeps(words)]
+    files = [f"sweep/{name}.yaml" for name in _chosen_sweeps(words)]
     if primary := _flags.parse_known_args(words)[0].config_name:
-        names.append(f"{primary.removesuffix('.yaml')}.yaml")
+        files.append(f"{primary.removesuffix('.yaml')}.yaml")
     for folder in (*config_folders(words), conf_folder()):
-        yield from (folder / name for name in names)
-
-
-def _extensions_in(path: Path) -> list[str]:
-    """Return the field `extensions` of a config file; Hydra reports what is wrong with the file."""
-    try:
-        named: Any = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
-    except Exception:
-        return []
-    listed = named.get("extensions") if isinstance(named, dict) else None
-    return [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+        for name in files:
+            try:
+                content: Any = OmegaConf.to_container(OmegaConf.load(folder / name), resolve=False)
+            except Exception:
+                continue  # there is none; or Hydra reports what is wrong with it
+            listed = content.get("extensions") if isinstance(content, dict) else None
+            named += listed if isinstance(listed, list) else []
+    return [one for one in dict.fromkeys(named) if isinstance(one, str) and one.isidentifier()]
 
 
 def user_sweeps(words: Sequence[str]) -> dict[str, list[Path]]:
     """Return the sweep files that are not attnsvm's, by the name of the sweep."""
+    folders = config_folders(words)
+    for module in declared_modules("conf"):
+        spec = importlib.util.find_spec(module)
+        folders += map(Path, (spec and spec.submodule_search_locations) or ())
     found: dict[str, list[Path]] = {}
-    for folder in (*config_folders(words), *_plugin_folders()):
+    for folder in folders:
         for path in sorted(folder.glob("sweep/*.yaml")):
             found.setdefault(path.stem, []).append(path)
     return found
 
 
-def _plugin_folders() -> list[Path]:
-    folders: list[Path] = []
-    for module in declared_modules("conf"):
-        spec = importlib.util.find_spec(module)
-        folders += map(Path, (spec and spec.submodule_search_locations) or ())
-    return folders
-
-
 def check_chosen_file(words: Sequence[str]) -> None:
     """Raise ConfigError if Hydra would not read the chosen sweep's file as it is meant."""
-    found = user_sweeps(words)
-    for name in chosen_sweeps(words):
+    chosen = _chosen_sweeps(words)
+    found = user_sweeps(words) if chosen else {}
+    for name in chosen:
         files = found.get(name, [])
-        both = [*files, *([conf_folder() / "sweep" / f"{name}.yaml"] if files else [])]
-        there = [str(path) for path in both if path.is_file()]
-        if len(there) > 1:
-            raise ConfigError(f"sweep={name}: must be one file; found {', '.join(there)}")
-        comments = [path.read_text(errors="replace").splitlines() for path in files]
-        for path, lines in zip(files, comments, strict=True):
-            if HEADER.replace(" ", "") not in (line.replace(" ", "") for line in lines):
-                raise ConfigError(f"{path}: its first line must be `{HEADER}`")
+        ours = conf_folder() / "sweep" / f"{name}.yaml"
+        if len(files) + ours.is_file() > 1:
+            listed = ", ".join(map(str, [*files, *([ours] if ours.is_file() else [])]))
+            raise ConfigError(f"sweep={name}: must be one file; found {listed}")
+        for path in files:
+            lines = path.read_text(errors="replace").splitlines()
+            if "#@package_global_" not in (line.replace(" ", "") for line in lines):
+                raise ConfigError(f"{path}: its first line must be `# @package _global_`")
 
 
 def check_sweep(composed: DictConfig, hydra: Any, has_grid: bool) -> None:
     """Raise ConfigError if the file of the chosen sweep lacks its name, its mode or its grid.
 
-    Parameters
-    ----------
-    composed : DictConfig
-        The config.
-    hydra : DictConfig
-        Hydra's own section.
-    has_grid : bool
-        Whether several values of something are given.
+    `hydra` is Hydra's own section; `has_grid` whether several values of something are given.
     """
     # not `hydra.overrides`, to which Hydra adds the mode itself
     name = hydra.runtime.choices.get("sweep")

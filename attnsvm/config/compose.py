@@ -9,24 +9,22 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from attnsvm.config import GROUPS, PROBES, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config import RunConfig, SelectionConfig, SvmConfig
 from attnsvm.config.code import conf_folder
 from attnsvm.config.identity import run_name, validated
+from attnsvm.config.run import ALL_GROUPS
 
 
 def register() -> None:
     """Register the schema and the name of a run's folder with Hydra."""
     store = ConfigStore.instance()
     store.store(name="_run", node=RunConfig)
-    for group, options in GROUPS.items():
+    for group, options in ALL_GROUPS.items():
         for name, schema in options.items():
             store.store(group=f"schema/{group}", name=name, node=schema)
             if name not in options.own:  # ours have a file in conf/
-                store.store(group=group, name=name, node=schema)
-    for name, schema in PROBES.items():
-        store.store(group="schema/probe", name=name, node=schema)
-        if name not in PROBES.own:
-            store.store(group="probe", name=name, node=schema, package=f"probe.{name}")
+                package = f"probe.{name}" if group == "probe" else None
+                store.store(group=group, name=name, node=schema, package=package)
     store.store(group="schema", name="selection", node=SelectionConfig)
     store.store(group="schema", name="svm", node=SvmConfig)
     OmegaConf.register_new_resolver(

@@ -7,7 +7,9 @@ import math
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, dataclass_transform
+
+from omegaconf import MISSING
 
 from attnsvm.config.names import did_you_mean
 
@@ -30,25 +32,17 @@ class Range:
 
     def holds(self, value: Any) -> bool:
         """Whether `value` is a finite number in the range."""
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not math.isfinite(value)
-        ):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         above = value > self.low if self.open else value >= self.low
-        return above and (value < self.high if self.below else value <= self.high)
+        below = value < self.high if self.below else value <= self.high
+        return above and below and math.isfinite(value)
 
     def __str__(self) -> str:
-        lower = f"{'>' if self.open else '>='} {_number(self.low)}" if self.low > -math.inf else ""
-        upper = (
-            f"{'<' if self.below else '<='} {_number(self.high)}" if self.high < math.inf else ""
-        )
-        return f"a finite number {' and '.join(part for part in (lower, upper) if part)}".rstrip()
-
-
-def _number(limit: float) -> str:
-    return str(limit) if isinstance(limit, int) else f"{limit:g}"
+        sides = ((self.low, ">" if self.open else ">="), (self.high, "<" if self.below else "<="))
+        limits = [f"{sign} {limit:{'d' if isinstance(limit, int) else 'g'}}"
+                  for limit, sign in sides if math.isfinite(limit)]  # fmt: skip
+        return " ".join(["a finite number", " and ".join(limits)]).rstrip()
 
 
 @dataclass(frozen=True)
@@ -104,6 +98,10 @@ def option(default: Any, allowed: Allowed | None, doc: str) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
+KINDS = {"int": "a whole number", "float": "a number", "bool": "true | false", "str": "a word"}
+TYPES = {"int": numbers.Integral, "float": numbers.Real, "bool": bool, "str": str}
+
+
 def check_fields(node: Any, prefix: str = "") -> None:
     """Raise ConfigError for the first field of the dataclass `node` of wrong type or range."""
     for f in dataclasses.fields(node):
@@ -111,41 +109,49 @@ def check_fields(node: Any, prefix: str = "") -> None:
         kind, _, optional = str(getattr(f.type, "__name__", f.type)).partition(" | ")
         if value is None and optional:
             continue
-        if kind in KINDS and not _is_a(value, kind):
-            raise ConfigError(f"{prefix}{f.name}={value}: must be {KINDS[kind]}{_and(allowed)}")
+        given = f"{prefix}{f.name}={value}"
+        number_is_bool = isinstance(value, bool) and kind != "bool"
+        if kind in KINDS and (number_is_bool or not isinstance(value, TYPES[kind])):
+            also = "" if allowed is None else f", {allowed}"
+            raise ConfigError(f"{given}: must be {KINDS[kind]}{also}")
         if allowed is not None and not allowed.holds(value):
             meant = did_you_mean(str(value), allowed.words) if isinstance(allowed, OneOf) else ""
-            raise ConfigError(f"{prefix}{f.name}={value}: {meant}must be {allowed}")
-        floats = [one for one in _listed(value) if isinstance(one, float)]
-        if not all(map(math.isfinite, floats)):  # no record can hold it
-            raise ConfigError(f"{prefix}{f.name}={value}: must be finite")
-
-
-KINDS = {"int": "a whole number", "float": "a number", "bool": "true | false", "str": "a word"}
-
-
-def _is_a(value: Any, kind: str) -> bool:
-    if kind in ("bool", "str"):
-        return isinstance(value, {"bool": bool, "str": str}[kind])
-    number = numbers.Integral if kind == "int" else numbers.Real
-    return isinstance(value, number) and not isinstance(value, bool)
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
-def _and(allowed: Allowed | None) -> str:
-    return "" if allowed is None else f", {allowed}"
+            raise ConfigError(f"{given}: {meant}must be {allowed}")
+        items = value if isinstance(value, list) else [value]
+        if not all(math.isfinite(one) for one in items if isinstance(one, float)):
+            raise ConfigError(f"{given}: must be finite")  # no record can hold it
 
 
 class Group:
-    """Base of the options of all groups: checks its fields when it is created."""
+    """Base of the schemas of all groups: checks its fields when it is created."""
 
-    GROUP = ""
+    GROUP: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         check_fields(self, prefix=f"{self.GROUP}.")
+
+
+@dataclass_transform()
+@dataclass
+class Option(Group):
+    """Base of the options of a group; each configures the class `_target_`.
+
+    A subclass with a `name` is an option of attnsvm, and a dataclass without a decorator. It
+    configures the class `target` of the module attnsvm.GROUP.
+    """
+
+    DECLARED: ClassVar[dict[str, dict[str, type]]] = {}
+    """Group -> name -> schema of attnsvm's options."""
+
+    _target_: str = MISSING
+
+    def __init_subclass__(cls, name: str = "", target: str = "", **others: Any) -> None:
+        super().__init_subclass__(**others)
+        if name:
+            cls._target_ = f"attnsvm.{cls.GROUP}.{target}"
+            cls.__annotations__["_target_"] = "str"
+            dataclass(cls)
+            cls.DECLARED.setdefault(cls.GROUP, {})[name] = cls
 
 
 MOST = 10**12
@@ -156,3 +162,5 @@ COUNT = Range(0, MOST)
 POSITIVE = Range(low=0, open=True)
 NON_NEGATIVE = Range(low=0)
 SEEDS = Range(0, 2**31)
+SHARE = Range(0, 1)
+THRESHOLD = Range(0, 1, open=True, below=True)

@@ -11,125 +11,86 @@ from attnsvm.config.fields import (
     NON_NEGATIVE,
     POSITIVE_COUNT,
     ConfigError,
-    Group,
     OneOf,
+    Option,
     Range,
     option,
 )
 
-# --- model: queries and admissible tokens --------------------------------------------------------
 
-
-@dataclass
-class ModelConfig(Group):
+class ModelConfig(Option):
     """Which query each sample has and which tokens it may attend to."""
 
     GROUP = "model"
-    _target_: str = MISSING
 
 
-@dataclass
-class CrossAttentionConfig(ModelConfig):
+class CrossAttentionConfig(ModelConfig, name="cross_attention", target="CrossAttention"):
     """The query z_i is drawn with the sample."""
 
-    _target_: str = "attnsvm.model.CrossAttention"
 
-
-@dataclass
-class SelfAttentionConfig(ModelConfig):
+class SelfAttentionConfig(ModelConfig, name="self_attention", target="SelfAttention"):
     """The query is one of the sample's own tokens, z_i = x_{i,query}."""
 
-    _target_: str = "attnsvm.model.SelfAttention"
     query: int = option(0, COUNT, "index of the query token, 0 <= query < T")
 
 
-@dataclass
-class SequenceConfig(ModelConfig):
+class SequenceConfig(ModelConfig, name="sequence", target="Sequence"):
     """Every position is a query: n sequences of T tokens become n*T samples."""
 
-    _target_: str = "attnsvm.model.Sequence"
     causal: bool = option(False, None, "position k attends to tokens t <= k only")
 
 
-# --- parameterization: the trained variables -----------------------------------------------------
-
-
-@dataclass
-class ParameterizationConfig(Group):
+class ParameterizationConfig(Option):
     """The trained variables that define the attention weights W."""
 
     GROUP = "parameterization"
-    _target_: str = MISSING
 
 
-@dataclass
-class WConfig(ParameterizationConfig):
+class WConfig(ParameterizationConfig, name="w", target="W"):
     """The combined weights W themselves."""
 
-    _target_: str = "attnsvm.parameterization.W"
 
-
-@dataclass
-class KQConfig(ParameterizationConfig):
+class KQConfig(ParameterizationConfig, name="kq", target="KQ"):
     """W = K Q^T with K, Q of shape (d, m)."""
 
-    _target_: str = "attnsvm.parameterization.KQ"
     m: int | None = option(None, POSITIVE_COUNT, "columns of K and Q, 1 <= m <= d; null means d")
 
 
-# --- head: from the attended token to a prediction -----------------------------------------------
-
-
-@dataclass
-class HeadConfig(Group):
+class HeadConfig(Option):
     """The prediction head h."""
 
     GROUP = "head"
-    _target_: str = MISSING
 
 
-@dataclass
-class LinearHeadConfig(HeadConfig):
+class LinearHeadConfig(HeadConfig, name="linear", target="Linear"):
     """h(o) = v^T o."""
 
-    _target_: str = "attnsvm.head.Linear"
     train: bool = option(False, None, "train v together with the attention weights")
 
 
-@dataclass
-class ReluHeadConfig(HeadConfig):
+class ReluHeadConfig(HeadConfig, name="relu", target="Relu"):
     """h(o) = 1^T relu(V^T o) with ||V||_F = 1."""
 
-    _target_: str = "attnsvm.head.Relu"
     train: bool = option(False, None, "train V together with the attention weights")
 
 
-@dataclass
-class MlpHeadConfig(HeadConfig):
+class QuadraticHeadConfig(HeadConfig, name="quadratic", target="Quadratic"):
+    """h(o) = v^T o - lambda ||o||^2."""
+
+    lam: float = option(0.1, NON_NEGATIVE, "lambda, the weight of ||o||^2 (score units)")
+
+
+class MlpHeadConfig(HeadConfig, name="mlp", target="Mlp"):
     """A small torch.nn network: Linear(d, width), GELU, Linear(width, 1)."""
 
-    _target_: str = "attnsvm.head.Mlp"
     width: int = option(16, POSITIVE_COUNT, "hidden units")
     train: bool = option(False, None, "train the network together with the attention weights")
 
 
-@dataclass
-class QuadraticHeadConfig(HeadConfig):
-    """h(o) = v^T o - lambda ||o||^2."""
-
-    _target_: str = "attnsvm.head.Quadratic"
-    lam: float = option(0.1, NON_NEGATIVE, "lambda, the weight of ||o||^2 (score units)")
-
-
-# --- data: the source of instances ---------------------------------------------------------------
-
-
-@dataclass
-class DataConfig(Group):
+class DataConfig(Option):
     """A seeded source of problem instances."""
 
     GROUP = "data"
-    _target_: str = MISSING
 
 
 @dataclass
@@ -141,49 +102,13 @@ class DrawnConfig(DataConfig):
     d: int = option(10, POSITIVE_COUNT, "dimension of a token")
 
 
-@dataclass
-class SphereConfig(DrawnConfig):
+class SphereConfig(DrawnConfig, name="sphere", target="Sphere"):
     """Tokens, queries and v uniform on the unit sphere; labels +-1 with equal chance."""
 
-    _target_: str = "attnsvm.data.Sphere"
 
-
-@dataclass
-class SphereInSpanConfig(DrawnConfig):
-    """Instances of sphere, in coordinates of the span of tokens and queries: for large d."""
-
-    _target_: str = "attnsvm.data.SphereInSpan"
-
-    @property
-    def dimension(self) -> int:
-        """Return r, the dimension of the span."""
-        return min(self.d, self.n * (self.T + 1))
-
-
-@dataclass
-class PlantedConfig(DrawnConfig):
-    """One token of each sample carries the label, and resembles the query."""
-
-    _target_: str = "attnsvm.data.Planted"
-    score_gap: float = option(0.5, Range(0, 0.999), "score of the relevant token; of all others: 0")
-    signal: float = option(
-        1.0, NON_NEGATIVE, "length of the query's part of the relevant token, over the noise"
-    )
-    held_out: int = option(0, COUNT, "further samples of each instance, not trained on")
-
-
-@dataclass
-class PromptConfig(DrawnConfig):
-    """Tokens and v uniform on the unit sphere; one query for all samples; all labels +1."""
-
-    _target_: str = "attnsvm.data.Prompt"
-
-
-@dataclass
-class OrthonormalConfig(DrawnConfig):
+class OrthonormalConfig(DrawnConfig, name="orthonormal", target="Orthonormal"):
     """Each sample's tokens are orthonormal (T <= d); all labels +1."""
 
-    _target_: str = "attnsvm.data.Orthonormal"
     T: int = option(8, POSITIVE_COUNT, "tokens of a sample, T <= d")
 
     def __post_init__(self) -> None:
@@ -192,33 +117,46 @@ class OrthonormalConfig(DrawnConfig):
             raise ConfigError(f"data.T={self.T}: must be <= d={self.d}: the tokens are orthonormal")
 
 
-@dataclass
-class PathsFarConfig(DataConfig):
+class PromptConfig(DrawnConfig, name="prompt", target="Prompt"):
+    """Tokens and v uniform on the unit sphere; one query for all samples; all labels +1."""
+
+
+class PlantedConfig(DrawnConfig, name="planted", target="Planted"):
+    """One token of each sample carries the label, and resembles the query."""
+
+    score_gap: float = option(0.5, Range(0, 0.999), "score of the relevant token; of all others: 0")
+    signal: float = option(
+        1.0, NON_NEGATIVE, "length of the query's part of the relevant token, over the noise"
+    )
+    held_out: int = option(0, COUNT, "further samples of each instance, not trained on")
+
+
+class SphereInSpanConfig(DrawnConfig, name="sphere_in_span", target="SphereInSpan"):
+    """Instances of sphere, in coordinates of the span of tokens and queries: for large d."""
+
+    @property
+    def dimension(self) -> int:
+        """Return r, the dimension of the span."""
+        return min(self.d, self.n * (self.T + 1))
+
+
+class PathsFarConfig(DataConfig, name="paths_far", target="PathsFar"):
     """First published two-dimensional scene: n=2, T=3, samples far apart."""
 
-    _target_: str = "attnsvm.data.PathsFar"
 
-
-@dataclass
-class PathsNearConfig(DataConfig):
+class PathsNearConfig(DataConfig, name="paths_near", target="PathsNear"):
     """Second published two-dimensional scene: n=2, T=5, samples overlapping."""
 
-    _target_: str = "attnsvm.data.PathsNear"
 
-
-@dataclass
-class FileConfig(DataConfig):
+class FileConfig(DataConfig, name="file", target="File"):
     """Instances from an .npz file: X (B,n,T,d), Z (B,n,d), Y (B,n), optional mask (B,n,T)."""
 
-    _target_: str = "attnsvm.data.File"
     path: str = option(MISSING, None, "the file; a value is required")
 
 
-@dataclass
-class DigitsConfig(DataConfig):
+class DigitsConfig(DataConfig, name="digits", target="Digits"):
     """Patches of scikit-learn's handwritten digits, two of them as the classes."""
 
-    _target_: str = "attnsvm.data.Digits"
     n: int = option(6, POSITIVE_COUNT, "images of an instance")
     positive: int = option(3, Range(0, 9), "the digit of label +1")
     negative: int = option(8, Range(0, 9), "the digit of label -1")
@@ -226,11 +164,9 @@ class DigitsConfig(DataConfig):
     stride: int = option(2, Range(1, 8), "pixels between patches; T = ((8-patch)//stride+1)^2")
 
 
-@dataclass
-class PretrainedConfig(DataConfig):
+class PretrainedConfig(DataConfig, name="pretrained", target="Pretrained"):
     """A head of a pretrained model on sentences of a text."""
 
-    _target_: str = "attnsvm.data.Pretrained"
     transformer: str = option(
         "minilm",
         None,
@@ -255,41 +191,25 @@ class PretrainedConfig(DataConfig):
     )
 
 
-# --- loss: the risk of a prediction --------------------------------------------------------------
-
-
-@dataclass
-class LossConfig(Group):
+class LossConfig(Option):
     """A loss of the margin u = y f."""
 
     GROUP = "loss"
-    _target_: str = MISSING
 
 
-@dataclass
-class LogisticLossConfig(LossConfig):
+class LogisticLossConfig(LossConfig, name="logistic", target="Logistic"):
     """log(1 + exp(-u))."""
 
-    _target_: str = "attnsvm.loss.Logistic"
 
-
-@dataclass
-class ExponentialLossConfig(LossConfig):
+class ExponentialLossConfig(LossConfig, name="exponential", target="Exponential"):
     """exp(-u)."""
 
-    _target_: str = "attnsvm.loss.Exponential"
 
-
-@dataclass
-class LinearLossConfig(LossConfig):
+class LinearLossConfig(LossConfig, name="linear", target="LinearLoss"):
     """-u."""
 
-    _target_: str = "attnsvm.loss.LinearLoss"
 
-
-@dataclass
-class SquaredLossConfig(LossConfig):
+class SquaredLossConfig(LossConfig, name="squared", target="Squared"):
     """(u - target)^2, not decreasing: breaks the theory on purpose."""
 
-    _target_: str = "attnsvm.loss.Squared"
     target: float = option(1.0, Range(), "margin of least loss")

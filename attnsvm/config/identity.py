@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import stat
 from collections.abc import Iterable
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -33,7 +33,7 @@ def validated(composed: DictConfig) -> RunConfig:
         Names the first field that is undeclared, missing or out of range.
     """
     run = [key for key in composed if key != "hydra"]
-    _refuse_undeclared(composed, run, RunConfig, prefix="")
+    _refuse_undeclared(composed, RunConfig)
     missing = sorted(name for key in run for name in _missing(composed, str(key)))
     if missing:
         raise ConfigError(f"{missing[0]}: a value is required, as in {missing[0]}=VALUE")
@@ -56,9 +56,9 @@ def _allow_plugins(config: RunConfig) -> None:
 
     So the config, and with it identity and record, does not depend on how they were declared.
     """
-    chosen = [(getattr(config, group), options) for group, options in GROUPS.items()]
-    for node, options in chosen + [(probe, PROBES) for probe in config.probe.values()]:
-        schema = type(node)
+    chosen = [*(getattr(config, group) for group in GROUPS), *config.probe.values()]
+    groups = [*GROUPS.values(), *[PROBES] * len(config.probe)]
+    for schema, options in zip(map(type, chosen), groups, strict=True):
         if schema not in options.own.values() and schema in options.values():
             package = package_of(vars(schema)["_target_"])
             if package not in config.extensions:
@@ -77,54 +77,38 @@ def _plain(value: Any) -> Any:
     return OmegaConf.to_object(value) if OmegaConf.is_config(value) else value
 
 
-def _refuse_undeclared(node: Any, keys: Iterable[Any], schema: type, prefix: str) -> None:
-    known = [f.name for f in dataclasses.fields(schema)]
-    for key in keys:
-        if key not in known:
+def _refuse_undeclared(node: Any, schema: Any, prefix: str = "") -> None:
+    """Raise ConfigError for a field below `node` that `schema`, a dataclass or dict, lacks."""
+    known = [f.name for f in dataclasses.fields(schema)] if dataclasses.is_dataclass(schema) else ()
+    for key in node:
+        if key == "hydra" and not prefix:
+            continue
+        if known and key not in known:
             raise ConfigError(f"{prefix}{key}: {unknown_field(key, schema)}")
         below: Any = None if OmegaConf.is_missing(node, key) else node[key]
         if OmegaConf.is_dict(below):
-            _refuse_undeclared_below(below, f"{prefix}{key}")
-
-
-def _refuse_undeclared_below(node: Any, name: str) -> None:
-    declared = OmegaConf.get_type(node)
-    if declared is not None and dataclasses.is_dataclass(declared):
-        _refuse_undeclared(node, node, declared, prefix=f"{name}.")
-    else:  # the probes by name
-        for key in node:
-            _refuse_undeclared_below(node[key], f"{name}.{key}")
+            _refuse_undeclared(below, OmegaConf.get_type(below), f"{prefix}{key}.")
 
 
 def unknown_field(name: str, schema: type) -> str:
     """Return the end of an error message: the field that is meant, and all fields of `schema`."""
     names = [f.name for f in dataclasses.fields(schema) if not f.name.startswith("_")]
-    must_be = " | ".join(names) if names else "absent, there is none here"
-    having = _options_with(name, getattr(schema, "GROUP", None))
-    meant = f"{having} has it; " if having else did_you_mean(name, names)
-    return f"unknown field; {meant}must be {must_be}"
-
-
-def _options_with(field: str, group: str | None) -> str:
-    """Return the options of `group` that have `field`, as a user types them; "" if none has."""
-    having = [
-        option
-        for option, schema in GROUPS.get(group or "", {}).items()
-        if field in (f.name for f in dataclasses.fields(schema))
-    ]
-    return f"{group}={' | '.join(having)}" if having else ""
+    group = getattr(schema, "GROUP", "")
+    others = GROUPS.get(group, {}).items()
+    having = [option for option, other in others if name in vars(other)["__dataclass_fields__"]]
+    found = f"{group}={' | '.join(having)} has it; " if having else did_you_mean(name, names)
+    return f"unknown field; {found}must be {' | '.join(names) or 'absent, there is none here'}"
 
 
 def option_names(config: RunConfig) -> dict[str, str]:
     """Return the name of the chosen option of every group, as a user types it."""
-    return {group: _option_name(group, getattr(config, group)) for group in GROUPS}
-
-
-def _option_name(group: str, node: Any) -> str:
-    for name, schema in GROUPS[group].items():
-        if (type(node), node._target_) == (schema, vars(schema)["_target_"]):
-            return name
-    return str(node._target_)
+    found = {}
+    for group, options in GROUPS.items():
+        node = getattr(config, group)
+        same = (name for name, schema in options.items()
+                if (type(node), node._target_) == (schema, vars(schema)["_target_"]))  # fmt: skip
+        found[group] = next(same, str(node._target_))
+    return found
 
 
 def result_fields(config: RunConfig) -> dict[str, Any]:
@@ -141,15 +125,13 @@ def signature(config: RunConfig) -> str:
     """
     fields = result_fields(config)
     fields["extensions"] = extension_code(config)
-    named = [(node, "path") for node in (fields["data"], *fields["probe"].values())]
-    named += [(fields["optimizer"], "init_path"), (fields["data"], "text")]
-    for node, key in named:
+    data, optimizer = fields["data"], fields["optimizer"]
+    named = [(node, "path") for node in (data, *fields["probe"].values())]
+    for node, key in [*named, (optimizer, "init_path"), (data, "text"), (data, "transformer")]:
         path = node.get(key)
-        if isinstance(path, str) and (content := _content_digest(path)) is not None:
-            node[key] = content
-    model = fields["data"].get("transformer")
-    if model is not None and (content := _model_digest(model)) is not None:
-        fields["data"]["transformer"] = content
+        if isinstance(path, str):
+            files = model_files(path) if key == "transformer" else [Path(path)]
+            node[key] = _content_digest(files) or path
     text = json.dumps([__version__, fields], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -169,22 +151,21 @@ def plan_digest(configs: Iterable[RunConfig]) -> str:
     return hashlib.sha256(json.dumps(sorted(cells)).encode()).hexdigest()[:12]
 
 
-def _content_digest(path: str) -> str | None:
-    try:
-        status = os.stat(path)
-        if not stat.S_ISREG(status.st_mode):
-            return None
-        return _file_digest(path, status.st_mtime_ns, status.st_size, status.st_ino)
-    except (OSError, ValueError):
-        return None  # the run itself reports the error
-
-
-def _model_digest(model: str) -> str | None:
-    """Return the sha256 of the digests of a pretrained model's files; None if one is missing."""
-    found = [_content_digest(str(path)) for path in model_files(model)]
-    if not found or None in found:
-        return None
-    return hashlib.sha256("".join(map(str, found)).encode()).hexdigest()
+def _content_digest(paths: list[Path]) -> str | None:
+    """Return the sha256 of a file, or of the digests of several; None if one cannot be read."""
+    digests = []
+    for path in paths:
+        try:
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            version = (status.st_mtime_ns, status.st_size, status.st_ino)
+            digests.append(_file_digest(str(path), *version))
+        except (OSError, ValueError):
+            return None  # the run itself reports the error
+    if len(digests) > 1:
+        return hashlib.sha256("".join(digests).encode()).hexdigest()
+    return digests[0] if digests else None
 
 
 @lru_cache

@@ -13,17 +13,7 @@ from typing import Any
 from attnsvm.config.code import package_of
 from attnsvm.config.fields import ConfigError
 from attnsvm.config.names import did_you_mean
-from attnsvm.config.run import GROUPS, PROBES, RunConfig
-
-GROUP_BASES = {
-    "model": "attnsvm.model.Model",
-    "parameterization": "attnsvm.parameterization.Parameterization",
-    "head": "attnsvm.head.Head",
-    "data": "attnsvm.data.Data",
-    "optimizer": "attnsvm.optimizer.Optimizer",
-    "loss": "attnsvm.loss.Loss",
-    "probe": "attnsvm.probe.Probe",
-}
+from attnsvm.config.run import ALL_GROUPS, RunConfig
 
 
 def instantiate(config: Any, group: str, extensions: Iterable[str] = ()) -> Any:
@@ -34,7 +24,7 @@ def instantiate(config: Any, group: str, extensions: Iterable[str] = ()) -> Any:
     config : dataclass
         An option of `group`; its fields are the keyword arguments.
     group : str
-        One of `GROUP_BASES`.
+        Its objects are of the class attnsvm.GROUP.Group, as attnsvm.head.Head.
     extensions : iterable of str
         Packages, besides attnsvm, that may contain the target.
 
@@ -60,7 +50,7 @@ def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> typ
     """Return the class named `target`, a subclass of the group's base in an allowed package."""
     check_package(target, group, extensions)
     module, _, name = target.rpartition(".")
-    base = _attribute(*GROUP_BASES[group].rsplit(".", 1))
+    base = _attribute(f"attnsvm.{group}", group.capitalize())
     try:
         cls = _attribute(module, name)
     except (ImportError, AttributeError, ValueError) as error:
@@ -103,7 +93,7 @@ def named(group: str, name: str, **fields: Any) -> Any:
     ConfigError
         If the option or a field does not exist, or a value is out of range.
     """
-    options = PROBES if group == "probe" else GROUPS[group]
+    options = ALL_GROUPS[group]
     if name not in options:
         raise ConfigError(options.refusal(name))
     known = [f.name for f in dataclasses.fields(options[name]) if f.name != "_target_"]

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from omegaconf import MISSING
-
 from attnsvm.config.fields import (
     COUNT,
     NON_NEGATIVE,
     POSITIVE,
     POSITIVE_COUNT,
     ConfigError,
-    Group,
     ListOf,
     OneOf,
+    Option,
     Range,
     option,
 )
@@ -25,11 +23,10 @@ CONES = ("cone", "cone_runner_up")
 
 
 @dataclass
-class OptimizerConfig(Group):
+class OptimizerConfig(Option):
     """How every instance is trained, and from which initial weights."""
 
     GROUP = "optimizer"
-    _target_: str = MISSING
     init: str = option(
         "uniform",
         OneOf(("zero", "uniform", "small", "balanced", "aligned", *CONES, "file", "pretrained")),
@@ -96,25 +93,17 @@ class FirstOrderConfig(OptimizerConfig):
     )
 
 
-@dataclass
-class NormalizedGDConfig(FirstOrderConfig):
+class NormalizedGDConfig(FirstOrderConfig, name="normalized_gd", target="NormalizedGD"):
     """Gradient divided by its norm; for (K, Q) each factor by its own norm."""
 
-    _target_: str = "attnsvm.optimizer.NormalizedGD"
 
-
-@dataclass
-class GDConfig(FirstOrderConfig):
+class GDConfig(FirstOrderConfig, name="gd", target="GD"):
     """Gradient descent with a fixed step."""
 
-    _target_: str = "attnsvm.optimizer.GD"
 
-
-@dataclass
-class SafeGDConfig(FirstOrderConfig):
+class SafeGDConfig(FirstOrderConfig, name="safe_gd", target="SafeGD"):
     """Gradient descent whose step is the largest that provably lowers the risk."""
 
-    _target_: str = "attnsvm.optimizer.SafeGD"
     lr: float = option(1.0, Range(0, 1, open=True), "share of that step")
 
     def __post_init__(self) -> None:
@@ -126,76 +115,62 @@ class SafeGDConfig(FirstOrderConfig):
             )
 
 
-@dataclass
-class PolyakConfig(FirstOrderConfig):
+class PolyakConfig(FirstOrderConfig, name="polyak", target="Polyak"):
     """Gradient descent with step lr (L - L*) / ||grad||^2, L* the risk at the optimal tokens."""
 
-    _target_: str = "attnsvm.optimizer.Polyak"
     lr: float = option(1.0, POSITIVE, "factor on the Polyak step")
 
 
-@dataclass
-class MomentumConfig(FirstOrderConfig):
+class MomentumConfig(FirstOrderConfig, name="momentum", target="Momentum"):
     """Heavy-ball gradient descent."""
 
-    _target_: str = "attnsvm.optimizer.Momentum"
     beta: float = option(0.9, Range(0, 1), "decay rate of the velocity")
 
 
-@dataclass
-class AdamConfig(FirstOrderConfig):
+class AdamConfig(FirstOrderConfig, name="adam", target="Adam"):
     """Adam with bias correction."""
 
-    _target_: str = "attnsvm.optimizer.Adam"
     lr: float = option(1e-3, POSITIVE, "step size (of an entry)")
     beta1: float = option(0.9, Range(0, 0.999999), "decay rate of the mean gradient")
     beta2: float = option(0.999, Range(0, 0.999999), "decay rate of the mean squared gradient")
     eps: float = option(1e-8, NON_NEGATIVE, "added to the root of the mean squared gradient")
 
 
-@dataclass
-class SignGDConfig(FirstOrderConfig):
+class SignGDConfig(FirstOrderConfig, name="sign_gd", target="SignGD"):
     """Every entry changes by the step size, against the sign of its gradient."""
 
-    _target_: str = "attnsvm.optimizer.SignGD"
     lr: float = option(0.01, POSITIVE, "step size (of an entry)")
 
 
-@dataclass
-class SteepestConfig(FirstOrderConfig):
+class SteepestConfig(FirstOrderConfig, name="steepest", target="Steepest"):
     """Steps of one size in a norm, along the gradient or its momentum; (K, Q) each factor."""
 
-    _target_: str = "attnsvm.optimizer.Steepest"
     norm: str = option("spectral", NormName(), "norm of the steps")
     beta: float = option(0.0, Range(0, 1, below=True), "decay rate of the momentum; 0: none")
     nesterov: bool = option(False, None, "steps along gradient + beta momentum")
 
 
-@dataclass
-class MuonConfig(FirstOrderConfig):
+class MuonConfig(FirstOrderConfig, name="muon", target="Muon"):
     """Nesterov momentum made nearly orthogonal by Newton-Schulz steps."""
 
-    _target_: str = "attnsvm.optimizer.Muon"
     lr: float = option(0.02, POSITIVE, "step size (spectral norm)")
     beta: float = option(0.95, Range(0, 1, below=True), "decay rate of the momentum; 0: none")
     nesterov: bool = option(True, None, "steps along gradient + beta momentum")
     newton_schulz_steps: int = option(5, POSITIVE_COUNT, "number of Newton-Schulz steps")
 
 
-@dataclass
-class MirrorDescentConfig(FirstOrderConfig):
+class MirrorDescentConfig(FirstOrderConfig, name="mirror_descent", target="MirrorDescent"):
     """Mirror descent with the potential sum |w|^p / p."""
 
-    _target_: str = "attnsvm.optimizer.MirrorDescent"
     p: float = option(3.0, Range(1, 100, open=True), "exponent of the potential, p > 1")
     normalized: bool = option(True, None, "divide the gradient by its norm, l_q with 1/p + 1/q = 1")
 
 
-@dataclass
-class RegularizationPathConfig(OptimizerConfig):
+class RegularizationPathConfig(
+    OptimizerConfig, name="regularization_path", target="RegularizationPath"
+):
     """Minimisers in balls ||W||_F <= R, or (||K||_F^2 + ||Q||_F^2)/2 <= R, of growing R."""
 
-    _target_: str = "attnsvm.optimizer.RegularizationPath"
     radii: list[float] = option(
         [3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4],
         ListOf(Range(low=0, open=True)),

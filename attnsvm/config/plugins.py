@@ -12,6 +12,7 @@ import dataclasses
 import importlib
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -21,9 +22,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from omegaconf import OmegaConf
 
 from attnsvm.config.code import package_of
-from attnsvm.config.fields import ConfigError
+from attnsvm.config.fields import ConfigError, Option
 from attnsvm.config.names import did_you_mean
-from attnsvm.config.probe import MAX_NAME, MAX_TEXT, Quantity
+from attnsvm.config.probe import MAX_NAME, Quantity
 
 DECLARED = "ATTNSVM"
 """The mapping in which a package named in `extensions` declares its options."""
@@ -31,22 +32,13 @@ DECLARED = "ATTNSVM"
 
 @dataclass(frozen=True)
 class Declared:
-    """An option that a plug-in declares.
-
-    Attributes
-    ----------
-    group, name : str
-        The group and the name of the option, as users type them.
-    schema : str
-        `module:Class`.
-    source : str
-        The package that declares it, with its version if it is installed.
-    """
+    """An option that a plug-in declares by `schema`, as `module:Class`."""
 
     group: str
     name: str
     schema: str
     source: str
+    """The package that declares it, with its version if it is installed."""
 
     @property
     def package(self) -> str:
@@ -63,31 +55,25 @@ class Options(Mapping[str, type]):
 
     Parameters
     ----------
-    group : str
-        The name of the group.
     base : type
-        The dataclass that every schema of the group extends.
-    own : mapping of str to type
-        The options of attnsvm itself.
+        The base of the group's schemas; `own` are those of attnsvm itself.
     """
 
-    def __init__(self, group: str, base: type, own: Mapping[str, type]) -> None:
-        self.group, self.base, self.own = group, base, own
+    def __init__(self, base: type[Option]) -> None:
+        self.base, self.group, self.own = base, base.GROUP, base.DECLARED[base.GROUP]
 
     def __getitem__(self, name: str) -> type:
-        if name in self.own:
-            return self.own[name]
-        found = self._plugins().get(name)
-        if found is None or isinstance(found, str):
-            raise KeyError(name)
-        return found
+        return self.own.get(name) or self._usable()[name]
 
     def __iter__(self) -> Iterator[str]:
-        yield from self.own
-        yield from (name for name, found in self._plugins().items() if not isinstance(found, str))
+        return iter(self._usable())
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return len(self._usable())
+
+    def _usable(self) -> dict[str, type]:
+        found = self._plugins().items()
+        return self.own | {name: one for name, one in found if not isinstance(one, str)}
 
     def refusal(self, name: str) -> str:
         """Return why `name` is no option: what is allowed, or what is wrong with the plug-in."""
@@ -105,9 +91,9 @@ class Options(Mapping[str, type]):
         for one in _all():
             if one.group == self.group:
                 declared.setdefault(one.name, []).append(one)
-        return {name: self._usable(name, ones) for name, ones in sorted(declared.items())}
+        return {name: self._checked(name, ones) for name, ones in sorted(declared.items())}
 
-    def _usable(self, name: str, ones: list[Declared]) -> type | str:
+    def _checked(self, name: str, ones: list[Declared]) -> type | str:
         first = ones[0]
         message = f"{self.group}={name} of {first.source} ({first.schema})"
         if name in self.own:
@@ -139,7 +125,9 @@ def _declared_by(package: str) -> Iterator[Declared]:
     try:
         module = importlib.import_module(package)
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"extensions=[{package}]: cannot be imported ({_told(error)})") from error
+        raise ConfigError(
+            f"extensions=[{package}]: cannot be imported ({_described(error)})"
+        ) from error
     declared: Any = getattr(module, DECLARED, {})
     for group, options in declared.items() if isinstance(declared, Mapping) else [("?", None)]:
         if group not in GROUP_NAMES or not isinstance(options, Mapping):
@@ -157,15 +145,13 @@ def declared_modules(place: str, name: str | None = None) -> list[str]:
     Those under `conf` hold config files, those under `figures` draw the sweep of that name. A
     module that cannot be found is left out.
     """
-    found = (one for one in _all() if one.group == place and name in (None, one.name))
-    return list(dict.fromkeys(one.schema for one in found if _exists(one.schema)))
-
-
-def _exists(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
+    found: dict[str, None] = {}
+    for one in _all():
+        if one.group == place and name in (None, one.name):
+            with suppress(ImportError, ValueError):
+                if importlib.util.find_spec(one.schema):
+                    found[one.schema] = None
+    return list(found)
 
 
 GROUP_NAMES = ("model", "parameterization", "head", "data", "optimizer", "loss", "probe",
@@ -183,16 +169,11 @@ def _installed() -> tuple[Declared, ...]:
     """Return the options that installed packages declare by entry points."""
     found = entry_points()
     return tuple(
-        Declared(group, point.name, point.value, _source(point))
+        Declared(group, point.name, point.value, f"package {point.dist.name} {point.dist.version}")
         for group in GROUP_NAMES
         for point in found.select(group=f"attnsvm.{group}")
+        if point.dist is not None
     )
-
-
-def _source(point: Any) -> str:
-    if point.dist is None:
-        return f"package {point.value.partition('.')[0]}"
-    return f"package {point.dist.name} {point.dist.version}"
 
 
 @cache
@@ -202,7 +183,7 @@ def _imported(schema: str) -> type | str:
     try:
         found: Any = getattr(importlib.import_module(module), name)
     except (Exception, SystemExit) as error:
-        return f"cannot be imported ({_told(error)})"
+        return f"cannot be imported ({_described(error)})"
     return found if isinstance(found, type) else "must be a class"
 
 
@@ -219,7 +200,7 @@ def _wrong(schema: type, base: type, package: str) -> str:
         OmegaConf.structured(schema)
         kinds = get_type_hints(schema)
     except Exception as error:
-        return f"its fields must have types that OmegaConf knows ({_told(error)})"
+        return f"its fields must have types that OmegaConf knows ({_described(error)})"
     for f in dataclasses.fields(schema):
         if f.name != "_target_" and "doc" not in f.metadata:
             return f"its field {f.name} must be declared with option(default, allowed, meaning)"
@@ -248,13 +229,9 @@ def _wrong_quantities(quantities: Any) -> str:
             return f"its quantity {name!r} must be a word of letters, digits and _"
         if not isinstance(one, Quantity):
             return f"its quantity {name} must be a Quantity"
-        if not all(
-            text.isprintable() and len(text) <= MAX_TEXT for text in (one.meaning, one.unit)
-        ):
-            return f"its quantity {name} must have a meaning and a unit of one line each"
     return ""
 
 
-def _told(error: BaseException) -> str:
+def _described(error: BaseException) -> str:
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

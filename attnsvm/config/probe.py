@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from omegaconf import MISSING
 
-from attnsvm.config.fields import Group, Range, option
+from attnsvm.config.fields import NON_NEGATIVE, SHARE, THRESHOLD, Option, Range, option
 
 MAX_NAME, MAX_TEXT = 50, 500
 """Largest number of characters of the name of a probe or quantity, and of a meaning or unit."""
@@ -30,108 +30,89 @@ class Quantity:
     unit: str
     allowed: Range | None = None
 
+    def __post_init__(self) -> None:
+        if not all(len(one) <= MAX_TEXT and one.isprintable() for one in (self.meaning, self.unit)):
+            raise ValueError("a Quantity must have a meaning and a unit of one line each")
 
-@dataclass
-class ProbeConfig(Group):
+
+class ProbeConfig(Option):
     """A probe: its options, and the quantities that it measures."""
 
     GROUP = "probe"
     QUANTITIES: ClassVar[Mapping[str, Quantity]] = {}
     """The quantities by name; quantity `stable` of the probe `rank` is column `rank_stable`."""
 
-    _target_: str = MISSING
+    def __init_subclass__(cls, name: str = "", target: str = "", **others: Any) -> None:
+        super().__init_subclass__(name, target, **others)
+        if name:
+            cls.GROUP = f"probe.{name}"
 
 
-NON_NEGATIVE = Range(low=0)
-
-
-@dataclass
-class RankConfig(ProbeConfig):
+class RankConfig(ProbeConfig, name="rank", target="Rank"):
     """The rank of W, which is K Q^T where these are trained."""
 
-    GROUP = "probe.rank"
     QUANTITIES = {  # noqa: RUF012
         "effective": Quantity(
             "singular values of W above probe.rank.threshold of the largest", "count", NON_NEGATIVE
         ),
         "stable": Quantity("stable rank of W, ||W||_F^2 / ||W||_2^2", "1", NON_NEGATIVE),
     }
-    _target_: str = "attnsvm.probe.Rank"
-    threshold: float = option(
-        1e-3, Range(0, 1, open=True, below=True), "rank: sigma > this * sigma_1"
-    )
+    threshold: float = option(1e-3, THRESHOLD, "rank: sigma > this * sigma_1")
 
 
-@dataclass
-class EntropyConfig(ProbeConfig):
+class EntropyConfig(ProbeConfig, name="entropy", target="Entropy"):
     """The entropy of the attention of a sample, -sum_t s_t log s_t."""
 
-    GROUP = "probe.entropy"
     QUANTITIES = {  # noqa: RUF012
         "mean": Quantity("entropy of the softmax of a sample, mean", "nat", NON_NEGATIVE),
         "max": Quantity("entropy of the softmax of a sample, largest", "nat", NON_NEGATIVE),
     }
-    _target_: str = "attnsvm.probe.Entropy"
 
 
-@dataclass
-class DistanceConfig(ProbeConfig):
+class DistanceConfig(ProbeConfig, name="distance", target="Distance"):
     """The distance of the direction of W to that of a matrix M from an .npy file."""
 
-    GROUP = "probe.distance"
     QUANTITIES = {  # noqa: RUF012
         "direction": Quantity(
             "|| W / ||W||_F - M / ||M||_F ||_F, M from probe.distance.path", "1", Range(0, 2 + 1e-9)
         ),
     }
-    _target_: str = "attnsvm.probe.Distance"
     path: str = option(MISSING, None, "the file, (d, d) numbers; a value is required")
 
 
-@dataclass
-class BalanceConfig(ProbeConfig):
+class BalanceConfig(ProbeConfig, name="balance", target="Balance"):
     """How far K and Q are from balance, which gradient flow from balanced weights keeps."""
 
-    GROUP = "probe.balance"
     QUANTITIES = {  # noqa: RUF012
         "gap": Quantity(
             "||K^T K - Q^T Q||_F / (||K||_F ||Q||_F), 0 if balanced", "1", NON_NEGATIVE
         ),
     }
-    _target_: str = "attnsvm.probe.Balance"
 
 
-@dataclass
-class MarginGapConfig(ProbeConfig):
+class MarginGapConfig(ProbeConfig, name="margin_gap", target="MarginGap"):
     """By how much W misses the largest margin; NaN for a norm whose SVM is not solved."""
 
-    GROUP = "probe.margin_gap"
     QUANTITIES = {  # noqa: RUF012
         norm: Quantity(f"1 - rho(W), rho by the {norm} norm", "1", Range(low=-1e-6))
         for norm in ("frobenius", "nuclear")
     }
-    _target_: str = "attnsvm.probe.MarginGap"
 
 
-@dataclass
-class ExcessRiskConfig(ProbeConfig):
+class ExcessRiskConfig(ProbeConfig, name="excess_risk", target="ExcessRisk"):
     """The risk above that of attending to the selected tokens alone; linear head, else NaN."""
 
-    GROUP = "probe.excess_risk"
     QUANTITIES = {  # noqa: RUF012
         "log": Quantity(
             "log(L - L*), L* the risk of attending to the selected tokens alone; NaN where L <= L*",
             "log of loss", Range(),
         ),
     }  # fmt: skip
-    _target_: str = "attnsvm.probe.ExcessRisk"
 
 
-@dataclass
-class OtherHeadsConfig(ProbeConfig):
+class OtherHeadsConfig(ProbeConfig, name="other_heads", target="OtherHeads"):
     """The other heads of a pretrained layer against the SVM of one head's tokens."""
 
-    GROUP = "probe.other_heads"
     QUANTITIES = {  # noqa: RUF012
         norm: Quantity(
             f"correlation of the layer's other heads with the SVM of least {norm} norm, mean",
@@ -139,35 +120,28 @@ class OtherHeadsConfig(ProbeConfig):
         )
         for norm in ("frobenius", "nuclear")
     }  # fmt: skip
-    _target_: str = "attnsvm.probe.OtherHeads"
 
 
-@dataclass
-class HeldOutConfig(ProbeConfig):
+class HeldOutConfig(ProbeConfig, name="held_out", target="HeldOut"):
     """Further samples of the same instance, data.held_out of them: what W selects there."""
 
-    GROUP = "probe.held_out"
     QUANTITIES = {  # noqa: RUF012
         "optimal": Quantity(
-            "share of the held-out samples that attend most to a token of highest score", "1",
-            Range(0, 1),
+            "share of the held-out samples that attend most to a token of highest score", "1", SHARE
         ),
         "excess": Quantity(
             "mean over the held-out samples of gamma_opt - Y f, the excess risk by loss=linear",
             "score", Range(),
         ),
     }  # fmt: skip
-    _target_: str = "attnsvm.probe.HeldOut"
 
 
-@dataclass
-class MixtureConfig(ProbeConfig):
+class MixtureConfig(ProbeConfig, name="mixture", target="Mixture"):
     """The mixture of a sample's tokens that scores best, known before training.
 
     For a linear or quadratic head, or a relu head with labels +1; NaN where it is not unique.
     """
 
-    GROUP = "probe.mixture"
     QUANTITIES = {  # noqa: RUF012
         "apart": Quantity(
             "largest total variation distance of a sample's softmax from the mixture of its tokens "
@@ -179,56 +153,36 @@ class MixtureConfig(ProbeConfig):
             "none or dependent", "1", NON_NEGATIVE,
         ),
     }  # fmt: skip
-    _target_: str = "attnsvm.probe.Mixture"
 
 
-@dataclass
-class OptimalityConfig(ProbeConfig):
+class OptimalityConfig(ProbeConfig, name="optimality", target="Optimality"):
     """In how many samples the selected token is optimal, or locally optimal."""
 
-    GROUP = "probe.optimality"
     NORMS: ClassVar[tuple[str, ...]] = ("frobenius", "nuclear")
     QUANTITIES = {
         "best": Quantity(
-            "share of the samples whose selected token alone has the highest score", "1",
-            Range(0, 1),
+            "share of the samples whose selected token alone has the highest score", "1", SHARE,
         ),
         "best_chance": Quantity(
             "the same if the scores of each sample were in random order: mean of 1 / number of "
-            "tokens", "1",
-            Range(0, 1),
+            "tokens", "1", SHARE,
         ),
     } | {
         norm: Quantity(
             "share of the samples whose selected token scores above its neighbours, those of "
             f"margin 1 under the SVM of least {norm} norm; NaN unless it is solved, for one token "
             "each",
-            "1", Range(0, 1),
+            "1", SHARE,
         )
         for norm in NORMS
     } | {
         f"{norm}_chance": Quantity(
             "the same if the scores of each sample were in random order: mean of 1 / (1 + number "
             "of neighbours)",
-            "1", Range(0, 1),
+            "1", SHARE,
         )
         for norm in NORMS
     }  # fmt: skip
-    _target_: str = "attnsvm.probe.Optimality"
-
-
-OWN: dict[str, type] = {
-    "rank": RankConfig,
-    "entropy": EntropyConfig,
-    "distance": DistanceConfig,
-    "balance": BalanceConfig,
-    "margin_gap": MarginGapConfig,
-    "excess_risk": ExcessRiskConfig,
-    "other_heads": OtherHeadsConfig,
-    "held_out": HeldOutConfig,
-    "mixture": MixtureConfig,
-    "optimality": OptimalityConfig,
-}
 
 
 def described_quantities(probes: Mapping[str, Any]) -> dict[str, dict[str, str]]:

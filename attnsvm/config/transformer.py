@@ -1,28 +1,17 @@
-"""The schema of `model=transformer`, and what it cannot be combined with."""
+"""The schema of `model=transformer`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from attnsvm.config.fields import (
-    COUNT,
-    POSITIVE,
-    POSITIVE_COUNT,
-    ConfigError,
-    OneOf,
-    option,
-)
-from attnsvm.config.groups import KQConfig, ModelConfig, WConfig
-from attnsvm.config.optimizer import NormalizedGDConfig
+from attnsvm.config.fields import COUNT, POSITIVE, POSITIVE_COUNT, OneOf, option
+from attnsvm.config.groups import ModelConfig
 
 
-@dataclass
-class TransformerConfig(ModelConfig):
+class TransformerConfig(ModelConfig, name="transformer", target="Transformer"):
     """Several layers and heads of attention, each trained; every one has an SVM of its own."""
 
-    _target_: str = "attnsvm.model.Transformer"
     layers: int = option(2, POSITIVE_COUNT, "number of layers")
     heads: int = option(1, POSITIVE_COUNT, "attention heads of each layer")
     residual: bool = option(True, None, "a layer adds its input: (x + o) / sqrt(2)")
@@ -61,81 +50,3 @@ def is_transformer(model: Mapping[str, Any]) -> bool:
 def one_layer_problems(model: Mapping[str, Any]) -> int:
     """Return how many one-layer problems an instance is: one for each layer and head."""
     return int(model["layers"] * model["heads"]) if is_transformer(model) else 1
-
-
-def check_combination(run: Any) -> None:
-    """Raise ConfigError if a RunConfig with model=transformer has what it does not support."""
-    optimizer, selection = run.optimizer, run.selection
-    refused: list[tuple[bool, str, object, str]] = [
-        (
-            selection.tokens == "optimal",
-            "selection.tokens",
-            selection.tokens,
-            "top | multi: without training a layer has no input",
-        ),
-        (
-            selection.until_accepted,
-            "selection.until_accepted",
-            True,
-            "false: the layers of an instance are accepted one by one",
-        ),
-        (
-            selection.reject_all_positive,
-            "selection.reject_all_positive",
-            True,
-            "false: the samples of a layer have scores, not labels",
-        ),
-        (
-            run.model.causal and run.model.readout == "first",
-            "model.readout",
-            "first",
-            "mean | every with model.causal=true: position 0 attends to itself alone",
-        ),
-        (run.model.trained == "mlp" and not run.model.mlp, "model.mlp", 0, ">= 1 to be trained"),
-        (bool(_of(run.head, "train")), "head.train", True, "false: model.trained=head trains it"),
-        (
-            optimizer._target_ != NormalizedGDConfig._target_,
-            "optimizer",
-            optimizer._target_.rpartition(".")[2],
-            "normalized_gd",
-        ),
-        (
-            run.model.trained != "attention" and _of(optimizer, "gradient") == "direct",
-            "optimizer.gradient",
-            "direct",
-            "log_domain: only attention is trained with the ordinary gradient",
-        ),
-        (bool(_of(optimizer, "ridge")), "optimizer.ridge", _of(optimizer, "ridge"), "0"),
-        (
-            _of(optimizer, "init") not in INITIAL,
-            "optimizer.init",
-            _of(optimizer, "init"),
-            " | ".join(INITIAL),
-        ),
-        (
-            run.parameterization._target_ not in (WConfig._target_, KQConfig._target_),
-            "parameterization",
-            run.parameterization._target_,
-            "w | kq",
-        ),
-        (
-            bool(run.hypotheses),
-            "hypotheses",
-            f"[{','.join(run.hypotheses)}]",
-            "[]: they are about one layer",
-        ),
-        (run.keep_path, "keep_path", True, "false"),
-        (
-            run.objective is not None and one_layer_problems(vars(run.model)) > 1,
-            "objective",
-            run.objective,
-            "null: it would pool layers and heads",
-        ),
-    ]
-    for holds, name, value, allowed in refused:
-        if holds:
-            raise ConfigError(f"{name}={value}: must be {allowed}, with model=transformer")
-
-
-def _of(node: Any, name: str) -> Any:
-    return getattr(node, name, None)

@@ -139,8 +139,7 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         """Return the name of the folder of a cell."""
         from attnsvm.config.identity import run_name, validated
 
-        loader = self.hydra_context.config_loader
-        compose = getattr(loader, "run_config", loader.load_sweep_config)
+        compose = self.hydra_context.config_loader.load_sweep_config
         return run_name(validated(compose(self.config, cell)))
 
     def _check(self) -> None:

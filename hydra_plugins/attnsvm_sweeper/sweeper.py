@@ -30,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from attnsvm.cli.composing import CellComposer
 from attnsvm.cli.memory import job_machine, refuse_without_disk, refuse_without_memory
 from attnsvm.cli.objective import Objective
-from attnsvm.cli.other_sweepers import refuse_other_subdir
+from attnsvm.cli.other_sweepers import check_folder
 from attnsvm.cli.sweep import close_sweep, sweep_folder
 from attnsvm.cli.task import Task, packed
 from attnsvm.cli.user_sweeps import check_sweep
@@ -54,6 +54,7 @@ class AttnsvmSweeperConf:
     max_batch_size: int | None = None
     cells_per_job: int = 1
     params: dict[str, str] | None = field(default_factory=dict)
+    packed: str | None = None  # the cells of a job of several, set by the sweeper itself
 
 
 ConfigStore.instance().store(group="hydra/sweeper", name="attnsvm", node=AttnsvmSweeperConf)
@@ -87,7 +88,11 @@ class AttnsvmSweeper(Sweeper):
     """
 
     def __init__(
-        self, max_batch_size: int | None, cells_per_job: int, params: dict[str, str] | None
+        self,
+        max_batch_size: int | None,
+        cells_per_job: int,
+        params: dict[str, str] | None,
+        packed: str | None,
     ) -> None:
         from attnsvm.config import ConfigError
 
@@ -134,7 +139,7 @@ class AttnsvmSweeper(Sweeper):
         if any(config.dry_run for config in configs.values()):
             log_plan(self.folder, cells, configs)
             return
-        self._check_folder(configs)
+        check_folder(self.composed, self.folder, configs.values())
         for name, config in configs.items():
             if run_state(self.folder / name, verify=False).state != "done":
                 refuse_without_disk(config, self.folder)
@@ -142,10 +147,10 @@ class AttnsvmSweeper(Sweeper):
         pending = begin_sweep(self.folder, cells, fields, OmegaConf.to_yaml(self.composed))
         with Progress(self.folder, pending, done=len(cells) - len(pending)):
             self._launch(unobstructed(self.folder, pending))
-        if lacking := close_sweep(self.folder, cells):
+        if incomplete := close_sweep(self.folder, cells):
             # Hydra itself calls this only after a sweep without failures
             self.context.callbacks.on_multirun_end(config=self.composed, config_name=None)
-            raise SweepIncompleteError(lacking)
+            raise SweepIncompleteError(incomplete)
 
     def _cells(self, grid: Iterable[list[str]]) -> tuple[dict[str, list[str]], dict[str, Any]]:
         """Return overrides and config of the distinct cells, by the name of their run's folder."""
@@ -156,7 +161,7 @@ class AttnsvmSweeper(Sweeper):
         configs: dict[str, Any] = {}
         there = job_machine(self.composed.hydra.launcher)
         for cell in grid:
-            config = validated(self.composer.run_config(self.composed, cell))
+            config = validated(self.composer.load_sweep_config(self.composed, cell))
             name = run_name(config)
             if name in cells:
                 continue
@@ -166,14 +171,6 @@ class AttnsvmSweeper(Sweeper):
                 Objective.of(config.objective, config.probe, config.svm.norms)
             cells[name], configs[name] = cell, config
         return cells, configs
-
-    def _check_folder(self, configs: dict[str, Any]) -> None:
-        """Raise ConfigError if records must not be added to the folder."""
-        from attnsvm.record import refuse_mixed_code
-
-        refuse_other_subdir(self.composed)
-        if not any(config.mixed_code for config in configs.values()):
-            refuse_mixed_code(self.folder, [config.extensions for config in configs.values()])
 
     # --- the jobs ---------------------------------------------------------------------------------
 

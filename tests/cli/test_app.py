@@ -18,52 +18,25 @@ from attnsvm.config import GROUPS
 from tests.command import SMALL, attnsvm
 
 WRONG = [
-    (["data.dd=3"], "data.dd: unknown field; did you mean d? must be n | T | d"),
     (["data.n=abc"], "data.n: Value 'abc' of type 'str' could not be converted to Integer"),
-    (["head=linaer"], "Could not find 'head/linaer'"),
-    (
-        ["haed=linear"],
-        "haed: unknown field; did you mean head? must be model | ",
-    ),
-    (["sweep=rank"], "Could not find 'sweep/rank'"),
     (["+typo=3"], "typo: unknown field"),
-    (
-        ["svm.published=maybe"],
-        "svm.published: Value 'maybe' is not a valid bool (type str); must be",
-    ),
+    (["svm.published=maybe"], "svm.published: Value 'maybe' is not a valid bool (type str); must"),
     (["data=null"], "Config group override must be a string"),
-    (["svm.norms=frobenius"], "must be a list without repetition of frobenius | nuclear"),
     (["head._target_=shutil.copyfile"], "head._target_=shutil.copyfile: must be a class in"),
     (["-m", "data.d=2,0"], "data.d=0: must be a finite number >= 1"),
-    (["-m", "head=linear,relu", "optimizer.gradient=exact"], "optimizer.gradient=exact: must be"),
     (["sweep=rank_vs_d", "data.d=2,-1"], "data.d=-1: must be a finite number >= 1"),
     (
         ["-m", "head._target_=attnsvm.head.Linear,attnsvm.head.Linaer"],
         "head._target_=attnsvm.head.Linaer: cannot be imported",
     ),
-    (
-        ["-m", "data=paths_far", "model=self_attention", "model.query=0,5"],
-        "model.query=5: must be >= 0 and < T=3",
-    ),
-    (
-        ["svm.norms=[]"],
-        "svm.norms=[]: must be a list without repetition of frobenius | nuclear | spectral",
-    ),
-    (["optimizer=regularization_path", "optimizer.radii=[]"], "must be a list without repetition"),
-    (["extensions=[os]"], "extensions=[os]: must be your own package; Python has this one"),
+    (["-m", "model=self_attention", "data=paths_far", "model.query=0,5"], "must be >= 0 and < T=3"),
     (["-m", "extensions=[os]"], "extensions=[os]: must be your own package; Python has this one"),
-    (["extensions=[a.b]"], "extensions=[a.b]: must be the name of a package, without dots"),
     (["extensions=[nowhere]"], "extensions=[nowhere]: must be a module, or a package with an"),
-    (["device=cuda"], "device=cuda: no CUDA device"),
 ]
 
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG, ids=lambda value: " ".join(value)[:40])
 def test_wrong_input_stops_before_any_work(arguments, message, tmp_path):
-    if arguments == ["device=cuda"]:
-        torch = pytest.importorskip("torch")
-        if torch.cuda.is_available():
-            pytest.skip("this machine has a CUDA device")
     done = attnsvm(*arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
@@ -139,6 +112,7 @@ def test_a_sweep_is_resumed_reported_and_survives_a_failing_run(tmp_path):
     assert "Launching" not in again.stdout + again.stderr
 
 
+@pytest.mark.full
 def test_equal_cells_run_once_and_an_override_narrows_the_grid(tmp_path):
     done = attnsvm(
         "sweep=rank_vs_d", "data.T=3", "data.d=4", "trials=2", "svm=certified", cwd=tmp_path
@@ -151,6 +125,7 @@ def test_equal_cells_run_once_and_an_override_narrows_the_grid(tmp_path):
     assert (sweep / "figures/rank_vs_d.png").exists()
 
 
+@pytest.mark.full
 @pytest.mark.processors
 def test_the_joblib_launcher_gives_the_same_records(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")

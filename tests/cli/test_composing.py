@@ -7,11 +7,10 @@ from hydra import compose, initialize_config_module
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import ConfigCompositionException
-from omegaconf import OmegaConf, open_dict, read_write
+from omegaconf import OmegaConf
 
 from attnsvm.cli.composing import CellComposer
 from attnsvm.config.compose import register
-from attnsvm.config.identity import validated
 
 CELLS = [
     ["seed=3", "data.d=5"],
@@ -44,25 +43,6 @@ def by_hydra(composer: CellComposer, master, cell: list[str]):
     return ConfigLoaderImpl.load_sweep_config(composer, master, cell)
 
 
-def without_hydra(config):
-    with read_write(config), open_dict(config):
-        config.pop("hydra", None)
-    return config
-
-
-def test_a_cell_is_what_hydra_composes_without_its_own_section(composer):
-    master = compose("config", return_hydra_config=True)
-    for cell in CELLS + CELLS[::-1]:  # a second time from what is kept
-        composed = composer.run_config(master, cell)
-        overrides_hydra = any(one.startswith("hydra.") for one in cell)
-        assert ("hydra" in composed) is overrides_hydra
-        config = without_hydra(composed)
-        expected = without_hydra(by_hydra(composer, master, cell))
-        assert config == expected
-        assert OmegaConf.to_container(config) == OmegaConf.to_container(expected)
-        assert validated(config) == validated(expected)
-
-
 def test_a_job_is_what_hydra_composes_its_own_section_included(composer):
     master = compose("config", ["trials=3"], return_hydra_config=True)
     for cell in CELLS + CELLS[::-1]:
@@ -78,17 +58,8 @@ def test_a_job_is_what_hydra_composes_its_own_section_included(composer):
 @pytest.mark.parametrize("cell", WRONG)
 def test_what_hydra_refuses_is_refused_with_its_words(cell, composer):
     master, told = compose("config", return_hydra_config=True), set()
-    for load in (CellComposer.load_sweep_config, CellComposer.run_config, by_hydra):
+    for load in (CellComposer.load_sweep_config, by_hydra):
         with pytest.raises(ConfigCompositionException) as caught:
             load(composer, master, cell)
         told.add(str(caught.value))
     assert len(told) == 1
-
-
-def test_jobs_do_not_share_what_they_change(composer):
-    master = compose("config", return_hydra_config=True)
-    first = composer.load_sweep_config(master, ["seed=1"])
-    first.hydra.job.num = 7
-    first.seed = 9
-    second = composer.load_sweep_config(master, ["seed=2"])
-    assert (second.seed, OmegaConf.is_missing(second.hydra.job, "num")) == (2, True)

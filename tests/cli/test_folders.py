@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from attnsvm.config.identity import plan_digest
 from attnsvm.record import read_plan
 from tests.command import SMALL, attnsvm
@@ -18,6 +20,7 @@ def ran(*arguments, cwd, code=0):
     return done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_each_plan_has_a_folder_of_its_own_and_finds_it_again(tmp_path):
     latest = tmp_path / "multirun/latest"
     ran("seed=1,2", cwd=tmp_path)
@@ -40,6 +43,7 @@ def test_each_plan_has_a_folder_of_its_own_and_finds_it_again(tmp_path):
     assert os.listdir(tmp_path) == ["multirun"]
 
 
+@pytest.mark.full
 def test_a_folder_that_is_given_or_named_is_kept(tmp_path):
     ran("seed=1,2", "hydra.sweep.dir=elsewhere/mine", cwd=tmp_path)
     assert os.readlink(tmp_path / "multirun/latest") == "../elsewhere/mine"
@@ -50,12 +54,6 @@ def test_a_folder_that_is_given_or_named_is_kept(tmp_path):
     assert os.readlink(tmp_path / "multirun/latest") == "rank_vs_d"
     assert len(read_plan(tmp_path / "multirun/rank_vs_d").runs) == 2
     assert set(os.listdir(tmp_path / "multirun")) == {"adhoc", "rank_vs_d", "latest"}
-
-
-def test_a_link_that_cannot_be_made_is_told_and_costs_nothing(tmp_path):
-    (tmp_path / "multirun/latest").mkdir(parents=True)
-    assert "multirun/latest: cannot be made a link" in ran("seed=1", cwd=tmp_path)
-    assert len(os.listdir(tmp_path / "multirun")) == 2
 
 
 def test_the_digest_of_a_plan_is_that_of_its_cells():
@@ -92,6 +90,7 @@ class Mine(Callback):
 """
 
 
+@pytest.mark.full
 def test_the_exit_code_is_that_of_the_runs_of_this_command(tmp_path):
     """Another command replaces the plan by one that is done, and removes a run."""
     act = "shutil.rmtree(folder); write_plan(folder.parent, {other: [] for other in names})"
@@ -105,6 +104,7 @@ def test_the_exit_code_is_that_of_the_runs_of_this_command(tmp_path):
     assert "is not that of this command" in done.stdout
 
 
+@pytest.mark.full
 def test_records_that_were_removed_meanwhile_are_missing(tmp_path):
     (tmp_path / "mine.py").write_text(REPLACED.format(seed=2, act="shutil.rmtree(folder.parent)"))
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}

@@ -20,6 +20,7 @@ class Mine(Callback):
 """
 
 
+@pytest.mark.full
 def test_a_callback_of_the_users_own_is_run(tmp_path):
     (tmp_path / "my_callbacks.py").write_text(CALLBACK)
     env = os.environ | {"PYTHONPATH": str(tmp_path)}
@@ -29,12 +30,6 @@ def test_a_callback_of_the_users_own_is_run(tmp_path):
     assert (tmp_path / "told").read_text() == "3"
 
 
-def test_hydras_basic_sweeper_runs_the_grid(tmp_path):
-    done = attnsvm("-m", *SMALL, "seed=1,2", "hydra/sweeper=basic", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert len(list((tmp_path / "multirun/latest").glob("*/run.json"))) == 2
-
-
 OWN_GROUPS = {
     "path": ["hydra.searchpath=[file://{mine}]"],
     "folder": ["--config-dir", "{mine}"],
@@ -42,6 +37,7 @@ OWN_GROUPS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", OWN_GROUPS)
 def test_options_of_the_users_own_may_be_swept(way, tmp_path):
     """Also where the search path stands in a primary config of their own."""
@@ -63,12 +59,6 @@ def test_options_of_the_users_own_may_be_swept(way, tmp_path):
     assert sorted(run["config"]["head"].get("lam", 0.0) for run in runs) == [0.0, 0.5]
 
 
-def test_logging_may_be_chosen(tmp_path):
-    done = attnsvm(*SMALL, "hydra/job_logging=none", "hydra/hydra_logging=none", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == ""
-
-
 def test_hydras_help_and_our_version_are_printed(tmp_path):
     shown = attnsvm("--hydra-help", cwd=tmp_path)
     assert shown.returncode == 0, shown.stderr
@@ -76,12 +66,7 @@ def test_hydras_help_and_our_version_are_printed(tmp_path):
     assert attnsvm("--version", cwd=tmp_path).stdout == f"attnsvm {__version__}\n"
 
 
-def test_the_folders_of_runs_stay_their_identities(tmp_path):
-    done = attnsvm("-m", *SMALL, "seed=1,2", "hydra.sweep.subdir=elsewhere", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "hydra.sweep.subdir=elsewhere: must be ${run_name:}" in done.stderr
-
-
+@pytest.mark.full
 def test_a_launcher_that_is_not_installed_says_what_installs_it(tmp_path):
     hidden = tmp_path / "hidden"
     hidden.mkdir()
@@ -103,11 +88,3 @@ def test_a_dry_run_for_a_device_that_is_not_here_lists_the_plan(mode, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "1 runs, 1 of them pending" in done.stdout
     assert "no estimate: device=cuda: no CUDA device is available here" in done.stdout
-
-
-def test_a_dry_run_of_a_single_run_says_what_it_would_do(tmp_path):
-    done = attnsvm(*SMALL, "dry_run=true", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "1 runs, 1 of them pending" in done.stdout
-    assert "about " in done.stdout
-    assert not list(tmp_path.rglob("run.json"))

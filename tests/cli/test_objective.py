@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attnsvm.cli.objective import NUMBERS, Objective, quoted
-from attnsvm.config import WITHOUT_EFFECT, ConfigError
+from attnsvm.cli.objective import Objective, quoted
+from attnsvm.config import ConfigError
 from tests.command import SMALL, attnsvm
 
 TRIALS = pd.DataFrame(
@@ -71,11 +71,6 @@ def test_what_does_not_exist_is_refused_with_what_is_allowed(text, told):
     assert told in str(error.value)
 
 
-def test_every_numeric_column_may_be_asked_for():
-    for name in NUMBERS:
-        assert Objective.of(f"median({name})").column == name
-
-
 def test_the_parentheses_need_no_quotes_of_hydra():
     words = ["-m", "objective=median(risk)", "+objective=share(status=ok)", "seed=1"]
     assert quoted(words) == [
@@ -117,6 +112,7 @@ def on_disk(cwd: Path) -> dict[int, pd.DataFrame]:
 RUN = (*SMALL[:4], "optimizer.steps=300", "optimizer.lr=0.5")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sweeper", ["attnsvm", "basic"])
 def test_a_job_returns_the_statistic_of_its_record(sweeper, tmp_path):
     grid = ["-m", *RUN, "seed=0,10", f"hydra/sweeper={sweeper}"]
@@ -133,6 +129,7 @@ def test_a_job_returns_the_statistic_of_its_record(sweeper, tmp_path):
     assert len(list((tmp_path / "multirun").glob("adhoc-*"))) == 1  # the objective is no identity
 
 
+@pytest.mark.full
 def test_a_column_of_a_probe_may_be_asked_for_where_the_run_has_it(tmp_path):
     asked = "objective=median(rank_effective)"
     run = attnsvm(*RUN, "probe=[rank]", asked, cwd=tmp_path)
@@ -146,6 +143,7 @@ def test_a_column_of_a_probe_may_be_asked_for_where_the_run_has_it(tmp_path):
         assert "rank_effective: in median(COLUMN) must be seed |" in without.stderr
 
 
+@pytest.mark.full
 def test_a_run_without_an_accepted_instance_returns_none_and_says_why(tmp_path):
     few = [*RUN[:4], "optimizer.steps=1", "objective=mean(risk)"]
     assert returned(*few, cwd=tmp_path) == {0: None}
@@ -154,27 +152,10 @@ def test_a_run_without_an_accepted_instance_returns_none_and_says_why(tmp_path):
     assert "objective mean(risk) is undefined (over 0 of 3 instances: 3 unsaturated)" in done.stdout
 
 
-def test_the_objective_has_no_effect_on_the_numbers(tmp_path):
-    assert "objective" in WITHOUT_EFFECT
-    for mine in ([], ["objective=mean(risk)"]):
-        assert attnsvm(*SMALL, *mine, cwd=tmp_path).returncode == 0
-    assert len(list((tmp_path / "multirun/single").iterdir())) == 1
-
-
-@pytest.mark.parametrize("mode", [[], ["-m"], ["-m", "hydra/sweeper=basic"]])
-def test_an_objective_that_does_not_exist_is_refused_before_any_work(mode, tmp_path):
-    done = attnsvm(*mode, *SMALL, "seed=1", "objective=median(riskk)", cwd=tmp_path)
-    assert done.returncode == 2
-    assert (
-        "attnsvm: objective=median(riskk): riskk: did you mean risk? in median(COLUMN) must be"
-        in done.stderr
-    )
-    assert not list(tmp_path.rglob("*.parquet"))
-
-
 # --- other sweepers -------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_another_sweeper_leaves_what_our_own_leaves(tmp_path):
     """A folder of its own, a plan, a report, a link; records that a second search finds."""
     grid = ["-m", *SMALL, "seed=1,2", "hydra/sweeper=basic"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pandas as pd
 import pytest
 from omegaconf import OmegaConf
@@ -16,14 +13,8 @@ from tests.command import attnsvm
 OPTUNA = "hydra_plugins.hydra_optuna_sweeper"
 
 
-def installed() -> bool:
-    try:
-        return importlib.util.find_spec(OPTUNA) is not None
-    except ModuleNotFoundError:
-        return False
-
-
-needs_optuna = pytest.mark.skipif(not installed(), reason="needs Optuna (make test-tracking)")
+pytestmark = pytest.mark.full
+pytest.importorskip(OPTUNA, reason="needs Optuna (make test-tracking)")
 
 SEARCH = ("-m", "hydra/sweeper=optuna", *RUN[:-1], "hydra.sweeper.n_trials=4")
 TPE = ("hydra/sweeper/sampler=tpe", "hydra.sweeper.sampler.seed=1", "optimizer.lr=interval(0.01,1)")
@@ -41,7 +32,6 @@ def numbers(cwd, column):
     return found
 
 
-@needs_optuna
 def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes(tmp_path):
     search = [*SEARCH, *TPE, "objective=median(one_minus_corr_frobenius)"]
     done = attnsvm(*search, cwd=tmp_path)
@@ -60,7 +50,6 @@ def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes(tmp_path):
     assert len(states(folder)) == 5
 
 
-@needs_optuna
 def test_the_grid_sampler_runs_every_cell_and_maximises(tmp_path):
     grid = ["hydra/sweeper/sampler=grid", "optimizer=gd,normalized_gd", "optimizer.lr=0.1,0.5"]
     done = attnsvm(
@@ -79,7 +68,6 @@ def test_the_grid_sampler_runs_every_cell_and_maximises(tmp_path):
     assert found.best_params["optimizer"] == "normalized_gd"
 
 
-@needs_optuna
 def test_a_failed_run_is_on_record_stops_no_search_and_is_never_the_best(tmp_path):
     two_files(tmp_path)
     search = ["-m", "hydra/sweeper=optuna", "hydra/sweeper/sampler=random", "data=file"]
@@ -93,7 +81,6 @@ def test_a_failed_run_is_on_record_stops_no_search_and_is_never_the_best(tmp_pat
     assert found.best_params["data.path"] == "a.npz"
 
 
-@needs_optuna
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_grid_that_ends_without_a_number_ends_with_its_report(fails, tmp_path):
     """Optuna's sweeper itself ends with an error then."""
@@ -109,7 +96,6 @@ def test_a_grid_that_ends_without_a_number_ends_with_its_report(fails, tmp_path)
     assert (tmp_path / "multirun/latest/report.html").exists()
 
 
-@needs_optuna
 def test_a_search_without_a_defined_objective_says_so(tmp_path):
     search = [*SEARCH, *TPE, "optimizer.steps=1", "hydra.sweeper.n_trials=2"]
     done = attnsvm(*search, "objective=mean(risk)", cwd=tmp_path)
@@ -118,7 +104,6 @@ def test_a_search_without_a_defined_objective_says_so(tmp_path):
     assert len(states(tmp_path / "multirun/latest")) == 2
 
 
-@needs_optuna
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -135,16 +120,3 @@ def test_a_search_that_cannot_be_is_refused_before_any_work(given, told, tmp_pat
     assert done.returncode == 2
     assert told in done.stderr
     assert not (tmp_path / "multirun").exists()
-
-
-PAGE = (Path(__file__).parents[2] / "docs/search_and_tracking.md").read_text()
-
-
-@needs_optuna
-def test_joblib_runs_a_search(tmp_path):
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    search = [*SEARCH, *TPE, "objective=median(one_minus_corr_frobenius)", "hydra/launcher=joblib"]
-    done = attnsvm(*search, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    found = OmegaConf.load(tmp_path / "multirun/latest/optimization_results.yaml")
-    assert found.best_value == min(numbers(tmp_path, "one_minus_corr_frobenius").values())

@@ -22,6 +22,7 @@ def test_a_quiet_run_says_how_it_ended_and_no_more(tmp_path):
     assert log.read_text() == done.stdout
 
 
+@pytest.mark.full
 def test_a_quiet_sweep_says_where_its_report_is_and_how_many_runs_are_done(tmp_path):
     done = attnsvm("-m", *SMALL, "seed=1,2", *QUIET, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -34,6 +35,7 @@ def test_a_quiet_sweep_says_where_its_report_is_and_how_many_runs_are_done(tmp_p
     assert loud.stdout.count("\n") > 6
 
 
+@pytest.mark.full
 def test_quiet_hides_no_warning_and_no_error(tmp_path):
     undefined = attnsvm(*SMALL, "objective=mean(risk)", *QUIET, cwd=tmp_path)
     assert "[WARNING] - " in undefined.stdout
@@ -46,6 +48,7 @@ def test_quiet_hides_no_warning_and_no_error(tmp_path):
     assert "must be" in failed.stderr
 
 
+@pytest.mark.full
 def test_a_verbose_run_says_how_long_its_stages_took(tmp_path):
     stages = re.compile(r"\[DEBUG\] - .*: .*draw [\d.]+ s.*train [\d.]+ s")
     assert stages.search(attnsvm(*SMALL, "hydra.verbose=[attnsvm,sweeps]", cwd=tmp_path).stdout)
@@ -59,6 +62,7 @@ def colorlog_is_installed() -> bool:
         return False
 
 
+@pytest.mark.full
 @pytest.mark.skipif(not colorlog_is_installed(), reason="needs colorlog (make test-tracking)")
 def test_colorlog_colours_runs_and_sweeps(tmp_path):
     done = attnsvm("-m", *SMALL, "seed=1,2", *COLORLOG, cwd=tmp_path)

@@ -28,9 +28,9 @@ def run(command, cwd):
     return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("command", [[sys.executable, "-m", "attnsvm"], [str(BIN / "attnsvm")]])
-def test_a_sweep_beside_them_is_run_and_reported(command, beside):
-    done = run([*command, "-m", *SMALL, "seed=1,2"], beside)
+@pytest.mark.full
+def test_a_sweep_beside_them_is_run_and_reported(beside):
+    done = run([sys.executable, "-m", "attnsvm", "-m", *SMALL, "seed=1,2"], beside)
     assert done.returncode == 0, done.stderr
     folder = beside / "multirun/latest"
     assert (folder / "report.html").exists()
@@ -39,10 +39,3 @@ def test_a_sweep_beside_them_is_run_and_reported(command, beside):
         done = run([str(BIN / other), str(folder)], beside)
         assert done.returncode == 0, done.stderr
     assert (folder / "report.html").exists()
-
-
-def test_workers_beside_them_find_ours(beside):
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    grid = ["-m", *SMALL, "seed=1,2", "hydra/launcher=joblib"]
-    done = run([str(BIN / "attnsvm"), *grid], beside)
-    assert done.returncode == 0, done.stderr

@@ -40,6 +40,7 @@ def test_help_and_completion_know_it(way, tmp_path):
     assert asked.stdout.split() == ["head=cubic"], asked.stderr
 
 
+@pytest.mark.full
 def test_a_sweep_of_it_is_run_by_workers_tabled_and_verified(way, tmp_path):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     place, given = way
@@ -60,6 +61,7 @@ def test_a_sweep_of_it_is_run_by_workers_tabled_and_verified(way, tmp_path):
     assert "head cubic_heads.head.Cubic" in read.stdout
 
 
+@pytest.mark.full
 def test_a_sweep_file_may_name_its_extension(tmp_path):
     place = write_package(tmp_path / "place")
     (tmp_path / "own/sweep").mkdir(parents=True)
@@ -73,6 +75,7 @@ def test_a_sweep_file_may_name_its_extension(tmp_path):
     assert len(list((tmp_path / "multirun/mine").glob("*cubic*/run.json"))) == 2
 
 
+@pytest.mark.full
 def test_a_broken_plugin_is_one_line_and_only_for_those_who_use_it(tmp_path):
     config = "import nothing_like_this\n" + CONFIG
     place = write_package(tmp_path / "place", declared="", config=config)
@@ -85,10 +88,3 @@ def test_a_broken_plugin_is_one_line_and_only_for_those_who_use_it(tmp_path):
     shown = with_plugins("--help", place=place, cwd=tmp_path)
     assert f"cannot be used: {line}" in shown.stdout
     assert with_plugins(*SMALL, place=place, cwd=tmp_path).returncode == 0
-
-
-def test_help_with_a_plugin_loads_no_torch(tmp_path):
-    place = installed(tmp_path / "place")
-    (place / "sitecustomize.py").write_text("import sys; sys.modules['torch'] = None\n")
-    shown = with_plugins("--help", place=place, cwd=tmp_path)
-    assert "cubic" in shown.stdout, shown.stderr

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-import errno
-import faulthandler
 import os
-import pty
 import re
 import signal
 import subprocess
 import time
-from contextlib import suppress
 
 import pytest
 
 from attnsvm import experiment, record
 from attnsvm.cli import job
-from attnsvm.cli.job import perform
 from attnsvm.cli.signals import SIGNALS, Interrupted, hand_on, interruptible
 from attnsvm.record.state import run_state
 from attnsvm.sweeps.status import main as status
 from attnsvm.sweeps.status import states
 from tests.command import BIN, SMALL, begun, environment, until
-from tests.faults import configs, finished, in_child, litter, owners, parts, sweep
+from tests.faults import configs, finished, in_child, litter, owners, sweep
 
 LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3")
 GRACE_S = 5.0
@@ -65,6 +60,7 @@ def test_a_sweep_is_interrupted_and_resumed(tmp_path, capsys):
     assert "2 runs: 1 done, 1 interrupted" in told
 
 
+@pytest.mark.full
 def test_the_workers_of_joblib_are_interrupted_with_their_driver(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     grid = ["-m", *LONG, "trials=1", "optimizer.steps=1000000000", "seed=0,1,2,3"]
@@ -79,8 +75,9 @@ def test_the_workers_of_joblib_are_interrupted_with_their_driver(tmp_path):
     until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers), 10)
 
 
-@pytest.mark.parametrize("pack", [1, 2])
-def test_the_workers_of_joblib_end_with_a_driver_that_is_killed(pack, tmp_path):
+@pytest.mark.full
+def test_the_workers_of_joblib_end_with_a_driver_that_is_killed(tmp_path):
+    pack = 2
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     grid = ["-m", *LONG, "trials=1", "optimizer.steps=1000000000", "seed=0,1,2,3"]
     grid += ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
@@ -95,6 +92,7 @@ def test_the_workers_of_joblib_end_with_a_driver_that_is_killed(pack, tmp_path):
     assert not [path for path in litter(folder) if path.name == ".lock"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("signum", SIGNALS, ids=lambda signum: signum.name)
 def test_every_signal_that_ends_a_run_is_on_record(signum, tmp_path):
     run = begun(*LONG, "trials=1", "optimizer.steps=1000000000", cwd=tmp_path)
@@ -106,6 +104,7 @@ def test_every_signal_that_ends_a_run_is_on_record(signum, tmp_path):
     assert (state.state, state.reason) == ("interrupted", f"Interrupted: {signum.name}")
 
 
+@pytest.mark.full
 def test_a_hangup_is_ignored_under_nohup(tmp_path):
     grid = ["-m", *SMALL[:4], "seed=0,1", "optimizer.steps=300000", "optimizer.record_every=300000"]
     with (tmp_path / "log").open("wb") as log:
@@ -122,39 +121,6 @@ def test_a_hangup_is_ignored_under_nohup(tmp_path):
     driver.send_signal(signal.SIGHUP)
     assert driver.wait(120) == 0
     assert found(folder) == ["done", "done"]
-
-
-def test_a_terminal_that_is_closed_interrupts(tmp_path):
-    ours, theirs = pty.openpty()
-    run = subprocess.Popen(
-        [str(BIN / "attnsvm"), "-m", *LONG, "trials=1", "optimizer.steps=1000000000"],
-        cwd=tmp_path,
-        env=environment(),
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    )
-    os.close(theirs)
-    folder = tmp_path / "multirun/latest"
-    until(lambda: in_work(folder))
-    os.close(ours)
-    begin = time.monotonic()
-    run.send_signal(signal.SIGHUP)
-    assert run.wait(60) == 128 + signal.SIGHUP
-    assert time.monotonic() - begin < GRACE_S
-    assert found(folder) == ["interrupted"]
-
-
-def test_a_handler_in_c_is_left_alone(tmp_path):
-    with (tmp_path / "told").open("w") as told:
-        faulthandler.register(signal.SIGUSR1, file=told)
-        try:
-            with interruptible():
-                os.kill(os.getpid(), signal.SIGUSR1)
-        finally:
-            faulthandler.unregister(signal.SIGUSR1)
-    assert "test_a_handler_in_c_is_left_alone" in (tmp_path / "told").read_text()
 
 
 def test_an_inner_block_hands_a_signal_on_to_the_outer_one():
@@ -174,6 +140,7 @@ def test_an_inner_block_hands_a_signal_on_to_the_outer_one():
     assert signal.getsignal(signal.SIGHUP) is before
 
 
+@pytest.mark.full
 def test_killed_workers_cost_the_runs_they_had_begun(tmp_path):
     """joblib gives up the whole sweep when a worker is killed; the sweep does not."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
@@ -187,6 +154,7 @@ def test_killed_workers_cost_the_runs_they_had_begun(tmp_path):
     assert "2 runs had not started" in (tmp_path / "driver.log").read_text()
 
 
+@pytest.mark.full
 def test_two_drivers_share_a_sweep(tmp_path):
     grid = ["-m", *SMALL, "seed=0,10,20"]
     drivers = [begun(*grid, cwd=tmp_path) for _ in range(2)]
@@ -197,6 +165,7 @@ def test_two_drivers_share_a_sweep(tmp_path):
     assert len(re.findall(r"-[0-9a-f]{12}: \d+ \w+", log)) == 3  # each run ended once
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR2])
 def test_a_run_that_is_stuck_in_compiled_code_is_out_on_record(signum, tmp_path):
     """The main thread neither returns to Python nor takes the signal; submitit's handler is asked.
@@ -282,33 +251,3 @@ def test_a_signal_right_after_the_lock_is_recorded(step, tmp_path):
     assert finished(in_child(drive)) == 0
     assert found(tmp_path / "sweep") == ["interrupted"]
     assert not litter(tmp_path / "sweep")
-
-
-def test_an_interruption_on_a_full_disk_is_an_interruption(tmp_path, monkeypatch):
-    def full(*args, **kwargs):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    def interrupted(*args):
-        raise KeyboardInterrupt
-
-    (config,) = configs(1)
-    monkeypatch.setattr(experiment, "parts", parts)
-    monkeypatch.setattr(record, "write", interrupted)
-    monkeypatch.setattr(record, "write_failure", full)
-    with pytest.raises(KeyboardInterrupt):
-        perform(config, tmp_path, [], in_sweep=True)
-    assert run_state(tmp_path).state == "missing"
-    assert not litter(tmp_path)
-
-
-def test_an_exception_that_is_swallowed_is_raised_again():
-    def careless():
-        with suppress(Interrupted):  # as a destructor does
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(1)
-        time.sleep(5)
-
-    with pytest.raises(Interrupted, match="SIGTERM"), interruptible():
-        careless()
-    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

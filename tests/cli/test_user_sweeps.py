@@ -69,6 +69,7 @@ def test_a_sweep_from_a_folder_is_listed_run_and_drawn(own):
     assert (folder / "figures/mine.png").exists()
 
 
+@pytest.mark.full
 def test_the_report_runs_no_figures_that_nobody_named(own):
     (own / "own/sweep/mine.py").write_text("raise RuntimeError('run')\n" + FIGURES)
     done = attnsvm("--config-dir", "own", "sweep=mine", *SMALL, cwd=own)
@@ -101,6 +102,7 @@ def test_a_line_that_lacks_is_an_error_that_says_it(what, own):
     assert not list(own.glob("multirun/**/run.json"))
 
 
+@pytest.mark.full
 def test_a_grid_may_be_typed(own):
     (own / "own/sweep/mine.yaml").write_text(LACKING["grid"][0])
     done = attnsvm("--config-dir=own", "sweep=mine", *SMALL, "seed=1,2", cwd=own)
@@ -118,6 +120,7 @@ def test_a_name_that_is_taken_is_refused(own):
 DECLARED = 'ATTNSVM = {"conf": {"mine": "my_sweeps.conf"}, "figures": {"mine": "my_sweeps.mine"}}\n'
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["entry point", "extensions"])
 def test_a_plug_in_brings_sweep_and_figures(way, tmp_path):
     place = tmp_path / "place"

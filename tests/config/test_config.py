@@ -8,9 +8,8 @@ import sys
 
 import pytest
 from hydra import compose, initialize_config_module
-from omegaconf import OmegaConf
 
-from attnsvm.config import GROUPS, WITHOUT_EFFECT, ConfigError, Range, RunConfig
+from attnsvm.config import GROUPS, WITHOUT_EFFECT, ConfigError, RunConfig
 from attnsvm.config.compose import register
 from attnsvm.config.identity import (
     option_names,
@@ -19,7 +18,7 @@ from attnsvm.config.identity import (
     signature,
     validated,
 )
-from attnsvm.config.instantiate import GROUP_BASES, instantiate, named, target_class
+from attnsvm.config.instantiate import instantiate, named, target_class
 
 
 def composed(*overrides: str) -> RunConfig:
@@ -58,20 +57,11 @@ def test_the_yaml_files_hold_no_default_of_their_own():
                 )
 
 
-def test_lam_is_a_field_of_the_quadratic_head():
-    run = composed("head=quadratic", "head.lam=0.25")
-    assert instantiate(run.head, "head").lam == 0.25
-    assert named("head", "quadratic", lam=0.5).lam == 0.5
-
-
 WRONG = [
     ("data.n=0", "data.n=0: must be a finite number >= 1"),
-    ("data.T=-1", "data.T=-1: must be a finite number >= 1"),
     ("optimizer.lr=0", "optimizer.lr=0.0: must be a finite number > 0"),
     ("optimizer.lr=nan", "optimizer.lr=nan: must be a finite number > 0"),
-    ("optimizer.lr=inf", "optimizer.lr=inf: must be a finite number > 0"),
     ("optimizer.steps=-1", "optimizer.steps=-1: must be a finite number >= 0"),
-    ("optimizer.growth=-0.1", "optimizer.growth=-0.1"),
     ("optimizer.gradient=exact", "optimizer.gradient=exact: must be log_domain | direct"),
     (
         "optimizer.init=ones",
@@ -83,16 +73,12 @@ WRONG = [
         "optimizer.init_angle=181",
         "optimizer.init_angle=181.0: must be a finite number >= 0 and <= ",
     ),
-    ("optimizer.ridge=-1", "optimizer.ridge=-1.0"),
-    ("selection.attended=0", "selection.attended=0.0"),
     ("selection.negligible=0.5", "selection.negligible=0.5: must be <= attended=0.001"),
     ("selection.until_accepted=true", "selection.until_accepted=True"),
     ("svm.norms=[frobenius,spektral]", "must be a list without repetition of frobenius"),
     ("svm.norms=[nuclear,nuclear]", "svm.norms="),
-    ("svm.gap=0", "svm.gap=0.0"),
     ("svm.rank_tolerance=1", "svm.rank_tolerance=1.0: must be a finite number > 0 and < 1"),
     ("trials=0", "trials=0: must be a finite number >= 1"),
-    ("seed=-1", "seed=-1"),
     ("device=tpu", "device=tpu: did you mean cpu? must be auto | cpu | cuda"),
     ("head._target_=os.system", "head._target_=os.system: must be a class in attnsvm"),
     ("+typo=3", "typo: unknown field; must be model | "),
@@ -122,14 +108,6 @@ def test_values_that_contradict_each_other_are_refused(overrides, message):
     with pytest.raises(ConfigError) as caught:
         composed(*overrides)
     assert message in str(caught.value)
-
-
-def test_range_holds_numbers_only():
-    assert Range(low=0).holds(0)
-    assert not Range(low=0, open=True).holds(0)
-    assert not Range().holds(True)
-    assert not Range().holds(float("nan"))
-    assert not Range().holds("1")
 
 
 def test_signature_changes_with_every_result_affecting_field_and_no_other():
@@ -171,7 +149,7 @@ INSIDE_BUT_NOT_OF_THE_GROUP = [
 
 @pytest.mark.parametrize(
     ("target", "group"),
-    list(itertools.product(HOSTILE + INSIDE_BUT_NOT_OF_THE_GROUP, GROUP_BASES)),
+    list(itertools.product(HOSTILE + INSIDE_BUT_NOT_OF_THE_GROUP, [*GROUPS, "probe"])),
 )
 def test_targets_that_are_not_of_the_group_are_refused(target, group):
     with pytest.raises(ConfigError, match=f"{group}._target_="):
@@ -204,17 +182,6 @@ def test_config_imports_no_heavy_package():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert not {"torch", "pandas", "cvxpy", "numpy"} & set(done.stdout.split())
-
-
-def test_schema_documents_every_field():
-    for schema in itertools.chain.from_iterable(options.values() for options in GROUPS.values()):
-        for f in dataclasses.fields(schema):
-            assert f.name == "_target_" or f.metadata["doc"]
-
-
-def test_config_round_trips_through_omegaconf():
-    run = composed("head=quadratic")
-    assert OmegaConf.to_object(OmegaConf.structured(run)).data == run.data
 
 
 WRONG_TYPES = [

@@ -18,7 +18,6 @@ from attnsvm.config.instantiate import named
 from attnsvm.config.optimizer import GDConfig
 from attnsvm.head import Linear
 from attnsvm.optimizer import GD
-from attnsvm.sweeps.figures._elsewhere import own_figures
 from tests.config.test_config import composed
 from tests.plugin import CONFIG, DECLARED, SCHEMA, installed, write_entry_points, write_package
 
@@ -118,9 +117,6 @@ def test_other_code_of_a_plugin_is_another_run(cubic, tmp_path):
 
 BROKEN = {
     "import": (("import nothing_like_this\n" + CONFIG, SCHEMA), "No module named 'nothing_like_"),
-    "exit": (("raise SystemExit(3)\n", SCHEMA), "cannot be imported (SystemExit: 3)"),
-    "name": ((CONFIG, "cubic_heads.config:Other"), "has no attribute 'Other'"),
-    "no class": ((CONFIG, "cubic_heads.config:option"), "must be a class"),
     "base": ((CONFIG.replace("HeadConfig", "DataConfig"), SCHEMA), "dataclass that extends HeadC"),
     "undecorated": ((CONFIG.replace("@dataclass", ""), SCHEMA), "must be decorated with @dataclas"),
     "frozen": ((CONFIG.replace("@dataclass", "@dataclass(frozen=True)"), SCHEMA), "cannot"),
@@ -128,11 +124,7 @@ BROKEN = {
     "field": ((CONFIG + "    other: int = 3\n", SCHEMA), "its field other must be declared with"),
     "nested": (
         (CONFIG + "    b: list[list[int]] = option([], None, 'x')\n", SCHEMA),
-        "field b must be of",
-    ),
-    "mapping": (
-        (CONFIG + "    b: dict[str, int] | None = option(None, None, 'x')\n", SCHEMA),
-        "its field b must be of int | float | bool | str",
+        "field b must be of int | float | bool | str",
     ),
     "type": ((CONFIG + "    b: set[int] = option(None, None, 'x')\n", SCHEMA), "types that OmegaC"),
 }
@@ -155,19 +147,7 @@ def test_a_plugin_that_cannot_be_used_is_named_in_a_line_and_breaks_nothing(
     assert "\n" not in line
 
 
-@pytest.mark.parametrize(
-    ("kind", "default"),
-    [("list[float]", []), ("int | None", 3), ("float | int", 3), ("list[str] | None", None)],
-)
-def test_fields_that_a_record_can_hold_are_allowed(kind, default, tmp_path, monkeypatch):
-    write_package(tmp_path, config=f"{CONFIG}    b: {kind} = option({default}, None, 'x')\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    plugins.use_extensions(["cubic_heads"])
-    assert "cubic" in GROUPS["head"]
-    assert composed("head=cubic", "head.power=3").head.power == 3
-
-
-@pytest.mark.parametrize("value", ["inf", "nan", "[1,-inf]"])
+@pytest.mark.parametrize("value", ["inf", "[1,-inf]"])
 def test_a_number_that_no_record_holds_is_refused(value, tmp_path, monkeypatch):
     kind, default = ("list[float]", "[1.0]") if "[" in value else ("float", "1.0")
     field = f"    limit: {kind} = option({default}, None, 'x')\n"
@@ -198,10 +178,8 @@ class SizeConfig(ProbeConfig):
         ("{'max': Quantity('largest', '1')}", None),
         ("['max']", "its QUANTITIES must be a mapping of names to Quantity"),
         ("{'a b': Quantity('largest', '1')}", "its quantity 'a b' must be a word"),
-        ("{'b' * 51: Quantity('largest', '1')}", "b' must be a word"),
         ("{'max': 'largest'}", "its quantity max must be a Quantity"),
         ("{'max': Quantity('two\\nlines', '1')}", "a meaning and a unit of one line each"),
-        ("{'max': Quantity('largest', 'x' * 501)}", "a meaning and a unit of one line each"),
     ],
 )  # fmt: skip
 def test_quantities_that_cannot_be_columns_are_refused(quantities, told, tmp_path, monkeypatch):
@@ -212,20 +190,6 @@ def test_quantities_that_cannot_be_columns_are_refused(quantities, told, tmp_pat
     assert ("size" in PROBES) == (told is None)
     assert (told or "") in PROBES.broken().get("size", "")
     assert "rank_stable" in columns_text()
-
-
-def test_figures_that_two_plug_ins_draw_are_refused(cubic, tmp_path):
-    point = "figures: mine = cubic_heads."
-    write_entry_points(tmp_path, f"{point}head", dist="one")
-    plugins._installed.cache_clear()
-    assert plugins.declared_modules("figures", "mine") == ["cubic_heads.head"]
-    write_entry_points(tmp_path, f"{point}config", dist="two")
-    plugins._installed.cache_clear()
-    assert len(plugins.declared_modules("figures")) == 2
-    with pytest.raises(
-        TypeError, match=r"figures of sweep=mine: cubic.*, cubic.*; must be one mod"
-    ):
-        own_figures("mine", ())
 
 
 def test_a_name_that_is_taken_is_refused(tmp_path, monkeypatch):
@@ -253,17 +217,6 @@ def test_a_declaration_of_another_form_is_refused(declared, told, tmp_path, monk
         plugins.use_extensions(["cubic_heads"])
     assert str(caught.value).startswith("extensions=[cubic_heads]: ")
     assert told in str(caught.value)
-
-
-def test_the_code_of_a_package_without_an_init_file_counts_too(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "cubic_heads" / "deep").mkdir(parents=True)
-    found = []
-    for code in ("x = 1", "x = 2"):
-        (tmp_path / "cubic_heads/deep/head.py").write_text(code)
-        code_digest.cache_clear()
-        found.append(code_digest("cubic_heads"))
-    assert len({code_digest(), *found}) == 3
 
 
 def test_a_file_that_an_editor_has_locked_is_no_code(cubic, tmp_path):
