@@ -15,7 +15,6 @@ from attnsvm.record.files import (
     MAX_JSON_BYTES,
     CorruptRecordError,
     checksum_of,
-    kind_of,
     open_handle,
     rendered,
 )
@@ -48,15 +47,7 @@ def replacing(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
     """Yield a new file for each of `paths`; when the block ends they replace these one by one.
 
     After an error in the block the old files remain.
-
-    Raises
-    ------
-    CorruptRecordError
-        If something else than a file lies in the place of one.
     """
-    for path in paths:
-        if (kind := kind_of(path)) not in ("a file", "nothing"):
-            raise CorruptRecordError(f"{path}: is {kind}; must be a file")
     with ExitStack() as stack:
         temporaries: list[str] = []
         streams: list[BinaryIO] = []

@@ -73,6 +73,8 @@ def write_plan(
     """
     if len(cells) > MAX_RUNS:
         raise ConfigError(f"{len(cells)} runs in one sweep: must be at most {MAX_RUNS}")
+    if (kind := kind_of(folder / PLAN_FILE)) not in ("a file", "nothing"):
+        raise CorruptRecordError(f"{folder / PLAN_FILE}: is {kind}; must be a file")
     folder.mkdir(parents=True, exist_ok=True)
     content = {"command": sys.argv[1:], "runs": dict(cells), "fields": _factored(fields or {})}
     try:
