@@ -65,9 +65,11 @@ def test_a_planted_counterexample_is_found_shrunk_recorded_and_proved(tmp_path, 
     assert set(np.concatenate([X.ravel(), Z.ravel()])) <= {-1.0, 0.0, 1.0}
     archive = folder.with_suffix(".zip")
     assert told[-1] == f"proved by attnsvm-verify {archive}"
-    assert archive.stat().st_size < 16_000
+    assert archive.stat().st_size < 8000
     assert proof.main([str(archive)]) == 0, capsys.readouterr().out
     assert (folder / "instance.npz").stat().st_size < 2000
+    (run,) = folder.glob("*/run.json")
+    assert sum(one.stat().st_size for one in run.parent.iterdir() if one.is_file()) < 16_000
     command = next(line for line in told if line.startswith("recorded by attnsvm"))
     assert f"data.path={folder / 'instance.npz'}" in shlex.split(command)
 
