@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import json
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,12 @@ from attnsvm.config.pretrained import model_files
 from attnsvm.config.probe import MAX_NAME, ProbeConfig
 from attnsvm.config.run import GROUPS, PROBES, WITHOUT_EFFECT, RunConfig
 from attnsvm.config.version import __version__
+
+LARGEST = 2**37
+"""Most bytes of a file that a run reads."""
+
+BLOCK = 2**20
+"""Bytes of a file that are read at once."""
 
 
 def validated(composed: DictConfig) -> RunConfig:
@@ -125,15 +132,31 @@ def signature(config: RunConfig) -> str:
     """
     fields = result_fields(config)
     fields["extensions"] = extension_code(config)
-    data, optimizer = fields["data"], fields["optimizer"]
-    named = [(node, "path") for node in (data, *fields["probe"].values())]
-    for node, key in [*named, (optimizer, "init_path"), (data, "text"), (data, "transformer")]:
-        path = node.get(key)
-        if isinstance(path, str):
-            files = model_files(path) if key == "transformer" else [Path(path)]
-            node[key] = _content_digest(files) or path
-    text = json.dumps([__version__, fields], sort_keys=True)
+    return digest(fields, __version__)
+
+
+def digest(fields: dict[str, Any], version: str) -> str:
+    """Return the sha256 of a version and fields, with the content of each file for its path."""
+    fields = copy.deepcopy(fields)
+    for node, key in named_files(fields):
+        if (content := file_content(node, key)) is not None:
+            node[key] = content
+    text = json.dumps([version, fields], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def named_files(fields: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
+    """Return the parts of a config that name files, with the field: data, probes, optimizer."""
+    parts = [(part, "path") for part in (fields["data"], *fields["probe"].values())]
+    parts += [(fields["optimizer"], "init_path")]
+    parts += [(fields["data"], key) for key in ("text", "transformer")]
+    return [(p, key) for p, key in parts if isinstance(p, dict) and isinstance(p.get(key), str)]
+
+
+def file_content(node: dict[str, Any], key: str) -> str | None:
+    """Return the sha256 of a file, or of the digests of a model's files; None without them."""
+    path = node[key]
+    return _content_digest(model_files(path) if key == "transformer" else [Path(path)])
 
 
 def extension_code(config: RunConfig) -> dict[str, str]:
@@ -157,7 +180,7 @@ def _content_digest(paths: list[Path]) -> str | None:
     for path in paths:
         try:
             status = path.stat()
-            if not stat.S_ISREG(status.st_mode):
+            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
                 return None
             version = (status.st_mtime_ns, status.st_size, status.st_ino)
             digests.append(_file_digest(str(path), *version))
@@ -169,17 +192,22 @@ def _content_digest(paths: list[Path]) -> str | None:
 
 
 @lru_cache
-def _file_digest(path: str, *version: int) -> str:
+def _file_digest(path: str, time: int, size: int, inode: int) -> str:
+    found = hashlib.sha256()
     with open(path, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        for start in range(0, size, BLOCK):  # not to its end: some have none
+            found.update(stream.read(min(BLOCK, size - start)))
+    return found.hexdigest()
 
 
 def run_name(config: RunConfig) -> str:
     """Return the folder name of a run: readable keys, then the start of its signature."""
-    names = option_names(config)
-    shape = "".join(
-        f"_{key}{getattr(config.data, key)}" for key in "nTd" if hasattr(config.data, key)
-    )
+    return folder_name(option_names(config), vars(config.data), signature(config))
+
+
+def folder_name(names: Mapping[str, str], data: Mapping[str, Any], signature: str) -> str:
+    """Return the folder name of a run with these options, fields of `data` and signature."""
+    shape = "".join(f"_{key}{data[key]}" for key in "nTd" if key in data)
     words = f"{names['data']}{shape}_{names['parameterization']}_{names['head']}"
     safe = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "-" for c in words)
-    return f"{safe[:80]}-{signature(config)[:12]}"
+    return f"{safe[:80]}-{signature[:12]}"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -13,12 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from attnsvm.config import GROUPS, PROBES, ConfigError, RunConfig, SelectionConfig, SvmConfig
-from attnsvm.config.pretrained import model_files
-from attnsvm.record import CorruptRecordError
-from attnsvm.verify.stored import content_of
-
-NOT_RECORDED = ("sweep", "question", "objective", "device", "mixed_code", "dry_run")
-"""Fields of a config that do not affect the numbers of a run."""
+from attnsvm.config.identity import digest, file_content, folder_name, named_files
+from attnsvm.config.run import WITHOUT_EFFECT
 
 
 def config_refusals(
@@ -32,10 +26,10 @@ def config_refusals(
         yield f"options are {options}, stated are {run['options']}"
     contents = _contents(run)
     if None not in contents and run["signature"] != _signature(run):
-        told = " and the files that it names, which are here" if contents else ""
-        yield f"signature: is not that of the config{told}"
+        files = " and the files that it names, which are here" if contents else ""
+        yield f"signature: is not that of the config{files}"
     if re.search("-[0-9a-f]{12}$", folder.name):
-        name = _name(run["config"], options, run["signature"])
+        name = folder_name(options, run["config"]["data"], run["signature"])
         if folder.name != name:
             yield f"folder: its name must be {name}"
 
@@ -52,34 +46,20 @@ def with_files_beside(run: Mapping[str, Any], folder: Path) -> Mapping[str, Any]
     is the same file.
     """
     moved = copy.deepcopy(dict(run))
-    for part, key in _with_files(moved["config"]):
-        if _content(part, key) is None:
-            near = (place / Path(str(part[key])).name for place in (folder, folder.parent))
+    for part, key in named_files(moved["config"]):
+        if file_content(part, key) is None:
+            near = (place / Path(part[key]).name for place in (folder, folder.parent))
             part[key] = next((str(path) for path in near if path.exists()), part[key])
     return moved
 
 
 def _contents(run: Mapping[str, Any]) -> list[str | None]:
     """Return the sha256 of the files that a config names; None of one that is not here."""
-    return [_content(node, key) for node, key in _with_files(run["config"])]
+    return [file_content(node, key) for node, key in named_files(run["config"])]
 
 
-def _with_files(config: Mapping[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    """Return the parts of a config that name files, with the field: data, probes, optimizer."""
-    parts = [(part, "path") for part in (config["data"], *config["probe"].values())]
-    parts += [(config["optimizer"], "init_path")]
-    parts += [(config["data"], key) for key in ("text", "transformer")]
-    return [(p, key) for p, key in parts if isinstance(p, dict) and p.get(key) is not None]
-
-
-def _content(node: Mapping[str, Any], key: str) -> str | None:
-    """Return the sha256 of a file, or of the digests of a model's files; None if they lack."""
-    if key != "transformer":
-        return content_of(str(node[key]))
-    found = [content_of(str(path)) for path in model_files(str(node[key]))]
-    if not found or None in found:
-        return None
-    return hashlib.sha256("".join(map(str, found)).encode()).hexdigest()
+def _signature(run: Mapping[str, Any]) -> str:
+    return digest({**run["config"], "extensions": run["extension_code"]}, run["version"])
 
 
 def plan_refusals(run: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[str]:
@@ -132,7 +112,7 @@ def recorded_config(run: Mapping[str, Any]) -> tuple[RunConfig, dict[str, str]]:
         If a field is unknown, missing or out of range.
     """
     config = run["config"]
-    known = {f.name for f in dataclasses.fields(RunConfig)} - set(NOT_RECORDED)
+    known = {f.name for f in dataclasses.fields(RunConfig)} - set(WITHOUT_EFFECT)
     if set(config) != known:
         raise ConfigError(f"its fields must be {', '.join(sorted(known))}")
     parts: dict[str, Any] = {}
@@ -177,43 +157,6 @@ def _option(
     return (stated if declared else target), SimpleNamespace(**fields)
 
 
-def _signature(run: Mapping[str, Any]) -> str:
-    """Return the sha256 of version and config, with the content of each file for its path."""
-    config = copy.deepcopy({**run["config"], "extensions": run["extension_code"]})
-    for part, key in _with_files(config):
-        if (content := _content(part, key)) is not None:
-            part[key] = content
-    text = json.dumps([run["version"], config], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _name(config: Mapping[str, Any], options: Mapping[str, str], signature: str) -> str:
-    data = config["data"]
-    shape = "".join(f"_{key}{data[key]}" for key in "nTd" if key in data)
-    words = f"{options['data']}{shape}_{options['parameterization']}_{options['head']}"
-    safe = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "-" for c in words)
-    return f"{safe[:80]}-{signature[:12]}"
-
-
 def plug_ins(config: Mapping[str, Any]) -> list[str]:
     """Return the groups of a recorded config whose option is a plug-in."""
     return [group for group in GROUPS if not str(config[group]["_target_"]).startswith("attnsvm.")]
-
-
-def recorded_steps(optimizer: Mapping[str, Any], at_most: int) -> list[float]:
-    """Return the steps, or radii, at which snapshots are recorded.
-
-    Raises
-    ------
-    CorruptRecordError
-        If there are more than `at_most`.
-    """
-    if "radii" in optimizer:
-        return [0.0, *optimizer["radii"]]
-    steps = optimizer["steps"]
-    if optimizer["record"] == "linear":
-        if steps // optimizer["record_every"] > at_most:
-            raise CorruptRecordError("history.parquet: has fewer rows than recorded steps")
-        return [*range(0, steps, optimizer["record_every"]), steps]
-    series = [m * 10**e for e in range(len(str(steps))) for m in (1, 2, 5)]
-    return [0, *(k for k in series if k < steps), *([steps] if steps else [])]

@@ -5,8 +5,10 @@ Token differences, margins d_k^T W z_k and M(a) = sum_k a_k d_k z_k^T are comput
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from attnsvm.verify.exact import EPS, Array, Exact, require, root, sum_of_square
 
 DEPENDENT = 32 * EPS  # largest relative singular value at which unit equality rows are dependent
 EQUALITY = 1.1e-11  # residual of an equality, relative to ||d_k|| ||z_k|| ||W||_F
+ACTIVE = 1e-6  # largest excess over one of a support token's margin, unless 64 EPS kappa is larger
 RANK_TOLERANCE = 1e-6  # default threshold of the rank, relative to the largest singular value
 
 
@@ -48,11 +51,39 @@ class StoredSvm:
     attended: NDArray[np.bool_] | None = None
     log_softmax: Array | None = None
 
+    @classmethod
+    def all_of(cls, at: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, StoredSvm]:
+        """Return the SVMs among the arrays `at` of one instance, by name.
+
+        `options` is the section `svm` of the config.
+        """
+        svms = {}
+        for name in (array.removesuffix("_ray") for array in at if array.endswith("_ray")):
+            norm, finite = name.removesuffix("_fin"), name.endswith("_fin")
+            multi = "attended" in at and name != "one_token"
+            names = ("objective", "lower_bound", "duality_gap", "min_margin")
+            numbers: dict[str, Any] = {one: float(at[f"{name}_{one}"]) for one in names}
+            svms[name] = cls(
+                **{one: at[one] for one in ("X", "Z", "mask")},
+                **{one: at[f"{name}_{one}"] for one in ("W", "multipliers", "ray")},
+                **numbers,
+                selected=at["attended"].argmax(-1) if multi else at["selected"],
+                norm="frobenius" if name == "one_token" else norm,
+                status=str(at[f"{name}_status"]),
+                rank=int(at[f"{name}_rank"]),
+                gap=options["gap"],
+                rank_tolerance=options["rank_tolerance"],
+                attended=at["attended"] if multi else None,
+                log_softmax=at["log_softmax"] if finite else None,
+            )
+        return svms
+
 
 class ExactRows:
     """The exact rows d_k, z_k, h_k of a stored SVM: inequalities, equalities, padding."""
 
     def __init__(self, stored: StoredSvm) -> None:
+        self.stored = stored
         X, Z = Exact.of(stored.X), Exact.of(stored.Z)
         n, T = stored.mask.shape
         self.samples = Z
@@ -61,6 +92,7 @@ class ExactRows:
         selected = stored.selected[self.sample]
         token = np.minimum(token + (token >= selected), T - 1)
         require(bool(stored.mask[np.arange(n), stored.selected].all()), "selected: masked token")
+        self.token = token
         self.inequality = stored.mask[self.sample, token] & (token != selected)
         self.equality = np.zeros_like(self.inequality)
         self.h = self.inequality.astype(float)
@@ -90,36 +122,57 @@ class ExactRows:
             self.inequality = np.zeros_like(self.equality)
             self.h = np.where(self.equality, ratio, 0.0)
 
-    def margins(self, W: Exact) -> list[Fraction]:
+    @cached_property
+    def W(self) -> Exact:
+        """The stored W."""
+        return Exact.of(self.stored.W)
+
+    @cached_property
+    def margins(self) -> list[Fraction]:
+        """The margins of the stored W."""
+        return self.margins_of(self.W)
+
+    def margins_of(self, W: Exact) -> list[Fraction]:
         """Return d_k^T W z_k, exactly."""
         moved = self.samples.integers[:, self.used] @ W.integers[:, self.used].T
         margins = (self.D.integers * moved[self.sample]).sum(axis=1)
         unit = Fraction(2) ** (self.exponent + W.exponent)
         return [int(margin) * unit for margin in margins]
 
-    def least_margin(self, W: Exact, margins: list[Fraction]) -> Fraction | None:
+    def least_margin(self) -> Fraction | None:
         """Check the equalities; return the least margin of the inequalities, None without any."""
-        size = float(root(W.squared_norm)[1])
         for k in np.flatnonzero(self.equality):
-            residual = abs(float(margins[k] - Fraction(float(self.h[k]))))
-            require(residual <= EQUALITY * self.scale(int(k)) * size, f"equality {k} is violated")
-        least = min((margins[k] for k in np.flatnonzero(self.inequality)), default=None)
+            residual = abs(float(self.margins[k] - Fraction(float(self.h[k]))))
+            allowed = EQUALITY * self.scale(int(k)) * self.length
+            require(residual <= allowed, f"equality {k} is violated")
+        least = min((self.margins[k] for k in np.flatnonzero(self.inequality)), default=None)
         if least is not None:
             require(least > 0, f"least margin {float(least):.3g}: must be > 0")
         return least
 
-    def repair(self, W: Exact, margins: list[Fraction]) -> tuple[float, float]:
-        """Return the distance of W to where the equalities hold, 1 / their least singular value.
+    @cached_property
+    def length(self) -> float:
+        """||W||_F."""
+        return float(root(self.W.squared_norm)[1])
+
+    @cached_property
+    def kappa(self) -> float:
+        """||W||_F max_k ||d_k|| ||z_k|| / min(1, least singular value of the equalities)."""
+        return float(self.length * self.largest_scale(self.present) * self.repair[1])
+
+    @cached_property
+    def repair(self) -> tuple[float, float]:
+        """The distance of W to where the equalities hold, and 1 / their least singular value.
 
         Computed in the singular vectors of the unit rows; a direction of singular value zero must
-        be consistent up to rounding. Without equalities the results are zero and one.
+        be consistent up to rounding. Without equalities they are zero and one.
         """
         index = np.flatnonzero(self.equality)
         if not index.size:
             return 0.0, 1.0
         scale = [self.scale(int(k)) or 1.0 for k in index]
         missed = np.array(
-            [float((Fraction(float(self.h[k])) - margins[k]) / Fraction(s))
+            [float((Fraction(float(self.h[k])) - self.margins[k]) / Fraction(s))
              for k, s in zip(index, scale, strict=True)]
         )  # fmt: skip
         D, Q = unit_rows(self.D, index), unit_rows(self.samples, self.sample[index])
@@ -128,11 +181,26 @@ class ExactRows:
         apart = np.zeros(U.shape[1], dtype=bool)
         apart[: S.size] = DEPENDENT * S[0] < S
         missed = U.T @ missed
-        size = float(root(W.squared_norm)[1])
-        allowed = (4 * D.shape[1] + 20) * EPS * size
+        allowed = (4 * D.shape[1] + 20) * EPS * self.length
         require(bool((abs(missed[~apart]) <= allowed).all()), "dependent equalities contradict")
         S = S[apart[: S.size]]
         return float(np.linalg.norm(missed[apart] / S)), float(1 / min(S.min(initial=1.0), 1.0))
+
+    def rounding(self, k: int, length: float) -> float:
+        """Return how far rounding may move the margin k of a W of this length."""
+        return float((2 * self.used.size + 20) * EPS * self.scale(k) * length)
+
+    def support(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return the tokens whose constraint is active, for certain and possibly, (n, T)."""
+        tolerance = max(ACTIVE, 64 * EPS * self.kappa)
+        certain, possible = np.zeros((2, *self.stored.mask.shape), dtype=bool)
+        for k in np.flatnonzero(self.present):
+            excess = float(self.margins[k]) - 1 - tolerance
+            apart = self.rounding(int(k), self.length) + 1e-9 * tolerance
+            at = self.sample[k], self.token[k]
+            certain[at] = self.equality[k] or excess + apart <= 0
+            possible[at] = self.equality[k] or excess - apart <= 0
+        return certain, possible
 
     def value(self, a: Exact) -> Fraction:
         """Return h^T a, exactly."""

@@ -23,9 +23,9 @@ from attnsvm.config.groups import (
 from attnsvm.data import Pretrained, Seeded
 from attnsvm.problem import ProblemBatch
 from attnsvm.verify.exact import Array
-from attnsvm.verify.given import StoredRows
 from attnsvm.verify.replay import VARIANTS, Replay
 from attnsvm.verify.rows import Refusal
+from attnsvm.verify.stored import StoredRows
 
 LARGEST = 2**28
 """Most numbers of an instance that is drawn again where no array bounds its size."""

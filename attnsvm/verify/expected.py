@@ -1,4 +1,4 @@
-"""What a stated value may be: one value, an interval of rounding error, or one of several."""
+"""What a stored value may be: numbers within rounding error, or one of several values."""
 
 from __future__ import annotations
 
@@ -9,89 +9,59 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Interval:
-    """The numbers from `low` to `high`; NaN allows NaN only."""
+    """The numbers from `low` to `high`, whole ones if both are; NaN allows NaN only."""
 
     low: float
     high: float
 
     def allows(self, stated: Any) -> bool:
-        """Whether `stated` is a number of the interval."""
-        if isinstance(stated, bool) or not isinstance(stated, int | float):
+        """Whether `stated` is a number of the interval, of its type."""
+        if type(stated) is not type(self.low):
             return False
         if math.isnan(self.low) or math.isnan(self.high):
             return math.isnan(stated)
-        return self.low <= stated <= self.high
+        return bool(self.low <= stated <= self.high)
 
     def __str__(self) -> str:
-        middle = self.low if self.low == self.high else (self.low + self.high) / 2
-        return f"{middle:.17g}"
+        if isinstance(self.low, int):
+            return str(self.low) if self.low == self.high else f"{self.low} to {self.high}"
+        return f"{self.low if self.low == self.high else (self.low + self.high) / 2:.17g}"
 
 
 @dataclass(frozen=True)
-class Whole:
-    """The whole numbers from `low` to `high`."""
+class Expected:
+    """One of several intervals or other values; None stands for a missing one."""
 
-    low: int
-    high: int
-
-    def allows(self, stated: Any) -> bool:
-        """Whether `stated` is one of them."""
-        return type(stated) is int and self.low <= stated <= self.high
-
-    def __str__(self) -> str:
-        return str(self.low) if self.low == self.high else f"{self.low} to {self.high}"
-
-
-@dataclass(frozen=True)
-class Words:
-    """One of several values of any type; None stands for a missing one."""
-
-    values: tuple[Any, ...]
+    choices: tuple[Any, ...]
 
     def allows(self, stated: Any) -> bool:
-        """Whether `stated` is one of the values, of the same type."""
-        return any(type(stated) is type(value) and stated == value for value in self.values)
-
-    def __str__(self) -> str:
-        return " or ".join(str(value) for value in self.values)
-
-
-@dataclass(frozen=True)
-class Either:
-    """What one of several allows."""
-
-    choices: tuple[Expected, ...]
-
-    def allows(self, stated: Any) -> bool:
-        """Whether one of the choices allows `stated`."""
-        return any(choice.allows(stated) for choice in self.choices)
+        """Whether `stated` is in an interval, or one of the values and of its type."""
+        return any(
+            one.allows(stated)
+            if isinstance(one, Interval)
+            else type(stated) is type(one) and stated == one
+            for one in self.choices
+        )
 
     def __str__(self) -> str:
         return " or ".join(str(choice) for choice in self.choices)
 
 
-Expected = Interval | Whole | Words | Either
-
-NAN = Interval(math.nan, math.nan)
-MISSING = Words((None,))
+MISSING = Expected((None,))
 
 
-def number(value: float, error: float = 0.0) -> Interval:
-    """Return the numbers within `error` of `value`; an infinite value allows itself only."""
-    value = float(value)
-    return Interval(value, value) if math.isinf(value) else Interval(value - error, value + error)
+def number(value: float, error: float = 0.0) -> Expected:
+    """Return the numbers within `error` of `value`; an infinite value allows itself only.
+
+    With an infinite error rounding decides even whether the number is defined.
+    """
+    value, error = float(value), float(error)
+    if math.isinf(value):
+        error = 0.0
+    near = Interval(value - error, value + error)
+    return Expected((near, Interval(math.nan, math.nan)) if math.isinf(error) else (near,))
 
 
-def truth(value: bool | None) -> Words:
-    """Return the truth value, or both if it is not decided."""
-    return Words((True, False) if value is None else (bool(value),))
-
-
-def whole(low: int, high: int) -> Whole:
+def whole(low: int, high: int) -> Expected:
     """Return the whole numbers from `low` to `high`."""
-    return Whole(int(low), int(high))
-
-
-def difference(name: str, stated: Any, expected: Expected) -> str:
-    """Return why `stated` is refused; empty if it is allowed."""
-    return "" if expected.allows(stated) else f"{name} is {expected}, stated is {stated}"
+    return Expected((Interval(int(low), int(high)),))

@@ -8,29 +8,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from attnsvm.verify.attained import attained_gap
-from attnsvm.verify.constraints import StoredSvm
+from attnsvm.verify.constraints import ExactRows, StoredSvm
 from attnsvm.verify.directions import (
     one_minus_correlation,
     svmeq,
     svmeq_factors,
     svmeq_least_squares,
 )
-from attnsvm.verify.exact import EPS, Array
-from attnsvm.verify.expected import NAN, Either, Expected, Interval, Words, number
-from attnsvm.verify.norms import computed
-from attnsvm.verify.stored import svms_of
+from attnsvm.verify.exact import EPS, Array, Exact
+from attnsvm.verify.expected import MISSING, Expected, Interval, number, whole
+from attnsvm.verify.norms import computed, upper_bound
 from attnsvm.verify.svm import Proof, verify
-from attnsvm.verify.svm_columns import Rows, svm_columns
 
 TABLED = {"objective": "objective", "lower_bound": "lower_bound", "gap": "duality_gap",
           "min_margin": "min_margin"}  # fmt: skip
 """Column of `trials.parquet`, without its norm -> number of `solutions.npz`."""
+
+KAPPA = 1e-6
+"""Relative error of kappa where equality rows are nearly dependent."""
 
 SPAN = 1e-9
 """Relative error of the direction W_fin + C W_mm."""
@@ -54,7 +54,7 @@ class LayerProof:
     proofs: dict[str, Proof] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.svms = svms_of(self.at, self.config["svm"])
+        self.svms = StoredSvm.all_of(self.at, self.config["svm"])
         self.proofs = {name: verify(svm) for name, svm in self.svms.items()}
 
     def refusals(self) -> Iterator[tuple[str, str]]:
@@ -74,16 +74,25 @@ class LayerProof:
             if not same and np.isfinite(W).all():
                 yield "trained_K", "K Q^T is not the trained W"
 
+    def support(self, name: str) -> tuple[Any, Any]:
+        """Return the support tokens of an SVM, (n, T), for certain and possibly; none without W."""
+        rows = self.proofs[name].rows
+        if self.proofs[name].proved and rows is not None and np.isfinite(self.svms[name].W).all():
+            return rows.support()
+        none = np.zeros(self.svms[name].mask.shape, dtype=bool)
+        return none, none
+
     def columns(self) -> dict[str, Expected]:
         """Return what the columns that are proved here may hold."""
         columns: dict[str, Expected] = {}
         tokens, norms = self.config["selection"]["tokens"], list(self.config["svm"]["norms"])
         for norm in norms:
             svm = self.svms[norm]
-            columns[f"{norm}_status"] = Words((svm.status,))
+            columns[f"{norm}_status"] = Expected((svm.status,))
             for column, name in TABLED.items():
                 columns[f"{norm}_{column}"] = number(getattr(svm, name))
-            found = svm_columns(svm) if self.proofs[norm].proved else {}
+            proof = self.proofs[norm]
+            found = svm_columns(svm, proof.rows) if proof.proved and proof.rows else {}
             columns |= {f"{norm}_{name}": value for name, value in found.items()}
         if tokens == "optimal":
             return columns
@@ -91,27 +100,28 @@ class LayerProof:
         for norm in norms:
             gap = self._margin_gap(norm, W)
             if tokens == "multi":
-                gap = attained_gap(self.at, norm, self.svms["one_token"])
-                low, high = svmeq_factors(W, *self._parts(norm), SPAN)
-                columns[f"svmeq_C_{norm}"] = Interval(low, high)
-            columns[f"{norm}_margin_gap"] = _expected(gap)
-        return columns | {name: _expected(pair) for name, pair in self._correlations(W).items()}
+                gap = attained_gap(self.at, norm, self.proofs["one_token"].rows)
+                factors = svmeq_factors(W, *self._parts(norm), SPAN)
+                columns[f"svmeq_C_{norm}"] = Expected((Interval(*factors),))
+            columns[f"{norm}_margin_gap"] = number(*gap)
+        return columns | {name: number(*pair) for name, pair in self._correlations(W).items()}
 
     def _parts(self, norm: str) -> tuple[Array, Array]:
         return self.svms[f"{norm}_fin"].W, self.svms[norm].W
 
     def _margin_gap(self, norm: str, W: Array) -> tuple[float, float]:
         """Return 1 - ||W_mm|| min_k d_k^T W z_k / ||W|| and its error bound."""
-        svm = self.svms[norm]
-        if svm.status != "solved" or not (np.isfinite(W).all() and W.any()):
+        svm, rows = self.svms[norm], self.proofs[norm].rows
+        if svm.status != "solved" or rows is None or not (np.isfinite(W).all() and W.any()):
             return math.nan, 0.0
         W = W / max(float(np.abs(W).max()), np.finfo(float).tiny)  # its scale does not matter
-        rows = Rows(replace(svm, W=W))
-        margins, apart = rows.margins()
+        margins, length = rows.margins_of(Exact.of(W)), float(np.linalg.norm(W))
+        index = np.flatnonzero(rows.inequality)
+        least = min((float(margins[k]) for k in index), default=math.inf)
+        apart = max((rows.rounding(int(k), length) for k in index), default=0.0)
         ratio = svm.objective / computed(W, norm)
-        least = margins[rows.inequality].min(initial=math.inf)
-        error = ratio * (apart.max() + 64 * len(W) * EPS * abs(least)) + 4 * EPS
-        return float(1 - ratio * least), float(error)
+        error = ratio * (apart + 64 * len(W) * EPS * abs(least)) + 4 * EPS
+        return 1 - ratio * least, error
 
     def _correlations(self, W: Array) -> dict[str, tuple[Any, Any]]:
         """Return every 1 - correlation of W (d, d), with error bounds."""
@@ -133,11 +143,65 @@ class LayerProof:
         return found
 
 
-def _expected(pair: tuple[Any, Any]) -> Expected:
-    value, apart = (float(part) for part in pair)
-    if math.isinf(apart):  # rounding decides even whether the number is defined
-        return Either((NAN, number(value, apart)))
-    return NAN if math.isnan(value) else number(value, apart)
+def svm_columns(stored: StoredSvm, rows: ExactRows) -> dict[str, Expected]:
+    """Return what kappa, rank, rank_bound and support of a proved SVM may be."""
+    if not math.isfinite(stored.objective):
+        missing = dict.fromkeys(("rank", "rank_bound", "support"), MISSING)
+        return {"kappa": number(math.inf), **missing}
+    return {
+        "kappa": number(rows.kappa, KAPPA * rows.kappa),
+        "rank": MISSING if stored.rank < 0 else whole(stored.rank, stored.rank),
+        "rank_bound": _rank_bound(stored, rows),
+        "support": whole(*(int(tokens.sum()) for tokens in rows.support())),
+    }
+
+
+def _rank_bound(stored: StoredSvm, rows: ExactRows) -> Expected:
+    """Return the bound of the numerical rank, see `SvmSolution.rank_bound`."""
+    n, d = stored.Z.shape
+    if rows.trivial:
+        return whole(0, 0)
+    if stored.norm == "frobenius":
+        return whole(min(n, d), min(n, d))
+    if stored.norm != "nuclear":
+        return MISSING
+    spread = max(stored.objective - stored.lower_bound, 0.0)
+    spread += (2 * d + 10) * EPS * rows.kappa * stored.objective
+    slack = spread / (stored.rank_tolerance * np.linalg.norm(stored.W, 2))
+    M = rows.combine(Exact.of(stored.multipliers)).floats()
+    sizes = np.linalg.svd(M, compute_uv=False)
+    error = 1e-8 * slack + 64 * d * EPS
+    least, most = (int((sizes >= 1 - slack + sign * error).sum()) for sign in (1, -1))
+    known = whole(least, most).choices if slack < 1 + error else ()
+    return Expected((*known, *(MISSING.choices if slack >= 1 - error else ())))
+
+
+def attained_gap(at: Mapping[str, Any], norm: str, rows: ExactRows | None) -> tuple[float, float]:
+    """Return 1 - C h^T a / (dual_norm(M(a)) norm(W)) and its error bound; NaN without multipliers.
+
+    It is the margin gap of Gen-SVM: how far the norm of W is above the least one with its softmax.
+    With `rows` d_k, z_k of the most attended tokens alpha_i against the others, the trained W has
+    margins d_k^T W z_k = C h_k at attended tokens and >= C h_k, h_k = 1, at the others, so that
+    norm(W) is at least C h^T a / dual_norm(M(a)) for every a, a_k >= 0 at the others.
+    """
+    a, W = at[f"{norm}_attained_multipliers"], at["trained_W"]
+    if rows is None or not (np.isfinite(a).all() and a.any()):
+        return math.nan, 0.0
+    log_s, present = at["log_softmax"], rows.present
+    attended = at["attended"][rows.sample, rows.token]
+    outside = present & ~attended
+    if not outside.any() or (a[outside] < 0).any() or a[~present].any():
+        return math.nan, 0.0
+    first = log_s[rows.sample, at["selected"][rows.sample]]
+    ratio = np.where(present, first - log_s[rows.sample, rows.token], 0.0)
+    terms = a * np.where(outside, ratio[outside].min(), ratio)
+    size = float(upper_bound(rows.combine(Exact.of(a)), norm, dual=True)[0])
+    if not size * computed(W, norm) > 0:
+        return math.nan, 0.0
+    bound = float(terms.sum()) / (size * computed(W, norm))
+    reach = sum(abs(a[k]) * rows.scale(int(k)) for k in np.flatnonzero(a))
+    lost = reach / size + np.abs(terms).sum() / max(abs(float(terms.sum())), 1e-300)
+    return 1 - bound, 64 * (len(W) + log_s.shape[1]) * EPS * (abs(bound) * lost + 1)
 
 
 def _beyond(svm: StoredSvm, m: int) -> bool:

@@ -42,7 +42,8 @@ from attnsvm.training.start import initial
 from attnsvm.transformer import LayerTrajectory, train_layers
 from attnsvm.transformer.trained import TrainedNetwork
 from attnsvm.verify.exact import EPS
-from attnsvm.verify.given import StoredRows, Unknown
+from attnsvm.verify.stored import StoredRows
+from attnsvm.verify.trusted import Unknown
 
 VARIANTS = (1.0, -1.0, 0.0)
 """Factor of the last weights in the place of those that are not stored."""
@@ -64,14 +65,14 @@ class Replay(Stages):
         Of `known_config`.
     unknown : Unknown
         What is not known.
-    steps : list of float
-        The recorded steps.
     """
 
-    def __init__(self, config: RunConfig, unknown: Unknown, steps: Sequence[float]) -> None:
+    def __init__(self, config: RunConfig, unknown: Unknown) -> None:
         super().__init__(config, RunObjects.of(config), torch.device("cpu"))
-        self.unknown, self.steps = unknown, list(steps)
-        self.stored = StoredRows((), ("seed",), {}, {})
+        self.unknown = unknown
+        self.steps: list[float] = []
+        """The recorded steps."""
+        self.stored = StoredRows((), ("seed",), {})
         self.variant, self.recorded = 0, True
         self.noise: Generator | None = None
         self.entered: set[str] = set()
@@ -343,7 +344,7 @@ class Replay(Stages):
         )
         rows = [self.stored.row_at.get(key, {}) for key in keys]
         bounds = [row.get(f"{name}_rank_bound") for row in rows]
-        supports = [self.stored.support(k, name, self.variant % 2 == 1) for k in at]
+        supports = [self.stored.supports[k, name][self.variant % 2] for k in at]
         unknown = torch.full_like(numbers["objective"], torch.nan)
         return SvmSolution(
             W=W,

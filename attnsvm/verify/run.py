@@ -13,7 +13,7 @@ import numpy as np
 from attnsvm.config import ConfigError
 from attnsvm.config.fields import OneOf
 from attnsvm.config.transformer import is_transformer, one_layer_problems
-from attnsvm.record import RunRecord
+from attnsvm.record import CorruptRecordError, RunRecord
 from attnsvm.record.columns import QUANTITIES, further_columns, key_columns
 from attnsvm.verify.comparison import Comparison, Sheet, sheet
 from attnsvm.verify.config import (
@@ -21,18 +21,30 @@ from attnsvm.verify.config import (
     files_are_here,
     plug_ins,
     recorded_config,
-    recorded_steps,
     with_files_beside,
 )
 from attnsvm.verify.drawing import Drawing
-from attnsvm.verify.expected import difference
-from attnsvm.verify.given import StoredRows, Unknown, known_config
 from attnsvm.verify.layer import LayerProof
 from attnsvm.verify.proof import RunProof
 from attnsvm.verify.replay import VARIANTS, Replay
 from attnsvm.verify.rows import is_recorded, key_of, rejection_refusal, row_refusals
-from attnsvm.verify.stored import StoredRecord, arrays_refusal, opened, plain_rows, table_refusal
-from attnsvm.verify.trusted import TRAINING, not_drawn, rejected_ranges, trusted_names
+from attnsvm.verify.stored import (
+    StoredRecord,
+    StoredRows,
+    arrays_refusal,
+    opened,
+    places_refusal,
+    plain_rows,
+    table_refusal,
+)
+from attnsvm.verify.trusted import (
+    TRAINING,
+    Unknown,
+    known_config,
+    not_drawn,
+    rejected_ranges,
+    trusted_names,
+)
 
 __all__ = ["TRAINING", "RunProof", "prove"]
 
@@ -89,7 +101,11 @@ class _Prover:
         self._prepare()
         wrong = list(row_refusals(self.run, self.rows, self.drawing.available()))
         self.proof.refusals += wrong
-        if any(what == "rows" for what, *_ in wrong) or not self._arrays_are_of_rows():
+        if any(what == "rows" for what, *_ in wrong):
+            return self.proof
+        recorded = [key_of(row, self.key) for row in self.rows if is_recorded(row, self.tokens)]
+        if reason := places_refusal(self.record.solutions, self.key, recorded):
+            self._refuse("solutions.npz", None, reason)
             return self.proof
         if not set(self.record.history["seed"]) <= {row["seed"] for row in self.rows}:
             self._refuse("history.parquet", None, "it has curves of other instances")
@@ -129,8 +145,8 @@ class _Prover:
         of_file = self.config["optimizer"].get("init") == "file" and not self.files_are_here
         unknown = Unknown(groups, labels=not self.known, start=of_file)
         known = known_config(config, unknown, self.skipped)
-        self.steps = self._steps(groups)
-        self.replay = Replay(known, unknown, self.steps)
+        self.replay = Replay(known, unknown)
+        self.replay.steps = self.steps = self._steps(groups)
         machine = self.run["hardware"]["machine"]
         self.drawing = Drawing(known, self.replay, self.known, machine)
         self.drawing.check_size()
@@ -154,7 +170,12 @@ class _Prover:
             return []
         if "optimizer" in groups:
             return [float(step) for step in np.unique(self.record.history["step"])]
-        return recorded_steps(self.config["optimizer"], max(len(self.record.history), 10**6))
+        optimizer: Any = self.replay.objects.optimizer
+        linear = getattr(optimizer, "record", None) == "linear"
+        most = max(len(self.record.history), 10**6)
+        if linear and optimizer.steps // optimizer.record_every > most:
+            raise CorruptRecordError("history.parquet: has fewer rows than recorded steps")
+        return list(optimizer.grid())
 
     @property
     def trained_head_is_stored(self) -> bool:
@@ -164,30 +185,6 @@ class _Prover:
         return self.known and (not train or (linear and not self.layered))
 
     # --- rows and arrays --------------------------------------------------------------------------
-
-    def _arrays_are_of_rows(self) -> bool:
-        """Return whether the arrays belong to the recorded rows, in their order."""
-        arrays, names = self.record.solutions, list(self.record.solutions)
-        if len(names) != len(set(names)):
-            self._refuse("solutions.npz", None, "an array is stored twice")
-            return False
-        recorded = [key_of(row, self.key) for row in self.rows if is_recorded(row, self.tokens)]
-        if not recorded:
-            if names:
-                self._refuse("solutions.npz", None, "it holds arrays, but no instance is recorded")
-            return not names
-        for name, values in zip(["seeds", *self.key[1:]], zip(*recorded, strict=True), strict=True):
-            if name not in names or [int(v) for v in arrays[name]] != list(values):
-                why = f"its {name} are not those of the recorded rows"
-                self._refuse("solutions.npz", None, why)
-                return False
-        for name in names:
-            shape, _ = arrays.header(name)
-            if not shape or shape[0] != len(recorded):
-                why = f"{name}: {shape}, must have {len(recorded)} rows"
-                self._refuse("solutions.npz", None, why)
-                return False
-        return True
 
     def _chunks(self) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]:
         """Yield the rows of some seeds, and their arrays."""
@@ -214,28 +211,31 @@ class _Prover:
         if recorded and self.tokens != "optimal" and "trained_W" not in arrays:
             self._refuse("solutions.npz", None, "missing: trained_W")
             return
+        supports: dict[tuple[int, str], tuple[Any, Any]] = {}
         for k, row in enumerate(recorded):
-            self._prove_layer(row, {name: array[k] for name, array in arrays.items()})
+            one = LayerProof(self.config, {name: array[k] for name, array in arrays.items()})
+            self._prove_layer(row, one)
+            supports |= {(k, name): one.support(name) for name in one.svms}
         seeds = {row["seed"] for row in recorded}
         with_arrays = [row for row in rows if row["seed"] in seeds]
         rest = [row for row in rows if row["seed"] not in seeds]
-        stored = StoredRows(with_arrays, self.key, arrays, self.config["svm"])
+        stored = StoredRows(with_arrays, self.key, arrays, supports)
         if with_arrays:
             self._compare(stored)
         if rest:
             self._compare_rejected(rest)
 
-    def _prove_layer(self, row: Mapping[str, Any], at: Mapping[str, Any]) -> None:
+    def _prove_layer(self, row: Mapping[str, Any], one: LayerProof) -> None:
         """Prove the SVMs of a row, and what follows from them and W."""
-        one = LayerProof(self.config, at)
         self.proof.proved.update(
             one.svms[name].status for name, found in one.proofs.items() if found.proved
         )
         for name, reason in one.refusals():
             self._refuse(name, row["seed"], self._place(row) + reason)
         for name, expected in one.columns().items():
-            if reason := difference(name, row[name], expected):
-                self._refuse("table", row["seed"], self._place(row) + reason)
+            if not expected.allows(row[name]):
+                why = f"{name} is {expected}, stated is {row[name]}"
+                self._refuse("table", row["seed"], self._place(row) + why)
 
     def _place(self, row: Mapping[str, Any]) -> str:
         return f"layer {row['layer']}, head {row['attention_head']}: " if self.layered else ""
@@ -352,7 +352,7 @@ class _Prover:
 
     def _compare_rejected(self, rows: list[dict[str, Any]]) -> None:
         """Compare rows without arrays: what does not hang on their weights."""
-        stored = StoredRows(rows, self.key, {}, self.config["svm"])
+        stored = StoredRows(rows, self.key, {})
         found = self._again(stored)
         positive: Sequence[bool | None] = [None] * len(rows)
         if found is not None:

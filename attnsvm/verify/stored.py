@@ -1,19 +1,20 @@
-"""The stored table and arrays of a record; one instance of the arrays is in memory at a time."""
+"""The stored tables and arrays of a record; some instances are in memory at a time."""
 
 from __future__ import annotations
 
-import hashlib
 import math
-import os
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from torch import Tensor
 
 from attnsvm.record import (
     CorruptRecordError,
@@ -25,9 +26,6 @@ from attnsvm.record import (
 from attnsvm.record.arrays import array_headers
 from attnsvm.record.column import Column
 from attnsvm.record.files import MAX_TABLE_BYTES, open_regular
-from attnsvm.verify.constraints import StoredSvm
-
-BLOCK = 2**20
 
 Header = tuple[tuple[int, ...], np.dtype[Any]]
 
@@ -97,6 +95,58 @@ def opened(folder: Path) -> Iterator[tuple[StoredRecord, dict[str, Any]]]:
         yield StoredRecord(trials, history, StoredArrays(archive)), run
 
 
+@dataclass(frozen=True)
+class StoredRows:
+    """What a record says of some instances: their rows, and the arrays of those that have arrays.
+
+    Attributes
+    ----------
+    rows : list of dict
+        In the order of the table.
+    key : list of str
+        The columns that tell rows apart.
+    arrays : dict of str to Array
+        Each (R, ...), of R recorded rows.
+    supports : mapping of (int, str) to (Array, Array)
+        Row of the arrays, and name of an SVM -> support tokens (n, T), for certain and possibly.
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    key: Sequence[str]
+    arrays: Mapping[str, Any]
+    supports: Mapping[tuple[int, str], tuple[Any, Any]] = field(default_factory=dict)
+
+    @cached_property
+    def row_at(self) -> dict[tuple[int, ...], Mapping[str, Any]]:
+        """The rows by their key."""
+        return {tuple(int(row[name]) for name in self.key): row for row in self.rows}
+
+    @cached_property
+    def place(self) -> dict[tuple[int, ...], int]:
+        """The indices of the arrays by key; (seed,) is the first one of a seed."""
+        names = ["seeds", *self.key[1:]]
+        found: dict[tuple[int, ...], int] = {}
+        for k, values in enumerate(zip(*(self.arrays[n] for n in names), strict=True)):
+            found[tuple(map(int, values))] = k
+            found.setdefault((int(values[0]),), k)
+        return found
+
+    def tensor(self, name: str, at: Sequence[int], shape: Sequence[int]) -> Tensor:
+        """Return the rows `at` of an array of float64, (len(at), *shape).
+
+        Raises
+        ------
+        CorruptRecordError
+            If it is missing, or of another type or shape.
+        """
+        if name not in self.arrays:
+            raise CorruptRecordError(f"solutions.npz: missing: {name}")
+        array = self.arrays[name]
+        if array.shape[1:] != tuple(shape) or array.dtype != np.float64:
+            raise CorruptRecordError(f"{name}: {array.shape} {array.dtype}, must be {(*shape,)}")
+        return torch.from_numpy(array[list(at)])
+
+
 def plain_rows(trials: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a table, with None for a missing value."""
     plain = {}
@@ -106,57 +156,6 @@ def plain_rows(trials: pd.DataFrame) -> list[dict[str, Any]]:
         plain[str(name)] = values.tolist()
     by_row = zip(*plain.values(), strict=True)
     return [dict(zip(plain, values, strict=True)) for values in by_row]
-
-
-def svms_in(record: Any, gap: float, rank_tolerance: float) -> Iterator[tuple[str, int, StoredSvm]]:
-    """Yield (name of the SVM, seed, stored SVM) for every SVM in the arrays of a record."""
-    arrays = record.solutions
-    asked = {"gap": gap, "rank_tolerance": rank_tolerance}
-    for values in zip(*(arrays[name] for name in arrays), strict=True):
-        at = dict(zip(arrays, values, strict=True))
-        for name, svm in svms_of(at, asked).items():
-            yield name, int(at["seeds"]), svm
-
-
-def svms_of(at: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, StoredSvm]:
-    """Return the SVMs among the arrays of one instance, by name; `asked` is the config's `svm`."""
-    multi = "attended" in at
-    svms = {}
-    for name in (array.removesuffix("_ray") for array in at if array.endswith("_ray")):
-        norm, finite = name.removesuffix("_fin"), name.endswith("_fin")
-        kind = ("frobenius", False, False) if name == "one_token" else (norm, multi, finite)
-        svms[name] = _svm(at, name, kind[0], asked, *kind[1:])
-    return svms
-
-
-def _svm(
-    at: Mapping[str, Any],
-    name: str,
-    norm: str,
-    asked: Mapping[str, Any],
-    general: bool,
-    finite: bool,
-) -> StoredSvm:
-    return StoredSvm(
-        X=at["X"],
-        Z=at["Z"],
-        mask=at["mask"],
-        selected=at["attended"].argmax(-1) if general else at["selected"],
-        norm=norm,
-        status=str(at[f"{name}_status"]),
-        W=at[f"{name}_W"],
-        multipliers=at[f"{name}_multipliers"],
-        ray=at[f"{name}_ray"],
-        objective=float(at[f"{name}_objective"]),
-        lower_bound=float(at[f"{name}_lower_bound"]),
-        duality_gap=float(at[f"{name}_duality_gap"]),
-        min_margin=float(at[f"{name}_min_margin"]),
-        rank=int(at[f"{name}_rank"]),
-        gap=asked["gap"],
-        rank_tolerance=asked["rank_tolerance"],
-        attended=at["attended"] if general else None,
-        log_softmax=at["log_softmax"] if finite else None,
-    )
 
 
 def table_refusal(table: pd.DataFrame, further: Iterable[Column]) -> str:
@@ -174,24 +173,25 @@ def table_refusal(table: pd.DataFrame, further: Iterable[Column]) -> str:
     return "" if len(table) else "it has no rows"
 
 
-_DIGESTS: dict[tuple[int, int, int, int], str] = {}
-"""Those of this process: all runs of a sweep may name one model."""
+def places_refusal(
+    arrays: StoredArrays, names: Sequence[str], recorded: Sequence[tuple[int, ...]]
+) -> str:
+    """Return why the arrays are not those of the recorded rows, in order; empty if they are.
 
-
-def content_of(path: str) -> str | None:
-    """Return the sha256 of a regular file's content; None without one."""
-    try:
-        with open_regular(Path(path), MAX_TABLE_BYTES) as stream:
-            found = os.fstat(stream.fileno())
-            known = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-            if known not in _DIGESTS:
-                digest = hashlib.sha256()
-                for start in range(0, found.st_size, BLOCK):  # not to its end: some have none
-                    digest.update(stream.read(min(BLOCK, found.st_size - start)))
-                _DIGESTS[known] = digest.hexdigest()
-            return _DIGESTS[known]
-    except (OSError, ValueError, CorruptRecordError):
-        return None
+    `names` are the columns that tell rows apart, `recorded` their values.
+    """
+    if len(list(arrays)) != len(set(arrays)):
+        return "an array is stored twice"
+    if not recorded:
+        return "it holds arrays, but no instance is recorded" if len(arrays) else ""
+    for name, values in zip(["seeds", *names[1:]], zip(*recorded, strict=True), strict=True):
+        if name not in set(arrays) or [int(v) for v in arrays[name]] != list(values):
+            return f"its {name} are not those of the recorded rows"
+    for name in arrays:
+        shape, _ = arrays.header(name)
+        if not shape or shape[0] != len(recorded):
+            return f"{name}: {shape}, must have {len(recorded)} rows"
+    return ""
 
 
 def arrays_refusal(mine: Mapping[str, Any], stated: Mapping[str, Any], free: set[str]) -> str:

@@ -31,10 +31,11 @@ STATED = 1e-11  # relative difference allowed between stated and recomputed numb
 
 @dataclass(frozen=True)
 class Proof:
-    """Whether a stored SVM is proved, and if not what fails."""
+    """Whether a stored SVM is proved, and if not what fails; its rows unless they are malformed."""
 
     proved: bool
     reason: str
+    rows: ExactRows | None = None
 
 
 def verify(stored: StoredSvm) -> Proof:
@@ -46,34 +47,33 @@ def verify(stored: StoredSvm) -> Proof:
     multipliers. `infeasible`: the ray is non-negative and cancels to 1e-12. `unconstrained`: there
     is no token to separate. `undecided`: only the bracket is checked, if there is one.
     """
+    rows = None
     try:
         rows = ExactRows(stored)
         _check_ray(stored, rows)
         _CHECKS[stored.status](stored, rows)
     except RejectedError as reason:
-        return Proof(False, str(reason))
+        return Proof(False, str(reason), rows)
     except (KeyError, ValueError, IndexError, OverflowError) as error:
         return Proof(False, f"malformed: {error!r}")
-    return Proof(True, "")
+    return Proof(True, "", rows)
 
 
 def _check_solved(stored: StoredSvm, rows: ExactRows) -> None:
     """Prove the bracket and every stated number."""
     require(not rows.trivial, "solved, but there is no token to separate")
-    W, a = Exact.of(stored.W), Exact.of(_clean(stored.multipliers, rows))
-    size, error = upper_bound(W, stored.norm)
+    a = Exact.of(_clean(stored.multipliers, rows))
+    size, error = upper_bound(rows.W, stored.norm)
     dual, dual_error = upper_bound(rows.combine(a), stored.norm, dual=True)
-    margins = rows.margins(W)
-    least, total = rows.least_margin(W, margins), rows.value(a)
+    least, total = rows.least_margin(), rows.value(a)
     require(total > 0 and dual > 0, "the multipliers prove no bound")
-    distance, condition = rows.repair(W, margins)
+    distance, _ = rows.repair
     lost = Fraction(rows.largest_scale(rows.inequality) * distance)
     size += Fraction(spread(*named(stored.norm), len(stored.W)) * distance)
     margin = Fraction(1) if least is None else least
     require(margin > lost and lost < 1, "equalities are violated by more than the margins allow")
     upper, lower = size / (margin - lost), total / dual
-    longest = rows.largest_scale(rows.present)
-    kappa = float(root(W.squared_norm)[1]) * longest * condition
+    kappa = rows.kappa
     require(not rows.equality.any() or 64 * EPS * kappa <= MAX_GAP, "equalities too dependent")
     rounding = STATED + 64 * EPS * kappa * stored.X.shape[2]
     target = min(max(stored.gap, 64 * EPS * kappa), MAX_GAP)
@@ -142,14 +142,9 @@ def _check_undecided(stored: StoredSvm, rows: ExactRows) -> None:
         proved = np.isfinite(stored.ray).all() and _proves_infeasible(stored, rows)
         require(not proved, "undecided, but the ray proves that no W is feasible")
         return
-    W = Exact.of(stored.W)
-    margins = rows.margins(W)
-    least = rows.least_margin(W, margins)
-    _, condition = rows.repair(W, margins)
-    bound, error = upper_bound(W, stored.norm)
-    size = float(bound)
-    longest = rows.largest_scale(rows.present)
-    kappa = float(root(W.squared_norm)[1]) * longest * condition
+    least = rows.least_margin()
+    bound, error = upper_bound(rows.W, stored.norm)
+    size, kappa = float(bound), rows.kappa
     rounding = STATED + 64 * EPS * kappa * stored.X.shape[2]
     if least is not None:  # norm(W) is an upper bound of the least norm only at margin one
         require(abs(float(least) - 1) <= rounding, f"least margin {float(least)!r}: must be one")

@@ -1,10 +1,14 @@
-"""What a proof of a run cannot derive, in the words that `attnsvm-verify` prints."""
+"""What of a run is not known here, and what its proof trusts, in the words that it prints."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from attnsvm.config import GROUPS, RunConfig
 from attnsvm.verify.config import plug_ins
 from attnsvm.verify.rows import is_recorded
 
@@ -13,6 +17,47 @@ DIRECTION, SINCE = "direction_change", "selected_since"
 BETWEEN = "history between its first and last step"
 SETTLED_BY_TRAINING = (TRAINING, DIRECTION, BETWEEN, SINCE)
 """What need not be trusted where every row was trained again and came out equal."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """What of a run is not known here.
+
+    Attributes
+    ----------
+    groups : frozenset of str
+        Groups of the config with a plug-in, whose code is not run.
+    labels : bool
+        Labels and scores: the instances cannot be drawn.
+    start : bool
+        The initial weights.
+    """
+
+    groups: frozenset[str] = frozenset()
+    labels: bool = False
+    start: bool = False
+
+
+def known_config(config: RunConfig, unknown: Unknown, skipped: Sequence[str]) -> RunConfig:
+    """Return the config with an option of ours in the place of plug-ins, without `skipped` probes.
+
+    Nothing is published again: these columns are results of another solver.
+    """
+    stand_ins = {
+        "head": "linear",
+        "model": "cross_attention",
+        "loss": "logistic",
+        "parameterization": "w",
+        "optimizer": "normalized_gd",
+        "data": "sphere",
+    }
+    found = copy.copy(config)
+    for group in unknown.groups:
+        setattr(found, group, GROUPS[group].own[stand_ins[group]]())
+    found.probe = {name: node for name, node in config.probe.items() if name not in skipped}
+    found.svm = dataclasses.replace(config.svm, published=False)
+    found.extensions = []
+    return found
 
 
 def trusted_names(prover: Any) -> list[str]:

@@ -10,6 +10,7 @@ import torch
 import attnsvm
 from attnsvm import ConfigError, SvmStatus
 from attnsvm.data.pretrained import CONTROLS, AttentionLayer, restricted
+from attnsvm.data.pretrained.instance import same_spectrum
 from attnsvm.data.pretrained.layer import with_one
 
 N, T, D, HEADS, M = 4, 4, 30, 3, 5
@@ -159,30 +160,15 @@ def test_controls_are_seeded_and_differ_from_the_head(name):
 
 
 def test_the_spectrum_control_has_the_singular_values_and_the_instance_of_the_head():
-    from attnsvm.data.pretrained.instance import _same_spectrum
-
     K, Q = layer().K[1, :, :-1], layer().Q[1]
-    K2, Q2 = _same_spectrum(K, Q, torch.Generator().manual_seed(0))
+    K2, Q2 = same_spectrum(K, Q, torch.Generator().manual_seed(0))
     sigma, mine = (torch.linalg.svdvals(A.mT @ B) for A, B in ((K, Q), (K2, Q2)))
     torch.testing.assert_close(mine[:M], sigma[:M])
     assert mine[M] < 1e-12 * mine[0]
-    found = control("spectrum")
-    plain = control("none")
+    found, plain = control("spectrum"), control("none")
     assert torch.equal(found.X, plain.X)
     assert torch.equal(found.Z, plain.Z)
     torch.testing.assert_close(found.W[1:], plain.W[1:])
-
-
-def test_the_random_vectors_have_no_preferred_direction():
-    from attnsvm.data.pretrained.instance import _uniform
-
-    generator = torch.Generator().manual_seed(0)
-    drawn = torch.stack([_uniform(3, 2, generator) for _ in range(4000)])
-    torch.testing.assert_close(drawn.mT @ drawn, torch.eye(2).double().expand(4000, 2, 2))
-    assert drawn.mean(0).abs().max() < 4 / (3 * 4000) ** 0.5
-    torch.testing.assert_close(
-        drawn.square().mean(0), torch.full((3, 2), 1 / 3).double(), rtol=0.05, atol=0
-    )
 
 
 def test_the_queries_control_gives_every_sample_the_query_of_another():

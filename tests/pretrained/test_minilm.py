@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attnsvm.data import Pretrained
-from attnsvm.data.pretrained import folder, forward
+from attnsvm.data.pretrained import forward, load
 from attnsvm.head import Linear
 from attnsvm.model import CrossAttention
 
@@ -20,7 +20,7 @@ REFERENCE = json.loads((Path(__file__).parents[1] / "reference" / "minilm.json")
 
 def test_tokens_and_embeddings_are_those_of_the_published_library():
     """Mean of the last rows, of unit norm. The library masks with float32 numbers: 4e-9 apart."""
-    model = folder("minilm")
+    model = load("minilm")
     for sentence, tokens, expected in zip(
         *(REFERENCE[name] for name in ("sentences", "tokens", "embeddings")), strict=True
     ):

@@ -1,10 +1,9 @@
-"""Tiny random models of type bert and gpt2 as folders, written without any library."""
+"""Tiny random models of type bert and gpt2 as folders."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import struct
 import tempfile
 from functools import lru_cache
 from pathlib import Path
@@ -14,8 +13,6 @@ import torch
 
 MADE: list[Path] = []
 """Folders of this process; `remove` is called where its tests end (tests/conftest.py)."""
-
-TYPES = {torch.float32: "F32", torch.int64: "I64"}
 
 CHARACTERS = [chr(k) for k in range(32, 127)]
 D, HEADS, LAYERS, WIDTH, POSITIONS = 12, 3, 2, 20, 16
@@ -75,17 +72,10 @@ def tensors(kind: str) -> dict[str, torch.Tensor]:
 
 
 def safetensors(path: Path, given: dict[str, torch.Tensor]) -> None:
-    """Write tensors: the length of a header, the header in JSON, and their bytes."""
-    header, parts, end = {}, [], 0
-    for name, tensor in given.items():
-        begin, data = end, tensor.numpy().tobytes()
-        end += len(data)
-        header[name] = {
-            "dtype": TYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]
-        }  # fmt: skip
-        parts.append(data)
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(parts))
+    """Write tensors."""
+    from safetensors.torch import save_file
+
+    save_file({name: tensor.clone() for name, tensor in given.items()}, path)
 
 
 def tokenizer(kind: str) -> dict[str, Any]:

@@ -16,9 +16,7 @@ from attnsvm import record
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.claims import Runs, all_claims
 from attnsvm.sweeps.verdicts import verdict
-from attnsvm.verify import command
-from attnsvm.verify.stored import svms_in
-from attnsvm.verify.svm import verify
+from attnsvm.verify import StoredSvm, command, verify
 
 DOCS = Path(__file__).parents[2] / "docs"
 RECORDS = DOCS / "records"
@@ -76,8 +74,10 @@ def test_a_record_with_another_matrix_is_not_proved(name: str):
     other = dataclasses.replace(found, solutions={**found.solutions, key: edited})
     asked = run["config"]["svm"]
     for stored, all_proved in ((found, True), (other, False)):
-        svms = svms_in(stored, asked["gap"], asked["rank_tolerance"])
-        assert all(verify(svm).proved for *_, svm in svms) is all_proved
+        names = list(stored.solutions)
+        rows = zip(*stored.solutions.values(), strict=True)
+        svms = [StoredSvm.all_of(dict(zip(names, row, strict=True)), asked) for row in rows]
+        assert all(verify(svm).proved for at in svms for svm in at.values()) is all_proved
 
 
 @pytest.mark.parametrize("name", SHOWN)

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from attnsvm import record
+from attnsvm.config.identity import folder_name
 from attnsvm.record import RunRecord, write_json
 from attnsvm.record.files import sha256
 from attnsvm.svm import solve_svm
-from attnsvm.verify.config import _name as name_of
 from attnsvm.verify.run import prove
 
 
@@ -112,7 +112,7 @@ class Forgery:
             config = {**run["config"], "extensions": run["extension_code"]}
             text = json.dumps([run["version"], config], sort_keys=True)
             run["signature"] = hashlib.sha256(text.encode()).hexdigest()
-        inside = folder / name_of(run["config"], run["options"], run["signature"])
+        inside = folder / folder_name(run["options"], run["config"]["data"], run["signature"])
         inside.mkdir(parents=True)
         made = RunRecord(self.trials, self.history, self.arrays, run["timings_s"])
         known = {key: value for key, value in run.items() if key not in ("files", "checksum")}
@@ -123,6 +123,49 @@ class Forgery:
                 stated.pop("checksum", None)
                 write_json(inside / "run.json", {**stated, name: run[name]})
         return inside
+
+
+def config_of(group: str, field: str, value: object, rehash: bool = True):
+    def forge(f: Forgery) -> None:
+        target = f.run["config"][group] if group else f.run["config"]
+        target[field] = value
+        f.rehash = rehash
+
+    return forge
+
+
+def cell(column: str, value: object, row: int = 0):
+    return lambda f: f.cell(column, value, row)
+
+
+def curve(quantity: str, at: int, change: object):
+    return lambda f: f.curve(quantity, at, change)
+
+
+def array(name: str, change: object, instance: int = 0):
+    return lambda f: f.array(name, change, instance)
+
+
+def counted(name: str, value: object):
+    def forge(f: Forgery) -> None:
+        f.run[name] = value
+        f.recount = False
+
+    return forge
+
+
+def stated(*keys: str, value: object):
+    def forge(f: Forgery) -> None:
+        place = f.run
+        for key in keys[:-1]:
+            place = place[key]
+        place[keys[-1]] = value
+
+    return forge
+
+
+def without(name: str):
+    return lambda f: f.arrays.pop(name)
 
 
 def refusal(folder: Path) -> str:

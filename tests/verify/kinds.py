@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from attnsvm import experiment, record
 from attnsvm.config.hypotheses import HYPOTHESES
@@ -130,6 +132,11 @@ KINDS = {
                    "svm.gap=1e-12"),
 }  # fmt: skip
 """Overrides of each kind of run."""
+
+
+def some_quick(names: Iterable[str], quick: Collection[str]) -> list[object]:
+    """Return cases for pytest; those that are not quick are marked `full`."""
+    return [n if n in quick else pytest.param(n, marks=pytest.mark.full) for n in names]
 
 
 def made(name: str, folder: Path) -> tuple[object, RunRecord]:

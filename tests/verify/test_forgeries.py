@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import math
 import shutil
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
@@ -13,271 +15,35 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsvm import record
-from attnsvm.config.hypotheses import HYPOTHESES
+from tests.verify.forgeries import FORGERIES
 from tests.verify.forging import Forgery, refusal, reseal
-from tests.verify.kinds import made, written
+from tests.verify.kinds import made, some_quick, written
 
 USED = ("top", "optimal", "multi", "mixture", "kq", "path", "until_accepted", "kq_low_rank",
         "narrow_gap", "hypotheses", "excess_risk", "excess_risk_rounded")  # fmt: skip
 
+QUICK = ("assumption_d", "risk", "convergence", "correlation", "margin gap", "objective",
+         "lower bound", "rank", "support", "SVM status", "hidden by a status", "row doubled",
+         "infeasible called ok", "another seed", "signature", "out of range", "accepted",
+         "last risk", "history dropped", "tokens moved", "other tokens, proved",
+         "weights of another instance", "multiplier", "array missing")  # fmt: skip
 
-@pytest.fixture(scope="module")
-def genuine(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Forgery]:
-    """A record of each kind, unchanged."""
-    folder = tmp_path_factory.mktemp("genuine")
-    found = {}
-    for name in USED:
-        found[name] = Forgery.of(written(folder / name, *made(name, folder)))
-    return found
 
+@lru_cache
+def genuine(name: str) -> Forgery:
+    """Return a record of a kind, unchanged."""
+    with TemporaryDirectory() as folder:
+        return Forgery.of(written(Path(folder), *made(name, Path(folder))))
 
-@pytest.mark.parametrize("name", USED)
-def test_the_unchanged_record_passes_when_it_is_written_again(name, genuine, tmp_path):
-    assert refusal(genuine[name].copy().written(tmp_path)) == ""
 
+@pytest.mark.parametrize("name", some_quick(USED, ("top", "optimal")))
+def test_the_unchanged_record_passes_when_it_is_written_again(name, tmp_path):
+    assert refusal(genuine(name).copy().written(tmp_path)) == ""
 
-def other(tokens: np.ndarray) -> np.ndarray:
-    return (tokens + 1) % 4
 
-
-def a_little_more(value: float) -> float:
-    return value * (1 + 1e-6)
-
-
-def shifted_tokens(f: Forgery) -> None:
-    f.array("X", lambda X: X + 1e-3)
-
-
-def swapped_instances(f: Forgery) -> None:
-    """All arrays and cells but the seeds change places: each instance is proved, and another's."""
-    keep = {"seeds"}
-    for name in set(f.arrays) - keep:
-        f.arrays[name] = f.arrays[name][[1, 0, 2, 3]]
-    columns = [c for c in f.trials.columns if c != "seed"]
-    rows = f.trials.loc[[1, 0], columns].reset_index(drop=True)
-    f.trials.loc[[0, 1], columns] = rows
-    first, second = f.trials["seed"].iloc[:2]
-    f.history["seed"] = f.history["seed"].replace({first: second, second: first})
-    f.history = f.history.sort_values("seed", kind="stable", ignore_index=True)
-
-
-def scaled_weights(f: Forgery) -> None:
-    """Longer weights, with a norm to match."""
-    f.array("trained_W", lambda W: 2 * W)
-    f.cell("W_norm", lambda norm: 2 * norm)
-    f.curve("W_norm", -1, lambda norm: 2 * norm)
-
-
-def turned(verdict: bool) -> bool:
-    return not verdict
-
-
-def extra_hypothesis(f: Forgery) -> None:
-    f.trials["assumption_d"] = pd.array([True] * len(f.trials), dtype="boolean")
-
-
-def other_end(training: str) -> str:
-    return "unsaturated" if training == "saturated" else "saturated"
-
-
-def weights_of_another(f: Forgery) -> None:
-    f.array("trained_W", lambda _: f.arrays["trained_W"][1])
-
-
-def one_snapshot(W: np.ndarray) -> np.ndarray:
-    return W * (1 + 1e-9 * (np.arange(len(W)) == 1)[:, None, None])
-
-
-def config_of(group: str, field: str, value: object, rehash: bool = True):
-    def forge(f: Forgery) -> None:
-        target = f.run["config"][group] if group else f.run["config"]
-        target[field] = value
-        f.rehash = rehash
-
-    return forge
-
-
-def cell(column: str, value: object, row: int = 0):
-    return lambda f: f.cell(column, value, row)
-
-
-def curve(quantity: str, at: int, change: object):
-    return lambda f: f.curve(quantity, at, change)
-
-
-def array(name: str, change: object, instance: int = 0):
-    return lambda f: f.array(name, change, instance)
-
-
-def counted(name: str, value: object):
-    def forge(f: Forgery) -> None:
-        f.run[name] = value
-        f.recount = False
-
-    return forge
-
-
-def stated(*keys: str, value: object):
-    def forge(f: Forgery) -> None:
-        place = f.run
-        for key in keys[:-1]:
-            place = place[key]
-        place[keys[-1]] = value
-
-    return forge
-
-
-def without(name: str):
-    return lambda f: f.arrays.pop(name)
-
-
-def history_dropped(f: Forgery) -> None:
-    f.history = f.history.iloc[:-1]
-
-
-def history_doubled(f: Forgery) -> None:
-    f.history = pd.concat([f.history, f.history.iloc[-1:]], ignore_index=True)
-
-
-def history_renamed(f: Forgery) -> None:
-    f.history["quantity"] = f.history["quantity"].replace({"risk": "loss"})
-
-
-def history_shifted(f: Forgery) -> None:
-    f.history["step"] += 1
-
-
-def history_emptied(f: Forgery) -> None:
-    f.history = f.history.iloc[:0]
-
-
-def extra_array(f: Forgery) -> None:
-    f.arrays["proof"] = f.arrays["trained_W"]
-
-
-def extra_column(f: Forgery) -> None:
-    f.trials["proof"] = 1.0
-
-
-def dropped_column(f: Forgery) -> None:
-    f.trials = f.trials.drop(columns="assumption_b1")
-
-
-def all_ok(f: Forgery) -> None:
-    f.trials["status"], f.trials["reason"] = "ok", ""
-
-
-def hidden(f: Forgery) -> None:
-    """A solved instance is called undecided, and its proof is blanked."""
-    for norm in ("frobenius", "nuclear"):
-        f.array(f"{norm}_status", lambda _: "undecided")
-        f.cell(f"{norm}_status", "undecided")
-    f.cell("status", "undecided")
-    f.cell("reason", "frobenius SVM: neither optimality nor infeasibility is proved")
-
-
-def accepted_too_early(f: Forgery) -> None:
-    """A rejected instance is left out, so that fewer were drawn."""
-    rejected = f.trials.index[f.trials["status"] == "rejected"][0]
-    f.trials = f.trials.drop(index=rejected).reset_index(drop=True)
-
-
-def rejected_by_taste(f: Forgery) -> None:
-    """An accepted instance that does not please is rejected, with its curves and arrays."""
-    row = f.trials.index[f.trials["status"] == "ok"][0]
-    seed = f.trials.loc[row, "seed"]
-    f.trials.loc[row, ["status", "reason"]] = "rejected", "all labels are +1"
-    kept = f.arrays["seeds"] != seed
-    f.arrays = {name: values[kept] for name, values in f.arrays.items()}
-    f.history = f.history[f.history["seed"] != seed].reset_index(drop=True)
-
-
-def ranked(f: Forgery) -> None:
-    """An undecided SVM of low rank is called solved."""
-    k = int(np.flatnonzero(f.arrays["nuclear_status"] == "undecided")[0])
-    f.array("nuclear_status", lambda _: "solved", k)
-    f.cell("nuclear_status", "solved", k)
-    if f.trials.loc[k, "status"] == "undecided":
-        f.cell("status", "ok", k)
-        f.cell("reason", "", k)
-
-
-def above_rank(f: Forgery) -> None:
-    """The solution without the rank constraint is passed off as that with it."""
-    k = int(np.flatnonzero(f.arrays["nuclear_status"] == "undecided")[0])
-    f.select(f.arrays["selected"][k], k)
-    if f.trials.loc[k, "status"] == "undecided":
-        f.cell("status", "ok", k)
-        f.cell("reason", "", k)
-
-
-def undecided(f: Forgery) -> int:
-    return int(np.flatnonzero(f.arrays["nuclear_status"] == "undecided")[0])
-
-
-def undecided_bracket(f: Forgery) -> None:
-    f.array("nuclear_lower_bound", lambda bound: bound / 2, undecided(f))
-    f.cell("nuclear_lower_bound", lambda bound: bound / 2, undecided(f))
-
-
-def undecided_called_solved(f: Forgery) -> None:
-    k = undecided(f)
-    f.array("nuclear_status", lambda _: "solved", k)
-    f.cell("nuclear_status", "solved", k)
-
-
-def one_token(f: Forgery) -> None:
-    f.cell("one_minus_corr_1token", a_little_more, f.trials.index[f.trials["status"] == "ok"][0])
-
-
-def infeasible(f: Forgery) -> int:
-    return int(np.flatnonzero(f.arrays["frobenius_status"] == "infeasible")[0])
-
-
-def infeasible_called_undecided(f: Forgery) -> None:
-    k = infeasible(f)
-    for norm in ("frobenius", "nuclear"):
-        f.array(f"{norm}_status", lambda _: "undecided", k)
-        f.cell(f"{norm}_status", "undecided", k)
-    f.cell("status", "undecided", k)
-    f.cell("reason", "frobenius SVM: neither optimality nor infeasibility is proved", k)
-
-
-def infeasible_called_ok(f: Forgery) -> None:
-    f.cell("status", "ok", infeasible(f))
-    f.cell("reason", "", infeasible(f))
-
-
-def infeasible_with_rank(f: Forgery) -> None:
-    f.cell("nuclear_rank", 1, infeasible(f))
-
-
-def infeasible_with_objective(f: Forgery) -> None:
-    f.cell("nuclear_objective", 1.0, infeasible(f))
-
-
-def shrunk_bracket(f: Forgery) -> None:
-    """W scaled down below margin one: its norm is no upper bound any more."""
-    a, norm = f.arrays, "nuclear"
-    open_ = (a["nuclear_status"] == "undecided") & np.isfinite(a["nuclear_objective"])
-    k = int(np.flatnonzero(open_)[0])
-    scale = 0.5 * (1 + a["nuclear_lower_bound"][k] / a["nuclear_objective"][k])
-    f.array("nuclear_W", lambda W: W * scale, k)
-    objective = float(np.linalg.norm(f.arrays["nuclear_W"][k], "nuc"))
-    stated = {
-        "objective": objective,
-        "duality_gap": objective / a["nuclear_lower_bound"][k] - 1,
-        "min_margin": a["nuclear_min_margin"][k] * scale,
-    }
-    for name, value in stated.items():
-        f.array(f"{norm}_{name}", lambda _, value=value: value, k)
-        f.cell(f"{norm}_{'gap' if name == 'duality_gap' else name}", value, k)
-    f.cell("nuclear_kappa", lambda kappa: kappa * scale, k)
-
-
-def test_a_forged_compact_record_is_refused(genuine, tmp_path):
+def test_a_forged_compact_record_is_refused(tmp_path):
     """The twin passes: that nothing but the forged number is wrong."""
-    folder = genuine["top"].copy().written(tmp_path)
+    folder = genuine("top").copy().written(tmp_path)
     record.compact(folder)
     assert refusal(folder) == ""
     table = pq.read_table(folder / "trials.parquet")
@@ -288,173 +54,17 @@ def test_a_forged_compact_record_is_refused(genuine, tmp_path):
     assert "risk" in refusal(folder)
 
 
-FORGERIES = {
-    # --- cells of the table
-    **{name: ("hypotheses", cell(name, turned)) for name in HYPOTHESES},
-    "a hypothesis undecided": ("hypotheses", cell("assumption_d", None)),
-    "a hypothesis that was not asked for": ("top", extra_hypothesis),
-    "risk": ("top", cell("risk", a_little_more)),
-    "weight norm": ("top", cell("W_norm", a_little_more)),
-    "least softmax": ("top", cell("min_top_softmax", lambda s: s * (1 - 1e-6))),
-    "largest masked softmax": ("top", cell("max_masked_softmax", a_little_more)),
-    "attended tokens": ("top", cell("attended_tokens", lambda count: count + 1 / 3)),
-    "saturated": ("top", cell("saturated", lambda s: not s)),
-    "tie": ("top", cell("tie", True)),
-    "flat": ("top", cell("flat", True)),
-    "B.1 holds": ("top", cell("assumption_b1", lambda holds: not holds)),
-    "B.1 unknown": ("top", cell("assumption_b1", None)),
-    "convergence": ("top", cell("convergence", "local")),
-    "convergence blank": ("top", cell("convergence", "")),
-    "correlation": ("top", cell("one_minus_corr_frobenius", a_little_more)),
-    "correlation of the nuclear norm": ("top", cell("one_minus_corr_nuclear", 1e-9)),
-    "margin gap": ("top", cell("frobenius_margin_gap", a_little_more)),
-    "margin gap of the nuclear norm": ("top", cell("nuclear_margin_gap", 0.0)),
-    "correlation of another selection": ("top", cell("one_minus_corr_svmeq", 1e-3)),
-    "factor of Gen-SVM": ("mixture", cell("svmeq_C_nuclear", a_little_more)),
-    "infinite factor of Gen-SVM": ("mixture", cell("svmeq_C_frobenius", math.inf)),
-    "correlation with Gen-SVM": ("mixture", cell("one_minus_corr_svmeq_nuclear", 1e-3)),
-    "margin gap of Gen-SVM": ("mixture", cell("nuclear_margin_gap", a_little_more)),
-    "no margin gap of Gen-SVM": ("mixture", cell("frobenius_margin_gap", math.nan)),
-    "multipliers of Gen-SVM": ("mixture", array("nuclear_attained_multipliers", lambda a: a + 0.1)),
-    "no multiplier of Gen-SVM": ("mixture", array("nuclear_attained_multipliers", lambda a: 0 * a)),
-    "everything attended": ("mixture", array("attended", lambda a: a | True)),
-    "mixture": ("mixture", cell("mixture_apart", lambda apart: apart * (1 - 1e-4))),
-    "excess risk": ("excess_risk", cell("excess_risk_log", lambda x: x * (1 + 1e-8))),
-    "no excess risk": ("excess_risk", cell("excess_risk_log", math.nan)),
-    "excess risk before the end": ("excess_risk", curve("excess_risk_log", 1, a_little_more)),
-    "finite part before training": ("mixture", cell("mixture_fin", lambda fin: fin * (1 - 1e-3))),
-    "objective": ("top", cell("frobenius_objective", lambda x: x * (1 - 1e-9))),
-    "lower bound": ("top", cell("nuclear_lower_bound", a_little_more)),
-    "duality gap": ("top", cell("nuclear_gap", 0.0)),
-    "least margin": ("top", cell("frobenius_min_margin", 2.0)),
-    "kappa": ("top", cell("frobenius_kappa", lambda x: 2 * x)),
-    "rank": ("top", cell("nuclear_rank", lambda rank: rank - 1)),
-    "rank bound": ("top", cell("nuclear_rank_bound", lambda bound: bound + 1)),
-    "rank bound of the Frobenius norm": ("top", cell("frobenius_rank_bound", 1)),
-    "support": ("top", cell("frobenius_support", lambda count: count + 1)),
-    "SVM status": ("top", cell("nuclear_status", "infeasible")),
-    "published rank": ("top", cell("published_nuclear_rank", 3)),
-    "published status": ("optimal", cell("published_nuclear_status", "optimal")),
-    "training": ("top", cell("training", other_end)),
-    "diverged": ("top", cell("training", "diverged")),
-    "a word that is none": ("top", cell("training", "perfect")),
-    "trained, though nothing was": ("optimal", cell("W_norm", 1.0)),
-    "direction": ("path", cell("direction_change", 0.0)),
-    "one-token correlation": ("multi", one_token),
-    # --- statuses and reasons
-    "all ok": ("top", all_ok),
-    "reason": ("top", cell("reason", "no reason at all")),
-    "stalled for no reason": ("top", cell("status", "stalled")),
-    "hidden by a status": ("top", hidden),
-    "infeasible called undecided": ("optimal", infeasible_called_undecided),
-    "infeasible called ok": ("optimal", infeasible_called_ok),
-    "infeasible with a rank": ("optimal", infeasible_with_rank),
-    "infeasible with an objective": ("optimal", infeasible_with_objective),
-    "undecided with another bracket": ("narrow_gap", undecided_bracket),
-    "undecided called solved": ("narrow_gap", undecided_called_solved),
-    "low rank called solved": ("kq_low_rank", ranked),
-    "another rank": ("kq_low_rank", above_rank),
-    "bracket of a smaller margin": ("kq_low_rank", shrunk_bracket),
-    "rejected by taste": ("multi", rejected_by_taste),
-    # --- rows
-    "first row dropped": ("top", lambda f: f.keep([1, 2, 3])),
-    "last row dropped": ("top", lambda f: f.keep([0, 1, 2])),
-    "middle row dropped": ("top", lambda f: f.keep([0, 2, 3])),
-    "row doubled": ("top", lambda f: f.keep([0, 0, 1, 2])),
-    "rows turned": ("top", lambda f: f.keep([1, 0, 2, 3])),
-    "renumbered": ("top", lambda f: f.renumber(10)),
-    "swapped": ("top", swapped_instances),
-    "accepted too early": ("until_accepted", accepted_too_early),
-    "no rows": ("top", lambda f: f.keep([])),
-    # --- run.json
-    "more were wanted": ("top", config_of("", "trials", 5)),
-    "fewer were wanted": ("top", config_of("", "trials", 3)),
-    "another seed": ("top", config_of("", "seed", 1)),
-    "seed and rows": ("top", lambda f: (f.renumber(7), config_of("", "seed", 7)(f))),
-    "signature": ("top", stated("signature", value="0" * 64)),
-    "config without its signature": ("top", config_of("optimizer", "lr", 0.2, False)),
-    "out of range": ("top", config_of("optimizer", "lr", -1.0)),
-    "unknown field": ("top", config_of("optimizer", "magic", 1.0)),
-    "missing field": ("top", lambda f: f.run["config"]["svm"].pop("gap")),
-    "another loss": ("top", config_of("loss", "_target_", "attnsvm.loss.Exponential")),
-    "another number of steps": ("top", config_of("optimizer", "steps", 300)),
-    "other initial weights": ("top", config_of("optimizer", "init", "small")),
-    "another saturation": ("top", config_of("selection", "saturation", 0.5)),
-    "another rank tolerance": ("top", config_of("svm", "rank_tolerance", 0.9)),
-    "a smaller gap": ("top", config_of("svm", "gap", 1e-12)),
-    "one norm": ("top", config_of("svm", "norms", ["frobenius"])),
-    "another selection": ("top", config_of("selection", "tokens", "optimal")),
-    "option": ("top", stated("options", "optimizer", value="adam")),
-    "version": ("top", stated("version", value="9.9")),
-    "drawn": ("top", counted("drawn", 400)),
-    "accepted": ("top", counted("accepted", 4)),
-    "statuses": ("top", counted("statuses", {"ok": 4})),
-    "wanted": ("top", counted("wanted", 5)),
-    # --- history
-    "last risk": ("top", curve("risk", -1, a_little_more)),
-    "first risk": ("top", curve("risk", 0, a_little_more)),
-    "last softmax": ("top", curve("max_softmax", -1, lambda s: s * (1 - 1e-6))),
-    "first softmax": ("top", curve("max_softmax", 0, lambda s: s * (1 - 1e-6))),
-    "last norm": ("top", curve("W_norm", -1, a_little_more)),
-    "last correlation": ("top", curve("one_minus_corr_frobenius", -1, a_little_more)),
-    "first correlation": ("top", curve("one_minus_corr_nuclear", 0, a_little_more)),
-    "impossible softmax": ("top", curve("max_softmax", 1, lambda s: 1.5)),
-    "impossible correlation": ("top", curve("one_minus_corr_frobenius", 1, lambda c: -0.1)),
-    "any correlation of a kept path": ("path", curve("one_minus_corr_frobenius", 1, a_little_more)),
-    "any risk of a kept path": ("path", curve("risk", 2, a_little_more)),
-    "history dropped": ("top", history_dropped),
-    "history doubled": ("top", history_doubled),
-    "history renamed": ("top", history_renamed),
-    "history shifted": ("top", history_shifted),
-    "history emptied": ("top", history_emptied),
-    # --- arrays
-    "tokens moved": ("top", shifted_tokens),
-    "a token moved a little": ("top", array("X", lambda X: X * (1 + 1e-9))),
-    "query turned": ("top", array("Z", lambda Z: -Z)),
-    "masked": ("top", array("mask", lambda mask: mask & (np.arange(4) > 0))),
-    "other tokens": ("top", array("selected", other)),
-    "no such token": ("top", array("selected", lambda s: s + 7)),
-    "other tokens, proved": ("top", lambda f: f.select(other(f.arrays["selected"][0]))),
-    "other optimal tokens, proved": ("optimal", lambda f: f.select(f.arrays["selected"][1])),
-    "weights scaled": ("top", scaled_weights),
-    "weights of another instance": ("top", weights_of_another),
-    "weights shrunk": ("top", array("frobenius_W", lambda W: W * (1 - 1e-6))),
-    "weights not finite": ("top", array("trained_W", lambda W: W * math.nan)),
-    "multiplier": ("top", array("frobenius_multipliers", lambda a: a - a.max())),
-    "seeds of the arrays": ("top", array("seeds", lambda seed: seed + 100)),
-    "array missing": ("top", without("trained_W")),
-    "multipliers missing": ("top", without("nuclear_multipliers")),
-    "all arrays missing": ("top", lambda f: f.arrays.clear()),
-    "an array too many": ("top", extra_array),
-    "another type": ("top", lambda f: f.arrays.update(X=f.arrays["X"].astype(np.float32))),
-    "a column too many": ("top", extra_column),
-    "a column too few": ("top", dropped_column),
-    "attended": ("multi", array("attended", lambda a: ~a)),
-    "log softmax": ("multi", array("log_softmax", lambda logs: logs * (1 + 1e-6))),
-    "finite part": ("multi", array("frobenius_fin_W", lambda W: W + 1e-6)),
-    "snapshot": ("path", array("snapshots", one_snapshot)),
-    "first snapshot": ("path", array("snapshots", lambda W: np.concatenate([2 * W[:1], W[1:]]))),
-    "softmax": ("path", array("softmax", lambda s: s[:, :, ::-1])),
-    "scores": ("path", array("scores", lambda s: s + 1e-6)),
-    "steps": ("path", array("steps", lambda steps: steps + 1)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FORGERIES)
-def test_a_forgery_by_hand_is_refused(name, genuine, tmp_path):
+@pytest.mark.parametrize("name", some_quick(FORGERIES, QUICK))
+def test_a_forgery_by_hand_is_refused(name, tmp_path):
     kind, forge = FORGERIES[name]
-    forged = genuine[kind].copy()
+    forged = genuine(kind).copy()
     forge(forged)
     assert refusal(forged.written(tmp_path)) != ""
 
 
-def test_there_are_as_many_as_were_counted():
-    assert len(FORGERIES) >= 64
-
-
-def mutated(genuine: Forgery, random: np.random.Generator) -> tuple[Forgery, str] | None:
+def mutated(unchanged: Forgery, random: np.random.Generator) -> tuple[Forgery, str] | None:
     """Return a record with one random entry changed, and what; None if it cannot be told apart."""
-    f = genuine.copy()
+    f = unchanged.copy()
     kind = random.choice(["cell", "array", "history"], p=[0.45, 0.45, 0.1])
     if kind == "cell":
         column = str(random.choice(f.trials.columns))
@@ -511,16 +121,21 @@ UNSEEN = {"multi": ("min_top_softmax", "max_masked_softmax", "attended_tokens", 
 
 
 @pytest.mark.parametrize(
-    ("seed", "wanted"), [(0, 240), pytest.param(1, 3000, marks=pytest.mark.faults)]
+    ("seed", "wanted"),
+    [
+        (2, 12),
+        pytest.param(0, 240, marks=pytest.mark.full),
+        pytest.param(1, 3000, marks=pytest.mark.faults),
+    ],
 )
-def test_random_mutations_are_refused(seed, wanted, genuine, tmp_path):
+def test_random_mutations_are_refused(seed, wanted, tmp_path):
     random = np.random.default_rng(seed)
     survivors, count = [], 0
     names = itertools.cycle(["top", "optimal", "multi", "kq", "path", "kq_low_rank"])
     while count < wanted:
         name = next(names)
-        found = mutated(genuine[name], random)
-        if found is None or trusted(name, found[1], genuine[name]):
+        found = mutated(genuine(name), random)
+        if found is None or trusted(name, found[1], genuine(name)):
             continue
         forged, what = found
         folder = forged.written(tmp_path / str(count))
@@ -531,24 +146,26 @@ def test_random_mutations_are_refused(seed, wanted, genuine, tmp_path):
     assert not survivors
 
 
-def trusted(name: str, what: str, genuine: Forgery) -> bool:
+def trusted(name: str, what: str, unchanged: Forgery) -> bool:
     """Return whether a cell is among those that the output lists as trusted."""
     column, _, row = what.partition(" of row ")
     if not row:
         return False
-    rejected = genuine.trials.loc[int(row), "status"] == "rejected"
+    rejected = unchanged.trials.loc[int(row), "status"] == "rejected"
     unstored = name == "multi" and rejected and column in UNSEEN["multi"]
     return unstored or (column == "direction_change" and name in ("top", "kq", "kq_low_rank"))
 
 
-def test_an_excess_risk_is_compared_up_to_rounding(genuine, tmp_path):
+@pytest.mark.full
+def test_an_excess_risk_is_compared_up_to_rounding(tmp_path):
     """Of logits near 1e17, whose rounding is more than 1, other numbers nearby pass; not others."""
     for change, passes in ((1, True), (1e9, False)):
-        forged = genuine["excess_risk_rounded"].copy()
+        forged = genuine("excess_risk_rounded").copy()
         forged.cell("excess_risk_log", lambda x, by=change: x + by, 1)
         assert (refusal(forged.written(tmp_path / str(change))) == "") == passes
 
 
+@pytest.mark.full
 def test_hypotheses_of_rejected_instances_are_recorded_and_derived(tmp_path):
     forged = Forgery.of(written(tmp_path / "genuine", *made("hypotheses_multi", tmp_path)))
     rejected = forged.trials.index[forged.trials["status"] == "rejected"]

@@ -10,13 +10,15 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from attnsvm.record import trial_columns
 from attnsvm.verify import command
 from attnsvm.verify.run import prove
-from tests.verify.kinds import KINDS, from_file, high_scores, made, written
+from tests.verify.kinds import KINDS, from_file, high_scores, made, some_quick, written
+
+QUICK = ("top", "multi", "kq", "path", "causal", "trained_head", "diverged", "stalled",
+         "other_norms", "mixture", "published")  # fmt: skip
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", some_quick(KINDS, QUICK))
 def test_every_kind_of_run_passes(name, tmp_path, capsys):
     config, found = made(name, tmp_path)
     proof = prove(written(tmp_path, config, found))
@@ -28,6 +30,7 @@ def test_every_kind_of_run_passes(name, tmp_path, capsys):
     assert "0 refused" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_the_kinds_cover_every_status_and_convergence_type():
     """So that the test above says something."""
     found = [made(name, None)[1].trials for name in ("optimal", "multi", "kq_low_rank", "top",
@@ -37,7 +40,7 @@ def test_the_kinds_cover_every_status_and_convergence_type():
                         "unconstrained", "stalled"}  # fmt: skip
 
 
-@pytest.mark.parametrize("model", ["cross_attention", "sequence"])
+@pytest.mark.parametrize("model", some_quick(["cross_attention", "sequence"], ["sequence"]))
 def test_a_data_file_is_read_again_if_it_is_here(model, tmp_path, capsys):
     config, found = from_file(tmp_path, model)
     folder = written(tmp_path / "sweep", config, found)
@@ -51,7 +54,7 @@ def test_a_data_file_is_read_again_if_it_is_here(model, tmp_path, capsys):
     assert "the data file is not here as it was" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("beside", ["sweep", "run"])
+@pytest.mark.parametrize("beside", some_quick(["sweep", "run"], ["run"]))
 def test_a_data_file_that_came_with_the_record_is_read_if_it_is_the_same(beside, tmp_path, capsys):
     config, found = from_file(tmp_path)
     folder = written(tmp_path / "sweep", config, found)
@@ -74,6 +77,7 @@ def test_an_instance_of_a_data_file_is_compared_with_it(tmp_path):
     assert ("X", 6, "is not what the seed draws") in proof.refusals
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("loss", ["logistic", "exponential"])
 def test_the_excess_risk_of_scores_beyond_the_range_of_exp_is_proved(loss, tmp_path):
     config, found = high_scores(tmp_path, loss)
@@ -95,6 +99,7 @@ sys.exit(main([sys.argv[1]]))
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["top", "mlp", "digits", "optimal"])
 def test_a_processor_that_draws_other_last_bits_proves_the_rest(name, tmp_path):
     folder = written(tmp_path, *made(name, tmp_path))
@@ -109,7 +114,7 @@ def test_a_processor_that_draws_other_last_bits_proves_the_rest(name, tmp_path):
     assert ("agree with their draw up to rounding" in done.stdout) == (name != "digits")
 
 
-@pytest.mark.parametrize("group", ["optimizer", "loss", "head"])
+@pytest.mark.parametrize("group", some_quick(["optimizer", "loss", "head"], ["head"]))
 def test_a_plug_in_is_named_as_trusted(group, tmp_path, capsys):
     config, found = made("top", tmp_path)
     target = getattr(config, group)
@@ -118,18 +123,6 @@ def test_a_plug_in_is_named_as_trusted(group, tmp_path, capsys):
     folder = written(tmp_path, config, found)
     assert command.main([str(folder)]) == 0, capsys.readouterr().out
     assert "my_package.Mine" in capsys.readouterr().out
-
-
-def test_every_column_is_compared_or_named():
-    """A new column of the table without a derivation is refused as soon as a run fills it."""
-    filled = set(trial_columns())
-    for name in ("top", "multi", "published"):
-        trials = made(name, None)[1].trials
-        for column, (_, default) in trial_columns().items():
-            values = trials[column]
-            if values.notna().any() and not (values == default).all():
-                filled.discard(column)
-    assert filled <= {"assumption_b1", "flat", "tie", "reason"}
 
 
 def test_the_history_may_be_in_any_order(tmp_path):

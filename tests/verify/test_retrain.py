@@ -13,26 +13,28 @@ from attnsvm.verify import command
 from attnsvm.verify.retrain import retrained
 from attnsvm.verify.trusted import TRAINING
 from tests.verify.forging import Forgery, refusal
-from tests.verify.kinds import from_file, made, started_from_file, written
+from tests.verify.kinds import from_file, made, some_quick, started_from_file, written
 
 TRAINED = ("top", "multi", "until_accepted", "kq", "kq_low_rank", "path", "causal", "stalled",
            "trained_head", "digits", "geometric", "balanced", "aligned", "cone",
            "squared")  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize("name", some_quick(TRAINED, ("top", "kq")))
 def test_a_genuine_record_is_trained_again_to_the_bit(name, tmp_path):
     config, found = made(name, tmp_path)
     folder = written(tmp_path, config, found)
     assert retrained(folder, 1000) == (len(found.trials), len(found.trials), [])
 
 
+@pytest.mark.full
 def test_instances_of_a_file_are_trained_again(tmp_path, capsys):
     folder = written(tmp_path / "sweep", *from_file(tmp_path))
     assert command.main([str(folder), "--retrain", "2"]) == 0
     assert "2 trained again" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_weights_from_a_file_are_those_of_the_history_and_of_training_again(tmp_path, capsys):
     folder = written(tmp_path / "sweep", *started_from_file(tmp_path))
     assert command.main([str(folder), "--retrain", "4"]) == 0
@@ -46,6 +48,7 @@ def test_weights_from_a_file_are_those_of_the_history_and_of_training_again(tmp_
     assert "history" in refusal(forged.written(tmp_path / "forged"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["balanced", "aligned", "aligned_kq", "aligned_relu"])
 def test_the_first_row_of_a_start_is_derived(name, tmp_path):
     forged = Forgery.of(written(tmp_path / "genuine", *made(name, tmp_path)))
@@ -72,7 +75,9 @@ def half_way(f: Forgery) -> None:
     f.trials["direction_change"] *= 0.5
 
 
-@pytest.mark.parametrize("forge", [lr, ending, middle, half_way])
+@pytest.mark.parametrize(
+    "forge", [middle, *(pytest.param(f, marks=pytest.mark.full) for f in (lr, ending, half_way))]
+)
 def test_what_is_trusted_is_refused_by_training_again(forge, tmp_path):
     forged = Forgery.of(written(tmp_path / "genuine", *made("top", tmp_path)))
     forge(forged)
@@ -81,6 +86,7 @@ def test_what_is_trusted_is_refused_by_training_again(forge, tmp_path):
     assert retrained(folder, 1000)[2]
 
 
+@pytest.mark.full
 def test_rows_of_rejected_instances_are_computed_again(tmp_path):
     forged = Forgery.of(written(tmp_path / "genuine", *made("multi", tmp_path)))
     rejected = forged.trials.index[forged.trials["status"] == "rejected"]
@@ -103,6 +109,7 @@ def verified_with(folder, **environment):
     )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["top", "kq", "geometric"])
 def test_another_processor_agrees_as_far_as_the_docs_say(name, tmp_path):
     folder = written(tmp_path, *made(name, tmp_path))
@@ -111,6 +118,7 @@ def test_another_processor_agrees_as_far_as_the_docs_say(name, tmp_path):
     assert "4 trained again" in done.stdout
 
 
+@pytest.mark.full
 def test_what_is_drawn_with_other_last_bits_is_not_compared(tmp_path):
     folder = written(tmp_path, *made("top", tmp_path))
     done = verified_with(folder, ATEN_CPU_CAPABILITY="default")

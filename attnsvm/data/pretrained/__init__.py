@@ -1,6 +1,6 @@
 """Attention layers of pretrained models: the rows that they see, and every head as a matrix W."""
 
-from attnsvm.data.pretrained.files import Folder, folder
+from attnsvm.data.pretrained.files import PretrainedModel, load
 from attnsvm.data.pretrained.hooks import heads_of
 from attnsvm.data.pretrained.instance import CONTROLS, Restricted, restricted
 from attnsvm.data.pretrained.layer import AttentionLayer
@@ -9,10 +9,10 @@ from attnsvm.data.pretrained.network import forward
 __all__ = [
     "CONTROLS",
     "AttentionLayer",
-    "Folder",
+    "PretrainedModel",
     "Restricted",
-    "folder",
     "forward",
     "heads_of",
+    "load",
     "restricted",
 ]

@@ -1,94 +1,73 @@
-"""The folder of a pretrained model: config.json, model.safetensors and tokenizer.json."""
+"""A pretrained model from its folder: config.json, model.safetensors and tokenizer.json.
+
+The network is that of the library transformers, made from the few fields of config.json that are
+named here and the stored tensors. No pickle and no code of a folder is read.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attnsvm.config import ConfigError
+from attnsvm.config.fields import Range
 from attnsvm.config.pretrained import CONFIG, TENSORS, TOKENIZER, model_folder
 from attnsvm.record.files import MAX_JSON_BYTES, MAX_TABLE_BYTES, CorruptRecordError, open_regular
 
-LIBRARIES = "pip install 'attnsvm[minilm]'"
+SIZES = {
+    "bert": ("hidden_size", "num_attention_heads", "num_hidden_layers", "intermediate_size",
+             "vocab_size", "max_position_embeddings", "type_vocab_size"),
+    "gpt2": ("n_embd", "n_head", "n_layer", "n_inner", "vocab_size", "n_positions"),
+}  # fmt: skip
+"""Fields of config.json that are whole numbers >= 1, by `model_type`."""
+
+EPSILON = {"bert": "layer_norm_eps", "gpt2": "layer_norm_epsilon"}
+"""The field that is added to variances."""
+
+DEFAULTS = {"type_vocab_size": 2, "layer_norm_eps": 1e-12, "layer_norm_epsilon": 1e-5}
+"""Fields that a config.json may lack; n_inner is 4 n_embd."""
+
+FIXED = {
+    "bert": {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False},
+    "gpt2": {"activation_function": "gelu_new", "scale_attn_weights": True,
+             "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
+}  # fmt: skip
+"""Fields of which one value is understood; it is also the default."""
 
 
 @dataclass(frozen=True, eq=False)
-class Folder:
-    """A pretrained model as stored.
+class PretrainedModel:
+    """A pretrained model.
 
     Attributes
     ----------
     path : Path
-        The folder.
-    config : mapping
-        The content of config.json.
-    tensors : mapping of str to Tensor
-        Those of model.safetensors, float64, without the prefix of the model's class.
-    finite : set of str
-        The tensors that were found to be finite.
+        Its folder.
+    kind : str
+        bert or gpt2.
+    network : Module
+        A BertModel or GPT2Model of transformers, float64.
+    tokenizer : Tokenizer
+        Of the library tokenizers.
     """
 
     path: Path
-    config: Mapping[str, Any]
-    tensors: Mapping[str, Tensor]
-    finite: set[str] = field(default_factory=set, repr=False)
+    kind: str
+    network: nn.Module
+    tokenizer: Any
 
-    def tensor(self, name: str, *shape: int) -> Tensor:
-        """Return a tensor of this shape.
-
-        Raises
-        ------
-        ConfigError
-            If it is missing, of another shape, or not finite.
-        """
-        where = f"data.transformer={self.path}: {name}"
-        if name not in self.tensors:
-            raise ConfigError(f"{where}: missing; must be in {TENSORS}")
-        found = self.tensors[name]
-        if tuple(found.shape) != shape:
-            raise ConfigError(f"{where}: shape {tuple(found.shape)}; must be {shape}")
-        if name not in self.finite:
-            if not found.isfinite().all():
-                raise ConfigError(f"{where}: has NaN or Inf; must be finite numbers")
-            self.finite.add(name)
-        return found
-
-    def size(self, name: str) -> int:
-        """Return a positive whole number of config.json; raise ConfigError if it has none."""
-        value = self.config.get(name)
-        if type(value) is not int or value < 1:
-            told = f"{CONFIG}: {name}={value!r}"
-            raise ConfigError(f"data.transformer={self.path}: {told}: must be a whole number >= 1")
-        return value
-
-    def small(self, name: str, default: float) -> float:
-        """Return a number of config.json that is added to a variance.
-
-        Raises
-        ------
-        ConfigError
-            If it is not >= 0 and < 1.
-        """
-        value = self.config.get(name, default)
-        if type(value) not in (int, float) or not 0 <= value < 1:
-            told = f"{CONFIG}: {name}={value!r}"
-            raise ConfigError(f"data.transformer={self.path}: {told}: must be a number in [0, 1)")
-        return float(value)
-
-    def require(self, name: str, default: Any, allowed: Sequence[Any]) -> Any:
-        """Return a value of config.json; raise ConfigError if it is not one of these."""
-        value = self.config.get(name, default)
-        if value not in allowed:
-            told, must = f"{CONFIG}: {name}={value!r}", " | ".join(map(str, allowed))
-            raise ConfigError(f"data.transformer={self.path}: {told}: must be {must}")
-        return value
+    @property
+    def causal(self) -> bool:
+        """Whether a token attends to itself and earlier ones only."""
+        return self.kind == "gpt2"
 
     def encoded(self, sentences: Sequence[str], T: int) -> Tensor:
         """Return the tokens of those sentences that have at least T, truncated, (N, T) int64.
@@ -100,34 +79,33 @@ class Folder:
         ConfigError
             If the tokenizer has no token for a part of a sentence.
         """
-        tokenizer = _tokenizer(self)
+        tokenizer = self.tokenizer
         try:
             ids = [one.ids for one in tokenizer.encode_batch(list(sentences))]
             kept = [k for k, one in enumerate(ids) if len(one) >= T]
             tokenizer.enable_truncation(T)
             short = [one.ids for one in tokenizer.encode_batch([sentences[k] for k in kept])]
         except Exception as error:  # the library raises no other type
-            raise ConfigError(
-                f"data.transformer={self.path}: {TOKENIZER}: {error}; must have a token for every "
-                "part of a text, such as unk_token, and fewer tokens of its own than data.T"
-            ) from error
+            raise _refused(
+                self.path, TOKENIZER, f"{error}; must have a token for every part of a text, such "
+                "as unk_token, and fewer tokens of its own than data.T"
+            ) from error  # fmt: skip
         finally:
             tokenizer.no_truncation()
         return torch.tensor(short, dtype=torch.int64).reshape(len(short), T)
 
     def words(self, ids: Sequence[int]) -> list[str]:
         """Return the tokens of their numbers as text."""
-        tokenizer = _tokenizer(self)
-        return [str(tokenizer.id_to_token(k)) for k in ids]
+        return [str(self.tokenizer.id_to_token(k)) for k in ids]
 
 
-def folder(model: str) -> Folder:
+def load(model: str) -> PretrainedModel:
     """Return the model of `data.transformer`: minilm, or a folder.
 
     Raises
     ------
     ConfigError
-        If a library or a file is missing, or cannot be read.
+        If a library or a file is missing, or is not as it must be.
     """
     path = model_folder(model)
     if path is None:
@@ -141,7 +119,7 @@ def folder(model: str) -> Folder:
             must = f"must be minilm, or a folder with {CONFIG}, {TENSORS} and {TOKENIZER}"
             raise ConfigError(f"data.transformer={model}: {what}; {must}")
     found = [(path / name).stat() for name in (CONFIG, TENSORS, TOKENIZER)]
-    return _read(path, tuple((one.st_mtime_ns, one.st_size, one.st_ino) for one in found))
+    return _load(path, tuple((one.st_mtime_ns, one.st_size, one.st_ino) for one in found))
 
 
 def contents(path: Path) -> bytes:
@@ -162,32 +140,84 @@ def contents(path: Path) -> bytes:
 
 
 @lru_cache(maxsize=2)
-def _read(path: Path, versions: tuple[tuple[int, ...], ...]) -> Folder:
-    safetensors = _library("safetensors.torch", path)
+def _load(path: Path, versions: tuple[tuple[int, ...], ...]) -> PretrainedModel:
+    safetensors, tokenizers, transformers = (
+        _library(name, path) for name in ("safetensors.torch", "tokenizers", "transformers")
+    )
     try:
         config = json.loads(contents(path / CONFIG))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"data.transformer={path}: {CONFIG}: {error}; must be JSON") from error
-    if not isinstance(config, dict):
-        raise ConfigError(f"data.transformer={path}: {CONFIG}: must be an object with fields")
+        raise _refused(path, CONFIG, f"{error}; must be JSON") from error
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    if not isinstance(kind, str) or kind not in SIZES:
+        raise _refused(path, CONFIG, f"model_type={kind!r}: must be {' | '.join(SIZES)}")
+    fields = _fields(path, config, kind)
     try:
         with open_regular((path / TENSORS).resolve(), MAX_TABLE_BYTES):
             stored = safetensors.load_file(path / TENSORS)
     except Exception as error:  # the library's own type, and those of Rust
-        raise ConfigError(
-            f"data.transformer={path}: {TENSORS}: {error}; must be safetensors"
-        ) from error
+        raise _refused(path, TENSORS, f"{error}; must be safetensors") from error
     tensors: dict[str, Tensor] = {}
     for name, tensor in stored.items():
-        if tensor.is_floating_point():
-            known = _known_as(name)
-            if known in tensors:
-                raise ConfigError(f"data.transformer={path}: {TENSORS}: has {known} twice")
-            tensors[known] = tensor.double()
-    return Folder(path, config, tensors)
+        known = _without_prefix(name)
+        if known in tensors:
+            raise _refused(path, TENSORS, f"has {known} twice")
+        if not tensor.isfinite().all():
+            raise _refused(path, TENSORS, f"{name} has NaN or Inf; must be finite numbers")
+        tensors[known] = tensor.double()
+    try:
+        network = _network(transformers, kind, fields, tensors)
+    except Exception as error:  # of shapes, of missing tensors, of sizes that do not fit
+        told = " ".join(str(error).split())[:500]
+        raise _refused(path, f"{CONFIG} and {TENSORS}", f"{told}; must fit together") from error
+    try:
+        tokenizer = tokenizers.Tokenizer.from_buffer(contents(path / TOKENIZER))
+    except Exception as error:  # the library raises no other type
+        raise _refused(path, TOKENIZER, f"{error}; must be a tokenizer") from error
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return PretrainedModel(path, kind, network, tokenizer)
 
 
-def _known_as(name: str) -> str:
+def _fields(path: Path, config: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return the fields of config.json that make the network."""
+    for name, must in FIXED[kind].items():
+        if (value := config.get(name, must)) != must:
+            raise _refused(path, CONFIG, f"{name}={value!r}: must be {must}")
+    names = [*SIZES[kind], EPSILON[kind]]
+    fields = {name: config.get(name, DEFAULTS.get(name)) for name in names}
+    if kind == "gpt2" and fields["n_inner"] is None:
+        del fields["n_inner"]
+    for name, value in fields.items():
+        small = name == EPSILON[kind]
+        allowed = Range(0, 1, below=True) if small else Range(1)
+        if not allowed.holds(value) or not (small or isinstance(value, int)):
+            must = f"{allowed}" if small else "a whole number >= 1"
+            raise _refused(path, CONFIG, f"{name}={value!r}: must be {must}")
+    return {**fields, **FIXED[kind]}
+
+
+def _network(
+    transformers: Any, kind: str, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]
+) -> nn.Module:
+    """Return the network with these tensors; others, of heads of the training, do not matter."""
+    layers = fields["num_hidden_layers" if kind == "bert" else "n_layer"]
+    if layers > len(tensors):
+        raise ValueError(f"{layers} layers, but {len(tensors)} tensors")
+    made = {"bert": (transformers.BertConfig, transformers.BertModel),
+            "gpt2": (transformers.GPT2Config, transformers.GPT2Model)}[kind]  # fmt: skip
+    ids = dict.fromkeys(("bos_token_id", "eos_token_id", "pad_token_id"))
+    config = made[0](**fields, **ids, attn_implementation="eager")
+    with torch.device("meta"):  # nothing is drawn, and no size is believed
+        network: nn.Module = made[1](
+            config, **{"add_pooling_layer": False} if kind == "bert" else {}
+        )
+    parts = {name: tensors[name] for name in network.state_dict() if name in tensors}
+    network.load_state_dict(parts, assign=True)
+    return network.eval()
+
+
+def _without_prefix(name: str) -> str:
     """Return the name of a tensor without the prefix of its class, in today's words.
 
     Old checkpoints of BERT call weight and bias of a layer norm gamma and beta.
@@ -199,27 +229,14 @@ def _known_as(name: str) -> str:
     return name
 
 
-@lru_cache(maxsize=2)
-def _tokenizer(source: Folder) -> Any:
-    path = source.path
-    tokenizers = _library("tokenizers", path)
-    try:
-        tokenizer = tokenizers.Tokenizer.from_buffer(contents(path / TOKENIZER))
-    except Exception as error:  # the library raises no other type
-        raise ConfigError(
-            f"data.transformer={path}: {TOKENIZER}: {error}; must be a tokenizer"
-        ) from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer
+def _refused(path: Path, file: str, why: str) -> ConfigError:
+    return ConfigError(f"data.transformer={path}: {file}: {why}")
 
 
 def _library(name: str, path: Path) -> Any:
-    import importlib
-
     try:
         return importlib.import_module(name)
     except ImportError as error:
         library = name.partition(".")[0]
-        told = f"{library} must be installed: {LIBRARIES}"
+        told = f"{library} must be installed: pip install 'attnsvm[minilm]'"
         raise ConfigError(f"data.transformer={path}: {told}") from error

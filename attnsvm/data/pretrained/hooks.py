@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,8 +15,8 @@ from torch import Tensor, nn
 from attnsvm.config import ConfigError
 from attnsvm.data.pretrained.layer import AttentionLayer, per_head
 
-PAIRS = (("k_proj", "q_proj"), ("key", "query"))
-"""Names of the maps to keys and queries in modules of common libraries."""
+MAPS = (("k_proj", "q_proj"), ("key", "query"), ("c_attn",))
+"""Names of the maps to keys and queries in modules of common libraries; c_attn is a joint one."""
 
 COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 """Names of the number of heads, in the module or in its `config`."""
@@ -42,7 +43,7 @@ def heads_of(
     ----------
     module : torch.nn.Module
         The module, or one that contains attention: `torch.nn.MultiheadAttention`, or modules with
-        linear children `q_proj` and `k_proj`, or `query` and `key`.
+        linear children `q_proj` and `k_proj`, or `query` and `key`, or `c_attn` as in GPT-2.
     *inputs, **options
         What it is called with; sequences of one length.
     causal : bool
@@ -62,6 +63,20 @@ def heads_of(
         relative positions, norms of queries and keys, a factor other than m^-1/2. A function that
         changes queries, keys or logits in `forward` is not.
     """
+    with caught(module, causal) as found, torch.no_grad():
+        module(*inputs, **options)
+    return found
+
+
+@contextmanager
+def caught(module: nn.Module, causal: bool) -> Iterator[dict[str, AttentionLayer]]:
+    """Yield a dict that has the attention layers of a module by name, after it has run once.
+
+    Raises
+    ------
+    ConfigError
+        As `heads_of` does.
+    """
     found: dict[str, AttentionLayer] = {}
     handles: list[Any] = []
     try:
@@ -69,20 +84,18 @@ def heads_of(
             if isinstance(part, nn.MultiheadAttention):
                 catch = _catch_multihead(name, part, found)
                 handles.append(part.register_forward_pre_hook(catch, with_kwargs=True))
-            elif pair := _pair(part):
+            elif maps := _maps(part):
                 _check_positions(name, module)
-                handles += _catch_pair(name, part, pair, causal, found)
-        with torch.no_grad():
-            module(*inputs, **options)
+                handles += _catch_maps(name, part, maps, causal, found)
+        yield found
     finally:
         for handle in handles:
             handle.remove()
     if not found:
         raise ConfigError(
             f"module={type(module).__name__}: must contain torch.nn.MultiheadAttention, or linear "
-            "children q_proj and k_proj, or query and key, and run them"
+            "children q_proj and k_proj, key and query, or c_attn, and run them"
         )
-    return found
 
 
 def _catch_multihead(
@@ -140,42 +153,47 @@ def _mask(name: str, given: Mapping[str, Any], query: Tensor, key: Tensor) -> Te
     return allowed
 
 
-def _pair(part: nn.Module) -> tuple[str, str] | None:
-    """Return the names of the children that give keys and queries, if there are any."""
-    for pair in PAIRS:
-        if all(isinstance(getattr(part, child, None), nn.Linear) for child in pair):
-            return pair
-    return None
+def _maps(part: nn.Module) -> tuple[str, ...]:
+    """Return the names of the children that give keys and queries; empty if there are none."""
+    for names in MAPS:
+        children = [getattr(part, name, None) for name in names]
+        joint = len(names) == 1 and type(children[0]).__name__ == "Conv1D"  # of transformers
+        if joint or all(isinstance(child, nn.Linear) for child in children):
+            return names
+    return ()
 
 
-def _catch_pair(
+def _catch_maps(
     name: str,
     part: nn.Module,
-    pair: tuple[str, str],
+    maps: tuple[str, ...],
     causal: bool,
     found: dict[str, AttentionLayer],
 ) -> list[Any]:
     heads = _heads(name, part)
-    _check_logits(name, part, heads)
-    caught: dict[str, Tensor] = {}
+    weights = [w for one in maps for w in _linear(getattr(part, one), joint=len(maps) == 1)]
+    if weights[0][0].shape[0] % heads:
+        raise ConfigError(f"{name}: {heads} heads: must divide the rows of a map")
+    K, Q = (per_head(weight, bias, heads) for weight, bias in weights)
+    if K.shape[:2] != Q.shape[:2]:
+        raise ConfigError(f"{name}: must have as many keys as queries for every head")
+    _check_logits(name, part, K.shape[1])
+    rows: dict[str, Tensor] = {}
 
     def catch(child: str) -> Any:
         def hook(linear: nn.Module, inputs: tuple[Any, ...]) -> None:
-            _check_once(name, child in caught or name in found)
+            _check_once(name, child in rows or name in found)
             if not inputs:
                 raise ConfigError(f"{name}.{child}: must be called with its rows first, unnamed")
-            caught[child] = _rows(name, inputs[0], batch_first=True)
-            if len(caught) == 2:
-                key, query = (caught.pop(one) for one in pair)
-                K, Q = (_linear(getattr(part, one), heads) for one in pair)
-                if K.shape[:2] != Q.shape[:2]:
-                    raise ConfigError(f"{name}: must have as many keys as queries for every head")
+            rows[child] = _rows(name, inputs[0], batch_first=True)
+            if len(rows) == len(maps):
+                key, query = rows[maps[0]], rows[maps[-1]]
                 mask = torch.ones(len(key), query.shape[1], key.shape[1], dtype=torch.bool)
                 found[name] = AttentionLayer(key, query, K, Q, mask.tril() if causal else mask)
 
         return hook
 
-    return [getattr(part, one).register_forward_pre_hook(catch(one)) for one in pair]
+    return [getattr(part, one).register_forward_pre_hook(catch(one)) for one in maps]
 
 
 def _check_positions(name: str, module: nn.Module) -> None:
@@ -193,14 +211,11 @@ def _check_positions(name: str, module: nn.Module) -> None:
             raise ConfigError(f"{name}: position_embedding_type={kind}: must be absolute")
 
 
-def _check_logits(name: str, part: nn.Module, heads: int) -> None:
+def _check_logits(name: str, part: nn.Module, m: int) -> None:
     """Raise ConfigError if queries or keys are normed, or logits have a factor of their own."""
     for word in _attributes(part):
         if NORMED.fullmatch(word) and not isinstance(getattr(part, word), nn.Identity):
             raise ConfigError(f"{name}: must have no {word}: its logits are not bilinear")
-    pair = _pair(part)
-    assert pair is not None
-    m = getattr(part, pair[1]).out_features / heads
     for word in SCALES:
         value: Any = getattr(part, word, None)
         if isinstance(value, Tensor) and value.numel() == 1:
@@ -222,11 +237,15 @@ def _attributes(owner: Any) -> list[str]:
     ]
 
 
-def _linear(layer: nn.Linear, heads: int) -> Tensor:
-    if layer.out_features % heads:
-        raise ConfigError(f"{heads} heads: must divide the {layer.out_features} rows of a map")
+def _linear(layer: Any, joint: bool) -> list[tuple[Tensor, Tensor | None]]:
+    """Return weight (out, in) and bias of a map; of a joint one those of keys and of queries."""
+    weight = _values(layer.weight if isinstance(layer, nn.Linear) else layer.weight.mT)
     bias = None if layer.bias is None else _values(layer.bias)
-    return per_head(_values(layer.weight), bias, heads)
+    if not joint:
+        return [(weight, bias)]
+    Q, K = weight.chunk(3)[:2]  # queries, keys, values
+    q, k = (None, None) if bias is None else bias.chunk(3)[:2]
+    return [(K, k), (Q, q)]
 
 
 def _values(tensor: Tensor) -> Tensor:

@@ -170,7 +170,7 @@ def head_of(
     with one_thread():
         W, logits = whole.W[head], whole.logits[head]
         if control == "spectrum":
-            K, Q = _same_spectrum(layer.K[head, :, :-1], layer.Q[head], generator)
+            K, Q = same_spectrum(layer.K[head, :, :-1], layer.Q[head], generator)
             drawn = _logits(whole.D, whole.queries, K[None], Q[None])
             W, logits = _visible(x, z, whole.inverse, drawn)[0], drawn[0]
         if gamma is None:
@@ -220,7 +220,7 @@ def _basis(rows: Tensor, r: int) -> Tensor:
     return basis
 
 
-def _same_spectrum(K: Tensor, Q: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
+def same_spectrum(K: Tensor, Q: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
     """Return K', Q' such that K'^T Q' has the singular values of K^T Q and random vectors.
 
     The singular vectors are uniform: those of Gaussian matrices.

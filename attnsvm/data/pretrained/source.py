@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.data.base import Data
-from attnsvm.data.pretrained import AttentionLayer, Folder, Restricted, folder
-from attnsvm.data.pretrained.files import contents
-from attnsvm.data.pretrained.instance import RestrictedLayer, head_of, restricted_layer
-from attnsvm.data.pretrained.network import causal, layer_of, token_scores
+from attnsvm.data.pretrained.files import PretrainedModel, contents, load
+from attnsvm.data.pretrained.instance import Restricted, head_of, restricted_layer
+from attnsvm.data.pretrained.layer import AttentionLayer
+from attnsvm.data.pretrained.network import forward, token_scores
 from attnsvm.head import Head, Linear, RowScores
 from attnsvm.model import CrossAttention, Model
 from attnsvm.problem import ProblemBatch
@@ -91,7 +90,7 @@ class Pretrained(Data):
                               "are those of the pretrained head")  # fmt: skip
         source, sentences = self._read()
         moved = self.control in ("queries", "tokens")
-        if self.scores == "loss" and moved and causal(source):
+        if self.scores == "loss" and moved and source.causal:
             must = "must be attended with a causal model, whose query has no score for later tokens"
             raise ConfigError(f"data.scores=loss with data.control={self.control}: {must}")
         drawn = [self._instance(source, sentences, seed + i) for i in range(trials)]
@@ -116,13 +115,13 @@ class Pretrained(Data):
         chosen, query = self._drawn(source, len(sentences), seed)
         return [source.words(one) for one in sentences[chosen, : self.T].tolist()], query.tolist()
 
-    def _read(self) -> tuple[Folder, Tensor]:
+    def _read(self) -> tuple[PretrainedModel, Tensor]:
         """Return the model, and the sentences with at least T tokens.
 
         For the loss of next tokens they need one more.
         """
-        source = folder(self.transformer)
-        least = self.T + (self.scores == "loss" and causal(source))
+        source = load(self.transformer)
+        least = self.T + (self.scores == "loss" and source.causal)
         found = _sentences(source, _lines(self.text), least)
         if len(found) < self.n:
             where = "the text of attnsvm" if self.text is None else f"data.text={self.text}"
@@ -130,54 +129,51 @@ class Pretrained(Data):
             raise ConfigError(f"data.n={self.n}: {must}")
         return source, found
 
-    def _instance(self, source: Folder, sentences: Tensor, seed: int) -> Restricted:
+    def _instance(self, source: PretrainedModel, sentences: Tensor, seed: int) -> Restricted:
         chosen, query = self._drawn(source, len(sentences), seed)
         tokens = sentences[chosen, : self.T]
-        layer = LAYERS.layer(source, tokens, self.at_layer)
+        layer = self._layer(source, tokens)
         if self.at_head >= layer.heads:
             raise ConfigError(f"data.at_head={self.at_head}: must be >= 0 and < {layer.heads}")
         generator = Generator().manual_seed(seed ^ CONTROL_STREAM)
         shared = "none" if self.control == "spectrum" else self.control
-        whole = RESTRICTED.value(
+        whole = RECENT.value(
             layer,
             (shared, seed, query.numpy().tobytes()),
             lambda: restricted_layer(layer, query, shared, generator),
         )
         gamma = None
         if self.scores == "loss":
-            scored = self._scored(source, sentences, chosen)
+            following = sentences[(chosen + 1) % len(sentences)]
+            targets = sentences[chosen, 1:] if source.causal else following
+            key = tokens.numpy().tobytes(), targets.numpy().tobytes()
+            scored = RECENT.value(source, key, lambda: token_scores(source, tokens, targets))
             at = torch.arange(self.T)
             gamma = scored[self.at_layer, whole.source, self.at_head, query[whole.source], at]
         return head_of(whole, layer, self.at_head, self.control, generator, gamma)
 
-    def _scored(self, source: Folder, sentences: Tensor, chosen: Tensor) -> Tensor:
-        """Return the scores by the loss at every layer and head, (L, n, H, T, T)."""
-        tokens, following = sentences[chosen, : self.T], (chosen + 1) % len(sentences)
-        targets = sentences[chosen, 1:] if causal(source) else sentences[following]
-        key = tokens.numpy().tobytes(), targets.numpy().tobytes()
-        made = SCORED.value(source, key, lambda: Scored(token_scores(source, tokens, targets)))
-        return made.gamma
+    def _layer(self, source: PretrainedModel, tokens: Tensor) -> AttentionLayer:
+        layers = RECENT.value(source, tokens.numpy().tobytes(), lambda: forward(source, tokens)[0])
+        if self.at_layer >= len(layers):
+            raise ConfigError(f"data.at_layer={self.at_layer}: must be >= 0 and < {len(layers)}")
+        return layers[self.at_layer]
 
-    def _drawn(self, source: Folder, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    def _drawn(self, source: PretrainedModel, count: int, seed: int) -> tuple[Tensor, Tensor]:
         """Return the numbers of n of the sentences, and the position of each query, (n,).
 
         A causal query is at least the second token, so that it has a choice.
         """
         generator = Generator().manual_seed(seed)
         chosen = torch.randperm(count, generator=generator)[: self.n]
-        first = 1 if causal(source) else 0
+        first = 1 if source.causal else 0
         return chosen, torch.randint(first, self.T, (self.n,), generator=generator)
 
 
-@dataclass(frozen=True, eq=False)
-class Scored:
-    """The scores of the tokens of some sentences at every layer and head, (L, n, H, T, T)."""
-
-    gamma: Tensor
-
-
-class Recent(Generic[Value]):
+class Recent:
     """What was computed last, of at most some bytes.
+
+    Cells of a sweep differ in the head of a layer, on the same sentences: they share forward
+    passes, rows in their span, and scores.
 
     Parameters
     ----------
@@ -187,14 +183,14 @@ class Recent(Generic[Value]):
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.kept: OrderedDict[Hashable, tuple[object, Value]] = OrderedDict()
+        self.kept: OrderedDict[Hashable, tuple[object, object]] = OrderedDict()
 
     def value(self, owner: object, key: Hashable, make: Callable[[], Value]) -> Value:
         """Return what `make` returns for a key of an object, which is kept with it."""
         key = id(owner), key  # an object that is kept keeps its id
         if key in self.kept:
             self.kept.move_to_end(key)
-            return self.kept[key][1]
+            return self.kept[key][1]  # type: ignore[return-value]
         made = make()
         self.kept[key] = owner, made
         while self.bytes > self.most:
@@ -203,40 +199,26 @@ class Recent(Generic[Value]):
 
     @property
     def bytes(self) -> int:
-        """How many bytes the different tensors of each value that is kept have."""
+        """How many bytes the different tensors that are kept have."""
         return sum(
-            sum({id(t): t.nbytes for t in vars(value).values()}.values())
-            for _, value in self.kept.values()
+            {id(t): t.nbytes for _, made in self.kept.values() for t in _tensors(made)}.values()
         )
 
 
-class RecentLayers(Recent[AttentionLayer]):
-    """The layers of the last forward passes."""
-
-    def layer(self, source: Folder, tokens: Tensor, at_layer: int) -> AttentionLayer:
-        """Return a layer of a model on some tokens (n, T).
-
-        Raises
-        ------
-        ConfigError
-            If there is no such layer, or the model does not fit the tokens.
-        """
-        key = at_layer, tokens.numpy().tobytes()
-        return self.value(source, key, lambda: layer_of(source, tokens, at_layer))
+def _tensors(value: object) -> list[Tensor]:
+    """Return the tensors of a tensor, of a list of layers, or of a dataclass."""
+    if isinstance(value, Tensor):
+        return [value]
+    parts = value if isinstance(value, list) else vars(value).values()
+    return [t for part in parts for t in _tensors(part)]
 
 
-LAYERS = RecentLayers(2**28)
-"""Those of this process: cells of a sweep differ in the head of a layer, on the same sentences."""
-
-RESTRICTED: Recent[RestrictedLayer] = Recent(2**27)
-"""What the cells of a layer share on the same sentences: three controls of 8 samples of MiniLM."""
-
-SCORED: Recent[Scored] = Recent(2**26)
-"""The scores of all layers on the same sentences."""
+RECENT = Recent(2**28 + 2**27)
+"""What the runs of this process share: MiniLM takes 20 MB for 24 sentences and three controls."""
 
 
 @lru_cache(maxsize=8)
-def _sentences(source: Folder, lines: tuple[str, ...], T: int) -> Tensor:
+def _sentences(source: PretrainedModel, lines: tuple[str, ...], T: int) -> Tensor:
     """Return the tokens of the different lines that have at least T, (N, T)."""
     different = dict.fromkeys(line.strip() for line in lines)
     return source.encoded([line for line in different if line], T)

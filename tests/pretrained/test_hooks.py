@@ -1,0 +1,201 @@
+"""Attention caught by hooks in torch modules and in those of transformers."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import attnsvm
+from attnsvm import ConfigError
+
+
+def rows(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("batch_first", [True, False])
+def test_heads_of_multihead_attention(bias, batch_first):
+    torch.manual_seed(0)
+    module = nn.MultiheadAttention(
+        8, 2, bias=bias, kdim=6, vdim=6, batch_first=batch_first
+    ).double()
+    if bias:
+        nn.init.normal_(module.in_proj_bias)
+    query, key = rows(3, 4, 8), rows(3, 5, 6, seed=1)
+    given = (query, key) if batch_first else (query.transpose(0, 1), key.transpose(0, 1))
+    hidden = torch.zeros(3, 5, dtype=torch.bool)
+    hidden[1, 2:] = True
+    (layer,) = attnsvm.heads_of(
+        module, given[0], given[1], given[1], key_padding_mask=hidden
+    ).values()
+    expected = module(
+        given[0], given[1], given[1], key_padding_mask=hidden, average_attn_weights=False
+    )[1]
+    torch.testing.assert_close(layer.log_attention().exp(), expected)
+    assert layer.W(1).shape == (7, 9)
+
+
+def test_heads_of_an_encoder_are_found_in_order_and_with_their_mask():
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, dropout=0.0), 2
+    ).double().eval()  # fmt: skip
+    X = rows(3, 5, 8)
+    later = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
+    found = attnsvm.heads_of(encoder, X, mask=later)
+    assert list(found) == ["layers.0.self_attn", "layers.1.self_attn"]
+    torch.testing.assert_close(found["layers.0.self_attn"].X, X)
+    torch.testing.assert_close(found["layers.1.self_attn"].X, encoder.layers[0](X, src_mask=later))
+    assert torch.equal(found["layers.1.self_attn"].mask[0], torch.ones(5, 5).tril().bool())
+
+
+class Projected(nn.Module):
+    """Attention as in common libraries, with children of these names."""
+
+    def __init__(self, key: str, query: str) -> None:
+        super().__init__()
+        self.num_heads = 2
+        self.names = key, query
+        for name in self.names:
+            setattr(self, name, nn.Linear(6, 8, dtype=torch.float64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        K, Q = (getattr(self, name)(x).unflatten(-1, (2, 4)).transpose(1, 2) for name in self.names)
+        return (Q @ K.mT / math.sqrt(4)).softmax(-1)
+
+
+@pytest.mark.parametrize("names", [("k_proj", "q_proj"), ("key", "query")])
+def test_heads_of_modules_with_linear_children(names):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Identity(), Projected(*names))
+    X = rows(3, 5, 6)
+    layer = attnsvm.heads_of(module, X)["1"]
+    torch.testing.assert_close(layer.log_attention().exp(), module(X))
+    causal = attnsvm.heads_of(module, X, causal=True)["1"].log_attention().exp()
+    assert (causal.triu(1) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "causal"),
+    [("BertModel", {"num_attention_heads": 2, "intermediate_size": 16}, False),
+     ("GPT2Model", {"n_head": 2}, True)],
+)  # fmt: skip
+def test_heads_of_models_of_transformers(kind, fields, causal):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    made = getattr(transformers, kind.replace("Model", "Config"))(
+        hidden_size=8, num_hidden_layers=2, vocab_size=20, attn_implementation="eager",
+        bos_token_id=None, eos_token_id=None, **fields,
+    )  # fmt: skip
+    model = getattr(transformers, kind)(made).double().eval()
+    tokens = torch.randint(0, 20, (3, 5), generator=torch.Generator().manual_seed(0))
+    found = attnsvm.heads_of(model, tokens, causal=causal)
+    expected = model(tokens, output_attentions=True).attentions
+    for layer, attention in zip(found.values(), expected, strict=True):
+        torch.testing.assert_close(layer.log_attention().exp(), attention, rtol=1e-12, atol=1e-14)
+
+
+class Turned(nn.Module):
+    """Stands for a rotary embedding, of which the class is named only."""
+
+
+class RotaryEmbedding(Turned):
+    pass
+
+
+class RoPE(Turned):
+    pass
+
+
+class Turning(Turned):
+    def apply_rotary(self) -> None:
+        pass
+
+
+def test_rotary_positions_anywhere_in_the_model_are_refused():
+    """Of the parent, by class or by attribute, a function or a buffer too."""
+    for holder, value in (
+        ("turn", RotaryEmbedding()), ("turn", RoPE()), ("turn", Turning()), ("rope", Turned()),
+        ("apply_rotary", math.cos), ("rope_theta", 1e4), ("rel_pos_bias", Turned()),
+        ("config", SimpleNamespace(rope_theta=1e4)),
+    ):  # fmt: skip
+        model = nn.Sequential(Projected("k_proj", "q_proj"))
+        setattr(model, holder, value)
+        model.forward = model[0].forward
+        with pytest.raises(ConfigError, match="0: must have no rotary or relative positions"):
+            attnsvm.heads_of(model, rows(3, 5, 6))
+        assert not model[0].k_proj._forward_pre_hooks
+    for holder, value in (("rope", None), ("use_rope", False), ("property_of", 1), ("q_norm", 0),
+                          ("scale", 0.5), ("scaling", True), ("key_norm", nn.Identity()),
+                          ("europe", "on"),
+                          ("config", SimpleNamespace(rope_scaling=None))):  # fmt: skip
+        module = Projected("k_proj", "q_proj")
+        setattr(module, holder, value)
+        assert len(attnsvm.heads_of(module, rows(3, 5, 6))) == 1
+
+
+def test_projections_that_are_called_by_keyword_are_refused():
+    class Named(Projected):
+        def forward(self, x):
+            return self.q_proj(input=x) @ self.k_proj(input=x).mT
+
+    with pytest.raises(ConfigError, match=r"q_proj: must be called with its rows first"):
+        attnsvm.heads_of(nn.Sequential(Named("k_proj", "q_proj")), rows(3, 5, 6))
+
+
+def test_layers_that_run_more_than_once_are_refused_and_no_hook_is_left():
+    shared = nn.MultiheadAttention(6, 2, batch_first=True).double()
+
+    class Twice(nn.Module):
+        def __init__(self, part):
+            super().__init__()
+            self.part = part
+
+        def forward(self, x):
+            given = (x, x, x) if isinstance(self.part, nn.MultiheadAttention) else (x,)
+            return self.part(*given), self.part(*given)
+
+    for part in (shared, Projected("key", "query")):
+        with pytest.raises(ConfigError, match="part: runs more than once"):
+            attnsvm.heads_of(Twice(part), rows(3, 5, 6))
+        assert not any(one._forward_pre_hooks for one in part.modules())
+    unnamed = Projected("key", "query")
+    del unnamed.num_heads
+    with pytest.raises(ConfigError, match="must have the number of heads"):
+        attnsvm.heads_of(nn.ModuleList([shared, unnamed]), rows(3, 5, 6))
+    assert not shared._forward_pre_hooks
+
+
+def test_modules_without_bilinear_attention_are_refused():
+    with pytest.raises(ConfigError, match=r"must contain torch\.nn\.MultiheadAttention"):
+        attnsvm.heads_of(nn.Linear(3, 3), torch.zeros(2, 3))
+    with pytest.raises(ConfigError, match="add_bias_kv"):
+        attnsvm.heads_of(nn.MultiheadAttention(4, 2, add_bias_kv=True), *[torch.zeros(2, 3, 4)] * 3)
+    turned = Projected("k_proj", "q_proj")
+    turned.rotary_emb = nn.Identity()
+    with pytest.raises(ConfigError, match="rotary"):
+        attnsvm.heads_of(turned, rows(3, 5, 6))
+    for name, value, told in (
+        ("q_norm", nn.LayerNorm(4), "must have no q_norm"),
+        ("key_layernorm", nn.LayerNorm(4), "must have no key_layernorm"),
+        ("scaling", 0.25, r"scaling=0\.25: must be 0\.5, m\^-1/2 for m=4"),
+        ("scale", torch.tensor(2.0), "scale=2: must be 0.5"),
+        ("config", SimpleNamespace(position_embedding_type="relative_key"), "must be absolute"),
+    ):
+        other = Projected("k_proj", "q_proj")
+        setattr(other, name, value)
+        with pytest.raises(ConfigError, match=told):
+            attnsvm.heads_of(other, rows(3, 5, 6))
+    unnamed = Projected("key", "query")
+    del unnamed.num_heads
+    with pytest.raises(ConfigError, match="must have the number of heads"):
+        attnsvm.heads_of(unnamed, rows(3, 5, 6))
+    added = nn.MultiheadAttention(4, 2, batch_first=True).double()
+    with pytest.raises(ConfigError, match="attn_mask: must be boolean, or 0 and -inf"):
+        attnsvm.heads_of(added, *[rows(2, 3, 4)] * 3, attn_mask=rows(3, 3))
