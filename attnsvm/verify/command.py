@@ -25,12 +25,12 @@ RUNS_EACH = 8
 
 def main(argv: list[str] | None = None) -> int:
     """Run `attnsvm-verify`; 0 if everything stored is proved, 1 if not, 2 without a record."""
-    asked = _parser().parse_args(argv)
-    if not asked.record.is_file():
-        return _verified(asked.record, asked.retrain)
+    arguments = _parser().parse_args(argv)
+    if not arguments.record.is_file():
+        return _verified(arguments.record, arguments.retrain)
     try:
-        with unpacked(asked.record) as folder:
-            return _verified(folder, asked.retrain)
+        with unpacked(arguments.record) as folder:
+            return _verified(folder, arguments.retrain)
     except CorruptRecordError as error:
         print(f"attnsvm-verify: {one_line(error)}", file=sys.stderr)  # noqa: T201
         return 2
@@ -60,7 +60,7 @@ def _verified(directory: Path, retrain: int) -> int:
             _print(f"{name}: corrupt: {proof}")
             refused += 1
             continue
-        _tell(name, proof)
+        _print_proof(name, proof)
         refused += len(proof.refusals)
         trusted.update(proof.trusted)
     if trusted:
@@ -68,15 +68,15 @@ def _verified(directory: Path, retrain: int) -> int:
     return int(refused > 0)
 
 
-Asked = tuple[Path, Mapping[str, Any], Sequence[str], int]
+Task = tuple[Path, Mapping[str, Any], Sequence[str], int]
 """The folder of a run, its `run.json`, its overrides in the plan, and how many to train again."""
 
 
-def _proofs(asked: Sequence[Asked]) -> Iterator[RunProof | str]:
+def _proofs(tasks: Sequence[Task]) -> Iterator[RunProof | str]:
     """Yield the proof of each run, or what is corrupt: of many runs in a process for each core."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     done = 0
-    if (workers := min(cores, len(asked) // RUNS_EACH)) > 1:
+    if (workers := min(cores, len(tasks) // RUNS_EACH)) > 1:
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # of these processes, which share the cores
         with ProcessPoolExecutor(
             workers,
@@ -85,17 +85,17 @@ def _proofs(asked: Sequence[Asked]) -> Iterator[RunProof | str]:
             initargs=(signal.SIGINT, signal.SIG_IGN),  # Ctrl-C is for this process
         ) as pool:
             try:
-                for proof in pool.map(_proof, asked):
+                for proof in pool.map(_proof, tasks):
                     yield proof
                     done += 1
             except BrokenProcessPool:  # such as one that ran out of memory
                 _print("a process ended: the rest is proved in one")
-    yield from map(_proof, asked[done:])
+    yield from map(_proof, tasks[done:])
 
 
-def _proof(asked: Asked) -> RunProof | str:
+def _proof(task: Task) -> RunProof | str:
     """Return the proof of a run, or what is corrupt."""
-    folder, run, overrides, retrain = asked
+    folder, run, overrides, retrain = task
     try:
         proof = prove(folder.resolve())
         proof.refusals += [("plan", None, why) for why in plan_refusals(run, overrides)]
@@ -106,7 +106,7 @@ def _proof(asked: Asked) -> RunProof | str:
             proof.refusals += differences
             if proof.repeated == proof.instances:
                 proof.trusted = [what for what in proof.trusted if what not in SETTLED_BY_TRAINING]
-    except Exception as error:  # whatever one record holds, the others are told
+    except Exception as error:  # whatever one record holds, the others are proved
         return f"{type(error).__name__}: {error}"
     return proof
 
@@ -131,14 +131,14 @@ def _overrides(directory: Path) -> Mapping[str, list[str]]:
     try:
         return read_plan(directory).runs
     except CorruptRecordError:
-        return {}  # told as the state of the plan
+        return {}  # it is printed as the state of the plan
 
 
 def _print(line: str) -> None:
     print(one_line(line))  # noqa: T201
 
 
-def _tell(name: str, proof: RunProof) -> None:
+def _print_proof(name: str, proof: RunProof) -> None:
     """Print what is proved of a run, and below it what is refused."""
     words = [f"{count} {status} proved" for status, count in proof.proved.items()]
     words = [f"{proof.instances} instances", *words, f"{len(proof.refusals)} refused"]

@@ -70,9 +70,9 @@ def sheet(
         if isinstance(column.dtype, pd.Int64Dtype | pd.BooleanDtype):
             column = column.astype(object).where(column.notna(), None)
         table[str(name)] = column.to_numpy(dtype=None if column.dtype.kind in "fib" else object)
-    told = zip(table["status"], table.pop("reason"), strict=True)
+    pairs = zip(table["status"], table.pop("reason"), strict=True)
     table["status"] = np.array(
-        [f"{status} ({reason})" if reason else status for status, reason in told], dtype=object
+        [f"{status} ({reason})" if reason else status for status, reason in pairs], dtype=object
     )
     keys = [np.asarray(arrays[name]) for name in ["seeds", *key[1:]]] if arrays else []
     rows = list(zip(*(one.tolist() for one in keys), strict=True))

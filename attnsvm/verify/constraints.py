@@ -219,7 +219,13 @@ class ExactRows:
 
     def scale(self, k: int) -> float:
         """Return ||d_k|| ||z_k|| to a few units in the last place."""
-        return float(root(Fraction(self.squared_scale[k]) * Fraction(4) ** self.exponent)[0])
+        return self.scales[k]
+
+    @cached_property
+    def scales(self) -> list[float]:
+        """The ||d_k|| ||z_k||."""
+        unit = Fraction(4) ** self.exponent
+        return [float(root(square * unit)[0]) for square in self.squared_scale]
 
     def largest_scale(self, rows: NDArray[np.bool_]) -> float:
         """Return the largest ||d_k|| ||z_k|| of `rows`, 0 without any."""

@@ -154,8 +154,8 @@ class _Instance:
                 apart, size = np.linalg.norm(stated - found), float(np.linalg.norm(stated))
                 allowed = _allowed(self.config, name, size)
                 if not apart <= allowed * size:
-                    told = f"{apart / size:.2g}, allowed is {allowed:.2g}"
-                    yield "retrained", f"{name} differs by {told}"
+                    words = f"{apart / size:.2g}, allowed is {allowed:.2g}"
+                    yield "retrained", f"{name} differs by {words}"
             return
         for name, value in self.row.items():
             other = self.other[name]

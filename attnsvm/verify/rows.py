@@ -36,8 +36,8 @@ def row_refusals(
     for k, row in enumerate(rows):
         must = (config["seed"] + k // each, k % each // heads, k % heads)[: len(keys)]
         if key_of(row, keys) != must:
-            told = ", ".join(f"{name} {value}" for name, value in zip(keys, must, strict=True))
-            yield "rows", row["seed"], f"row {k} must be of {told}"
+            words = ", ".join(f"{name} {value}" for name, value in zip(keys, must, strict=True))
+            yield "rows", row["seed"], f"row {k} must be of {words}"
             break
     accepted = sum(row["status"] == "ok" for row in rows)
     wanted, available = config["trials"] * each, available * each
@@ -98,15 +98,15 @@ def _marks(
     row: Row, config: Mapping[str, Any], all_positive: bool | None
 ) -> Iterator[tuple[bool | None, str, str]]:
     """Yield whether an instance is excluded, with which status and reason, in their order."""
-    asked, diverged = config["selection"], row["training"] == "diverged"
-    attended, negligible = asked["attended"], asked["negligible"]
+    selection, diverged = config["selection"], row["training"] == "diverged"
+    attended, negligible = selection["attended"], selection["negligible"]
     if diverged and config["optimizer"].get("init") in CONES:
         yield None, "rejected", WITHOUT_START
     yield diverged, "diverged", "a weight is not finite"
     yield None if row["tie"] else False, "tie", "two tokens share the largest softmax"
-    if not asked["keep_stalled"]:
+    if not selection["keep_stalled"]:
         yield row["training"] == "stalled", "stalled", STALLED_REASON
-    if asked["reject_all_positive"]:
+    if selection["reject_all_positive"]:
         yield all_positive, "rejected", "all labels are +1"
     reason = f"a softmax lies in ({negligible:g}, {attended:g})"
     yield row["max_masked_softmax"] > negligible, "rejected", reason

@@ -322,13 +322,13 @@ class _Prover:
         kept &= ~history["quantity"].map(self._is_skipped).astype(bool)
         return sheet(trials[at][names], history[kept], stored.arrays, self.key)
 
-    def _form_refusal(self, stated: Sheet, mine: Sheet) -> str:
+    def _form_refusal(self, stated: Sheet, again: Sheet) -> str:
         """Return what a record has more or less than it must have; empty if nothing."""
         for part in ("table", "history"):
-            names = set(getattr(stated, part)) ^ set(getattr(mine, part))
+            names = set(getattr(stated, part)) ^ set(getattr(again, part))
             if names:
                 return f"{part}: missing or too many: {', '.join(sorted(names))}"
-        if not np.array_equal(stated.steps, mine.steps):
+        if not np.array_equal(stated.steps, again.steps):
             return "history: its steps are not those of the config"
         return ""
 
@@ -356,9 +356,9 @@ class _Prover:
         found = self._again(stored)
         positive: Sequence[bool | None] = [None] * len(rows)
         if found is not None:
-            mine, stated = self._sheet(found), self._stated(stored)
+            again, stated = self._sheet(found), self._stated(stored)
             without = self._without() | self.replay.entered | {"status"}
-            comparison = Comparison([mine], self.allowed, partial(self._noisy, stored, {}))
+            comparison = Comparison([again], self.allowed, partial(self._noisy, stored, {}))
             for k, reason in comparison.table(stated, without):
                 self._refuse("table", rows[k]["seed"], self._place(rows[k]) + reason)
             if not self.layered:

@@ -194,18 +194,18 @@ def places_refusal(
     return ""
 
 
-def arrays_refusal(mine: Mapping[str, Any], stated: Mapping[str, Any], free: set[str]) -> str:
+def arrays_refusal(found: Mapping[str, Any], stated: Mapping[str, Any], free: set[str]) -> str:
     """Return which array is missing, one too many, or of another type; empty if none is."""
-    missing, extra = set(mine) - set(stated) - free, set(stated) - set(mine) - free
+    missing, extra = set(found) - set(stated) - free, set(stated) - set(found) - free
     if missing or extra:
         words = (", ".join(sorted(names)) or "none" for names in (missing, extra))
         return "missing: {}; too many: {}".format(*words)
-    for name, array in mine.items():
+    for name, array in found.items():
         if name not in stated:
             continue
-        found = stated[name]
-        same = found.dtype == array.dtype or found.dtype.kind == array.dtype.kind == "U"
-        if found.shape[1:] != array.shape[1:] or not same:
+        given = stated[name]
+        same = given.dtype == array.dtype or given.dtype.kind == array.dtype.kind == "U"
+        if given.shape[1:] != array.shape[1:] or not same:
             must = f"{array.shape[1:]} {array.dtype}"
-            return f"{name}: {found.shape[1:]} {found.dtype}, must be {must}"
+            return f"{name}: {given.shape[1:]} {given.dtype}, must be {must}"
     return ""

@@ -134,8 +134,8 @@ def rejected_ranges(prover: Any) -> dict[str, Any]:
     for one in prover.further:
         if one.name in prover.replay.entered and one.allowed is not None and one.dtype != "str":
             found[one.name] = lambda value, one=one: one.allowed.holds(value)
-    asked = prover.config["selection"]
-    found["max_masked_softmax"] = lambda value: 0 <= value <= asked["attended"]
+    selection = prover.config["selection"]
+    found["max_masked_softmax"] = lambda value: 0 <= value <= selection["attended"]
     found["min_top_softmax"] = lambda value: 0 <= value <= 1
     found["W_norm"] = lambda value: value >= 0
     found["attended_tokens"] = lambda value: value >= 0

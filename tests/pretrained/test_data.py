@@ -49,12 +49,6 @@ def test_an_instance_depends_on_its_seed_only(kind, control):
     assert whole.seeds.tolist() == [5, 6, 7]
 
 
-def test_controls_have_the_sentences_of_the_head():
-    plain, other = drawn(), drawn(control="spectrum")
-    assert torch.equal(plain.X, other.X)
-    torch.testing.assert_close(plain.weights[:, 1:], other.weights[:, 1:])
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("control", CONTROLS)
 def test_what_heads_share_is_that_of_each_alone(control):
@@ -89,14 +83,6 @@ def test_causal_queries_have_a_choice():
     assert (batch.mask.sum(-1) >= 2).all()
     assert not batch.mask.all()
     assert drawn(20).mask.all()
-
-
-def test_the_scores_are_those_of_the_heads_own_attention():
-    batch = drawn(4)
-    logits = torch.einsum("bntd,bde,bne->bnt", batch.X, batch.weights[:, 0], batch.Z)
-    best, tie = attnsvm.optimal_tokens(batch)
-    assert torch.equal(best, logits.argmax(-1))
-    assert not tie.any()
 
 
 @pytest.mark.parametrize(
@@ -290,14 +276,6 @@ def test_any_basis_of_the_rows_is_right(tmp_path):
     for name in ("trained_W", "frobenius_W", "nuclear_W"):
         forged.arrays[name] = -forged.arrays[name]
     assert refusal(forged.written(tmp_path / "turned")) == ""
-
-
-@pytest.mark.full
-def test_no_mixture_is_known_of_a_vector_for_every_sample(tmp_path):
-    config = composed(*OVERRIDES, "probe=[mixture]")
-    record = experiment.run(config)
-    assert record.trials[["mixture_apart", "mixture_fin"]].isna().all(axis=None)
-    assert not prove(written(tmp_path, config, record)).refusals
 
 
 def test_other_heads_are_measured_without_what_the_attended_tokens_fix():

@@ -192,10 +192,6 @@ def test_modules_without_bilinear_attention_are_refused():
         setattr(other, name, value)
         with pytest.raises(ConfigError, match=told):
             attnsvm.heads_of(other, rows(3, 5, 6))
-    unnamed = Projected("key", "query")
-    del unnamed.num_heads
-    with pytest.raises(ConfigError, match="must have the number of heads"):
-        attnsvm.heads_of(unnamed, rows(3, 5, 6))
     added = nn.MultiheadAttention(4, 2, batch_first=True).double()
     with pytest.raises(ConfigError, match="attn_mask: must be boolean, or 0 and -inf"):
         attnsvm.heads_of(added, *[rows(2, 3, 4)] * 3, attn_mask=rows(3, 3))
