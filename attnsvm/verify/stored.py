@@ -25,7 +25,6 @@ from attnsvm.record import (
 )
 from attnsvm.record.arrays import array_headers
 from attnsvm.record.column import Column
-from attnsvm.record.files import MAX_TABLE_BYTES, open_regular
 
 Header = tuple[tuple[int, ...], np.dtype[Any]]
 
