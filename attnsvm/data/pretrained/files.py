@@ -162,14 +162,15 @@ def _load(path: Path, versions: tuple[tuple[int, ...], ...]) -> PretrainedModel:
         known = _without_prefix(name)
         if known in tensors:
             raise _refused(path, TENSORS, f"has {known} twice")
-        if not tensor.isfinite().all():
-            raise _refused(path, TENSORS, f"{name} has NaN or Inf; must be finite numbers")
         tensors[known] = tensor.double()
     try:
         network = _network(transformers, kind, fields, tensors)
     except Exception as error:  # of shapes, of missing tensors, of sizes that do not fit
-        told = " ".join(str(error).split())[:500]
-        raise _refused(path, f"{CONFIG} and {TENSORS}", f"{told}; must fit together") from error
+        reason = " ".join(str(error).split())[:500]
+        raise _refused(path, f"{CONFIG} and {TENSORS}", f"{reason}; must fit together") from error
+    for name, part in network.state_dict().items():
+        if not part.isfinite().all():
+            raise _refused(path, TENSORS, f"{name} has NaN or Inf; must be finite numbers")
     try:
         tokenizer = tokenizers.Tokenizer.from_buffer(contents(path / TOKENIZER))
     except Exception as error:  # the library raises no other type
@@ -238,5 +239,5 @@ def _library(name: str, path: Path) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         library = name.partition(".")[0]
-        told = f"{library} must be installed: pip install 'attnsvm[minilm]'"
-        raise ConfigError(f"data.transformer={path}: {told}") from error
+        must = f"{library} must be installed: pip install 'attnsvm[minilm]'"
+        raise ConfigError(f"data.transformer={path}: {must}") from error
