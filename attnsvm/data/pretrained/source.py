@@ -154,7 +154,7 @@ class Pretrained(Data):
 
     def _layer(self, source: PretrainedModel, tokens: Tensor) -> AttentionLayer:
         layers = RECENT.value(source, tokens.numpy().tobytes(), lambda: forward(source, tokens)[0])
-        if self.at_layer >= len(layers):
+        if not 0 <= self.at_layer < len(layers):
             raise ConfigError(f"data.at_layer={self.at_layer}: must be >= 0 and < {len(layers)}")
         return layers[self.at_layer]
 
