@@ -15,6 +15,7 @@ import pandas as pd
 from attnsvm import record
 from attnsvm.config.identity import folder_name
 from attnsvm.record import RunRecord, write_json
+from attnsvm.record.files import sha256
 from attnsvm.svm import solve_svm
 from attnsvm.verify.run import prove
 
@@ -174,3 +175,12 @@ def refusal(folder: Path) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "; ".join(f"{what} {seed}: {why}" for what, seed, why in found.refusals)
+
+
+def reseal(folder: Path) -> None:
+    """Write the checksums of the files in `folder` into its `run.json`."""
+    run = record.read_json(folder / "run.json")
+    for name in run["files"]:
+        run["files"][name] = sha256((folder / name).read_bytes())
+    run.pop("checksum", None)
+    write_json(folder / "run.json", run)
