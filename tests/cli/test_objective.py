@@ -182,6 +182,7 @@ def two_files(tmp_path: Path) -> None:
     np.savez(tmp_path / "b.npz", X=X, Z=Z)
 
 
+@pytest.mark.full
 def test_a_failed_run_of_another_sweeper_is_told_by_the_exit_code(tmp_path):
     two_files(tmp_path)
     grid = ["-m", "data=file", "data.path=b.npz,a.npz", "optimizer.steps=9", "hydra/sweeper=basic"]

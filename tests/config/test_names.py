@@ -13,7 +13,6 @@ import pytest
 import attnsvm
 from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.options import OptimizerOptions, SampleOptions
-from attnsvm.training import train_chunks
 from tests.command import attnsvm as command
 
 ROOT = Path(__file__).parents[2]
@@ -33,10 +32,8 @@ SELECTED = attnsvm.select_tokens(BATCH, PATH).selected
         (lambda: attnsvm.train(BATCH, optimizer="adam", beat1=0.5), "did you mean beta1?"),
         (lambda: attnsvm.train(BATCH, optimizer="normalised_gd"), "did you mean normalized_gd?"),
         (lambda: attnsvm.train(BATCH, compield=False), "did you mean compiled?"),
-        (lambda: next(train_chunks(BATCH, stpes=10)), "did you mean steps?"),
         (lambda: attnsvm.sample("sphere", trails=3), "did you mean trials?"),
         (lambda: attnsvm.sample("spehre"), "did you mean sphere?"),
-        (lambda: attnsvm.sample(head="quadratic", lamb=0.1), "did you mean lam?"),
         (lambda: attnsvm.sample(haed="relu"), "did you mean head?"),
     ],
 )
