@@ -85,6 +85,8 @@ class AttnsvmSweeper(Sweeper):
         Number of cells that a job runs one after the other, each with its own record.
     params : mapping of str to str
         The grid: overrides, each a single value or several.
+    packed : str or None
+        Set in the config of a job of several cells only, for `attnsvm.cli.task`; not used here.
     """
 
     def __init__(
