@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from attnsvm.sweeps import aggregate, overview, report
+from attnsvm.sweeps import aggregate, report
 from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.figures import correlation_vs_d, rank_vs_d
 from attnsvm.sweeps.report.page import QUESTION, report_page
@@ -228,13 +228,14 @@ def test_help_imports_nothing_heavy():
 # --- the page's parts ----------------------------------------------------------------------------
 
 
-def overview_of(*sections: overview.Section) -> str:
+def overview_of(*sections: dict[str, object]) -> str:
     return render("overview.html", sections=sections, total="1 s")
 
 
 def test_everything_but_markup_is_escaped():
     picture = Picture('"><script>', "<b>&\"'\x07", {"png": b"bytes"})
-    page = overview_of(overview.Section("name", "1 s", warning="", pictures=(picture,)))
+    section = {"name": "name", "wall": "1 s", "question": "", "warning": ""}
+    page = overview_of(section | {"pictures": (picture,), "has_report": False})
     escaped = "&lt;b&gt;&amp;&#34;&#39;\ufffd"
     assert f'<img alt="{escaped}" src="data:image/png;base64,Ynl0ZXM=">' in page
     assert f"<figcaption>\n    {escaped}\n" in page
