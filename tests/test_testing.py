@@ -63,7 +63,14 @@ def test_losses(name):
     check_loss(named("loss", name))
 
 
-@pytest.mark.parametrize("name", [n for n in options("optimizer") if n != "polyak"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        n if n in ("normalized_gd", "adam") else pytest.param(n, marks=pytest.mark.full)
+        for n in options("optimizer")
+        if n != "polyak"
+    ],
+)
 def test_optimizers(name):
     path = {"radii": [1.0, 3.0]} if name == "regularization_path" else QUICK
     check_optimizer(named("optimizer", name, **path))

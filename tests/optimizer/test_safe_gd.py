@@ -44,8 +44,9 @@ def one_step(risk, variables, ridge, lr):
 
 
 @RULES
-@pytest.mark.parametrize("loss", ["logistic", "exponential", "linear"])
-@pytest.mark.parametrize("ridge", [0.0, 1e-2])
+@pytest.mark.parametrize(
+    ("loss", "ridge"), [("logistic", 0.0), ("exponential", 1e-2), ("linear", 0.0)]
+)
 def test_the_curvature_along_a_step_is_below_the_bound(rule, m, loss, ridge):
     """eta max_t |phi''(t)| <= lr phi'(0)^2 / |phi'(0)| for phi(t) = L(V - t grad), by autograd."""
     for risk, variables in states(rule, m, loss):

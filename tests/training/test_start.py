@@ -33,7 +33,7 @@ def angles(A, B):
     return torch.rad2deg(2 * torch.asin((unit[0] - unit[1]).norm(dim=(1, 2)) / 2))
 
 
-@pytest.mark.parametrize("angle", [0.0, 1.0, 45.0, 90.0, 179.0])
+@pytest.mark.parametrize("angle", [0.0, 45.0, 179.0])
 @pytest.mark.parametrize(("rule", "norm"), [("w", "frobenius"), ("kq", "nuclear")])
 def test_a_cone_start_has_its_angle_and_norm(rule, norm, angle):
     batch = sample(**SHAPE)
@@ -127,8 +127,9 @@ def test_gradient_descent_keeps_factors_balanced():
     assert ((ratio > 1.8) & (ratio < 2.2)).all()  # of order eta: 1/eta steps of eta^2
 
 
-@pytest.mark.parametrize("head", ["linear", "relu", "quadratic", "mlp"])
-@pytest.mark.parametrize("loss", ["logistic", "squared"])
+@pytest.mark.parametrize(
+    ("head", "loss"), [("linear", "logistic"), ("relu", "squared"), ("mlp", "logistic")]
+)
 def test_aligned_weights_are_the_first_step_from_zero(head, loss):
     batch = sample(head=head, **SHAPE)
     aligned = train(batch, loss=loss, init="aligned", init_scale=0.7, **START)
