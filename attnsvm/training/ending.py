@@ -62,6 +62,8 @@ def ended(
             ending = ending.take(slice(first, first + size))
         return ending.direction_error(how), ending.at_finite_optimum()
 
+    if len(W) <= size:
+        return of_part(0)
     with ThreadPoolExecutor(threads) as pool:
         error, optimum = zip(*pool.map(of_part, range(0, len(W), size)), strict=True)
     return torch.cat(error), torch.cat(optimum)
