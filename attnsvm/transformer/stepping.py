@@ -12,13 +12,14 @@ from torch import Tensor
 from attnsvm.head import Linear, Relu
 from attnsvm.linalg.jit import announced
 from attnsvm.linalg.simd.arithmetic import LANES
-from attnsvm.linalg.simd.blocks import from_lanes, to_lanes
+from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
 from attnsvm.loss import Squared
 from attnsvm.model import READOUTS
 from attnsvm.optimizer.first_order import TINY
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.training import LOSS_CODES
-from attnsvm.transformer.compiled import Data, Sizes, Space, descend_layers, space_entries
+from attnsvm.transformer.compiled import Data, Sizes, descend_layers, work_arrays
 from attnsvm.transformer.network import admissible
 from attnsvm.transformer.parameters import OtherParameters
 from attnsvm.transformer.trained import TrainedNetwork
@@ -77,16 +78,21 @@ class CompiledSteps:
         assert net.features is not None  # as checked in `compilable`
         F, kinds = net.features
         allowed = admissible(T, model.causal, net.mask).expand(B, 1, n, T, T)
-        bias = torch.zeros(B, n, T, T, dtype=torch.float64).masked_fill(~allowed[:, 0], -torch.inf)
-        others, nothing = net.others, torch.zeros(B, 1, dtype=torch.float64)
-        V, M1, M2 = (nothing if P is None else P for P in (others.V, others.M1, others.M2))
-        weights = -net.Y / net.Y[0].numel()
-        kinds = kinds.expand(LANES, 3, -1)
-        data = {"X": net.X, "bias": bias, "V": V, "M1": M1, "M2": M2, "F": F[:, 0], "kinds": kinds,
-                "Y": net.Y, "weights": weights}  # fmt: skip
-        self.data = {name: to_lanes(tensor.contiguous()) for name, tensor in data.items()}
-        self.shapes = [tuple(V.shape) for V in start]
-        self.variables = [to_lanes(V.contiguous()) for V in start]
+        masked = torch.zeros(B, n, T, T, dtype=torch.float64).masked_fill(
+            ~allowed[:, 0], -torch.inf
+        )
+        others = net.others
+        values, first, second = (
+            net.X.new_empty(B, *[0] * axes) if P is None else P
+            for P, axes in ((others.V, 4), (others.M1, 3), (others.M2, 3))
+        )
+        X, bias, V, M1, M2, projections = (
+            blocks_of(P) for P in (net.X, masked, values, first, second, F[:, 0])
+        )
+        Y, weights = (blocks_of(P.reshape(B, n, -1)) for P in (net.Y, -net.Y / net.Y[0].numel()))
+        of_kinds = LaneArray(blocks_of(kinds.expand(LANES, 3, -1)).array[0])
+        self.data = Data(X, bias, V, M1, M2, projections, of_kinds, Y, weights)
+        self.variables = [blocks_of(V) for V in start]
         self.blocks, self.threads, self.net = -(-batch.B // LANES), threads, net
         self.sizes = Sizes(
             n=n, T=T, d=d, L=model.layers, H=model.heads, k=F.shape[-1],
@@ -108,21 +114,20 @@ class CompiledSteps:
             for part in parts:
                 part.result()
         self.net.others = self._others()
-        pairs = zip(self.variables, self.shapes, strict=True)
-        return tuple(from_lanes(lanes, shape).clone() for lanes, shape in pairs)
+        return tuple(of_blocks(V, self.net.batch.B).clone() for V in self.variables)
 
     def _others(self) -> OtherParameters:
         """Return values, MLPs and head at the present step."""
         trained = self.net.others.trained(self.net.model)
         found = {
-            name: from_lanes(self.data.get(name, self.data["F"]), tuple(value.shape)).clone()
+            name: of_blocks(getattr(self.data, name, self.data.F), len(value))
+            .clone()
+            .view_as(value)
             for name, value in trained.items()
         }
         return self.net.others.with_trained(found)
 
     def _steps(self, first: int, last: int, etas: Any) -> None:
-        space = [torch.empty(LANES * k, dtype=torch.float64) for k in space_entries(self.sizes)]
-        at = [V.data_ptr() for V in self.variables]
-        data = Data(**{name: x.data_ptr() for name, x in self.data.items()})
-        addresses = Space(*(x.data_ptr() for x in space))
-        descend_layers(first, last, data, addresses, (at[0], at[-1]), etas, self.sizes)
+        variables = self.variables[0], self.variables[-1]
+        work = work_arrays(self.sizes)
+        descend_layers(first, last, self.data, work, variables, etas, self.sizes)

@@ -12,6 +12,7 @@ from numba import njit
 
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, where
 from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.matmul import inner, matmul, matmul_inline
 
 SHAPE = (3, 4, 5)
 
@@ -78,6 +79,24 @@ def test_comparisons_choose_lane_by_lane():
     assert out.array[2].tolist() == [0, 0, 0, 3, 0, 0, 0, 0]
     x[:], x[5] = 0, 101
     assert comparisons(A, out) == (True, True)
+
+
+@njit
+def products(C, A, B, out):
+    matmul(C, A, B)
+    matmul_inline(out, A, B)
+    C[0, 0] += inner(A[0], B.T[0]) - out[0, 0]
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 11])
+@pytest.mark.parametrize(("columns", "count"), [(1, 1), (2, 7), (3, 2), (5, 7)])
+def test_products_of_integers_are_exact(rows, columns, count):
+    draw = np.random.default_rng(rows + 100 * columns).integers
+    A, B = (draw(-1000, 1000, (*shape, 8)) for shape in ((rows, count), (count, columns)))
+    C, out = (LaneArray(np.full((rows, columns, 8), np.nan)) for _ in range(2))
+    products(C, LaneArray(A.astype(float)), LaneArray(B.astype(float)), out)
+    for found in (C, out):
+        np.testing.assert_array_equal(found.array, np.einsum("ikl,kjl->ijl", A, B))
 
 
 @pytest.mark.parametrize(

@@ -18,16 +18,19 @@ from attnsvm.training.compiled import applies
 pytestmark = pytest.mark.processors
 
 SHAPE = {"n": 3, "T": 4, "d": 5, "trials": 11, "seed": 20}
-RULES = pytest.mark.parametrize(("parameterization", "m"), [("w", None), ("kq", None), ("kq", 2)])
+FULL = pytest.mark.full
+RULES = pytest.mark.parametrize(
+    ("parameterization", "m"), [("w", None), ("kq", None), pytest.param("kq", 2, marks=FULL)]
+)
 NORMS = ["frobenius", "max", "l1", "spectral", "nuclear"]
 STEPPERS = [
-    *(("steepest", {"norm": norm}) for norm in NORMS),
-    *(("steepest", {"norm": norm, "beta": 0.8}) for norm in NORMS),
     ("steepest", {"norm": "spectral", "beta": 0.9, "nesterov": True}),
     ("muon", {}),
-    ("muon", {"newton_schulz_steps": 2, "beta": 0.0}),
-    ("sign_gd", {}),
-    ("momentum", {"beta": 0.7}),
+    *(pytest.param("steepest", {"norm": norm, "beta": 0.8}, marks=FULL) for norm in NORMS),
+    *(pytest.param("steepest", {"norm": norm}, marks=FULL) for norm in NORMS),
+    pytest.param("muon", {"newton_schulz_steps": 2, "beta": 0.0}, marks=FULL),
+    pytest.param("sign_gd", {}, marks=FULL),
+    pytest.param("momentum", {"beta": 0.7}, marks=FULL),
 ]
 
 
@@ -51,7 +54,7 @@ def risk_of(batch):
 
 
 @RULES
-@pytest.mark.parametrize("ridge", [0.0, 1e-2])
+@pytest.mark.parametrize("ridge", [1e-2, pytest.param(0.0, marks=FULL)])
 @pytest.mark.parametrize(("name", "fields"), STEPPERS)
 def test_a_few_steps_are_those_of_torch(name, fields, ridge, parameterization, m):
     batch = ragged(sample(**SHAPE))
@@ -60,6 +63,7 @@ def test_a_few_steps_are_those_of_torch(name, fields, ridge, parameterization, m
     assert_same(*both(batch, parameterization, name, **options, **fields))
 
 
+@FULL
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize(("n", "T", "d"), [(1, 2, 2), (9, 6, 4), (5, 4, 20)])
 @RULES

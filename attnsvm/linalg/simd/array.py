@@ -10,11 +10,14 @@ IndexError.
 from __future__ import annotations
 
 import operator
-from typing import Any
+from functools import cache
+from math import prod
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 from numba.core.datamodel import models, register_default
 from numba.core.errors import TypingError
@@ -39,6 +42,7 @@ from attnsvm.linalg.jit import BOUNDS
 from attnsvm.linalg.simd.arithmetic import LANES, LANES_TYPE, VECTOR, Lanes
 
 INTEGER = ir.IntType(64)
+NamedTupleType = TypeVar("NamedTupleType", bound=type)
 
 
 class LaneArray:
@@ -59,7 +63,24 @@ class LaneArray:
     @staticmethod
     def empty(*shape: int) -> LaneArray:
         """Return an array with entries of any values."""
-        return LaneArray(np.empty((*shape, LANES)))
+        return LaneArray.several(shape)[0]
+
+    @staticmethod
+    def several(*shapes: tuple[int, ...]) -> list[LaneArray]:
+        """Return arrays with entries of any values in one memory; torch aligns it to cache lines.
+
+        For arrays of a few entries, which are made by the dozen, the checks take too long.
+        """
+        counts = [prod(shape) for shape in shapes]
+        memory = torch.empty(sum(counts), LANES, dtype=torch.float64)
+        flat, address, start, found = memory.numpy(), memory.data_ptr(), 0, []
+        for shape, count in zip(shapes, counts, strict=True):
+            made = LaneArray.__new__(LaneArray)
+            made.array = flat[start : start + count].reshape(*shape, LANES)
+            made.address, made.shape = address + 8 * LANES * start, shape
+            found.append(made)
+            start += count
+        return found
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -102,9 +123,26 @@ class _ArrayModel(models.StructModel):  # type: ignore[misc]
         super().__init__(manager, kind, members[: 2 if kind.contiguous else 3])
 
 
+_kind = cache(LaneArrayType)
+
+
 @typeof_impl.register(LaneArray)
-def _typeof(value: LaneArray, context: Any) -> LaneArrayType:
-    return LaneArrayType(len(value.shape))
+def _typeof(value: LaneArray, context: Any) -> Any:
+    return _kind(len(value.shape))
+
+
+def arrays(named_tuple: NamedTupleType) -> NamedTupleType:
+    """Decorate a NamedTuple of arrays: numba finds its type at once, not member by member."""
+
+    @cache
+    def kind(ndims: tuple[int, ...]) -> Any:
+        return types.NamedTuple([_kind(ndim) for ndim in ndims], named_tuple)
+
+    @typeof_impl.register(named_tuple)
+    def _(value: Any, context: Any) -> Any:
+        return kind(tuple([len(array.shape) for array in value]))
+
+    return named_tuple
 
 
 @unbox(LaneArrayType)
@@ -347,6 +385,18 @@ def lane_array(typingctx: Any, address: Any, shape: Any) -> Any:
         return _made(context, builder, signature.return_type, args[0], sizes, [])
 
     return LaneArrayType(len(shape))(types.intp, sizes), codegen
+
+
+@njit(inline="always")
+def reshaped(A: LaneArray, shape: Any) -> Any:
+    """Return the first entries of a vector as an array of this shape."""
+    if BOUNDS:
+        count = 1
+        for size in shape:
+            count *= size
+        if count > len(A):
+            raise IndexError("too few entries for the shape")
+    return lane_array(address_of(A), shape)
 
 
 @intrinsic

@@ -1,26 +1,38 @@
-"""The slopes of the losses for eight instances at a time, in compiled code."""
+"""Slopes of the losses and features of the heads for eight instances at a time, compiled."""
 
+# mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
 from typing import Any
 
 from numba import njit
 
-from attnsvm.linalg.simd.arithmetic import exp, fill, where_greater
+from attnsvm.linalg.simd.arithmetic import exp, fill, where
+from attnsvm.linalg.simd.array import LaneArray
 
 LOGISTIC, EXPONENTIAL, LINEAR, SQUARED = range(4)
 """Codes of the losses."""
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
-def slope(u: Any, loss: Any, target: Any) -> Any:
+@njit(inline="always")
+def slope(u: Any, loss: int, target: float) -> Any:
     """Return factor and exponent of -l'(u), as `Loss.slope` does."""
     zero, one = fill(0.0), fill(1.0)
     if loss == SQUARED:
-        return fill(2.0) * (fill(target) - u), zero
-    negative = where_greater(u, zero, zero - u, zero)
+        return 2 * (target - u), zero
+    negative = where(u > 0, -u, 0)
     if loss == LOGISTIC:
-        return one / (one + exp(where_greater(u, zero, negative, u))), negative
+        return 1 / (1 + exp(where(u > 0, negative, u))), negative
     if loss == EXPONENTIAL:
-        return one, zero - u
+        return one, -u
     return one, zero
+
+
+@njit(inline="always")
+def feature(p: Any, kinds: LaneArray, j: int) -> Any:
+    """Return alpha p + beta p^2 / 2 + rho relu(p) and its derivative, as `Head.features` has it.
+
+    `kinds` (3, k) are alpha, beta and rho of each projection; p is projection j.
+    """
+    kink = where(p > 0, kinds[2, j], 0)
+    return p * (kinds[0, j] + 0.5 * kinds[1, j] * p + kink), kinds[0, j] + kinds[1, j] * p + kink

@@ -18,7 +18,7 @@ from torch import Tensor
 from attnsvm.linalg.jit import announced, compiled
 from attnsvm.linalg.simd import arithmetic, array, matmul
 from attnsvm.linalg.simd.arithmetic import any_lane, maximum, sqrt, where
-from attnsvm.linalg.simd.array import LaneArray, address_of, lane_array
+from attnsvm.linalg.simd.array import LaneArray, lane_array, reshaped
 from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
 from attnsvm.linalg.simd.matmul import inner
 
@@ -105,14 +105,14 @@ def full_svd(C: LaneArray, U: LaneArray, V: LaneArray, sigma: LaneArray, work: A
     A, weights, flips = work
     p, q = C.shape
     if p >= q:
-        columns = lane_array(address_of(A), (q, p))
+        columns = reshaped(A, (q, p))
         for i in range(p):
             for j in range(q):
                 columns[j, i] = C[i, j]
         svd_columns(columns, V, sigma)
         _complete(columns, U, weights, flips)
     else:
-        columns = lane_array(address_of(A), (p, q))
+        columns = reshaped(A, (p, q))
         columns[:] = C
         svd_columns(columns, U, sigma)
         _complete(columns, V, weights, flips)

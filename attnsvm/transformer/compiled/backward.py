@@ -1,250 +1,206 @@
 """The backward pass of one layer, compiled: eight instances a vector."""
 
+# mypy: disallow-untyped-decorators=False
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numba import njit
 
-from attnsvm.linalg.simd.arithmetic import (
-    at,
-    exp,
-    fill,
-    fma,
-    load,
-    most,
-    store,
-    where_equal,
-    where_greater,
-)
-from attnsvm.linalg.simd.loss import slope
-from attnsvm.linalg.simd.matmul import product
-from attnsvm.transformer.compiled.copies import find_away
+from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, where
+from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.loss import feature, slope
+from attnsvm.linalg.simd.matmul import inner, matmul
 from attnsvm.transformer.compiled.layout import (
     EVERY,
     MEAN,
     Data,
     Sizes,
-    Space,
-    of_head,
+    Work,
+    attending,
     queries,
 )
 from attnsvm.transformer.compiled.scaled import forget_zeros
 
 
-@njit  # type: ignore[untyped-decorator]
-def readout(data: Data, space: Space, sizes: Sizes) -> None:
+@njit
+def readout(data: Data, work: Work, sizes: Sizes) -> None:
     """Write the adjoints of the last rows and their exponents, and what the head reads."""
-    n, T, d, k = sizes.n, sizes.T, sizes.d, sizes.k
-    last = at(space.x, sizes.L * n * T * d)
-    zero = fill(0.0)
-    count = T if sizes.readout == EVERY else 1
-    g = space.dW
+    T, d, k = sizes.T, sizes.d, sizes.k
+    last, g, c, F = work.x[sizes.L], work.g, work.c, data.F
+    n, count = data.Y.shape
+    share = 1.0 / T if sizes.readout == MEAN else 1.0
     for i in range(n):
         for position in range(count):
-            at_row, sample = i * T + position, i * count + position
-            o, w = at(space.read, sample * d), at(space.w, sample * k)
+            o, w, value = work.read[i, position], work.w[i, position], fill(0.0)
             for j in range(d):
-                value = load(last, at_row * d + j)
-                if sizes.readout == MEAN:
-                    for t in range(1, T):
-                        value = value + load(last, (at_row + t) * d + j)
-                    value = value * fill(1.0 / T)
-                store(o, j, value)
-            value = zero
+                o[j] = last[i, position, j]
+                for t in range(1, T if sizes.readout == MEAN else 1):
+                    o[j] += last[i, t, j]
+                o[j] *= share
             for p in range(k):
-                projected = zero
-                for j in range(d):
-                    projected = fma(load(o, j), load(data.F, j * k + p), projected)
-                alpha, beta = load(data.kinds, p), load(data.kinds, k + p)
-                kink = where_greater(projected, zero, load(data.kinds, 2 * k + p), zero)
-                value = value + projected * (alpha + fill(0.5) * beta * projected + kink)
-                store(w, p, alpha + beta * projected + kink)
-            factor, exponent = slope(load(data.Y, sample) * value, sizes.loss, sizes.target)
-            factor = factor * load(data.weights, sample)
-            if sizes.readout == MEAN:
-                factor = factor * fill(1.0 / T)
-            for j in range(d):
-                total = zero
-                for p in range(k):
-                    total = fma(load(w, p), load(data.F, j * k + p), total)
-                store(g, j, total * factor)
-            store(space.w_exponent, sample, exponent)
+                h, dh = feature(inner(o, F.T[p]), data.kinds, p)
+                value += h
+                w[p] = dh
+            factor, exponent = slope(data.Y[i, position] * value, sizes.loss, sizes.target)
+            factor *= data.weights[i, position] * share
             for p in range(k):
-                store(w, p, factor * load(w, p))
+                w[p] *= factor
+            work.w_exponent[i, position] = exponent
             for t in range(T):
-                seen = sizes.readout == MEAN or t == position
-                if sizes.readout != EVERY or seen:
-                    store(space.c, i * T + t, exponent if seen else fill(-np.inf))
+                is_read = sizes.readout == MEAN or t == position
+                if sizes.readout != EVERY or is_read:
+                    c[i, t] = exponent if is_read else fill(-np.inf)
                     for j in range(d):
-                        store(space.g, (i * T + t) * d + j, load(g, j) if seen else zero)
-    forget_zeros(space.g, space.c, n * T, d)
+                        g[i, t, j] = inner(w, F[j]) if is_read else fill(0.0)
+    forget_zeros(g.rows, c.flat)
 
 
-@njit  # type: ignore[untyped-decorator]
-def backward(data: Data, space: Space, sizes: Sizes, W: int, layer: int) -> None:
+@njit
+def backward(data: Data, work: Work, sizes: Sizes, W: LaneArray, layer: int) -> None:
     """Write P and, above the first layer, the adjoints of the layer's input."""
-    n, T, d, H = sizes.n, sizes.T, sizes.d, sizes.H
     R = queries(sizes, layer)
-    stride = (T // R) * d
-    share = fill((np.sqrt(0.5) if sizes.residual else 1.0) / np.sqrt(H))
-    for h in range(H):
-        r, g = at(space.r, h * n * T * d), space.g
+    share = (np.sqrt(0.5) if sizes.residual else 1.0) / np.sqrt(sizes.H)
+    for h in range(sizes.H):
+        r = attending(work.r[h], R)
         if sizes.values:
-            V = at(data.V, (layer * H + h) * d * d)
-            product((r, stride, 1), (g, stride, 1), (V, 1, d), (n * R, d, d))
-            g = r
-        for row in range(0, n * T, T // R):
-            for j in range(row * d, (row + 1) * d):
-                store(r, j, load(g, j) * share)
-    for i in range(n):
-        for h in range(H):
+            matmul(r, attending(work.g, R), data.V[layer, h].T)
+        else:
+            r[:] = attending(work.g, R)
+        rows, d = r.shape
+        for k in range(rows):
+            for j in range(d):
+                r[k, j] *= share
+    for i in range(sizes.n):
+        for h in range(sizes.H):
+            logits, inverse = work.logits[layer, h, i], work.inverse[layer, h, i]
+            top, away, size = work.top[layer, h, i], work.away[layer, h, i], work.size[layer, h, i]
             for k in range(R):
+                row = logits[k], inverse[k], top[k], away[k], work.c[i, k]
+                P, r_k = work.P[h, i, k], work.r[h, i, k]
                 if layer == 0:
-                    _pull_first(space, sizes, h, i, k)
+                    e = _pull_back_first(
+                        P, r_k, row, work.s[layer, h, i, k], work.square[0], work.part
+                    )
                 else:
-                    _pull(space, sizes, layer, h, i, k)
+                    q, exponent = work.q[h, k], work.q_exponent[h, k]
+                    e = _pull_back(P, q, exponent, r_k, row, size[k], work.square[0])
+                work.P_exponent[h, i, k] = e
         if layer > 0:
-            _begin_below(space, sizes, layer, i, R)
-            for h in range(H):
-                _add_as_keys(space, sizes, layer, i, h, R)
+            _begin_below(work, sizes, layer, i, R)
+            for h in range(sizes.H):
+                as_value, as_key = work.square[:R], work.q[h, :R]
+                c, common, below = work.c[i], work.c_below[i], work.g_below[i]
+                inverse = work.inverse[layer, h, i]
+                _weigh_as_keys(as_value, as_key, work.q_exponent[h], work.logits[layer, h, i],
+                               inverse, c, common)  # fmt: skip
+                matmul(work.rows, as_value.T, work.r[h, i, :R])
+                _add(below, work.rows)
+                matmul(work.rows, as_key.T, work.U[layer, h, i, :R])
+                _add(below, work.rows)
     if layer > 0:
-        for h in range(H):
-            _add_as_queries(space, sizes, W, layer, h, R)
-        for j in range(n * T * d):
-            store(space.g, j, load(space.g_below, j))
-        for j in range(n * T):
-            store(space.c, j, load(space.c_below, j))
-        forget_zeros(space.g, space.c, n * T, d)
+        for h in range(sizes.H):
+            matmul(attending(work.back, R), attending(work.P[h], R), W[layer, h])
+            for i in range(sizes.n):
+                for k in range(R):
+                    share_k = exp(work.P_exponent[h, i, k] - work.c_below[i, k])
+                    for j in range(sizes.d):
+                        work.g_below[i, k, j] += share_k * work.back[i, k, j]
+        work.g[:] = work.g_below
+        work.c[:] = work.c_below
+        forget_zeros(work.g.rows, work.c.flat)
 
 
-@njit  # type: ignore[untyped-decorator]
-def _pull_first(space: Space, sizes: Sizes, h: int, i: int, k: int) -> None:
-    """Write P of a row of the first layer and its exponent; rows as drawn need no other ones."""
-    n, T, d = sizes.n, sizes.T, sizes.d
-    row, place = of_head(sizes, 0, h, i, k), (h * n + i) * T + k
-    logits, s = at(space.logits, row * T), at(space.s, row * T)
-    away = find_away(space, sizes, 0, i, row, False)
-    rise, q, r, P = space.square, space.part, at(space.r, place * d), at(space.P, place * d)
-    top, zero, none = load(space.top, row), fill(0.0), fill(-np.inf)
-    product((rise, 1, 0), (away, d, 1), (r, 1, 0), (T, 1, d))
-    largest, mean = none, zero
+@njit
+def _pull_back_first(
+    P: LaneArray, r: LaneArray, row: Any, s: LaneArray, rise: LaneArray, q: LaneArray
+) -> Any:
+    """Write P of a row of the first layer, return its exponent; rows as drawn need no other ones.
+
+    `rise` is (x_t - x_top)^T r. `q` is scratch of at least T entries.
+    """
+    (logits, inverse, top, away, c), T = row, len(s)
+    matmul(rise, away, r)
+    largest, mean = fill(-np.inf), fill(0.0)
     for t in range(T):
-        logit = where_equal(load(rise, t), zero, none, load(logits, t))
-        largest = most(logit, largest)
+        largest = maximum(where(rise[t] == 0, -np.inf, logits[t]), largest)
     # e^-largest times s_t (x_t - x_top)^T r; its sum is the mean
     for t in range(T):
-        score = load(rise, t) * exp(load(logits, t) - largest) * load(space.inverse, row)
-        store(q, t, score)
-        mean = mean + score
+        q[t] = rise[t] * exp(logits[t] - largest) * inverse
+        mean += q[t]
     for t in range(T):
-        value = load(q, t) - load(s, t) * mean
-        store(q, t, where_equal(top, fill(float(t)), zero, value))
-    product((P, 1, 0), (away, 1, d), (q, 1, 0), (d, 1, T))
-    store(space.P_exponent, place, largest + load(space.c, i * T + k))
+        q[t] = where(top == t, 0, q[t] - s[t] * mean)
+    matmul(P, away.T, q[:T])
+    return largest + c
 
 
-@njit  # type: ignore[untyped-decorator]
-def _pull(space: Space, sizes: Sizes, layer: int, h: int, i: int, k: int) -> None:
-    """Write q and P of a row, with their exponents."""
-    n, T, d = sizes.n, sizes.T, sizes.d
-    row, place = of_head(sizes, layer, h, i, k), (h * n + i) * T + k
-    logits, size = row * T, at(space.size, row * T)
-    away = find_away(space, sizes, layer, i, row, False)
-    q, exponent = at(space.q, (h * T + k) * T), at(space.q_exponent, (h * T + k) * T)
-    rise, r, P = space.square, at(space.r, place * d), at(space.P, place * d)
-    top, inverse, c = load(space.top, row), load(space.inverse, row), load(space.c, i * T + k)
-    zero, none = fill(0.0), fill(-np.inf)
-    product((rise, 1, 0), (away, d, 1), (r, 1, 0), (T, 1, d))
-    # x_t - x_top = away e^size, and the score of t is above that of the top by rise e^size
-    log_mean, mean = none, zero
+@njit
+def _pull_back(
+    P: LaneArray, q: LaneArray, exponent: LaneArray, r: LaneArray, row: Any, size: LaneArray,
+    rise: LaneArray,
+) -> Any:  # fmt: skip
+    """Write q and P of a row, with their exponents; return that of P.
+
+    x_t - x_top = away e^size, and the score of t is above that of the top by rise e^size.
+    """
+    (logits, inverse, top, away, c), T, none = row, len(size), -np.inf
+    matmul(rise, away, r)
+    log_mean, mean, largest = fill(none), fill(0.0), fill(none)
     for t in range(T):
-        term = load(space.logits, logits + t) + load(size, t)
-        log_mean = most(log_mean, where_equal(load(rise, t), zero, none, term))
+        log_mean = maximum(log_mean, where(rise[t] == 0, none, logits[t] + size[t]))
     for t in range(T):
-        share = exp(load(space.logits, logits + t) + load(size, t) - log_mean)
-        mean = fma(load(rise, t), share, mean)
-    mean = mean * inverse
+        mean += rise[t] * exp(logits[t] + size[t] - log_mean)
+    mean *= inverse
     # q = s (rise - mean) e^c; at the top token only the mean is left
-    largest = none
     for t in range(T):
-        is_top, e = fill(float(t)), load(size, t)
-        scale = most(e, log_mean)
-        pull = load(rise, t) * exp(e - scale) - mean * exp(log_mean - scale)
-        pull = where_equal(top, is_top, zero - mean, pull)
-        power = load(space.logits, logits + t) + (scale + c)
-        power = where_equal(top, is_top, log_mean + c, power)
-        power = where_equal(pull, zero, none, power)
-        store(q, t, pull * inverse)
-        store(exponent, t, power)
-        largest = most(largest, where_equal(top, is_top, none, power + e))
+        scale = maximum(size[t], log_mean)
+        apart = rise[t] * exp(size[t] - scale) - mean * exp(log_mean - scale)
+        apart = where(top == t, -mean, apart)
+        power = where(top == t, log_mean + c, logits[t] + (scale + c))
+        power = where(apart == 0, none, power)
+        q[t], exponent[t] = apart * inverse, power
+        largest = maximum(largest, where(top == t, none, power + size[t]))
     for t in range(T):
-        store(rise, t, load(q, t) * exp(load(exponent, t) + load(size, t) - largest))
-    product((P, 1, 0), (away, 1, d), (rise, 1, 0), (d, 1, T))
-    store(space.P_exponent, place, largest)
+        rise[t] = q[t] * exp(exponent[t] + size[t] - largest)
+    matmul(P, away.T, rise)
+    return largest
 
 
-@njit  # type: ignore[untyped-decorator]
-def _begin_below(space: Space, sizes: Sizes, layer: int, i: int, R: int) -> None:
+@njit
+def _begin_below(work: Work, sizes: Sizes, layer: int, i: int, R: int) -> None:
     """Write the exponents of the adjoints of the rows, and what the residual connection adds."""
-    n, T, d, H = sizes.n, sizes.T, sizes.d, sizes.H
-    for t in range(T):
-        place = i * T + t
-        c, largest = load(space.c, place), fill(-np.inf)
-        if sizes.residual:
-            largest = c
-        for h in range(H):
-            logits = at(space.logits, of_head(sizes, layer, h, i, 0) * T)
+    for t in range(sizes.T):
+        c = work.c[i, t]
+        largest = c if sizes.residual else fill(-np.inf)
+        for h in range(sizes.H):
             if t < R:
-                largest = most(load(space.P_exponent, (h * n + i) * T + t), largest)
+                largest = maximum(work.P_exponent[h, i, t], largest)
             for k in range(R):
-                largest = most(load(logits, k * T + t) + load(space.c, i * T + k), largest)
-                largest = most(load(space.q_exponent, (h * T + k) * T + t), largest)
-        store(space.c_below, place, largest)
-        share = exp(c - largest) * fill(np.sqrt(0.5)) if sizes.residual else fill(0.0)
-        for j in range(place * d, (place + 1) * d):
-            store(space.g_below, j, share * load(space.g, j))
+                largest = maximum(work.logits[layer, h, i, k, t] + work.c[i, k], largest)
+                largest = maximum(work.q_exponent[h, k, t], largest)
+        work.c_below[i, t] = largest
+        share = exp(c - largest) * np.sqrt(0.5) if sizes.residual else fill(0.0)
+        for j in range(sizes.d):
+            work.g_below[i, t, j] = share * work.g[i, t, j]
 
 
-@njit  # type: ignore[untyped-decorator]
-def _add_as_keys(space: Space, sizes: Sizes, layer: int, i: int, h: int, R: int) -> None:
-    """Add the terms of one head to the adjoints of a sequence: as values and as keys."""
-    n, T, d = sizes.n, sizes.T, sizes.d
-    first = of_head(sizes, layer, h, i, 0)
-    below, logits = at(space.g_below, i * T * d), at(space.logits, first * T)
-    as_value, as_key = space.square, at(space.q, h * T * T)
+@njit
+def _weigh_as_keys(
+    as_value: LaneArray, as_key: LaneArray, exponent: LaneArray, logits: LaneArray,
+    inverse: LaneArray, c: LaneArray, common: LaneArray,
+) -> None:  # fmt: skip
+    """Write the weights of the rows' adjoints as values, s, and as keys, q, less `common`."""
+    R, T = as_value.shape
     for k in range(R):
-        inverse, c = load(space.inverse, first + k), load(space.c, i * T + k)
         for t in range(T):
-            common, place = load(space.c_below, i * T + t), k * T + t
-            size = load(space.q_exponent, h * T * T + place)
-            store(as_value, place, inverse * exp(load(logits, place) + c - common))
-            store(as_key, place, load(as_key, place) * exp(size - common))
-    r = at(space.r, (h * n + i) * T * d)
-    product((space.rows, d, 1), (as_value, 1, T), (r, d, 1), (T, d, R))
-    _add(below, space.rows, T * d)
-    product((space.rows, d, 1), (as_key, 1, T), (at(space.U, first * d), d, 1), (T, d, R))
-    _add(below, space.rows, T * d)
+            as_value[k, t] = inverse[k] * exp(logits[k, t] + c[k] - common[t])
+            as_key[k, t] *= exp(exponent[k, t] - common[t])
 
 
-@njit  # type: ignore[untyped-decorator]
-def _add_as_queries(space: Space, sizes: Sizes, W: int, layer: int, h: int, R: int) -> None:
-    """Add the terms of one head to the adjoints of all rows: as queries."""
-    n, T, d = sizes.n, sizes.T, sizes.d
-    P, W_head, stride = (
-        at(space.P, h * n * T * d),
-        at(W, (layer * sizes.H + h) * d * d),
-        (T // R) * d,
-    )
-    product((space.back, stride, 1), (P, stride, 1), (W_head, d, 1), (n * R, d, d))
-    for i in range(n):
-        for place in range(i * T, i * T + R):
-            size = load(space.P_exponent, h * n * T + place)
-            share = exp(size - load(space.c_below, place))
-            for j in range(place * d, (place + 1) * d):
-                store(space.g_below, j, fma(share, load(space.back, j), load(space.g_below, j)))
-
-
-@njit  # type: ignore[untyped-decorator]
-def _add(target: int, source: int, count: int) -> None:
-    for j in range(count):
-        store(target, j, load(target, j) + load(source, j))
+@njit
+def _add(total: LaneArray, A: LaneArray) -> None:
+    rows, columns = total.shape
+    for i in range(rows):
+        for j in range(columns):
+            total[i, j] += A[i, j]

@@ -1,10 +1,13 @@
-"""What the compiled loop works on: sizes, addresses of its input and of its work arrays."""
+"""What the compiled loop works on: sizes, its input and its work arrays, entries of eight lanes."""
 
+# mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 from numba import njit
+
+from attnsvm.linalg.simd.array import LaneArray, arrays
 
 FIRST, MEAN, EVERY = 0, 1, 2
 """Codes of the readouts."""
@@ -36,156 +39,129 @@ class Sizes(NamedTuple):
     loss: int
     target: float
 
+    @property
+    def samples(self) -> tuple[int, int]:
+        """Sequences, and rows of each that the head reads, or one mean."""
+        return self.n, self.T if self.readout == EVERY else 1
 
+
+@arrays
 class Data(NamedTuple):
-    """Addresses of the input of each block.
+    """What is given: of all blocks, with an axis more in front but for `kinds`, or of one block.
 
     Tokens X (n, T, d), admissible keys as bias (n, T, T) of 0 and -inf, values V (L, H, d, d), MLPs
-    M1 (L, d, width) and M2 (L, width, d), projections of the head F (d, k), labels Y and weights
-    -Y / count (n,) or (n, T). `kinds` is the same for all blocks: alpha, beta and rho of each
-    projection, (3, k). V, M1, M2 and F are updated where they are trained.
+    M1 (L, d, width) and M2 (L, width, d), which are empty where there are none, projections of the
+    head F (d, k), alpha, beta and rho of each projection `kinds` (3, k), labels Y and weights
+    -Y / count (n, 1) or (n, T). V, M1, M2 and F are updated where they are trained.
     """
 
-    X: int
-    bias: int
-    V: int
-    M1: int
-    M2: int
-    F: int
-    kinds: int
-    Y: int
-    weights: int
+    X: LaneArray
+    bias: LaneArray
+    V: LaneArray
+    M1: LaneArray
+    M2: LaneArray
+    F: LaneArray
+    kinds: LaneArray
+    Y: LaneArray
+    weights: LaneArray
 
 
-class Space(NamedTuple):
-    """Addresses of the work arrays of a thread.
+@arrays
+class Work(NamedTuple):
+    """Work arrays of a thread.
 
-    For every layer its rows x (L + 1, n, T, d), whether those of the first one differ (n, T, T):
-    exponents 0 or -inf; for every head (L, H, ...): logits less the largest and attention s
-    (n, T, T), 1 / sum e^logit and the index of the top token (n, T), U = W x (n, T, d), exponents
-    of x_t - x_top of each row (n, T, T). These differences themselves, of every layer but the first
-    one (L - 1, H, n, T, T, d); of the first one x_top (H, n, T, d), and space for the differences
-    of two rows (2, T, d).
-    After every layer but the last one the differences of its rows, only those of p < q,
-    `pairs` (L - 1, n, T, T, d) and their exponents (L - 1, n, T, T), and bounds (T,) on those that
-    rounded rows give. With MLPs, the rows before them `mixed` (L, n, T, d), and their hidden units
-    `hidden` (L, n, T, width).
-    For the layer at hand: adjoints g (n, T, d) with exponents c (n, T), twice; P and r
-    (H, n, T, d), the exponents of P (H, n, T), W^T P (n, T, d); for a sequence q and its exponents
-    (H, T, T), a matrix (T, T) and rows (T, d); adjoints of the hidden units (n, T, width).
-    W (L, H, d, d), gradients of W (d, d), of K and of Q (d, m), of V (H, d, d), of M1 and M2, of F.
-    What the head reads (n, d) or (n, T, d), its gradient at each projection (n, k) or (n, T, k)
-    with exponents. For a difference: `pair` and `exact`, d entries each and an exponent; the means
-    of two rows likewise, and 2 T, d + 1 or width further entries.
+    Of every layer: rows x; whether those of the first layer differ `drawn`, exponents 0 or -inf;
+    for every head and row logits less the largest, attention s, 1 / sum e^logit, the index of the
+    top token, U = W x, x_t - x_top `away` times e^size. After every layer but the last one
+    the differences of its rows, of p < q, `pairs` times e^apart, and bounds `heights` on those
+    that rounded rows give. With MLPs, the rows before them `mixed`, and their hidden units.
+
+    Of the layer at hand: adjoints g e^c, twice; r; P e^P_exponent, W^T P `back`; for a sequence
+    q e^q_exponent; adjoints of the hidden units `active`. W of K and Q, and gradients. What the
+    head reads, and its slope w e^w_exponent in each projection. For a difference of two rows:
+    `pair` and `exact`, the mean of a row, a sum, and further entries.
     """
 
-    x: int
-    drawn: int
-    logits: int
-    s: int
-    inverse: int
-    top: int
-    U: int
-    x_top: int
-    leave: int
-    away: int
-    size: int
-    heights: int
-    pairs: int
-    apart: int
-    mixed: int
-    hidden: int
-    g: int
-    c: int
-    g_below: int
-    c_below: int
-    P: int
-    P_exponent: int
-    back: int
-    r: int
-    q: int
-    q_exponent: int
-    square: int
-    rows: int
-    active: int
-    W: int
-    dW: int
-    dK: int
-    dQ: int
-    dV: int
-    dM1: int
-    dM2: int
-    dF: int
-    read: int
-    w: int
-    w_exponent: int
-    pair: int
-    exact: int
-    means: int
-    part: int
+    x: LaneArray
+    drawn: LaneArray
+    logits: LaneArray
+    s: LaneArray
+    inverse: LaneArray
+    top: LaneArray
+    U: LaneArray
+    away: LaneArray
+    size: LaneArray
+    heights: LaneArray
+    pairs: LaneArray
+    apart: LaneArray
+    mixed: LaneArray
+    hidden: LaneArray
+    g: LaneArray
+    c: LaneArray
+    g_below: LaneArray
+    c_below: LaneArray
+    P: LaneArray
+    P_exponent: LaneArray
+    back: LaneArray
+    r: LaneArray
+    q: LaneArray
+    q_exponent: LaneArray
+    square: LaneArray
+    rows: LaneArray
+    more_rows: LaneArray
+    active: LaneArray
+    W: LaneArray
+    dW: LaneArray
+    dK: LaneArray
+    dQ: LaneArray
+    dV: LaneArray
+    dM1: LaneArray
+    dM2: LaneArray
+    dF: LaneArray
+    read: LaneArray
+    w: LaneArray
+    w_exponent: LaneArray
+    pair: LaneArray
+    exact: LaneArray
+    mean: LaneArray
+    total: LaneArray
+    part: LaneArray
+    exponents: LaneArray
 
 
-def space_entries(sizes: Sizes) -> Space:
-    """Return the number of entries of each part of the space."""
+def work_arrays(sizes: Sizes) -> Work:
+    """Return work arrays for networks of these sizes."""
     n, T, d, L, H, k, m, width = sizes[:8]
-    rows, heads = n * T, L * H * n * T
-    samples = rows if sizes.readout == EVERY else n
-    mlps = 1 if width else 0
-    return Space(
-        x=(L + 1) * rows * d,
-        drawn=rows * T,
-        logits=heads * T,
-        s=heads * T,
-        inverse=heads,
-        top=heads,
-        U=heads * d,
-        x_top=H * rows * d,
-        leave=2 * T * d,
-        away=(L - 1) * H * rows * T * d,
-        size=heads * T,
-        heights=T,
-        pairs=(L - 1) * rows * T * d,
-        apart=(L - 1) * rows * T,
-        mixed=mlps * L * rows * d,
-        hidden=L * rows * width,
-        g=rows * d,
-        c=rows,
-        g_below=rows * d,
-        c_below=rows,
-        P=H * rows * d,
-        P_exponent=H * rows,
-        back=rows * d,
-        r=H * rows * d,
-        q=H * T * T,
-        q_exponent=H * T * T,
-        square=T * T,
-        rows=T * d,
-        active=rows * width,
-        W=L * H * d * d,
-        dW=max(d * d, T * d),
-        dK=d * m,
-        dQ=d * m,
-        dV=H * d * d,
-        dM1=d * width,
-        dM2=width * d,
-        dF=d * k,
-        read=samples * d,
-        w=samples * k,
-        w_exponent=samples,
-        pair=d + 1,
-        exact=d + 1,
-        means=2 * (d + 1),
-        part=max(2 * T, d + 1, width),
-    )
+    samples, mlps = sizes.samples, L if width else 0
+    shapes = {
+        "x": (L + 1, n, T, d), "drawn": (n, T, T),
+        **dict.fromkeys(("logits", "s", "size"), (L, H, n, T, T)),
+        **dict.fromkeys(("inverse", "top"), (L, H, n, T)),
+        "U": (L, H, n, T, d), "away": (L, H, n, T, T, d),
+        "heights": (T,), "pairs": (L - 1, n, T, T, d), "apart": (L - 1, n, T, T),
+        "mixed": (mlps, n, T, d), "hidden": (mlps, n, T, width),
+        **dict.fromkeys(("g", "g_below", "back"), (n, T, d)),
+        **dict.fromkeys(("c", "c_below"), (n, T)),
+        "P": (H, n, T, d), "P_exponent": (H, n, T), "r": (H, n, T, d),
+        **dict.fromkeys(("q", "q_exponent"), (H, T, T)), "square": (T, T),
+        **dict.fromkeys(("rows", "more_rows"), (T, d)), "active": (n, T, width),
+        "W": (L, H, d, d), "dW": (d, d), "dK": (d, m), "dQ": (d, m), "dV": (H, d, d),
+        "dM1": (d, width), "dM2": (width, d), "dF": (d, k),
+        "read": (*samples, d), "w": (*samples, k), "w_exponent": samples,
+        # vectors with their exponent behind them
+        **dict.fromkeys(("pair", "exact", "mean", "total"), (d + 1,)),
+        **dict.fromkeys(("part", "exponents"), (max(T, d + 1, width),)),
+    }  # fmt: skip
+    return Work(**dict(zip(shapes, LaneArray.several(*shapes.values()), strict=True)))
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
+@njit(inline="always")
 def queries(sizes: Sizes, layer: int) -> int:
     """Return how many rows of a sequence attend: in the last layer only those that are read."""
     return 1 if layer == sizes.L - 1 and sizes.readout == FIRST else sizes.T
 
 
-@njit(inline="always")  # type: ignore[untyped-decorator]
-def of_head(sizes: Sizes, layer: int, h: int, i: int, k: int) -> Any:
-    """Return the number of row k of sequence i in one head, among the rows of all heads."""
-    return ((layer * sizes.H + h) * sizes.n + i) * sizes.T + k
+@njit(inline="always")
+def attending(A: LaneArray, R: int) -> Any:
+    """Return the first R rows of every sequence, of A (n, T, d), as a matrix; R is T or 1."""
+    return A.rows[:: A.shape[1] // R]

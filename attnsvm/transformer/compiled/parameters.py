@@ -4,6 +4,7 @@ The formulas are those of `transformer.parameters`. Only the direction of a grad
 adjoints are taken relative to the largest exponent of the rows that add to it.
 """
 
+# mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
 from typing import Any
@@ -11,20 +12,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from attnsvm.linalg.simd.arithmetic import (
-    any_greater,
-    at,
-    exp,
-    fill,
-    load,
-    magnitude,
-    most,
-    root,
-    store,
-    where_greater,
-)
-from attnsvm.linalg.simd.matmul import dot, product
-from attnsvm.transformer.compiled.layout import EVERY, Data, Sizes, Space, of_head, queries
+from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, maximum, sqrt, where
+from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.matmul import inner, matmul
+from attnsvm.transformer.compiled.layout import Data, Sizes, Work, attending, queries
 from attnsvm.transformer.compiled.scaled import largest_entry
 
 TINY = 1e-300
@@ -33,89 +24,83 @@ SQUARABLE = 1e-100
 """Largest entry of a matrix, or its inverse, from which on squares are ordinary numbers."""
 
 
-@njit  # type: ignore[untyped-decorator]
-def descend(V: int, G: int, count: int, eta: float) -> None:
+@njit
+def descend(V: LaneArray, G: LaneArray, eta: float) -> None:
     """Move V by eta along -G / ||G||_F.
 
     G is divided by its largest entry where its squares would not be ordinary numbers.
     """
-    size, one = largest_entry(G, count), fill(1.0)
-    high = where_greater(size, fill(1 / SQUARABLE), one / size, one)
-    inverse = where_greater(size, fill(SQUARABLE), high, one / most(size, fill(TINY)))
-    if any_greater(magnitude(inverse - one), fill(0.0)):
-        for j in range(count):
-            store(G, j, load(G, j) * inverse)
-    step = fill(eta) / (root(dot(G, G, count)) + fill(TINY))
-    for j in range(count):
-        store(V, j, load(V, j) - step * load(G, j))
+    v, g = V.flat, G.flat
+    size = largest_entry(g)
+    ordinary = (size > SQUARABLE) & (size < 1 / SQUARABLE)
+    if any_lane(~ordinary):
+        inverse = where(ordinary, 1, 1 / maximum(size, fill(TINY)))
+        for j in range(len(g)):
+            g[j] *= inverse
+    step = eta / (sqrt(inner(g, g)) + TINY)
+    for j in range(len(v)):
+        v[j] -= step * g[j]
 
 
-@njit  # type: ignore[untyped-decorator]
-def keep_adjoints(space: Space, sizes: Sizes, layer: int, partners: int, width: int) -> None:
-    """Write the adjoints g of the rows at hand at `r`, weighed for products with `partners`."""
-    n, T, d = sizes.n, sizes.T, sizes.d
-    step = T // queries(sizes, layer)
-    for k in range(0, n * T, step):
-        for j in range(k * d, (k + 1) * d):
-            store(space.r, j, load(space.g, j))
-    weigh(space.r, space.c, partners, (n * T, step, d, width))
-
-
-@njit  # type: ignore[untyped-decorator]
-def weigh(rows: int, exponents: int, partners: int, shape: Any) -> None:
-    """Multiply every step-th row (count, d) by e^c / e^(largest c).
+@njit
+def weigh(rows: LaneArray, exponents: LaneArray, partners: LaneArray) -> None:
+    """Multiply every row (count, d) by e^c / e^(largest c), c its exponent.
 
     The largest is over the rows that add to a sum of products with `partners` (count, width):
     neither of the two is zero. The others are not needed, and become zero if they are above it.
     """
-    count, step, d, width = shape
-    zero, none = fill(0.0), fill(-np.inf)
-    largest = none
-    for k in range(0, count, step):
-        size = largest_entry(at(partners, k * width), width)
-        size = where_greater(size, zero, largest_entry(at(rows, k * d), d), zero)
-        largest = most(where_greater(size, zero, load(exponents, k), none), largest)
-    for k in range(0, count, step):
-        c = load(exponents, k)
-        share = where_greater(c, largest, zero, exp(c - largest))
-        for j in range(k * d, (k + 1) * d):
-            store(rows, j, share * load(rows, j))
+    count, d = rows.shape
+    largest = fill(-np.inf)
+    for k in range(count):
+        counts = (largest_entry(partners[k]) > 0) & (largest_entry(rows[k]) > 0)
+        largest = maximum(where(counts, exponents[k], -np.inf), largest)
+    for k in range(count):
+        share = where(exponents[k] > largest, 0, exp(exponents[k] - largest))
+        for j in range(d):
+            rows[k, j] *= share
 
 
-@njit  # type: ignore[untyped-decorator]
-def pull_values(space: Space, sizes: Sizes, layer: int) -> None:
+@njit
+def keep_adjoints(work: Work, R: int, partners: LaneArray) -> None:
+    """Write the adjoints g of the rows at hand at `r`, weighed for products with `partners`."""
+    rows = attending(work.r[0], R)
+    rows[:] = attending(work.g, R)
+    weigh(rows, exponents_of(work.c, R), attending(partners, R))
+
+
+@njit(inline="always")
+def exponents_of(c: LaneArray, R: int) -> Any:
+    """Return the exponents c (n, T) of the rows that attend."""
+    return c.flat[:: c.shape[1] // R]
+
+
+@njit
+def pull_values(work: Work, sizes: Sizes, layer: int) -> None:
     """Write the gradient in V of every head, from the adjoints at `r`: sum_k m_k g_k^T."""
-    n, T, d = sizes.n, sizes.T, sizes.d
     R = queries(sizes, layer)
-    stride, means = (T // R) * d, space.back
+    means = attending(work.back, R)
     for h in range(sizes.H):
-        for i in range(n):
-            s = at(space.s, of_head(sizes, layer, h, i, 0) * T)
-            x = at(space.x, (layer * n + i) * T * d)
-            product((at(means, i * T * d), d, 1), (s, T, 1), (x, d, 1), (R, d, T))
-        dV = at(space.dV, h * d * d)
-        product((dV, d, 1), (means, 1, stride), (space.r, stride, 1), (d, d, n * R))
+        for i in range(sizes.n):
+            matmul(work.back[i, :R], work.s[layer, h, i, :R], work.x[layer, i])
+        matmul(work.dV[h], means.T, attending(work.r[0], R))
 
 
-@njit  # type: ignore[untyped-decorator]
-def move_mlp(data: Data, space: Space, sizes: Sizes, layer: int, eta: float) -> None:
+@njit
+def move_mlp(data: Data, work: Work, sizes: Sizes, layer: int, eta: float) -> None:
     """Move M1 and M2 of a layer, from the adjoints of the rows at `r` and of the hidden units."""
-    n, T, d, width = sizes.n, sizes.T, sizes.d, sizes.width
-    step, first, active = T // queries(sizes, layer), layer * n * T, space.active
-    count, y, hidden = n * T // step, at(space.mixed, first * d), at(space.hidden, first * width)
-    weigh(active, space.c, active, (n * T, step, width, width))
-    # sum_k y_k active_k^T and sum_k hidden_k r_k^T
-    product((space.dM1, width, 1), (y, 1, step * d), (active, step * width, 1), (d, width, count))
-    product((space.dM2, d, 1), (hidden, 1, step * width), (space.r, step * d, 1), (width, d, count))
-    descend(at(data.M1, layer * d * width), space.dM1, d * width, eta)
-    descend(at(data.M2, layer * d * width), space.dM2, d * width, eta)
+    R = queries(sizes, layer)
+    active, hidden = attending(work.active, R), attending(work.hidden[layer], R)
+    weigh(active, exponents_of(work.c, R), active)
+    matmul(work.dM1, attending(work.mixed[layer], R).T, active)  # sum_k y_k active_k^T
+    matmul(work.dM2, hidden.T, attending(work.r[0], R))  # sum_k hidden_k r_k^T
+    descend(data.M1[layer], work.dM1, eta)
+    descend(data.M2[layer], work.dM2, eta)
 
 
-@njit  # type: ignore[untyped-decorator]
-def move_head(data: Data, space: Space, sizes: Sizes, eta: float) -> None:
+@njit
+def move_head(data: Data, work: Work, eta: float) -> None:
     """Move the projections of the head."""
-    d, k = sizes.d, sizes.k
-    samples = sizes.n * sizes.T if sizes.readout == EVERY else sizes.n
-    weigh(space.w, space.w_exponent, space.w, (samples, 1, k, k))
-    product((space.dF, k, 1), (space.read, 1, d), (space.w, k, 1), (d, k, samples))
-    descend(data.F, space.dF, d * k, eta)
+    w = work.w.rows
+    weigh(w, work.w_exponent.flat, w)
+    matmul(work.dF, work.read.rows.T, w)
+    descend(data.F, work.dF, eta)

@@ -1,5 +1,9 @@
-"""Vectors v e^c, compiled: eight instances a vector, as `transformer.scaled`."""
+"""Vectors v e^c, compiled: eight instances a vector, as `transformer.scaled`.
 
+A vector with its exponent behind it has d + 1 entries.
+"""
+
+# mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
 from typing import Any
@@ -7,66 +11,53 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from attnsvm.linalg.simd.arithmetic import (
-    at,
-    exp,
-    fill,
-    fma,
-    load,
-    logarithm,
-    magnitude,
-    most,
-    store,
-    where_equal,
-    where_greater,
-)
+from attnsvm.linalg.simd.arithmetic import exp, fill, logarithm, maximum, where
+from attnsvm.linalg.simd.array import LaneArray
 
 
-@njit  # type: ignore[untyped-decorator]
-def largest_entry(vector: int, d: int) -> Any:
+@njit
+def largest_entry(v: LaneArray) -> Any:
     """Return max_j |v_j|."""
     size = fill(0.0)
-    for j in range(d):
-        size = most(magnitude(load(vector, j)), size)
+    for j in range(len(v)):
+        size = maximum(abs(v[j]), size)
     return size
 
 
-@njit  # type: ignore[untyped-decorator]
-def log_size(vector: int, exponent: Any, d: int) -> Any:
+@njit
+def log_size(v: LaneArray, exponent: Any) -> Any:
     """Return log max_j |v_j| e^exponent; -inf for a vector of zeros."""
-    size = largest_entry(vector, d)
-    return where_greater(size, fill(0.0), logarithm(size) + exponent, fill(-np.inf))
+    size = largest_entry(v)
+    return where(size > 0, logarithm(size) + exponent, -np.inf)
 
 
-@njit  # type: ignore[untyped-decorator]
-def normalize(vector: int, exponent: int, d: int) -> None:
-    """Divide a vector by its largest magnitude and add the logarithm to its exponent."""
-    size = largest_entry(vector, d)
-    one, none = fill(1.0), fill(-np.inf)
-    nothing = where_greater(size, fill(0.0), fill(0.0), one)
-    size = where_equal(nothing, one, one, size)
-    inverse = one / size
+@njit
+def normalize(v: LaneArray) -> None:
+    """Divide a vector by its largest magnitude and add the logarithm to the exponent behind it."""
+    d = len(v) - 1
+    size = largest_entry(v[:d])
+    some = size > 0
+    size = where(some, size, 1)
+    inverse = 1 / size
     for j in range(d):
-        store(vector, j, load(vector, j) * inverse)
-    e = load(exponent, 0) + logarithm(size)
-    store(exponent, 0, where_equal(nothing, one, none, e))
+        v[j] *= inverse
+    v[d] = where(some, v[d] + logarithm(size), -np.inf)
 
 
-@njit  # type: ignore[untyped-decorator]
-def forget_zeros(vectors: int, exponents: int, count: int, d: int) -> None:
+@njit
+def forget_zeros(vectors: LaneArray, exponents: LaneArray) -> None:
     """Set the exponent of every vector of zeros to -inf: it adds nothing to a sum."""
-    zero, none = fill(0.0), fill(-np.inf)
-    for k in range(count):
-        size = largest_entry(at(vectors, k * d), d)
-        store(exponents, k, where_greater(size, zero, load(exponents, k), none))
+    for k in range(len(vectors)):
+        exponents[k] = where(largest_entry(vectors[k]) > 0, exponents[k], -np.inf)
 
 
-@njit  # type: ignore[untyped-decorator]
-def add_scaled(sums: int, scale: int, vector: int, exponent: Any, sign: float, d: int) -> None:
-    """Add sign times a vector v e^exponent to the one at `sums`, with its exponent at `scale`."""
-    known = load(scale, 0)
-    common = most(known, exponent)
-    kept, share = exp(known - common), fill(sign) * exp(exponent - common)
+@njit
+def add_scaled(total: LaneArray, v: LaneArray, exponent: Any, sign: float) -> None:
+    """Add sign times v e^exponent to `total`, which has its exponent behind it."""
+    d = len(total) - 1
+    known = total[d]
+    common = maximum(known, exponent)
+    kept, share = exp(known - common), sign * exp(exponent - common)
     for j in range(d):
-        store(sums, j, fma(share, load(vector, j), kept * load(sums, j)))
-    store(scale, 0, common)
+        total[j] = share * v[j] + kept * total[j]
+    total[d] = common
