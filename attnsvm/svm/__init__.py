@@ -2,10 +2,8 @@
 
 - `problem`: the rows d_k^T W z_k >= h_k or = h_k of Att-SVM and Gen-SVM; `scaling`: to unit size
   and back, exactly; `wide`: few vectors in many dimensions.
-- `solver`: the interface of all methods; `frobenius`, `nuclear`, `entrywise` (max, l1, l_p),
-  `schatten` (spectral, Schatten p): a folder for each kind of norm; `powers`: what l_p and Schatten
-  p have in common; `oracle`: any norm through CVXPY; `from_frobenius`: what all but the first have
-  in common; `laned`: eight problems at a time; `large`: 1000 rows or more, in every norm;
+- `solver`: the interface of all methods; `frobenius`: the least Frobenius norm; `interior_point`:
+  one predictor-corrector method for all other norms, a file for the cone of each;
   `rank_constrained`: rank(W) <= m; `equalities`: those of Gen-SVM; `reference`: the same problems
   through CVXPY, to compare with.
 - `certificate`: bracket, ray, rank bound, from the problem alone; `tolerances`: all of them;

@@ -5,7 +5,6 @@ problem -> unit size -> few dimensions -> solver -> certificate -> solution
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import fields
@@ -19,18 +18,14 @@ from torch import Tensor
 
 from attnsvm.config.names import keywords_checked
 from attnsvm.linalg import one_thread
-from attnsvm.norm import Entrywise, Norm, Schatten, norm_of
+from attnsvm.norm import Norm, Schatten, norm_of
 from attnsvm.svm.certificate import certify
-from attnsvm.svm.entrywise import LinearProgram, Power
 from attnsvm.svm.frobenius import LeastDistance
 from attnsvm.svm.input import Given
-from attnsvm.svm.large import LARGE, ConstraintGeneration
-from attnsvm.svm.nuclear import InteriorPoint
-from attnsvm.svm.oracle import Oracle
+from attnsvm.svm.interior_point import LARGE, ConstraintGeneration, InteriorPoint, cones
 from attnsvm.svm.problem import SvmProblem, finite_part, multi_token, single_token
 from attnsvm.svm.rank_constrained import RankConstrained
 from attnsvm.svm.scaling import to_given_size, to_unit_size
-from attnsvm.svm.schatten import SchattenPower, Spectral
 from attnsvm.svm.solution import (
     Candidate,
     Certificate,
@@ -239,23 +234,11 @@ def solver_of(norm: str | Norm, rows: int, d: int) -> Solver:
 
     Entry-wise norms change with the basis, so that many dimensions remain many.
     """
-    small = _small_solver(norm_of(norm))
-    wide = d >= WIDE and isinstance(small, LinearProgram | Power)
-    return ConstraintGeneration(small) if rows >= LARGE or wide else small
-
-
-def _small_solver(norm: Norm) -> Solver:
-    if norm.name == "frobenius":
-        return LeastDistance()
-    if norm.name == "nuclear":
-        return InteriorPoint()
-    if norm.name in ("max", "l1"):
-        return LinearProgram(norm.name)
-    if type(norm) is Entrywise and 1 < norm.p < math.inf:
-        return Power(norm)
-    if type(norm) is Schatten:
-        return Spectral() if norm.p == math.inf else SchattenPower(norm)
-    return Oracle(norm)
+    norm = norm_of(norm)
+    wide = d >= WIDE and bool(cones(norm)) and not isinstance(norm, Schatten)
+    if rows >= LARGE or (wide and norm.name != "frobenius"):
+        return ConstraintGeneration(norm)
+    return LeastDistance() if norm.name == "frobenius" else InteriorPoint(norm)
 
 
 def solve(

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 from torch import Tensor
+
+
+def quick(first: Any, *others: Any) -> list[Any]:
+    """Return parameters of which all but the first are marked `full`."""
+    return [first, *(pytest.param(x, marks=pytest.mark.full) for x in others)]
 
 
 def sphere(n: int, T: int, d: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -11,30 +12,30 @@ import torch
 from attnsvm.norm import Entrywise, Norm, norm_of
 from attnsvm.svm import SvmProblem, finite_part, multi_token, single_token, solve, solve_svm
 from attnsvm.svm.certificate import MANY, certify
-from attnsvm.svm.large import LARGE, ConstraintGeneration
-from attnsvm.svm.large.rows import Rows
+from attnsvm.svm.interior_point import LARGE, ConstraintGeneration
+from attnsvm.svm.interior_point.lanes import LaneRows, instances, lanes
+from attnsvm.svm.interior_point.rows import OneRows, transposed
 from attnsvm.svm.scaling import to_given_size, to_unit_size
 from attnsvm.svm.solution import Verdict
-from attnsvm.svm.solve import solver_of
 from attnsvm.svm.wide import WIDE
 from tests.kkt import assert_infeasible, assert_optimal
-from tests.svm.instances import gaussian, sphere, spheres
+from tests.svm.instances import gaussian, quick, sphere, spheres
 from tests.svm.test_norms import nasty
 
 
 def generated(problem: SvmProblem, norm: str) -> Verdict:
     """Return what constraint generation proves, however small the problem."""
-    solver = ConstraintGeneration(solver_of(norm, 1, 1))
+    solver = ConstraintGeneration(norm)
     with np.errstate(all="ignore"):
         return certify(problem, solver.candidates(problem), norm, 1e-9, 1e-6)
 
 
-EVERY = ["frobenius", "nuclear", "spectral", "max", "l1", "l1.75", "l3"]
+EVERY = ["nuclear", "frobenius", "spectral", "max", "l1", "l1.75", "l3"]
 ENTRYWISE = ["max", "l1", "l1.75", "l3", "l5"]
 
 
-@pytest.mark.parametrize("norm", [*EVERY, "l5"])
-@pytest.mark.parametrize("shape", [(6, 8, 10), (8, 12, 12), (1, 30, 6)])
+@pytest.mark.parametrize("norm", [*EVERY, "l5", "schatten1.5", "schatten3"])
+@pytest.mark.parametrize("shape", quick((6, 8, 10), (8, 12, 12), (1, 30, 6)))
 def test_constraint_generation_finds_the_same(norm, shape):
     X, Z, selected = spheres(*shape, range(3))
     problem = single_token(X, Z, selected)
@@ -47,7 +48,7 @@ def test_constraint_generation_finds_the_same(norm, shape):
     assert torch.allclose(found, known, rtol=2e-9)
 
 
-@pytest.mark.parametrize("norm", EVERY)
+@pytest.mark.parametrize("norm", quick(*EVERY))
 @pytest.mark.parametrize("count", [2, 4])
 @pytest.mark.parametrize("part", ["margins", "finite"])
 def test_equalities_stay(norm, count, part):
@@ -63,7 +64,7 @@ def test_equalities_stay(norm, count, part):
     torch.testing.assert_close(verdict.certificate.upper, usual.objective, rtol=2e-9, atol=0)
 
 
-@pytest.mark.parametrize("norm", EVERY)
+@pytest.mark.parametrize("norm", quick(*EVERY))
 def test_a_large_instance_with_equalities(norm):
     X, Z, _ = (x[None] for x in sphere(70, 16, 32, 0))
     attended = torch.zeros(X.shape[:3], dtype=torch.bool)
@@ -77,7 +78,7 @@ def test_a_large_instance_with_equalities(norm):
     assert_infeasible(problem, solve(problem, norm, 16))
 
 
-@pytest.mark.parametrize("norm", EVERY)
+@pytest.mark.parametrize("norm", quick(*EVERY))
 def test_equalities_that_contradict_each_other(norm):
     X, Z, _ = (x[None] for x in sphere(70, 16, 32, 0))
     attended = torch.zeros(X.shape[:3], dtype=torch.bool)
@@ -101,12 +102,9 @@ def test_many_tokens_in_few_dimensions(shape):
     assert_optimal(problem, solution)
 
 
-@pytest.mark.parametrize("norm", EVERY)
-def test_copies_of_tokens(norm, monkeypatch):
-    # Three copies of each token: supports are dependent, but their rows hold together.
-    monkeypatch.delattr(
-        "attnsvm.svm.large.pivoting._generated"
-    )  # not needed, and its size is limited
+@pytest.mark.parametrize("norm", quick(*EVERY))
+def test_copies_of_tokens(norm):
+    """Three copies of each token: supports are dependent, but their rows hold together."""
     X, Z, selected = (x[None] for x in sphere(8, 46, 24, 0))
     once = solve_svm(X, Z, selected, norm=norm)
     copied = torch.cat([X] * 3, dim=2)
@@ -127,7 +125,7 @@ def test_infeasible_twin():
     assert set(verdict.status) == {"infeasible"}
 
 
-@pytest.mark.parametrize("norm", EVERY)
+@pytest.mark.parametrize("norm", quick(*EVERY))
 def test_equal_tokens(norm):
     X, Z, selected = (x[None] for x in sphere(16, 70, 8, 0))
     X[:, 5] = X[:, 5, :1]
@@ -151,6 +149,7 @@ def test_a_large_instance():
     assert_infeasible(problem, solve(problem, "frobenius", 71))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("norm", [*ENTRYWISE, "spectral"])
 def test_600_rows_solved_directly_have_the_same_norm(norm):
     X, Z, selected = (x[None] for x in sphere(20, 31, 12, 0))
@@ -166,6 +165,7 @@ def test_600_rows_solved_directly_have_the_same_norm(norm):
     assert generated(twin, norm).status == ("infeasible",)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("norm", ["max", "l1.75", "spectral"])
 def test_nasty_instances_by_constraint_generation(norm):
     """The statuses are the truth's, and the bracket meets the bounds of norms by each other."""
@@ -203,7 +203,7 @@ def test_a_norm_of_ones_own_by_constraint_generation():
 
     X, Z, selected = spheres(6, 12, 6, range(2))
     problem = single_token(X, Z, selected)
-    solver = ConstraintGeneration(solver_of(Own(), 1, 1))
+    solver = ConstraintGeneration(Own())
     verdict = certify(problem, solver.candidates(problem), Own(), 1e-9, 1e-6)
     usual = solve(problem, "l1", 12)
     assert verdict.status == usual.status
@@ -214,7 +214,7 @@ def test_a_norm_of_ones_own_by_constraint_generation():
     )
 
 
-@pytest.mark.parametrize("norm", ENTRYWISE)
+@pytest.mark.parametrize("norm", quick(*ENTRYWISE))
 def test_entrywise_norms_in_many_dimensions_are_not_reduced_to_the_span(norm):
     """One row has the norm of its dual direction; several are solved, or proved infeasible."""
     X, Z, selected = spheres(1, 2, WIDE, range(2))
@@ -231,25 +231,62 @@ def test_entrywise_norms_in_many_dimensions_are_not_reduced_to_the_span(norm):
     assert solve_svm(X, Z, torch.zeros_like(selected), norm=norm).status == ("infeasible",)
 
 
-def test_the_weighted_gram_matrix_is_that_of_the_vectorised_rows():
-    X, Z, selected = (x[None] for x in sphere(4, 6, 5, 0))
+@pytest.fixture
+def both():
+    """Rows of three instances in lanes, and those of the second one alone, with matrices."""
+    X, Z, selected = spheres(4, 6, 5, range(3))
     problem = single_token(X, Z, selected)
-    index = torch.tensor([0, 3, 4, 11, 12, 19])
-    rows = Rows(problem, index, torch.tensor(2.0).double())
-    G = (rows.D[:, :, None] * rows.Z[rows.sample][:, None, :]).flatten(1)
-    theta = torch.rand(5, 5, generator=torch.Generator().manual_seed(0)).double()
-    K = (G * theta.flatten()) @ G.T
-    torch.testing.assert_close(rows.weighted_gram(theta).tril(), K.tril(), rtol=1e-14, atol=1e-15)
-    beta = theta + theta.T
-    crossed = G.unflatten(1, (5, 5)).mT.flatten(1)
-    both = K + (G * beta.flatten()) @ crossed.T
-    found = rows.weighted_gram(theta, beta)
-    torch.testing.assert_close(found.tril(), both.tril(), rtol=1e-14, atol=1e-15)
-    left, right = (
-        torch.rand(5, 5, generator=torch.Generator().manual_seed(k)).double() for k in (1, 2)
-    )
-    turned = rows.turned(left, right)
-    found = turned.margins(theta)
-    torch.testing.assert_close(found, rows.margins(left @ theta @ right.T), rtol=1e-13, atol=1e-15)
-    torch.testing.assert_close(rows.combine(K[0]).flatten(), K[0] @ G, rtol=1e-13, atol=1e-15)
-    torch.testing.assert_close(rows.margins(theta), G @ theta.flatten(), rtol=1e-13, atol=1e-15)
+    problem = replace(problem, Z=problem.Z[..., :4])
+    kind = problem.kind.clone()
+    eight = LaneRows(problem.D, problem.Z, problem.h, kind)
+    one = OneRows(problem.take(slice(1, 2)), torch.arange(problem.N), torch.ones(()).double())
+    one.D = problem.D[1:2, ..., None]
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape):
+        given = torch.rand(3, *shape, generator=generator, dtype=torch.float64)
+        return lanes(given), given[1:2, ..., None]
+
+    return eight, one, draw
+
+
+def assert_same(eight, one):
+    torch.testing.assert_close(instances(eight, 3)[1], one[0, ..., 0], rtol=1e-12, atol=1e-13)
+
+
+def test_eight_rows_at_a_time_do_what_one_does(both):
+    """Products with rows and of matrices, factors, solutions, definite steps."""
+    eight, one, draw = both
+    (a8, a1), (W8, W1), (t8, t1), (b8, b1) = draw(20, 1), draw(5, 4), draw(5, 4), draw(4, 4)
+    b8, b1 = b8 + transposed(b8), b1 + transposed(b1)
+    G = (one.D[0, :, :, None, 0] * one.Z[0, one.sample, None, :, 0]).flatten(1)
+    theta, beta = t1.flatten(), b1[0, ..., 0]
+    assert_same(eight.margins(W8), one.margins(W1))
+    torch.testing.assert_close(one.margins(W1).flatten(), G @ W1.flatten())
+    assert_same(eight.combine(a8), one.combine(a1))
+    torch.testing.assert_close(one.combine(a1).flatten(), a1.flatten() @ G)
+    K = (G * theta) @ G.T
+    crossed = torch.zeros(20, 5, 4).double()
+    crossed[:, :4] = beta * G.unflatten(1, (5, 4))[:, :4].mT
+    for weights, expected in (((), K), ((b8, b1), K + crossed.flatten(1) @ G.T)):
+        K8, K1 = eight.gram(t8, *weights[:1]), one.gram(t1, *weights[1:])
+        torch.testing.assert_close(K1[0, ..., 0].tril(), expected.tril())
+        torch.testing.assert_close(instances(K8, 3)[1].tril(), expected.tril())
+    assert_same(eight.product(transposed(W8), t8), one.product(transposed(W1), t1))
+    A8, A1 = (rows.product(transposed(X), X) for rows, X in ((eight, W8), (one, W1)))
+    assert_same(eight.cholesky(A8), one.cholesky(A1))
+    assert_same(eight.inverse_factor(A8), one.inverse_factor(A1))
+    for rows, X in ((eight, W8), (one, W1)):
+        U, sigma, V = rows.svd(X)
+        again = rows.product(U[:, :, :4] * transposed(sigma), transposed(V))
+        torch.testing.assert_close(again, X, rtol=1e-12, atol=1e-13)
+    longest8, longest1 = draw(1, 1)
+    steps = eight.definite_step(A8, -b8, None, longest8), one.definite_step(A1, -b1, None, longest1)
+    assert_same(*steps)
+    least = torch.linalg.eigvalsh((A1 - steps[1] * b1)[0, ..., 0])[0]
+    assert least > 0
+    (s8, s1), (f8, f1) = draw(20, 1), draw(20, 1)
+    found = eight.solver(eight.gram(t8), s8, a8)(f8), one.solver(one.gram(t1), s1, a1)(f1)
+    exact = torch.linalg.solve(K + (s1 / a1).flatten().diag(), f1.flatten())
+    for x in (instances(found[0], 3)[1].flatten(), found[1].flatten()):
+        torch.testing.assert_close(x, exact, rtol=1e-9, atol=1e-12)

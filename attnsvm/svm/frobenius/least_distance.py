@@ -8,8 +8,8 @@ Hanson (Solving Least Squares Problems, chapter 23) solve it by
 r = 0 means infeasible and u is the Farkas ray (G^T u = 0, h^T u = 1); otherwise
 w = - r_{1..p} / r_last and the multipliers are a = - u / r_last.
 
-Well-conditioned instances are solved together from their Gram matrices, on their own device (CPU:
-`active_set`, elsewhere: `interior_point`); the others one by one from their rows, on the CPU.
+Well-conditioned instances are solved together from their Gram matrices (`active_set`), the others
+one by one from their rows; on the CPU, whatever the device of the problem.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.svm.equalities import eliminate
-from attnsvm.svm.frobenius import active_set, interior_point
+from attnsvm.svm.frobenius import active_set
 from attnsvm.svm.problem import EQUALITY, SvmProblem, power_of_two
 from attnsvm.svm.solution import Candidate
 from attnsvm.svm.solver import Solver
@@ -38,17 +38,18 @@ class LeastDistance(Solver):
 
     def candidates(self, problem: SvmProblem) -> Candidate:
         """Return W, multipliers and rays of the least-Frobenius-norm problems; NaN where none."""
+        device, problem = problem.D.device, problem.to("cpu")
         a, optimal = from_gram(problem)
         W = torch.where(optimal[:, None, None], problem.combine(a), torch.nan)
         a = torch.where(optimal[:, None], a, torch.nan)
         ray = torch.full_like(a, torch.nan)
         left = (~optimal & (problem.h != 0).any(dim=1)).nonzero()[:, 0]
-        rows = problem.take(left).to("cpu")
+        rows = problem.take(left)
         for k, b in enumerate(left.tolist()):
             arrays = (rows.D[k], rows.queries[k], rows.h[k], rows.kind[k])
             found = _from_rows(*(t.numpy() for t in arrays))
-            W[b], a[b], ray[b] = (torch.from_numpy(x).to(W) for x in found)
-        return Candidate(W, a, ray)
+            W[b], a[b], ray[b] = (torch.from_numpy(x) for x in found)
+        return Candidate(W.to(device), a.to(device), ray.to(device))
 
 
 def from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
@@ -62,9 +63,8 @@ def from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
     K = (D @ D.mT) * (Q @ Q.mT)
     unit = unit_d * unit_z
     size = power_of_two((problem.h / unit).abs().amax(dim=1, keepdim=True))
-    on_cpu = problem.D.device.type == "cpu"
-    solve_batch = active_set.solve_batch if on_cpu else interior_point.solve_batch
-    a, optimal = solve_batch(K, problem.h / unit / size, problem.kind)
+    arrays = (x.cpu() for x in (K, problem.h / unit / size, problem.kind))
+    a, optimal = (x.to(K.device) for x in active_set.solve_batch(*arrays))
     return a * size / unit, optimal
 
 

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from attnsvm.svm.frobenius.least_distance import LeastDistance
-from attnsvm.svm.large.working_set import restrict
 from attnsvm.svm.problem import SvmProblem, power_of_two
 from attnsvm.svm.solution import Candidate
 from attnsvm.svm.tolerances import VIOLATED
@@ -58,6 +57,17 @@ def least_distance(problem: SvmProblem) -> Candidate:
     if wrong or contradictory or not separates:
         return _generated(problem, difficult[0] if difficult else support | violated)
     return Candidate(W, (a / unit)[None], torch.full_like(a, torch.nan)[None])
+
+
+def restrict(problem: SvmProblem, index: Tensor) -> SvmProblem:
+    """Return the problem with the rows at `index`, each of them as one sample."""
+    return SvmProblem(
+        problem.D[:, index],
+        problem.Z[:, index // (problem.N // problem.n)],
+        problem.h[:, index],
+        problem.kind[:, index],
+        problem.token[:, index],
+    )
 
 
 def _generated(problem: SvmProblem, working: Tensor) -> Candidate:

@@ -1,0 +1,12 @@
+"""Norms other than Frobenius: one predictor-corrector method, and a file for the cone of each.
+
+`loop` has the method; `nuclear`, `spectral`, `linear` (max, l1) and `power` (l_p, Schatten p) the
+cones; `rows` the rows of one instance and their algebra, `lanes` those of eight at a time, by the
+compiled `kernels`; `solver` chooses, and finishes by `face` and `simplex` what rounding leaves
+open; `generation` is for many rows.
+"""
+
+from attnsvm.svm.interior_point.generation import LARGE, ConstraintGeneration
+from attnsvm.svm.interior_point.solver import InteriorPoint, cones
+
+__all__ = ["LARGE", "ConstraintGeneration", "InteriorPoint", "cones"]

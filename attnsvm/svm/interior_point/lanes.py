@@ -1,0 +1,161 @@
+"""Rows of eight instances at a time, one in each lane, by compiled code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnsvm.linalg.simd.arithmetic import LANES
+from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.cholesky import PANEL, System
+from attnsvm.svm.interior_point import kernels, nuclear_step
+from attnsvm.svm.interior_point.nuclear_step import Iterate, RowsOfBlock, Work
+from attnsvm.svm.interior_point.rows import Rows, Solve, transposed
+from attnsvm.svm.problem import EQUALITY, INEQUALITY, PADDING
+
+
+class LaneRows(Rows):
+    """Rows of the same number in each sample, in blocks of eight instances.
+
+    Parameters
+    ----------
+    D, Z, h, kind : (B, N, p), (B, n, q), (B, N), (B, N)
+        Rows of unit size; the last instance is repeated until blocks are full.
+    """
+
+    nuclear: Any = None  # workspace of `step_nuclear`
+
+    def __init__(self, D: Tensor, Z: Tensor, h: Tensor, kind: Tensor) -> None:
+        self.D, self.Z, self.h = lanes(D), lanes(Z), lanes(h[:, :, None])
+        kind = lanes(kind[:, :, None])
+        self.inequality, self.real = kind == INEQUALITY, kind != PADDING
+        self.has_equalities = bool((kind == EQUALITY).any())
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Samples, rows of each, and dimensions of both spans."""
+        n, q = self.Z.shape[1:3]
+        return n, self.D.shape[1] // n, self.D.shape[2], q
+
+    def margins(self, W: Tensor) -> Tensor:
+        """Return d_k^T W z_k."""
+        n, _, p, _ = self.sizes
+        margin = torch.empty_like(self.h)
+        kernels.margins(*_arrays(self.D, self.Z, W), _vectors(margin), _empty(n, p))
+        return margin
+
+    def combine(self, a: Tensor) -> Tensor:
+        """Return M(a)."""
+        n, _, p, q = self.sizes
+        M = a.new_empty(len(a), p, q, LANES)
+        kernels.combine(*_arrays(self.D, self.Z), _vectors(a), *_arrays(M), _empty(n, p))
+        return M
+
+    def gram(self, theta: Tensor, beta: Tensor | None = None) -> Tensor:
+        """Return K."""
+        (_, R, p, q), (G, N) = self.sizes, self.h.shape[:2]
+        K, r = self.h.new_empty(G, N, N, LANES), min(p, q)
+        work = _empty(p), _empty(q), _empty(R, p), _empty(r, r)
+        given = _arrays(self.D, self.Z, theta, theta if beta is None else beta)
+        kernels.gram(*given, beta is not None, *_arrays(K), work)
+        return K
+
+    def step_nuclear(self, Y: Tensor, s: Tensor, a: Tensor) -> tuple[Tensor, ...]:
+        """Return Y, s and a after the step of `Nuclear`."""
+        n, R, p, q = self.sizes
+        if self.nuclear is None:
+            N, P = n * R, p + q
+            dx = Iterate(_empty(P, P), _empty(N), _empty(N))
+            arrays = [_empty(*shape) for shape in System.shapes(N)]
+            work = Work._make(_empty(*shape) for shape in Work.shapes(n, R, p, q))
+            self.nuclear = dx, work, System._make((*arrays, N))
+        given = _arrays(self.D, self.Z)
+        kinds = (_vectors(x.to(s)) for x in (self.h, self.inequality, self.real))
+        Y, s, a = (x.clone(memory_format=torch.contiguous_format) for x in (Y, s, a))
+        point = Iterate(_arrays(Y)[0], _vectors(s), _vectors(a))
+        nuclear_step.steps(RowsOfBlock(*given, *kinds), point, *self.nuclear)
+        return Y, s, a
+
+    def factored(self, K: Tensor) -> Solve:
+        """Return f -> K^{-1} f, refined by its residual."""
+        G, N = K.shape[:2]
+        system = *_arrays(K), (_empty(G, N, N), _empty(G, N), _empty(G, N))
+        work = _empty(N), _empty(N, PANEL)
+        kernels.factor_systems(*system, work)
+
+        def solve(f: Tensor) -> Tensor:
+            x = torch.empty_like(self.h)
+            kernels.solve_systems(*system, work, _vectors(f), _vectors(x))
+            return x
+
+        return solve
+
+    def product(self, A: Tensor, B: Tensor) -> Tensor:
+        """Return A B."""
+        C = A.new_empty(len(A), A.shape[1], B.shape[2], LANES)
+        sizes = A.shape[1], B.shape[2], A.shape[2]
+        kernels.products(_place(C), _place(A), _place(B), len(A), sizes)
+        return C
+
+    def cholesky(self, A: Tensor) -> Tensor:
+        """Return L."""
+        L, size = A.new_empty(A.shape), A.shape[1]
+        kernels.choleskys(*_arrays(A, L), _empty(size), _empty(size, PANEL))
+        return L
+
+    def inverse_factor(self, A: Tensor) -> Tensor:
+        """Return L^{-T}."""
+        T, size = A.new_empty(A.shape), A.shape[1]
+        work = _empty(size, size), _empty(size), _empty(size, PANEL)
+        kernels.inverse_factors(*_arrays(A, T), work)
+        return T
+
+    def svd(self, A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return U, sigma, V by Jacobi's rotations."""
+        G, p, q = A.shape[:3]
+        r = min(p, q)
+        U, sigma, V = (A.new_empty(G, *shape, LANES) for shape in ((p, p), (r, 1), (q, q)))
+        work = _empty(p * q), _empty(r), _empty(r)
+        (of_A, of_U, of_V) = _arrays(A, U, V)
+        kernels.svds(of_A, of_U, _vectors(sigma), of_V, work)
+        return transposed(U), sigma, transposed(V)
+
+    def definite_step(self, A: Tensor, B: Tensor, C: Tensor | None, longest: Tensor) -> Tensor:
+        """Return the step."""
+        assert C is None  # only the step of the nuclear norm, which is compiled, needs it
+        length, size = longest.contiguous().clone(), A.shape[1]
+        work = _empty(size, size), _empty(size, size), _empty(size), _empty(size, PANEL)
+        kernels.definite_steps(*_arrays(A, B), LaneArray(length.view(-1, LANES).numpy()), work)
+        return length
+
+
+def lanes(x: Tensor) -> Tensor:
+    """Return (B, r, c) as blocks (G, r, c, 8); the last instance is repeated in the last block."""
+    B, *shape = x.shape
+    x = torch.cat([x, x[-1:].expand(-B % LANES, *shape)]) if B % LANES else x
+    return x.reshape(-1, LANES, *shape).permute(0, 2, 3, 1).contiguous()
+
+
+def instances(x: Tensor, B: int) -> Tensor:
+    """Return the first B instances (B, r, c) of blocks (G, r, c, L)."""
+    return x.permute(0, 3, 1, 2).flatten(0, 1)[:B].contiguous()
+
+
+def _empty(*shape: int) -> LaneArray:
+    return LaneArray.empty(*shape)
+
+
+def _arrays(*matrices: Tensor) -> list[LaneArray]:
+    return [LaneArray(x.contiguous().numpy()) for x in matrices]
+
+
+def _vectors(x: Tensor) -> LaneArray:
+    """Return columns (G, N, 1, 8) as vectors (G, N)."""
+    return LaneArray(x.contiguous()[:, :, 0].numpy())
+
+
+def _place(A: Tensor) -> tuple[int, ...]:
+    """Return the address of a matrix or of a view of one, and its strides in entries."""
+    return A.data_ptr(), *(stride // LANES for stride in A.stride()[:3])

@@ -1,0 +1,120 @@
+r"""The max and l1 norms: linear programs, by Mehrotra's predictor-corrector method.
+
+With M(a) = sum_k a_k d_k z_k^T, the margins A W, (A W)_k = d_k^T W z_k, and U = t - W, V = t + W:
+
+    max:  min t           s.t.  U, V >= 0,  s = A W - h >= 0        t a number
+    l1:   min sum_ij t_ij                                           t a matrix
+
+    dual: Y_U - Y_V = M(a),  a, Y_U, Y_V >= 0,  sum(Y_U + Y_V) = 1 (max), Y_U + Y_V = 1 (l1)
+
+With P = Y_U / U, Q = Y_V / V, theta = 1 / (P + Q), skew = (P - Q) theta, and
+c = 1 / sum(4 P Q theta) (max), 1 / (4 P Q theta) entry by entry (l1), the Newton system has the
+matrix  A diag(theta) A^T + c b b^T + diag(s / a),  b = A skew  (max),  or
+A diag(c) A^T + diag(s / a)  (l1).  S. Wright, Primal-Dual Interior-Point Methods, chapter 10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnsvm.svm.interior_point.constants import BOUNDARY
+from attnsvm.svm.interior_point.loop import Cone, Point, step_length
+from attnsvm.svm.interior_point.rows import largest, total, transposed
+
+DUAL = ("a", "YU", "YV")
+
+
+@dataclass(frozen=True)
+class LinearPoint(Point):
+    """With t, (1, 1) for the max norm and (p, q) for l1, U, V and their multipliers (p, q)."""
+
+    t: Tensor
+    U: Tensor
+    V: Tensor
+    YU: Tensor
+    YV: Tensor
+
+
+class Linear(Cone[LinearPoint]):
+    """The max or the l1 norm."""
+
+    @property
+    def is_max(self) -> bool:
+        """Whether t is a number."""
+        return self.norm.name == "max"
+
+    def sum_of(self, X: Tensor) -> Tensor:
+        """Return what belongs to t: the sum of all entries (max), X itself (l1)."""
+        return total(X) if self.is_max else X
+
+    def sizes(self, x: LinearPoint, M: Tensor) -> tuple[Tensor, Tensor]:
+        """Return norm(W) and dual_norm(M)."""
+        W, M = x.W.abs(), M.abs()
+        return (largest(W), total(M)) if self.is_max else (total(W), largest(M))
+
+    def start(self, W: Tensor, a: Tensor) -> LinearPoint:
+        """Return a point with all products U Y_U, V Y_V, s a of about the same size."""
+        W, s, a = self.near(W, a)
+        M, count = self.rows.combine(a), W.shape[1] * W.shape[2]
+        scale = 0.5 / (total(M.abs()) if self.is_max else largest(M.abs()))
+        M = M * scale
+        size = W.abs()
+        t = 1.5 * largest(size) if self.is_max else size + total(size) / count
+        rest = 0.25 / count if self.is_max else 0.25
+        YU, YV = M.clamp(min=0.0) + rest, (-M).clamp(min=0.0) + rest
+        return LinearPoint(W, s, a * scale, t, t - W, t + W, YU, YV)
+
+    def step(self, x: LinearPoint, M: Tensor, margin: Tensor) -> LinearPoint:
+        """Return the point after a step of Mehrotra's method."""
+        rows, sum_of = self.rows, self.sum_of
+        rU, rV = x.U - (x.t - x.W), x.V - (x.t + x.W)
+        rW, rt = M - x.YU + x.YV, sum_of(x.YU + x.YV) - 1
+        rs = torch.where(rows.real, rows.h - margin, 0.0) + rows.on_inequalities(x.s)
+        P, Q = x.YU / x.U, x.YV / x.V
+        theta = 1 / (P + Q)
+        skew = (P - Q) * theta
+        c = 1 / sum_of(4 * P * Q * theta)
+        K = rows.gram(theta if self.is_max else c)
+        if self.is_max:
+            b = rows.margins(skew)
+            K.addcmul_(c * b, transposed(b))
+        solve = rows.solver(K, x.s, x.a)
+
+        def direction(cU: Tensor, cV: Tensor, cs: Tensor) -> LinearPoint:
+            xU, xV = (cU + x.YU * rU) / x.U, (cV + x.YV * rV) / x.V
+            fixed = rW - xU + xV
+            g = rt + sum_of(xU + xV + skew * fixed)
+            f = rs + rows.on_inequalities(cs / x.a)
+            da = solve(f - rows.margins(theta * fixed + skew * (c * g)))
+            dM = rows.combine(da)
+            dt = c * (g + sum_of(skew * dM))
+            dW = theta * (dM + fixed) + skew * dt
+            dU, dV = dt - dW - rU, dt + dW - rV
+            dYU, dYV = (cU - x.YU * dU) / x.U, (cV - x.YV * dV) / x.V
+            ds = rows.on_inequalities((cs - x.s * da) / x.a)
+            return LinearPoint(dW, ds, da, dt, dU, dV, dYU, dYV)
+
+        UY, VY, sa = x.U * x.YU, x.V * x.YV, x.s * x.a
+        now = self._products(x)
+        dx = direction(-UY, -VY, -sa)
+        after = self._products(self._moved(x, dx, 1.0))
+        mean = now / (2 * UY.shape[1] * UY.shape[2] + total(rows.inequality))
+        aim = mean * (after / now) ** 3
+        aims = aim - UY - dx.U * dx.YU, aim - VY - dx.V * dx.YV, aim - sa - dx.s * dx.a
+        return self._moved(x, direction(*aims), BOUNDARY)
+
+    def _moved(self, x: LinearPoint, dx: LinearPoint, back: float) -> LinearPoint:
+        """Return the point after `back` times the largest primal and dual steps."""
+        da = self.rows.on_inequalities(dx.a)
+        a = torch.where(self.rows.inequality, x.a, 1.0)
+        primal = step_length((x.U, dx.U), (x.V, dx.V), (x.s, dx.s), back=back)
+        dual = step_length((x.YU, dx.YU), (x.YV, dx.YV), (a, da), back=back)
+        return x.moved(dx, primal, dual, DUAL)
+
+    def _products(self, x: LinearPoint) -> Tensor:
+        """Return U Y_U + V Y_V + s a, summed."""
+        slack = self.rows.on_inequalities(x.s * x.a)
+        return total(x.U * x.YU) + total(x.V * x.YV) + total(slack)

@@ -1,0 +1,197 @@
+"""The predictor-corrector method of all norms: start, step, bracket, best kept, stop.
+
+Each norm has a file with its cone: what a point is, where it starts and how it steps. The bracket
+of a point, norm(W) / min margin and h^T a / dual_norm(M(a)), decides when an instance stops.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar, Generic, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from attnsvm.norm import Norm
+from attnsvm.svm.interior_point.constants import PATIENCE, STEPS
+from attnsvm.svm.interior_point.rows import Rows, largest, total
+
+
+@dataclass(frozen=True)
+class Point:
+    """An iterate: W (p, q), slacks s > 0 and multipliers a (N, 1), a > 0 on inequalities."""
+
+    W: Tensor
+    s: Tensor
+    a: Tensor
+
+    def take(self, blocks: Tensor) -> Self:
+        """Return the points of the instances of these blocks."""
+        return replace(self, **{f.name: getattr(self, f.name)[blocks] for f in fields(self)})
+
+    def moved(self, step: Self, primal: Tensor, dual: Tensor, duals: tuple[str, ...]) -> Self:
+        """Return the point after steps of these lengths; `duals` are the dual variables."""
+        lengths = {f.name: dual if f.name in duals else primal for f in fields(self)}
+        new = {n: getattr(self, n) + t * getattr(step, n) for n, t in lengths.items()}
+        return replace(self, **new)
+
+
+PointT = TypeVar("PointT", bound=Point)
+
+
+class Cone(ABC, Generic[PointT]):
+    """A norm: its points on given rows, and a step from one to the next.
+
+    Attributes
+    ----------
+    norm : Norm
+    rows : Rows
+    ROUGH : tuple of float
+        Duality gaps at which rows are exchanged while a large instance is solved.
+    """
+
+    ROUGH: ClassVar[tuple[float, ...]] = (1e-1, 1e-2, 1e-3, 1e-4)
+
+    rows: Rows
+
+    def __init__(self, norm: Norm) -> None:
+        self.norm = norm
+
+    def on(self, rows: Rows) -> Self:
+        """Return the same cone on other rows."""
+        other = type(self)(self.norm)
+        other.rows = rows
+        return other
+
+    @abstractmethod
+    def start(self, W: Tensor, a: Tensor) -> PointT:
+        """Return a strictly positive point near a solution in another norm."""
+
+    def at(self, x: PointT) -> tuple[PointT, Tensor]:
+        """Return the point, with the W that it stands for, and M(a)."""
+        return x, self.rows.combine(x.a)
+
+    @abstractmethod
+    def sizes(self, x: PointT, M: Tensor) -> tuple[Tensor, Tensor]:
+        """Return norm(W), or a bound of it, and dual_norm(M)."""
+
+    @abstractmethod
+    def step(self, x: PointT, M: Tensor, margin: Tensor) -> PointT:
+        """Return the next point, NaN where there is none, from M(a) and the margins of W."""
+
+    def mean(self, x: PointT) -> Tensor:
+        """Return the mean of a_k s_k; one without inequalities."""
+        products = total(self.rows.on_inequalities(x.s * x.a))
+        return torch.where(products > 0, products, 1.0) / self.count()
+
+    def count(self) -> Tensor:
+        """Return the number of inequalities, at least one."""
+        return total(self.rows.inequality).clamp(min=1)
+
+    def inside(self, x: PointT) -> PointT:
+        """Return a point of the cone near one whose rows have changed."""
+        return x
+
+    def bracket(self, x: PointT, M: Tensor, margin: Tensor, gap: float) -> tuple[Tensor, Tensor]:
+        """Return norm(W) / min margin and h^T a / dual_norm(M(a)).
+
+        The upper bound is infinite while W misses an equality by `gap` times the largest h_k.
+        """
+        rows = self.rows
+        least = torch.where(rows.inequality, margin / rows.h, torch.inf).amin((1, 2), keepdim=True)
+        met = least > 0
+        if rows.has_equalities:
+            missed = torch.where(rows.inequality, 0.0, margin - rows.h).abs()
+            met = met & (largest(missed) <= gap * largest(rows.h.abs()))
+            least = torch.where(least.isinf(), 1.0, least)  # without inequalities
+        size, dual = self.sizes(x, M)
+        upper = torch.where(met, size / least, torch.inf)
+        return upper, torch.where(dual > 0, total(rows.h * x.a) / dual, 0.0)
+
+    def near(self, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return W of least margin one, and slacks and multipliers that are well above zero.
+
+        W keeps its scale if an equality has h_k != 0.
+        """
+        rows, margin = self.rows, self.rows.margins(W)
+        least = -largest(-torch.where(rows.inequality, margin / rows.h, torch.inf))
+        fixed = ((rows.h != 0) & ~rows.inequality).any(1, keepdim=True) | least.isinf()
+        stretch = torch.where(fixed, 1.0, 1 / least)
+        s = rows.on_inequalities((margin * stretch - rows.h).clamp(min=0.0))
+        size = largest(torch.maximum(s, rows.h.abs()))
+        top = largest(rows.on_inequalities(a)).clamp(min=0.0)
+        s = torch.where(rows.inequality, s + 0.1 * size, 1.0)
+        a = torch.where(rows.inequality, a.clamp(min=0.0) + 0.1 * top, rows_only(rows, a))
+        return W * stretch, s, a
+
+
+@dataclass(frozen=True)
+class Best:
+    """W and multipliers of the least upper and the greatest lower bound, and these bounds."""
+
+    W: Tensor
+    a: Tensor
+    upper: Tensor
+    lower: Tensor
+
+    def met(self, gap: float) -> Tensor:
+        """Return where the bounds agree to `gap`."""
+        return self.upper <= (1 + gap) * self.lower
+
+    def take(self, blocks: Tensor) -> Best:
+        """Return those of the instances of these blocks."""
+        return Best(*(getattr(self, f.name)[blocks] for f in fields(self)))
+
+    def put(self, blocks: Tensor, other: Best) -> None:
+        """Overwrite those of the instances of these blocks."""
+        for f in fields(self):
+            getattr(self, f.name)[blocks] = getattr(other, f.name)
+
+
+def follow(cone: Cone[PointT], x: PointT, gap: float) -> tuple[Best, PointT]:
+    """Return the best W and multipliers, and the last point of what took the most steps.
+
+    An instance stops when its bounds agree, or after PATIENCE steps that did not narrow them.
+    Blocks all of whose instances have stopped leave.
+    """
+    none = torch.zeros_like(x.s[:, :1])
+    best = Best(x.W.clone(), x.a.clone(), torch.full_like(none, torch.inf), none)
+    kept, alive, left = best, torch.arange(len(none)), torch.full_like(none, PATIENCE)
+    for _ in range(STEPS):
+        x, M = cone.at(x)
+        margin = cone.rows.margins(x.W)
+        upper, lower = cone.bracket(x, M, margin, gap)
+        running = left > 0
+        below, above = running & (upper < kept.upper), running & (lower > kept.lower)
+        kept = Best(
+            torch.where(below, x.W, kept.W),
+            torch.where(above, x.a, kept.a),
+            torch.where(below, upper, kept.upper),
+            torch.where(above, lower, kept.lower),
+        )
+        left = torch.where(below | above, PATIENCE, left - 1)
+        sound = total(x.s + x.a).isfinite()
+        left = torch.where(running & sound & ~kept.met(gap), left, 0.0)
+        going = (left > 0).flatten(1).any(1)
+        if not going.all():
+            best.put(alive, kept)
+            if not going.any():
+                return best, x
+            blocks = going.nonzero()[:, 0]
+            alive, left, x, kept = alive[blocks], left[blocks], x.take(blocks), kept.take(blocks)
+            M, margin, cone = M[blocks], margin[blocks], cone.on(cone.rows.take(blocks))
+        x = cone.step(x, M, margin)
+    best.put(alive, kept)
+    return best, x
+
+
+def rows_only(rows: Rows, a: Tensor) -> Tensor:
+    """Return a (N, 1), zero where padding."""
+    return torch.where(rows.real, a, 0.0)
+
+
+def step_length(*pairs: tuple[Tensor, Tensor], back: float = 1.0) -> Tensor:
+    """Return `back` times the largest step with x + t dx >= 0 for all pairs (x, dx), at most 1."""
+    worst = largest(torch.cat([(-dx / x).flatten(1, 2)[:, :, None] for x, dx in pairs], dim=1))
+    return 1 / (worst / back).clamp(min=1.0)

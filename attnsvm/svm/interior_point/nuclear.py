@@ -1,0 +1,141 @@
+r"""The nuclear norm, by an interior-point method with the HKM direction on the dual LMI.
+
+    primal  min (tr W_1 + tr W_2) / 2   s.t.  Y = [[W_1, W], [W^T, W_2]] >= 0,
+                                              d_k^T W z_k - s_k = h_k,  s_k >= 0 (0 on equalities)
+    dual    max h^T a   s.t.  S = [[I, -M], [-M^T, I]] / 2 >= 0,  M = sum_k a_k d_k z_k^T,
+                              a_k >= 0 (free on equalities)
+
+Optimality: Y S = nu I, a_k s_k = nu, nu -> 0. The search direction is HKM's (Helmberg et al. 1996;
+Kojima et al. 1997; Monteiro 1997) with Mehrotra's second-order correction. Eliminating dY and ds
+leaves the N x N Schur complement
+
+    H_kl + (s_k / a_k) delta_kl,   H_kl = tr(A_k Y A_l V),   V = S^{-1},   A_k = sym(d_k z_k^T),
+
+and since every A_k has rank two, H is a sum of Hadamard products (`Rows.schur`). V comes from the
+q x q matrix G = I - M^T M:  V = 2 [[I, 0], [0, 0]] + 2 C C^T,  C = [M; I] T,  G^{-1} = T T^T.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from attnsvm.svm.interior_point.constants import (
+    BOUNDARY,
+    CENTRING,
+    REFINE_BELOW,
+    REFINEMENTS,
+)
+from attnsvm.svm.interior_point.lanes import LaneRows
+from attnsvm.svm.interior_point.loop import Cone, Point, rows_only, step_length
+from attnsvm.svm.interior_point.rows import OneRows, diagonal, identity, largest, total, transposed
+
+INSIDE = 0.99
+"""Largest ||M(a)||_op of a point after rows have changed."""
+
+
+@dataclass(frozen=True)
+class NuclearPoint(Point):
+    """With Y (P, P), P = p + q, of which W is a block."""
+
+    Y: Tensor
+
+
+class Nuclear(Cone[NuclearPoint]):
+    """The nuclear norm."""
+
+    ROUGH: ClassVar[tuple[float, ...]] = (1e-2, 1e-4)
+
+    def sizes(self, x: NuclearPoint, M: Tensor) -> tuple[Tensor, Tensor]:
+        """Return tr Y / 2 >= ||W||_*, and one, a bound of ||M||_op in the cone."""
+        return total(diagonal(x.Y)) / 2, torch.ones_like(x.s[:, :1])
+
+    def start(self, W: Tensor, a: Tensor) -> NuclearPoint:
+        """Return a strictly feasible point: W enlarged, a reduced; tuned for few steps."""
+        rows = self.rows
+        fixed = ((rows.h != 0) & rows.real & ~rows.inequality).any(1, keepdim=True)
+        W = torch.where(fixed, W, 1.1 * W)
+        U, sigma, V = rows.svd(W)
+        r = sigma.shape[1]
+        lift = 0.1 * total(sigma) / r
+        W_1, W_2 = (
+            rows.product(B[:, :, :r] * transposed(sigma), transposed(B[:, :, :r]))
+            + lift * identity(B.shape[1], B)
+            for B in (U, V)
+        )
+        Y = torch.cat([torch.cat([W_1, W], 2), torch.cat([transposed(W), W_2], 2)], 1)
+        slack = torch.maximum(rows.margins(W) - rows.h, 0.1 * largest(rows.h.abs()))
+        s = torch.where(rows.inequality, slack, 1.0)
+        share = 0.3 * total(a.abs()) / self.count()
+        a = torch.where(rows.inequality, a.clamp(min=0.0) + share, rows_only(rows, a))
+        top = largest(rows.spectrum(rows.combine(a)))
+        return NuclearPoint(W, s, 0.95 * a / torch.where(top > 0, top, 1.0), Y)
+
+    def inside(self, x: NuclearPoint) -> NuclearPoint:
+        """Return the point with multipliers so small that S > 0."""
+        top = largest(self.rows.spectrum(self.rows.combine(x.a)))
+        return replace(x, a=x.a * (INSIDE / top).clamp(max=1.0))
+
+    def mean(self, x: NuclearPoint) -> Tensor:
+        """Return the mean of the products that go to zero: <Y, S> + a^T s by their number."""
+        inner = total(diagonal(x.Y)) / 2 - total(x.W * self.rows.combine(x.a))
+        inner = inner + total(self.rows.on_inequalities(x.s * x.a))
+        return inner / (x.Y.shape[1] + total(self.rows.inequality))
+
+    def step(self, x: NuclearPoint, M: Tensor, margin: Tensor) -> NuclearPoint:
+        """Return the point after a step with Mehrotra's second-order correction."""
+        (p, q), rows = M.shape[1:3], self.rows
+        if isinstance(rows, LaneRows):
+            Y, s, a = rows.step_nuclear(x.Y, x.s, x.a)
+            return NuclearPoint(Y[:, :p, p:], s, a, Y)
+        assert isinstance(rows, OneRows)
+        product = rows.product
+        G = identity(q, M) - product(transposed(M), M)
+        T = rows.inverse_factor(G)
+        C = torch.cat([product(M, T), T], 1)
+        V = product(C, transposed(C))
+        V[:, :p, :p] += identity(p, V)
+        V *= 2
+        H = rows.schur(x.Y, V)
+        solve = rows.solver(H, x.s, x.a)
+        ratio = rows.on_inequalities(x.s / x.a)
+        mean = self.mean(x)
+        refine = mean * (p + q) < REFINE_BELOW * total(diagonal(x.Y))
+
+        def change(Y: Tensor, da: Tensor) -> Tensor:
+            """Return sym(Y sum_k da_k A_k V)."""
+            half = 0.5 * rows.combine(da)
+            YA = torch.cat([product(Y[:, :, p:], transposed(half)), product(Y[:, :, :p], half)], 2)
+            Z = product(YA, V)
+            return 0.5 * (Z + transposed(Z))
+
+        def direction(target: Tensor, complement: Tensor) -> NuclearPoint:
+            f = rows.h - rows.margins(target[:, :p, p:]) + complement
+            f = rows_only(rows, f)
+            da = solve(f)
+            dY = change(x.Y, da)
+            for _ in range(REFINEMENTS if refine.any() else 0):
+                missing = f - rows.margins(dY[:, :p, p:]) - ratio * da
+                da = da + solve(torch.where(refine & rows.real, missing, 0.0))
+                dY = change(x.Y, da)
+            dY = target - x.Y + dY
+            ds = rows.on_inequalities(complement - x.s) - ratio * da
+            return NuclearPoint(dY[:, :p, p:], ds, da, dY)
+
+        nu = CENTRING * mean
+        first = direction(torch.zeros_like(V), torch.zeros_like(x.s))
+        complement = rows.on_inequalities((nu - first.a * first.s) / x.a)
+        dx = direction(nu * V + change(first.Y, first.a), complement)
+        a = torch.where(rows.inequality, x.a, 1.0)
+        primal = step_length((x.s, dx.s), back=BOUNDARY) / BOUNDARY
+        dual = step_length((a, rows.on_inequalities(dx.a)), back=BOUNDARY) / BOUNDARY
+        primal = BOUNDARY * rows.definite_step(x.Y, dx.Y, None, primal)
+        dM = rows.combine(dx.a)
+        linear = product(transposed(M), dM)
+        linear = -(linear + transposed(linear))
+        square = -product(transposed(dM), dM)
+        dual = BOUNDARY * rows.definite_step(G, linear, square, dual)
+        return x.moved(dx, primal, dual, ("a",))

@@ -1,0 +1,300 @@
+"""The step of `nuclear` in compiled code, for blocks of eight instances, one in each lane.
+
+The notation is that of `nuclear`; V = 2 [[I, 0], [0, 0]] + 2 C C^T is used as a product where that
+saves operations, with C = [B; T].
+"""
+
+# mypy: disallow-untyped-decorators=False
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numba import njit
+
+from attnsvm.linalg.jit import compiled
+from attnsvm.linalg.simd import arithmetic, array, cholesky, definite, matmul
+from attnsvm.linalg.simd.arithmetic import any_lane, fill, maximum, where
+from attnsvm.linalg.simd.cholesky import PANEL, System, factor, inverse_cholesky, substitute
+from attnsvm.linalg.simd.definite import BISECTIONS, RESOLVED, bisected, largest_definite_step
+from attnsvm.linalg.simd.matmul import inner
+from attnsvm.linalg.simd.matmul import matmul as multiply
+from attnsvm.svm.interior_point import constants, kernels
+from attnsvm.svm.interior_point.constants import BOUNDARY, CENTRING, REFINE_BELOW, REFINEMENTS
+from attnsvm.svm.interior_point.kernels import combine_block, margins_block
+
+
+class RowsOfBlock(NamedTuple):
+    """Rows D (N, p), Z (n, q), h (N,), and where they are inequalities, and real: one or zero."""
+
+    D: Any
+    Z: Any
+    h: Any
+    inequality: Any
+    real: Any
+
+
+class Iterate(NamedTuple):
+    """Y (P, P), s (N,), a (N,): a point, or a step."""
+
+    Y: Any
+    s: Any
+    a: Any
+
+
+class Work(NamedTuple):
+    """The workspace; P = p + q."""
+
+    V: Any  # (P, P): S^{-1}
+    X: Any
+    F: Any
+    target: Any
+    L: Any
+    M: Any  # (p, q)
+    dM: Any
+    W: Any
+    W1: Any
+    C: Any  # (P, q)
+    AC: Any
+    YAC: Any
+    DB: Any  # (N, q)
+    G: Any  # (q, q): I - M^T M
+    G1: Any
+    G2: Any
+    Y_rows: Any  # (N, p): D Y_11
+    V_rows: Any
+    Y_cross: Any  # (N, n): D Y_12 Z^T
+    V_cross: Any
+    right: Any  # (P, n)
+    ZT: Any  # (n, q)
+    Y_queries: Any  # (n, n): Z Y_22 Z^T
+    V_queries: Any
+    inverse_a: Any  # (N,): 1 / a on inequalities, else zero
+    complement: Any
+    f: Any
+    f0: Any
+    correction: Any
+    pivot: Any  # (P,)
+    panel: Any  # (P, PANEL)
+    moved: Any  # (n, p)
+    block: Any  # (R, p)
+
+    @staticmethod
+    def shapes(n: int, R: int, p: int, q: int) -> tuple[tuple[int, ...], ...]:
+        """Return the shape of each array."""
+        N, P = n * R, p + q
+        squares = (*((P, P),) * 5, *((p, q),) * 4, *((P, q),) * 3, (N, q), *((q, q),) * 3)
+        products = (*((N, p),) * 2, *((N, n),) * 2, (P, n), (n, q), (n, n), (n, n))
+        return (*squares, *products, *((N,),) * 5, (P,), (P, PANEL), (n, p), (R, p))
+
+
+@compiled(arithmetic, array, matmul, cholesky, definite, kernels, constants,
+          nogil=True, error_model="numpy")  # fmt: skip
+def steps(rows: RowsOfBlock, x: Iterate, dx: Iterate, z: Work, system: System) -> None:
+    """Overwrite the points of the blocks, the first axis of rows and x, by the next ones."""
+    for g in range(len(x.s)):
+        block = RowsOfBlock(rows.D[g], rows.Z[g], rows.h[g], rows.inequality[g], rows.real[g])
+        _step(block, Iterate(x.Y[g], x.s[g], x.a[g]), dx, z, system)
+
+
+@njit
+def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any) -> None:
+    P, N, p = len(x.Y), len(x.s), len(z.M)
+    combine_block(rows.D, rows.Z, x.a, z.M, z.moved)
+    _invert_slack(z)
+    _factor_schur(rows, x, z, system)
+    trace = products = order = fill(0.0)
+    for i in range(P):
+        trace += x.Y[i, i]
+    for i in range(p):
+        products -= inner(x.Y[i, p:], z.M[i])
+    products += 0.5 * trace
+    for k in range(N):
+        products += x.a[k] * x.s[k] * rows.inequality[k]
+        order += rows.inequality[k]
+    refine = products < REFINE_BELOW * trace
+    _aim(x, dx, z, fill(0.0), False)
+    _find_direction(rows, x, dx, z, system, refine)
+    _aim(x, dx, z, CENTRING * products / (order + P), True)
+    _find_direction(rows, x, dx, z, system, refine)
+    primal = dual = fill(BOUNDARY)
+    for k in range(N):
+        primal = maximum(-dx.s[k] / x.s[k] * rows.inequality[k], primal)
+        dual = maximum(-dx.a[k] * z.inverse_a[k], dual)
+    work = z.X, z.L, z.pivot, z.panel
+    primal = BOUNDARY * largest_definite_step(x.Y, dx.Y, work, 1 / primal)
+    dual = BOUNDARY * _dual_length(z, 1 / dual)
+    for i in range(P):
+        for j in range(P):
+            x.Y[i, j] += primal * dx.Y[i, j]
+    for k in range(N):
+        x.s[k] += primal * dx.s[k]
+        x.a[k] += dual * dx.a[k]
+
+
+@njit
+def _invert_slack(z: Any) -> None:
+    """Write C = [M; I] L^{-T} with G = I - M^T M = L L^T, and V = S^{-1}."""
+    (p, q), P = z.M.shape, len(z.V)
+    multiply(z.G, z.M.T, z.M)
+    for i in range(q):
+        for j in range(q):
+            z.G[i, j] = (1.0 if i == j else 0.0) - z.G[i, j]
+    work = z.L[:q, :q], z.pivot[:q], z.panel[:q]
+    inverse_cholesky(z.G, work, z.C[p:])
+    multiply(z.C[:p], z.M, z.C[p:])
+    multiply(z.V, z.C, z.C.T)
+    for i in range(P):
+        for j in range(P):
+            z.V[i, j] = 2 * (z.V[i, j] + (1.0 if i == j and i < p else 0.0))
+
+
+@njit
+def _factor_schur(rows: Any, x: Any, z: Any, system: Any) -> None:
+    """Factor the Schur complement H + diag(s / a), H as in `OneRows.schur`."""
+    n, p, N = len(rows.Z), rows.D.shape[1], len(rows.D)
+    R, D = N // n, rows.D
+    multiply(z.Y_rows, D, x.Y[:p, :p])
+    multiply(z.right, x.Y[:, p:], rows.Z.T)
+    multiply(z.Y_cross, D, z.right[:p])
+    multiply(z.Y_queries, rows.Z, z.right[p:])
+    multiply(z.DB, D, z.C[:p])
+    multiply(z.ZT, rows.Z, z.C[p:])
+    multiply(z.V_rows, z.DB, z.C[:p].T)
+    multiply(z.V_cross, z.DB, z.ZT.T)
+    multiply(z.V_queries, z.ZT, z.ZT.T)
+    for k in range(N):
+        for e in range(p):
+            z.V_rows[k, e] = 2 * (z.V_rows[k, e] + D[k, e])
+        for j in range(n):
+            z.V_cross[k, j] *= 2
+    for i in range(n):
+        for j in range(i + 1):
+            by_V, by_Y = 2 * z.V_queries[i, j], z.Y_queries[i, j]
+            for k in range(R):
+                for e in range(p):
+                    entry = by_V * z.Y_rows[j * R + k, e] + by_Y * z.V_rows[j * R + k, e]
+                    z.block[k, e] = entry
+            H = system.K[i * R : i * R + R, j * R : j * R + R]
+            multiply(H, D[i * R : i * R + R], z.block.T)
+            for k in range(R):
+                Y_k, V_k = z.Y_cross[i * R + k, j], z.V_cross[i * R + k, j]
+                for m in range(R):
+                    cross = Y_k * z.V_cross[j * R + m, i] + V_k * z.Y_cross[j * R + m, i]
+                    H[k, m] = 0.25 * (H[k, m] + cross)
+    for k in range(N):
+        z.inverse_a[k] = where(rows.inequality[k] > 0.5, 1 / x.a[k], 0)
+        padding = 1 - rows.real[k]  # whose row and column of H are zero
+        system.K[k, k] += x.s[k] * z.inverse_a[k] + padding
+    factor(system)
+
+
+@njit
+def _aim(x: Any, dx: Any, z: Any, nu: Any, second: bool) -> None:
+    """Write the targets nu S^{-1} and nu / a, less the second-order terms of the predictor."""
+    if second:
+        _times_dual(z, dx.Y)
+    for i in range(len(z.V)):
+        for j in range(len(z.V)):
+            z.target[i, j] = nu * z.V[i, j]
+            if second:
+                z.target[i, j] += 0.25 * (z.F[i, j] + z.F[j, i])
+    for k in range(len(x.s)):
+        curve = dx.a[k] * dx.s[k] if second else fill(0.0)
+        z.complement[k] = (nu - curve) * z.inverse_a[k]
+
+
+@njit
+def _times_dual(z: Any, Y: Any) -> None:
+    """Write F = Y A V, A = [[0, dM], [dM^T, 0]]: twice Y A [[I, 0], [0, 0]] + (Y A C) C^T."""
+    p = len(z.M)
+    _times_factor(z, Y)
+    multiply(z.X[:, :p], Y[:, p:], z.dM.T)
+    multiply(z.F, z.YAC, z.C.T)
+    for i in range(len(Y)):
+        for j in range(len(Y)):
+            z.F[i, j] = 2 * (z.F[i, j] + z.X[i, j] if j < p else z.F[i, j])
+
+
+@njit
+def _times_factor(z: Any, Y: Any) -> None:
+    """Write Y A C, (P, q), with A = [[0, dM], [dM^T, 0]]; A C = [dM T; dM^T B]."""
+    p = len(z.M)
+    multiply(z.AC[:p], z.dM, z.C[p:])
+    multiply(z.AC[p:], z.dM.T, z.C[:p])
+    multiply(z.YAC, Y, z.AC)
+
+
+@njit
+def _corner_times_dual(z: Any, Y: Any) -> None:
+    """Write the p x q corner of (F + F^T) / 4, F = Y A V as in `_times_dual`, to W.
+
+    It is half of (Y A C)_1 T^T + dM Y_22 + B (Y A C)_2^T.
+    """
+    p, q = z.M.shape
+    _times_factor(z, Y)
+    multiply(z.W, z.YAC[:p], z.C[p:].T)
+    multiply(z.W1, z.dM, Y[p:, p:])
+    multiply(z.F[:p, :q], z.C[:p], z.YAC[p:].T)
+    for i in range(p):
+        for j in range(q):
+            z.W[i, j] = 0.5 * (z.W[i, j] + z.W1[i, j] + z.F[i, j])
+
+
+@njit
+def _find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any, refine: Any) -> None:
+    """Write the step to the targets; refined, in the lanes of `refine`, by the KKT residual."""
+    p, N, P = len(z.M), len(x.s), len(x.Y)
+    z.W[:] = z.target[:p, p:]
+    margins_block(rows.D, rows.Z, z.W, z.f, z.moved)
+    for k in range(N):
+        z.f0[k] = (rows.h[k] - z.f[k] + z.complement[k]) * rows.real[k]
+    _solve(system, z.f0, dx.a)
+    combine_block(rows.D, rows.Z, dx.a, z.dM, z.moved)
+    if any_lane(refine):
+        for _ in range(REFINEMENTS):
+            _corner_times_dual(z, x.Y)
+            margins_block(rows.D, rows.Z, z.W, z.f, z.moved)
+            for k in range(N):
+                left = z.f[k] + x.s[k] * z.inverse_a[k] * dx.a[k]
+                z.f[k] = where(refine & (rows.real[k] > 0.5), z.f0[k] - left, 0)
+            _solve(system, z.f, z.correction)
+            for k in range(N):
+                dx.a[k] += z.correction[k]
+            combine_block(rows.D, rows.Z, dx.a, z.dM, z.moved)
+    _times_dual(z, x.Y)
+    for i in range(P):
+        for j in range(P):
+            change = 0.25 * (z.F[i, j] + z.F[j, i])
+            dx.Y[i, j] = z.target[i, j] - x.Y[i, j] + change
+    for k in range(N):
+        ds = z.complement[k] - x.s[k] - x.s[k] * z.inverse_a[k] * dx.a[k]
+        dx.s[k] = ds * rows.inequality[k]
+
+
+@njit
+def _solve(system: Any, f: Any, x: Any) -> None:
+    """Write H^{-1} f without refinement."""
+    for k in range(len(f)):
+        x[k] = f[k] * system.scale[k]
+    substitute(system, x)
+    for k in range(len(f)):
+        x[k] *= system.scale[k]
+
+
+@njit
+def _dual_length(z: Any, longest: Any) -> Any:
+    """Return a length to which I - M^T M, hence S, stays positive definite."""
+    q = len(z.G)
+    multiply(z.G1, z.M.T, z.dM)
+    multiply(z.G2, z.dM.T, z.dM)
+    low, high, t = fill(0.0), longest, longest
+    for _ in range(BISECTIONS):
+        for i in range(q):
+            for j in range(i + 1):
+                less = t * (z.G1[i, j] + z.G1[j, i] + t * z.G2[i, j])
+                z.X[i, j] = z.G[i, j] - less
+        last = cholesky.cholesky(z.X[:q, :q], z.L[:q, :q], z.pivot[:q], z.panel[:q], 0.0)
+        low, high, t = bisected(low, high, t, last)
+        if not any_lane(high - low > RESOLVED * high):
+            break
+    return low

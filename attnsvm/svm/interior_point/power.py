@@ -1,0 +1,199 @@
+r"""The l_p and Schatten p norms, 1 < p < inf, by Mehrotra's predictor-corrector method.
+
+    min sum_i |w_i|^p / p  s.t.  A W - s = h,  s >= 0;      Psi(W) = M(a),  a s = mu
+
+with (A W)_k = d_k^T W z_k and w the entries of W (l_p) or its singular values (Schatten p). Psi
+applies psi(w) = sign(w) |w|^{p-1} to them. For p < 2, psi is not smooth at 0 but its inverse is:
+there W = Psi^{-1}(M(a)) throughout. For p > 2, W is a variable, and Psi is linearised. Both give
+the Newton system
+
+    (A Theta A^T + diag(s / a)) da = f,    Theta the derivative of Psi^{-1}.
+
+For l_p it multiplies entries by theta = (q - 1) |m|^{q-2}  or  |w|^{2-p} / (p - 1), where |w|
+counts as psi^{-1}(|m|) if it is less: these agree at the optimum, but before it an entry that is
+nearly zero, and is not to stay so, would be sent far beyond its place. For F(U diag(x) V^T) =
+U diag(f(x)) V^T the derivative is plain in the bases U, V: it multiplies the parts (X_ij +- X_ji) /
+2 by (f_i -+ f_j) / (x_i -+ x_j), and the X_ij outside of the square by f_i / x_i (F. Andersson, M.
+Carlsson and K. Perfekt, Proc. AMS 144, 2016). The norm and its p-th power have the same minimisers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from attnsvm.norm import Norm, Schatten, conjugate
+from attnsvm.svm.interior_point.constants import BOUNDARY
+from attnsvm.svm.interior_point.loop import Cone, Point, step_length
+from attnsvm.svm.interior_point.rows import Rows, largest, total, transposed
+
+SMALL = 1e-7
+"""Relative to the largest: smaller entries or singular values count as this in the derivative."""
+
+CLOSE = 1e-6
+"""Relative distance of singular values that count as equal in the derivative."""
+
+FACTOR = 1.75
+"""Largest ratio of successive exponents, or of their conjugates below 2."""
+
+
+def stages(p: float) -> list[float]:
+    """Return exponents that lead from 2 to p: each solution is the start of the next."""
+    larger = max(p, conjugate(p))
+    count = math.ceil(math.log(larger / 2) / math.log(FACTOR))
+    exponents = [2 * (larger / 2) ** (k / count) for k in range(1, count)]
+    return [*(exponents if p > 2 else map(conjugate, exponents)), p]
+
+
+class Derivative(NamedTuple):
+    """The derivative Theta of Psi^{-1}: rows in bases where it mixes entries ij and ji only.
+
+    (Theta X)_ij = theta_ij X_ij + beta_ij X_ji; `rest` is M - Psi(W), and all is in the bases U, V.
+    """
+
+    rows: Rows
+    theta: Tensor
+    beta: Tensor | None
+    rest: Tensor
+    U: Tensor | None
+    V: Tensor | None
+
+    def times(self, X: Tensor) -> Tensor:
+        """Return Theta X."""
+        return weighed(self.theta, self.beta, X)
+
+    def back(self, X: Tensor) -> Tensor:
+        """Return U X V^T."""
+        if self.U is None or self.V is None:
+            return X
+        return self.rows.product(self.rows.product(self.U, X), transposed(self.V))
+
+
+class Power(Cone[Point]):
+    """The l_p or the Schatten p norm."""
+
+    def __init__(self, norm: Norm) -> None:
+        super().__init__(norm)
+        self.p: float = norm.p  # type: ignore[attr-defined]
+        self.q = conjugate(self.p)
+
+    def values(self, X: Tensor) -> Tensor:
+        """Return absolute entries or singular values."""
+        return self.rows.spectrum(X) if isinstance(self.norm, Schatten) else X.abs()
+
+    def sizes(self, x: Point, M: Tensor) -> tuple[Tensor, Tensor]:
+        """Return norm(W) and dual_norm(M)."""
+        of_M = self.values(M)
+        of_W = of_M ** (self.q - 1) if self.p < 2 else self.values(x.W)
+        return _power_norm(of_W, self.p), _power_norm(of_M, self.q)
+
+    def start(self, W: Tensor, a: Tensor) -> Point:
+        """Return a point whose multipliers are scaled for the greatest dual objective."""
+        W, s, a = self.near(W, a)
+        powers = total(self.values(self.rows.combine(a)) ** self.q)
+        # maximises h^T a - sum |M(a)|^q / q
+        return Point(W, s, a * (total(self.rows.h * a) / powers) ** (1 / (self.q - 1)))
+
+    def at(self, x: Point) -> tuple[Point, Tensor]:
+        """Return the point and M(a); for p < 2, W = Psi^{-1}(M(a))."""
+        M = self.rows.combine(x.a)
+        if self.p > 2:
+            return x, M
+        return Point(_signed_power(self.rows, self.norm, M, self.q - 1), x.s, x.a), M
+
+    def step(self, x: Point, M: Tensor, margin: Tensor) -> Point:
+        """Return the point after a step of Mehrotra's method."""
+        rows, schatten = self.rows, isinstance(self.norm, Schatten)
+        D = self._of_singular_values(x, M) if schatten else self._of_entries(x, M)
+        shift = D.rows.margins(D.times(D.rest))
+        rs = torch.where(rows.real, rows.h - margin, 0.0) + rows.on_inequalities(x.s) - shift
+        solve = rows.solver(D.rows.gram(D.theta, D.beta), x.s, x.a)
+
+        def direction(cs: Tensor) -> Point:
+            da = solve(rs + rows.on_inequalities(cs / x.a))
+            ds = rows.on_inequalities((cs - x.s * da) / x.a)
+            if self.p < 2:
+                return Point(torch.zeros_like(x.W), ds, da)
+            return Point(D.back(D.times(D.rows.combine(da) + D.rest)), ds, da)
+
+        sa, now = x.s * x.a, self.mean(x)
+        dx = direction(-sa)
+        after = self.mean(self._moved(x, dx, 1.0))
+        aim = now * (after / now) ** 3
+        return self._moved(x, direction(aim - sa - dx.s * dx.a), BOUNDARY)
+
+    def _moved(self, x: Point, dx: Point, back: float) -> Point:
+        """Return the point after `back` times the largest step."""
+        a = torch.where(self.rows.inequality, x.a, 1.0)
+        t = step_length((x.s, dx.s), (a, self.rows.on_inequalities(dx.a)), back=back)
+        return x.moved(dx, t, t, ())
+
+    def _of_entries(self, x: Point, M: Tensor) -> Derivative:
+        if self.p < 2:
+            theta, rest = (self.q - 1) * M.abs() ** (self.q - 2), torch.zeros_like(M)
+        else:
+            size, e = x.W.abs(), self.p - 1
+            powers = size**e
+            floor = (SMALL * largest(size)) ** e
+            away = torch.maximum(torch.maximum(powers, M.abs()), floor)
+            theta, rest = away ** ((1 - e) / e) / e, M - x.W.sign() * powers
+        return Derivative(self.rows, theta, None, rest, None, None)
+
+    def _of_singular_values(self, x: Point, M: Tensor) -> Derivative:
+        inverse = self.p > 2
+        U, sigma, V = self.rows.svd(x.W if inverse else M)
+        exponent = self.p - 1 if inverse else self.q - 1
+        theta, beta = _divided_differences(sigma, exponent, inverse, M.shape[1:3])
+        rest = torch.zeros_like(M)
+        if inverse:
+            rest = self.rows.product(self.rows.product(transposed(U), M), V).contiguous()
+            r = sigma.shape[1]
+            rest.diagonal(0, 1, 2)[..., :r] -= (sigma**exponent)[:, :, 0].mT
+        return Derivative(self.rows.turned(U, V), theta, beta, rest, U, V)
+
+
+def weighed(theta: Tensor, beta: Tensor | None, X: Tensor) -> Tensor:
+    """Return theta_ij X_ij + beta_ij X_ji, the latter for i, j < r = min(p, q)."""
+    weighted = theta * X
+    if beta is not None:
+        r = beta.shape[1]
+        weighted[:, :r, :r] += beta * transposed(X[:, :r, :r])
+    return weighted
+
+
+def _divided_differences(
+    sigma: Tensor, exponent: float, inverse: bool, shape: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    """Return theta (p, q) and beta (r, r) of x -> x^exponent, or of the inverse derivative."""
+    x = torch.maximum(sigma, SMALL * sigma[:, :1])
+    f, r = x**exponent, sigma.shape[1]
+    y, g = transposed(x), transposed(f)
+    plus = (f + g) / (x + y)
+    apart = (x - y).abs() > CLOSE * torch.maximum(x, y)
+    slope = torch.where(apart, (f - g) / (x - y), exponent * plus)
+    single = f / x
+    if inverse:
+        plus, slope, single = 1 / plus, 1 / slope, 1 / single
+    theta = sigma.new_empty(len(sigma), *shape, sigma.shape[3])
+    theta[:, :r, :r] = 0.5 * (slope + plus)
+    theta[:, r:, :r], theta[:, :r, r:] = transposed(single), single
+    return theta, 0.5 * (slope - plus)
+
+
+def _signed_power(rows: Rows, norm: Norm, X: Tensor, exponent: float) -> Tensor:
+    """Return Psi(X) with this exponent: of entries, or of singular values."""
+    if not isinstance(norm, Schatten):
+        return X.sign() * X.abs() ** exponent
+    U, sigma, V = rows.svd(X)
+    r = sigma.shape[1]
+    return rows.product(U[:, :, :r] * transposed(sigma**exponent), transposed(V[:, :, :r]))
+
+
+def _power_norm(x: Tensor, p: float) -> Tensor:
+    """Return (sum |x|^p)^(1/p), without overflow of the powers."""
+    top = largest(x)
+    unit = torch.where(top > 0, top, 1.0)
+    return total((x / unit) ** p) ** (1 / p) * top

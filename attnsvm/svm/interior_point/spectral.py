@@ -1,0 +1,164 @@
+r"""The spectral norm, by an interior-point method with the direction of Nesterov and Todd.
+
+    primal  min t       s.t.  S = [[t I, -W], [-W^T, t I]] >= 0,  d_k^T W z_k - s_k = h_k,  s_k >= 0
+    dual    max h^T a   s.t.  Y = [[Y_1, M / 2], [M^T / 2, Y_2]] >= 0,  tr Y = 1,
+                              M = sum_k a_k d_k z_k^T,  a_k >= 0
+
+(s_k = 0 and a_k free on equalities). Optimality: Y S = nu I, a_k s_k = nu, nu -> 0, with Mehrotra's
+second-order correction (M. Todd, K. Toh, R. Tutuncu, SIAM J. Optim. 8, 1998). Scaling, with
+Cholesky factors S = L_S L_S^T, Y = L_Y L_Y^T and L_S^T L_Y = U diag(delta) R^T:
+
+    G = L_Y R diag(delta)^{-1/2}:  G^T S G = G^{-1} Y G^{-T} = diag(delta),  V = G G^T,  V S V = Y.
+
+With dW = dt W / t + X the step in t is along S / t, whose image under the scaling is Y / t; hence
+nothing cancels where S is almost singular. Eliminating X, dt and ds leaves the N x N system
+
+    (A H^{-1} A^T / 2 + c c^T / kappa + diag(s / a)) da = f
+
+with H X = V_11 X V_22 + V_12 X^T V_12, (A X)_k = d_k^T X z_k, C = Y_12 / t, c = A (W / t + H^{-1}
+C) and kappa = <S, Y> / t^2 - 2 <C, H^{-1} C>. With V_11 = L_1 L_1^T, V_22 = L_2 L_2^T and
+L_1^{-1} V_12 L_2^{-T} = U_1 diag(c) U_2^T, H is X -> X + diag(c) X^T diag(c) for dW = X_1 X X_2^T,
+X_1 = L_1^{-T} U_1, X_2 = L_2^{-T} U_2: pairs of entries, inverted at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attnsvm.svm.interior_point.constants import BOUNDARY, CENTRING
+from attnsvm.svm.interior_point.loop import Cone, Point, step_length
+from attnsvm.svm.interior_point.power import weighed
+from attnsvm.svm.interior_point.rows import Rows, diagonal, identity, largest, total, transposed
+
+
+@dataclass(frozen=True)
+class SpectralPoint(Point):
+    """With t (1, 1), Y (P, P), P = p + q, and of the scaling delta (P, 1), G (P, P)."""
+
+    t: Tensor
+    Y: Tensor
+    delta: Tensor
+    G: Tensor
+
+
+@dataclass(frozen=True)
+class Direction:
+    """Changes of t, W / t, s and a, and of S and Y in the scaling."""
+
+    dt: Tensor
+    X: Tensor
+    ds: Tensor
+    da: Tensor
+    dS: Tensor
+    dY: Tensor
+
+
+class Spectral(Cone[SpectralPoint]):
+    """The spectral norm."""
+
+    def sizes(self, x: SpectralPoint, M: Tensor) -> tuple[Tensor, Tensor]:
+        """Return t and the nuclear norm of M."""
+        return x.t, total(self.rows.spectrum(M))
+
+    def start(self, W: Tensor, a: Tensor) -> SpectralPoint:
+        """Return a strictly feasible point near the Frobenius solution."""
+        rows, (p, q) = self.rows, W.shape[1:3]
+        W, s, a = self.near(W, a)
+        M = rows.combine(a)
+        U, sigma, V = rows.svd(M)
+        size, r = total(sigma), min(p, q)
+        Y_1, Y_2 = (
+            rows.product(B[:, :, :r] * transposed(sigma), transposed(B[:, :, :r])) for B in (U, V)
+        )
+        Y = torch.cat([torch.cat([Y_1, M], 2), torch.cat([transposed(M), Y_2], 2)], 1)
+        Y = (0.5 * Y + 0.3 / (p + q) * size * identity(p + q, Y)) / (1.3 * size)
+        t = 1.3 * largest(rows.spectrum(W))
+        S = t * identity(p + q, Y)
+        S[:, :p, p:], S[:, p:, :p] = -W, -transposed(W)
+        L = rows.cholesky(Y)
+        delta, G = _scaling(rows, rows.cholesky(S), L, L)
+        return SpectralPoint(W, s, a / (1.3 * size), t, Y, delta, G)
+
+    def step(self, x: SpectralPoint, M: Tensor, margin: Tensor) -> SpectralPoint:
+        """Return the point after a step with Mehrotra's second-order correction."""
+        rows, t, (p, q) = self.rows, x.t, x.W.shape[1:3]
+        r, product = min(p, q), rows.product
+        G_1, G_2 = x.G[:, :p], x.G[:, p:]
+        T_1, T_2 = (rows.inverse_factor(product(G_i, transposed(G_i))) for G_i in (G_1, G_2))
+        H_1, H_2 = product(transposed(T_1), G_1), product(transposed(T_2), G_2)
+        U_1, cosine, U_2 = rows.svd(product(H_1, transposed(H_2)))
+        X_1, X_2 = product(T_1, U_1), product(T_2, U_2)
+        H_1, H_2 = product(transposed(U_1), H_1), product(transposed(U_2), H_2)
+        both = cosine * transposed(cosine)
+        inverse = 1 / ((1 - both) * (1 + both))
+        theta, beta = torch.ones_like(x.W), -both * inverse
+        theta[:, :r, :r] = inverse
+        turned = rows.turned(X_1, X_2)
+
+        def turn(X: Tensor) -> Tensor:
+            return product(product(transposed(X_1), X), X_2)
+
+        Y_12 = x.Y[:, :p, p:]
+        rho, C = 0.5 * M - Y_12, turn(Y_12) / t
+        HC = weighed(theta, beta, C)
+        inner, left = total(x.delta.square()), 1 - total(diagonal(x.Y))
+        kappa = inner / t**2 - 2 * total(C * HC)
+        c = turned.margins(HC) + torch.where(rows.real, margin, 0.0) / t
+        K = turned.gram(theta, beta).mul_(0.5).addcmul_(c / kappa, transposed(c))
+        solve = rows.solver(K, x.s, x.a)
+        rs = torch.where(rows.real, rows.h - margin, 0.0) + rows.on_inequalities(x.s)
+        along, turned_rho = 2 * total(x.W * rho), turn(rho)
+
+        def direction(R: Tensor, cs: Tensor) -> Direction:
+            target = turned_rho - product(product(H_1, R), transposed(H_2))
+            X = weighed(theta, beta, target)
+            tau = (along + total(x.delta * diagonal(R))) / t - left + 2 * total(C * X)
+            f = rs + rows.on_inequalities(cs / x.a) - turned.margins(X) - c * (tau / kappa)
+            da = solve(f)
+            dt = (tau + total(c * da)) / kappa
+            X = X + 0.5 * weighed(theta, beta, turned.combine(da)) + dt * HC
+            dS = -product(product(transposed(H_1), X), H_2)
+            dS = dS + transposed(dS) + identity(p + q, dS) * (dt / t * x.delta)
+            ds = rows.on_inequalities((cs - x.s * da) / x.a)
+            dX = product(product(X_1, X), transposed(X_2))
+            return Direction(dt, dX, ds, da, dS, R - dS)
+
+        sa, eye = x.s * x.a, identity(p + q, x.Y)
+        count = p + q + total(rows.inequality)
+        nu = CENTRING * (inner + total(rows.on_inequalities(sa))) / count
+        first = direction(-eye * x.delta, -sa)
+        curve = product(first.dS, first.dY)
+        curve = (curve + transposed(curve)) / (x.delta + transposed(x.delta))
+        R = eye * (nu / x.delta - x.delta) - curve
+        return self._moved(x, direction(R, nu - sa - first.ds * first.da))
+
+    def _moved(self, x: SpectralPoint, dx: Direction) -> SpectralPoint:
+        """Return the point after most of the largest primal and dual steps."""
+        rows, diag = self.rows, identity(x.Y.shape[1], x.Y) * x.delta
+        da, a = rows.on_inequalities(dx.da), torch.where(rows.inequality, x.a, 1.0)
+        primal = step_length((x.s, dx.ds), back=BOUNDARY) / BOUNDARY
+        dual = step_length((a, da), back=BOUNDARY) / BOUNDARY
+        primal = BOUNDARY * rows.definite_step(diag, dx.dS, None, primal)
+        dual = BOUNDARY * rows.definite_step(diag, dx.dY, None, dual)
+        L_S, L_Y = rows.cholesky(diag + primal * dx.dS), rows.cholesky(diag + dual * dx.dY)
+        delta, G = _scaling(rows, L_S, L_Y, rows.product(x.G, L_Y))
+        dY = rows.product(rows.product(x.G, dx.dY), transposed(x.G))
+        stretch = 1 + primal * dx.dt / x.t
+        return SpectralPoint(
+            stretch * x.W + primal * dx.X,
+            x.s + primal * dx.ds,
+            x.a + dual * dx.da,
+            stretch * x.t,
+            x.Y + 0.5 * dual * (dY + transposed(dY)),
+            delta,
+            G,
+        )
+
+
+def _scaling(rows: Rows, L_S: Tensor, L_Y: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
+    """Return delta and G = root R diag(delta)^{-1/2} of L_S^T L_Y = U diag(delta) R^T."""
+    _, delta, R = rows.svd(rows.product(transposed(L_S), L_Y))
+    return delta, rows.product(root, R) / transposed(delta).sqrt()
