@@ -154,16 +154,13 @@ def _of_singular_values(X: Array, tau: float, p: float) -> Proximal:
     U, x, Vt = np.linalg.svd(X)
     v, slope, bound = _of_values(x, tau, p)
     r, shape = len(x), X.shape
-    long_x, long_v = (np.append(y, np.zeros(max(shape) - r)) for y in (x, v))
+    long_x, long_v, long_slope = (np.append(y, np.zeros(max(shape) - r)) for y in (x, v, slope))
     rows, columns = (np.arange(n) for n in shape)
     i, j = rows[:, None], columns[None, :]
     tiny = max(float(x[0]), 1e-300) * 1e-12
     plus = (long_v[i] + long_v[j]) / np.maximum(long_x[i] + long_x[j], tiny)
     apart = np.abs(long_x[i] - long_x[j])
-    mean = 0.5 * (
-        np.append(slope, np.zeros(max(shape) - r))[i]
-        + np.append(slope, np.zeros(max(shape) - r))[j]
-    )
+    mean = 0.5 * (long_slope[i] + long_slope[j])
     minus = np.where(
         apart > 1e-9 * x[0],
         (long_v[i] - long_v[j]) / np.where(apart > 0, long_x[i] - long_x[j], 1.0),
