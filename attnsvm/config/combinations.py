@@ -49,7 +49,7 @@ def check_combinations(run: RunConfig) -> None:
         "hypotheses=[aligned_gradient]",
         "without it with selection=optimal, which has no initial weights",
     )
-    if run.optimizer.init == "pretrained" and not isinstance(run.data, PretrainedConfig):
+    if _get(run, "optimizer.init") == "pretrained" and not isinstance(run.data, PretrainedConfig):
         raise ConfigError("optimizer.init=pretrained: data must be pretrained")
     for name, probe in run.probe.items():
         _check_probe(run, name, probe)
@@ -89,7 +89,7 @@ def _check_probe(run: RunConfig, name: str, probe: ProbeConfig) -> None:
 
 def _check_in_span(run: RunConfig) -> None:
     """Raise ConfigError if anything changes with the basis of the span."""
-    rule = run.optimizer._target_.rpartition(".")[2]
+    rule = _get(run, "optimizer._target_", "").rpartition(".")[2]
     norms = [*run.svm.norms, _get(run, "optimizer.norm", "frobenius")]
     entrywise = [name for name in norms if name != "frobenius" and is_entrywise(name)]
     what = f"norm {entrywise[0]}" if entrywise else f"optimizer {rule}"
@@ -126,7 +126,7 @@ def _check_transformer(run: RunConfig) -> None:
     for name, (values, allowed) in ONE_LAYER.items():
         refused = _get(run, name) not in values
         _refuse_network(refused, name.removesuffix("._target_"), _get(run, name), allowed)
-    optimizer = run.optimizer._target_
+    optimizer = _get(run, "optimizer._target_", "")
     _refuse_network(
         optimizer != NormalizedGDConfig._target_,
         "optimizer",
