@@ -37,6 +37,7 @@ from numba.extending import (
     unbox,
 )
 from numpy.typing import NDArray
+from torch import Tensor
 
 from attnsvm.linalg.jit import BOUNDS
 from attnsvm.linalg.simd.arithmetic import LANES, LANES_TYPE, VECTOR, Lanes
@@ -59,6 +60,18 @@ class LaneArray:
             raise ValueError("array: must be contiguous")
         self.array, self.address = array, array.ctypes.data
         self.shape: tuple[int, ...] = array.shape[:-1]
+
+    @property
+    def _numba_type_(self) -> Any:
+        """The type for compiled code; numba looks for this name before it searches for a type."""
+        return _kind(len(self.shape))
+
+    @staticmethod
+    def of(tensor: Tensor) -> LaneArray:
+        """Return the array over a contiguous tensor (*shape, 8) of float64."""
+        made = LaneArray.__new__(LaneArray)
+        made.array, made.address, made.shape = tensor.numpy(), tensor.data_ptr(), tensor.shape[:-1]
+        return made
 
     @staticmethod
     def empty(*shape: int) -> LaneArray:

@@ -76,14 +76,13 @@ def margins(D: LaneArray, Z: LaneArray, W: LaneArray, margin: LaneArray, moved: 
 @compiled(*BLOCKS, **KERNEL)
 def gram(
     D: LaneArray, Z: LaneArray, theta: LaneArray, beta: LaneArray, crossed: bool, K: LaneArray,
-    work: Any,
+    weight: LaneArray, both: LaneArray, block: LaneArray, E: LaneArray,
 ) -> None:  # fmt: skip
     """Write the lower triangle of `Rows.gram`; work (p,), (q,), (R, p), (r, r).
 
     For samples i, j the sums over the entries are d_k^T E d_l, with the matrix E of entries
     E_ef = beta_ef z_je z_if, and sum_f theta_ef z_if z_jf more where e = f.
     """
-    weight, both, block, E = work
     (n, q), p, r = Z.shape[1:], D.shape[2], len(E)
     R = D.shape[1] // n
     for g in range(len(D)):
@@ -109,17 +108,21 @@ def gram(
 
 
 @compiled(*BLOCKS, cholesky, **KERNEL)
-def factor_systems(K: LaneArray, factors: Any, work: Any) -> None:
-    """Factor K; factors L (N, N), 1 / L_ii, scale (N,) of each block; work (N,), (N, PANEL)."""
-    (L, pivot, scale), (rest, panel) = factors, work
+def factor_systems(
+    K: LaneArray, L: LaneArray, pivot: LaneArray, scale: LaneArray, rest: LaneArray,
+    panel: LaneArray,
+) -> None:  # fmt: skip
+    """Factor K; L (N, N), 1 / L_ii, scale (N,) of each block; work (N,), (N, PANEL)."""
     for g in range(len(K)):
         factor(System(K[g], L[g], pivot[g], scale[g], rest, panel, K.shape[1]))
 
 
 @compiled(*BLOCKS, cholesky, **KERNEL)
-def solve_systems(K: LaneArray, factors: Any, work: Any, f: LaneArray, x: LaneArray) -> None:
+def solve_systems(
+    K: LaneArray, L: LaneArray, pivot: LaneArray, scale: LaneArray, rest: LaneArray,
+    panel: LaneArray, f: LaneArray, x: LaneArray,
+) -> None:  # fmt: skip
     """Write x = K^{-1} f."""
-    (L, pivot, scale), (rest, panel) = factors, work
     for g in range(len(K)):
         system = System(K[g], L[g], pivot[g], scale[g], rest, panel, K.shape[1])
         solve(system, f[g], x[g])
@@ -136,21 +139,30 @@ def choleskys(A: LaneArray, L: LaneArray, pivot: LaneArray, panel: LaneArray) ->
 
 
 @compiled(*BLOCKS, cholesky, **KERNEL)
-def inverse_factors(A: LaneArray, T: LaneArray, work: Any) -> None:
+def inverse_factors(
+    A: LaneArray, T: LaneArray, L: LaneArray, pivot: LaneArray, panel: LaneArray
+) -> None:
     """Write T = L^{-T}; work (size, size), (size,), (size, PANEL)."""
     for g in range(len(A)):
-        inverse_cholesky(A[g], work, T[g])
+        inverse_cholesky(A[g], (L, pivot, panel), T[g])
 
 
 @compiled(*BLOCKS, svd, **KERNEL)
-def svds(A: LaneArray, U: LaneArray, sigma: LaneArray, V: LaneArray, work: Any) -> None:
+def svds(
+    A: LaneArray, U: LaneArray, sigma: LaneArray, V: LaneArray, columns: LaneArray,
+    first: LaneArray, second: LaneArray,
+) -> None:  # fmt: skip
     """Write U (p, p), V (q, q), column after column, and sigma (r,); work (p q,), (r,), (r,)."""
     for g in range(len(A)):
-        full_svd(A[g], U[g], V[g], sigma[g], work)
+        full_svd(A[g], U[g], V[g], sigma[g], (columns, first, second))
 
 
 @compiled(*BLOCKS, cholesky, definite, **KERNEL)
-def definite_steps(A: LaneArray, B: LaneArray, length: LaneArray, work: Any) -> None:
+def definite_steps(
+    A: LaneArray, B: LaneArray, length: LaneArray, moved: LaneArray, L: LaneArray,
+    pivot: LaneArray, panel: LaneArray,
+) -> None:  # fmt: skip
     """Overwrite `length`, the longest steps, as `Rows.definite_step`."""
     for g in range(len(A)):
+        work = moved, L, pivot, panel
         length[g] = largest_definite_step(A[g], B[g], work, length[g])

@@ -25,13 +25,12 @@ class LaneRows(Rows):
         Rows of unit size; the last instance is repeated until blocks are full.
     """
 
-    nuclear: Any = None  # workspace of `step_nuclear`
-
     def __init__(self, D: Tensor, Z: Tensor, h: Tensor, kind: Tensor) -> None:
         self.D, self.Z, self.h = lanes(D), lanes(Z), lanes(h[:, :, None])
         kind = lanes(kind[:, :, None])
         self.inequality, self.real = kind == INEQUALITY, kind != PADDING
         self.has_equalities = bool((kind == EQUALITY).any())
+        self.workspaces: dict[Any, Any] = {}  # by use and shapes; those of all `turned` and `take`
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -39,55 +38,58 @@ class LaneRows(Rows):
         n, q = self.Z.shape[1:3]
         return n, self.D.shape[1] // n, self.D.shape[2], q
 
+    def work(self, *shapes: tuple[int, ...]) -> list[LaneArray]:
+        """Return arrays of these shapes, the same ones in each call."""
+        if shapes not in self.workspaces:
+            self.workspaces[shapes] = LaneArray.several(*shapes)
+        return self.workspaces[shapes]
+
     def margins(self, W: Tensor) -> Tensor:
         """Return d_k^T W z_k."""
         n, _, p, _ = self.sizes
         margin = torch.empty_like(self.h)
-        kernels.margins(*_arrays(self.D, self.Z, W), _vectors(margin), _empty(n, p))
+        kernels.margins(*_arrays(self.D, self.Z, W), _vectors(margin), *self.work((n, p)))
         return margin
 
     def combine(self, a: Tensor) -> Tensor:
         """Return M(a)."""
         n, _, p, q = self.sizes
         M = a.new_empty(len(a), p, q, LANES)
-        kernels.combine(*_arrays(self.D, self.Z), _vectors(a), *_arrays(M), _empty(n, p))
+        kernels.combine(*_arrays(self.D, self.Z), _vectors(a), *_arrays(M), *self.work((n, p)))
         return M
 
     def gram(self, theta: Tensor, beta: Tensor | None = None) -> Tensor:
         """Return K."""
         (_, R, p, q), (G, N) = self.sizes, self.h.shape[:2]
         K, r = self.h.new_empty(G, N, N, LANES), min(p, q)
-        work = _empty(p), _empty(q), _empty(R, p), _empty(r, r)
+        work = self.work((p,), (q,), (R, p), (r, r))
         given = _arrays(self.D, self.Z, theta, theta if beta is None else beta)
-        kernels.gram(*given, beta is not None, *_arrays(K), work)
+        kernels.gram(*given, beta is not None, *_arrays(K), *work)
         return K
 
     def step_nuclear(self, Y: Tensor, s: Tensor, a: Tensor) -> tuple[Tensor, ...]:
         """Return Y, s and a after the step of `Nuclear`."""
         n, R, p, q = self.sizes
-        if self.nuclear is None:
-            N, P = n * R, p + q
-            dx = Iterate(_empty(P, P), _empty(N), _empty(N))
-            arrays = [_empty(*shape) for shape in System.shapes(N)]
-            work = Work._make(_empty(*shape) for shape in Work.shapes(n, R, p, q))
-            self.nuclear = dx, work, System._make((*arrays, N))
+        N, P = n * R, p + q
+        dx = Iterate._make(self.work((P, P), (N,), (N,)))
+        system = System._make((*self.work(*System.shapes(N)), N))
+        work = Work._make(self.work(*Work.shapes(n, R, p, q)))
         given = _arrays(self.D, self.Z)
         kinds = (_vectors(x.to(s)) for x in (self.h, self.inequality, self.real))
         Y, s, a = (x.clone(memory_format=torch.contiguous_format) for x in (Y, s, a))
         point = Iterate(_arrays(Y)[0], _vectors(s), _vectors(a))
-        nuclear_step.steps(RowsOfBlock(*given, *kinds), point, *self.nuclear)
+        nuclear_step.steps(RowsOfBlock(*given, *kinds), point, dx, work, system)
         return Y, s, a
 
     def factored(self, K: Tensor) -> Solve:
         """Return f -> K^{-1} f, refined by its residual."""
         G, N = K.shape[:2]
-        system = *_arrays(K), (_empty(G, N, N), _empty(G, N), _empty(G, N))
-        work = _empty(N), _empty(N, PANEL)
-        kernels.factor_systems(*system, work)
+        system = *_arrays(K), *self.work((G, N, N), (G, N), (G, N), (N,), (N, PANEL))
+        kernels.factor_systems(*system)
 
         def solve(f: Tensor) -> Tensor:
             x = torch.empty_like(self.h)
-            kernels.solve_systems(*system, work, _vectors(f), _vectors(x))
+            kernels.solve_systems(*system, _vectors(f), _vectors(x))
             return x
 
         return solve
@@ -102,14 +104,14 @@ class LaneRows(Rows):
     def cholesky(self, A: Tensor) -> Tensor:
         """Return L."""
         L, size = A.new_empty(A.shape), A.shape[1]
-        kernels.choleskys(*_arrays(A, L), _empty(size), _empty(size, PANEL))
+        kernels.choleskys(*_arrays(A, L), *self.work((size,), (size, PANEL)))
         return L
 
     def inverse_factor(self, A: Tensor) -> Tensor:
         """Return L^{-T}."""
         T, size = A.new_empty(A.shape), A.shape[1]
-        work = _empty(size, size), _empty(size), _empty(size, PANEL)
-        kernels.inverse_factors(*_arrays(A, T), work)
+        work = self.work((size, size), (size,), (size, PANEL))
+        kernels.inverse_factors(*_arrays(A, T), *work)
         return T
 
     def svd(self, A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -117,17 +119,16 @@ class LaneRows(Rows):
         G, p, q = A.shape[:3]
         r = min(p, q)
         U, sigma, V = (A.new_empty(G, *shape, LANES) for shape in ((p, p), (r, 1), (q, q)))
-        work = _empty(p * q), _empty(r), _empty(r)
-        (of_A, of_U, of_V) = _arrays(A, U, V)
-        kernels.svds(of_A, of_U, _vectors(sigma), of_V, work)
+        of_A, of_U, of_V = _arrays(A, U, V)
+        kernels.svds(of_A, of_U, _vectors(sigma), of_V, *self.work((p * q,), (r,), (r,)))
         return transposed(U), sigma, transposed(V)
 
     def definite_step(self, A: Tensor, B: Tensor, C: Tensor | None, longest: Tensor) -> Tensor:
         """Return the step."""
         assert C is None  # only the step of the nuclear norm, which is compiled, needs it
         length, size = longest.contiguous().clone(), A.shape[1]
-        work = _empty(size, size), _empty(size, size), _empty(size), _empty(size, PANEL)
-        kernels.definite_steps(*_arrays(A, B), LaneArray(length.view(-1, LANES).numpy()), work)
+        work = self.work((size, size), (size, size), (size,), (size, PANEL))
+        kernels.definite_steps(*_arrays(A, B), LaneArray.of(length.view(-1, LANES)), *work)
         return length
 
 
@@ -143,17 +144,13 @@ def instances(x: Tensor, B: int) -> Tensor:
     return x.permute(0, 3, 1, 2).flatten(0, 1)[:B].contiguous()
 
 
-def _empty(*shape: int) -> LaneArray:
-    return LaneArray.empty(*shape)
-
-
 def _arrays(*matrices: Tensor) -> list[LaneArray]:
-    return [LaneArray(x.contiguous().numpy()) for x in matrices]
+    return [LaneArray.of(x.contiguous()) for x in matrices]
 
 
 def _vectors(x: Tensor) -> LaneArray:
     """Return columns (G, N, 1, 8) as vectors (G, N)."""
-    return LaneArray(x.contiguous()[:, :, 0].numpy())
+    return LaneArray.of(x.contiguous()[:, :, 0])
 
 
 def _place(A: Tensor) -> tuple[int, ...]:

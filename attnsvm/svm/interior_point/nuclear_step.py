@@ -14,6 +14,7 @@ from numba import njit
 from attnsvm.linalg.jit import compiled
 from attnsvm.linalg.simd import arithmetic, array, cholesky, definite, matmul
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, maximum, where
+from attnsvm.linalg.simd.array import arrays
 from attnsvm.linalg.simd.cholesky import PANEL, System, factor, inverse_cholesky, substitute
 from attnsvm.linalg.simd.definite import BISECTIONS, RESOLVED, bisected, largest_definite_step
 from attnsvm.linalg.simd.matmul import inner
@@ -23,6 +24,7 @@ from attnsvm.svm.interior_point.constants import BOUNDARY, CENTRING, REFINE_BELO
 from attnsvm.svm.interior_point.kernels import combine_block, margins_block
 
 
+@arrays
 class RowsOfBlock(NamedTuple):
     """Rows D (N, p), Z (n, q), h (N,), and where they are inequalities, and real: one or zero."""
 
@@ -33,6 +35,7 @@ class RowsOfBlock(NamedTuple):
     real: Any
 
 
+@arrays
 class Iterate(NamedTuple):
     """Y (P, P), s (N,), a (N,): a point, or a step."""
 
@@ -41,6 +44,7 @@ class Iterate(NamedTuple):
     a: Any
 
 
+@arrays
 class Work(NamedTuple):
     """The workspace; P = p + q."""
 

@@ -43,8 +43,9 @@ from attnsvm.svm.wide import basis
 SMALL_ROWS = 400
 """Most rows for which eight instances at a time are faster than one after the other."""
 
-PART, ENTRIES = 16, 2**17
-"""Most blocks of a part of the batch, and most entries of its N x N matrices in a lane."""
+PART, ENTRIES, SHARED = 16, 2**17, 2**14
+"""Most blocks of a part of the batch, and most entries of its N x N matrices in a lane. Smaller
+batches than one of SHARED entries for each core are not shared by the cores."""
 
 WITHOUT_PROGRAM = ("max", "l1", "nuclear")
 """Norms whose open instances are not given to CVXPY; it does not know Schatten p."""
@@ -197,15 +198,15 @@ def _each(problem: SvmProblem, cone: Cone[Any], W: Tensor, a: Tensor) -> tuple[T
         found = [_alone(problem.take(slice(b, b + 1)), cone, W[b], a[b]) for b in range(problem.B)]
         return torch.cat([w for w, _ in found]), torch.cat([y for _, y in found])
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    blocks = min(PART, -(-problem.B // (LANES * cores)), max(1, ENTRIES // problem.N**2))
-    size = LANES * blocks
+    blocks = -(-problem.B // LANES)
+    workers = max(1, min(cores, blocks * problem.N**2 // SHARED))
+    size = LANES * min(PART, -(-blocks // workers), max(1, ENTRIES // problem.N**2))
     given = (problem.D, problem.Z, problem.h, problem.kind, W, a)
     parts = [tuple(x[k : k + size] for x in given) for k in range(0, problem.B, size)]
     with announced("solvers of norms other than Frobenius"):
         if len(parts) == 1:
             return _of_part(cone, *parts[0])
         contexts = [copy_context() for _ in parts]  # in which compilation is announced
-        workers = min(cores, len(parts))
         with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             found = list(pool.map(lambda c, part: c.run(_of_part, cone, *part), contexts, parts))
     return torch.cat([w for w, _ in found]), torch.cat([y for _, y in found])
