@@ -151,10 +151,11 @@ def arrays(named_tuple: NamedTupleType) -> NamedTupleType:
     def kind(ndims: tuple[int, ...]) -> Any:
         return types.NamedTuple([_kind(ndim) for ndim in ndims], named_tuple)
 
-    @typeof_impl.register(named_tuple)
-    def _(value: Any, context: Any) -> Any:
+    def type_of(value: Any, context: Any = None) -> Any:
         return kind(tuple([len(array.shape) for array in value]))
 
+    typeof_impl.register(named_tuple)(type_of)
+    named_tuple._numba_type_ = property(type_of)  # type: ignore[attr-defined]
     return named_tuple
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -30,7 +30,8 @@ class LaneRows(Rows):
         kind = lanes(kind[:, :, None])
         self.inequality, self.real = kind == INEQUALITY, kind != PADDING
         self.has_equalities = bool((kind == EQUALITY).any())
-        self.workspaces: dict[Any, Any] = {}  # by use and shapes; those of all `turned` and `take`
+        self.workspaces: dict[Any, list[LaneArray]] = {}  # by shapes; shared with `turned` rows
+        self.nuclear: RowsOfBlock | None = None
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -39,10 +40,16 @@ class LaneRows(Rows):
         return n, self.D.shape[1] // n, self.D.shape[2], q
 
     def work(self, *shapes: tuple[int, ...]) -> list[LaneArray]:
-        """Return arrays of these shapes, the same ones in each call."""
+        """Return arrays of these shapes with any entries: the same arrays in each call."""
         if shapes not in self.workspaces:
             self.workspaces[shapes] = LaneArray.several(*shapes)
         return self.workspaces[shapes]
+
+    def take(self, blocks: Tensor) -> Self:
+        """Return the rows of the instances of these blocks."""
+        other = super().take(blocks)
+        other.workspaces, other.nuclear = {}, None
+        return other
 
     def margins(self, W: Tensor) -> Tensor:
         """Return d_k^T W z_k."""
@@ -72,13 +79,13 @@ class LaneRows(Rows):
         n, R, p, q = self.sizes
         N, P = n * R, p + q
         dx = Iterate._make(self.work((P, P), (N,), (N,)))
-        system = System._make((*self.work(*System.shapes(N)), N))
         work = Work._make(self.work(*Work.shapes(n, R, p, q)))
-        given = _arrays(self.D, self.Z)
-        kinds = (_vectors(x.to(s)) for x in (self.h, self.inequality, self.real))
+        if self.nuclear is None:
+            vectors = (_vectors(x.to(s)) for x in (self.h, self.inequality, self.real))
+            self.nuclear = RowsOfBlock(*_arrays(self.D, self.Z), *vectors)
         Y, s, a = (x.clone(memory_format=torch.contiguous_format) for x in (Y, s, a))
         point = Iterate(_arrays(Y)[0], _vectors(s), _vectors(a))
-        nuclear_step.steps(RowsOfBlock(*given, *kinds), point, dx, work, system)
+        nuclear_step.steps(self.nuclear, point, dx, work, *self.work(*System.shapes(N)))
         return Y, s, a
 
     def factored(self, K: Tensor) -> Solve:

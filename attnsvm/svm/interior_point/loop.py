@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 from typing import ClassVar, Generic, Self, TypeVar
 
 import torch
@@ -193,5 +194,5 @@ def rows_only(rows: Rows, a: Tensor) -> Tensor:
 
 def step_length(*pairs: tuple[Tensor, Tensor], back: float = 1.0) -> Tensor:
     """Return `back` times the largest step with x + t dx >= 0 for all pairs (x, dx), at most 1."""
-    worst = largest(torch.cat([(-dx / x).flatten(1, 2)[:, :, None] for x, dx in pairs], dim=1))
-    return 1 / (worst / back).clamp(min=1.0)
+    ratios = [(dx / x).amin((1, 2), keepdim=True) for x, dx in pairs]
+    return 1 / (-reduce(torch.minimum, ratios) / back).clamp(min=1.0)

@@ -14,7 +14,7 @@ from numba import njit
 from attnsvm.linalg.jit import compiled
 from attnsvm.linalg.simd import arithmetic, array, cholesky, definite, matmul
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, maximum, where
-from attnsvm.linalg.simd.array import arrays
+from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.cholesky import PANEL, System, factor, inverse_cholesky, substitute
 from attnsvm.linalg.simd.definite import BISECTIONS, RESOLVED, bisected, largest_definite_step
 from attnsvm.linalg.simd.matmul import inner
@@ -93,8 +93,15 @@ class Work(NamedTuple):
 
 @compiled(arithmetic, array, matmul, cholesky, definite, kernels, constants,
           nogil=True, error_model="numpy")  # fmt: skip
-def steps(rows: RowsOfBlock, x: Iterate, dx: Iterate, z: Work, system: System) -> None:
-    """Overwrite the points of the blocks, the first axis of rows and x, by the next ones."""
+def steps(
+    rows: RowsOfBlock, x: Iterate, dx: Iterate, z: Work, K: LaneArray, L: LaneArray,
+    pivot: LaneArray, scale: LaneArray, rest: LaneArray, panel: LaneArray,
+) -> None:  # fmt: skip
+    """Overwrite the points of the blocks, the first axis of rows and x, by the next ones.
+
+    The last six arguments are the arrays of a `System`.
+    """
+    system = System(K, L, pivot, scale, rest, panel, len(K))
     for g in range(len(x.s)):
         block = RowsOfBlock(rows.D[g], rows.Z[g], rows.h[g], rows.inequality[g], rows.real[g])
         _step(block, Iterate(x.Y[g], x.s[g], x.a[g]), dx, z, system)
