@@ -270,9 +270,11 @@ class Replay(Stages):
         path = self._path(W, first)
         flat = path.reshape(len(path), -1, *path.shape[-2:])
         path = self._noisy_each(flat).view(path.shape)
+        factor, parts = VARIANTS[self.variant], end.trained(model)
+        between = end.with_trained({name: factor * part for name, part in parts.items()})
+        others = [drawn, *[between] * (len(self.steps) - 2), end][-len(self.steps) :]
         risks, logs = [], []
-        for s, V in enumerate(path.unbind(1)):
-            net.others = drawn if s == 0 and len(self.steps) > 1 else end
+        for net.others, V in zip(others, path.unbind(1), strict=True):  # the network at each step
             risk, log_s = net.recorded(V)
             risks.append(risk)
             logs.append(log_s)
