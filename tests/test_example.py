@@ -23,7 +23,7 @@ EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 EXAMPLE = EXAMPLES / "cubic"
 
 
-@pytest.fixture(params=["by hand", "by pip"])
+@pytest.fixture(params=["by hand", pytest.param("by pip", marks=pytest.mark.full)])
 def place(request, tmp_path):
     """A folder with the installed package; by hand: what an installer puts there."""
     target = tmp_path / "place"

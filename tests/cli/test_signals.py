@@ -125,17 +125,17 @@ def test_an_inner_block_hands_a_signal_on_to_the_outer_one():
     def work():
         try:
             with interruptible():
-                os.kill(os.getpid(), signal.SIGHUP)
+                os.kill(os.getpid(), signal.SIGUSR2)
                 time.sleep(5)
         except Interrupted as stop:
-            assert signal.getsignal(signal.SIGHUP) is not before
+            assert signal.getsignal(signal.SIGUSR2) is not before
             hand_on(stop)
             raise AssertionError("not handed on") from stop
 
-    before = signal.getsignal(signal.SIGHUP)
-    with pytest.raises(Interrupted, match="SIGHUP"), interruptible():
+    before = signal.getsignal(signal.SIGUSR2)
+    with pytest.raises(Interrupted, match="SIGUSR2"), interruptible():
         work()
-    assert signal.getsignal(signal.SIGHUP) is before
+    assert signal.getsignal(signal.SIGUSR2) is before
 
 
 @pytest.mark.full

@@ -96,6 +96,7 @@ def test_weights_of_the_head_and_of_its_controls_lie_in_the_span_of_the_rows(nam
     torch.testing.assert_close(torch.linalg.pinv(rows, rtol=1e-10) @ (rows @ W), W)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("norm", ["frobenius", "nuclear"])
 def test_SVM_and_correlation_are_those_of_all_dimensions(causal, norm):

@@ -84,6 +84,7 @@ def test_the_page_asks_the_question_of_the_records(rank: SweepFrames):
     )
 
 
+@pytest.mark.full
 def test_a_figure_that_fails_costs_no_other_one_and_no_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -151,6 +152,7 @@ def test_a_sweep_without_any_finished_run_still_gets_a_page(rank: SweepFrames):
     assert "nothing to draw yet" in files.html.read_text()
 
 
+@pytest.mark.full
 def test_writing_twice_gives_the_same_bytes_and_leaves_nothing_else(rank: SweepFrames):
     files = report.write_report(rank)
     first = {p: p.read_bytes() for p in (files.html, *files.figures, *files.tables)}
@@ -178,6 +180,7 @@ def test_main_names_what_is_lost_and_exits_1(
     assert "report.html" in told
 
 
+@pytest.mark.full
 def test_main_exits_0_if_every_run_is_done(
     rank: SweepFrames, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -186,6 +189,7 @@ def test_main_exits_0_if_every_run_is_done(
     assert "infeasible" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_main_names_a_figure_that_fails_and_exits_1(
     rank: SweepFrames, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -204,6 +208,7 @@ def test_main_refuses_a_folder_that_does_not_exist_or_holds_nothing(
     assert "no record" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_main_says_when_the_folder_cannot_be_written(
     rank: SweepFrames, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
