@@ -221,6 +221,23 @@ def test_each_instance_is_judged_in_the_norm_of_its_steps_and_by_its_hypothesis(
     assert met("momentum_margin", "momentum", found) == [False, False, True, False, False]
 
 
+def test_adam_is_judged_in_the_maximum_norm_with_and_without_its_constant():
+    curves = {"margin_gap_max": [[1.0, 0.1, 0.01], [1.0, 0.5, 0.5]]}
+    columns = {"eps": [0.0, 1e-8], "max_margin_gap": [0.01, 0.5], "max_status": ["solved"] * 2}
+    found = evidence(curves, **columns)
+    assert words("adam_max", found) == words("adam_eps", found) == [HOLDS, FAILS]
+    assert met("adam_max", "eps", found) == [True, False]
+    assert met("adam_eps", "eps", found) == [False, True]
+
+
+def test_only_one_claim_on_layers_allows_gradients_of_unseen_positions():
+    found = evidence(unseen_gradient=[0.0, 1e-7, 0.3, np.nan])
+    assert met("layers", "not seen", found) == [True, True, False, pd.NA]
+    without = set(CLAIMS["layers"].hypotheses) - set(CLAIMS["layers_unseen"].hypotheses)
+    assert without == {"positions that are not seen have no part in the gradient"}
+    assert met("layers_all", "first layer", evidence(layer=[0, 1, 0])) == [True, False, True]
+
+
 # --- nonlinear heads ------------------------------------------------------------------------------
 
 
