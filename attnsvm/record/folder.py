@@ -143,7 +143,9 @@ def read_solutions(folder: Path) -> dict[str, np.ndarray]:
 def _read_done(folder: Path) -> dict[str, Any]:
     run = read_run(folder)
     if run["state"] != "done":
-        raise CorruptRecordError(f"{folder}: the run is {run['state']}, it has no tables")
+        raise CorruptRecordError(
+            f"{folder}: the run is {run['state']}, it has no arrays and no tables"
+        )
     return run
 
 
