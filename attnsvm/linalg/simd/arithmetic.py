@@ -1,4 +1,4 @@
-"""Eight float64 lanes as one value inside numba-compiled code: loads, stores, arithmetic, exp.
+"""Eight float64 lanes as one value inside numba-compiled code: arithmetic, comparisons, exp.
 
 Lanes do not interact: the result in a lane is independent of the other lanes.
 """
@@ -15,12 +15,10 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.core import cgutils
 from numba.core.datamodel import models, register_default
-from numba.core.errors import TypingError
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, lower_cast
 
 LANES = 8
-BYTES_OF_ENTRY = 8 * LANES
 
 
 class Lanes(types.Type):  # type: ignore[misc]
@@ -140,43 +138,9 @@ def any_lane(typingctx: Any, mask: Any) -> Any:
     return types.boolean(MASK_TYPE), codegen
 
 
-@njit(inline="always")
-def at(address: int, index: int) -> int:
-    """Return the address of entry `index` of the array at an address."""
-    return address + index * BYTES_OF_ENTRY
-
-
 def lanes_at(builder: Any, address: Any, index: Any) -> Any:
     """Return the LLVM pointer to entry `index` of the array at an address."""
     return builder.gep(builder.inttoptr(address, VECTOR.as_pointer()), [index])
-
-
-@intrinsic
-def load(typingctx: Any, address: Any, index: Any) -> Any:
-    """Return entry `index`, eight doubles, of the array at an address."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(lanes_at(builder, *args), align=8)
-
-    _check(address, index)
-    return LANES_TYPE(types.intp, types.intp), codegen
-
-
-@intrinsic
-def store(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
-    """Write `value` to entry `index`, eight doubles, of the array at an address."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], lanes_at(builder, args[0], args[1]), align=8)
-        return context.get_dummy_value()
-
-    _check(address, index)
-    return types.void(types.intp, types.intp, LANES_TYPE), codegen
-
-
-def _check(address: Any, index: Any) -> None:
-    if not (isinstance(address, types.Integer) and isinstance(index, types.Integer)):
-        raise TypingError(f"address {address}, index {index}: must be integers")
 
 
 @intrinsic
@@ -192,20 +156,6 @@ def fill(typingctx: Any, value: Any) -> Any:
     return LANES_TYPE(types.float64), codegen
 
 
-def _any(condition: str, name: str) -> Any:
-    """Return an intrinsic: whether the condition holds between two values in at least one lane."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        lanes = builder.bitcast(builder.fcmp_ordered(condition, *args), ir.IntType(LANES))
-        return builder.icmp_unsigned("!=", lanes, ir.Constant(ir.IntType(LANES), 0))
-
-    def maker(typingctx: Any, a: Any, b: Any) -> Any:
-        return types.boolean(LANES_TYPE, LANES_TYPE), codegen
-
-    maker.__name__ = maker.__qualname__ = name
-    return intrinsic(maker)
-
-
 def _operation(build: Callable[[Any, list[Any]], Any], count: int, name: str) -> Any:
     """Return an intrinsic that maps `count` lanes values to one by `build(builder, args)`."""
 
@@ -217,7 +167,6 @@ def _operation(build: Callable[[Any, list[Any]], Any], count: int, name: str) ->
         1: lambda typingctx, a: (signature, codegen),
         2: lambda typingctx, a, b: (signature, codegen),
         3: lambda typingctx, a, b, c: (signature, codegen),
-        4: lambda typingctx, a, b, c, d: (signature, codegen),
     }
     maker = makers[count]
     maker.__name__ = maker.__qualname__ = name
@@ -238,10 +187,6 @@ def _where_greater(builder: Any, args: list[Any]) -> Any:
     return builder.select(builder.fcmp_ordered(">", args[0], args[1]), args[2], args[3])
 
 
-def _where_equal(builder: Any, args: list[Any]) -> Any:
-    return builder.select(builder.fcmp_ordered("==", args[0], args[1]), args[2], args[3])
-
-
 def _power_of_two(builder: Any, args: list[Any]) -> Any:
     bits = builder.bitcast(args[0], INTEGERS)
     shifted = builder.shl(bits, ir.Constant(INTEGERS, [52] * LANES))
@@ -249,20 +194,12 @@ def _power_of_two(builder: Any, args: list[Any]) -> Any:
     return builder.bitcast(builder.add(shifted, one), VECTOR)
 
 
-add = _operation(lambda builder, args: builder.fadd(*args), 2, "add")
-subtract = _operation(lambda builder, args: builder.fsub(*args), 2, "subtract")
-multiply = _operation(lambda builder, args: builder.fmul(*args), 2, "multiply")
-divide = _operation(lambda builder, args: builder.fdiv(*args), 2, "divide")
 multiply_add = _call("fma")
 fma = _operation(multiply_add, 3, "fma")
-root = sqrt = _operation(_call("sqrt"), 1, "root")
-magnitude = _operation(_call("fabs"), 1, "magnitude")
+sqrt = _operation(_call("sqrt"), 1, "sqrt")
 power = _operation(_call("pow"), 2, "power")
 """x^y, lane by lane by the C library."""
 
-where_greater = _operation(_where_greater, 4, "where_greater")
-where_equal = _operation(_where_equal, 4, "where_equal")
-any_equal, any_greater = _any("==", "any_equal"), _any(">", "any_greater")
 power_of_two = _operation(_power_of_two, 1, "power_of_two")
 """2^k, for the integer k in the low bits of MAGIC + k."""
 
@@ -273,18 +210,6 @@ minimum = _operation(
     lambda builder, args: _where_greater(builder, [*args[::-1], *args]), 2, "minimum"
 )
 """The smaller of two values; the second one where one is NaN."""
-
-
-@njit(inline="always")
-def least(a: Any, b: Any) -> Any:
-    """Return the smaller of two values; b where one is NaN."""
-    return where_greater(b, a, a, b)
-
-
-@njit(inline="always")
-def most(a: Any, b: Any) -> Any:
-    """Return the larger of two values; b where one is NaN."""
-    return where_greater(a, b, a, b)
 
 
 def _exponent(builder: Any, args: list[Any]) -> Any:
@@ -319,8 +244,8 @@ LN2_LOW = 1.9082149292705877e-10
 def exp(x: Any) -> Any:
     """Return e^x to one or two ulp for -708 < x <= 708; e^708 above, 0 below and for NaN."""
     low, high = fill(-708.0), fill(708.0)
-    y = where_greater(x, low, x, low)
-    y = where_greater(high, y, y, high)
+    y = where(x > low, x, low)
+    y = where(high > y, y, high)
     shifted = fma(y, fill(LOG2_E), fill(MAGIC))
     k = shifted - fill(MAGIC)
     r = fma(k, fill(-LN2_HIGH), y)
@@ -337,13 +262,13 @@ def exp(x: Any) -> Any:
     q = fma(r4, fma(r2, rest, q89), fma(r2, q67, q45))
     q = fma(r4, q, fma(r2, q23, q01))
     p = fma(r2, q, r) + fill(1.0)
-    return where_greater(x, low, p * power_of_two(shifted), fill(0.0))
+    return where(x > low, p * power_of_two(shifted), 0.0)
 
 
 @njit(inline="always")
 def expm1(x: Any) -> Any:
     """Return e^x - 1 with the relative accuracy of `exp`."""
-    return where_greater(fill(0.5), magnitude(x), _expm1_of_small(x), exp(x) - fill(1.0))
+    return where(abs(x) < 0.5, _expm1_of_small(x), exp(x) - 1.0)
 
 
 @njit(inline="always")
@@ -367,10 +292,10 @@ def logarithm(x: Any) -> Any:
     of the C library fdlibm.
     """
     zero, one, half = fill(0.0), fill(1.0), fill(0.5)
-    small = where_greater(fill(TINIEST), x, one, zero)
-    normal = where_equal(small, one, x * fill(2.0**54), x)
+    small = where(x < TINIEST, one, zero)
+    normal = where(small == one, x * fill(2.0**54), x)
     m, e = mantissa(normal), exponent(normal) - small * fill(54.0)
-    low = where_greater(fill(0.7071067811865476), m, one, zero)
+    low = where(m < 0.7071067811865476, one, zero)
     f, e = fma(low, m, m) - one, e - low
     s, square = f / (fill(2.0) + f), half * f * f
     z = s * s
@@ -383,8 +308,8 @@ def logarithm(x: Any) -> Any:
     p = fma(p, z, fill(6.666666666666735130e-01))
     rest = fma(s, square + z * p, e * fill(LN2_LOW))
     found = fma(e, fill(LN2_HIGH), f - (square - rest))
-    found = where_greater(x, zero, found, where_equal(x, zero, fill(-np.inf), fill(np.nan)))
-    return where_equal(x, fill(np.inf), x, found)
+    found = where(x > zero, found, where(x == zero, -np.inf, np.nan))
+    return where(x == np.inf, x, found)
 
 
 @njit(inline="always")
@@ -392,4 +317,4 @@ def log1p(x: Any) -> Any:
     """Return log(1 + x) for x >= -1: the rounding of 1 + x cancels in log(u) / (u - 1)."""
     u = fill(1.0) + x
     rest = u - fill(1.0)
-    return where_equal(rest, fill(0.0), x, x * (logarithm(u) / rest))
+    return where(rest == 0.0, x, x * (logarithm(u) / rest))

@@ -6,10 +6,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from numba import njit
-from numba.extending import overload
 
 from attnsvm.linalg.simd.arithmetic import fill, sqrt
-from attnsvm.linalg.simd.array import LaneArray, LaneArrayType, lane_array
+from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.matmul import inner, matmul
 
 REFINEMENTS = 1
@@ -30,11 +29,6 @@ class System(NamedTuple):
     rest: Any  # (N,)
     panel: Any  # (N, PANEL)
     N: int
-
-    @staticmethod
-    def entries(N: int) -> tuple[int, ...]:
-        """Return the number of entries of each array."""
-        return N * N, N * N, N, N, N, N * PANEL
 
     @staticmethod
     def shapes(N: int) -> tuple[tuple[int, ...], ...]:
@@ -86,7 +80,7 @@ def inverse_cholesky(A: LaneArray, work: Any, T: LaneArray) -> None:
 @njit(inline="always")
 def factor(system: Any) -> None:
     """Scale K to unit diagonal and factor it; NaN in lanes where K is not positive definite."""
-    K, L, pivot, scale, _, panel, N = _arrays(system)
+    K, L, pivot, scale, _, panel, N = system
     for i in range(N):
         scale[i] = 1 / sqrt(K[i, i])
         for j in range(i):
@@ -98,8 +92,7 @@ def factor(system: Any) -> None:
 @njit(inline="always")
 def solve(system: Any, f: Any, x: Any) -> None:
     """Write x = K^-1 f, both (N,), refined by its residual."""
-    K, L, pivot, scale, r, _, N = _arrays(system)
-    f, x = _vector(f, N), _vector(x, N)
+    K, L, pivot, scale, r, _, N = system
     for i in range(N):
         x[i] = r[i] = f[i] * scale[i]
     _substitute(L, pivot, x)
@@ -118,8 +111,7 @@ def solve(system: Any, f: Any, x: Any) -> None:
 @njit(inline="always")
 def substitute(system: Any, x: Any) -> None:
     """Overwrite x by L^-T L^-1 x, L that of the scaled matrix."""
-    system = _arrays(system)
-    _substitute(system.L, system.pivot, _vector(x, system.N))
+    _substitute(system.L, system.pivot, x)
 
 
 @njit(inline="always")
@@ -130,55 +122,3 @@ def _substitute(L: LaneArray, pivot: LaneArray, x: LaneArray) -> None:
         x[i] *= pivot[i]
         for j in range(i):
             x[j] -= L[i, j] * x[i]
-
-
-# Addresses in place of arrays, for callers that have no arrays yet.
-
-
-def _arrays(system: Any) -> Any:
-    raise NotImplementedError("only in compiled code")
-
-
-@overload(_arrays)
-def _arrays_of(system):  # type: ignore[no-untyped-def]  # numba compares names
-    if isinstance(system.types[0], LaneArrayType):
-        return lambda system: system
-
-    def made(system):  # type: ignore[no-untyped-def]
-        K, L, pivot, scale, rest, panel, N = system
-        return System(
-            lane_array(K, (N, N)), lane_array(L, (N, N)), lane_array(pivot, (N,)),
-            lane_array(scale, (N,)), lane_array(rest, (N,)), lane_array(panel, (N, PANEL)), N,
-        )  # fmt: skip
-
-    return made
-
-
-def _vector(x: Any, N: int) -> Any:
-    raise NotImplementedError("only in compiled code")
-
-
-@overload(_vector)
-def _vector_of(x, N):  # type: ignore[no-untyped-def]  # numba compares names
-    if isinstance(x, LaneArrayType):
-        return lambda x, N: x
-    return lambda x, N: lane_array(x, (N,))
-
-
-@njit
-def decompose(A: int, L: int, pivot: int, panel: int, size: int, ridge: float) -> Any:
-    """As `cholesky`, by addresses."""
-    return cholesky(
-        lane_array(A, (size, size)), lane_array(L, (size, size)), lane_array(pivot, (size,)),
-        lane_array(panel, (size, PANEL)), ridge,
-    )  # fmt: skip
-
-
-@njit
-def inverse_factor(A: int, work: Any, T: int, size: int) -> None:
-    """As `inverse_cholesky`, by addresses."""
-    L, pivot, panel = work
-    arrays = (
-        lane_array(L, (size, size)), lane_array(pivot, (size,)), lane_array(panel, (size, PANEL))
-    )  # fmt: skip
-    inverse_cholesky(lane_array(A, (size, size)), arrays, lane_array(T, (size, size)))

@@ -11,8 +11,8 @@ from typing import Any
 from numba import njit
 
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, where
-from attnsvm.linalg.simd.array import LaneArray, lane_array
-from attnsvm.linalg.simd.cholesky import PANEL, cholesky
+from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.cholesky import cholesky
 
 RESOLVED = 0.2
 """Relative uncertainty at which the step to the boundary is known."""
@@ -50,16 +50,3 @@ def bisected(low: Any, high: Any, t: Any, last: Any) -> Any:
     inside, wide = last < NO_PIVOT, high - low > RESOLVED * high
     low, high = where(wide & inside, t, low), where(wide & ~inside, t, high)
     return low, high, 0.5 * (low + high)
-
-
-@njit
-def way(A: int, dA: int, work: Any, size: int, longest: Any) -> Any:
-    """As `largest_definite_step`, by addresses."""
-    moved, L, pivot, panel = work
-    arrays = (
-        lane_array(moved, (size, size)), lane_array(L, (size, size)), lane_array(pivot, (size,)),
-        lane_array(panel, (size, PANEL)),
-    )  # fmt: skip
-    return largest_definite_step(
-        lane_array(A, (size, size)), lane_array(dA, (size, size)), arrays, longest
-    )

@@ -16,11 +16,8 @@ from attnsvm.linalg.jit import BOUNDS
 from attnsvm.linalg.simd.arithmetic import (
     LANES,
     VECTOR,
-    at,
     fill,
-    fma,
     lanes_at,
-    load,
     multiply_add,
 )
 from attnsvm.linalg.simd.array import LaneArray, as_matrix
@@ -86,8 +83,8 @@ def multiply(C: Any, A: Any, B: Any, sizes: Any) -> None:
         while i < rows:
             high = _part(rows - i, ROWS_OF_ONE if wide == 1 else ROWS)
             _tile(
-                at(c, i * down + j * right), down, right, at(a, i * a_row), a_row, a_inner,
-                at(b, j * b_column), b_inner, b_column, high, wide, inner,
+                _at(c, i * down + j * right), down, right, _at(a, i * a_row), a_row, a_inner,
+                _at(b, j * b_column), b_inner, b_column, high, wide, inner,
             )  # fmt: skip
             i += high
         j += wide
@@ -109,6 +106,12 @@ def _product(  # type: ignore[no-untyped-def]
     c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner
 ):
     multiply((c, down, right), (a, a_row, a_inner), (b, b_inner, b_column), (rows, columns, inner))
+
+
+@njit(inline="always")
+def _at(address: int, index: int) -> int:
+    """Return the address of entry `index` of the array at an address."""
+    return address + 8 * LANES * index
 
 
 @njit(inline="always")
@@ -170,19 +173,6 @@ def _write_tile(builder: Any, places: Any, rows: int, columns: int, inner: Any) 
 
 def _integer(value: int) -> Any:
     return ir.Constant(ir.IntType(64), value)
-
-
-@njit(inline="always")
-def dot(A: int, B: int, count: int) -> Any:
-    """Return the sum of the products of the first `count` entries at A and B, in four chains."""
-    c0 = c1 = c2 = c3 = fill(0.0)
-    whole = count // 4 * 4
-    for j in range(0, whole, 4):
-        c0, c1 = fma(load(A, j), load(B, j), c0), fma(load(A, j + 1), load(B, j + 1), c1)
-        c2, c3 = fma(load(A, j + 2), load(B, j + 2), c2), fma(load(A, j + 3), load(B, j + 3), c3)
-    for j in range(whole, count):
-        c0 = fma(load(A, j), load(B, j), c0)
-    return (c0 + c1) + (c2 + c3)
 
 
 @njit(inline="always")

@@ -18,7 +18,7 @@ from torch import Tensor
 from attnsvm.linalg.jit import announced, compiled
 from attnsvm.linalg.simd import arithmetic, array, matmul
 from attnsvm.linalg.simd.arithmetic import any_lane, maximum, sqrt, where
-from attnsvm.linalg.simd.array import LaneArray, lane_array, reshaped
+from attnsvm.linalg.simd.array import LaneArray, reshaped
 from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
 from attnsvm.linalg.simd.matmul import inner
 
@@ -150,23 +150,6 @@ def _reflect(v: LaneArray, weight: Any, x: LaneArray) -> None:
     along = weight * inner(v, x)
     for i in range(len(x)):
         x[i] -= along * v[i]
-
-
-@njit
-def decompose_columns(A: int, V: int, sigma: int, p: int, q: int) -> None:
-    """As `svd_columns`, by addresses."""
-    svd_columns(lane_array(A, (q, p)), lane_array(V, (q, q)), lane_array(sigma, (q,)))
-
-
-@njit
-def decompose_fully(C: int, U: int, V: int, sigma: int, work: Any, p: int, q: int) -> None:
-    """As `full_svd`, by addresses."""
-    (A, weights, flips), r = work, min(p, q)
-    arrays = lane_array(A, (p * q,)), lane_array(weights, (r,)), lane_array(flips, (r,))
-    full_svd(
-        lane_array(C, (p, q)), lane_array(U, (p, p)), lane_array(V, (q, q)),
-        lane_array(sigma, (r,)), arrays,
-    )  # fmt: skip
 
 
 @compiled(arithmetic, array, matmul, nogil=True, error_model="numpy")
