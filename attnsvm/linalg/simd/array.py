@@ -69,6 +69,10 @@ class LaneArray:
     @staticmethod
     def of(tensor: Tensor) -> LaneArray:
         """Return the array over a contiguous tensor (*shape, 8) of float64."""
+        if tensor.dtype != torch.float64 or not tensor.is_contiguous():
+            raise ValueError(
+                f"tensor: {tensor.dtype} {tuple(tensor.shape)}; must be contiguous float64"
+            )
         made = LaneArray.__new__(LaneArray)
         made.array, made.address, made.shape = tensor.numpy(), tensor.data_ptr(), tensor.shape[:-1]
         return made

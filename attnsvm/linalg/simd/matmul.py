@@ -46,27 +46,26 @@ def matmul(C: LaneArray, A: LaneArray, B: LaneArray) -> None:
     Every entry is one chain of multiply-adds in the order of the inner index. The code is compiled
     once for all calls.
     """
-    c, down, right, rows, columns = as_matrix(C)
-    a, a_row, a_inner, a_rows, inner = as_matrix(A)
-    b, b_inner, b_column, b_rows, b_columns = as_matrix(B)
-    if BOUNDS and (rows != a_rows or columns != b_columns or inner != b_rows):
-        raise IndexError("C = A B: shapes do not match")
-    _product(
-        c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner
-    )  # fmt: skip
+    (c, down, right), (a, a_row, a_inner), (b, b_inner, b_column), sizes = _operands(C, A, B)
+    _product(c, down, right, a, a_row, a_inner, b, b_inner, b_column, *sizes)
 
 
 @njit(inline="always")
 def matmul_inline(C: LaneArray, A: LaneArray, B: LaneArray) -> None:
     """Write C = A B as `matmul` does, in code that is made for this call."""
+    c, a, b, sizes = _operands(C, A, B)
+    multiply(c, a, b, sizes)
+
+
+@njit(inline="always")
+def _operands(C: LaneArray, A: LaneArray, B: LaneArray) -> Any:
+    """Return address and strides of each of C = A B, and (rows, columns, inner)."""
     c, down, right, rows, columns = as_matrix(C)
     a, a_row, a_inner, a_rows, inner = as_matrix(A)
     b, b_inner, b_column, b_rows, b_columns = as_matrix(B)
     if BOUNDS and (rows != a_rows or columns != b_columns or inner != b_rows):
         raise IndexError("C = A B: shapes do not match")
-    multiply(
-        (c, down, right), (a, a_row, a_inner), (b, b_inner, b_column), (rows, columns, inner)
-    )  # fmt: skip
+    return (c, down, right), (a, a_row, a_inner), (b, b_inner, b_column), (rows, columns, inner)
 
 
 @njit(inline="always")
