@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from attnsvm.linalg.simd.blocks import from_lanes, to_lanes
 from attnsvm.norm import Entrywise, Norm, norm_of
 from attnsvm.svm import SvmProblem, finite_part, multi_token, single_token, solve, solve_svm
 from attnsvm.svm.certificate import MANY, certify
 from attnsvm.svm.interior_point import LARGE, ConstraintGeneration
-from attnsvm.svm.interior_point.lanes import LaneRows, instances, lanes
+from attnsvm.svm.interior_point.lanes import LaneRows
 from attnsvm.svm.interior_point.rows import OneRows, transposed
 from attnsvm.svm.scaling import to_given_size, to_unit_size
 from attnsvm.svm.solution import Verdict
@@ -245,13 +246,13 @@ def both():
 
     def draw(*shape):
         given = torch.rand(3, *shape, generator=generator, dtype=torch.float64)
-        return lanes(given), given[1:2, ..., None]
+        return to_lanes(given), given[1:2, ..., None]
 
     return eight, one, draw
 
 
 def assert_same(eight, one):
-    torch.testing.assert_close(instances(eight, 3)[1], one[0, ..., 0], rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(from_lanes(eight, 3)[1], one[0, ..., 0], rtol=1e-12, atol=1e-13)
 
 
 def test_eight_rows_at_a_time_do_what_one_does(both):
@@ -271,7 +272,7 @@ def test_eight_rows_at_a_time_do_what_one_does(both):
     for weights, expected in (((), K), ((b8, b1), K + crossed.flatten(1) @ G.T)):
         K8, K1 = eight.gram(t8, *weights[:1]), one.gram(t1, *weights[1:])
         torch.testing.assert_close(K1[0, ..., 0].tril(), expected.tril())
-        torch.testing.assert_close(instances(K8, 3)[1].tril(), expected.tril())
+        torch.testing.assert_close(from_lanes(K8, 3)[1].tril(), expected.tril())
     assert_same(eight.product(transposed(W8), t8), one.product(transposed(W1), t1))
     A8, A1 = (rows.product(transposed(X), X) for rows, X in ((eight, W8), (one, W1)))
     assert_same(eight.cholesky(A8), one.cholesky(A1))
@@ -288,5 +289,5 @@ def test_eight_rows_at_a_time_do_what_one_does(both):
     (s8, s1), (f8, f1) = draw(20, 1), draw(20, 1)
     found = eight.solver(eight.gram(t8), s8, a8)(f8), one.solver(one.gram(t1), s1, a1)(f1)
     exact = torch.linalg.solve(K + (s1 / a1).flatten().diag(), f1.flatten())
-    for x in (instances(found[0], 3)[1].flatten(), found[1].flatten()):
+    for x in (from_lanes(found[0], 3)[1].flatten(), found[1].flatten()):
         torch.testing.assert_close(x, exact, rtol=1e-9, atol=1e-12)

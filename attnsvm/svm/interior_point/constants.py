@@ -13,9 +13,6 @@ BOUNDARY = 0.98
 CENTRING = 0.1
 """Target, relative to the mean of the products, of a step without a test of the predictor."""
 
-RIDGE = 1e-13
-"""Relative, on the diagonal of a Schur complement: dependent rows leave it singular."""
-
 REFINE_BELOW = 1e-6
 """Nuclear norm: relative complementarity below which directions are refined."""
 

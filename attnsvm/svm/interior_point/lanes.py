@@ -9,6 +9,7 @@ from torch import Tensor
 
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.blocks import to_lanes
 from attnsvm.linalg.simd.cholesky import PANEL, System
 from attnsvm.svm.interior_point import kernels, nuclear_step
 from attnsvm.svm.interior_point.nuclear_step import Iterate, RowsOfBlock, Work
@@ -26,8 +27,8 @@ class LaneRows(Rows):
     """
 
     def __init__(self, D: Tensor, Z: Tensor, h: Tensor, kind: Tensor) -> None:
-        self.D, self.Z, self.h = lanes(D), lanes(Z), lanes(h[:, :, None])
-        kind = lanes(kind[:, :, None])
+        self.D, self.Z, self.h = to_lanes(D), to_lanes(Z), to_lanes(h[:, :, None])
+        kind = to_lanes(kind[:, :, None])
         self.inequality, self.real = kind == INEQUALITY, kind != PADDING
         self.has_equalities = bool((kind == EQUALITY).any())
         self.workspaces: dict[Any, list[LaneArray]] = {}  # by shapes; shared with `turned` rows
@@ -137,18 +138,6 @@ class LaneRows(Rows):
         work = self.work((size, size), (size, size), (size,), (size, PANEL))
         kernels.definite_steps(*_arrays(A, B), LaneArray.of(length.view(-1, LANES)), *work)
         return length
-
-
-def lanes(x: Tensor) -> Tensor:
-    """Return (B, r, c) as blocks (G, r, c, 8); the last instance is repeated in the last block."""
-    B, *shape = x.shape
-    x = torch.cat([x, x[-1:].expand(-B % LANES, *shape)]) if B % LANES else x
-    return x.reshape(-1, LANES, *shape).permute(0, 2, 3, 1).contiguous()
-
-
-def instances(x: Tensor, B: int) -> Tensor:
-    """Return the first B instances (B, r, c) of blocks (G, r, c, L)."""
-    return x.permute(0, 3, 1, 2).flatten(0, 1)[:B].contiguous()
 
 
 def _arrays(*matrices: Tensor) -> list[LaneArray]:

@@ -15,8 +15,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from attnsvm.linalg.simd.cholesky import RIDGE
 from attnsvm.linalg.simd.definite import BISECTIONS, RESOLVED
-from attnsvm.svm.interior_point.constants import RIDGE
 from attnsvm.svm.problem import INEQUALITY, SvmProblem, power_of_two
 
 Solve = Callable[[Tensor], Tensor]

@@ -20,12 +20,13 @@ from torch import Tensor
 
 from attnsvm.linalg.jit import announced
 from attnsvm.linalg.simd.arithmetic import LANES
+from attnsvm.linalg.simd.blocks import from_lanes, to_lanes
 from attnsvm.norm import Entrywise, Norm, Schatten
 from attnsvm.svm.certificate import lower_bound, upper_bound
 from attnsvm.svm.equalities import independent_equalities, restore_equalities
 from attnsvm.svm.frobenius import LeastDistance
 from attnsvm.svm.interior_point import face
-from attnsvm.svm.interior_point.lanes import LaneRows, instances, lanes
+from attnsvm.svm.interior_point.lanes import LaneRows
 from attnsvm.svm.interior_point.linear import Linear
 from attnsvm.svm.interior_point.loop import Cone, follow
 from attnsvm.svm.interior_point.nuclear import Nuclear
@@ -217,8 +218,8 @@ def _of_part(
 ) -> tuple[Tensor, Tensor]:
     """Return the best W and multipliers of a part of the batch."""
     cone = cone.on(LaneRows(D, Z, h, kind))
-    best, _ = follow(cone, cone.start(lanes(W), lanes(a[:, :, None])), CONVERGED_GAP)
-    return instances(best.W, len(D)), instances(best.a, len(D))[:, :, 0]
+    best, _ = follow(cone, cone.start(to_lanes(W), to_lanes(a[:, :, None])), CONVERGED_GAP)
+    return from_lanes(best.W, len(D)), from_lanes(best.a, len(D))[:, :, 0]
 
 
 def _alone(problem: SvmProblem, cone: Cone[Any], W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
