@@ -162,7 +162,7 @@ OWNER = re.compile(r"process (\d+) on .*?(?:, SLURM job (\w+))?, started")
 def owners(folder: Path) -> list[tuple[int, str]]:
     """Return process and SLURM job of every run of a sweep that is in work."""
     paths = folder.iterdir() if folder.exists() else ()
-    locks = [holder(path) for path in paths if path.is_dir()]
+    locks = [holder(path) for path in paths if path.is_dir() and not path.name.startswith(".")]
     found = [OWNER.match(lock[0]) for lock in locks if lock is not None and lock[1]]
     return [(int(one[1]), one[2] or "") for one in found if one]
 
