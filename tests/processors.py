@@ -11,14 +11,10 @@ import subprocess
 import sys
 
 SETTINGS: dict[str, dict[str, str]] = {
-    "one thread": {"OMP_NUM_THREADS": "1"},
-    "two threads": {"OMP_NUM_THREADS": "2"},
-    "torch without vector instructions": {"ATEN_CPU_CAPABILITY": "default"},
-    "MKL on any processor, one thread": {"MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "1"},
+    "torch without vector instructions": {"ATEN_CPU_CAPABILITY": "default", "OMP_NUM_THREADS": "1"},
     "MKL on any processor, two threads": {"MKL_CBWR": "COMPATIBLE", "OMP_NUM_THREADS": "2"},
     "numba for any processor": {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""},
     "OpenBLAS of an old processor": {"OPENBLAS_CORETYPE": "Nehalem", "OMP_NUM_THREADS": "2"},
-    "OpenBLAS of another processor": {"OPENBLAS_CORETYPE": "Haswell", "OMP_NUM_THREADS": "2"},
 }
 
 
