@@ -20,9 +20,9 @@ from omegaconf import OmegaConf
 from torch import Generator, Tensor
 
 from attnsvm.config import GROUPS, PROBES
-from attnsvm.config.code import package_of
 from attnsvm.config.instantiate import instantiate
 from attnsvm.config.probe import ProbeConfig
+from attnsvm.config.sources import package_of
 from attnsvm.data import Data, sample
 from attnsvm.head import Head, Linear
 from attnsvm.loss import Logistic, Loss

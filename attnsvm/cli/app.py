@@ -18,19 +18,18 @@ from attnsvm.cli.errors import SweepIncompleteError, exit_code, search_message
 from attnsvm.cli.help import help_text
 from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_machine
 from attnsvm.cli.objective import Objective, quoted
-from attnsvm.cli.other_sweepers import OWN, close_others
 from attnsvm.cli.signals import stopping_with_children
+from attnsvm.cli.sweep import OWN, close_others
 from attnsvm.cli.user_sweeps import (
     check_chosen_file,
     check_sweep,
     named_extensions,
     user_sweeps,
 )
-from attnsvm.config.code import conf_folder
-from attnsvm.config.compose import register
-from attnsvm.config.identity import validated
+from attnsvm.config.compose import register, validated
 from attnsvm.config.instantiate import check_extensions
 from attnsvm.config.plugins import use_extensions
+from attnsvm.config.sources import conf_folder
 from attnsvm.config.version import __version__
 
 register()

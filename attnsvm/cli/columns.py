@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attnsvm.config import PROBES
-from attnsvm.config.hypotheses import HYPOTHESES
 from attnsvm.config.probe import probe_quantities
+from attnsvm.config.run import HYPOTHESES
 from attnsvm.record.column import STAGES, Column
 from attnsvm.record.columns import (
     HISTORY_COLUMNS,

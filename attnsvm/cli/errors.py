@@ -1,12 +1,13 @@
-"""Error messages for the user, and exit codes."""
+"""What a command says: error messages, exit codes, and its outcome on a quiet console."""
 
 from __future__ import annotations
 
+import logging
 import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -14,20 +15,15 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from attnsvm.config import KINDS, PROBES, ConfigError
-from attnsvm.config.identity import unknown_field
+from attnsvm.config.instantiate import unknown_field
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.run import ALL_GROUPS
 from attnsvm.record import CorruptRecordError, HeldError
 
 INTERRUPTED = "interrupted; finished runs are on disk, run the same command again to resume"
 
-EXTRAS = {
-    "submitit_slurm": "slurm",
-    "submitit_local": "slurm",
-    "joblib": "joblib",
-    "optuna": "optuna",
-    "colorlog": "colorlog",
-}
+EXTRAS = {"submitit_slurm": "slurm", "submitit_local": "slurm"}
+EXTRAS |= {name: name for name in ("joblib", "optuna", "colorlog")}
 """Option of a group of Hydra's own section -> the extra of attnsvm that installs it."""
 
 SEARCH_ENDS = {
@@ -37,6 +33,17 @@ SEARCH_ENDS = {
     ),
 }
 """Errors that Optuna's sweeper ends with if runs have no objective -> what they mean."""
+
+outcome = logging.getLogger("attnsvm.outcome")
+"""Says how a command ended: the instances of a single run by status, the report of a sweep."""
+
+
+class Quiet(logging.Filter):
+    """The console of `hydra/job_logging=quiet hydra/hydra_logging=quiet`."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is shown: warnings, errors and outcomes are."""
+        return record.levelno >= logging.WARNING or record.name == outcome.name
 
 
 class SweepIncompleteError(RuntimeError):
@@ -76,12 +83,9 @@ def user_message(error: BaseException) -> str | None:
         if (below := chain[-1].__cause__ or chain[-1].__context__) is None:
             break
         chain.append(below)
-    for rule in (_own_message, _schema_message, _hydra_message, _os_message, search_message):
-        for link in chain:
-            message = rule(link)
-            if message is not None:
-                return message
-    return None
+    rules = (_own_message, _schema_message, _hydra_message, _os_message, search_message)
+    found = (rule(link) for rule in rules for link in chain)
+    return next((message for message in found if message is not None), None)
 
 
 def _own_message(error: BaseException) -> str | None:
@@ -113,26 +117,16 @@ def _hydra_message(error: BaseException) -> str | None:
                 return broken
     if probe := re.search(r"Could not load 'probe/([^']+)'", text):
         return PROBES.refusal(probe[1])
-    return _missing_extra(text, sys.argv[1:]) or _meant(text)
-
-
-def _missing_extra(text: str, command: Sequence[str]) -> str | None:
-    """Return what to install, if `text` reports a missing launcher, sweeper or logging."""
     for group, option in re.findall(r"'(hydra/\w+)/(\w+)'", text):
         if extra := EXTRAS.get(option):
-            requested = [word for word in command if word.startswith(f"{group}=")]
-            what = requested[-1] if requested else f"{group}={option}"
+            typed = [word for word in sys.argv[1:] if word.startswith(f"{group}=")]
+            what = typed[-1] if typed else f"{group}={option}"
             return f"{what}: is not installed here; pip install 'attnsvm[{extra}]' installs it"
-    return None
-
-
-def _meant(text: str) -> str:
-    """Return Hydra's message; in front of a list of options, the one that is probably meant."""
-    requested = re.search(r"Could not find '([^']+)'", text)
+    typed = re.findall(r"Could not find '([^']+)'", text)
     start, here, listed = text.partition("Available options in ")
-    if requested is None or not listed:
+    if not typed or not listed:
         return text
-    meant = did_you_mean(requested[1].rpartition("/")[2], listed.split("\n\t")[1:])
+    meant = did_you_mean(typed[0].rpartition("/")[2], listed.split("\n\t")[1:])
     return f"{start}{meant.strip()}\n{here}{listed}" if meant else text
 
 

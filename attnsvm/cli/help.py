@@ -11,8 +11,8 @@ from typing import Any
 from omegaconf import MISSING
 
 from attnsvm.config import GROUPS, PROBES, RunConfig, SelectionConfig, SvmConfig
-from attnsvm.config.code import conf_folder
 from attnsvm.config.plugins import Options
+from attnsvm.config.sources import conf_folder
 
 HEADER = """\
 attnsvm - train attention, solve the SVM that it converges to, compare.

@@ -11,20 +11,10 @@ from functools import cached_property
 from pathlib import Path
 
 from attnsvm import record
-from attnsvm.cli.output import outcome
+from attnsvm.cli.errors import outcome
 from attnsvm.cli.signals import hand_on, interruptible
 from attnsvm.config import ConfigError, RunConfig
-from attnsvm.config.transformer import one_layer_problems
-from attnsvm.record import (
-    LOCK_FILE,
-    CorruptRecordError,
-    HeldError,
-    RunRecord,
-    duration,
-    locked,
-    obstacle,
-    remove_orphans,
-)
+from attnsvm.config.groups import one_layer_problems
 from attnsvm.record.provenance import provenance
 
 log = logging.getLogger(__name__)
@@ -48,16 +38,16 @@ def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
     KeyboardInterrupt
         If a signal ended it; the recorded state is `interrupted`.
     """
-    if message := obstacle(folder):
-        raise CorruptRecordError(message)
+    if message := record.obstacle(folder):
+        raise record.CorruptRecordError(message)
     run = _Run(config, folder, command, in_sweep)
     with ExitStack() as lock:  # outlives the block below: an interruption is recorded under it
         try:
             with interruptible(run.on_stuck):  # before the lock: from there on, no signal is missed
-                lock.enter_context(locked(folder))
+                lock.enter_context(record.locked(folder))
                 run.held = True
                 return run.state()
-        except HeldError as error:
+        except record.HeldError as error:
             if not in_sweep:
                 raise
             log.warning("%s: skipped", error)
@@ -85,15 +75,18 @@ class _Run:
     def state(self) -> str:
         """Run, record, and return the state of the run."""
         say = log.info if self.in_sweep else outcome.info  # a quiet console shows the outcome too
-        remove_orphans(self.folder)
+        record.remove_orphans(self.folder)
         if record.is_done(self.folder):
             say("%s: already done", self.folder)
             return "done"
         origin = self.origin
         try:
-            _use_allocated_cpus()
             from attnsvm import experiment  # imports torch, which is not needed before
 
+            if "SLURM_JOB_ID" in os.environ:  # as many threads as SLURM gave CPUs to the job
+                import torch
+
+                torch.set_num_threads(int(os.environ.get("SLURM_CPUS_PER_TASK", "1")))
             parts = _logged(experiment.parts(self.config), self.folder, self.config)
             counts = record.write(self.folder, parts, origin)
         except (Exception, SystemExit) as error:  # not submitit's exit, which occurs in `hand_on`
@@ -106,7 +99,8 @@ class _Run:
         say("%s: %s", self.folder, ", ".join(f"{count} {name}" for name, count in counts.items()))
         if log.isEnabledFor(logging.DEBUG):
             timings = record.read_run(self.folder)["timings_s"].items()
-            log.debug("%s: %s", self.folder, ", ".join(f"{n} {duration(s)}" for n, s in timings))
+            listed = ", ".join(f"{name} {record.duration(s)}" for name, s in timings)
+            log.debug("%s: %s", self.folder, listed)
         return "done"
 
     @cached_property
@@ -118,7 +112,7 @@ class _Run:
         """Record the interruption from another thread, just before the process ends."""
         self.record_interruption(stop)
         if self.held:
-            (self.folder / LOCK_FILE).unlink(missing_ok=True)
+            (self.folder / record.LOCK_FILE).unlink(missing_ok=True)
 
     def record_interruption(self, stop: KeyboardInterrupt) -> None:
         """Record that the run was interrupted, unless its record was already complete."""
@@ -133,7 +127,9 @@ class _Run:
             log.error("%s: %s, but this cannot be recorded: %s", self.folder, state, unwritable)
 
 
-def _logged(parts: Iterable[RunRecord], folder: Path, config: RunConfig) -> Iterator[RunRecord]:
+def _logged(
+    parts: Iterable[record.RunRecord], folder: Path, config: RunConfig
+) -> Iterator[record.RunRecord]:
     """Yield the parts of a record; log the progress after each but the last."""
     seen, wanted = 0, config.trials * one_layer_problems(vars(config.model))
     for part in parts:
@@ -142,11 +138,3 @@ def _logged(parts: Iterable[RunRecord], folder: Path, config: RunConfig) -> Iter
         if seen < wanted:
             log.info("%s: %d of %d instances", folder, seen, wanted)
         yield part
-
-
-def _use_allocated_cpus() -> None:
-    """Let torch use as many threads as SLURM allocated CPUs, not as many as the machine has."""
-    if "SLURM_JOB_ID" in os.environ:
-        import torch
-
-        torch.set_num_threads(int(os.environ.get("SLURM_CPUS_PER_TASK", "1")))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from attnsvm.config import ConfigError, RunConfig
-from attnsvm.config.transformer import one_layer_problems
+from attnsvm.config.groups import one_layer_problems
 from attnsvm.record import byte_size, usable_memory
 
 FLOAT = 8

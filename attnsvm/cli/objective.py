@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnsvm.cli.output import outcome
+from attnsvm.cli.errors import outcome
 from attnsvm.config import ConfigError, OneOf
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.probe import probe_quantities

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -27,7 +26,9 @@ PARENT_S = 0.5
 FOLLOWER = "follower of the driver"
 """Name of the thread that ends a worker."""
 
-_handlers: list[Mapping[signal.Signals, Any]] = []
+Handlers = Mapping[signal.Signals, Any]
+
+_before: list[Handlers] = []
 """The handlers before each open block of `interruptible`, the outermost first."""
 
 
@@ -37,6 +38,26 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, signum: int) -> None:
         super().__init__(signal.Signals(signum).name)
         self.signum = signum
+
+
+def _interrupt(signum: int, frame: object) -> None:
+    raise Interrupted(signum)
+
+
+def _handle(handler: Callable[[int, object], None]) -> Handlers:
+    """Let `handler` get the signals that are not ignored, as SIGHUP is under nohup."""
+    heard = [s for s in SIGNALS if signal.getsignal(s) not in (signal.SIG_IGN, None)]
+    return {s: signal.signal(s, handler) for s in heard}
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, object], None]) -> Iterator[Handlers]:
+    before = _handle(handler)
+    try:
+        yield before
+    finally:
+        for signum, earlier in before.items():
+            signal.signal(signum, earlier)
 
 
 @contextmanager
@@ -50,45 +71,34 @@ def interruptible(on_stuck: Callable[[Interrupted], None] | None = None) -> Iter
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def stop(signum: int, frame: FrameType | None) -> None:
-        raise Interrupted(signum)
-
-    before = {s: signal.signal(s, stop) for s in _not_ignored()}
-    _handlers.append(before)
-    try:
-        with _watched(_handlers[0], on_stuck or (lambda stop: None)):
-            yield
-    finally:
-        _handlers.pop()
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
-
-
-def _not_ignored() -> list[signal.Signals]:
-    """Return those of SIGNALS that are not ignored, as SIGHUP is under nohup."""
-    return [s for s in SIGNALS if signal.getsignal(s) not in (signal.SIG_IGN, None)]
+    with _handled_by(_interrupt) as before:
+        _before.append(before)
+        try:
+            with _watched(on_stuck):
+                yield
+        finally:
+            _before.pop()
 
 
 @contextmanager
-def _watched(
-    before: Mapping[signal.Signals, Any], on_stuck: Callable[[Interrupted], None]
-) -> Iterator[None]:
+def _watched(on_stuck: Callable[[Interrupted], None] | None) -> Iterator[None]:
     """End the process STUCK_S after a signal unless the block has ended by then."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     over, acting = threading.Event(), threading.Lock()
 
     def watch() -> None:
-        signum = _first_signal(reading)
+        received = iter(lambda: os.read(reading, 1), b"")  # until it is closed
+        signum = next((byte[0] for byte in received if byte[0] in SIGNALS), None)
         if signum is None or over.wait(STUCK_S):
             return
         with acting:
             if over.is_set():
                 return
             with suppress(BaseException):
-                on_stuck(Interrupted(signum))
-            if callable(handler := before.get(signal.Signals(signum))):
+                if on_stuck is not None:
+                    on_stuck(Interrupted(signum))
+            if callable(handler := _before[0].get(signal.Signals(signum))):
                 with suppress(BaseException):
                     handler(signum, None)
             os._exit(128 + signum)
@@ -105,14 +115,6 @@ def _watched(
         os.close(writing)
         watcher.join()
         os.close(reading)
-
-
-def _first_signal(reading: int) -> int | None:
-    """Return the first of SIGNALS received through the pipe; None when it is closed."""
-    while received := os.read(reading, 1):
-        if received[0] in SIGNALS:
-            return received[0]
-    return None
 
 
 def hand_on(stop: KeyboardInterrupt) -> None:
@@ -133,22 +135,33 @@ def hand_on(stop: KeyboardInterrupt) -> None:
 def stopping_with_children() -> Iterator[None]:
     """In the block, pass a signal on to the child processes, then raise `Interrupted`."""
 
-    def stop(signum: int, frame: FrameType | None) -> None:
-        children = _children()
+    def stop(signum: int, frame: object) -> None:
+        files = Path("/proc/self/task").glob("*/children")  # Linux; elsewhere none are found
+        children = [int(pid) for path in files for pid in path.read_text().split()]
         for child in children:
             with suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
-        deadline = time.monotonic() + CHILDREN_S
-        while time.monotonic() < deadline and any(_holds_lock(child) for child in children):
-            time.sleep(0.05)
+        _wait_while(lambda: any(map(_holds_lock, children)))
         raise Interrupted(signum)
 
-    before = {s: signal.signal(s, stop) for s in _not_ignored()}
-    try:
+    with _handled_by(stop):
         yield
-    finally:
-        for signum, handler in before.items():
-            signal.signal(signum, handler)
+
+
+def _wait_while(holds: Callable[[], bool]) -> None:
+    """Wait while `holds()`, at most CHILDREN_S."""
+    deadline = time.monotonic() + CHILDREN_S
+    while time.monotonic() < deadline and holds():
+        time.sleep(0.05)
+
+
+def _holds_lock(pid: int) -> bool:
+    """Whether the process still holds the lock of a run."""
+    try:
+        links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    except OSError:
+        return False
+    return any(link.endswith("/.lock") for link in links)
 
 
 def follow(driver: int) -> None:
@@ -162,10 +175,8 @@ def follow(driver: int) -> None:
     if not worker or os.getppid() != driver or followed:
         return  # the driver itself, or a worker of a process in between, which outlives it
 
-    def leave(signum: int, frame: FrameType | None) -> None:
-        deadline = time.monotonic() + CHILDREN_S
-        while time.monotonic() < deadline and os.getppid() == driver:
-            time.sleep(0.05)
+    def leave(signum: int, frame: object) -> None:
+        _wait_while(lambda: os.getppid() == driver)
         signal.signal(signum, signal.SIG_DFL)
         signal.raise_signal(signum)
 
@@ -174,21 +185,5 @@ def follow(driver: int) -> None:
             time.sleep(PARENT_S)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    for signum in _not_ignored():
-        signal.signal(signum, leave)
+    _handle(leave)
     threading.Thread(target=watch, daemon=True, name=FOLLOWER).start()
-
-
-def _children() -> list[int]:
-    """Return the child processes of this one (Linux; elsewhere none are found)."""
-    files = Path("/proc/self/task").glob("*/children")
-    return [int(pid) for path in files for pid in path.read_text().split()]
-
-
-def _holds_lock(pid: int) -> bool:
-    """Whether the process still holds the lock of a run."""
-    try:
-        links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
-    except OSError:
-        return False
-    return any(link.endswith("/.lock") for link in links)

@@ -1,27 +1,55 @@
-"""What every sweep has, whichever sweeper runs it: a folder of its own, and a report at its end."""
+"""What every sweep has, whichever sweeper runs it: a folder of its own, and a report at its end.
+
+Hydra's other sweepers, such as Optuna's or the basic one, choose the runs and know nothing of
+records. The callback `OtherSweeper` around them gives each search a folder, and at its end a plan,
+a report and the exit code that our own sweeper gives.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
 
-from attnsvm.cli.output import outcome
+from attnsvm.cli.errors import exit_code, outcome
+from attnsvm.cli.objective import Objective
 from attnsvm.cli.user_sweeps import config_folders
+from attnsvm.config import PROBES, ConfigError
+from attnsvm.record import (
+    CorruptRecordError,
+    kind_of,
+    link_latest,
+    one_line,
+    read_run,
+    refuse_mixed_code,
+    run_state,
+    write_plan,
+)
 
 log = logging.getLogger(__name__)
+
+OWN = "hydra_plugins.attnsvm_sweeper.sweeper.AttnsvmSweeper"
+BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+RUN_FOLDER = "${run_name:}"
 
 FAILURES_LISTED = 20
 """Largest number of runs without a record that the summary lists; the report lists all."""
 
 ADHOC = Path("multirun/adhoc")
 """The folder in conf/config.yaml; each plan without a name gets a folder of its own beside it."""
+
+_open: dict[Path, str | None] = {}
+"""Folders of other sweepers' sweeps begun in this process -> what is not complete, None before the
+end."""
 
 
 def sweep_folder(composed: DictConfig, digest: Callable[[], str]) -> Path:
@@ -30,41 +58,41 @@ def sweep_folder(composed: DictConfig, digest: Callable[[], str]) -> Path:
     given = composed.hydra.overrides.hydra
     if folder != ADHOC or any(one.lstrip("+").startswith("hydra.sweep.dir=") for one in given):
         return folder
-    if composed.sweep is not None:
-        return ADHOC.with_name(str(composed.sweep))
-    return ADHOC.with_name(f"{ADHOC.name}-{digest()}")
+    return ADHOC.with_name(str(composed.sweep or f"{ADHOC.name}-{digest()}"))
+
+
+def check_folder(config: DictConfig, folder: Path, runs: Collection[Any]) -> None:
+    """Raise ConfigError if records of runs with these configs must not be added to `folder`."""
+    sweep: Any = OmegaConf.to_container(config.hydra.sweep, resolve=False)
+    if (subdir := sweep["subdir"]) != RUN_FOLDER:
+        raise ConfigError(
+            f"hydra.sweep.subdir={subdir}: must be {RUN_FOLDER}, the run's identity; set the "
+            f"sweep's folder with hydra.sweep.dir"
+        )
+    if not any(run.mixed_code for run in runs):
+        refuse_mixed_code(folder, [list(run.extensions) for run in runs])
 
 
 def close_sweep(folder: Path, cells: Collection[str]) -> str:
     """Write tables, figures and report; return what is not complete, "" if everything is.
 
-    `cells` are the folder names of the runs of this command.
+    `cells` are the folder names of the runs of this command. Another command may have replaced the
+    plan in the folder, which the report follows.
     """
     from attnsvm.sweeps.aggregate import load
     from attnsvm.sweeps.report import write_report
 
+    found, failed = {}, []
     try:
         frames = load(folder)
     except FileNotFoundError as error:  # someone removed the records meanwhile
         log.error("no report: %s", error)
-        return _incomplete(folder, cells, {}, ())
-    files = write_report(frames, config_folders(sys.argv[1:]))
-    outcome.info("wrote %s", files.html)
-    for path in (*files.figures, *files.tables):
-        log.info("wrote %s", path)
-    found = {row["run"]: row for row in frames.runs.to_dict("records")}
-    return _incomplete(folder, cells, found, files.failed)
-
-
-def _incomplete(
-    folder: Path, cells: Collection[str], found: dict[Any, dict[Any, Any]], failed: Iterable[str]
-) -> str:
-    """Return which of the cells have no complete record, and which figures failed.
-
-    `found` are the runs of the plan on disk, which another command may have replaced.
-    """
-    from attnsvm.record import one_line, run_state
-
+    else:
+        files = write_report(frames, config_folders(sys.argv[1:]))
+        outcome.info("wrote %s", files.html)
+        for path in (*files.figures, *files.tables):
+            log.info("wrote %s", path)
+        found, failed = {row["run"]: row for row in frames.runs.to_dict("records")}, files.failed
     same_plan = found.keys() == set(cells)
     if not same_plan:
         log.warning("%s: the plan, and so the report, is not that of this command", folder)
@@ -82,3 +110,86 @@ def _incomplete(
     listed = "the report lists all of them; " if same_plan else ""
     summary = f"{counts} of {len(rows)} runs; {listed}run the same command again to resume"
     return "\n".join([f"{folder}: {summary}", *lines])
+
+
+# --- other sweepers -------------------------------------------------------------------------------
+
+
+class OtherSweeper(Callback):
+    """Begins and ends the sweep of any sweeper but our own."""
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Refuse what cannot be run, and give the sweep a folder: one for each search space.
+
+        Raises
+        ------
+        SystemExit
+            If it is refused: Hydra makes warnings of other errors in a callback.
+        """
+        if config.hydra.sweeper._target_ == OWN:
+            return
+        folder = sweep_folder(config, lambda: _space_digest(config))
+        if code := exit_code(lambda: _refuse(config, folder)):
+            raise SystemExit(code)
+        config.hydra.sweep.dir = str(folder)
+        config.hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")  # jobs are composed anew
+        folder.mkdir(parents=True, exist_ok=True)
+        link_latest(folder)
+        _open[folder] = None
+
+    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
+        """Write the report before other callbacks log it."""
+        folder = Path(config.hydra.sweep.dir)
+        if folder in _open:
+            _open[folder] = _closed(folder)
+
+
+def close_others() -> str:
+    """Close the sweeps of this process that are still open; return what is not complete."""
+    message = [_closed(folder) if missing is None else missing for folder, missing in _open.items()]
+    _open.clear()
+    return "\n".join(filter(None, message))
+
+
+def _space_digest(config: DictConfig) -> str:
+    """Return 12 digits that name the search space; the objective is no part of it."""
+    given = config.hydra.overrides.task
+    space = [one for one in given if not one.lstrip("+").startswith("objective=")]
+    text = json.dumps([space, dict(_params(config))], default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _params(config: DictConfig) -> Mapping[Any, Any]:
+    return OmegaConf.select(config, "hydra.sweeper.params") or {}
+
+
+def _refuse(config: DictConfig, folder: Path) -> None:
+    """Raise ConfigError for what our own sweeper refuses before the first job too."""
+    sweeper = config.hydra.sweeper._target_
+    if config.objective is not None:
+        Objective.of(config.objective, PROBES, config.svm.norms)  # a job: those that it has
+    elif sweeper != BASIC and "objective" not in _params(config):
+        raise ConfigError(
+            f"objective=null: must be given with {sweeper}, which searches by it, as in "
+            "'objective=median(risk)'"
+        )
+    if sweeper != BASIC and config.dry_run:
+        message = f"must be false with {sweeper}, which chooses its runs by the results of others"
+        raise ConfigError(f"dry_run=true: {message}")
+    check_folder(config, folder, [config])
+
+
+def _closed(folder: Path) -> str:
+    """Write plan and report of the runs in `folder`; return what is not complete."""
+    runs = sorted(path for path in folder.iterdir() if kind_of(path / ".hydra") == "a folder")
+    if not runs:
+        return ""
+    write_plan(folder, {path.name: _overrides(path) for path in runs})
+    return close_sweep(folder, [path.name for path in runs])
+
+
+def _overrides(folder: Path) -> list[str]:
+    try:
+        return list(read_run(folder)["overrides"])
+    except (OSError, CorruptRecordError):
+        return []

@@ -45,14 +45,22 @@ def unpacked(overrides: Sequence[str]) -> tuple[int | None, list[list[str]]]:
 
 @dataclass(frozen=True)
 class Task:
-    """Runs the cells of a task, each composed and called back by Hydra as a job of its own."""
+    """Runs the cells of a task, each composed and called back by Hydra as a job of its own.
+
+    Attributes
+    ----------
+    run_cell : function
+        Runs a composed cell.
+    context, config : HydraContext, DictConfig
+        Those of the sweep.
+    driver : int
+        The process that started the sweep: a worker ends when it is gone.
+    """
 
     run_cell: TaskFunction
     context: HydraContext
     config: DictConfig
-    """The config of the sweep."""
     driver: int
-    """The process that started the sweep: a worker ends when it is gone."""
 
     def __call__(self, composed: DictConfig) -> Any:
         """Run the cell, or the cells of the task one after the other until one is interrupted."""
@@ -66,10 +74,7 @@ class Task:
                     if self._state(cell, number) == "interrupted":
                         break
         except KeyboardInterrupt as stop:
-            stopped = stop
-        else:
-            return None
-        hand_on(stopped)
+            hand_on(stop)
         return None
 
     def _state(self, cell: list[str], number: int) -> str:
@@ -79,12 +84,9 @@ class Task:
             with open_dict(config):
                 config.hydra.job.id = HydraConfig.get().job.id
                 config.hydra.job.num = number
+            folders = {"job_dir_key": "hydra.sweep.dir", "job_subdir_key": "hydra.sweep.subdir"}
             done = run_job(
-                task_function=self.run_cell,
-                config=config,
-                job_dir_key="hydra.sweep.dir",
-                job_subdir_key="hydra.sweep.subdir",
-                hydra_context=self.context,
+                task_function=self.run_cell, config=config, hydra_context=self.context, **folders
             )
             _ = done.return_value  # raises its error
             assert done.hydra_cfg is not None

@@ -22,8 +22,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from attnsvm.config import ConfigError
-from attnsvm.config.code import conf_folder
 from attnsvm.config.plugins import declared_modules
+from attnsvm.config.sources import conf_folder
 
 COMPLETED = "COMP_LINE"
 """The environment variable in which a shell passes the command that is to be completed."""

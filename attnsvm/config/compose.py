@@ -1,18 +1,21 @@
-"""The config of a run, composed by Hydra from the files in `conf` and the registered schema."""
+"""The config of a run: composed by Hydra from `conf` and the schema, then checked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
-from attnsvm.config import RunConfig, SelectionConfig, SvmConfig
-from attnsvm.config.code import conf_folder
-from attnsvm.config.identity import run_name, validated
-from attnsvm.config.run import ALL_GROUPS
+from attnsvm.config.fields import ConfigError
+from attnsvm.config.identity import run_name
+from attnsvm.config.instantiate import check_extensions, check_package, unknown_field
+from attnsvm.config.plugins import use_extensions
+from attnsvm.config.probe import MAX_NAME, ProbeConfig
+from attnsvm.config.run import ALL_GROUPS, GROUPS, PROBES, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config.sources import conf_folder, package_of
 
 
 def register() -> None:
@@ -47,3 +50,64 @@ def _compose(overrides: Sequence[str], **options: bool) -> Any:
     register()
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
         return compose("config", list(overrides), **options)
+
+
+def validated(composed: DictConfig) -> RunConfig:
+    """Return the config that Hydra composed, with every field declared, typed and in range.
+
+    Raises
+    ------
+    ConfigError
+        Names the first field that is undeclared, missing or out of range.
+    """
+    run = [str(key) for key in composed if key != "hydra"]
+    for name in run:
+        if name not in RunConfig.__dataclass_fields__:
+            raise ConfigError(f"{name}: {unknown_field(name, RunConfig)}")
+    missing = {name for name in run if OmegaConf.is_missing(composed, name)}
+    parts = [composed[name] for name in run if name not in missing]
+    missing |= {
+        key for part in parts if OmegaConf.is_dict(part) for key in OmegaConf.missing_keys(part)
+    }
+    if missing:
+        raise ConfigError(f"{min(missing)}: a value is required, as in {min(missing)}=VALUE")
+    config = RunConfig(**{name: _plain(composed[name]) for name in run})
+    check_extensions(config.extensions)
+    use_extensions(config.extensions)
+    for name, probe in config.probe.items():
+        if not (name.isidentifier() and len(name) < MAX_NAME and isinstance(probe, ProbeConfig)):
+            raise ConfigError(f"probe.{name}: must be a probe, its name letters, digits and _")
+    _allow_plugins(config)
+    for place, node in _nodes(config):
+        for name in vars(node):
+            if name not in node.__dataclass_fields__:
+                raise ConfigError(f"{place}.{name}: {unknown_field(name, type(node))}")
+        if hasattr(node, "_target_"):
+            check_package(node._target_, place, config.extensions)
+    return config
+
+
+def _plain(value: Any) -> Any:
+    return OmegaConf.to_object(value) if OmegaConf.is_config(value) else value
+
+
+def _nodes(config: RunConfig) -> Iterator[tuple[str, Any]]:
+    """Yield the options of the groups and the probes, each with the name of its place."""
+    for group in (*GROUPS, "selection", "svm"):
+        yield group, getattr(config, group)
+    for name, probe in config.probe.items():
+        yield f"probe.{name}", probe
+
+
+def _allow_plugins(config: RunConfig) -> None:
+    """Add the packages of the chosen options that plug-ins declare to `extensions`.
+
+    So the config, and with it identity and record, does not depend on how they were declared.
+    """
+    for place, node in _nodes(config):
+        options = PROBES if place.startswith("probe.") else GROUPS.get(place)
+        schema = type(node)
+        if options and schema not in options.own.values() and schema in options.values():
+            package = package_of(vars(schema)["_target_"])
+            if package not in config.extensions:
+                config.extensions.append(package)

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from attnsvm.config.code import package_of
 from attnsvm.config.fields import ConfigError
 from attnsvm.config.names import did_you_mean
-from attnsvm.config.run import ALL_GROUPS, RunConfig
+from attnsvm.config.run import ALL_GROUPS, GROUPS, RunConfig
+from attnsvm.config.sources import package_of
 
 
 def instantiate(config: Any, group: str, extensions: Iterable[str] = ()) -> Any:
@@ -35,9 +35,8 @@ def instantiate(config: Any, group: str, extensions: Iterable[str] = ()) -> Any:
         group.
     """
     cls = target_class(config._target_, group, extensions)
-    fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
-    fields.pop("_target_")
-    return cls(**fields)
+    names = [f.name for f in dataclasses.fields(config) if f.name != "_target_"]
+    return cls(**{name: getattr(config, name) for name in names})
 
 
 def instantiated_probes(config: RunConfig) -> dict[str, Any]:
@@ -46,13 +45,42 @@ def instantiated_probes(config: RunConfig) -> dict[str, Any]:
             for name, node in config.probe.items()}  # fmt: skip
 
 
+def named(group: str, name: str, **fields: Any) -> Any:
+    """Return the object of option `name` of `group`, its fields checked against the schema.
+
+    Raises
+    ------
+    ConfigError
+        If the option or a field does not exist, or a value is out of range.
+    """
+    options = ALL_GROUPS[group]
+    if name not in options:
+        raise ConfigError(options.refusal(name))
+    schema = options[name]
+    for field in fields:
+        if field == "_target_" or field not in vars(schema)["__dataclass_fields__"]:
+            raise ConfigError(f"{group}.{field}: {unknown_field(field, schema, f' of {name}')}")
+    config = schema(**fields)
+    return instantiate(config, group, [package_of(config._target_)])
+
+
+def unknown_field(field: str, schema: type, of: str = "") -> str:
+    """Return the end of an error message: the field that is meant, and all fields of `schema`."""
+    names = [f.name for f in dataclasses.fields(schema) if not f.name.startswith("_")]
+    group = getattr(schema, "GROUP", "")
+    others = GROUPS.get(group, {}).items()
+    having = [option for option, other in others if field in vars(other)["__dataclass_fields__"]]
+    found = f"{group}={' | '.join(having)} has it; " if having else did_you_mean(field, names)
+    return f"unknown field{of}; {found}must be {' | '.join(names) or 'absent, there is none here'}"
+
+
 def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> type:
     """Return the class named `target`, a subclass of the group's base in an allowed package."""
     check_package(target, group, extensions)
     module, _, name = target.rpartition(".")
-    base = _attribute(f"attnsvm.{group}", group.capitalize())
+    base = getattr(importlib.import_module(f"attnsvm.{group}"), group.capitalize())
     try:
-        cls = _attribute(module, name)
+        cls = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"{group}._target_={target}: cannot be imported ({error})") from error
     if not (isinstance(cls, type) and issubclass(cls, base)) or inspect.isabstract(cls):
@@ -73,39 +101,14 @@ def check_package(target: str, group: str, extensions: Iterable[str] = ()) -> No
 def check_extensions(extensions: Iterable[str]) -> None:
     """Raise ConfigError unless each is the name of a package or module of Python files."""
     for name in extensions:
-        if not name.isidentifier():
-            raise ConfigError(f"extensions=[{name}]: must be the name of a package, without dots")
-        if name in sys.stdlib_module_names:
-            raise ConfigError(f"extensions=[{name}]: must be your own package; Python has this one")
-        found = importlib.util.find_spec(name)
-        if found is None or found.origin is None or not found.origin.endswith(".py"):
-            raise ConfigError(
-                f"extensions=[{name}]: must be a module, or a package with an __init__.py, "
-                f"that can be imported here; PYTHONPATH=FOLDER in front of the command adds FOLDER"
+        found, must = None, "the name of a package, without dots"
+        if name.isidentifier():
+            must = "your own package; Python has this one"
+        if name.isidentifier() and name not in sys.stdlib_module_names:
+            found = importlib.util.find_spec(name)
+            must = (
+                "a module, or a package with an __init__.py, that can be imported here; "
+                "PYTHONPATH=FOLDER in front of the command adds FOLDER"
             )
-
-
-def named(group: str, name: str, **fields: Any) -> Any:
-    """Return the object of option `name` of `group`, its fields checked against the schema.
-
-    Raises
-    ------
-    ConfigError
-        If the option or a field does not exist, or a value is out of range.
-    """
-    options = ALL_GROUPS[group]
-    if name not in options:
-        raise ConfigError(options.refusal(name))
-    known = [f.name for f in dataclasses.fields(options[name]) if f.name != "_target_"]
-    for field in fields:
-        if field not in known:
-            raise ConfigError(
-                f"{group}.{field}: unknown field of {name}; "
-                f"{did_you_mean(field, known)}must be {' | '.join(known) or 'absent, it has none'}"
-            )
-    config = options[name](**fields)
-    return instantiate(config, group, [package_of(config._target_)])
-
-
-def _attribute(module: str, name: str) -> Any:
-    return getattr(importlib.import_module(module), name)
+        if found is None or not (found.origin or "").endswith(".py"):
+            raise ConfigError(f"extensions=[{name}]: must be {must}")

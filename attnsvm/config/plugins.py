@@ -13,40 +13,30 @@ import importlib
 import importlib.util
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from omegaconf import OmegaConf
 
-from attnsvm.config.code import package_of
 from attnsvm.config.fields import ConfigError, Option
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.probe import MAX_NAME, Quantity
+from attnsvm.config.sources import package_of
 
 DECLARED = "ATTNSVM"
 """The mapping in which a package named in `extensions` declares its options."""
 
+GROUP_NAMES = ("model", "parameterization", "head", "data", "optimizer", "loss", "probe",
+               "conf", "figures")  # fmt: skip
+"""Groups to which a plug-in may add options; and `conf`, whose values are modules that hold config
+files, and `figures`, NAME -> the module that draws the sweep NAME."""
 
-@dataclass(frozen=True)
-class Declared:
-    """An option that a plug-in declares by `schema`, as `module:Class`."""
+PLAIN = (int, float, bool, str)
+"""The types of a field, or of the elements of a list, that a record can hold."""
 
-    group: str
-    name: str
-    schema: str
-    source: str
-    """The package that declares it, with its version if it is installed."""
-
-    @property
-    def package(self) -> str:
-        """The package on top of the schema, which `_target_` may name."""
-        return package_of(self.schema.partition(":")[0])
-
-
-_of_extensions: dict[str, tuple[Declared, ...]] = {}
+_of_extensions: dict[str, tuple[EntryPoint, ...]] = {}
 """What the packages named in `extensions` have declared in this process."""
 
 
@@ -87,24 +77,22 @@ class Options(Mapping[str, type]):
 
     def _plugins(self) -> dict[str, type | str]:
         """Return the schema, or what is wrong with it, of every option that plug-ins declare."""
-        declared: dict[str, list[Declared]] = {}
-        for one in _all():
-            if one.group == self.group:
-                declared.setdefault(one.name, []).append(one)
+        declared: dict[str, list[EntryPoint]] = {}
+        for one in _declared(self.group):
+            declared.setdefault(one.name, []).append(one)
         return {name: self._checked(name, ones) for name, ones in sorted(declared.items())}
 
-    def _checked(self, name: str, ones: list[Declared]) -> type | str:
-        first = ones[0]
-        message = f"{self.group}={name} of {first.source} ({first.schema})"
+    def _checked(self, name: str, ones: list[EntryPoint]) -> type | str:
+        schema = ones[0].value
+        message = f"{self.group}={name} of {_source(ones[0])} ({schema})"
         if name in self.own:
             return f"{message}: the name is one of attnsvm's own; must be another one"
-        others = {one.source for one in ones if one.schema != first.schema}
-        if others:
+        if others := {_source(one) for one in ones if one.value != schema}:
             return f"{message}: {', '.join(sorted(others))} has this name too; must be one package"
         if not name.isidentifier():
             return f"{message}: the name must be a word of letters, digits and _"
-        found = _imported(first.schema)
-        wrong = found if isinstance(found, str) else _wrong(found, self.base, first.package)
+        found = _imported(schema)
+        wrong = found if isinstance(found, str) else _wrong(found, self.base, package_of(schema))
         return f"{message}: {wrong}" if wrong else found
 
 
@@ -121,13 +109,12 @@ def use_extensions(packages: Iterable[str]) -> None:
             _of_extensions[package] = tuple(_declared_by(package))
 
 
-def _declared_by(package: str) -> Iterator[Declared]:
+def _declared_by(package: str) -> Iterator[EntryPoint]:
     try:
         module = importlib.import_module(package)
     except (Exception, SystemExit) as error:
-        raise ConfigError(
-            f"extensions=[{package}]: cannot be imported ({_described(error)})"
-        ) from error
+        message = f"extensions=[{package}]: cannot be imported ({_described(error)})"
+        raise ConfigError(message) from error
     declared: Any = getattr(module, DECLARED, {})
     for group, options in declared.items() if isinstance(declared, Mapping) else [("?", None)]:
         if group not in GROUP_NAMES or not isinstance(options, Mapping):
@@ -136,7 +123,7 @@ def _declared_by(package: str) -> Iterator[Declared]:
                 f"'module:Class', its key one of {' | '.join(GROUP_NAMES)}"
             )
         for name, schema in options.items():
-            yield Declared(group, str(name), str(schema), f"package {package}")
+            yield EntryPoint(str(name), str(schema), f"attnsvm.{group}")
 
 
 def declared_modules(place: str, name: str | None = None) -> list[str]:
@@ -146,34 +133,29 @@ def declared_modules(place: str, name: str | None = None) -> list[str]:
     module that cannot be found is left out.
     """
     found: dict[str, None] = {}
-    for one in _all():
-        if one.group == place and name in (None, one.name):
+    for one in _declared(place):
+        if name in (None, one.name):
             with suppress(ImportError, ValueError):
-                if importlib.util.find_spec(one.schema):
-                    found[one.schema] = None
+                if importlib.util.find_spec(one.value):
+                    found[one.value] = None
     return list(found)
 
 
-GROUP_NAMES = ("model", "parameterization", "head", "data", "optimizer", "loss", "probe",
-               "conf", "figures")  # fmt: skip
-"""Groups to which a plug-in may add options; and `conf`, whose values are modules that hold config
-files, and `figures`, NAME -> the module that draws the sweep NAME."""
-
-
-def _all() -> tuple[Declared, ...]:
-    return (*_installed(), *(one for ones in _of_extensions.values() for one in ones))
+def _declared(group: str) -> list[EntryPoint]:
+    """Return what packages declare in a group: the installed ones, then those of `extensions`."""
+    used = (one for ones in _of_extensions.values() for one in ones)
+    return [*_installed(group), *(one for one in used if one.group == f"attnsvm.{group}")]
 
 
 @cache
-def _installed() -> tuple[Declared, ...]:
-    """Return the options that installed packages declare by entry points."""
-    found = entry_points()
-    return tuple(
-        Declared(group, point.name, point.value, f"package {point.dist.name} {point.dist.version}")
-        for group in GROUP_NAMES
-        for point in found.select(group=f"attnsvm.{group}")
-        if point.dist is not None
-    )
+def _installed(group: str) -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=f"attnsvm.{group}"))
+
+
+def _source(one: EntryPoint) -> str:
+    """Return the package that declares an option, with its version if it is installed."""
+    dist = one.dist
+    return f"package {f'{dist.name} {dist.version}' if dist else package_of(one.value)}"
 
 
 @cache
@@ -206,22 +188,7 @@ def _wrong(schema: type, base: type, package: str) -> str:
             return f"its field {f.name} must be declared with option(default, allowed, meaning)"
         if not _is_plain(kinds[f.name]):
             return f"its field {f.name} must be of int | float | bool | str, a list of one, or None"
-    return _wrong_quantities(getattr(schema, "QUANTITIES", {}))
-
-
-PLAIN = (int, float, bool, str)
-"""The types of a field, or of the elements of a list, that a record can hold."""
-
-
-def _is_plain(kind: Any) -> bool:
-    parts = get_args(kind)
-    if get_origin(kind) in (Union, UnionType):
-        return all(_is_plain(part) for part in parts if part is not type(None))
-    return kind in PLAIN or (get_origin(kind) is list and all(part in PLAIN for part in parts))
-
-
-def _wrong_quantities(quantities: Any) -> str:
-    """Return why the quantities of a probe cannot be columns of a record; empty if they can."""
+    quantities = getattr(schema, "QUANTITIES", {})
     if not isinstance(quantities, Mapping):
         return "its QUANTITIES must be a mapping of names to Quantity"
     for name, one in quantities.items():
@@ -230,6 +197,13 @@ def _wrong_quantities(quantities: Any) -> str:
         if not isinstance(one, Quantity):
             return f"its quantity {name} must be a Quantity"
     return ""
+
+
+def _is_plain(kind: Any) -> bool:
+    parts = get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        return all(_is_plain(part) for part in parts if part is not type(None))
+    return kind in PLAIN or (get_origin(kind) is list and all(part in PLAIN for part in parts))
 
 
 def _described(error: BaseException) -> str:

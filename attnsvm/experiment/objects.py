@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from attnsvm.config import GROUPS, ConfigError, RunConfig
-from attnsvm.config.groups import PretrainedConfig
+from attnsvm.config.groups import PretrainedConfig, is_transformer
 from attnsvm.config.instantiate import instantiate, instantiated_probes
 from attnsvm.config.probe import probe_quantities
-from attnsvm.config.transformer import is_transformer
 from attnsvm.data import Data, Seeded
 from attnsvm.head import Head
 from attnsvm.loss import Loss

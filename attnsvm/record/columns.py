@@ -12,8 +12,8 @@ from typing import Any
 
 from attnsvm.config import ConfigError, Quantity
 from attnsvm.config.fields import NON_NEGATIVE, Range
-from attnsvm.config.hypotheses import HYPOTHESES
-from attnsvm.config.transformer import is_transformer
+from attnsvm.config.groups import is_transformer
+from attnsvm.config.run import HYPOTHESES
 from attnsvm.record.column import (
     CONVERGENCE,
     DISTANCE,

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from attnsvm.config.transformer import one_layer_problems
+from attnsvm.config.groups import one_layer_problems
 from attnsvm.record.arrays import read_arrays
 from attnsvm.record.atomic import replacing, write_json
 from attnsvm.record.columns import HISTORY_COLUMNS, LAYER_KEY, TRIAL_COLUMNS, further_columns

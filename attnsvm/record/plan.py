@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from attnsvm.config import ConfigError
-from attnsvm.config.code import code_digest
+from attnsvm.config.sources import code_digest
 from attnsvm.record.atomic import remove_orphans, write_atomically, write_json
 from attnsvm.record.files import CorruptRecordError, kind_of, read_json
 from attnsvm.record.lock import LOCK_FILE, HeldError, locked

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from attnsvm.config import RunConfig
-from attnsvm.config.code import code_digest
 from attnsvm.config.identity import extension_code, option_names, result_fields, signature
 from attnsvm.config.probe import described_quantities
+from attnsvm.config.sources import code_digest
 from attnsvm.config.version import __version__
 
 SLURM = {

@@ -10,8 +10,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
 from attnsvm.config import GROUPS, PROBES, WITHOUT_EFFECT, RunConfig, SelectionConfig, SvmConfig
-from attnsvm.config.code import package_of
 from attnsvm.config.probe import MAX_NAME, MAX_TEXT, described_quantities
+from attnsvm.config.sources import package_of
 from attnsvm.record.columns import recorded_probe_columns
 from attnsvm.record.files import CorruptRecordError, read_json
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from attnsvm.config import ConfigError
+from attnsvm.config.groups import INITIAL
 from attnsvm.config.instantiate import named
 from attnsvm.config.options import OptimizerOptions
-from attnsvm.config.transformer import INITIAL
 from attnsvm.linalg import one_thread
 from attnsvm.loss import Loss
 from attnsvm.model import Transformer

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from attnsvm.config.groups import one_layer_problems
 from attnsvm.config.optimizer import CONES
-from attnsvm.config.transformer import one_layer_problems
 from attnsvm.record.columns import key_columns
 
 MAX_DRAWS_PER_TRIAL = 200

@@ -12,7 +12,7 @@ import numpy as np
 
 from attnsvm.config import ConfigError
 from attnsvm.config.fields import OneOf
-from attnsvm.config.transformer import is_transformer, one_layer_problems
+from attnsvm.config.groups import is_transformer, one_layer_problems
 from attnsvm.record import CorruptRecordError, RunRecord
 from attnsvm.record.columns import QUANTITIES, further_columns, key_columns
 from attnsvm.verify.comparison import Comparison, Sheet, sheet

@@ -137,7 +137,8 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
 
     def _name(self, cell: list[str]) -> str:
         """Return the name of the folder of a cell."""
-        from attnsvm.config.identity import run_name, validated
+        from attnsvm.config.compose import validated
+        from attnsvm.config.identity import run_name
 
         compose = self.hydra_context.config_loader.load_sweep_config
         return run_name(validated(compose(self.config, cell)))

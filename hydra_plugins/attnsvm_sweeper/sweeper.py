@@ -30,8 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from attnsvm.cli.composing import CellComposer
 from attnsvm.cli.memory import job_machine, refuse_without_disk, refuse_without_memory
 from attnsvm.cli.objective import Objective
-from attnsvm.cli.other_sweepers import check_folder
-from attnsvm.cli.sweep import close_sweep, sweep_folder
+from attnsvm.cli.sweep import check_folder, close_sweep, sweep_folder
 from attnsvm.cli.task import Task, packed
 from attnsvm.cli.user_sweeps import check_sweep
 
@@ -156,7 +155,8 @@ class AttnsvmSweeper(Sweeper):
 
     def _cells(self, grid: Iterable[list[str]]) -> tuple[dict[str, list[str]], dict[str, Any]]:
         """Return overrides and config of the distinct cells, by the name of their run's folder."""
-        from attnsvm.config.identity import run_name, validated
+        from attnsvm.config.compose import validated
+        from attnsvm.config.identity import run_name
         from attnsvm.experiment import check
 
         cells: dict[str, list[str]] = {}

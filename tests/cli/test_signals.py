@@ -232,8 +232,10 @@ def test_a_signal_after_the_last_write_does_not_undo_the_record(before, state, t
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("step", ["remove_orphans", "provenance"])
-def test_a_signal_right_after_the_lock_is_recorded(step, tmp_path):
+@pytest.mark.parametrize(
+    ("module", "step"), [(record, "remove_orphans"), (job, "provenance")], ids=str
+)
+def test_a_signal_right_after_the_lock_is_recorded(module, step, tmp_path):
     """Also where the process ignores the signal before and after the run, as submitit does."""
     cells = configs(1)
 
@@ -242,8 +244,8 @@ def test_a_signal_right_after_the_lock_is_recorded(step, tmp_path):
             os.kill(os.getpid(), signal.SIGTERM)
             return before(*args)
 
-        before = getattr(job, step)
-        setattr(job, step, met_by_a_signal)
+        before = getattr(module, step)
+        setattr(module, step, met_by_a_signal)
         signal.signal(signal.SIGTERM, lambda signum, frame: None)
         sweep(tmp_path / "sweep", cells)
 

@@ -10,13 +10,12 @@ import pytest
 from hydra import compose, initialize_config_module
 
 from attnsvm.config import GROUPS, WITHOUT_EFFECT, ConfigError, RunConfig
-from attnsvm.config.compose import register
+from attnsvm.config.compose import register, validated
 from attnsvm.config.identity import (
     option_names,
     result_fields,
     run_name,
     signature,
-    validated,
 )
 from attnsvm.config.instantiate import instantiate, named, target_class
 

@@ -12,10 +12,10 @@ from hydra.errors import ConfigCompositionException
 import attnsvm
 from attnsvm.cli.columns import columns_text
 from attnsvm.config import GROUPS, PROBES, ConfigError, plugins
-from attnsvm.config.code import code_digest
 from attnsvm.config.identity import option_names, signature
 from attnsvm.config.instantiate import named
 from attnsvm.config.optimizer import GDConfig
+from attnsvm.config.sources import code_digest
 from attnsvm.head import Linear
 from attnsvm.optimizer import GD
 from tests.config.test_config import composed

@@ -10,7 +10,7 @@ import torch
 import attnsvm
 from attnsvm import ProblemBatch
 from attnsvm.config import ConfigError
-from attnsvm.config.hypotheses import HYPOTHESES
+from attnsvm.config.run import HYPOTHESES
 from attnsvm.data import sample
 from attnsvm.experiment import run
 from attnsvm.loss import Exponential, Logistic

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 
-from attnsvm.config.hypotheses import HYPOTHESES
+from attnsvm.config.run import HYPOTHESES
 from tests.verify.forging import Forgery, array, cell, config_of, counted, curve, stated, without
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from attnsvm import experiment, record
-from attnsvm.config.hypotheses import HYPOTHESES
 from attnsvm.config.identity import run_name
+from attnsvm.config.run import HYPOTHESES
 from attnsvm.record import RunRecord
 from attnsvm.record.provenance import provenance
 from tests.config.test_config import composed

