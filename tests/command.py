@@ -99,6 +99,20 @@ def begun(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> subp
         )
 
 
+def with_callback(place: Path, *lines: str) -> tuple[dict[str, str], str]:
+    """Write a callback of Hydra that runs `lines` after each job; return environment and override.
+
+    The lines see the `config` of the job, and `job_return`.
+    """
+    body = "\n        ".join(lines)
+    (place / "mine.py").write_text(
+        "from hydra.experimental.callback import Callback\n\nclass Mine(Callback):\n"
+        f"    def on_job_end(self, config, job_return, **kwargs):\n        {body}\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(place)}
+    return env, "+hydra.callbacks.mine._target_=mine.Mine"
+
+
 def until(holds: Callable[[], object], seconds: float = 60, what: str = "it") -> None:
     """Wait until `holds()`."""
     deadline = time.monotonic() + seconds

@@ -1,8 +1,6 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 
 from attnsvm.cli.cite import PAPER, citation
 from attnsvm.config import ConfigError
+from tests.command import attnsvm
 
 ROOT = Path(__file__).parents[2]
 RUN = sorted((ROOT / "docs/records/rank_vs_d").glob("*/run.json"))[0].parent
@@ -58,29 +57,23 @@ def test_a_sweep_is_one_entry_with_the_digest_of_all_its_runs():
         assert json.loads(content)["git_revision"] in found["note"]
 
 
-def test_an_unfinished_sweep_is_not_cited(tmp_path):
-    copy = tmp_path / "sweep"
-    shutil.copytree(RUN.parent, copy)
-    shutil.rmtree(copy / RUN.name)
-    with pytest.raises(ConfigError, match=f"{re.escape(RUN.name)} is missing"):
-        citation([str(copy)])
+def test_what_is_not_finished_is_not_cited(tmp_path):
+    sweep, run = tmp_path / "sweep", tmp_path / "run"
+    shutil.copytree(RUN.parent, sweep)
+    shutil.rmtree(sweep / RUN.name)
+    shutil.copytree(RUN, run)
+    (run / "trials.parquet").write_bytes(b"0")
+    refused = {
+        sweep: f"{RUN.name} is missing",
+        run: "run is corrupt",
+        tmp_path: "must be the folder",
+    }
+    for folder, message in refused.items():
+        with pytest.raises(ConfigError, match=re.escape(message)):
+            citation([str(folder)])
 
 
-def test_a_folder_without_a_record_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=re.escape(f"cite {tmp_path}: must be the folder")):
-        citation([str(tmp_path)])
-
-
-def test_a_changed_record_is_not_cited(tmp_path):
-    copy = tmp_path / "run"
-    shutil.copytree(RUN, copy)
-    (copy / "trials.parquet").write_bytes(b"0")
-    with pytest.raises(ConfigError, match="run is corrupt"):
-        citation([str(copy)])
-
-
-def test_no_folder_is_an_error_of_the_command():
-    command = [sys.executable, "-m", "attnsvm", "cite"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def test_no_folder_is_an_error_of_the_command(tmp_path):
+    done = attnsvm("cite", cwd=tmp_path)
     assert done.returncode == 2
     assert "no folder given" in done.stderr

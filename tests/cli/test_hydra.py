@@ -8,26 +8,15 @@ import os
 import pytest
 
 from attnsvm.config.version import __version__
-from tests.command import SMALL, attnsvm
-
-CALLBACK = """
-from pathlib import Path
-from hydra.experimental.callback import Callback
-
-class Mine(Callback):
-    def on_job_end(self, config, job_return, **kwargs):
-        Path("told").write_text(str(config.seed))
-"""
+from tests.command import SMALL, attnsvm, with_callback
 
 
 @pytest.mark.full
 def test_a_callback_of_the_users_own_is_run(tmp_path):
-    (tmp_path / "my_callbacks.py").write_text(CALLBACK)
-    env = os.environ | {"PYTHONPATH": str(tmp_path)}
-    mine = "+hydra.callbacks.mine._target_=my_callbacks.Mine"
+    env, mine = with_callback(tmp_path, 'open("seed", "w").write(str(config.seed))')
     done = attnsvm(*SMALL, "seed=3", mine, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "told").read_text() == "3"
+    assert (tmp_path / "seed").read_text() == "3"
 
 
 OWN_GROUPS = {
@@ -76,9 +65,8 @@ def test_a_launcher_that_is_not_installed_says_what_installs_it(tmp_path):
     env = os.environ | {"PYTHONPATH": str(hidden)}
     done = attnsvm("-m", "seed=1,2", "hydra/launcher=slurm_gpu", cwd=tmp_path, env=env)
     assert done.returncode == 2
-    assert "hydra/launcher=slurm_gpu: is not installed here; pip install 'attnsvm[slurm]'" in (
-        done.stderr
-    )
+    message = "hydra/launcher=slurm_gpu: is not installed here; pip install 'attnsvm[slurm]'"
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize("mode", [[], ["-m"]])

@@ -52,18 +52,14 @@ def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes(tmp_path):
 
 def test_the_grid_sampler_runs_every_cell_and_maximises(tmp_path):
     grid = ["hydra/sweeper/sampler=grid", "optimizer=gd,normalized_gd", "optimizer.lr=0.1,0.5"]
-    done = attnsvm(
-        *SEARCH, *grid, "hydra.sweeper.direction=maximize", "objective=share(status=ok)",
-        cwd=tmp_path,
-    )  # fmt: skip
+    grid += ["hydra.sweeper.direction=maximize", "objective=share(status=ok)"]
+    done = attnsvm(*SEARCH, *grid, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "multirun/latest"
     assert len(states(folder)) == 4
     found = OmegaConf.load(folder / "optimization_results.yaml")
-    shares = [
-        OmegaConf.load(path)["accepted"] / OmegaConf.load(path)["drawn"]
-        for path in folder.glob("*/run.json")
-    ]
+    runs = [OmegaConf.load(path) for path in folder.glob("*/run.json")]
+    shares = [run["accepted"] / run["drawn"] for run in runs]
     assert found.best_value == max(shares) > min(shares)
     assert found.best_params["optimizer"] == "normalized_gd"
 
@@ -81,6 +77,14 @@ def test_a_failed_run_is_on_record_stops_no_search_and_is_never_the_best(tmp_pat
     assert found.best_params["data.path"] == "a.npz"
 
 
+def test_a_search_without_a_defined_objective_says_so(tmp_path):
+    search = [*SEARCH, *TPE, "optimizer.steps=1", "hydra.sweeper.n_trials=2"]
+    done = attnsvm(*search, "objective=mean(risk)", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "the search has no result: the objective of no run is defined" in done.stderr
+    assert len(states(tmp_path / "multirun/latest")) == 2
+
+
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_grid_that_ends_without_a_number_ends_with_its_report(fails, tmp_path):
     """Optuna's sweeper itself ends with an error then."""
@@ -96,22 +100,11 @@ def test_a_grid_that_ends_without_a_number_ends_with_its_report(fails, tmp_path)
     assert (tmp_path / "multirun/latest/report.html").exists()
 
 
-def test_a_search_without_a_defined_objective_says_so(tmp_path):
-    search = [*SEARCH, *TPE, "optimizer.steps=1", "hydra.sweeper.n_trials=2"]
-    done = attnsvm(*search, "objective=mean(risk)", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "the search has no result: the objective of no run is defined" in done.stderr
-    assert len(states(tmp_path / "multirun/latest")) == 2
-
-
 @pytest.mark.parametrize(
     ("given", "told"),
     [
         ([], "objective=null: must be given with"),
-        (
-            ["objective=mean(riskk)"],
-            "objective=mean(riskk): riskk: did you mean risk? in",
-        ),
+        (["objective=mean(riskk)"], "objective=mean(riskk): riskk: did you mean risk? in"),
         (["objective=mean(risk)", "dry_run=true"], "dry_run=true: must be false with"),
     ],
 )

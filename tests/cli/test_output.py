@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 
 import pytest
@@ -28,24 +27,19 @@ def test_a_quiet_sweep_says_where_its_report_is_and_how_many_runs_are_done(tmp_p
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(r"\[.*\]\[HYDRA\] wrote .*report.html\n", done.stdout)
     assert "2 of 2 runs done" in done.stderr
-    logs = sorted(tmp_path.rglob("attnsvm.log"))
-    assert len(logs) == 2
-    assert all("3 unsaturated" in log.read_text() for log in logs)  # nothing is lost
-    loud = attnsvm("-m", *SMALL, "seed=3,4", cwd=tmp_path)
-    assert loud.stdout.count("\n") > 6
+    logs = [path.read_text() for path in tmp_path.rglob("attnsvm.log")]
+    assert ["3 unsaturated" in log for log in logs] == [True, True]  # nothing is lost
 
 
 @pytest.mark.full
 def test_quiet_hides_no_warning_and_no_error(tmp_path):
     undefined = attnsvm(*SMALL, "objective=mean(risk)", *QUIET, cwd=tmp_path)
-    assert "[WARNING] - " in undefined.stdout
-    assert "is undefined" in undefined.stdout
+    assert re.search(r"\[WARNING\] - .*is undefined", undefined.stdout)
     two_files(tmp_path)
     grid = ["-m", "data=file", "data.path=b.npz,a.npz", "optimizer.steps=9", *QUIET]
     failed = attnsvm(*grid, cwd=tmp_path)
     assert failed.returncode == 1
     assert "1 failed of 2 runs" in failed.stderr
-    assert "must be" in failed.stderr
 
 
 @pytest.mark.full
@@ -55,16 +49,9 @@ def test_a_verbose_run_says_how_long_its_stages_took(tmp_path):
     assert not stages.search(attnsvm(*SMALL, "seed=1", cwd=tmp_path).stdout)
 
 
-def colorlog_is_installed() -> bool:
-    try:
-        return importlib.util.find_spec("hydra_plugins.hydra_colorlog") is not None
-    except ModuleNotFoundError:
-        return False
-
-
 @pytest.mark.full
-@pytest.mark.skipif(not colorlog_is_installed(), reason="needs colorlog (make test-tracking)")
 def test_colorlog_colours_runs_and_sweeps(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_colorlog", reason="make test-tracking installs it")
     done = attnsvm("-m", *SMALL, "seed=1,2", *COLORLOG, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"\x1b\[32mINFO\x1b\[0m.*: 3 unsaturated", done.stdout)

@@ -24,16 +24,17 @@ LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3")
 GRACE_S = 5.0
 
 
-def in_work(folder) -> list[int]:
+def pids(folder) -> list[int]:
     """Return the processes that hold a run of the sweep."""
     return [pid for pid, _ in owners(folder)]
 
 
-def stopped_within_s(process, signum) -> float:
+def stop(process, signum) -> None:
+    """Send a signal; assert that the process ends by it, in time."""
     begin = time.monotonic()
     process.send_signal(signum)
-    process.wait(60)
-    return time.monotonic() - begin
+    assert process.wait(60) == 128 + signum
+    assert time.monotonic() - begin < GRACE_S
 
 
 def found(folder) -> list[str]:
@@ -45,10 +46,9 @@ def test_a_sweep_is_interrupted_on_record(tmp_path, capsys):
     folder = tmp_path / "multirun/latest"
     driver = begun(*grid, cwd=tmp_path)
     until(lambda: (folder / "sweep.json").exists() and "done" in found(folder))
-    until(lambda: in_work(folder))
+    until(lambda: pids(folder))
     time.sleep(1.5)  # into the training
-    assert stopped_within_s(driver, signal.SIGUSR2) < GRACE_S
-    assert driver.returncode == 128 + signal.SIGUSR2
+    stop(driver, signal.SIGUSR2)
     assert found(folder) == ["done", "interrupted"]
     log = (tmp_path / "driver.log").read_text()
     assert "run the same command again to resume" in log
@@ -58,36 +58,44 @@ def test_a_sweep_is_interrupted_on_record(tmp_path, capsys):
     assert "2 runs: 1 done, 1 interrupted" in told
 
 
-@pytest.mark.full
-def test_the_workers_of_joblib_are_interrupted_with_their_driver(tmp_path):
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    grid = ["-m", *LONG, "trials=1", "optimizer.steps=1000000000", "seed=0,1,2,3"]
-    folder = tmp_path / "multirun/latest"
-    driver = begun(*grid, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", cwd=tmp_path)
-    until(lambda: len(in_work(folder)) == 2)
-    time.sleep(2)
-    workers = in_work(folder)
-    assert stopped_within_s(driver, signal.SIGTERM) < GRACE_S
-    assert driver.returncode == 128 + signal.SIGTERM
-    assert found(folder) == ["interrupted", "interrupted", "missing", "missing"]
-    until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers), 10)
+def alive(pids) -> bool:
+    return any(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
-@pytest.mark.full
-def test_the_workers_of_joblib_end_with_a_driver_that_is_killed(tmp_path):
-    pack = 2
+def joblib_sweep(tmp_path, steps, *more):
+    """Begin a sweep of four runs by two workers; return driver, folder and workers at work."""
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    grid = ["-m", *LONG, "trials=1", "optimizer.steps=1000000000", "seed=0,1,2,3"]
+    grid = ["-m", *LONG, "trials=1", f"optimizer.steps={steps}", *more]
     grid += ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
-    folder = tmp_path / "multirun/latest"
-    driver = begun(*grid, f"hydra.sweeper.cells_per_job={pack}", cwd=tmp_path)
-    until(lambda: len(in_work(folder)) == 2)
-    workers = in_work(folder)
-    driver.kill()
-    driver.wait()
-    until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in workers), 10)
+    driver, folder = begun(*grid, cwd=tmp_path), tmp_path / "multirun/latest"
+    until(lambda: len(pids(folder)) == 2)
+    return driver, folder, pids(folder)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
+def test_the_workers_of_joblib_end_with_their_driver(is_killed, tmp_path):
+    more = ["seed=0,1,2,3", f"hydra.sweeper.cells_per_job={1 + is_killed}"]
+    driver, folder, workers = joblib_sweep(tmp_path, 1_000_000_000, *more)
+    if is_killed:
+        driver.kill()
+        driver.wait()
+    else:
+        time.sleep(2)
+        stop(driver, signal.SIGTERM)
+    until(lambda: not alive(workers), 10)
     assert found(folder) == ["interrupted", "interrupted", "missing", "missing"]
     assert not [path for path in litter(folder) if path.name == ".lock"]
+
+
+@pytest.mark.full
+def test_killed_workers_cost_the_runs_they_had_begun(tmp_path):
+    """joblib gives up the whole sweep when a worker is killed; the sweep does not."""
+    driver, folder, workers = joblib_sweep(tmp_path, "1000000000,2000000000,10,20")
+    os.kill(workers[0], signal.SIGKILL)
+    assert driver.wait(90) == 1
+    assert found(folder) == ["done", "done", "lost", "lost"]
+    assert "2 runs had not started" in (tmp_path / "driver.log").read_text()
 
 
 @pytest.mark.full
@@ -95,9 +103,8 @@ def test_the_workers_of_joblib_end_with_a_driver_that_is_killed(tmp_path):
 def test_every_signal_that_ends_a_run_is_on_record(signum, tmp_path):
     run = begun(*LONG, "trials=1", "optimizer.steps=1000000000", cwd=tmp_path)
     folder = tmp_path / "multirun/single"
-    until(lambda: in_work(folder))
-    assert stopped_within_s(run, signum) < GRACE_S
-    assert run.returncode == 128 + signum
+    until(lambda: pids(folder))
+    stop(run, signum)
     (state,) = (run_state(path) for path in folder.iterdir())
     assert (state.state, state.reason) == ("interrupted", f"Interrupted: {signum.name}")
 
@@ -105,17 +112,11 @@ def test_every_signal_that_ends_a_run_is_on_record(signum, tmp_path):
 @pytest.mark.full
 def test_a_hangup_is_ignored_under_nohup(tmp_path):
     grid = ["-m", *SMALL[:4], "seed=0,1", "optimizer.steps=300000", "optimizer.record_every=300000"]
-    with (tmp_path / "log").open("wb") as log:
-        driver = subprocess.Popen(
-            ["nohup", str(BIN / "attnsvm"), *grid],
-            cwd=tmp_path,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
+    words = ["nohup", str(BIN / "attnsvm"), *grid]
+    nowhere = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    driver = subprocess.Popen(words, cwd=tmp_path, env=environment(), **nowhere)
     folder = tmp_path / "multirun/latest"
-    until(lambda: in_work(folder))
+    until(lambda: pids(folder))
     driver.send_signal(signal.SIGHUP)
     assert driver.wait(120) == 0
     assert found(folder) == ["done", "done"]
@@ -136,20 +137,6 @@ def test_an_inner_block_hands_a_signal_on_to_the_outer_one():
     with pytest.raises(Interrupted, match="SIGUSR2"), interruptible():
         work()
     assert signal.getsignal(signal.SIGUSR2) is before
-
-
-@pytest.mark.full
-def test_killed_workers_cost_the_runs_they_had_begun(tmp_path):
-    """joblib gives up the whole sweep when a worker is killed; the sweep does not."""
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    grid = ["-m", *LONG, "trials=1", "optimizer.steps=1000000000,2000000000,10,20"]
-    folder = tmp_path / "multirun/latest"
-    driver = begun(*grid, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", cwd=tmp_path)
-    until(lambda: len(in_work(folder)) == 2)
-    os.kill(in_work(folder)[0], signal.SIGKILL)
-    assert driver.wait(90) == 1
-    assert found(folder) == ["done", "done", "lost", "lost"]
-    assert "2 runs had not started" in (tmp_path / "driver.log").read_text()
 
 
 @pytest.mark.full
@@ -205,8 +192,9 @@ def test_a_run_that_is_stuck_in_compiled_code_is_out_on_record(signum, tmp_path)
     assert not litter(tmp_path / "sweep")
 
 
-def interrupt_while_writing(folder, cells, before: bool) -> int:
-    """Run a sweep in a child that gets SIGTERM just before or after a record is written."""
+@pytest.mark.parametrize(("before", "state"), [(True, "interrupted"), (False, "done")])
+def test_a_signal_after_the_last_write_does_not_undo_the_record(before, state, tmp_path):
+    cells = configs(1)
 
     def drive():
         write = record.write
@@ -219,14 +207,9 @@ def interrupt_while_writing(folder, cells, before: bool) -> int:
 
         record.write = met_by_a_signal
         signal.signal(signal.SIGTERM, lambda signum, frame: os._exit(3))
-        sweep(folder, cells)
+        sweep(tmp_path / "sweep", cells)
 
-    return finished(in_child(drive))
-
-
-@pytest.mark.parametrize(("before", "state"), [(True, "interrupted"), (False, "done")])
-def test_a_signal_after_the_last_write_does_not_undo_the_record(before, state, tmp_path):
-    assert interrupt_while_writing(tmp_path / "sweep", configs(1), before) == 3
+    assert finished(in_child(drive)) == 3
     assert found(tmp_path / "sweep") == [state]
     assert not litter(tmp_path / "sweep")
 

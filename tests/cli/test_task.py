@@ -7,41 +7,21 @@ import os
 import signal
 import time
 
-import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
 from attnsvm.cli.task import packed, unpacked
 from attnsvm.record.state import TABLES
 from attnsvm.sweeps.status import states
-from tests.command import SMALL, attnsvm, begun, until
+from tests.cli.test_objective import two_files
+from tests.command import SMALL, attnsvm, begun, until, with_callback
 
 QUICK = ("optimizer.steps=5", *SMALL[:4])
 LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3", "trials=1")
 
-CALLBACK = """
-import os, signal
-from hydra.experimental.callback import Callback
-
-class Mine(Callback):
-    def on_job_end(self, config, job_return, **kwargs):
-        with open("told", "a") as told:
-            told.write(f"{config.seed} {config.hydra.job.num}\\n")
-        if config.seed == 99:
-            os.kill(os.getpid(), signal.SIGTERM)
-"""
-
 
 def found(folder) -> list[str]:
     return sorted(state.state for state in states(folder).values())
-
-
-def with_callback(tmp_path) -> dict[str, str]:
-    (tmp_path / "mine.py").write_text(CALLBACK)
-    return {**os.environ, "PYTHONPATH": str(tmp_path)}
-
-
-MINE = "+hydra.callbacks.mine._target_=mine.Mine"
 
 
 @pytest.mark.full
@@ -49,16 +29,17 @@ MINE = "+hydra.callbacks.mine._target_=mine.Mine"
 def test_packed_cells_leave_what_single_ones_leave(launcher, tmp_path):
     if launcher == "joblib":
         pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    env = with_callback(tmp_path)
+    number = 'open("jobs", "a").write(f"{config.seed} {config.hydra.job.num}\\n")'
+    env, mine = with_callback(tmp_path, number)
     grid = ["-m", *QUICK, "seed=0,10,20,30,40"]
     single = attnsvm(*grid, "hydra.sweep.dir=single", cwd=tmp_path, env=env)
     assert single.returncode == 0, single.stderr
-    more = ["hydra.sweeper.cells_per_job=2", f"hydra/launcher={launcher}", MINE]
+    more = ["hydra.sweeper.cells_per_job=2", f"hydra/launcher={launcher}", mine]
     done = attnsvm(*grid, *more, "hydra.sweep.dir=packed", cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
     assert "5 runs in 3 jobs" in done.stdout
-    told = sorted((tmp_path / "told").read_text().split("\n")[:-1])
-    assert told == ["0 0", "10 1", "20 2", "30 3", "40 4"]  # once for each cell
+    jobs = sorted((tmp_path / "jobs").read_text().splitlines())
+    assert jobs == ["0 0", "10 1", "20 2", "30 3", "40 4"]  # once for each cell
     runs = [path.parent for path in sorted((tmp_path / "single").glob("*/run.json"))]
     assert len(runs) == 5
     for run in runs:
@@ -76,15 +57,12 @@ def test_packed_cells_leave_what_single_ones_leave(launcher, tmp_path):
 
 @pytest.mark.full
 def test_a_cell_that_fails_does_not_cost_the_others(tmp_path):
-    for name in "ac":
-        rng = np.random.default_rng(ord(name))
-        X, Z = rng.normal(size=(1, 2, 3, 4)), rng.normal(size=(1, 2, 4))
-        np.savez(tmp_path / f"{name}.npz", X=X, Z=Z, Y=np.ones((1, 2)))
-    grid = ["-m", "data=file", "data.path=a.npz,b.npz,c.npz", "optimizer.steps=5"]
-    done = attnsvm(*grid, "hydra.sweeper.cells_per_job=3", cwd=tmp_path)
+    two_files(tmp_path)
+    grid = ["-m", "data=file", "data.path=a.npz,b.npz", "trials=1,3", "optimizer.steps=5"]
+    done = attnsvm(*grid, "hydra.sweeper.cells_per_job=4", cwd=tmp_path)
     assert done.returncode == 1
-    assert "1 failed of 3 runs" in done.stderr
-    assert found(tmp_path / "multirun/latest") == ["done", "done", "failed"]
+    assert "2 failed of 4 runs" in done.stderr
+    assert found(tmp_path / "multirun/latest") == ["done", "done", "failed", "failed"]
 
 
 @pytest.mark.full
@@ -106,8 +84,10 @@ def test_an_interrupted_cell_ends_its_job_and_the_command_resumes(tmp_path):
 
 @pytest.mark.full
 def test_a_signal_between_two_cells_ends_the_job(tmp_path):
-    grid = ["-m", *QUICK, "seed=99,1,2", "hydra.sweeper.cells_per_job=3", MINE]
-    done = attnsvm(*grid, cwd=tmp_path, env=with_callback(tmp_path))
+    kill = "if config.seed == 99: import os; os.kill(os.getpid(), 15)"
+    env, mine = with_callback(tmp_path, kill)
+    grid = ["-m", *QUICK, "seed=99,1,2", "hydra.sweeper.cells_per_job=3", mine]
+    done = attnsvm(*grid, cwd=tmp_path, env=env)
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
     assert found(tmp_path / "multirun/latest") == ["done", "missing", "missing"]
 
@@ -122,7 +102,6 @@ def test_the_cells_of_a_task_are_its_last_override():
 
 
 def test_a_job_has_at_least_one_cell(tmp_path):
-    size = "0"
-    done = attnsvm("-m", *QUICK, f"hydra.sweeper.cells_per_job={size}", cwd=tmp_path)
+    done = attnsvm("-m", *QUICK, "hydra.sweeper.cells_per_job=0", cwd=tmp_path)
     assert done.returncode == 2
-    assert f"hydra.sweeper.cells_per_job={size}: must be a whole number >= 1" in done.stderr
+    assert "hydra.sweeper.cells_per_job=0: must be a whole number >= 1" in done.stderr

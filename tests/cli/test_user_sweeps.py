@@ -72,13 +72,16 @@ def test_a_sweep_from_a_folder_is_listed_run_and_drawn(own):
 @pytest.mark.full
 def test_the_report_runs_no_figures_that_nobody_named(own):
     (own / "own/sweep/mine.py").write_text("raise RuntimeError('run')\n" + FIGURES)
-    done = attnsvm("--config-dir", "own", "sweep=mine", *SMALL, cwd=own)
+    (own / "own/sweep/mine.yaml").write_text(LACKING["grid"][0])
+    done = attnsvm("--config-dir", "own", "sweep=mine", *SMALL, "seed=1,2", cwd=own)
     assert done.returncode == 1
     assert "not drawn tables: RuntimeError: run" in done.stderr
-    plain = attnsvm("multirun/mine", cwd=own, command="attnsvm-report")
+    assert len(list(own.glob("multirun/mine/*/run.json"))) == 2  # the grid was typed
+    report = ("multirun/mine", "--config-dir=own")
+    plain = attnsvm(*report[:1], cwd=own, command="attnsvm-report")
     assert plain.returncode == 0, plain.stderr
     (own / "own/sweep/mine.py").write_text("tables = None\n")
-    wrong = attnsvm("multirun/mine", "--config-dir=own", cwd=own, command="attnsvm-report")
+    wrong = attnsvm(*report, cwd=own, command="attnsvm-report")
     assert wrong.returncode == 1
     assert "must have the functions tables and draw" in wrong.stdout + wrong.stderr
 
@@ -102,14 +105,6 @@ def test_a_line_that_lacks_is_an_error_that_says_it(what, own):
     assert not list(own.glob("multirun/**/run.json"))
 
 
-@pytest.mark.full
-def test_a_grid_may_be_typed(own):
-    (own / "own/sweep/mine.yaml").write_text(LACKING["grid"][0])
-    done = attnsvm("--config-dir=own", "sweep=mine", *SMALL, "seed=1,2", cwd=own)
-    assert done.returncode == 0, done.stderr
-    assert len(list(own.glob("multirun/mine/*/run.json"))) == 2
-
-
 def test_a_name_that_is_taken_is_refused(own):
     (own / "own/sweep/mine.yaml").rename(own / "own/sweep/sequence.yaml")
     done = attnsvm("--config-dir=own", "sweep=sequence", *SMALL, cwd=own)
@@ -131,11 +126,11 @@ def test_a_plug_in_brings_sweep_and_figures(way, tmp_path):
     (conf / "sweep/mine.yaml").write_text(SWEEP)
     (conf.parent / "mine.py").write_text(FIGURES)
     given, read = [], []
-    if way == "extensions":
+    if way == "entry point":
+        write_entry_points(place, "conf: mine = my_sweeps.conf", "figures: mine = my_sweeps.mine")
+    else:
         (conf.parent / "__init__.py").write_text(DECLARED)
         given, read = ["extensions=[my_sweeps]"], ["--extension=my_sweeps"]
-    else:
-        write_entry_points(place, "conf: mine = my_sweeps.conf", "figures: mine = my_sweeps.mine")
     shown = with_plugins("--help", *given, place=place, cwd=tmp_path)
     assert f"mine  {conf}/sweep/mine.yaml" in shown.stdout, shown.stderr
     command = ["sweep=mine", *SMALL[:3], "optimizer.steps=50", *given]

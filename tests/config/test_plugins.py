@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 
 import pytest
 import torch
-from hydra.errors import ConfigCompositionException
 
 import attnsvm
 from attnsvm.cli.columns import columns_text
@@ -56,8 +54,6 @@ def test_an_installed_option_is_one_of_its_group(cubic):
 def test_its_fields_are_checked_as_those_of_every_option(cubic):
     with pytest.raises(ConfigError, match=r"head\.power=10: must be a finite number >= 1 and <= 9"):
         composed("head=cubic", "head.power=10")
-    with pytest.raises(ConfigCompositionException):
-        composed("head=cubic", "head.power=1.5")
     with pytest.raises(ConfigError, match=r"head\.exponent: unknown field of cubic; must be power"):
         named("head", "cubic", exponent=3)
 
@@ -81,8 +77,7 @@ def test_objects_need_no_declaration():
         def step_size(self, k):
             return super().step_size(k) / 2
 
-    fields = {f.name: getattr(GDConfig(), f.name) for f in dataclasses.fields(GDConfig)}
-    fields.pop("_target_")
+    fields = {name: value for name, value in vars(GDConfig()).items() if name != "_target_"}
     drawn = {"n": 2, "T": 3, "d": 4, "trials": 3}
     given, plain = attnsvm.sample(head=Shifted(), **drawn), attnsvm.sample(head="linear", **drawn)
     assert given.X.equal(plain.X)
@@ -116,34 +111,30 @@ def test_other_code_of_a_plugin_is_another_run(cubic, tmp_path):
 
 
 BROKEN = {
-    "import": (("import nothing_like_this\n" + CONFIG, SCHEMA), "No module named 'nothing_like_"),
-    "base": ((CONFIG.replace("HeadConfig", "DataConfig"), SCHEMA), "dataclass that extends HeadC"),
-    "undecorated": ((CONFIG.replace("@dataclass", ""), SCHEMA), "must be decorated with @dataclas"),
-    "frozen": ((CONFIG.replace("@dataclass", "@dataclass(frozen=True)"), SCHEMA), "cannot"),
-    "target": ((CONFIG.replace("cubic_heads.head", "os"), SCHEMA), "must name a class in cubic_he"),
-    "field": ((CONFIG + "    other: int = 3\n", SCHEMA), "its field other must be declared with"),
-    "nested": (
-        (CONFIG + "    b: list[list[int]] = option([], None, 'x')\n", SCHEMA),
-        "field b must be of int | float | bool | str",
-    ),
-    "type": ((CONFIG + "    b: set[int] = option(None, None, 'x')\n", SCHEMA), "types that OmegaC"),
+    "import nothing_like_this\n" + CONFIG: "No module named 'nothing_like_",
+    CONFIG.replace("HeadConfig", "DataConfig"): "must be a dataclass that extends HeadConfig",
+    CONFIG.replace("@dataclass", ""): "must be decorated with @dataclass itself",
+    CONFIG.replace("@dataclass", "@dataclass(frozen=True)"): "cannot",
+    CONFIG.replace("cubic_heads.head", "os"): "its _target_ must name a class in cubic_heads",
+    CONFIG + "    other: int = 3\n": "its field other must be declared with option(",
+    CONFIG + "    b: list[list[int]] = option([], None, 'x')\n": "field b must be of int | float |",
+    CONFIG + "    b: set[int] = option(None, None, 'x')\n": "types that OmegaConf knows",
 }
 
 
-@pytest.mark.parametrize("kind", BROKEN)
+@pytest.mark.parametrize("config", BROKEN, ids=BROKEN.values())
 def test_a_plugin_that_cannot_be_used_is_named_in_a_line_and_breaks_nothing(
-    kind, tmp_path, monkeypatch
+    config, tmp_path, monkeypatch
 ):
-    (config, schema), told = BROKEN[kind]
     write_package(tmp_path, declared="", config=config)
-    monkeypatch.syspath_prepend(write_entry_points(tmp_path, f"head: cubic = {schema}"))
+    monkeypatch.syspath_prepend(write_entry_points(tmp_path, f"head: cubic = {SCHEMA}"))
     assert composed("head=relu").extensions == []
     assert "cubic" not in list(GROUPS["head"])
     with pytest.raises(ConfigError) as caught:
         named("head", "cubic")
     line = str(caught.value)
-    assert line.startswith(f"head=cubic of package cubic-heads 1.0 ({schema}): ")
-    assert told in line
+    assert line.startswith(f"head=cubic of package cubic-heads 1.0 ({SCHEMA}): ")
+    assert BROKEN[config] in line
     assert "\n" not in line
 
 

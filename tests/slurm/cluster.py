@@ -90,7 +90,9 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
         started.append(_munged(folder, environment))
         started.append(_daemon(["slurmctld", "-D"], folder, environment))
         started += [_daemon(["slurmd", "-D", "-N", node], folder, environment) for node in NODES]
-        _wait_until_idle(environment, folder)
+        asked = ["sinfo", "-h", "-N", "-o", "%N %T"]
+        idle = lambda: _told(asked, environment).split().count("idle") == len(NODES)  # noqa: E731
+        _wait(idle, 60, "the nodes", folder)
         yield environment
     finally:
         _empty_queue(environment)
@@ -147,18 +149,9 @@ def _daemon(
         )
 
 
-def _wait_until_idle(environment: dict[str, str], folder: Path) -> None:
-    def idle() -> bool:
-        command = ["sinfo", "-h", "-N", "-o", "%N %T"]
-        found = subprocess.run(
-            command, env=environment, capture_output=True, timeout=20, check=False
-        )
-        return found.stdout.split().count(b"idle") == len(NODES)
-
-    _wait(idle, 60, "the nodes", folder)
-
-
-def _wait(holds: Callable[[], bool], seconds: float, what: str, folder: Path) -> None:
+def _wait(
+    holds: Callable[[], bool], seconds: float, what: str, folder: Path = Path("/nowhere")
+) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
@@ -174,13 +167,13 @@ def _wait(holds: Callable[[], bool], seconds: float, what: str, folder: Path) ->
 def _empty_queue(environment: dict[str, str]) -> None:
     """Cancel what is left and give it time to end."""
     subprocess.run(["scancel", "--user=root"], env=environment, timeout=20, check=False)
-    deadline = time.monotonic() + 15
-    while time.monotonic() < deadline:
-        asked = ["squeue", "--noheader"]
-        told = subprocess.run(asked, env=environment, capture_output=True, timeout=20, check=False)
-        if not told.stdout.strip():
-            return
-        time.sleep(0.2)
+    with suppress(TimeoutError):
+        _wait(lambda: not _told(["squeue", "--noheader"], environment).strip(), 15, "an end")
+
+
+def _told(command: list[str], environment: dict[str, str]) -> str:
+    kept = {"env": environment, "capture_output": True, "text": True, "timeout": 20}
+    return subprocess.run(command, check=False, **kept).stdout
 
 
 def _kill_strays(folder: Path) -> None:
