@@ -129,25 +129,19 @@ def scene(
     weights : (S, 2, 2), optional
         W at successive steps, the last one finite.
     """
-    ax = ax or _new_axes()
+    ax = _labelled(ax, "first coordinate", "second coordinate")
     reach = np.linalg.norm(X, axis=-1)[scores > -np.inf].max()
     for i, (tokens, query) in enumerate(zip(X, Z, strict=True)):
         colour = COLOURS[i % len(COLOURS)]
-        drawn = tokens[scores[i] > -np.inf]
-        ax.scatter(drawn[:, 0], drawn[:, 1], color=colour, label=f"sample {i + 1}", zorder=3)
-        best = tokens[scores[i].argmax()]
-        ax.scatter(best[0], best[1], s=130, facecolors="none", edgecolors=colour)
+        ax.scatter(*tokens[scores[i] > -np.inf].T, color=colour, label=f"sample {i + 1}", zorder=3)
+        ax.scatter(*tokens[scores[i].argmax()], s=130, facecolors="none", edgecolors=colour)
         ax.plot(*np.stack([0 * query, query], -1), color=colour, linestyle=":", linewidth=1)
         if weights is not None:
             walked = weights @ query
             walked = walked * (reach / max(np.linalg.norm(walked[-1]), np.finfo(float).tiny))
-            walked = np.concatenate([[[0.0, 0.0]], walked])
-            ax.plot(walked[:, 0], walked[:, 1], color=colour, linewidth=1.5)
+            ax.plot(*np.concatenate([[[0.0, 0.0]], walked]).T, color=colour, linewidth=1.5)
     ax.set_aspect("equal")
-    ax.set_xlabel("first coordinate")
-    ax.set_ylabel("second coordinate")
-    _legend(ax)
-    return ax
+    return _with_legend(ax)
 
 
 def token_scores(ax: Axes | None, scores: np.ndarray, softmax: np.ndarray | None = None) -> Axes:
@@ -161,20 +155,17 @@ def token_scores(ax: Axes | None, scores: np.ndarray, softmax: np.ndarray | None
     softmax : (n, T), optional
         Attention; the area of a grey disc behind each token is proportional to it.
     """
-    ax = ax or _new_axes()
+    ax = _labelled(ax, "sample $i$", r"score $\gamma_{it} = Y_i h(x_{it})$")
     sample, token = np.nonzero(scores > -np.inf)
     height = scores[sample, token]
     if softmax is not None:
         area = 300 * softmax[sample, token]
         ax.scatter(sample + 1, height, s=area, color="#cccccc", label="attention (area)")
     ax.scatter(sample + 1, height, facecolors="none", edgecolors=COLOURS[0], label="token")
-    best = np.arange(len(scores))
-    ax.scatter(best + 1, scores.max(1), color=COLOURS[0], label="optimal token")
-    ax.set_xticks(best + 1)
-    ax.set_xlabel("sample $i$")
-    ax.set_ylabel(r"score $\gamma_{it} = Y_i h(x_{it})$")
-    _legend(ax)
-    return ax
+    place = np.arange(len(scores)) + 1
+    ax.scatter(place, scores.max(1), color=COLOURS[0], label="optimal token")
+    ax.set_xticks(place)
+    return _with_legend(ax)
 
 
 def over_steps(ax: Axes | None, steps: np.ndarray, values: np.ndarray, label: str) -> Axes:
@@ -189,22 +180,18 @@ def over_steps(ax: Axes | None, steps: np.ndarray, values: np.ndarray, label: st
     label : str
         Of the vertical axis.
     """
-    ax = ax or _new_axes()
+    ax = _labelled(ax, "steps", label)
     known = np.isfinite(values[:, -1])
     shown = values[known]
     for curve in shown[:CURVES]:
         ax.plot(steps, curve, color=COLOURS[0], alpha=0.25, linewidth=0.8)
     missing = f", {(~known).sum()} without a value" if not known.all() else ""
-    if len(shown):
-        told = f"median of {len(shown)}{missing}"
-        ax.plot(steps, np.median(shown, axis=0), color=COLOURS[0], linewidth=2, label=told)
-        _legend(ax)
-        ax.set_yscale("log")
-    else:
-        _say(ax, f"no curve{missing}")
-    ax.set_xlabel("steps")
-    ax.set_ylabel(label)
-    return ax
+    if not len(shown):
+        return _message(ax, f"no curve{missing}")
+    name = f"median of {len(shown)}{missing}"
+    ax.plot(steps, np.median(shown, axis=0), color=COLOURS[0], linewidth=2, label=name)
+    ax.set_yscale("log")
+    return _with_legend(ax)
 
 
 def margins(
@@ -229,11 +216,10 @@ def margins(
     equality, active : (N,) bool
         Which rows are equalities; which inequalities hold with equality.
     """
-    ax = ax or _new_axes()
+    ax = _labelled(ax, "sample $i$", r"margin $(x_{i\alpha_i} - x_{it})^\top W z_i$")
     ax.set_title(title)
     if not np.isfinite(margin).any():
-        _say(ax, "no W to draw")
-        return ax
+        return _message(ax, "no W to draw")
     kinds: tuple[tuple[str, np.ndarray, dict[str, Any]], ...] = (
         ("margin above one", ~equality & ~active, {"facecolors": "none", "edgecolors": COLOURS[0]}),
         ("active: margin one", ~equality & active, {"color": COLOURS[1]}),
@@ -245,23 +231,25 @@ def margins(
     if not equality.all():
         ax.axhline(1, color="#8a8a8a", linewidth=1, zorder=0)
     ax.set_xticks(np.unique(sample) + 1)
-    ax.set_xlabel("sample $i$")
-    ax.set_ylabel(r"margin $(x_{i\alpha_i} - x_{it})^\top W z_i$")
-    _legend(ax)
+    return _with_legend(ax)
+
+
+def _labelled(ax: Axes | None, x: str, y: str) -> Axes:
+    """Return the axes, or those of a new figure that a notebook shows by itself, with labels."""
+    if ax is None:
+        from matplotlib import pyplot  # takes a second to import
+
+        ax = pyplot.subplots(layout="constrained")[1]
+    ax.set(xlabel=x, ylabel=y)
     return ax
 
 
-def _new_axes() -> Any:
-    """Return axes of a new figure that a notebook shows by itself."""
-    from matplotlib import pyplot  # takes a second to import
-
-    return pyplot.subplots(layout="constrained")[1]
-
-
-def _legend(ax: Axes) -> None:
+def _with_legend(ax: Axes) -> Axes:
     """Name what is drawn, beside the axes: inside, the names would hide points."""
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    return ax
 
 
-def _say(ax: Axes, words: str) -> None:
+def _message(ax: Axes, words: str) -> Axes:
     ax.text(0.5, 0.5, words, ha="center", va="center", transform=ax.transAxes, color="#8a8a8a")
+    return ax

@@ -17,15 +17,10 @@ from attnsvm.cli.columns import columns_text
 from attnsvm.cli.errors import SweepIncompleteError, exit_code, search_message
 from attnsvm.cli.help import help_text
 from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_machine
-from attnsvm.cli.objective import Objective, quoted
+from attnsvm.cli.objective import objective_of, quoted
 from attnsvm.cli.signals import stopping_with_children
 from attnsvm.cli.sweep import OWN, close_others
-from attnsvm.cli.user_sweeps import (
-    check_chosen_file,
-    check_sweep,
-    named_extensions,
-    user_sweeps,
-)
+from attnsvm.cli.user_sweeps import check_chosen_file, check_sweep, named_extensions, user_sweeps
 from attnsvm.config.compose import register, validated
 from attnsvm.config.instantiate import check_extensions
 from attnsvm.config.plugins import use_extensions
@@ -47,8 +42,7 @@ def job(composed: DictConfig) -> dict[str, Any] | float | None:
     hydra_config = HydraConfig.get()
     in_sweep = hydra_config.mode is RunMode.MULTIRUN
     folder, command = Path(hydra_config.runtime.output_dir), list(hydra_config.overrides.task)
-    text = config.objective
-    objective = None if text is None else Objective.of(text, config.probe, config.svm.norms)
+    objective = objective_of(config)
     check_sweep(composed, hydra_config, in_sweep)
     checked = in_sweep and hydra_config.sweeper._target_ == OWN  # it checks all cells at its start
     if not checked:
@@ -98,13 +92,7 @@ def _entry() -> None:
 
 
 def _run_hydra() -> None:
-    """Run Hydra; a sweep of another sweeper ends with its report, even after an error.
-
-    Raises
-    ------
-    SweepIncompleteError
-        If a run of that sweep has no complete record.
-    """
+    """Run Hydra; the sweep of another sweeper ends with its report, even after an error."""
     conf = str(conf_folder())
     try:
         hydra.main(version_base="1.3", config_path=conf, config_name="config")(job)()

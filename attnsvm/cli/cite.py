@@ -54,35 +54,18 @@ def _entry(word: str) -> str:
     runs = [_finished(word, one) for one in folders]
     digests = [sha256((one / RUN_FILE).read_bytes()).hexdigest() for one in folders]
     if not plan.runs:
-        (run,), (digest,) = runs, digests
+        (run,), (digest,), command = runs, digests, runs[0]["overrides"]
         made = f"signature {run['signature']}; sha256 of its {RUN_FILE} {digest}"
         options = ", ".join(f"{group}={option}" for group, option in run["options"].items())
         title = f"{run['sweep'] or 'a run'} ({options})"
-        return _bibtex(title, runs, run["overrides"], made, digest)
-    lines = (
-        f"{digest}  {one.name}/{RUN_FILE}\n" for digest, one in zip(digests, folders, strict=True)
-    )
-    digest = sha256("".join(lines).encode()).hexdigest()
-    made = f"{len(runs)} runs; sha256 of the lines that sha256sum prints of */{RUN_FILE} {digest}"
-    title = f"{folder.resolve().name} (a sweep)"
-    return _bibtex(title, runs, plan.command or [], made, digest)
-
-
-def _finished(word: str, folder: Path) -> Mapping[str, Any]:
-    """Return what `run.json` of a finished run says; it has the digests of the other files."""
-    found = run_state(folder)
-    if found.state != "done":
-        why = f"{found.state}{f', {found.reason}' if found.reason else ''}"
-        raise ConfigError(
-            f"cite {word}: must be the folder of a finished run or sweep; {folder.name} is {why}"
+    else:
+        pairs = zip(digests, folders, strict=True)
+        listed = "".join(f"{digest}  {one.name}/{RUN_FILE}\n" for digest, one in pairs)
+        digest, command = sha256(listed.encode()).hexdigest(), plan.command or []
+        made = (
+            f"{len(runs)} runs; sha256 of the lines that sha256sum prints of */{RUN_FILE} {digest}"
         )
-    return found.run
-
-
-def _bibtex(
-    title: str, runs: Sequence[Mapping[str, Any]], command: Sequence[str], made: str, digest: str
-) -> str:
-    """Return the entry of some runs: versions, revisions, command and digest."""
+        title = f"{folder.resolve().name} (a sweep)"
     years = {datetime.fromtimestamp(run["started_s"], UTC).year for run in runs}
     revisions = sorted({run["git_revision"] or "unknown" for run in runs})
     code = sorted({run["code"] for run in runs})  # it differs from that of the revision if changed
@@ -96,6 +79,17 @@ def _bibtex(
     }
     fields = ",\n".join(f"  {name:7} = {{{_escaped(text)}}}" for name, text in lines.items())
     return f"@software{{attnsvm-{digest[:12]},\n{fields}\n}}"
+
+
+def _finished(word: str, folder: Path) -> Mapping[str, Any]:
+    """Return what `run.json` of a finished run says; it has the digests of the other files."""
+    found = run_state(folder)
+    if found.state != "done":
+        why = f"{found.state}{f', {found.reason}' if found.reason else ''}"
+        raise ConfigError(
+            f"cite {word}: must be the folder of a finished run or sweep; {folder.name} is {why}"
+        )
+    return found.run
 
 
 def _escaped(text: str) -> str:

@@ -1,12 +1,13 @@
 """The dictionary of columns: `attnsvm --columns`, and docs/columns.md.
 
-`python -m attnsvm.cli.columns > docs/columns.md` writes the page.
+`python -m attnsvm.cli.columns > docs/columns.md` writes the page; columns.md is its start.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from attnsvm.config import PROBES
@@ -29,28 +30,6 @@ from attnsvm.record.columns import (
 )
 
 HEADER = "Columns of all tables: name, meaning (unit; allowed values; the stage that fills it)."
-
-PAGE = """\
-# Columns
-
-Every column of every table: what it says, in which unit, which values it may have besides missing
-ones, and the stage of a run that fills it. Each parquet file holds meaning and unit of its columns
-too, as metadata of its fields; those of `attnsvm-claims hunt` are without, to be small.
-`attnsvm --columns` prints the same, and
-`python -m attnsvm.cli.columns > docs/columns.md` writes this page from `attnsvm/record/columns.py`.
-
-`<norm>` stands for a name in `svm.norms` beside frobenius and nuclear, as max, l1 or l1.75.
-
-The fields of the config are columns too, named as on the command line: `data.d`, `optimizer.lr`,
-`parameterization`. `attnsvm --help` lists them with their meanings and ranges.
-
-The words in `status`, `convergence` and `training` are explained in [words and symbols](words.md).
-
-W is the trained W in the trials, and that of the step in the history.
-
-A unit of 1 means a pure number. A missing value is NaN, or empty for a word: the stage did not run,
-or had no result.
-"""
 
 
 def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[Column]]:
@@ -92,7 +71,7 @@ def columns_text() -> str:
 
 def columns_page() -> str:
     """Return the dictionary as the page docs/columns.md."""
-    lines = [PAGE]
+    lines = [Path(__file__).with_suffix(".md").read_text()]
     for heading, columns in dictionary().items():
         rows = [
             (f"`{one.name}`", one.meaning.replace("<", "&lt;"), one.unit, one.range, one.stage)

@@ -29,28 +29,26 @@ class CellComposer(ConfigLoaderImpl):
     ) -> DictConfig:
         """Return the config of a job as Hydra composes it, in the folder of its sweep."""
         overrides = OverridesParser.create().parse_overrides(list(sweep_overrides))
-        run = self._with_values(master_config, overrides)
+        # Hydra itself composes its own section, added and removed fields, and what is an error
+        changed = all(one.type == OverrideType.CHANGE for one in overrides)
+        plain = changed and not any(one.is_hydra_override() for one in overrides)
+        run = self._with_values(master_config, overrides) if plain else None
         if run is None:
             run = super().load_sweep_config(master_config, sweep_overrides)
         run.hydra.sweep.dir = master_config.hydra.sweep.dir
         return run
 
     def _with_values(self, master: DictConfig, overrides: list[Override]) -> DictConfig | None:
-        """Return the config of the chosen options with its values set; None if Hydra must do it.
-
-        Hydra must for its own section, for fields that are added or removed, and for an error.
-        """
-        if any(one.is_hydra_override() or one.type != OverrideType.CHANGE for one in overrides):
-            return None
+        """Return the config of the chosen options with its values set; None at an error."""
         options = [one for one in overrides if self._chooses_option(master, one)]
-        values = [one for one in overrides if one not in options]
         words = tuple(str(one.input_line) for one in options)
         if words not in self._composed:
             self._composed[words] = super().load_sweep_config(master, list(words))
         run: DictConfig = copy.deepcopy(self._composed[words])
         try:
-            for one in values:
-                OmegaConf.update(run, one.key_or_group, one.value(), merge=True)
+            for one in overrides:
+                if one not in options:
+                    OmegaConf.update(run, one.key_or_group, one.value(), merge=True)
         except OmegaConfBaseException:
             return None
         names = run.hydra.job.config.override_dirname

@@ -71,10 +71,8 @@ def _estimated_kind_s(configs: Sequence[RunConfig]) -> float:
     places = np.linspace(0, len(sizes) - 1, min(SIZES, len(sizes))).round().astype(int)
     tried = [sizes[place] for place in places]
     costs = np.log(np.maximum([_cost_s(by_size[floats]) for floats in tried], 1e-6))
-    start, each = (
-        np.exp(np.interp(np.log([size(config) for config in configs]), np.log(tried), column))
-        for column in costs.T
-    )
+    at, known = np.log([size(config) for config in configs]), np.log(tried)
+    start, each = (np.exp(np.interp(at, known, column)) for column in costs.T)
     return float((start + [config.trials for config in configs] * each).sum())
 
 

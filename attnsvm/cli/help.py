@@ -14,24 +14,6 @@ from attnsvm.config import GROUPS, PROBES, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.config.plugins import Options
 from attnsvm.config.sources import conf_folder
 
-HEADER = """\
-attnsvm - train attention, solve the SVM that it converges to, compare.
-
-  one run               attnsvm data.n=6 data.T=8 data.d=10 parameterization=kq trials=100
-  a whole experiment    attnsvm sweep=rank_vs_d
-  an ad-hoc sweep       attnsvm -m data.d=2,4,8 optimizer=normalized_gd,gd
-  a search (Optuna)     attnsvm -m hydra/sweeper=optuna \\
-                          'objective=median(one_minus_corr_frobenius)' \\
-                          'optimizer.lr=interval(0.01, 1)' hydra.sweeper.n_trials=20
-  tracking              hydra/callbacks=mlflow | wandb | tensorboard
-  less output           hydra/job_logging=quiet hydra/hydra_logging=quiet
-  more output           hydra.verbose=[attnsvm]
-  in colour             hydra/job_logging=colorlog hydra/hydra_logging=colorlog
-  what would be run     attnsvm --cfg job
-  columns of results    attnsvm --columns
-  launchers, sweepers   attnsvm --hydra-help
-"""
-
 
 def help_text(own: Mapping[str, Sequence[Path]] | None = None) -> str:
     """Return the help text: experiments, groups with their options, fields with ranges.
@@ -40,7 +22,7 @@ def help_text(own: Mapping[str, Sequence[Path]] | None = None) -> str:
     """
     names = "  ".join(experiments())
     listed = textwrap.wrap(names, 96, initial_indent="  ", subsequent_indent="  ")
-    parts = [HEADER, "Experiments, sweep=NAME", *listed]
+    parts = [Path(__file__).with_suffix(".txt").read_text(), "Experiments, sweep=NAME", *listed]
     if own:
         parts += ["Your own and those of plug-ins"]
         parts += [f"  {name}  {', '.join(map(str, files))}" for name, files in own.items()]

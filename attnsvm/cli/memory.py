@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.groups import one_layer_problems
@@ -26,15 +25,11 @@ ARRAYS = 4
 SNAPSHOT = 200
 """Bytes of a snapshot besides its arrays: its place in the grid, and its rows of the history."""
 
-GPU = Path("/dev/nvidiactl")
-"""There where NVIDIA's driver is."""
-
 Needs = dict[tuple[str, ...], int]
 """Fields that set a size -> bytes."""
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(NamedTuple):
     """What a run is given: bytes of memory, whose they are, and whether there is a GPU."""
 
     memory: int
@@ -42,13 +37,30 @@ class Machine:
     gpu: bool = False
 
 
+def this_machine() -> Machine:
+    """Return what this process may use."""
+    return Machine(usable_memory(), "this machine", Path("/dev/nvidiactl").exists())
+
+
+def job_machine(launcher: Mapping[Any, Any]) -> Machine | None:
+    """Return what a job of `launcher` is given; None if that is not known."""
+    if not str(launcher.get("_target_", "")).endswith(".Slurm"):
+        return this_machine()
+    try:
+        memory = int(float(str(launcher.get("mem_gb"))) * 2**30)
+    except ValueError:
+        return None
+    gpu = any(launcher.get(name) for name in ("gres", "gpus_per_node", "gpus_per_task"))
+    others = launcher.get("additional_parameters") or {}
+    return None if "mem" in others else Machine(memory, "a job (hydra.launcher.mem_gb)", gpu)
+
+
 def refuse_without_memory(config: RunConfig, machine: Machine | None) -> None:
     """Raise ConfigError if an instance needs more memory than there is (None: not known)."""
     if machine is not None:
         needs = memory_needed(config, machine.gpu and config.device != "cpu")
-        _compare(
-            config, needs, machine.memory, f"of memory, and {machine.owner} has", "an instance"
-        )
+        has = f"of memory, and {machine.owner} has"
+        _compare(config, "an instance", needs, machine.memory, has)
 
 
 def refuse_without_disk(config: RunConfig, folder: Path) -> None:
@@ -58,16 +70,16 @@ def refuse_without_disk(config: RunConfig, folder: Path) -> None:
     """
     folder = folder.absolute()
     existing = next(path for path in (folder, *folder.parents) if path.is_dir())
-    free = shutil.disk_usage(existing).free
-    _compare(config, disk_needed(config), free, f"of disk space, and {existing} has", "a run")
+    free, has = shutil.disk_usage(existing).free, f"of disk space, and {existing} has"
+    _compare(config, "a run", disk_needed(config), free, has)
 
 
-def _compare(config: RunConfig, needs: Needs, limit: int, of: str, what: str) -> None:
+def _compare(config: RunConfig, what: str, needs: Needs, limit: int, has: str) -> None:
     if (needed := sum(needs.values())) > limit:
         fields = max(needs, key=lambda fields: needs[fields])
         given = ", ".join(f"{name}={attrgetter(name)(config)}" for name in fields)
-        message = f"needs at least {byte_size(needed)} {of} {byte_size(limit)}"
-        raise ConfigError(f"{given}: {what} {message}; must be smaller")
+        message = f"{what} needs at least {byte_size(needed)} {has} {byte_size(limit)}"
+        raise ConfigError(f"{given}: {message}; must be smaller")
 
 
 def memory_needed(config: RunConfig, on_gpu: bool = False) -> Needs:
@@ -111,21 +123,3 @@ def snapshots(config: RunConfig) -> int:
     if optimizer.record == "geometric":
         return 3 * len(str(optimizer.steps)) + 2
     return -(-int(optimizer.steps) // int(optimizer.record_every)) + 1
-
-
-def job_machine(launcher: Mapping[Any, Any]) -> Machine | None:
-    """Return what a job of `launcher` is given; None if that is not known."""
-    if not str(launcher.get("_target_", "")).endswith(".Slurm"):
-        return this_machine()
-    try:
-        memory = int(float(str(launcher.get("mem_gb"))) * 2**30)
-    except ValueError:
-        return None
-    gpu = any(launcher.get(name) for name in ("gres", "gpus_per_node", "gpus_per_task"))
-    others = launcher.get("additional_parameters") or {}
-    return None if "mem" in others else Machine(memory, "a job (hydra.launcher.mem_gb)", gpu)
-
-
-def this_machine() -> Machine:
-    """Return what this process may use."""
-    return Machine(usable_memory(), "this machine", GPU.exists())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnsvm.cli.errors import outcome
-from attnsvm.config import ConfigError, OneOf
+from attnsvm.config import ConfigError, OneOf, RunConfig
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.probe import probe_quantities
 from attnsvm.record import one_line, read_run, run_state
@@ -76,10 +76,8 @@ class Objective:
 
     def _require(self, given: str | None, known: Collection[str], place: str) -> None:
         if given not in known:
-            meant = did_you_mean(str(given), known)
-            raise ConfigError(
-                f"objective={self.text}: {given}: {meant}in {place} must be {' | '.join(known)}"
-            )
+            must = f"{did_you_mean(str(given), known)}in {place} must be {' | '.join(known)}"
+            raise ConfigError(f"objective={self.text}: {given}: {must}")
 
     def value(self, trials: pd.DataFrame) -> tuple[float | None, str]:
         """Return the number, None if it is undefined, and of how many instances it is."""
@@ -107,14 +105,19 @@ class Objective:
             return None
         trials = read_tables(folder, read_run(folder))[0].to_pandas()
         number, counted = self.value(trials)
-        if number is None:
-            statuses = trials["status"].value_counts().items()
-            counts = ", ".join(f"{n} {status}" for status, n in statuses)
-            message = f"{folder}: objective {self.text} is undefined ({counted}: {counts})"
-            log.warning("%s", one_line(message))
-        else:
+        if number is not None:
             outcome.info("%s: objective %s = %.6g (%s)", folder, self.text, number, counted)
-        return number
+            return number
+        counts = [f"{n} {status}" for status, n in trials["status"].value_counts().items()]
+        message = f"objective {self.text} is undefined ({counted}: {', '.join(counts)})"
+        log.warning("%s", one_line(f"{folder}: {message}"))
+        return None
+
+
+def objective_of(config: RunConfig) -> Objective | None:
+    """Return the objective of a run, checked; None if it has none."""
+    text = config.objective
+    return None if text is None else Objective.of(text, config.probe, config.svm.norms)
 
 
 def quoted(words: Iterable[str]) -> list[str]:

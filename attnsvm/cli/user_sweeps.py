@@ -13,6 +13,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,6 @@ from attnsvm.config import ConfigError
 from attnsvm.config.plugins import declared_modules
 from attnsvm.config.sources import conf_folder
 
-COMPLETED = "COMP_LINE"
-"""The environment variable in which a shell passes the command that is to be completed."""
-
 _flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
 for _names in (("--config-dir", "-cd"), ("--config-name", "-cn"), ("--cfg", "-c")):
     _flags.add_argument(*_names)
@@ -37,14 +35,12 @@ def overridden(words: Sequence[str], field: str) -> list[str]:
     """Return the words that a command sets `field` to: one, those of a list or those of a grid."""
     found: list[str] = []
     for word in words:
-        try:
+        with suppress(HydraException):  # a flag, or one whose error Hydra reports
             override = OverridesParser.create().parse_override(word)
-        except HydraException:
-            continue  # a flag, or one whose error Hydra reports
-        if override.key_or_group == field:
-            value = override.value()
-            value = value.list if isinstance(value, ChoiceSweep) else value
-            found += map(str, value if isinstance(value, list) else [value])
+            if override.key_or_group == field:
+                value = override.value()
+                value = value.list if isinstance(value, ChoiceSweep) else value
+                found += map(str, value if isinstance(value, list) else [value])
     return found
 
 
@@ -65,20 +61,17 @@ def named_extensions(command: Sequence[str]) -> list[str]:
 
     Names that cannot be those of a package are left out: the check of the config reports them.
     """
-    words = [*command, *os.environ.get(COMPLETED, "").split()]
+    words = [*command, *os.environ.get("COMP_LINE", "").split()]  # which a shell is to complete
     named = overridden(words, "extensions")
     files = [f"sweep/{name}.yaml" for name in _chosen_sweeps(words)]
     if primary := _flags.parse_known_args(words)[0].config_name:
         files.append(f"{primary.removesuffix('.yaml')}.yaml")
     for folder in (*config_folders(words), conf_folder()):
         for name in files:
-            try:
+            with suppress(Exception):  # there is none; or Hydra reports what is wrong with it
                 content: Any = OmegaConf.to_container(OmegaConf.load(folder / name), resolve=False)
-            except Exception:
-                continue  # there is none; or Hydra reports what is wrong with it
-            listed = content.get("extensions") if isinstance(content, dict) else None
-            named += listed if isinstance(listed, list) else []
-    return [one for one in dict.fromkeys(named) if isinstance(one, str) and one.isidentifier()]
+                named += content["extensions"] if isinstance(content["extensions"], list) else []
+    return [one for one in dict.fromkeys(map(str, named)) if one.isidentifier()]
 
 
 def user_sweeps(words: Sequence[str]) -> dict[str, list[Path]]:
@@ -88,9 +81,8 @@ def user_sweeps(words: Sequence[str]) -> dict[str, list[Path]]:
         spec = importlib.util.find_spec(module)
         folders += map(Path, (spec and spec.submodule_search_locations) or ())
     found: dict[str, list[Path]] = {}
-    for folder in folders:
-        for path in sorted(folder.glob("sweep/*.yaml")):
-            found.setdefault(path.stem, []).append(path)
+    for path in (path for folder in folders for path in sorted(folder.glob("sweep/*.yaml"))):
+        found.setdefault(path.stem, []).append(path)
     return found
 
 
@@ -99,14 +91,13 @@ def check_chosen_file(words: Sequence[str]) -> None:
     chosen = _chosen_sweeps(words)
     found = user_sweeps(words) if chosen else {}
     for name in chosen:
-        files = found.get(name, [])
-        ours = conf_folder() / "sweep" / f"{name}.yaml"
-        if len(files) + ours.is_file() > 1:
-            listed = ", ".join(map(str, [*files, *([ours] if ours.is_file() else [])]))
-            raise ConfigError(f"sweep={name}: must be one file; found {listed}")
+        files, ours = found.get(name, []), conf_folder() / "sweep" / f"{name}.yaml"
+        there = [*files, *([ours] if ours.is_file() else [])]
+        if len(there) > 1:
+            raise ConfigError(f"sweep={name}: must be one file; found {', '.join(map(str, there))}")
         for path in files:
-            lines = path.read_text(errors="replace").splitlines()
-            if "#@package_global_" not in (line.replace(" ", "") for line in lines):
+            lines = path.read_text(errors="replace").replace(" ", "").splitlines()
+            if "#@package_global_" not in lines:
                 raise ConfigError(f"{path}: its first line must be `# @package _global_`")
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 from hydra.errors import HydraException
 
+from attnsvm.record import CorruptRecordError, read_json, write_json
+
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
@@ -62,21 +64,14 @@ def answered_queue() -> Queue:
     raise HydraException("squeue does not answer: nothing is submitted; run the command again")
 
 
-# --- which cells a job runs -----------------------------------------------------------------------
-
-
 def note(folder: Path, cells: Mapping[str, list[str]]) -> None:
     """Write down job -> names of its cells, the jobs of one array, beside their logs."""
-    from attnsvm.record import write_json
-
     if cells:
         write_json(folder / f"{next(iter(cells)).partition('_')[0]}.json", {"jobs": cells})
 
 
 def noted(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """Return cell -> job of the cells that jobs in the queue are to run; `names` are these jobs."""
-    from attnsvm.record import CorruptRecordError, read_json
-
     in_queue, found = set(names), dict[str, str]()
     for array in sorted({name.partition("_")[0] for name in in_queue}):
         try:
@@ -87,9 +82,6 @@ def noted(folder: Path, names: Iterable[str]) -> dict[str, str]:
         except (CorruptRecordError, OSError, KeyError, TypeError) as error:
             log.warning("a note of submitted jobs cannot be read: %s", error)
     return found
-
-
-# --- waiting --------------------------------------------------------------------------------------
 
 
 def wait(waiting: dict[str, Any]) -> None:
@@ -105,7 +97,11 @@ def wait(waiting: dict[str, Any]) -> None:
         if now - asked < max(often, pause) or (found := queue()) is None:
             continue
         asked = now
-        _drop_gone(waiting, found)
+        for name in [name for name in waiting if name not in found]:
+            paths = waiting.pop(name)
+            if not paths.result_pickle.exists():
+                message = "SLURM job %s left the queue without a result; see %s"
+                log.warning(message, name, paths.stderr)
         if (why := _pending(waiting, found)) not in ("", logged):
             log.info(why)
             logged = why
@@ -123,20 +119,9 @@ def _news(waiting: Mapping[str, Any], results: dict[str, tuple[int, float]], now
     return any(now - results[name][1] < NEWS_S for name in waiting if name in results)
 
 
-def _drop_gone(waiting: dict[str, Any], found: Queue) -> None:
-    for name, paths in list(waiting.items()):
-        if name not in found:
-            if not paths.result_pickle.exists():
-                log.warning(
-                    "SLURM job %s left the queue without a result; see %s", name, paths.stderr
-                )
-            del waiting[name]
-
-
 def _pending(waiting: Mapping[str, Any], found: Queue) -> str:
     """Return why jobs are pending."""
     reasons = Counter(
-        reason for name in waiting for state, reason in [found.get(name, ("", ""))]
-        if state == "PENDING"
-    )  # fmt: skip
+        found[name][1] for name in waiting if name in found and found[name][0] == "PENDING"
+    )
     return ", ".join(f"{n} SLURM jobs pending ({reason})" for reason, n in reasons.most_common())

@@ -20,6 +20,10 @@ from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, filter_overrides
 
 from attnsvm.cli.task import packed, unpacked
+from attnsvm.config import ConfigError
+from attnsvm.config.compose import validated
+from attnsvm.config.identity import run_name
+from attnsvm.record import locked
 from hydra_plugins.attnsvm_launcher.jobs import answered_queue, note, noted, wait
 
 try:
@@ -59,10 +63,11 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         self._check()
         executor = self._executor()
         _try_submission(executor)
-        jobs: list[Job] = []
+        compose, jobs = self.hydra_context.config_loader.load_sweep_config, list[Job]()
         for number, overrides in enumerate(job_overrides, start=initial_job_idx):
             first, cells = unpacked(overrides)
-            jobs.append((number, first, {self._name(cell): cell for cell in cells}))
+            names = [run_name(validated(compose(self.config, cell))) for cell in cells]
+            jobs.append((number, first, dict(zip(names, cells, strict=True))))
         waiting: dict[str, Any] = {}
         try:
             size = _array_size()
@@ -79,21 +84,11 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         ]
 
     def _submitted(self, executor: Any, chunk: list[Job], waiting: dict[str, Any]) -> bool:
-        """Submit the cells that no job in the queue is to run; add all their jobs to `waiting`.
+        """Submit the cells of an array of jobs that no job in the queue is to run.
 
-        Return whether SLURM took them. If it did not, it may when the jobs in `waiting` are over.
-
-        Parameters
-        ----------
-        executor : submitit.AutoExecutor
-            Submits.
-        chunk : list of Job
-            The jobs of an array.
-        waiting : dict
-            Name of a job in the queue -> submitit's paths of it.
+        All jobs of these cells are added to `waiting` (name -> submitit's paths). Return whether
+        SLURM took them. If it did not, it may when the jobs in `waiting` are over.
         """
-        from attnsvm.record import locked
-
         notes = Path(self.config.hydra.sweep.dir) / NOTES
         notes.mkdir(parents=True, exist_ok=True)
         with locked(notes, SUBMISSION_S):
@@ -135,17 +130,7 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
             log.info("SLURM job %s: %s%s", name, cell, more)
         return made
 
-    def _name(self, cell: list[str]) -> str:
-        """Return the name of the folder of a cell."""
-        from attnsvm.config.compose import validated
-        from attnsvm.config.identity import run_name
-
-        compose = self.hydra_context.config_loader.load_sweep_config
-        return run_name(validated(compose(self.config, cell)))
-
     def _check(self) -> None:
-        from attnsvm.config import ConfigError
-
         for name in ("nodes", "tasks_per_node"):
             if self.params[name] != 1:
                 raise ConfigError(
@@ -165,7 +150,6 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         """Return submitit's executor with the parameters of hydra.launcher."""
         import submitit
 
-        from attnsvm.config import ConfigError
         from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
 
         shared = set(BaseQueueConf.__dataclass_fields__)
@@ -186,8 +170,6 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
 
 
 def _refused(words: str) -> Exception:
-    from attnsvm.config import ConfigError
-
     lines = [line.removeprefix("sbatch: ") for line in words.splitlines() if line.strip()]
     return ConfigError(f"hydra.launcher: SLURM rejects the request: {'; '.join(lines)}")
 

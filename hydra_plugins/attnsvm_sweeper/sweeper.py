@@ -20,7 +20,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn
+from hydra.core.utils import JobStatus
 from hydra.errors import HydraException
 from hydra.plugins.launcher import Launcher
 from hydra.plugins.sweeper import Sweeper
@@ -28,21 +28,18 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from attnsvm.cli.composing import CellComposer
+from attnsvm.cli.errors import SweepIncompleteError
 from attnsvm.cli.memory import job_machine, refuse_without_disk, refuse_without_memory
-from attnsvm.cli.objective import Objective
+from attnsvm.cli.objective import objective_of
 from attnsvm.cli.sweep import check_folder, close_sweep, sweep_folder
 from attnsvm.cli.task import Task, packed
 from attnsvm.cli.user_sweeps import check_sweep
+from attnsvm.config import ConfigError
+from attnsvm.config.compose import validated
+from attnsvm.config.identity import plan_digest, run_name
+from attnsvm.record import begin_sweep, run_state, unobstructed
 
 log = logging.getLogger(__name__)
-
-
-def _log_failure(result: JobReturn) -> None:
-    """Log the error of a job outside of its run; an error in the run is in its record."""
-    try:
-        result.return_value  # noqa: B018  # raises it
-    except Exception as error:
-        log.error("job %s: %s", result.overrides, error)
 
 
 @dataclass
@@ -95,8 +92,6 @@ class AttnsvmSweeper(Sweeper):
         params: dict[str, str] | None,
         packed: str | None,
     ) -> None:
-        from attnsvm.config import ConfigError
-
         self.max_batch_size, self.cells_per_job = max_batch_size, cells_per_job
         self.params = params or {}
         for name, value in (("max_batch_size", max_batch_size), ("cells_per_job", cells_per_job)):
@@ -122,9 +117,6 @@ class AttnsvmSweeper(Sweeper):
             At the end, if a cell has no complete record.
         """
         from attnsvm.cli.dry_run import log_plan
-        from attnsvm.cli.errors import SweepIncompleteError
-        from attnsvm.config.identity import plan_digest
-        from attnsvm.record import begin_sweep, run_state, unobstructed
         from attnsvm.sweeps.cells import fields_of
         from attnsvm.sweeps.progress import Progress
 
@@ -155,12 +147,9 @@ class AttnsvmSweeper(Sweeper):
 
     def _cells(self, grid: Iterable[list[str]]) -> tuple[dict[str, list[str]], dict[str, Any]]:
         """Return overrides and config of the distinct cells, by the name of their run's folder."""
-        from attnsvm.config.compose import validated
-        from attnsvm.config.identity import run_name
         from attnsvm.experiment import check
 
-        cells: dict[str, list[str]] = {}
-        configs: dict[str, Any] = {}
+        cells, configs = dict[str, list[str]](), dict[str, Any]()
         there = job_machine(self.composed.hydra.launcher)
         for cell in grid:
             config = validated(self.composer.load_sweep_config(self.composed, cell))
@@ -169,12 +158,9 @@ class AttnsvmSweeper(Sweeper):
                 continue
             refuse_without_memory(config, there)
             check(config)
-            if config.objective is not None:
-                Objective.of(config.objective, config.probe, config.svm.norms)
+            objective_of(config)
             cells[name], configs[name] = cell, config
         return cells, configs
-
-    # --- the jobs ---------------------------------------------------------------------------------
 
     def _launch(self, pending: dict[str, list[str]]) -> None:
         """Run the cells by the launcher; if it fails, submit again the cells that did not start.
@@ -184,8 +170,6 @@ class AttnsvmSweeper(Sweeper):
         Exception
             The launcher's error, if it failed before any cell started.
         """
-        from attnsvm.record import run_state
-
         first = len(pending)
         while pending and (broken := self._launched(list(pending.values()))):
             left = {
@@ -221,5 +205,6 @@ class AttnsvmSweeper(Sweeper):
             except Exception as error:
                 return error
             for result in results:
-                _log_failure(result)
+                if result.status is not JobStatus.COMPLETED:  # outside of the run, whose record says it
+                    log.error("job %s: %s", result.overrides, result._return_value)
         return None

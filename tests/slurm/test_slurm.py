@@ -109,7 +109,7 @@ def test_a_job_that_raises_is_a_row_and_the_other_completes(slurm, tmp_path):
     assert done.returncode == 1
     assert "1 failed of 2 runs" in done.stderr
     assert state_counts(tmp_path / "multirun/latest") == {"done": 1, "failed": 1}
-    assert "b.npz" in (tmp_path / "multirun/latest/report.html").read_text()
+    assert "Y: missing" in (tmp_path / "multirun/latest/report.html").read_text()
 
 
 def test_scancel_of_a_running_and_of_a_pending_job(slurm, tmp_path):
