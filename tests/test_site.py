@@ -109,23 +109,14 @@ def test_no_page_scrolls_sideways_on_a_phone(visit, pages):
     assert {page: width for page, width in found.items() if width > PHONE_PX} == {}
 
 
-def test_the_parts_of_a_page_are_told_apart(visit, pages):
-    """Screen readers list them by kind and name."""
-    script = "(d) => [...d.querySelectorAll('aside')].map(a => a.getAttribute('aria-label'))"
-    found, _ = visit(script, pages)
-    for page, asides in found.items():
-        assert asides.count("Site") == 1, page
-        assert len(set(asides)) == len(asides), page
-
-
 def test_the_search_finds_the_nuclear_norm(visit):
     wait = """async (d, root, later) => {
       for (let k = 0; k < 50 && !d.querySelector("ul.search li a"); k++) await later(50);
-      return [...d.querySelectorAll("ul.search li a")].map(a => a.textContent);
+      return d.querySelectorAll("ul.search li a").length;
     }"""
     found, _ = visit(wait, ["search.html?q=nuclear", "search.html?q=xylophone"])
-    assert len(found["search.html?q=nuclear"]) > 3
-    assert found["search.html?q=xylophone"] == []
+    assert found["search.html?q=nuclear"] > 3
+    assert found["search.html?q=xylophone"] == 0
 
 
 def test_a_figure_opens_and_closes(visit):

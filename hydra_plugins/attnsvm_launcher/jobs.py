@@ -19,17 +19,11 @@ from attnsvm.record import CorruptRecordError, read_json, write_json
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 1.0
-"""Seconds between two looks at the result files."""
-
 ASK_S = 2.0, 30.0
 """Least and largest number of seconds between two questions to the queue."""
 
 ATTEMPTS = 5
 """Number of times that SLURM is asked for its queue before jobs are submitted."""
-
-NEWS_S = 60.0
-"""Seconds for which a new result file makes the questions frequent."""
 
 Queue = dict[str, tuple[str, str]]
 
@@ -86,17 +80,12 @@ def noted(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 def wait(waiting: dict[str, Any]) -> None:
     """Wait until every job (name -> submitit's paths) is over; remove such jobs from `waiting`."""
-    begin = asked = time.monotonic()
-    results: dict[str, tuple[int, float]] = {}
-    logged = ""
+    begin, logged = time.monotonic(), ""
+    least, most = ASK_S
     while waiting:
-        time.sleep(LOOK_S)
-        now = time.monotonic()
-        often, seldom = ASK_S
-        pause = often if _news(waiting, results, now) else min(seldom, (now - begin) / 20)
-        if now - asked < max(often, pause) or (found := queue()) is None:
+        time.sleep(min(most, max(least, (time.monotonic() - begin) / 20)))
+        if (found := queue()) is None:
             continue
-        asked = now
         for name in [name for name in waiting if name not in found]:
             paths = waiting.pop(name)
             if not paths.result_pickle.exists():
@@ -105,18 +94,6 @@ def wait(waiting: dict[str, Any]) -> None:
         if (why := _pending(waiting, found)) not in ("", logged):
             log.info(why)
             logged = why
-
-
-def _news(waiting: Mapping[str, Any], results: dict[str, tuple[int, float]], now: float) -> bool:
-    """Whether the result file of a job is new; `results` are times of change and of first sight."""
-    for name, paths in waiting.items():
-        try:
-            changed = paths.result_pickle.stat().st_mtime_ns
-        except OSError:
-            continue
-        if results.get(name, (None, 0.0))[0] != changed:
-            results[name] = changed, now
-    return any(now - results[name][1] < NEWS_S for name in waiting if name in results)
 
 
 def _pending(waiting: Mapping[str, Any], found: Queue) -> str:

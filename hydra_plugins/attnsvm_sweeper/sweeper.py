@@ -205,6 +205,8 @@ class AttnsvmSweeper(Sweeper):
             except Exception as error:
                 return error
             for result in results:
-                if result.status is not JobStatus.COMPLETED:  # outside of the run, whose record says it
+                if (
+                    result.status is not JobStatus.COMPLETED
+                ):  # outside of the run, whose record says it
                     log.error("job %s: %s", result.overrides, result._return_value)
         return None

@@ -19,7 +19,6 @@ def paths(tmp_path):
 def waited(monkeypatch, caplog, paths, *answers):
     """Wait for job 7 while the queue gives these answers; return what was logged."""
     left, waiting = list(answers), {"7": paths}
-    monkeypatch.setattr(jobs, "LOOK_S", 0.0)
     monkeypatch.setattr(jobs, "ASK_S", (0.0, 0.0))
     monkeypatch.setattr(jobs, "queue", lambda: left.pop(0))
     caplog.set_level("INFO")
