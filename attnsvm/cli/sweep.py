@@ -13,7 +13,7 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,8 @@ def close_sweep(folder: Path, cells: Collection[str]) -> str:
     from attnsvm.sweeps.aggregate import load
     from attnsvm.sweeps.report import write_report
 
-    found, failed = {}, []
+    found: dict[Any, Any] = {}
+    failed: Sequence[str] = ()
     try:
         frames = load(folder)
     except FileNotFoundError as error:  # someone removed the records meanwhile

@@ -84,9 +84,12 @@ class Task:
             with open_dict(config):
                 config.hydra.job.id = HydraConfig.get().job.id
                 config.hydra.job.num = number
-            folders = {"job_dir_key": "hydra.sweep.dir", "job_subdir_key": "hydra.sweep.subdir"}
             done = run_job(
-                task_function=self.run_cell, config=config, hydra_context=self.context, **folders
+                task_function=self.run_cell,
+                config=config,
+                job_dir_key="hydra.sweep.dir",
+                job_subdir_key="hydra.sweep.subdir",
+                hydra_context=self.context,
             )
             _ = done.return_value  # raises its error
             assert done.hydra_cfg is not None

@@ -6,10 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from hydra import compose, initialize_config_module
 
-from attnsvm.config import GROUPS, WITHOUT_EFFECT, ConfigError, RunConfig
-from attnsvm.config.compose import register, validated
+from attnsvm.config import GROUPS, WITHOUT_EFFECT, ConfigError, RunConfig, compose
 from attnsvm.config.identity import (
     option_names,
     result_fields,
@@ -20,9 +18,7 @@ from attnsvm.config.instantiate import instantiate, named, target_class
 
 
 def composed(*overrides: str) -> RunConfig:
-    register()
-    with initialize_config_module("conf", version_base="1.3"):
-        return validated(compose("config", overrides=list(overrides), return_hydra_config=False))
+    return compose.composed(overrides)
 
 
 ALL_OPTIONS = [(group, name) for group, options in GROUPS.items() for name in options]
@@ -30,11 +26,11 @@ ALL_OPTIONS = [(group, name) for group, options in GROUPS.items() for name in op
 
 @pytest.mark.parametrize(("group", "name"), ALL_OPTIONS)
 def test_every_option_composes_and_builds_what_it_names(group, name):
-    given = {"data": {"path": "x.npz"}} if name == "file" else {}
-    run = composed(f"{group}={name}", *[f"data.{k}={v}" for k, v in given.get("data", {}).items()])
+    given = {"path": "x.npz"} if (group, name) == ("data", "file") else {}
+    run = composed(f"{group}={name}", *(f"data.{field}={value}" for field, value in given.items()))
     node, schema = getattr(run, group), GROUPS[group][name]
     assert option_names(run)[group] == name
-    assert node == schema(**given.get(group, {}))  # the schema alone has defaults, no yaml file
+    assert node == schema(**given)  # the schema alone has defaults, no yaml file
     module, _, cls = node._target_.rpartition(".")
     assert type(instantiate(node, group)) is getattr(importlib.import_module(module), cls)
     assert module == f"attnsvm.{group}"
