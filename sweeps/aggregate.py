@@ -13,7 +13,20 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from attnsvm.record import UNREADABLE, Plan, read_tables, run_state, shortened, usable_memory
+from attnsvm.record import (
+    PLAN_FILE,
+    RUN_FILE,
+    UNREADABLE,
+    CorruptRecordError,
+    Plan,
+    kind_of,
+    read_plan,
+    read_tables,
+    recorded,
+    run_state,
+    shortened,
+    usable_memory,
+)
 
 from .cells import (
     SCHEMA,
@@ -26,7 +39,6 @@ from .cells import (
     row_key,
     table_of,
 )
-from .folders import content, each_once, names_of
 from .instances import disagreements, first_rows, unrecorded
 
 
@@ -108,13 +120,13 @@ def load(*directories: Path) -> SweepFrames:
     FileNotFoundError
         If a folder does not exist or holds neither a plan nor a record.
     """
-    contents = [content(directory) for directory in directories]
-    damaged = [one for one in contents if one.damage]
-    planned = each_once(contents)
-    names = names_of([*(one.plan_file for one in damaged), *planned])
+    contents = [_content(directory) for directory in directories]
+    damaged = {one.directory / PLAN_FILE: one.damage for one in contents if one.damage}
+    planned = _each_once(contents)
+    names = _names_of([*damaged, *planned])
     rows = [
-        {"run": name, "state": "corrupt", "reason": one.damage}
-        for name, one in zip(names, damaged, strict=False)
+        {"run": name, "state": "corrupt", "reason": damage}
+        for name, damage in zip(names, damaged.values(), strict=False)
     ]
     names, cells = names[len(rows) :], list[Mapping[str, Any]]({} for _ in rows)
     trials, history = _Stack(["run"]), _Stack(["run", "quantity"])
@@ -150,9 +162,57 @@ def load(*directories: Path) -> SweepFrames:
         folders=dict(zip(names, planned, strict=True)),
         question=_shared(runs, "question"),
         command=_command(contents[0].plan, runs) if len(contents) == 1 else "",
-        elsewhere=sum(one.elsewhere for one in contents),
+        elsewhere=sum(len(set(recorded(one.directory)) - set(one.runs)) for one in contents),
     )
     return _each_instance_once(frames)
+
+
+@dataclass(frozen=True)
+class _Content:
+    """A folder with the folders of its runs, its plan, and what is wrong with that."""
+
+    directory: Path
+    runs: list[Path]
+    plan: Plan
+    damage: str
+
+
+def _content(directory: Path) -> _Content:
+    if not directory.is_dir():
+        raise FileNotFoundError(f"{directory}: no such folder")
+    plan, damage = Plan(), ""
+    try:
+        plan = read_plan(directory)
+    except CorruptRecordError as error:
+        damage = shortened(error)
+    if kind_of(directory / RUN_FILE) != "nothing":
+        runs = [directory.resolve()]  # "." has no name
+    else:
+        runs = [directory / name for name in plan.runs] or recorded(directory)
+    if not runs and not damage:
+        raise FileNotFoundError(f"{directory}: holds no record of a run (no */{RUN_FILE})")
+    return _Content(directory, runs, plan, damage)
+
+
+def _each_once(contents: Sequence[_Content]) -> dict[Path, Plan]:
+    """Return the folder of every run with its plan, once if a folder is given twice."""
+    found: dict[Path, tuple[Path, Plan]] = {}
+    for one in contents:
+        place = one.runs[0].parent.resolve() if one.runs else one.directory
+        for run in one.runs:
+            found.setdefault(place / run.name, (run, one.plan))
+    return dict(found.values())
+
+
+def _names_of(paths: Sequence[Path]) -> list[str]:
+    """Return the last words of every path, as many as tell all apart."""
+    names: list[str] = []
+    for depth in range(1, max((len(path.parts) for path in paths), default=0) + 1):
+        words = ("/".join(path.parts[-depth:]) for path in paths)
+        names = [word.encode(errors="replace").decode() for word in words]  # need not be UTF-8
+        if len(set(names)) == len(names):
+            break
+    return names
 
 
 def _shared(runs: pd.DataFrame, column: str) -> str:
@@ -169,10 +229,7 @@ def _run(
     Tables of more than `room` bytes are refused: the report of the others is worth more.
     """
     found = run_state(folder, verify=False)  # reading the tables verifies them
-    row: dict[str, Any] = {
-        "place": "",
-        **(_described(found.run) if found.run else {}),
-    }
+    row: dict[str, Any] = {"place": ""} | (_described(found.run) if found.run else {})
     row |= {"state": found.state, "reason": found.reason}
     fields = recorded_fields(found.run["config"], found.run["options"]) if found.run else {}
     if found.state != "done":

@@ -7,11 +7,12 @@ import glob
 import re
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from attnsvm.record import one_line
+from attnsvm.record import kind_of, one_line, write_atomically
 
 if TYPE_CHECKING:  # pandas and matplotlib take a second to import: not for `--help`
     import pandas as pd
@@ -59,25 +60,26 @@ def write_report(frames: SweepFrames, folders: Sequence[Path] = ()) -> ReportFil
     OSError
         If the folder cannot be written.
     """
-    from attnsvm.record import write_atomically
-
+    from ..figures import figure_module
     from .page import report_page
 
     failed: list[str] = []
-    tables = _tables(frames, failed, folders) if len(frames.trials) else {}
-    csvs = {
-        f"{name}.csv": table.rename(columns=frames.typed).to_csv(index=False).encode()
-        for name, table in tables.items()
-    }
-    table_paths = _write_into(frames.directory / "tables", csvs)
-    pictures = tuple(_pictures(frames, tables, failed, folders)) if tables else ()
+    tables: dict[str, pd.DataFrame] = {}
+    pictures: list[Picture] = []
+    if len(frames.trials):
+        with _noting("tables", failed):
+            module = figure_module(frames.name, folders)
+            tables = module.tables(frames)
+    named = {name: table.rename(columns=frames.typed) for name, table in tables.items()}
+    csvs = _write_tables(frames.directory, named)
+    if tables:
+        pictures = _pictures(module, tables, frames, failed)
     images = {f"{p.name}.{kind}": data for p in pictures for kind, data in p.files.items()}
-    figure_paths = _write_into(frames.directory / "figures", images)
-    _remove_other_pages(figure_paths)
-    html = report_page(frames, pictures, tables, failed).encode()
+    figures = _write_into(frames.directory / "figures", images)
+    _remove_other_pages(figures)
     page = frames.directory / "report.html"
-    write_atomically(page, html)
-    return ReportFiles(page, figure_paths, table_paths, pictures, tuple(failed))
+    write_atomically(page, report_page(frames, pictures, tables, failed).encode())
+    return ReportFiles(page, figures, csvs, tuple(pictures), tuple(failed))
 
 
 def write_chart(directory: Path, chart: Chart) -> tuple[Path, ...]:
@@ -93,12 +95,8 @@ def write_chart(directory: Path, chart: Chart) -> tuple[Path, ...]:
     with style.paper():
         figure = chart.figure()
         images = {f"{chart.name}.png": style.png(figure), f"{chart.name}.pdf": style.pdf(figure)}
-    tables = {"": chart.table, "_counts": chart.counts}
-    csvs = {
-        f"{chart.name}{end}.csv": table.to_csv(index=False).encode()
-        for end, table in tables.items()
-    }
-    return _write_into(directory / "figures", images) + _write_into(directory / "tables", csvs)
+    tables = {chart.name: chart.table, f"{chart.name}_counts": chart.counts}
+    return _write_into(directory / "figures", images) + _write_tables(directory, tables)
 
 
 def _remove_other_pages(written: Iterable[Path]) -> None:
@@ -111,51 +109,23 @@ def _remove_other_pages(written: Iterable[Path]) -> None:
                 path.unlink()
 
 
-def _tables(
-    frames: SweepFrames, failed: list[str], folders: Sequence[Path]
-) -> dict[str, pd.DataFrame]:
-    """Return the tables of the sweep; none, and a line in `failed`, if they end in an error."""
-    from ..figures import figure_module
-
-    try:
-        return figure_module(frames.name, folders).tables(frames)
-    except Exception as error:
-        failed.append(_reason("tables", error))
-        return {}
-
-
 def _pictures(
-    frames: SweepFrames,
-    tables: dict[str, pd.DataFrame],
-    failed: list[str],
-    folders: Sequence[Path],
-) -> Iterator[Picture]:
-    """Yield the pictures of the sweep; add a line to `failed` for each that cannot be drawn."""
+    module: Any, tables: dict[str, pd.DataFrame], frames: SweepFrames, failed: list[str]
+) -> list[Picture]:
+    """Return the pictures of the sweep; add a line to `failed` for each that cannot be drawn."""
     from .. import style
-    from ..figures import figure_module
     from ..remarks import not_shown
 
-    with style.paper():
-        try:
-            module = figure_module(frames.name, folders)
-            drawings = module.draw(tables, frames.axes, [not_shown(frames)])
-        except Exception as error:
-            failed.append(_reason("figures", error))
-            return
-        for drawing in drawings:
-            try:
-                yield _picture(drawing)
-            except Exception as error:
-                failed.append(_reason(drawing.name, error))
-                for path in frames.directory.glob(f"figures/{drawing.name}.*"):
+    pictures: list[Picture] = []
+    with style.paper(), _noting("figures", failed):
+        for drawing in module.draw(tables, frames.axes, [not_shown(frames)]):
+            before = len(failed)
+            with _noting(drawing.name, failed):
+                pictures.append(_picture(drawing))
+            for path in frames.directory.glob(f"figures/{drawing.name}.*"):
+                if len(failed) > before:
                     path.unlink()  # of an earlier report: it does not show these tables
-
-
-def _reason(name: str, error: Exception) -> str:
-    """Return what failed, why and where, as one line."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    reason = one_line(f"{type(error).__name__}: {error}")
-    return f"{name}: {reason} ({Path(place.filename).name}:{place.lineno})"
+    return pictures
 
 
 def _picture(drawing: Drawing) -> Picture:
@@ -168,9 +138,23 @@ def _picture(drawing: Drawing) -> Picture:
     return Picture(drawing.name, drawing.caption, files)
 
 
-def _write_into(folder: Path, files: dict[str, bytes]) -> tuple[Path, ...]:
-    from attnsvm.record import kind_of, write_atomically
+@contextmanager
+def _noting(name: str, failed: list[str]) -> Iterator[None]:
+    """In the block an error becomes a line of `failed`: what failed, why and where."""
+    try:
+        yield
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        reason = one_line(f"{type(error).__name__}: {error}")
+        failed.append(f"{name}: {reason} ({Path(place.filename).name}:{place.lineno})")
 
+
+def _write_tables(directory: Path, tables: dict[str, pd.DataFrame]) -> tuple[Path, ...]:
+    csvs = {f"{name}.csv": table.to_csv(index=False).encode() for name, table in tables.items()}
+    return _write_into(directory / "tables", csvs)
+
+
+def _write_into(folder: Path, files: dict[str, bytes]) -> tuple[Path, ...]:
     if (kind := kind_of(folder)) not in ("a folder", "nothing"):
         raise NotADirectoryError(errno.ENOTDIR, f"is {kind}; must be a folder", str(folder))
     folder.mkdir(parents=True, exist_ok=True)

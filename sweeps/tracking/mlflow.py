@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from .tracker import Store, TrackedRun, Tracker
+from .tracker import TrackedRun, Tracker
 
 SIGNATURE = "attnsvm.signature"
 
@@ -29,23 +28,20 @@ class Mlflow(Tracker):
         super().__init__()
         self.uri, self.experiment = uri, experiment
 
-    def open(self, folder: Path) -> Store:
-        """Return the experiment; without a server its files are stored in the folder too."""
+    def open(self, folder: Path) -> str:
+        """Find or make the experiment; without a server its files are in the folder too."""
         from mlflow.tracking import MlflowClient
 
         place = self.uri or f"sqlite:///{folder}/mlflow.db"
-        client = MlflowClient(tracking_uri=place)
-        found = client.get_experiment_by_name(self.experiment)
-        if found is not None:
-            return _Experiment(place, client, str(found.experiment_id))
+        self.client = MlflowClient(tracking_uri=place)
+        found = self.client.get_experiment_by_name(self.experiment)
         files = None if self.uri else (folder / "mlflow").as_uri()
-        made = client.create_experiment(self.experiment, artifact_location=files)
-        return _Experiment(place, client, str(made))
-
-
-class _Experiment:
-    def __init__(self, place: str, client: Any, number: str) -> None:
-        self.place, self.client, self.number = place, client, number
+        self.number = (
+            str(found.experiment_id)
+            if found is not None
+            else str(self.client.create_experiment(self.experiment, artifact_location=files))
+        )
+        return place
 
     def logged(self) -> set[str]:
         """Return the runs of the experiment, which is read page by page."""

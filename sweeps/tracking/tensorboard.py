@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .tracker import Store, TrackedRun, Tracker
+from .tracker import TrackedRun, Tracker
 
 PART = ".part"
 """End of the name of a run's folder while it is written."""
@@ -20,14 +20,10 @@ class Tensorboard(Tracker):
 
     package = "tensorboard"
 
-    def open(self, folder: Path) -> Store:
-        """Return the folder of the event files."""
-        return _Folder(folder / "tensorboard")
-
-
-class _Folder:
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.place = folder, str(folder)
+    def open(self, folder: Path) -> str:
+        """Choose the folder of the event files."""
+        self.folder = folder / "tensorboard"
+        return str(self.folder)
 
     def logged(self) -> set[str]:
         """Return the runs that are complete."""

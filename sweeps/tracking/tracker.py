@@ -10,10 +10,10 @@ from __future__ import annotations
 import importlib.util
 import logging
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 from hydra.experimental.callback import Callback
@@ -52,21 +52,6 @@ class TrackedRun:
     metrics: Mapping[str, float]
 
 
-class Store(Protocol):
-    """A place of a tracking tool, opened for one sweep; `place` says where it is."""
-
-    place: str
-
-    def logged(self) -> Collection[str]:
-        """Return the names of the runs that it holds."""
-
-    def log_run(self, run: TrackedRun) -> None:
-        """Add a run."""
-
-    def log_files(self, name: str, files: Mapping[str, Path]) -> None:
-        """Add the files of the sweep `name`, by their paths in its folder."""
-
-
 class Tracker(Callback):
     """Logs a sweep, or a single run, when it ends.
 
@@ -95,28 +80,33 @@ class Tracker(Callback):
         self._log(Path(config.hydra.sweep.dir))
 
     @abstractmethod
-    def open(self, folder: Path) -> Store:
-        """Return the store for the sweep in `folder`."""
+    def open(self, folder: Path) -> str:
+        """Open the tool for the sweep in `folder`; return the place where it is logged."""
+
+    @abstractmethod
+    def logged(self) -> Collection[str]:
+        """Return the names of the runs that are logged already."""
+
+    @abstractmethod
+    def log_run(self, run: TrackedRun) -> None:
+        """Add a run."""
+
+    @abstractmethod
+    def log_files(self, name: str, files: Mapping[str, Path]) -> None:
+        """Add the files of the sweep `name`, by their paths in its folder."""
 
     def _log(self, folder: Path) -> None:
         if not folder.is_dir():
             return  # a dry run creates no folder
         folder = folder.resolve()
-        store = self.open(folder)
-        logged = store.logged()
-        for run in _runs(folder, logged):
-            store.log_run(run)
+        place, logged = self.open(folder), self.logged()
+        for name, found in states(folder).items():
+            if found.state == "done" and name not in logged:
+                single = name == folder.name and not (folder / name).exists()
+                self.log_run(_tracked(folder if single else folder / name, found.run))
         if files := _files(folder):
-            store.log_files(folder.name, files)
-        log.info("tracked in %s", store.place)
-
-
-def _runs(folder: Path, logged: Collection[str]) -> Iterator[TrackedRun]:
-    """Yield the runs of a folder that are done and not in `logged`."""
-    for name, found in states(folder).items():
-        if found.state == "done" and name not in logged:
-            single = name == folder.name and not (folder / name).exists()
-            yield _tracked(folder if single else folder / name, found.run)
+            self.log_files(folder.name, files)
+        log.info("tracked in %s", place)
 
 
 def _tracked(folder: Path, run: Mapping[str, Any]) -> TrackedRun:

@@ -10,7 +10,7 @@ from typing import Any
 
 from attnsvm.config import ConfigError, OneOf
 
-from .tracker import Store, TrackedRun, Tracker
+from .tracker import TrackedRun, Tracker
 
 MODES = OneOf(("offline", "online"))
 
@@ -37,15 +37,10 @@ class Wandb(Tracker):
             raise ConfigError(f"hydra.callbacks.wandb.mode={mode}: must be {MODES}")
         self.project, self.mode = project, mode
 
-    def open(self, folder: Path) -> Store:
-        """Return the folder of the sweep."""
-        return _Runs(self, folder)
-
-
-class _Runs:
-    def __init__(self, tracker: Wandb, folder: Path) -> None:
-        self.tracker, self.folder = tracker, folder
-        self.place = f"{folder}/wandb ({tracker.mode})"
+    def open(self, folder: Path) -> str:
+        """Choose the folder of the sweep."""
+        self.folder = folder
+        return f"{folder}/wandb ({self.mode})"
 
     def logged(self) -> set[str]:
         """Return the runs that were logged from this folder, by their id."""
@@ -74,13 +69,13 @@ class _Runs:
             console="off", silent=True, disable_git=True, disable_code=True, x_disable_stats=True
         )
         return tool.init(
-            project=self.tracker.project,
+            project=self.project,
             id=name,
             name=name,
             group=self.folder.name,
             dir=str(self.folder),
             config=dict(config),
-            mode=self.tracker.mode,
-            resume="allow" if self.tracker.mode == "online" else None,
+            mode=self.mode,
+            resume="allow" if self.mode == "online" else None,
             settings=settings,
         )

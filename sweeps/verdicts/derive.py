@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ..aggregate import SweepFrames, load
-from ..claims import FAILS, HOLDS, Claim, Evidence
+from ..claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence
 
 KINDS = ("fails", "never met", "undecided", "holds")
 """The first that applies is the verdict: one counterexample outweighs everything else."""
@@ -87,19 +87,19 @@ class Verdict:
         return ", ".join(parts) if self.kind != "undecided" else f"undecided; {', '.join(parts)}"
 
 
-def rulings(claim: Claim, evidence: Evidence) -> pd.DataFrame:
+def rulings(claim: Claim, frames: SweepFrames) -> pd.DataFrame:
     """Return a row for every instance: its run, its size, its hypotheses and the `ruling`.
 
     The ruling is `holds`, `fails`, a reason why neither is decided, or "" where a hypothesis is not
     met.
     """
-    trials = evidence.trials
-    rows = trials.reindex(columns=["run", *SIZE]).astype({"run": str})
-    met = evidence.truths(True)
+    evidence = Evidence(frames, claim.columns)
+    rows = evidence.trials.reindex(columns=["run", *SIZE]).astype({"run": str})
+    met = evidence.truths(OTHERWISE)
     for name in claim.hypotheses:
         rows[name] = claim.met(name, evidence)
         met = met & rows[name]
-    words = claim.words(evidence).where(met.fillna(True).astype(bool), "")
+    words = evidence.words(claim.prediction).where(met.fillna(True).astype(bool), "")
     rows["ruling"] = words.where(met.notna(), UNKNOWN)
     return rows
 
@@ -120,7 +120,7 @@ def verdict(claim: Claim, directory: Path) -> Verdict:
         trials = frames.incomplete.get("trials", pd.Series(dtype=float))
         missing += int(pd.to_numeric(trials, errors="coerce").fillna(1).sum())
         if len(frames.trials):
-            parts.append(rulings(claim, Evidence(frames)))
+            parts.append(rulings(claim, frames))
             failing += _smallest(parts[-1], frames)
     rows = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame({"ruling": []})
     counts = rows["ruling"].value_counts().to_dict()

@@ -21,7 +21,7 @@ from attnsvm.config.compose import composed
 from attnsvm.record.provenance import provenance
 
 from ..aggregate import load
-from ..claims import FAILS, Claim, Evidence
+from ..claims import FAILS, Claim
 from .case import START, Case
 from .derive import rulings
 
@@ -106,7 +106,7 @@ class Judge:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             record.write(folder, experiment.parts(config), provenance(config, []))
-            rows = rulings(self.claim, Evidence(load(folder)))
+            rows = rulings(self.claim, load(folder))
         return rows.set_index("seed")["ruling"].sort_index()
 
 

@@ -24,19 +24,19 @@ from attnsvm.sweeps.cells import (
 from tests.config.test_config import composed
 
 OTHER = {bool: lambda v: not v, int: lambda v: v + 1, float: lambda v: v + 0.1}
+OPTIONS = [
+    *((group, name, one) for group, of in GROUPS.items() for name, one in of.items()),
+    ("selection", "", SelectionConfig),
+    ("svm", "", SvmConfig),
+]
+"""Every group with every option and its schema."""
 
 
 def fields(*overrides: str) -> dict[str, object]:
     return fields_of(composed(*overrides))
 
 
-def options() -> list[tuple[str, str, type]]:
-    """Return every group with every option and its schema."""
-    chosen = [(group, name, one) for group, of in GROUPS.items() for name, one in of.items()]
-    return [*chosen, ("selection", "", SelectionConfig), ("svm", "", SvmConfig)]
-
-
-@pytest.mark.parametrize(("group", "option", "schema"), options())
+@pytest.mark.parametrize(("group", "option", "schema"), OPTIONS)
 def test_every_field_of_the_schema_makes_a_cell(group: str, option: str, schema: type):
     plain = {
         f.name: f.default_factory() if f.default is dataclasses.MISSING else f.default
@@ -52,60 +52,46 @@ def test_every_field_of_the_schema_makes_a_cell(group: str, option: str, schema:
         assert set(found) <= set(SCHEMA)
 
 
-@pytest.mark.parametrize("name", ["trials", "keep_path", "extensions"])
-def test_fields_outside_of_the_groups_make_cells_too(name: str):
-    given = {"trials": "7", "keep_path": "true", "extensions": "[numpy]"}[name]
-    assert differing([fields(), fields(f"{name}={given}")]) == [name]
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (["trials=7"], ["trials"]),
+        (["keep_path=true"], ["keep_path"]),
+        (["extensions=[numpy]"], ["extensions"]),
+        (["svm.norms=[nuclear]"], ["svm.norms"]),
+        (["parameterization=kq"], ["parameterization"]),  # that has m, W has not
+        (["seed=1"], []),  # another instance of the same cell
+        (["device=cpu", "dry_run=true"], []),  # without effect
+    ],
+)
+def test_what_makes_a_cell(change: list[str], expected: list[str]):
+    assert differing([fields(), fields(*change)]) == expected
 
 
-def test_a_seed_makes_no_cell():
-    assert differing([fields("seed=0"), fields("seed=1")]) == []
-
-
-def test_fields_without_effect_make_no_cell():
-    assert differing([fields(), fields("device=cpu", "dry_run=true")]) == []
-
-
-def test_a_field_that_one_option_has_alone_is_told_by_the_option():
-    assert differing([fields("parameterization=w"), fields("parameterization=kq")]) == [
-        "parameterization"
-    ]
+def test_a_field_of_one_option_and_the_fields_of_a_plug_in_make_cells():
     cells = [fields("parameterization=w")]
     cells += [fields("parameterization=kq", f"parameterization.m={m}") for m in (1, 2)]
     assert differing(cells) == ["parameterization", "parameterization.m"]
     table = table_of(cells, {"parameterization.m": "m"})
     assert table["m"].isna().tolist() == [True, False, False]
-
-
-def test_the_fields_of_a_plug_in_make_cells():
     one = {"head": "mine.Head", "head.sharpness": 1.0, "head.shape": "[1,2]"}
     assert differing([one, one | {"head.sharpness": 2.0}]) == ["head.sharpness"]
-    assert differing([one, one | {"head.shape": "[1,3]"}]) == ["head.shape"]
-    lacking = {name: value for name, value in one.items() if name != "head.shape"}
-    assert differing([one, lacking]) == ["head.shape"]  # of the same option
+    missing = {name: value for name, value in one.items() if name != "head.shape"}
+    assert differing([one, missing]) == ["head.shape"]  # of the same option
 
 
 def test_columns_are_the_last_words_of_fields_where_these_are_free():
-    names = ["data.d", "head.sharpness", "head.alpha", "optimizer.alpha", "head.m", "head.status"]
-    assert columns(names, {"status"}) == {
+    expected = {
         "data.d": "d",
         "head.sharpness": "sharpness",
         "head.alpha": "head.alpha",  # two plug-ins have one
         "optimizer.alpha": "optimizer.alpha",
         "head.m": "head.m",  # m is that of the parameterization
         "head.status": "head.status",  # measured
-    }
-
-
-def test_the_column_of_a_probe_is_not_that_of_a_field():
-    names = ["optimizer.init_scale", "optimizer.init"]
-    assert columns(names, {"init_scale"}) == {
-        "optimizer.init_scale": "optimizer.init_scale",
+        "optimizer.init_scale": "optimizer.init_scale",  # the column of a probe
         "optimizer.init": "init",
     }
-
-
-def test_the_words_of_the_schema_are_unique_and_are_not_measured():
+    assert columns(list(expected), {"status", "init_scale"}) == expected
     words = [name.rpartition(".")[2] for name in SCHEMA]
     assert len(set(words)) == len(words)
     measured = {one.name for one in (*TRIAL_COLUMNS, *HISTORY_COLUMNS)} | {"run"}
@@ -117,31 +103,21 @@ def test_labels_have_the_order_of_the_schema_whatever_the_order_of_the_fields():
     assert found == ["optimizer", "selection.tokens", "data.n", "data.d", "svm.gap", "mine"]
 
 
-def test_lists_are_values_as_they_are_typed():
+def test_lists_are_values_as_they_are_typed_and_words_and_numbers_become_words():
     assert fields("svm.norms=[nuclear]")["svm.norms"] == "[nuclear]"
-    assert differing([fields("svm.norms=[nuclear]"), fields("svm.norms=[frobenius]")])
-
-
-def test_words_and_numbers_of_a_field_become_words():
     table = table_of([{"a": 1}, {"a": "auto"}, {"a": None}], {"a": "a"})
     assert table["a"].tolist()[:2] == ["1", "auto"]
     assert table["a"].isna().tolist() == [False, False, True]
 
 
-def test_labels_differ_where_values_do():
+def test_labels_differ_where_values_do_and_missing_values_are_cells_of_their_own():
     axes = CellAxes.of(pd.DataFrame({"lr": [0.1, 0.10001], "ridge": [0.0, 2.220446049250313e-16]}))
     assert axes.label({"lr": 0.1, "ridge": 2.220446049250313e-16}) == "lr=0.1, ridge=2.22e-16"
     assert axes.label({"lr": 0.10001}) == "lr=0.10001"
     near = CellAxes.of(pd.DataFrame({"lr": [0.1, np.nextafter(0.1, 1)]}))
     assert near.label({"lr": 0.1}) != near.label({"lr": np.nextafter(0.1, 1)})
-
-
-def test_missing_values_are_cells_of_their_own():
     frame = pd.DataFrame({"m": [1.0, np.nan, np.nan], "x": [1, 2, 3]})
-    axes = CellAxes.of(frame[["m"]])
-    assert [(name, len(part)) for name, part in axes.split(frame, ["m"])] == [
-        ("m=1", 1),
-        ("m=-", 2),
-    ]
+    parts = CellAxes.of(frame[["m"]]).split(frame, ["m"])
+    assert [(name, len(part)) for name, part in parts] == [("m=1", 1), ("m=-", 2)]
     assert rows_of(frame, {"m": np.nan})["x"].tolist() == [2, 3]
     assert rows_of(frame, {"m": 1.0})["x"].tolist() == [1]

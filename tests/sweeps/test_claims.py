@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
+import inspect
 import json
 import shlex
 import shutil
-import sys
 
 import numpy as np
 import pytest
 
 from attnsvm.sweeps import claims
 from attnsvm.sweeps.aggregate import load
-from attnsvm.sweeps.claims import FAILS, HOLDS, Claim, Evidence, Runs, all_claims
-from attnsvm.sweeps.claims._digest import rule_digest
+from attnsvm.sweeps.claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence, Runs, arrays
+from attnsvm.sweeps.claims.claim import sources
 from attnsvm.sweeps.verdicts import main, verdict
 from attnsvm.sweeps.verdicts.command import PAGE
 from attnsvm.sweeps.verdicts.derive import Verdict
@@ -26,18 +25,17 @@ from tests.command import attnsvm
 
 COMMAND = "attnsvm.sweeps.verdicts.command"
 
-CLAIMS = all_claims()
+CLAIMS = claims.all_claims()
 TINY = Runs.of(
     "tiny", "data.n=2 data.T=3 data.d=1,4 optimizer.steps=20 optimizer.record_every=10 trials=6"
 )
 WRONG = Runs.of("wrong", "data.n=0")
 
-
-FEASIBLE = [
-    ("frobenius_status == 'solved'", HOLDS),
-    ("frobenius_status == 'infeasible'", FAILS),
-    (True, "open"),
-]
+FEASIBLE = (
+    (HOLDS, "frobenius_status == 'solved'"),
+    (FAILS, "frobenius_status == 'infeasible'"),
+    ("open", OTHERWISE),
+)
 
 
 def made(**changed):
@@ -48,7 +46,7 @@ def made(**changed):
         "number": "Lemma 0",
         "title": "a title",
         "statement": "a statement",
-        "hypotheses": {"d >= 2": "d >= 2"},
+        "hypotheses": {"d >= 2": ("d >= 2", OTHERWISE)},
         "prediction": FEASIBLE,
         "runs": (TINY,),
         "tolerance": "none",
@@ -73,7 +71,6 @@ def test_a_claim_that_is_true_holds_where_its_hypotheses_are_met(folder):
     found = verdict(made(), folder)
     assert (found.drawn, found.holds, found.fails, found.undecided) == (12, 6, 0, {})
     assert found.hypotheses == {"d >= 2": {"yes": 6, "no": 6, "undecided": 0}}
-    assert found.kind == "holds"
     assert found.sentence == "holds on all 6 instances that meet the hypotheses"
     assert found.smallest is None
 
@@ -87,10 +84,9 @@ def test_without_its_hypothesis_it_fails_and_the_smallest_instance_makes_its_rec
     trials = load(folder / "tiny").trials
     failing = trials[trials["frobenius_status"] == "infeasible"]
     assert found.fails == len(failing) > 0
-    assert found.kind == "fails"
     assert found.sentence == f"fails on {found.fails} of 12"
     smallest = found.smallest
-    assert (smallest["n"], smallest["T"], smallest["d"]) == (2, 3, 1)
+    assert [smallest[key] for key in "nTd"] == [2, 3, 1]
     assert smallest["seed"] == failing["seed"].min()
     words = shlex.split(smallest["command"])[1:]
     done = attnsvm("-m", *words, f"hydra.sweep.dir={tmp_path / 'tiny'}", cwd=tmp_path)
@@ -100,27 +96,35 @@ def test_without_its_hypothesis_it_fails_and_the_smallest_instance_makes_its_rec
     assert alone.smallest["seed"] == smallest["seed"]
 
 
-def test_a_hypothesis_that_nothing_meets_outweighs_one_that_is_undecided(folder):
-    never = {"never": "d < 0", "unknown": ("d > 0", "d < 0")}
-    found = verdict(made(hypotheses=never), folder)
-    assert (found.kind, found.met) == ("never met", 0)
-    assert found.sentence == "hypotheses never met among 12"
+NEVER = {"never": ("d < 0", OTHERWISE), "unknown": ("d > 0", "d < 0")}
+HALF = {"unknown": ("d > 0", "d == 4")}
 
 
-def test_what_is_not_decided_is_counted_with_its_reason_and_never_holds(folder):
-    half = made(hypotheses={}, prediction=[("d == 4", HOLDS), (True, "late")])
-    found = verdict(half, folder)
-    assert (found.kind, found.holds, found.undecided) == ("undecided", 6, {"late": 6})
-    assert found.sentence == "undecided; holds on 6 of 12, undecided on 6 (6 late)"
-    unknown = {"unknown": ("d > 0", "d == 4")}
-    found = verdict(made(hypotheses=unknown), folder)
-    assert found.hypotheses["unknown"] == {"yes": 6, "no": 0, "undecided": 6}
-    assert (found.holds, found.undecided) == (6, {"hypotheses undecided": 6})
-    assert (found.met, found.kind) == (6, "undecided")
-    sentence = (
-        "undecided; holds on all 6 instances that meet the hypotheses, hypotheses undecided on 6"
-    )
-    assert found.sentence == sentence
+@pytest.mark.parametrize(
+    ("changed", "kind", "sentence"),
+    [
+        ({"hypotheses": NEVER}, "never met", "hypotheses never met among 12"),
+        (
+            {"hypotheses": {}, "prediction": [(HOLDS, "d == 4"), ("late", OTHERWISE)]},
+            "undecided", "undecided; holds on 6 of 12, undecided on 6 (6 late)",
+        ),
+        (
+            {"hypotheses": HALF}, "undecided", "undecided; holds on all 6 instances that meet the "
+            "hypotheses, hypotheses undecided on 6",
+        ),
+        (  # one counterexample outweighs everything else
+            {"hypotheses": {}, "prediction": [
+                (FAILS, "d == 4 and seed == 1"), ("late", "d == 4 and seed == 2"), (HOLDS, "d > 0")
+            ]},
+            "fails", "fails on 1 of 12, undecided on 1 (1 late)",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_not_decided_is_counted_with_its_reason_and_never_holds(
+    folder, changed, kind, sentence
+):
+    found = verdict(made(**changed), folder)
+    assert (found.kind, found.sentence) == (kind, sentence)
 
 
 def test_instances_of_undecided_hypotheses_are_counted_apart():
@@ -133,17 +137,7 @@ def test_instances_of_undecided_hypotheses_are_counted_apart():
     assert found.sentence == f"undecided; holds on 2 of 3, {apart}"
     found = Verdict(drawn=3, undecided={"hypotheses undecided": 3})
     assert (found.met, found.kind) == (0, "undecided")
-    assert (
-        found.sentence
-        == "undecided; no instance is known to meet the hypotheses, hypotheses undecided on 3"
-    )
-
-
-def test_one_counterexample_outweighs_everything_else(folder):
-    rules = [(np.arange(12) == 7, FAILS), (np.arange(12) == 8, "late"), (True, HOLDS)]
-    found = verdict(made(hypotheses={}, prediction=rules), folder)
-    assert found.kind == "fails"
-    assert found.sentence == "fails on 1 of 12, undecided on 1 (1 late)"
+    assert found.sentence.startswith("undecided; no instance is known to meet the hypotheses, ")
 
 
 def test_a_run_without_a_record_is_undecided_not_left_out(folder, tmp_path):
@@ -155,8 +149,8 @@ def test_a_run_without_a_record_is_undecided_not_left_out(folder, tmp_path):
     assert (found.drawn, found.kind, found.undecided) == (12, "undecided", {"no record": 6})
 
 
-def test_arrays_are_aligned_with_the_rows(folder):
-    evidence = Evidence(load(folder / "tiny"))
+def test_arrays_and_curves_are_aligned_with_the_rows(folder):
+    evidence = Evidence(load(folder / "tiny"), {"half": "at('W_norm', 0.5)", "later": "half + 1"})
     seeds = evidence.from_arrays(lambda arrays: arrays["seeds"])
     assert (seeds == evidence.trials["seed"]).all()
     norms = evidence.from_arrays(lambda arrays: np.linalg.norm(arrays["frobenius_W"], axis=(1, 2)))
@@ -164,13 +158,11 @@ def test_arrays_are_aligned_with_the_rows(folder):
     assert solved.any()
     expected = evidence.trials["frobenius_objective"][solved]
     assert np.allclose(norms[solved], expected, rtol=1e-12)
-
-
-def test_curves_are_aligned_with_the_rows(folder):
-    evidence = Evidence(load(folder / "tiny"))
     norm = evidence.curve("W_norm")
     assert list(norm.columns) == [0, 10, 20]
     assert (norm[20] == evidence.trials["W_norm"]).all()
+    assert evidence.truths("at('W_norm', 1) == W_norm and later == half + 1").all()
+    assert (evidence.value("half") == norm[10]).all()
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -181,25 +173,18 @@ def test_the_command_runs_judges_and_lists(folder, tmp_path, capsys, monkeypatch
     shutil.copytree(folder / "tiny", tmp_path / "tiny")
     monkeypatch.setattr(f"{COMMAND}.perform", lambda runs, *_: [(runs[0], "")])
     monkeypatch.setattr(f"{COMMAND}.all_claims", lambda: [claim])
-    words = ["--directory", str(tmp_path)]
-    assert main(words) == 0
-    assert "not tested yet" in capsys.readouterr().out
-    assert main(["one", *words]) == 0
-    assert "holds on all 6" in capsys.readouterr().out
-    assert main(words) == 0
-    assert "holds on all 6" in capsys.readouterr().out
+    for name, told in (([], "not tested yet"), (["one"], "holds on all 6"), ([], "holds on all 6")):
+        assert main([*name, "--directory", str(tmp_path)]) == 0
+        assert told in capsys.readouterr().out
     assert json.loads((tmp_path / FILE).read_text())["claims"]["one"]["verdict"]["holds"] == 6
     page = (tmp_path / "report.html").read_text()
     assert "holds on all 6" in page
     assert "d &gt;= 2" in page
 
 
-def test_a_name_that_is_none_is_refused(capsys):
+def test_a_name_that_is_none_and_other_runs_of_the_same_name_are_refused(capsys):
     assert main(["svm_ranc"]) == 2
     assert "svm_rank is meant? must be one of " in capsys.readouterr().err
-
-
-def test_other_runs_of_the_same_name_are_refused():
     other = made(name="two", runs=(Runs.of("tiny", "trials=1"),))
     with pytest.raises(ValueError, match="two: its runs tiny must have a name of their own"):
         runs_of([made(), other])
@@ -245,68 +230,43 @@ def test_names_of_claims_are_unique_and_runs_of_one_name_agree():
     assert {run.name for run in runs_of(CLAIMS)} == {run.name for c in CLAIMS for run in c.runs}
 
 
-# --- the digest of a rule -------------------------------------------------------------------------
+# --- the digest of a claim ------------------------------------------------------------------------
 
-RULE = """
-from attnsvm.sweeps.claims._conditions import NEAR, still
-
-LIMIT, OTHER = 1e-3, 2
-
-def helper(x):
-    return x < LIMIT
-
-def unused(x):
-    return x
-
-def f(x):
-    if helper(x):
-        return 1
-    return 2
-"""
+USES = {"prediction": [(HOLDS, "near and largest_cosine() < 1")]}
 
 
-@pytest.fixture
-def digest(tmp_path, monkeypatch):
-    """Return a function that gives the digest of `f` in a module of claims of this text."""
-    monkeypatch.setattr(claims, "__path__", [*claims.__path__, str(tmp_path)])
-    texts = []
-
-    def digest(text):
-        if text not in texts:
-            texts.append(text)
-        name = f"a_rule_{texts.index(text)}"
-        (tmp_path / f"{name}.py").write_text(text)
-        importlib.invalidate_caches()
-        return rule_digest(importlib.import_module(f"{claims.__name__}.{name}").f)
-
-    yield digest
-    for number in range(len(texts)):
-        sys.modules.pop(f"{claims.__name__}.a_rule_{number}", None)
+@pytest.mark.parametrize(
+    ("changed", "changes"),
+    [
+        ({"title": "other words", "columns": {"unused": "d"}}, False),
+        ({"columns": {"near": "far < 2", "far": "d"}}, True),
+        ({"statement": "x"}, True),
+        ({"tolerance": "x"}, True),
+        ({"hypotheses": {}}, True),
+        ({"runs": ()}, True),
+        ({"prediction": [(HOLDS, "near and largest_cosine() < 2")]}, True),
+    ],
+)
+def test_a_digest_covers_the_rule_of_a_claim_and_not_its_name(changed, changes):
+    columns = {"near": "far < 1", "far": "d", "unused": "n"}
+    whole = USES | {"columns": columns}
+    given = columns | changed.pop("columns", {})
+    assert (made(**whole | changed | {"columns": given}).digest != made(**whole).digest) == changes
 
 
 @pytest.mark.parametrize(
     ("old", "new", "changes"),
     [
-        ("def f(x):\n", 'def f(x):\n    """A rule."""  # in words\n', False),
-        ("return x\n", "return not x\n", False),  # of a function that it does not use
-        ("OTHER = 1e-3, 2", "OTHER = 1e-3, 3", False),
-        ("LIMIT, OTHER = 1e-3", "LIMIT, OTHER = 1e-4", True),
-        ("x < LIMIT", "x <= LIMIT", True),
-        ("return 2", "return still(x)", True),
+        ("cosines.max(", "cosines.min(", True),
+        ('"""Return the largest |cosine|', '"""A comment', False),
+        ("def _least_norm(rows", "def _least_norm(r, rows", False),  # of another function
     ],
 )
-def test_a_digest_changes_with_the_rule_and_not_with_words_or_other_rules(
-    digest, old, new, changes
-):
-    assert old in RULE
-    assert (digest(RULE.replace(old, new)) != digest(RULE)) == changes
-
-
-def test_the_digest_covers_the_claim_but_not_its_name():
-    assert made().digest == made(title="other words").digest
-    changed = {"statement": "x", "tolerance": "x", "hypotheses": {}, "runs": ()}
-    changed["prediction"] = FEASIBLE[1:]
-    for part, value in changed.items():
-        assert made(**{part: value}).digest != made().digest
-    with pytest.raises(TypeError, match="must be a function of a module"):
-        assert made(prediction=lambda evidence: FEASIBLE).digest
+def test_a_digest_covers_the_functions_that_a_rule_names(monkeypatch, old, new, changes):
+    before, source = made(**USES).digest, inspect.getsource
+    assert old in source(arrays)
+    monkeypatch.setattr(inspect, "getsource", lambda one: source(one).replace(old, new))
+    sources.cache_clear()
+    assert (made(**USES).digest != before) == changes
+    monkeypatch.undo()
+    sources.cache_clear()

@@ -26,17 +26,13 @@ def test_a_seed_is_one_instance_of_its_cell():
     assert (rows.index != first).tolist() == [False] * 3 + [True, True, False] + [False] * 3
     assert rows.loc[first[3], "seed"] == 1
     assert disagreements(rows, first) == 0
-
-
-def test_without_axes_all_runs_are_one_cell():
-    rows = trials(("a", 4, range(2)), ("b", 4, range(2)))
-    assert (rows.index != first_rows(rows, pd.DataFrame(), [])).sum() == 2
+    alike = rows[rows["d"] == 4]
+    assert (alike.index != first_rows(alike, pd.DataFrame(), [])).sum() == 2  # without axes
 
 
 def test_other_results_of_the_same_instance_are_counted():
     rows = trials(("a", 4, range(3)), ("b", 4, range(3)), ("c", 4, range(3)))
-    rows.loc[4, "x"] = -1.0  # seed 1 in run b
-    rows.loc[7, "x"] = -1.0  # and the same in run c
+    rows.loc[[4, 7], "x"] = -1.0  # seed 1 in run b, and the same in run c
     rows.loc[[2, 5, 8], "x"] = np.nan  # missing in all
     assert disagreements(rows, first_rows(rows, pd.DataFrame(), ["d"])) == 2
 
@@ -48,45 +44,25 @@ def test_a_seed_of_a_file_is_told_by_its_distance_from_the_first():
     assert again.tolist() == [False] * 6 + [True] * 3  # b has other tokens of the file
 
 
-def lost(*runs: tuple[str, int, int, int], data: str = "sphere") -> pd.DataFrame:
-    """Return runs a, b, ...: state, d, seed and trials."""
-    frame = pd.DataFrame(runs, columns=["state", "d", "seed", "trials"])
-    return frame.assign(run=list("abcdefgh")[: len(runs)], data=data)
-
-
-@pytest.mark.parametrize("data", ["file", "my_package.MyData"])
-def test_lost_instances_of_a_file_are_not_those_of_another_run(data):
-    """Seeds 0, 1 and 1, 2 are four instances where a seed does not name one."""
-    runs = lost(("done", 4, 0, 2), ("failed", 4, 1, 2), data=data)
-    assert unrecorded(runs, trials(("a", 4, range(2)), data=data), ["d"]) == {"failed": 2}
-    assert unrecorded(runs.assign(data="sphere"), trials(("a", 4, range(2))), ["d"]) == {
-        "failed": 1
-    }
-
-
-def test_instances_without_a_record_have_the_state_of_their_run():
-    runs = lost(("done", 4, 0, 3), ("failed", 5, 0, 7), ("missing", 6, 0, 2), ("lost", 6, 9, 2))
-    counted = unrecorded(runs, trials(("a", 4, range(3))), ["d"])
-    assert counted == {"failed": 7, "missing": 2, "lost": 2}
-
-
 @pytest.mark.parametrize(
-    ("runs", "expected"),
+    ("data", "runs", "expected"),
     [
-        ([("failed", 4, 1, 3)], {"failed": 1}),  # seeds 1, 2 are on record
-        ([("failed", 4, 5, 3), ("missing", 4, 6, 3)], {"failed": 3, "missing": 1}),
-        ([("failed", 4, 6, 1), ("missing", 4, 5, 3)], {"failed": 1, "missing": 2}),
-        ([("failed", 4, 0, 2)], {}),
-        ([("failed", 4, 0, 10**15)], {"failed": 10**15 - 3}),
+        ("sphere", [("failed", 5, 0, 7), ("missing", 6, 0, 2)], {"failed": 7, "missing": 2}),
+        ("sphere", [("failed", 4, 1, 3)], {"failed": 1}),  # seeds 1, 2 are on record
+        ("sphere", [("failed", 4, 5, 3), ("missing", 4, 6, 3)], {"failed": 3, "missing": 1}),
+        ("sphere", [("failed", 4, 6, 1), ("missing", 4, 5, 3)], {"failed": 1, "missing": 2}),
+        ("sphere", [("failed", 4, 0, 2)], {}),
+        ("sphere", [("failed", 4, 0, 10**15)], {"failed": 10**15 - 3}),
+        ("sphere", [("corrupt", np.nan, None, np.nan)], {}),  # of which nothing is known
+        ("file", [("failed", 4, 1, 2)], {"failed": 2}),  # a seed does not name an instance
+        ("my_package.MyData", [("failed", 4, 1, 2)], {"failed": 2}),
     ],
 )
-def test_an_instance_without_a_record_counts_once(
-    runs: list[tuple[str, int, int, int]], expected: dict[str, int]
+def test_an_instance_without_a_record_counts_once_with_the_state_of_its_run(
+    data: str, runs: list[tuple[str, int, int, int]], expected: dict[str, int]
 ):
-    counted = unrecorded(lost(("done", 4, 0, 3), *runs), trials(("a", 4, range(3))), ["d"])
+    """Beside a run of the cell d=4 that holds seeds 0, 1, 2."""
+    lost = pd.DataFrame([("done", 4, 0, 3), *runs], columns=["state", "d", "seed", "trials"])
+    lost = lost.assign(run=list("abc")[: len(lost)], data=data)
+    counted = unrecorded(lost, trials(("a", 4, range(3)), data=data), ["d"])
     assert {state: n for state, n in counted.items() if n} == expected
-
-
-def test_runs_of_which_nothing_is_known_count_no_instance():
-    runs = pd.DataFrame({"state": ["corrupt"], "d": [np.nan], "seed": [None], "trials": [np.nan]})
-    assert unrecorded(runs, pd.DataFrame(), ["d"]) == {}

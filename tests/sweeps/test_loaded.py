@@ -1,7 +1,8 @@
-"""`attnsvm.load`: what is on disk as tidy tables, named as on the command line."""
+"""What is on disk as tidy tables: `attnsvm.load`, and the frames from which reports are made."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -18,7 +19,8 @@ from attnsvm.config.identity import run_name
 from attnsvm.record.columns import TRIAL_COLUMNS
 from attnsvm.record.files import CorruptRecordError
 from attnsvm.record.provenance import provenance
-from attnsvm.sweeps import aggregate
+from attnsvm.sweeps.aggregate import load
+from attnsvm.sweeps.remarks import not_shown
 from tests.command import environment
 from tests.config.test_config import composed
 
@@ -49,92 +51,44 @@ def sweep(sound, tmp_path):
     return shutil.copytree(sound, tmp_path / "sweep")
 
 
-def test_fields_that_differ_are_columns_named_as_on_the_command_line(sweep):
-    found = attnsvm.load(str(sweep))
+def folders(sweep: Path) -> list[Path]:
+    return sorted(path.parent for path in sweep.glob("*/run.json"))
+
+
+# --- names and numbers ----------------------------------------------------------------------------
+
+
+def test_fields_that_differ_are_columns_named_as_on_the_command_line(sound):
+    found = attnsvm.load(str(sound))
     assert found.axes == ("parameterization", "data.d")
     measured = [one.name for one in TRIAL_COLUMNS]
     assert list(found.trials) == ["run", *found.axes, *measured]
     assert list(found.history) == ["run", *found.axes, "seed", "step", "quantity", "value"]
     pairs = found.trials.groupby(["parameterization", "data.d"]).size()
     assert pairs.to_dict() == {(p, d): 3 for p in ("kq", "w") for d in (3, 4)}
+    assert found.history["data.d"].dtype == np.int64
+    for name, value in (("data.n", 2), ("optimizer.steps", 30), ("data", "sphere")):
+        assert (found.runs[name] == value).all()  # all other fields
+    assert "d" not in found.runs
+    frames = load(sound)
+    assert {frames.typed[name] for name in frames.axes.names} == set(found.axes)
+    assert len(frames.trials) == len(found.trials)
 
 
-def test_all_other_fields_are_columns_of_the_runs(sweep):
-    runs = attnsvm.load(sweep).runs
-    assert (runs["data.n"] == 2).all()
-    assert (runs["optimizer.steps"] == 30).all()
-    assert set(runs["parameterization"]) == {"w", "kq"}
-    assert (runs["data"] == "sphere").all()
-    assert "d" not in runs
-
-
-def test_the_numbers_are_those_of_the_records(sweep):
-    found = attnsvm.load(sweep)
+def test_the_numbers_are_those_of_the_records(sound):
+    found = attnsvm.load(sound)
     for run in found.runs["run"]:
-        stored, _ = record.read(sweep / run)
+        stored, _ = record.read(sound / run)
         for table in ("trials", "history"):
             part = getattr(found, table)
             part = part[part["run"] == run].reset_index(drop=True)
             expected = getattr(stored, table)
             pd.testing.assert_frame_equal(part[list(expected)].astype(expected.dtypes), expected)
-
-
-def test_numbers_of_the_history_can_be_compared(sweep):
-    history = attnsvm.load(sweep).history
-    assert history["data.d"].dtype == np.int64
-    assert set(history.loc[history["data.d"] > 3, "data.d"]) == {4}
-
-
-def test_the_arrays_of_every_run(sweep):
-    found = attnsvm.load(sweep)
-    for run in found.runs["run"]:
         arrays = found.solutions(run)
         np.testing.assert_array_equal(arrays["seeds"], [0, 1, 2])
-        W, mm = arrays["trained_W"], arrays["frobenius_W"]
-        stated = found.trials.loc[found.trials["run"] == run, "one_minus_corr_frobenius"]
-        np.testing.assert_allclose(
-            attnsvm.one_minus_correlation(W, mm), stated.to_numpy(), rtol=1e-12, atol=1e-15
-        )
-
-
-def test_a_run_that_is_not_there_is_named_with_the_nearest(sweep):
-    found = attnsvm.load(sweep)
-    name = found.runs["run"].iloc[0]
-    with pytest.raises(ValueError, match=f"did you mean .*{name}"):
-        found.solutions(name[:-1])
-    with pytest.raises(ValueError, match=r"run=' ': must be a name in the column run$"):
-        found.solutions("\x1b")
-
-
-def test_arrays_that_were_changed_are_refused(sweep):
-    found = attnsvm.load(sweep)
-    run = found.runs["run"].iloc[0]
-    with (sweep / run / "solutions.npz").open("ab") as stream:
-        stream.write(b"!")
-    with pytest.raises(CorruptRecordError, match=r"solutions\.npz"):
-        found.solutions(run)
-
-
-def test_a_run_alone(sweep):
-    folder = next(sweep.glob("*/run.json")).parent
-    found = attnsvm.load(folder)
-    assert found.axes == ()
-    assert list(found.trials)[:2] == ["run", "seed"]
-    assert found.solutions(folder.name)["X"].shape[0] == 3
-    assert "differ=nothing" in repr(found)
-
-
-def test_what_is_missing_failed_or_damaged_is_counted_and_has_no_arrays(sweep):
-    corrupt, failed, *_ = sorted(path.parent for path in sweep.glob("*/run.json"))
-    (corrupt / "trials.parquet").write_bytes(b"PAR1")
-    record.write_failure(failed, record.read_json(failed / "run.json"), ValueError("<b>\x1b[2J"))
-    found = attnsvm.load(sweep)
-    assert found.runs["state"].value_counts().to_dict() == {"done": 2, "failed": 1, "corrupt": 1}
-    assert found.statuses["failed"] == found.statuses["corrupt"] == 3
-    assert sum(found.statuses.values()) == 12
-    assert "runs=2 done, 1 " in repr(found)
-    with pytest.raises(CorruptRecordError, match="is failed, it has no arrays"):
-        found.solutions(failed.name)
+        apart = attnsvm.one_minus_correlation(arrays["trained_W"], arrays["frobenius_W"])
+        stated = stored.trials["one_minus_corr_frobenius"].to_numpy()
+        np.testing.assert_allclose(apart, stated, rtol=1e-12, atol=1e-15)
 
 
 def test_it_shows_itself_in_a_line_and_in_a_notebook_in_a_table(sweep):
@@ -142,16 +96,80 @@ def test_it_shows_itself_in_a_line_and_in_a_notebook_in_a_table(sweep):
     assert repr(found).startswith("LoadedSweep(sweep=sweep, runs=4 done, instances=")
     assert "differ=parameterization, data.d)" in repr(found)
     assert "<th>runs</th><td>4 done</td>" in found._repr_html_()
+    hostile = attnsvm.load(sweep.rename(sweep.parent / "<script>\x1b[2J"))
+    assert "\x1b" not in repr(hostile)
+    assert "<script>" not in hostile._repr_html_()
 
 
-def test_words_of_a_record_cannot_leave_the_table(sweep):
-    hostile = sweep.rename(sweep.parent / "<script>\x1b[2J")
-    found = attnsvm.load(hostile)
-    assert "\x1b" not in repr(found)
-    assert "<script>" not in found._repr_html_()
+# --- what is missing, failed or damaged -----------------------------------------------------------
 
 
-# --- several folders ------------------------------------------------------------------------------
+def test_a_run_that_is_not_there_is_named_with_the_nearest(sound):
+    found = attnsvm.load(sound)
+    name = found.runs["run"].iloc[0]
+    with pytest.raises(ValueError, match=f"did you mean .*{name}"):
+        found.solutions(name[:-1])
+    with pytest.raises(ValueError, match=r"run=' ': must be a name in the column run$"):
+        found.solutions("\x1b")
+
+
+def test_each_kind_of_damage_is_named_counted_and_left_out(sweep):
+    corrupt, failed, folder, sound = folders(sweep)
+    (corrupt / "trials.parquet").write_bytes(b"PAR1 not what was written PAR1")
+    (folder / "trials.parquet").unlink()
+    (folder / "trials.parquet").mkdir()
+    record.write_failure(failed, record.read_json(failed / "run.json"), ValueError("<b>\x1b[2J"))
+    plan = record.read_json(sweep / "sweep.json")["runs"]
+    missing = "never_started-000000000000"
+    record.write_plan(sweep, {**plan, missing: ["data.d=9"]})
+    found = attnsvm.load(sweep)
+    states = dict(zip(found.runs["run"], found.runs["state"], strict=True))
+    assert states == {
+        corrupt.name: "corrupt", folder.name: "corrupt", failed.name: "failed",
+        missing: "missing", sound.name: "done",
+    }  # fmt: skip
+    reasons = found.runs.set_index("run")["reason"]
+    assert "trials.parquet" in reasons[corrupt.name]
+    assert reasons[failed.name].startswith("ValueError: <b>")
+    assert found.statuses["failed"] == 3
+    assert found.statuses["corrupt"] == 6
+    assert sum(found.statuses.values()) == 12
+    assert len(found.trials) == 3
+    (sound / "solutions.npz").write_bytes(b"!")
+    for run, told in ((failed, "is failed, it has no arrays"), (sound, r"solutions\.npz")):
+        with pytest.raises(CorruptRecordError, match=told):
+            found.solutions(run.name)
+
+
+def test_a_record_in_the_wrong_folder_is_not_counted_twice(sweep):
+    one, other, *_ = folders(sweep)
+    for path in one.iterdir():
+        (other / path.name).write_bytes(path.read_bytes())
+    frames = load(sweep)
+    assert frames.incomplete["run"].tolist() == [other.name]
+    assert "holds the record of another run" in frames.incomplete["reason"].iloc[0]
+    assert len(frames.trials) == 9
+
+
+def test_a_run_that_gave_up_says_how_many_it_lacks(tmp_path):
+    config = composed(
+        "head=relu", "selection=multi", "selection.until_accepted=true", "trials=1",
+        "optimizer.init=zero", "optimizer.steps=1", "data.n=2", "data.T=2", "data.d=3",
+    )  # fmt: skip
+    record.write(tmp_path, experiment.parts(config), provenance(config, []))
+    assert "1 runs stopped: 0 accepted of 1 wanted instances" in not_shown(load(tmp_path))
+
+
+# --- which folders --------------------------------------------------------------------------------
+
+
+def test_a_run_alone(sound):
+    folder = folders(sound)[0]
+    found = attnsvm.load(folder)
+    assert found.axes == ()
+    assert list(found.trials)[:2] == ["run", "seed"]
+    assert found.solutions(folder.name)["X"].shape[0] == 3
+    assert "differ=nothing" in repr(found)
 
 
 def test_several_folders_are_one_sweep(sound, tmp_path):
@@ -171,42 +189,42 @@ def test_runs_of_the_same_name_keep_apart_and_their_instances_count_once(sweep, 
     assert "repeated=12" in repr(found)
     for run in found.runs["run"]:
         assert found.solutions(run)["seeds"].tolist() == [0, 1, 2]
-        assert (sound.parent / run).exists() != (sweep.parent / run).exists() or "sweep/" in run
-
-
-def test_a_folder_twice_and_a_run_of_it_count_once(sweep):
-    run = next(sweep.glob("*/run.json")).parent
     link = sweep.parent / "latest"
     link.symlink_to(sweep)
-    found = attnsvm.load(sweep, run, link)
+    found = attnsvm.load(sweep, folders(sweep)[0], link)  # a folder twice, and a run of it
     assert len(found.runs) == 4
     pd.testing.assert_frame_equal(found.trials, attnsvm.load(sweep).trials)
 
 
-def test_corrupt_plans_of_two_folders_keep_apart(sweep, tmp_path):
+def test_cells_of_an_older_grid_are_not_part_of_the_sweep(sweep):
+    plan = record.read_json(sweep / "sweep.json")["runs"]
+    kept = dict(list(plan.items())[:3])
+    record.write_plan(sweep, kept)
+    frames = load(sweep)
+    assert set(frames.runs["run"]) == set(kept)
+    assert "1 records of other grids" in not_shown(frames)
+
+
+def test_a_corrupt_plan_is_named_and_the_records_are_still_found(sweep, sound, tmp_path):
+    content = json.loads((sweep / "sweep.json").read_text())
+    (sweep / "sweep.json").write_text(json.dumps(content | {"runs": {}}))
+    frames = load(sweep)
+    assert frames.incomplete["run"].tolist() == ["sweep.json"]
+    assert len(frames.trials) == 12
     other = shutil.copytree(sweep, tmp_path / "other")
-    for folder in (sweep, other):
-        (folder / "sweep.json").write_text("no plan")
-    runs = attnsvm.load(sweep, other).runs
+    runs = load(sweep, other).runs
     assert runs["run"].is_unique
     assert (runs["state"] == "corrupt").sum() == 2
 
 
-def test_a_folder_without_a_run_is_refused(sweep, tmp_path):
+def test_a_folder_without_a_run_is_refused(sound, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="holds no record of a run"):
-        attnsvm.load(sweep, tmp_path / "empty")
+    with pytest.raises(FileNotFoundError, match="empty: holds no record of a run"):
+        attnsvm.load(sound, tmp_path / "empty")
     with pytest.raises(FileNotFoundError, match="no such folder"):
         attnsvm.load("nowhere")
     with pytest.raises(TypeError, match="must be given the folder"):
         attnsvm.load()
-
-
-def test_what_a_report_draws_is_what_is_loaded(sweep):
-    frames, found = aggregate.load(sweep), attnsvm.load(sweep)
-    assert len(frames.trials) == len(found.trials)
-    typed = {frames.typed[name] for name in frames.axes.names}
-    assert typed == set(found.axes)
 
 
 # --- beside a user's own package named sweeps -----------------------------------------------------

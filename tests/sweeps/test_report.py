@@ -1,3 +1,5 @@
+"""The report says everything that is on record, as text, and the command says what is missing."""
+
 from __future__ import annotations
 
 import base64
@@ -14,12 +16,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from attnsvm import record
+from attnsvm.record.provenance import provenance
 from attnsvm.sweeps import aggregate, report
 from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.figures import correlation_vs_d, rank_vs_d
 from attnsvm.sweeps.report.page import QUESTION, report_page
 from attnsvm.sweeps.report.render import Picture, render
-from attnsvm.sweeps.report.write import _remove_other_pages
+from attnsvm.sweeps.status import main as status
+from tests.faults import configs, prepared
 from tests.sweeps import synthetic
 
 
@@ -28,20 +33,29 @@ def rank(tmp_path: Path) -> SweepFrames:
     return synthetic.rank_frames(tmp_path, ds=(1, 3, 10), trials=8)
 
 
-class Tags(html.parser.HTMLParser):
-    """The elements of a page, and the addresses that they name."""
+class Reader(html.parser.HTMLParser):
+    """Collects what a browser would make of a page."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.names: list[str] = []
-        self.addresses: list[str] = []
-        self.handlers: list[str] = []
-        self.feed(text)
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.comments: list[str] = []
+        self.text = ""
+        self.feed(page)
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.names.append(tag)
-        self.addresses += [v or "" for k, v in attrs if k in ("src", "href")]
-        self.handlers += [k for k, _ in attrs if k.startswith("on")]
+    def handle_starttag(self, tag, attrs):
+        self.elements.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_data(self, data):
+        self.text += data
+
+    def handle_comment(self, data):
+        self.comments.append(data)
+
+
+# --- the files and the page -----------------------------------------------------------------------
 
 
 def test_the_report_and_its_files_are_written(rank: SweepFrames, tmp_path: Path):
@@ -51,37 +65,74 @@ def test_the_report_and_its_files_are_written(rank: SweepFrames, tmp_path: Path)
     assert names == ["figures/rank_vs_d.pdf", "figures/rank_vs_d.png", "tables/rank_vs_d.csv"]
     table = pd.read_csv(tmp_path / "tables" / "rank_vs_d.csv")
     assert table["trials"].sum() == 4 * len(rank.trials)
-
-
-def test_a_hostile_record_cannot_put_markup_into_the_page(rank: SweepFrames):
-    tags = Tags(report.write_report(rank).html.read_text())
-    assert tags.names.count("script") == 1
-    assert tags.names.count("img") == 1
-    assert tags.handlers == []
-
-
-def test_the_page_loads_nothing_from_elsewhere(rank: SweepFrames):
-    text = report.write_report(rank).html.read_text()
-    for address in Tags(text).addresses:
-        assert address.startswith(("data:", "figures/", "tables/")), address
+    text = files.html.read_text()
+    page = Reader(text)
+    addresses = [value for name, value in page.attributes if name in ("src", "href")]
+    assert all(one.startswith(("data:", "figures/", "tables/")) for one in addresses)
     assert "http" not in re.sub(r'content="[^"]*"|http-equiv', "", text)
     assert "url(" not in text
+    for told in ("1 missing, 1 corrupt of 17 runs", "sha256 differs", "two tokens of equal score"):
+        assert told in page.text
 
 
-def test_the_page_tells_what_is_lost(rank: SweepFrames):
-    text = report.write_report(rank).html.read_text()
-    assert "1 missing, 1 corrupt of 17 runs" in text
-    assert "sha256 differs" in text
-    assert "two tokens of equal score" in text
+def test_the_facts_add_up(rank: SweepFrames):
+    page = report_page(rank, [], {})
+    facts = re.findall(r"<li><b>(\d+)</b> ([\w ]+)</li>", page)
+    counted = {what: int(count) for count, what in facts}
+    total = counted.pop("instances")
+    assert sum(counted.values()) == total == len(rank.trials) + 8  # both lost runs are one cell
+    assert counted["failed"] == (rank.trials["status"] == "failed").sum()
+    assert counted["missing"] == 8
+    lost = dataclasses.replace(rank, runs=rank.runs.assign(state="failed"), trials=pd.DataFrame())
+    assert lost.statuses == {"failed": 16 * 8}
 
 
-def test_the_page_asks_the_question_of_the_records(rank: SweepFrames):
-    asked = dataclasses.replace(rank, question="Does <rank> grow?")
-    assert '<p class="lead">Does &lt;rank&gt; grow?</p>' in report_page(asked, [], {})
-    assert '<p class="lead">' not in report_page(rank, [], {})  # of an older record
-    assert f'<p class="lead">{QUESTION}</p>' in report_page(
-        dataclasses.replace(rank, name=""), [], {}
+def test_the_page_asks_the_question_of_the_records_and_tells_duplicates(rank: SweepFrames):
+    asked = dataclasses.replace(
+        rank, question="Does <rank> grow?", repeated=7, disagreeing=2, name="a"
     )
+    page = report_page(asked, [], {})
+    assert '<p class="lead">Does &lt;rank&gt; grow?</p>' in page
+    assert "<b>7</b> duplicate rows left out" in page
+    assert "2 of them hold other results than the row that is kept" in page
+    page = report_page(rank, [], {})  # of an older record
+    assert '<p class="lead">' not in page
+    assert "duplicate rows" not in page
+    nameless = report_page(dataclasses.replace(rank, name=""), [], {})
+    assert f'<p class="lead">{QUESTION}</p>' in nameless
+
+
+def test_the_command_is_safe_in_a_shell_and_complete(rank: SweepFrames):
+    words = ["attnsvm", "-m", "data={n:2,T:3}", "head._target_='; rm -rf x", "data.d=2,4"]
+    folder = Path("a folder's")
+    page = report_page(
+        dataclasses.replace(rank, command=shlex.join(words), directory=folder), [], {}
+    )
+    (block,) = re.findall("<pre>\n(.*?)</pre>", page, re.DOTALL)
+    lines = html.unescape(block).splitlines()
+    assert shlex.split(lines[0]) == words
+    assert shlex.split(lines[1]) == ["attnsvm-report", str(folder)]
+
+
+def test_a_sweep_without_any_finished_run_still_gets_a_page(rank: SweepFrames):
+    runs, nothing = rank.runs[rank.runs["state"] != "done"], pd.DataFrame()
+    empty = dataclasses.replace(rank, runs=runs, trials=nothing, history=nothing)
+    files = report.write_report(empty)
+    assert files.figures == ()
+    assert "nothing to draw yet" in files.html.read_text()
+
+
+@pytest.mark.full
+def test_writing_twice_gives_the_same_bytes_and_leaves_nothing_else(rank: SweepFrames):
+    files = report.write_report(rank)
+    first = {p: p.read_bytes() for p in (files.html, *files.figures, *files.tables)}
+    folder = files.html.parent / "figures"
+    for name in ("rank_vs_d_1.png", "rank_vs_d_2.gif", "rank_vs_d_own.png", "rank_vs_ds.png"):
+        (folder / name).touch()  # two pages of an earlier report, and files of the user
+    report.write_report(rank)
+    assert {p: p.read_bytes() for p in first} == first
+    users = {folder / "rank_vs_d_own.png", folder / "rank_vs_ds.png"}
+    assert {p for p in files.html.parent.rglob("*") if p.is_file()} == {*first, *users}
 
 
 @pytest.mark.full
@@ -108,112 +159,38 @@ def test_a_figure_that_fails_costs_no_other_one_and_no_table(
     assert "no such &lt;panel&gt;" in files.html.read_text()
 
 
-def test_the_facts_add_up(rank: SweepFrames):
-    page = report.write_report(rank).html.read_text()
-    facts = re.findall(r"<li><b>(\d+)</b> ([\w ]+)</li>", page)
-    counted = {what: int(count) for count, what in facts}
-    total = counted.pop("instances")
-    assert sum(counted.values()) == total == len(rank.trials) + 8  # both lost runs are one cell
-    assert counted["failed"] == (rank.trials["status"] == "failed").sum()
-    assert counted["missing"] == 8
-    lost = dataclasses.replace(rank, runs=rank.runs.assign(state="failed"), trials=pd.DataFrame())
-    assert lost.statuses == {"failed": 16 * 8}
+# --- the command ----------------------------------------------------------------------------------
 
 
-def test_the_command_is_safe_in_a_shell_and_complete(tmp_path: Path):
-    folder = tmp_path / "a folder's"
-    command = ["-m", "data={n:2,T:3}", "head._target_='; rm -rf x", "data.d=2,4"]
-    frames = synthetic.rank_frames(folder, ds=(2,), trials=2)
-    told = shlex.join(["attnsvm", *command])
-    folder.mkdir()
-    page = report.write_report(dataclasses.replace(frames, command=told)).html.read_text()
-    (block,) = re.findall("<pre>\n(.*?)</pre>", page, re.DOTALL)
-    lines = html.unescape(block).splitlines()
-    assert shlex.split(lines[0]) == ["attnsvm", *command]
-    assert shlex.split(lines[1]) == ["attnsvm-report", str(folder)]
-
-
-def test_duplicates_are_told_and_so_are_other_results(rank: SweepFrames):
-    page = report_page(dataclasses.replace(rank, repeated=7, disagreeing=2), [], {})
-    assert "<b>7</b> duplicate rows left out" in page
-    assert "2 of them hold other results than the row that is kept" in page
-    assert "duplicate rows" not in report_page(rank, [], {})
-
-
-def test_a_sweep_without_any_finished_run_still_gets_a_page(rank: SweepFrames):
-    empty = dataclasses.replace(
-        rank,
-        runs=rank.runs[rank.runs["state"] != "done"],
-        trials=pd.DataFrame(),
-        history=pd.DataFrame(),
-    )
-    files = report.write_report(empty)
-    assert files.figures == ()
-    assert "nothing to draw yet" in files.html.read_text()
-
-
-@pytest.mark.full
-def test_writing_twice_gives_the_same_bytes_and_leaves_nothing_else(rank: SweepFrames):
-    files = report.write_report(rank)
-    first = {p: p.read_bytes() for p in (files.html, *files.figures, *files.tables)}
-    report.write_report(rank)
-    assert {p: p.read_bytes() for p in first} == first
-    assert {p for p in files.html.parent.rglob("*") if p.is_file()} == set(first)
-
-
-# --- the command ---------------------------------------------------------------------------------
-
-
-def run_main(frames: SweepFrames, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(aggregate, "load", lambda directory: frames)
-    return report.main([str(frames.directory)])
-
-
-def test_main_names_what_is_lost_and_exits_1(
+def test_the_command_names_what_is_lost_or_not_drawn_and_exits_1(
     rank: SweepFrames, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    assert run_main(rank, monkeypatch) == 1
+    frames = [rank]
+    monkeypatch.setattr(aggregate, "load", lambda directory: frames[-1])
+    words = [str(rank.directory)]
+    assert report.main(words) == 1
     told = capsys.readouterr().out
-    assert "missing: lost: no record" in told
-    assert "corrupt: " in told
+    for part in ("missing: lost: no record", "corrupt: ", "report.html"):
+        assert part in told
     assert "\x07" not in told
-    assert "report.html" in told
-
-
-@pytest.mark.full
-def test_main_exits_0_if_every_run_is_done(
-    rank: SweepFrames, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    done = dataclasses.replace(rank, runs=rank.runs[rank.runs["state"] == "done"])
-    assert run_main(done, monkeypatch) == 0
+    frames.append(dataclasses.replace(rank, runs=rank.runs[rank.runs["state"] == "done"]))
+    assert report.main(words) == 0
     assert "infeasible" in capsys.readouterr().out
-
-
-@pytest.mark.full
-def test_main_names_a_figure_that_fails_and_exits_1(
-    rank: SweepFrames, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    done = dataclasses.replace(rank, runs=rank.runs[rank.runs["state"] == "done"])
     monkeypatch.setattr(rank_vs_d, "_panels", lambda table: 1 / 0)
-    assert run_main(done, monkeypatch) == 1
+    assert report.main(words) == 1
     assert "not drawn: rank_vs_d: ZeroDivisionError: division by zero" in capsys.readouterr().out
 
 
-def test_main_refuses_a_folder_that_does_not_exist_or_holds_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    assert report.main([str(tmp_path / "nowhere")]) == 2
-    assert "no such folder" in capsys.readouterr().err
-    assert report.main([str(tmp_path)]) == 2
-    assert "no record" in capsys.readouterr().err
-
-
-@pytest.mark.full
-def test_main_says_when_the_folder_cannot_be_written(
+def test_a_folder_that_cannot_be_read_or_written_is_refused(
     rank: SweepFrames, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    (rank.directory / "figures").write_text("a file where a folder must be")
-    assert run_main(rank, monkeypatch) == 2
+    place = rank.directory
+    for folder, told in ((place / "nowhere", "no such folder"), (place, "no record")):
+        assert report.main([str(folder)]) == 2
+        assert told in capsys.readouterr().err
+    (place / "figures").write_text("a file where a folder must be")
+    monkeypatch.setattr(aggregate, "load", lambda directory: rank)
+    assert report.main([str(place)]) == 2
     assert "cannot be written" in capsys.readouterr().err
 
 
@@ -230,25 +207,78 @@ def test_help_imports_nothing_heavy():
     assert done.stdout.rstrip().endswith("[]")
 
 
-# --- the page's parts ----------------------------------------------------------------------------
+# --- what is on record is text --------------------------------------------------------------------
+
+PAYLOADS = [
+    "<script>alert(1)</script>",
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "<svg/onload=alert(1)>",
+    "<a href=javascript:alert(1)>x</a>",
+    "</style><script>alert(1)</script>",
+    "<template><script>alert(1)</script></template>",
+    "--><script>alert(1)</script>",
+    "<![CDATA[<script>alert(1)</script>]]>",
+    "<?xml version='1.0'?><x/>",
+    '"><script>alert(1)</script>',
+    "' onmouseover='alert(1)",
+    "&#60;script&#62;alert(1)",
+    "{{7*7}}${7*7}<%=7*7%>",
+    "$\\frac{1}{0}$ \\input{/etc/passwd}",
+    "\u202e<b>drow\u2066",
+    "</table></details></main><h1>mine</h1>",
+    "\x1b]0;title\r\x07",
+]
 
 
-def overview_of(*sections: dict[str, object]) -> str:
-    return render("overview.html", sections=sections, total="1 s")
+def sweep_that_says(folder: Path, words: list[str]) -> Path:
+    """Make a sweep with a failed run for each of `words` and a sound run whose tags they are."""
+    origin = provenance(configs(1)[0], [])
+    plan = {}
+    for k, word in enumerate(words):
+        run = folder / f"run-{k}"
+        run.mkdir(parents=True)
+        told = {**origin, "overrides": [word], "version": word, "sweep": word}
+        record.write_failure(run, told, ValueError(word))
+        plan[run.name] = [word]
+    (folder / "sound").mkdir()
+    options = {**origin["options"], "head": words[0], "data": words[2]}
+    told = {**origin, "options": options, "git_revision": words[1], "python": words[11]}
+    record.write(folder / "sound", [prepared(configs(1)[0])], told)
+    record.write_plan(folder, {**plan, "sound": []})
+    return folder
 
 
-def test_everything_but_markup_is_escaped():
+@pytest.mark.full
+def test_what_records_say_is_text_and_does_not_steer_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    pages, harmless = [], [f"word{k}" for k in range(len(PAYLOADS))]
+    for name, words in (("hostile", PAYLOADS), ("harmless", harmless)):
+        folder = sweep_that_says(tmp_path / name, words)
+        assert status([str(folder)]) == report.main([str(folder)]) == 1
+        pages.append(Reader((folder / "report.html").read_text()))
+    told = capsys.readouterr().out
+    assert all(c.isprintable() or c == "\n" for c in told)
+    page, plain = pages
+    assert page.elements == plain.elements
+    assert page.comments == plain.comments
+    assert [name for name, _ in page.attributes] == [name for name, _ in plain.attributes]
+    shown = "".join(page.text.split())
+    for payload in PAYLOADS:
+        letters = "".join(c for c in payload if c.isprintable())
+        assert "".join(letters.split()) in shown, payload
+
+
+def test_everything_but_markup_is_escaped_and_the_policy_names_the_script():
     picture = Picture('"><script>', "<b>&\"'\x07", {"png": b"bytes"})
     section = {"name": "name", "wall": "1 s", "question": "", "warning": ""}
-    page = overview_of(section | {"pictures": (picture,), "has_report": False})
+    sections = [section | {"pictures": (picture,), "has_report": False}]
+    page = render("overview.html", sections=sections, total="1 s")
     escaped = "&lt;b&gt;&amp;&#34;&#39;\ufffd"
     assert f'<img alt="{escaped}" src="data:image/png;base64,Ynl0ZXM=">' in page
     assert f"<figcaption>\n    {escaped}\n" in page
     assert '<a href="name/figures/&#34;&gt;&lt;script&gt;.png">PNG</a>' in page
-
-
-def test_the_policy_names_the_script_of_the_page():
-    page = overview_of()
     script = re.search("<script>(.*)</script>", page, re.DOTALL)[1]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src &#39;sha256-{digest}&#39;" in page
@@ -261,17 +291,3 @@ def test_table_cells_show_four_digits_and_sort_by_all_of_them(rank: SweepFrames)
     assert 'data-value="0.3333333333333333">0.3333<' in shown
     assert 'data-value="">–<' in shown
     assert "&lt;i&gt;" in shown
-
-
-def test_pages_of_an_earlier_report_are_removed_and_other_files_are_not(tmp_path):
-    folder = tmp_path / "figures"
-    folder.mkdir()
-    for name in ("rank.png", "rank_1.png", "rank_2.pdf", "rank_2.gif", "rank_own.png", "ranks.png"):
-        (folder / name).touch()
-    _remove_other_pages([folder / "rank.png", folder / "rank.pdf"])
-    assert sorted(p.name for p in folder.iterdir()) == ["rank.png", "rank_own.png", "ranks.png"]
-    for name in ("rank_1.png", "rank_2.png", "rank_3.png"):
-        (folder / name).touch()
-    _remove_other_pages([folder / "rank_1.png", folder / "rank_2.png"])
-    left = ["rank_1.png", "rank_2.png", "rank_own.png", "ranks.png"]
-    assert sorted(p.name for p in folder.iterdir()) == left

@@ -1,0 +1,131 @@
+"""Functions in the expressions of claims: numbers of every instance from the arrays of its run.
+
+Each takes the arrays of a run, instance axis B first, and returns (B,).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from scipy.optimize import nnls
+from scipy.special import logsumexp
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def outside_queries(arrays: Arrays, name: str) -> np.ndarray:
+    """Return ||W (I - P)||_F / ||W||_F of the matrices `name`, P the projection on span(z_i)."""
+    W, Z = arrays[name], arrays["Z"]
+    parts: np.ndarray = _frobenius(W - W @ np.linalg.pinv(Z) @ Z) / _frobenius(W)
+    return parts
+
+
+def _frobenius(W: np.ndarray) -> np.ndarray:
+    norms: np.ndarray = np.linalg.norm(W, axis=(1, 2))
+    return norms
+
+
+def excess_above_svm(arrays: Arrays, norm: str) -> np.ndarray:
+    """Return log of the ratio of L - L* at the trained W and at the SVM scaled to its norm."""
+    W, W_svm = arrays["trained_W"], arrays[f"{norm}_W"]
+    order = 2 if norm == "frobenius" else 1
+    sizes = [np.linalg.norm(np.linalg.svd(M, compute_uv=False), order, axis=1) for M in (W, W_svm)]
+    scaled = W_svm * (sizes[0] / sizes[1])[:, None, None]
+    above: np.ndarray = _log_excess(arrays, W) - _log_excess(arrays, scaled)
+    return above
+
+
+def _log_excess(arrays: Arrays, W: np.ndarray) -> np.ndarray:
+    """Return log of sum_i |loss'(gamma_opt)| sum_t s_it (gamma_opt - gamma_it), logistic loss.
+
+    It is n (L - L*) of a linear head to first order in the softmax of the other tokens.
+    """
+    gamma, mask = arrays["scores"], arrays["mask"]
+    logits = np.where(mask, np.einsum("bntd,bde,bne->bnt", arrays["X"], W, arrays["Z"]), -np.inf)
+    log_s = logits - logsumexp(logits, axis=2, keepdims=True)
+    best = gamma.max(axis=2)
+    with np.errstate(divide="ignore"):
+        lost = np.log(np.where(mask, best[:, :, None] - gamma, 0.0))
+    each = logsumexp(log_s + lost, axis=2) - np.logaddexp(0.0, best)
+    total: np.ndarray = logsumexp(each, axis=1)
+    return total
+
+
+def at_runner_up(arrays: Arrays) -> np.ndarray:
+    """Return 1 if the selected tokens are optimal, but of second best score in sample 0, else 0.
+
+    About these tokens training begins with init=cone_runner_up.
+    """
+    order = np.argsort(arrays["scores"], axis=2)
+    begun = order[:, :, -1].copy()
+    begun[:, 0] = order[:, 0, -2]
+    same: np.ndarray = (arrays["selected"] == begun).all(axis=1).astype(float)
+    return same
+
+
+def largest_cosine(arrays: Arrays) -> np.ndarray:
+    """Return the largest |cosine| of the angle between two tokens of an instance."""
+    tokens = arrays["X"].reshape(len(arrays["X"]), -1, arrays["X"].shape[-1])
+    tokens = tokens / np.linalg.norm(tokens, axis=-1, keepdims=True)
+    cosines = np.abs(tokens @ tokens.transpose(0, 2, 1)) * (1 - np.eye(tokens.shape[1]))
+    largest: np.ndarray = cosines.max(axis=(1, 2))
+    return largest
+
+
+def head_margin_ratio(arrays: Arrays) -> np.ndarray:
+    """Return max_i Y_i v^T x_i,alpha_i / min_i Y_i v^T x_i,alpha_i; inf where v errs."""
+    margins = _head_margins(arrays)
+    least, largest = margins.min(axis=1), margins.max(axis=1)
+    ratios: np.ndarray = np.where(least > 0, largest / np.where(least > 0, least, 1.0), np.inf)
+    return ratios
+
+
+def head_margin_gap(arrays: Arrays) -> np.ndarray:
+    """Return 1 - ||v_svm|| min_i Y_i v^T x_i,alpha_i / ||v||; NaN where none separates them."""
+    least = np.array([_least_norm(one) for one in _selected_rows(arrays)])
+    sizes = np.linalg.norm(arrays["trained_v"], axis=1)
+    gaps: np.ndarray = 1 - least * _head_margins(arrays).min(axis=1) / sizes
+    return gaps
+
+
+def _selected_rows(arrays: Arrays) -> np.ndarray:
+    """Return Y_i x_i,alpha_i of the selected tokens, (B, n, d)."""
+    at = arrays["selected"][:, :, None, None]
+    rows: np.ndarray = arrays["Y"][..., None] * np.take_along_axis(arrays["X"], at, 2)[:, :, 0]
+    return rows
+
+
+def _head_margins(arrays: Arrays) -> np.ndarray:
+    """Return Y_i v^T x_i,alpha_i of the trained v, (B, n)."""
+    margins: np.ndarray = np.einsum("bnd,bd->bn", _selected_rows(arrays), arrays["trained_v"])
+    return margins
+
+
+def _least_norm(rows: np.ndarray) -> float:
+    """Return min ||v|| with rows v >= 1, by non-negative least squares; NaN if there is none.
+
+    Lawson and Hanson (1974), chapter 23: the residual r of min ||E u - f||, u >= 0, with E the
+    rows' transpose over a row of ones and f = (0, ..., 0, 1), has v = -r_1..d / r_d+1.
+    """
+    E = np.vstack([rows.T, np.ones(len(rows))])
+    f = np.append(np.zeros(rows.shape[1]), 1.0)
+    u, residual = nnls(E, f)
+    if residual <= 1e-9:
+        return np.nan
+    r = E @ u - f
+    return float(np.linalg.norm(r[:-1] / r[-1]))
+
+
+MEASURES: Mapping[str, Callable[..., np.ndarray]] = {
+    one.__name__: one
+    for one in (
+        outside_queries,
+        excess_above_svm,
+        at_runner_up,
+        largest_cosine,
+        head_margin_ratio,
+        head_margin_gap,
+    )
+}
+"""The functions by name."""

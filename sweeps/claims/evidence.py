@@ -1,0 +1,174 @@
+"""The records of some runs as columns: in these are the expressions that decide a claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from attnsvm.record import read_solutions
+
+from ..aggregate import SweepFrames
+from ..cells import row_key
+from . import arrays
+
+Truths = pd.Series
+"""One of true, false or missing (undecided) for each instance: pandas' `boolean`, whose `&` and `|`
+are those of three-valued logic."""
+
+Rule = tuple[str, str]
+"""A word, and the condition of the instances that it is said of if none before it is: `holds`,
+`fails`, or why an instance is undecided. Where a condition is missing, it is not met."""
+
+OTHERWISE = "otherwise"
+"""The condition that every instance meets."""
+
+OF_HISTORY = ("at", "swing", "change", "of_norm")
+"""Methods of `Evidence` that are functions in expressions, like those of `arrays`."""
+
+
+class Evidence:
+    """What is on record of some runs, and what follows from it for a claim.
+
+    An expression is one of `DataFrame.eval`. Its names are columns of the trials, columns of the
+    claim, which are expressions themselves, and functions of the history or of the arrays.
+
+    Parameters
+    ----------
+    frames : SweepFrames
+        The tables of the runs.
+    columns : mapping of str to str
+        Further columns: name -> expression.
+    """
+
+    def __init__(self, frames: SweepFrames, columns: Mapping[str, str] | None = None) -> None:
+        self.frames = frames
+        self.names = _Names(self, columns or {})
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """A row for every instance, with the fields of its run's config, and its n, T and d.
+
+        The config of instances from a file says nothing of their shape, but their arrays do.
+        """
+        trials = self.frames.trials
+        unknown = trials.reindex(columns=["n", "T", "d"]).isna().any(axis=1)
+        if not unknown.any():
+            return trials
+        sized = trials.assign(**{key: trials.get(key, np.nan) for key in "nTd"})
+        for run, rows in trials[unknown].groupby(trials["run"].astype(str)):
+            if found := read_solutions(self.frames.folders[str(run)]):
+                sized.loc[rows.index, ["n", "T", "d"]] = found["X"].shape[1:]
+        return sized
+
+    def value(self, expression: str) -> Any:
+        """Return the value of an expression: a series, or one value for all instances."""
+        return self.trials.eval(expression, engine="python", resolvers=[self.names])
+
+    def truths(self, condition: str, known: str = OTHERWISE) -> Truths:
+        """Return whether a condition holds, missing where it is not `known`."""
+        return self._truths(condition).where(self._truths(known).fillna(False), pd.NA)
+
+    def _truths(self, condition: str) -> Truths:
+        value = condition == OTHERWISE or self.value(condition)
+        return pd.Series(value, index=self.trials.index).astype("boolean")
+
+    def words(self, rules: Sequence[Rule]) -> pd.Series:
+        """Return for each instance the word of the first rule whose condition it meets."""
+        words = pd.Series("no rule applies", index=self.trials.index, dtype=object)
+        for word, condition in reversed(rules):
+            words[self.truths(condition).fillna(False).astype(bool)] = word
+        return words
+
+    def curve(self, quantity: str) -> pd.DataFrame:
+        """Return a quantity of the history: a row for every instance, a column for every step."""
+        history = self.frames.history
+        rows, key = history[history["quantity"] == quantity], row_key(self.trials)
+        table = rows.assign(run=rows["run"].astype(str)).pivot(
+            index=key, columns="step", values="value"
+        )
+        keys = pd.MultiIndex.from_frame(self.trials[key].astype({"run": str}))
+        return table.reindex(keys).set_axis(self.trials.index)
+
+    def at(self, quantity: str, part: float) -> pd.Series:
+        """Return a quantity of the history after a part of the steps: 0 is the start, 1 the end."""
+        curve = self.curve(quantity)
+        return curve[round(part * float(curve.columns.max()))]
+
+    def swing(self, quantity: str) -> pd.Series:
+        """Return the largest less the smallest value of a quantity since half-way of the steps.
+
+        Two snapshots alone may agree by chance where a number swings. Missing where the last one
+        is.
+        """
+        curve = self.curve(quantity)
+        last = float(curve.columns.max())
+        late = curve[[step for step in curve.columns if float(step) >= last / 2]]
+        return (late.max(axis=1) - late.min(axis=1)).where(curve[last].notna())
+
+    def change(self, quantity: str) -> pd.Series:
+        """Return the largest difference of a quantity from its start; missing if a step is."""
+        curve = self.curve(quantity)
+        return curve.sub(curve.iloc[:, 0], axis=0).abs().max(axis=1, skipna=False)
+
+    def of_norm(self, norms: pd.Series, name: str, part: float | None = None) -> pd.Series:
+        """Return a column, or a quantity of the history, of a norm of its own for each instance.
+
+        Parameters
+        ----------
+        norms : Series
+            The norm of each instance by its name, or the p of l_p; missing: no value.
+        name : str
+            The name of the column, or with `part` of the quantity, with {} for the norm.
+        part : float, optional
+            As in `at`.
+        """
+        found = pd.Series(np.nan, index=norms.index)
+        for norm in norms.dropna().unique():
+            number = not isinstance(norm, str)
+            full = name.format(("frobenius" if norm == 2 else f"l{norm:g}") if number else norm)
+            values = self.trials[full] if part is None else self.at(full, part)
+            found = found.mask(norms == norm, values)
+        return found
+
+    def from_arrays(self, measure: Callable[[arrays.Arrays], np.ndarray]) -> pd.Series:
+        """Return a number for every instance, measured of the arrays of its run; NaN without them.
+
+        Parameters
+        ----------
+        measure : callable
+            Takes the arrays of a run, instance axis first; returns a number for each instance.
+        """
+        found = pd.Series(np.nan, index=self.trials.index)
+        for run, rows in self.trials.groupby(self.trials["run"].astype(str)):
+            if stored := read_solutions(self.frames.folders[str(run)]):
+                _, *key = row_key(rows)
+                of_arrays = [stored["seeds" if name == "seed" else name] for name in key]
+                values = pd.Series(measure(stored), index=pd.MultiIndex.from_arrays(of_arrays))
+                found[rows.index] = values.reindex(pd.MultiIndex.from_frame(rows[key])).to_numpy()
+        return found
+
+
+class _Names(dict[str, Any]):
+    """What the names in expressions stand for besides columns of the trials; each found once."""
+
+    def __init__(self, evidence: Evidence, columns: Mapping[str, str]) -> None:
+        super().__init__()
+        self.evidence, self.columns = evidence, columns
+
+    def __missing__(self, name: str) -> Any:
+        if name in self.columns:
+            self[name] = self.evidence.value(self.columns[name])
+        elif name in OF_HISTORY:
+            self[name] = getattr(self.evidence, name)
+        elif name in arrays.MEASURES:
+            self[name] = partial(self._measured, arrays.MEASURES[name])
+        else:
+            raise KeyError(name)
+        return self[name]
+
+    def _measured(self, measure: Callable[..., np.ndarray], *given: Any) -> pd.Series:
+        return self.evidence.from_arrays(lambda stored: measure(stored, *given))
