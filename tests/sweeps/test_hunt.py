@@ -68,6 +68,7 @@ def test_a_planted_counterexample_is_found_shrunk_recorded_and_proved(hunted, tm
     assert f"data.path={folder / 'instance.npz'}" in shlex.split(command)
 
 
+@pytest.mark.full
 def test_the_initial_weights_of_a_counterexample_become_zero(hunted, tmp_path, capsys):
     """That 20 steps saturate attention fails from every start, so from W = 0 with n=1, T=2, d=1."""
     claim = made(prediction=QUICK, hypotheses={}, runs=(TRAINED,))
