@@ -22,7 +22,6 @@ class CellComposer(ConfigLoaderImpl):
     def __init__(self, search_path: ConfigSearchPath) -> None:
         super().__init__(search_path)
         self._composed: dict[tuple[str, ...], DictConfig] = {}
-        self._groups: dict[str, bool] = {}
 
     def load_sweep_config(
         self, master_config: DictConfig, sweep_overrides: list[str]
@@ -40,7 +39,12 @@ class CellComposer(ConfigLoaderImpl):
 
     def _with_values(self, master: DictConfig, overrides: list[Override]) -> DictConfig | None:
         """Return the config of the chosen options with its values set; None at an error."""
-        options = [one for one in overrides if self._chooses_option(master, one)]
+        groups = master.hydra.runtime.choices  # a dict sets values, even if its key is a group
+        options = [
+            one
+            for one in overrides
+            if one.key_or_group in groups and not isinstance(one.value(), dict)
+        ]
         words = tuple(str(one.input_line) for one in options)
         if words not in self._composed:
             self._composed[words] = super().load_sweep_config(master, list(words))
@@ -58,14 +62,3 @@ class CellComposer(ConfigLoaderImpl):
         run.hydra.overrides.task = [str(one.input_line) for one in overrides]
         OmegaConf.copy_cache(from_config=master, to_config=run)
         return run
-
-    def _chooses_option(self, master: DictConfig, one: Override) -> bool:
-        """Whether an override chooses an option; a dict sets values, even if its key is a group."""
-        group = one.key_or_group
-        if group not in self._groups:
-            hydra = master.hydra  # its overrides may name further folders of options
-            found = self.get_group_options(
-                group, config_name=hydra.job.config_name, overrides=list(hydra.overrides.hydra)
-            )
-            self._groups[group] = bool(found)
-        return self._groups[group] and not isinstance(one.value(), dict)

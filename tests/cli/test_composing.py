@@ -37,6 +37,7 @@ def composers():
         )
 
 
+@pytest.mark.full
 def test_a_job_is_what_hydra_composes_its_own_section_included(composers):
     for cell in CELLS:
         config, expected = (compose_cell(cell) for compose_cell in composers)

@@ -21,7 +21,7 @@ from tests.plugin import (
 WAYS = {"entry point": [], "extensions": ["extensions=[cubic_heads]"]}
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=["entry point", pytest.param("extensions", marks=pytest.mark.full)])
 def way(request, tmp_path):
     place = tmp_path / "place"
     given = WAYS[request.param]

@@ -94,6 +94,7 @@ LACKING = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("what", LACKING)
 def test_a_line_that_lacks_is_an_error_that_says_it(what, own):
     content, told = LACKING[what]
