@@ -54,13 +54,13 @@ def test_there_is_a_small_record_for_every_experiment():
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in ALL]
 )
-def test_every_record_is_proved_again(name: str, capsys: pytest.CaptureFixture[str]):
+def test_every_record_is_proved_again(name, capsys):
     assert command.main([str(RECORDS / name)]) == 0
     assert " proved, 0 refused" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_the_documentation_gives_the_command_that_made_the_record(name: str):
+def test_the_documentation_gives_the_command_that_made_the_record(name):
     command = json.loads((RECORDS / name / "sweep.json").read_text())["command"]
     asked = [word for word in command if not word.startswith("hydra.sweep.dir=")]
     text = (DOCS / "experiments.md").read_text().replace("\\\n", " ").replace("'", "")
@@ -122,9 +122,7 @@ def test_what_it_says_of_published_rejections_is_on_record():
 FOUND = RECORDS / "hunt" / "b1_alone.zip"
 
 
-def test_the_counterexample_is_small_and_proved_anywhere(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_the_counterexample_is_small_and_proved_anywhere(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert command.main([str(FOUND), "--retrain", "1"]) == 0
     out = capsys.readouterr().out

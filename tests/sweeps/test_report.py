@@ -58,7 +58,7 @@ class Reader(html.parser.HTMLParser):
 # --- the files and the page -----------------------------------------------------------------------
 
 
-def test_the_report_and_its_files_are_written(rank: SweepFrames, tmp_path: Path):
+def test_the_report_and_its_files_are_written(rank, tmp_path):
     files = report.write_report(rank)
     assert files.html == tmp_path / "report.html"
     names = sorted(p.relative_to(tmp_path).as_posix() for p in (*files.figures, *files.tables))
@@ -75,7 +75,7 @@ def test_the_report_and_its_files_are_written(rank: SweepFrames, tmp_path: Path)
         assert told in page.text
 
 
-def test_the_facts_add_up(rank: SweepFrames):
+def test_the_facts_add_up(rank):
     page = report_page(rank, [], {})
     facts = re.findall(r"<li><b>(\d+)</b> ([\w ]+)</li>", page)
     counted = {what: int(count) for count, what in facts}
@@ -87,7 +87,7 @@ def test_the_facts_add_up(rank: SweepFrames):
     assert lost.statuses == {"failed": 16 * 8}
 
 
-def test_the_page_asks_the_question_of_the_records_and_tells_duplicates(rank: SweepFrames):
+def test_the_page_asks_the_question_of_the_records_and_tells_duplicates(rank):
     asked = dataclasses.replace(
         rank, question="Does <rank> grow?", repeated=7, disagreeing=2, name="a"
     )
@@ -102,7 +102,7 @@ def test_the_page_asks_the_question_of_the_records_and_tells_duplicates(rank: Sw
     assert f'<p class="lead">{QUESTION}</p>' in nameless
 
 
-def test_the_command_is_safe_in_a_shell_and_complete(rank: SweepFrames):
+def test_the_command_is_safe_in_a_shell_and_complete(rank):
     words = ["attnsvm", "-m", "data={n:2,T:3}", "head._target_='; rm -rf x", "data.d=2,4"]
     folder = Path("a folder's")
     page = report_page(
@@ -114,7 +114,7 @@ def test_the_command_is_safe_in_a_shell_and_complete(rank: SweepFrames):
     assert shlex.split(lines[1]) == ["attnsvm-report", str(folder)]
 
 
-def test_a_sweep_without_any_finished_run_still_gets_a_page(rank: SweepFrames):
+def test_a_sweep_without_any_finished_run_still_gets_a_page(rank):
     runs, nothing = rank.runs[rank.runs["state"] != "done"], pd.DataFrame()
     empty = dataclasses.replace(rank, runs=runs, trials=nothing, history=nothing)
     files = report.write_report(empty)
@@ -123,7 +123,7 @@ def test_a_sweep_without_any_finished_run_still_gets_a_page(rank: SweepFrames):
 
 
 @pytest.mark.full
-def test_writing_twice_gives_the_same_bytes_and_leaves_nothing_else(rank: SweepFrames):
+def test_writing_twice_gives_the_same_bytes_and_leaves_nothing_else(rank):
     files = report.write_report(rank)
     first = {p: p.read_bytes() for p in (files.html, *files.figures, *files.tables)}
     folder = files.html.parent / "figures"
@@ -136,9 +136,7 @@ def test_writing_twice_gives_the_same_bytes_and_leaves_nothing_else(rank: SweepF
 
 
 @pytest.mark.full
-def test_a_figure_that_fails_costs_no_other_one_and_no_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_figure_that_fails_costs_no_other_one_and_no_table(tmp_path, monkeypatch):
     frames = synthetic.correlation_frames(tmp_path, (4, 6), trials=10)
     sound = report.write_report(frames)
 
@@ -162,9 +160,7 @@ def test_a_figure_that_fails_costs_no_other_one_and_no_table(
 # --- the command ----------------------------------------------------------------------------------
 
 
-def test_the_command_names_what_is_lost_or_not_drawn_and_exits_1(
-    rank: SweepFrames, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_the_command_names_what_is_lost_or_not_drawn_and_exits_1(rank, monkeypatch, capsys):
     frames = [rank]
     monkeypatch.setattr(aggregate, "load", lambda directory: frames[-1])
     words = [str(rank.directory)]
@@ -181,9 +177,7 @@ def test_the_command_names_what_is_lost_or_not_drawn_and_exits_1(
     assert "not drawn: rank_vs_d: ZeroDivisionError: division by zero" in capsys.readouterr().out
 
 
-def test_a_folder_that_cannot_be_read_or_written_is_refused(
-    rank: SweepFrames, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_a_folder_that_cannot_be_read_or_written_is_refused(rank, monkeypatch, capsys):
     place = rank.directory
     for folder, told in ((place / "nowhere", "no such folder"), (place, "no record")):
         assert report.main([str(folder)]) == 2
@@ -250,9 +244,7 @@ def sweep_that_says(folder: Path, words: list[str]) -> Path:
 
 
 @pytest.mark.full
-def test_what_records_say_is_text_and_does_not_steer_a_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_what_records_say_is_text_and_does_not_steer_a_terminal(tmp_path, capsys):
     pages, harmless = [], [f"word{k}" for k in range(len(PAYLOADS))]
     for name, words in (("hostile", PAYLOADS), ("harmless", harmless)):
         folder = sweep_that_says(tmp_path / name, words)
@@ -285,7 +277,7 @@ def test_everything_but_markup_is_escaped_and_the_policy_names_the_script():
     assert "default-src &#39;none&#39;" in page
 
 
-def test_table_cells_show_four_digits_and_sort_by_all_of_them(rank: SweepFrames):
+def test_table_cells_show_four_digits_and_sort_by_all_of_them(rank):
     values = pd.DataFrame({"x": [1 / 3, None], "name": ["<i>", "b"]})
     shown = report_page(rank, [], {"values": values})
     assert 'data-value="0.3333333333333333">0.3333<' in shown
