@@ -47,34 +47,25 @@ if not (Path(__file__).parent / "sweeps").is_dir():
     __path__.append(str(Path(__file__).parents[1]))
 
 _HOME = {
-    "LayerProblems": "transformer",
-    "LayerTrajectory": "transformer",
-    "ProblemBatch": "problem",
-    "SvmSolution": "svm",
-    "SvmStatus": "svm",
-    "TokenSelection": "selection",
-    "Trajectory": "training",
-    "Transformer": "model",
-    "correlation": "linalg.directions",
-    "heads_of": "data.pretrained",
-    "in_cone": "training",
-    "in_span": "training",
-    "layer_problems": "transformer",
-    "load": "sweeps.loaded",
-    "margin_gap": "comparison",
-    "one_minus_correlation": "linalg.directions",
-    "optimal_tokens": "selection",
-    "sample": "data",
-    "select_tokens": "selection",
-    "softmax_exact": "attention",
-    "solve_gen_svm": "svm",
-    "solve_rank_constrained": "svm",
-    "solve_svm": "svm",
-    "span_basis": "training",
-    "svmeq": "comparison",
-    "train": "training",
-    "train_layers": "transformer",
+    name: module
+    for module, names in {
+        "attention": ["softmax_exact"],
+        "comparison": ["margin_gap", "svmeq"],
+        "data": ["sample"],
+        "data.pretrained": ["heads_of"],
+        "linalg.directions": ["correlation", "one_minus_correlation"],
+        "model": ["Transformer"],
+        "problem": ["ProblemBatch"],
+        "selection": ["TokenSelection", "optimal_tokens", "select_tokens"],
+        "svm": ["SvmSolution", "SvmStatus"],
+        "svm.solve": ["solve_gen_svm", "solve_rank_constrained", "solve_svm"],
+        "sweeps.loaded": ["load"],
+        "training": ["Trajectory", "in_cone", "in_span", "span_basis", "train"],
+        "transformer": ["LayerProblems", "LayerTrajectory", "layer_problems", "train_layers"],
+    }.items()
+    for name in names
 }
+"""Module of each public name that is imported on first use."""
 
 __all__ = [
     "ConfigError",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.config import ConfigError
+from attnsvm.config.groups import TransformerConfig
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,7 @@ class Sequence(Model):
 
 
 READOUTS = ("first", "mean", "every")
-VALUES = ("identity", "orthogonal")
-TRAINED = ("attention", "values", "mlp", "head", "all")
+"""Where a network predicts, in the order of the codes of the compiled loop."""
 
 
 @dataclass(eq=False)
@@ -161,12 +160,7 @@ class Transformer(Model):
     rate: float = 0.1
 
     def __post_init__(self) -> None:
-        for name, least in (("layers", 1), ("heads", 1), ("mlp", 0)):
-            if (value := getattr(self, name)) < least:
-                raise ConfigError(f"model.{name}={value}: must be >= {least}")
-        for name, allowed in (("values", VALUES), ("readout", READOUTS), ("trained", TRAINED)):
-            if (word := getattr(self, name)) not in allowed:
-                raise ConfigError(f"model.{name}={word}: must be {' | '.join(allowed)}")
+        TransformerConfig(**vars(self))  # raises ConfigError for a field of wrong type or range
         if self.causal and self.readout == "first":
             raise ConfigError(
                 "model.readout=first: must be mean | every with model.causal=true: position 0 "
@@ -174,8 +168,6 @@ class Transformer(Model):
             )
         if self.trained == "mlp" and not self.mlp:
             raise ConfigError("model.mlp=0: must be >= 1 with model.trained=mlp")
-        if not 0 < self.rate < math.inf:
-            raise ConfigError(f"model.rate={self.rate}: must be > 0 and finite")
 
     def trains(self, part: str) -> bool:
         """Return whether `part`, values, mlp or head, is trained beside attention."""

@@ -224,9 +224,9 @@ def test_the_mask_excludes_keys():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layers": 0}, "model.layers=0: must be >= 1"),
-        ({"heads": 0}, "model.heads=0: must be >= 1"),
-        ({"mlp": -1}, "model.mlp=-1: must be >= 0"),
+        ({"layers": 0}, "model.layers=0: must be a finite number >= 1"),
+        ({"heads": 0}, "model.heads=0: must be a finite number >= 1"),
+        ({"mlp": -1}, "model.mlp=-1: must be a finite number >= 0"),
         ({"values": "x"}, "model.values=x: must be identity | orthogonal"),
         ({"readout": "x"}, "model.readout=x: must be first | mean | every"),
         ({"causal": True}, "model.readout=first: must be mean | every with model.causal=true"),
