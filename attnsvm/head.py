@@ -92,7 +92,7 @@ class Linear(Head):
 
     def gradient(self, o: Tensor, parameters: Parameters) -> Tensor:
         """Return v."""
-        return _beside(parameters["v"], o).expand_as(o)
+        return _broadcast(parameters["v"], o).expand_as(o)
 
     def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
         """Return v^T x and the identity."""
@@ -165,7 +165,7 @@ class Quadratic(Head):
 
     def gradient(self, o: Tensor, parameters: Parameters) -> Tensor:
         """Return v - 2 lambda o."""
-        return _beside(parameters["v"], o) - 2 * self.lam * o
+        return _broadcast(parameters["v"], o) - 2 * self.lam * o
 
     def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
         """Return v^T x with the identity, and x with -lambda p^2."""
@@ -233,7 +233,7 @@ def unit_vector(generator: Generator, d: int) -> Tensor:
     return unit.double()
 
 
-def _beside(v: Tensor, o: Tensor) -> Tensor:
+def _broadcast(v: Tensor, o: Tensor) -> Tensor:
     """Return v (B, d) with axes of length 1 inserted, to broadcast against o (B, ..., d)."""
     return v.reshape(len(v), *[1] * (o.ndim - 2), v.shape[-1])
 

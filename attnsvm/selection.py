@@ -6,7 +6,6 @@ score without training, `multi` all attended tokens.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,12 +139,8 @@ def _tied(values: Tensor) -> Tensor:
     return ((values == values.amax(-1, keepdim=True)).sum(-1) > 1).any(-1)
 
 
-Exclusion = tuple[Tensor, str, str]
-"""Mask of the excluded instances (B,), with their status and the reason."""
-
-
-def tied_optimal(batch: ProblemBatch, tie: Tensor) -> Exclusion:
-    """Return the instances whose solution depends on which of tied tokens counts as optimal.
+def tied_optimal(batch: ProblemBatch) -> Tensor:
+    """Return where the solution depends on which of tied tokens counts as optimal, (B,).
 
     Equal tokens cannot be separated, whichever of them is selected; different tokens can lead to
     different solutions.
@@ -154,36 +149,4 @@ def tied_optimal(batch: ProblemBatch, tie: Tensor) -> Exclusion:
     tied = (gamma == gamma.amax(-1, keepdim=True)).unsqueeze(-1)
     highest = batch.X.masked_fill(~tied, -torch.inf).amax(2)
     lowest = batch.X.masked_fill(~tied, torch.inf).amin(2)
-    return tie & (highest > lowest).flatten(1).any(-1), "tie", TIED_SCORES
-
-
-def rejected(
-    batch: ProblemBatch,
-    path: Trajectory,
-    selection: TokenSelection,
-    *,
-    attended: float,
-    negligible: float,
-    all_positive: bool,
-) -> list[Exclusion]:
-    """Return the instances to which the multi-token theory does not apply.
-
-    Parameters
-    ----------
-    batch, path, selection
-        The instances, their training and the tokens they attend to.
-    attended, negligible : float
-        As in `select_tokens`.
-    all_positive : bool
-        Whether to reject instances whose labels are all +1, as published.
-    """
-    unattended = path.log_softmax <= math.log(negligible)
-    some = selection.attended.any(-1).all(-1)
-    reasons = {
-        f"a softmax lies in ({negligible:g}, {attended:g})": selection.ambiguous,
-        f"no softmax is <= {negligible:g}": ~(unattended & batch.mask).flatten(1).any(-1),
-        f"a sample attends to no token, all its softmax are < {attended:g}": ~some,
-    }
-    if all_positive:
-        reasons = {"all labels are +1": (batch.Y > 0).all(-1)} | reasons
-    return [(where, "rejected", reason) for reason, where in reasons.items()]
+    return (highest > lowest).flatten(1).any(-1)

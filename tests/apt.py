@@ -5,6 +5,7 @@ python -m tests.apt chromium        print what cannot be had; the tests are then
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -16,24 +17,16 @@ def install(*packages: str) -> str:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return "needs root and apt-get"
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (
-        ["apt-get", "update", "-qq"],
-        ["apt-get", "install", "-qq", "-y", "--no-install-recommends", *packages],
-    ):
+    get = ["install", "-qq", "-y", "--no-install-recommends", *packages]
+    run = functools.partial(
+        subprocess.run, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        check=True, timeout=900,
+    )  # fmt: skip
+    for command in (["update", "-qq"], get):
         try:
-            done = subprocess.run(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=900,
-            )
-        except subprocess.TimeoutExpired as error:
-            return str(error)
-        if done.returncode:
-            return f"{' '.join(command)}: {done.stderr.strip()[-500:]}"
+            run(["apt-get", *command])
+        except subprocess.SubprocessError as error:
+            return f"{error} {getattr(error, 'stderr', None) or ''}".strip()[-500:]
     return ""
 
 

@@ -77,3 +77,9 @@ def dual_norm(M: Tensor, name: str) -> Tensor:
 def power(name: str) -> float:
     """Return p of an entry-wise norm: max, or l<p>."""
     return math.inf if name == "max" else float(name.removeprefix("l"))
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    """Return normal numbers, the same for the same seed."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)

@@ -5,6 +5,7 @@ import torch
 from torch import Generator
 
 from attnsvm.head import Head, Linear, Mlp, Quadratic, Relu
+from tests.kkt import normal
 
 HEADS = [Linear(), Relu(), Quadratic(0.3)]
 named = pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__name__)
@@ -13,10 +14,6 @@ named = pytest.mark.parametrize("head", HEADS, ids=lambda head: type(head).__nam
 def parameters_of(head, B=3, d=5):
     drawn = [head.draw(Generator().manual_seed(i), d) for i in range(B)]
     return {name: torch.stack([one[name] for one in drawn]) for name in drawn[0]}
-
-
-def points(*shape, seed=0):
-    return torch.randn(*shape, generator=Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @named
@@ -32,7 +29,7 @@ def test_parameters_are_float32_draws_of_norm_one(head):
 @named
 @pytest.mark.parametrize("shape", [(3, 5), (3, 4, 5), (3, 4, 2, 5)])
 def test_gradient_is_that_of_autograd(head, shape):
-    o, parameters = points(*shape), parameters_of(head)
+    o, parameters = normal(*shape), parameters_of(head)
     assert head.value(o, parameters).shape == shape[:-1]
     torch.testing.assert_close(
         head.gradient(o, parameters), Head.gradient(head, o, parameters), rtol=1e-14, atol=1e-15
@@ -49,7 +46,7 @@ def test_values_in_closed_form():
 
 
 def test_a_module_is_evaluated_with_the_parameters_of_each_instance():
-    head, o = Mlp(width=7), points(3, 2, 5)
+    head, o = Mlp(width=7), normal(3, 2, 5)
     parameters = parameters_of(head)
     values, slopes = head.value(o, parameters), head.gradient(o, parameters)
     for b in range(3):

@@ -43,20 +43,11 @@ def test_causal_query_is_the_prefix_on_its_own():
     """The sample of query k equals cross-attention on tokens 1..k alone, step for step."""
     sequence = sample(model="sequence", causal=True, **{**SHAPE, "n": 1})
     for k in range(3):
-        masked = sequence.take(slice(None))
-        one = type(masked)(
-            masked.X[:, k : k + 1],
-            masked.Z[:, k : k + 1],
-            masked.Y[:, k : k + 1],
-            masked.mask[:, k : k + 1],
-            masked.head,
-            masked.head_parameters,
-            masked.seeds,
-        )
-        prefix = type(one)(
-            one.X[:, :, : k + 1].contiguous(), one.Z, one.Y, one.mask[:, :, : k + 1].contiguous(),
-            one.head, one.head_parameters, one.seeds,
-        )  # fmt: skip
+        at = slice(k, k + 1)
+        parts = {name: getattr(sequence, name)[:, at] for name in ("X", "Z", "Y", "mask")}
+        one = dataclasses.replace(sequence, **parts)
+        shorter = {name: parts[name][:, :, : k + 1].contiguous() for name in ("X", "mask")}
+        prefix = dataclasses.replace(one, **shorter)
         for options in ({"gradient": "direct"}, {"gradient": "log_domain"}):
             a, b = train(one, steps=40, **options), train(prefix, steps=40, **options)
             torch.testing.assert_close(a.W, b.W, rtol=1e-12, atol=1e-12)

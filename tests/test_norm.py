@@ -10,12 +10,9 @@ import torch
 
 from attnsvm.config import ConfigError
 from attnsvm.norm import Schatten, norm_of
+from tests.kkt import normal
 
 NAMES = ["frobenius", "nuclear", "spectral", "max", "l1", "l1.75", "l3", "schatten1.5", "schatten4"]
-
-
-def matrices(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def by_numpy(name: str, W: np.ndarray) -> float:
@@ -30,7 +27,7 @@ def by_numpy(name: str, W: np.ndarray) -> float:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_values_are_those_of_the_definition(name):
-    W = matrices(3, 5, 5)
+    W = normal(3, 5, 5)
     norm = norm_of(name)
     assert norm.name == name
     expected = [by_numpy(name, one) for one in W.numpy()]
@@ -43,7 +40,7 @@ def test_values_are_those_of_the_definition(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_steepest_direction_attains_the_dual_norm(name):
     """<M, V> <= norm(V) dual(M) for all V, with equality at the steepest direction."""
-    norm, M, V = norm_of(name), matrices(40, 6, 6), matrices(40, 6, 6, seed=1)
+    norm, M, V = norm_of(name), normal(40, 6, 6), normal(40, 6, 6, seed=1)
     best = norm.steepest(M)
     inner = (M * best).sum((-2, -1))
     torch.testing.assert_close(norm.value(best), torch.ones(40).double(), rtol=1e-12, atol=0)
@@ -55,7 +52,7 @@ def test_the_steepest_direction_attains_the_dual_norm(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_spread_bounds_the_norm_and_is_attained(name):
     norm = norm_of(name)
-    W = torch.cat([matrices(50, 4, 4), torch.ones(1, 4, 4).double(), torch.eye(4).double()[None]])
+    W = torch.cat([normal(50, 4, 4), torch.ones(1, 4, 4).double(), torch.eye(4).double()[None]])
     ratio = norm.value(W) / torch.linalg.matrix_norm(W)
     corner = torch.zeros(4, 4).double()
     corner[0, 0] = 1.0
@@ -66,7 +63,7 @@ def test_the_spread_bounds_the_norm_and_is_attained(name):
 
 
 def test_spectral_steps_stay_on_the_range():
-    a, b = matrices(5), matrices(5, seed=1)
+    a, b = normal(5), normal(5, seed=1)
     M = torch.outer(a, b)[None]
     V = Schatten(math.inf).steepest(M)[0]
     torch.testing.assert_close(V, torch.outer(a / a.norm(), b / b.norm()), rtol=0, atol=1e-12)

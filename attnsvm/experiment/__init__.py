@@ -9,44 +9,18 @@ import torch
 
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.experiment.objects import RunObjects, checked
-from attnsvm.experiment.stages import (
-    STALLED_REASON,
-    WITHOUT_START,
-    Stages,
-)
-from attnsvm.experiment.tables import Findings
-from attnsvm.experiment.trained import Selected, Trained
+from attnsvm.experiment.results import Selected, Trained
+from attnsvm.experiment.stages import WITHOUT_START, Stages
 from attnsvm.record.schema import RunRecord
 
-__all__ = [
-    "STALLED_REASON",
-    "WITHOUT_START",
-    "Findings",
-    "RunObjects",
-    "Selected",
-    "Stages",
-    "Trained",
-    "check",
-    "parts",
-    "run",
-]
+__all__ = ["WITHOUT_START", "RunObjects", "Selected", "Stages", "Trained", "check", "parts", "run"]
 
 MAX_DRAWS_PER_TRIAL = 200
 """With selection.until_accepted: stop after this many drawn instances per requested one."""
 
 
 def run(config: RunConfig) -> RunRecord:
-    """Draw, train, select, separate and compare the instances of `config`.
-
-    Parameters
-    ----------
-    config : RunConfig
-        A checked config.
-
-    Returns
-    -------
-    RunRecord
-        A row for every instance that was drawn, whatever its status.
+    """Return the record of a checked config: a row for every instance, whatever its status.
 
     Raises
     ------
@@ -59,13 +33,8 @@ def run(config: RunConfig) -> RunRecord:
 def parts(config: RunConfig, size: int | None = None) -> Iterator[RunRecord]:
     """Yield the record of `run` in parts, in the order of the seeds, in bounded memory.
 
-    Parameters
-    ----------
-    config : RunConfig
-        A checked config.
-    size : int, optional
-        Largest number of instances in a part, by default that of `chunk_size`; the results do not
-        depend on it.
+    A part has at most `size` instances, by default those of `Stages.chunk_size`; the results do not
+    depend on it.
     """
     stages = Stages(config, checked(config), _device(config.device))
     if config.selection.until_accepted:

@@ -46,10 +46,6 @@ class RunObjects:
         """Whether a probe needs K and Q at every snapshot."""
         return any(probe.FACTORS for probe in self.probes.values())
 
-    def implicit_bias(self) -> str | None:
-        """Return the norm of the SVM that training converges to."""
-        return self.parameterization.implicit_bias(self.optimizer.implicit_bias)
-
 
 def checked(config: RunConfig) -> RunObjects:
     """Return the objects of a config; raise ConfigError for errors that the schema cannot find.
@@ -84,17 +80,17 @@ def check_probes(config: RunConfig, probes: Mapping[str, Probe], rule: Parameter
             "must be of one only"
         )
     for name, probe in probes.items():
-        if probe.FACTORS and len(rule.NAMES) != 2:
-            raise ConfigError(f"probe=[{name}]: needs K and Q; parameterization must be kq")
-        if probe.FACTORS and is_transformer(vars(config.model)):
-            raise ConfigError(f"probe=[{name}]: needs K and Q; model must not be transformer")
-        if probe.WEIGHTS and not isinstance(config.data, PretrainedConfig):
-            raise ConfigError(
-                f"probe=[{name}]: needs the heads of a layer; data must be pretrained"
-            )
         allowed = ("top", "multi") if probe.GEN_SVM else ("top",)
-        if probe.SOLUTIONS and config.selection.tokens not in allowed:
-            raise ConfigError(
-                f"probe=[{name}]: needs the SVM of the selected tokens; selection must be "
-                f"{' | '.join(allowed)}"
-            )
+        transformer, pretrained = is_transformer(vars(config.model)), PretrainedConfig
+        needs = {
+            "K and Q; parameterization must be kq": probe.FACTORS and len(rule.NAMES) != 2,
+            "K and Q; model must not be transformer": probe.FACTORS and transformer,
+            "the heads of a layer; data must be pretrained": probe.WEIGHTS
+            and not isinstance(config.data, pretrained),
+            f"the SVM of the selected tokens; selection must be {' | '.join(allowed)}": (
+                probe.SOLUTIONS and config.selection.tokens not in allowed
+            ),
+        }
+        for needed, missing in needs.items():
+            if missing:
+                raise ConfigError(f"probe=[{name}]: needs {needed}")

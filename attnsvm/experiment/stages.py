@@ -2,7 +2,7 @@
 
 Each stage takes the frozen values of the stages before it and returns one of its own:
 
-    ProblemBatch -> Trained -> Selected -> Separated -> Findings -> Tables -> RunRecord
+    ProblemBatch -> Trained -> Selected -> Separated -> Findings -> RunRecord
 
 A run branches in three places: `train` (one layer, or a network of several), `SELECTIONS` (which
 tokens the SVM separates), and `batches` (instances are drawn from seeds, or come from a file).
@@ -27,24 +27,21 @@ from attnsvm.config import RunConfig
 from attnsvm.config.identity import result_fields
 from attnsvm.config.probe import described_quantities
 from attnsvm.data import Seeded
-from attnsvm.experiment.compare import compare, compare_attended
+from attnsvm.experiment import svms
 from attnsvm.experiment.objects import RunObjects
-from attnsvm.experiment.svms import (
-    Separated,
-    separate,
-    separate_attended,
-    solve_as_published,
-)
-from attnsvm.experiment.tables import (
+from attnsvm.experiment.results import (
     OK,
     Exclusion,
     Findings,
-    Tables,
-    everything,
+    Selected,
+    Separated,
+    Status,
+    Trained,
     marked,
     quantity,
+    tables,
+    training_findings,
 )
-from attnsvm.experiment.trained import Selected, Trained, training_findings
 from attnsvm.model import Transformer
 from attnsvm.probe import over_steps
 from attnsvm.problem import ProblemBatch
@@ -54,7 +51,6 @@ from attnsvm.selection import (
     TIED_SCORES,
     TokenSelection,
     optimal_tokens,
-    rejected,
     select_tokens,
     tied_optimal,
 )
@@ -80,18 +76,12 @@ class Stages:
     def __init__(self, config: RunConfig, objects: RunObjects, device: torch.device) -> None:
         self.config, self.objects, self.device = config, objects, device
         self.norms = list(config.svm.norms)
-        svm = config.svm
-        self.tolerances: dict[str, Any] = {"gap": svm.gap, "rank_tolerance": svm.rank_tolerance}
         self.timings: dict[str, float] = {}
         self.further = further_columns(result_fields(config), described_quantities(config.probe))
 
     def record(self, batch: ProblemBatch) -> RunRecord:
         """Return the record of the instances of `batch`, with the timings since the last record."""
-        tables = SELECTIONS[self.config.selection.tokens](self, batch)
-        with self._timed("tabulate"):
-            made = tables.trials(), tables.history(), tables.solutions()
-        timings, self.timings = self.timings, {}
-        return RunRecord(*made, timings)
+        return SELECTIONS[self.config.selection.tokens](self, batch)
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:
@@ -130,58 +120,54 @@ class Stages:
 
     # --- which tokens the SVM separates -----------------------------------------------------------
 
-    def optimal(self, batch: ProblemBatch) -> Tables:
+    def optimal(self, batch: ProblemBatch) -> RunRecord:
         """Separate the optimal tokens; nothing is trained."""
         selected, tie = optimal_tokens(batch)
         findings = Findings({"tie": tie}) | self.hypotheses(batch)
         separated = self.separate(batch, selected, {})
-        first, last = tied_optimal(batch, tie), (tie, "tie", TIED_SCORES)
+        first, last = (tied_optimal(batch), "tie", TIED_SCORES), (tie, "tie", TIED_SCORES)
         status = marked([OK] * batch.B, [first, *separated.exclusions, last])
-        findings |= separated.findings
-        return Tables(batch, status, findings, everything(batch), further=self.further)
+        return self.tabulate(batch, {}, status, findings | separated.findings)
 
-    def top(self, batch: ProblemBatch) -> Tables:
+    def top(self, batch: ProblemBatch) -> RunRecord:
         """Train, and separate the token that each sample attends to most."""
         trained = self.train(batch)
         selected = self.select(trained, self._top_exclusions)
+        tokens = selected.selection.selected
         findings = selected.findings | self.hypotheses(trained.batch, trained.path)
-        separated = self.separate(trained.batch, selected.selection.selected, trained.key)
+        separated = self.separate(trained.batch, tokens, trained.key)
         findings |= separated.findings
         with self._timed("compare"):
             near = self.config.selection.settled
-            findings |= compare(selected, separated, self.implicit_bias(), near)
-        findings |= self.measure(trained, selected.selection.selected, separated)
+            findings |= svms.compare(selected, separated, self.implicit_bias(), near)
+        findings |= self.measure(trained, tokens, separated)
         status = marked(selected.status, separated.exclusions)
-        index = everything(trained.batch)
-        return Tables(trained.batch, status, findings, index, trained.key, self.further)
+        return self.tabulate(trained.batch, trained.key, status, findings)
 
-    def multi(self, batch: ProblemBatch) -> Tables:
+    def multi(self, batch: ProblemBatch) -> RunRecord:
         """Train, and separate all attended tokens from the others (Gen-SVM).
 
         Rejected instances keep their row and hypotheses, but have no SVM and no curve.
         """
         whole = self.train(batch)
         selected = self.select(whole, self._multi_exclusions)
-        findings = selected.findings | self.hypotheses(whole.batch, whole.path)
         status, index = selected.status, selected.accepted()
-        findings = findings.recorded(index) if len(index) else Findings(findings.columns)
+        findings = selected.findings | self.hypotheses(whole.batch, whole.path)
+        findings = findings.recorded(index)
         if len(index):
             trained, selection = whole.take(index), selected.selection[index]
-            separated = self.separate_attended(trained, selection)
+            with self._timed("svm"):
+                solve = partial(self.solve, trained.batch, trained.key)
+                separated = svms.separate_attended(trained, selection, self.norms, solve)
             with self._timed("compare"):
-                found = separated.findings | compare_attended(trained.path, separated)
+                found = separated.findings | svms.compare_attended(trained.path, separated)
             found |= self.measure(trained, selection.selected, separated)
-            findings |= found.spread(index, whole.batch.B, self.further)
-            where = [self._spread(one, index, len(status)) for one in separated.exclusions]
-            status = marked(status, where)
-        return Tables(whole.batch, status, findings, index, whole.key, self.further)
-
-    @staticmethod
-    def _spread(exclusion: Exclusion, index: Tensor, B: int) -> Exclusion:
-        """Return an exclusion of the instances at `index` as one of all B instances."""
-        part, status, reason = exclusion
-        hit = {k for k, one in zip(index.tolist(), part, strict=True) if one}
-        return [k in hit for k in range(B)], status, reason
+            findings |= found.spread(index, len(status), self.further)
+            for part, word, reason in separated.exclusions:
+                where = torch.zeros(len(status), dtype=torch.bool)
+                where[index.cpu()] = part
+                status = marked(status, [(where, word, reason)])
+        return self.tabulate(whole.batch, whole.key, status, findings, index)
 
     # --- train ------------------------------------------------------------------------------------
 
@@ -231,7 +217,7 @@ class Stages:
             (selection.tied_softmax, "tie", "two tokens share the largest softmax"),
         ]
         if not chosen.keep_stalled:
-            stalled = [end is TrainingStatus.STALLED for end in ends]
+            stalled = torch.tensor([end is TrainingStatus.STALLED for end in ends])
             marks.append((stalled, "stalled", STALLED_REASON))
         marks += exclusions(trained, selection)
         findings = trained.network | training_findings(
@@ -245,15 +231,19 @@ class Stages:
         return [ties, (~selection.saturated, "unsaturated", reason)]
 
     def _multi_exclusions(self, trained: Trained, selection: TokenSelection) -> list[Exclusion]:
-        chosen = self.config.selection
-        return rejected(
-            trained.batch,
-            trained.path,
-            selection,
-            attended=chosen.attended,
-            negligible=chosen.negligible,
-            all_positive=chosen.reject_all_positive,
-        )
+        """Return the instances to which the multi-token theory does not apply."""
+        chosen, mask = self.config.selection, trained.batch.mask
+        most, least = chosen.negligible, chosen.attended
+        negligible = (trained.path.log_softmax <= math.log(most)) & mask
+        some = selection.attended.any(-1).all(-1)
+        reasons = {
+            f"a softmax lies in ({most:g}, {least:g})": selection.ambiguous,
+            f"no softmax is <= {most:g}": ~negligible.flatten(1).any(-1),
+            f"a sample attends to no token, all its softmax are < {least:g}": ~some,
+        }
+        if chosen.reject_all_positive:  # as published
+            reasons = {"all labels are +1": (trained.batch.Y > 0).all(-1)} | reasons
+        return [(where, "rejected", reason) for reason, where in reasons.items()]
 
     def hypotheses(self, batch: ProblemBatch, path: Trajectory | None = None) -> Findings:
         """Return the columns of the hypotheses; without a path there are no initial weights."""
@@ -273,52 +263,63 @@ class Stages:
         self, batch: ProblemBatch, selected: Tensor, key: Mapping[str, Tensor]
     ) -> Separated:
         """Solve the SVMs of the selected tokens (B, n)."""
-        m = self.objects.parameterization.max_rank(batch.d)
-        solve = partial(self.solve, batch, key)
+        m, solve = self.objects.parameterization.max_rank(batch.d), partial(self.solve, batch, key)
         with self._timed("svm"):
-            separated = separate(batch, selected, self.norms, m, solve, **self.tolerances)
+            separated = svms.separate(batch, selected, self.norms, m, solve)
         if not self.config.svm.published:
             return separated
         with self._timed("published"):
-            published = solve_as_published(batch, selected, self.norms)
+            published = svms.solve_as_published(batch, selected, self.norms)
         return dataclasses.replace(separated, findings=separated.findings | published)
-
-    def separate_attended(self, trained: Trained, selection: TokenSelection) -> Separated:
-        """Solve the SVMs of all attended tokens."""
-        path, tokens = trained.path, (selection.selected, selection.attended)
-        solve = partial(self.solve, trained.batch, trained.key)
-        given = trained.batch, *tokens, path.log_softmax, path.W, self.norms, solve
-        with self._timed("svm"):
-            return separate_attended(*given, **self.tolerances)
 
     def solve(
         self,
         batch: ProblemBatch,
         key: Mapping[str, Tensor],
         name: str,
-        compute: Callable[[], Any],
+        compute: Callable[..., Any],
     ) -> Any:
         """Return the solutions of the SVM called `name` for the instances of `batch`."""
-        return compute()
+        svm = self.config.svm
+        return compute(gap=svm.gap, rank_tolerance=svm.rank_tolerance)
 
     def implicit_bias(self) -> str | None:
         """Return the norm of the SVM that training converges to."""
-        return self.objects.implicit_bias()
+        made = self.objects
+        return made.parameterization.implicit_bias(made.optimizer.implicit_bias)
+
+    # --- measure, tabulate ------------------------------------------------------------------------
 
     def measure(self, trained: Trained, selected: Tensor, separated: Separated) -> Findings:
         """Return the quantities of the probes at every snapshot."""
         batch, path, found = trained.batch, trained.path, Findings()
+        given: dict[str, Any] = {"selected": selected, "loss": self.objects.loss}
+        given["solutions"] = separated.solutions
         for name, probe in self.objects.probes.items():
             with self._timed("probe"):
                 quantities = self.config.probe[name].QUANTITIES
                 probe.check(batch.d)
-                given = path, selected, self.objects.loss, separated.solutions
-                for one, values in over_steps(probe, quantities, batch, *given).items():
+                for one, values in over_steps(probe, quantities, batch, path, **given).items():
                     found |= quantity(f"{name}_{one}", path.steps, values)
         return found
 
+    def tabulate(
+        self,
+        batch: ProblemBatch,
+        key: Mapping[str, Tensor],
+        status: tuple[Status, ...],
+        findings: Findings,
+        index: Tensor | None = None,
+    ) -> RunRecord:
+        """Return the record; curves and arrays are those of the instances at `index`, or of all."""
+        with self._timed("tabulate"):
+            index = torch.arange(batch.B, device=batch.X.device) if index is None else index
+            made = tables(batch, key, status, findings, index, self.further)
+        timings, self.timings = self.timings, {}
+        return RunRecord(*made, timings)
 
-SELECTIONS: dict[str, Callable[[Stages, ProblemBatch], Tables]] = {
+
+SELECTIONS: dict[str, Callable[[Stages, ProblemBatch], RunRecord]] = {
     "optimal": Stages.optimal,
     "top": Stages.top,
     "multi": Stages.multi,

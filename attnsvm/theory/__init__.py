@@ -1,10 +1,10 @@
 """The theory of the papers, tested for each instance: assumptions, and types of convergence."""
 
-from attnsvm.theory.assumptions import assumption_b1
-from attnsvm.theory.convergence import convergence_types, direction_change, settled
+from attnsvm.theory.convergence import convergence_types, direction_change
 from attnsvm.theory.hypotheses import (
     OF_INSTANCES,
     aligned_gradient,
+    assumption_b1,
     assumption_b2,
     assumption_d,
     hidden_optimum,
@@ -15,18 +15,18 @@ from attnsvm.theory.hypotheses import (
     unique_optimum,
 )
 from attnsvm.theory.local_optima import LocalOptima, local_optima
-from attnsvm.theory.mixture import PredictedPart, optimal_mixture
+from attnsvm.theory.mixture import finite_part_distance, optimal_mixture
 
 __all__ = [
     "OF_INSTANCES",
     "LocalOptima",
-    "PredictedPart",
     "aligned_gradient",
     "assumption_b1",
     "assumption_b2",
     "assumption_d",
     "convergence_types",
     "direction_change",
+    "finite_part_distance",
     "hidden_optimum",
     "local_optima",
     "optimal_mixture",
@@ -34,6 +34,5 @@ __all__ = [
     "order_preserving",
     "overparameterized",
     "runner_up_local",
-    "settled",
     "unique_optimum",
 ]

@@ -27,26 +27,6 @@ def direction_change(path: Trajectory) -> Tensor:
     return change
 
 
-def settled(path: Trajectory, W_mm: Tensor, at_most: float) -> Tensor:
-    """Return whether the direction of W is taken for its limit, (B,) bool.
-
-    It has changed little since half-way, and it is near that of the SVM of the selected tokens.
-    Either alone is not enough: steps of gd become too small to change anything long before the
-    limit, and a path may pass near the SVM of tokens that it leaves again.
-
-    Parameters
-    ----------
-    path : Trajectory
-        The training.
-    W_mm : Tensor (B, d, d)
-        Solution of the SVM in the norm of what is trained.
-    at_most : float
-        Largest 1 - correlation of W with W half-way, and with W_mm.
-    """
-    near: Tensor = one_minus_correlation(path.W, W_mm) <= at_most
-    return near & (direction_change(path) <= at_most)
-
-
 def convergence_types(
     batch: ProblemBatch,
     selection: TokenSelection,
@@ -65,7 +45,9 @@ def convergence_types(
     - `undecided`: that SVM is not solved;
     - `local`: the selected tokens score above their neighbours, the tokens of margin 1 under the
       solution in that norm (Definition 2 of arXiv 2308.16898);
-    - `not_local`: they do not, and the direction of W has settled (`settled`);
+    - `not_local`: they do not, and W has settled: its direction is near that half-way, and near the
+      solution in that norm. Either alone is not enough: steps of gd become too small to change
+      anything long before the limit, and a path may pass near the SVM of tokens that it leaves;
     - `unsettled`: they do not, but the limit may select other tokens.
 
     Parameters
@@ -81,7 +63,7 @@ def convergence_types(
     norm : str or None
         The norm of the SVM that training converges to (`Parameterization.implicit_bias`).
     at_most : float
-        As in `settled`.
+        Largest 1 - correlation of a W that has settled, with W half-way and with the solution.
     """
     gamma = batch.scores()
     chosen = gamma.gather(2, selection.selected[..., None])
@@ -89,7 +71,8 @@ def convergence_types(
     solution = solutions.get(norm or "")
     above = ended = [False] * batch.B
     if solution is not None:
-        ended = settled(path, solution.W, at_most).tolist()
+        near = one_minus_correlation(path.W, solution.W) <= at_most
+        ended = (near & (direction_change(path) <= at_most)).tolist()
         above = ((gamma < chosen) | ~solution.support).all(dim=2).all(dim=1).tolist()
     types = []
     for k, saturated in enumerate(selection.saturated.tolist()):

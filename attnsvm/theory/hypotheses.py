@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,11 +17,12 @@ from attnsvm.head import Linear, Quadratic, Relu
 from attnsvm.loss import Loss
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import optimal_tokens
-from attnsvm.svm import SvmStatus, solve_svm
+from attnsvm.svm import SvmProblem, solve_svm
 from attnsvm.theory.local_optima import (
     SELECTIONS,
     LocalOptima,
     every_selection,
+    feasible,
     judged,
     selection_counts,
 )
@@ -30,6 +32,12 @@ Verdicts = list[bool | None]
 
 ROUNDING = 1e-12
 """Differences below this, relative to the largest number, are undecided: rounding may decide."""
+
+B1_TOLERANCE = 1e-9
+"""Largest relative residual of the Gram system at which Assumption B.1 holds."""
+
+GRAM_NUMBERS = 2**24
+"""Largest number of entries of the Gram matrices that are in memory together."""
 
 
 def unique_optimum(batch: ProblemBatch) -> Verdicts:
@@ -61,7 +69,78 @@ def optimum_feasible(batch: ProblemBatch) -> Verdicts:
     """Return whether some W separates the optimal tokens, certified."""
     optimal, _ = optimal_tokens(batch)
     solution = solve_svm(batch.X, batch.Z, optimal, "frobenius", batch.mask)
-    return [_feasible(status) for status in solution.statuses]
+    return [feasible(status) for status in solution.statuses]
+
+
+# --- Assumption B.1 ---------------------------------------------------------------------------
+
+
+def assumption_b1(problem: SvmProblem) -> list[bool | None]:
+    """Return whether all margins equal 1 at the optimum of each problem (Assumption B.1).
+
+    All constraints are active with multipliers lam >= 0 iff  G lam = 1, lam >= 0  is solvable,
+    G = (D D^T) o (Z Z^T), i.e. iff some W in the cone of the d_k z_k^T has every margin equal to 1.
+    Tested on unit rows, to a relative residual of 1e-9. If G is regular, its only solution lam
+    decides: its least entry bounds the residual of every lam' >= 0 by
+
+        ||G lam' - 1|| >= ||lam' - lam|| / ||G^-1|| >= -min_k lam_k / ||G^-1||.
+
+    Otherwise non-negative least squares decides; None where it does not converge.
+
+    Parameters
+    ----------
+    problem : SvmProblem
+        Single-token problems; an instance without constraints satisfies the assumption.
+    """
+    size = max(1, GRAM_NUMBERS // problem.N**2)
+    parts = (problem.take(slice(k, k + size)) for k in range(0, problem.B, size))
+    return [verdict for part in parts for verdict in _all_margins_one(part)]
+
+
+def _all_margins_one(problem: SvmProblem) -> list[bool | None]:
+    """Return the verdicts for a batch whose Gram matrices fit into memory.
+
+    G is that of the unit rows; the right-hand side is 1 / ||row||, up to scale. For a row of
+    padding the equation is lam = 0.
+    """
+    rows, D, Z = problem.inequality, problem.D, problem.queries
+    one = rows.to(D)
+    units = []
+    for V in (D, Z):
+        norm = V.norm(dim=-1)
+        longest = torch.where(rows, norm, 0.0).amax(1, keepdim=True)
+        one = torch.where(rows, one * (longest / norm), 0.0)
+        units.append(V / norm[..., None])
+    eye = torch.eye(problem.N).to(D)
+    products = (units[0] @ units[0].mT) * (units[1] @ units[1].mT)
+    G = torch.where(rows[:, :, None] & rows[:, None, :], products, eye)
+    factor, fails = torch.linalg.cholesky_ex(G)
+    inverse = torch.cholesky_inverse(torch.where(fails[:, None, None] == 0, factor, eye))
+    solution = (inverse @ one[..., None])[..., 0]
+    residual = ((G @ solution[..., None])[..., 0] - one).norm(dim=1)
+    allowed = B1_TOLERANCE * one.norm(dim=1)
+    least, regular = solution.amin(dim=1), (fails == 0) & (residual <= 0.1 * allowed)
+    holds = regular & (least >= 0)
+    broken = regular & (-least / inverse.norm(dim=(-2, -1)) > 2 * allowed)
+    broken |= ~one.isfinite().all(dim=1)  # a zero row has margin 0
+    verdicts: list[bool | None] = holds.tolist()
+    for k in (~holds & ~broken).nonzero()[:, 0].tolist():
+        at = rows[k]
+        verdicts[k] = _solvable(G[k][at][:, at].cpu().numpy(), one[k][at].cpu().numpy())
+    return verdicts
+
+
+def _solvable(G: np.ndarray, one: np.ndarray) -> bool | None:
+    """Return whether G lam = 1 has a solution lam >= 0."""
+    from scipy.optimize import nnls  # its import is slow, and few instances need it
+
+    try:
+        return bool(nnls(G, one)[1] <= B1_TOLERANCE * np.linalg.norm(one))
+    except RuntimeError:
+        return None
+
+
+# --- Assumption D -----------------------------------------------------------------------------
 
 
 def assumption_d(batch: ProblemBatch, norm: str = "frobenius") -> Verdicts:
@@ -89,12 +168,12 @@ def _searched(batch: ProblemBatch, norm: str) -> list[tuple[bool | None, Tensor 
     """Return whether Assumption D holds for each instance, and a selection that refutes it."""
     optimal, _ = optimal_tokens(batch)
     lists = [_one_apart(mask, best) for mask, best in zip(batch.mask, optimal, strict=True)]
-    found = [
-        (False if witness is not None else None, witness)
-        for _, witness in map(_assumption_d_verdict, judged(batch, lists, norm), optimal)
-    ]
-    few = [count <= SELECTIONS for count in selection_counts(batch)]
-    left = [k for k, (verdict, _) in enumerate(found) if verdict is None and few[k]]
+    found: list[tuple[bool | None, Tensor | None]] = []
+    for few, best in zip(judged(batch, lists, norm), optimal, strict=True):
+        _, witness = _assumption_d_verdict(few, best)
+        found.append((None if witness is None else False, witness))
+    counts = selection_counts(batch)
+    left = [k for k, (holds, _) in enumerate(found) if holds is None and counts[k] <= SELECTIONS]
     if left:
         part = batch.take(torch.tensor(left, device=batch.X.device))
         lists = [every_selection(mask) for mask in part.mask]
@@ -111,24 +190,22 @@ def _one_apart(mask: Tensor, optimal: Tensor) -> Tensor:
 
 
 def _assumption_d_verdict(every: LocalOptima, optimal: Tensor) -> tuple[bool | None, Tensor | None]:
-    """Return whether none of these selections refutes Assumption D, and one that does."""
-    refuting = _refuting(every, optimal)
+    """Return whether none of these selections refutes Assumption D, and one that does.
+
+    A selection does if it leaves out optimal tokens, none of them a neighbour, and is feasible.
+    """
+    left_out = every.tokens != optimal
+    at = optimal.expand(len(every.tokens), -1)[..., None]
+    neighbour = every.solution.support.gather(2, at)[..., 0]
+    hides = (left_out.any(1) & ~(left_out & neighbour).any(1)).tolist()
+    statuses = zip(hides, every.solution.statuses, strict=True)
+    refuting = [hide and feasible(status) for hide, status in statuses]
     if True in refuting:
         return False, every.tokens[refuting.index(True)]
     return (None if None in refuting else True), None
 
 
-def _refuting(every: LocalOptima, optimal: Tensor) -> list[bool | None]:
-    """Return whether each selection refutes Assumption D; None where its SVM is undecided."""
-    left_out = every.tokens != optimal
-    at = optimal.expand(len(every.tokens), -1)[..., None]
-    neighbour = every.solution.support.gather(2, at)[..., 0]
-    sees = (left_out & neighbour).any(1)
-    hides = (left_out.any(1) & ~sees).tolist()
-    return [
-        hide and _feasible(status)
-        for hide, status in zip(hides, every.solution.statuses, strict=True)
-    ]
+# --- other hypotheses -------------------------------------------------------------------------
 
 
 def aligned_gradient(batch: ProblemBatch, W: Tensor, loss: Loss) -> Verdicts:
@@ -137,14 +214,7 @@ def aligned_gradient(batch: ProblemBatch, W: Tensor, loss: Loss) -> Verdicts:
     -(x_i,opt - x_it)^T grad L(W) z_i > 0 for all samples i and admissible t != opt_i, so that the
     direction of the first step of gradient descent already is one of Att-SVM's feasible ones.
 
-    Parameters
-    ----------
-    batch : ProblemBatch
-        B instances.
-    W : Tensor
-        Initial weights, (B, d, d).
-    loss : Loss
-        The loss.
+    `W` are the initial weights, (B, d, d).
     """
     forward = attend(batch, batch.Z @ W.mT, batch.head_parameters)
     slope = loss.derivative(forward.margins) * batch.Y / batch.n
@@ -182,15 +252,11 @@ def order_preserving(batch: ProblemBatch) -> Verdicts:
     concave = torch.where(convex, -torch.inf, largest).amax(-1)
     size = _size(gamma) + rise.abs().flatten(1).amax(1)
     above = _positive(concave, size)
-    kinked = _kinked(batch, best[:, :, 0], convex) if type(head) is Relu else [False] * batch.B
-    return [None if kink else _not(one) for one, kink in zip(above, kinked, strict=True)]
-
-
-def _kinked(batch: ProblemBatch, best: Tensor, convex: Tensor) -> list[bool]:
-    """Return whether the best token of some concave sample lies on a kink of relu."""
-    projections = best @ batch.head_parameters["V"]
-    near = projections.abs() <= ROUNDING * best.norm(dim=-1, keepdim=True)
-    return list((near.any(-1) & ~convex).any(-1).tolist())
+    if type(head) is Relu:
+        near = (best[:, :, 0] @ batch.head_parameters["V"]).abs() <= ROUNDING * best.norm(dim=-1)
+        kinked = (near.any(-1) & ~convex).any(-1).tolist()
+        above = [None if kink else one for one, kink in zip(above, kinked, strict=True)]
+    return [_not(one) for one in above]
 
 
 def runner_up_local(batch: ProblemBatch, norm: str = "frobenius") -> Verdicts:
@@ -231,12 +297,6 @@ def _and(one: bool | None, two: bool | None) -> bool | None:
     if one is False or two is False:
         return False
     return None if one is None or two is None else True
-
-
-def _feasible(status: SvmStatus) -> bool | None:
-    if status is SvmStatus.undecided:
-        return None
-    return status is not SvmStatus.infeasible
 
 
 # --- by name --------------------------------------------------------------------------------------

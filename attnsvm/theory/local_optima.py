@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -88,75 +89,56 @@ def local_optima(
         If an instance has more selections than can be listed and there are no starts.
     """
     counts = selection_counts(batch)
-    if (largest := max(counts)) > SELECTIONS and not starts:
+    complete = [count <= SELECTIONS for count in counts]
+    if not all(complete) and not starts:
         raise ValueError(
-            f"starts=0: must be >= 1, the number of random starts, for {largest} selections of "
+            f"starts=0: must be >= 1, the number of random starts, for {max(counts)} selections of "
             f"tokens; up to {SELECTIONS} are listed"
         )
-    reached = _reached(batch, starts, parameterization, steps) if starts else None
+    none = torch.empty(0, batch.n, dtype=torch.int64, device=batch.X.device)
+    reached = _reached(batch, starts, parameterization, steps) if starts else [none] * batch.B
     lists = [
-        every_selection(mask) if count <= SELECTIONS or reached is None else _distinct(reached[b])
-        for b, (mask, count) in enumerate(zip(batch.mask, counts, strict=True))
+        every_selection(mask) if every else _distinct(ends)
+        for mask, every, ends in zip(batch.mask, complete, reached, strict=True)
     ]
-    return [
-        _of_instance(found, counts[b] <= SELECTIONS, None if reached is None else reached[b])
-        for b, found in enumerate(judged(batch, lists, norm))
-    ]
+    result = []
+    for found, every, ends in zip(judged(batch, lists, norm), complete, reached, strict=True):
+        kept = [k for k, one in enumerate(found.local) if one is not False]
+        index = torch.tensor(kept, dtype=torch.long, device=found.tokens.device)
+        tokens, local = found.tokens[index], [found.local[k] for k in kept]
+        share = (ends[None] == tokens[:, None]).all(-1).double().mean(-1).cpu()  # NaN of none
+        chosen = found.solution[index], local, found.optimal[index], every, share
+        result.append(LocalOptima(tokens, *chosen))
+    return result
 
 
 def judged(batch: ProblemBatch, lists: list[Tensor], norm: str | Norm) -> Iterator[LocalOptima]:
-    """Yield for every instance the given selections, (P, n), with SVM and local optimality."""
-    first = 0
+    """Yield for every instance the given selections, (P, n), with SVM and local optimality.
+
+    Instances are solved together, up to `AT_ONCE` selections.
+    """
+    first, scores = 0, batch.scores()
     while first < batch.B:
         last = first + 1
         while last < batch.B and sum(map(len, lists[first : last + 1])) <= AT_ONCE:
             last += 1
-        yield from _solved(batch.take(slice(first, last)), lists[first:last], norm)
+        sizes = [len(one) for one in lists[first:last]]
+        place = torch.arange(first, last).repeat_interleave(torch.tensor(sizes)).to(batch.X.device)
+        tokens, gamma = torch.cat(lists[first:last]), scores[place]
+        solution = solve_svm(batch.X[place], batch.Z[place], tokens, norm, batch.mask[place])
+        chosen = gamma.gather(2, tokens[..., None])
+        above = ((gamma < chosen) | ~solution.support).flatten(1).all(1).tolist()
+        local = [feasible(one) and up for one, up in zip(solution.statuses, above, strict=True)]
+        optimal = (chosen[..., 0] == gamma.amax(-1)).all(1)
+        for end, size in zip(itertools.accumulate(sizes), sizes, strict=True):
+            at, share = slice(end - size, end), torch.full((size,), torch.nan).double()
+            yield LocalOptima(tokens[at], solution[at], local[at], optimal[at], True, share)
         first = last
 
 
-def _solved(batch: ProblemBatch, lists: list[Tensor], norm: str | Norm) -> Iterator[LocalOptima]:
-    sizes = [len(one) for one in lists]
-    place = torch.repeat_interleave(torch.arange(batch.B), torch.tensor(sizes)).to(batch.X.device)
-    tokens = torch.cat(lists)
-    solution = solve_svm(batch.X[place], batch.Z[place], tokens, norm, batch.mask[place])
-    gamma = batch.scores()[place]
-    chosen = gamma.gather(2, tokens[..., None])
-    above = ((gamma < chosen) | ~solution.support).flatten(1).all(1).tolist()
-    optimal = (chosen[..., 0] == gamma.amax(-1)).all(1)
-    begin = 0
-    for size in sizes:
-        at = slice(begin, begin + size)
-        begin += size
-        statuses = solution.statuses[at]
-        local = [_is_local(*one) for one in zip(statuses, above[at], strict=True)]
-        share = torch.full((size,), torch.nan, dtype=torch.float64)
-        yield LocalOptima(tokens[at], solution[at], local, optimal[at], True, share)
-
-
-def _is_local(status: SvmStatus, above: bool) -> bool | None:
-    if status is SvmStatus.undecided:
-        return None
-    return status is not SvmStatus.infeasible and above
-
-
-def _of_instance(found: LocalOptima, complete: bool, reached: Tensor | None) -> LocalOptima:
-    """Return the selections that may be locally optimal, with the share of starts at each."""
-    kept = [k for k, one in enumerate(found.local) if one is not False]
-    index = torch.tensor(kept, dtype=torch.long, device=found.tokens.device)
-    tokens, share = found.tokens[index], found.share[index]
-    if reached is not None:
-        ends = (reached[None] == tokens[:, None]).all(-1)
-        share = ends.double().mean(-1).cpu()
-    return dataclasses.replace(
-        found,
-        tokens=tokens,
-        solution=found.solution[index],
-        local=[found.local[k] for k in kept],
-        optimal=found.optimal[index],
-        complete=complete,
-        share=share,
-    )
+def feasible(status: SvmStatus) -> bool | None:
+    """Return whether some W separates the tokens of an SVM; None if it is undecided."""
+    return None if status is SvmStatus.undecided else status is not SvmStatus.infeasible
 
 
 # --- selections -----------------------------------------------------------------------------------
@@ -179,12 +161,12 @@ def _distinct(reached: Tensor) -> Tensor:
     return found
 
 
-def _reached(batch: ProblemBatch, starts: int, parameterization: str, steps: int) -> Tensor:
-    """Return the tokens that each start ends at, (B, starts, n); -1 where it has not saturated."""
+def _reached(batch: ProblemBatch, starts: int, parameterization: str, steps: int) -> list[Tensor]:
+    """Return the tokens that each start of an instance ends at, (starts, n); -1 if unsaturated."""
     index = torch.arange(batch.B).repeat_interleave(starts).to(batch.X.device)
     seeds = torch.arange(starts, device=batch.X.device).repeat(batch.B)
     several = dataclasses.replace(batch.take(index), seeds=seeds)
     path = train(several, parameterization, steps=steps, record_every=steps)
     found = select_tokens(several, path)
-    ends: Tensor = torch.where(found.saturated[:, None], found.selected, -1)
-    return ends.reshape(batch.B, starts, batch.n)
+    ends = torch.where(found.saturated[:, None], found.selected, -1)
+    return list(ends.reshape(batch.B, starts, batch.n))

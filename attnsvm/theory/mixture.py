@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from attnsvm.head import Linear, Quadratic, Relu
 from attnsvm.problem import ProblemBatch
+from attnsvm.svm import finite_part
 
 Array = NDArray[np.float64]
 
@@ -103,52 +103,39 @@ def _independent(D: Array) -> bool:
     return len(D) == 1 or (len(sigma) == len(D) - 1 and sigma[-1] > INDEPENDENT * sigma[0])
 
 
-@dataclass(frozen=True)
-class PredictedPart:
-    """W_fin of an instance: least Frobenius norm with the log-ratios of given mixtures.
+def finite_part_distance(batch: ProblemBatch, mixture: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return the map of W (B, d, d) to ||P W - W_fin||_F / ||W_fin||_F, (B,), of given mixtures.
 
     W_fin = argmin ||W||_F  s.t.  (x_it - x_iu)^T W z_i = log(s_it / s_iu)  for t, u attended. It is
-    the projection of every W that meets these equations on the span of their rows.
+    the projection P of every W that meets these equations on the span of their rows. Of residuals r
+    of the equations of any W, ||P W - W_fin||_F^2 = r^T G^-1 r, G = (D D^T) o (Z Z^T).
 
-    Attributes
+    Parameters
     ----------
-    D, Z : Array
-        Token differences and queries of the equations, (r, d).
-    ratios : Array
-        Log-ratios, (r,).
-    gram : Array
-        (D D^T) o (Z Z^T), (r, r).
+    batch : ProblemBatch
+        B instances.
+    mixture : Tensor
+        s, (B, n, T). The distance is NaN where it is, where all log-ratios are below 1e-6, and
+        where the equations are not independent.
     """
+    known = ~mixture.isnan().flatten(1).any(1)
+    one = torch.zeros_like(mixture).scatter(2, batch.mask.to(mixture).argmax(2, True), 1.0)
+    s = torch.where(known[:, None, None], mixture, one)
+    problem = finite_part(batch.X, batch.Z, s > 0, s.log(), batch.mask)
+    rows = problem.equality
+    D, Q = (torch.where(rows[..., None], V, 0.0) for V in (problem.D, problem.queries))
+    gram = (D @ D.mT) * (Q @ Q.mT)
+    trace = gram.diagonal(dim1=1, dim2=2).sum(1)
+    padded = gram + torch.diag_embed(torch.where(rows, 0.0, trace[:, None]))
+    least = torch.linalg.eigvalsh(padded).amin(1)
+    defined = known & (problem.h.abs().amax(1) >= CLEAR) & (least > INDEPENDENT * trace)
+    factor, _ = torch.linalg.cholesky_ex(padded)
 
-    D: Array
-    Z: Array
-    ratios: Array
-    gram: Array
+    def size(r: Tensor) -> Tensor:
+        return (r * torch.cholesky_solve(r[..., None], factor)[..., 0]).sum(1).clamp(min=0).sqrt()
 
-    @classmethod
-    def of(cls, X: Array, Z: Array, mixture: Array) -> PredictedPart | None:
-        """Return W_fin of tokens X (n, T, d), queries Z (n, d) and mixture (n, T).
+    def apart(W: Tensor) -> Tensor:
+        missed = torch.where(rows, problem.margins(W) - problem.h, 0.0)
+        return torch.where(defined, size(missed) / size(problem.h), torch.nan)
 
-        None if the mixture is not known, all log-ratios are below 1e-6, or the equations are not
-        independent.
-        """
-        if np.isnan(mixture).any():
-            return None
-        first = mixture.argmax(1)
-        sample, token = np.nonzero(mixture)
-        others = token != first[sample]
-        sample, token = sample[others], token[others]
-        D, queries = X[sample, first[sample]] - X[sample, token], Z[sample]
-        ratios = np.log(mixture[sample, first[sample]] / mixture[sample, token])
-        gram = (D @ D.T) * (queries @ queries.T)
-        equal = np.abs(ratios).max(initial=0.0) < CLEAR
-        if equal or np.linalg.eigvalsh(gram)[0] <= INDEPENDENT * np.trace(gram):
-            return None
-        return cls(D, queries, ratios, gram)
-
-    def apart(self, W: Array) -> float:
-        """Return ||P W - W_fin||_F / ||W_fin||_F, P the projection on the span of the rows."""
-        missed = np.einsum("rd,de,re->r", self.D, W, self.Z) - self.ratios
-        squares = (r @ np.linalg.solve(self.gram, r) for r in (missed, self.ratios))
-        moved, size = (math.sqrt(max(float(square), 0.0)) for square in squares)
-        return moved / size
+    return apart

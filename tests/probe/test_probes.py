@@ -25,6 +25,7 @@ from attnsvm.probe import (
     Snapshot,
     measured,
 )
+from tests.kkt import normal
 
 
 def snapshot(W, batch=None, **given):
@@ -36,14 +37,10 @@ def snapshot(W, batch=None, **given):
     return Snapshot(batch=batch, step=0, W=W, **{**fields, "solutions": {}, **given})
 
 
-def random(*shape, seed=0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def test_ranks_in_closed_form():
     W = torch.stack([torch.diag(torch.tensor(s).double()) for s in (
         [2.0, 2.0, 2.0], [4.0, 0.0, 0.0], [1.0, 0.5, 0.01], [0.0, 0.0, 0.0])])  # fmt: skip
-    rotated = torch.linalg.qr(random(3, 3)).Q @ W
+    rotated = torch.linalg.qr(normal(3, 3)).Q @ W
     for matrices in (W, rotated, 1e200 * W, 1e-200 * W):
         found = Rank(threshold=0.1).measure(snapshot(matrices))
         assert found["effective"][:3].tolist() == [3, 1, 2]
@@ -55,7 +52,7 @@ def test_ranks_in_closed_form():
 
 def test_entropy_in_closed_form():
     s = torch.tensor([[[1.0, 0, 0], [0.25, 0.5, 0.25]], [[1 / 3] * 3] * 2], dtype=torch.float64)
-    found = Entropy().measure(snapshot(random(2, 4, 4), softmax=s))
+    found = Entropy().measure(snapshot(normal(2, 4, 4), softmax=s))
     torch.testing.assert_close(
         found["mean"], torch.tensor([0.75 * math.log(2), math.log(3)]).double()
     )
@@ -83,35 +80,31 @@ class Evil:
         return (print, ("run",))
 
 
+ARRAYS = {"nan": np.full((2, 2), np.nan), "zero": np.zeros((2, 2)), "vector": np.ones(3),
+          "words": np.array([["a"]]), "objects": np.array([[Evil()]], dtype=object)}  # fmt: skip
+HEADER = b"{'descr': '<f8', 'fortran_order': False, 'shape': (900000, 900000), }".ljust(117) + b"\n"
+HUGE = b"\x93NUMPY\x01\x00" + len(HEADER).to_bytes(2, "little") + HEADER
+BYTES = {"text": b"1 2\n3 4\n", "pickle": pickle.dumps(Evil()), "huge": HUGE}
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("what", ["missing", "text", "pickle", "objects", "nan", "zero", "vector",
-                                  "words", "folder", "huge"])  # fmt: skip
+@pytest.mark.parametrize("what", ["missing", "folder", *ARRAYS, *BYTES])
 def test_files_that_hold_no_matrix_are_refused(what, tmp_path, capsys):
     path = tmp_path / "M.npy"
-    arrays = {"nan": np.full((2, 2), np.nan), "zero": np.zeros((2, 2)), "vector": np.ones(3),
-              "words": np.array([["a"]])}  # fmt: skip
-    if what in arrays:
-        np.save(path, arrays[what])
-    elif what == "text":
-        path.write_text("1 2\n3 4\n")
-    elif what == "pickle":
-        path.write_bytes(pickle.dumps(Evil()))
-    elif what == "objects":
-        np.save(path, np.array([[Evil()]], dtype=object), allow_pickle=True)
+    if what in ARRAYS:
+        np.save(path, ARRAYS[what], allow_pickle=True)
+    elif what in BYTES:
+        path.write_bytes(BYTES[what])
     elif what == "folder":
         path.mkdir()
-    elif what == "huge":
-        header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (900000, 900000), }"
-        header = header.ljust(117) + b"\n"
-        path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
     with pytest.raises(ConfigError, match=r"probe\.distance\.path=.*must be a"):
         Distance(str(path)).check(2)
     assert "run" not in capsys.readouterr().out
 
 
 def test_balance_in_closed_form():
-    K = random(3, 4, 2)
-    Q = torch.linalg.qr(random(4, 4, seed=1)).Q @ K  # Q^T Q = K^T K
+    K = normal(3, 4, 2)
+    Q = torch.linalg.qr(normal(4, 4, seed=1)).Q @ K  # Q^T Q = K^T K
     Q[1] *= 2  # ||K^T K - 4 K^T K|| / (2 ||K||^2)
     K[2] = 0
     for scale in (1, 1e120):
@@ -126,7 +119,7 @@ def test_the_margin_gap_is_that_of_the_library():
     batch = attnsvm.sample(n=3, T=4, d=4, trials=6)
     selected, _ = attnsvm.optimal_tokens(batch)
     solution = attnsvm.solve_svm(batch.X, batch.Z, selected)
-    W = random(6, 4, 4)
+    W = normal(6, 4, 4)
     found = MarginGap().measure(snapshot(W, batch, solutions={"frobenius": solution}))
     torch.testing.assert_close(found["frobenius"], attnsvm.margin_gap(W, solution), equal_nan=True)
     assert found["nuclear"].isnan().all()
@@ -181,9 +174,9 @@ def test_the_excess_risk_is_exact_far_below_the_rounding_of_the_risk(loss, exact
 
 def test_the_excess_risk_needs_a_linear_head_and_other_tokens():
     batch = attnsvm.sample(head=Quadratic(0.3), n=2, T=3, d=4, trials=3)
-    assert ExcessRisk().measure(snapshot(random(3, 4, 4), batch))["log"].isnan().all()
+    assert ExcessRisk().measure(snapshot(normal(3, 4, 4), batch))["log"].isnan().all()
     one = attnsvm.sample(n=2, T=1, d=4, trials=3)
-    assert ExcessRisk().measure(snapshot(random(3, 4, 4), one))["log"].isnan().all()
+    assert ExcessRisk().measure(snapshot(normal(3, 4, 4), one))["log"].isnan().all()
 
 
 class Wrong(Probe):
@@ -202,4 +195,4 @@ class Wrong(Probe):
 )  # fmt: skip
 def test_a_probe_that_returns_something_else_is_an_error(value, told):
     with pytest.raises(ValueError, match=told):
-        measured(Wrong(value), ["mean"], snapshot(random(3, 4, 4)))
+        measured(Wrong(value), ["mean"], snapshot(normal(3, 4, 4)))

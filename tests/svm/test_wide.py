@@ -12,16 +12,11 @@ from attnsvm.svm.certificate import certify, check_ray, lower_bound, upper_bound
 from attnsvm.svm.solution import Candidate
 from attnsvm.svm.wide import MANY, WIDE, coordinates, is_wide, reduced, spectrum
 from attnsvm.verify import stored_svms, verify
-from tests.kkt import assert_infeasible, assert_optimal, dual_norm, norm
+from tests.kkt import assert_infeasible, assert_optimal, dual_norm, norm, normal
 from tests.svm.instances import gaussian, spheres
 from tests.svm.nasty import TRUTHS, instances
 
 both_norms = pytest.mark.parametrize("name", ["frobenius", "nuclear"])
-
-
-def normal(*shape: int, seed: int = 0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
 @both_norms

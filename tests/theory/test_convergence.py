@@ -7,6 +7,7 @@ import dataclasses
 import torch
 
 from attnsvm import (
+    ProblemBatch,
     Trajectory,
     one_minus_correlation,
     optimal_tokens,
@@ -16,10 +17,7 @@ from attnsvm import (
 )
 from attnsvm.selection import TokenSelection
 from attnsvm.theory import convergence_types, direction_change
-
-
-def matrices(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+from tests.kkt import normal
 
 
 def selection_of(batch, selected: torch.Tensor, saturated: bool) -> TokenSelection:
@@ -87,7 +85,7 @@ def test_what_is_not_local_has_stayed_at_its_svm():
     batch = sample("sphere", n=2, T=3, d=20, trials=10)
     best, worst = optimal_tokens(batch)[0], batch.scores().argmin(-1)
     W = solve_svm(batch.X, batch.Z, worst).W
-    away = W + 0.1 * W.norm(dim=(1, 2), keepdim=True) * matrices(10, 20, 20) / 20
+    away = W + 0.1 * W.norm(dim=(1, 2), keepdim=True) * normal(10, 20, 20) / 20
     for path, kind in (
         (at_the_svm(W), "not_local"),
         (path_of(torch.stack([away, W], dim=1), [1, 2]), "unsettled"),  # it has just come
@@ -99,7 +97,7 @@ def test_what_is_not_local_has_stayed_at_its_svm():
 
 
 def test_the_change_of_a_direction_is_that_since_half_of_the_steps():
-    snapshots = matrices(2, 4, 3, 3)
+    snapshots = normal(2, 4, 3, 3)
     for steps, half in (([0, 10, 50, 100], 2), ([0, 10, 60, 100], 1), ([0, 60, 70, 100], 0)):
         expected = one_minus_correlation(snapshots[:, -1], snapshots[:, half])
         assert torch.equal(direction_change(path_of(snapshots, steps)), expected)
@@ -111,20 +109,11 @@ def test_the_change_of_a_direction_is_that_since_half_of_the_steps():
 def test_a_selection_without_better_neighbour_is_local():
     """One sample in the plane: the better token lies behind the selected one, off the margin."""
     X = torch.tensor([[[[0.0, 1.0], [1.0, 0.0], [-3.0, 2.0]]]], dtype=torch.float64)
-    batch = sample("sphere", n=1, T=3, d=2, trials=1)
-    scores = torch.tensor([[[0.5, 0.0, 1.0]]], dtype=torch.float64)
-    v = torch.linalg.lstsq(X[0, 0], scores[0, 0]).solution
-    batch = dataclasses.replace(
-        batch,
-        X=X,
-        Z=torch.tensor([[[1.0, 0.0]]], dtype=torch.float64),
-        Y=torch.ones(1, 1, dtype=torch.float64),
-        head_parameters={"v": v[None]},
-    )
-    gamma = batch.scores()[0, 0]
-    selected = torch.tensor([[0]])
-    solution = solve_svm(batch.X, batch.Z, selected)
-    neighbours = solution.support[0, 0]
+    scores = torch.tensor([0.5, 0.0, 1.0], dtype=torch.float64)
+    v = torch.linalg.lstsq(X[0, 0], scores).solution
+    batch = ProblemBatch.of(X, [[[1.0, 0.0]]], [[1.0]], v=v)
+    gamma, selected = batch.scores()[0, 0], torch.tensor([[0]])
+    neighbours = solve_svm(batch.X, batch.Z, selected).support[0, 0]
     expected = bool((gamma[neighbours] < gamma[0]).all())
     assert gamma.argmax() != 0
     assert types(batch, selected) == ["local" if expected else "not_local"]

@@ -54,11 +54,7 @@ def test_unique_optimum_and_b2_of_given_scores():
     batch = of_scores([3, 1, 1], [3, 3, 1], [3, 1, 2], [3, 3 - 1e-14, 1], [3, 1, 1 + 1e-14])
     assert unique_optimum(batch) == [True, False, True, None, True]
     assert assumption_b2(batch) == [True, False, False, False, None]
-
-
-def test_two_tokens_always_meet_b2_and_three_drawn_ones_never():
     assert assumption_b2(sample("sphere", n=3, T=2, d=4, trials=20)) == [True] * 20
-    assert assumption_b2(sample("sphere", n=3, T=3, d=4, trials=20)) == [False] * 20
 
 
 def test_masked_tokens_do_not_count():
@@ -230,7 +226,7 @@ def test_training_ends_at_local_optima_that_were_listed_before():
 
 
 def test_the_optimal_tokens_are_locally_optimal_wherever_they_are_feasible():
-    batch = sample("sphere", n=4, T=3, d=2, trials=40)
+    batch = sample("sphere", n=4, T=3, d=2, trials=12)
     expected = optimum_feasible(batch)
     assert {True, False} <= set(expected)
     for norm in ("frobenius", "nuclear"):
@@ -239,16 +235,12 @@ def test_the_optimal_tokens_are_locally_optimal_wherever_they_are_feasible():
 
 
 @pytest.mark.full
-def test_shares_of_random_starts():
+def test_random_starts_reach_local_optima_also_of_many_selections():
     batch = sample("sphere", n=2, T=3, d=3, trials=6)
     everything = local_optima(batch, starts=20, steps=2000)
     assert all(0.8 <= float(one.share.sum()) <= 1 for one in everything)
     assert any(len(one.share) > 1 and (one.share > 0).sum() > 1 for one in everything)
     assert all(one.share.isnan().all() for one in local_optima(batch))
-
-
-@pytest.mark.full
-def test_many_selections_are_those_that_starts_reach():
     batch = sample("sphere", n=6, T=8, d=10, trials=2)
     with pytest.raises(ValueError, match=r"starts=0: must be >= 1, .* for 262144 selections"):
         local_optima(batch)

@@ -14,7 +14,7 @@ from attnsvm import sample, solve_gen_svm
 from attnsvm.head import Quadratic
 from attnsvm.loss import Logistic
 from attnsvm.probe import Mixture, Snapshot
-from attnsvm.theory import PredictedPart, optimal_mixture
+from attnsvm.theory import finite_part_distance, optimal_mixture
 
 
 def projected(c):
@@ -123,24 +123,24 @@ def test_the_finite_part_is_that_of_gen_svm_whatever_else_w_has():
     batch = sample("orthonormal", head=Quadratic(0.5), n=3, T=4, d=8, trials=4)
     s = optimal_mixture(batch)
     fin, mm = solve_gen_svm(batch.X, batch.Z, s > 0, s.log())
-    for b in range(batch.B):
-        part = PredictedPart.of(*(x[b].numpy() for x in (batch.X, batch.Z, s)))
-        assert part.apart((fin.W + 1e3 * mm.W)[b].numpy()) < 1e-9
-        assert part.apart(3 * fin.W[b].numpy()) == pytest.approx(2, rel=1e-9)
-        assert part.apart(np.zeros((8, 8))) == pytest.approx(1, rel=1e-12)
+    apart, one = finite_part_distance(batch, s), torch.ones(4, dtype=torch.float64)
+    assert apart(fin.W + 1e3 * mm.W).max() < 1e-9
+    torch.testing.assert_close(apart(3 * fin.W), 2 * one, rtol=1e-9, atol=0)
+    torch.testing.assert_close(apart(0 * fin.W), one, rtol=1e-12, atol=0)
 
 
 def test_without_log_ratios_or_with_dependent_equations_there_is_no_finite_part():
-    batch = sample("sphere", n=2, T=3, d=4, trials=1)
-    arrays = batch.X[0].numpy(), batch.Z[0].numpy()
-    assert PredictedPart.of(*arrays, optimal_mixture(batch)[0].numpy()) is None
-    assert PredictedPart.of(*arrays, np.full((2, 3), np.nan)) is None
-    half = np.array([[0.6, 0.4, 0.0]] * 2)
-    assert PredictedPart.of(*arrays, half) is not None
-    equal = np.array([[0.5 + 1e-15, 0.5 - 1e-15, 0.0]] * 2)  # no log-ratio but rounding
-    assert PredictedPart.of(*arrays, equal) is None
-    same = np.repeat(arrays[0][:1], 2, axis=0), np.repeat(arrays[1][:1], 2, axis=0)
-    assert PredictedPart.of(*same, half) is None
+    batch = sample("sphere", n=2, T=3, d=4, trials=5)
+    X, Z = batch.X.clone(), batch.Z.clone()
+    X[4], Z[4] = X[4, :1], Z[4, :1]  # both samples are the same
+    batch = dataclasses.replace(batch, X=X, Z=Z)
+    s = torch.tensor([[0.6, 0.4, 0.0]] * 2, dtype=torch.float64).repeat(5, 1, 1)
+    s[1] = optimal_mixture(batch)[1]  # one token of a linear head
+    s[2] = torch.nan
+    s[3] = torch.tensor([0.5 + 1e-15, 0.5 - 1e-15, 0.0])  # no log-ratio but rounding
+    found = finite_part_distance(batch, s)(torch.zeros(5, 4, 4, dtype=torch.float64))
+    assert found[0] == pytest.approx(1)
+    assert found[1:].isnan().all()
 
 
 def test_the_probe_is_zero_where_attention_is_as_predicted():
@@ -148,15 +148,13 @@ def test_the_probe_is_zero_where_attention_is_as_predicted():
     s = optimal_mixture(batch)
     fin, mm = solve_gen_svm(batch.X, batch.Z, s > 0, s.log())
     W = fin.W + 1e3 * mm.W
-    probe = Mixture()
     logits = torch.einsum("bntd,bde,bne->bnt", batch.X, W, batch.Z)
+    uniform, probe = torch.full_like(s, 0.25), Mixture()
     given = {"batch": batch, "step": 0, "K": None, "Q": None, "solutions": {}}
     given |= {"selected": s.argmax(-1), "loss": Logistic()}
     found = probe.measure(Snapshot(W=W, softmax=logits.softmax(-1), **given))
     assert found["apart"].max() < 1e-9
     assert found["fin"].max() < 1e-9
-    uniform = torch.full_like(s, 0.25)
-    found = probe.measure(Snapshot(W=torch.zeros_like(W), softmax=uniform, **given))
-    expected = 0.5 * (s - 0.25).abs().sum(-1).amax(-1)
-    torch.testing.assert_close(found["apart"], expected)
+    found = probe.measure(Snapshot(W=0 * W, softmax=uniform, **given))
+    torch.testing.assert_close(found["apart"], 0.5 * (s - 0.25).abs().sum(-1).amax(-1))
     torch.testing.assert_close(found["fin"], torch.ones(4, dtype=torch.float64))

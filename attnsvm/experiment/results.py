@@ -1,0 +1,273 @@
+"""What the stages of a run return, each a frozen value, and the tables that are made of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from attnsvm.linalg.directions import one_minus_correlation
+from attnsvm.problem import ProblemBatch
+from attnsvm.record.column import Column
+from attnsvm.record.columns import key_columns
+from attnsvm.record.schema import trial_columns, trial_table
+from attnsvm.selection import TokenSelection
+from attnsvm.svm import SvmSolution
+from attnsvm.training import TrainingStatus, Trajectory
+
+Status = tuple[str, str]
+"""Status of an instance and its reason; `OK` until a stage excludes it."""
+
+OK: Status = ("ok", "")
+
+Exclusion = tuple[Tensor, str, str]
+"""Which instances (B,) a stage excludes, with their status and the reason."""
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What a stage adds to the record of B instances.
+
+    Attributes
+    ----------
+    columns : mapping of str to values (B,)
+        Columns of `trials.parquet`.
+    curves : mapping of str to (steps (S,), values (B, S))
+        Quantities of `history.parquet`.
+    arrays : mapping of str to (B, ...)
+        Arrays of `solutions.npz`.
+    """
+
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    curves: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    arrays: Mapping[str, Any] = field(default_factory=dict)
+
+    def __or__(self, other: Findings) -> Findings:
+        """Return the findings of both; where both have one, that of `other`."""
+        return Findings(
+            {**self.columns, **other.columns},
+            {**self.curves, **other.curves},
+            {**self.arrays, **other.arrays},
+        )
+
+    def recorded(self, index: Tensor) -> Findings:
+        """Return all columns, but curves and arrays of the instances at `index` only."""
+        return Findings(
+            self.columns,
+            {name: (steps, values[index]) for name, (steps, values) in self.curves.items()},
+            {name: array[index] for name, array in self.arrays.items()},
+        )
+
+    def spread(self, index: Tensor, B: int, further: Iterable[Column]) -> Findings:
+        """Return findings of the instances at `index` of B; the other rows hold the default."""
+        defaults, columns = trial_columns(further), {}
+        for name, values in self.columns.items():
+            columns[name] = [defaults[name][1]] * B
+            for k, value in zip(index.tolist(), plain(values), strict=True):
+                columns[name][k] = value
+        return Findings(columns, self.curves, self.arrays)
+
+
+def quantity(name: str, steps: Tensor, values: Tensor) -> Findings:
+    """Return values (B, S) of a quantity over the steps; the column is its last value."""
+    return Findings({name: values[:, -1]}, {name: (steps, values)})
+
+
+def distance(name: str, path: Trajectory, direction: Tensor) -> Findings:
+    """Return 1 - correlation of the path with (B, d, d), or with (B, S, d, d) at each snapshot."""
+    target = direction[:, None] if direction.ndim == 3 else direction
+    return quantity(name, path.steps, one_minus_correlation(path.snapshots, target))
+
+
+def plain(values: Any) -> Any:
+    """Return a column as NumPy or a list."""
+    return values.cpu().numpy() if isinstance(values, Tensor) else values
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """Instances and their weights: one of each instance, or of each layer and head of a network.
+
+    Attributes
+    ----------
+    drawn : ProblemBatch
+        The B instances, with the drawn parameters of the head.
+    path : Trajectory
+        Their weights over the steps.
+    key : mapping of str to Tensor
+        What distinguishes rows of one seed, each (B,): layer and head of attention.
+    network : Findings
+        What else is recorded of a network.
+    """
+
+    drawn: ProblemBatch
+    path: Trajectory
+    key: Mapping[str, Tensor] = field(default_factory=dict)
+    network: Findings = field(default_factory=Findings)
+
+    @cached_property
+    def batch(self) -> ProblemBatch:
+        """The instances with the parameters of the head at the last step."""
+        if not self.drawn.head.train:
+            return self.drawn
+        return dataclasses.replace(self.drawn, head_parameters=self.path.head_parameters)
+
+    def take(self, index: Tensor) -> Trained:
+        """Return the instances at `index`."""
+        key = {name: values[index] for name, values in self.key.items()}
+        return Trained(self.drawn.take(index), self.path.take(index), key)
+
+
+@dataclass(frozen=True, eq=False)
+class Selected:
+    """Trained instances, the tokens that they attend to, and which instances are excluded."""
+
+    trained: Trained
+    selection: TokenSelection
+    status: tuple[Status, ...]
+    findings: Findings
+
+    def accepted(self) -> Tensor:
+        """Return the indices of the instances that are not excluded."""
+        found = [k for k, (status, _) in enumerate(self.status) if status == "ok"]
+        return torch.tensor(found, dtype=torch.long, device=self.trained.batch.X.device)
+
+
+@dataclass(frozen=True, eq=False)
+class Separated:
+    """The solved SVMs of a batch.
+
+    Attributes
+    ----------
+    solutions : mapping of str to SvmSolution
+        By norm: the SVMs of the selected tokens, or the margin part W_mm of Gen-SVM.
+    findings : Findings
+        Columns and arrays.
+    exclusions : list of Exclusion
+        The instances with an SVM that is not solved.
+    finite : mapping of str to SvmSolution
+        The finite parts W_fin of Gen-SVM, by norm.
+    one_token : SvmSolution or None
+        Beside Gen-SVM, the SVM of the most attended tokens.
+    """
+
+    solutions: Mapping[str, SvmSolution[Tensor]]
+    findings: Findings
+    exclusions: list[Exclusion]
+    finite: Mapping[str, SvmSolution[Tensor]] = field(default_factory=dict)
+    one_token: SvmSolution[Tensor] | None = None
+
+
+def marked(status: Sequence[Status], exclusions: Iterable[Exclusion]) -> tuple[Status, ...]:
+    """Return status and reason of each instance: the first exclusion that applies decides."""
+    found = list(status)
+    for where, word, reason in exclusions:
+        for k in where.nonzero()[:, 0].tolist():
+            if found[k][0] == "ok":
+                found[k] = word, reason
+    return tuple(found)
+
+
+def training_findings(
+    trained: Trained,
+    selection: TokenSelection,
+    ends: list[TrainingStatus],
+    keep_path: bool,
+    factors: bool,
+) -> Findings:
+    """Return what is recorded of training, of the selected tokens and of how training ended."""
+    batch, path = trained.drawn, trained.path
+    flat = None
+    if not trained.key:
+        outputs = (path.softmax[:, -1, :, None] @ batch.X)[:, :, 0]
+        slopes = batch.head.gradient(outputs, path.head_parameters)
+        flat = (slopes == 0).all(-1).any(-1)
+    columns = {
+        "training": [end.value for end in ends],
+        "tie": selection.tie,
+        "saturated": selection.saturated,
+        "min_top_softmax": selection.top_softmax.amin(-1),
+        "max_masked_softmax": selection.max_masked,
+        "attended_tokens": selection.attended.sum(-1).double().mean(-1),
+        "flat": flat,
+        "risk": path.loss[:, -1],
+        "W_norm": path.W.norm(dim=(-2, -1)),
+    }
+    curves = {
+        "risk": (path.steps, path.loss),
+        "max_softmax": (path.steps, path.softmax.amax(-1).mean(-1)),
+        "W_norm": (path.steps, path.snapshots.norm(dim=(-2, -1))),
+    }
+    arrays = {"trained_W": path.W, "selected": selection.selected}
+    if keep_path:
+        steps, scores = path.steps.expand(batch.B, -1), batch.scores()
+        arrays |= {"snapshots": path.snapshots, "softmax": path.softmax}
+        arrays |= {"steps": steps, "scores": scores}
+    if factors and path.K is not None and path.Q is not None:
+        arrays |= {"trained_K": path.K, "trained_Q": path.Q}
+    if batch.head.train and set(path.head_parameters) == {"v"}:
+        arrays |= {"trained_v": path.head_parameters["v"], "Y": batch.Y}
+    return Findings(columns, curves, arrays)
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def tables(
+    batch: ProblemBatch,
+    key: Mapping[str, Tensor],
+    status: Sequence[Status],
+    findings: Findings,
+    index: Tensor,
+    further: tuple[Column, ...],
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    """Return `trials.parquet`, `history.parquet` and `solutions.npz` of a batch.
+
+    Parameters
+    ----------
+    batch, key
+        Its B instances, or the layers and heads of these; what distinguishes rows of one seed.
+    status : sequence of Status
+        One for each instance.
+    findings : Findings
+        Columns of all B; curves and arrays of the instances at `index`.
+    index : Tensor
+        The instances whose curves and arrays are kept.
+    further : tuple of Column
+        The columns of trials that not every record has.
+    """
+    words, reasons = zip(*status, strict=True)
+    columns = {"status": words, "reason": reasons, **findings.columns, **key}
+    trials = trial_table(
+        batch.seeds.cpu().numpy(), {name: plain(one) for name, one in columns.items()}, further
+    )
+    rows = {name: plain(one[index]) for name, one in {"seed": batch.seeds, **key}.items()}
+    solutions = {}
+    if len(index):
+        problem = {"X": batch.X, "Z": batch.Z, "mask": batch.mask, "seeds": batch.seeds, **key}
+        stored = {name: one[index] for name, one in problem.items()} | dict(findings.arrays)
+        solutions = {name: plain(one) for name, one in stored.items()}
+    return trials, _history(rows, findings.curves), solutions
+
+
+def _history(
+    rows: Mapping[str, np.ndarray], curves: Mapping[str, tuple[Tensor, Tensor]]
+) -> pd.DataFrame:
+    """Return the curves in long format, by seed (layer, head), step and quantity."""
+    types: dict[Any, Any] = {**dict.fromkeys(rows, "int64"), "step": "float64"}
+    types |= {"quantity": "str", "value": float}
+    parts = [pd.DataFrame({name: [] for name in types})] if not curves else []
+    for name, (steps, values) in curves.items():
+        part = pd.DataFrame({key: np.repeat(one, len(steps)) for key, one in rows.items()})
+        step = np.tile(plain(steps), len(values))
+        parts.append(part.assign(step=step, quantity=name, value=plain(values).ravel()))
+    table = pd.concat(parts)
+    table = table.sort_values(key_columns(table), kind="stable", ignore_index=True)
+    return table.astype(types)

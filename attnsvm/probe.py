@@ -1,0 +1,358 @@
+"""Probes, numbers that a run measures of weights and attention: `probe=[NAME]` is a class here.
+
+Their columns, with meaning, unit and range, are declared in `attnsvm.config.probe`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnsvm.attention import Risk
+from attnsvm.comparison import margin_gap
+from attnsvm.config import ConfigError
+from attnsvm.config.probe import MarginGapConfig, OptimalityConfig, OtherHeadsConfig
+from attnsvm.head import Linear
+from attnsvm.linalg import times
+from attnsvm.linalg.directions import one_minus_correlation, unit
+from attnsvm.loss import Loss
+from attnsvm.parameterization import W
+from attnsvm.problem import ProblemBatch
+from attnsvm.record import CorruptRecordError
+from attnsvm.record.arrays import read_array
+from attnsvm.svm import SvmSolution, SvmStatus
+from attnsvm.svm.equalities import restoring
+from attnsvm.theory import finite_part_distance, optimal_mixture
+from attnsvm.training import Trajectory
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The state of a batch at one recorded step.
+
+    Attributes
+    ----------
+    batch : ProblemBatch
+        B instances.
+    step : float
+        Number of updates; for a regularisation path the radius.
+    W : Tensor
+        Combined weights, shape (B, d, d); finite.
+    K, Q : Tensor or None
+        Factors, shape (B, d, m); only for a probe with `FACTORS`.
+    softmax : Tensor
+        Attention s, shape (B, n, T); 0 at inadmissible tokens.
+    selected : Tensor
+        The token that each sample attends to most at the end of training, int64 of shape (B, n).
+    loss : Loss
+        The loss of the run.
+    solutions : mapping of str to SvmSolution
+        The SVMs of the selected tokens that the run solves, by norm; with selection=multi the
+        margin part W_mm of Gen-SVM.
+    """
+
+    batch: ProblemBatch
+    step: float
+    W: Tensor
+    K: Tensor | None
+    Q: Tensor | None
+    softmax: Tensor
+    selected: Tensor
+    loss: Loss
+    solutions: Mapping[str, SvmSolution[Tensor]]
+
+
+class Probe(ABC):
+    """Measures the quantities that its schema declares, of every instance by itself."""
+
+    FACTORS: ClassVar[bool] = False
+    """Whether it needs K and Q."""
+
+    SOLUTIONS: ClassVar[bool] = False
+    """Whether it needs the SVMs of the selected tokens."""
+
+    GEN_SVM: ClassVar[bool] = False
+    """Whether it also measures against Gen-SVM, whose problems have equalities."""
+
+    WEIGHTS: ClassVar[bool] = False
+    """Whether it needs the weights that come with data=pretrained."""
+
+    def check(self, d: int) -> None:  # noqa: B027
+        """Raise ConfigError if it cannot measure weights of shape (d, d)."""
+
+    @abstractmethod
+    def measure(self, snapshot: Snapshot) -> Mapping[str, Tensor]:
+        """Return every declared quantity, float64 of shape (B,); NaN where it is not defined."""
+
+
+def measured(probe: Probe, quantities: Iterable[str], snapshot: Snapshot) -> dict[str, Tensor]:
+    """Return the quantities of a probe, each (B,); NaN for instances whose weights are not finite.
+
+    Raises
+    ------
+    ValueError
+        If the probe does not return what its schema declares.
+    """
+    names, kind = sorted(quantities), type(probe).__name__
+    finite = snapshot.W.flatten(1).isfinite().all(-1)
+    zeroed: dict[str, Any] = {
+        name: V.masked_fill(~finite[:, None, None], 0.0)
+        for name in ("W", "K", "Q", "softmax")
+        if (V := getattr(snapshot, name)) is not None and not finite.all()
+    }
+    values = dict(probe.measure(dataclasses.replace(snapshot, **zeroed)))
+    if sorted(values) != names:
+        raise ValueError(f"probe {kind}: measured {sorted(values)}; must be {names}")
+    for name, value in values.items():
+        shape = tuple(value.shape), value.dtype
+        if shape != ((len(finite),), torch.float64):
+            must = f"must be ({len(finite)},) torch.float64"
+            raise ValueError(f"probe {kind}: {name} has shape and type {shape}; {must}")
+    return {name: torch.where(finite, value, torch.nan) for name, value in values.items()}
+
+
+def over_steps(
+    probe: Probe, quantities: Iterable[str], batch: ProblemBatch, path: Trajectory, **given: Any
+) -> dict[str, Tensor]:
+    """Return the quantities of a probe at every snapshot, each (B, S).
+
+    `given` are the fields `selected`, `loss` and `solutions` of every `Snapshot`.
+    """
+    found = []
+    for s, step in enumerate(path.steps.tolist()):
+        W, softmax = path.snapshots[:, s], path.softmax[:, s]
+        K, Q = (None if V is None else V[:, s] for V in (path.K_snapshots, path.Q_snapshots))
+        found.append(measured(probe, quantities, Snapshot(batch, step, W, K, Q, softmax, **given)))
+    return {name: torch.stack([one[name] for one in found], dim=1) for name in found[0]}
+
+
+# --- of W -----------------------------------------------------------------------------------------
+
+
+def _undefined(snapshot: Snapshot) -> Tensor:
+    return snapshot.W.new_full((len(snapshot.W),), torch.nan)
+
+
+class Rank(Probe):
+    """Effective rank #{sigma_k > threshold sigma_1} and stable rank sum_k sigma_k^2 / sigma_1^2.
+
+    NaN for W = 0.
+
+    Parameters
+    ----------
+    threshold : float
+        0 < threshold < 1.
+    """
+
+    def __init__(self, threshold: float) -> None:
+        self.threshold = threshold
+
+    def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
+        """Return both ranks, from the singular values."""
+        sigma = torch.linalg.svdvals(snapshot.W)
+        ratio = sigma / sigma[:, :1]  # NaN for W = 0
+        effective = (ratio > self.threshold).sum(-1).to(sigma)
+        return {
+            "effective": torch.where(sigma[:, 0] > 0, effective, torch.nan),
+            "stable": ratio.square().sum(-1),
+        }
+
+
+class Balance(Probe):
+    """||K^T K - Q^T Q||_F / (||K||_F ||Q||_F); NaN where a factor is zero.
+
+    Gradient flow keeps K^T K - Q^T Q; it is zero for factors of the least norm of K Q^T.
+    """
+
+    FACTORS: ClassVar[bool] = True
+
+    def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
+        """Return the gap."""
+        K, Q = snapshot.K, snapshot.Q
+        assert K is not None
+        assert Q is not None
+        k, q = (F.flatten(1).norm(dim=1)[:, None, None] for F in (K, Q))
+        K, Q = K / k, Q / q  # squares do not overflow
+        return {"gap": (K.mT @ K * (k / q) - Q.mT @ Q / (k / q)).flatten(1).norm(dim=1)}
+
+
+class Distance(Probe):
+    """|| W / ||W||_F - M / ||M||_F ||_F = sqrt(2 (1 - correlation)), from 0 to 2; NaN for W = 0.
+
+    Parameters
+    ----------
+    path : str
+        An .npy file with M, (d, d) finite numbers, not all zero. Nothing is unpickled.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        """M, float64; ConfigError if the file cannot be read, or holds no such matrix."""
+        named = f"probe.distance.path={self.path}"
+        try:
+            M = read_array(Path(self.path).resolve())
+        except CorruptRecordError as error:
+            raise ConfigError(f"{named}: {error}; must be a readable .npy file") from error
+        if M.dtype.kind not in "fiu" or M.ndim != 2 or not np.isfinite(M).all() or not M.any():
+            found = f"{M.dtype} of shape {M.shape}"
+            raise ConfigError(f"{named}: {found}; must be a matrix of finite numbers, not all zero")
+        return torch.from_numpy(M.astype(np.float64))
+
+    def check(self, d: int) -> None:
+        """Raise ConfigError unless M is (d, d)."""
+        if (shape := tuple(self.matrix.shape)) != (d, d):
+            raise ConfigError(f"probe.distance.path={self.path}: shape {shape}; must be {(d, d)}")
+
+    def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
+        """Return the distance."""
+        apart = one_minus_correlation(snapshot.W, self.matrix.to(snapshot.W.device))
+        return {"direction": (2 * apart).sqrt()}
+
+
+class MarginGap(Probe):
+    """1 - rho(W) of `attnsvm.margin_gap`, by norm; NaN for a norm whose SVM is not solved."""
+
+    SOLUTIONS: ClassVar[bool] = True
+
+    def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
+        """Return the gap by each norm."""
+        found = dict.fromkeys(MarginGapConfig.QUANTITIES, _undefined(snapshot))
+        solved = {norm: one for norm, one in snapshot.solutions.items() if norm in found}
+        return found | {norm: margin_gap(snapshot.W, one) for norm, one in solved.items()}
+
+
+class OtherHeads(Probe):
+    """Mean correlation of the weights of the other heads with the SVM, by norm.
+
+    The weights are those that come with data=pretrained. With selection=multi they are projected
+    on the matrices with equal logits inside of every set of attended tokens, as W_mm has. NaN for a
+    norm whose SVM is not solved, and where there is no other head.
+    """
+
+    SOLUTIONS: ClassVar[bool] = True
+    GEN_SVM: ClassVar[bool] = True
+    WEIGHTS: ClassVar[bool] = True
+
+    def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
+        """Return the mean correlation in each norm."""
+        weights, solutions = snapshot.batch.weights, snapshot.solutions
+        found = dict.fromkeys(OtherHeadsConfig.QUANTITIES, _undefined(snapshot))
+        if weights is None or weights.shape[1] < 2 or not solutions:
+            return found
+        restored = restoring(next(iter(solutions.values())).problem.equalities())
+        rows = unit(torch.stack([restored(V) for V in weights[:, 1:].unbind(1)], 1)).flatten(2)
+        for norm in solutions.keys() & found.keys():
+            column = unit(solutions[norm].W).flatten(1)[..., None]
+            found[norm] = times(rows, column).mean((1, 2))
+        return found
+
+
+# --- of attention ---------------------------------------------------------------------------------
+
+
+class Entropy(Probe):
+    """-sum_t s_t log s_t of each sample, in nats: 0 if it attends to one token, at most log T."""
+
+    def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
+        """Return mean and maximum over the samples."""
+        entropy = torch.special.entr(snapshot.softmax).sum(-1)
+        return {"mean": entropy.mean(-1), "max": entropy.amax(-1)}
+
+
+class ExcessRisk(Probe):
+    """log(L - L*) of `attnsvm.attention.Risk.log_excess`, which neither cancels nor underflows.
+
+    L* is the risk of attending to the selected tokens alone, the limit of L once attention
+    saturates on them. NaN where L <= L*, and for heads other than the linear one.
+    """
+
+    def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
+        """Return log(L - L*)."""
+        if not isinstance(snapshot.batch.head, Linear):
+            return {"log": _undefined(snapshot)}
+        risk = Risk(snapshot.batch, W(), snapshot.loss)
+        value = risk.log_excess(risk.forward((snapshot.W,)), snapshot.selected)
+        return {"log": value.where(value.isfinite(), torch.nan)}
+
+
+class HeldOut(Probe):
+    """Attention on samples that W was not trained on, those of `ProblemBatch.held_out`."""
+
+    def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
+        """Return the share of samples that attend most to an optimal token, and the excess risk."""
+        batch = snapshot.batch.held_out
+        if batch is None:
+            raise ConfigError("probe=[held_out]: data must be planted, with data.held_out >= 1")
+        logits = (batch.X @ (batch.Z @ snapshot.W.mT)[..., None])[..., 0]
+        logits = logits.masked_fill(~batch.mask, -torch.inf)
+        outputs = (logits.softmax(-1)[:, :, None] @ batch.X)[:, :, 0]
+        f = batch.Y * batch.head.value(outputs, batch.head_parameters)
+        gamma = batch.scores()
+        best = gamma.amax(-1)
+        found = gamma.gather(2, logits.argmax(-1)[..., None])[..., 0] == best
+        return {"optimal": found.double().mean(-1), "excess": (best - f).mean(-1)}
+
+
+class Optimality(Probe):
+    """Definition 2 of arXiv 2308.16898, sample by sample.
+
+    The selected tokens of an instance are locally optimal in a norm if the share in it is 1. With
+    selection=multi that is not defined where a sample attends to several tokens: NaN. Each share
+    comes with its expected value if the scores of every sample were in random order: a token is
+    above k others in one of 1 + k orders.
+    """
+
+    SOLUTIONS: ClassVar[bool] = True
+    GEN_SVM: ClassVar[bool] = True
+
+    def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
+        """Return the shares, and those by chance."""
+        gamma, selected = snapshot.batch.scores(), snapshot.selected[..., None]
+        below = gamma < gamma.gather(2, selected)
+        others = snapshot.batch.mask.scatter(2, selected, False)
+        found = _shares("best", below, others)
+        for norm in OptimalityConfig.NORMS:
+            found |= dict.fromkeys((norm, f"{norm}_chance"), _undefined(snapshot))
+            if (solution := snapshot.solutions.get(norm)) is not None:
+                solved = [one is SvmStatus.solved for one in solution.statuses]
+                known = torch.tensor(solved) & ~solution.problem.equality.flatten(1).any(1).cpu()
+                for name, share in _shares(norm, below, solution.support).items():
+                    found[name] = share.where(known.to(share.device), torch.nan)
+        return found
+
+
+def _shares(name: str, below: Tensor, others: Tensor) -> dict[str, Tensor]:
+    """Return the share of samples with all `others` (B, n, T) below, and that by chance."""
+    return {
+        name: (below | ~others).all(2).double().mean(1),
+        f"{name}_chance": (1 + others.sum(2)).double().reciprocal().mean(1),
+    }
+
+
+class Mixture(Probe):
+    """The attention of least risk, and the W_fin that it determines; both known before training."""
+
+    def __init__(self) -> None:
+        self._known: tuple[ProblemBatch, Tensor, Callable[[Tensor], Tensor]] | None = None
+
+    def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
+        """Return the total variation distance of the softmax, and the relative one of W_fin."""
+        batch = snapshot.batch
+        if self._known is None or self._known[0] is not batch:  # made once for all snapshots
+            mixture = optimal_mixture(batch)
+            self._known = batch, mixture, finite_part_distance(batch, mixture)
+        _, mixture, finite = self._known
+        apart = 0.5 * (snapshot.softmax - mixture).abs().sum(-1)
+        return {"apart": apart.amax(-1), "fin": finite(snapshot.W)}
