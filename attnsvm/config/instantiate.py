@@ -101,10 +101,12 @@ def check_package(target: str, group: str, extensions: Iterable[str] = ()) -> No
 def check_extensions(extensions: Iterable[str]) -> None:
     """Raise ConfigError unless each is the name of a package or module of Python files."""
     for name in extensions:
-        found, must = None, "the name of a package, without dots"
-        if name.isidentifier():
+        found = None
+        if not name.isidentifier():
+            must = "the name of a package, without dots"
+        elif name in sys.stdlib_module_names:
             must = "your own package; Python has this one"
-        if name.isidentifier() and name not in sys.stdlib_module_names:
+        else:
             found = importlib.util.find_spec(name)
             must = (
                 "a module, or a package with an __init__.py, that can be imported here; "
