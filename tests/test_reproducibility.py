@@ -88,13 +88,3 @@ def test_steps_that_overshoot_agree_to_a_few_of_them(batch, elsewhere, name, las
     assert relative(path.W, elsewhere[name]) <= 10 * last_step / smallest
     assert elsewhere[f"{name} s"].argmax(-1).equal(path.log_softmax.argmax(-1))
     torch.testing.assert_close(elsewhere[f"{name} loss"][:, -1], path.loss[:, -1])
-
-
-@pytest.mark.parametrize(("rule", "compiled"), [("w", True), ("kq", True), ("kq", False)])
-def test_order_and_batch_change_no_number(batch, rule, compiled):
-    options = {"optimizer": "gd", "lr": 1.0, "steps": 200, "compiled": compiled}
-    path, order = train(batch, rule, **options), torch.tensor([5, 2, 7, 0, 1, 6, 4, 3])
-    turned, alone = (train(batch.take(k), rule, **options) for k in (order, order[:1]))
-    torch.testing.assert_close(turned.W, path.W[order], rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(alone.W, path.W[order[:1]], rtol=1e-12, atol=1e-12)
-    assert turned.status() == [path.status()[k] for k in order]

@@ -28,67 +28,44 @@ from attnsvm.testing import (
 )
 
 QUICK = {"steps": 20, "record_every": 10, "lr": 0.05}
+CHECKS = {
+    "head": check_head,
+    "data": check_data,
+    "model": check_model,
+    "parameterization": check_parameterization,
+    "loss": check_loss,
+    "optimizer": check_optimizer,
+}
+OF_FILES = ("file", "digits", "pretrained")
+SLOW = {*GROUPS["optimizer"].own} - {"normalized_gd", "adam"}
+OPTIONS = [
+    pytest.param(group, name, marks=[pytest.mark.full] if name in SLOW else [])
+    for group, options in GROUPS.items()
+    for name in options.own
+    if name not in OF_FILES
+]
 
 
-def options(group):
-    return [name for name in GROUPS[group].own if name not in ("file", "digits", "pretrained")]
-
-
-@pytest.mark.parametrize("name", options("head"))
-def test_heads(name):
-    check_head(named("head", name))
-
-
-@pytest.mark.parametrize("name", options("data"))
-def test_data(name):
-    check_data(named("data", name))
-
-
-@pytest.mark.parametrize("name", options("model"))
-def test_models(name):
-    check_model(named("model", name))
-
-
-@pytest.mark.parametrize("name", options("parameterization"))
-def test_parameterizations(name):
-    check_parameterization(named("parameterization", name))
+@pytest.mark.parametrize(("group", "name"), OPTIONS)
+def test_own_options(group, name):
+    check_config(GROUPS[group][name])
+    given = QUICK if group == "optimizer" else {}
+    if name == "regularization_path":
+        given = {"radii": [1.0, 3.0]}
+    if name != "polyak":
+        CHECKS[group](named(group, name, **given))
 
 
 def test_a_low_rank_parameterization():
     check_parameterization(KQ(m=2))
 
 
-@pytest.mark.parametrize("name", options("loss"))
-def test_losses(name):
-    check_loss(named("loss", name))
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        n if n in ("normalized_gd", "adam") else pytest.param(n, marks=pytest.mark.full)
-        for n in options("optimizer")
-        if n != "polyak"
-    ],
-)
-def test_optimizers(name):
-    path = {"radii": [1.0, 3.0]} if name == "regularization_path" else QUICK
-    check_optimizer(named("optimizer", name, **path))
-
-
 @pytest.mark.parametrize("name", PROBES.own)
-def test_probes(name, tmp_path):
+def test_own_probes(name, tmp_path):
     np.save(tmp_path / "M.npy", np.eye(5))
     given = {"path": str(tmp_path / "M.npy")} if name == "distance" else {}
+    check_config(PROBES[name], **given)
     check_probe(named("probe", name, **given), PROBES[name])
-
-
-@pytest.mark.parametrize(
-    ("group", "name"), [(g, n) for g in GROUPS for n in options(g)] + [("probe", n) for n in PROBES]
-)
-def test_configs(group, name):
-    given = {"path": "M.npy"} if name == "distance" else {}
-    check_config({**GROUPS, "probe": PROBES}[group][name], **given)
 
 
 # --- broken twins ---------------------------------------------------------------------------------
@@ -118,21 +95,6 @@ class Featured(Relu):
     def features(self, X, parameters):
         F, kinds = super().features(X, parameters)
         return F, kinds * 2
-
-
-HEADS = {
-    Sloped: "gradient: differs",
-    Mixed: "depends on the batch",
-    Global: "global random numbers",
-    Single: "must be float64",
-    Featured: "features: their sum",
-}
-
-
-@pytest.mark.parametrize("twin", HEADS)
-def test_broken_heads(twin):
-    with pytest.raises(AssertionError, match=HEADS[twin]):
-        check_head(twin())
 
 
 class Sequential(Sphere):
@@ -194,6 +156,11 @@ def first_order(cls):
 
 
 TWINS = {
+    "slope": (lambda: check_head(Sloped()), "gradient: differs"),
+    "batch": (lambda: check_head(Mixed()), "depends on the batch"),
+    "random numbers": (lambda: check_head(Global()), "global random numbers"),
+    "precision": (lambda: check_head(Single()), "must be float64"),
+    "features": (lambda: check_head(Featured()), "features: their sum"),
     "data": (lambda: check_data(Sequential(2, 3, 4)), "depends on the other instances"),
     "model": (lambda: check_model(Unmasked()), "a masked token is admissible"),
     "parameterization": (lambda: check_parameterization(Turned()), "pullback"),

@@ -13,14 +13,15 @@ from typing import Any
 from attnsvm.config import PROBES
 from attnsvm.config.probe import probe_quantities
 from attnsvm.config.run import HYPOTHESES
-from attnsvm.record.column import STAGES, Column
 from attnsvm.record.columns import (
     HISTORY_COLUMNS,
     LAYER_COLUMNS,
     LAYER_KEY,
     QUANTITIES,
     RUN_COLUMNS,
+    STAGES,
     TRIAL_COLUMNS,
+    Column,
     hypothesis_columns,
     multi_columns,
     norm_columns,

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from attnsvm.linalg.directions import one_minus_correlation
 from attnsvm.problem import ProblemBatch
-from attnsvm.record.column import Column
-from attnsvm.record.columns import key_columns
+from attnsvm.record.columns import Column, key_columns
 from attnsvm.record.schema import trial_columns, trial_table
 from attnsvm.selection import TokenSelection
 from attnsvm.svm import SvmSolution

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from attnsvm.record.archive import pack, unpacked
 from attnsvm.record.atomic import remove_orphans, write_atomically, write_json
-from attnsvm.record.column import STATES, Column
+from attnsvm.record.columns import STATES, Column
 from attnsvm.record.files import CorruptRecordError, kind_of, read_json, usable_memory, verified
 from attnsvm.record.lock import LOCK_FILE, HeldError, locked
 from attnsvm.record.plan import (

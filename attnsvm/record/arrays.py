@@ -6,15 +6,19 @@ import math
 import os
 import re
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from attnsvm.record.archive import UNREADABLE_ARCHIVE, members
-from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular, usable_memory
+from attnsvm.record.files import (
+    MAX_TABLE_BYTES,
+    CorruptRecordError,
+    open_regular,
+    refused,
+    usable_memory,
+)
 
 MAX_ARRAYS = 1000
 NAME = re.compile(r"[^\W\d]\w*(\.\d\w*)?\.npy")
@@ -23,11 +27,12 @@ NAME = re.compile(r"[^\W\d]\w*(\.\d\w*)?\.npy")
 KINDS = "biufcU"
 """Kinds of type of an array: booleans, whole numbers, floats, complex numbers and words."""
 
-Header = tuple[tuple[int, ...], np.dtype[Any]]
+Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
+"""Shape, whether in Fortran's order, and type."""
 
 
 def array_headers(archive: zipfile.ZipFile) -> dict[str, Header]:
-    """Return shape and type of every array in an open .npz file, by its name; none is read.
+    """Return the header of every array in an open .npz file, by its name; no array is read.
 
     Raises
     ------
@@ -39,23 +44,23 @@ def array_headers(archive: zipfile.ZipFile) -> dict[str, Header]:
     for info in members(archive, MAX_ARRAYS):
         if not NAME.fullmatch(info.filename):
             raise CorruptRecordError(f"{info.filename[:100]!r}: must be the name of an array")
-        with _refused(f"{info.filename[:100]}: "), archive.open(info) as member:
+        with refused(f"{info.filename[:100]}: ", *UNREADABLE_ARCHIVE), archive.open(info) as member:
             headers[info.filename.removesuffix(".npy")] = _header(member, info.file_size)
     return headers
 
 
 def _header(stream: Any, size: int) -> Header:
-    """Return shape and type of the array in an open .npy file of `size` bytes."""
+    """Return the header of the array in an open .npy file of `size` bytes."""
     if np.lib.format.read_magic(stream) != (1, 0):
         raise CorruptRecordError("must be of version 1.0 of the format .npy")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
     if dtype.kind not in KINDS or dtype.subdtype is not None:
         raise CorruptRecordError(f"{dtype}: must be numbers or words, not Python objects")
     if not all(type(length) is int and length >= 0 for length in shape):
         raise CorruptRecordError(f"shape {shape}: must be whole numbers >= 0")
     if stream.tell() + math.prod(shape) * dtype.itemsize != size:
         raise CorruptRecordError(f"{size} bytes; must be those of {dtype} of shape {shape}")
-    return shape, dtype
+    return shape, fortran, dtype
 
 
 def read_arrays(stream: BinaryIO) -> dict[str, np.ndarray]:
@@ -66,7 +71,7 @@ def read_arrays(stream: BinaryIO) -> dict[str, np.ndarray]:
     CorruptRecordError
         If they are not as described there, or need more memory than this machine has.
     """
-    with _refused(), zipfile.ZipFile(stream) as archive:
+    with refused("", *UNREADABLE_ARCHIVE), zipfile.ZipFile(stream) as archive:
         headers = array_headers(archive)
         needed = sum(info.file_size for info in archive.infolist())
         if needed > (there := usable_memory()):
@@ -87,7 +92,7 @@ def read_array(path: Path) -> np.ndarray:
         If it is not a regular file, holds anything but numbers or words, or has not the bytes of
         its shape.
     """
-    with _refused(), open_regular(path, MAX_TABLE_BYTES) as stream:
+    with refused("", *UNREADABLE_ARCHIVE), open_regular(path, MAX_TABLE_BYTES) as stream:
         _header(stream, os.fstat(stream.fileno()).st_size)
         stream.seek(0)
         return _array(stream)
@@ -95,13 +100,3 @@ def read_array(path: Path) -> np.ndarray:
 
 def _array(stream: Any) -> np.ndarray:
     return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
-
-
-@contextmanager
-def _refused(begin: str = "") -> Iterator[None]:
-    """Raise CorruptRecordError, its message after `begin`, for what is damaged."""
-    try:
-        yield
-    except UNREADABLE_ARCHIVE as error:
-        kind = "" if isinstance(error, CorruptRecordError) else f"{type(error).__name__}: "
-        raise CorruptRecordError(f"{begin}{kind}{error}") from error

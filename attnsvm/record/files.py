@@ -26,6 +26,17 @@ class CorruptRecordError(RuntimeError):
     """A file differs from what was written: it is reported and not used."""
 
 
+@contextmanager
+def refused(begin: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Raise CorruptRecordError, its message after `begin`, for these kinds of error too."""
+    try:
+        yield
+    except CorruptRecordError as error:
+        raise CorruptRecordError(f"{begin}{error}") from error
+    except kinds as error:
+        raise CorruptRecordError(f"{begin}{type(error).__name__}: {error}") from error
+
+
 KINDS = (
     (stat.S_ISLNK, "a link"),
     (stat.S_ISDIR, "a folder"),

@@ -25,7 +25,7 @@ from attnsvm.config.groups import one_layer_problems
 from attnsvm.record.arrays import read_arrays
 from attnsvm.record.atomic import replacing, write_json
 from attnsvm.record.columns import HISTORY_COLUMNS, LAYER_KEY, TRIAL_COLUMNS, further_columns
-from attnsvm.record.files import CorruptRecordError, usable_memory, verified
+from attnsvm.record.files import CorruptRecordError, refused, usable_memory, verified
 from attnsvm.record.run import RUN_FILE, TABLES, read_run
 from attnsvm.record.schema import RunRecord
 from attnsvm.record.state import run_state
@@ -151,11 +151,8 @@ def _read_done(folder: Path) -> dict[str, Any]:
 
 def _arrays(folder: Path, run: Mapping[str, Any]) -> dict[str, np.ndarray]:
     path = folder / TABLES[2]
-    with verified(path, run["files"][path.name]) as stream:
-        try:
-            return read_arrays(stream)
-        except CorruptRecordError as error:
-            raise CorruptRecordError(f"{path}: {error}") from error
+    with verified(path, run["files"][path.name]) as stream, refused(f"{path}: "):
+        return read_arrays(stream)
 
 
 def read_tables(
@@ -187,11 +184,9 @@ def read_tables(
     for name in TABLES[:2]:
         with verified(folder / name, run["files"][name], room) as stream:
             contents.append(stream.read())
-    try:
+    with refused(f"{folder}/"):
         trials = read_trials(contents[0], run, room)
         return trials, read_history(contents[1], trials, room)
-    except CorruptRecordError as error:
-        raise CorruptRecordError(f"{folder}/{error}") from error
 
 
 def compact(folder: Path) -> None:

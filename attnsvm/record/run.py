@@ -6,14 +6,23 @@ import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, Literal, cast, get_args, get_origin
 
-from attnsvm.config import GROUPS, PROBES, WITHOUT_EFFECT, RunConfig, SelectionConfig, SvmConfig
-from attnsvm.config.probe import MAX_NAME, MAX_TEXT, described_quantities
+from attnsvm.config import (
+    GROUPS,
+    PROBES,
+    WITHOUT_EFFECT,
+    ConfigError,
+    RunConfig,
+    SelectionConfig,
+    SvmConfig,
+)
+from attnsvm.config.probe import MAX_NAME, MAX_TEXT, ProbeConfig, described_quantities
 from attnsvm.config.sources import package_of
 from attnsvm.record.columns import recorded_probe_columns
 from attnsvm.record.files import CorruptRecordError, read_json
+from attnsvm.record.text import shortened
 
 RUN_FILE = "run.json"
 TABLES = ("trials.parquet", "history.parquet", "solutions.npz")
@@ -79,10 +88,6 @@ def plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | str) or holds(value, float)
 
 
-class _WrongError(Exception):
-    """Names a field, its value and what it must be."""
-
-
 def read_run(folder: Path) -> dict[str, Any]:
     """Return the content of the `run.json` in `folder`, every field of its declared type.
 
@@ -99,13 +104,13 @@ def read_run(folder: Path) -> dict[str, Any]:
     try:
         _check_fields(run, FIELDS)
         _check_fields(run, DONE if run["state"] == "done" else NOT_DONE)
-        _check_config(run["config"], run["options"])
-        if set(run["extension_code"]) != set(run["config"]["extensions"]):
-            raise _WrongError("extension_code: must name the packages of config.extensions")
-        _check_probes(run["probes"], run["config"]["probe"], run["config"]["extensions"])
+        config = recorded_config(run)
+        if set(run["extension_code"]) != set(config.extensions):
+            raise ConfigError("extension_code: must name the packages of config.extensions")
+        _check_probes(run["probes"], config.probe)
         if run["state"] == "done":
             _check_result(run)
-    except _WrongError as wrong:
+    except ConfigError as wrong:
         raise CorruptRecordError(f"{path}: {wrong}") from wrong
     return run
 
@@ -113,27 +118,23 @@ def read_run(folder: Path) -> dict[str, Any]:
 def _check_fields(run: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
     for name, kind in fields.items():
         if name not in run or not holds(run[name], kind):
-            found = f"{name}={_shown(run[name])}:" if name in run else f"{name}: missing;"
+            found = f"{name}={_start(run[name])}:" if name in run else f"{name}: missing;"
             allowed = kind.__name__ if kind in (str, int, float) else kind
-            raise _WrongError(f"{found} must be {allowed}")
+            raise ConfigError(f"{found} must be {allowed}")
 
 
-def _shown(value: Any) -> str:
-    """Return the start of a value; a number of more than 4300 digits cannot be written."""
-    try:
-        text = repr(value)
-    except ValueError:
-        text = "a very large number"
-    return text if len(text) <= 60 else f"{text[:60]}..."
+def _start(value: Any) -> str:
+    """Return the start of a value as text."""
+    return shortened(repr(value), 60)
 
 
 def _check_result(run: Mapping[str, Any]) -> None:
     if set(run["files"]) != set(TABLES):
-        raise _WrongError(f"files={_shown(run['files'])}: must be of {', '.join(TABLES)}")
+        raise ConfigError(f"files={_start(run['files'])}: must be of {', '.join(TABLES)}")
     statuses = run["statuses"]
     if (sum(statuses.values()), statuses.get("ok", 0)) != (run["drawn"], run["accepted"]):
-        raise _WrongError(
-            f"statuses={_shown(statuses)}: must count drawn={run['drawn']} instances, "
+        raise ConfigError(
+            f"statuses={_start(statuses)}: must count drawn={run['drawn']} instances, "
             f"accepted={run['accepted']} of them ok"
         )
 
@@ -142,27 +143,37 @@ def _check_result(run: Mapping[str, Any]) -> None:
 
 NAMES = {f.name for f in dataclasses.fields(RunConfig)} - set(WITHOUT_EFFECT)
 SECTIONS = {"selection": SelectionConfig, "svm": SvmConfig}
+OF_PROBES = {vars(schema)["_target_"]: schema for schema in PROBES.own.values()}
 
 
-def _check_config(config: Mapping[str, Any], options: Mapping[str, str]) -> None:
-    """Build the config anew: its schema checks type and range of every field."""
+def recorded_config(run: Mapping[str, Any]) -> RunConfig:
+    """Return the config of a `run.json`, built anew: its schema checks every field.
+
+    A plug-in, whose code is not run, is a namespace of its fields.
+
+    Raises
+    ------
+    ConfigError
+        If a field is unknown, missing, of another type or out of range.
+    """
+    config, options = run["config"], run["options"]
     _check_names(config, NAMES, "config")
     _check_names(options, set(GROUPS), "options")
     for name, kind in (("extensions", list[str]), ("probe", dict[str, dict[str, Any]])):
         if not holds(config[name], kind):
-            raise _WrongError(f"config.{name}={_shown(config[name])}: must be {kind}")
+            raise ConfigError(f"config.{name}={_start(config[name])}: must be {kind}")
+    packages = config["extensions"]
     parts = {name: _section(config[name], schema, name) for name, schema in SECTIONS.items()}
-    parts["probe"] = {}  # checked with the columns that they add
-    for group in GROUPS:
-        given, schema = config[group], GROUPS[group].own.get(options[group])
-        if schema is None:
-            _check_plugin(given, options[group], group, config["extensions"])
-            parts[group] = None
-        elif _target(given) != (target := vars(schema)["_target_"]):
-            raise _WrongError(f"config.{group}={_shown(given)}: must have _target_={target}")
-        else:
-            parts[group] = _section(given, schema, group)
-    _built(RunConfig, {**config, **parts})
+    for group, own in GROUPS.items():
+        schema = own.own.get(options[group])
+        parts[group] = _option(config[group], schema, options[group], group, packages)
+    parts["probe"] = {}
+    for name, given in config["probe"].items():
+        _check_word(name, "config.probe")
+        schema = OF_PROBES.get(_target(given))
+        parts["probe"][name] = _option(given, schema, name, f"probe.{name}", packages)
+    stated = {name: run[name] for name in ("sweep", "question", "device")}
+    return cast(RunConfig, _built(RunConfig, {**config, **parts, **stated}))
 
 
 def _target(given: Any) -> str:
@@ -173,10 +184,21 @@ def _target(given: Any) -> str:
 
 def _check_names(given: Any, known: set[str], place: str) -> None:
     if not isinstance(given, dict):
-        raise _WrongError(f"{place}={_shown(given)}: must be fields by name")
+        raise ConfigError(f"{place}={_start(given)}: must be fields by name")
     for name in sorted(known ^ set(given)):
         what = "missing" if name in known else "unknown field"
-        raise _WrongError(f"{place}.{name}: {what}, {OTHER_VERSION}")
+        raise ConfigError(f"{place}.{name}: {what}, {OTHER_VERSION}")
+
+
+def _option(
+    given: Any, schema: type | None, option: str, name: str, packages: Sequence[str]
+) -> Any:
+    """Return an option of ours, checked by its schema, or the fields of a plug-in."""
+    if schema is None:
+        return _plugin(given, option, name, packages)
+    if _target(given) != (target := vars(schema)["_target_"]):
+        raise ConfigError(f"config.{name}={_start(given)}: must have _target_={target}")
+    return _section(given, schema, name)
 
 
 def _section(given: Any, schema: type, name: str) -> Any:
@@ -189,62 +211,51 @@ def _section(given: Any, schema: type, name: str) -> Any:
 def _check_plain(section: Mapping[str, Any], name: str) -> None:
     for field, value in section.items():
         if not all(map(plain, value if isinstance(value, list) else [value])):
-            shown = _shown(value)
-            raise _WrongError(f"config.{name}.{field}={shown}: must be words or finite numbers")
+            shown = _start(value)
+            raise ConfigError(f"config.{name}.{field}={shown}: must be words or finite numbers")
 
 
-def _check_plugin(given: Any, option: str, group: str, packages: Sequence[str]) -> None:
-    """Raise unless a class is named by itself, or by an option that its package declares.
-
-    The code of a plug-in is not run.
-    """
+def _plugin(given: Any, option: str, name: str, packages: Sequence[str]) -> SimpleNamespace:
+    """Return the fields of a class named by itself, or by an option that its package declares."""
     target = _target(given)
-    declared = option.isidentifier() and package_of(target) in packages
-    if not target or (target != option and not declared):
-        raise _WrongError(f"config.{group}={_shown(given)}: must have _target_={option}")
+    named = option == target or option.isidentifier()
+    if not (target and named and package_of(target) in packages):
+        must = f"must have _target_={option}, or that of a package in config.extensions"
+        raise ConfigError(f"config.{name}={_start(given)}: {must}")
     if len(given) > MAX_NAMES:
-        raise _WrongError(f"config.{group}: {len(given)} fields; must be at most {MAX_NAMES}")
+        raise ConfigError(f"config.{name}: {len(given)} fields; must be at most {MAX_NAMES}")
     for field in given:
-        _check_word(field, f"config.{group}")
-    _check_plain(given, group)
+        _check_word(field, f"config.{name}")
+    _check_plain(given, name)
+    return SimpleNamespace(**given)
 
 
 def _check_word(name: str, place: str) -> None:
     if not name.isidentifier() or len(name) > MAX_WORD:
-        raise _WrongError(f"{place}.{_shown(name)}: must be a word")
+        raise ConfigError(f"{place}.{_start(name)}: must be a word")
 
 
 def _built(schema: Callable[..., Any], fields: Mapping[str, Any]) -> Any:
     try:
         return schema(**fields)
     except Exception as error:  # the schema of a plug-in may raise any
-        raise _WrongError(f"config.{error}") from error
+        raise ConfigError(f"config.{error}") from error
 
 
-def _check_probes(
-    columns: Mapping[str, Mapping[str, str]], config: Mapping[str, Any], packages: Sequence[str]
-) -> None:
+def _check_probes(columns: Mapping[str, Mapping[str, str]], probes: Mapping[str, Any]) -> None:
     """Raise unless the columns are those of the probes, each with a meaning and a unit."""
-    schemas = {vars(schema)["_target_"]: schema for schema in PROBES.own.values()}
-    expected: dict[str, Any] = {}
-    of_plugins = []
-    for name, given in config.items():
-        _check_word(name, "config.probe")
-        if schema := schemas.get(_target(given)):
-            expected[name] = _section(given, schema, f"probe.{name}")
-        else:
-            _check_plugin(given, name, f"probe.{name}", packages)
-            of_plugins.append(f"{name}_")
-    declared = described_quantities(expected)
+    ours = {name: one for name, one in probes.items() if isinstance(one, ProbeConfig)}
+    of_plugins = tuple(f"{name}_" for name in probes.keys() - ours.keys())
+    declared = described_quantities(ours)
     for name, stated in columns.items():
         _check_word(name, "probes")
         sound = all(text.isprintable() and len(text) <= MAX_TEXT for text in stated.values())
-        known = name in declared or name.startswith(tuple(of_plugins))
+        known = name in declared or name.startswith(of_plugins)
         if not (sound and known and set(stated) == {"meaning", "unit"}):
-            probes = ", ".join(config) or "none"
-            raise _WrongError(f"probes.{name}: must be a column of {probes}, meaning and unit")
+            words = ", ".join(probes) or "none"
+            raise ConfigError(f"probes.{name}: must be a column of {words}, meaning and unit")
         if declared.get(name, stated) != stated:
-            raise _WrongError(f"probes.{name}: must be {declared[name]}")
+            raise ConfigError(f"probes.{name}: must be {declared[name]}")
     for name in declared.keys() - columns.keys():
-        raise _WrongError(f"probes.{name}: missing, {OTHER_VERSION}")
+        raise ConfigError(f"probes.{name}: missing, {OTHER_VERSION}")
     _built(recorded_probe_columns, {"probes": columns})

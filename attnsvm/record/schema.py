@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnsvm.record.column import Column
-from attnsvm.record.columns import TRIAL_COLUMNS
+from attnsvm.record.columns import TRIAL_COLUMNS, Column
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -13,12 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from attnsvm.record.column import Column
-from attnsvm.record.columns import LAYER_KEY, further_columns, key_columns
-from attnsvm.record.files import CorruptRecordError
+from attnsvm.record.columns import LAYER_KEY, Column, further_columns, key_columns
+from attnsvm.record.files import CorruptRecordError, refused
 from attnsvm.record.run import OTHER_VERSION
 from attnsvm.record.schema import trial_columns, trial_table
 from attnsvm.record.text import byte_size, shortened
+
+UNREADABLE_TABLE = (pa.ArrowException, OSError)
+"""Exceptions of Arrow for a damaged file."""
 
 MAX_ROWS = 10**8
 """Largest number of rows of a table that is read."""
@@ -70,7 +71,7 @@ def read_trials(content: bytes, run: Mapping[str, Any], room: int) -> pa.Table:
         If a column is missing, unknown, of another type or lacks values, if the rows are not
         those that `run` counts, or if they need more than `room` bytes.
     """
-    with _refused("trials.parquet"):
+    with refused("trials.parquet: ", *UNREADABLE_TABLE):
         file = _opened(content)
         schema = trial_schema(*further_columns(run["config"], run["probes"]))
         _check_columns(file.schema_arrow, schema)
@@ -97,7 +98,7 @@ def read_history(content: bytes, trials: pa.Table, room: int) -> pa.Table:
         If a column is missing, unknown, of another type or lacks values, if a row is that of
         another instance, or if the rows need more than `room` bytes.
     """
-    with _refused("history.parquet"):
+    with refused("history.parquet: ", *UNREADABLE_TABLE):
         file = _opened(content)
         found = file.schema_arrow
         place = found.get_field_index("step")
@@ -110,17 +111,6 @@ def read_history(content: bytes, trials: pa.Table, room: int) -> pa.Table:
         if len(_distinct(both, key)) > len(trials):
             raise CorruptRecordError(f"has a {' '.join(key)} that trials.parquet lacks")
         return table
-
-
-@contextmanager
-def _refused(name: str) -> Iterator[None]:
-    """Raise CorruptRecordError, with the name of the file, for a table that is refused."""
-    try:
-        yield
-    except CorruptRecordError as error:
-        raise CorruptRecordError(f"{name}: {error}") from error
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptRecordError(f"{name}: {type(error).__name__}: {error}") from error
 
 
 def _distinct(table: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -15,7 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from attnsvm.record.column import Column
+from attnsvm.record.columns import Column
 
 ROW_GROUP = 2**17
 """Rows of a row group, the unit in which Parquet is written and read."""

@@ -6,8 +6,10 @@ history and the arrays, each with a row in front for every row of the trials.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,10 @@ from numpy.typing import NDArray
 
 from attnsvm.config.fields import OneOf, Range
 from attnsvm.record import CorruptRecordError
+from attnsvm.verify.stored import keys_of, plain_columns
 
 Mask = NDArray[np.bool_]
-Part = dict[str, NDArray[Any]]
+Part = Mapping[str, NDArray[Any]]
 
 RELATIVE = 1e-10
 """Relative difference of numbers from the same weights, unless rounding is larger."""
@@ -65,51 +68,29 @@ def sheet(
     CorruptRecordError
         If the history has not each quantity at each step for the rows that have arrays.
     """
-    table: Part = {}
-    for name, column in trials.items():
-        if isinstance(column.dtype, pd.Int64Dtype | pd.BooleanDtype):
-            column = column.astype(object).where(column.notna(), None)
-        table[str(name)] = column.to_numpy(dtype=None if column.dtype.kind in "fib" else object)
+    table = plain_columns(trials)
     pairs = zip(table["status"], table.pop("reason"), strict=True)
     table["status"] = np.array(
         [f"{status} ({reason})" if reason else status for status, reason in pairs], dtype=object
     )
-    keys = [np.asarray(arrays[name]) for name in ["seeds", *key[1:]]] if arrays else []
-    rows = list(zip(*(one.tolist() for one in keys), strict=True))
-    curves, steps = _curves(history, rows, key)
-    return Sheet(table, curves, dict(arrays), steps)
-
-
-def _curves(
-    history: pd.DataFrame, rows: list[tuple[int, ...]], key: Sequence[str]
-) -> tuple[Part, NDArray[Any]]:
-    columns = [*key, "step", "quantity", "value"]
-    if list(history.columns) != columns:
-        raise CorruptRecordError(f"history: its columns must be {', '.join(columns)}")
-    kinds = {**dict.fromkeys(key, "i"), "step": "f", "value": "f"}
-    if any(history[name].dtype.kind != kind for name, kind in kinds.items()):
-        raise CorruptRecordError("history: a column has another type")
-    names = sorted(set(history["quantity"]))
-    steps = np.unique(history["step"].to_numpy())
+    rows = keys_of(arrays, key) if arrays else []
+    names, steps = sorted(set(history["quantity"])), np.unique(history["step"].to_numpy())
     whole = (len(rows), len(names), len(steps))
-    if len(history) != len(rows) * len(names) * len(steps):
+    if len(history) != math.prod(whole):
         raise CorruptRecordError(f"history: it has {len(history)} rows, must have {whole}")
-    if not len(history):
-        return {}, steps
-    place = {name: k for k, name in enumerate(names)}
-    at = history["quantity"].map(place).to_numpy()
-    by_key = [history[name].to_numpy() for name in key]
-    order = np.lexsort((history["step"].to_numpy(), at, *reversed(by_key)))
-    expected = np.repeat(np.array(sorted(rows)), len(names) * len(steps), axis=0).T
-    right = all((a[order] == b).all() for a, b in zip(by_key, expected, strict=True))
-    right &= bool((at[order] == np.tile(np.repeat(range(len(names)), len(steps)), len(rows))).all())
-    right &= bool((history["step"].to_numpy()[order] == np.tile(steps, whole[0] * whole[1])).all())
-    if not right:
+    ordered = history.sort_values([*key, "quantity", "step"])
+    cube = {str(name): ordered[name].to_numpy().reshape(whole) for name in ordered}
+    order = sorted(range(len(rows)), key=rows.__getitem__)
+    expected = {"quantity": np.array(names, dtype=object)[:, None], "step": steps}
+    if rows:
+        by_name = zip(key, np.array(rows)[order].T, strict=True)
+        expected |= {name: values[:, None, None] for name, values in by_name}
+    if not all((cube[name] == values).all() for name, values in expected.items()):
         raise CorruptRecordError("history: its rows must be of every row, quantity and step, once")
-    values = history["value"].to_numpy(dtype=np.float64)[order].reshape(whole)
-    place_of = {row: k for k, row in enumerate(sorted(rows))}
-    back = [place_of[row] for row in rows]
-    return {name: values[back, k] for k, name in enumerate(names)}, steps
+    values = np.empty(whole)
+    values[order] = cube["value"]
+    curves = {name: values[:, k] for k, name in enumerate(names)}
+    return Sheet(table, curves, dict(arrays), steps)
 
 
 @dataclass
@@ -124,56 +105,69 @@ class Comparison:
         The possible values of columns and quantities, as the dictionary of columns says.
     noisy : callable
         Returns sheets of perturbed weights, made only if something differs.
+    relative, absolute : float
+        Differences of numbers that are allowed without a look at perturbed weights.
     undecided : set of str
         Quantities of which rounding decides more than their first digits.
     """
 
     variants: Sequence[Sheet]
-    allowed: Mapping[str, Any]
-    noisy: Callable[[], Sequence[Sheet]]
+    allowed: Mapping[str, Any] = field(default_factory=dict)
+    noisy: Callable[[], Sequence[Sheet]] = tuple
+    relative: float = RELATIVE
+    absolute: float = 0.0
     undecided: set[str] = field(default_factory=set)
 
-    def table(self, stated: Sheet, without: set[str]) -> Iterator[tuple[int, str]]:
-        """Yield (row, reason) of cells that do not follow, `without` some columns."""
-        for name, values in stated.table.items():
-            if name in without:
-                continue
-            found = [one.table[name] for one in self.variants]
-            wrong = self._wrong(name, values, found, "table")
-            for k in np.flatnonzero(wrong):
-                words = dict.fromkeys(str(_plain(one[k])) for one in found)
-                yield int(k), f"{name} is {' or '.join(words)}, stated is {_plain(values[k])}"
+    def form_refusal(self, stated: Sheet) -> str:
+        """Return what a record has more or less than it must have; empty if nothing."""
+        again = self.variants[0]
+        for part in ("table", "history"):
+            names = set(getattr(stated, part)) ^ set(getattr(again, part))
+            if names:
+                return f"{part}: missing or too many: {', '.join(sorted(names))}"
+        if not np.array_equal(stated.steps, again.steps):
+            return "history: its steps are not those of the config"
+        return ""
 
-    def history(self, stated: Sheet) -> Iterator[tuple[int, str]]:
-        """Yield (recorded row, reason) of the first value of each curve that does not follow."""
-        for name, values in stated.history.items():
-            found = [one.history[name] for one in self.variants]
-            wrong = self._wrong(name, values, found, "history")
-            for k in np.flatnonzero(wrong.any(1)):
-                s = int(wrong[k].argmax())
-                yield int(k), f"{name} at {stated.steps[s]:g} is not {values[k, s]:.17g}"
+    def differences(
+        self, stated: Sheet, without: Container[str] = ()
+    ) -> Iterator[tuple[str, str, int, str]]:
+        """Yield (part, name, row, reason) of what does not follow, `without` some columns.
 
-    def arrays(self, stated: Sheet) -> Iterator[tuple[int, str]]:
-        """Yield (recorded row, name) of arrays that do not follow."""
-        for name, values in stated.arrays.items():
-            found = [one.arrays[name] for one in self.variants if name in one.arrays]
-            if found:
-                wrong = self._wrong(name, values, found, "arrays")
+        Of a curve it is the first value that does not; of an array there is no reason.
+        """
+        for part in ("table", "history", "arrays"):
+            for name, values in getattr(stated, part).items():
+                found = [getattr(one, part).get(name) for one in self.variants]
+                if found[0] is None or (part == "table" and name in without):
+                    continue
+                wrong = self._wrong(name, values, found, part)
                 for k in np.flatnonzero(wrong.reshape(len(wrong), -1).any(1)):
-                    yield int(k), name
+                    reason = ""
+                    if part == "table":
+                        words = dict.fromkeys(str(_plain(one[k])) for one in found)
+                        reason = f"{name} is {' or '.join(words)}, stated is {_plain(values[k])}"
+                    elif part == "history":
+                        s = int(wrong[k].argmax())
+                        reason = f"{name} at {stated.steps[s]:g} is not {values[k, s]:.17g}"
+                    yield part, name, int(k), reason
+
+    @cached_property
+    def _perturbed(self) -> Sequence[Sheet]:
+        return self.noisy()
 
     def _wrong(self, name: str, stated: Any, found: list[Any], part: str) -> Mask:
         """Return where a value is none that follows, (N, ...)."""
         numbers = stated.dtype.kind == "f"
         if numbers:
-            known = np.logical_and.reduce([_close(one, found[0]) for one in found])
-            right = np.where(known, _close(stated, found[0]), self._possible(name, stated))
+            known = np.logical_and.reduce([self._close(one, found[0]) for one in found])
+            right = np.where(known, self._close(stated, found[0]), self._possible(name, stated))
         else:
             right = np.logical_or.reduce([_equal(stated, one) for one in found])
         if right.all():
             return np.asarray(~right)
-        others = [getattr(one, part)[name] for one in self.noisy() if name in getattr(one, part)]
-        others = [one for one in others if one.shape == stated.shape]
+        others = [getattr(one, part).get(name) for one in self._perturbed]
+        others = [one for one in others if one is not None and one.shape == stated.shape]
         for one in others if not numbers else ():
             right |= _equal(stated, one)
         if numbers and others:
@@ -204,14 +198,13 @@ class Comparison:
             possible = (stated >= allowed.low) & (stated <= allowed.high)
         return np.asarray(possible | np.isnan(stated))
 
-
-def _close(a: Any, b: Any) -> Any:
-    """Return where numbers are equal up to rounding; NaN equals NaN."""
-    if a.shape != b.shape:
-        return np.zeros(a.shape, dtype=bool)
-    with np.errstate(all="ignore"):
-        near = np.abs(a - b) <= RELATIVE * np.abs(b)
-    return near | (a == b) | (np.isnan(a) & np.isnan(b))
+    def _close(self, a: Any, b: Any) -> Any:
+        """Return where numbers are equal up to rounding; NaN equals NaN."""
+        if a.shape != b.shape:
+            return np.zeros(a.shape, dtype=bool)
+        with np.errstate(all="ignore"):
+            near = np.abs(a - b) <= self.absolute + self.relative * np.abs(b)
+        return (near & np.isfinite(b)) | (a == b) | (np.isnan(a) & np.isnan(b))
 
 
 def _equal(a: Any, b: Any) -> Any:

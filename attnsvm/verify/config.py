@@ -1,35 +1,25 @@
-"""What follows from a recorded config: its options, its signature, its folder's name, its plan."""
+"""What follows from a recorded config: its signature, its folder's name, its plan."""
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from attnsvm.config import GROUPS, PROBES, ConfigError, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config import GROUPS
 from attnsvm.config.identity import digest, file_content, folder_name, named_files
-from attnsvm.config.run import WITHOUT_EFFECT
 
 
-def config_refusals(
-    run: Mapping[str, Any], options: Mapping[str, str], folder: Path
-) -> Iterator[str]:
-    """Yield what is wrong with options and signature of a `run.json`, and its folder's name.
-
-    `options` are those of its config, which is valid.
-    """
-    if run["options"] != options:
-        yield f"options are {options}, stated are {run['options']}"
+def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Yield what is wrong with the signature of a `run.json`, and with its folder's name."""
     contents = _contents(run)
     if None not in contents and run["signature"] != _signature(run):
         files = " and the files that it names, which are here" if contents else ""
         yield f"signature: is not that of the config{files}"
     if re.search("-[0-9a-f]{12}$", folder.name):
-        name = folder_name(options, run["config"]["data"], run["signature"])
+        name = folder_name(run["options"], run["config"]["data"], run["signature"])
         if folder.name != name:
             yield f"folder: its name must be {name}"
 
@@ -101,62 +91,3 @@ def _is(found: Any, text: str) -> bool:
         except ValueError:
             return True  # a number that only Hydra reads is not compared
     return str(found) == text.replace("\\", "")
-
-
-def recorded_config(run: Mapping[str, Any]) -> tuple[RunConfig, dict[str, str]]:
-    """Return the checked config of a `run.json`, and the name of every group's option.
-
-    Raises
-    ------
-    ConfigError
-        If a field is unknown, missing or out of range.
-    """
-    config = run["config"]
-    known = {f.name for f in dataclasses.fields(RunConfig)} - set(WITHOUT_EFFECT)
-    if set(config) != known:
-        raise ConfigError(f"its fields must be {', '.join(sorted(known))}")
-    parts: dict[str, Any] = {}
-    names = {}
-    for group, options in GROUPS.items():
-        names[group], parts[group] = _option(group, options.own, config, run["options"][group])
-    for group, schema in (("selection", SelectionConfig), ("svm", SvmConfig)):
-        parts[group] = _made(group, schema, config[group])
-    probes = {vars(schema)["_target_"]: schema for schema in PROBES.own.values()}
-    parts["probe"] = {}
-    for name, fields in config["probe"].items():
-        made = probes.get(str(fields["_target_"]), SimpleNamespace)
-        parts["probe"][name] = made(**fields)
-    beside = {"sweep": run["sweep"], "question": run["question"], "device": run["device"]}
-    return RunConfig(**{**config, **parts, **beside}), names
-
-
-def _made(group: str, schema: type, fields: Mapping[str, Any]) -> Any:
-    """Return the options of a group, every one of them given and in range."""
-    known = {f.name for f in dataclasses.fields(schema)}
-    if set(fields) != known:
-        raise ConfigError(f"{group}: its fields must be {', '.join(sorted(known))}")
-    return schema(**fields)
-
-
-def _option(
-    group: str, options: Mapping[str, type], config: Mapping[str, Any], stated: str
-) -> tuple[str, Any]:
-    """Return the name of the option and its checked fields.
-
-    A plug-in is named by its target or by a word, as stated; its code is not run.
-    """
-    fields = config[group]
-    target = fields["_target_"]
-    for name, schema in options.items():
-        if vars(schema)["_target_"] == target:
-            return name, _made(group, schema, fields)
-    if target.split(".")[0] not in config["extensions"]:
-        raise ConfigError(f"{group}._target_={target}: must be an option of {group}, or a class "
-                          "of a package in extensions")  # fmt: skip
-    declared = stated.isidentifier() and stated not in options
-    return (stated if declared else target), SimpleNamespace(**fields)
-
-
-def plug_ins(config: Mapping[str, Any]) -> list[str]:
-    """Return the groups of a recorded config whose option is a plug-in."""
-    return [group for group in GROUPS if not str(config[group]["_target_"]).startswith("attnsvm.")]

@@ -7,13 +7,13 @@ import math
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from attnsvm.config import RunConfig
 from attnsvm.config.groups import (
     OrthonormalConfig,
     PlantedConfig,
@@ -42,30 +42,26 @@ SAME = 1e-9
 
 @dataclass
 class Drawing:
-    """Draws the instances of a config, and compares them with stored tokens.
+    """Draws the instances of a replay, and compares them with stored tokens.
 
     Attributes
     ----------
-    config : RunConfig
-        Without plug-ins.
     replay : Replay
         Whose stages draw.
-    known : bool
-        Whether the instances can be drawn.
     machine : str
         The processor of the record.
     refusals, close
         What differs, and how many instances agree up to rounding.
     """
 
-    config: RunConfig
     replay: Replay
-    known: bool
     machine: str
     refusals: list[Refusal] = field(default_factory=list)
     close: int = 0
-    whole: ProblemBatch | None = None
     inexact: bool = False
+
+    def __post_init__(self) -> None:
+        self.config, self.known = self.replay.config, not self.replay.unknown.labels
 
     @property
     def elsewhere(self) -> bool:
@@ -86,9 +82,9 @@ class Drawing:
 
     def available(self) -> float:
         """Return how many instances there are; NaN if that is not known."""
-        if self.known and hasattr(self.config.data, "path"):
-            return self._whole().B
-        return math.nan if hasattr(self.config.data, "path") else math.inf
+        if not hasattr(self.config.data, "path"):
+            return math.inf
+        return self._whole.B if self.known else math.nan
 
     def check_size(self) -> None:
         """Raise ValueError if an instance is too large to be drawn."""
@@ -102,36 +98,32 @@ class Drawing:
         if largest > LARGEST:
             raise ValueError(f"n={n}, T={T}, d={d}: too large to be drawn again")
 
+    @cached_property
     def _whole(self) -> ProblemBatch:
-        if self.whole is None:
-            self.whole = self.replay.draw(self.config.trials, self.config.seed)
-        return self.whole
+        return self.replay.draw(self.config.trials, self.config.seed)
 
     def drawn(self, seeds: Sequence[int]) -> ProblemBatch:
         """Return instances as they are drawn."""
-        first = seeds[0]
+        first = self.config.seed
         if isinstance(self.replay.objects.data, Seeded | Pretrained):
+            first = seeds[0]
             batch = self.replay.draw(seeds[-1] - first + 1, first)
-            at = [seed - first for seed in seeds]
         else:
-            batch, at = self._whole(), [seed - self.config.seed for seed in seeds]
-        return batch.take(torch.tensor(at))
+            batch = self._whole
+        return batch.take(torch.tensor([seed - first for seed in seeds]))
 
     def batch(
         self, seeds: Sequence[int], stored: StoredRows, layered: bool, variant: int
-    ) -> ProblemBatch | None:
-        """Return instances with the stored tokens; None if there is nothing of them.
+    ) -> ProblemBatch:
+        """Return instances with the stored tokens, if there are any.
 
         Labels and head are those that are drawn, or, if that is not known, those of the variant.
         """
-        recorded = bool(stored.arrays)
         if self.known:
             batch = self.drawn(seeds)
-            if layered or not recorded:
+            if layered or not stored.arrays:
                 return batch
             return self._with_tokens(batch, seeds, stored, report=variant == 0)
-        if layered or not recorded:
-            return None
         X, Z, mask = (torch.from_numpy(a) for a in _tokens(seeds, stored))
         head = self.replay.objects.head
         seeded = [Generator().manual_seed(seed + variant) for seed in seeds]
@@ -147,26 +139,24 @@ class Drawing:
     ) -> ProblemBatch:
         arrays = dict(zip(("X", "Z", "mask"), _tokens(seeds, stored), strict=True))
         pretrained = isinstance(self.config.data, PretrainedConfig)
-        same, self.inexact = True, False
+        allowed = ("exact", "turned", "close")[: 3 if self.may_differ else 2]
+        turned, self.inexact = False, False
         for k, seed in enumerate(seeds):
-            how = {}
-            for name, array in arrays.items():
-                how[name] = _agreement(array[k], getattr(batch, name)[k].numpy())
-                basis = pretrained and name != "mask" and how[name] != "exact"
-                if basis and _same_products(array[k], getattr(batch, name)[k].numpy()):
-                    how[name], same = "turned", False
-                loose = how[name] in ("exact", "turned") or (
-                    how[name] == "close" and self.may_differ
-                )
-                if report and not loose:
-                    self.refusals.append((name, seed, "is not what the seed draws"))
+            how = {
+                name: _agreement(array[k], getattr(batch, name)[k].numpy(), pretrained)
+                for name, array in arrays.items()
+            }
+            turned |= "turned" in how.values()
+            if report:
+                wrong = [name for name, one in how.items() if one not in allowed]
+                self.refusals += [(name, seed, "is not what the seed draws") for name in wrong]
+                self.close += "close" in (how["X"], how["Z"])
             self.inexact |= how["X"] != "exact" or how["Z"] != "exact"
-            self.close += report and "close" in (how["X"], how["Z"])
         if arrays["X"].shape != tuple(batch.X.shape) or arrays["Z"].shape != tuple(batch.Z.shape):
             raise ValueError(f"X: shape {arrays['X'].shape}, must be {tuple(batch.X.shape)}")
         X, Z, mask = (torch.from_numpy(array) for array in arrays.values())
-        turned = batch if same else _turned(batch, X, Z)
-        return dataclasses.replace(turned, X=X, Z=Z, mask=mask)
+        found = _turned(batch, X, Z) if turned else batch
+        return dataclasses.replace(found, X=X, Z=Z, mask=mask)
 
 
 def _tokens(seeds: Sequence[int], stored: StoredRows) -> list[Any]:
@@ -174,22 +164,20 @@ def _tokens(seeds: Sequence[int], stored: StoredRows) -> list[Any]:
     return [stored.arrays[name][at] for name in ("X", "Z", "mask")]
 
 
-def _agreement(stored: Array, drawn: Array) -> str:
-    """Return `exact`, `close` (to `ELSEWHERE`) or `different`."""
+def _agreement(stored: Array, drawn: Array, pretrained: bool) -> str:
+    """Return `exact`, `turned` (rows in another basis), `close` (to ELSEWHERE) or `different`."""
     if stored.shape != drawn.shape or stored.dtype != drawn.dtype:
         return "different"
     if np.array_equal(stored, drawn):
         return "exact"
     if stored.dtype.kind != "f":
         return "different"
+    if pretrained:
+        pair = [rows.reshape(-1, rows.shape[-1]) for rows in (stored, drawn)]
+        gram, must = (rows @ rows.T for rows in pair)
+        if np.abs(gram - must).max() <= SAME * np.abs(must).max():
+            return "turned"
     return "close" if np.abs(stored - drawn).max() <= ELSEWHERE else "different"
-
-
-def _same_products(stored: Array, drawn: Array) -> bool:
-    """Return whether rows are the same in another basis: their inner products are."""
-    pair = [rows.reshape(-1, rows.shape[-1]) for rows in (stored, drawn)]
-    gram, must = (rows @ rows.T for rows in pair)
-    return bool(np.abs(gram - must).max() <= SAME * np.abs(must).max())
 
 
 def _turned(batch: ProblemBatch, X: Tensor, Z: Tensor) -> ProblemBatch:

@@ -20,9 +20,7 @@ from attnsvm.verify.directions import (
     svmeq_factors,
     svmeq_least_squares,
 )
-from attnsvm.verify.exact import EPS, Array, Exact
-from attnsvm.verify.expected import MISSING, Expected, Interval, number, whole
-from attnsvm.verify.norms import computed, upper_bound
+from attnsvm.verify.exact import EPS, Array, Exact, computed, upper_bound
 from attnsvm.verify.svm import Proof, verify
 
 TABLED = {"objective": "objective", "lower_bound": "lower_bound", "gap": "duality_gap",
@@ -34,6 +32,61 @@ KAPPA = 1e-6
 
 SPAN = 1e-9
 """Relative error of the direction W_fin + C W_mm."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a stored value may be: a number of an interval (low, high), or another value.
+
+    Whole numbers are in an interval of whole numbers only; one of NaN holds NaN only.
+    """
+
+    choices: tuple[Any, ...]
+
+    def allows(self, stated: Any) -> bool:
+        """Whether `stated` is in an interval, or one of the values, and of its type."""
+        return any(_allows(choice, stated) for choice in self.choices)
+
+    def __str__(self) -> str:
+        return " or ".join(map(_text, self.choices))
+
+
+def _allows(choice: Any, stated: Any) -> bool:
+    if not isinstance(choice, tuple):
+        return type(stated) is type(choice) and stated == choice
+    low, high = choice
+    if math.isnan(low) or math.isnan(high):
+        return type(stated) is float and math.isnan(stated)
+    return type(stated) is type(low) and bool(low <= stated <= high)
+
+
+def _text(choice: Any) -> str:
+    if not isinstance(choice, tuple):
+        return str(choice)
+    low, high = choice
+    if isinstance(low, int):
+        return str(low) if low == high else f"{low} to {high}"
+    return f"{low if low == high else (low + high) / 2:.17g}"
+
+
+MISSING = Expected((None,))
+
+
+def number(value: float, error: float = 0.0) -> Expected:
+    """Return the numbers within `error` of `value`; an infinite value allows itself only.
+
+    With an infinite error rounding decides even whether the number is defined.
+    """
+    value, error = float(value), float(error)
+    if math.isinf(value):
+        error = 0.0
+    near = (value - error, value + error)
+    return Expected((near, (math.nan, math.nan)) if math.isinf(error) else (near,))
+
+
+def whole(low: int, high: int) -> Expected:
+    """Return the whole numbers from `low` to `high`."""
+    return Expected(((int(low), int(high)),))
 
 
 @dataclass
@@ -102,7 +155,7 @@ class LayerProof:
             if tokens == "multi":
                 gap = attained_gap(self.at, norm, self.proofs["one_token"].rows)
                 factors = svmeq_factors(W, *self._parts(norm), SPAN)
-                columns[f"svmeq_C_{norm}"] = Expected((Interval(*factors),))
+                columns[f"svmeq_C_{norm}"] = Expected((factors,))
             columns[f"{norm}_margin_gap"] = number(*gap)
         return columns | {name: number(*pair) for name, pair in self._correlations(W).items()}
 
@@ -123,7 +176,7 @@ class LayerProof:
         error = ratio * (apart + 64 * len(W) * EPS * abs(least)) + 4 * EPS
         return 1 - ratio * least, error
 
-    def _correlations(self, W: Array) -> dict[str, tuple[Any, Any]]:
+    def _correlations(self, W: Array) -> dict[str, tuple[float, float]]:
         """Return every 1 - correlation of W (d, d), with error bounds."""
         norms = self.config["svm"]["norms"]
         multi = self.config["selection"]["tokens"] == "multi"

@@ -42,7 +42,7 @@ from attnsvm.training.start import initial
 from attnsvm.transformer import LayerTrajectory, train_layers
 from attnsvm.transformer.trained import TrainedNetwork
 from attnsvm.verify.exact import EPS
-from attnsvm.verify.stored import StoredRows
+from attnsvm.verify.stored import Key, StoredRows
 from attnsvm.verify.trusted import Unknown
 
 VARIANTS = (1.0, -1.0, 0.0)
@@ -62,7 +62,7 @@ class Replay(Stages):
     Parameters
     ----------
     config : RunConfig
-        Of `known_config`.
+        With an option of ours in the place of plug-ins.
     unknown : Unknown
         What is not known.
     """
@@ -84,7 +84,6 @@ class Replay(Stages):
         stored: StoredRows,
         variant: int = 0,
         noise: int | None = None,
-        recorded: bool = True,
         drawn_to: float = 0.0,
     ) -> RunRecord:
         """Return the record of the instances of `batch`.
@@ -94,17 +93,15 @@ class Replay(Stages):
         batch : ProblemBatch
             Stored tokens with drawn labels and head.
         stored : StoredRows
-            Their rows and arrays.
+            Their rows and arrays; without arrays the columns `entered` say nothing.
         variant : int
             What takes the place of what is not known.
         noise : int, optional
             Seed of a perturbation of weights in their last bits, and of the draw by `drawn_to`.
-        recorded : bool
-            Whether weights are stored; otherwise the columns `entered` say nothing.
         drawn_to : float
             Relative error of what is drawn.
         """
-        self.stored, self.variant, self.recorded = stored, variant, recorded
+        self.stored, self.variant, self.recorded = stored, variant, bool(stored.arrays)
         if "loss" in self.unknown.groups:
             self.objects = dataclasses.replace(self.objects, loss=LOSSES[variant])
         self.noise = None if noise is None else Generator().manual_seed(noise)
@@ -191,7 +188,7 @@ class Replay(Stages):
         whole = all(isinstance(step, int) for step in self.steps)
         return torch.tensor(self.steps, dtype=torch.int64 if whole else torch.float64)
 
-    def _stated(self, keys: Sequence[tuple[int, ...]], training: str) -> Tensor:
+    def _stated(self, keys: Sequence[Key], training: str) -> Tensor:
         """Return which rows say that training ended like this: it is trusted."""
         words = [self.stored.row_at.get(key, {}).get("training") for key in keys]
         return torch.tensor([word == training for word in words])
@@ -332,7 +329,7 @@ class Replay(Stages):
         )
 
     def _solution(
-        self, name: str, norm: str, at: list[int], keys: list[tuple[int, ...]], problem: Any
+        self, name: str, norm: str, at: list[int], keys: list[Key], problem: Any
     ) -> SvmSolution[Tensor]:
         """Return the stored solutions of the SVM `name`; `attnsvm.verify.svm` proves them."""
         arrays = self.stored.arrays
@@ -369,7 +366,7 @@ class Replay(Stages):
         )  # fmt: skip
 
 
-def _keys(batch: ProblemBatch, key: Mapping[str, Tensor]) -> list[tuple[int, ...]]:
+def _keys(batch: ProblemBatch, key: Mapping[str, Tensor]) -> list[Key]:
     """Return what tells the rows of a batch apart: seed, of a network layer and head too."""
     columns = [batch.seeds, *key.values()]
     return [tuple(map(int, one)) for one in zip(*(c.tolist() for c in columns), strict=True)]

@@ -18,16 +18,18 @@ from attnsvm import experiment
 from attnsvm.config import RunConfig
 from attnsvm.record import RunRecord
 from attnsvm.record.columns import key_columns
-from attnsvm.verify.config import recorded_config, with_files_beside
+from attnsvm.record.run import recorded_config
+from attnsvm.verify.comparison import Comparison, sheet
+from attnsvm.verify.config import with_files_beside
 from attnsvm.verify.exact import Array
-from attnsvm.verify.rows import Refusal, key_of
-from attnsvm.verify.stored import opened, plain_rows
+from attnsvm.verify.rows import Refusal
+from attnsvm.verify.stored import Key, StoredArrays, key_of, keys_of, opened
 
 TO_ROUNDING = 1e-10
 """Relative difference of weights after steps that do not overshoot, on another machine."""
 
 NUMBERS = 1e-9
-"""Relative difference of what follows from equal weights."""
+"""Relative difference of what follows from equal weights: solvers of SVMs round differently."""
 
 STEPS_APART = 10
 """Number of last steps by which weights may differ where steps overshoot."""
@@ -53,143 +55,111 @@ def retrained(folder: Path, count: int) -> tuple[int, int, list[Refusal]]:
         What differs.
     """
     with opened(folder) as (record, run):
-        config = dataclasses.replace(
-            recorded_config(with_files_beside(run, folder))[0], device="auto"
-        )
+        config = dataclasses.replace(recorded_config(with_files_beside(run, folder)), device="auto")
         if config.extensions or config.selection.tokens == "optimal":
             return 0, 0, []
-        rows = plain_rows(record.trials)
-        key = key_columns(record.trials)
-        stored = _weights(record.solutions, key)
+        names = key_columns(record.trials)
+        stored = _stored(record.solutions, names)
         compared, repeated, refusals = 0, 0, list[Refusal]()
-        for k in sorted(np.random.default_rng().permutation(len(rows))[:count]):
-            seed = rows[k]["seed"]
-            one = _Instance(config, rows[k], record.history, stored.get(key_of(rows[k], key)))
-            if one.is_same_draw():
-                compared += 1
-                differences = [(what, seed, why) for what, why in one.differences()]
-                repeated += one.has_equal_weights() and not differences
-                refusals += differences
+        for k in sorted(np.random.default_rng().permutation(len(record.trials))[:count]):
+            row = record.trials.iloc[k]
+            key = key_of(row, names)
+            stated = RunRecord(
+                record.trials.iloc[[k]], _of_row(record.history, names, key), stored.get(key, {})
+            )
+            found = _computed(config, names, key)
+            if not _is_same_draw(stated, found):
+                continue
+            weights = _weights(stated, found)
+            equal = all(np.array_equal(*pair, equal_nan=True) for pair in weights.values())
+            wrong = list(_other_numbers(stated, found, names) if equal else _apart(config, weights))
+            compared += 1
+            repeated += equal and not wrong
+            refusals += [("retrained", key[0], why) for why in wrong]
         return compared, repeated, refusals
 
 
-Stored = tuple[Array, Array, dict[str, Array]]
-"""X, Z and all that was trained of an instance, by name."""
+def _stored(solutions: StoredArrays, names: list[str]) -> dict[Key, dict[str, Array]]:
+    """Return tokens, queries and all that was trained of every recorded row, (1, ...) each.
 
-
-def _weights(solutions: Mapping[str, Any], key: list[str]) -> dict[tuple[int, ...], Stored]:
+    All that was trained of a network are the arrays of all its layers.
+    """
     if "trained_W" not in solutions:
         return {}
-    rows = zip(*(solutions[name] for name in ["seeds", *key[1:]]), strict=True)
-    names = _names(solutions)
-    arrays = (solutions[name] for name in ("X", "Z", *names))
-    stored = zip(rows, *arrays, strict=True)
+    trained = sorted(name for name in solutions if name.startswith("network_")) or ["trained_W"]
+    kept = ["seeds", *names[1:], "X", "Z", *trained]
+    rows = zip(keys_of(solutions, names), *(solutions[name] for name in kept), strict=True)
     return {
-        tuple(map(int, row)): (X, Z, dict(zip(names, trained, strict=True)))
-        for row, X, Z, *trained in stored
+        key: {name: array[None] for name, array in zip(kept, arrays, strict=True)}
+        for key, *arrays in rows
     }
 
 
-def _names(solutions: Mapping[str, Any]) -> list[str]:
-    """Return the names of all that was trained: of a network, the arrays of all its layers."""
-    of_network = sorted(name for name in solutions if name.startswith("network_"))
-    return of_network or ["trained_W"]
-
-
-def _computed(config: RunConfig, seed: int) -> RunRecord:
-    """Return a record that contains the instance `seed`."""
+def _computed(config: RunConfig, names: list[str], key: Key) -> RunRecord:
+    """Return what is recorded of one row, computed again."""
     selection = dataclasses.replace(config.selection, until_accepted=False)
+    asked: dict[str, Any] = {"seed": key[0], "trials": 1}
     if hasattr(config.data, "path"):  # the instances of a file are numbered from the first
-        trials = seed - config.seed + 1
-        return experiment.run(dataclasses.replace(config, selection=selection, trials=trials))
-    one = dataclasses.replace(config, selection=selection, seed=seed, trials=1)
-    return experiment.run(one)
+        asked = {"trials": key[0] - config.seed + 1}
+    found = experiment.run(dataclasses.replace(config, selection=selection, **asked))
+    keys = keys_of(found.solutions, names) if found.solutions else []
+    at = [one == key for one in keys]
+    return RunRecord(
+        _of_row(found.trials, names, key),
+        _of_row(found.history, names, key),
+        {name: array[at] for name, array in found.solutions.items()} if any(at) else {},
+    )
 
 
-def _of_row(table: pd.DataFrame, row: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the part of a table of the instance, or of the layer and head of one, in `row`."""
-    return table[np.logical_and.reduce([table[name] == row[name] for name in key_columns(table)])]
+def _of_row(table: pd.DataFrame, names: list[str], key: Key) -> pd.DataFrame:
+    """Return the part of a table of one instance, or of a layer and head of one."""
+    pairs = zip(names, key, strict=True)
+    return table[np.logical_and.reduce([table[name] == value for name, value in pairs])]
 
 
-class _Instance:
-    """A stored instance and the same one computed again."""
-
-    def __init__(
-        self,
-        config: RunConfig,
-        row: Mapping[str, Any],
-        history: pd.DataFrame,
-        stored: Stored | None,
-    ) -> None:
-        self.config, self.row, self.stored = config, row, stored
-        self.trained = None if stored is None else stored[2]
-        self.curve = _of_row(history, row)
-        found = _computed(config, row["seed"])
-        arrays = {"seed": found.solutions.get("seeds", np.zeros(0)), **found.solutions}
-        here = [arrays[name] == row[name] for name in key_columns(found.trials) if name in arrays]
-        kept = np.logical_and.reduce(here)
-        self.again = RunRecord(
-            _of_row(found.trials, row),
-            _of_row(found.history, row),
-            {name: array[kept] for name, array in found.solutions.items()},
-        )
-        self.other = plain_rows(self.again.trials)[0]
-
-    def is_same_draw(self) -> bool:
-        """Return whether tokens and queries are equal to the last bit, as far as stored."""
-        found = self.again.solutions
-        if self.stored is None or "X" not in found:
-            return True
-        pairs = zip(self.stored[:2], (found["X"], found["Z"]), strict=True)
-        return all(len(new) == 1 and np.array_equal(old, new[0]) for old, new in pairs)
-
-    def has_equal_weights(self) -> bool:
-        """Return whether all that was trained and is stored is equal in every bit."""
-        return all(np.array_equal(*pair, equal_nan=True) for pair in self._pairs().values())
-
-    def differences(self) -> Iterator[tuple[str, str]]:
-        """Yield (what, why) where they differ: by any bit, or else by more than is allowed."""
-        if not self.has_equal_weights():
-            for name, (stated, found) in self._pairs().items():
-                apart, size = np.linalg.norm(stated - found), float(np.linalg.norm(stated))
-                allowed = _allowed(self.config, name, size)
-                if not apart <= allowed * size:
-                    words = f"{apart / size:.2g}, allowed is {allowed:.2g}"
-                    yield "retrained", f"{name} differs by {words}"
-            return
-        for name, value in self.row.items():
-            other = self.other[name]
-            if not _agree(value, other):
-                yield "retrained", f"{name} is {other}, stated is {value}"
-        curves = _sorted(self.curve), _sorted(self.again.history)
-        if curves[0].shape != curves[1].shape or not _close(*curves).all():
-            yield "history", "is not what training gives"
-
-    def _pairs(self) -> dict[str, tuple[Array, Array]]:
-        """Return what was trained as stated and as found, by name; norms of W if W is not stored.
-
-        Each array is compared on its own: among others much larger it could be anything.
-        """
-        found = self.again.solutions
-        if self.trained is None or not len(found.get("trained_W", ())):
-            return {"W_norm": (np.array(self.row["W_norm"]), np.array(self.other["W_norm"]))}
-        return {name: (stated, found[name][0]) for name, stated in self.trained.items()}
+def _is_same_draw(stated: RunRecord, found: RunRecord) -> bool:
+    """Return whether tokens and queries are equal to the last bit, as far as stored."""
+    if not (stated.solutions and found.solutions):
+        return True
+    return all(np.array_equal(stated.solutions[n], found.solutions[n]) for n in ("X", "Z"))
 
 
-def _agree(value: Any, other: Any) -> bool:
-    if isinstance(value, float) and isinstance(other, float):
-        return bool(_close(np.array(value), np.array(other)))
-    return bool(value == other)
+def _weights(stated: RunRecord, found: RunRecord) -> dict[str, tuple[Array, Array]]:
+    """Return what was trained as stated and as found, by name; norms of W if W is not stored.
+
+    Each array is compared on its own: among others much larger it could be anything.
+    """
+    if not (stated.solutions and found.solutions):
+        norms = [one.trials["W_norm"].to_numpy() for one in (stated, found)]
+        return {"W_norm": (norms[0], norms[1])}
+    trained = [name for name in stated.solutions if name.startswith(("network_", "trained_"))]
+    return {name: (stated.solutions[name], found.solutions[name]) for name in trained}
 
 
-def _close(a: Array, b: Array) -> Any:
-    """Return where numbers agree: solvers of SVMs round differently on another machine."""
-    return np.isclose(a, b, rtol=NUMBERS, atol=NUMBERS * 1e-3, equal_nan=True)
+def _other_numbers(stated: RunRecord, found: RunRecord, names: list[str]) -> Iterator[str]:
+    """Yield which numbers of row and history are not those that training gives."""
+    sheets = [
+        sheet(one.trials, one.history, _keys(one.solutions, names), names)
+        for one in (stated, found)
+    ]
+    comparison = Comparison(sheets[1:], relative=NUMBERS, absolute=NUMBERS * 1e-3)
+    if wrong := comparison.form_refusal(sheets[0]):
+        yield wrong
+    else:
+        yield from (why for part, _, _, why in comparison.differences(sheets[0]) if why)
 
 
-def _sorted(history: pd.DataFrame) -> Array:
-    ordered = history.sort_values(["quantity", "step"])
-    return np.asarray(ordered["value"].to_numpy(dtype=np.float64))
+def _keys(solutions: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+    return {name: solutions[name] for name in ("seeds", *names[1:])} if solutions else {}
+
+
+def _apart(config: RunConfig, weights: Mapping[str, tuple[Array, Array]]) -> Iterator[str]:
+    """Yield which weights differ by more than they may on another machine."""
+    for name, (stated, found) in weights.items():
+        apart, size = np.linalg.norm(stated - found), float(np.linalg.norm(stated))
+        allowed = _allowed(config, name, size)
+        if not apart <= allowed * size:
+            yield f"{name} differs by {apart / size:.2g}, allowed is {allowed:.2g}"
 
 
 def _allowed(config: RunConfig, name: str, size: float) -> float:

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attnsvm.config.groups import one_layer_problems
 from attnsvm.config.optimizer import CONES
+from attnsvm.experiment import MAX_DRAWS_PER_TRIAL
+from attnsvm.experiment.stages import STALLED_REASON, WITHOUT_START
 from attnsvm.record.columns import key_columns
-
-MAX_DRAWS_PER_TRIAL = 200
-WITHOUT_START = "init=cone: the SVM of the tokens is not solved and has no direction"
-STALLED_REASON = (
-    "the last steps are rounding noise, or the path's last point is not a minimiser "
-    "(relative error of the direction >= 0.01)"
-)
+from attnsvm.verify.stored import key_of
 
 Row = Mapping[str, Any]
 Refusal = tuple[str, int | None, str]
@@ -58,20 +54,20 @@ def row_refusals(
             yield "run.json", None, f"{name} is {value}, stated is {run[name]}"
 
 
-def key_of(row: Row, keys: Sequence[str]) -> tuple[int, ...]:
-    """Return what tells the row apart from the others: its values in the columns `keys`."""
-    return tuple(int(row[name]) for name in keys)
-
-
 def is_recorded(row: Row, tokens: str) -> bool:
     """Return whether curves and arrays of the instance are kept."""
     return tokens != "multi" or row["status"] in ("ok", "infeasible", "undecided")
 
 
-def rejection_refusal(row: Row, config: Mapping[str, Any], all_positive: bool | None) -> str:
-    """Return why status and reason of an instance without arrays do not follow; empty if they do.
+def rejection_refusals(
+    row: Row,
+    config: Mapping[str, Any],
+    ranges: Mapping[str, Callable[[Any], bool]],
+    all_positive: bool | None,
+) -> Iterator[str]:
+    """Yield what is impossible in the row of an instance without arrays.
 
-    Its weights are not stored: they follow from its own columns, which are trusted.
+    Its weights are not stored: status and reason follow from its own columns, which are trusted.
 
     Parameters
     ----------
@@ -79,19 +75,36 @@ def rejection_refusal(row: Row, config: Mapping[str, Any], all_positive: bool | 
         The row.
     config : mapping
         The recorded config.
+    ranges : mapping of str to callable
+        Whether a value of a column of training, that follows from the weights, is possible.
     all_positive : bool or None
         Whether all its labels are +1; None if they are not known.
     """
-    allowed = []
+    selection = config["selection"]
+    ranges = {
+        **ranges,
+        "max_masked_softmax": lambda value: 0 <= value <= selection["attended"],
+        "min_top_softmax": lambda value: 0 <= value <= 1,
+        "W_norm": lambda value: value >= 0,
+        "attended_tokens": lambda value: value >= 0,
+    }
+    for name, allowed in ranges.items():
+        if row["training"] != "diverged" and not allowed(row[name]):
+            yield f"{name}: {row[name]} is impossible"
+    end = "saturated" if row["saturated"] else "unsaturated"
+    saturated = row["min_top_softmax"] >= selection["saturation"]
+    possible = row["training"] in (end, "stalled", "finite_optimum", "diverged")
+    if not possible or row["saturated"] != saturated:
+        yield f"training {row['training']}, saturated {row['saturated']}: is impossible"
+    allowed_pairs = []
     for holds, status, reason in _marks(row, config, all_positive):
         if holds or holds is None:
-            allowed.append((status, reason))
+            allowed_pairs.append((status, reason))
         if holds:
             break
-    if (row["status"], row["reason"]) in allowed:
-        return ""
-    words = " or ".join(f"{status} ({reason})" for status, reason in allowed) or "ok"
-    return f"status is {words}, stated is {row['status']} ({row['reason']})"
+    if (row["status"], row["reason"]) not in allowed_pairs:
+        words = " or ".join(f"{status} ({reason})" for status, reason in allowed_pairs) or "ok"
+        yield f"status is {words}, stated is {row['status']} ({row['reason']})"
 
 
 def _marks(

@@ -14,58 +14,46 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsvm.record import (
-    CorruptRecordError,
-    read_run,
-    read_tables,
-    trial_columns,
-    verified,
-)
+from attnsvm.record import CorruptRecordError, read_run, read_tables, verified
 from attnsvm.record.arrays import array_headers
-from attnsvm.record.column import Column
 
-Header = tuple[tuple[int, ...], np.dtype[Any]]
+Key = tuple[int, ...]
+"""What tells a row apart from the others: its seed, of a network layer and head too."""
 
 
 class StoredArrays(Mapping[str, Iterable[np.ndarray]]):
     """The arrays of an open `solutions.npz`; iteration over an array reads one instance a time."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
-        self._archive = archive
+        self._archive, self._headers = archive, array_headers(archive)
+        for name, (_, fortran, _) in self._headers.items():
+            if fortran:
+                raise CorruptRecordError(f"solutions.npz: {name}: must be in the order of C")
 
     def __iter__(self) -> Iterator[str]:
-        return (name.removesuffix(".npy") for name in self._archive.namelist())
+        return iter(self._headers)
 
     def __len__(self) -> int:
-        return len(self._archive.namelist())
+        return len(self._headers)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._headers
 
     def __getitem__(self, name: str) -> Iterator[np.ndarray]:
-        return self._instances(self._archive.getinfo(f"{name}.npy"))
-
-    def header(self, name: str) -> Header:
-        """Return shape and type of an array, as it states them."""
-        with self._archive.open(f"{name}.npy") as member:
-            return _header(member)
-
-    def _instances(self, info: zipfile.ZipInfo) -> Iterator[np.ndarray]:
+        (length, *shape), _, dtype = self._headers[name]
+        size = dtype.itemsize * math.prod(shape)
+        info = self._archive.getinfo(f"{name}.npy")
         with self._archive.open(info) as member:
-            (length, *shape), dtype = _header(member)
-            size = dtype.itemsize * math.prod(shape)
-            if member.tell() + length * size != info.file_size:
-                raise CorruptRecordError(f"{info.filename}: its size is not that of its shape")
+            member.read(info.file_size - length * size)  # its header
             for _ in range(length):
                 yield np.ndarray(shape, dtype, member.read(size))
 
-
-def _header(member: Any) -> Header:
-    if np.lib.format.read_magic(member) != (1, 0):
-        raise CorruptRecordError("an array of solutions.npz has another format")
-    shape, fortran, dtype = np.lib.format.read_array_header_1_0(member)
-    if fortran or dtype.hasobject:
-        raise CorruptRecordError("an array of solutions.npz has another format")
-    return shape, dtype
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of an array, instance axis first."""
+        return self._headers[name][0]
 
 
 @dataclass(frozen=True)
@@ -90,7 +78,6 @@ def opened(folder: Path) -> Iterator[tuple[StoredRecord, dict[str, Any]]]:
     trials, history = (table.to_pandas() for table in read_tables(folder, run))
     arrays = folder / "solutions.npz"
     with verified(arrays, run["files"][arrays.name]) as stream, zipfile.ZipFile(stream) as archive:
-        array_headers(archive)
         yield StoredRecord(trials, history, StoredArrays(archive)), run
 
 
@@ -116,18 +103,17 @@ class StoredRows:
     supports: Mapping[tuple[int, str], tuple[Any, Any]] = field(default_factory=dict)
 
     @cached_property
-    def row_at(self) -> dict[tuple[int, ...], Mapping[str, Any]]:
+    def row_at(self) -> dict[Key, Mapping[str, Any]]:
         """The rows by their key."""
-        return {tuple(int(row[name]) for name in self.key): row for row in self.rows}
+        return {key_of(row, self.key): row for row in self.rows}
 
     @cached_property
-    def place(self) -> dict[tuple[int, ...], int]:
+    def place(self) -> dict[Key, int]:
         """The indices of the arrays by key; (seed,) is the first one of a seed."""
-        names = ["seeds", *self.key[1:]]
-        found: dict[tuple[int, ...], int] = {}
-        for k, values in enumerate(zip(*(self.arrays[n] for n in names), strict=True)):
-            found[tuple(map(int, values))] = k
-            found.setdefault((int(values[0]),), k)
+        found: dict[Key, int] = {}
+        for k, key in enumerate(keys_of(self.arrays, self.key)):
+            found[key] = k
+            found.setdefault(key[:1], k)
         return found
 
     def tensor(self, name: str, at: Sequence[int], shape: Sequence[int]) -> Tensor:
@@ -146,50 +132,49 @@ class StoredRows:
         return torch.from_numpy(array[list(at)])
 
 
+def key_of(row: Mapping[str, Any], names: Sequence[str]) -> Key:
+    """Return the values of a row in the columns `names`, which tell rows apart."""
+    return tuple(int(row[name]) for name in names)
+
+
+def keys_of(arrays: Mapping[str, Iterable[Any]], names: Sequence[str]) -> list[Key]:
+    """Return what the arrays say of their rows in these columns."""
+    columns = (arrays[name] for name in ("seeds", *names[1:]))
+    return [tuple(map(int, values)) for values in zip(*columns, strict=True)]
+
+
+def plain_columns(table: pd.DataFrame) -> dict[str, NDArray[Any]]:
+    """Return the columns of a table: numbers, or objects with None for a missing one."""
+    return {
+        str(name): (
+            column.astype(object).where(column.notna(), None)
+            if isinstance(column.dtype, pd.api.extensions.ExtensionDtype)
+            else column
+        ).to_numpy()
+        for name, column in table.items()
+    }
+
+
 def plain_rows(trials: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a table, with None for a missing value."""
-    plain = {}
-    for name, column in trials.items():
-        nullable = isinstance(column.dtype, pd.Int64Dtype | pd.BooleanDtype)
-        values = column.astype(object).where(column.notna(), None) if nullable else column
-        plain[str(name)] = values.tolist()
-    by_row = zip(*plain.values(), strict=True)
-    return [dict(zip(plain, values, strict=True)) for values in by_row]
+    plain = {name: column.tolist() for name, column in plain_columns(trials).items()}
+    return [dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]
 
 
-def table_refusal(table: pd.DataFrame, further: Iterable[Column]) -> str:
-    """Return what is wrong with the columns of `trials.parquet`; empty if nothing is.
-
-    `further` are those of other norms and of probes.
-    """
-    wanted = trial_columns(further)
-    if list(table.columns) != list(wanted):
-        names = sorted(set(map(str, table.columns)) ^ set(wanted))
-        return f"its columns are not those of a record: {', '.join(names) or 'in another order'}"
-    for name, (dtype, _) in wanted.items():
-        if table[name].dtype != pd.Series([], dtype=dtype).dtype:
-            return f"{name} is {table[name].dtype}, must be {dtype}"
-    return "" if len(table) else "it has no rows"
-
-
-def places_refusal(
-    arrays: StoredArrays, names: Sequence[str], recorded: Sequence[tuple[int, ...]]
-) -> str:
+def places_refusal(arrays: StoredArrays, names: Sequence[str], recorded: Sequence[Key]) -> str:
     """Return why the arrays are not those of the recorded rows, in order; empty if they are.
 
     `names` are the columns that tell rows apart, `recorded` their values.
     """
-    if len(list(arrays)) != len(set(arrays)):
-        return "an array is stored twice"
     if not recorded:
         return "it holds arrays, but no instance is recorded" if len(arrays) else ""
-    for name, values in zip(["seeds", *names[1:]], zip(*recorded, strict=True), strict=True):
-        if name not in set(arrays) or [int(v) for v in arrays[name]] != list(values):
-            return f"its {name} are not those of the recorded rows"
+    if missing := {"seeds", *names[1:]} - set(arrays):
+        return f"missing: {', '.join(sorted(missing))}"
     for name in arrays:
-        shape, _ = arrays.header(name)
-        if not shape or shape[0] != len(recorded):
-            return f"{name}: {shape}, must have {len(recorded)} rows"
+        if arrays.shape(name)[:1] != (len(recorded),):
+            return f"{name}: {arrays.shape(name)}, must have {len(recorded)} rows"
+    if keys_of(arrays, names) != list(recorded):
+        return f"its {', '.join(names)} are not those of the recorded rows"
     return ""
 
 
@@ -199,10 +184,8 @@ def arrays_refusal(found: Mapping[str, Any], stated: Mapping[str, Any], free: se
     if missing or extra:
         words = (", ".join(sorted(names)) or "none" for names in (missing, extra))
         return "missing: {}; too many: {}".format(*words)
-    for name, array in found.items():
-        if name not in stated:
-            continue
-        given = stated[name]
+    for name in found.keys() & stated.keys():
+        given, array = stated[name], found[name]
         same = given.dtype == array.dtype or given.dtype.kind == array.dtype.kind == "U"
         if given.shape[1:] != array.shape[1:] or not same:
             must = f"{array.shape[1:]} {array.dtype}"

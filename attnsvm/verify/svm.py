@@ -19,10 +19,12 @@ from attnsvm.verify.exact import (
     Array,
     Exact,
     RejectedError,
+    named,
     require,
     root,
+    spread,
+    upper_bound,
 )
-from attnsvm.verify.norms import named, spread, upper_bound
 
 RAY_RATIO = 10**12
 MAX_GAP = 2e-2
@@ -62,28 +64,23 @@ def verify(stored: StoredSvm) -> Proof:
 def _check_solved(stored: StoredSvm, rows: ExactRows) -> None:
     """Prove the bracket and every stated number."""
     require(not rows.trivial, "solved, but there is no token to separate")
-    a = Exact.of(_clean(stored.multipliers, rows))
     size, error = upper_bound(rows.W, stored.norm)
-    dual, dual_error = upper_bound(rows.combine(a), stored.norm, dual=True)
-    least, total = rows.least_margin(), rows.value(a)
-    require(total > 0 and dual > 0, "the multipliers prove no bound")
+    least, lower = rows.least_margin(), _check_lower_bound(stored, rows)
+    require(lower > 0, "the multipliers prove no bound")
     distance, _ = rows.repair
     lost = Fraction(rows.largest_scale(rows.inequality) * distance)
     size += Fraction(spread(*named(stored.norm), len(stored.W)) * distance)
     margin = Fraction(1) if least is None else least
     require(margin > lost and lost < 1, "equalities are violated by more than the margins allow")
-    upper, lower = size / (margin - lost), total / dual
     kappa = rows.kappa
     require(not rows.equality.any() or 64 * EPS * kappa <= MAX_GAP, "equalities too dependent")
     rounding = STATED + 64 * EPS * kappa * stored.X.shape[2]
     target = min(max(stored.gap, 64 * EPS * kappa), MAX_GAP)
-    gap = float(upper / lower - 1)
+    gap = float(size / (margin - lost) / lower - 1)
     require(gap <= target + rounding * 1e-3, f"the bracket proves only a gap of {gap:.3g}")
     exactly = (rounding if rows.equality.any() else STATED) + error
     _agree("objective", stored.objective, float(size / (1 - lost)), exactly)
-    _agree("lower_bound", stored.lower_bound, float(lower), rounding + dual_error)
     _agree("min_margin", stored.min_margin, math.inf if least is None else float(least), rounding)
-    _check_multipliers(stored, rows, a, float(dual), rounding + dual_error)
     _check_gap(stored)
     _check_rank(stored)
 
@@ -117,21 +114,22 @@ def _proves_infeasible(stored: StoredSvm, rows: ExactRows) -> bool:
 
 def _check_without_W(stored: StoredSvm, rows: ExactRows) -> None:
     require(bool(np.isnan(stored.W).all()), f"{stored.status}, but there is a W")
-    for name, without in (("objective", math.inf), ("duality_gap", math.inf),
-                          ("min_margin", -math.inf), ("rank", -1)):  # fmt: skip
-        stated = getattr(stored, name)
-        require(stated == without, f"{stored.status}, but {name} is {stated}")
+    _states(stored, objective=math.inf, duality_gap=math.inf, min_margin=-math.inf, rank=-1)
     _check_lower_bound(stored, rows)
 
 
 def _check_unconstrained(stored: StoredSvm, rows: ExactRows) -> None:
     require(rows.trivial, "unconstrained, but there are tokens to separate")
     _clean(stored.multipliers, rows)
-    require(not stored.W.any() and stored.objective == 0.0, "unconstrained, but W is not zero")
-    for name, without in (("lower_bound", 0.0), ("duality_gap", 0.0),
-                          ("min_margin", math.inf), ("rank", 0)):  # fmt: skip
+    require(not stored.W.any(), "unconstrained, but W is not zero")
+    _states(stored, objective=0.0, lower_bound=0.0, duality_gap=0.0, min_margin=math.inf, rank=0)
+
+
+def _states(stored: StoredSvm, **numbers: float) -> None:
+    """Require these numbers, which follow from the status."""
+    for name, must in numbers.items():
         stated = getattr(stored, name)
-        require(stated == without, f"unconstrained, but {name} is {stated}")
+        require(stated == must, f"{stored.status}, but {name} is {stated}")
 
 
 def _check_undecided(stored: StoredSvm, rows: ExactRows) -> None:
@@ -162,14 +160,17 @@ def _check_undecided(stored: StoredSvm, rows: ExactRows) -> None:
     _check_rank(stored)
 
 
-def _check_lower_bound(stored: StoredSvm, rows: ExactRows) -> None:
-    """Prove a lower bound, up to the rounding error of M(a), which may cancel."""
+def _check_lower_bound(stored: StoredSvm, rows: ExactRows) -> Fraction:
+    """Prove the lower bound h^T a, with multipliers of dual norm one, and return it exactly.
+
+    Up to the rounding error of M(a), which may cancel; it is 0 if the multipliers prove no bound.
+    """
     a = Exact.of(_clean(stored.multipliers, rows))
     dual, error = upper_bound(rows.combine(a), stored.norm, dual=True)
     total = rows.value(a)
     if total <= 0 or dual == 0:
         require(stored.lower_bound == 0, "the multipliers prove no bound")
-        return
+        return Fraction(0)
     reach = sum(
         abs(float(x)) * rows.scale(k) for k, x in enumerate(stored.multipliers) if rows.present[k]
     )
@@ -177,17 +178,11 @@ def _check_lower_bound(stored: StoredSvm, rows: ExactRows) -> None:
     proved = float(total / dual)
     least, most = max(0.0, proved * (1 - rounding)), proved * (1 + rounding)
     require(least <= stored.lower_bound <= most, f"lower_bound is {proved!r}")
-    _check_multipliers(stored, rows, a, float(dual), rounding)
-
-
-def _check_multipliers(
-    stored: StoredSvm, rows: ExactRows, a: Exact, dual: float, rounding: float
-) -> None:
-    """Require multipliers of dual norm one, and the lower bound h^T a."""
-    _agree("dual norm of the multipliers", 1.0, dual, rounding)
-    apart = abs(float(rows.value(a)) - stored.lower_bound)
+    _agree("dual norm of the multipliers", 1.0, float(dual), rounding)
+    apart = abs(float(total) - stored.lower_bound)
     allowed = (len(rows.h) + 2) * EPS / 2 * float(np.abs(rows.h * stored.multipliers).sum())
     require(apart <= allowed, "lower_bound is not the sum of the multipliers")
+    return total / dual
 
 
 def _check_gap(stored: StoredSvm) -> None:

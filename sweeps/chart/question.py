@@ -12,7 +12,7 @@ import pandas as pd
 
 from attnsvm.config.names import did_you_mean
 from attnsvm.record import one_line
-from attnsvm.record.column import STATUS
+from attnsvm.record.columns import STATUS
 
 from ..cells import row_key, rows_of
 

@@ -164,18 +164,6 @@ def test_a_run_is_named_within_its_sweep_whatever_its_config_says():
         assert not name.startswith((".", "-"))
 
 
-def test_runs_that_are_all_odd(sweep, capsys):
-    runs = [path.parent for path in sweep.glob(f"*/{RUN_FILE}")]
-    for run in runs:
-        place(run / RUN_FILE, "pipe")
-    assert lines_of(status.main, sweep, capsys)[1][-1] == "2 runs: 2 corrupt"
-    code, lines = lines_of(report.main, sweep, capsys)
-    assert code == 1
-    assert len([line for line in lines if line.startswith("corrupt: ")]) == 2
-    assert lines_of(status.main, runs[0], capsys)[0] == 1
-    assert lines_of(report.main, runs[0], capsys)[0] == 1
-
-
 def test_links_in_the_place_of_figures_and_tables_are_not_followed(sweep, tmp_path, capsys):
     (tmp_path / "outside").mkdir()
     for name in ("tables", "figures"):

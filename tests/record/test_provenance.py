@@ -61,7 +61,4 @@ def test_no_program_is_run(repository, monkeypatch, tmp_path):
 def test_what_is_no_commit_is_none(repository, head):
     (repository / ".git" / "HEAD").write_text(head)
     assert git_revision(repository) is None
-
-
-def test_outside_of_git_there_is_none(tmp_path):
-    assert git_revision(tmp_path) is None
+    assert git_revision(repository.parent) is None  # outside of git

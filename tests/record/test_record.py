@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import zipfile
 
 import numpy as np
@@ -9,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsvm import record
-from attnsvm.record import RunRecord, trial_columns, trial_table
+from attnsvm.record import RunRecord, trial_table
 from attnsvm.record import atomic as storage
 from attnsvm.record import writers as stream
 from attnsvm.record.files import CorruptRecordError
@@ -53,12 +52,7 @@ def test_what_is_read_is_what_was_written(tmp_path):
     }  # fmt: skip
 
 
-def test_every_column_has_its_declared_type_and_unknown_ones_are_refused():
-    table = trial_table([0, 1], {})
-    assert list(table) == list(trial_columns())
-    assert {name: str(table[name].dtype) for name in table} == {
-        name: dtype for name, (dtype, _) in trial_columns().items()
-    }
+def test_a_column_that_nobody_declared_is_not_written():
     with pytest.raises(ValueError, match="unknown trial columns"):
         trial_table([0], {"frobenius_rnak": [1]})
 
@@ -75,22 +69,6 @@ def test_a_failure_is_a_record_without_tables(tmp_path):
     assert not record.is_done(tmp_path)
     with pytest.raises(CorruptRecordError, match="failed"):
         record.read(tmp_path)
-
-
-def test_an_interrupted_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    storage.write_atomically(path, b"old")
-
-    def broken(*_):
-        raise OSError(28, "No space left on device")
-
-    for step in ("fsync", "replace"):
-        with monkeypatch.context() as patch:
-            patch.setattr(os, step, broken)
-            with pytest.raises(OSError, match="No space"):
-                storage.write_atomically(path, b"new")
-        assert path.read_bytes() == b"old"
-        assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
 def test_an_error_between_two_parts_leaves_the_old_record_and_no_litter(tmp_path):
@@ -170,11 +148,6 @@ def test_arrays_are_compressed_only_where_that_saves_something(tmp_path):
     got = record.read(tmp_path)[0].solutions
     for name, array in solutions.items():
         np.testing.assert_array_equal(got[name], array, strict=True)
-    damaged = bytearray((tmp_path / "solutions.npz").read_bytes())
-    damaged[len(damaged) // 2] ^= 1
-    (tmp_path / "solutions.npz").write_bytes(damaged)
-    with pytest.raises(CorruptRecordError):
-        record.read(tmp_path)
 
 
 def test_files_have_the_usual_permissions(tmp_path):

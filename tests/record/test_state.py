@@ -1,29 +1,30 @@
-"""What a folder tells about its runs, and the command that prints it."""
+"""What a folder tells about its runs, the command that prints it, and the lock of a run."""
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from attnsvm import record
 from attnsvm.config.identity import run_name
-from attnsvm.record.column import STATES
-from attnsvm.record.lock import locked
+from attnsvm.record.columns import STATES
+from attnsvm.record.lock import LOCK_FILE, HeldError, holder, locked
 from attnsvm.record.provenance import provenance
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.status import main, states
 from tests.command import SMALL, attnsvm, until
-from tests.faults import configs, in_child, prepared, sweep
+from tests.faults import configs, in_child, owners, sweep
 from tests.record.test_record import a_record
 
 GONE = """
 import os, sys
 from pathlib import Path
-from attnsvm.record.lock import locked
+from attnsvm.record.lock import LOCK_FILE, HeldError, holder, locked
 with locked(Path(sys.argv[1])):
     os.kill(os.getpid(), 9)
 """
@@ -89,29 +90,6 @@ def test_status_is_told_without_the_heavy_packages(tmp_path):
     assert done.stdout.strip() == "set()"
 
 
-def test_two_drivers_do_no_run_twice(tmp_path):
-    cells = configs(4)
-    done = []
-
-    def slowly(config):
-        with (tmp_path / "log").open("a") as log:
-            log.write(f"{config.seed}\n")
-        time.sleep(0.2)
-        return [prepared(config)]
-
-    def drive():
-        from attnsvm import experiment
-
-        experiment.parts = slowly
-        sweep(tmp_path / "sweep", cells)
-
-    drivers = [in_child(drive) for _ in range(3)]
-    done = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in drivers]
-    assert done == [0, 0, 0]
-    assert sorted((tmp_path / "log").read_text().split()) == ["0", "10", "20", "30"]
-    assert {state.state for state in states(tmp_path / "sweep").values()} == {"done"}
-
-
 @pytest.mark.full
 def test_records_of_other_code_are_refused_unless_allowed_and_then_shown(tmp_path):
     sweep_folder, cells = tmp_path / "mine", configs(1)
@@ -150,3 +128,116 @@ def test_progress_counts_what_is_on_disk(tmp_path):
         until(lambda: progress.line().startswith("3 of 3 runs done, "))
         assert "instances/s" in progress.line()
     assert told.getvalue().endswith("instances/s\n")
+
+
+# --- the lock: held by one process at a time, released when its owner ends, whatever its end ------
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from attnsvm.record.lock import LOCK_FILE, HeldError, holder, locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+COUNT = """
+import sys
+from pathlib import Path
+from attnsvm.record.lock import LOCK_FILE, HeldError, holder, locked
+folder = Path(sys.argv[1])
+for _ in range(20):
+    with locked(folder, patience_s=60):
+        number = folder / "number"
+        number.write_text(str(int(number.read_text()) + 1))
+"""
+
+
+def process(code, folder):
+    return subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE)
+
+
+def test_a_lock_excludes_others_while_its_owner_lives(tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    assert holder(run) is None
+    owner = process(HOLD, run)
+    assert owner.stdout.readline() == b"held\n"
+    assert owners(tmp_path) == [(owner.pid, "")]
+    with pytest.raises(HeldError, match=f"process {owner.pid} on "), locked(run, 0):
+        pass
+    os.kill(owner.pid, signal.SIGKILL)
+    owner.wait()
+    owner.stdout.close()
+    who, lives = holder(run)
+    assert who.startswith(f"process {owner.pid} on ")
+    assert not lives
+    with locked(run, 0):
+        assert owners(tmp_path) == [(os.getpid(), "")]
+    assert not list(run.iterdir())
+
+
+def test_no_two_processes_hold_a_lock_at_once(tmp_path):
+    (tmp_path / "number").write_text("0")
+    racers = [process(COUNT, tmp_path) for _ in range(4)]
+    for racer in racers:
+        assert racer.wait(60) == 0
+        racer.stdout.close()
+    assert (tmp_path / "number").read_text() == "80"
+
+
+def test_a_look_does_not_make_an_owner_give_up(tmp_path):
+    looking = os.fork()
+    if not looking:
+        while True:
+            holder(tmp_path)
+    try:
+        for _ in range(100):
+            with locked(tmp_path):
+                pass
+    finally:
+        os.kill(looking, signal.SIGKILL)
+        os.waitpid(looking, 0)
+
+
+# --- a file system without locks ------------------------------------------------------------------
+
+REFUSED = """
+import fcntl, os
+def refused(handle, operation):
+    raise OSError({code}, os.strerror({code}))
+fcntl.flock = refused
+"""
+
+
+@pytest.mark.full
+def test_a_file_system_without_locks_is_refused_before_any_work(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(REFUSED.format(code=errno.EOPNOTSUPP))
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    for command in (["-m", "seed=1,2"], []):
+        done = attnsvm(*command, *SMALL, cwd=tmp_path, env=env)
+        assert done.returncode == 2
+        line = done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
+        assert "file system without locks (flock: " in line
+        assert "must be one with locks" in line
+    assert not list(tmp_path.rglob("trials.parquet"))
+    assert not list(tmp_path.rglob(LOCK_FILE))
+
+
+def test_the_state_of_a_run_is_told_without_locks_too(tmp_path):
+    """A sweep on a node with locks is looked at from one that mounts the folder without."""
+    cells = configs(2)
+    assert os.waitpid(in_child(lambda: sweep(tmp_path, cells)), 0)[1] == 0
+    begun = tmp_path / run_name(cells[1])
+    (begun / "run.json").unlink()
+    (begun / LOCK_FILE).touch()
+    (tmp_path / "sitecustomize.py").write_text(REFUSED.format(code=errno.ENOLCK))
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = attnsvm(str(tmp_path), cwd=tmp_path, command="attnsvm-status", env=env)
+    assert done.returncode == 1
+    told, summary = done.stdout.splitlines()
+    assert "whether it still runs cannot be known: file system without locks" in told
+    assert summary == "2 runs: 1 done, 1 running"
+    assert "1970" not in done.stdout
+    assert (begun / LOCK_FILE).exists()  # that of another

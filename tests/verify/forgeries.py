@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from attnsvm.config.run import HYPOTHESES
-from tests.verify.forging import Forgery, array, cell, config_of, counted, curve, stated, without
+from tests.verify.forging import Forgery, array, cell, config_of, counted, curve, stated
+
+NORMS = ("frobenius", "nuclear")
 
 
 def other(tokens: np.ndarray) -> np.ndarray:
@@ -19,20 +23,41 @@ def a_little_more(value: float) -> float:
     return value * (1 + 1e-6)
 
 
-def shifted_tokens(f: Forgery) -> None:
-    f.array("X", lambda X: X + 1e-3)
+def trials(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Forgery], None]:
+    return lambda f: setattr(f, "trials", change(f.trials))
+
+
+def history(change: Callable[[pd.DataFrame], pd.DataFrame]) -> Callable[[Forgery], None]:
+    return lambda f: setattr(f, "history", change(f.history))
+
+
+def first(f: Forgery, norm: str, status: str) -> int:
+    """Return the first instance whose SVM has this status."""
+    return int(np.flatnonzero(f.arrays[f"{norm}_status"] == status)[0])
+
+
+def infeasible(forge: Callable[[Forgery, int], object]) -> Callable[[Forgery], object]:
+    return lambda f: forge(f, first(f, "frobenius", "infeasible"))
+
+
+def undecided(forge: Callable[[Forgery, int], object]) -> Callable[[Forgery], object]:
+    return lambda f: forge(f, first(f, "nuclear", "undecided"))
+
+
+def passed_off(f: Forgery, k: int, status: str, reason: str = "") -> None:
+    f.cell("status", status, k)
+    f.cell("reason", reason, k)
 
 
 def swapped_instances(f: Forgery) -> None:
     """All arrays and cells but the seeds change places: each instance is proved, and another's."""
-    keep = {"seeds"}
-    for name in set(f.arrays) - keep:
+    for name in set(f.arrays) - {"seeds"}:
         f.arrays[name] = f.arrays[name][[1, 0, 2, 3]]
     columns = [c for c in f.trials.columns if c != "seed"]
     rows = f.trials.loc[[1, 0], columns].reset_index(drop=True)
     f.trials.loc[[0, 1], columns] = rows
-    first, second = f.trials["seed"].iloc[:2]
-    f.history["seed"] = f.history["seed"].replace({first: second, second: first})
+    one, two = f.trials["seed"].iloc[:2]
+    f.history["seed"] = f.history["seed"].replace({one: two, two: one})
     f.history = f.history.sort_values("seed", kind="stable", ignore_index=True)
 
 
@@ -43,69 +68,32 @@ def scaled_weights(f: Forgery) -> None:
     f.curve("W_norm", -1, lambda norm: 2 * norm)
 
 
-def turned(verdict: bool) -> bool:
-    return not verdict
+def called_undecided(f: Forgery, k: int = 0) -> None:
+    """An instance is called undecided."""
+    for norm in NORMS:
+        f.array(f"{norm}_status", lambda _: "undecided", k)
+        f.cell(f"{norm}_status", "undecided", k)
+    passed_off(f, k, "undecided", "frobenius SVM: neither optimality nor infeasibility is proved")
 
 
-def extra_hypothesis(f: Forgery) -> None:
-    f.trials["assumption_d"] = pd.array([True] * len(f.trials), dtype="boolean")
+def called_solved(f: Forgery, k: int) -> None:
+    """An undecided SVM is called solved."""
+    f.array("nuclear_status", lambda _: "solved", k)
+    f.cell("nuclear_status", "solved", k)
+    if f.trials.loc[k, "status"] == "undecided":
+        passed_off(f, k, "ok")
 
 
-def other_end(training: str) -> str:
-    return "unsaturated" if training == "saturated" else "saturated"
+def above_rank(f: Forgery, k: int) -> None:
+    """The solution without the rank constraint is passed off as that with it."""
+    f.select(f.arrays["selected"][k], k)
+    if f.trials.loc[k, "status"] == "undecided":
+        passed_off(f, k, "ok")
 
 
-def weights_of_another(f: Forgery) -> None:
-    f.array("trained_W", lambda _: f.arrays["trained_W"][1])
-
-
-def one_snapshot(W: np.ndarray) -> np.ndarray:
-    return W * (1 + 1e-9 * (np.arange(len(W)) == 1)[:, None, None])
-
-
-def history_dropped(f: Forgery) -> None:
-    f.history = f.history.iloc[:-1]
-
-
-def history_doubled(f: Forgery) -> None:
-    f.history = pd.concat([f.history, f.history.iloc[-1:]], ignore_index=True)
-
-
-def history_renamed(f: Forgery) -> None:
-    f.history["quantity"] = f.history["quantity"].replace({"risk": "loss"})
-
-
-def history_shifted(f: Forgery) -> None:
-    f.history["step"] += 1
-
-
-def history_emptied(f: Forgery) -> None:
-    f.history = f.history.iloc[:0]
-
-
-def extra_array(f: Forgery) -> None:
-    f.arrays["proof"] = f.arrays["trained_W"]
-
-
-def extra_column(f: Forgery) -> None:
-    f.trials["proof"] = 1.0
-
-
-def dropped_column(f: Forgery) -> None:
-    f.trials = f.trials.drop(columns="assumption_b1")
-
-
-def all_ok(f: Forgery) -> None:
-    f.trials["status"], f.trials["reason"] = "ok", ""
-
-
-def hidden(f: Forgery) -> None:
-    """A solved instance is called undecided, and its proof is blanked."""
-    for norm in ("frobenius", "nuclear"):
-        f.array(f"{norm}_status", lambda _: "undecided")
-        f.cell(f"{norm}_status", "undecided")
-    f.cell("status", "undecided")
-    f.cell("reason", "frobenius SVM: neither optimality nor infeasibility is proved")
+def other_bracket(f: Forgery, k: int) -> None:
+    f.array("nuclear_lower_bound", lambda bound: bound / 2, k)
+    f.cell("nuclear_lower_bound", lambda bound: bound / 2, k)
 
 
 def accepted_too_early(f: Forgery) -> None:
@@ -118,100 +106,38 @@ def rejected_by_taste(f: Forgery) -> None:
     """An accepted instance that does not please is rejected, with its curves and arrays."""
     row = f.trials.index[f.trials["status"] == "ok"][0]
     seed = f.trials.loc[row, "seed"]
-    f.trials.loc[row, ["status", "reason"]] = "rejected", "all labels are +1"
+    passed_off(f, row, "rejected", "all labels are +1")
     kept = f.arrays["seeds"] != seed
     f.arrays = {name: values[kept] for name, values in f.arrays.items()}
     f.history = f.history[f.history["seed"] != seed].reset_index(drop=True)
 
 
-def ranked(f: Forgery) -> None:
-    """An undecided SVM of low rank is called solved."""
-    k = int(np.flatnonzero(f.arrays["nuclear_status"] == "undecided")[0])
-    f.array("nuclear_status", lambda _: "solved", k)
-    f.cell("nuclear_status", "solved", k)
-    if f.trials.loc[k, "status"] == "undecided":
-        f.cell("status", "ok", k)
-        f.cell("reason", "", k)
-
-
-def above_rank(f: Forgery) -> None:
-    """The solution without the rank constraint is passed off as that with it."""
-    k = int(np.flatnonzero(f.arrays["nuclear_status"] == "undecided")[0])
-    f.select(f.arrays["selected"][k], k)
-    if f.trials.loc[k, "status"] == "undecided":
-        f.cell("status", "ok", k)
-        f.cell("reason", "", k)
-
-
-def undecided(f: Forgery) -> int:
-    return int(np.flatnonzero(f.arrays["nuclear_status"] == "undecided")[0])
-
-
-def undecided_bracket(f: Forgery) -> None:
-    f.array("nuclear_lower_bound", lambda bound: bound / 2, undecided(f))
-    f.cell("nuclear_lower_bound", lambda bound: bound / 2, undecided(f))
-
-
-def undecided_called_solved(f: Forgery) -> None:
-    k = undecided(f)
-    f.array("nuclear_status", lambda _: "solved", k)
-    f.cell("nuclear_status", "solved", k)
-
-
-def one_token(f: Forgery) -> None:
-    f.cell("one_minus_corr_1token", a_little_more, f.trials.index[f.trials["status"] == "ok"][0])
-
-
-def infeasible(f: Forgery) -> int:
-    return int(np.flatnonzero(f.arrays["frobenius_status"] == "infeasible")[0])
-
-
-def infeasible_called_undecided(f: Forgery) -> None:
-    k = infeasible(f)
-    for norm in ("frobenius", "nuclear"):
-        f.array(f"{norm}_status", lambda _: "undecided", k)
-        f.cell(f"{norm}_status", "undecided", k)
-    f.cell("status", "undecided", k)
-    f.cell("reason", "frobenius SVM: neither optimality nor infeasibility is proved", k)
-
-
-def infeasible_called_ok(f: Forgery) -> None:
-    f.cell("status", "ok", infeasible(f))
-    f.cell("reason", "", infeasible(f))
-
-
-def infeasible_with_rank(f: Forgery) -> None:
-    f.cell("nuclear_rank", 1, infeasible(f))
-
-
-def infeasible_with_objective(f: Forgery) -> None:
-    f.cell("nuclear_objective", 1.0, infeasible(f))
-
-
 def shrunk_bracket(f: Forgery) -> None:
     """W scaled down below margin one: its norm is no upper bound any more."""
-    a, norm = f.arrays, "nuclear"
+    a = f.arrays
     open_ = (a["nuclear_status"] == "undecided") & np.isfinite(a["nuclear_objective"])
     k = int(np.flatnonzero(open_)[0])
     scale = 0.5 * (1 + a["nuclear_lower_bound"][k] / a["nuclear_objective"][k])
     f.array("nuclear_W", lambda W: W * scale, k)
     objective = float(np.linalg.norm(f.arrays["nuclear_W"][k], "nuc"))
-    stated = {
+    numbers: dict[str, Any] = {
         "objective": objective,
         "duality_gap": objective / a["nuclear_lower_bound"][k] - 1,
         "min_margin": a["nuclear_min_margin"][k] * scale,
     }
-    for name, value in stated.items():
-        f.array(f"{norm}_{name}", lambda _, value=value: value, k)
-        f.cell(f"{norm}_{'gap' if name == 'duality_gap' else name}", value, k)
+    for name, value in numbers.items():
+        f.array(f"nuclear_{name}", lambda _, value=value: value, k)
+        f.cell(f"nuclear_{'gap' if name == 'duality_gap' else name}", value, k)
     f.cell("nuclear_kappa", lambda kappa: kappa * scale, k)
 
 
 FORGERIES = {
     # --- cells of the table
-    **{name: ("hypotheses", cell(name, turned)) for name in HYPOTHESES},
+    **{name: ("hypotheses", cell(name, lambda verdict: not verdict)) for name in HYPOTHESES},
     "a hypothesis undecided": ("hypotheses", cell("assumption_d", None)),
-    "a hypothesis that was not asked for": ("top", extra_hypothesis),
+    "a hypothesis that was not asked for": (
+        "top", trials(lambda t: t.assign(assumption_d=pd.array([True] * len(t), "boolean")))
+    ),
     "risk": ("top", cell("risk", a_little_more)),
     "weight norm": ("top", cell("W_norm", a_little_more)),
     "least softmax": ("top", cell("min_top_softmax", lambda s: s * (1 - 1e-6))),
@@ -254,25 +180,32 @@ FORGERIES = {
     "SVM status": ("top", cell("nuclear_status", "infeasible")),
     "published rank": ("top", cell("published_nuclear_rank", 3)),
     "published status": ("optimal", cell("published_nuclear_status", "optimal")),
-    "training": ("top", cell("training", other_end)),
+    "training": ("top", cell("training", lambda end: "un" * (end == "saturated") + "saturated")),
     "diverged": ("top", cell("training", "diverged")),
     "a word that is none": ("top", cell("training", "perfect")),
     "trained, though nothing was": ("optimal", cell("W_norm", 1.0)),
     "direction": ("path", cell("direction_change", 0.0)),
-    "one-token correlation": ("multi", one_token),
+    "one-token correlation": (
+        "multi",
+        lambda f: f.cell("one_minus_corr_1token", a_little_more,
+                         f.trials.index[f.trials["status"] == "ok"][0]),
+    ),
     # --- statuses and reasons
-    "all ok": ("top", all_ok),
+    "all ok": ("top", trials(lambda t: t.assign(status="ok", reason=""))),
     "reason": ("top", cell("reason", "no reason at all")),
     "stalled for no reason": ("top", cell("status", "stalled")),
-    "hidden by a status": ("top", hidden),
-    "infeasible called undecided": ("optimal", infeasible_called_undecided),
-    "infeasible called ok": ("optimal", infeasible_called_ok),
-    "infeasible with a rank": ("optimal", infeasible_with_rank),
-    "infeasible with an objective": ("optimal", infeasible_with_objective),
-    "undecided with another bracket": ("narrow_gap", undecided_bracket),
-    "undecided called solved": ("narrow_gap", undecided_called_solved),
-    "low rank called solved": ("kq_low_rank", ranked),
-    "another rank": ("kq_low_rank", above_rank),
+    "hidden by a status": ("top", called_undecided),
+    "infeasible called undecided": ("optimal", infeasible(called_undecided)),
+    "infeasible called ok": ("optimal", infeasible(lambda f, k: passed_off(f, k, "ok"))),
+    "infeasible with a rank": ("optimal", infeasible(lambda f, k: f.cell("nuclear_rank", 1, k))),
+    "infeasible with an objective": (
+        "optimal",
+        infeasible(lambda f, k: f.cell("nuclear_objective", 1.0, k)),
+    ),
+    "undecided with another bracket": ("narrow_gap", undecided(other_bracket)),
+    "undecided called solved": ("narrow_gap", undecided(called_solved)),
+    "low rank called solved": ("kq_low_rank", undecided(called_solved)),
+    "another rank": ("kq_low_rank", undecided(above_rank)),
     "bracket of a smaller margin": ("kq_low_rank", shrunk_bracket),
     "rejected by taste": ("multi", rejected_by_taste),
     # --- rows
@@ -321,13 +254,13 @@ FORGERIES = {
     "impossible correlation": ("top", curve("one_minus_corr_frobenius", 1, lambda c: -0.1)),
     "any correlation of a kept path": ("path", curve("one_minus_corr_frobenius", 1, a_little_more)),
     "any risk of a kept path": ("path", curve("risk", 2, a_little_more)),
-    "history dropped": ("top", history_dropped),
-    "history doubled": ("top", history_doubled),
-    "history renamed": ("top", history_renamed),
-    "history shifted": ("top", history_shifted),
-    "history emptied": ("top", history_emptied),
+    "history dropped": ("top", history(lambda h: h.iloc[:-1])),
+    "history doubled": ("top", history(lambda h: h.iloc[[*range(len(h)), -1]])),
+    "history renamed": ("top", history(lambda h: h.replace({"quantity": {"risk": "loss"}}))),
+    "history shifted": ("top", history(lambda h: h.assign(step=h["step"] + 1))),
+    "history emptied": ("top", history(lambda h: h.iloc[:0])),
     # --- arrays
-    "tokens moved": ("top", shifted_tokens),
+    "tokens moved": ("top", array("X", lambda X: X + 1e-3)),
     "a token moved a little": ("top", array("X", lambda X: X * (1 + 1e-9))),
     "query turned": ("top", array("Z", lambda Z: -Z)),
     "masked": ("top", array("mask", lambda mask: mask & (np.arange(4) > 0))),
@@ -336,22 +269,24 @@ FORGERIES = {
     "other tokens, proved": ("top", lambda f: f.select(other(f.arrays["selected"][0]))),
     "other optimal tokens, proved": ("optimal", lambda f: f.select(f.arrays["selected"][1])),
     "weights scaled": ("top", scaled_weights),
-    "weights of another instance": ("top", weights_of_another),
+    "weights of another instance": (
+        "top", lambda f: f.array("trained_W", lambda _: f.arrays["trained_W"][1])
+    ),
     "weights shrunk": ("top", array("frobenius_W", lambda W: W * (1 - 1e-6))),
     "weights not finite": ("top", array("trained_W", lambda W: W * math.nan)),
     "multiplier": ("top", array("frobenius_multipliers", lambda a: a - a.max())),
     "seeds of the arrays": ("top", array("seeds", lambda seed: seed + 100)),
-    "array missing": ("top", without("trained_W")),
-    "multipliers missing": ("top", without("nuclear_multipliers")),
+    "array missing": ("top", lambda f: f.arrays.pop("trained_W")),
+    "multipliers missing": ("top", lambda f: f.arrays.pop("nuclear_multipliers")),
     "all arrays missing": ("top", lambda f: f.arrays.clear()),
-    "an array too many": ("top", extra_array),
+    "an array too many": ("top", lambda f: f.arrays.update(proof=f.arrays["trained_W"])),
     "another type": ("top", lambda f: f.arrays.update(X=f.arrays["X"].astype(np.float32))),
-    "a column too many": ("top", extra_column),
-    "a column too few": ("top", dropped_column),
+    "a column too many": ("top", trials(lambda t: t.assign(proof=1.0))),
+    "a column too few": ("top", trials(lambda t: t.drop(columns="assumption_b1"))),
     "attended": ("multi", array("attended", lambda a: ~a)),
     "log softmax": ("multi", array("log_softmax", lambda logs: logs * (1 + 1e-6))),
     "finite part": ("multi", array("frobenius_fin_W", lambda W: W + 1e-6)),
-    "snapshot": ("path", array("snapshots", one_snapshot)),
+    "snapshot": ("path", array("snapshots", lambda W: np.stack([W[0], (1 + 1e-9) * W[1], *W[2:]]))),
     "first snapshot": ("path", array("snapshots", lambda W: np.concatenate([2 * W[:1], W[1:]]))),
     "softmax": ("path", array("softmax", lambda s: s[:, :, ::-1])),
     "scores": ("path", array("scores", lambda s: s + 1e-6)),

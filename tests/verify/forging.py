@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from attnsvm import record
 from attnsvm.config.identity import folder_name
+from attnsvm.experiment import svms
 from attnsvm.record import RunRecord, write_json
 from attnsvm.record.files import sha256
 from attnsvm.svm import solve_svm
@@ -82,28 +84,15 @@ class Forgery:
 
     def select(self, tokens: np.ndarray, instance: int = 0) -> None:
         """Let an instance select other tokens, with a consistent and proved SVM in both norms."""
-        at = slice(instance, instance + 1)
         self.array("selected", lambda _: tokens, instance)
+        names = ("X", "Z", "selected", "mask")
+        X, Z, chosen, mask = (torch.from_numpy(self.arrays[name][[instance]]) for name in names)
         for norm in ("frobenius", "nuclear"):
-            found = solve_svm(
-                self.arrays["X"][at], self.arrays["Z"][at], tokens[None], norm,
-                self.arrays["mask"][at],
-            )  # fmt: skip
-            numbers = {"objective": found.objective, "lower_bound": found.lower_bound,
-                       "duality_gap": found.duality_gap, "min_margin": found.min_margin,
-                       "W": found.W, "rank": found.rank, "status": found.status,
-                       "multipliers": found.certificate.multipliers,
-                       "ray": found.certificate.ray}  # fmt: skip
-            for name, value in numbers.items():
-                self.array(f"{norm}_{name}", lambda _, v=value: v[0], instance)
-            support = int(found.support.sum())
-            row = {"status": str(found.status[0]), "objective": found.objective[0],
-                   "lower_bound": found.lower_bound[0], "gap": found.duality_gap[0],
-                   "min_margin": found.min_margin[0], "kappa": found.kappa[0],
-                   "rank": int(found.rank[0]), "rank_bound": int(found.rank_bound[0]),
-                   "support": support}  # fmt: skip
-            for name, value in row.items():
-                self.cell(f"{norm}_{name}", value, instance)
+            found = solve_svm(X, Z, chosen, norm, mask)
+            for name, value in svms.arrays(norm, found).items():
+                self.array(name, lambda _, v=value: np.asarray(v)[0], instance)
+            for name, value in svms.columns(norm, found).items():
+                self.cell(name, np.asarray(value)[0], instance)
 
     def written(self, folder: Path) -> Path:
         """Write the record below `folder` with fitting checksums, and return its own folder."""
@@ -162,10 +151,6 @@ def stated(*keys: str, value: object):
         place[keys[-1]] = value
 
     return forge
-
-
-def without(name: str):
-    return lambda f: f.arrays.pop(name)
 
 
 def refusal(folder: Path) -> str:
