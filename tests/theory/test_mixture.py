@@ -155,6 +155,7 @@ def test_the_probe_is_zero_where_attention_is_as_predicted():
     found = probe.measure(Snapshot(W=W, softmax=logits.softmax(-1), **given))
     assert found["apart"].max() < 1e-9
     assert found["fin"].max() < 1e-9
-    found = probe.measure(Snapshot(W=0 * W, softmax=uniform, **given))
+    found = probe.measure(Snapshot(W=0.3 * fin.W, softmax=uniform, **given))
     torch.testing.assert_close(found["apart"], 0.5 * (s - 0.25).abs().sum(-1).amax(-1))
-    torch.testing.assert_close(found["fin"], torch.ones(4, dtype=torch.float64))
+    expected = torch.full((4,), 0.7, dtype=torch.float64)
+    torch.testing.assert_close(found["fin"], expected, rtol=1e-12, atol=0)
