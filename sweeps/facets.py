@@ -149,8 +149,10 @@ def facets(
     """
     quantities = panels if isinstance(panels, Mapping) else {}
     mark = mark or curve
-    rows, columns = (_ordered(values_of(table, name), quantities) for name in (row, col))
+    rows, columns = (values_of(table, name) for name in (row, col))
     by_row, by_col = (bool(quantities) and set(v) <= set(quantities) for v in (rows, columns))
+    rows = [name for name in quantities if name in rows] if by_row else rows
+    columns = [name for name in quantities if name in columns] if by_col else columns
     hues = values_of(table, hue)
     looks = looks or looks_of(hues)
     names = [str(name) for name in hues] if len(hues) > 1 or title else []
@@ -191,12 +193,6 @@ def facets(
     return fig, grid
 
 
-def _ordered(values: list[Any], quantities: Mapping[Any, Panel]) -> list[Any]:
-    if quantities and set(values) <= set(quantities):
-        return [value for value in quantities if value in values]
-    return values
-
-
 def _scale(ax: Axes, panel: Panel, labelled: bool) -> None:
     if labelled:
         ax.set_ylabel(panel.label)
@@ -226,10 +222,11 @@ def _x_scale(ax: Axes, x: pd.Series[float], log: bool, ticks: Iterable[float]) -
 def curve(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:
     """Draw a line with the band of its interval; a light band of quartiles if look says so."""
     look = dict(look)
-    if look.pop("quartiles", False):
-        style.band(ax, rows[x], rows["q25"], rows["q75"], look["color"], alpha=0.09)
-    if "low" in rows:
-        style.band(ax, rows[x], rows["low"], rows["high"], look["color"])
+    bands = {("q25", "q75"): 0.09} if look.pop("quartiles", False) else {}
+    bands |= {("low", "high"): 0.18} if "low" in rows else {}
+    for ends, alpha in bands.items():  # no band at points without an interval
+        across, low, high = rows[[x, *ends]].to_numpy(float).T
+        ax.fill_between(across, low, high, color=look["color"], alpha=alpha, linewidth=0)
     ax.plot(rows[x], rows[statistic], markevery=max(len(rows) // 8, 1), **look)
 
 

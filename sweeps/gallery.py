@@ -11,7 +11,6 @@ import io
 import json
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from PIL import Image
@@ -43,17 +42,11 @@ def write_tables(frames: SweepFrames, folder: Path) -> None:
         if path.stem not in tables:
             path.unlink()
     columns = {str(name) for table in tables.values() for name in table}
-    text = json.dumps(_about(frames, columns), indent=1, sort_keys=True)
-    write_atomically(folder / ABOUT, f"{text}\n".encode())
-
-
-def _about(frames: SweepFrames, columns: set[str]) -> dict[str, Any]:
-    done = sorted(frames.runs.loc[frames.runs["state"] == "done", "run"])
-    records = sha256()
+    typed = {name: field for name, field in frames.axes.typed.items() if name in columns}
+    done, records = sorted(frames.runs.loc[frames.runs["state"] == "done", "run"]), sha256()
     for run in done:
         records.update((frames.folders[run] / RUN_FILE).read_bytes())
-    typed = {name: field for name, field in frames.axes.typed.items() if name in columns}
-    return {
+    about = {
         "sweep": frames.name,
         "runs": len(done),
         "instances": len(frames.trials),
@@ -61,6 +54,7 @@ def _about(frames: SweepFrames, columns: set[str]) -> dict[str, Any]:
         "remarks": [not_shown(frames)],
         "axes": dataclasses.asdict(dataclasses.replace(frames.axes, typed=typed)),
     }
+    write_atomically(folder / ABOUT, f"{json.dumps(about, indent=1, sort_keys=True)}\n".encode())
 
 
 def draw(folder: Path, name: str) -> bytes:

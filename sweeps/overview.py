@@ -44,13 +44,7 @@ def run_experiment(name: str, directory: Path, overrides: Sequence[str]) -> Outc
 
 
 def write_overview(directory: Path, outcomes: Sequence[Outcome]) -> Path:
-    """Write `directory`/overview.html with every figure of every experiment on disk.
-
-    Returns
-    -------
-    Path
-        The page.
-    """
+    """Write `directory`/overview.html with every figure of every experiment on disk; return it."""
     html = render(
         "overview.html",
         sections=[_section(directory, outcome) for outcome in outcomes],
@@ -63,7 +57,7 @@ def write_overview(directory: Path, outcomes: Sequence[Outcome]) -> Path:
 
 def _section(directory: Path, outcome: Outcome) -> dict[str, Any]:
     """Return the part of the page on one experiment; `warning` says what is missing."""
-    section: dict[str, Any] = {"name": outcome.name, "wall": duration(outcome.wall_s)}
+    section = {"name": outcome.name, "wall": duration(outcome.wall_s)}
     try:
         frames = aggregate.load(directory / outcome.name)
     except FileNotFoundError as error:
@@ -93,9 +87,6 @@ def write_documents(directory: Path, names: Sequence[str], docs: Path) -> list[s
     return [name for name in names if name not in there]
 
 
-# --- the command ---------------------------------------------------------------------------------
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the experiments and write the page.
 
@@ -104,22 +95,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     int
         0 if every experiment is complete, 1 if one is not: the page shows which.
     """
-    chosen = _arguments(argv)
-    names = chosen.only or experiments()
-    outcomes = [run_experiment(name, chosen.directory, chosen.overrides) for name in names]
-    chosen.directory.mkdir(parents=True, exist_ok=True)
-    page = write_overview(chosen.directory, outcomes)
-    for outcome in outcomes:
-        state = "complete" if outcome.exit_code == 0 else f"exit code {outcome.exit_code}"
-        sys.stdout.write(f"{outcome.name:24} {outcome.wall_s:7.1f} s  {state}\n")
-    sys.stdout.write(f"overview {page}\n")
-    lacking = write_documents(chosen.directory, names, chosen.docs) if chosen.docs else []
-    for name in lacking:
-        sys.stderr.write(f"{name}: no figure to copy; attnsvm sweep={name} draws it\n")
-    return int(bool(lacking) or any(outcome.exit_code for outcome in outcomes))
-
-
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m attnsvm.sweeps.overview",
         description="Run every experiment, draw all on one page.",
@@ -132,7 +107,19 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--docs", type=Path, metavar="FOLDER", help="also write FOLDER/tables and FOLDER/figures"
     )
     parser.add_argument("overrides", nargs="*", help="for all of them, e.g. trials=20")
-    return parser.parse_args(argv)
+    chosen = parser.parse_args(argv)
+    names = chosen.only or experiments()
+    outcomes = [run_experiment(name, chosen.directory, chosen.overrides) for name in names]
+    chosen.directory.mkdir(parents=True, exist_ok=True)
+    page = write_overview(chosen.directory, outcomes)
+    for outcome in outcomes:
+        state = "complete" if outcome.exit_code == 0 else f"exit code {outcome.exit_code}"
+        sys.stdout.write(f"{outcome.name:24} {outcome.wall_s:7.1f} s  {state}\n")
+    sys.stdout.write(f"overview {page}\n")
+    missing = write_documents(chosen.directory, names, chosen.docs) if chosen.docs else []
+    for name in missing:
+        sys.stderr.write(f"{name}: no figure to copy; attnsvm sweep={name} draws it\n")
+    return int(bool(missing) or any(outcome.exit_code for outcome in outcomes))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def repeated(frames: SweepFrames) -> str:
     """Return how many rows hold an instance again, as a note; empty if none does."""
     if not frames.repeated:
         return ""
-    told = f"{frames.repeated} duplicate rows left out: the same instance in another run."
+    words = f"{frames.repeated} duplicate rows left out: the same instance in another run."
     if frames.disagreeing:
-        told += f" {frames.disagreeing} of them hold other results than the row that is kept."
-    return told
+        words += f" {frames.disagreeing} of them hold other results than the row that is kept."
+    return words

@@ -16,7 +16,6 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -46,10 +45,8 @@ def fill(colour: str, hatch: str = "") -> dict[str, Any]:
     return {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.6}
 
 
-CONVERGENCE = (
-    "global", "local", "not_local", "unsettled", "unknown", "unsaturated", "infeasible",
-    "undecided",
-)  # fmt: skip
+CONVERGENCE = ("global", "local", "not_local", "unsettled", "unknown", "unsaturated", "infeasible",
+               "undecided")  # fmt: skip
 """Types of convergence from best to worst, in the order in which bars are stacked."""
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -142,13 +139,6 @@ def wrapped(label: str, width: int = 44) -> str:
     return "\n".join(textwrap.wrap(plain(label, limit=4 * width), width))
 
 
-def spread(items: Sequence[Any], most: int) -> list[Any]:
-    """Return at most so many of the items, evenly spaced, the first and the last among them."""
-    if len(items) <= most:
-        return list(items)
-    return [items[round(i * (len(items) - 1) / (most - 1))] for i in range(most)]
-
-
 def colours(keys: Iterable[Hashable]) -> dict[Any, str]:
     """Return one colour per key, in order: the palette, or shades of viridis for many keys."""
     keys = list(keys)
@@ -161,25 +151,6 @@ def colours(keys: Iterable[Hashable]) -> dict[Any, str]:
 def markers(keys: Iterable[Hashable]) -> dict[Any, str]:
     """Return one marker per key, in order; they repeat when there are more than seven keys."""
     return {key: MARKERS[i % len(MARKERS)] for i, key in enumerate(keys)}
-
-
-def band(
-    ax: Axes,
-    x: pd.Series[Any],
-    low: pd.Series[Any],
-    high: pd.Series[Any],
-    colour: str,
-    alpha: float = 0.18,
-) -> None:
-    """Shade an interval around a curve, except at points without an interval."""
-    ax.fill_between(
-        np.asarray(x, float),
-        np.asarray(low, float),
-        np.asarray(high, float),
-        color=colour,
-        alpha=alpha,
-        linewidth=0,
-    )
 
 
 def ticks_at(ax: Axes, values: Iterable[float]) -> None:

@@ -74,9 +74,7 @@ def test_training_shows_the_attention_beside_the_selected_tokens(ax, trained):
 
 
 def test_a_saturated_instance_is_not_drawn_as_rounding_noise(ax):
-    batch = attnsvm.sample("sphere", n=3, T=4, d=8, trials=4)
-    path = attnsvm.train(batch, steps=4000)
-    path.plot(ax=ax)
+    attnsvm.train(attnsvm.sample("sphere", n=3, T=4, d=8, trials=4), steps=4000).plot(ax=ax)
     assert max(line.get_ydata()[-1] for line in ax.lines) < 1e-17  # 1 - s would be 0 or 1e-16
 
 

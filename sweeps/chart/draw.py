@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from .. import style
 from ..cells import CellAxes
-from ..facets import Look, Mark, Panel, curve, facets, looks_of, matrix, points
+from ..facets import Look, Panel, curve, facets, labels, looks_of, matrix, points
 from .question import Question
 
 WORDS = {
@@ -45,68 +45,48 @@ def figure(
 
     `make` returns an empty figure of a size in inches.
     """
-    names = {role: getattr(question, role) for role in ("row", "col", "hue")}
+    names = {r: name for r in ("row", "col", "hue") if (name := getattr(question, r)) is not None}
     cells = CellAxes.of(table[[name for name in question.keys if name in table]])
+    statistic, y = "share" if "share" in table else question.estimator, question.y
+    if question.kind == "scatter":
+        statistic = y
+    label = f"share of {y}" if statistic == "share" else f"{statistic} {y}"
+    label = y if question.kind in ("scatter", "box") and statistic != "share" else label
     labelled = table.assign(
-        **{
-            f"({role})": _words(cells, table[name], role == "hue")
-            for role, name in names.items()
-            if name
-        }
+        used=table.get("used", 1),
+        value=floats(table[statistic]),
+        **{f"({r})": _words(cells, table, name, r == "hue") for r, name in names.items()},
     )
-    statistic = _statistic(table, question)
-    label, kind = style.plain(_y_label(table, question)), question.kind
-    labelled = labelled.assign(used=labelled.get("used", 1), value=_floats(table[statistic]))
     labelled = labelled[labelled[question.x].notna()]
     scale: Any = "log" if "y" in question.log else "share" if statistic == "share" else "linear"
     given: dict[str, Any] = {
-        "row": "(row)" if question.row else "", "col": "(col)" if question.col else "",
-        "hue": "(hue)" if question.hue else "", "panels": Panel(label, scale), "share_x": True,
-        "x_label": style.plain(question.x), "nothing": "no instance", "make": make,
+        **{role: f"({role})" for role in names}, "panels": Panel(style.plain(label), scale),
+        "share_x": True, "x_label": style.plain(question.x), "nothing": "no instance", "make": make,
         "size": (3.3, 2.75), "title": style.plain(question.hue) if question.hue else None,
     }  # fmt: skip
-    if kind == "heatmap":
-        return _heatmaps(labelled, question, cells, given, label)
-    if kind == "box":
+    if question.kind == "heatmap":
+        return _heatmaps(labelled, question, cells, given, style.plain(label))
+    if question.kind == "box":
         return _boxes(labelled, question, cells, given)
-    x = _floats(labelled[question.x])
-    labelled = labelled.assign(**{question.x: x})
+    x = floats(labelled[question.x])
     few = len(np.unique(x)) <= 8 and "x" not in question.log
-    mark: Mark = points if kind == "scatter" else curve
     return facets(
-        labelled, question.x, "value", **given, mark=mark, log_x="x" in question.log,
-        ticks=x if few else (),
+        labelled.assign(**{question.x: x}), question.x, "value", **given, log_x="x" in question.log,
+        mark=points if question.kind == "scatter" else curve, ticks=x if few else (),
     )  # fmt: skip
 
 
-def _words(cells: CellAxes, column: pd.Series[Any], short: bool) -> pd.Series[Any]:
+def _words(cells: CellAxes, table: pd.DataFrame, name: str, short: bool) -> pd.Series[Any]:
     """Return the labels of a column's values, in their order, a missing one last."""
-    values = list(column.drop_duplicates().sort_values())
-    labels = [style.plain(cells.label({str(column.name): value})) for value in values]
-    labels = [label.partition("=")[2] if short else label for label in labels]
-    places = column.map({value: i for i, value in enumerate(values)}).fillna(len(values) - 1)
-    kinds = pd.CategoricalDtype(list(dict.fromkeys(labels)))
-    return pd.Series([labels[int(i)] for i in places], column.index).astype(kinds)
-
-
-def _statistic(table: pd.DataFrame, question: Question) -> str:
-    if question.kind == "scatter":
-        return question.y
-    return "share" if "share" in table else question.estimator
-
-
-def _y_label(table: pd.DataFrame, question: Question) -> str:
-    statistic = _statistic(table, question)
-    if question.kind in ("scatter", "box") and statistic != "share":
-        return question.y
-    return f"share of {question.y}" if statistic == "share" else f"{statistic} {question.y}"
+    words = labels(cells, table, [name])
+    return words.cat.rename_categories(lambda text: text.partition("=")[2]) if short else words
 
 
 def _boxes(
     table: pd.DataFrame, question: Question, cells: CellAxes, given: dict[str, Any]
 ) -> tuple[Figure, np.ndarray]:
     """Return boxes at each value of x, side by side for the values of hue."""
-    places = _words(cells, table[question.x], short=True)
+    places = _words(cells, table, question.x, short=True)
     count = table["(hue)"].nunique() if question.hue else 1
     share = 0.8 / count
     hues = list(table["(hue)"].cat.categories) if question.hue else [None]
@@ -147,7 +127,7 @@ def _heatmaps(
     low, high = (0.0, 1.0) if values.dropna().empty else (values.min(), values.max())
     high = high if high > low else low + 1.0
     norm = LogNorm(low, high) if "y" in question.log else Normalize(low, high)
-    across = _words(cells, table[question.x], short=True)
+    across = _words(cells, table, question.x, short=True)
     table = table.assign(across=across, at=0.0)
     given |= {"hue": "", "title": None, "panels": Panel()}
 
@@ -169,5 +149,6 @@ def _heatmaps(
     return fig, grid
 
 
-def _floats(column: pd.Series[Any]) -> np.ndarray:
+def floats(column: pd.Series[Any]) -> np.ndarray:
+    """Return a column of numbers or truth values as floats; NaN for missing ones."""
     return column.to_numpy(dtype=float, na_value=np.nan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any, Literal, Protocol, TypedDict, get_args
 
@@ -25,7 +25,6 @@ STEP = "step"
 ALL = "all"
 """Stands for every status."""
 
-ROLES = ("x", "hue", "col", "row")
 ROOM = {"hue": 24, "col": 8, "row": 8}
 """Largest number of values of a column that plays a part."""
 
@@ -91,12 +90,18 @@ class Question:
     estimator: Estimator = "mean"
     log: tuple[str, ...] = ()
     status: tuple[str, ...] = ("ok",)
-    where: Mapping[str, Any] | None = None
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> list[tuple[str, str]]:
+        """Each part that a column plays, with the column: row, col, hue, x."""
+        pairs = (("row", self.row), ("col", self.col), ("hue", self.hue), ("x", self.x))
+        return [(part, name) for part, name in pairs if name is not None]
 
     @property
     def keys(self) -> list[str]:
         """The columns that tell cells apart, x last."""
-        return [name for name in (self.row, self.col, self.hue, self.x) if name is not None]
+        return [name for _, name in self.parts]
 
     @property
     def over_steps(self) -> bool:
@@ -117,7 +122,7 @@ class Question:
     @property
     def chosen(self) -> list[str]:
         """The columns of which only one value is shown, each with its value."""
-        return [f"{name}={value}" for name, value in sorted((self.where or {}).items())]
+        return [f"{name}={value}" for name, value in sorted(self.where.items())]
 
 
 class Parts(TypedDict, total=False):
@@ -141,6 +146,7 @@ def asked(x: str, y: str, parts: Parts) -> Question:
         if name not in known:
             near = did_you_mean(name, known)
             raise TypeError(f"chart: unknown part {name}; {near}must be {' | '.join(known)}")
+    words["where"] = words.get("where") or {}
     for name in {"log", "status"} & set(words):
         given = words[name]
         words[name] = tuple(given.split(",")) if isinstance(given, str) else tuple(given)
@@ -172,20 +178,15 @@ def rows_for(tables: Tables, question: Question) -> pd.DataFrame:
         key = row_key(trials)
         of_y = history.loc[history["quantity"] == question.y, [*key, STEP, "value"]]
         history = of_y.rename(columns={"value": question.y})
-        needed = {"status", "reason", *tables.axes, *question.keys, *(question.where or {})}
-        lacking = [name for name in map(str, trials) if name in needed and name not in history]
+        needed = {"status", "reason", *tables.axes, *question.keys, *question.where}
+        missing = [name for name in map(str, trials) if name in needed and name not in history]
         # "right": an instance without a history has a row, and so is counted
-        trials = history.merge(trials[[*key, *lacking]], "right", on=key)
-    used = [question.y, *question.keys, *(question.where or {})]
-    for part, name in zip(("y", *_parts(question)), used, strict=True):
+        trials = history.merge(trials[[*key, *missing]], "right", on=key)
+    used = [("y", question.y), *question.parts, *(("where", name) for name in question.where)]
+    for part, name in used:
         if name not in trials:
             trials = trials.assign(**{name: _of_run(tables, part, name, trials)})
     return _where(trials, question)
-
-
-def _parts(question: Question) -> list[str]:
-    roles = [role for role in ("row", "col", "hue", "x") if getattr(question, role) is not None]
-    return [*roles, *("where" for _ in question.where or {})]
 
 
 def _of_run(tables: Tables, part: str, name: str, trials: pd.DataFrame) -> pd.Series[Any]:
@@ -193,12 +194,8 @@ def _of_run(tables: Tables, part: str, name: str, trials: pd.DataFrame) -> pd.Se
     if part == "y" and name in set(tables.history.get("quantity", ())):
         raise ChartError(f"y={name}: is a quantity of the history; x must be step")
     fields = [field for field in map(str, tables.runs) if field not in ("reason", "place")]
-    _require(
-        part,
-        name,
-        [*map(str, trials), *fields],
-        "a column of the instances or a field of the config",
-    )
+    what = "a column of the instances or a field of the config"
+    _require(part, name, [*map(str, trials), *fields], what)
     if part == "y":  # repeated for every instance, it would have too narrow an interval
         raise ChartError(f"y={name}: is of a run; must be of its instances, runs has the others")
     values = tables.runs.set_index("run")[name]
@@ -211,13 +208,13 @@ def _require(part: str, name: str, known: Sequence[str], what: str) -> None:
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     last = [one for one in known if one.rpartition(".")[2] == name]
     near = list(dict.fromkeys([*last, *near]))
-    told = f"; did you mean {' | '.join(map(one_line, near))}?" if near else ""
-    raise ChartError(f"{part}={one_line(name)}: must be {what}{told}")
+    hint = f"; did you mean {' | '.join(map(one_line, near))}?" if near else ""
+    raise ChartError(f"{part}={one_line(name)}: must be {what}{hint}")
 
 
 def _where(rows: pd.DataFrame, question: Question) -> pd.DataFrame:
     """Return the rows of the chosen values; a word on the command line may mean a number."""
-    for name, value in (question.where or {}).items():
+    for name, value in question.where.items():
         values = rows[name].dropna().unique()
         same = [one for one in values if _same(one, value)]
         if not same:
@@ -281,8 +278,8 @@ def pooled(cells: pd.DataFrame, named: Sequence[str]) -> list[str]:
     named, free = list(named), list[str]()
     for axis in map(str, cells):
         if axis not in named:
-            groups = cells.groupby(named, dropna=False)[axis] if named else [("", cells[axis])]
-            if any(values.nunique(dropna=False) > 1 for _, values in groups):
+            groups = cells.groupby(named or [0] * len(cells), dropna=False)[axis]
+            if (groups.nunique(dropna=False) > 1).any():
                 free.append(axis)
                 named.append(axis)
     return free
@@ -300,12 +297,10 @@ def _check_words(question: Question) -> None:
                 f"status={one_line(word)}: {did_you_mean(word, STATUS.words)}must be "
                 f"{' | '.join((*STATUS.words, ALL))}"
             )
-    given = question.keys
-    for role in ROLES:
-        name = getattr(question, role)
-        if name is not None and given.count(name) > 1:
+    for role, name in reversed(question.parts):
+        if question.keys.count(name) > 1:
             raise ChartError(f"{role}={name}: must have one part only")
-    if question.y in given:
+    if question.y in question.keys:
         raise ChartError(f"y={question.y}: must not be x, hue, col or row too")
 
 

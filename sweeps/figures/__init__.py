@@ -14,31 +14,34 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from types import ModuleType
+from typing import Protocol, cast
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
-from ..cells import row_key
-from ..statistics import counts
-from ..style import CONVERGENCE
-from ._elsewhere import own_figures
+from attnsvm.config.plugins import declared_modules
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .. import style
+from ..aggregate import SweepFrames
+from ..cells import CellAxes, rows_of
+from ._numbers import status_counts
 
-    from ..aggregate import SweepFrames
-    from ..cells import CellAxes
+__all__ = [
+    "CellAxes", "Drawing", "Figure", "FigureModule", "Pages", "SweepFrames", "Tables",
+    "figure_module",
+]  # fmt: skip
 
-SELECTED = ("global", "local", "not_local", "unsettled", "unknown")
-"""Types of convergence of instances that have selected one token in each sample."""
+Tables = Mapping[str, pd.DataFrame]
 
-UNTYPED = ("tie", "diverged", "stalled", "rejected", "failed")
-"""Statuses of instances whose last step does not show where training converges to."""
+FIGURES = 24
+"""Largest number of figures of a kind that are drawn; the tables hold the rest."""
 
 
 @dataclass(frozen=True)
@@ -88,50 +91,118 @@ class FigureModule(Protocol):
 def figure_module(sweep: str, folders: Iterable[Path] = ()) -> FigureModule:
     """Return the module that draws the sweep of that name; `adhoc` if there is none.
 
-    `folders` are those of the user's own config files.
+    `folders` are those of the user's own config files: `DIR/sweep/NAME.py` in one of them draws
+    NAME, and so does the module that a plug-in declares under that name in its group `figures`.
+
+    Raises
+    ------
+    TypeError
+        If the user's module lacks `tables` or `draw`, or if plug-ins declare several.
     """
     own = {m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")}
-    if sweep not in own and (found := own_figures(sweep, folders)) is not None:
-        return cast(FigureModule, found)
-    name = sweep if sweep in own else "adhoc"
-    return cast(FigureModule, importlib.import_module(f"{__name__}.{name}"))
+    found = None if sweep in own else _user_module(sweep, folders)
+    if found is None:
+        found = importlib.import_module(f"{__name__}.{sweep if sweep in own else 'adhoc'}")
+    elif not (hasattr(found, "tables") and hasattr(found, "draw")):
+        raise TypeError(f"{found.__file__}: must have the functions tables and draw")
+    return cast(FigureModule, found)
 
 
-def ended(trials: pd.DataFrame) -> pd.Series[str]:
-    """Return how an instance ended: its type of convergence, the status where it has none."""
-    typed = trials["convergence"].isin(CONVERGENCE) & ~trials["status"].isin(UNTYPED)
-    return trials["convergence"].where(typed, trials["status"])
+def _user_module(sweep: str, folders: Iterable[Path]) -> ModuleType | None:
+    if not sweep.isidentifier():  # the name may come from a record
+        return None
+    files = (path for folder in folders if (path := folder / f"sweep/{sweep}.py").is_file())
+    if (path := next(files, None)) is not None:
+        spec = spec_from_file_location(f"figures_of_{path.stem}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    declared = declared_modules("figures", sweep)
+    if len(declared) > 1:
+        raise TypeError(f"figures of sweep={sweep}: {', '.join(declared)}; must be one module")
+    return importlib.import_module(declared[0]) if declared else None
 
 
-def outcomes(trials: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
-    """Return the number of instances of each cell by status, reason and how training ended."""
-    trials = trials.assign(training=trials.get("training", ""))
-    return counts(trials, [*axes.names, "status", "reason", "training"])
+# --- pages ----------------------------------------------------------------------------------------
 
 
-def status_counts(outcomes: pd.DataFrame, axes: CellAxes) -> str:
-    """Return a sentence with the number of instances by status, usual ones even if zero."""
-    found = outcomes.groupby("status")["count"].sum().sort_values(ascending=False)
-    usual = ("ok", "infeasible", "undecided", "rejected", "stalled", "failed")
-    by_status = dict(found.items()) | {s: 0 for s in usual if s not in found}
-    listed = ", ".join(f"{n} {status}" for status, n in by_status.items())
-    return f"Instances: {found.sum()} ({listed}).{stalled(outcomes, axes)}"
+@dataclass(frozen=True)
+class Pages:
+    """The figure `name`; NAME_1, NAME_2, ... where one figure has no room for all cells.
 
+    Attributes
+    ----------
+    name, caption : str
+        Name and caption of the figure.
+    figure : callable
+        Returns the figure of the tables of some cells, which differ in the axes that it is given.
+    note : str, or callable of tables and axes that returns lines
+        Small print. The counts of instances by status and the remarks follow it.
+    counts : str
+        The table of these counts and of all cells; by default NAME_counts. "" for none.
+    x, panels : sequence of str
+        Axes that every figure shows; axes that get panels or curves of their own first.
+    room : int
+        Largest number of panels or curves of a figure, combinations of all axes besides `x`.
+    cells : str
+        The table that holds every cell, by default that of the counts.
+    animate : callable
+        Returns the images of the animation of these tables.
+    """
 
-def stalled(outcomes: pd.DataFrame, axes: CellAxes) -> str:
-    """Return a sentence on the instances that are drawn although their training stalled."""
-    drawn = outcomes[outcomes["status"] == "ok"]
-    if not (drawn["training"] == "stalled").any():
-        return ""
-    parts = [
-        f"{part.loc[part['training'] == 'stalled', 'count'].sum()} of {part['count'].sum()} {name}"
-        for name, part in axes.split(drawn, [key for key in ("gradient",) if key in axes.names])
-    ]
-    return f" Drawn although training stalled: {', '.join(part.strip() for part in parts)}."
+    name: str
+    caption: str
+    figure: Callable[[Tables, CellAxes], Figure]
+    note: str | Callable[[Tables, CellAxes], Sequence[str]] = ""
+    counts: str | None = None
+    x: Sequence[str] = ()
+    panels: Sequence[str] = ()
+    room: int = 1
+    cells: str = ""
+    animate: Callable[[Tables], tuple[np.ndarray, ...]] | None = None
 
+    def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+        """Return the figures of these tables, with remarks in their small print."""
+        counts = f"{self.name}_counts" if self.counts is None else self.counts
+        table = tables[self.cells or counts]
+        inner = [name for name in self.panels if name in axes.names]
+        inner += axes.besides(*self.x, *self.panels)
+        while inner and len(table[inner].drop_duplicates()) > self.room:
+            inner.pop()
+        apart, cells = axes.besides(*self.x, *inner), [dict[str, object]()]
+        if apart and len(table):
+            groups = table.groupby(apart, dropna=False, sort=True)
+            cells = [dict(zip(apart, values, strict=True)) for values, _ in groups]
+            axes = replace(axes, names=tuple(name for name in axes.names if name not in apart))
+        if (hidden := len(cells) - FIGURES) > 0:
+            what = f"{hidden} further combinations of {', '.join(apart)} are in the tables only."
+            remarks = [*remarks, what]
+        drawn = []
+        for i, cell in enumerate(cells[:FIGURES]):
+            label = axes.label(cell)
+            here = {key: rows_of(one, cell) for key, one in tables.items()}
+            make = partial(self._page, label, here, axes, [counts] if counts else [], remarks)
+            animate: Callable[[], tuple[np.ndarray, ...]] = (
+                partial(self.animate, here) if self.animate else tuple
+            )
+            name, caption = f"{self.name}_{i}" if i else self.name, self.caption
+            drawn.append(Drawing(name, f"{label}: {caption}" if label else caption, make, animate))
+        return drawn
 
-def history_of(frames: SweepFrames, trials: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Return the history of the instances in `trials`, with the columns `keys` of these."""
-    lacking = [key for key in keys if key not in frames.history]
-    key = row_key(trials)
-    return frames.history.merge(trials[[*key, *lacking]], on=key)
+    def _page(
+        self,
+        label: str,
+        tables: Tables,
+        axes: CellAxes,
+        counts: Sequence[str],
+        remarks: Sequence[str],
+    ) -> Figure:
+        figure = self.figure(tables, axes)
+        lines = [self.note] if isinstance(self.note, str) else self.note(tables, axes)
+        counted = [status_counts(tables[name], axes) for name in counts]
+        style.note(figure, [*filter(None, lines), *counted, *remarks])
+        if label:
+            figure.suptitle(style.plain(label, limit=120), x=0.01, ha="left", fontsize=10.5)
+        return figure

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from .. import statistics
-from ..cells import CellAxes
 from ..facets import Panel, facets, labels, looks_of, values_of
-from . import Drawing, history_of, outcomes
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
+from ._numbers import certified, history_of, joined, outcomes
 
 PANELS = {
     "max_softmax": Panel("largest softmax, mean over samples"),
@@ -36,9 +30,6 @@ OF_SVM = ("one_minus", "margin_gap")
 
 CURVES = 12
 """Largest number of curves, and of rows of panels, that a figure has room for."""
-
-CERTIFIED = ("ok",)
-"""Statuses of the instances whose SVMs are certified: their correlations are shown."""
 
 TRAINED = ("ok", "unsaturated", "infeasible", "undecided")
 """Statuses of the instances whose training ended with finite weights."""
@@ -101,17 +92,15 @@ def over_steps(
     """
     by = frames.axes.besides()
     parts = []
-    for statuses, of_correlation in ((CERTIFIED, True), (TRAINED, False)):
+    for statuses, of_correlation in ((("ok",), True), (TRAINED, False)):
         chosen = [q for q in quantities if q.startswith(OF_SVM) == of_correlation]
         trials = frames.trials[frames.trials["status"].isin(statuses)]
         history = history_of(frames, trials, by)
         history = history[history["quantity"].isin(chosen)]
         if len(history):
-            parts.append(
-                statistics.summaries(history, [*by, "quantity", "step"], "value", statistic)
-            )
-    columns = [*by, "quantity", "step", "used", "mean"]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+            keys = [*by, "quantity", "step"]
+            parts.append(statistics.summaries(history, keys, "value", statistic))
+    return joined(parts, [*by, "quantity", "step", "used", "mean"])
 
 
 def at_the_end(
@@ -125,8 +114,8 @@ def at_the_end(
     The key `x` is a column even if it takes a single value.
     """
     by = [*frames.axes.besides(x), x]
-    certified = frames.trials[frames.trials["status"].isin(CERTIFIED)]
-    long = certified.melt(by, [q for q in quantities if q in certified], "quantity", "value")
+    trials = certified(frames)
+    long = trials.melt(by, [q for q in quantities if q in trials], "quantity", "value")
     return statistics.summaries(long, [*by, "quantity"], "value", statistic)
 
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from attnsvm.config import ConfigError
-from attnsvm.record import read_solutions
 
 from .. import style
-from ..cells import CellAxes, rows_of
+from ..cells import rows_of
 from ..facets import matrix
-from ._pages import Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from . import CellAxes, Figure, SweepFrames, Tables
+from ._numbers import arrays_of, groups
 
 HEAD = ["at_layer", "at_head"]
 COLUMNS = ["seed", "sentence", "token", "attention", "selected", "support", "word", "of_query"]
@@ -44,21 +40,18 @@ def table(frames: SweepFrames, heads: pd.DataFrame, by: list[str]) -> pd.DataFra
     """
     rows: list[dict[str, Any]] = []
     known = heads[(heads["svm_norm"] == "frobenius") & heads["lean"].notna()]
-    for _, part in known.groupby(by, dropna=False) if by else [((), known)]:
-        if part.empty:
-            continue
+    for _, part in groups(known, by):
         best = part.iloc[int(part["lean"].to_numpy().argmax())]
         cell = {name: best[name] for name in [*by, *HEAD]}
-        trials = rows_of(frames.trials, cell | {"control": "none"})
-        names = [run for run in trials["run"].unique() if run in frames.folders]
-        for name in names:
-            arrays = read_solutions(frames.folders[str(name)])
-            if "selected" not in arrays or "frobenius_W" not in arrays:
-                continue  # of Gen-SVM
-            at = {k: v[0] for k, v in arrays.items()}
-            words = _words(trials[trials["run"] == name].iloc[0], at)
-            rows += [cell | row for row in of_instance(at, *words)]
-            break
+        for run, trials in rows_of(frames.trials, cell | {"control": "none"}).groupby(
+            "run", sort=False, observed=True
+        ):
+            arrays = arrays_of(frames, run)
+            if "selected" in arrays and "frobenius_W" in arrays:  # not those of Gen-SVM
+                at = {key: values[0] for key, values in arrays.items()}
+                words = _words(trials.iloc[0], at)
+                rows += [cell | row for row in of_instance(at, *words)]
+                break
     return pd.DataFrame(rows, columns=[*by, *HEAD, *COLUMNS])
 
 
@@ -94,18 +87,17 @@ def _words(
     from attnsvm.model import CrossAttention
 
     names = ("transformer", "text", *HEAD, "n", "T", "control", "scores")
-    given: dict[str, Any] = {name: trial.get(name) for name in names}
-    given = {
-        key: None if value is None or value != value else value for key, value in given.items()
-    }
-    numbers = {key: int(given[key]) for key in (*HEAD, "n", "T") if given[key] is not None}
+    found: dict[str, Any] = {name: trial.get(name) for name in names}
+    given = {name: value if value == value else None for name, value in found.items()}
+    given |= {name: int(given[name]) for name in (*HEAD, "n", "T") if given[name] is not None}
     try:
-        data, seed = Pretrained(**{**given, **numbers}), int(at["seeds"])
+        data, seed = Pretrained(**given), int(at["seeds"])
         batch = data.sample(Linear(), CrossAttention(), 1, seed)
-        pairs = ((batch.X[0], at["X"]), (batch.Z[0], at["Z"]))
-        lengths = [(np.linalg.norm(a.numpy(), axis=-1), np.linalg.norm(b, axis=-1))
-                   for a, b in pairs]  # fmt: skip
-        if all(np.allclose(a, b, rtol=SAME) for a, b in lengths):
+        lengths = [
+            (np.linalg.norm(read[0].numpy(), axis=-1), np.linalg.norm(stored, axis=-1))
+            for read, stored in ((batch.X, at["X"]), (batch.Z, at["Z"]))
+        ]
+        if all(np.allclose(read, stored, rtol=SAME) for read, stored in lengths):
             return data.words(seed)
     except (ConfigError, ValueError, TypeError):  # not here, or of another size
         pass

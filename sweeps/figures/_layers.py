@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from .. import statistics, style
 from ..facets import Look, Panel, facets, stacked, values_of
-from . import history_of
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from . import Figure, SweepFrames
+from ._numbers import certified, history_of
 
 NORMS = {"w": "frobenius", "kq": "nuclear"}
 """Norm of the SVM that gradient descent of a parameterization goes to."""
@@ -88,13 +85,15 @@ def causes(trials: pd.DataFrame) -> pd.Series[str]:
     - `unseen`: positions that the readout does not see have a share of the gradient;
     - `turning`: none of these, but the direction has not arrived.
     """
-    status, found = trials["status"], pd.Series("other", index=trials.index)
-    found[status == "tie"] = "copies"
-    found[status == "unsaturated"] = "mixing"
-    found[status == "infeasible"] = "infeasible"
-    ok = status == "ok"
+    by_status = {
+        "tie": "copies",
+        "unsaturated": "mixing",
+        "infeasible": "infeasible",
+        "ok": "turning",
+    }
+    found = trials["status"].astype(object).map(by_status).fillna("other")
+    ok = trials["status"] == "ok"
     unseen = trials.get("unseen_gradient", pd.Series(0.0, index=trials.index)) >= SHARE
-    found[ok] = "turning"
     found[ok & unseen] = "unseen"
     found[ok & (of_its_norm(trials, CORRELATIONS) <= NEAR)] = "aligned"
     return found
@@ -116,9 +115,8 @@ def over_steps(frames: SweepFrames, keys: Sequence[str]) -> pd.DataFrame:
     The quantities are `correlation`, 1-correlation with the SVM in the norm of what is trained, and
     `margin_gap` in the same norm.
     """
-    ok = frames.trials[frames.trials["status"] == "ok"]
-    given = [name for name in keys if name in ok]
-    needed = dict.fromkeys([*given, "parameterization"])
+    ok = certified(frames)
+    needed = dict.fromkeys([*(name for name in keys if name in ok), "parameterization"])
     history = with_layers(history_of(frames, ok, list(needed)))
     parts = []
     for quantity, names in (("correlation", CORRELATIONS), ("margin_gap", GAPS)):
@@ -142,22 +140,8 @@ def over_steps_and_causes(
 ) -> Figure:
     """Return a figure of each quantity over the steps, and below it how rows ended.
 
-    Parameters
-    ----------
-    curves : pandas.DataFrame
-        Medians of `over_steps`; `curve` names the curve, `column` the column of panels.
-    causes : pandas.DataFrame
-        Of `cause_counts`, with `column` and `bar`.
-    looks : mapping, optional
-        How each curve is drawn.
-    bars : str
-        What the bars are.
-    size : tuple of float
-        Width and height of a panel (inches).
-    title : str, optional
-        Title of the legend of the curves.
-    **labels
-        Look of the labels of bars.
+    `curve` of the medians of `over_steps` names the curve, `column` the column of panels; `bar` of
+    `cause_counts` the bar, `bars` what these are; `labels` is the look of their labels.
     """
     curves = curves.assign(column=curves["column"].astype(causes["column"].dtype))
     fig, grid = facets(

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
-
-from attnsvm.record import read_solutions
 
 from .. import statistics, style
-from ..cells import CellAxes
 from ..facets import matrix
-from . import Drawing
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
+from ._numbers import arrays_of, groups
 
 NEEDED = ("X", "Z", "mask", "seeds", "selected", "scores", "snapshots")
 """Arrays of a run, with keep_path, that a comparison needs."""
@@ -70,14 +63,16 @@ def of_pairs(frames: SweepFrames) -> pd.DataFrame:
 
         A run is paired with itself too: the measure `both_optimal` is then its own share.
     """
-    axes = frames.axes
-    of_optimizer = _of_optimizer(axes)
-    rows = [
-        row
-        for _, trials in _groups(frames.trials, axes.besides(*of_optimizer))
-        for one, other in combinations_with_replacement(_cells(frames, trials), 2)
-        for row in _pair(one, other, axes, of_optimizer)
-    ]
+    axes, of_optimizer = frames.axes, _of_optimizer(frames.axes)
+    rows: list[dict[str, Any]] = []
+    for _, trials in groups(frames.trials, axes.besides(*of_optimizer)):
+        cells = [
+            ({name: part[name].iloc[0] for name in axes.names}, _tokens(frames, part))
+            for _, part in groups(trials, axes.besides())
+        ]
+        for (cell, first), (of_other, second) in combinations_with_replacement(cells, 2):
+            other = label(axes, {name: of_other[name] for name in of_optimizer})
+            rows += (cell | {"second": other} | row for row in _pair(first, second))
     keys = [*axes.names, "second", "measure"]
     pairs = pd.DataFrame(rows, columns=[*keys, "instance", "sample"])
     whole = statistics.shares(pairs, keys, "instance").assign(unit="instance")
@@ -102,47 +97,24 @@ def _of_optimizer(axes: CellAxes) -> list[str]:
     ]
 
 
-def _groups(runs: pd.DataFrame, keys: list[str]) -> list[tuple[Any, pd.DataFrame]]:
-    if runs.empty or not keys:
-        return [("", runs)] if len(runs) else []
-    return list(runs.groupby(keys, dropna=False, sort=True))
-
-
-def _cells(frames: SweepFrames, trials: pd.DataFrame) -> list[tuple[dict[str, Any], Tokens]]:
-    """Return the axes of each cell, and the tokens of its instances."""
-    names, cells = list(frames.axes.names), []
-    for _, part in _groups(trials, names):
-        found: Tokens = {}
-        for run, rows in part.groupby("run", sort=False):
-            found |= _tokens(frames, str(run), rows)
-        cells.append(({name: part[name].iloc[0] for name in names}, found))
-    return cells
-
-
-def _tokens(frames: SweepFrames, run: str, trials: pd.DataFrame) -> Tokens:
+def _tokens(frames: SweepFrames, trials: pd.DataFrame) -> Tokens:
+    """Return the tokens of the instances of a cell."""
     found: Tokens = dict.fromkeys(trials["seed"].tolist())
-    arrays = read_solutions(frames.folders[run]) if run in frames.folders else {}
-    if any(name not in arrays for name in NEEDED):
-        return found
-    final = set(trials.loc[trials["status"].isin(SETTLED), "seed"])
-    optimal = np.where(arrays["mask"], arrays["scores"], -np.inf).argmax(-1)
-    for k, seed in enumerate(arrays["seeds"].tolist()):
-        if seed in final:
-            given = arrays["X"][k], arrays["Z"][k], arrays["snapshots"][k, 0]
-            found[seed] = *given, arrays["selected"][k], optimal[k]
+    for run, rows in trials.groupby("run", sort=False):
+        arrays = arrays_of(frames, run)
+        if any(name not in arrays for name in NEEDED):
+            continue
+        final = set(rows.loc[rows["status"].isin(SETTLED), "seed"])
+        optimal = np.where(arrays["mask"], arrays["scores"], -np.inf).argmax(-1)
+        for k, seed in enumerate(arrays["seeds"].tolist()):
+            if seed in final:
+                given = arrays["X"][k], arrays["Z"][k], arrays["snapshots"][k, 0]
+                found[seed] = *given, arrays["selected"][k], optimal[k]
     return found
 
 
-def _pair(
-    one: tuple[dict[str, Any], Tokens],
-    other: tuple[dict[str, Any], Tokens],
-    axes: CellAxes,
-    of_optimizer: list[str],
-) -> list[dict[str, Any]]:
-    """Return a row for each instance of either run and each measure; NaN where it is excluded."""
-    (cell, first), (cell_of_other, second) = one, other
-    cell = cell | {"second": label(axes, {name: cell_of_other[name] for name in of_optimizer})}
-    rows = []
+def _pair(first: Tokens, second: Tokens) -> Iterator[dict[str, Any]]:
+    """Yield a row for each instance of either run and each measure; NaN where it is excluded."""
     for seed in sorted({*first, *second}):
         share = dict.fromkeys(MEASURES, np.nan)
         a, b = first.get(seed), second.get(seed)
@@ -151,8 +123,7 @@ def _pair(
             share["both_optimal"] = np.mean((a[3] == a[4]) & (b[3] == b[4]))
         for measure, value in share.items():
             whole = float(value == 1) if np.isfinite(value) else np.nan
-            rows.append(cell | {"measure": measure, "instance": whole, "sample": value})
-    return rows
+            yield {"measure": measure, "instance": whole, "sample": value}
 
 
 def draw(
@@ -160,15 +131,17 @@ def draw(
 ) -> list[Drawing]:
     """Return the maps of the table `name`: a figure for each cell besides the optimizers."""
 
-    def figure(tables: Tables, axes: CellAxes) -> Figure:
-        return _maps(tables[name], axes)
-
     def notes(tables: Tables, axes: CellAxes) -> list[str]:
-        return [NOTE, _counted(tables[name])]
+        used, excluded = tables[name]["used"], tables[name]["excluded"]
+        return [NOTE, "Pairs: none." if used.empty else (
+            f"Instances of a pair: {used.min():.0f} to {used.max():.0f}; left out, because a "
+            f"selection is not final or the start differs: at most {excluded.max():.0f}."
+        )]  # fmt: skip
 
-    x = _of_optimizer(axes)
-    pages = Pages(name, CAPTION, figure, notes, counts="", x=x, cells=cells or name)
-    return pages.draw(tables, axes, remarks)
+    return Pages(
+        name, CAPTION, lambda tables, axes: _maps(tables[name], axes), notes, counts="",
+        x=_of_optimizer(axes), cells=cells or name,
+    ).draw(tables, axes, remarks)  # fmt: skip
 
 
 def _maps(table: pd.DataFrame, axes: CellAxes) -> Figure:
@@ -183,8 +156,8 @@ def _maps(table: pd.DataFrame, axes: CellAxes) -> Figure:
     for ax, (measure, heading) in zip(grid, MEASURES.items(), strict=True):
         style.heading(ax, heading)
         if 0 < len(names) <= ROOM:
-            shares, texts = _shares(table[table["measure"] == measure], names)
-            matrix(ax, shares, texts, vmin=0, vmax=1)
+            fields = _shares(table[(table["measure"] == measure) & (table["used"] > 0)], names)
+            matrix(ax, *fields, vmin=0, vmax=1)
     if not 0 < len(names) <= ROOM:
         nothing = "no selections on record (keep_path=true)"
         style.empty(grid[0], f"{len(names)} optimizers: see the table" if names else nothing)
@@ -192,28 +165,22 @@ def _maps(table: pd.DataFrame, axes: CellAxes) -> Figure:
     return fig
 
 
-def _counted(table: pd.DataFrame) -> str:
-    """Return a sentence with the number of instances of a pair."""
-    used = table["used"]
-    if used.empty:
-        return "Pairs: none."
-    return (
-        f"Instances of a pair: {used.min():.0f} to {used.max():.0f}; left out, because a "
-        f"selection is not final or the start differs: at most {table['excluded'].max():.0f}."
-    )
-
-
-def _shares(table: pd.DataFrame, names: list[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _shares(table: pd.DataFrame, names: list[str]) -> list[pd.DataFrame]:
     """Return shares and texts of one measure; symmetric, the table has the upper half."""
+    turned = table.rename(columns={"first": "second", "second": "first"})
+    both = pd.concat([table, turned]).drop_duplicates(["first", "second", "unit"])
+    fields = both.pivot(index=["first", "second"], columns="unit", values=["share", "low", "high"])
+    percent = 100 * fields
+    texts = [
+        f"{row['share', 'instance']:.0f} [{row['low', 'instance']:.0f}, "
+        f"{row['high', 'instance']:.0f}]\n{row['share', 'sample']:.1f}"
+        for _, row in percent.iterrows()
+    ]
     rows = [f"{1 + i}: {style.wrapped(name, 34)}" for i, name in enumerate(names)]
     columns = [str(1 + i) for i in range(len(names))]
-    shares = pd.DataFrame(np.nan, rows, columns)
-    texts = pd.DataFrame("", rows, columns)
-    for (first, second), pair in table[table["used"] > 0].groupby(["first", "second"]):
-        i, j = names.index(str(first)), names.index(str(second))
-        whole, part = (pair.set_index("unit").loc[unit] for unit in ("instance", "sample"))
-        share, low, high = (100 * whole[name] for name in ("share", "low", "high"))
-        for place in {(i, j), (j, i)}:
-            shares.iloc[place] = whole["share"]
-            texts.iloc[place] = f"{share:.0f} [{low:.0f}, {high:.0f}]\n{100 * part['share']:.1f}"
-    return shares, texts
+    maps = fields["share", "instance"], pd.Series(texts, fields.index)
+    return [
+        values.unstack(fill_value=empty).reindex(index=names, columns=names, fill_value=empty)
+        .set_axis(rows).set_axis(columns, axis=1)
+        for values, empty in zip(maps, (np.nan, ""), strict=True)
+    ]  # fmt: skip

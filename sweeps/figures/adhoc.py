@@ -8,23 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from .. import statistics, style
-from ..cells import CellAxes
 from ..chart.draw import WORDS, figure
 from ..chart.question import ROOM, Question
-from ..facets import stacked
-from . import Drawing, ended
-from ._pages import FIGURES, Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from ..facets import looks_of, stacked
+from . import FIGURES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
+from ._numbers import ended
 
 CURVES = {
     "one_minus_corr_frobenius": r"$W_{\mathrm{mm}}$",
@@ -40,6 +34,10 @@ BARS = 12
 
 OK = "instances with status ok"
 
+NOTE = (
+    "Left: numbers are instances. Right: median over the instances with status ok, 95 % "
+    "bootstrap interval."
+)
 LONGEST = 160
 """Largest number of letters of a cell's name."""
 
@@ -58,41 +56,31 @@ CHARTS = {
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return, per cell, the shares of outcomes and the median 1-correlations."""
-    trials, cells = _numbered(frames)
-    outcomes = statistics.counts(trials, ["place", "outcome"])
-    total = outcomes.groupby("place")["count"].transform("sum")
-    low, high = statistics.wilson_interval(outcomes["count"].to_numpy(), total.to_numpy())
-    outcomes = outcomes.assign(share=outcomes["count"] / total, low=low, high=high)
+    by, trials, ok = frames.axes.besides(), frames.trials, frames.trials["status"] == "ok"
     present = [q for q in (*CURVES, *RANKS) if q in trials and trials[q].notna().any()]
     quantities = [q for q in present if q in CURVES] or present
-    ok = trials["status"] == "ok"
-    agreement = statistics.summaries(
-        trials.assign(**{q: trials[q].where(ok) for q in quantities}).melt(
-            ["place"], quantities, "quantity", "value"
-        ),
-        ["place", "quantity"],
-        "value",
-        "median",
+    trials = trials.assign(
+        outcome=ended(trials) if "convergence" in trials else trials["status"],
+        ok=ok,
+        place=trials.groupby(by, dropna=False, sort=True).ngroup() if by else 0,
+        **{q: trials[q].where(ok) for q in quantities},
     )
-    usable = statistics.shares(trials.assign(ok=ok), ["place"], "ok")
-    found = {"outcomes": outcomes, "agreement": agreement, "usable": usable}
-    return {
-        name: cells.merge(table, on="place").drop(columns="place") for name, table in found.items()
-    }
-
-
-def _numbered(frames: SweepFrames) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the instances with the place of their cell, and place, axes and label of each cell."""
-    by = frames.axes.besides()
-    typed = "convergence" in frames.trials
-    outcome = ended(frames.trials) if typed else frames.trials["status"]
-    trials = frames.trials.assign(outcome=outcome)
-    place = trials.groupby(by, dropna=False, sort=True).ngroup() if by else 0
-    trials = trials.assign(place=place)
     cells = trials[["place", *by]].drop_duplicates().sort_values("place")
     rows = cells[by].itertuples(index=False, name=None)
     labels = [frames.axes.label(dict(zip(by, row, strict=True))) for row in rows]
-    return trials, cells.assign(cell=labels if by else "all")
+    cells = cells.assign(cell=labels if by else "all")
+    outcomes = statistics.counts(trials, ["place", "outcome"])
+    total = outcomes.groupby("place")["count"].transform("sum")
+    low, high = statistics.wilson_interval(outcomes["count"].to_numpy(), total.to_numpy())
+    long = trials.melt(["place"], quantities, "quantity", "value")
+    found = {
+        "outcomes": outcomes.assign(share=outcomes["count"] / total, low=low, high=high),
+        "agreement": statistics.summaries(long, ["place", "quantity"], "value", "median"),
+        "usable": statistics.shares(trials, ["place"], "ok"),
+    }
+    return {
+        name: cells.merge(table, on="place").drop(columns="place") for name, table in found.items()
+    }
 
 
 def draw(
@@ -108,7 +96,7 @@ def draw(
     hidden = sum(map(len, pages[FIGURES:]))
     remarks = [f"{hidden} further cells are in the table only." if hidden else "", *remarks]
     bars = [
-        Drawing(f"adhoc_{i}" if i else "adhoc", CAPTION, partial(_figure, tables, page, remarks))
+        Drawing(f"adhoc_{i}" if i else "adhoc", CAPTION, partial(_bars, tables, page, remarks))
         for i, page in enumerate(pages[:FIGURES])
     ]
     return [*bars, *charts]
@@ -136,15 +124,23 @@ def _charts(
         free = [role for role in ROOM if role not in parts]
         if free and table[name].nunique(dropna=False) <= ROOM[free[0]]:
             parts[free[0]] = name
+    typed: dict[str, Any] = {role: axes.typed.get(name, name) for role, name in parts.items()}
+
+    def chart(quantity: str, tables: Tables, axes: CellAxes) -> Figure:
+        y = OK if quantity == "ok" else quantity
+        log = ("y",) if quantity in CURVES else ()
+        asked = Question(axes.typed.get(x, x), y, **typed, kind="line", estimator="median", log=log)
+        return figure(tables["chart"].rename(columns=axes.typed), asked)[0]
+
     found = {"ok": table} | {str(q): part for q, part in tables["agreement"].groupby("quantity")}
-    drawn: list[Drawing] = []
-    for quantity, part in found.items():
-        pages = Pages(
-            f"adhoc_{quantity}", CHARTS[quantity], partial(_chart, quantity, x, parts),
-            _shown_and_not, counts="", x=(x, *parts.values()), cells="chart",
-        )  # fmt: skip
-        drawn += pages.draw({"chart": part}, axes, remarks)
-    return drawn
+    return [
+        drawing
+        for quantity, part in found.items()
+        for drawing in Pages(
+            f"adhoc_{quantity}", CHARTS[quantity], partial(chart, quantity), _shown_and_not,
+            counts="", x=(x, *parts.values()), cells="chart",
+        ).draw({"chart": part}, axes, remarks)
+    ]  # fmt: skip
 
 
 def _shown_and_not(tables: Tables, axes: CellAxes) -> list[str]:
@@ -156,63 +152,37 @@ def _shown_and_not(tables: Tables, axes: CellAxes) -> list[str]:
     ]
 
 
-def _chart(quantity: str, x: str, parts: dict[str, str], tables: Tables, axes: CellAxes) -> Figure:
-    typed: dict[str, Any] = {role: axes.typed.get(name, name) for role, name in parts.items()}
-    log = ("y",) if quantity in CURVES else ()
-    y = OK if quantity == "ok" else quantity
-    x = axes.typed.get(x, x)
-    question = Question(x, y, **typed, kind="line", estimator="median", log=log)
-    return figure(tables["chart"].rename(columns=axes.typed), question)[0]
-
-
-def _figure(tables: dict[str, pd.DataFrame], cells: list[str], remarks: Sequence[str]) -> Figure:
+def _bars(tables: Tables, cells: list[str], remarks: Sequence[str]) -> Figure:
     """Return stacked bars of outcomes beside the median 1-correlations, a row for each cell."""
-    outcomes, agreement = tables["outcomes"], tables["agreement"]
-    outcomes = outcomes[outcomes["cell"].isin(cells)]
-    agreement = agreement[agreement["cell"].isin(cells)]
+    outcomes, agreement = (
+        tables[name][tables[name]["cell"].isin(cells)] for name in ("outcomes", "agreement")
+    )
     names = [style.plain(cell, limit=LONGEST) for cell in cells]
     extra = max(0, max(map(len, names)) - 48)  # letters beyond the room beside the bars
     fig = style.figure(8.6 + 0.07 * extra, 1.9 + 0.24 * max(len(cells), 4))
     left, right = fig.subplots(1, 2, sharey=True)
-    _bars(left, outcomes, cells)
-    _points(right, agreement, cells)
-    left.set_yticks(range(len(cells)), names)
-    left.set_ylim(len(cells) - 0.4, -0.6)
-    lines = [
-        "Left: numbers are instances. Right: median over the instances with status ok, 95 % "
-        "bootstrap interval.",
-        *remarks,
-    ]
-    style.note(fig, lines)
-    return fig
-
-
-def _bars(ax: Axes, outcomes: pd.DataFrame, cells: list[str]) -> None:
+    above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": 4}
     others = sorted(set(outcomes["outcome"]) - set(style.KINDS))
     looks = style.KINDS | dict.fromkeys(others, style.OTHER_KIND)
     outcomes = outcomes.assign(cell=pd.Categorical(outcomes["cell"], cells))
-    stacked(ax, outcomes, "cell", "outcome", looks, horizontal=True, least=0.09)
-    ax.set_xlim(0, 1)
-    ax.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
-    ax.set_xlabel("share of instances")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, columnspacing=1.0, handlelength=1)
-
-
-def _points(ax: Axes, agreement: pd.DataFrame, cells: list[str]) -> None:
-    quantities = [q for q in CURVES if (agreement["quantity"] == q).any()]
-    colours, markers = style.colours(CURVES), style.markers(CURVES)
-    for quantity in quantities:
+    stacked(left, outcomes, "cell", "outcome", looks, horizontal=True, least=0.09)
+    left.set(xlim=(0, 1), xlabel="share of instances")
+    left.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+    left.legend(columnspacing=1.0, handlelength=1, **above)
+    for quantity, look in looks_of(list(CURVES)).items():
         rows = agreement[agreement["quantity"] == quantity].set_index("cell").reindex(cells)
-        y = range(len(cells))
-        ax.hlines(y, rows["low"], rows["high"], color=colours[quantity], linewidth=1.2)
-        ax.plot(
-            rows["median"], y, color=colours[quantity], marker=markers[quantity], linestyle="",
-            label=CURVES[quantity],
-        )  # fmt: skip
-    style.log_axis(ax.xaxis)
-    ax.grid(True, axis="x")
-    ax.set_xlabel(r"median $1-\mathrm{corr}(W, \cdot\,)$")
-    if not quantities:
-        style.empty(ax, "no instance with a trained W and a solved SVM")
-        return
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, columnspacing=1.0)
+        if (agreement["quantity"] == quantity).any():
+            y = range(len(cells))
+            right.hlines(y, rows["low"], rows["high"], color=look["color"], linewidth=1.2)
+            right.plot(rows["median"], y, linestyle="", label=CURVES[quantity], **look)
+    style.log_axis(right.xaxis)
+    right.grid(True, axis="x")
+    right.set_xlabel(r"median $1-\mathrm{corr}(W, \cdot\,)$")
+    if agreement["quantity"].isin(CURVES).any():
+        right.legend(columnspacing=1.0, **above)
+    else:
+        style.empty(right, "no instance with a trained W and a solved SVM")
+    left.set_yticks(range(len(cells)), names)
+    left.set_ylim(len(cells) - 0.4, -0.6)
+    style.note(fig, [NOTE, *remarks])
+    return fig

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
-from matplotlib.figure import Figure
 
 from .. import statistics
-from ..cells import CellAxes
 from ..facets import Panel, facets, named, whiskers
-from . import outcomes
+from . import CellAxes, Figure, Pages, SweepFrames, Tables
 from ._layers import NORMS, RULES, keys_of, of_its_norm, with_layers
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from ._numbers import outcomes
 
 X = ("parameterization", "layers", "layer")
 PANELS = {

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from .. import statistics, style
-from ..cells import CellAxes, number
+from ..cells import number
 from ..facets import stacked
-from . import Drawing, ended, outcomes
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
+from ._numbers import ended, outcomes
 
 PANELS = 6
 """Largest number of panels of a figure."""
@@ -50,15 +45,14 @@ class Bars:
         trials = frames.trials.assign(ended=ended(frames.trials))
         by = [*frames.axes.besides(self.x), self.x]
         kinds = [*TYPES, *sorted(set(trials["ended"]) - set(TYPES))]
+        flags = {kind: trials["ended"] == kind for kind in kinds}
+        flags["assumption_b1"] = trials.get("assumption_b1", pd.Series(pd.NA, index=trials.index))
         parts = [
-            statistics.shares(trials.assign(flag=trials["ended"] == kind), by, "flag").assign(
-                kind=kind
-            )
-            for kind in kinds
+            statistics.shares(trials.assign(flag=flag), by, "flag").assign(kind=kind)
+            for kind, flag in flags.items()
         ]
-        b1 = statistics.shares(trials, by, "assumption_b1").assign(kind="assumption_b1")
         return {
-            "convergence_types": pd.concat([*parts, b1], ignore_index=True),
+            "convergence_types": pd.concat(parts, ignore_index=True),
             "convergence_types_counts": outcomes(trials, frames.axes),
         }
 

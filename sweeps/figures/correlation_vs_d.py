@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import chain, repeat
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from .. import statistics, style
-from ..cells import CellAxes, number
+from ..cells import number
 from ..facets import Panel, facets, labels, looks_of, named, points, stacked
-from . import Drawing, history_of, stalled
+from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
 from ._curves import PANELS
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from ._numbers import history_of, stalled
 
 CURVES = {
     "one_minus_corr_svmeq": r"$W_{\mathrm{svmeq}}$",
@@ -27,8 +25,22 @@ CURVES = {
 }
 ALSO_TABLED = ("one_minus_corr_svmeq_lsq",)
 AXIS = r"$1-\mathrm{corr}(W, \cdot\,)$"
-LOOKS = looks_of(list(CURVES.values()))
 WITHOUT_FLAT = CURVES["one_minus_corr_svmeq"] + ", not flat"
+LOOKS: dict[str, dict[str, Any]] = {
+    **looks_of(list(CURVES.values())),
+    WITHOUT_FLAT: {"color": style.PALETTE[0], "marker": "o", "markerfacecolor": "white",
+                   "markeredgewidth": 1.0, "linestyle": "--", "linewidth": 1.1},
+}  # fmt: skip
+ACCEPTED = {False: "accepted", True: "accepted, flat"}
+BLUES = style.fill("#0072B2"), style.fill("#56B4E9")
+OTHERS = tuple(
+    style.fill(colour, hatch)
+    for colour, hatch in (
+        ("#E69F00", "////"), ("#F0E442", "...."), ("#CC79A7", "----"), ("#D55E00", "xxxx"),
+        ("#009E73", "||||"), ("#8a8a8a", "\\\\\\\\"), ("#d9d9d9", ""),
+    )
+)  # fmt: skip
+"""How accepted and other kinds of instances are drawn, in order."""
 READ_OFF = {4: (0.034, 0.07, 0.155), 10: (0.0055, 0.0085, 0.12)}
 """Values read from the published figure: d -> values as in `CURVES`."""
 PUBLISHED = {
@@ -87,18 +99,17 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     accepted = trials[trials["status"] == "ok"]
     history = history_of(frames, accepted, by)
     history = history[history["quantity"].isin(quantities)]
+    last = [
+        statistics.summaries(
+            part.melt(by, quantities, "quantity", "value"), [*by, "quantity"], "value"
+        ).assign(instances=which)
+        for which, part in (("all", accepted), ("not flat", accepted[~accepted["flat"]]))
+    ]
+    kept = [*by, "run", "seed", "flat", "max_masked_softmax", *quantities]
     return {
         "correlation_vs_d_steps": statistics.summaries(history, [*by, "quantity", "step"], "value"),
-        "correlation_vs_d": pd.concat(
-            [
-                _final(accepted, by, quantities).assign(instances="all"),
-                _final(accepted[~accepted["flat"]], by, quantities).assign(instances="not flat"),
-            ],
-            ignore_index=True,
-        ),
-        "correlation_vs_d_instances": accepted.reindex(
-            columns=[*by, "run", "seed", "flat", "max_masked_softmax", *quantities]
-        ),
+        "correlation_vs_d": pd.concat(last, ignore_index=True),
+        "correlation_vs_d_instances": accepted.reindex(columns=kept),
         "correlation_vs_d_published": _published(trials, frames.axes),
         "correlation_vs_d_counts": statistics.counts(
             trials, [*by, "status", "reason", "flat", "training"]
@@ -108,9 +119,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
 def _published(trials: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
     """Return quantity and value of the published figure for every cell with its setting."""
-    same = pd.Series(True, index=trials.index)
-    for key, value in PUBLISHED.items():
-        same &= trials[key] == value
+    same = trials[[*PUBLISHED]].eq(pd.Series(PUBLISHED)).all(axis=1)
     cells = trials.loc[same, ["d", "gradient", *axes.besides("d", "gradient")]].drop_duplicates()
     rows = [
         {**cell, "quantity": quantity, "value": value}
@@ -118,11 +127,6 @@ def _published(trials: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
         for quantity, value in zip(CURVES, READ_OFF.get(cell["d"], ()), strict=False)
     ]
     return pd.DataFrame(rows, columns=[*cells, "quantity", "value"])
-
-
-def _final(accepted: pd.DataFrame, by: list[str], quantities: list[str]) -> pd.DataFrame:
-    long = accepted.melt(by, quantities, "quantity", "value")
-    return statistics.summaries(long, [*by, "quantity"], "value")
 
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
@@ -143,7 +147,7 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
 
 
 def _notes(words: str, tables: Tables, axes: CellAxes) -> list[str]:
-    counts = _kinds(tables["correlation_vs_d_counts"])
+    counts = _kinds(tables["correlation_vs_d_counts"], axes)
     by_kind = counts.groupby("kind", observed=True, sort=True)["count"].sum()
     listed = "; ".join(f"{count} {kind}" for kind, count in by_kind.items())
     total = f"Instances drawn: {counts['count'].sum()} ({listed}).{stalled(counts, axes)}"
@@ -152,55 +156,52 @@ def _notes(words: str, tables: Tables, axes: CellAxes) -> list[str]:
     return [words, total, FLAT if counts["flat"].any() else "", more]
 
 
-def _kinds(counts: pd.DataFrame) -> pd.DataFrame:
-    """Return the counts with their `kind`: accepted ones first, then by status and reason."""
+def _kinds(counts: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
+    """Return the counts with `variant` and `kind`: accepted, then by status and reason."""
     reason = counts["reason"].fillna("").map(lambda text: f": {text}" if text else "")
-    accepted = counts["flat"].map({True: "accepted, flat", False: "accepted"})
-    kind = (counts["status"].astype(str) + reason).where(counts["status"] != "ok", accepted)
-    kind = kind.map(lambda text: style.plain(text, limit=46))
+    kind = (counts["status"].astype(str) + reason).map(lambda text: style.plain(text, limit=46))
+    kind = kind.where(counts["status"] != "ok", counts["flat"].map(ACCEPTED.__getitem__))
     order = counts["count"].groupby(kind).sum().sort_values(ascending=False).index
-    return counts.assign(
-        kind=named(kind, {name: name for name in ("accepted", "accepted, flat", *order)})
-    )
+    kind = named(kind, {name: name for name in (*ACCEPTED.values(), *order)})
+    return counts.assign(kind=kind, variant=labels(axes, counts, axes.besides("d")))
 
 
-def _with_names(table: pd.DataFrame, axes: CellAxes, counts: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with the names of its variants, dimensions and curves."""
+def _curves(table: pd.DataFrame, axes: CellAxes, counts: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of CURVES with the names of variant, d (`column`) and curve."""
     columns = {d: f"d = {number(d)}" for d in sorted(counts["d"].unique())[:DIMENSIONS]}
-    table = table.assign(
-        variant=labels(axes, table, axes.besides("d")), column=table["d"].map(columns).fillna("")
-    )
-    order = labels(axes, counts, axes.besides("d")).cat.categories
-    kept = table[table["column"] != ""]
-    return kept.assign(
-        variant=pd.Categorical(kept["variant"], order),
-        column=pd.Categorical(kept["column"], list(columns.values())),
-        curve=named(kept["quantity"], CURVES),
+    table = table[table["quantity"].isin(CURVES)]
+    variant = labels(axes, table, axes.besides("d"))
+    return table.assign(
+        variant=variant.astype(_kinds(counts, axes)["variant"].dtype),
+        column=pd.Categorical(table["d"].map(columns), list(columns.values())),
+        curve=named(table["quantity"], CURVES),
     )
 
 
 def _versus_d(tables: Tables, axes: CellAxes) -> Figure:
-    counts = _kinds(tables["correlation_vs_d_counts"])
-    counts["variant"] = labels(axes, counts, axes.besides("d"))
-    table = tables["correlation_vs_d"]
-    table = table[table["quantity"].isin(CURVES)]
-    table = table.assign(mean=table["mean"].clip(lower=SMALLEST))
-    table["variant"] = labels(axes, table, axes.besides("d")).astype(counts["variant"].dtype)
+    counts = _kinds(tables["correlation_vs_d_counts"], axes)
+    table = _curves(tables["correlation_vs_d"], axes, counts)
     every, rest = (table[table["instances"] == which] for which in ("all", "not flat"))
-    rest = rest[rest["quantity"] == "one_minus_corr_svmeq"]
-    every = every.assign(curve=named(every["quantity"], CURVES))
+    flat = counts.loc[(counts["status"] == "ok") & counts["flat"], "variant"]
+    rest = rest[(rest["quantity"] == "one_minus_corr_svmeq") & rest["variant"].isin(flat)]
+    shown = pd.concat([every, rest.assign(curve=WITHOUT_FLAT, low=np.nan, high=np.nan)])
+    names = [*every["curve"].cat.categories, *([WITHOUT_FLAT] if len(rest) else [])]
+    shown = shown.assign(mean=shown["mean"].clip(lower=SMALLEST))
+    shown["curve"] = pd.Categorical(shown["curve"], names)
     fig, grid = facets(
-        every, "d", "mean", hue="curve", col="variant", panels=Panel(AXIS, "log"), looks=LOOKS,
+        shown, "d", "mean", hue="curve", col="variant", panels=Panel(AXIS, "log"), looks=LOOKS,
         below=[1.1], size=(3.9, 3.2), nothing="no accepted instance", title="trained W against",
     )  # fmt: skip
-    shades = dict(zip(counts["kind"].cat.categories, _shades(counts), strict=False))
+    kinds = counts["kind"].cat.categories
+    accepted = [kind for kind in kinds if kind in ACCEPTED.values()]
+    others = [kind for kind in kinds if kind not in accepted]
+    shades = dict(zip(accepted, BLUES, strict=False))
+    shades |= dict(zip(others, chain(OTHERS, repeat(style.fill(style.INK))), strict=False))
     published = tables["correlation_vs_d_published"]
     published = published.assign(variant=labels(axes, published, axes.besides("d")))
     for (ax, strip), variant in zip(grid.T, counts["variant"].cat.categories, strict=True):
-        here = counts[counts["variant"] == variant]
-        if here.loc[here["status"] == "ok", "flat"].any():
-            _without_flat(ax, rest[(rest["variant"] == variant) & (rest["used"] > 0)])
         _read_off(ax, published[published["variant"] == variant])
+        here = counts[counts["variant"] == variant]
         totals = here.groupby("d")["count"].sum()
         here = here.assign(share=here["count"] / here["d"].map(totals)).sort_values("d")
         stacked(strip, here, "d", "kind", shades, to_scale=True)
@@ -215,16 +216,19 @@ def _versus_d(tables: Tables, axes: CellAxes) -> Figure:
     return fig
 
 
-def _accepted(counts: pd.DataFrame) -> int:
-    """Return the number of accepted instances."""
-    return int(counts.loc[counts["status"] == "ok", "count"].sum())
+def _read_off(ax: Axes, published: pd.DataFrame) -> None:
+    """Mark the values read from the published figure, in the colours of its curves."""
+    mark: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 16, "mew": 2.2}
+    for quantity, rows in published.groupby("quantity"):
+        ax.plot(rows["d"], rows["value"], **mark, color=LOOKS[CURVES[str(quantity)]]["color"])
+    if len(published):
+        ax.plot([], [], color=style.INK, label="published figure, read off", **mark)
 
 
 def _over_steps(tables: Tables, axes: CellAxes) -> Figure:
     """Return a panel for each d, a row for each variant."""
     counts = tables["correlation_vs_d_counts"]
-    table = tables["correlation_vs_d_steps"]
-    table = _with_names(table[table["quantity"].isin(CURVES)], axes, counts)
+    table = _curves(tables["correlation_vs_d_steps"], axes, counts)
     table = table.assign(mean=table["mean"].clip(lower=SMALLEST))
     fig, grid = facets(
         table, "step", "mean", hue="curve", row="variant", col="column", looks=LOOKS,
@@ -240,20 +244,20 @@ def _scatter(tables: Tables, axes: CellAxes) -> Figure:
     counts, table = tables["correlation_vs_d_counts"], tables["correlation_vs_d_instances"]
     shown = [name for name in CURVES if name in table]
     kept = [name for name in table if name not in CURVES]
-    table = table.melt(kept, shown, "quantity", "value").assign(used=1)
-    table = _with_names(table, axes, counts)
+    table = _curves(table.melt(kept, shown, "quantity", "value"), axes, counts)
     order = [f"{variant}|{name}" for variant in table["variant"].cat.categories for name in shown]
     row = table["variant"].astype(str) + "|" + table["quantity"].astype(str)
     table = table.assign(
+        used=1,
         row=pd.Categorical(row, order),
         value=table["value"].clip(lower=SMALLEST),
         softmax=table["max_masked_softmax"].clip(lower=SMALLEST_SOFTMAX),
     )
-    panels = {row: PANELS[row.rpartition("|")[2]] for row in order}
     fig, grid = facets(
-        table, "softmax", "value", hue="curve", row="row", col="column", panels=panels,
-        looks=LOOKS, x_label="largest masked softmax", size=(2.35, 1.75), share_x=True,
-        mark=points, nothing="no accepted instance",
+        table, "softmax", "value", hue="curve", row="row", col="column", looks=LOOKS,
+        panels={row: PANELS[row.rpartition("|")[2]] for row in order},
+        x_label="largest masked softmax", size=(2.35, 1.75), share_x=True, mark=points,
+        nothing="no accepted instance",
     )  # fmt: skip
     for ax in grid.flat:
         style.log_axis(ax.xaxis)
@@ -261,43 +265,13 @@ def _scatter(tables: Tables, axes: CellAxes) -> Figure:
     return fig
 
 
-def _head(grid: Any, axes: CellAxes, counts: pd.DataFrame) -> None:
+def _head(grid: np.ndarray, axes: CellAxes, counts: pd.DataFrame) -> None:
     """Write variant, d and the number of accepted instances above the panels."""
     variants, ds = axes.split(counts, axes.besides("d")), sorted(counts["d"].unique())
     for row, (name, cells) in zip(grid, variants, strict=False):
         for ax, d in zip(row, ds, strict=False):
             above = f"{style.plain(name)}\n" if name and ax is row[0] else ""
             style.heading(ax, f"{above}d = {number(d)}")
-            here = cells[cells["d"] == d]
-            words = f"{_accepted(here)} of {here['count'].sum()} accepted"
+            count = cells.loc[cells["d"] == d, "count"]
+            words = f"{count[cells['status'] == 'ok'].sum()} of {count.sum()} accepted"
             ax.set_title(words, loc="right", fontsize=8, color=style.FAINT)
-
-
-def _without_flat(ax: Axes, rows: pd.DataFrame) -> None:
-    """Draw W_svmeq on the instances without a flat head."""
-    look: dict[str, Any] = {"color": style.PALETTE[0], "markerfacecolor": "white"}
-    rows = rows.sort_values("d")
-    ax.plot(rows["d"], rows["mean"], "--o", markeredgewidth=1.0, linewidth=1.1, label=WITHOUT_FLAT,
-            **look)  # fmt: skip
-
-
-def _read_off(ax: Axes, published: pd.DataFrame) -> None:
-    """Mark the values read from the published figure, in the colours of its curves."""
-    if published.empty:
-        return
-    mark: dict[str, Any] = {"marker": "_", "markersize": 16, "markeredgewidth": 2.2}
-    for quantity, name in CURVES.items():
-        rows = published[published["quantity"] == quantity]
-        ax.plot(rows["d"], rows["value"], linestyle="", **mark, color=LOOKS[name]["color"])
-    ax.plot([], [], linestyle="", color=style.INK, label="published figure, read off", **mark)
-
-
-def _shades(counts: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return how the kinds are drawn, in order: accepted ones blue."""
-    blue = [style.fill("#0072B2"), style.fill("#56B4E9")]
-    accepted = blue[: counts.loc[counts["status"] == "ok", "kind"].nunique()]
-    colours = ("#E69F00", "#F0E442", "#CC79A7", "#D55E00", "#009E73", "#8a8a8a", "#d9d9d9")
-    hatches = ("////", "....", "----", "xxxx", "||||", "\\\\\\\\", "")
-    others = [style.fill(*look) for look in zip(colours, hatches, strict=True)]
-    rest = counts["kind"].nunique() - len(accepted) - len(others)
-    return [*accepted, *others, *[style.fill(style.INK)] * max(rest, 0)]

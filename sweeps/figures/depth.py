@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from .. import style
-from ..cells import CellAxes
 from ..facets import named
-from . import outcomes
+from . import CellAxes, Figure, Pages, SweepFrames, Tables
 from ._layers import RULES, cause_counts, keys_of, over_steps, over_steps_and_causes
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from ._numbers import outcomes
 
 X = ("parameterization", "residual", "layers", "layer")
 STYLES = ("-", (0, (4, 1.6)), (0, (1, 1.4)), (0, (4, 1.2, 1, 1.2)))

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
-from ..cells import CellAxes
 from ..facets import facets, named
-from . import outcomes
+from . import CellAxes, Figure, Pages, SweepFrames, Tables
 from ._layers import PANELS, keys_of, over_steps
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from ._numbers import outcomes
 
 X = ("gradient", "layers", "layer")
 LOOKS: dict[str, dict[str, Any]] = {

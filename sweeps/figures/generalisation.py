@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from .. import statistics, style
-from ..cells import CellAxes, number
+from ..cells import number
 from ..facets import Panel, facets, named
-from . import outcomes
+from . import CellAxes, Figure, Pages, SweepFrames, Tables
 from ._curves import TRAINED
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from ._numbers import means_of, outcomes
 
 X = ("n", "T", "d", "signal", "parameterization")
 MEASURED = ("held_out_optimal", "held_out_excess")
@@ -40,31 +32,20 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     by = [*frames.axes.besides(*X), *X]
     trials = frames.trials
     trained = trials[trials["status"].isin(TRAINED)]
-    parts = [
-        statistics.summaries(trained, by, name).assign(measured=name)
-        for name in MEASURED
-        if name in trained
-    ]
-    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=by)
     solved = trials[(trials["convergence"] == "global") & (trials["frobenius_status"] == "solved")]
     margins = solved.assign(margin=1 / solved["frobenius_objective"])
     margins = margins.reindex(columns=[*by, "seed", "margin", *MEASURED])
+    ranks = []
+    for key, part in margins.groupby(by, dropna=False, sort=True):
+        used = part[["margin", "held_out_optimal"]].dropna()
+        ranks.append([*key, len(used), *statistics.rank_correlation(*used.to_numpy(float).T)])
+    columns = [*by, "used", "rank_correlation", "low", "high"]
     return {
-        "generalisation": table,
+        "generalisation": means_of(trained, by, MEASURED, "measured"),
         "generalisation_margins": margins,
-        "generalisation_rank_correlation": _rank_correlations(margins, by),
+        "generalisation_rank_correlation": pd.DataFrame(ranks, columns=columns),
         "generalisation_counts": outcomes(trials, frames.axes),
     }
-
-
-def _rank_correlations(margins: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """Return Spearman's correlation of margin and held-out share in each cell."""
-    rows = []
-    for key, part in margins.groupby(list(by), dropna=False, sort=True):
-        used = part[["margin", "held_out_optimal"]].dropna()
-        found = statistics.rank_correlation(*used.to_numpy(float).T)
-        rows.append([*key, len(used), *found])
-    return pd.DataFrame(rows, columns=[*by, "used", "rank_correlation", "low", "high"])
 
 
 def _figure(tables: Tables, axes: CellAxes) -> Figure:
@@ -92,21 +73,19 @@ def _figure(tables: Tables, axes: CellAxes) -> Figure:
         top.set_xscale("log", base=2)
         style.ticks_at(top, shares["n"])
         here = (margins["signal"] == signal) & (margins["parameterization"] == "w")
-        _over_margin(bottom, margins[here], colours)
+        for n, part in margins[here].groupby("n"):
+            bottom.scatter(
+                part["margin"], part["held_out_optimal"], s=9, color=colours[n],
+                label=f"n = {number(n)}",
+            )  # fmt: skip
+        if here.any():
+            bottom.set_xscale("log", base=2)
+            bottom.set_xlabel(r"margin $1/\|W_{\mathrm{mm}}\|_F$")
+        else:
+            style.empty(bottom, "no certified instance")
     style.share_axis(grid[1, 0], panel.label)
     style.legend(grid[1, -1], grid[1], fontsize=7)
     return fig
-
-
-def _over_margin(ax: Axes, rows: pd.DataFrame, colours: dict[Any, str]) -> None:
-    for n, part in rows.groupby("n"):
-        label = f"n = {number(n)}"
-        ax.scatter(part["margin"], part["held_out_optimal"], s=9, color=colours[n], label=label)
-    if rows.empty:
-        style.empty(ax, "no certified instance")
-        return
-    ax.set_xscale("log", base=2)
-    ax.set_xlabel(r"margin $1/\|W_{\mathrm{mm}}\|_F$")
 
 
 draw = Pages("generalisation", CAPTION, _figure, NOTE, x=X).draw

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
-
-from attnsvm.record import read_solutions
 
 from .. import statistics
-from ..cells import CellAxes
 from ..facets import Panel, facets, looks_of, named
-from . import outcomes
+from . import CellAxes, Figure, Pages, SweepFrames, Tables
 from ._layers import CORRELATIONS, NEAR, NORMS, RULES, keys_of, of_its_norm, with_layers
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from ._numbers import arrays_of, outcomes
 
 X = ("parameterization", "layers", "layer", "heads")
 PANELS = {
@@ -51,12 +44,13 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     first = trials[(trials["layer"] == 0) & (trials["attention_head"] == 0)]
     each = [*dict.fromkeys([*keys, "run", "seed"])]
     layers = ok.groupby(each, observed=True, dropna=False)["own"].median().reset_index()
-    pairs = _pairs(frames, ok, keys)
+    pairs = pd.DataFrame(_pairs(frames, ok, keys), columns=[*keys, "equal", "other"])
+    measured = {"own": layers, "other": pairs, "equal": pairs, "risk": first}
     parts = [
-        statistics.summaries(layers, keys, "own", "median").assign(measure="own"),
-        statistics.summaries(pairs, keys, "other", "median").assign(measure="other"),
-        statistics.summaries(pairs, keys, "equal").assign(measure="equal"),
-        statistics.summaries(first, keys, "risk", "median").assign(measure="risk"),
+        statistics.summaries(rows, keys, name, "mean" if name == "equal" else "median").assign(
+            measure=name
+        )
+        for name, rows in measured.items()
     ]
     return {
         "heads": pd.concat(parts, ignore_index=True),
@@ -64,44 +58,36 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     }
 
 
-def _pairs(frames: SweepFrames, ok: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Return a row for each layer of an instance with several heads.
+def _pairs(
+    frames: SweepFrames, ok: pd.DataFrame, keys: Sequence[str]
+) -> Iterator[dict[str, object]]:
+    """Yield a row for each layer of an instance with several heads.
 
     `equal` is the share of samples on which a pair of heads selects the same token, `other` the
     median 1-correlation of a head with the SVM of another one: both over all pairs of the layer.
     """
-    rows: list[dict[str, Any]] = []
-    for run, trials in ok.groupby("run", observed=True):
-        if (trials["heads"] > 1).any():
-            arrays = read_solutions(frames.folders[str(run)])
-            norm = NORMS.get(str(trials["parameterization"].iloc[0]))
-            if f"{norm}_W" in arrays:
-                rows += _of_run(arrays, str(norm), trials, keys)
-    return pd.DataFrame(rows, columns=[*keys, "equal", "other"])
-
-
-def _of_run(
-    arrays: Mapping[str, np.ndarray], norm: str, trials: pd.DataFrame, keys: Sequence[str]
-) -> Iterator[dict[str, Any]]:
-    key = [arrays[name].tolist() for name in ("seeds", "layer", "attention_head")]
-    place = {row: k for k, row in enumerate(zip(*key, strict=True))}
-    W, W_svm, selected = arrays["trained_W"], arrays[f"{norm}_W"], arrays["selected"]
-    for (seed, layer), heads in trials.groupby(["seed", "layer"]):
-        rows = [place[seed, layer, head] for head in heads["attention_head"]]
-        if len(rows) < 2:
+    several = ok.groupby("run", observed=True)["heads"].transform("max") > 1
+    for run, trials in ok[several].groupby("run", observed=True):
+        arrays = arrays_of(frames, run)
+        name = f"{NORMS.get(str(trials['parameterization'].iloc[0]))}_W"
+        if name not in arrays:
             continue
-        seen = arrays["mask"][rows[0]].sum(-1) > 1
-        pairs = list(itertools.permutations(rows, 2))
-        yield {name: heads[name].iloc[0] for name in keys} | {
-            "equal": np.mean([(selected[a] == selected[b])[seen] for a, b in pairs])
-            if seen.any()
-            else np.nan,
-            "other": np.median([_one_minus_correlation(W[a], W_svm[b]) for a, b in pairs]),
-        }
-
-
-def _one_minus_correlation(A: np.ndarray, B: np.ndarray) -> float:
-    return float(1 - (A * B).sum() / (np.linalg.norm(A) * np.linalg.norm(B)))
+        key = [arrays[column].tolist() for column in ("seeds", "layer", "attention_head")]
+        place = {row: k for k, row in enumerate(zip(*key, strict=True))}
+        W, W_svm, selected = arrays["trained_W"], arrays[name], arrays["selected"]
+        for (seed, layer), heads in trials.groupby(["seed", "layer"]):
+            rows = [place[seed, layer, head] for head in heads["attention_head"]]
+            if len(rows) < 2:
+                continue
+            a, b = np.array(list(permutations(rows, 2))).T
+            seen = arrays["mask"][rows[0]].sum(-1) > 1
+            equal = (selected[a] == selected[b])[:, seen]
+            inner = (W[a] * W_svm[b]).sum((1, 2))
+            sizes = np.linalg.norm(W[a], axis=(1, 2)) * np.linalg.norm(W_svm[b], axis=(1, 2))
+            yield {column: heads[column].iloc[0] for column in keys} | {
+                "equal": equal.mean() if seen.any() else np.nan,
+                "other": np.median(1 - inner / sizes),
+            }
 
 
 def _figure(tables: Tables, axes: CellAxes) -> Figure:

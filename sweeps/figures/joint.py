@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from .. import statistics
-from ..cells import CellAxes
 from ..facets import named
-from . import outcomes
+from . import CellAxes, Figure, Pages, SweepFrames, Tables
 from ._layers import (
     RULES,
     cause_counts,
@@ -19,10 +17,7 @@ from ._layers import (
     over_steps_and_causes,
     with_layers,
 )
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from ._numbers import outcomes
 
 X = ("parameterization", "layer", "trained")
 LOOKS: dict[str, dict[str, Any]] = {

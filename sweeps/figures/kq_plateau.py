@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import pandas as pd
 
 from .. import statistics
-from ..cells import CellAxes
-from . import Drawing, _curves, history_of
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from . import SweepFrames, _curves
+from ._numbers import certified, history_of
 
 FIGURE = _curves.OverSteps(
     name="kq_plateau",
@@ -38,20 +32,14 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     instance's at the last snapshot no later than a tenth of the steps: 1 is a plateau.
     """
     by = frames.axes.besides()
-    certified = frames.trials[frames.trials["status"].isin(_curves.CERTIFIED)]
-    history = history_of(frames, certified, by)
-    history = history[history["quantity"].isin(FALLING)]
+    history = history_of(frames, certified(frames), by)
+    history = history[history["quantity"].isin(FALLING)].sort_values("step")
     keys = list(dict.fromkeys([*by, "run", "seed", "quantity"]))
     last = history.groupby("run", observed=True)["step"].transform("max")
+    moments = {"end": history["step"] == last, "before": history["step"] <= last / 10}
     parts = {
-        name: history[rows]
-        .sort_values("step")
-        .groupby(keys, observed=True, dropna=False)["value"]
-        .last()
-        for name, rows in (
-            ("end", history["step"] == last),
-            ("before", history["step"] <= last / 10),
-        )
+        name: history[rows].groupby(keys, observed=True, dropna=False)["value"].last()
+        for name, rows in moments.items()
     }
     pairs = pd.DataFrame(parts).reset_index()
     pairs["ratio"] = pairs["end"] / pairs["before"].where(pairs["before"] > 0)
@@ -62,8 +50,4 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     return {**FIGURE.tables(frames), "kq_plateau_fall": falls.merge(ends, on=[*by, "quantity"])}
 
 
-def draw(
-    tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
-    """Return one figure, or several if there are too many curves."""
-    return FIGURE.draw(tables, axes, remarks)
+draw = FIGURE.draw

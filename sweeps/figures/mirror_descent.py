@@ -5,33 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
-
-from attnsvm.record import read_solutions
 
 from .. import statistics, style
 from ..bregman import directional_bregman_divergence
-from ..cells import CellAxes, rows_of
+from ..cells import rows_of
 from ..facets import Panel, facets, labels
-from . import Drawing, _selections, history_of, outcomes
-from ._pages import Pages, Tables
+from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _selections
+from ._numbers import arrays_of, certified, history_of, joined, outcomes
 
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
-
-CERTIFIED = ("ok",)
 STATISTIC: statistics.Statistic = "mean"
 """That of the published figures."""
 
 POWER = re.compile(r"frobenius|l(\d+(\.\d+)?)")
 """Norms of a strictly convex potential: their SVM has one solution."""
-
-FROM_HISTORY = {"one_minus_corr": "one_minus_corr_", "margin_gap": "margin_gap_"}
-"""Quantity -> beginning of its name in the history, before the norm."""
 
 PANELS = {
     "bregman": Panel("Bregman divergence", "log"),
@@ -79,36 +69,41 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
 def _recorded(frames: SweepFrames, keys: Sequence[str]) -> pd.DataFrame:
     """Return 1-correlation and margin gap over the steps of the certified instances."""
-    certified = frames.trials[frames.trials["status"].isin(CERTIFIED)]
-    history = history_of(frames, certified, keys)
-    words = history["quantity"].astype(str)
-    parts = []
-    for quantity, beginning in FROM_HISTORY.items():
-        part = history[words.str.startswith(beginning)].assign(quantity=quantity)
-        name = words[part.index]
-        parts.append(part.assign(svm=name.str.removeprefix(beginning)))
+    history = history_of(frames, certified(frames), keys)
+    words, parts = history["quantity"].astype(str), []
+    for quantity in ("one_minus_corr", "margin_gap"):
+        part = history[words.str.startswith(f"{quantity}_")]
+        svm = words[part.index].str.removeprefix(f"{quantity}_")
+        parts.append(part.assign(quantity=quantity, svm=svm))
     return pd.concat(parts, ignore_index=True)
 
 
 def _divergences(frames: SweepFrames, keys: Sequence[str]) -> pd.DataFrame:
     """Return the Bregman divergences over the steps of the certified instances with a path."""
-    certified = frames.trials[frames.trials["status"].isin(CERTIFIED)]
     apart = [key for key in keys if key not in ("p", "steps")]
     parts: list[pd.DataFrame] = []
-    for _, cells in certified.groupby(apart, dropna=False, sort=True):
-        runs = [
-            (dict(part.iloc[0][list(keys)]), _arrays(frames, str(run), part))
+    for _, cells in certified(frames).groupby(apart, dropna=False, sort=True):
+        known = [
+            (dict(part.iloc[0][list(keys)]), arrays)
             for run, part in cells.groupby("run", sort=False)
+            if (arrays := _with_path(frames, run, part)) and part["p"].notna().all()
         ]
-        known = [(cell, arrays) for cell, arrays in runs if arrays and cell["p"] == cell["p"]]
         for cell, arrays in known:
             for norm in filter(_power, (n.removesuffix("_W") for n in arrays if n.endswith("_W"))):
                 parts.append(_over_steps(cell, norm, "bregman", arrays, arrays))
                 others = [found for one, found in known if one["p"] == _power(norm)]
                 if len(others) == 1 and f"{norm}_W" in others[0]:
                     parts.append(_over_steps(cell, norm, OTHER, arrays, others[0]))
-    columns = [*keys, "svm", "quantity", "seed", "step", "value"]
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=columns)
+    return joined(parts, [*keys, "svm", "quantity", "seed", "step", "value"])
+
+
+def _with_path(frames: SweepFrames, run: object, trials: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Return the arrays of these instances of a run; none without a path on record."""
+    arrays = arrays_of(frames, run)
+    if "snapshots" not in arrays:
+        return {}
+    kept = np.isin(arrays["seeds"], trials["seed"])
+    return {name: values[kept] for name, values in arrays.items()}
 
 
 def _power(norm: str) -> float | None:
@@ -122,19 +117,8 @@ def _place(norm: str) -> tuple[float, str]:
     return _power(norm) or np.inf, norm
 
 
-def _arrays(frames: SweepFrames, run: str, trials: pd.DataFrame) -> Mapping[str, np.ndarray] | None:
-    """Return the arrays of these instances of a run; None without a path on record."""
-    if run not in frames.folders:
-        return None
-    arrays = read_solutions(frames.folders[run])
-    if "snapshots" not in arrays:
-        return None
-    kept = np.isin(arrays["seeds"], trials["seed"])
-    return {name: values[kept] for name, values in arrays.items()}
-
-
 def _over_steps(
-    cell: Mapping[str, Any],
+    cell: dict[str, Any],
     norm: str,
     quantity: str,
     trained: Mapping[str, np.ndarray],
@@ -149,16 +133,9 @@ def _over_steps(
     _, here, there = np.intersect1d(seeds, separated["seeds"], return_indices=True)
     svm[here] = separated[f"{norm}_W"][there]
     values = directional_bregman_divergence(svm[:, None], path, cell["p"])
-    return pd.DataFrame(
-        {
-            **cell,
-            "svm": norm,
-            "quantity": quantity,
-            "seed": np.repeat(seeds, steps.shape[1]),
-            "step": steps.ravel(),
-            "value": values.ravel(),
-        }
-    )
+    found = {"step": steps.ravel(), "value": values.ravel()}
+    given = {"svm": norm, "quantity": quantity, "seed": np.repeat(seeds, steps.shape[1])}
+    return pd.DataFrame(cell | given | found)
 
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from .. import statistics, style
-from ..cells import CellAxes, row_key
 from ..facets import Panel, facets, matrix
-from . import Drawing, _selections, history_of, outcomes
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _selections
+from ._numbers import certified, history_of, outcomes
 
 GAP, GAP_OVER_STEPS = "_margin_gap", "margin_gap_"
 """End of the column in trials, after the norm; beginning of the quantity in history, before it."""
@@ -43,7 +36,6 @@ min ||K||_Sp ||Q||_Sp over K Q^T = W is ||W||_Sp/2, by Hoelder's inequality for 
 NORMS = ("frobenius", "spectral", "max", "l1", "nuclear")
 """Norms in the order of rows and columns; others follow."""
 
-CERTIFIED = ("ok",)
 RANGE = 1e-4, 1.0
 """Margin gaps of the ends of the colour scale."""
 
@@ -69,27 +61,18 @@ CAPTION_STEPS = (
 
 @dataclass(frozen=True)
 class Geometry:
-    """The figures of a sweep over optimizers; its module exports `tables` and `draw`.
-
-    Attributes
-    ----------
-    name : str
-        That of the sweep.
-    """
+    """The figures of the sweep `name` over optimizers, whose module exports `tables` and `draw`."""
 
     name: str
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
         """Return the gaps in every norm, in the own one over the steps, tokens, and counts."""
-        by, trials = frames.axes.besides(), _with_own(frames.trials)
-        certified = trials[trials["status"].isin(CERTIFIED)]
-        names = [name for name in certified if str(name).endswith(GAP)]
-        keys = [*by, "own"]
-        long = certified.melt(keys, names, "margin_in", "value")
+        trials = _with_own(certified(frames))
+        keys = [*frames.axes.besides(), "own"]
+        names = [name for name in trials if str(name).endswith(GAP)]
+        long = trials.melt(keys, names, "margin_in", "value")
         long["margin_in"] = long["margin_in"].str.removesuffix(GAP)
-        history = history_of(frames, certified.drop(columns=["own"]), by)
-        key = row_key(certified)
-        history = history.merge(certified[[*key, "own"]], on=key)
+        history = history_of(frames, trials, keys)
         curves = history[history["quantity"].astype(str) == GAP_OVER_STEPS + history["own"]]
         return {
             self.name: statistics.summaries(long, [*keys, "margin_in"], "value", "median"),
@@ -101,17 +84,11 @@ class Geometry:
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the map, the curves and the maps of tokens, or several of each."""
         counts, steps = f"{self.name}_counts", f"{self.name}_steps"
-
-        def of_gaps(tables: Tables, axes: CellAxes) -> Figure:
-            return _map(tables[self.name], axes)
-
-        def of_steps(tables: Tables, axes: CellAxes) -> Figure:
-            return _steps(tables[steps], axes)
-
         figures = (
-            Pages(self.name, CAPTION, of_gaps, NOTE, room=CURVES),
-            Pages(steps, CAPTION_STEPS, of_steps, NOTE_STEPS, counts, room=CURVES),
-        )
+            Pages(self.name, CAPTION, lambda t, a: _map(t[self.name], a), NOTE, room=CURVES),
+            Pages(steps, CAPTION_STEPS, lambda t, a: _steps(t[steps], a), NOTE_STEPS, counts,
+                  room=CURVES),
+        )  # fmt: skip
         drawn = [one for pages in figures for one in pages.draw(tables, axes, remarks)]
         return drawn + _selections.draw(f"{self.name}_tokens", counts, tables, axes, remarks)
 
@@ -138,34 +115,30 @@ def _map(table: pd.DataFrame, axes: CellAxes) -> Figure:
     if table["used"].sum() == 0:
         style.empty(ax, "no certified instance")
         return fig
+    rows = pd.concat([part.assign(row=i) for i, (_, part) in enumerate(optimizers)])
+    rows = rows[rows["median"].notna()]
+    words = [
+        f"{row['median']:.2g} ({row['used']:.0f})\n[{row['low']:.2g}, {row['high']:.2g}]"
+        for _, row in rows.iterrows()
+    ]
     names = [style.wrapped(name, 46) for name, _ in optimizers]
-    medians = pd.DataFrame(np.nan, names, norms)
-    texts = pd.DataFrame("", names, norms)
-    for i, (_, part) in enumerate(optimizers):
-        for _, row in part[part["median"].notna()].iterrows():
-            j = norms.index(row["margin_in"])
-            medians.iloc[i, j] = row["median"]
-            texts.iloc[i, j] = (
-                f"{row['median']:.2g} ({row['used']:.0f})\n[{row['low']:.2g}, {row['high']:.2g}]"
-            )
-            if row["own"] == row["margin_in"]:
-                frame = Rectangle((j + 0.03, i + 0.04), 0.94, 0.92, fill=False, lw=1.6, zorder=3)
-                frame.set_edgecolor("#e31a1c")
-                ax.add_patch(frame)
-    matrix(
-        ax, medians.clip(*RANGE), texts, norm=LogNorm(*RANGE), annot_kws={"fontsize": 7},
-        cbar=True, cbar_kws={"label": "median margin gap", "pad": 0.02},
+    medians, texts = (
+        rows.assign(text=words).pivot(index="row", columns="margin_in", values=value)
+        .reindex(index=range(len(names)), columns=norms).set_axis(names)
+        for value in ("median", "text")
     )  # fmt: skip
-    for text, least in zip(ax.texts, _least(medians), strict=True):
-        text.set_fontweight("bold" if least else "normal")
+    matrix(
+        ax, medians.clip(*RANGE), texts.fillna(""), norm=LogNorm(*RANGE), cbar=True,
+        annot_kws={"fontsize": 7}, cbar_kws={"label": "median margin gap", "pad": 0.02},
+    )  # fmt: skip
+    for _, row in rows[rows["own"] == rows["margin_in"]].iterrows():
+        corner = norms.index(row["margin_in"]) + 0.03, row["row"] + 0.04
+        ax.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, lw=1.6, zorder=3, ec="#e31a1c"))
+    least = medians.eq(medians.min(axis=1), axis=0).to_numpy()[medians.notna()]
+    for text, bold in zip(ax.texts, least, strict=True):
+        text.set_fontweight("bold" if bold else "normal")
     ax.set_xlabel("norm of the margin")
     return fig
-
-
-def _least(medians: pd.DataFrame) -> np.ndarray:
-    """Return for each field that has a number whether it is the least one of its row."""
-    values = medians.to_numpy()
-    return np.asarray((values == np.nanmin(values, axis=1, keepdims=True))[np.isfinite(values)])
 
 
 def _optimizers(table: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataFrame]]:
@@ -191,10 +164,9 @@ def _place(norm: str) -> tuple[int, str]:
 
 
 def _steps(table: pd.DataFrame, axes: CellAxes) -> Figure:
-    curves = _optimizers(table, axes)
     rows = [
         part.assign(curve=style.plain(f"{part['own'].iloc[0]} norm: {label}", limit=90))
-        for label, part in curves
+        for label, part in _optimizers(table, axes)
     ]
     table = pd.concat(rows) if rows else table
     panel = Panel("margin gap in the own norm", "log")

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
-from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from .. import statistics, style
-from ..cells import CellAxes, number
+from ..cells import number
 from ..facets import matrix
-from . import UNTYPED, outcomes
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from . import CellAxes, Figure, Pages, SweepFrames, Tables
+from ._numbers import UNTYPED, outcomes
 
 X = ("n", "T", "d")
 SHARES = {
@@ -38,9 +31,6 @@ UNDECIDED = 0.1
 
 INTERVAL = ["share", "low", "high"]
 MEANINGS = {"T": "tokens", "n": "samples"}
-Plane = tuple[str, str, pd.DataFrame]
-"""A plane through the grid: its title, the key on the y axis, its cells."""
-
 NOTE = (
     "Red line: d = max(T - 1, n); at and above it Theorem 1 guarantees feasibility. Circles, and "
     "bottom row: the d of one half by logistic regression on log d, with Fieller's 95 % interval; "
@@ -84,18 +74,35 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 def _figure(tables: Tables, axes: CellAxes) -> Figure:
     """Return a column of maps per share, a row per plane through the grid, and half-way points."""
     table, halfway = tables["phase_transition"], tables["phase_transition_halfway"]
-    planes = _planes(table)
+    planes = [
+        (f"{fixed} = {number(value)}", axis, fixed, cells)
+        for fixed, axis in (("n", "T"), ("T", "n"))
+        for value, cells in table.groupby(fixed)
+        if cells[axis].nunique() > 1
+    ]
     rows = max(len(planes), 1) + 1
     fig = style.figure(11.6, 2.6 * rows + 0.8)
     grid = fig.subplots(rows, len(SHARES), squeeze=False)
+    colours = style.colours([title for title, *_ in planes])
     for column, (name, words) in zip(grid.T, SHARES.items(), strict=True):
-        points = halfway[halfway["share_of"] == name]
-        for ax, plane in zip(column, planes, strict=False):
-            _map(ax, plane, plane[2][plane[2]["share_of"] == name], points)
         style.heading(column[0], words)
+        points = halfway[halfway["share_of"] == name]
+        for ax, (title, axis, fixed, cells) in zip(column, planes, strict=False):
+            here = points[points[fixed] == cells[fixed].iloc[0]]
+            _map(ax, axis, cells[cells["share_of"] == name], here)
+            _whiskers(column[-1], axis, here[here["halfway"].notna()], title, colours[title])
         column[-2].set_xlabel("token dimension $d$")
-        _half_way_points(column[-1], points, planes)
-    for ax, (title, axis, _) in zip(grid[:, 0], planes, strict=False):
+        if points["halfway"].notna().any():
+            promised = _promised(points)
+            ends = [promised.min(), promised.max()]
+            column[-1].plot(ends, ends, color="0.4", linestyle="--")
+            column[-1].set_xscale("log", base=2)
+            column[-1].set_yscale("log", base=2)
+            column[-1].set_xlabel("$\\max(T-1, n)$")
+            column[-1].legend(fontsize=7)
+        else:
+            style.empty(column[-1], "one half is nowhere crossed")
+    for ax, (title, axis, *_) in zip(grid[:, 0], planes, strict=False):
         ax.set_ylabel(f"{MEANINGS[axis]} ${axis}$  ({title})")
     grid[-1, 0].set_ylabel("$d$ at one half")
     if not planes:
@@ -110,71 +117,37 @@ def _figure(tables: Tables, axes: CellAxes) -> Figure:
 draw = Pages("phase_transition", CAPTION, _figure, NOTE, x=X).draw
 
 
-def _half_way_points(ax: Axes, points: pd.DataFrame, planes: Sequence[Plane]) -> None:
-    """Draw the d of one half over max(T - 1, n), a colour for each plane."""
-    colours = style.colours([title for title, _, _ in planes])
-    for title, axis, cells in planes:
-        fixed = "n" if axis == "T" else "T"
-        rows = points[(points[fixed] == cells[fixed].iloc[0]) & points["halfway"].notna()]
-        spread = np.abs(rows[["low", "high"]].to_numpy(float).T - rows["halfway"].to_numpy(float))
-        known = np.isfinite(spread).all(axis=0)
-        ax.errorbar(
-            _promised(rows) * (0.97 if axis == "T" else 1.03), rows["halfway"],
-            yerr=np.where(known, spread, 0.0), linestyle="", capsize=2, label=title,
-            color=colours[title], marker="o" if axis == "T" else "s", markersize=4,
-        )  # fmt: skip
-    if not points["halfway"].notna().any():
-        style.empty(ax, "one half is nowhere crossed")
-        return
-    ends = [_promised(points).min(), _promised(points).max()]
-    ax.plot(ends, ends, color="0.4", linestyle="--")
-    ax.set_xscale("log", base=2)
-    ax.set_yscale("log", base=2)
-    ax.set_xlabel("$\\max(T-1, n)$")
-    ax.legend(fontsize=7)
+def _whiskers(ax: Axes, axis: str, rows: pd.DataFrame, label: str, colour: str) -> None:
+    """Draw the d of one half over max(T - 1, n)."""
+    spread = np.abs(rows[["low", "high"]].to_numpy(float).T - rows["halfway"].to_numpy(float))
+    ax.errorbar(
+        _promised(rows) * (0.97 if axis == "T" else 1.03), rows["halfway"],
+        yerr=np.where(np.isfinite(spread).all(axis=0), spread, 0.0), linestyle="", capsize=2,
+        label=label, color=colour, marker="o" if axis == "T" else "s", markersize=4,
+    )  # fmt: skip
 
 
 def _promised(points: pd.DataFrame) -> np.ndarray:
     """Return max(T - 1, n), from which d on Theorem 1 promises a feasible SVM."""
-    n, T = points["n"].to_numpy(float), points["T"].to_numpy(float)
-    return np.asarray(np.maximum(T - 1, n))
+    return np.asarray(np.maximum(points["T"].to_numpy(float) - 1, points["n"].to_numpy(float)))
 
 
-def _planes(table: pd.DataFrame) -> list[Plane]:
-    """Return the planes with several values on the y axis."""
-    return [
-        (f"{fixed} = {number(value)}", axis, cells)
-        for fixed, axis in (("n", "T"), ("T", "n"))
-        for value, cells in table.groupby(fixed)
-        if cells[axis].nunique() > 1
-    ]
-
-
-def _map(ax: Axes, plane: Plane, cells: pd.DataFrame, points: pd.DataFrame) -> None:
+def _map(ax: Axes, axis: str, cells: pd.DataFrame, points: pd.DataFrame) -> None:
     """Draw the shares of a plane, the line of the theorem, and the d of one half of each row."""
-    _, axis, _ = plane
     if cells.empty:
         style.empty(ax, "no run on record")
         return
-    fixed = "n" if axis == "T" else "T"
     shares = cells.pivot_table(index=axis, columns="d", values="share", dropna=False)
     rows, columns = shares.index.to_numpy(float), shares.columns.to_numpy(float)
     ticks = [[number(value) for value in values] for values in (columns, rows)]
     matrix(ax, shares, vmin=0, vmax=1, xticklabels=ticks[0], yticklabels=ticks[1])
     ax.invert_yaxis()
     ax.tick_params(axis="x", rotation=90 if len(columns) > 12 else 0)
-    promised = _promised(cells.drop_duplicates(axis).sort_values(axis))
-    _staircase(ax, [int(np.searchsorted(columns, d)) for d in promised])
-    inside = points["halfway"].between(columns[0], columns[-1])
-    points = points[inside & (points[fixed] == cells[fixed].iloc[0])]
+    first = np.searchsorted(columns, _promised(cells.drop_duplicates(axis).sort_values(axis)))
+    steps = np.repeat(np.arange(len(first) + 1), 2)[1:-1]
+    ax.plot(np.repeat(first, 2), steps, color="#e31a1c", linewidth=1.6, clip_on=True)
+    points = points[points["halfway"].between(columns[0], columns[-1])]
     d = np.log(points["halfway"].to_numpy(float))
     x = np.interp(d, np.log(columns), np.arange(len(columns)) + 0.5)
     y = np.searchsorted(rows, points[axis].to_numpy()) + 0.5
     ax.plot(x, y, linestyle="", marker="o", markersize=4, color="white", markeredgecolor="black")
-
-
-def _staircase(ax: Axes, first: list[int]) -> None:
-    """Draw the line to the left of column `first[i]` in each row i."""
-    x = np.repeat(np.array(first), 2)
-    y = np.repeat(np.arange(len(first) + 1), 2)[1:-1]
-    ax.plot(x, y, color="#e31a1c", linewidth=1.6, clip_on=True)

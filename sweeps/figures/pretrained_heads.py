@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 from .. import statistics, style
-from ..cells import CellAxes
 from ..facets import Panel, facets, looks_of, matrix, whiskers
-from . import Drawing, _head_attention, _head_optimality, outcomes
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from . import (
+    CellAxes,
+    Drawing,
+    Figure,
+    Pages,
+    SweepFrames,
+    Tables,
+    _head_attention,
+    _head_optimality,
+)
+from ._numbers import groups, outcomes
 
 HEAD = _head_attention.HEAD
 NORMS = {"frobenius": "one_minus_corr_frobenius", "nuclear": "one_minus_corr_nuclear"}
@@ -38,6 +41,10 @@ SHOWN = {
     "rank_stable": "stable rank",
 }
 USED = ("ok", "unsaturated")
+OF_HEAD = ("rank_effective", "rank_stable", "entropy_mean", "attended_tokens")
+MEANS = ("correlation", "margin_gap", "svm_rank", *OF_HEAD)
+"""Columns of which a head has its mean over the samples."""
+
 RATE = 0.05
 """False discovery rate."""
 
@@ -76,15 +83,15 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     values = _correlations(frames.trials, [*by, *HEAD])
     own = values[values["control"] == "none"]
     differences = _differences(values, own, keys)
-    controls = statistics.paired_means(differences, [*keys, "null"], "difference")
-    heads = _heads(own, controls, differences, keys, by)
+    heads = _heads(own, differences, keys, by)
+    one_token = heads[heads["svm"] == "one token"]
     return {
         "pretrained_heads": heads,
-        "pretrained_heads_controls": controls,
-        "pretrained_heads_total": _total(heads, by),
-        "pretrained_heads_attention": _head_attention.table(
-            frames, heads[heads["svm"] == "one token"], by
+        "pretrained_heads_controls": statistics.paired_means(
+            differences, [*keys, "null"], "difference"
         ),
+        "pretrained_heads_total": _total(heads, [*by, "svm", "svm_norm"]),
+        "pretrained_heads_attention": _head_attention.table(frames, one_token, by),
         "pretrained_heads_optimality": _head_optimality.table(frames.trials, by, HEAD, USED),
         "pretrained_heads_counts": outcomes(frames.trials, frames.axes),
     }
@@ -92,26 +99,27 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
 def _correlations(trials: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return a row for each instance and norm: correlation, and what else is known of it."""
-    parts = []
-    needed = (*keys, "control", "seed", "status", "tokens", *NORMS.values())
-    trials = trials.assign(**{name: np.nan for name in needed if name not in trials})
+    found = {
+        norm: {"other_heads": f"other_heads_{norm}", "svm_rank": f"{norm}_rank",
+               "margin_gap": f"{norm}_margin_gap"}
+        for norm in NORMS
+    }  # fmt: skip
+    numbers = [*NORMS.values(), *(name for of in found.values() for name in of.values()), *OF_HEAD]
+    words = dict.fromkeys([*keys, "control", "seed"])
+    columns = dict.fromkeys([*trials, *words, "status", "tokens", *numbers])
+    trials = trials.reindex(columns=list(columns)).astype(dict.fromkeys(numbers, float))
     of_gen_svm = trials["tokens"] == "multi"
     left = np.sqrt(1 - np.where(of_gen_svm, share_of_finite_part(trials), 0.0))
+    parts = []
     for norm, column in NORMS.items():
-        solved = (trials.get(f"{norm}_status", trials["status"]) == "solved") & trials[
-            "status"
-        ].isin(USED)
-        part = trials[[*dict.fromkeys([*keys, "control", "seed"])]].assign(
-            svm=np.where(of_gen_svm, "Gen-SVM", "one token"),
-            svm_norm=norm,
-            correlation=((1 - trials[column]) / left).where(solved),
-            other_heads=_column(trials, f"other_heads_{norm}").where(solved),
-            svm_rank=_column(trials, f"{norm}_rank").where(solved),
-            margin_gap=_column(trials, f"{norm}_margin_gap").where(solved),
-            **{name: _column(trials, name) for name in ("entropy_mean", "attended_tokens",
-                                                        "rank_effective", "rank_stable")},
-        )  # fmt: skip
-        parts.append(part)
+        solved = trials.get(f"{norm}_status", trials["status"]) == "solved"
+        measured = {new: trials[old] for new, old in found[norm].items()}
+        measured["correlation"] = (1 - trials[column]) / left
+        part = trials[[*words, *OF_HEAD]].assign(
+            svm=np.where(of_gen_svm, "Gen-SVM", "one token"), svm_norm=norm
+        )
+        usable = solved & trials["status"].isin(USED)
+        parts.append(part.join(pd.DataFrame(measured).where(usable)))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -123,17 +131,10 @@ def share_of_finite_part(trials: pd.DataFrame) -> np.ndarray:
     with W_mm and e with W_fin + C W_mm of the best C >= 0, e^2 = ||W_fin||^2 / ||W||^2 + c^2 if
     c > 0; without c^2 otherwise. W_fin = 0 if no sample attends to two tokens: then e = c.
     """
-    c, e = (
-        1 - _column(trials, name).to_numpy()
-        for name in ("one_minus_corr_frobenius", "one_minus_corr_svmeq")
-    )
+    names = ["one_minus_corr_frobenius", "one_minus_corr_svmeq"]
+    c, e = 1 - trials.reindex(columns=names).to_numpy(float, na_value=np.nan).T
     share = np.maximum(e, 0.0) ** 2 - np.maximum(c, 0.0) ** 2
     return np.asarray(np.clip(share, 0.0, 1.0))
-
-
-def _column(trials: pd.DataFrame, name: str) -> pd.Series[float]:
-    values = trials[name] if name in trials else pd.Series(np.nan, index=trials.index)
-    return values.astype("float64")
 
 
 def _differences(values: pd.DataFrame, own: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -151,11 +152,7 @@ def _differences(values: pd.DataFrame, own: pd.DataFrame, keys: list[str]) -> pd
 
 
 def _heads(
-    own: pd.DataFrame,
-    controls: pd.DataFrame,
-    differences: pd.DataFrame,
-    keys: list[str],
-    by: list[str],
+    own: pd.DataFrame, differences: pd.DataFrame, keys: list[str], by: list[str]
 ) -> pd.DataFrame:
     """Return a row for each head, SVM and norm: its lean, adjusted p-values, and its means.
 
@@ -163,55 +160,35 @@ def _heads(
     the least of the means: each has coverage 1 - (1 - LEVEL) / 4.
     """
     level = 1 - (1 - statistics.LEVEL) / len(NULLS)
-    together = statistics.paired_means(differences, [*keys, "null"], "difference", level)
-    controls = controls.assign(low=together["low"], high=together["high"])
+    controls = statistics.paired_means(differences, [*keys, "null"], "difference", level)
     rows = []
     for key, part in controls.groupby(keys, dropna=False, sort=True):
         known = part[part["used"] >= 2].sort_values("mean")
-        least = known.iloc[0] if len(known) == len(NULLS) else None
-        cell = dict(zip(keys, key, strict=True))
-        rows.append(
-            cell
-            | {"used": int(part["used"].min()), "null": "" if least is None else least["null"]}
-            | {"p_value": np.nan if least is None else known["p_value"].max()}
-            | {new: np.nan if least is None else known[old].min()
-               for new, old in (("lean", "mean"), ("low", "low"), ("high", "high"))}
-        )  # fmt: skip
+        least = [*known[["mean", "low", "high"]].min(), known["p_value"].max()]
+        all_four = len(known) == len(NULLS)
+        found = [known["null"].iloc[0], *least] if all_four else ["", *[np.nan] * 4]
+        rows.append([*key, int(part["used"].min()), *found])
     columns = [*keys, "used", "null", "lean", "low", "high", "p_value"]
     heads = pd.DataFrame(rows, columns=columns)
     for name, any_dependence in (("", False), ("_any_dependence", True)):
         heads[f"adjusted{name}"] = np.nan
-        for _, part in heads.groupby(by, dropna=False) if by else [((), heads)]:
-            p = part["p_value"].to_numpy()
-            adjusted = statistics.false_discovery(p, any_dependence)
+        for _, part in groups(heads, by):
+            adjusted = statistics.false_discovery(part["p_value"].to_numpy(), any_dependence)
             heads.loc[part.index, f"adjusted{name}"] = adjusted
         heads[f"leans{name}"] = (heads[f"adjusted{name}"] <= RATE) & (heads["lean"] > 0)
-    means = ("correlation", "margin_gap", "svm_rank", "rank_effective", "rank_stable",
-             "entropy_mean", "attended_tokens")  # fmt: skip
-    for name in means:
-        found = statistics.summaries(own, keys, name)[[*keys, "mean"]]
-        heads = heads.merge(found.rename(columns={"mean": name}), on=keys, how="left")
-    return heads
+    means = {name: statistics.summaries(own, keys, name)["mean"].to_numpy() for name in MEANS}
+    return heads.assign(**means)
 
 
-def _total(heads: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+def _total(heads: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return for each SVM and norm how many heads there are, were tested, lean, and which."""
-    rows, keys = [], [*by, "svm", "svm_norm"]
-    for key, part in heads.groupby(keys, dropna=False, sort=True):
-        leaning = part[part["leans"]]
-        named = [f"{row['at_layer']}.{row['at_head']}" for _, row in leaning.iterrows()]
-        rows.append(
-            dict(zip(keys, key, strict=True))
-            | {
-                "asked": len(part),
-                "tested": int(part["p_value"].notna().sum()),
-                "lean": len(leaning),
-                "lean_any_dependence": int(part["leans_any_dependence"].sum()),
-            }
-            | {"which": " ".join(named)}
-        )
-    columns = [*keys, "asked", "tested", "lean", "lean_any_dependence", "which"]
-    return pd.DataFrame(rows, columns=columns)
+    name = heads["at_layer"].astype(str) + "." + heads["at_head"].astype(str)
+    total = heads.assign(name=name.where(heads["leans"])).groupby(keys, dropna=False)
+    return total.agg(
+        asked=("leans", "size"), tested=("p_value", "count"), lean=("leans", "sum"),
+        lean_any_dependence=("leans_any_dependence", "sum"),
+        which=("name", lambda names: " ".join(names.dropna())),
+    ).reset_index()  # fmt: skip
 
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
@@ -244,21 +221,23 @@ def _map(svm: str, tables: Tables, axes: CellAxes) -> Figure:
     fig = style.figure(max(9.6, 1.5 + 0.78 * columns), 2.0 + 0.92 * max(layers, 1))
     grid = fig.subplots(2, 1, sharex=True)
     most = np.nanmax([0.05, *heads["lean"].abs()])
+    texts = [
+        f"{row['lean']:.3f}{'*' if row['leans'] else ''}\n[{row['low']:.2f}, {row['high']:.2f}]"
+        for _, row in heads.iterrows()
+    ]
+    heads = heads.assign(text=pd.Series(texts, heads.index).where(heads["lean"].notna(), ""))
     for ax, norm in zip(grid, NORMS, strict=True):
         style.heading(ax, f"lean, {norm} norm, SVM of {SVMS[svm]}")
         part = heads[heads["svm_norm"] == norm]
         if not part["lean"].notna().any():
             style.empty(ax, "no head with all four controls and two samples")
             continue
-        star = part["leans"].map({True: "*", False: ""})
-        words = part["lean"].map("{:.3f}".format) + star
-        words += "\n[" + part["low"].map("{:.2f}".format)
-        words += ", " + part["high"].map("{:.2f}".format) + "]"
-        part = part.assign(text=words.where(part["lean"].notna(), ""))
-        leans, texts = (part.pivot_table(index=HEAD[0], columns=HEAD[1], values=value,
-                                         aggfunc="first", dropna=False)
-                        for value in ("lean", "text"))  # fmt: skip
-        matrix(ax, leans, texts, cmap="RdBu_r", vmin=-most, vmax=most, cbar=True,
+        fields = (
+            part.pivot_table(index=HEAD[0], columns=HEAD[1], values=value, aggfunc="first",
+                             dropna=False)
+            for value in ("lean", "text")
+        )  # fmt: skip
+        matrix(ax, *fields, cmap="RdBu_r", vmin=-most, vmax=most, cbar=True,
                cbar_kws={"shrink": 0.9, "aspect": 12, "pad": 0.01})  # fmt: skip
         ax.set_ylabel("layer")
     grid[-1].set_xlabel("head")
@@ -281,30 +260,25 @@ def _against(tables: Tables, axes: CellAxes) -> Figure:
     heads = heads[heads["lean"].notna()]
     shift = heads["svm_norm"].map({"frobenius": -0.12, "nuclear": 0.12})
     heads = heads.assign(at_layer=heads["at_layer"] + shift)
-    leans = heads["leans"].map({True: "leans", False: "does not"})
-    heads = heads.assign(curve=heads["svm_norm"] + ", " + leans)
+    curve = heads["svm_norm"] + ", " + heads["leans"].map({True: "leans", False: "does not"})
     looks = {
         f"{norm}, {word}": {
-            "color": look["color"], "marker": look["marker"], "linestyle": "", "elinewidth": 0.5,
+            **look, "linestyle": "", "elinewidth": 0.5, "capsize": 0, "markeredgewidth": 0.8,
             "markerfacecolor": look["color"] if word == "leans" else "white",
-            "markeredgecolor": look["color"], "markeredgewidth": 0.8, "capsize": 0,
+            "markeredgecolor": look["color"],
         }
         for norm, look in looks_of(list(NORMS)).items() for word in ("leans", "does not")
     }  # fmt: skip
-    parts = [heads.assign(x=heads[name].astype(float), column=label)
-             for name, label in SHOWN.items()]  # fmt: skip
-    table = pd.concat(parts, ignore_index=True)
-    svms = [svm for svm in SVMS if svm in set(heads["svm"])]
-    table = table.assign(
-        column=pd.Categorical(table["column"], list(SHOWN.values())),
-        curve=pd.Categorical(
-            table["curve"], [name for name in looks if name in set(heads["curve"])]
-        ),
+    heads = heads.assign(
+        curve=pd.Categorical(curve, [name for name in looks if name in set(curve)])
     )
+    table = pd.concat([heads.assign(x=heads[name].astype(float), column=label)
+                       for name, label in SHOWN.items()], ignore_index=True)  # fmt: skip
+    table["column"] = pd.Categorical(table["column"], list(SHOWN.values()))
     fig, grid = facets(
         table, "x", "lean", hue="curve", row="svm", col="column", looks=looks, size=(2.6, 2.5),
-        panels={svm: Panel(f"lean, {svm}", line=0.0) for svm in svms}, mark=whiskers, share_y=True,
-        nothing="no head with a lean", title="norm",
+        panels={svm: Panel(f"lean, {svm}", line=0.0) for svm in SVMS if svm in set(heads["svm"])},
+        mark=whiskers, share_y=True, nothing="no head with a lean", title="norm",
     )  # fmt: skip
     for ax, label in zip(grid[-1], SHOWN.values(), strict=True):
         ax.set_xlabel(label)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
-from matplotlib.figure import Figure
 
-from .. import statistics, style
-from ..cells import CellAxes
+from .. import style
 from ..facets import Look, Panel, facets, labels, looks_of
-from . import outcomes
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from . import CellAxes, Figure, Pages, SweepFrames, Tables
+from ._numbers import certified, means_of, outcomes
 
 X = ("n", "T", "d", "parameterization")
 RANKS = {
@@ -51,15 +44,11 @@ CAPTION = (
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return mean ranks with their intervals, one row per cell and rank, and counts by status."""
     by = [*frames.axes.besides(*X), *X]
-    certified = frames.trials[frames.trials["status"] == "ok"]
-    parts = [
-        statistics.summaries(certified, by, name).assign(rank=name)
-        for name in (*RANKS, *(norm for norm, _ in SVMS))
-        if name in certified
-    ]
-    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*by, "rank"])
-    counted = outcomes(frames.trials, frames.axes)
-    return {"rank_of_weights": table, "rank_of_weights_counts": counted}
+    ranks = (*RANKS, *(norm for norm, _ in SVMS))
+    return {
+        "rank_of_weights": means_of(certified(frames), by, ranks, "rank"),
+        "rank_of_weights_counts": outcomes(frames.trials, frames.axes),
+    }
 
 
 def _figure(tables: Tables, axes: CellAxes) -> Figure:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import product
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from .. import statistics, style
-from ..cells import CellAxes, number
-from ..facets import Look, Panel, curve, facets
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from ..cells import number
+from ..facets import Look, Panel, curve, facets, looks_of
+from . import CellAxes, Figure, Pages, SweepFrames, Tables
+from ._numbers import joined
 
 NORMS = {"frobenius": r"$W_{\mathrm{mm}}$", "nuclear": r"$W^{\star}_{\mathrm{mm}}$"}
 DASHES: dict[str, Any] = {"frobenius": "-", "nuclear": (0, (4, 1.6))}
@@ -33,6 +32,8 @@ METHODS = {
     "published": "The published way: loose solver, threshold 1e-7, no solution = rank 1",
 }
 MATRIX_RETURNED = ("optimal", "optimal_inaccurate")
+SPREAD = ["mean", "low", "high", "std", "median", "q25", "q75"]
+COUNTED = ["undecided", "tied", "unranked", "set_aside"]
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -44,60 +45,53 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """
     trials = frames.trials
     by = [*frames.axes.besides(*X), *X]
-    parts = [_certified(trials, by, norm) for norm in NORMS if f"{norm}_status" in trials]
-    parts += [_published(trials, by, norm) for norm in NORMS if f"published_{norm}_rank" in trials]
-    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=[*by, "method"])
-    return {"rank_vs_d": table}
+    parts = [
+        _row_per_cell(instances(trials, norm), by).assign(method=method, norm=norm)
+        for method, instances, column in (
+            ("certified", _certified, "{}_status"), ("published", _published, "published_{}_rank")
+        )
+        for norm in NORMS if column.format(norm) in trials
+    ]  # fmt: skip
+    return {"rank_vs_d": joined(parts, [*by, "method"])}
 
 
-def _certified(trials: pd.DataFrame, by: list[str], norm: str) -> pd.DataFrame:
+def _certified(trials: pd.DataFrame, norm: str) -> pd.DataFrame:
     verdict = trials[f"{norm}_status"].astype("object").where(trials[f"{norm}_status"].notna(), "")
-    solved = verdict.isin(("solved", "unconstrained"))
     usable = trials["status"].isin(("ok", "infeasible", "undecided", "unconstrained"))
-    rank = trials[f"{norm}_rank"].where(solved & usable)
-    infeasible = pd.Series(pd.NA, index=trials.index, dtype="boolean")
-    infeasible = infeasible.mask(solved & usable, False)
-    infeasible = infeasible.mask((verdict == "infeasible") & usable, True)
-    undecided = (verdict == "undecided") & usable
-    tied = trials["status"] == "tie"
-    frame = trials[by].assign(
+    solved, infeasible, undecided = (
+        usable & verdict.isin(kinds)
+        for kinds in (("solved", "unconstrained"), ("infeasible",), ("undecided",))
+    )
+    rank, tied = trials[f"{norm}_rank"].where(solved), trials["status"] == "tie"
+    return trials.assign(
         rank=rank,
-        nothing=infeasible,
+        nothing=infeasible.astype("boolean").where(solved | infeasible),
         undecided=undecided,
         tied=tied,
-        unranked=solved & usable & rank.isna(),
-        set_aside=~tied & ~(usable & (solved | undecided | (verdict == "infeasible"))),
+        unranked=solved & rank.isna(),
+        set_aside=~tied & ~(solved | undecided | infeasible),
     )
-    return _row_per_cell(frame, by).assign(method="certified", norm=norm)
 
 
-def _published(trials: pd.DataFrame, by: list[str], norm: str) -> pd.DataFrame:
-    rank = trials[f"published_{norm}_rank"]
-    status = trials[f"published_{norm}_status"]
+def _published(trials: pd.DataFrame, norm: str) -> pd.DataFrame:
+    rank, status = trials[f"published_{norm}_rank"], trials[f"published_{norm}_status"]
     nothing = pd.Series(~status.isin(MATRIX_RETURNED), index=trials.index, dtype="boolean")
-    nothing = nothing.where(rank.notna())
-    frame = trials[by].assign(rank=rank, nothing=nothing, set_aside=rank.isna())
-    frame[["undecided", "tied", "unranked"]] = False
-    return _row_per_cell(frame, by).assign(method="published", norm=norm)
+    found = trials.assign(rank=rank, nothing=nothing.where(rank.notna()), set_aside=rank.isna())
+    return found.assign(undecided=False, tied=False, unranked=False)
 
 
-def _row_per_cell(frame: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    ranks = statistics.summaries(frame, by, "rank")
-    nothing = statistics.shares(frame, by, "nothing")
-    extra = frame.groupby(by, dropna=False, sort=True)
-    return pd.DataFrame(
-        {key: nothing[key] for key in by}
-        | {"trials": extra.size().to_numpy(), "used": ranks["used"]}
-        | {
-            f"rank_{name}": ranks[name]
-            for name in ("mean", "low", "high", "std", "median", "q25", "q75")
-        }
-        | {"nothing": nothing["count"], "nothing_share": nothing["share"]}
-        | {"nothing_low": nothing["low"], "nothing_high": nothing["high"]}
-        | {
-            key: extra[key].sum().to_numpy().astype(int)
-            for key in ("undecided", "tied", "unranked", "set_aside")
-        }
+def _row_per_cell(trials: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    ranks = statistics.summaries(trials, by, "rank")
+    nothing = statistics.shares(trials, by, "nothing")[["count", "share", "low", "high"]]
+    counts = trials.groupby(by, dropna=False, sort=True)[COUNTED].sum().astype(int)
+    return pd.concat(
+        [
+            ranks[by].assign(trials=ranks["used"] + ranks["excluded"], used=ranks["used"]),
+            ranks[SPREAD].add_prefix("rank_"),
+            nothing.add_prefix("nothing_").rename(columns={"nothing_count": "nothing"}),
+            counts.reset_index(drop=True),
+        ],
+        axis=1,
     )
 
 
@@ -112,24 +106,22 @@ def _figure(tables: Tables, axes: CellAxes) -> Figure:
     curves = pd.concat([_curves(*panel) for panel in shown], ignore_index=True)
     curves["method"] = pd.Categorical(curves["method"].map(METHODS), methods)
     nothing = "infeasible, or\nno matrix: rank := 1" if len(methods) > 1 else "no solution"
-    panels = {
-        f"{title}|{quantity}": panel
-        for title, *_ in shown
-        for quantity, panel in (
-            ("rank", Panel("mean rank", "from_zero", height=1.3)),
-            ("nothing", Panel(nothing, "share", height=0.5)),
-        )
-    }
-    looks = curves.drop_duplicates("curve").set_index("curve")["look"].to_dict()
+    kinds = {"rank": Panel("mean rank", "from_zero", height=1.3),
+             "nothing": Panel(nothing, "share", height=0.5)}  # fmt: skip
     fig, grid = facets(
-        curves, "at", "value", hue="curve", row="row", col="method", panels=panels, looks=looks,
-        x_label="token dimension $d$", ticks=table["d"], size=(4.6, 2.3), mark=_mark,
+        curves, "at", "value", hue="curve", row="row", col="method", mark=_mark, size=(4.6, 2.3),
+        panels={f"{title}|{kind}": kinds[kind] for title, *_ in shown for kind in kinds},
+        looks=curves.drop_duplicates("curve").set_index("curve")["look"].to_dict(),
+        x_label="token dimension $d$", ticks=table["d"],
     )  # fmt: skip
     for ranks, strips, (title, _, cells) in zip(grid[::2], grid[1::2], shown, strict=True):
         for ax, strip, method in zip(ranks, strips, methods, strict=True):
             style.heading(ax, f"{method}\n{title}" if ax in grid[0] else title)
             ax.yaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-            _tied(strip, cells[cells["method"].map(METHODS) == method])
+            for d, here in cells[cells["method"].map(METHODS) == method].groupby("d"):
+                if here["nothing_share"].isna().all() and here["tied"].any():
+                    strip.text(float(str(d)), 0.5, "tied", rotation=90, ha="center", va="center",
+                               fontsize=7.5)  # fmt: skip
         for norm in dict.fromkeys(cells["norm"]):
             ranks[-1].plot([], [], color=style.INK, linestyle=DASHES[norm], label=NORMS[norm])
         style.legend(ranks[-1], [])
@@ -152,34 +144,32 @@ def _panels(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
 def _curves(title: str, series: str, cells: pd.DataFrame) -> pd.DataFrame:
     """Return the points of a panel: mean ranks, and below them the shares without a solution."""
     values = sorted(cells[series].unique())
-    colours, markers = style.colours(values), style.markers(values)
-    named = set(style.spread(values, 8))
-    parts = []
-    for k, value in enumerate(values):
-        for norm in NORMS:
-            solid = norm == "frobenius"
-            width = NARROWEST + STEP * min(len(values) - 1 - k, 6)  # the first are the widest
-            look = {
-                "color": colours[value], "marker": markers[value], "linestyle": DASHES[norm],
-                "linewidth": width if solid else 1.5, "markersize": 2.1 + width,
-                "markerfacecolor": colours[value] if solid else "white",
-                "markeredgecolor": colours[value], "markeredgewidth": 1.0,
-                "label": f"{series}={number(value)}" if solid and value in named else "_",
-            }  # fmt: skip
-            rows = cells[(cells[series] == value) & (cells["norm"] == norm)]
-            rows = rows.assign(at=rows["d"] + APART * (k - (len(values) - 1) / 2))
-            rows = rows.assign(curve=f"{title}|{value}|{norm}", look=[look] * len(rows))
-            ranks = {"value": "rank_mean", "low": "rank_low", "high": "rank_high"}
-            parts.append(
-                rows.assign(row=f"{title}|rank", **{name: rows[old] for name, old in ranks.items()})
-            )
-            if norm == cells["norm"].iloc[0]:
-                shares = {"value": "nothing_share", "low": "nothing_low", "high": "nothing_high"}
-                shares |= {"used": "trials"}
-                rows = rows.assign(row=f"{title}|nothing", rank_std=float("nan"))
-                parts.append(rows.assign(**{name: rows[old] for name, old in shares.items()}))
+    looks, parts = looks_of(values), []
+    spread = np.linspace(0, len(values) - 1, min(len(values), 8))
+    named = {values[int(i)] for i in spread.round()}  # at most eight, evenly spread
+    for (k, value), (norm, dash) in product(enumerate(values), DASHES.items()):
+        solid, colour = norm == "frobenius", looks[value]["color"]
+        width = NARROWEST + STEP * min(len(values) - 1 - k, 6)  # the first are the widest
+        look = {
+            **looks[value], "linestyle": dash, "linewidth": width if solid else 1.5,
+            "markersize": 2.1 + width, "markerfacecolor": colour if solid else "white",
+            "markeredgecolor": colour, "markeredgewidth": 1.0,
+            "label": f"{series}={number(value)}" if solid and value in named else "_",
+        }  # fmt: skip
+        rows = cells[(cells[series] == value) & (cells["norm"] == norm)]
+        rows = rows.assign(at=rows["d"] + APART * (k - (len(values) - 1) / 2))
+        rows = rows.assign(curve=f"{title}|{value}|{norm}", look=[look] * len(rows))
+        parts.append(_points(rows, f"{title}|rank", "rank_mean", "rank_low", "rank_high"))
+        if norm == cells["norm"].iloc[0]:
+            rows = rows.assign(rank_std=np.nan, used=rows["trials"])
+            ends = "nothing_low", "nothing_high"
+            parts.append(_points(rows, f"{title}|nothing", "nothing_share", *ends))
     points: pd.DataFrame = pd.concat(parts, ignore_index=True)
     return points
+
+
+def _points(rows: pd.DataFrame, row: str, value: str, low: str, high: str) -> pd.DataFrame:
+    return rows.assign(row=row, value=rows[value], low=rows[low], high=rows[high])
 
 
 def _mark(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:
@@ -187,13 +177,6 @@ def _mark(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> N
     curve(ax, rows, x, statistic, look)
     ends = rows[statistic] - rows["rank_std"], rows[statistic] + rows["rank_std"]
     ax.vlines(rows[x], *ends, color=look["color"], linewidth=0.7, alpha=0.7)
-
-
-def _tied(ax: Axes, cells: pd.DataFrame) -> None:
-    """Say at which d no share is known because the best scores are tied."""
-    for d, here in cells.groupby("d"):
-        if here["nothing_share"].isna().all() and here["tied"].any():
-            ax.text(float(str(d)), 0.5, "tied", rotation=90, ha="center", va="center", fontsize=7.5)
 
 
 def _small_print(tables: Tables, axes: CellAxes) -> list[str]:
@@ -224,7 +207,7 @@ def _small_print(tables: Tables, axes: CellAxes) -> list[str]:
     return lines
 
 
-_CAPTION = (
+CAPTION = (
     "Mean rank of the least Frobenius norm solution (solid, filled) and of the least nuclear norm "
     "solution (dashed, open) of the attention SVM at the optimal tokens, versus d. Left: only "
     "solutions whose optimality is certified by a duality bracket, with ranks relative to the "
@@ -236,4 +219,4 @@ _CAPTION = (
     "mean to 1 at small d."
 )
 
-draw = Pages("rank_vs_d", _CAPTION, _figure, _small_print, "", X, cells="rank_vs_d").draw
+draw = Pages("rank_vs_d", CAPTION, _figure, _small_print, "", X, cells="rank_vs_d").draw

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from .. import statistics
-from ..cells import CellAxes
 from ..facets import Look, Panel, facets, labels, looks_of, whiskers
-from . import _curves, history_of, outcomes
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from . import CellAxes, Figure, Pages, SweepFrames, Tables, _curves
+from ._numbers import history_of, outcomes
 
 QUANTITIES = {
     "one_minus_corr_frobenius": _curves.PANELS["one_minus_corr_frobenius"],
@@ -78,35 +71,33 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return the medians over the steps, exponents by decade, the power laws, and counts.
 
     A row of `rates` says over how many `decades` a power law holds (0: none), and its exponent; one
-    of `rates_left_out` how many numbers of a quantity and a decade have no logarithm.
+    of `rates_left_out` how many numbers of a quantity and a decade have no logarithm. There a
+    decade k holds the steps from 10^k to below 10^(k+1): a number is counted once.
     """
     by = frames.axes.besides()
     trials = frames.trials[frames.trials["status"].isin(USED)]
     if "frobenius_status" in trials:
         trials = trials[trials["frobenius_status"] == "solved"]
     history = history_of(frames, trials, by)
-    keys = list(dict.fromkeys([*by, "run", "seed", "step"]))
+    instance = list(dict.fromkeys([*by, "run", "seed"]))
     shown = [*(q for q in QUANTITIES if "excess" not in q), LOG_EXCESS, "W_norm"]
     wide = history[history["quantity"].isin(shown) & (history["step"] > 0)]
-    wide = wide.pivot_table(index=keys, columns="quantity", values="value", dropna=False)
+    wide = wide.pivot_table(
+        index=[*instance, "step"], columns="quantity", values="value", dropna=False
+    )
     wide = wide.reindex(columns=shown).dropna(how="all").reset_index()
-    long = _long(wide, [*keys, "W_norm"])
+    long = _long(wide, [*instance, "step", "W_norm"])
     medians = statistics.summaries(long, [*by, "quantity", "step"], "value", "median")
     norms = statistics.summaries(wide, [*by, "step"], "W_norm", "median")
     norms = norms.rename(columns={"median": "W_norm"})[[*by, "step", "W_norm"]]
     logs = _logarithms(long)
-    slopes = _slopes(logs, by)
     cells = [*by, "quantity", "against", "decade"]
-    local = statistics.summaries(slopes, cells, "slope", "median")
-    changes = statistics.summaries(_changes(slopes, by), cells, "change", "median")
-    named = {name: f"change_{name}" for name in ("median", "low", "high")}
-    local = local.merge(changes[[*cells, *named]].rename(columns=named), on=cells, how="left")
-    spans = slopes.groupby(cells, dropna=False)["span"].median().reset_index()
-    local = local.merge(spans, on=cells, how="left")
+    left_out = logs.assign(out=~logs["known"].astype(bool)).groupby(cells, dropna=False)["out"]
+    local = _exponents(logs, [*instance, "quantity", "against"], cells)
     return {
         "rates": _laws(local, by),
         "rates_by_decade": local,
-        "rates_left_out": _left_out(logs, by),
+        "rates_left_out": left_out.agg(left_out="sum", of="size").reset_index(),
         "rates_curves": medians.merge(norms, on=[*by, "step"]),
         "rates_counts": outcomes(frames.trials, frames.axes),
     }
@@ -130,72 +121,41 @@ def _long(wide: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def _logarithms(long: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows against the steps and against the norm: log `x`, and `known` with both."""
+    """Return rows against steps and norm: log `x`, `decade` of steps, `known` with both logs."""
     parts = []
     for against in AGAINST:
         x = long[against].to_numpy(float)
         known = (x > 0) & np.isfinite(x) & np.isfinite(long["log"].to_numpy(float))
         parts.append(long.assign(against=against, x=np.log(np.where(known, x, 1)), known=known))
-    return pd.concat(parts, ignore_index=True)
+    logs = pd.concat(parts, ignore_index=True)
+    exponent = np.log10(logs["step"].to_numpy(float))
+    return logs.assign(decade=np.floor(exponent + 1e-9).astype(int), exponent=exponent)
 
 
-def _slopes(logs: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Return the exponent of each instance, quantity and decade of steps, against steps and norm.
+def _exponents(logs: pd.DataFrame, keys: list[str], cells: list[str]) -> pd.DataFrame:
+    """Return the median exponent of every cell, and of its change to the last decade.
 
-    The decade k holds the steps from 10^k to 10^(k+1), ends included.
+    The exponent of an instance is the slope of `log` over x by least squares in the decade from
+    10^k to 10^(k+1), ends included; NaN with fewer than POINTS points.
     """
-    keys = list(dict.fromkeys([*by, "run", "seed", "quantity", "against"]))
-    exponent = np.log10(logs["step"].to_numpy(dtype=float))
-    last = int(np.floor(exponent.max() + 1e-9)) if len(logs) else 0
-    parts = [
-        _least_squares(
-            logs[(exponent > k - 1e-9) & (exponent < k + 1 + 1e-9) & logs["known"]], keys
-        )
-        for k in range(last)
-    ]
-    slopes = [part.assign(decade=k) for k, part in enumerate(parts)]
-    columns = [*keys, "decade", "slope", "span"]
-    return pd.concat(slopes, ignore_index=True) if slopes else pd.DataFrame(columns=columns)
-
-
-def _left_out(logs: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Return how many numbers have no logarithm, `left_out`, of how many, `of`.
-
-    The decade k holds the steps from 10^k to below 10^(k+1): a number is counted once. A decade in
-    which no number is left has no exponent, but a row here.
-    """
-    decade = np.floor(np.log10(logs["step"].to_numpy(dtype=float)) + 1e-9).astype(int)
-    cells = [*by, "quantity", "against", "decade"]
-    counted = logs.assign(decade=decade, out=~logs["known"].astype(bool))
-    counts = counted.groupby(cells, dropna=False)["out"].agg(left_out="sum", of="size")
-    return counts.reset_index()
-
-
-def _least_squares(logs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Return the slope of `log` over x of each group, and the span of x.
-
-    The slope is NaN with fewer than POINTS points.
-    """
-    span = logs.groupby(keys, dropna=False)["x"].agg(np.ptp)
-    means = logs.groupby(keys, dropna=False)[["x", "log"]].transform("mean")
-    x, y = logs["x"] - means["x"], logs["log"] - means["log"]
-    sums = (
-        logs.assign(xy=x * y, xx=x**2)
-        .groupby(keys, dropna=False)
-        .agg(xy=("xy", "sum"), xx=("xx", "sum"), points=("x", "size"))
-    )
+    ends = logs[(logs["decade"] > 0) & (logs["exponent"] - logs["decade"] < 1e-9)]
+    both = pd.concat([logs, ends.assign(decade=ends["decade"] - 1)]).sort_index(kind="stable")
+    both = both[both["known"].astype(bool) & (both["decade"] < logs["decade"].max())]
+    decades = [*keys, "decade"]
+    means = both.groupby(decades, dropna=False)[["x", "log"]].transform("mean")
+    x, y = both["x"] - means["x"], both["log"] - means["log"]
+    sums = both.assign(xy=x * y, xx=x**2).groupby(decades, dropna=False)
+    sums = sums.agg(xy=("xy", "sum"), xx=("xx", "sum"), points=("x", "size"), span=("x", np.ptp))
     slope = (sums["xy"] / sums["xx"].where(sums["xx"] > 0)).where(sums["points"] >= POINTS)
-    return pd.DataFrame({"slope": slope, "span": span}).reset_index()
-
-
-def _changes(slopes: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Return by how much an instance's exponent differs from that of its last decade."""
-    keys = list(dict.fromkeys([*by, "run", "seed", "quantity", "against"]))
-    ordered = slopes.sort_values("decade")
-    if ordered.empty:
-        return ordered.assign(change=np.nan)
-    last = ordered.groupby(keys, dropna=False)["slope"].transform("last")
-    return ordered.assign(change=ordered["slope"] - last)
+    slopes = pd.DataFrame({"slope": slope, "span": sums["span"]}).reset_index()
+    last = slopes.groupby(keys, dropna=False)["slope"].transform("last")  # decades are in order
+    slopes["change"] = slopes["slope"] - last
+    local = statistics.summaries(slopes, cells, "slope", "median")
+    changes = statistics.summaries(slopes, cells, "change", "median")  # of the same groups
+    for name in ("median", "low", "high"):
+        local[f"change_{name}"] = changes[name]
+    spans = slopes.groupby(cells, dropna=False)["span"].median().reset_index()
+    return local.merge(spans, on=cells, how="left")
 
 
 def _laws(local: pd.DataFrame, by: list[str]) -> pd.DataFrame:
@@ -208,26 +168,21 @@ def _laws(local: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     keys = [*by, "quantity", "against"]
     for key, cells in local.groupby(keys, dropna=False, sort=True):
         known = cells[cells["used"] > 0].sort_values("decade")
-        changes = known[["change_median", "change_low", "change_high"]].to_numpy(float)
-        widest = np.nan_to_num(np.abs(changes)).max(axis=1)  # no interval with one instance
-        allowed = TOLERANCE * min(1.0, abs(float(known["median"].iloc[-1]))) if len(known) else 0.0
-        equal = int(np.logical_and.accumulate(widest[::-1] <= allowed).sum())
+        widest = known[["change_median", "change_low", "change_high"]].abs().max(axis=1).fillna(0)
+        last = known[["median", "low", "high", "used"]].iloc[-1:].to_numpy(float).ravel()
+        allowed = TOLERANCE * min(1.0, abs(last[0])) if len(known) else 0.0
+        equal = int(np.logical_and.accumulate(widest.to_numpy()[::-1] <= allowed).sum())
         law = equal >= 2 and known["span"].iloc[-equal:].sum() >= SPAN
-        found = known.iloc[-1] if law else None
-        rows.append(
-            dict(zip(keys, key, strict=True))
-            | {"decades": equal if law else 0, "of": len(known)}
-            | {"used": int(known["used"].iloc[-1]) if len(known) else 0}
-            | {name: np.nan if found is None else float(found[column])
-               for name, column in (("exponent", "median"), ("low", "low"), ("high", "high"))}
-        )  # fmt: skip
-    return pd.DataFrame(rows, columns=[*keys, "decades", "of", "used", "exponent", "low", "high"])
+        found = last[:3] if law else [np.nan] * 3
+        used = int(last[3]) if len(known) else 0
+        rows.append([*key, equal if law else 0, len(known), used, *found])
+    columns = [*keys, "decades", "of", "used", "exponent", "low", "high"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _figure(tables: Tables, axes: CellAxes) -> Figure:
     """Return a row for each quantity: over the steps, over the norm, exponents by decade."""
     medians, local = tables["rates_curves"], tables["rates_by_decade"]
-    names = list(labels(axes, tables["rates_counts"], axes.besides()).cat.categories)
     medians = medians[medians["median"] > SMALLEST_SHOWN]
     parts = [medians.assign(x=medians[x], column=label, low=np.nan, high=np.nan)
              for label, x in COLUMNS.items()]  # fmt: skip
@@ -236,30 +191,27 @@ def _figure(tables: Tables, axes: CellAxes) -> Figure:
     table = pd.concat(parts, ignore_index=True)
     table["column"] = pd.Categorical(table["column"], [*COLUMNS, DECADE])
     of_norm = (table["column"] == DECADE) & (table["against"] == "W_norm")
-    table["curve"] = labels(axes, table, axes.besides()).astype(str)
-    table["curve"] = table["curve"].mask(of_norm, table["curve"] + OPEN)
-    looks = looks_of(names)
+    curve = labels(axes, table, axes.besides()).astype(str)
+    looks = looks_of(labels(axes, tables["rates_counts"], axes.besides()).cat.categories)
     looks |= {f"{name}{OPEN}": {**look, "markerfacecolor": "white", "markeredgewidth": 1,
                                 "linestyle": ":", "label": "_"}
               for name, look in looks.items()}  # fmt: skip
-    table["curve"] = pd.Categorical(table["curve"], list(looks))
+    table["curve"] = pd.Categorical(curve.mask(of_norm, curve + OPEN), list(looks))
     fig, grid = facets(
         table, "x", "median", hue="curve", row="quantity", col="column", panels=QUANTITIES,
         looks=looks, size=(3.1, 2.5), mark=_mark, share_y=False,
     )  # fmt: skip
-    for line in grid:
+    shown = [name for name in QUANTITIES if (table["quantity"] == name).any()] or [""]
+    for name, line in zip(shown, grid, strict=True):
         for ax in line[:2]:
             if ax.lines:
                 ax.set_xscale("log")
-        line[2].set_yscale("linear")
+        of_loss = {"value": "symlog", "linthresh": 1} if name == "excess_risk" else {}
+        line[2].set_yscale(**{"value": "linear"} | of_loss)
         line[2].autoscale(axis="y")
         line[2].set_ylabel("exponent")
     for ax, text in zip(grid[-1], [*AGAINST.values(), "decade of steps, $10^k$"], strict=True):
         ax.set_xlabel(text)
-    shown = [name for name in QUANTITIES if (table["quantity"] == name).any()]
-    if "excess_risk" in shown:
-        grid[shown.index("excess_risk"), 2].set_yscale("symlog", linthresh=1)
-        grid[shown.index("excess_risk"), 2].autoscale(axis="y")
     return fig
 
 
@@ -273,14 +225,9 @@ def _mark(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> N
 
 
 def _notes(tables: Tables, axes: CellAxes) -> list[str]:
-    left_out = left_out_sentence(tables["rates_left_out"])
-    return [NOTE, *_law_sentences(tables["rates"], axes), *left_out]
-
-
-def _law_sentences(laws: pd.DataFrame, axes: CellAxes) -> list[str]:
-    """Return a sentence for each quantity with the exponents of the power laws."""
-    lines = []
-    for (quantity, against), rows in laws.groupby(["quantity", "against"], sort=False):
+    """Return the note, the power laws of every quantity, and how many numbers are left out."""
+    lines = [NOTE]
+    for (quantity, against), rows in tables["rates"].groupby(["quantity", "against"], sort=False):
         found = [
             f"{name or 'all'} {row['exponent']:.3f} [{row['low']:.3f}, {row['high']:.3f}] "
             f"({row['decades']} of {row['of']} decades)"
@@ -291,7 +238,7 @@ def _law_sentences(laws: pd.DataFrame, axes: CellAxes) -> list[str]:
         ]
         over = {"step": "steps", "W_norm": "norm"}[str(against)]
         lines.append(f"{NAMES[str(quantity)]} over the {over}: {'; '.join(found)}.")
-    return lines
+    return [*lines, *left_out_sentence(tables["rates_left_out"])]
 
 
 def left_out_sentence(counts: pd.DataFrame) -> list[str]:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
-from matplotlib.figure import Figure
 
 from .. import statistics
-from ..cells import CellAxes
-from . import SELECTED, UNTYPED, history_of, outcomes
+from . import CellAxes, Figure, Pages, SweepFrames, Tables
 from ._curves import CURVES, curves
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from ._numbers import SELECTED, UNTYPED, certified, history_of, outcomes
 
 QUANTITIES = ("one_minus_corr_frobenius", "one_minus_corr_nuclear")
 NOTE = (
@@ -34,8 +27,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     The share is over the paths whose tokens have a type of convergence.
     """
     by = frames.axes.besides()
-    certified = frames.trials[frames.trials["status"] == "ok"]
-    history = history_of(frames, certified, by)
+    history = history_of(frames, certified(frames), by)
     history = history.rename(columns={"step": "radius"})  # a step of a path is a radius
     history = history[history["quantity"].isin(QUANTITIES) & (history["radius"] > 0)]
     typed = frames.trials["convergence"].isin(SELECTED)

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
-from matplotlib.figure import Figure
 
-from ..cells import CellAxes
-from . import outcomes
+from . import CellAxes, Figure, Pages, SweepFrames, Tables
 from ._curves import CURVES, at_the_end, curves
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from ._numbers import outcomes
 
 QUANTITIES = ("one_minus_corr_nuclear", "one_minus_corr_frobenius")
 NOTE = (

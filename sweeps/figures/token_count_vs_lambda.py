@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pandas as pd
-from matplotlib.figure import Figure
 
 from .. import statistics
-from ..cells import CellAxes
 from ..facets import Panel, facets, labels, named
-from . import outcomes
+from . import CellAxes, Figure, Pages, SweepFrames, Tables
 from ._curves import PANELS, at_the_end
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from ._numbers import outcomes
 
 SOLUTIONS = {
     "one_minus_corr_svmeq": r"$W_{\mathrm{svmeq}}$",

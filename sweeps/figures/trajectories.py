@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from attnsvm.record import RUN_FILE, read
-
 from .. import style
-from ..cells import CellAxes, rows_of
-from ..facets import named
-from . import outcomes
-from ._pages import Pages, Tables
-
-if TYPE_CHECKING:
-    from ..aggregate import SweepFrames
+from ..cells import rows_of
+from ..facets import Look, looks_of, named
+from . import CellAxes, Figure, Pages, SweepFrames, Tables
+from ._numbers import arrays_of, joined, outcomes
 
 SCENES = {"paths_far": "samples far apart", "paths_near": "samples overlapping"}
 PUBLISHED_SEEDS = {"paths_far": 1, "paths_near": 3}
@@ -50,32 +44,26 @@ CAPTION = (
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return tokens, paths and rays of one instance of each cell that recorded a path."""
     parts: dict[str, list[pd.DataFrame]] = {"tokens": [], "paths": [], "rays": []}
-    done = frames.runs[frames.runs["state"] == "done"]
-    cells = frames.axes.besides()
-    place = done.groupby(cells, dropna=False, sort=False).ngroup() if cells else 0
-    for _, runs in done.assign(place=place).groupby("place"):
-        arrays = _instance(frames.directory, runs)
-        if arrays is None:
-            continue
-        first = runs.iloc[0]
-        cell = {name: first[name] for name in (*X, *frames.axes.besides(*X))}
-        for name, part in _scene(arrays).items():
-            parts[name].append(part.assign(**cell))
-    result = {
-        f"trajectories_{name}": pd.concat(part, ignore_index=True) if part else pd.DataFrame()
-        for name, part in parts.items()
-    }
+    done, cells = frames.runs[frames.runs["state"] == "done"], frames.axes.besides()
+    groups = done.groupby(cells, dropna=False, sort=False) if cells else [((), done)]
+    for _, runs in groups:
+        if (arrays := _instance(frames, runs)) is not None:
+            first = runs.iloc[0]
+            cell = {name: first[name] for name in (*X, *frames.axes.besides(*X))}
+            for name, part in _scene(arrays).items():
+                parts[name].append(part.assign(**cell))
+    result = {f"trajectories_{name}": joined(found, []) for name, found in parts.items()}
     return {**result, "trajectories_counts": outcomes(frames.trials, frames.axes)}
 
 
-def _instance(directory: Path, runs: pd.DataFrame) -> dict[str, np.ndarray] | None:
+def _instance(frames: SweepFrames, runs: pd.DataFrame) -> dict[str, np.ndarray] | None:
     """Return the arrays of the published instance in the runs of a cell, else of their first one.
 
     None if no path in two dimensions is on record.
     """
     found = None
     for name, data in zip(runs["run"], runs["data"], strict=True):
-        stored = read(_folder(directory, str(name)))[0].solutions
+        stored = arrays_of(frames, name)
         if "snapshots" not in stored or stored["X"].shape[-1] != 2:
             continue
         published = np.flatnonzero(stored["seeds"] == PUBLISHED_SEEDS.get(data))
@@ -87,12 +75,7 @@ def _instance(directory: Path, runs: pd.DataFrame) -> dict[str, np.ndarray] | No
     return found
 
 
-def _folder(directory: Path, run: str) -> Path:
-    """Return the folder of a run, which is `directory` itself if that holds a single run."""
-    return directory if (directory / RUN_FILE).exists() else directory / run
-
-
-def _scene(arrays: dict[str, np.ndarray]) -> dict[str, pd.DataFrame]:
+def _scene(arrays: Mapping[str, np.ndarray]) -> dict[str, pd.DataFrame]:
     """Return the tidy tokens, paths and rays of one instance.
 
     arrays: X (n, T, 2), Z (n, 2), mask and scores (n, T), selected (n,), steps (S,),
@@ -105,48 +88,31 @@ def _scene(arrays: dict[str, np.ndarray]) -> dict[str, pd.DataFrame]:
     kept = usable[np.unique(np.geomspace(1, len(usable), STEPS_KEPT).astype(int) - 1)]
     directions = np.einsum("sde,ne->snd", arrays["snapshots"][kept], Z)
     logits = np.where(mask, np.einsum("ntd,snd->snt", X, directions), -np.inf)
-    scores = np.where(mask, arrays["scores"], -np.inf)
     softmax = np.exp(logits - logits.max(-1, keepdims=True))
     softmax /= softmax.sum(-1, keepdims=True)
-    (S, n), T = directions.shape[:2], X.shape[1]
+    optimal = np.where(mask, arrays["scores"], -np.inf).argmax(-1)
+    n, T = X.shape[:2]
     sample, token = np.indices((n, T)).reshape(2, -1)
     tokens = pd.DataFrame(
-        {
-            "sample": sample,
-            "token": token,
-            "x": X[..., 0].ravel(),
-            "y": X[..., 1].ravel(),
-            "score": arrays["scores"].ravel(),
-            "selected": token == selected[sample],
-            "optimal": token == scores.argmax(-1)[sample],
-        }
-    )
-    tokens = tokens[mask.ravel()]
-    at, who, which = np.indices((S, n, T)).reshape(3, -1)
+        {"sample": sample, "token": token, "x": X[..., 0].ravel(), "y": X[..., 1].ravel(),
+         "score": arrays["scores"].ravel(), "selected": token == selected[sample],
+         "optimal": token == optimal[sample]}
+    )[mask.ravel()]  # fmt: skip
+    at, who, which = np.indices((len(kept), n, T)).reshape(3, -1)
     paths = pd.DataFrame(
-        {
-            "step": arrays["steps"][kept][at],
-            "sample": who,
-            "token": which,
-            "softmax": softmax.ravel(),
-            "x": directions[at, who, 0],
-            "y": directions[at, who, 1],
-        }
-    )
+        {"step": arrays["steps"][kept][at], "sample": who, "token": which,
+         "softmax": softmax.ravel(), "x": directions[at, who, 0], "y": directions[at, who, 1]}
+    )  # fmt: skip
     rays = []
     for norm in RAYS:
         W = arrays.get(f"{norm}_W")
         if W is not None and np.isfinite(W).all():
             ray = Z @ W.T
             reach = np.einsum("nd,nd->n", X[np.arange(n), selected], ray)
-            rays.append(
-                pd.DataFrame(
-                    {"norm": norm, "sample": np.arange(n), "x": ray[:, 0], "y": ray[:, 1]}
-                    | {"offset": reach - 0.5}
-                )
-            )
-    empty = pd.DataFrame(columns=["norm", "sample", "x", "y", "offset"])
-    return {"tokens": tokens, "paths": paths, "rays": pd.concat(rays) if rays else empty}
+            rays.append(pd.DataFrame({"norm": norm, "sample": np.arange(n), "x": ray[:, 0],
+                                      "y": ray[:, 1], "offset": reach - 0.5}))  # fmt: skip
+    columns = ["norm", "sample", "x", "y", "offset"]
+    return {"tokens": tokens, "paths": paths, "rays": joined(rays, columns)}
 
 
 def _frames(tables: Tables) -> tuple[np.ndarray, ...]:
@@ -178,30 +144,28 @@ draw = Pages(
 ).draw
 
 
-def _scenes(tables: Tables, step: Any = None) -> Figure:
+def _scenes(tables: Tables, step: float | None = None) -> Figure:
     """Return a row per scene, a column per parameterization, with complete paths or at `step`."""
-    tokens, paths, rays = (tables[f"trajectories_{name}"] for name in ("tokens", "paths", "rays"))
-    scenes = tokens["data"].groupby(named(tokens["data"], SCENES), observed=True).first()
-    columns = tokens["parameterization"].groupby(
-        named(tokens["parameterization"], PARAMETERIZATIONS), observed=True
-    )
-    fig = style.figure(4.3 * len(columns) + 1.1, 4.1 * len(scenes) + (0.8 if step is None else 0.3))
-    grid = fig.subplots(len(scenes), len(columns), squeeze=False)
-    for line, (scene, data) in zip(grid, scenes.items(), strict=True):
-        for ax, (column, trained) in zip(line, columns.first().items(), strict=True):
-            cell = {"data": data, "parameterization": trained}
-            here, walked, predicted = (rows_of(table, cell) for table in (tokens, paths, rays))
-            style.heading(ax, f"{column}, {scene}")
-            if here.empty:
-                style.empty(ax, "no run on record")
-            else:
-                _panel(ax, here, walked, predicted, step)
-    samples = sorted(tokens["sample"].unique())
-    colours, markers = style.colours(samples), style.markers(samples)
-    handles = [
-        Line2D([], [], color=colours[i], marker=markers[i], label=f"sample {i + 1}")
-        for i in samples
-    ]
+    parts = {
+        name: tables[f"trajectories_{name}"].assign(
+            row=lambda table: named(table["data"], SCENES),
+            col=lambda table: named(table["parameterization"], PARAMETERIZATIONS),
+        )
+        for name in ("tokens", "paths", "rays")
+    }
+    rows, columns = (list(parts["tokens"][name].cat.categories) for name in ("row", "col"))
+    looks = looks_of(sorted(parts["tokens"]["sample"].unique()))
+    fig = style.figure(4.3 * len(columns) + 1.1, 4.1 * len(rows) + (0.8 if step is None else 0.3))
+    grid = fig.subplots(len(rows), len(columns), squeeze=False)
+    for (i, j), ax in np.ndenumerate(grid):
+        style.heading(ax, f"{columns[j]}, {rows[i]}")
+        cell = {"row": rows[i], "col": columns[j]}
+        here = {name: rows_of(table, cell) for name, table in parts.items()}
+        if here["tokens"].empty:
+            style.empty(ax, "no run on record")
+        else:
+            _panel(ax, here, looks, step)
+    handles = [Line2D([], [], label=f"sample {i + 1}", **look) for i, look in looks.items()]
     handles += [
         Line2D([], [], color=style.INK, linestyle=DASHES[norm], label=words)
         for norm, words in RAYS.items()
@@ -212,42 +176,35 @@ def _scenes(tables: Tables, step: Any = None) -> Figure:
     return fig
 
 
-def _panel(
-    ax: Axes, tokens: pd.DataFrame, paths: pd.DataFrame, rays: pd.DataFrame, step: Any
-) -> None:
-    samples = sorted(tokens["sample"].unique())
-    colours, markers = style.colours(samples), style.markers(samples)
-    reach = 1.45 * max(tokens[["x", "y"]].abs().max())
-    walked = paths["step"] if step is None else paths.loc[paths["step"] <= step, "step"]
-    softmax = paths[paths["step"] == walked.max()]  # a path that diverges ends before others
+def _panel(ax: Axes, parts: Tables, looks: Mapping[Any, Look], step: float | None) -> None:
+    tokens, paths, rays = parts["tokens"], parts["paths"], parts["rays"]
+    reach = 1.45 * tokens[["x", "y"]].abs().max(axis=None)
+    walked = paths if step is None else paths[paths["step"] <= step]
+    softmax = paths[paths["step"] == walked["step"].max()]  # a path that diverges ends before
     softmax = softmax.set_index(["sample", "token"])["softmax"]
+    longest = np.hypot(paths["x"], paths["y"]).max()
+    unit = 0.95 * reach / np.log1p(longest / SHORTEST) if longest > 0 else 0.0
     ax.axhline(0, color="#dddddd", linewidth=0.7, zorder=0)
     ax.axvline(0, color="#dddddd", linewidth=0.7, zorder=0)
-    for i in samples:
-        mine = rays[rays["sample"] == i]
-        for _, ray in mine.iterrows():
-            _ray(ax, ray, colours[i], reach)
-        for _, token in tokens[tokens["sample"] == i].iterrows():
+    for i, mine in tokens.groupby("sample"):
+        colour, marker = looks[i]["color"], looks[i]["marker"]
+        for _, ray in rays[rays["sample"] == i].iterrows():
+            _ray(ax, ray, colour, reach)
+        for _, token in mine.iterrows():
             size = 42 if step is None else 14 + 170 * softmax[i, token["token"]]
             filled = token["selected"] if step is None else softmax[i, token["token"]] > 0.5
-            face = colours[i] if filled else "white"
-            ax.scatter(token["x"], token["y"], s=size, marker=markers[i], facecolors=face,
-                       edgecolors=colours[i], linewidths=1.2, zorder=3)  # fmt: skip
+            ax.scatter(token["x"], token["y"], s=size, marker=marker, edgecolors=colour,
+                       facecolors=colour if filled else "white", linewidths=1.2,
+                       zorder=3)  # fmt: skip
             if token["optimal"]:
                 ax.scatter(token["x"], token["y"], s=230, facecolors="none", edgecolors=style.INK,
                            linewidths=0.8, zorder=2)  # fmt: skip
-        path = paths[(paths["sample"] == i) & (paths["token"] == 0)].sort_values("step")
-        longest = np.hypot(paths["x"], paths["y"]).max()
-        unit = 0.95 * reach / np.log1p(longest / SHORTEST) if longest > 0 else 0.0
-        _path(ax, path if step is None else path[path["step"] <= step], colours[i], unit)
-    ax.set_xlim(-reach, reach)
-    ax.set_ylim(-reach, reach)
-    ax.set_aspect("equal")
+        path = walked[(walked["sample"] == i) & (walked["token"] == 0)]
+        _path(ax, path.sort_values("step"), colour, unit)
+    ends = -reach, reach
+    ax.set(xlim=ends, ylim=ends, aspect="equal", xticks=[], yticks=[])
     ax.grid(False)
-    ax.set_xticks([])
-    ax.set_yticks([])
-    for spine in ax.spines.values():
-        spine.set_visible(False)
+    ax.spines[:].set_visible(False)
 
 
 def _ray(ax: Axes, ray: pd.Series[Any], colour: str, reach: float) -> None:

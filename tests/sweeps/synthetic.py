@@ -1,15 +1,21 @@
-"""Made-up sweeps with every ugly case that a real folder may hold."""
+"""Made-up sweeps with every ugly case that a real folder may hold, and their figures as words."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from attnsvm.sweeps import style
 from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.cells import CellAxes
+from attnsvm.sweeps.figures import Drawing, figure_module
+
+HERE = Path("sweep")
+Row = dict[str, object]
 
 HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)> $\\frac{ \u202e 'q' \"q\" \x07"
@@ -18,32 +24,12 @@ HOSTILE = (
 
 def cell_keys(**given: object) -> dict[str, object]:
     keys: dict[str, object] = {
-        "model": "cross_attention",
-        "parameterization": "w",
-        "head": "linear",
-        "data": "sphere",
-        "loss": "logistic",
-        "optimizer": "normalized_gd",
-        "tokens": "optimal",
-        "n": 5,
-        "T": 5,
-        "d": 5,
-        "m": np.nan,
-        "lam": np.nan,
-        "lr": 0.1,
-        "norm": np.nan,
-        "steps": 2000,
-        "growth": 0.0,
-        "gradient": "log_domain",
-        "ridge": 0.0,
-        "init": "uniform",
-    }
+        "model": "cross_attention", "parameterization": "w", "head": "linear", "data": "sphere",
+        "loss": "logistic", "optimizer": "normalized_gd", "tokens": "optimal", "n": 5, "T": 5,
+        "d": 5, "m": np.nan, "lam": np.nan, "lr": 0.1, "norm": np.nan, "steps": 2000, "growth": 0.0,
+        "gradient": "log_domain", "ridge": 0.0, "init": "uniform",
+    }  # fmt: skip
     return keys | given
-
-
-def framed(name: str, directory: Path, *tables: pd.DataFrame) -> SweepFrames:
-    """Return the frames of runs, trials and history, with the axes in which the runs differ."""
-    return SweepFrames(name, directory, *tables, axes=axes_of(tables[0]))
 
 
 def axes_of(table: pd.DataFrame) -> CellAxes:
@@ -62,56 +48,114 @@ def run_row(run: str, keys: dict[str, object], trials: int, **given: object) -> 
     return row | counts | keys | given
 
 
+def sweep(
+    name: str,
+    cells: Mapping[str, Row],
+    instance: Callable[[Row, int], Row],
+    history: Callable[[Row], Iterable[tuple[float, str, float]]] = lambda row: (),
+    *,
+    trials: int = 12,
+    directory: Path = HERE,
+    typed: Mapping[str, str] | None = None,
+    lost: Iterable[Row] = (),
+) -> SweepFrames:
+    """Return the frames of a run for each cell: its name -> how it differs from `cell_keys`.
+
+    `instance` gives the row of a cell and a seed, ok by default; `history` step, quantity and value
+    of such a row; `typed` the axes with their fields; `lost` are rows of runs without a record.
+    """
+    runs, rows, curves = list[Row](), list[Row](), list[Row]()
+    for run, given in cells.items():
+        cell = cell_keys() | given
+        mine = [
+            cell | {"run": run, "seed": seed, "status": "ok", "reason": ""} | instance(cell, seed)
+            for seed in range(trials)
+        ]
+        accepted = sum(row["status"] == "ok" for row in mine)
+        runs.append(run_row(run, cell, trials, accepted=accepted))
+        curves += (
+            cell | {"run": run, "seed": row["seed"]}
+            | {"step": step, "quantity": quantity, "value": value}
+            for row in mine
+            for step, quantity, value in history(row)
+        )  # fmt: skip
+        rows += mine
+    tables = [pd.DataFrame(part) for part in ([*runs, *lost], rows, curves)]
+    frames = SweepFrames(name, directory, *tables, axes=axes_of(tables[0]))
+    if typed is None:
+        return frames
+    axes = CellAxes.of(tables[0][[n for n in typed if tables[0][n].nunique() > 1]], typed)
+    folders = {run: Path(run) for run in cells}
+    return dataclasses.replace(frames, axes=axes, folders=folders)
+
+
+# --- what the figures say -------------------------------------------------------------------------
+
+
+def text_of(drawing: Drawing) -> str:
+    artists = drawing.figure.findobj(lambda artist: hasattr(artist, "get_text"))
+    return "\n".join(artist.get_text() for artist in artists)
+
+
+def drawn(
+    frames: SweepFrames, name: str | None = None
+) -> tuple[dict[str, pd.DataFrame], list[Drawing], list[str]]:
+    """Return tables, figures and their words, by the module of the sweep or the one named."""
+    module = figure_module(frames.name if name is None else name)
+    with style.paper():
+        tables = module.tables(frames)
+        drawings = module.draw(tables, frames.axes, ["a remark"])
+        for drawing in drawings:
+            drawing.figure.draw_without_rendering()
+        return tables, drawings, [text_of(drawing).replace("\n", " ") for drawing in drawings]
+
+
+# --- sweeps ---------------------------------------------------------------------------------------
+
+
 def rank_frames(
-    directory: Path,
-    cells: list[tuple[int, int]] | None = None,
+    directory: Path = HERE,
+    cells: Iterable[tuple[int, int]] = ((5, 5), (10, 5), (15, 5), (5, 10), (5, 15)),
     ds: tuple[int, ...] = (1, 2, 3, 4, 5, 10, 15, 20),
     trials: int = 30,
-    **keys: object,
 ) -> SweepFrames:
     """A rank sweep: all infeasible at d=1, some undecided, tied and failed, one run corrupt."""
     rng = np.random.default_rng(0)
-    cells = cells or [(5, 5), (10, 5), (15, 5), (5, 10), (5, 15)]
-    runs, rows = [], []
-    for n, T in cells:
-        for d in ds:
-            cell = cell_keys(n=n, T=T, d=d, **keys)
-            run = f"n{n}T{T}d{d}"
-            runs.append(run_row(run, cell, trials))
-            feasible_share = np.clip((d - 1) / max(T - 1, n), 0, 1)
-            for seed in range(trials):
-                feasible = rng.random() < feasible_share
-                row = cell | {"run": run, "seed": seed, "status": "ok", "reason": ""}
-                for norm, rank in (
-                    ("frobenius", min(n, d)),
-                    ("nuclear", 1 + rng.binomial(min(n, d) - 1, 0.25)),
-                ):
-                    row |= {
-                        f"{norm}_status": "solved" if feasible else "infeasible",
-                        f"{norm}_rank": rank if feasible else pd.NA,
-                        f"{norm}_objective": 3.0 if feasible else np.nan,
-                        f"published_{norm}_status": "optimal" if feasible else "infeasible",
-                        f"published_{norm}_rank": min(n, d) if feasible else 1,
-                    }
-                if not feasible:
-                    row |= {"status": "infeasible", "reason": "certified by a ray"}
-                elif seed == 3:
-                    row |= {"status": "undecided", "nuclear_status": "undecided"}
-                    row |= {"nuclear_rank": pd.NA, "reason": HOSTILE}
-                elif seed == 4:
-                    row |= {"status": "tie", "reason": "two tokens of equal score"}
-                elif seed == 5:
-                    row |= {"status": "failed", "reason": HOSTILE, "frobenius_status": None}
-                    row |= {"nuclear_status": None, "frobenius_rank": pd.NA, "nuclear_rank": pd.NA}
-                rows.append(row)
-    lost = cell_keys(n=5, T=5, d=40, **keys)
-    runs.append(run_row("lost", lost, trials, state="missing", reason="no record"))
+
+    def instance(cell: Row, seed: int) -> Row:
+        n, T, d = (int(str(cell[name])) for name in ("n", "T", "d"))
+        feasible = rng.random() < np.clip((d - 1) / max(T - 1, n), 0, 1)
+        row: Row = {}
+        ranks = {"frobenius": min(n, d), "nuclear": 1 + rng.binomial(min(n, d) - 1, 0.25)}
+        for norm, rank in ranks.items():
+            row |= {
+                f"{norm}_status": "solved" if feasible else "infeasible",
+                f"{norm}_rank": rank if feasible else pd.NA,
+                f"{norm}_objective": 3.0 if feasible else np.nan,
+                f"published_{norm}_status": "optimal" if feasible else "infeasible",
+                f"published_{norm}_rank": min(n, d) if feasible else 1,
+            }
+        if not feasible:
+            return row | {"status": "infeasible", "reason": "certified by a ray"}
+        none = {"frobenius_status": None, "nuclear_status": None}
+        none |= {"frobenius_rank": pd.NA, "nuclear_rank": pd.NA}
+        return row | {
+            3: {"status": "undecided", "nuclear_status": "undecided", "nuclear_rank": pd.NA,
+                "reason": HOSTILE},
+            4: {"status": "tie", "reason": "two tokens of equal score"},
+            5: {"status": "failed", "reason": HOSTILE} | none,
+        }.get(seed, {})  # fmt: skip
+
+    grid = {f"n{n}T{T}d{d}": {"n": n, "T": T, "d": d} for n, T in cells for d in ds}
+    lost = cell_keys(n=5, T=5, d=40)
     broken = {"state": "corrupt", "reason": f"sha256 differs {HOSTILE}"}
-    runs.append(run_row(HOSTILE, lost, trials, **broken))
-    table = pd.DataFrame(rows)
-    for norm in ("frobenius", "nuclear"):
-        table[f"{norm}_rank"] = table[f"{norm}_rank"].astype("Int64")
-    return framed("rank_vs_d", directory, pd.DataFrame(runs), table, pd.DataFrame())
+    without = (
+        run_row("lost", lost, trials, state="missing", reason="no record"),
+        run_row(HOSTILE, lost, trials, **broken),
+    )
+    frames = sweep("rank_vs_d", grid, instance, trials=trials, directory=directory, lost=without)
+    ranks = {f"{norm}_rank": "Int64" for norm in ("frobenius", "nuclear")}
+    return dataclasses.replace(frames, trials=frames.trials.astype(ranks))
 
 
 QUANTITIES = (
@@ -123,56 +167,94 @@ QUANTITIES = (
 
 
 def correlation_frames(
-    directory: Path, ds: tuple[int, ...] = (4, 6, 8, 10), trials: int = 40, **keys: object
+    directory: Path = HERE, ds: tuple[int, ...] = (4, 6, 8, 10), trials: int = 40
 ) -> SweepFrames:
     """A correlation sweep: a fifth rejected for two reasons, at d=10 everything rejected."""
     rng = np.random.default_rng(1)
-    runs, rows, history = [], [], []
-    for d in ds:
-        cell = cell_keys(n=3, T=4, d=d, head="relu", tokens="multi", **keys)
-        run = f"d{d}"
-        kept = 0
-        for seed in range(1, trials + 1):
-            row = cell | {"run": run, "seed": seed, "status": "ok", "reason": ""}
-            masked = 10 ** rng.uniform(-12, -6)
-            final = 10 ** rng.normal([-1.6, -1.7, -1.3, -0.9], 0.5) / d
-            row |= {"max_masked_softmax": masked, "frobenius_status": "solved"}
-            row |= dict(zip(QUANTITIES, final, strict=True))
-            if d == 10 or seed % 5 == 0:
-                row |= {"status": "rejected", "reason": "ambiguous softmax in (1e-06, 0.001]"}
-                row |= dict.fromkeys(QUANTITIES, np.nan)
-            elif seed % 7 == 0:
-                row |= {"status": "rejected", "reason": HOSTILE}
-            kept += row["status"] == "ok"
-            rows.append(row)
-            for step in range(0, 2001, 200):
-                values = final * (1 + 20 * np.exp(-step / 300))
-                values[0] = np.nan if step == 0 else values[0]
-                history += [
-                    cell | {"run": run, "seed": seed, "step": step, "quantity": q, "value": v}
-                    for q, v in zip(QUANTITIES, np.minimum(values, 1.2), strict=True)
-                ]
-        runs.append(run_row(run, cell, trials, accepted=kept, drawn=trials))
-    frames = (pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame(history))
-    return framed("correlation_vs_d", directory, *frames)
+
+    def instance(cell: Row, seed: int) -> Row:
+        row: Row = {"max_masked_softmax": 10 ** rng.uniform(-12, -6), "frobenius_status": "solved"}
+        last = 10 ** rng.normal([-1.6, -1.7, -1.3, -0.9], 0.5) / cell["d"]
+        row |= dict(zip(QUANTITIES, last, strict=True)) | {"seed": seed + 1, "last": last}
+        if cell["d"] == 10 or (seed + 1) % 5 == 0:
+            row |= {"status": "rejected", "reason": "ambiguous softmax in (1e-06, 0.001]"}
+            row |= dict.fromkeys(QUANTITIES, np.nan)
+        elif (seed + 1) % 7 == 0:
+            row |= {"status": "rejected", "reason": HOSTILE}
+        return row
+
+    def history(row: Row) -> Iterable[tuple[float, str, float]]:
+        for step in range(0, 2001, 200):
+            values = np.minimum(row["last"] * (1 + 20 * np.exp(-step / 300)), 1.2)
+            for quantity, value in zip(QUANTITIES, values, strict=True):
+                undefined = step == 0 and quantity == QUANTITIES[0]
+                yield step, quantity, np.nan if undefined else value
+
+    given = {"n": 3, "T": 4, "head": "relu", "tokens": "multi"}
+    cells = {f"d{d}": given | {"d": d} for d in ds}
+    made = sweep("correlation_vs_d", cells, instance, history, trials=trials, directory=directory)
+    return dataclasses.replace(made, trials=made.trials.drop(columns="last"))
 
 
-def adhoc_frames(directory: Path, trials: int = 20) -> SweepFrames:
+def adhoc_frames(directory: Path = HERE, trials: int = 20) -> SweepFrames:
     """A sweep over heads and dimensions without a name, with every type of convergence."""
     rng = np.random.default_rng(2)
     kinds = ["global", "local", "not_local", "unsaturated", "infeasible", "undecided"]
-    runs, rows = [], []
-    for head in ("linear", "relu"):
-        for d in (4, 8):
-            cell = cell_keys(head=head, d=d, tokens="top")
-            runs.append(run_row(f"{head}{d}", cell, trials))
-            for seed in range(trials):
-                kind = rng.choice(kinds, p=[0.4, 0.2, 0.1, 0.1, 0.1, 0.1])
-                status = kind if kind in ("unsaturated", "infeasible", "undecided") else "ok"
-                value = 10 ** rng.normal(-3, 0.5) if status == "ok" else np.nan
-                rows.append(
-                    cell
-                    | {"run": f"{head}{d}", "seed": seed, "status": status, "reason": ""}
-                    | {"convergence": kind, "one_minus_corr_frobenius": value}
-                )
-    return framed("", directory, pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame())
+
+    def instance(cell: Row, seed: int) -> Row:
+        kind = rng.choice(kinds, p=[0.4, 0.2, 0.1, 0.1, 0.1, 0.1])
+        status = kind if kind in kinds[3:] else "ok"
+        value = 10 ** rng.normal(-3, 0.5) if status == "ok" else np.nan
+        return {"status": status, "convergence": kind, "one_minus_corr_frobenius": value}
+
+    cells = {f"{head}{d}": {"head": head, "d": d, "tokens": "top"}
+             for head in ("linear", "relu") for d in (4, 8)}  # fmt: skip
+    return sweep("", cells, instance, trials=trials, directory=directory)
+
+
+def trained_frames(name: str = "local_convergence") -> SweepFrames:
+    """A sweep of trained instances with every outcome, and a history of all quantities."""
+    rng = np.random.default_rng(3)
+    kinds = ["global", "local", "not_local", "unsaturated", "infeasible", "undecided", ""]
+
+    def instance(cell: Row, seed: int) -> Row:
+        kind = kinds[seed % len(kinds)]
+        status = kind if kind in kinds[3:6] else "ok" if kind else "diverged"
+        return {
+            "status": status, "reason": HOSTILE, "convergence": kind, "attended_tokens": 2.0,
+            "assumption_b1": seed % 2 == 0, "one_minus_corr_frobenius": rng.random(),
+            "frobenius_status": "infeasible" if kind == "infeasible" else "solved",
+            "max_masked_softmax": 1e-9,
+        }  # fmt: skip
+
+    def history(row: Row) -> Iterable[tuple[float, str, float]]:
+        for step in (0, 10, 100):
+            for quantity in ("one_minus_corr_frobenius", "W_norm", "max_softmax"):
+                yield step, quantity, np.nan if row["status"] == "diverged" else rng.random()
+
+    given = {"tokens": "top", "lam": 0.1}
+    cells = {f"{rule}{d}": given | {"d": d, "parameterization": rule}
+             for rule in ("w", "kq") for d in (4, 8)}  # fmt: skip
+    return sweep(name, cells, instance, history)
+
+
+def phase_frames(
+    planes: Iterable[tuple[int, int]], ds: tuple[int, ...], decided_on_d: int = 12
+) -> SweepFrames:
+    """Return twelve instances a cell; of the last nothing but B.1 is decided."""
+
+    def instance(cell: Row, seed: int) -> Row:
+        n, T, d = (int(str(cell[name])) for name in ("n", "T", "d"))
+        feasible = d >= max(T - 1, n)
+        status = "undecided" if seed == 11 else "ok" if feasible else "infeasible"
+        return {
+            "status": status, "optimum_feasible": pd.NA if seed == 11 else feasible,
+            "assumption_b1": pd.NA if seed == 10 else False,
+            "assumption_d": d > 1 if seed < min(decided_on_d, 11) else pd.NA,
+            "frobenius_status": "solved" if status == "ok" else status,
+            "convergence": "global" if feasible else "",
+        }  # fmt: skip
+
+    cells = {f"{n}{T}{d}": {"n": n, "T": T, "d": d, "tokens": "top"}
+             for n, T in planes for d in ds}  # fmt: skip
+    return sweep("phase_transition", cells, instance)

@@ -10,26 +10,23 @@ import pytest
 
 from attnsvm import record
 from attnsvm.config.identity import run_name
-from attnsvm.sweeps import style
+from attnsvm.sweeps import figures
 from attnsvm.sweeps.aggregate import SweepFrames, load
 from attnsvm.sweeps.cells import fields_of, number
-from attnsvm.sweeps.figures import Drawing, _pages, figure_module
+from attnsvm.sweeps.figures import figure_module
 from tests.command import SMALL, attnsvm
 from tests.config.test_config import composed
 from tests.sweeps import synthetic
-from tests.sweeps.test_experiment_figures import phase_frames, trained_frames
-from tests.sweeps.test_figures import text_of
+from tests.sweeps.synthetic import drawn, phase_frames, trained_frames
 from tests.sweeps.test_optimizer_geometry import frames as geometry_frames
 
 pytestmark = pytest.mark.full
 
-HERE = Path("sweep")
-
 FRAMES = {
-    "rank_vs_d": lambda: synthetic.rank_frames(HERE, [(5, 5), (5, 10)], (2, 4), trials=8),
-    "correlation_vs_d": lambda: synthetic.correlation_frames(HERE, (4, 6), trials=10),
+    "rank_vs_d": lambda: synthetic.rank_frames(cells=[(5, 5), (5, 10)], ds=(2, 4), trials=8),
+    "correlation_vs_d": lambda: synthetic.correlation_frames(ds=(4, 6), trials=10),
     "phase_transition": lambda: phase_frames([(2, 2), (2, 4)], (1, 2)),
-    "": lambda: synthetic.adhoc_frames(HERE, trials=8),
+    "": lambda: synthetic.adhoc_frames(trials=8),
     "optimizer_geometry": geometry_frames,
     **dict.fromkeys(
         (
@@ -40,16 +37,6 @@ FRAMES = {
         trained_frames,
     ),
 }
-
-
-def drawn(frames: SweepFrames) -> tuple[dict[str, pd.DataFrame], list[Drawing], str]:
-    """Return the tables, the figures and all their words."""
-    module = figure_module(frames.name)
-    with style.paper():
-        tables = module.tables(frames)
-        drawings = module.draw(tables, frames.axes)
-        words = " ".join(text_of(drawing) for drawing in drawings)
-    return tables, drawings, words
 
 
 def twice(frames: SweepFrames, key: str, values: tuple[object, object]) -> SweepFrames:
@@ -88,51 +75,27 @@ def test_a_further_axis_leaves_the_numbers_of_a_cell_as_they_are(name: str, key:
         )
     for value in values:
         on_axis = name == "convergence_types_m" and key == "m"
-        assert (number(value) if on_axis else both.axes.label({key: value})) in words
+        label = number(value) if on_axis else both.axes.label({key: value})
+        assert label in " ".join(words)
 
 
 def test_more_combinations_than_are_drawn_are_counted_and_tabled():
-    one = synthetic.rank_frames(HERE, [(5, 5)], (2, 4), trials=4)
+    one = synthetic.rank_frames(cells=[(5, 5)], ds=(2, 4), trials=4)
     rates = [round(0.1 * k, 1) for k in range(1, 31)]
     trials = pd.concat([one.trials.assign(lr=rate) for rate in rates], ignore_index=True)
-    tables, drawings, _ = drawn(synthetic.with_rows(one, trials))
+    tables, drawings, words = drawn(synthetic.with_rows(one, trials))
     assert tables["rank_vs_d"]["lr"].nunique() == 30
-    assert len(drawings) == _pages.FIGURES
-    assert "6 further combinations of lr are in the tables only" in text_of(drawings[0])
+    assert len(drawings) == figures.FIGURES
+    assert "6 further combinations of lr are in the tables only" in words[0]
     assert [d.name for d in drawings[:2]] == ["rank_vs_d", "rank_vs_d_1"]
 
 
 def test_a_figure_of_m_keeps_its_name_if_d_varies_too():
-    frames = dataclasses.replace(trained_frames(), name="convergence_types_m")
-    _, drawings, _ = drawn(twice(frames, "m", (2.0, 4.0)))
+    _, drawings, _ = drawn(twice(trained_frames("convergence_types_m"), "m", (2.0, 4.0)))
     assert [d.name for d in drawings] == ["convergence_types_m"]
 
 
 # --- on disk --------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def commanded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep over the exponent of mirror descent."""
-    folder = tmp_path_factory.mktemp("commanded")
-    grid = ["-m", "optimizer=mirror_descent", "optimizer.p=1.5,2,4", "optimizer.steps=300"]
-    done = attnsvm(*grid, "trials=10", "data.n=3", "data.T=3", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return next(path.parent for path in folder.rglob("report.html"))
-
-
-def test_a_swept_exponent_is_a_bar_each(commanded: Path):
-    frames = load(commanded)
-    assert frames.axes.names == ("p",)
-    tables = figure_module("").tables(frames)
-    assert tables["outcomes"].groupby("cell")["count"].sum().to_dict() == {
-        "p=1.5": 10,
-        "p=2": 10,
-        "p=4": 10,
-    }
-    ok = frames.trials[frames.trials["status"] == "ok"].groupby("p").size()
-    table = tables["agreement"].query("quantity == 'one_minus_corr_frobenius'").set_index("p")
-    assert table["used"].to_dict() == ok.reindex(table.index, fill_value=0).to_dict()
 
 
 def test_overlapping_seeds_count_once_and_the_report_says_so(tmp_path: Path):
@@ -165,13 +128,3 @@ def test_a_cell_of_a_partial_sweep_keeps_its_label(tmp_path: Path):
         ("gd", 0.2, "-"),
     ]
     assert frames.statuses == {"missing": 300}
-
-
-def test_a_plan_stores_what_all_runs_share_once(tmp_path: Path):
-    fields = {"a": {"x": 1, "y": True, "z": None}, "b": {"x": 2, "y": True}, "c": {"x": 2}}
-    record.write_plan(tmp_path, {"a": [], "b": [], "c": []}, fields)
-    stored = record.read_json(tmp_path / "sweep.json")["fields"]
-    assert stored == {"shared": {}, "own": fields}
-    record.write_plan(tmp_path, {"a": [], "b": []}, {name: fields[name] for name in "ab"})
-    stored = record.read_json(tmp_path / "sweep.json")["fields"]
-    assert stored == {"shared": {"y": True}, "own": {"a": {"x": 1, "z": None}, "b": {"x": 2}}}

@@ -34,6 +34,7 @@ def test_with_p_2_it_is_half_the_squared_distance_and_one_minus_correlation():
     W, V = matrices(1, 5, 3, 3)
     half = 0.5 * ((W - V) ** 2).sum((-2, -1))
     np.testing.assert_allclose(bregman_divergence(W, V, 2.0), half, rtol=1e-13)
+    assert bregman_divergence(W, V, 3.0) != pytest.approx(bregman_divergence(V, W, 3.0), rel=1e-3)
     apart = one_minus_correlation(W, V)
     np.testing.assert_allclose(directional_bregman_divergence(W, V, 2.0), apart, rtol=1e-13)
 
@@ -53,12 +54,6 @@ def test_of_directions_it_is_one_minus_an_inner_product_and_free_of_scale(
     assert directional_bregman_divergence(-V, V, p) == pytest.approx(2.0)
 
 
-def test_it_is_not_symmetric_unless_p_is_2():
-    W, V = matrices(3, 3, 3)
-    assert bregman_divergence(W, V, 2.0) == pytest.approx(bregman_divergence(V, W, 2.0))
-    assert bregman_divergence(W, V, 3.0) != pytest.approx(bregman_divergence(V, W, 3.0), rel=1e-3)
-
-
 @pytest.mark.parametrize("entry", [np.nan, np.inf])
 def test_a_matrix_without_a_direction_has_none_and_the_others_keep_theirs(entry: float):
     W, V = matrices(4, 3, 2, 2)
@@ -67,12 +62,8 @@ def test_a_matrix_without_a_direction_has_none_and_the_others_keep_theirs(entry:
     found = directional_bregman_divergence(W, V, 3.0)
     assert np.isnan(found[:2]).all()
     assert found[2] == known[2]
-
-
-def test_extreme_sizes_neither_overflow_nor_vanish():
-    W, V = matrices(5, 2, 2)
-    near = directional_bregman_divergence(W, V, 3.0)
-    assert directional_bregman_divergence(1e200 * W, 1e-200 * V, 3.0) == pytest.approx(near)
+    far = directional_bregman_divergence(1e200 * V, 1e-200 * V[::-1], 3.0)  # no overflow
+    np.testing.assert_allclose(far, directional_bregman_divergence(V, V[::-1], 3.0))
 
 
 @pytest.mark.parametrize("p", [1.0, 0.5, np.inf, np.nan])

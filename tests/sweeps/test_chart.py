@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from itertools import product
 from types import SimpleNamespace
 
 import matplotlib as mpl
@@ -22,27 +23,23 @@ from tests.sweeps.test_loaded import written
 mpl.use("Agg")
 
 STEPS = (0, 10, 20)
+ONE = {"head": "relu", "data.n": 2}
 
 
 def tables(ns=(2, 3), ds=(4, 5), heads=("linear", "relu"), trials=4, **columns):
     """A sweep over heads, n and d: in each cell rank = n + d + seed, the last instance tied."""
     runs, rows, history = [], [], []
-    for head in heads:
-        for n in ns:
-            for d in ds:
-                name = f"{head}_n{n}_d{d}"
-                cell = {"head": head, "data.n": n, "data.d": d}
-                runs.append({"run": name, "state": "done", "data.T": 7, **cell})
-                for seed in range(trials):
-                    last = seed == trials - 1
-                    row = {"run": name, **cell, "seed": seed, "rank": float(n + d + seed)}
-                    row |= {"status": "tie" if last else "ok", "reason": "", "flag": seed == 0}
-                    rows.append(row | {"word": "w", "size": 1.5 * seed})
-                    history += [
-                        {"run": name, "seed": seed, "step": step, "quantity": "risk",
-                         "value": float(n + seed + step)}
-                        for step in STEPS
-                    ]  # fmt: skip
+    for head, n, d in product(heads, ns, ds):
+        name = f"{head}_n{n}_d{d}"
+        cell = {"head": head, "data.n": n, "data.d": d}
+        runs.append({"run": name, "state": "done", "data.T": 7, **cell})
+        for seed in range(trials):
+            last = seed == trials - 1
+            row = {"run": name, **cell, "seed": seed, "rank": float(n + d + seed)}
+            row |= {"status": "tie" if last else "ok", "reason": "", "flag": seed == 0}
+            rows.append(row | {"word": "w", "size": 1.5 * seed})
+            at = {"run": name, "seed": seed, "quantity": "risk"}
+            history += [at | {"step": step, "value": float(n + seed + step)} for step in STEPS]
     trials_ = pd.DataFrame(rows).assign(**columns)
     axes = tuple(a for a in ("head", "data.n", "data.d") if trials_[a].nunique() > 1)
     return SimpleNamespace(
@@ -81,18 +78,14 @@ def test_a_line_is_the_mean_of_the_ok_instances_of_each_cell_with_its_interval()
     assert found.notes[1] == "Left out by status: 8, shown are ok."
 
 
-def test_the_median_is_the_median():
-    given = tables(ns=(2,), ds=(4, 5), heads=("linear",))
+def test_the_median_and_the_share_of_true_and_false():
+    given = tables(ns=(2,), heads=("linear",))
     given.trials.loc[given.trials["seed"] == 2, "rank"] = 100.0
     found = chart(given, "data.d", "rank", estimator="median")
-    assert found.table["median"].tolist() == [7.0, 8.0]
     words, (ax,) = drawn(found)
     assert "median rank" in words
-    assert ax.get_lines()[0].get_ydata().tolist() == [7.0, 8.0]
-
-
-def test_true_and_false_give_a_share_with_wilsons_interval():
-    found = chart(tables(ns=(2,), heads=("linear",)), "data.d", "flag")
+    assert found.table["median"].tolist() == ax.get_lines()[0].get_ydata().tolist() == [7, 8]
+    found = chart(given, "data.d", "flag")
     low, high = wilson_interval(np.array([1]), np.array([3]))
     assert found.table["share"].tolist() == [1 / 3] * 2
     assert found.table["low"].tolist() == [low[0]] * 2
@@ -127,13 +120,9 @@ def test_a_scatter_has_a_row_for_every_instance():
     assert list(found.table) == ["head", "size", "rank", "run", "seed"]
     _, (ax,) = drawn(found)
     assert sum(len(line.get_xdata()) for line in ax.get_lines()) == 6
-
-
-@pytest.mark.parametrize("hue", ["run"])
-def test_a_scatter_may_tell_runs_or_seeds_apart(hue):
-    found = chart(tables(ns=(2,), ds=(4,)), "size", "rank", hue=hue, col="head", kind="scatter")
-    assert sorted(found.table) == sorted(["head", "size", "rank", "run", "seed"])
-    assert "no instance" not in drawn(found)[0]
+    by_run = chart(given, "size", "rank", hue="run", col="head", kind="scatter")
+    assert sorted(by_run.table) == sorted(["head", "size", "rank", "run", "seed"])
+    assert "no instance" not in drawn(by_run)[0]
 
 
 def test_boxes_are_quartiles_and_extremes():
@@ -141,6 +130,10 @@ def test_boxes_are_quartiles_and_extremes():
     row = found.table.iloc[0]
     assert [row[k] for k in ("least", "q25", "median", "q75", "largest")] == [6, 6.5, 7, 7.5, 8]
     assert len(drawn(found)[1][0].patches) == 2
+    found = chart(tables(ns=(2,), ds=(4,)), "head", "rank")  # words on x: boxes by themselves
+    assert found.question.kind == "box"
+    _, (ax,) = drawn(found)
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["linear", "relu"]
 
 
 def test_a_heatmap_has_a_field_for_each_pair():
@@ -149,13 +142,6 @@ def test_a_heatmap_has_a_field_for_each_pair():
     (image,) = ax.collections
     assert image.get_array().tolist() == [[7, 8], [8, 9]]
     assert "mean rank" in words
-
-
-def test_words_on_x_become_boxes_by_themselves():
-    found = chart(tables(ns=(2,), ds=(4,)), "head", "rank")
-    assert found.question.kind == "box"
-    _, (ax,) = drawn(found)
-    assert [label.get_text() for label in ax.get_xticklabels()] == ["linear", "relu"]
 
 
 # --- cells are never pooled -----------------------------------------------------------------------
@@ -180,18 +166,11 @@ def test_an_axis_without_a_part_is_refused_and_one_value_of_it_is_not():
 
 def test_an_axis_that_follows_from_another_needs_no_part():
     given = tables(heads=("linear",))
-    follows = given.trials["data.n"] * 10
-    given = SimpleNamespace(**{**vars(given), "trials": given.trials.assign(lr=follows),
-                               "axes": (*given.axes, "lr")})  # fmt: skip
+    given.trials["lr"] = given.trials["data.n"] * 10
+    given.axes = (*given.axes, "lr")
     found = chart(given, "data.d", "rank", hue="data.n")
     assert found.question.col is None
     assert (found.table["used"] == 3).all()
-
-
-def test_a_part_with_too_many_values_is_refused():
-    given = tables(ns=tuple(range(30)), ds=(4,), heads=("linear",))
-    with pytest.raises(ChartError, match=r"hue=data\.n: has 30 values; must have at most 24"):
-        chart(given, "size", "rank", kind="scatter")
 
 
 # --- what is left out is counted ------------------------------------------------------------------
@@ -207,14 +186,10 @@ def test_missing_and_infinite_values_are_counted_and_not_averaged():
     assert np.isnan(found.table["low"][0])
     assert "Left out: 2 instances without a value of rank." in found.notes
     drawn(found)
-
-
-def test_instances_without_x_are_counted():
     given = tables(ns=(2,), heads=("linear",))
     given.trials.loc[:2, "size"] = np.nan
     found = chart(given, "size", "rank", kind="scatter", hue="data.d")
     assert "Left out: 3 instances without size." in found.notes
-    assert len(found.table) == 3
 
 
 @pytest.mark.parametrize("kind", ["line", "heatmap"])
@@ -263,13 +238,10 @@ def test_statuses_may_be_chosen_or_told_apart():
     assert apart.table.groupby("status")["used"].unique().map(list).to_dict() == {
         "ok": [3], "tie": [1],
     }  # fmt: skip
-
-
-@pytest.mark.parametrize("value", [True, "true"])
-def test_true_and_false_may_be_the_value_that_is_shown(value):
-    found = chart(tables(), "data.d", "rank", where={"flag": value}, status="all")
-    assert found.table["used"].tolist() == [1] * 8
-    assert set(found.table["mean"] - found.table["data.n"] - found.table["data.d"]) == {0}
+    for value in (True, "true"):
+        found = chart(tables(), "data.d", "rank", where={"flag": value}, status="all")
+        assert found.table["used"].tolist() == [1] * 8
+        assert (found.table["mean"] == found.table["data.n"] + found.table["data.d"]).all()
 
 
 def test_what_a_logarithmic_axis_cannot_show_is_counted():
@@ -301,17 +273,13 @@ def test_what_a_logarithmic_axis_cannot_show_is_counted():
         ("data.d", "rank", {"estimator": "mode"}, r"estimator=mode: must be mean \| median"),
         ("data.d", "rank", {"log": "z"}, "log=z: must be x"),
         ("data.d", "rank", {"status": "okk"}, r"status=okk: did you mean ok\? must be ok \|"),
-        (
-            "data.d",
-            "rank",
-            {"where": {"flag": "yes"}},
-            "where flag=yes: must be one of False, True",
-        ),
+        ("data.d", "rank", {"where": {"flag": "yes"}}, "flag=yes: must be one of False, True"),
         ("data.d", "data.T", {}, "y=data.T: is of a run; must be of its instances"),
         ("data.d", "rank", {"hue": "data.d"}, "=data.d: must have one part only"),
         ("rank", "rank", {}, "y=rank: must not be x"),
         ("data.d", "rank", {"where": {"data.n": 9}}, "where data.n=9: must be one of 2, 3"),
         ("data.d", "rank", {"where": {"data.q": 9}}, "where=data.q: must be a column"),
+        ("data.d", "rank", {"kind": "heatmap", "where": ONE}, "kind=heatmap: must have hue"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_with_what_can(x, y, parts, message):
@@ -319,15 +287,13 @@ def test_what_cannot_be_drawn_is_refused_with_what_can(x, y, parts, message):
         chart(tables(), x, y, **parts)
 
 
-def test_a_heatmap_without_a_second_axis_is_refused():
-    with pytest.raises(ChartError, match="kind=heatmap: must have hue"):
-        chart(tables(ns=(2,), heads=("linear",)), "data.d", "rank", kind="heatmap")
-
-
-def test_a_sweep_without_an_instance_is_refused():
-    empty = SimpleNamespace(**{**vars(tables()), "trials": pd.DataFrame()})
+def test_a_sweep_without_an_instance_and_a_part_with_too_many_values_are_refused():
+    given = tables(ns=tuple(range(30)), ds=(4,), heads=("linear",))
+    with pytest.raises(ChartError, match=r"hue=data\.n: has 30 values; must have at most 24"):
+        chart(given, "size", "rank", kind="scatter")
+    given.trials = pd.DataFrame()
     with pytest.raises(ChartError, match="no instance is on record"):
-        chart(empty, "data.d", "rank")
+        chart(given, "data.d", "rank")
 
 
 def test_charts_with_other_numbers_have_other_names_and_say_what_they_show():
@@ -337,9 +303,6 @@ def test_charts_with_other_numbers_have_other_names_and_say_what_they_show():
     assert len({one.name for one in charts}) == len(parts)
     assert charts[-1].notes[1] == "Only those with data.n=3."
     assert charts[0].name == chart(tables(), "data.d", "rank", log="y").name  # the same numbers
-
-
-def test_an_unknown_part_is_refused():
     with pytest.raises(TypeError, match=r"unknown part heu; did you mean hue\? must be hue \| col"):
         chart(tables(), "data.d", "rank", heu="head")
 
@@ -373,21 +336,26 @@ def test_the_command_and_the_call_give_the_same_numbers(sound, tmp_path):
     counts = pd.read_csv(folder / f"tables/{name}_counts.csv")
     assert counts["count"].sum() == len(trials)
     assert str(folder / f"tables/{name}.csv") in done.stdout
+    files = write_report(aggregate.load(folder))  # its tables name fields as the command line does
+    assert files.failed == ()
+    for path in files.tables:
+        assert {"parameterization", "data.d"} <= set(pd.read_csv(path)), path
 
 
 @pytest.mark.full
-def test_the_command_refuses_in_a_line(sound, tmp_path):
-    def refused(*words):
-        done = run(str(sound), *words, cwd=tmp_path, command="attnsvm-report")
-        assert done.returncode == 2
-        assert done.stderr.count("\n") == 1
-        return done.stderr
-
-    assert "must have --x and --y" in refused("--x", "data.d")
-    assert "did you mean data.d" in refused("--x", "d", "--y", "risk")
-    assert "where data.d=9: must be one of 3, 4" in refused(
-        "--x", "seed", "--y", "risk", "--where", "data.d=9"
-    )
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--x data.d", "must have --x and --y"),
+        ("--x d --y risk", "did you mean data.d"),
+        ("--x seed --y risk --where data.d=9", "where data.d=9: must be one of 3, 4"),
+    ],
+)
+def test_the_command_refuses_in_a_line(sound, tmp_path, words, said):
+    done = run(str(sound), *words.split(), cwd=tmp_path, command="attnsvm-report")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert said in done.stderr
 
 
 def test_a_plot_returns_axes_that_a_notebook_shows(sound):
@@ -403,17 +371,6 @@ def test_a_plot_returns_axes_that_a_notebook_shows(sound):
         assert mpl.rcParams["font.family"] != ["STIXGeneral"]  # the style is not left behind
     finally:
         pyplot.close(axes[0, 0].figure)
-
-
-def test_a_field_that_does_not_differ_may_be_an_axis(sound):
-    found = attnsvm.load(sound).chart("data.n", "W_norm", status="all")
+    found = loaded.chart("data.n", "W_norm", status="all")  # a field that does not differ
     assert set(found.table["data.n"]) == {2}
     assert found.table["used"].sum() == 12
-
-
-def test_the_tables_of_a_report_name_fields_as_the_command_line_does(sound, tmp_path):
-    folder = shutil.copytree(sound, tmp_path / "sweep")
-    files = write_report(aggregate.load(folder))
-    assert files.failed == ()
-    for path in files.tables:
-        assert {"parameterization", "data.d"} <= set(pd.read_csv(path)), path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,61 +11,14 @@ import pytest
 from PIL import Image
 
 from attnsvm.sweeps import style
-from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.cells import CellAxes
-from attnsvm.sweeps.figures import (
-    _curves,
-    figure_module,
-    outcomes,
-    status_counts,
-    trajectories,
-)
+from attnsvm.sweeps.figures import kq_plateau, trajectories
+from attnsvm.sweeps.figures._curves import over_steps
+from attnsvm.sweeps.figures._numbers import outcomes, status_counts
 from tests.sweeps import synthetic
+from tests.sweeps.synthetic import drawn, phase_frames, trained_frames
 
-HERE = Path("sweep")
 STEPPED = ("local_convergence", "gradient_floor", "sequence", "real_tokens", "regularization_path")
-
-
-def trained_frames(ds: tuple[int, ...] = (4, 8), trials: int = 12) -> SweepFrames:
-    """A sweep of trained instances with every outcome, and a history of all quantities."""
-    rng = np.random.default_rng(3)
-    kinds = ["global", "local", "not_local", "unsaturated", "infeasible", "undecided", ""]
-    runs, rows, history = [], [], []
-    for parameterization in ("w", "kq"):
-        for d in ds:
-            cell = synthetic.cell_keys(
-                d=d, parameterization=parameterization, tokens="top", lam=0.1
-            )
-            run = f"{parameterization}{d}"
-            runs.append(synthetic.run_row(run, cell, trials))
-            for seed in range(trials):
-                kind = kinds[seed % len(kinds)]
-                bad = kind in ("unsaturated", "infeasible", "undecided")
-                status = kind if bad else "diverged" if kind == "" else "ok"
-                rows.append(
-                    cell
-                    | {"run": run, "seed": seed, "status": status, "reason": synthetic.HOSTILE}
-                    | {"convergence": kind, "assumption_b1": seed % 2 == 0}
-                    | {"frobenius_status": "infeasible" if kind == "infeasible" else "solved"}
-                    | {"attended_tokens": 2.0, "one_minus_corr_frobenius": rng.random()}
-                    | {"max_masked_softmax": 1e-9}
-                )
-                for step in (0, 10, 100):
-                    for quantity in ("one_minus_corr_frobenius", "W_norm", "max_softmax"):
-                        value = np.nan if status == "diverged" else rng.random()
-                        entry = {"seed": seed, "step": step, "quantity": quantity, "value": value}
-                        history.append(cell | {"run": run} | entry)
-    frames = (pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame(history))
-    return synthetic.framed("local_convergence", HERE, *frames)
-
-
-def draw(name: str, frames: SweepFrames) -> dict[str, pd.DataFrame]:
-    module = figure_module(name)
-    with style.paper():
-        tables = module.tables(frames)
-        for drawing in module.draw(tables, frames.axes, ["a remark"]):
-            drawing.figure.draw_without_rendering()
-    return tables
 
 
 @pytest.mark.parametrize(
@@ -74,7 +26,7 @@ def draw(name: str, frames: SweepFrames) -> dict[str, pd.DataFrame]:
 )
 def test_curves_use_certified_instances_for_correlations_and_count_the_rest(name: str):
     frames = trained_frames()
-    tables = draw(name, frames)
+    tables, *_ = drawn(frames, name)
     table = tables[name]
     correlations = table[table["quantity"].str.startswith("one_minus")]
     ok = frames.trials.query("status == 'ok' and parameterization == 'w' and d == 4")
@@ -87,36 +39,31 @@ def test_curves_use_certified_instances_for_correlations_and_count_the_rest(name
 def test_nothing_certified_is_drawn_as_such(name: str):
     frames = trained_frames()
     lost = frames.trials.assign(status="failed", one_minus_corr_frobenius=np.nan)
-    draw(name, dataclasses.replace(frames, trials=lost))
+    drawn(dataclasses.replace(frames, trials=lost), name)
 
 
 def test_softmax_and_norms_are_those_of_all_trained_instances():
     frames = trained_frames()
-    table = _curves.over_steps(frames, ("W_norm", "one_minus_corr_frobenius"))
+    table = over_steps(frames, ("W_norm", "one_minus_corr_frobenius"))
     cell = table.query("parameterization == 'w' and d == 4 and step == 100").set_index("quantity")
     trials = frames.trials.query("parameterization == 'w' and d == 4")
     assert cell.loc["W_norm", "used"] == (trials["status"] != "diverged").sum()
     assert cell.loc["one_minus_corr_frobenius", "used"] == (trials["status"] == "ok").sum()
 
 
-def test_status_counts_say_also_what_did_not_happen():
+def test_status_counts_say_what_did_not_happen_and_what_is_drawn_although_training_stalled():
     frames = trained_frames()
     told = status_counts(outcomes(frames.trials, frames.axes), frames.axes)
     assert f"Instances: {len(frames.trials)}" in told
     for word in ("0 rejected", "0 failed", "ok", "undecided", "infeasible"):
         assert word in told
-
-
-def test_instances_drawn_although_training_stalled_are_counted_by_their_arithmetic():
-    trials = trained_frames().trials
-    half = trials["seed"] % 2 == 0
-    trials = trials.assign(
+    half = frames.trials["seed"] % 2 == 0
+    trials = frames.trials.assign(
         gradient=np.where(half, "direct", "log_domain"),
-        training=np.where(half & (trials["status"] == "ok"), "stalled", "saturated"),
+        training=np.where(half & (frames.trials["status"] == "ok"), "stalled", "saturated"),
     )
-    ok = trials[trials["status"] == "ok"]
+    ok, axes = trials[trials["status"] == "ok"], synthetic.axes_of(trials)
     direct = (ok["gradient"] == "direct").sum()
-    axes = synthetic.axes_of(trials)
     told = status_counts(outcomes(trials, axes), axes)
     assert f"{direct} of {direct} gradient=direct (published arithmetic)" in told
     assert f"0 of {len(ok) - direct} gradient=log_domain (exact)" in told
@@ -127,98 +74,59 @@ def test_instances_drawn_although_training_stalled_are_counted_by_their_arithmet
 
 
 def test_a_stalled_instance_has_no_type_of_convergence_and_no_point():
-    frames = trained_frames()
-    global_ = frames.trials["convergence"] == "global"
-    lost = frames.trials.assign(status=frames.trials["status"].mask(global_, "stalled"))
-    table = draw("convergence_types", dataclasses.replace(frames, trials=lost))["convergence_types"]
-    count = table.groupby("kind")["count"].sum()
+    frames = trained_frames("convergence_types")
+    whole = drawn(frames)[0]["convergence_types"]
+    kinds = whole[whole["kind"] != "assumption_b1"].groupby(["parameterization", "d"])
+    np.testing.assert_allclose(kinds["share"].sum(), 1)
+    assert (kinds["count"].sum() == 12).all()
+    at_optimum = frames.trials["convergence"] == "global"
+    lost = frames.trials.assign(status=frames.trials["status"].mask(at_optimum, "stalled"))
+    frames = dataclasses.replace(frames, trials=lost)
+    count = drawn(frames)[0]["convergence_types"].groupby("kind")["count"].sum()
     assert count["global"] == 0
-    assert count["stalled"] == global_.sum()
-    steps = _curves.over_steps(dataclasses.replace(frames, trials=lost), ("W_norm",))
-    drawn = ~lost["status"].isin(("stalled", "diverged"))
-    assert steps.query("step == 0")["used"].sum() == drawn.sum()
+    assert count["stalled"] == at_optimum.sum()
+    steps = over_steps(frames, ("W_norm",)).query("step == 0")
+    assert steps["used"].sum() == (~lost["status"].isin(("stalled", "diverged"))).sum()
 
 
 def test_the_share_of_paths_at_the_optimal_tokens_counts_verdicts_only():
-    frames = trained_frames()
-    tables = draw("regularization_path", frames)
+    frames = trained_frames("regularization_path")
+    tables, _, (words,) = drawn(frames)
     shares = tables["regularization_path_optimal"]
     kinds = frames.trials["convergence"].value_counts()
     assert shares["count"].sum() == kinds["global"]
     assert shares["used"].sum() == kinds[["global", "local", "not_local"]].sum()
-    with style.paper():
-        (drawing,) = figure_module("regularization_path").draw(tables, frames.axes)
-    (small_print,) = (t.get_text() for t in drawing.figure.texts if "Instances:" in t.get_text())
-    assert "The path selects the optimal tokens: 2 of 6 [10, 70 %]" in small_print
+    assert "The path selects the optimal tokens: 2 of 6 [10, 70 %]" in words
 
 
 @pytest.mark.parametrize("status", ["tie", "failed"])
 @pytest.mark.full
 def test_what_did_not_converge_is_in_no_share(status: str):
     frames = phase_frames([(2, 2), (2, 4)], (1, 2, 3))
-    lost = frames.trials.assign(status=status)
-    table = draw("phase_transition", dataclasses.replace(frames, trials=lost))["phase_transition"]
+    table = drawn(dataclasses.replace(frames, trials=frames.trials.assign(status=status)))[0][
+        "phase_transition"
+    ]
     assert (table.query("share_of == 'global'")["used"] == 0).all()
-    feasible = 0 if status == "tie" else INSTANCES - 1
+    feasible = 0 if status == "tie" else 11
     assert (table.query("share_of == 'feasible'")["used"] == feasible).all()
-    frames = trained_frames()
-    lost = frames.trials.assign(status=status)
-    shares = draw("regularization_path", dataclasses.replace(frames, trials=lost))
-    assert (shares["regularization_path_optimal"]["used"] == 0).all()
+    frames = trained_frames("regularization_path")
+    lost = dataclasses.replace(frames, trials=frames.trials.assign(status=status))
+    assert (drawn(lost)[0]["regularization_path_optimal"]["used"] == 0).all()
 
 
 @pytest.mark.full
 def test_the_published_rule_keeps_what_has_no_softmax_in_between():
-    frames = trained_frames()
+    frames = trained_frames("token_count_vs_lambda")
     softmax = np.where(frames.trials["seed"] % 2 == 0, 1e-7, 1e-4)
     frames = dataclasses.replace(frames, trials=frames.trials.assign(max_masked_softmax=softmax))
-    kept = draw("token_count_vs_lambda", frames)["token_count_vs_lambda_kept"]
+    kept = drawn(frames)[0]["token_count_vs_lambda_kept"]
     ok = (frames.trials["status"] == "ok") & (softmax == 1e-7)
     assert kept["count"].sum() == ok.sum()
     assert kept["used"].sum() == len(frames.trials)
 
 
-def test_convergence_types_of_a_cell_sum_to_all_instances():
-    table = draw("convergence_types", trained_frames())["convergence_types"]
-    kinds = table[table["kind"] != "assumption_b1"]
-    total = kinds.groupby(["parameterization", "d"])
-    np.testing.assert_allclose(total["share"].sum(), 1)
-    assert (total["count"].sum() == 12).all()
-
-
-INSTANCES = 12
-
-
-def phase_frames(
-    planes: list[tuple[int, int]], ds: tuple[int, ...], decided_on_d: int = INSTANCES
-) -> SweepFrames:
-    """Return twelve instances a cell; of the last nothing but B.1 is decided."""
-    runs, rows = [], []
-    last = INSTANCES - 1
-    for n, T in planes:
-        for d in ds:
-            cell = synthetic.cell_keys(n=n, T=T, d=d, tokens="top")
-            runs.append(synthetic.run_row(f"{n}{T}{d}", cell, INSTANCES))
-            for seed in range(INSTANCES):
-                feasible = d >= max(T - 1, n)
-                status = "undecided" if seed == last else "ok" if feasible else "infeasible"
-                rows.append(
-                    cell
-                    | {"run": f"{n}{T}{d}", "seed": seed, "reason": "", "status": status}
-                    | {"optimum_feasible": pd.NA if seed == last else feasible}
-                    | {"assumption_b1": pd.NA if seed == last - 1 else False}
-                    | {"assumption_d": d > 1 if seed < min(decided_on_d, last) else pd.NA}
-                    | {"frobenius_status": "solved" if status == "ok" else status}
-                    | {"convergence": "global" if feasible else ""}
-                )
-    return synthetic.framed(
-        "phase_transition", HERE, pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame()
-    )
-
-
 def test_phase_transition_counts_verdicts_only():
-    frames = phase_frames([(2, 2), (2, 4), (3, 2)], (1, 2, 3))
-    tables = draw("phase_transition", frames)
+    tables, *_ = drawn(phase_frames([(2, 2), (2, 4), (3, 2)], (1, 2, 3)))
     table = tables["phase_transition"].set_index("share_of")
     feasible = table.loc["feasible"]
     assert (feasible["used"] == 11).all()  # the undecided one is not a verdict
@@ -236,7 +144,7 @@ def test_phase_transition_counts_verdicts_only():
 
 @pytest.mark.full
 def test_a_cell_with_many_undecided_instances_has_no_share():
-    tables = draw("phase_transition", phase_frames([(2, 2), (2, 4)], (1, 2, 3), decided_on_d=10))
+    tables, *_ = drawn(phase_frames([(2, 2), (2, 4)], (1, 2, 3), decided_on_d=10))
     table = tables["phase_transition"].set_index("share_of")
     assert (table.loc["assumption_d", "used"] == 10).all()  # counted, 2 of 12 have no verdict
     assert table.loc["assumption_d", ["share", "low", "high"]].isna().all(axis=None)
@@ -247,28 +155,36 @@ def test_a_cell_with_many_undecided_instances_has_no_share():
 
 @pytest.mark.full
 def test_a_single_plane_and_a_single_cell_are_drawn():
-    draw("phase_transition", phase_frames([(2, 2), (2, 3)], (1, 2)))
-    draw("phase_transition", phase_frames([(2, 2)], (1,)))
+    drawn(phase_frames([(2, 2)], (1,)))
     untrained = phase_frames([(2, 2), (2, 3)], (1, 2))
     trials = untrained.trials.assign(tokens="optimal", convergence="")
-    table = draw("phase_transition", synthetic.with_rows(untrained, trials))["phase_transition"]
+    table = drawn(synthetic.with_rows(untrained, trials))[0]["phase_transition"]
     assert (table.query("share_of == 'global'")["used"] == 0).all()
     assert (table.query("share_of == 'feasible'")["used"] == 11).all()
+
+
+# --- paths ----------------------------------------------------------------------------------------
 
 
 def scene() -> dict[str, np.ndarray]:
     rng = np.random.default_rng(4)
     W = np.array([[2.0, 1.0], [0.5, 3.0]])
     return {
-        "X": rng.normal(size=(2, 3, 2)),
-        "Z": rng.normal(size=(2, 2)),
-        "scores": rng.normal(size=(2, 3)),
-        "selected": np.array([0, 2]),
-        "steps": np.arange(5.0),
-        "snapshots": W * np.arange(5)[:, None, None],
-        "frobenius_W": W,
+        "X": rng.normal(size=(2, 3, 2)), "Z": rng.normal(size=(2, 2)),
+        "scores": rng.normal(size=(2, 3)), "selected": np.array([0, 2]), "steps": np.arange(5.0),
+        "snapshots": W * np.arange(5)[:, None, None], "frobenius_W": W,
         "nuclear_W": np.full((2, 2), np.nan),
-    }
+    }  # fmt: skip
+
+
+def scenes(**arrays: dict[str, np.ndarray]) -> dict[str, pd.DataFrame]:
+    """Return the tables of a scene for each parameterization."""
+    parts: dict[str, list[pd.DataFrame]] = {"tokens": [], "paths": [], "rays": []}
+    for parameterization, given in arrays.items():
+        for name, part in trajectories._scene(given).items():
+            parts[name].append(part.assign(data="paths_far", parameterization=parameterization))
+    tables = {f"trajectories_{k}": pd.concat([pd.DataFrame(), *v]) for k, v in parts.items()}
+    return tables | {"trajectories_counts": outcomes(trained_frames().trials, CellAxes())}
 
 
 def test_a_scene_is_what_attention_computes():
@@ -288,13 +204,15 @@ def test_a_scene_is_what_attention_computes():
     np.testing.assert_allclose((chosen * rays[["x", "y"]]).sum(axis=1) - rays["offset"], 0.5)
 
 
-def test_scenes_are_drawn_and_animated():
-    parts = trajectories._scene(scene())
-    cell = {"data": "paths_far", "parameterization": "w"}
-    tables = {f"trajectories_{k}": v.assign(**cell) for k, v in parts.items()}
-    tables["trajectories_counts"] = outcomes(trained_frames().trials, CellAxes())
+def test_scenes_are_animated_to_their_end_also_where_a_path_ends_early():
+    whole, short = scene(), scene()
+    short["snapshots"][3:] = np.inf
+    tables = scenes(w=whole, kq=short)
+    ends = tables["trajectories_paths"].groupby("parameterization")["step"].max()
+    assert ends.to_dict() == {"w": 4, "kq": 2}
     with style.paper():
-        (drawing,) = trajectories.draw(tables, CellAxes())
+        (drawing,) = trajectories.draw(tables, CellAxes(("parameterization",)))
+        drawing.figure.draw_without_rendering()
         animation = style.gif(drawing.frames)
     assert animation.startswith(b"GIF89a")
     assert len(drawing.frames) == 5
@@ -302,43 +220,20 @@ def test_scenes_are_drawn_and_animated():
         assert image.n_frames >= 2
 
 
-@pytest.mark.full
-def test_a_path_that_ends_early_is_animated_to_its_end():
-    whole, short = scene(), scene()
-    short["snapshots"] = short["snapshots"].copy()
-    short["snapshots"][3:] = np.inf
-    tables: dict[str, list[pd.DataFrame]] = {}
-    for arrays, parameterization in ((whole, "w"), (short, "kq")):
-        for name, part in trajectories._scene(arrays).items():
-            cell = {"data": "paths_far", "parameterization": parameterization}
-            tables.setdefault(f"trajectories_{name}", []).append(part.assign(**cell))
-    joined = {name: pd.concat(parts, ignore_index=True) for name, parts in tables.items()}
-    assert joined["trajectories_paths"].groupby("parameterization")["step"].max().to_dict() == {
-        "w": 4,
-        "kq": 2,
-    }
-    joined["trajectories_counts"] = outcomes(trained_frames().trials, CellAxes())
+def test_without_a_path_on_record_the_scene_says_so():
     with style.paper():
-        (drawing,) = trajectories.draw(joined, CellAxes(("parameterization",)))
-        drawing.figure.draw_without_rendering()
-        assert len(drawing.frames) == 5
-
-
-def test_without_a_path_on_record_the_scene_says_so(tmp_path: Path):
-    empty = {name: pd.DataFrame() for name in ("tokens", "paths", "rays")}
-    tables = {f"trajectories_{k}": v for k, v in empty.items()}
-    tables["trajectories_counts"] = outcomes(trained_frames().trials, CellAxes())
-    with style.paper():
-        (drawing,) = trajectories.draw(tables, CellAxes())
-        drawing.figure.draw_without_rendering()
+        (drawing,) = trajectories.draw(scenes(), CellAxes())
+        assert "no run in two dimensions" in synthetic.text_of(drawing)
     assert drawing.frames == ()
 
 
 def test_the_share_of_assumption_b1_is_not_drawn_on_the_bars():
-    frames = dataclasses.replace(trained_frames(), name="convergence_types")
-    frames = dataclasses.replace(frames, trials=frames.trials.assign(assumption_b1=False))
-    module = figure_module("convergence_types")
-    (drawing,) = module.draw(module.tables(frames), frames.axes)
+    frames = trained_frames("convergence_types")
+    never, unknown = (
+        dataclasses.replace(frames, trials=frames.trials.assign(assumption_b1=value))
+        for value in (False, pd.NA)
+    )
+    _, (drawing,), _ = drawn(never)
     panels = drawing.figure.axes
     bars, strips = panels[: len(panels) // 2], panels[len(panels) // 2 :]
     assert all(ax.patches and not ax.get_lines() for ax in bars)
@@ -346,7 +241,41 @@ def test_the_share_of_assumption_b1_is_not_drawn_on_the_bars():
         (line,) = ax.get_lines()
         assert set(line.get_ydata()) == {0.0}
         assert ax.get_ylim()[0] < -0.1  # the points at 0 % are whole
-    unknown = dataclasses.replace(frames, trials=frames.trials.assign(assumption_b1=pd.NA))
-    (drawing,) = module.draw(module.tables(unknown), frames.axes)
-    words = [text.get_text() for ax in drawing.figure.axes for text in ax.texts]
-    assert "unknown" in words
+    assert "unknown" in drawn(unknown)[2][0]
+
+
+# --- plateaus -------------------------------------------------------------------------------------
+
+
+def plateau_frames():
+    """Two step sizes: one whose curves fall like 1 / k, one whose curves stop at 10 steps."""
+
+    def history(row):
+        for step in (0.0, 1.0, 10.0, 100.0, 1000.0):
+            k = max(step, 1) if row["lr"] == 0.01 else min(max(step, 1), 10)
+            for quantity in kq_plateau.FIGURE.quantities:
+                yield step, quantity, (1 + row["seed"]) / k
+
+    cells = {f"run{lr}": {"lr": lr, "parameterization": "kq"} for lr in (0.01, 0.1)}
+    return synthetic.sweep(
+        "kq_plateau", cells, lambda cell, seed: {} if seed else {"status": "stalled"}, history,
+        trials=9,
+    )  # fmt: skip
+
+
+def test_a_fall_and_a_plateau_are_told_apart():
+    frames = plateau_frames()
+    tables, _, (words,) = drawn(frames)
+    found = tables["kq_plateau_fall"].set_index(["lr", "quantity"])
+    assert len(found) == 4
+    for quantity in kq_plateau.FALLING:
+        assert found["median"][0.01, quantity] == pytest.approx(0.1, rel=1e-12)
+        assert found["median"][0.1, quantity] == 1.0
+    assert (found["used"] == 8).all()  # the stalled one is only counted
+    assert found["end_median"][0.01, "margin_gap_nuclear"] == pytest.approx(5.5e-3)
+    assert set(tables["kq_plateau"]["quantity"]) == set(kq_plateau.FIGURE.quantities)
+    for said in ("nuclear margin gap", "imbalance", "2 stalled", "a remark"):
+        assert said in words
+    lost = dataclasses.replace(frames, trials=frames.trials.assign(status="undecided"))
+    none = kq_plateau.tables(lost)["kq_plateau_fall"]
+    assert none.empty or not np.isfinite(none["median"]).any()

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from attnsvm.sweeps import style
 from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.bregman import directional_bregman_divergence
-from attnsvm.sweeps.cells import CellAxes
-from attnsvm.sweeps.figures import Drawing, mirror_descent
+from attnsvm.sweeps.figures import _numbers, mirror_descent
 from tests.sweeps import synthetic
-from tests.sweeps.test_figures import text_of
+from tests.sweeps.synthetic import drawn
 
 B, D, STEPS = 5, 3, (0, 10, 20)
 POWERS = {"l1.75": 1.75, "frobenius": 2.0, "l3": 3.0}
@@ -24,38 +20,30 @@ QUANTITIES = {"l1.75": "one_minus_corr_l1.75", "frobenius": "one_minus_corr_frob
 def sweep(gradients: tuple[str, ...], stored: dict[str, dict[str, np.ndarray]]) -> SweepFrames:
     """Return runs with p = 1.75 and 3, whose weights go to their own SVM; instance 4 is not ok."""
     rng = np.random.default_rng(0)
-    runs, rows, history = [], [], []
-    for p in (1.75, 3.0):
-        for gradient in gradients:
-            cell = synthetic.cell_keys(optimizer="mirror_descent", gradient=gradient) | {"p": p}
-            run = f"p{p}{gradient}"
-            runs.append(synthetic.run_row(run, cell, B))
-            arrays = {f"{norm}_W": rng.standard_normal((B, D, D)) for norm in POWERS}
-            own = arrays[f"l{p:g}_W"]
-            path = np.stack([own + 0.1 * k * rng.standard_normal(own.shape) for k in (2, 1, 0)], 1)
-            steps = np.tile(np.array(STEPS, float), (B, 1))
-            stored[run] = arrays | {"snapshots": path, "steps": steps, "seeds": np.arange(B)}
-            for seed in range(B):
-                status = "ok" if seed < B - 1 else "undecided"
-                rows.append(cell | {"run": run, "seed": seed, "status": status, "reason": ""})
-                for step in STEPS:
-                    for norm, quantity in (*QUANTITIES.items(), ("nuclear", "margin_gap_nuclear")):
-                        value = 1e-3 * (1 + seed) * (2 if norm == "nuclear" else 1)
-                        at = {"step": step, "quantity": quantity, "value": value}
-                        history.append({"run": run, "seed": seed} | cell | at)
-    tables = pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame(history)
-    names = [n for n in ("gradient", "p") if tables[0][n].nunique() > 1]
-    typed = {"gradient": "optimizer.gradient", "p": "optimizer.p"}
-    folders = {str(run): Path(str(run)) for run in tables[0]["run"]}
-    axes = CellAxes.of(tables[0][names], typed)
-    return SweepFrames("mirror_descent", Path("sweep"), *tables, axes=axes, folders=folders)
+    cells = {f"p{p}{gradient}": {"optimizer": "mirror_descent", "gradient": gradient, "p": p}
+             for p in (1.75, 3.0) for gradient in gradients}  # fmt: skip
+    for run, cell in cells.items():
+        arrays = {f"{norm}_W": rng.standard_normal((B, D, D)) for norm in POWERS}
+        own = arrays[f"l{cell['p']:g}_W"]
+        path = np.stack([own + 0.1 * k * rng.standard_normal(own.shape) for k in (2, 1, 0)], 1)
+        steps = np.tile(np.array(STEPS, float), (B, 1))
+        stored[run] = arrays | {"snapshots": path, "steps": steps, "seeds": np.arange(B)}
+
+    def history(row):
+        for step in STEPS:
+            for quantity in (*QUANTITIES.values(), "margin_gap_nuclear"):
+                yield step, quantity, 1e-3 * (1 + row["seed"]) * (1 + ("nuclear" in quantity))
+
+    return synthetic.sweep(
+        "mirror_descent", cells, lambda cell, k: {"status": "ok" if k < B - 1 else "undecided"},
+        history, trials=B, typed={"gradient": "optimizer.gradient", "p": "optimizer.p"},
+    )  # fmt: skip
 
 
 @pytest.fixture
 def stored(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, np.ndarray]]:
     found: dict[str, dict[str, np.ndarray]] = {}
-    for module in (mirror_descent, mirror_descent._selections):
-        monkeypatch.setattr(module, "read_solutions", lambda folder: found[str(folder)])
+    monkeypatch.setattr(_numbers, "read_solutions", lambda folder: found[str(folder)])
     return found
 
 
@@ -109,17 +97,8 @@ def test_correlations_and_gaps_are_read_from_the_history_by_norm(stored):
     assert at_end(table, 3.0, "nuclear", "margin_gap")["mean"] == pytest.approx(2 * mean)
 
 
-def drawn(made: SweepFrames) -> tuple[list[Drawing], list[str]]:
-    with style.paper():
-        tables = mirror_descent.tables(made)
-        drawings = mirror_descent.draw(tables, made.axes, ["a remark"])
-        for drawing in drawings:
-            drawing.figure.draw_without_rendering()
-        return drawings, [text_of(drawing) for drawing in drawings]
-
-
 def test_the_page_tells_arithmetic_and_tokens_apart_and_counts(stored):
-    drawings, words = drawn(sweep(("direct", "log_domain"), stored))
+    _, drawings, words = drawn(sweep(("direct", "log_domain"), stored))
     assert [d.name for d in drawings] == ["mirror_descent", "mirror_descent_tokens"]
     lines = [line for ax in drawings[0].figure.axes for line in ax.lines]
     assert {line.get_linestyle() for line in lines} == {"-", "--", ":"}
@@ -136,5 +115,5 @@ def test_without_certified_instances_or_paths_the_page_says_so(stored):
     table = mirror_descent.tables(made)["mirror_descent"]
     assert set(table["quantity"]) == {"one_minus_corr", "margin_gap"}
     made.trials["status"] = "unsaturated"
-    _, words = drawn(made)
+    *_, words = drawn(made)
     assert "no certified instance" in words[0]

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from attnsvm.sweeps import style
 from attnsvm.sweeps.aggregate import SweepFrames
-from attnsvm.sweeps.cells import CellAxes
-from attnsvm.sweeps.figures import Drawing, optimizer_geometry
+from attnsvm.sweeps.figures import optimizer_geometry
 from tests.sweeps import synthetic
-from tests.sweeps.test_figures import text_of
+from tests.sweeps.synthetic import drawn
 
-HERE = Path("sweep")
 GAPS = {"frobenius": 0.3, "nuclear": 0.5, "max": 0.4, "spectral": 0.2}
 CELLS = (
     {"optimizer": "steepest", "norm": "max", "lr": 0.1},
@@ -27,39 +23,38 @@ CELLS = (
 OWN = ("max", "spectral", "spectral", "")
 
 
-def frames(trials: int = 7) -> SweepFrames:
+def frames(**given: object) -> SweepFrames:
     """Each optimizer has a tenth of the gap in its own norm, and one instance is undecided."""
-    runs, rows, history = [], [], []
-    for k, (given, own) in enumerate(zip(CELLS, OWN, strict=True)):
-        cell, run = synthetic.cell_keys(**given), f"run{k}"
-        runs.append(synthetic.run_row(run, cell, trials))
-        for seed in range(trials):
-            status = "undecided" if seed == trials - 1 else "ok"
-            gaps = {name: gap * (0.1 if name == own else 1.0) for name, gap in GAPS.items()}
-            gaps = {f"{name}_margin_gap": gap + 1e-3 * seed for name, gap in gaps.items()}
-            rows.append(cell | {"run": run, "seed": seed, "status": status, "reason": ""} | gaps)
-            for step in (0, 1, 10):
-                for name, gap in gaps.items():
-                    quantity = f"margin_gap_{name.removesuffix('_margin_gap')}"
-                    at = {"step": step, "quantity": quantity, "value": gap + 1 / (1 + step)}
-                    history.append({"run": run, "seed": seed} | cell | at)
-    tables = (pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame(history))
-    typed = {"lr": "optimizer.lr", "norm": "optimizer.norm"}
-    axes = CellAxes.of(tables[0][["optimizer", "lr", "norm"]], typed)
-    return SweepFrames("optimizer_geometry", HERE, *tables, axes=axes)
+    own = {f"run{k}": norm for k, norm in enumerate(OWN)}
+    cells = {run: cell | given for run, cell in zip(own, CELLS, strict=True)}
+
+    def gaps(row):
+        for norm, gap in GAPS.items():
+            yield norm, gap * (0.1 if norm == own[row["run"]] else 1.0) + 1e-3 * row["seed"]
+
+    def history(row):
+        for step in (0, 1, 10):
+            yield from ((step, f"margin_gap_{n}", gap + 1 / (1 + step)) for n, gap in gaps(row))
+
+    typed = {"optimizer": "optimizer", "lr": "optimizer.lr", "norm": "optimizer.norm"}
+    made = synthetic.sweep(
+        "optimizer_geometry", cells, lambda _, seed: {"status": "undecided"} if seed == 6 else {},
+        history, trials=7, typed=typed,
+    )  # fmt: skip
+    rows = [{f"{norm}_margin_gap": gap for norm, gap in gaps(row)}
+            for row in made.trials.to_dict("records")]  # fmt: skip
+    return dataclasses.replace(made, trials=made.trials.join(pd.DataFrame(rows)), folders={})
 
 
-def drawn(made: SweepFrames) -> tuple[dict[str, pd.DataFrame], list[Drawing], list[str]]:
-    with style.paper():
-        tables = optimizer_geometry.tables(made)
-        drawings = optimizer_geometry.draw(tables, made.axes, ["a remark"])
-        for drawing in drawings:
-            drawing.figure.draw_without_rendering()
-        return tables, drawings, [text_of(drawing) for drawing in drawings]
+def norms_of(made: SweepFrames) -> dict[tuple[str, str], str]:
+    """Return the own norm of every optimizer."""
+    table = optimizer_geometry.tables(made)["optimizer_geometry"].fillna({"norm": ""})
+    keys = table[["optimizer", "norm", "own"]].drop_duplicates().to_numpy()
+    return {(optimizer, norm): own for optimizer, norm, own in keys}
 
 
 def test_medians_are_those_of_the_certified_instances_in_every_norm():
-    table = drawn(frames())[0]["optimizer_geometry"]
+    table = optimizer_geometry.tables(frames())["optimizer_geometry"]
     assert len(table) == len(CELLS) * len(GAPS)
     assert (table["used"] == 6).all()
     at = table[(table["optimizer"] == "muon")].set_index("margin_in")
@@ -68,14 +63,11 @@ def test_medians_are_those_of_the_certified_instances_in_every_norm():
 
 
 def test_the_own_norm_is_that_of_the_steps_or_of_the_theory():
-    table = drawn(frames())[0]["optimizer_geometry"]
-    keys = table[["optimizer", "norm", "own"]].drop_duplicates().fillna("")
-    assert {tuple(row) for row in keys.to_numpy()} == {
-        ("steepest", "max", "max"),
-        ("steepest", "spectral", "spectral"),
-        ("muon", "", "spectral"),
-        ("mirror_descent", "", ""),
-    }
+    steepest = {("steepest", "max"): "max", ("steepest", "spectral"): "spectral"}
+    others = {("muon", ""): "spectral", ("mirror_descent", ""): ""}
+    assert norms_of(frames()) == steepest | others
+    of_factors = {("steepest", "max"): "", ("steepest", "spectral"): "spectral"}
+    assert norms_of(frames(parameterization="kq")) == of_factors | others
 
 
 def test_the_own_norm_of_factors_is_the_one_that_their_steps_make_small_in_their_product():
@@ -93,33 +85,19 @@ def test_the_own_norm_of_factors_is_the_one_that_their_steps_make_small_in_their
         sizes = [np.linalg.norm(np.linalg.svd(F, compute_uv=False), norms[steps])
                  for F in (K @ R, Q @ np.linalg.inv(R).T)]  # fmt: skip
         assert np.prod(sizes) > np.linalg.norm(sigma, product[own])
-    made = frames()
-    trials = made.trials.assign(parameterization="kq")
-    table = drawn(dataclasses.replace(made, trials=trials))[0]["optimizer_geometry"]
-    keys = table[["optimizer", "norm", "own"]].drop_duplicates().fillna("")
-    assert {tuple(row) for row in keys.to_numpy()} == {
-        ("steepest", "max", ""),
-        ("steepest", "spectral", "spectral"),
-        ("muon", "", "spectral"),
-        ("mirror_descent", "", ""),
-    }
 
 
-def test_curves_are_those_of_the_own_norm():
-    table = drawn(frames())[0]["optimizer_geometry_steps"]
+def test_curves_are_those_of_the_own_norm_and_labels_have_the_fields_that_an_optimizer_has():
+    tables, drawings, words = drawn(frames())
+    table = tables["optimizer_geometry_steps"]
     assert set(table["optimizer"]) == {"steepest", "muon"}  # that of mirror descent is not known
     last = table[(table["step"] == 10) & (table["norm"] == "max")]
     assert last["median"].tolist() == pytest.approx([0.04 + 2.5e-3 + 1 / 11])
-
-
-def test_labels_have_the_fields_that_an_optimizer_has_and_counts_are_told():
-    _, drawings, words = drawn(frames())
     kinds = ("", "_steps", "_tokens")
     assert [d.name for d in drawings] == [f"optimizer_geometry{kind}" for kind in kinds]
-    assert "muon, lr=0.02" in words[0]
+    for said in ("muon, lr=0.02", "0.04", "(6)"):
+        assert said in words[0]
     assert "norm=-" not in words[0]
-    assert "0.04" in words[0]
-    assert "(6)" in words[0]
     for text in words[:2]:
         assert "24 ok, 4 undecided" in text
         assert "a remark" in text

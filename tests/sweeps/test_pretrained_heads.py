@@ -40,10 +40,16 @@ def trials(seeds=6):
     return pd.DataFrame(rows)
 
 
+AXES = CellAxes(("at_layer", "at_head", "control"))
+
+
+def tables_of(some, axes=AXES):
+    return pretrained_heads.tables(SimpleNamespace(axes=axes, trials=some, folders={}))
+
+
 @pytest.fixture(scope="module")
 def tables():
-    axes = CellAxes(("at_layer", "at_head", "control"))
-    return pretrained_heads.tables(SimpleNamespace(axes=axes, trials=trials(), folders={}))
+    return tables_of(trials())
 
 
 def test_a_head_leans_if_it_is_above_all_four_controls(tables):
@@ -79,10 +85,8 @@ def test_the_interval_of_the_least_mean_holds_if_those_of_all_controls_do():
         for null in pretrained_heads.NULLS
         for seed in range(8)
     )
-    keys = ["at_head"]
-    controls = paired_means(frame, [*keys, "null"], "difference")
-    own = pd.DataFrame({"at_head": range(heads)})
-    found = pretrained_heads._heads(own, controls, frame, keys, [])
+    controls = paired_means(frame, ["at_head", "null"], "difference")
+    found = pretrained_heads._heads(pd.DataFrame({"at_head": range(heads)}), frame, ["at_head"], [])
     covered = (found["low"] <= 0) & (found["high"] >= 0)
     assert covered.mean() >= 0.95 - 2 * np.sqrt(0.05 * 0.95 / heads)
     least = controls.loc[controls.groupby("at_head")["mean"].idxmin()]
@@ -90,7 +94,7 @@ def test_the_interval_of_the_least_mean_holds_if_those_of_all_controls_do():
     assert alone.mean() < 0.93  # what the interval of the least mean alone would cover
 
 
-def test_SVMs_that_are_not_solved_are_not_used(tables):
+def test_SVMs_that_are_not_solved_and_heads_without_a_control_are_not_used(tables):
     heads = tables["pretrained_heads"]
     nuclear = heads[heads["svm_norm"] == "nuclear"]
     assert (nuclear["used"] == 0).all()
@@ -100,16 +104,9 @@ def test_SVMs_that_are_not_solved_are_not_used(tables):
     assert total["asked"].to_dict() == {"frobenius": 2, "nuclear": 2}
     assert total["tested"].to_dict() == {"frobenius": 2, "nuclear": 0}
     assert total.loc["frobenius", "which"] == "2.0"
-
-
-def test_a_head_without_a_control_is_not_tested():
     some = trials()
-    some = some[some["control"] != "tokens"]
-    axes = CellAxes(("at_layer", "at_head", "control"))
-    heads = pretrained_heads.tables(SimpleNamespace(axes=axes, trials=some, folders={}))[
-        "pretrained_heads"
-    ]
-    assert heads["p_value"].isna().all()
+    heads = tables_of(some[some["control"] != "tokens"])["pretrained_heads"]
+    assert heads["p_value"].isna().all()  # a head without a control is not tested
     assert not heads["leans"].any()
 
 
@@ -130,17 +127,11 @@ def test_the_support_of_an_example_is_where_the_margin_is_one():
 
 
 def test_a_sweep_without_a_trial_is_drawn():
-    axes = CellAxes(("at_layer", "at_head", "control"))
-    frames = SimpleNamespace(axes=axes, trials=trials().iloc[:0], folders={})
-    found = pretrained_heads.tables(frames)
+    none = trials().iloc[:0]
+    found = tables_of(none)
     assert all(len(table) == 0 for table in found.values())
-    assert all(one.figure is not None for one in pretrained_heads.draw(found, axes))
-    bare = frames.trials[["status", "reason", *axes.names]]
-    assert len(pretrained_heads.tables(SimpleNamespace(**vars(frames) | {"trials": bare}))) == 6
-
-
-INSIDE = [1, 2, 3]
-"""Attended tokens of each sample."""
+    assert all(one.figure is not None for one in pretrained_heads.draw(found, AXES))
+    assert len(tables_of(none[["status", "reason", *AXES.names]])) == 6
 
 
 def given(W, inside):
@@ -152,7 +143,7 @@ def given(W, inside):
     return X, Z, np.arange(5) < np.full((4, 1), inside), logs
 
 
-@pytest.mark.parametrize("inside", INSIDE)
+@pytest.mark.parametrize("inside", [1, 2, 3])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_what_is_left_of_a_head_without_its_finite_part_is_its_projection(inside, sign):
     noise = np.random.default_rng(9).normal(size=(24, 24))
@@ -180,10 +171,8 @@ def test_shares_of_optimal_tokens_are_compared_on_the_same_sentences():
     chance = some["control"].map({"none": 0.125, "spectrum": 0.25, "queries": 0.5, "tokens": 1.0})
     some = some.assign(optimality_best=values, optimality_best_chance=chance, tokens="top")
     both = pd.concat([some, some.assign(tokens="multi", optimality_best=0.0)])
-    axes = CellAxes(("at_layer", "at_head", "control", "tokens"))
-    found = pretrained_heads.tables(SimpleNamespace(axes=axes, trials=both, folders={}))[
-        "pretrained_heads_optimality"
-    ].set_index("control")
+    found = tables_of(both, CellAxes((*AXES.names, "tokens")))
+    found = found["pretrained_heads_optimality"].set_index("control")
     assert found["quantity"].unique().tolist() == ["best token"]
     assert found["instances"].tolist() == [5] * 3
     assert found["left_out"].tolist() == [1] * 3

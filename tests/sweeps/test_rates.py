@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
-import pandas as pd
 import pytest
 
-from attnsvm.sweeps import style
-from attnsvm.sweeps.figures import rank_of_weights, rates
+from attnsvm.sweeps.figures import rates
 from tests.sweeps import synthetic
-from tests.sweeps.test_figures import text_of
+from tests.sweeps.synthetic import drawn
 
-HERE = Path("sweep")
 STEPS = [0, *(m * 10**e for e in range(5) for m in (1, 2, 5)), 10**5]
 
 
-def frames(error, norm, trials=12, optimizer="gd", log_excess=None):
+def frames(error, norm, log_excess=None):
     """A sweep whose instances have these numbers at every step, but a factor."""
-    cell, rows, history = synthetic.cell_keys(optimizer=optimizer), [], []
     rng = np.random.default_rng(0)
-    for seed in range(trials):
-        status = "diverged" if seed == trials - 1 else "ok"
-        row = {"run": "a", "seed": seed, "status": status, "reason": "", "training": ""}
-        rows.append(cell | row | {"frobenius_status": "solved"})
+
+    def history(row):
         scale = np.exp(rng.normal())
         for step in STEPS:
             t = max(step, 1)
-            values = {"one_minus_corr_frobenius": scale * error(t), "W_norm": scale * norm(t)}
-            values["margin_gap_frobenius"] = np.sqrt(values["one_minus_corr_frobenius"])
+            yield step, "one_minus_corr_frobenius", scale * error(t)
+            yield step, "margin_gap_frobenius", np.sqrt(scale * error(t))
+            yield step, "W_norm", scale * norm(t)
             if log_excess:
-                values["excess_risk_log"] = np.log(scale) + log_excess(t)
-            for quantity, value in values.items():
-                at = {"seed": seed, "step": step, "quantity": quantity, "value": value}
-                history.append(cell | {"run": "a"} | at)
-    runs = pd.DataFrame([synthetic.run_row("a", cell, trials)])
-    return synthetic.framed("rates", HERE, runs, pd.DataFrame(rows), pd.DataFrame(history))
+                yield step, "excess_risk_log", np.log(scale) + log_excess(t)
+
+    def instance(cell, seed):
+        return {"frobenius_status": "solved", "status": "diverged" if seed == 11 else "ok"}
+
+    return synthetic.sweep("rates", {"a": {"optimizer": "gd"}}, instance, history)
 
 
 def law(made, quantity="one_minus_corr_frobenius", against="step"):
@@ -120,52 +113,33 @@ def test_an_exponential_loss_is_no_power_law_though_it_underflows():
     tables = rates.tables(made)
     curve = tables["rates_curves"].query("quantity == 'excess_risk'").set_index("step")
     assert curve.loc[10**5, "median"] == 0  # its logarithm is not lost
-    with style.paper():
-        (drawing,) = rates.draw(tables, made.axes)
-        words = text_of(drawing)
+    *_, (words,) = drawn(made)
     assert "L - L* over the steps: all none" in words
     assert "log 1/(L - L*) over the norm: all 1.000" in words
 
 
 def test_the_figure_tells_exponents_and_what_is_left_out():
     made = frames(lambda t: 0.3 * t**-2.0, lambda t: 0.1 * t)
-    with style.paper():
-        (drawing,) = rates.draw(rates.tables(made), made.axes, ["a remark"])
-        drawing.figure.draw_without_rendering()
-        words = text_of(drawing)
+    *_, (words,) = drawn(made)
     assert "1-correlation over the steps: all -2.000 [-2.000, -2.000] (5 of 5 decades)" in words
     assert "1 diverged" in words
     assert "a remark" in words
-
-
-def test_a_sweep_without_a_certified_instance_is_drawn_empty():
-    made = frames(lambda t: 1 / t, lambda t: t)
     lost = synthetic.with_rows(made, made.trials.assign(status="undecided"))
-    with style.paper():
-        tables = rates.tables(lost)
-        assert tables["rates"].empty
-        (drawing,) = rates.draw(tables, lost.axes)
-        assert "no certified instance" in text_of(drawing)
+    tables, _, (words,) = drawn(lost)
+    assert tables["rates"].empty
+    assert "no certified instance" in words
 
 
 def test_ranks_are_means_over_certified_instances():
-    rows, runs = [], []
-    for parameterization, rank in (("w", 4.0), ("kq", 2.0)):
-        cell = synthetic.cell_keys(parameterization=parameterization, d=6)
-        runs.append(synthetic.run_row(parameterization, cell, 5))
-        for seed in range(5):
-            values = {"rank_effective": rank + seed % 2, "rank_stable": rank / 2}
-            values |= {"frobenius_rank": 4, "nuclear_rank": 2, "status": "ok", "reason": ""}
-            values |= {"run": parameterization, "seed": seed}
-            values |= {"status": "unsaturated", "rank_effective": 99.0} if seed == 4 else {}
-            rows.append(cell | values)
-    tables = (pd.DataFrame(runs), pd.DataFrame(rows), pd.DataFrame())
-    made = synthetic.framed("rank_of_weights", HERE, *tables)
-    with style.paper():
-        found = rank_of_weights.tables(made)
-        (drawing,) = rank_of_weights.draw(found, made.axes)
-        words = text_of(drawing)
-    means = found["rank_of_weights"].set_index(["rank", "parameterization"])
+    def instance(cell, seed):
+        rank = {"w": 4.0, "kq": 2.0}[cell["parameterization"]]
+        lost = {"status": "unsaturated", "rank_effective": 99.0} if seed == 4 else {}
+        return {"rank_effective": rank + seed % 2, "rank_stable": rank / 2, "frobenius_rank": 4,
+                "nuclear_rank": 2} | lost  # fmt: skip
+
+    cells = {rule: {"parameterization": rule, "d": 6} for rule in ("w", "kq")}
+    tables, _, (words,) = drawn(synthetic.sweep("rank_of_weights", cells, instance, trials=5))
+    means = tables["rank_of_weights"].set_index(["rank", "parameterization"])
     assert means.loc[("rank_effective", "kq"), "mean"] == 2.5
     assert means.loc[("rank_stable", "w"), "mean"] == 2.0
     assert (means["used"] == 4).all()

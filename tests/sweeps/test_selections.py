@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import dataclasses
 
 import numpy as np
 import pandas as pd
@@ -10,10 +10,8 @@ import pytest
 
 from attnsvm.sweeps import style
 from attnsvm.sweeps.aggregate import SweepFrames
-from attnsvm.sweeps.cells import CellAxes
-from attnsvm.sweeps.figures import _selections, outcomes
+from attnsvm.sweeps.figures import _numbers, _selections
 from tests.sweeps import synthetic
-from tests.sweeps.test_figures import text_of
 
 B, N, T, D = 4, 2, 3, 2
 OPTIMAL = np.array([2, 0])
@@ -47,28 +45,20 @@ RUNS = {
 
 def frames(cells: list[dict[str, object]], statuses: list[list[str]]) -> SweepFrames:
     """Return a sweep of one run for each cell, with these statuses of its instances."""
-    keys = [synthetic.cell_keys(**cell) for cell in cells]
-    names = [str(cell["optimizer"]) for cell in cells]
-    runs = pd.DataFrame(
-        [synthetic.run_row(name, cell, B) for name, cell in zip(names, keys, strict=True)]
-    )
-    rows = [
-        cell | {"run": name, "seed": seed, "status": status, "reason": ""}
-        for name, cell, ended in zip(names, keys, statuses, strict=True)
-        for seed, status in enumerate(ended)
-    ]
-    differ = [n for n in ("optimizer", "lr", "init", "d") if runs[n].nunique() > 1]
-    typed = {"lr": "optimizer.lr", "init": "optimizer.init", "d": "data.d"}
-    return SweepFrames(
-        "", Path("sweep"), runs, pd.DataFrame(rows), pd.DataFrame(),
-        axes=CellAxes.of(runs[differ], typed), folders={name: Path(name) for name in names},
+    names = {str(cell["optimizer"]): cell for cell in cells}
+    ended = {name: dict(enumerate(given)) for name, given in zip(names, statuses, strict=True)}
+    typed = {"optimizer": "optimizer", "lr": "optimizer.lr", "init": "optimizer.init"}
+    made = synthetic.sweep(
+        "", names, lambda cell, seed: {"status": ended[cell["optimizer"]].get(seed)},
+        trials=B, typed=typed | {"d": "data.d"},
     )  # fmt: skip
+    return dataclasses.replace(made, trials=made.trials.dropna(subset="status"))
 
 
 @pytest.fixture
 def stored(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, np.ndarray]]:
     found = dict(RUNS)
-    monkeypatch.setattr(_selections, "read_solutions", lambda folder: found[str(folder)])
+    monkeypatch.setattr(_numbers, "read_solutions", lambda folder: found[str(folder)])
     return found
 
 
@@ -126,12 +116,13 @@ def test_runs_that_differ_in_more_than_the_optimizer_are_no_pair(stored, field):
 
 
 def drawn(made: SweepFrames) -> list[str]:
-    tables = {"tokens": _selections.of_pairs(made), "cells": outcomes(made.trials, made.axes)}
+    counted = _numbers.outcomes(made.trials, made.axes)
+    tables = {"tokens": _selections.of_pairs(made), "cells": counted}
     with style.paper():
         drawings = _selections.draw("tokens", "cells", tables, made.axes, ["a remark"])
         for drawing in drawings:
             drawing.figure.draw_without_rendering()
-        return [text_of(drawing) for drawing in drawings]
+        return [synthetic.text_of(drawing) for drawing in drawings]
 
 
 def test_the_maps_show_shares_intervals_and_what_is_left_out(stored):
@@ -155,9 +146,7 @@ def test_without_a_path_on_record_all_is_left_out_and_the_maps_say_so(stored):
 
 @pytest.mark.full
 def test_too_many_optimizers_for_a_map_are_in_the_table(stored):
-    cells = [{"optimizer": "sgd", "lr": 1.0 + k} for k in range(_selections.ROOM + 1)]
-    made = frames(cells, [["ok"] * B] * len(cells))
-    made.trials["run"] = [f"sgd{k}" for k in range(len(cells)) for _ in range(B)]
-    made.folders.update({f"sgd{k}": Path("sgd") for k in range(len(cells))})
-    (words,) = drawn(made)
+    cells = [{"optimizer": f"sgd{k}"} for k in range(_selections.ROOM + 1)]
+    stored.update({f"sgd{k}": RUNS["sgd"] for k in range(len(cells))})
+    (words,) = drawn(frames(cells, [["ok"] * B] * len(cells)))
     assert "13 optimizers: see the table" in words

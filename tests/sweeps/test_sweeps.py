@@ -19,8 +19,8 @@ from attnsvm.cli.help import experiments
 from attnsvm.sweeps import gallery, overview, style
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.figures import figure_module
-from attnsvm.sweeps.overview import Outcome, write_documents, write_overview
-from tests.pretrained.tiny import tiny
+from attnsvm.sweeps.overview import Outcome, write_documents
+from tests.sweeps.fuzz import GRIDS, miniature
 
 CONF = Path(__file__).parents[2] / "conf" / "sweep"
 EXPERIMENTS = tuple(experiments())
@@ -29,50 +29,10 @@ QUICK = ("rank_vs_d", "depth", "phase_transition")
 
 EACH = [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in EXPERIMENTS]
 
-SHORT = ["trials=2", "optimizer.steps=30", "optimizer.record_every=10"]
-SMALL = ["data.n=2", "data.T=3", "data.d=5"]
-MINIATURES = {
-    "trajectories": SHORT,
-    "rank_vs_d": ["trials=3", "data={n:3,T:3},{n:3,T:4}", "data.d=2,5"],
-    "correlation_vs_d": ["trials=2", "data.d=4"],
-    "local_convergence": SHORT,
-    "convergence_types": [*SHORT, "data.d=4,8"],
-    "convergence_types_m": [*SHORT, "parameterization.m=1,16"],
-    "phase_transition": [*SHORT, "data={n:2,T:2},{n:2,T:3},{n:3,T:2}", "data.d=2,4"],
-    "generalisation": [*SHORT, "data.T=3", "data.signal=0.0,2.0", "data.n=2,3", "data.held_out=5"],
-    "gradient_floor": [*SHORT, "optimizer.growth=0.0,0.05"],
-    "kq_plateau": [
-        *SHORT,
-        "loss=logistic",
-        "optimizer.init=uniform,small",
-        "optimizer={lr:0.1},safe_gd",
-    ],
-    "ridge_vs_path": [*SHORT, "optimizer.ridge=0.0,1e-12"],
-    "regularization_path": ["trials=2", "optimizer.radii=[10.0,30.0]"],
-    "token_count_vs_lambda": [*SHORT, "head.lam=0.0,0.5"],
-    "sequence": SHORT,
-    "real_tokens": [*SHORT, "data.n=3"],
-    "pretrained_heads": [
-        *("trials=3", f"data.transformer={tiny('bert')}", "data.n=3", "data.T=4"),
-        *("data.at_layer=0,1", "data.at_head=0,2"),
-        *("selection.attended=0.25", "selection.negligible=0.25"),
-    ],
-    "rank_of_weights": [*SHORT, "data={n:3,T:3},{n:4,T:3}", "data.d=3,5"],
-    "rates": ["trials=3", "optimizer.steps=1000", "optimizer=gd,{steps:100}"],
-    "optimizer_geometry": [*SHORT, "optimizer={norm:spectral},muon,adam"],
-    "optimizer_geometry_kq": [*SHORT, "optimizer={norm:schatten4},adam"],
-    "mirror_descent": ["trials=2", "optimizer={p:1.75,steps:30},{p:3.0,steps:60}"],
-    "depth": [*SHORT, *SMALL, "model.layers=1,2"],
-    "depth_precision": [*SHORT, *SMALL, "model.layers=1,2"],
-    "heads": [*SHORT, *SMALL, "model.layers=1", "model.heads=1,2"],
-    "joint": [*SHORT, *SMALL, "model.trained=attention,all", "model.mlp=2"],
-    "composition": [*SHORT, *SMALL, "model.layers=1,2"],
-}
-
 
 def test_every_experiment_has_a_question_a_figure_and_a_miniature():
     named = {path.stem for path in CONF.glob("*.yaml")}
-    assert named == set(EXPERIMENTS) == set(MINIATURES)
+    assert named == set(EXPERIMENTS) == {*GRIDS} - {""}
     for name in EXPERIMENTS:
         text = (CONF / f"{name}.yaml").read_text()
         assert text.splitlines()[0] == "# @package _global_"
@@ -92,7 +52,8 @@ def run(name: str, folder: Path) -> None:
     if name == "pretrained_heads":
         pytest.importorskip("transformers")
     command = [sys.executable, "-m", "attnsvm", f"sweep={name}"]
-    command += [f"hydra.sweep.dir={folder / name}", *MINIATURES[name]]
+    given = miniature(name, 2 + (name == "pretrained_heads"), 30, 10)
+    command += [f"hydra.sweep.dir={folder / name}", *(f"{k}={v}" for k, v in given.items())]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-2000:]
 
@@ -107,18 +68,12 @@ def test_one_command_runs_and_draws_the_experiment(name: str, folder: Path):
     assert len(frames.incomplete) == 0
     assert len(frames.trials) > 0
     assert (folder / name / "report.html").stat().st_size > 10_000
+    if name == "real_tokens":  # a learned head is told from a fixed one
+        assert frames.axes.names == ("parameterization", "train")
+        assert set(frames.trials.groupby(["train", "parameterization"]).size()) == {2}
     written = {path.suffix for path in (folder / name / "figures").iterdir()}
     assert written >= {".png", ".pdf"}
     assert any((folder / name / "tables").glob("*.csv"))
-
-
-@pytest.mark.full
-def test_a_learned_head_is_told_from_a_fixed_one(folder: Path):
-    run("real_tokens", folder)
-    frames = load(folder / "real_tokens")
-    assert set(frames.trials["train"]) == {False, True}
-    assert frames.axes.names == ("parameterization", "train")
-    assert set(frames.trials.groupby(["train", "parameterization"]).size()) == {2}
 
 
 @pytest.mark.full
@@ -144,16 +99,12 @@ def test_a_figure_drawn_from_stored_tables_is_that_of_the_report(
     name: str, folder: Path, tmp_path: Path
 ):
     run(name, folder)
+    (tmp_path / "of_an_older_version.parquet").touch()
     gallery.write_tables(load(folder / name), tmp_path)
+    stored = {path.stem for path in tmp_path.iterdir()}
+    assert stored == {"about", *(path.stem for path in (folder / name / "tables").glob("*.csv"))}
     of_the_report = (folder / name / "figures" / f"{name}.png").read_bytes()
     assert gallery.draw(tmp_path, name) == gallery.small_png(of_the_report)
-
-
-def test_tables_of_a_run_before_are_replaced(folder: Path, tmp_path: Path):
-    run("rank_vs_d", folder)
-    (tmp_path / "of_an_older_version.parquet").touch()
-    gallery.write_tables(load(folder / "rank_vs_d"), tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"about.json", "rank_vs_d.parquet"}
 
 
 def test_a_picture_too_rich_for_a_small_copy_is_refused():
@@ -179,26 +130,6 @@ def test_a_small_copy_keeps_the_colours_of_thin_curves_apart(monkeypatch: pytest
     assert np.abs(made[:300:60, 100] - drawn).max() < 0.1
 
 
-def test_every_experiment_has_a_figure_in_the_documentation():
-    docs = Path(__file__).parents[2] / "docs"
-    pictures = list((docs / "figures").iterdir())
-    with_words = "pretrained_heads_attention"  # of a model that the site is built without
-    assert {path.stem for path in pictures} == {*EXPERIMENTS, with_words}
-    assert all(path.stat().st_size <= gallery.SIZE_LIMIT_BYTES for path in pictures)
-    text = (docs / "experiments.md").read_text()
-    for name in EXPERIMENTS:
-        assert f"figures/{name}.png" in text
-
-
-def test_the_overview_shows_what_is_there_and_names_what_is_not(folder: Path):
-    run("rank_vs_d", folder)
-    outcomes = [Outcome("rank_vs_d", 0, 1.0), Outcome("nowhere", 2, 1.0)]
-    text = write_overview(folder, outcomes).read_text()
-    assert text.count("<figure ") == 1
-    assert "attnsvm sweep=rank_vs_d" in text
-    assert "nowhere: no such folder" in text
-
-
 def test_the_command_writes_page_and_copies_and_names_what_lacks(
     folder: Path,
     tmp_path: Path,
@@ -211,15 +142,23 @@ def test_the_command_writes_page_and_copies_and_names_what_lacks(
     assert overview.main(asked) == 0
     assert [path.name for path in (tmp_path / "figures").iterdir()] == ["rank_vs_d.png"]
     assert (tmp_path / "tables/rank_vs_d/rank_vs_d.parquet").exists()
-    assert (folder / "overview.html").exists()
+    text = (folder / "overview.html").read_text()
+    assert text.count("<figure ") == 1
+    assert "attnsvm sweep=rank_vs_d" in text
     assert overview.main(["--directory", str(tmp_path), *asked[2:]]) == 1
     assert "attnsvm sweep=rank_vs_d" in capsys.readouterr().err
+    assert "rank_vs_d: no such folder" in (tmp_path / "overview.html").read_text()
 
 
-def test_the_documentation_has_the_whole_tables_of_every_experiment():
-    folders = list((Path(__file__).parents[2] / "docs/tables").iterdir())
-    assert {folder.name for folder in folders} == set(EXPERIMENTS)
-    for folder in folders:
-        about = json.loads((folder / "about.json").read_text())
-        assert about["sweep"] == folder.name
+def test_the_documentation_has_the_whole_tables_and_a_figure_of_every_experiment():
+    docs = Path(__file__).parents[2] / "docs"
+    pictures = list((docs / "figures").iterdir())
+    with_words = "pretrained_heads_attention"  # of a model that the site is built without
+    assert {path.stem for path in pictures} == {*EXPERIMENTS, with_words}
+    assert all(path.stat().st_size <= gallery.SIZE_LIMIT_BYTES for path in pictures)
+    assert {folder.name for folder in (docs / "tables").iterdir()} == set(EXPERIMENTS)
+    for name in EXPERIMENTS:
+        about = json.loads((docs / "tables" / name / "about.json").read_text())
+        assert about["sweep"] == name
         assert about["remarks"] == [""], "a run is missing"
+        assert f"figures/{name}.png" in (docs / "experiments.md").read_text()

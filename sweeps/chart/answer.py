@@ -1,42 +1,76 @@
-"""The numbers of a chart, and the count of what they leave out."""
+"""The answer to a question: numbers of a chart, its figure, and the count of what is left out."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
-from .. import statistics
+from .. import statistics, style
 from ..cells import row_key
-from .question import ALL, STEP, Question, is_flag
+from .draw import figure, floats, words
+from .question import ALL, STEP, Question, Tables, checked, is_flag, rows_for
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """What a chart shows.
+class Chart:
+    """The answer to a question.
 
     Attributes
     ----------
+    question : Question
+        What is shown, with the parts that axes have got by themselves.
     table : DataFrame
         A row for each cell and x: used, excluded, statistics with interval; for a scatter a row for
         each instance. Columns are named as on the command line.
     counts : DataFrame
         The number of instances of each cell by status and reason, also of those left out.
-    left_out : tuple of str
-        What is not in the table, and why.
+    notes : tuple of str
+        What is left out, and why.
     """
 
+    question: Question
     table: pd.DataFrame
     counts: pd.DataFrame
-    left_out: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of its files."""
+        return self.question.name
+
+    def figure(self) -> Figure:
+        """Return the figure."""
+        return self.drawn(style.figure)[0]
+
+    def drawn(self, make: Callable[[float, float], Figure]) -> tuple[Figure, np.ndarray]:
+        """Return the figure and its axes, (row, col); `make` returns an empty figure of a size."""
+        made, grid = figure(self.table, self.question, make)
+        style.note(made, [words(self.table, self.question), *self.notes])
+        return made, grid
 
 
-def numbers(rows: pd.DataFrame, question: Question) -> Numbers:
-    """Return the statistics of the rows that the question chooses."""
+def answer(tables: Tables, question: Question, remarks: Sequence[str] = ()) -> Chart:
+    """Return the chart of a question.
+
+    An axis of the sweep that the question does not name gets the first free one of hue, col and
+    row: cells are never pooled.
+
+    Raises
+    ------
+    ChartError
+        If a column does not exist or is of the wrong type, or if an axis is left without a part.
+    """
+    rows = rows_for(tables, question)
+    question = checked(tables, question, rows)
     instances = rows.drop_duplicates(row_key(rows))
-    kept = _chosen(rows, question)
-    known = kept[np.isfinite(_floats(kept[question.y])) & kept[question.x].notna()]
+    kept = rows
+    if ALL not in question.status and "status" not in question.keys:
+        kept = rows[rows["status"].isin(question.status)]
+    known = kept[np.isfinite(floats(kept[question.y])) & kept[question.x].notna()]
     cells = [name for name in question.keys if name != STEP]
     counts = statistics.counts(instances, list(dict.fromkeys([*cells, "status", "reason"])))
     if question.kind == "scatter":
@@ -44,14 +78,22 @@ def numbers(rows: pd.DataFrame, question: Question) -> Numbers:
         table = known[list(names)].reset_index(drop=True)
     else:
         table = _statistics(rows, rows.index.isin(kept.index), question)
-    return Numbers(table, counts, _left_out(instances, kept, known, question))
+    notes = [*_left_out(instances, kept, known, question), *filter(None, remarks)]
+    return Chart(question, table, counts, tuple(notes))
 
 
-def _chosen(rows: pd.DataFrame, question: Question) -> pd.DataFrame:
-    """Return the rows of the chosen statuses; all, where the status has a part of its own."""
-    if ALL in question.status or "status" in question.keys:
-        return rows
-    return rows[rows["status"].isin(question.status)]
+def shown(chart: Chart) -> np.ndarray:
+    """Return the axes of a figure that a notebook shows by itself, (row, col)."""
+    from matplotlib import pyplot  # takes a second to import
+
+    empty = pyplot.figure(layout="constrained")  # the first one turns on that notebooks show them
+
+    def new(width: float, height: float) -> Figure:
+        empty.set_size_inches(width, height)
+        return empty
+
+    with style.paper():
+        return chart.drawn(new)[1]
 
 
 def _statistics(rows: pd.DataFrame, kept: np.ndarray, question: Question) -> pd.DataFrame:
@@ -73,7 +115,7 @@ def _statistics(rows: pd.DataFrame, kept: np.ndarray, question: Question) -> pd.
 
 def _left_out(
     instances: pd.DataFrame, kept: pd.DataFrame, known: pd.DataFrame, question: Question
-) -> tuple[str, ...]:
+) -> list[str]:
     statuses = instances["status"].value_counts()
     listed = ", ".join(f"{count} {status}" for status, count in statuses.items())
     chosen = len(kept.drop_duplicates(row_key(kept)))
@@ -94,24 +136,20 @@ def _left_out(
         if without := int(kept[STEP].isna().sum()):
             lines.append(f"Left out: {without} instances without a history of {question.y}.")
         kept = kept[kept[STEP].notna()]
-    value, x = np.isfinite(_floats(kept[question.y])), kept[question.x].notna()
+    value, x = np.isfinite(floats(kept[question.y])), kept[question.x].notna()
     what = "points" if question.over_steps else "instances"
     if not value.all():
         lines.append(f"Left out: {int((~value).sum())} {what} without a value of {question.y}.")
     if (value & ~x).any():
         lines.append(f"Left out: {int((~x & value).sum())} {what} without {question.x}.")
     for axis in question.log:
-        numbers = _floats(known[question.x if axis == "x" else question.y])
+        numbers = floats(known[question.x if axis == "x" else question.y])
         if below := int((numbers <= 0).sum()):
             lines.append(f"{below} values of {axis} are not > 0: {LOGARITHMIC[axis]}.")
-    return tuple(lines)
+    return lines
 
 
 LOGARITHMIC = {
     "x": "those below are not drawn on the logarithmic axis, 0 is at its left end",
     "y": "a mean or median that is not > 0 is not drawn on the logarithmic axis",
 }
-
-
-def _floats(column: pd.Series[float]) -> np.ndarray:
-    return column.to_numpy(dtype=float, na_value=np.nan)
