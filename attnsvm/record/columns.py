@@ -128,8 +128,8 @@ def _allowed(text: str) -> Allowed:
     """Return the range `low..high`, either of which may be absent, or one of `word|word`."""
     if ".." not in text:
         return OneOf(tuple(text.split("|"))) if text else None
-    limits = zip(("low", "high"), text.split(".."), strict=True)
-    return Range(**{side: float(limit) for side, limit in limits if limit})
+    low, high = text.split("..")
+    return Range(float(low or "-inf"), float(high or "inf"))
 
 
 DECLARED = _declared()
