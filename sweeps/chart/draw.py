@@ -47,7 +47,8 @@ def figure(
     """
     names = {r: name for r in ("row", "col", "hue") if (name := getattr(question, r)) is not None}
     cells = CellAxes.of(table[[name for name in question.keys if name in table]])
-    statistic, y = "share" if "share" in table else question.estimator, question.y
+    statistic: str = "share" if "share" in table else question.estimator
+    y = question.y
     if question.kind == "scatter":
         statistic = y
     label = f"share of {y}" if statistic == "share" else f"{statistic} {y}"

@@ -278,7 +278,8 @@ def pooled(cells: pd.DataFrame, named: Sequence[str]) -> list[str]:
     named, free = list(named), list[str]()
     for axis in map(str, cells):
         if axis not in named:
-            groups = cells.groupby(named or [0] * len(cells), dropna=False)[axis]
+            by: Any = named or [0] * len(cells)
+            groups = cells.groupby(by, dropna=False)[axis]
             if (groups.nunique(dropna=False) > 1).any():
                 free.append(axis)
                 named.append(axis)

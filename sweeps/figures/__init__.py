@@ -112,8 +112,8 @@ def _user_module(sweep: str, folders: Iterable[Path]) -> ModuleType | None:
     if not sweep.isidentifier():  # the name may come from a record
         return None
     files = (path for folder in folders if (path := folder / f"sweep/{sweep}.py").is_file())
-    if (path := next(files, None)) is not None:
-        spec = spec_from_file_location(f"figures_of_{path.stem}", path)
+    if (file := next(files, None)) is not None:
+        spec = spec_from_file_location(f"figures_of_{file.stem}", file)
         assert spec is not None
         assert spec.loader is not None
         module = module_from_spec(spec)

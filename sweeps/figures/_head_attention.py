@@ -88,7 +88,9 @@ def _words(
 
     names = ("transformer", "text", *HEAD, "n", "T", "control", "scores")
     found: dict[str, Any] = {name: trial.get(name) for name in names}
-    given = {name: value if value == value else None for name, value in found.items()}
+    given: dict[str, Any] = {
+        name: value if value == value else None for name, value in found.items()
+    }
     given |= {name: int(given[name]) for name in (*HEAD, "n", "T") if given[name] is not None}
     try:
         data, seed = Pretrained(**given), int(at["seeds"])

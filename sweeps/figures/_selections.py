@@ -179,8 +179,9 @@ def _shares(table: pd.DataFrame, names: list[str]) -> list[pd.DataFrame]:
     rows = [f"{1 + i}: {style.wrapped(name, 34)}" for i, name in enumerate(names)]
     columns = [str(1 + i) for i in range(len(names))]
     maps = fields["share", "instance"], pd.Series(texts, fields.index)
+    fills: tuple[Any, ...] = (np.nan, "")
     return [
         values.unstack(fill_value=empty).reindex(index=names, columns=names, fill_value=empty)
         .set_axis(rows).set_axis(columns, axis=1)
-        for values, empty in zip(maps, (np.nan, ""), strict=True)
+        for values, empty in zip(maps, fills, strict=True)
     ]  # fmt: skip

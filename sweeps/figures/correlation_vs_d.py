@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 
 from .. import statistics, style
 from ..cells import number
-from ..facets import Panel, facets, labels, looks_of, named, points, stacked
+from ..facets import Look, Panel, facets, labels, looks_of, named, points, stacked
 from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
 from ._curves import PANELS
 from ._numbers import history_of, stalled
@@ -26,7 +26,7 @@ CURVES = {
 ALSO_TABLED = ("one_minus_corr_svmeq_lsq",)
 AXIS = r"$1-\mathrm{corr}(W, \cdot\,)$"
 WITHOUT_FLAT = CURVES["one_minus_corr_svmeq"] + ", not flat"
-LOOKS: dict[str, dict[str, Any]] = {
+LOOKS: dict[str, Look] = {
     **looks_of(list(CURVES.values())),
     WITHOUT_FLAT: {"color": style.PALETTE[0], "marker": "o", "markerfacecolor": "white",
                    "markeredgewidth": 1.0, "linestyle": "--", "linewidth": 1.1},

@@ -192,7 +192,7 @@ def _figure(tables: Tables, axes: CellAxes) -> Figure:
     table["column"] = pd.Categorical(table["column"], [*COLUMNS, DECADE])
     of_norm = (table["column"] == DECADE) & (table["against"] == "W_norm")
     curve = labels(axes, table, axes.besides()).astype(str)
-    looks = looks_of(labels(axes, tables["rates_counts"], axes.besides()).cat.categories)
+    looks = looks_of(list(labels(axes, tables["rates_counts"], axes.besides()).cat.categories))
     looks |= {f"{name}{OPEN}": {**look, "markerfacecolor": "white", "markeredgewidth": 1,
                                 "linestyle": ":", "label": "_"}
               for name, look in looks.items()}  # fmt: skip

@@ -178,7 +178,7 @@ def _scenes(tables: Tables, step: float | None = None) -> Figure:
 
 def _panel(ax: Axes, parts: Tables, looks: Mapping[Any, Look], step: float | None) -> None:
     tokens, paths, rays = parts["tokens"], parts["paths"], parts["rays"]
-    reach = 1.45 * tokens[["x", "y"]].abs().max(axis=None)
+    reach = 1.45 * float(np.abs(tokens[["x", "y"]].to_numpy(float)).max())
     walked = paths if step is None else paths[paths["step"] <= step]
     softmax = paths[paths["step"] == walked["step"].max()]  # a path that diverges ends before
     softmax = softmax.set_index(["sample", "token"])["softmax"]

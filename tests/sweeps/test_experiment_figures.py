@@ -12,7 +12,7 @@ from PIL import Image
 
 from attnsvm.sweeps import style
 from attnsvm.sweeps.cells import CellAxes
-from attnsvm.sweeps.figures import kq_plateau, trajectories
+from attnsvm.sweeps.figures import kq_plateau, phase_transition, trajectories
 from attnsvm.sweeps.figures._curves import over_steps
 from attnsvm.sweeps.figures._numbers import outcomes, status_counts
 from tests.sweeps import synthetic
@@ -103,9 +103,8 @@ def test_the_share_of_paths_at_the_optimal_tokens_counts_verdicts_only():
 @pytest.mark.full
 def test_what_did_not_converge_is_in_no_share(status: str):
     frames = phase_frames([(2, 2), (2, 4)], (1, 2, 3))
-    table = drawn(dataclasses.replace(frames, trials=frames.trials.assign(status=status)))[0][
-        "phase_transition"
-    ]
+    lost = dataclasses.replace(frames, trials=frames.trials.assign(status=status))
+    table = phase_transition.tables(lost)["phase_transition"]
     assert (table.query("share_of == 'global'")["used"] == 0).all()
     feasible = 0 if status == "tie" else 11
     assert (table.query("share_of == 'feasible'")["used"] == feasible).all()
@@ -126,7 +125,7 @@ def test_the_published_rule_keeps_what_has_no_softmax_in_between():
 
 
 def test_phase_transition_counts_verdicts_only():
-    tables, *_ = drawn(phase_frames([(2, 2), (2, 4), (3, 2)], (1, 2, 3)))
+    tables = phase_transition.tables(phase_frames([(2, 2), (2, 4), (3, 2)], (1, 2, 3)))
     table = tables["phase_transition"].set_index("share_of")
     feasible = table.loc["feasible"]
     assert (feasible["used"] == 11).all()  # the undecided one is not a verdict
@@ -144,7 +143,7 @@ def test_phase_transition_counts_verdicts_only():
 
 @pytest.mark.full
 def test_a_cell_with_many_undecided_instances_has_no_share():
-    tables, *_ = drawn(phase_frames([(2, 2), (2, 4)], (1, 2, 3), decided_on_d=10))
+    tables = phase_transition.tables(phase_frames([(2, 2), (2, 4)], (1, 2, 3), decided_on_d=10))
     table = tables["phase_transition"].set_index("share_of")
     assert (table.loc["assumption_d", "used"] == 10).all()  # counted, 2 of 12 have no verdict
     assert table.loc["assumption_d", ["share", "low", "high"]].isna().all(axis=None)
