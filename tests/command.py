@@ -39,10 +39,10 @@ def attnsvm(
 ) -> Finished:
     """Return the finished process of `command arguments` in `cwd`.
 
-    With an environment `env` of its own it is a new process, otherwise one of `SERVER`.
+    With an environment `env` or workers of its own it is a new process, otherwise one of `SERVER`.
     """
     words = [str(BIN / command), *arguments]
-    if env is not None:
+    if env is not None or any(word.startswith("hydra/launcher=") for word in arguments):
         made = environment(env)
         return subprocess.run(
             words, cwd=cwd, env=made, capture_output=True, text=True, timeout=300, check=False
