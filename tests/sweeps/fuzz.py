@@ -104,14 +104,15 @@ for line in SWEEPS.replace("TINY", str(tiny("bert"))).strip().splitlines():
     name, _, grid = given.partition(" ")
     GRIDS[name.strip("-")], ONE_VALUE[name.strip("-")] = parsed(grid), parsed(narrowed)
 
-NOTHING_SHORTER = ("rank_vs_d", "regularization_path", "pretrained_heads", "mirror_descent")
-"""Sweeps that do not train, or whose grid has the number of steps."""
+AS_LONG = ("correlation_vs_d", "mirror_descent", "pretrained_heads", "rank_vs_d",
+           "regularization_path")  # fmt: skip
+"""Sweeps that do not train, whose grid has the steps, or that would reject all after a few."""
 
 
 def miniature(name: str, trials: int, steps: int, every: int) -> dict[str, str]:
     """Return the overrides of a sweep with so many instances and steps of training."""
     given = {"trials": str(trials)}
-    if name not in NOTHING_SHORTER:
+    if name not in AS_LONG:
         given |= {"optimizer.steps": str(steps), "optimizer.record_every": str(every)}
     return given | GRIDS[name]
 
