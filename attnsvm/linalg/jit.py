@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,13 +27,14 @@ def compiled(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that compiles at the first call and caches the code on disk if possible.
 
-    Numba recompiles only if the function's own file changes. So a digest of everything else that
-    is compiled in is made part of the function's name, under which the code is cached.
+    Numba recompiles only if the function's own file changes. So a digest of the other modules of
+    compiled code from which it takes names, and of its constants, is made part of the function's
+    name, under which the code is cached.
 
     Parameters
     ----------
     *included : module or number
-        Modules and constants that the compiled code depends on.
+        What the code depends on besides.
     **options
         Those of `numba.njit`.
     """
@@ -40,16 +42,45 @@ def compiled(
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             parts = [getsource(p) if isinstance(p, ModuleType) else repr(p) for p in included]
-            parts += ["bounds"] * BOUNDS
-            if parts:
-                digest = sha256("".join(parts).encode()).hexdigest()[:16]
-                function.__qualname__ = f"{function.__name__}_{digest}"
+            parts += [*_sources(function.__module__), *["bounds"] * BOUNDS]
+            digest = sha256("".join(parts).encode()).hexdigest()[:16]
+            function.__qualname__ = f"{function.__name__}_{digest}"
             made: Callable[..., Any] = njit(cache=True, **options)(function)
         except (RuntimeError, OSError):  # no writable folder, or no source
             made = njit(**options)(function)
         return made
 
     return decorate
+
+
+def _sources(first: str) -> list[str]:
+    """Return the sources of the modules of compiled code that a module uses, and all constants."""
+    found, waiting = {}, [first]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        values = list(vars(sys.modules[name]).values())
+        numbers = [v for v in values if isinstance(v, int | float) or _all_numbers(v)]
+        found[name] = repr(numbers) + ("" if name == first else getsource(sys.modules[name]))
+        waiting += {module for module in map(_module_of, values) if _has_compiled_code(module)}
+    return [found[name] for name in sorted(found)]
+
+
+def _all_numbers(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(entry, int | float) for entry in value)
+
+
+def _module_of(value: Any) -> str:
+    of = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+    return of if isinstance(of, str) else ""
+
+
+def _has_compiled_code(module: str) -> bool:
+    """Return whether this is one of our modules that uses numba."""
+    if not module.startswith("attnsvm.") or module == __name__:
+        return False
+    return any(_module_of(v).startswith("numba") for v in vars(sys.modules[module]).values())
 
 
 @contextmanager

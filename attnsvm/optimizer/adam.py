@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from attnsvm.optimizer.base import broadcast
-from attnsvm.optimizer.first_order import TINY, FirstOrder, Step
-from attnsvm.optimizer.velocity import Velocity
+from attnsvm.optimizer.first_order import TINY, FirstOrder, Step, Velocity
 from attnsvm.parameterization import Variables
 
 

@@ -73,31 +73,37 @@ class Optimizer(ABC):
         """
 
 
-class KnownLeastRisk(Optimizer):
-    """An optimizer that uses the least risk L* = mean_i l(max_t gamma_it).
-
-    It is the infimum of the risk, approached where attention selects the optimal tokens, if the
-    head is linear and not trained and the loss decreases. With other heads a mixture of tokens may
-    have a smaller risk.
-    """
+class OfLinearHead(Optimizer):
+    """An optimizer that needs what is known with a linear head that is not trained."""
 
     NAME: ClassVar[str]
     """The optimizer's name in messages."""
+
+    KNOWN: ClassVar[str]
+    """What is known of the head, and of the loss, in messages."""
+
+    LOSSES: ClassVar[str] = "decreasing"
+    """Which losses are allowed, in messages."""
 
     def check_head(self, head: Head) -> None:
         """Raise ConfigError unless the head is linear and not trained."""
         if not isinstance(head, Linear) or head.train:
             raise ConfigError(
-                f"optimizer={self.NAME}: head must be linear with train=false: its least risk is "
-                "known"
+                f"optimizer={self.NAME}: head must be linear with train=false: {self.KNOWN}"
             )
 
     def check_loss(self, loss: Loss) -> None:
-        """Raise ConfigError unless the loss is decreasing."""
-        if not loss.DECREASING:
-            raise ConfigError(
-                f"optimizer={self.NAME}: loss must be decreasing: its least risk is known"
-            )
+        """Raise ConfigError unless the loss is allowed."""
+        if not self.allows(loss):
+            raise ConfigError(f"optimizer={self.NAME}: loss must be {self.LOSSES}: {self.KNOWN}")
+
+    def allows(self, loss: Loss) -> bool:
+        """Return whether the loss is allowed: for the least risk L* = mean_i l(max_t gamma_it).
+
+        L* is the infimum of the risk, approached where attention selects the optimal tokens, if the
+        loss decreases. With other heads a mixture of tokens may have a smaller risk.
+        """
+        return loss.DECREASING
 
 
 def norm(part: Tensor) -> Tensor:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from attnsvm.optimizer.base import KnownLeastRisk, norm
+from attnsvm.optimizer.base import OfLinearHead, norm
 from attnsvm.optimizer.first_order import TINY, FirstOrder, Step
 from attnsvm.parameterization import Variables
 
 
-class Polyak(KnownLeastRisk, FirstOrder):
+class Polyak(OfLinearHead, FirstOrder):
     """V <- V - eta (L - L*) / ||grad||^2 grad, L* = mean_i l(max_t gamma_it).
 
     With the linear head u_i = sum_t s_it gamma_it, so L - L* is a sum without cancellation
@@ -19,7 +19,7 @@ class Polyak(KnownLeastRisk, FirstOrder):
     overflow, and the instance diverges.
     """
 
-    NAME = "polyak"
+    NAME, KNOWN = "polyak", "its least risk is known"
 
     implicit_bias = "frobenius"
     """That of gradient descent."""

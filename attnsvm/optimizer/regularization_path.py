@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from attnsvm.attention import Forward, Risk
-from attnsvm.optimizer.base import KnownLeastRisk, Report, Visit
+from attnsvm.optimizer.base import OfLinearHead, Report, Visit
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import Variables, flat, unflat
 
 
 @dataclass(kw_only=True, eq=False)
-class RegularizationPath(KnownLeastRisk):
+class RegularizationPath(OfLinearHead):
     """W_R = argmin_{||W||_F <= R} L(W), or the factors with (||K||_F^2 + ||Q||_F^2) / 2 <= R.
 
     As R grows, W_R / R tends to the direction of the Frobenius attention SVM and K_R Q_R^T / R to
@@ -45,7 +45,7 @@ class RegularizationPath(KnownLeastRisk):
     iterations: int
     cone: float | None
 
-    NAME = "regularization_path"
+    NAME, KNOWN = "regularization_path", "its least risk is known"
 
     implicit_bias = "frobenius"
     """The theorem on regularisation paths of arXiv 2308.16898."""

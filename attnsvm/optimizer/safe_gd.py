@@ -9,9 +9,8 @@ from torch import Tensor
 
 from attnsvm.attention import Risk
 from attnsvm.config import ConfigError
-from attnsvm.head import Head, Linear
 from attnsvm.loss import Loss
-from attnsvm.optimizer.base import norm
+from attnsvm.optimizer.base import OfLinearHead, norm
 from attnsvm.optimizer.first_order import FirstOrder, Step
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
@@ -23,7 +22,7 @@ LONGEST = 1e100
 """Largest multiple of the gradient's part in a step; reached where it moves no logit."""
 
 
-class SafeGD(FirstOrder):
+class SafeGD(OfLinearHead, FirstOrder):
     """V <- V - eta grad with eta = lr / M, M a bound of the curvature along the step.
 
     Gradient descent with a fixed step eta <= 1/M, M a bound of the curvature everywhere, lowers the
@@ -55,20 +54,12 @@ class SafeGD(FirstOrder):
     implicit_bias = "frobenius"
     """That of gradient descent."""
 
-    def check_head(self, head: Head) -> None:
-        """Raise ConfigError unless the head is linear and not trained."""
-        if not isinstance(head, Linear) or head.train:
-            raise ConfigError(
-                "optimizer=safe_gd: head must be linear with train=false: its curvature is bounded"
-            )
+    NAME, KNOWN = "safe_gd", "its curvature is bounded"
+    LOSSES = "logistic | exponential | linear"
 
-    def check_loss(self, loss: Loss) -> None:
-        """Raise ConfigError unless |l''| <= |l'| and |l'(u + w)| <= |l'(u)| e^|w|."""
-        if not loss.SELF_BOUNDED:
-            raise ConfigError(
-                "optimizer=safe_gd: loss must be logistic | exponential | linear: its curvature is "
-                "at most its slope"
-            )
+    def allows(self, loss: Loss) -> bool:
+        """Return whether |l''| <= |l'| and |l'(u + w)| <= |l'(u)| e^|w|."""
+        return loss.SELF_BOUNDED
 
     def update(self, step: Step) -> Variables:
         """Return V - eta grad; V where the gradient is zero."""

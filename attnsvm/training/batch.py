@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any, Unpack
 
 import torch
@@ -29,11 +30,6 @@ from attnsvm.training.start import initial
 from attnsvm.training.trajectory import SnapshotRecorder, Trajectory
 
 Progress = Callable[[int], None]
-
-ARGUMENTS = (
-    "parameterization", "optimizer", "loss", "m", "init", "progress", "compiled", "keep_factors"
-)  # fmt: skip
-"""Arguments of `train` that are no fields of the optimizer."""
 
 ROWS = 1000
 """Most rows of an SVM that is solved from its Gram matrix."""
@@ -151,9 +147,10 @@ def train_chunks(
     slice, Trajectory
         The instances of the chunk, and their trajectory.
     """
-    size = size or chunk_size(
-        batch, len(optimizer_named(*_optimizer_of(arguments, options)).grid())
-    )
+    given = signature(train).bind(batch, *arguments, **options)
+    given.apply_defaults()
+    chosen = optimizer_named(given.arguments["optimizer"], given.arguments["options"])
+    size = size or chunk_size(batch, len(chosen.grid()))
     for first in range(0, batch.B, size):
         part = slice(first, min(first + size, batch.B))
         yield part, train(batch.take(part), *arguments, **options)
@@ -167,14 +164,6 @@ def chunk_size(batch: ProblemBatch, snapshots: int) -> int:
     return max(1, 2**30 // (8 * numbers))
 
 
-def _optimizer_of(
-    arguments: tuple[Any, ...], options: dict[str, Any]
-) -> tuple[str | Optimizer, dict[str, Any]]:
-    """Return the arguments of `optimizer_named` from the arguments of `train`."""
-    optimizer = options.get("optimizer", arguments[1] if len(arguments) > 1 else "normalized_gd")
-    return optimizer, {name: value for name, value in options.items() if name not in ARGUMENTS}
-
-
 def optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Optimizer:
     """Return the optimizer: the object itself, or the one of that name."""
     if isinstance(optimizer, Optimizer):
@@ -183,8 +172,9 @@ def optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Opti
         return optimizer
     schema = GROUPS["optimizer"].get(optimizer)
     known = [f.name for f in dataclasses.fields(schema)] if schema else list(options)
+    arguments = signature(train).parameters.keys() - {"batch", "options"}
     for name in options.keys() - set(known):
-        if (meant := nearest(name, (*known, *ARGUMENTS))) in ARGUMENTS:
+        if (meant := nearest(name, (*known, *sorted(arguments)))) in arguments:
             raise ConfigError(f"{name}: unknown argument of train; did you mean {meant}?")
     made: Optimizer = named("optimizer", optimizer, **options)
     return made

@@ -42,24 +42,14 @@ def ended(
     """Return `direction_error` and `at_finite_optimum` of the last variables, each (B,).
 
     A large batch is taken in parts, whose temporaries fit the cache, by up to `threads` threads.
-
-    Parameters
-    ----------
-    risk, variables, W, ridge
-        As for `Ending`.
-    how : str
-        direct, log_domain or sphere.
-    threads : int
-        Number of threads, at least 1.
+    `how` is direct, log_domain or sphere; the others are as for `Ending`.
     """
-    numbers = W[0].numel() + risk.batch.X[0].numel()
-    size = max(2, PART // numbers)
+    size = max(2, PART // (W[0].numel() + risk.batch.X[0].numel()))
+    whole = Ending(risk, variables, W, ridge)
 
     @torch.no_grad()  # of each thread
     def of_part(first: int) -> tuple[Tensor, Tensor]:
-        ending = Ending(risk, variables, W, ridge)
-        if len(W) > size:
-            ending = ending.take(slice(first, first + size))
+        ending = whole if len(W) <= size else whole.take(slice(first, first + size))
         return ending.direction_error(how), ending.at_finite_optimum()
 
     if len(W) <= size:
@@ -118,7 +108,7 @@ class Ending:
         The larger of the two.
         """
         largest = self.sizes.flatten(1).amax(1)
-        return NEAR * torch.maximum(length(self.x), largest ** (-1 / len(self.x)))
+        return NEAR * torch.maximum(_length(self.x), largest ** (-1 / len(self.x)))
 
     # --- rounding noise ---------------------------------------------------------------------------
 
@@ -198,8 +188,8 @@ class Ending:
     def _turns_downhill(self) -> Tensor:
         """Return whether the objective stops falling within `reach` along the negative gradient."""
         g = self.gradient[0]
-        there = self._gradient_at(-self.reach / length(g), g)
-        return (length(g) == 0) | (_inner(there, g) <= 0)
+        there = self._gradient_at(-self.reach / _length(g), g)
+        return (_length(g) == 0) | (_inner(there, g) <= 0)
 
     def _turns_outwards(self) -> Tensor:
         """Return whether it stops falling within NEAR along the ray through the weights.
@@ -208,8 +198,8 @@ class Ending:
         """
         outwards = self._gradient_at(torch.full_like(self.reach, NEAR), self.x)
         known_to = self.rounding.clamp(min=ROUNDING)
-        turns = _inner(outwards, self.x) >= -known_to * length(outwards) * length(self.x)
-        return (length(self.gradient[0]) == 0) | turns
+        turns = _inner(outwards, self.x) >= -known_to * _length(outwards) * _length(self.x)
+        return (_length(self.gradient[0]) == 0) | turns
 
     def _gradient_at(self, sizes: Tensor, direction: Variables) -> Variables:
         """Return the gradient at x + sizes direction, of each instance up to a factor."""
@@ -241,7 +231,7 @@ class Ending:
         least = forward.softmax.masked_fill(~risk.batch.mask, 1.0).flatten(1).amin(1)
         floor = STATIONARY * least * _largest_contribution(risk, at, forward)
         if len(shapes) > 1:  # the gradient of a factor is proportional to the other one
-            floor = floor * length(self.x)
+            floor = floor * _length(self.x)
         found: Tensor = (y.norm(dim=1) <= 1) & (steepness <= floor * self.reach)
         return found
 
@@ -258,8 +248,7 @@ def _inner(a: Variables, b: Variables) -> Tensor:
     return (flat(a) * flat(b)).sum(1)
 
 
-def length(a: Variables) -> Tensor:
-    """Return the Euclidean norm of all variables together, (B,)."""
+def _length(a: Variables) -> Tensor:
     return norm(flat(a))
 
 

@@ -93,14 +93,7 @@ def span_basis(batch: ProblemBatch) -> Tensor:
 def _cholesky(batch: ProblemBatch) -> tuple[Tensor, Tensor, Tensor]:
     """Return L with V V^T = L L^T, its inverse, and which instances have nearly dependent vectors.
 
-    Returns
-    -------
-    L : Tensor
-        Lower triangular, shape (B, n (T + 1), r).
-    inverse : Tensor
-        Its inverse, shape (B, r, n (T + 1)), zero where `near`.
-    near : Tensor
-        Shape (B,), bool.
+    Shapes (B, n (T + 1), r), (B, r, n (T + 1)) and (B,); where `near` the inverse is zero.
     """
     count = batch.n * (batch.T + 1)
     if batch.d < count:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -204,28 +204,25 @@ def _of_instances(
     With `seeds` (N,) they have an axis N in front, and each instance gets the entry of its seed.
     """
     arrays = read_npz("optimizer.init_path", path, ", ".join(names))
-    found = []
+    seeds, asked = arrays.get("seeds"), batch.seeds.tolist()
+    lead = () if seeds is None else (seeds.size,)
+
+    def refuse(name: str, why: str) -> NoReturn:
+        raise ConfigError(f"optimizer.init_path={path}: {name}: {why}")
+
     for name in names:
         if name not in arrays or arrays[name].dtype.kind not in "fiu":
             there = ", ".join(sorted(arrays)) or "nothing"
-            must = "must be an array of real numbers in the file, which has"
-            raise ConfigError(f"optimizer.init_path={path}: {name}: {must} {there}")
-        found.append(arrays[name])
-    seeds = arrays.get("seeds")
-    lead = () if seeds is None else (seeds.size,)
-    for name, V in zip(names, found, strict=True):
-        if V.ndim != axes + len(lead) or V.shape[: len(lead)] != lead:
+            refuse(name, f"must be an array of real numbers in the file, which has {there}")
+        if arrays[name].ndim != axes + len(lead) or arrays[name].shape[: len(lead)] != lead:
             must = f"{axes} axes, or one more in front for the instances named in seeds (N,)"
-            raise ConfigError(
-                f"optimizer.init_path={path}: {name}: shape {V.shape}; must be {must}"
-            )
+            refuse(name, f"shape {arrays[name].shape}; must be {must}")
     if seeds is None:
-        return found
+        return [arrays[name] for name in names]
     place = {int(seed): k for k, seed in enumerate(seeds.ravel())}
-    for seed in batch.seeds.tolist():
-        if seed not in place:
-            raise ConfigError(f"optimizer.init_path={path}: seeds: must hold {seed}, an instance")
-    return [V[[place[seed] for seed in batch.seeds.tolist()]] for V in found]
+    if missing := [seed for seed in asked if seed not in place]:
+        refuse("seeds", f"must hold {missing[0]}, an instance")
+    return [arrays[name][[place[seed] for seed in asked]] for name in names]
 
 
 def _tokens(path: str, found: NDArray[Any], batch: ProblemBatch) -> Tensor:

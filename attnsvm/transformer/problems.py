@@ -19,11 +19,12 @@ from torch import Tensor
 from attnsvm.attention import log_attention
 from attnsvm.head import RowScores
 from attnsvm.model import Transformer
+from attnsvm.optimizer.base import broadcast
+from attnsvm.parameterization import W
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import Trajectory
-from attnsvm.transformer.gradient import adjoints_of_layers, in_weights, readout_adjoint
-from attnsvm.transformer.network import Layer, Weights, forward
-from attnsvm.transformer.scaled import Scaled
+from attnsvm.transformer.network import Layer, forward
+from attnsvm.transformer.trained import TrainedNetwork, in_weights
 from attnsvm.transformer.training import LayerTrajectory
 
 
@@ -99,18 +100,16 @@ def layer_problems(
     attended : float
         Smallest attention through which the readout sees a row.
     """
-    model = path.model
-    X, Y, mask = model.sequences(batch.X, batch.Y, batch.mask)
-    weights, parameters = path.weights, path.others.head
-    layers, rows = forward(model, weights, X, mask)
-    parts = [*(one.mixed for one in layers), *path.trained.values()]
-    finite = torch.stack([part.isfinite().flatten(1).all(1) for part in parts]).all(0)
-    if not finite.all():
-        weights = _zero_unless(finite, weights)
-        parameters = {name: _or_zero(finite, p) for name, p in parameters.items()}
-        layers, rows = forward(model, weights, X, mask)
-    g = readout_adjoint(model, rows, Y, batch.head, parameters, path.loss)
-    found = adjoints_of_layers(model, weights, layers, g)
+    model, net = path.model, TrainedNetwork(path.model, batch, path.loss, W())
+    X, parts, weights = net.X, path.trained, path.weights
+    layers = forward(model, weights, X, net.mask)
+    checked = [*(layer.rows for layer in layers), *parts.values()]
+    finite = torch.stack([part.isfinite().flatten(1).all(1) for part in checked]).all(0)
+    if not finite.all():  # zeros in their place: their problems are not used
+        parts = {name: V.masked_fill(~broadcast(finite, V), 0.0) for name, V in parts.items()}
+        weights = weights.replaced(parts)
+        layers = forward(model, weights, X, net.mask)
+    found = net.adjoints(weights)
     read, *seen = visible_rows(model, layers, attended)
     B, n, T, d = X.shape
     L, H, S = model.layers, model.heads, len(path.steps)
@@ -120,8 +119,8 @@ def layer_problems(
         """Return (B L H, ...) of L tensors (B, H, ...)."""
         return torch.stack(parts, 1).reshape(stack, *parts[0].shape[2:])
 
-    given = zip(found, layers, seen, strict=True)
-    shares = [_unseen(adjoint.P, layer.X, one) for adjoint, layer, one in given]
+    given = zip(layers, found.P.unbind(1), found.P_exponent.unbind(1), seen, strict=True)
+    shares = [_unseen(P, exponent, layer.X, one) for layer, P, exponent, one in given]
     keys = per_head([one.X[:, None, :, None].expand(B, H, n, T, T, d) for one in layers])
     queries = per_head([one.X[:, None].expand(B, H, n, T, d) for one in layers])
     visible = per_head([one[:, None].expand(B, H, n, T) for one in seen]).reshape(stack, n * T)
@@ -131,10 +130,11 @@ def layer_problems(
     chosen = torch.arange(T, device=X.device) == last.argmax(-1, keepdim=True)
     admitted = torch.where(visible[..., None], last > -torch.inf, chosen)
     log_s = log_attention(log_s.masked_fill(~admitted[:, None], -torch.inf))
-    W = path.snapshots.movedim(1, 3).reshape(stack, S, d, d)
+    snapshots = path.snapshots.movedim(1, 3).reshape(stack, S, d, d)
     index = torch.cartesian_prod(torch.arange(B), torch.arange(L), torch.arange(H))
     index = index.view(stack, 3).to(X.device)
-    scores = per_head([-one.r.value for one in found]).reshape(stack, n * T, d)
+    size = found.r.abs().amax(-1, keepdim=True)
+    scores = (-found.r / torch.where(size > 0, size, 1.0)).reshape(stack, n * T, d)
     problems = ProblemBatch(
         X=keys.reshape(stack, n * T, T, d).contiguous(),
         Z=queries.reshape(stack, n * T, d).contiguous(),
@@ -145,20 +145,19 @@ def layer_problems(
         seeds=batch.seeds[index[:, 0]],
     )
     factors = [None if V is None else V.reshape(stack, d, -1) for V in (path.K, path.Q)]
-    none = torch.zeros(stack, dtype=torch.bool, device=X.device)
     trained = Trajectory(
         steps=path.steps,
-        snapshots=W,
+        snapshots=snapshots,
         loss=path.risk[index[:, 0]],
         softmax=log_s.exp(),
         log_softmax=log_s[:, -1],
-        W=W[:, -1].clone(),
+        W=snapshots[:, -1].clone(),
         K=factors[0],
         Q=factors[1],
         diverged=~finite[index[:, 0]],
         head_parameters=problems.head_parameters,
         direction_error=path.direction_error.reshape(stack),
-        finite_optimum=none,
+        finite_optimum=torch.zeros(stack, dtype=torch.bool, device=X.device),
     )
     return LayerProblems(
         problems,
@@ -180,24 +179,12 @@ def _since(steps: Tensor, tops: Tensor) -> Tensor:
     return steps.to(tops.device)[since].double()
 
 
-def _unseen(P: Scaled, X: Tensor, seen: Tensor) -> Tensor:
+def _unseen(P: Tensor, exponent: Tensor, X: Tensor, seen: Tensor) -> Tensor:
     """Return the share of the gradient that rows which are not `seen` (B, n, T) have, (B, H)."""
-    logs = []
-    for chosen in (seen, ~seen):
-        exponent = P.exponent.masked_fill(~chosen[:, None], -torch.inf)
-        part = in_weights(Scaled(P.value, exponent), X)
-        logs.append(part.exponent + part.value.norm(dim=-1).log())
-    log_seen, log_unseen = logs
+
+    def log_norm(chosen: Tensor) -> Tensor:
+        G, c = in_weights(P, exponent.masked_fill(~chosen[:, None], -torch.inf), X)
+        return c + G.flatten(2).norm(dim=-1).log()
+
+    log_seen, log_unseen = log_norm(seen), log_norm(~seen)
     return torch.where(log_unseen > -torch.inf, (log_unseen - log_seen).sigmoid(), 0.0)
-
-
-def _zero_unless(finite: Tensor, weights: Weights) -> Weights:
-    """Return zeros for the networks that are not finite: their problems are not used."""
-    parts = weights.V, weights.M1, weights.M2
-    others = [None if part is None else _or_zero(finite, part) for part in parts]
-    return Weights(_or_zero(finite, weights.W), *others)
-
-
-def _or_zero(finite: Tensor, part: Tensor) -> Tensor:
-    """Return the tensor (B, ...) with zeros where B is not finite."""
-    return part.masked_fill(~finite.view(-1, *[1] * (part.ndim - 1)), 0.0)

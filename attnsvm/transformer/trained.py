@@ -1,141 +1,286 @@
-"""A network during training: its tokens, labels, head and loss, and its other parameters."""
+"""A network during training: its risk, and the exact gradient in everything that is trained."""
 
 from __future__ import annotations
 
-import torch
-from torch import Generator, Tensor
+from dataclasses import dataclass
+from typing import Any
 
-from attnsvm.loss import Loss
-from attnsvm.model import Transformer
+import torch
+from torch import Tensor
+
+from attnsvm.attention import Gradient
+from attnsvm.head import Relu
+from attnsvm.linalg.simd.arithmetic import LANES
+from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
+from attnsvm.loss import Loss, Squared
+from attnsvm.model import READOUTS, Transformer
+from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.problem import ProblemBatch
-from attnsvm.transformer.gradient import (
-    Adjoints,
-    adjoints_of_layers,
-    in_all_weights,
-    read,
-    readout_adjoint,
-)
+from attnsvm.training import LOSS_CODES
+from attnsvm.transformer.compiled import Data, Sizes, differentiate, work_arrays
 from attnsvm.transformer.network import (
-    Layer,
     Weights,
     admissible,
-    attended,
     forward,
-    passes,
-    through_layer,
+    of_head,
+    read,
 )
-from attnsvm.transformer.parameters import OtherParameters, gradients
-
-VALUES_STREAM, MLP_STREAM = 0x51ED270B, 0x2545F491
-"""Seeds of values and MLPs are seed ^ these; those of weights come from `Parameterization.init`."""
-
-NEXT = 2**40
-"""Added to the seed of an instance for each further layer and head."""
 
 
-def values_and_mlps(
-    model: Transformer, seeds: Tensor, d: int
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return V (B, L, H, d, d), M1 (B, L, d, width) and M2 (B, L, width, d), as the model asks.
+@dataclass(frozen=True, eq=False)
+class Adjoints:
+    """Derivatives of the risk in rows and weights.
 
-    V is the orthogonal factor of a normal matrix, or the identity: None unless it is trained.
-    Entries of M1 and M2 are normal with variance 1 / d and 1 / width.
+    Attributes
+    ----------
+    r : Tensor
+        V dL/do_k / sqrt(H) of the rows o_k that attention gives, shape (B, L, H, n, T, d), each up
+        to a factor; 0 for rows that nothing reads.
+    P, P_exponent : Tensor
+        dL/dU_k of U_k = W x_k is P e^P_exponent, (B, L, H, n, T, d) and (B, L, H, n, T); dL/dW is
+        the sum of P_k x_k^T.
+    gradients : dict of str to Tensor
+        The gradient in W (B, L, H, d, d), and in what else is trained by the names of
+        `Weights.others`, each matrix up to a factor.
     """
-    L, H, width = model.layers, model.heads, model.mlp
 
-    def normal(stream: int, *shape: int) -> Tensor:
-        generators = [Generator().manual_seed(int(seed) ^ stream) for seed in seeds.tolist()]
-        parts = [torch.randn(*shape, generator=one, dtype=torch.float64) for one in generators]
-        return torch.stack(parts).to(seeds.device)
+    r: Tensor
+    P: Tensor
+    P_exponent: Tensor
+    gradients: dict[str, Tensor]
 
-    V = M1 = M2 = None
-    if model.values == "orthogonal":
-        V = torch.linalg.qr(normal(VALUES_STREAM, L, H, d, d))[0]
-    elif model.trains("values"):
-        V = torch.eye(d, dtype=torch.float64, device=seeds.device).repeat(len(seeds), L, H, 1, 1)
-    if width:
-        M1 = normal(MLP_STREAM, L, d, width) / d**0.5
-        M2 = normal(MLP_STREAM + NEXT, L, width, d) / width**0.5
-    return V, M1, M2
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """The risk (B,), and log s of every layer (B, L, H, n, T, T)."""
+
+    risk: Tensor
+    log_softmax: Tensor
 
 
 class TrainedNetwork:
-    """Everything but the attention weights: tokens, values, head, loss.
+    """The objective of a training, as `Risk` is that of one layer.
 
-    `others` are its values, MLPs and head at the present step.
+    Its variables are those of the parameterization, of all layers and heads (B L H, ...), followed
+    by what else is trained, V (B L H, d, d), M1, M2 (B L, ...) and those of the head (B, ...),
+    divided by `model.rate`: so a step of size eta moves these by rate eta.
+
+    Parameters
+    ----------
+    model, batch, loss
+        The network, its instances, and the loss.
+    rule : Parameterization
+        The variables of the attention weights.
     """
 
-    def __init__(self, model: Transformer, batch: ProblemBatch, loss: Loss, how: str) -> None:
-        self.model, self.batch, self.loss, self.how = model, batch, loss, how
+    def __init__(
+        self, model: Transformer, batch: ProblemBatch, loss: Loss, rule: Parameterization
+    ) -> None:
+        self.model, self.batch, self.loss, self.rule = model, batch, loss, rule
         X, Y, mask = model.sequences(batch.X, batch.Y, batch.mask)
         self.X, self.Y = X.contiguous(), Y.contiguous()
         self.mask = None if bool(mask.all()) else mask.contiguous()
-        drawn = values_and_mlps(model, batch.seeds, batch.d)
-        self.others = OtherParameters(*drawn, batch.head_parameters)
-        d = batch.d
-        unit = torch.eye(d, dtype=X.dtype, device=X.device).expand(len(X), 1, d, d)
-        self.features = batch.head.features(unit, batch.head_parameters)
+        self.stack = batch.B, model.layers, model.heads
+        zero = X.new_zeros(*self.stack, batch.d, batch.d)
+        self.drawn = Weights.drawn(model, batch.seeds, zero, batch.head_parameters)
 
-    def with_weights(self, W: Tensor) -> Weights:
+    # --- variables --------------------------------------------------------------------------------
+
+    def variables(self, attention: Variables) -> Variables:
+        """Return the variables of attention (B, L, H, ...), and other parameters as drawn."""
+        others = self.drawn.others(self.model)
+        parts = [p.flatten(0, _stack(name) - 1) / self.model.rate for name, p in others.items()]
+        return (*(V.flatten(0, 2) for V in attention), *parts)
+
+    def attention(self, variables: Variables) -> Variables:
+        """Return those of the parameterization, (B, L, H, ...)."""
+        count = len(self.rule.NAMES)
+        return tuple(V.view(*self.stack, *V.shape[1:]) for V in variables[:count])
+
+    def weights(self, variables: Variables) -> Weights:
         """Return the weights of the network."""
-        return self.others.weights(W)
+        drawn, W = self.drawn.others(self.model), self.combined(self.attention(variables))
+        pairs = zip(drawn.items(), variables[len(self.rule.NAMES) :], strict=True)
+        others = {name: self.model.rate * V.view_as(part) for (name, part), V in pairs}
+        return self.drawn.replaced({"W": W, **others})
 
-    def stepped(self, W: Tensor, eta: float) -> Tensor:
-        """Return the gradient in W, each (d, d) up to a factor; move what else is trained."""
-        if self.how == "direct":
-            return self._direct(W)
-        layers, rows, found = self._adjoints(W)
-        if self.model.trained != "attention":
-            prediction = rows, self.Y, self.batch.head, self.loss
-            others = gradients(self.model, self.others, layers, found, prediction)
-            self.others = self.others.moved(self.model, self.model.rate * eta, others)
-        return in_all_weights(found)
+    def combined(self, attention: Variables) -> Tensor:
+        """Return W, (B, L, H, d, d), of the variables of attention (B, L, H, ...)."""
+        W = self.rule.combine(tuple(V.flatten(0, 2) for V in attention))
+        return W.view(*self.stack, *W.shape[1:])
 
-    def risk(self, rows: Tensor) -> Tensor:
+    # --- the objective ----------------------------------------------------------------------------
+
+    def risk(self, rows: Tensor, weights: Weights) -> Tensor:
         """Return the risk, (B,), of the rows after the last layer."""
-        margins = self.Y * self.batch.head.value(read(self.model, rows), self.others.head)
+        margins = self.Y * self.batch.head.value(read(self.model, rows), weights.head)
         return self.loss.value(margins).flatten(1).mean(1)
 
-    def recorded(self, W: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the risk, (B,), and log s of every layer, (B, L, H, n, T, T)."""
-        found = passes(self.model, self.with_weights(W), self.X, self.mask)
-        _, log_s, _, rows = zip(*found, strict=True)
-        return self.risk(rows[-1]), torch.stack(log_s, 1)
+    def recorded(self, weights: Weights) -> Recorded:
+        """Return what is recorded of the network."""
+        layers = forward(self.model, weights, self.X, self.mask)
+        log_s = torch.stack([layer.log_s for layer in layers], 1)
+        return Recorded(self.risk(layers[-1].rows, weights), log_s)
 
-    def direction_error(self, W: Tensor) -> Tensor:
-        """Return the relative error of the direction of `gradient`, (B, L, H)."""
-        if self.how != "direct":
-            return torch.zeros_like(W[..., 0, 0])
-        pair = [value / value.norm(dim=(-2, -1), keepdim=True) for value in
-                (self._direct(W), in_all_weights(self._adjoints(W)[2]))]  # fmt: skip
+    def forward(self, variables: Variables) -> Recorded:
+        """Return what is recorded of the network."""
+        return self.recorded(self.weights(variables))
+
+    def gradient(
+        self, variables: Variables, forward: Recorded, how: str = "log_domain", ridge: float = 0.0
+    ) -> Gradient:
+        """Return the gradient in each matrix up to a positive factor; there is no ridge."""
+        weights, attention = self.weights(variables), variables[: len(self.rule.NAMES)]
+        direct = how == "direct"
+        found = {"W": self.direct(weights)} if direct else self.adjoints(weights).gradients
+        in_W = _unit_size(found.pop("W").flatten(0, 2))
+        unit = torch.eye(in_W.shape[-1], dtype=in_W.dtype, device=in_W.device).expand_as(in_W)
+        parts = self.rule.pullback(attention, in_W.mT, unit)
+        parts += tuple(_unit_size(G.flatten(0, _stack(name) - 1)) for name, G in found.items())
+        nothing: Any = None  # normalised steps need neither scales nor the gradient in the logits
+        return Gradient(parts, (), nothing)
+
+    def direct(self, weights: Weights) -> Tensor:
+        """Return the gradient in W by torch's own backward pass."""
+        with torch.enable_grad():
+            W = weights.W.detach().requires_grad_()
+            tracked = weights.replaced({"W": W})
+            layers = forward(self.model, tracked, self.X, self.mask, published=True)
+            (value,) = torch.autograd.grad(self.risk(layers[-1].rows, weights).sum(), W)
+        return value
+
+    def direction_error(self, weights: Weights) -> Tensor:
+        """Return the relative error of the direction of the direct gradient, (B, L, H)."""
+        exact, direct = self.adjoints(weights).gradients["W"], self.direct(weights)
+        pair = [value / value.norm(dim=(-2, -1), keepdim=True) for value in (direct, exact)]
         apart: Tensor = (pair[0] - pair[1]).norm(dim=(-2, -1))
         return apart
 
-    def _adjoints(self, W: Tensor) -> tuple[list[Layer], Tensor, list[Adjoints]]:
-        """Return the layers, the rows after the last one, and all adjoints, exactly."""
-        weights = self.with_weights(W)
-        layers, rows = forward(self.model, weights, self.X, self.mask)
-        given = self.Y, self.batch.head, self.others.head, self.loss
-        g = readout_adjoint(self.model, rows, *given)
-        return layers, rows, adjoints_of_layers(self.model, weights, layers, g)
+    # --- exact adjoints, compiled -----------------------------------------------------------------
 
-    def _direct(self, W: Tensor) -> Tensor:
-        """Return the gradient by torch's own backward pass."""
-        with torch.enable_grad():
-            tracked = W.detach().requires_grad_()
-            rows = plain_forward(self.model, self.with_weights(tracked), self.X, self.mask)
-            (value,) = torch.autograd.grad(self.risk(rows).sum(), tracked)
-        return value
+    def features(self) -> tuple[Tensor, Tensor] | None:
+        """Return projections of the head (B, 1, d, k) and their kinds, as `Head.features`."""
+        d = self.batch.d
+        unit = torch.eye(d, dtype=self.X.dtype, device=self.X.device).expand(len(self.X), 1, d, d)
+        return self.batch.head.features(unit, self.batch.head_parameters)
+
+    def sizes(self, weights: Weights, k: int, m: int) -> Sizes:
+        """Return the sizes of the compiled code, with k projections of the head, m columns of K."""
+        (_, n, T, d), model, loss = self.X.shape, self.model, self.loss
+        return Sizes(
+            n=n, T=T, d=d, L=model.layers, H=model.heads, k=k, m=m,
+            width=model.mlp, residual=model.residual, values=weights.V is not None,
+            train_values=model.trains("values"), train_mlp=bool(model.mlp) and model.trains("mlp"),
+            train_head=model.trains("head"), rate=float(model.rate),
+            readout=READOUTS.index(model.readout), loss=LOSS_CODES.get(type(loss), 0),
+            target=loss.target if isinstance(loss, Squared) else 0.0,
+        )  # fmt: skip
+
+    def data(self, weights: Weights, F: Tensor, kinds: Tensor) -> Data:
+        """Return what is given to the compiled code, with a head of projections F (B, d, k)."""
+        B, n, T, _ = self.X.shape
+        allowed = admissible(T, self.model.causal, self.mask).expand(B, 1, n, T, T)[:, 0]
+        bias = torch.zeros(B, n, T, T, dtype=torch.float64).masked_fill(~allowed, -torch.inf)
+        values, first, second = (
+            self.X.new_empty(B, *[0] * axes) if P is None else P
+            for P, axes in ((weights.V, 4), (weights.M1, 3), (weights.M2, 3))
+        )
+        Y, of_labels = self.Y.view(B, n, -1), (-self.Y / self.Y[0].numel()).view(B, n, -1)
+        given = self.X, bias, values, first, second, F, kinds.expand(LANES, 3, -1), Y, of_labels
+        *lanes, of_kinds, Y_lanes, weights_lanes = (blocks_of(P.cpu()) for P in given)
+        return Data(*lanes, LaneArray(of_kinds.array[0]), Y_lanes, weights_lanes)
+
+    def adjoints(self, weights: Weights) -> Adjoints:
+        """Return the exact adjoints, of any head and loss.
+
+        They are computed on the processor, whatever the device of the weights.
+        """
+        rows = forward(self.model, weights, self.X, self.mask)[-1].rows
+        g, exponent = self._readout_adjoint(rows, weights)
+        B, _, _, d = self.X.shape
+        data = self.data(weights, self.X.new_empty(B, d, 0), self.X.new_empty(3, 0))
+        sizes = self.sizes(weights, k=0, m=0)
+        work = work_arrays(sizes)
+        work.r[:], work.P[:], work.P_exponent[:] = 0.0, 0.0, -torch.inf  # of rows that none reads
+        given = [blocks_of(part.cpu()) for part in (weights.W, g, exponent)]
+        trained = [name for name in weights.others(self.model) if _stack(name) > 1]
+        names = ["r", "P", "P_exponent", "dW", *(f"d{name}" for name in trained)]
+        kept: list[list[Any]] = [[] for _ in names]
+        for b in range(len(data.X)):
+            work.g[:], work.c[:] = given[1][b], given[2][b]
+            differentiate(b, data, work, given[0], sizes)
+            for parts, name in zip(kept, names, strict=True):
+                parts.append(torch.from_numpy(getattr(work, name).array.copy()))
+        stacked = (LaneArray.of(torch.stack(parts)) for parts in kept)
+        r, P, P_exponent, *found = (of_blocks(lanes, B).to(rows.device) for lanes in stacked)
+        gradients = dict(zip(["W", *trained], found, strict=True))
+        if self.model.trains("head"):
+            in_head = self._in_head(rows, weights)
+            gradients |= {of_head(name): part for name, part in in_head.items()}
+        return Adjoints(r, P, P_exponent, gradients)
+
+    def _readout_adjoint(self, rows: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
+        """Return g (B, n, T, d) and c (B, n, T) of dL/dx_k = g e^c of the last rows x_k.
+
+        c is -inf where g is 0.
+        """
+        o, T = read(self.model, rows), rows.shape[2]
+        slope, exponent = self.loss.slope(self.Y * self.batch.head.value(o, weights.head))
+        slope = -slope * self.Y / self.Y[0].numel()
+        g = self.batch.head.gradient(o, weights.head) * slope.unsqueeze(-1)
+        if self.model.readout != "every":
+            share = torch.full((T, 1), 1 / T, dtype=g.dtype, device=g.device)
+            if self.model.readout == "first":
+                share = (torch.arange(T, device=g.device) == 0).to(g.dtype).unsqueeze(-1)
+            g, exponent = g.unsqueeze(2) * share, exponent.unsqueeze(2).expand(-1, -1, T)
+        return g, exponent.masked_fill((g == 0).all(-1), -torch.inf)
+
+    def _in_head(self, rows: Tensor, weights: Weights) -> dict[str, Tensor]:
+        """Return the gradient in the parameters of the head, up to a factor."""
+        o, head = read(self.model, rows), self.batch.head
+        slope, exponent = self.loss.slope(self.Y * head.value(o, weights.head))
+        if isinstance(head, Relu):  # a row without active projections adds nothing
+            flat = (head.gradient(o, weights.head) == 0).all(-1)
+            exponent = exponent.masked_fill(flat, -torch.inf)
+        largest = exponent.flatten(1).amax(-1).view(-1, *[1] * (exponent.ndim - 1))
+        return head.parameter_gradient(
+            o, weights.head, -slope * self.Y * _relative(exponent, largest)
+        )
 
 
-def plain_forward(
-    model: Transformer, weights: Weights, X: Tensor, mask: Tensor | None = None
-) -> Tensor:
-    """Return the rows after the last layer as any implementation computes them, (B, n, T, d)."""
-    allowed = admissible(X.shape[2], model.causal, mask).to(X.device)
-    for at in range(model.layers):
-        U = torch.einsum("bhde,bike->bhikd", weights.W[:, at], X)
-        logits = torch.einsum("bitd,bhikd->bhikt", X, U).masked_fill(~allowed, -torch.inf)
-        V = None if weights.V is None else weights.V[:, at]
-        _, X = through_layer(model, weights, at, X, attended(X, logits.softmax(-1), V))
-    return X
+def in_weights(P: Tensor, exponent: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sum of P_k e^(exponent_k) x_k^T over all rows of one layer as G e^c.
+
+    Parameters
+    ----------
+    P, exponent : Tensor
+        As in `Adjoints`, shapes (B, H, n, T, d) and (B, H, n, T).
+    X : Tensor
+        The input of the layer, (B, n, T, d).
+
+    Returns
+    -------
+    G, c : Tensor
+        Shapes (B, H, d, d) and (B, H).
+    """
+    exponent = exponent.masked_fill((P == 0).all(-1), -torch.inf)
+    c = exponent.flatten(2).amax(-1)
+    rows = P * _relative(exponent, c[..., None, None]).unsqueeze(-1)
+    return rows.flatten(2, 3).mT @ X.flatten(1, 2)[:, None], c
+
+
+def _relative(exponent: Tensor, largest: Tensor) -> Tensor:
+    """Return e^(exponent - largest), 0 where both are -inf."""
+    return torch.where(exponent == -torch.inf, 0.0, (exponent - largest).exp())
+
+
+def _stack(name: str) -> int:
+    """Return how many axes count matrices: instances, layers, heads."""
+    return {"V": 3, "M1": 2, "M2": 2}.get(name, 1)
+
+
+def _unit_size(G: Tensor) -> Tensor:
+    """Return G (N, ...) over its largest entry: whose squares do not underflow; 0 where it is 0."""
+    size = G.flatten(1).abs().amax(1).view(-1, *[1] * (G.ndim - 1))
+    return G / torch.where(size > 0, size, 1.0)

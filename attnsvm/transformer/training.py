@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Unpack
+from typing import Any, Unpack
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.config.groups import INITIAL
 from attnsvm.config.instantiate import named
 from attnsvm.config.options import OptimizerOptions
+from attnsvm.head import Linear, Relu
 from attnsvm.linalg import one_thread
+from attnsvm.linalg.jit import announced
+from attnsvm.linalg.simd.arithmetic import LANES
+from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
 from attnsvm.loss import Loss
 from attnsvm.model import Transformer
 from attnsvm.optimizer import Optimizer
 from attnsvm.optimizer.first_order import REPORT_EVERY
 from attnsvm.optimizer.normalized_gd import NormalizedGD
-from attnsvm.parameterization import Parameterization, Variables
+from attnsvm.parameterization import KQ, Parameterization, Variables, W
 from attnsvm.problem import ProblemBatch
+from attnsvm.training import LOSS_CODES
 from attnsvm.training.batch import (
     ROWS,
     Progress,
@@ -28,10 +35,13 @@ from attnsvm.training.batch import (
     parameterization_named,
     reporting,
 )
-from attnsvm.transformer.network import Weights
-from attnsvm.transformer.parameters import OtherParameters
-from attnsvm.transformer.stepping import CompiledSteps, TorchSteps, combined, compilable
-from attnsvm.transformer.trained import NEXT, TrainedNetwork
+from attnsvm.training.schedule import BlockSteps, Stretch
+from attnsvm.transformer.compiled import descend_layers, work_arrays
+from attnsvm.transformer.network import NEXT, Weights
+from attnsvm.transformer.trained import Recorded, TrainedNetwork
+
+PROJECTING = Linear, Relu
+"""Heads whose one parameter is the projections of `Head.features`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +61,7 @@ class LayerTrajectory:
     log_softmax : Tensor
         log s^h_kt, shape (B, S, L, H, n, T, T); -inf where t is not admissible.
     weights : Weights
-        The network at the last step.
-    others : OtherParameters
-        Its values, MLPs and head, at the last step.
+        The network at the last step, its head included.
     K, Q : Tensor or None
         Factors at the last step, shape (B, L, H, d, m), where they exist.
     direction_error : Tensor
@@ -68,7 +76,6 @@ class LayerTrajectory:
     risk: Tensor
     log_softmax: Tensor
     weights: Weights
-    others: OtherParameters
     K: Tensor | None
     Q: Tensor | None
     direction_error: Tensor
@@ -76,7 +83,7 @@ class LayerTrajectory:
     @property
     def trained(self) -> dict[str, Tensor]:
         """All that was trained, at the last step."""
-        return {"W": self.weights.W, **self.others.trained(self.model)}
+        return {"W": self.weights.W, **self.weights.others(self.model)}
 
 
 def train_layers(
@@ -114,7 +121,8 @@ def train_layers(
     progress : bool or callable
         As of `attnsvm.train`.
     compiled : bool
-        Whether to use the compiled loop where it applies; the results are equal up to rounding.
+        Whether to use the compiled loop where it applies; the results are equal up to rounding. It
+        runs on the processor, whatever the device of the batch, as do all exact gradients.
     **options
         Fields of the optimizer's config, as of `attnsvm.train`.
 
@@ -127,32 +135,37 @@ def train_layers(
     chosen = _checked(optimizer_named(optimizer, {**options}), batch, model)
     rule = parameterization_named(parameterization, m)
     net = TrainedNetwork(
-        model, batch, loss if isinstance(loss, Loss) else named("loss", loss), chosen.gradient
+        model, batch, loss if isinstance(loss, Loss) else named("loss", loss), rule
     )
-    heads = [(rule, l * model.heads + h) for l in range(model.layers) for h in range(model.heads)]
-    drawn = [
-        one.init(chosen.init, chosen.init_scale, batch.seeds + at * NEXT, batch.d)
-        for one, at in heads
-    ]
-    shape = batch.B, model.layers, model.heads
-    start = tuple(torch.stack(V, 1).view(*shape, *V[0].shape[1:]) for V in zip(*drawn, strict=True))
-    grid = [int(k) for k in chosen.grid()]
-    found = _Snapshots(net, rule, grid)
-    with torch.no_grad(), one_thread() as threads, reporting(progress, grid[-1]) as report:
-        stepper: CompiledSteps | TorchSteps
-        if compiled and compilable(net):
-            stepper = CompiledSteps(net, start, threads)
+    heads = range(model.layers * model.heads)
+    drawn = [rule.init(chosen.init, chosen.init_scale, batch.seeds + at * NEXT, batch.d)
+             for at in heads]  # fmt: skip
+    stacked = tuple(torch.stack(V, 1).flatten(0, 1) for V in zip(*drawn, strict=True))
+    start = net.attention(stacked)
+    recorder = _Recorder(net, [int(k) for k in chosen.grid()])
+    with torch.no_grad(), one_thread() as threads, reporting(progress, chosen.steps) as report:
+        if compiled and compilable(net, chosen):
+            steps = _NetworkSteps(net, start, recorder)
+            steps.run(chosen, threads, report)
         else:
-            stepper = TorchSteps(net, rule, start)
-        found.take(start)
-        variables = start
-        for first, last in pairwise(grid):
-            for begin in range(first, last, REPORT_EVERY):
-                end = min(begin + REPORT_EVERY, last)
-                variables = stepper.advance([chosen.step_size(k) for k in range(begin, end)])
-                report(end)
-            found.take(variables)
-    return found.trajectory(variables)
+            objective: Any = net
+
+            def visit(variables: Variables, view: Any) -> None:
+                recorder.store(net.attention(variables), net.weights(variables), view)
+
+            chosen.run(objective, net.variables(start), visit, report)
+        return recorder.trajectory(chosen.gradient)
+
+
+def compilable(net: TrainedNetwork, optimizer: NormalizedGD) -> bool:
+    """Return whether the compiled loop applies; it takes steps on the processor."""
+    return (
+        net.features() is not None
+        and (not net.model.trains("head") or type(net.batch.head) in PROJECTING)
+        and type(net.loss) in LOSS_CODES
+        and type(net.rule) in (W, KQ)
+        and optimizer.gradient == "log_domain"
+    )
 
 
 def networks_at_once(batch: ProblemBatch, model: Transformer, snapshots: int) -> int:
@@ -161,55 +174,54 @@ def networks_at_once(batch: ProblemBatch, model: Transformer, snapshots: int) ->
     trained = snapshots * (d * d + n * T * T) + 3 * min(n * T * T, ROWS) ** 2
     differences = 4 * model.heads * n * T**3 * d + 4 * n * T * T * model.mlp
     heads = model.layers * model.heads
-    # drawn, trained, as lanes and read back; each layer and head has a copy in the record
-    copies = (4 + heads) * (heads * d * d + 2 * model.layers * d * model.mlp)
+    # drawn, trained, as lanes and read back twice; each layer and head has a copy in the record
+    copies = (5 + heads) * (heads * d * d + 2 * model.layers * d * model.mlp)
     return max(1, 2**30 // (8 * (heads * trained + differences + copies)))
 
 
 def _checked(optimizer: Optimizer, batch: ProblemBatch, model: Transformer) -> NormalizedGD:
     """Return the optimizer if every layer and head can take its steps."""
-    if not isinstance(optimizer, NormalizedGD):
-        raise ConfigError(
-            f"optimizer={type(optimizer).__name__}: must be normalized_gd with model=transformer"
-        )
-    if optimizer.ridge:
-        raise ConfigError(f"optimizer.ridge={optimizer.ridge}: must be 0 with model=transformer")
-    if optimizer.init not in INITIAL:
-        raise ConfigError(
-            f"optimizer.init={optimizer.init}: must be {' | '.join(INITIAL)} with model=transformer"
-        )
-    if batch.head.train:
-        raise ConfigError(
-            "head.train=true: must be false with model=transformer: model.trained=head trains it"
-        )
-    if model.trained != "attention" and optimizer.gradient == "direct":
-        raise ConfigError(
-            f"optimizer.gradient=direct: must be log_domain with model.trained={model.trained}"
-        )
+    normalized, other = isinstance(optimizer, NormalizedGD), model.trained != "attention"
+    ridge, gradient = getattr(optimizer, "ridge", 0), getattr(optimizer, "gradient", "")
+    for allowed, given, must in (
+        (normalized, f"optimizer={type(optimizer).__name__}", "normalized_gd"),
+        (not ridge, f"optimizer.ridge={ridge}", "0"),
+        (optimizer.init in INITIAL, f"optimizer.init={optimizer.init}", " | ".join(INITIAL)),
+        (not batch.head.train, "head.train=true", "false: model.trained=head trains it"),
+        (not other or gradient != "direct", f"optimizer.gradient={gradient}",
+         f"log_domain with model.trained={model.trained}"),
+    ):  # fmt: skip
+        if not allowed:
+            raise ConfigError(f"{given}: must be {must}, with model=transformer")
+    assert isinstance(optimizer, NormalizedGD)
     return optimizer
 
 
-class _Snapshots:
-    """Fills the arrays of a trajectory."""
+class _Recorder:
+    """Fills the arrays of a trajectory; `last` are the variables of attention and all weights."""
 
-    def __init__(self, net: TrainedNetwork, rule: Parameterization, grid: list[int]) -> None:
+    def __init__(self, net: TrainedNetwork, grid: list[int]) -> None:
         B, n, T, d = net.X.shape
         L, H, S = net.model.layers, net.model.heads, len(grid)
-        self.net, self.rule, self.grid, self.taken = net, rule, grid, 0
+        self.net, self.grid, self.taken = net, grid, 0
         self.snapshots = net.X.new_empty(B, S, L, H, d, d)
         self.risk = net.X.new_empty(B, S)
         self.log_softmax = net.X.new_empty(B, S, L, H, n, T, T)
+        self.last: tuple[Variables, Weights] = (), net.drawn
 
-    def take(self, variables: Variables) -> None:
-        """Store the next snapshot."""
-        W = combined(self.rule, variables)
-        self.snapshots[:, self.taken] = W
-        self.risk[:, self.taken], self.log_softmax[:, self.taken] = self.net.recorded(W)
+    def store(self, attention: Variables, weights: Weights, view: Recorded | None = None) -> None:
+        """Store the next snapshot, with the variables of attention (B, L, H, ...)."""
+        view = view or self.net.recorded(weights)
+        self.snapshots[:, self.taken] = weights.W
+        self.risk[:, self.taken], self.log_softmax[:, self.taken] = view.risk, view.log_softmax
         self.taken += 1
+        self.last = attention, weights
 
-    def trajectory(self, last: Variables) -> LayerTrajectory:
-        """Return the trajectory that ends with `last`."""
-        K, Q = last if len(last) == 2 else (None, None)
+    def trajectory(self, how: str) -> LayerTrajectory:
+        """Return the trajectory; `how` is the kind of gradient used."""
+        attention, weights = self.last
+        K, Q = attention if len(attention) == 2 else (None, None)
+        exact = torch.zeros_like(weights.W[..., 0, 0])
         return LayerTrajectory(
             model=self.net.model,
             loss=self.net.loss,
@@ -217,9 +229,64 @@ class _Snapshots:
             snapshots=self.snapshots,
             risk=self.risk,
             log_softmax=self.log_softmax,
-            weights=self.net.with_weights(self.snapshots[:, -1].clone()),
-            others=self.net.others,
+            weights=weights,
             K=K,
             Q=Q,
-            direction_error=self.net.direction_error(self.snapshots[:, -1]),
+            direction_error=self.net.direction_error(weights) if how == "direct" else exact,
         )
+
+
+class _NetworkSteps(BlockSteps):
+    """Steps of the compiled loop; what is trained is kept at the stops."""
+
+    LONGEST, SHARE, AHEAD = REPORT_EVERY, 2**7, 1
+
+    def __init__(self, net: TrainedNetwork, start: Variables, recorder: _Recorder) -> None:
+        self.net, self.start, self.recorder = net, start, recorder
+        features = net.features()
+        assert features is not None  # as checked in `compilable`
+        F, kinds = features
+        self.data, self.blocks = net.data(net.drawn, F[:, 0], kinds), -(-net.batch.B // LANES)
+        self.attention = [blocks_of(V.cpu()) for V in start]
+        self.sizes = net.sizes(net.drawn, F.shape[-1], start[0].shape[-1] * (len(start) - 1))
+        self.names = list(net.drawn.others(net.model))
+        self.arrays = [*self.attention, *(getattr(self.data, n, self.data.F) for n in self.names)]
+        with announced("training loop of a transformer"):
+            self.advance(0, 0, np.empty(0))
+
+    def advance(self, first: int, last: int, etas: NDArray[np.float64]) -> None:
+        """Take a step of each size in `etas` in the blocks first <= b < last."""
+        variables, work = (self.attention[0], self.attention[-1]), work_arrays(self.sizes)
+        descend_layers(first, last, self.data, work, variables, etas, self.sizes)
+
+    def begin(self) -> None:
+        """Store the first snapshot."""
+        W = self.net.combined(self.start)
+        self.recorder.store(self.start, self.net.drawn.replaced({"W": W}))
+
+    def record(self, stretch: Stretch) -> None:
+        """Store the snapshot at the end of a stretch."""
+        parts = [part[0].to(self.net.X.device) for part in stretch.seen]
+        attention, others = tuple(parts[: len(self.start)]), parts[len(self.start) :]
+        drawn = self.net.drawn.others(self.net.model)
+        trained = {n: V.view_as(drawn[n]) for n, V in zip(self.names, others, strict=True)}
+        W = self.net.combined(attention)
+        self.recorder.store(attention, self.net.drawn.replaced({"W": W, **trained}))
+
+    def most_stops(self) -> int:
+        """Return 1: a stretch ends at its stop, since networks are large."""
+        return 1
+
+    def kept(self, stops: int) -> list[Tensor]:
+        """Return empty tensors (stops, B, ...) for what is trained."""
+        B = self.net.batch.B
+        return [torch.empty(stops, B, *V.shape[1:], dtype=torch.float64) for V in self.arrays]
+
+    def take(
+        self, first: int, last: int, etas: NDArray[np.float64], stops: NDArray[np.int64], at: int
+    ) -> list[Tensor]:
+        """Take the steps of some blocks; return what is trained, after the last one."""
+        self.advance(first, last, etas)
+        count = min(LANES * last, self.net.batch.B) - LANES * first
+        ends = (of_blocks(LaneArray(V.array[first:last]), count) for V in self.arrays)
+        return [V.unsqueeze(0)[: len(stops)] for V in ends]

@@ -254,12 +254,12 @@ class Replay(Stages):
         optimizer: Any = copy.copy(self.objects.optimizer)
         optimizer.steps = 0  # only the initial weights
         first = train_layers(batch, model, rule, optimizer, loss).snapshots[:, 0]
-        net = TrainedNetwork(model, batch, loss, optimizer.gradient)
-        drawn, W, end = net.others, first, net.others
+        net = TrainedNetwork(model, batch, loss, rule)
+        drawn, W, end = net.drawn, first, net.drawn
         if self.recorded:
             at = [self.stored.place[(seed,)] for seed in batch.seeds.tolist()]
-            parts = drawn.trained(model)
-            end = drawn.with_trained({
+            parts = drawn.others(model)
+            end = drawn.replaced({
                 name: self._noisy(self.stored.tensor(f"network_{name}", at, part.shape[1:]))
                 for name, part in parts.items()
             })  # fmt: skip
@@ -267,18 +267,15 @@ class Replay(Stages):
         path = self._path(W, first)
         flat = path.reshape(len(path), -1, *path.shape[-2:])
         path = self._noisy_each(flat).view(path.shape)
-        factor, parts = VARIANTS[self.variant], end.trained(model)
-        between = end.with_trained({name: factor * part for name, part in parts.items()})
+        factor, parts = VARIANTS[self.variant], end.others(model)
+        between = end.replaced({name: factor * part for name, part in parts.items()})
         others = [drawn, *[between] * (len(self.steps) - 2), end][-len(self.steps) :]
-        risks, logs = [], []
-        for net.others, V in zip(others, path.unbind(1), strict=True):  # the network at each step
-            risk, log_s = net.recorded(V)
-            risks.append(risk)
-            logs.append(log_s)
-        net.others = end
+        pairs = zip(path.unbind(1), others, strict=True)
+        views = [net.recorded(at.replaced({"W": V})) for V, at in pairs]
+        risks, logs = ([getattr(view, name) for view in views] for name in ("risk", "log_softmax"))
         networks = LayerTrajectory(
             model, loss, self._grid(), path, torch.stack(risks, 1), torch.stack(logs, 1),
-            net.with_weights(path[:, -1].clone()), end, None, None,
+            end.replaced({"W": path[:, -1].clone()}), None, None,
             torch.zeros(path.shape[0], *path.shape[2:4], dtype=torch.float64),
         )  # fmt: skip
         divided = self.divided(batch, networks)

@@ -76,12 +76,6 @@ def test_a_path_that_stopped_short_of_a_minimiser_is_stalled():
     assert stalled == (off_the_normal(batch, path.W) > 1e-2).tolist()
 
 
-@pytest.mark.parametrize("radii", [[], [3.0, 1.0], [0.0, 1.0], [1.0, 1.0]])
-def test_bad_radii_are_named(batch, radii):
-    with pytest.raises(ConfigError, match=r"optimizer.radii="):
-        train(batch, "w", "regularization_path", radii=radii)
-
-
 def test_quasi_newton_minimises_each_instance_for_itself():
     """Rosenbrock's valley and a parabola side by side; the parabola alone too."""
 
@@ -171,12 +165,14 @@ def test_a_local_path_stays_in_its_cone(about_others):
     assert (one_minus_correlation(whole.W, W_mm) > bound).any()
 
 
-@pytest.mark.parametrize("cone", [0.0, 90.0, -1.0])
-def test_an_angle_that_is_no_cone_is_refused(batch, cone):
-    with pytest.raises(ConfigError, match=rf"optimizer\.cone={cone}"):
-        train(batch, "w", "regularization_path", cone=cone)
-
-
-def test_a_cone_needs_an_axis(batch):
-    with pytest.raises(ConfigError, match=r"optimizer\.init=zero: must be another start"):
-        train(batch, "w", "regularization_path", cone=5.0, init="zero")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        *(({"radii": radii}, "radii=") for radii in ([], [3.0, 1.0], [0.0, 1.0], [1.0, 1.0])),
+        *(({"cone": cone}, f"cone={cone}") for cone in (0.0, 90.0, -1.0)),
+        ({"cone": 5.0, "init": "zero"}, "init=zero: must be another start"),
+    ],
+)
+def test_bad_radii_and_cones_are_named(batch, options, message):
+    with pytest.raises(ConfigError, match=rf"optimizer\.{message}"):
+        train(batch, "w", "regularization_path", **options)

@@ -137,16 +137,15 @@ def test_aligned_weights_are_the_first_step_from_zero(head, loss):
     torch.testing.assert_close(aligned.W, step.W, rtol=1e-12, atol=1e-14)
 
 
-def test_aligned_factors_have_the_singular_vectors_of_the_gradient():
+def test_aligned_factors_are_the_nearest_of_their_rank_and_balanced():
     batch = sample(**SHAPE)
     G = -train(batch, init="zero", lr=1.0, steps=1).W
     path = train(batch, "kq", m=2, init="aligned", init_scale=0.7, **START)
     U, sigma, Vh = torch.linalg.svd(-0.7 * G)
     nearest = U[:, :, :2] * sigma[:, None, :2] @ Vh[:, :2]
     torch.testing.assert_close(path.W, nearest, rtol=0, atol=1e-12)
-    torch.testing.assert_close(
-        path.K.mT @ path.K, torch.diag_embed(sigma[:, :2]), rtol=0, atol=1e-12
-    )
+    gram = torch.diag_embed(sigma[:, :2])
+    torch.testing.assert_close(path.K.mT @ path.K, gram, rtol=0, atol=1e-12)
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -199,35 +198,26 @@ def test_tokens_of_a_file_are_the_axis_of_the_cone(tmp_path):
     assert angles(found.W, W_svm)[solved].numpy() == pytest.approx(10.0, abs=1e-6)
 
 
-WRONG = [
-    ({"W0": np.zeros((2, 6, 6))}, r"W0: shape \(2, 6, 6\); must be 2 axes, or one more in front"),
-    ({"W0": np.zeros((2, 6, 6)), "seeds": [0]}, "W0: shape"),
-    ({"W0": np.zeros((1, 6, 6)), "seeds": [0]}, "seeds: must hold 1"),
-    ({"W0": np.zeros((6, 5))}, "init W0: shape"),
-    ({"W0": np.full((6, 6), math.nan)}, "init W0: nan"),
-    ({"W0": np.zeros((6, 6), dtype=complex)}, "W0: must be an array of real numbers"),
-    ({"K0": np.zeros((6, 6))}, "W0: must be an array of real numbers in the file, which has K0"),
-]
-
-
-@pytest.mark.parametrize(("arrays", "message"), WRONG)
-def test_a_file_of_other_weights_is_refused(arrays, message, tmp_path):
-    with pytest.raises(ConfigError, match=message):
-        train(sample(**SHAPE), init="file", init_path=saved(tmp_path, **arrays), **START)
-
-
 @pytest.mark.parametrize(
-    ("tokens", "message"),
+    ("arrays", "message"),
     [
-        ([0, 1, 2], "tokens: int64, 3 an instance; must be 4 whole"),
-        ([0.0, 1.0, 2.0, 3.0], "tokens: float64"),
-        ([0, 1, 2, 5], "tokens: must be admissible, >= 0 and < T=5"),
-        ([0, 1, 2, -1], "tokens: must be admissible"),
+        ({"W0": np.zeros((2, 6, 6))}, r"W0: shape \(2, 6, 6\); must be 2 axes, or one more in"),
+        ({"W0": np.zeros((2, 6, 6)), "seeds": [0]}, "W0: shape"),
+        ({"W0": np.zeros((1, 6, 6)), "seeds": [0]}, "seeds: must hold 1"),
+        ({"W0": np.zeros((6, 5))}, "init W0: shape"),
+        ({"W0": np.full((6, 6), math.nan)}, "init W0: nan"),
+        ({"W0": np.zeros((6, 6), dtype=complex)}, "W0: must be an array of real numbers"),
+        ({"K0": np.zeros((6, 6))}, "W0: must be an array of real numbers .*, which has K0"),
+        ({"tokens": [0, 1, 2]}, "tokens: int64, 3 an instance; must be 4 whole"),
+        ({"tokens": [0.0, 1.0, 2.0, 3.0]}, "tokens: float64"),
+        ({"tokens": [0, 1, 2, 5]}, "tokens: must be admissible, >= 0 and < T=5"),
+        ({"tokens": [0, 1, 2, -1]}, "tokens: must be admissible"),
     ],
 )
-def test_tokens_that_are_none_are_refused(tokens, message, tmp_path):
+def test_a_file_of_other_arrays_is_refused(arrays, message, tmp_path):
+    init = "cone" if "tokens" in arrays else "file"
     with pytest.raises(ConfigError, match=message):
-        train(sample(**SHAPE), init="cone", init_path=saved(tmp_path, tokens=tokens), **START)
+        train(sample(**SHAPE), init=init, init_path=saved(tmp_path, **arrays), **START)
 
 
 def test_the_content_of_the_file_is_part_of_the_identity(tmp_path):

@@ -20,7 +20,7 @@ GD_RECORDS = json.loads((Path(__file__).parents[1] / "reference" / "gd.json").re
 SMALL = {"n": 3, "T": 4, "d": 5, "trials": 6, "seed": 20}
 
 
-def uniform(*shape, seed=0):
+def draw(*shape, seed=0):
     return torch.randn(*shape, generator=Generator().manual_seed(seed), dtype=torch.float64)
 
 
@@ -30,22 +30,12 @@ def ragged(batch):
     return dataclasses.replace(batch, mask=mask)
 
 
-def record_name(r):
-    return f"{r['head']}-{r['parameterization']}-{r['seed']}-{r['steps']}"
-
-
-def reference_batch(record):
-    shape = {name: record[name] for name in ("n", "T", "d")}
-    return sample(head=record["head"], seed=record["seed"], trials=1, **shape)
-
-
-def reference_run(record, batch=None):
+def reference_run(record):
     """Train as the reference did, with a snapshot before the last step."""
-    d, steps = record["d"], record["steps"]
-    zero = torch.zeros(d, d).double()
-    kq = record["parameterization"] == "kq"
+    d, steps, kq = record["d"], record["steps"], record["parameterization"] == "kq"
+    zero, shape = torch.zeros(d, d).double(), {name: record[name] for name in ("n", "T", "d")}
     return train(
-        reference_batch(record) if batch is None else batch,
+        sample(head=record["head"], seed=record["seed"], trials=1, **shape),
         record["parameterization"],
         steps=steps,
         lr=0.1,
@@ -56,37 +46,23 @@ def reference_run(record, batch=None):
     )
 
 
-def weight_entries(W):
-    """Return the entries that the reference holds, shape (5,)."""
-    return torch.stack([W.norm(), W.trace(), W[0, 0], W[0, 1], W[1, 0]])
+NOISE = {("kq", 300, "linear", 0), ("kq", 300, "linear", 1), ("kq", 300, "linear", 2),
+         ("kq", 300, "relu", 2)}  # fmt: skip
+"""Runs whose direct gradient lost its digits to saturation, 1 - s < 1e-12, on the way."""
 
 
-def reference_entries(record):
-    return [record[name] for name in ("fro_norm", "trace", "W00", "W01", "W10")]
-
-
-def is_rounding_noise(record):
-    """Whether the direct gradient lost its digits to saturation, 1 - s < 1e-12, on the way."""
-    run = (record["parameterization"], record["steps"], record["head"], record["seed"])
-    return run in {("kq", 300, "linear", seed) for seed in range(3)} | {("kq", 300, "relu", 2)}
-
-
-@pytest.mark.parametrize("record", GD_RECORDS, ids=record_name)
-def test_published_update_predicts_as_the_reference(record):
+@pytest.mark.parametrize("record", GD_RECORDS)
+def test_published_update_is_that_of_the_reference(record):
     path = reference_run(record)
-    s = path.softmax[0, -2]
+    s, W = path.softmax[0, -2], path.W[0]
     assert path.loss[0, -2].item() == pytest.approx(record["loss_before_last_step"], rel=1e-8)
     assert s.amax(-1).tolist() == pytest.approx(record["max_softmax"], rel=1e-8)
     assert s.argmax(-1).tolist() == record["argmax"]
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "record", [r for r in GD_RECORDS if not is_rounding_noise(r)], ids=record_name
-)
-def test_published_update_reaches_the_reference_weights(record):
-    entries = weight_entries(reference_run(record).W[0]).tolist()
-    assert entries == pytest.approx(reference_entries(record), rel=1e-8, abs=1e-8)
+    if tuple(record[name] for name in ("parameterization", "steps", "head", "seed")) not in NOISE:
+        entries = {"fro_norm": W.norm(), "trace": W.trace(), "W00": W[0, 0], "W01": W[0, 1],
+                   "W10": W[1, 0]}  # fmt: skip
+        for name, entry in entries.items():
+            assert entry.item() == pytest.approx(record[name], rel=1e-8, abs=1e-8)
 
 
 def objective(risk, ridge, *variables):
@@ -113,7 +89,7 @@ def test_gradient_is_that_of_autograd(gradient, loss, head, parameterization, m,
     batch = ragged(sample(head=head, **SMALL))
     risk = risk_of(batch, parameterization, m, loss)
     shapes = risk.rule.shapes(5)
-    variables = tuple(2 * uniform(batch.B, *shape, seed=i) for i, shape in enumerate(shapes))
+    variables = tuple(2 * draw(batch.B, *shape, seed=i) for i, shape in enumerate(shapes))
     G = risk.gradient(variables, risk.forward(variables), gradient, ridge)
     tracked = tuple(V.requires_grad_() for V in variables)
     expected = torch.autograd.grad(objective(risk, ridge, *tracked).sum(), tracked)
@@ -124,10 +100,10 @@ def test_gradient_is_that_of_autograd(gradient, loss, head, parameterization, m,
 
 def test_rotated_instances_have_rotated_weights():
     batch = sample(**SMALL)
-    R = torch.linalg.qr(uniform(5, 5))[0]
+    R = torch.linalg.qr(draw(5, 5))[0]
     v = batch.head_parameters["v"] @ R.T
     rotated = dataclasses.replace(batch, X=batch.X @ R.T, Z=batch.Z @ R.T, head_parameters={"v": v})
-    W0 = uniform(batch.B, 5, 5)
+    W0 = draw(batch.B, 5, 5)
     path = train(batch, steps=100, init=W0)
     turned = train(rotated, steps=100, init=R @ W0 @ R.T)
     torch.testing.assert_close(turned.W, R @ path.W @ R.T, rtol=1e-9, atol=1e-9)
@@ -138,7 +114,7 @@ def test_rotated_instances_have_rotated_weights():
 @pytest.mark.parametrize("size", [1.0, 1e2, 1e5])
 def test_ridge_keeps_its_relative_size_at_any_norm(ridge, size):
     risk = risk_of(sample(**SMALL))
-    W = size * uniform(6, 5, 5)
+    W = size * draw(6, 5, 5)
     forward = risk.forward((W,))
     G, bare = risk.gradient((W,), forward, ridge=ridge), risk.gradient((W,), forward)
     log_scale = G.log_scales[0]
@@ -150,17 +126,10 @@ def test_ridge_keeps_its_relative_size_at_any_norm(ridge, size):
     torch.testing.assert_close(G.parts[0], expected, rtol=1e-12, atol=1e-300)
 
 
-@pytest.mark.parametrize("shape", [{"n": 1, "T": 2, "d": 1}, {"n": 1, "T": 5, "d": 3}])
-def test_smallest_shapes_train(shape):
-    path = train(sample(trials=3, **shape), steps=50)
-    assert path.loss[:, -1].le(path.loss[:, 0]).all()
-    assert path.W.shape == (3, shape["d"], shape["d"])
-
-
 @pytest.mark.processors
 def test_divergence_is_a_status_of_its_instance():
     batch = sample(**SMALL)
-    W0 = uniform(batch.B, 5, 5)
+    W0 = draw(batch.B, 5, 5)
     W0[2] = 1e308
     path = train(batch, optimizer="gd", steps=5, lr=1.0, init=W0, ridge=10.0)
     calm = train(batch.take(slice(2)), optimizer="gd", steps=5, lr=1.0, init=W0[:2], ridge=10.0)

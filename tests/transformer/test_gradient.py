@@ -1,8 +1,7 @@
-"""The gradient of every layer and head against arithmetic of hundreds of digits."""
+"""Gradients in every matrix of a network against arithmetic of hundreds of digits."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import pytest
@@ -10,19 +9,18 @@ import torch
 from mpmath import exp, log, log1p, mpf, sqrt, workdps
 from torch import Generator
 
-from attnsvm import softmax_exact
-from attnsvm.head import Linear
+from attnsvm import ProblemBatch, softmax_exact
 from attnsvm.loss import Logistic
 from attnsvm.model import Transformer
-from attnsvm.transformer.gradient import adjoints_of_layers, in_all_weights, readout_adjoint
+from attnsvm.parameterization import W as Combined
 from attnsvm.transformer.network import Weights, forward
-from attnsvm.transformer.parameters import OtherParameters, gradients
+from attnsvm.transformer.trained import TrainedNetwork, in_weights
 
 n, T, d = 1, 3, 2
 
 
 def drawn(model, norm, seed):
-    """Return a network with attention weights of this norm, tokens, labels and the head's v."""
+    """Return a network and its weights, those of attention of this norm."""
     generator = Generator().manual_seed(seed)
 
     def normal(*shape):
@@ -36,8 +34,12 @@ def drawn(model, norm, seed):
     v = normal(d)
     Y = normal(n, T).sign() if model.readout == "every" else normal(n).sign()
     W = W / W.norm(dim=(-2, -1), keepdim=True) * norm
-    X = X / X.norm(dim=-1, keepdim=True)
-    return Weights(W, V, *mlps), X, Y, v / v.norm()
+    given = model.expand(X / X.norm(dim=-1, keepdim=True), None, Y, None)
+    batch = ProblemBatch.of(given.X, given.Z, given.Y, given.mask, v=v / v.norm())
+    if V is None and model.trains("values"):
+        V = torch.eye(d, dtype=torch.float64).repeat(1, L, H, 1, 1)
+    weights = Weights(W, V, *mlps, batch.head_parameters)
+    return TrainedNetwork(model, batch, Logistic(), Combined()), weights
 
 
 def exact(array):
@@ -93,9 +95,14 @@ def exact_risk(model, W, V, M1, M2, X, Y, v):
     return sum(losses) / len(losses)
 
 
-def exact_parts(weights, X, Y, v):
+def exact_parts(net, weights):
     """Return W, V, M1, M2, X, Y and v of the instance as exact numbers."""
-    parts = weights.W, weights.V, weights.M1, weights.M2, X, Y, v
+    parts = (
+        *(getattr(weights, name) for name in ("W", "V", "M1", "M2")),
+        net.X,
+        net.Y,
+        weights.head["v"],
+    )
     return [None if part is None else exact(part[0].tolist()) for part in parts]
 
 
@@ -114,24 +121,12 @@ def derivatives(model, parts, matrix, digits):
     return found
 
 
-def exact_gradients(model, weights, X, Y, v, digits):
-    """Return the matrices dL/dW of every layer and head by central differences."""
-    parts = exact_parts(weights, X, Y, v)
-    return [derivatives(model, parts, head, digits) for layer in parts[0] for head in layer]
-
-
 def direction_error(ours, matrix):
     """Return the largest error of an entry of ours / ||ours||, matrix exact."""
     size = sqrt(sum(entry**2 for row in matrix for entry in row))
     direction = (ours / ours.norm()).tolist()
     pairs = zip(matrix, direction, strict=True)
     return max(abs(x / size - mpf(y)) for p in pairs for x, y in zip(*p, strict=True))
-
-
-def in_weights(model, weights, layers, g):
-    """Return the gradient in W as values (B, L, H, d, d) and log-scales (B, L, H)."""
-    found = adjoints_of_layers(model, weights, layers, g)
-    return in_all_weights(found), torch.stack([one.dW.exponent for one in found], 1)
 
 
 CASES = [
@@ -157,27 +152,23 @@ CASES = [
     [(*case, 1) for case in CASES]
     + [pytest.param(*case, norm, marks=pytest.mark.full) for case in CASES for norm in (30, 250)],
 )
-def test_gradient_is_exact(layers, options, norm):
+def test_gradient_in_attention_is_exact(layers, options, norm):
     model = Transformer(layers=layers, **options)
-    weights, X, Y, v = drawn(model, norm, seed=layers + norm)
-    seen, rows = forward(model, weights, X)
-    g = readout_adjoint(model, rows, Y, Linear(), {"v": v}, Logistic())
-    value, scale = in_weights(model, weights, seen, g)
+    net, weights = drawn(model, norm, seed=layers + norm)
+    found, seen = net.adjoints(weights), forward(model, weights, net.X)
     digits = 60 + int(1.5 * norm * layers)  # the gradient is not below e^(-2 norm layers)
     with workdps(digits):
-        expected = exact_gradients(model, weights, X, Y, v, digits)
-        for ours, log_scale, matrix in zip(
-            value.flatten(0, 2), scale.flatten(), expected, strict=True
-        ):
-            size = sqrt(sum(entry**2 for row in matrix for entry in row))
-            assert size > 0
-            length = ours.norm()
-            direction = (ours / length).tolist()
-            error = max(
-                abs(matrix[a][b] / size - mpf(direction[a][b])) for a in range(d) for b in range(d)
-            )
-            assert error <= 1e-9
-            assert abs(log(size) - mpf((log_scale + length.log()).item())) <= 1e-9
+        parts = exact_parts(net, weights)
+        for at, layer in enumerate(seen):
+            G, scale = in_weights(found.P[:, at], found.P_exponent[:, at], layer.X)
+            for h in range(model.heads):
+                expected = derivatives(model, parts, parts[0][at][h], digits)
+                size = sqrt(sum(entry**2 for row in expected for entry in row))
+                assert size > 0
+                assert direction_error(found.gradients["W"][0, at, h], expected) <= 1e-9
+                assert direction_error(G[0, h], expected) <= 1e-9
+                log_size = scale[0, h] + G[0, h].norm().log()
+                assert abs(log(size) - mpf(log_size.item())) <= 1e-9
 
 
 @pytest.mark.full
@@ -189,20 +180,19 @@ def test_rows_that_swap_are_copies_with_a_residual_connection(seed, off):
     Values `off` the identity by little keep them near.
     """
     model = Transformer(layers=2, readout="mean")
-    weights, X, Y, v = drawn(model, 1, seed)
-    norms = torch.tensor([40.0, 500.0], dtype=torch.float64)[None, :, None, None, None]
+    net, weights = drawn(model, 1, seed)
+    W = weights.W * torch.tensor([40.0, 500.0], dtype=torch.float64)[None, :, None, None, None]
     V = torch.randn(1, 2, 1, d, d, generator=Generator().manual_seed(seed), dtype=torch.float64)
     V = None if off is None else torch.eye(d, dtype=torch.float64) + off * V
-    weights = Weights(weights.W * norms, V)
-    seen, rows = forward(model, weights, X)
-    top = seen[0].log_s[0, 0, 0].argmax(-1).tolist()
+    weights = Weights(W, V, head=weights.head)
+    top = forward(model, weights, net.X)[0].log_s[0, 0, 0].argmax(-1).tolist()
     assert seed != 5 or any(top[top[k]] == k and top[k] != k for k in range(T))
-    g = readout_adjoint(model, rows, Y, Linear(), {"v": v}, Logistic())
-    value, _ = in_weights(model, weights, seen, g)
+    found = net.adjoints(weights).gradients["W"]
     with workdps(960):
-        expected = exact_gradients(model, weights, X, Y, v, 960)
-        for ours, matrix in zip(value.flatten(0, 2), expected, strict=True):
-            assert direction_error(ours, matrix) <= 1e-12
+        parts = exact_parts(net, weights)
+        for at in range(2):
+            expected = derivatives(model, parts, parts[0][at][0], 960)
+            assert direction_error(found[0, at, 0], expected) <= 1e-12
 
 
 @pytest.mark.full
@@ -217,23 +207,17 @@ def test_rows_that_swap_are_copies_with_a_residual_connection(seed, off):
 )
 def test_gradients_in_values_mlps_and_head_are_exact(options, norm):
     model = Transformer(layers=2, trained="all", **options)
-    weights, X, Y, v = drawn(model, norm, seed=norm)
-    if weights.V is None:
-        V = torch.eye(d, dtype=torch.float64).repeat(1, 2, 1, 1, 1)
-        weights = dataclasses.replace(weights, V=V)
-    beside = OtherParameters(weights.V, weights.M1, weights.M2, {"v": v})
-    layers, rows = forward(model, weights, X)
-    g = readout_adjoint(model, rows, Y, Linear(), {"v": v}, Logistic())
-    found = adjoints_of_layers(model, weights, layers, g)
-    ours = gradients(model, beside, layers, found, (rows, Y, Linear(), Logistic()))
-    assert ours.keys() == beside.trained(model).keys() == {"V", "M1", "M2", "head_v"}
+    net, weights = drawn(model, norm, seed=norm)
+    ours = net.adjoints(weights).gradients
+    assert ours.keys() == {"W", "V", "M1", "M2", "head_v"}
     digits = 60 + 3 * norm
     with workdps(digits):
-        _, V, M1, M2, _, _, head = parts = exact_parts(weights, X, Y, v)
+        _, V, M1, M2, _, _, head = parts = exact_parts(net, weights)
         pairs = [
             *zip(ours["V"].flatten(0, 2), (one for layer in V for one in layer), strict=True),
             *zip(ours["M1"][0], M1, strict=True),
             *zip(ours["M2"][0], M2, strict=True),
+            (ours["head_v"], [head]),
         ]
         for value, matrix in pairs:
             expected = derivatives(model, parts, matrix, digits)
@@ -241,8 +225,6 @@ def test_gradients_in_values_mlps_and_head_are_exact(options, norm):
                 assert direction_error(value, expected) <= 1e-11
             else:
                 assert not value.any()  # no hidden unit is active
-        expected = derivatives(model, parts, [head], digits)
-        assert direction_error(ours["head_v"], expected) <= 1e-11
 
 
 def test_ordinary_backward_has_no_digits_where_this_one_has_all():

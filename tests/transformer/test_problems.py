@@ -27,7 +27,7 @@ def test_keys_queries_and_attention_are_those_of_the_network(residual):
     model = Transformer(layers=2, heads=2, residual=residual, values="orthogonal")
     batch, path = trained(model)
     problems = layer_problems(batch, path)
-    layers, _ = forward(model, path.weights, batch.X)
+    layers = forward(model, path.weights, batch.X)
     n, T, d = SHAPE.values()
     for at in range(len(problems.layer)):
         b, l, h = at // 4, at // 2 % 2, at % 2
@@ -51,10 +51,9 @@ def test_the_readout_sees_rows_along_paths():
     W = torch.zeros(1, 2, 1, 4, 4, dtype=torch.float64)
     for query, key in ((0, 1), (1, 2), (2, 2), (3, 3)):
         W[0, 0, 0, key, query] = 50.0  # logit of key for this query in the first layer
-    layers, _ = forward(model, Weights(W), X)
     # the second layer sees rows e_2, e_3, e_3, e_4 of the unit vectors; row 0 asks for e_3
     W[0, 1, 0, 2, 1] = 50.0
-    layers, _ = forward(model, Weights(W), X)
+    layers = forward(model, Weights(W), X)
     read, first, last = visible_rows(model, layers, 1e-3)
     assert last[0, 0].tolist() == [True, False, False, False]
     assert first[0, 0].tolist() == [False, True, True, False]
@@ -104,14 +103,14 @@ def risk_with_attention(model, batch, path, head, where, change):
     i, k, t = where
     X = batch.X
     weights = path.weights
-    layers, _ = forward(model, weights, X)
+    layers = forward(model, weights, X)
     s = layers[0].log_s.exp().clone()
     s[0, head, i, k, t] += change
     means = torch.einsum("bhikt,bitd->bhikd", s, X)
     out = torch.einsum("bhde,bhikd->bhike", weights.V[:, 0], means).sum(1) / model.heads**0.5
     rows = (X + out) / 2**0.5 if model.residual else out
     above = Transformer(layers=1, residual=model.residual, heads=model.heads, values=model.values)
-    _, last = forward(above, Weights(weights.W[:, 1:], weights.V[:, 1:]), rows)
+    last = forward(above, Weights(weights.W[:, 1:], weights.V[:, 1:]), rows)[-1].rows
     u = batch.Y * batch.head.value(last[:, :, 0], batch.head_parameters)
     return path.loss.value(u).mean()
 

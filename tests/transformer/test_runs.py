@@ -188,20 +188,6 @@ FORGERIES = {
 }  # fmt: skip
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", FORGERIES)
-def test_a_forged_layer_is_refused(name, forgery, tmp_path):
-    forge, reason = FORGERIES[name]
-    forge(forgery)
-    assert reason in refusal(forgery.written(tmp_path))
-
-
-def test_the_genuine_record_passes_and_trains_again(forgery, tmp_path):
-    inside = forgery.written(tmp_path)
-    assert refusal(inside) == ""
-    assert retrained(inside, 2) == (2, 2, [])
-
-
 def test_what_was_trained_is_that_of_the_library(joint):
     model = Transformer(**NETWORK, trained="all", mlp=2)
     batch = attnsvm.sample("sphere", model=model, n=2, T=3, d=6, trials=3)
@@ -211,7 +197,7 @@ def test_what_was_trained_is_that_of_the_library(joint):
     }
     for name, part in path.trained.items():
         np.testing.assert_array_equal(joint.arrays[f"network_{name}"][4:8], part[[1] * 4])
-    assert not path.others.V.equal(train_layers(batch, model, steps=0).others.V)
+    assert not path.weights.V.equal(train_layers(batch, model, steps=0).weights.V)
     tops = path.log_softmax.argmax(-1)  # (B, S, L, H, n, T)
     for k, row in joint.trials.iterrows():
         one = tops[row["seed"], :, row["layer"], row["attention_head"]]
@@ -233,28 +219,19 @@ def everywhere(name, change):
     return forge
 
 
-def scaled(at):
-    """Return a change that makes a part of an array longer."""
-
-    def change(array):
-        array[at] *= 1.001
-
-    return change
-
-
-def without(name):
-    """Return a forgery that leaves an array out."""
-    return lambda f: f.arrays.pop(name)
+def longer(name, at):
+    """Return a forgery that makes a part of an array longer."""
+    return everywhere(name, lambda array: np.multiply(array[at], 1.001, out=array[at]))
 
 
 JOINT_FORGERIES = {
-    "values": (everywhere("network_V", scaled((0, 1))), "is not the input of this layer"),
-    "first matrix of an MLP": (everywhere("network_M1", scaled(0)), "not the input of this layer"),
-    "head": (everywhere("network_head_v", scaled(...)), "risk"),
+    "values": (longer("network_V", (0, 1)), "is not the input of this layer"),
+    "first matrix of an MLP": (longer("network_M1", 0), "not the input of this layer"),
+    "head": (longer("network_head_v", ...), "risk"),
     "drawn values": (
         everywhere("network_V", lambda V: np.copyto(V, np.eye(6))), "is not the input",
     ),
-    "without head": (without("network_head_v"), "missing: network_head_v"),
+    "without head": (lambda f: f.arrays.pop("network_head_v"), "missing: network_head_v"),
     "one too many": (
         lambda f: f.arrays.update(network_head_u=f.arrays["network_head_v"]), "too many",
     ),
@@ -266,18 +243,24 @@ JOINT_FORGERIES = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", JOINT_FORGERIES)
-def test_forged_values_mlps_and_heads_are_refused(name, joint, tmp_path):
-    forge, reason = JOINT_FORGERIES[name]
-    forge(joint)
-    assert reason in refusal(joint.written(tmp_path))
+@pytest.mark.parametrize(
+    ("record", "name"),
+    [*(("forgery", name) for name in FORGERIES), *(("joint", name) for name in JOINT_FORGERIES)],
+)
+def test_a_forged_network_is_refused(record, name, request, tmp_path):
+    forge, reason = (FORGERIES if record == "forgery" else JOINT_FORGERIES)[name]
+    forged = request.getfixturevalue(record)
+    forge(forged)
+    assert reason in refusal(forged.written(tmp_path))
 
 
-@pytest.mark.full
-def test_the_genuine_joint_record_passes_and_trains_again(joint, tmp_path):
-    inside = joint.written(tmp_path)
+@pytest.mark.parametrize(
+    ("record", "count"), [("forgery", 2), pytest.param("joint", 1, marks=pytest.mark.full)]
+)
+def test_the_genuine_record_passes_and_trains_again(record, count, request, tmp_path):
+    inside = request.getfixturevalue(record).written(tmp_path)
     assert refusal(inside) == ""
-    assert retrained(inside, 1) == (1, 1, [])
+    assert retrained(inside, count) == (count, count, [])
 
 
 @pytest.mark.full

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+from collections import namedtuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
 import torch
 from torch import Tensor
 
 from attnsvm.linalg.simd.arithmetic import LANES
-from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.array import LaneArray, arrays
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+class Workspace(tuple[LaneArray, ...]):
+    """Work arrays of a thread by name, of a class that `workspace` returns."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> LaneArray: ...
+
+
+def workspace(module: str, names: Iterable[str]) -> Any:
+    """Return the class `Work`, an attribute of the module, of work arrays with these names."""
+    make: Any = namedtuple
+    return arrays(make("Work", list(names), module=module))
 
 
 def blocks_of(tensor: Tensor) -> LaneArray:

@@ -9,9 +9,6 @@ from numba import njit, types
 from numba.extending import overload
 
 from attnsvm.linalg.jit import compiled
-from attnsvm.linalg.simd import arithmetic, array
-from attnsvm.linalg.simd import matmul as products
-from attnsvm.linalg.simd import svd as decomposition
 from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray, reshaped
 from attnsvm.linalg.simd.matmul import inner, matmul
@@ -73,10 +70,7 @@ def remember(G: LaneArray, M: LaneArray, scale_M: LaneArray, scale: Any, update:
     return common
 
 
-@compiled(
-    arithmetic, array, products, decomposition, *COEFFICIENTS, TINY, nogil=True,
-    error_model="numpy",
-)  # fmt: skip
+@compiled(nogil=True, error_model="numpy")
 def steepest(
     G: LaneArray, rule: int, iterations: int, copy: LaneArray, right: LaneArray, sigma: LaneArray
 ) -> None:
@@ -85,12 +79,19 @@ def steepest(
     The work arrays are as long as G, its right singular vectors and its singular values.
     """
     if rule == MAX:
-        _signs(G.flat)
-    elif rule == L1:
-        _largest_entry(G.flat)
+        g = G.flat
+        for j in range(len(g)):
+            g[j] = _sign(g[j])
+    elif rule == L1:  # the first one of several largest entries
+        g, largest, place = G.flat, fill(0.0), fill(-1.0)
+        for j in range(len(g)):
+            size = abs(g[j])
+            place = where(size > largest, j, place)
+            largest = maximum(size, largest)
+        for j in range(len(g)):
+            g[j] = where(place == j, _sign(g[j]), 0)
     else:
-        rows, columns = G.shape
-        tall = G.T.T if rows >= columns else G.T  # of the same type; (p, q) with p >= q
+        tall = G.T.T if G.shape[0] >= G.shape[1] else G.T  # of the same type; (p, q) with p >= q
         p, q = tall.shape
         if rule == MUON:
             _newton_schulz(tall, iterations, copy, reshaped(right, (q, q)))
@@ -103,24 +104,6 @@ def steepest(
 def _sign(x: Any) -> Any:
     """Return 1, -1, 0 or NaN."""
     return where(x > 0, 1, where(x < 0, -1, x - x))
-
-
-@njit(inline="always")
-def _signs(G: LaneArray) -> None:
-    for j in range(len(G)):
-        G[j] = _sign(G[j])
-
-
-@njit(inline="always")
-def _largest_entry(G: LaneArray) -> None:
-    """Overwrite G by the sign of its largest entry, the first one of several, and zeros."""
-    largest, place = fill(0.0), fill(-1.0)
-    for j in range(len(G)):
-        size = abs(G[j])
-        place = where(size > largest, j, place)
-        largest = maximum(size, largest)
-    for j in range(len(G)):
-        G[j] = where(place == j, _sign(G[j]), 0)
 
 
 @njit(inline="always")

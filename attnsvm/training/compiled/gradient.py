@@ -14,10 +14,9 @@ import numpy as np
 from numba import njit
 
 from attnsvm.linalg.jit import compiled
-from attnsvm.linalg.simd import arithmetic, array, matmul
-from attnsvm.linalg.simd import loss as losses
 from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, fma, maximum, minimum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
+from attnsvm.linalg.simd.blocks import Shapes, Workspace, workspace
 from attnsvm.linalg.simd.loss import feature, slope
 from attnsvm.linalg.simd.matmul import matmul_inline
 
@@ -64,57 +63,28 @@ class Instance(NamedTuple):
     Y: LaneArray
     weights: LaneArray
 
-    def shapes_of_work(self, m: int, columns: int) -> dict[str, tuple[int, ...]]:
-        """Return the shape of each work array, of K and Q with m columns in their span (0: W).
 
-        `columns` are those of W or of K and Q as given.
-        """
-        _, n, T, r = self.X.shape
-        c, k = self.R.shape[1], self.F.shape[-1]
-        largest, least = max(r, c) * (m or r), min(max(r, c), m or r)
-        samples = dict.fromkeys(("top", "place", "big", "margin", "total", "size"), (n,))
-        return {
-            **dict.fromkeys(("logits", "E"), (n, T)), "C": (T,), **samples,
-            **dict.fromkeys(("w", "best"), (n, k)), **dict.fromkeys(("U", "P"), (n, r)),
-            **dict.fromkeys(("A", "B"), (n, m)), "G": (r, m), "H": (c, m or r),
-            "copy": (largest,), "right": (least * least,), "sigma": (least,),
-            "moved": (largest,), "product": (max(r, c) * columns,),
-        }  # fmt: skip
+def shapes_of_work(n: int, T: int, r: int, c: int, k: int, m: int, columns: int) -> Shapes:
+    """Return the shape of each work array, of K and Q with m columns in their span (0: W).
 
-
-@arrays
-class Work(NamedTuple):
-    """Work arrays of a thread; A, B and G are used for (K, Q) only.
-
-    The logits and E, which becomes q, (n, T), E (C - C_top) (T,), top, place, big, margin, total,
-    size (n,), w and best (n, k), U and P (n, r), A = K^T P and B = Q^T z (n, m), G, the gradient in
-    K, (r, m), H, that in V or Q, (c, r or m). For singular values: a copy of a gradient, its right
-    singular vectors and its singular values. For a snapshot of weights: a difference of coordinates
-    and its product with one basis.
+    `columns` are those of W or of K and Q as given.
     """
+    largest, least = max(r, c) * (m or r), min(max(r, c), m or r)
+    samples = dict.fromkeys(("top", "place", "big", "margin", "total", "size"), (n,))
+    return {
+        # E becomes q; C is E (C - C_top)
+        **dict.fromkeys(("logits", "E"), (n, T)), "C": (T,), **samples,
+        **dict.fromkeys(("w", "best"), (n, k)), **dict.fromkeys(("U", "P"), (n, r)),
+        # K^T P, Q^T z, and the gradients in K, and in V or Q
+        **dict.fromkeys(("A", "B"), (n, m)), "G": (r, m), "H": (c, m or r),
+        # a copy of a gradient, its right singular vectors and singular values
+        "copy": (largest,), "right": (least * least,), "sigma": (least,),
+        # for a snapshot: a difference of coordinates and its product with one basis
+        "moved": (largest,), "product": (max(r, c) * columns,),
+    }  # fmt: skip
 
-    logits: LaneArray
-    E: LaneArray
-    C: LaneArray
-    top: LaneArray
-    place: LaneArray
-    big: LaneArray
-    margin: LaneArray
-    total: LaneArray
-    size: LaneArray
-    w: LaneArray
-    best: LaneArray
-    U: LaneArray
-    P: LaneArray
-    A: LaneArray
-    B: LaneArray
-    G: LaneArray
-    H: LaneArray
-    copy: LaneArray
-    right: LaneArray
-    sigma: LaneArray
-    moved: LaneArray
-    product: LaneArray
+
+Work = workspace(__name__, shapes_of_work(*[1] * 7))
 
 
 @njit(inline="always")
@@ -126,7 +96,7 @@ def of_block(data: Instance, b: int) -> Instance:
 
 
 @njit(inline="always")
-def _attend(data: Instance, work: Work, exact: bool, first: int, last: int) -> None:
+def _attend(data: Instance, work: Workspace, exact: bool, first: int, last: int) -> None:
     """Write logits, E, `total` = sum E, `place`, `big` and size = log big, of first <= i < last.
 
     E = e^(logit - top), but 0 at `place`. Exact gradient: `place` is the index of the largest logit
@@ -161,7 +131,7 @@ def _attend(data: Instance, work: Work, exact: bool, first: int, last: int) -> N
 
 
 @njit(inline="always")
-def _predict(data: Instance, work: Work, update: Update, first: int, last: int) -> None:
+def _predict(data: Instance, work: Workspace, update: Update, first: int, last: int) -> None:
     """Write margins and w, the slopes of the loss in the features of the attended mean.
 
     The exponents of the slopes are added to `size`. `top` becomes the attention of the token at
@@ -202,7 +172,7 @@ def score(w: LaneArray, F: LaneArray) -> Any:
 
 
 @njit(inline="always")
-def _pull_back(data: Instance, work: Work, update: Update, first: int, last: int) -> None:
+def _pull_back(data: Instance, work: Workspace, update: Update, first: int, last: int) -> None:
     """Write P_i e^-size; `size` is -inf for a sample that does not contribute to the gradient.
 
     q_t = s_t (C_t - sum_u s_u C_u) for the scores C = <w, F>, all less C_top; the entry of q at the
@@ -232,7 +202,7 @@ def _pull_back(data: Instance, work: Work, update: Update, first: int, last: int
 
 
 @njit(inline="always")
-def _weigh_untied(data: Instance, work: Work, i: int, c_top: Any, total: Any) -> Any:
+def _weigh_untied(data: Instance, work: Workspace, i: int, c_top: Any, total: Any) -> Any:
     """Set `size` by the tokens with C != c_top: only they contribute to the gradient.
 
     If the second largest logit is not one of theirs (it may be a copy of the top token), their E
@@ -257,8 +227,8 @@ def _weigh_untied(data: Instance, work: Work, i: int, c_top: Any, total: Any) ->
     return total
 
 
-@compiled(arithmetic, array, losses, matmul, nogil=True, error_model="numpy")
-def gradient(data: Instance, work: Work, update: Update) -> Any:
+@compiled(nogil=True, error_model="numpy")
+def gradient(data: Instance, work: Workspace, update: Update) -> Any:
     """Write P_i e^-scale and return the scale, the largest `size` of a contributing sample.
 
     A few samples are processed together: as many as keep their tokens in the cache for both

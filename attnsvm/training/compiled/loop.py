@@ -8,14 +8,10 @@ published one as well), heads that are sums of functions of projections, and the
 from __future__ import annotations
 
 import math
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.attention import Risk, View, log_attention
@@ -24,34 +20,91 @@ from attnsvm.linalg.jit import announced
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import blocks_of
-from attnsvm.optimizer.base import Report
+from attnsvm.linalg.simd.loss import EXPONENTIAL, LINEAR, LOGISTIC, SQUARED
+from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
+from attnsvm.optimizer.base import Optimizer, Report
 from attnsvm.optimizer.first_order import FirstOrder
-from attnsvm.parameterization import Variables
+from attnsvm.optimizer.gd import GD
+from attnsvm.optimizer.momentum import Momentum
+from attnsvm.optimizer.muon import Muon
+from attnsvm.optimizer.normalized_gd import NormalizedGD
+from attnsvm.optimizer.sign_gd import SignGD
+from attnsvm.optimizer.steepest import Steepest
+from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
-from attnsvm.training.compiled.gradient import Instance, Work
-from attnsvm.training.compiled.rule import update_of
-from attnsvm.training.compiled.schedule import Share, shares, stretches, workers
+from attnsvm.training.compiled.directions import CODES, FROBENIUS, L1, MAX, MUON, PLAIN, Direction
+from attnsvm.training.compiled.gradient import Instance, Update, Work, shapes_of_work
 from attnsvm.training.compiled.steps import Kept, Variable, take_steps
+from attnsvm.training.schedule import BlockSteps, Stretch
 from attnsvm.training.trajectory import SnapshotRecorder
+
+LOSS_CODES = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, LinearLoss: LINEAR, Squared: SQUARED}
+"""Codes of the losses in compiled code, of one layer and of networks."""
+
+
+def applies(risk: Risk, optimizer: Optimizer) -> bool:
+    """Return whether the compiled loop can take the steps of `optimizer` on `risk`."""
+    batch = risk.batch
+    first = {name: p[:1] for name, p in batch.head_parameters.items()}
+    return (
+        isinstance(optimizer, FirstOrder)
+        and _rule(optimizer) is not None
+        and (optimizer.gradient == "log_domain" or _published_w(risk, optimizer))
+        and type(risk.rule) in (W, KQ)
+        and type(risk.loss) in LOSS_CODES
+        and batch.X.device.type == "cpu"
+        and not batch.head.train
+        and batch.head.features(batch.X[:1], first) is not None
+    )
+
+
+def _published_w(risk: Risk, optimizer: FirstOrder) -> bool:
+    """Return whether this is the published update of W; that of (K, Q) amplifies rounding."""
+    gradient_descent = type(optimizer) in (NormalizedGD, GD)
+    return gradient_descent and type(risk.rule) is W and not optimizer.ridge
+
+
+def _rule(optimizer: FirstOrder) -> int | None:
+    """Return the code of the optimizer's rule; None if the compiled loop has none."""
+    if type(optimizer) in (Steepest, SignGD):
+        assert isinstance(optimizer, Steepest)
+        return CODES.get(optimizer.implicit_bias or "")
+    known = {GD: PLAIN, Momentum: PLAIN, NormalizedGD: FROBENIUS, Muon: MUON}
+    return known.get(type(optimizer))
+
+
+def _update_of(risk: Risk, optimizer: FirstOrder) -> Update:
+    """Return the update; its R is triangular in coordinates of the span of tokens and queries.
+
+    Signs and largest entries depend on the coordinates, and of what a ridge shrinks outside of the
+    span only the norm is known.
+    """
+    rule = _rule(optimizer)
+    assert rule is not None  # as checked in `applies`
+    beta = optimizer.beta if isinstance(optimizer, Momentum | Steepest) else 0.0
+    direction = None if rule in (PLAIN, FROBENIUS) else Direction(rule, 0, 1.0)
+    if isinstance(optimizer, Muon):
+        factor = optimizer.stretch(*risk.rule.shapes(risk.batch.d)[0])
+        direction = Direction(rule, optimizer.newton_schulz_steps, factor)
+    of_gradient = direction is None and not beta
+    return Update(
+        loss=LOSS_CODES[type(risk.loss)],
+        target=risk.loss.target if isinstance(risk.loss, Squared) else 0.0,
+        log_ridge=math.log(2 * optimizer.ridge) if optimizer.ridge else -math.inf,
+        exact=optimizer.gradient == "log_domain",
+        normalised=rule == FROBENIUS,
+        beta=beta,
+        log_beta=math.log(beta) if beta else -math.inf,
+        nesterov=isinstance(optimizer, Steepest) and optimizer.nesterov,
+        triangular=rule not in (MAX, L1) and (of_gradient or not optimizer.ridge),
+        direction=direction,
+    )
+
+
+# --- the loop -------------------------------------------------------------------------------------
 
 TOGETHER = 2**20
 """Numbers that are kept of the stops of a stretch, at most: 8 MiB."""
-
-AHEAD = 3
-"""Largest number of stretches by which the threads may be ahead of the evaluation of snapshots."""
-
-
-class Stretch(NamedTuple):
-    """Step sizes of a stretch; its stops, in steps, and the number of the first one's snapshot.
-
-    `seen` are the logits and margins at the stops, (stops, B, ...), once all `futures` are done.
-    """
-
-    etas: NDArray[np.float64]
-    stops: NDArray[np.int64]
-    at: int
-    seen: list[Tensor]
-    futures: list[Future[None]]
 
 
 def run(
@@ -68,35 +121,17 @@ def run(
     """
     loop = _Loop(risk, optimizer, variables, recorder)
     with announced(f"training loop of {'W' if len(variables) == 1 else '(K, Q)'}"):
-        loop.take_steps(0, 0, np.empty(0), np.empty(0, np.int64), 0)
-    grid = [int(stop) for stop in optimizer.grid()]
-    most = max(1, TOGETHER // loop.numbers)
-    with workers(threads) as pools:
-        submitted = (
-            (end, stops, loop.advance(optimizer, start, end, stops, pools))
-            for start, end, stops in stretches(grid, most)
-        )
-        begun = deque(islice(submitted, AHEAD))
-        recorder.take(variables, risk.forward(variables))
-        report(0)
-        while begun:
-            end, stops, stretch = begun.popleft()
-            for future in stretch.futures:
-                future.result()
-            begun.extend(islice(submitted, 1))
-            if stops:
-                recorder.take_views(loop.view(stretch))
-            for done in stops or [end]:
-                report(done)
-        recorder.finite &= loop.finite
+        loop.take(0, 0, np.empty(0), np.empty(0, np.int64), 0)
+    loop.run(optimizer, threads, report)
+    recorder.finite &= loop.finite
     return loop.last()
 
 
-class _Loop:
+class _Loop(BlockSteps):
     """The tokens in their span, the variables in coordinates, in blocks of eight instances.
 
     Trained are W^T, or K in the span of the tokens and Q in that of the queries, both in the span
-    of their rows.
+    of their rows. Logits and margins are kept at the stops.
     """
 
     def __init__(
@@ -105,9 +140,9 @@ class _Loop:
         batch = risk.batch
         self.B, self.n, self.T, self.d = batch.X.shape
         self.blocks = -(-self.B // LANES)
-        self.update = update_of(risk, optimizer)
-        self.W, self.finite, self.begun = recorder.snapshots, torch.ones_like(recorder.finite), 1
-        self.latest: dict[int, Future[None]] = {}
+        self.update = _update_of(risk, optimizer)
+        self.risk, self.start, self.recorder = risk, variables, recorder
+        self.W, self.finite = recorder.snapshots, torch.ones_like(recorder.finite)
         basis, X = _in_token_span(batch) if self.update.triangular else (None, batch.X)
         queries, R = None, batch.Z.mT
         if self.update.triangular:
@@ -124,17 +159,16 @@ class _Loop:
         self.m, self.columns = 0, variables[0].shape[-1]
         if len(variables) == 1:
             W_T = variables[0].mT.contiguous()
-            self.variables: tuple[Variable, ...] = (
-                self.variable(W_T, queries, None if basis is None else basis.mT),
-            )
+            self.Q = self.variable(W_T, queries, None if basis is None else basis.mT)
+            self.K = self.Q  # is not used
             self.factors: list[Tensor] = []
             return
         K0, Q0 = variables
         rows = None
         if self.update.triangular:
             rows = _row_basis(torch.cat([_times(basis, K0), _times(queries, Q0)], 1))
-        self.variables = self.variable(K0, basis, rows), self.variable(Q0, queries, rows)
-        self.m = self.variables[0].V.shape[-1]
+        self.K, self.Q = self.variable(K0, basis, rows), self.variable(Q0, queries, rows)
+        self.m = self.K.V.shape[-1]
         self.factors = recorder.factors or [V.unsqueeze(1).clone() for V in variables]
 
     def variable(self, start: Tensor, left: Tensor | None, right: Tensor | None) -> Variable:
@@ -156,77 +190,46 @@ class _Loop:
         arrays = V, share, square, momentum, scale, start, V, left, right
         return Variable(*map(blocks_of, arrays))
 
-    @property
-    def numbers(self) -> int:
-        """Numbers that are kept of a stop until its snapshot is written."""
-        return self.blocks * LANES * ((1 + 2 * bool(self.m)) * self.d**2 + self.n * self.T)
+    def begin(self) -> None:
+        """Take the first snapshot."""
+        self.recorder.take(self.start, self.risk.forward(self.start))
 
-    def advance(
-        self,
-        optimizer: FirstOrder,
-        start: int,
-        end: int,
-        stops: list[int],
-        pools: list[ThreadPoolExecutor],
-    ) -> Stretch:
-        """Submit the steps start <= k < end.
-
-        A thread waits for another one only where they share a block, for its earlier steps.
-        """
-        etas = np.fromiter(map(optimizer.step_size, range(start, end)), np.float64)
-        since = np.array(stops, np.int64) - start
-        shapes = (len(stops), self.B, self.n, self.T), (len(stops), self.B, self.n)
-        seen = [torch.empty(shape, dtype=torch.float64) for shape in shapes]
-        stretch = Stretch(etas, since, self.begun, seen, [])
-        self.begun += len(stops)
-        for pool, mine in zip(pools, shares(self.blocks, len(pools), end - start), strict=False):
-            for share in mine:
-                future = pool.submit(self.take_share, stretch, share, self.latest.get(share.first))
-                self.latest[share.first] = future
-                stretch.futures.append(future)
-        return stretch
-
-    def take_share(self, stretch: Stretch, share: Share, earlier: Future[None] | None) -> None:
-        """Take the steps of a share of a stretch, after the `earlier` ones of its blocks."""
-        if earlier is not None:
-            earlier.result()
-        first, last, begin, end = share
-        done, until = np.searchsorted(stretch.stops, (begin, end), "right")
-        stops = stretch.stops[done:until] - begin
-        seen = self.take_steps(first, last, stretch.etas[begin:end], stops, stretch.at + done)
-        for all_blocks, some in zip(stretch.seen, seen, strict=True):
-            all_blocks[done:until, LANES * first : LANES * last] = some
-
-    def view(self, stretch: Stretch) -> View:
-        """Return the view at all stops of a stretch, one batch after the other, (stops B, ...)."""
+    def record(self, stretch: Stretch) -> None:
+        """Take the views of the snapshots of a stretch, whose weights are stored."""
         logits, margins = stretch.seen
         log_softmax = log_attention(logits).flatten(0, 1)
-        return View(log_softmax, log_softmax.exp(), margins.flatten(0, 1))
+        self.recorder.take_views(View(log_softmax, log_softmax.exp(), margins.flatten(0, 1)))
 
-    def take_steps(self, first: int, last: int, etas: Any, stops: Any, at: int) -> list[Tensor]:
-        """Take the steps of the blocks first <= b < last.
+    def most_stops(self) -> int:
+        """Return the largest number of stops of a stretch."""
+        entries = (1 + 2 * bool(self.m)) * self.d**2 + self.n * self.T
+        return max(1, TOGETHER // (self.blocks * LANES * entries))
 
-        Write the weights after as many steps as each of `stops` says, as snapshots from number `at`
-        on. Return the logits and the margins there, each (stops, instances, ...).
-        """
-        shapes = self.data.shapes_of_work(self.m, self.columns)
-        work = Work(**dict(zip(shapes, LaneArray.several(*shapes.values()), strict=True)))
-        here, of_W = (len(stops), last - first), (self.d, self.d) if self.m else (0, 0)
-        of_kept = [v.start.shape[1:] for v in self.variables]
-        of_kept += [of_W, (self.n, self.T), (self.n,)]
-        *several, W_lanes, logits, margins = LaneArray.several(*(here + shape for shape in of_kept))
-        kept = Kept(tuple(several), W_lanes, logits, margins)
+    def kept(self, stops: int) -> list[Tensor]:
+        """Return empty logits and margins (stops, B, ...)."""
+        shapes = (stops, self.B, self.n, self.T), (stops, self.B, self.n)
+        return [torch.empty(shape, dtype=torch.float64) for shape in shapes]
+
+    def take(self, first: int, last: int, etas: Any, stops: Any, at: int) -> list[Tensor]:
+        """Take the steps of some blocks; write the weights at the stops to the snapshots."""
+        (_, n, T, r), (_, c, _) = self.data.X.shape, self.data.R.shape
+        sizes = n, T, r, c, self.data.F.shape[-1], self.m, self.columns
+        work = Work(*LaneArray.several(*shapes_of_work(*sizes).values()))
+        of_factors = self.K.start.shape[1:] if self.m else (0, 0)
+        shapes_kept = of_factors, of_factors, (self.d, self.d), (self.n, self.T), (self.n,)
+        here = len(stops), last - first
+        kept = Kept(*LaneArray.several(*(here + shape for shape in shapes_kept)))
         take_steps(
-            first, last, self.data, work, self.variables, kept, etas, stops, self.update
+            first, last, self.data, work, self.K, self.Q, kept, etas, stops, self.update
         )  # fmt: skip
         part = slice(LANES * first, min(LANES * last, self.B))
         count = part.stop - part.start
-        factors = [_instances(V, count) for V in kept.variables]
-        W = _instances(kept.W, count) if self.m else factors[0].mT
+        W = _instances(kept.W, count) if self.m else _instances(kept.W, count).mT
         self.W[part, at : at + len(stops)] = W.transpose(0, 1)
         self.finite[part] &= W.isfinite().flatten(2).all(2).all(0)
-        for V, value in zip(self.factors, factors, strict=False):
+        for V, lanes in zip(self.factors, (kept.K, kept.Q), strict=False):
             if len(stops):  # in arrays for one stop the last one stays
+                value = _instances(lanes, count)
                 all_stops = V.shape[1] > 1
                 there = slice(at, at + len(stops)) if all_stops else slice(0, 1)
                 V[part, there] = (value if all_stops else value[-1:]).transpose(0, 1)

@@ -13,23 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
-from numba.extending import overload
 
 from attnsvm.linalg import EPS
 from attnsvm.linalg.jit import compiled
-from attnsvm.linalg.simd import arithmetic, array, svd
-from attnsvm.linalg.simd import loss as losses
-from attnsvm.linalg.simd import matmul as products
 from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray, arrays, reshaped
+from attnsvm.linalg.simd.blocks import Workspace
 from attnsvm.linalg.simd.matmul import inner, matmul, matmul_inline
-from attnsvm.training.compiled import directions
-from attnsvm.training.compiled import gradient as gradients
 from attnsvm.training.compiled.directions import remember, replaced
-from attnsvm.training.compiled.gradient import Instance, Update, Work, gradient, of_block
-
-COMPILED_IN = (arithmetic, array, losses, products, svd, gradients, directions, EPS)
-"""Objects that the digest of the compiled code covers besides this file."""
+from attnsvm.training.compiled.gradient import Instance, Update, gradient, of_block
 
 TINY = 1e-300
 PANEL = 4
@@ -58,11 +50,16 @@ class Variable(NamedTuple):
     right: LaneArray
 
 
+@arrays
 class Kept(NamedTuple):
-    """What is kept at each stop of each block: variables (p, q), W or W^T, logits and margins."""
+    """What is kept at each stop of each block: K and Q (p, q), W, logits and margins.
 
-    variables: Any  # arrays, as many as there are variables
-    W: LaneArray  # of (K, Q); else empty
+    K and Q are empty where W is trained; then W^T takes the place of W.
+    """
+
+    K: LaneArray
+    Q: LaneArray
+    W: LaneArray
     logits: LaneArray
     margins: LaneArray
 
@@ -85,45 +82,28 @@ def _from_queries(C: LaneArray, P: LaneArray, R: LaneArray, triangular: bool) ->
         matmul_inline(C[first:last].T, P[before:].T, R[first:last, before:].T)
 
 
-def gradients_in(V: Any, here: Instance, work: Work, update: Update) -> Any:
-    """Write the gradients in the coordinates of a block; return them and their log-scale.
+@njit(inline="always")
+def _differentiate(
+    K: LaneArray, Q: LaneArray, here: Instance, work: Workspace, update: Update
+) -> Any:
+    """Write the gradients of a block in the coordinates K (r, m), at G, and Q (c, m), at H.
 
-    `V` is (V,) (c, r), of W^T, or (K, Q), (r, m) and (c, m).
+    Return their log-scale. Where m is 0, W^T (c, r) takes the place of Q.
     """
-    raise NotImplementedError("only in compiled code")
-
-
-@overload(gradients_in, inline="always")
-def _gradients_in(V, here, work, update):  # type: ignore[no-untyped-def]  # numba compares names
-    def of_W(V, here, work, update):  # type: ignore[no-untyped-def]
-        _at_queries(work.U, V[0], here.R, update.triangular)
-        scale = gradient(here, work, update)
-        _from_queries(work.H, work.P, here.R, update.triangular)
-        return (work.H,), scale
-
-    def of_KQ(V, here, work, update):  # type: ignore[no-untyped-def]
-        K, Q = V
+    factors = work.B.shape[1] > 0
+    if factors:
         _at_queries(work.B, Q, here.R, update.triangular)
         matmul_inline(work.U.T, K, work.B.T)
-        scale = gradient(here, work, update)
+    else:
+        _at_queries(work.U, Q, here.R, update.triangular)
+    scale = gradient(here, work, update)
+    if factors:
         matmul_inline(work.A.T, K.T, work.P.T)
         _from_queries(work.H, work.A, here.R, update.triangular)
         matmul_inline(work.G.T, work.B.T, work.P)
-        return (work.G, work.H), scale
-
-    return of_W if len(V) == 1 else of_KQ
-
-
-def coordinates(variables: Any, b: int) -> Any:
-    """Return the coordinates of every variable in block b."""
-    raise NotImplementedError("only in compiled code")
-
-
-@overload(coordinates, inline="always")
-def _coordinates(variables, b):  # type: ignore[no-untyped-def]  # numba compares names
-    if len(variables) == 1:
-        return lambda variables, b: (variables[0].V[b],)
-    return lambda variables, b: (variables[0].V[b], variables[1].V[b])
+    else:
+        _from_queries(work.H, work.P, here.R, update.triangular)
+    return scale
 
 
 @njit(inline="always")
@@ -137,28 +117,33 @@ def _factors(scale: Any, log_ridge: float) -> Any:
 
 @njit(inline="always")
 def _descend(
-    V: LaneArray, G: LaneArray, outside: Any, momentum: Any, factors: Any, eta: float, space: Any,
+    variable: Variable,
+    b: int,
+    G: LaneArray,
+    factors: Any,
+    eta: float,
+    work: Workspace,
     update: Update,
-) -> None:  # fmt: skip
-    """V <- V - step (risk G + ridge V), and likewise the part outside of the span, a times V0's.
+) -> None:
+    """V <- V - step (risk G + ridge V) in block b, and likewise the part outside of the spans.
 
-    G is overwritten; `outside` is a and the squared norm of V0's part, `momentum` M and its
-    log-scale. Directions other than the gradient's and momenta have no part outside of the span.
+    G is overwritten. Directions other than the gradient's and momenta have no part outside of the
+    spans.
     """
-    (share, square0), (M, scale_M), (scale, risk, ridge) = outside, momentum, factors
-    v, g = V.flat, G.flat
+    share, (scale, risk, ridge) = variable.share[b], factors
+    v, g = variable.V[b].flat, G.flat
     if update.log_ridge > -np.inf:
         for j in range(len(v)):
             g[j] = risk * g[j] + ridge * v[j]
     if update.beta > 0:
-        scale = remember(G, M, scale_M, scale, update)
-    factor = replaced(G, update.direction, space)
+        scale = remember(G, variable.M[b], variable.scale_M[b], scale, update)
+    factor = replaced(G, update.direction, (work.copy, work.right, work.sigma))
     if factor > 0:
         for j in range(len(v)):
             v[j] -= eta * factor * g[j]
         return
     rest = ridge * share[0]
-    square = rest * rest * square0[0] + inner(g, g)
+    square = rest * rest * variable.square[b, 0] + inner(g, g)
     if update.normalised:
         step = eta / (sqrt(square) + (TINY if update.exact else EPS))
     else:
@@ -166,18 +151,6 @@ def _descend(
     for j in range(len(v)):
         v[j] -= step * g[j]
     share[0] *= 1 - step * ridge
-
-
-@njit(inline="always")
-def _descend_in_block(
-    variable: Variable, b: int, G: LaneArray, factors: Any, eta: float, work: Work, update: Update
-) -> None:
-    outside, momentum = (
-        (variable.share[b], variable.square[b]),
-        (variable.M[b], variable.scale_M[b]),
-    )
-    space = work.copy, work.right, work.sigma
-    _descend(variable.V[b], G, outside, momentum, factors, eta, space, update)
 
 
 @njit
@@ -199,31 +172,33 @@ def _write(out: LaneArray, variable: Variable, b: int, moved: LaneArray, right: 
         whole[j] += share * start[j]
 
 
-@compiled(*COMPILED_IN, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def take_steps(
-    first: int, last: int, data: Instance, work: Work, variables: Any, kept: Kept, etas: Any,
-    stops: Any, update: Update,
+    first: int, last: int, data: Instance, work: Workspace, K: Variable, Q: Variable, kept: Kept,
+    etas: Any, stops: Any, update: Update,
 ) -> None:  # fmt: skip
-    """Take len(etas) steps of the variables in the blocks first <= b < last.
+    """Take len(etas) steps of K and Q, or of W^T in place of Q, in the blocks first <= b < last.
 
     After as many steps as each of the rising `stops` says, variables, logits and margins are copied
     to the arrays `kept`, which have an entry for each stop and block.
     """
+    factors = work.B.shape[1] > 0
     for b in range(first, last):
-        here, V, taken = of_block(data, b), coordinates(variables, b), 0
+        here, taken = of_block(data, b), 0
         for k in range(len(etas) + 1):
-            G, scale = gradients_in(V, here, work, update)
+            scale = _differentiate(K.V[b], Q.V[b], here, work, update)
             if taken < len(stops) and stops[taken] == k:
-                kept.logits[taken, b - first] = work.logits
-                kept.margins[taken, b - first] = work.margin
-                K, Q = kept.variables[0][taken, b - first], kept.variables[-1][taken, b - first]
-                _write(K, variables[0], b, work.moved, work.product)
-                if len(variables) == 2:
-                    _write(Q, variables[-1], b, work.moved, work.product)
-                    matmul(kept.W[taken, b - first], K, Q.T)
+                at = taken, b - first
+                kept.logits[at], kept.margins[at] = work.logits, work.margin
+                if factors:
+                    _write(kept.K[at], K, b, work.moved, work.product)
+                    _write(kept.Q[at], Q, b, work.moved, work.product)
+                    matmul(kept.W[at], kept.K[at], kept.Q[at].T)
+                else:
+                    _write(kept.W[at], Q, b, work.moved, work.product)
                 taken += 1
             if k < len(etas):
-                factors = _factors(scale, update.log_ridge)
-                _descend_in_block(variables[0], b, G[0], factors, etas[k], work, update)
-                if len(variables) == 2:
-                    _descend_in_block(variables[-1], b, G[-1], factors, etas[k], work, update)
+                shares = _factors(scale, update.log_ridge)
+                if factors:
+                    _descend(K, b, work.G, shares, etas[k], work, update)
+                _descend(Q, b, work.H, shares, etas[k], work, update)

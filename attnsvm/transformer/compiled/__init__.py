@@ -1,9 +1,6 @@
-"""The compiled training loop of several layers (numba): eight instances in the lanes of a vector.
-
-The same formulas as in `network`, `gradient` and `parameters`.
-"""
+"""Compiled steps and gradients of several layers (numba): eight instances in a vector's lanes."""
 
 from attnsvm.transformer.compiled.layout import Data, Sizes, work_arrays
-from attnsvm.transformer.compiled.loop import descend_layers
+from attnsvm.transformer.compiled.loop import descend_layers, differentiate
 
-__all__ = ["Data", "Sizes", "descend_layers", "work_arrays"]
+__all__ = ["Data", "Sizes", "descend_layers", "differentiate", "work_arrays"]

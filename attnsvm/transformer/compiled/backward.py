@@ -10,22 +10,23 @@ from numba import njit
 
 from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, where
 from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.blocks import Workspace
 from attnsvm.linalg.simd.loss import feature, slope
 from attnsvm.linalg.simd.matmul import inner, matmul
+from attnsvm.transformer.compiled.forward import add_residual
 from attnsvm.transformer.compiled.layout import (
     EVERY,
     MEAN,
     Data,
     Sizes,
-    Work,
     attending,
+    forget_zeros,
     queries,
 )
-from attnsvm.transformer.compiled.scaled import forget_zeros
 
 
 @njit
-def readout(data: Data, work: Work, sizes: Sizes) -> None:
+def readout(data: Data, work: Workspace, sizes: Sizes) -> None:
     """Write the adjoints of the last rows and their exponents, and what the head reads."""
     T, d, k = sizes.T, sizes.d, sizes.k
     last, g, c, F = work.x[sizes.L], work.g, work.c, data.F
@@ -58,12 +59,12 @@ def readout(data: Data, work: Work, sizes: Sizes) -> None:
 
 
 @njit
-def backward(data: Data, work: Work, sizes: Sizes, W: LaneArray, layer: int) -> None:
+def backward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int) -> None:
     """Write P and, above the first layer, the adjoints of the layer's input."""
     R = queries(sizes, layer)
     share = (np.sqrt(0.5) if sizes.residual else 1.0) / np.sqrt(sizes.H)
     for h in range(sizes.H):
-        r = attending(work.r[h], R)
+        r = attending(work.r[layer, h], R)
         if sizes.values:
             matmul(r, attending(work.g, R), data.V[layer, h].T)
         else:
@@ -78,7 +79,7 @@ def backward(data: Data, work: Work, sizes: Sizes, W: LaneArray, layer: int) -> 
             top, away, size = work.top[layer, h, i], work.away[layer, h, i], work.size[layer, h, i]
             for k in range(R):
                 row = logits[k], inverse[k], top[k], away[k], work.c[i, k]
-                P, r_k = work.P[h, i, k], work.r[h, i, k]
+                P, r_k = work.P[layer, h, i, k], work.r[layer, h, i, k]
                 if layer == 0:
                     e = _pull_back_first(
                         P, r_k, row, work.s[layer, h, i, k], work.square[0], work.part
@@ -86,7 +87,7 @@ def backward(data: Data, work: Work, sizes: Sizes, W: LaneArray, layer: int) -> 
                 else:
                     q, exponent = work.q[h, k], work.q_exponent[h, k]
                     e = _pull_back(P, q, exponent, r_k, row, size[k], work.square[0])
-                work.P_exponent[h, i, k] = e
+                work.P_exponent[layer, h, i, k] = e
         if layer > 0:
             _begin_below(work, sizes, layer, i, R)
             for h in range(sizes.H):
@@ -95,16 +96,16 @@ def backward(data: Data, work: Work, sizes: Sizes, W: LaneArray, layer: int) -> 
                 inverse = work.inverse[layer, h, i]
                 _weigh_as_keys(as_value, as_key, work.q_exponent[h], work.logits[layer, h, i],
                                inverse, c, common)  # fmt: skip
-                matmul(work.rows, as_value.T, work.r[h, i, :R])
+                matmul(work.rows, as_value.T, work.r[layer, h, i, :R])
                 _add(below, work.rows)
                 matmul(work.rows, as_key.T, work.U[layer, h, i, :R])
                 _add(below, work.rows)
     if layer > 0:
         for h in range(sizes.H):
-            matmul(attending(work.back, R), attending(work.P[h], R), W[layer, h])
+            matmul(attending(work.back, R), attending(work.P[layer, h], R), W[layer, h])
             for i in range(sizes.n):
                 for k in range(R):
-                    share_k = exp(work.P_exponent[h, i, k] - work.c_below[i, k])
+                    share_k = exp(work.P_exponent[layer, h, i, k] - work.c_below[i, k])
                     for j in range(sizes.d):
                         work.g_below[i, k, j] += share_k * work.back[i, k, j]
         work.g[:] = work.g_below
@@ -168,14 +169,14 @@ def _pull_back(
 
 
 @njit
-def _begin_below(work: Work, sizes: Sizes, layer: int, i: int, R: int) -> None:
+def _begin_below(work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> None:
     """Write the exponents of the adjoints of the rows, and what the residual connection adds."""
     for t in range(sizes.T):
         c = work.c[i, t]
         largest = c if sizes.residual else fill(-np.inf)
         for h in range(sizes.H):
             if t < R:
-                largest = maximum(work.P_exponent[h, i, t], largest)
+                largest = maximum(work.P_exponent[layer, h, i, t], largest)
             for k in range(R):
                 largest = maximum(work.logits[layer, h, i, k, t] + work.c[i, k], largest)
                 largest = maximum(work.q_exponent[h, k, t], largest)
@@ -204,3 +205,20 @@ def _add(total: LaneArray, A: LaneArray) -> None:
     for i in range(rows):
         for j in range(columns):
             total[i, j] += A[i, j]
+
+
+@njit
+def through_mlp(
+    g: LaneArray, active: LaneArray, hidden: LaneArray, back: LaneArray, M1: LaneArray,
+    M2: LaneArray, R: int,
+) -> None:  # fmt: skip
+    """Turn adjoints of the rows after the MLP into those before it; write those of hidden units."""
+    g, active, hidden = attending(g, R), attending(active, R), attending(hidden, R)
+    back = attending(back, R)
+    matmul(active, g, M2.T)
+    rows, width = active.shape
+    for k in range(rows):
+        for j in range(width):
+            active[k, j] = where(hidden[k, j] > 0, active[k, j], 0)
+    matmul(back, active, M1.T)
+    add_residual(g, g, back)

@@ -1,8 +1,16 @@
 """Differences of rows that become copies of each other, compiled: eight instances a vector.
 
-The same formulas as `network.differences`. Softmax s_kt is kept as e^logit / sum too, logits less
-the largest; so factor and exponent of a weight are known. Differences of two rows are kept once,
-for p < q.
+As attention saturates, rows become copies of each other: without a residual connection those that
+attend to one token, with it two that attend to each other. They differ by e^-margin, which a
+difference of rounded rows does not show. Yet the direction of the gradient of the next layer may
+depend on it. Therefore differences x_p - x_q are carried beside the rows, as numbers v e^c, where
+rounded rows are near each other:
+
+    o_p - o_q = sum_j (s_pj - s_qj) (x_j - x_r),    r the largest attention of row p,
+
+and the change of log s_j from row q to p is that of the centred logits, (x_j - x_r)^T W (x_p - x_q)
+less their log-mean-exp. Softmax s_kt is kept as e^logit / sum too, logits less the largest; so
+factor and exponent of a weight are known. Differences of two rows are kept once, for p < q.
 """
 
 # mypy: disallow-untyped-decorators=False
@@ -24,10 +32,9 @@ from attnsvm.linalg.simd.arithmetic import (
     where,
 )
 from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.blocks import Workspace
 from attnsvm.linalg.simd.matmul import matmul
-from attnsvm.transformer.compiled.layout import Data, Sizes, Work
-from attnsvm.transformer.compiled.mlp import expand_difference
-from attnsvm.transformer.compiled.scaled import add_scaled, log_size, normalize
+from attnsvm.transformer.compiled.layout import Data, Sizes, add_scaled, log_size, normalize
 
 SMALLEST = 1e-30
 """Changes of a logit below this are small enough for first order, and may underflow as float64."""
@@ -37,8 +44,14 @@ NEAR = 1 / 64
 """
 
 
+NEAR_COPIES = -30.0
+"""Rows whose log-difference is below this are on one side of every kink of a relu."""
+
+
 @njit(inline="always")
-def compare_rows(data: Data, work: Work, sizes: Sizes, W: LaneArray, layer: int, i: int) -> None:
+def compare_rows(
+    data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int, i: int
+) -> None:
     """Write the differences of the rows after a layer, exactly also where they are copies."""
     T, d = sizes.T, sizes.d
     rows, heights = work.x[layer + 1, i], work.heights
@@ -64,7 +77,7 @@ def compare_rows(data: Data, work: Work, sizes: Sizes, W: LaneArray, layer: int,
 
 @njit
 def _compare_copies(
-    data: Data, work: Work, sizes: Sizes, W: LaneArray, layer: int, i: int, p: int, q: int
+    data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int, i: int, p: int, q: int
 ) -> None:
     """Write y_p - y_q at `exact`, with its exponent."""
     d, pair, exact = sizes.d, work.pair, work.exact
@@ -88,7 +101,7 @@ def _compare_copies(
     if sizes.width > 0:
         a, b = work.hidden[layer, i, p], work.hidden[layer, i, q]
         rise, added = work.part[: sizes.width], work.back.flat[:d]
-        expand_difference(exact, a, b, data.M1[layer], data.M2[layer], rise, added)
+        _expand_difference(exact, a, b, data.M1[layer], data.M2[layer], rise, added)
         normalize(exact)
 
 
@@ -110,7 +123,7 @@ def _through_values(
 
 
 @njit
-def _input_difference(pair: LaneArray, work: Work, layer: int, i: int, p: int, q: int) -> None:
+def _input_difference(pair: LaneArray, work: Workspace, layer: int, i: int, p: int, q: int) -> None:
     """Write x_p - x_q at `pair`, with its exponent."""
     d = len(pair) - 1
     if layer > 0:
@@ -204,7 +217,7 @@ def change_of_attention(
 
 @njit
 def _add_attended(
-    data: Data, work: Work, sizes: Sizes, W: LaneArray, which: Any, values: bool
+    data: Data, work: Workspace, sizes: Sizes, W: LaneArray, which: Any, values: bool
 ) -> None:
     """Add the part of one head to o_p - o_q at `exact`; through its values if `values`."""
     (layer, i, p, q, h), T, d = which, sizes.T, sizes.d
@@ -229,8 +242,13 @@ def _add_attended(
 
 
 @njit
-def _replace_swapped(work: Work, sizes: Sizes, layer: int, i: int, p: int, q: int) -> None:
-    """Replace x_p - x_q + o_p - o_q at `exact` where p and q swap: `network._with_swaps`."""
+def _replace_swapped(work: Workspace, sizes: Sizes, layer: int, i: int, p: int, q: int) -> None:
+    """Replace x_p - x_q + o_p - o_q at `exact` where p and q swap.
+
+    Where p attends to q and q to p, x_p - x_q and o_p - o_q cancel. With r_p the largest attention
+    of row p, the sum is (x_p - x_{r_q}) + (x_{r_p} - x_q) + a_p - a_q, a_p = sum_j s_pj (x_j -
+    x_{r_p}), whose first two terms are then zero, or tiny for copies.
+    """
     d, pair, exact, total = sizes.d, work.pair, work.exact, work.total
     away, size = work.away[layer, 0, i], work.size[layer, 0, i]
     crossed = maximum(log_size(away[q, p], size[q, p]), log_size(away[p, q], size[p, q]))
@@ -264,3 +282,25 @@ def _mean_away(
         weights[t] = inverse * exp(logits[t] + size[t] - largest)
     matmul(mean[:d], away.T, weights)
     mean[d] = largest
+
+
+@njit
+def _expand_difference(
+    exact: LaneArray, a: LaneArray, b: LaneArray, M1: LaneArray, M2: LaneArray, rise: LaneArray,
+    added: LaneArray,
+) -> None:  # fmt: skip
+    """Turn the difference of two rows before the MLP, with its exponent, into that after it.
+
+    `a` and `b` are the hidden units of the rows; `rise` and `added` are work arrays of as many
+    entries as hidden units and as the rows.
+    """
+    d = len(added)
+    grown = exp(-maximum(exact[d], fill(NEAR_COPIES)))
+    matmul(rise, M1.T, exact[:d])
+    for j in range(len(a)):
+        crossed = where(exact[d] > NEAR_COPIES, (a[j] - b[j]) * grown, where(a[j] > 0, rise[j], 0))
+        neither, both = (a[j] <= 0) & (b[j] <= 0), (a[j] > 0) & (b[j] > 0)
+        rise[j] = where(both, rise[j], where(neither, 0, crossed))
+    matmul(added, M2.T, rise)
+    for j in range(d):
+        exact[j] = (exact[j] + added[j]) * np.sqrt(0.5)

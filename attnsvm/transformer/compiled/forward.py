@@ -10,10 +10,10 @@ from numba import njit
 
 from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, where
 from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.blocks import Workspace
 from attnsvm.linalg.simd.matmul import matmul
 from attnsvm.transformer.compiled.copies import compare_rows, gather_away
-from attnsvm.transformer.compiled.layout import Data, Sizes, Work, attending, queries
-from attnsvm.transformer.compiled.mlp import expand
+from attnsvm.transformer.compiled.layout import Data, Sizes, attending, queries
 
 
 @njit
@@ -31,7 +31,7 @@ def begin(X: LaneArray, x: LaneArray, drawn: LaneArray) -> None:
 
 
 @njit
-def forward(data: Data, work: Work, sizes: Sizes, W: LaneArray) -> None:
+def forward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray) -> None:
     """Write rows, logits, attention, U and differences of rows of every layer."""
     for layer in range(sizes.L):
         R = queries(sizes, layer)
@@ -48,7 +48,7 @@ def forward(data: Data, work: Work, sizes: Sizes, W: LaneArray) -> None:
 
 
 @njit(inline="always")
-def _mix(data: Data, work: Work, sizes: Sizes, layer: int, i: int, R: int) -> None:
+def _mix(data: Data, work: Workspace, sizes: Sizes, layer: int, i: int, R: int) -> None:
     """Write the first R rows of a sequence after attention: y = (x + sum_h V^T X^T s / sqrt(H))."""
     x, d = work.x[layer, i], sizes.d
     out = work.mixed[layer, i] if sizes.width > 0 else work.x[layer + 1, i]
@@ -121,3 +121,27 @@ def _away_from_top(
             x_top = where(top == t, x[t, j], x_top)
         for t in range(T):
             away[t, j] = x[t, j] - x_top
+
+
+@njit
+def expand(
+    out: LaneArray, y: LaneArray, hidden: LaneArray, M1: LaneArray, M2: LaneArray, R: int
+) -> None:
+    """Write hidden units relu(M1^T y) and the rows (y + M2^T relu(M1^T y)) / sqrt(2)."""
+    out, y, hidden = attending(out, R), attending(y, R), attending(hidden, R)
+    matmul(hidden, y, M1)
+    rows, width = hidden.shape
+    for k in range(rows):
+        for j in range(width):
+            hidden[k, j] = where(hidden[k, j] > 0, hidden[k, j], 0)
+    matmul(out, hidden, M2)
+    add_residual(out, y, out)
+
+
+@njit(inline="always")
+def add_residual(out: LaneArray, y: LaneArray, added: LaneArray) -> None:
+    """Write (y + added) / sqrt(2)."""
+    rows, d = out.shape
+    for k in range(rows):
+        for j in range(d):
+            out[k, j] = (y[k, j] + added[k, j]) * np.sqrt(0.5)

@@ -1,13 +1,16 @@
-"""What the compiled loop works on: sizes, its input and its work arrays, entries of eight lanes."""
+"""What the compiled loop works on: sizes, arrays whose entries are eight lanes, vectors v e^c."""
 
 # mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
 from numba import njit
 
+from attnsvm.linalg.simd.arithmetic import exp, fill, logarithm, maximum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
+from attnsvm.linalg.simd.blocks import Shapes, workspace
 
 FIRST, MEAN, EVERY = 0, 1, 2
 """Codes of the readouts."""
@@ -66,93 +69,46 @@ class Data(NamedTuple):
     weights: LaneArray
 
 
-@arrays
-class Work(NamedTuple):
-    """Work arrays of a thread.
-
-    Of every layer: rows x; whether those of the first layer differ `drawn`, exponents 0 or -inf;
-    for every head and row logits less the largest, attention s, 1 / sum e^logit, the index of the
-    top token, U = W x, x_t - x_top `away` times e^size. After every layer but the last one
-    the differences of its rows, of p < q, `pairs` times e^apart, and bounds `heights` on those
-    that rounded rows give. With MLPs, the rows before them `mixed`, and their hidden units.
-
-    Of the layer at hand: adjoints g e^c, twice; r; P e^P_exponent, W^T P `back`; for a sequence
-    q e^q_exponent; adjoints of the hidden units `active`. W of K and Q, and gradients. What the
-    head reads, and its slope w e^w_exponent in each projection. For a difference of two rows:
-    `pair` and `exact`, the mean of a row, a sum, and further entries.
-    """
-
-    x: LaneArray
-    drawn: LaneArray
-    logits: LaneArray
-    s: LaneArray
-    inverse: LaneArray
-    top: LaneArray
-    U: LaneArray
-    away: LaneArray
-    size: LaneArray
-    heights: LaneArray
-    pairs: LaneArray
-    apart: LaneArray
-    mixed: LaneArray
-    hidden: LaneArray
-    g: LaneArray
-    c: LaneArray
-    g_below: LaneArray
-    c_below: LaneArray
-    P: LaneArray
-    P_exponent: LaneArray
-    back: LaneArray
-    r: LaneArray
-    q: LaneArray
-    q_exponent: LaneArray
-    square: LaneArray
-    rows: LaneArray
-    more_rows: LaneArray
-    active: LaneArray
-    W: LaneArray
-    dW: LaneArray
-    dK: LaneArray
-    dQ: LaneArray
-    dV: LaneArray
-    dM1: LaneArray
-    dM2: LaneArray
-    dF: LaneArray
-    read: LaneArray
-    w: LaneArray
-    w_exponent: LaneArray
-    pair: LaneArray
-    exact: LaneArray
-    mean: LaneArray
-    total: LaneArray
-    part: LaneArray
-    exponents: LaneArray
-
-
-def work_arrays(sizes: Sizes) -> Work:
-    """Return work arrays for networks of these sizes."""
+def shapes_of_work(sizes: Sizes) -> Shapes:
+    """Return the shape of each work array, for networks of these sizes."""
     n, T, d, L, H, k, m, width = sizes[:8]
     samples, mlps = sizes.samples, L if width else 0
-    shapes = {
-        "x": (L + 1, n, T, d), "drawn": (n, T, T),
-        **dict.fromkeys(("logits", "s", "size"), (L, H, n, T, T)),
-        **dict.fromkeys(("inverse", "top"), (L, H, n, T)),
-        "U": (L, H, n, T, d), "away": (L, H, n, T, T, d),
+    return {
+        # of every layer: rows; logits less the largest, attention, 1 / sum e^logit, the index of
+        # the top token, U = W x, and x_t - x_top = away e^size, of every head and row; whether
+        # rows of the first layer differ, exponents 0 or -inf
+        "x": (L + 1, n, T, d), **dict.fromkeys(("logits", "s", "size"), (L, H, n, T, T)),
+        **dict.fromkeys(("inverse", "top"), (L, H, n, T)), "U": (L, H, n, T, d),
+        "away": (L, H, n, T, T, d), "drawn": (n, T, T),
+        # differences of the rows p < q after a layer, times e^apart, and bounds on those that
+        # rounded rows give; rows before the MLP and its hidden units
         "heights": (T,), "pairs": (L - 1, n, T, T, d), "apart": (L - 1, n, T, T),
         "mixed": (mlps, n, T, d), "hidden": (mlps, n, T, width),
+        # backwards, of every layer: r, P e^P_exponent, gradients; W of K and Q, and the gradients
+        # of one K and Q
+        **dict.fromkeys(("P", "r"), (L, H, n, T, d)), "P_exponent": (L, H, n, T),
+        **dict.fromkeys(("W", "dW", "dV"), (L, H, d, d)), **dict.fromkeys(("dK", "dQ"), (d, m)),
+        "dM1": (mlps, d, width), "dM2": (mlps, width, d), "dF": (d, k),
+        # of the layer at hand: adjoints g e^c, twice, W^T P, adjoints of the hidden units; of a
+        # sequence q e^q_exponent
         **dict.fromkeys(("g", "g_below", "back"), (n, T, d)),
-        **dict.fromkeys(("c", "c_below"), (n, T)),
-        "P": (H, n, T, d), "P_exponent": (H, n, T), "r": (H, n, T, d),
+        **dict.fromkeys(("c", "c_below"), (n, T)), "active": (n, T, width),
         **dict.fromkeys(("q", "q_exponent"), (H, T, T)), "square": (T, T),
-        **dict.fromkeys(("rows", "more_rows"), (T, d)), "active": (n, T, width),
-        "W": (L, H, d, d), "dW": (d, d), "dK": (d, m), "dQ": (d, m), "dV": (H, d, d),
-        "dM1": (d, width), "dM2": (width, d), "dF": (d, k),
+        **dict.fromkeys(("rows", "more_rows"), (T, d)),
+        # what the head reads, and its slope w e^w_exponent in each projection
         "read": (*samples, d), "w": (*samples, k), "w_exponent": samples,
-        # vectors with their exponent behind them
+        # of a difference of two rows, vectors with their exponent behind them, and further entries
         **dict.fromkeys(("pair", "exact", "mean", "total"), (d + 1,)),
         **dict.fromkeys(("part", "exponents"), (max(T, d + 1, width),)),
     }  # fmt: skip
-    return Work(**dict(zip(shapes, LaneArray.several(*shapes.values()), strict=True)))
+
+
+Work = workspace(__name__, shapes_of_work(Sizes(*[1] * len(Sizes._fields))))
+
+
+def work_arrays(sizes: Sizes) -> Any:
+    """Return the work arrays of a thread."""
+    return Work(*LaneArray.several(*shapes_of_work(sizes).values()))
 
 
 @njit(inline="always")
@@ -165,3 +121,54 @@ def queries(sizes: Sizes, layer: int) -> int:
 def attending(A: LaneArray, R: int) -> Any:
     """Return the first R rows of every sequence, of A (n, T, d), as a matrix; R is T or 1."""
     return A.rows[:: A.shape[1] // R]
+
+
+# --- vectors v e^c; a vector with its exponent behind it has d + 1 entries ------------------------
+
+
+@njit
+def largest_entry(v: LaneArray) -> Any:
+    """Return max_j |v_j|."""
+    size = fill(0.0)
+    for j in range(len(v)):
+        size = maximum(abs(v[j]), size)
+    return size
+
+
+@njit
+def log_size(v: LaneArray, exponent: Any) -> Any:
+    """Return log max_j |v_j| e^exponent; -inf for a vector of zeros."""
+    size = largest_entry(v)
+    return where(size > 0, logarithm(size) + exponent, -np.inf)
+
+
+@njit
+def normalize(v: LaneArray) -> None:
+    """Divide a vector by its largest magnitude and add the logarithm to the exponent behind it."""
+    d = len(v) - 1
+    size = largest_entry(v[:d])
+    some = size > 0
+    size = where(some, size, 1)
+    inverse = 1 / size
+    for j in range(d):
+        v[j] *= inverse
+    v[d] = where(some, v[d] + logarithm(size), -np.inf)
+
+
+@njit
+def forget_zeros(vectors: LaneArray, exponents: LaneArray) -> None:
+    """Set the exponent of every vector of zeros to -inf: it adds nothing to a sum."""
+    for k in range(len(vectors)):
+        exponents[k] = where(largest_entry(vectors[k]) > 0, exponents[k], -np.inf)
+
+
+@njit
+def add_scaled(total: LaneArray, v: LaneArray, exponent: Any, sign: float) -> None:
+    """Add sign times v e^exponent to `total`, which has its exponent behind it."""
+    d = len(total) - 1
+    known = total[d]
+    common = maximum(known, exponent)
+    kept, share = exp(known - common), sign * exp(exponent - common)
+    for j in range(d):
+        total[j] = share * v[j] + kept * total[j]
+    total[d] = common

@@ -1,59 +1,170 @@
-"""Normalised gradient descent on every layer and head, compiled."""
+"""Normalised gradient descent on all matrices of a network, compiled.
+
+With adjoints g_k = dL/do_k of the rows o_k = (1 / sqrt(H)) sum_h V_h^T m^h_k of attention, where
+m^h_k = sum_t s^h_kt x_t, and the P_k of `backward`,
+
+    dL/dW_h = sum_k P^h_k x_k^T,    dL/dV_h = (1 / sqrt(H)) sum_k m^h_k g_k^T,
+
+and with adjoints e_k of the rows (y_k + M_2^T a_k) / sqrt(2), a_k = relu(M_1^T y_k),
+
+    dL/dM_2 = sum_k a_k e_k^T / sqrt(2),    dL/dM_1 = sum_k y_k (M_2 e_k * 1[a_k > 0])^T / sqrt(2).
+
+Each matrix takes steps along its own gradient divided by its Frobenius norm: as the margins of the
+predictions grow, gradients of all of them vanish like e^-margin, and steps in proportion to them
+would stop while attention still moves. So only the direction of a gradient counts, and adjoints are
+taken relative to the largest exponent of the rows that add to it.
+"""
 
 # mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import njit
 
 from attnsvm.linalg.jit import compiled
-from attnsvm.linalg.simd import arithmetic, array
-from attnsvm.linalg.simd import loss as losses
-from attnsvm.linalg.simd import matmul as products
-from attnsvm.linalg.simd.matmul import matmul
-from attnsvm.transformer.compiled import backward as backwards
-from attnsvm.transformer.compiled import copies, layout, mlp, parameters, scaled
-from attnsvm.transformer.compiled import forward as forwards
-from attnsvm.transformer.compiled.backward import backward, readout
+from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, maximum, sqrt, where
+from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.blocks import Workspace
+from attnsvm.linalg.simd.matmul import inner, matmul
+from attnsvm.transformer.compiled.backward import backward, readout, through_mlp
 from attnsvm.transformer.compiled.forward import begin, forward
-from attnsvm.transformer.compiled.layout import Data, Sizes, Work, attending, queries
-from attnsvm.transformer.compiled.mlp import through_mlp
-from attnsvm.transformer.compiled.parameters import (
-    descend,
-    exponents_of,
-    keep_adjoints,
-    move_head,
-    move_mlp,
-    pull_values,
-    weigh,
-)
+from attnsvm.transformer.compiled.layout import Data, Sizes, attending, largest_entry, queries
 
-COMPILED_IN = (
-    arithmetic, array, losses, products, layout, scaled, mlp, copies, forwards, backwards,
-    parameters,
-)  # fmt: skip
-"""Modules that are compiled into the loop."""
+TINY = 1e-300
+
+SQUARABLE = 1e-100
+"""Largest entry of a matrix, or its inverse, from which on squares are ordinary numbers."""
+
+
+# --- gradients ------------------------------------------------------------------------------------
 
 
 @njit
-def _step(work: Work, layer: int, h: int, R: int, variables: Any, eta: float) -> None:
-    """Move W, or K and Q, of one head by eta along its normalised gradient P^T X."""
-    P = attending(work.P[h], R)
-    weigh(P, exponents_of(work.P_exponent[h], R), P)
-    matmul(work.dW, P.T, attending(work.x[layer], R))
-    first, second = variables[0][layer, h], variables[1][layer, h]
-    if len(work.dK.flat) == 0:
-        descend(first, work.dW, eta)
-        return
-    matmul(work.dK, work.dW, second)
-    matmul(work.dQ, work.dW.T, first)
-    descend(first, work.dK, eta)
-    descend(second, work.dQ, eta)
+def _weigh(rows: LaneArray, exponents: LaneArray, partners: LaneArray) -> None:
+    """Multiply every row (count, d) by e^c / e^(largest c), c its exponent.
+
+    The largest is over the rows that add to a sum of products with `partners` (count, width):
+    neither of the two is zero. The others are not needed, and become zero if they are above it.
+    """
+    count, d = rows.shape
+    largest = fill(-np.inf)
+    for k in range(count):
+        counts = (largest_entry(partners[k]) > 0) & (largest_entry(rows[k]) > 0)
+        largest = maximum(where(counts, exponents[k], -np.inf), largest)
+    for k in range(count):
+        share = where(exponents[k] > largest, 0, exp(exponents[k] - largest))
+        for j in range(d):
+            rows[k, j] *= share
+
+
+@njit(inline="always")
+def _exponents_of(c: LaneArray, R: int) -> Any:
+    """Return the exponents c (n, T) of the rows that attend."""
+    return c.flat[:: c.shape[1] // R]
 
 
 @njit
-def _combine(work: Work, sizes: Sizes, variables: Any) -> Any:
+def _weighed(work: Workspace, R: int, partners: LaneArray) -> Any:
+    """Return the adjoints g of the rows at hand, weighed for products with `partners`."""
+    rows = attending(work.g_below, R)
+    rows[:] = attending(work.g, R)
+    _weigh(rows, _exponents_of(work.c, R), attending(partners, R))
+    return rows
+
+
+@njit
+def _in_head(work: Workspace) -> None:
+    w = work.w.rows
+    _weigh(w, work.w_exponent.flat, w)
+    matmul(work.dF, work.read.rows.T, w)
+
+
+@njit
+def _in_values(work: Workspace, sizes: Sizes, layer: int, R: int) -> None:
+    adjoints, means = _weighed(work, R, work.g), attending(work.back, R)
+    for h in range(sizes.H):
+        for i in range(sizes.n):
+            matmul(work.back[i, :R], work.s[layer, h, i, :R], work.x[layer, i])
+        matmul(work.dV[layer, h], means.T, adjoints)
+
+
+@njit
+def _in_weights(work: Workspace, layer: int, h: int, R: int) -> None:
+    P = attending(work.back, R)
+    P[:] = attending(work.P[layer, h], R)
+    _weigh(P, _exponents_of(work.P_exponent[layer, h], R), P)
+    matmul(work.dW[layer, h], P.T, attending(work.x[layer], R))
+
+
+@njit
+def _differentiate(data: Data, work: Workspace, sizes: Sizes, W: LaneArray) -> None:
+    """Write all gradients but the head's, from the adjoints g e^c of the last rows."""
+    for layer in range(sizes.L - 1, -1, -1):
+        R = queries(sizes, layer)
+        if sizes.width > 0:
+            hidden, active = work.hidden[layer], attending(work.active, R)
+            if sizes.train_mlp:
+                matmul(work.dM2[layer], attending(hidden, R).T, _weighed(work, R, hidden))
+            through_mlp(work.g, work.active, hidden, work.back, data.M1[layer], data.M2[layer], R)
+            if sizes.train_mlp:
+                _weigh(active, _exponents_of(work.c, R), active)
+                matmul(work.dM1[layer], attending(work.mixed[layer], R).T, active)
+        if sizes.train_values:
+            _in_values(work, sizes, layer, R)
+        backward(data, work, sizes, W, layer)
+        for h in range(sizes.H):
+            _in_weights(work, layer, h, R)
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+@njit
+def _descend(V: LaneArray, G: LaneArray, eta: float) -> None:
+    """Move V by eta along -G / ||G||_F.
+
+    G is divided by its largest entry where its squares would not be ordinary numbers.
+    """
+    v, g = V.flat, G.flat
+    size = largest_entry(g)
+    ordinary = (size > SQUARABLE) & (size < 1 / SQUARABLE)
+    if any_lane(~ordinary):
+        inverse = where(ordinary, 1, 1 / maximum(size, fill(TINY)))
+        for j in range(len(g)):
+            g[j] *= inverse
+    step = eta / (sqrt(inner(g, g)) + TINY)
+    for j in range(len(v)):
+        v[j] -= step * g[j]
+
+
+@njit
+def _descend_all(data: Data, work: Workspace, sizes: Sizes, variables: Any, eta: float) -> None:
+    """Move every trained matrix along its own normalised gradient."""
+    first, second = variables
+    slow = sizes.rate * eta
+    if sizes.train_head:
+        _descend(data.F, work.dF, slow)
+    for layer in range(sizes.L):
+        if sizes.train_mlp:
+            _descend(data.M1[layer], work.dM1[layer], slow)
+            _descend(data.M2[layer], work.dM2[layer], slow)
+        for h in range(sizes.H):
+            G, K, Q = work.dW[layer, h], first[layer, h], second[layer, h]
+            if sizes.m == 0:
+                _descend(K, G, eta)
+            else:
+                matmul(work.dK, G, Q)
+                matmul(work.dQ, G.T, K)
+                _descend(K, work.dK, eta)
+                _descend(Q, work.dQ, eta)
+            if sizes.train_values:
+                _descend(data.V[layer, h], work.dV[layer, h], slow)
+
+
+@njit
+def _combine(work: Workspace, sizes: Sizes, variables: Any) -> Any:
     """Return W of every layer and head."""
     first, second = variables
     if sizes.m == 0:
@@ -65,36 +176,16 @@ def _combine(work: Work, sizes: Sizes, variables: Any) -> Any:
 
 
 @njit
-def _advance(data: Data, work: Work, sizes: Sizes, variables: Any, eta: float) -> None:
-    """Take one step of a block; a part moves as soon as its old value is no longer needed."""
-    slow = sizes.rate * eta
-    W = _combine(work, sizes, variables)
-    forward(data, work, sizes, W)
-    readout(data, work, sizes)
-    if sizes.train_head:
-        move_head(data, work, slow)
-    for layer in range(sizes.L - 1, -1, -1):
-        R = queries(sizes, layer)
-        if sizes.width > 0:
-            hidden, M1, M2 = work.hidden[layer], data.M1[layer], data.M2[layer]
-            if sizes.train_mlp:
-                keep_adjoints(work, R, hidden)
-            through_mlp(work.g, work.active, hidden, work.back, M1, M2, R)
-            if sizes.train_mlp:
-                move_mlp(data, work, sizes, layer, slow)
-        if sizes.train_values:
-            keep_adjoints(work, R, work.g)
-            pull_values(work, sizes, layer)
-        backward(data, work, sizes, W, layer)
-        for h in range(sizes.H):
-            _step(work, layer, h, R, variables, eta)
-            if sizes.train_values:
-                descend(data.V[layer, h], work.dV[h], slow)
+def _of_block(data: Data, b: int) -> Data:
+    return Data(
+        data.X[b], data.bias[b], data.V[b], data.M1[b], data.M2[b], data.F[b], data.kinds,
+        data.Y[b], data.weights[b],
+    )  # fmt: skip
 
 
-@compiled(*COMPILED_IN, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def descend_layers(
-    first: int, last: int, data: Data, work: Work, variables: Any, etas: Any, sizes: Sizes
+    first: int, last: int, data: Data, work: Workspace, variables: Any, etas: Any, sizes: Sizes
 ) -> None:
     """Take len(etas) steps of all layers and heads in the blocks first <= b < last.
 
@@ -102,11 +193,25 @@ def descend_layers(
     updated, as are V, M1, M2 and F where they are trained.
     """
     for b in range(first, last):
-        here = Data(
-            data.X[b], data.bias[b], data.V[b], data.M1[b], data.M2[b], data.F[b], data.kinds,
-            data.Y[b], data.weights[b],
-        )  # fmt: skip
-        of_block = variables[0][b], variables[1][b]
+        here, of_block = _of_block(data, b), (variables[0][b], variables[1][b])
         begin(here.X, work.x[0], work.drawn)
         for step in range(len(etas)):
-            _advance(here, work, sizes, of_block, etas[step])
+            W = _combine(work, sizes, of_block)
+            forward(here, work, sizes, W)
+            readout(here, work, sizes)
+            if sizes.train_head:
+                _in_head(work)
+            _differentiate(here, work, sizes, W)
+            _descend_all(here, work, sizes, of_block, etas[step])
+
+
+@compiled(nogil=True, error_model="numpy")
+def differentiate(b: int, data: Data, work: Workspace, W: LaneArray, sizes: Sizes) -> None:
+    """Write adjoints and gradients of block b with weights W (blocks, L, H, d, d).
+
+    The adjoints g e^c of the rows after the last layer are given in `work`.
+    """
+    here = _of_block(data, b)
+    begin(here.X, work.x[0], work.drawn)
+    forward(here, work, sizes, W[b])
+    _differentiate(here, work, sizes, W[b])

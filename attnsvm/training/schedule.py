@@ -1,0 +1,175 @@
+"""Steps of a batch in blocks of eight instances: stretches of steps, and the threads' shares."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from itertools import chain, islice, zip_longest
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnsvm.linalg.simd.arithmetic import LANES
+from attnsvm.optimizer.base import Report
+from attnsvm.optimizer.first_order import FirstOrder
+
+
+class Share(NamedTuple):
+    """Blocks first <= b < last and steps begin <= k < end of a stretch."""
+
+    first: int
+    last: int
+    begin: int
+    end: int
+
+
+class Stretch(NamedTuple):
+    """Steps start <= k < end, their sizes, and their stops: numbers of steps, relative to `start`.
+
+    `at` is the number of the first stop's snapshot, and `seen` what is kept at the stops, tensors
+    (stops, B, ...), once all `futures` are done.
+    """
+
+    start: int
+    end: int
+    etas: NDArray[np.float64]
+    stops: NDArray[np.int64]
+    at: int
+    seen: list[Tensor]
+    futures: list[Future[None]]
+
+
+class BlockSteps(ABC):
+    """A batch in blocks of eight instances, of which compiled code takes steps."""
+
+    LONGEST: ClassVar[int] = 2**14
+    """Largest number of steps that are submitted at once."""
+
+    SHARE: ClassVar[int] = 2**14
+    """Steps times blocks in a share, at least one block: an interrupt waits for a share."""
+
+    AHEAD: ClassVar[int] = 3
+    """Number of stretches that are begun before the snapshots of the first one are evaluated."""
+
+    blocks: int
+    """Number of blocks."""
+
+    @abstractmethod
+    def most_stops(self) -> int:
+        """Return the largest number of stops of a stretch, at least 1: what is kept fits memory."""
+
+    @abstractmethod
+    def kept(self, stops: int) -> list[Tensor]:
+        """Return empty tensors (stops, B, ...) for what is kept at the stops of a stretch."""
+
+    @abstractmethod
+    def take(
+        self, first: int, last: int, etas: NDArray[np.float64], stops: NDArray[np.int64], at: int
+    ) -> list[Tensor]:
+        """Take a step of each size in `etas` in the blocks first <= b < last.
+
+        Return what is kept after as many steps as each of `stops` says, for snapshots from number
+        `at` on: tensors (stops, instances, ...).
+        """
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Take the first snapshot, while the threads take steps."""
+
+    @abstractmethod
+    def record(self, stretch: Stretch) -> None:
+        """Take the snapshots at the stops of a stretch; called for one after the other."""
+
+    def run(self, optimizer: FirstOrder, threads: int, report: Report) -> None:
+        """Take all steps of `optimizer` in `threads` threads; report how many are done.
+
+        If an exception ends it, for example an interrupt, shares that are not begun are cancelled.
+        """
+        latest: dict[int, Future[None]] = {}
+        pool = ThreadPoolExecutor(threads)
+        try:
+            submitted = (
+                self._submit(stretch, threads, pool, latest)
+                for stretch in self._stretches(optimizer)
+            )
+            begun = deque(islice(submitted, self.AHEAD))
+            self.begin()
+            report(0)
+            while begun:
+                stretch = begun.popleft()
+                for future in stretch.futures:
+                    future.result()
+                begun.extend(islice(submitted, 1))
+                stops = [stretch.start + int(stop) for stop in stretch.stops]
+                if stops:
+                    self.record(stretch)
+                for done in stops or [stretch.end]:
+                    report(done)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _stretches(self, optimizer: FirstOrder) -> Iterator[Stretch]:
+        """Yield all stretches; each ends at a stop, or after LONGEST steps."""
+        grid = [int(stop) for stop in optimizer.grid()]
+        most, at, start, stops = self.most_stops(), 1, grid[0], list[int]()
+
+        def stretch(end: int) -> Stretch:
+            etas = np.fromiter(map(optimizer.step_size, range(start, end)), np.float64)
+            since = np.array(stops, np.int64) - start
+            return Stretch(start, end, etas, since, at, self.kept(len(stops)), [])
+
+        for stop in grid[1:]:
+            while stop - start > self.LONGEST:
+                yield stretch(start + self.LONGEST)
+                at, start, stops = at + len(stops), start + self.LONGEST, []
+            stops.append(stop)
+            if len(stops) == most or stop == grid[-1]:
+                yield stretch(stop)
+                at, start, stops = at + len(stops), stop, []
+
+    def _submit(
+        self, stretch: Stretch, threads: int, pool: Executor, latest: dict[int, Future[None]]
+    ) -> Stretch:
+        """Return the stretch with its shares submitted; `latest` are the futures of each block."""
+        of_threads = shares(self.blocks, threads, stretch.end - stretch.start, self.SHARE)
+        for share in filter(None, chain.from_iterable(zip_longest(*of_threads))):
+            blocks = range(share.first, share.last)
+            earlier = {latest[b] for b in blocks if b in latest}
+            future = pool.submit(self._take_share, stretch, share, earlier)
+            latest |= dict.fromkeys(blocks, future)
+            stretch.futures.append(future)
+        return stretch
+
+    def _take_share(self, stretch: Stretch, share: Share, earlier: set[Future[None]]) -> None:
+        """Take the steps of a share of a stretch, after the `earlier` ones of its blocks."""
+        for future in earlier:
+            future.result()
+        first, last, begin, end = share
+        done, until = np.searchsorted(stretch.stops, (begin, end), "right")
+        stops = stretch.stops[done:until] - begin
+        found = self.take(first, last, stretch.etas[begin:end], stops, stretch.at + int(done))
+        for all_blocks, some in zip(stretch.seen, found, strict=True):
+            all_blocks[done:until, LANES * first : LANES * last] = some
+
+
+def shares(blocks: int, threads: int, steps: int, most: int) -> list[list[Share]]:
+    """Return the shares of at most so many threads, of equal work, in the order of execution.
+
+    A block is divided where the work does not come out even: a thread begins with the first steps
+    of its last block, and ends with the last steps of its first one. `most` is the largest number
+    of steps times blocks in a share of several blocks.
+    """
+    threads, few = min(threads, blocks), max(1, most // steps)
+    found = []
+    for thread in range(threads):
+        (first, before), (last, after) = (divmod(blocks * k, threads) for k in (thread, thread + 1))
+        late, early = steps * before // threads, steps * after // threads
+        whole = range(first + (before > 0), last, few)
+        mine = [Share(last, last + 1, 0, early)] if early else []
+        mine += [Share(b, min(b + few, last), 0, steps) for b in whole]
+        found.append(mine + ([Share(first, first + 1, late, steps)] if before else []))
+    return found
