@@ -103,7 +103,8 @@ def shapes_of_work(sizes: Sizes) -> Shapes:
     }  # fmt: skip
 
 
-Work = workspace(__name__, shapes_of_work(Sizes(*[1] * len(Sizes._fields))))
+_ones: Any = [1] * len(Sizes._fields)
+Work = workspace(__name__, shapes_of_work(Sizes(*_ones)))
 
 
 def work_arrays(sizes: Sizes) -> Any:
