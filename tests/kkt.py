@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from attnsvm.svm import SvmProblem, SvmSolution
 
-MATRIX_NORMS: dict[str, tuple[Any, Any]] = {
-    "frobenius": ("fro", "fro"),
-    "nuclear": ("nuc", 2),
-    "spectral": (2, "nuc"),
-}
-"""What torch calls a norm and its dual."""
+EXPONENTS = {"frobenius": 2.0, "nuclear": 1.0, "spectral": math.inf, "max": math.inf}
+"""p of the norms whose name does not tell it; of singular values, and of the entries for max."""
 
 
 def assert_optimal(problem: SvmProblem, solution: SvmSolution, tolerance: float = 1e-8) -> None:
@@ -60,26 +55,27 @@ def assert_infeasible(problem: SvmProblem, solution: SvmSolution) -> None:
 
 def norm(W: Tensor, name: str) -> Tensor:
     """Return the norm of each matrix."""
-    if name in MATRIX_NORMS:
-        return torch.linalg.matrix_norm(W, ord=MATRIX_NORMS[name][0])
-    return torch.linalg.vector_norm(W.flatten(1), ord=power(name), dim=1)
+    return torch.linalg.vector_norm(_values(W, name), ord=_exponent(name), dim=1)
 
 
 def dual_norm(M: Tensor, name: str) -> Tensor:
     """Return the norm dual to `name` of each matrix."""
-    if name in MATRIX_NORMS:
-        return torch.linalg.matrix_norm(M, ord=MATRIX_NORMS[name][1])
-    p = power(name)
+    p = _exponent(name)
     q = {1.0: math.inf, math.inf: 1.0}.get(p) or p / (p - 1)
-    return torch.linalg.vector_norm(M.flatten(1), ord=q, dim=1)
-
-
-def power(name: str) -> float:
-    """Return p of an entry-wise norm: max, or l<p>."""
-    return math.inf if name == "max" else float(name.removeprefix("l"))
+    return torch.linalg.vector_norm(_values(M, name), ord=q, dim=1)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
     """Return normal numbers, the same for the same seed."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def _values(W: Tensor, name: str) -> Tensor:
+    """Return the entries or the singular values."""
+    entrywise = name == "max" or name.startswith("l")
+    return W.flatten(1) if entrywise else torch.linalg.svdvals(W)
+
+
+def _exponent(name: str) -> float:
+    return EXPONENTS.get(name) or float(name.removeprefix("schatten").removeprefix("l"))

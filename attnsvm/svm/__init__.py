@@ -2,12 +2,12 @@
 
 - `problem`: the rows d_k^T W z_k >= h_k or = h_k of Att-SVM and Gen-SVM; `scaling`: to unit size
   and back, exactly; `wide`: few vectors in many dimensions.
-- `solver`: the interface of all methods; `frobenius`: the least Frobenius norm; `interior_point`:
+- `frobenius`: the least Frobenius norm; `interior_point`:
   one predictor-corrector method for all other norms, a file for the cone of each;
   `rank_constrained`: rank(W) <= m; `equalities`: those of Gen-SVM; `reference`: the same problems
   through CVXPY, to compare with.
 - `certificate`: bracket, ray, rank bound, from the problem alone; `tolerances`: all of them;
-  `solution`: the types of the results; `solve`: the functions that users call.
+  `solution`: the interface of the methods and the types of the results; `solve`: what users call.
 """
 
 from attnsvm.svm.problem import SvmProblem, attained, finite_part, multi_token, single_token

@@ -273,16 +273,9 @@ def _statuses(certificate: Certificate[Tensor], trivial: Tensor) -> tuple[SvmSta
     """
     solved = certificate.gap.abs() <= certificate.gap_target
     infeasible = (certificate.ray_ratio >= RAY_RATIO) & ~certificate.upper.isfinite()
-    return tuple(
-        SvmStatus.unconstrained
-        if t
-        else SvmStatus.solved
-        if s
-        else SvmStatus.infeasible
-        if i
-        else SvmStatus.undecided
-        for t, s, i in zip(trivial.tolist(), solved.tolist(), infeasible.tolist(), strict=True)
-    )
+    code = torch.where(trivial, 0, torch.where(solved, 1, torch.where(infeasible, 2, 3)))
+    names = (SvmStatus.unconstrained, SvmStatus.solved, SvmStatus.infeasible, SvmStatus.undecided)
+    return tuple(names[k] for k in code.tolist())
 
 
 def _rank_bound(

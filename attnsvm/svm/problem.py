@@ -7,7 +7,7 @@ one row of padding per sample.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import torch
@@ -103,9 +103,7 @@ class SvmProblem:
 
     def take(self, index: Tensor | slice) -> SvmProblem:
         """Return the problems at `index`."""
-        return SvmProblem(
-            self.D[index], self.Z[index], self.h[index], self.kind[index], self.token[index]
-        )
+        return SvmProblem(*(getattr(self, f.name)[index] for f in fields(self)))
 
     def equalities(self) -> SvmProblem:
         """Return the problem of the equalities alone."""
@@ -135,13 +133,7 @@ class SvmProblem:
 
     def to(self, device: torch.device | str) -> SvmProblem:
         """Return the same problems on `device`."""
-        return SvmProblem(
-            self.D.to(device),
-            self.Z.to(device),
-            self.h.to(device),
-            self.kind.to(device),
-            self.token.to(device),
-        )
+        return SvmProblem(*(getattr(self, f.name).to(device) for f in fields(self)))
 
     def _by_sample(self, rows: Tensor) -> Tensor:
         return rows.reshape(self.B, self.n, self.N // self.n, *rows.shape[2:])
@@ -333,11 +325,5 @@ def _differences(X: Tensor, reference: Tensor, mask: Tensor) -> tuple[Tensor, Te
 
 def _problem(D: Tensor, Z: Tensor, h: Tensor, kind: Tensor, token: Tensor) -> SvmProblem:
     D = torch.where((kind == PADDING)[..., None], 0.0, D)
-    flat = (1, 2)
-    return SvmProblem(
-        D.flatten(*flat),
-        Z,
-        h.flatten(*flat),
-        kind.to(torch.int8).flatten(*flat),
-        token.flatten(*flat),
-    )
+    D, h, kind, token = (x.flatten(1, 2) for x in (D, h, kind.to(torch.int8), token))
+    return SvmProblem(D, Z, h, kind, token)

@@ -19,8 +19,7 @@ from torch import Tensor
 from attnsvm.svm.certificate import certify, upper_bound
 from attnsvm.svm.frobenius import LeastDistance
 from attnsvm.svm.problem import SvmProblem
-from attnsvm.svm.solution import Candidate
-from attnsvm.svm.solver import Solver
+from attnsvm.svm.solution import Candidate, Solver
 from attnsvm.svm.tolerances import ROUND_DECREASE
 
 ROUNDS = 40

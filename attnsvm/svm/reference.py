@@ -18,25 +18,14 @@ from numpy.typing import NDArray
 
 from attnsvm.norm import Entrywise, Norm, norm_of
 from attnsvm.svm.problem import SvmProblem
-from attnsvm.svm.solution import Candidate, SvmStatus
-from attnsvm.svm.solver import Solver
+from attnsvm.svm.solution import Candidate, Solver, SvmStatus
 
 Array = NDArray[np.float64]
 
 PUBLISHED_THRESHOLD = 1e-7
 
-# CVXPY's status, and ours. An "inaccurate" solution proves nothing.
-STATUS = {
-    "optimal": SvmStatus.solved,
-    "infeasible": SvmStatus.infeasible,
-    "optimal_inaccurate": SvmStatus.undecided,
-    "infeasible_inaccurate": SvmStatus.undecided,
-    "unbounded": SvmStatus.undecided,
-    "unbounded_inaccurate": SvmStatus.undecided,
-    "infeasible_or_unbounded": SvmStatus.undecided,
-    "user_limit": SvmStatus.undecided,
-    "solver_error": SvmStatus.undecided,
-}
+PROVED = {"optimal": SvmStatus.solved, "infeasible": SvmStatus.infeasible}
+"""What CVXPY's status proves; an "inaccurate" solution proves nothing."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +92,9 @@ def _solve_one(
     rows = np.concatenate([np.flatnonzero(kind == 1), np.flatnonzero(kind == 2)])
     G = (problem.D[b, :, :, None] * problem.queries[b, :, None, :]).flatten(1).cpu().numpy()
     m, r, d = int((kind == 1).sum()), int((kind == 2).sum()), problem.d
-    program = _program(norm, d, m, r)
+    program, variable, parameters, constraints = _program(norm, d, m, r)
     h = problem.h[b].cpu().numpy()
-    for parameter, value in zip(program.parameters, (G, h), strict=True):
+    for parameter, value in zip(parameters, (G, h), strict=True):
         for part, chosen in zip(parameter, (rows[:m], rows[m:]), strict=True):
             if part is not None:
                 part.value = value[chosen]
@@ -113,40 +102,34 @@ def _solve_one(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "inaccurate" is also in the status
         try:
-            program.problem.solve(solver=solver, warm_start=False, **tolerances)
-            said = program.problem.status
+            program.solve(solver=solver, warm_start=False, **tolerances)
+            said = program.status
         except (cp.SolverError, MemoryError):  # some programs grow far beyond the instance
             said = "solver_error"
     elapsed = time.perf_counter() - begin
     nothing = np.full((d, d), np.nan)
-    W = program.W.value if said != "solver_error" else None
+    W = variable.value if said != "solver_error" else None
     a = np.zeros(problem.N)
-    for chosen, constraint in zip((rows[:m], rows[m:]), program.constraints, strict=True):
+    for chosen, constraint in zip((rows[:m], rows[m:]), constraints, strict=True):
         if constraint is not None and W is not None:
             a[chosen] = constraint.dual_value
     return ReferenceSolution(
         W=nothing if W is None else np.asarray(W),
-        status=STATUS[said],
+        status=PROVED.get(said, SvmStatus.undecided),
         cvxpy_status=said,
-        objective=float(program.problem.value) if W is not None else np.inf,
+        objective=float(program.value) if W is not None else np.inf,
         multipliers=a,
         solve_time_s=elapsed,
     )
 
 
-@dataclass(frozen=True)
-class _Program:
-    """A CVXPY problem, compiled once per shape (DPP): instances differ in parameters only."""
-
-    problem: Any
-    W: Any
-    parameters: tuple[tuple[Any, Any], tuple[Any, Any]]
-    constraints: tuple[Any, Any]
-
-
 @functools.lru_cache(maxsize=64)
-def _program(norm: Norm, d: int, m: int, r: int) -> _Program:
-    """Return  min norm(W)  s.t.  G vec(W) >= h, E vec(W) = e  with m and r rows."""
+def _program(norm: Norm, d: int, m: int, r: int) -> tuple[Any, Any, Any, Any]:
+    """Return  min norm(W)  s.t.  G vec(W) >= h, E vec(W) = e  with m and r rows.
+
+    The problem, W, the parameters ((G, E), (h, e)) and both constraints. CVXPY compiles it once per
+    shape (DPP): instances differ in parameters only.
+    """
     import cvxpy as cp
 
     W = cp.Variable((d, d))
@@ -157,7 +140,7 @@ def _program(norm: Norm, d: int, m: int, r: int) -> _Program:
     agree = E @ w == e if r else None
     size = _size(norm, W)
     problem = cp.Problem(cp.Minimize(size), [c for c in (separate, agree) if c is not None])
-    return _Program(problem, W, ((G, E), (h, e)), (separate, agree))
+    return problem, W, ((G, E), (h, e)), (separate, agree)
 
 
 def _size(norm: Norm, W: Any) -> Any:

@@ -1,8 +1,9 @@
-"""The types of a solver's candidate, of its certificate and verdict, and of the user's result."""
+"""The interface of solvers, and the types of candidate, certificate, verdict, user's result."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -57,6 +58,25 @@ class Candidate(NamedTuple):
     W: Tensor
     multipliers: Tensor
     ray: Tensor
+
+
+class Solver(ABC):
+    """A method for  min norm(W)  under the rows of a problem.
+
+    A solver returns candidates. `attnsvm.svm.certificate` computes from the problem alone what a
+    candidate proves. Where it stops is in `attnsvm.svm.tolerances`.
+
+    Attributes
+    ----------
+    norm : str or Norm
+        The norm to minimise.
+    """
+
+    norm: str | Norm
+
+    @abstractmethod
+    def candidates(self, problem: SvmProblem) -> Candidate:
+        """Return W, multipliers and rays of every instance of a batch; NaN where none is found."""
 
 
 @dataclass(frozen=True)

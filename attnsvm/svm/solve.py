@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attnsvm.config.names import keywords_checked
@@ -27,46 +27,29 @@ from attnsvm.svm.problem import SvmProblem, finite_part, multi_token, single_tok
 from attnsvm.svm.rank_constrained import RankConstrained
 from attnsvm.svm.scaling import to_given_size, to_unit_size
 from attnsvm.svm.solution import (
+    ArrayT,
     Candidate,
     Certificate,
+    Solver,
     SvmSolution,
     Verdict,
 )
-from attnsvm.svm.solver import Solver
 from attnsvm.svm.tolerances import ACTIVE, GAP, RANK_TOLERANCE, ROUNDING
 from attnsvm.svm.wide import WIDE, reduced
 
+Array: TypeAlias = Tensor | ArrayLike
 
-@overload
-def solve_svm(
-    X: Tensor,
-    Z: Tensor,
-    selected: Tensor,
-    norm: str | Norm = ...,
-    mask: Tensor | None = ...,
-    gap: float = ...,
-    rank_tolerance: float = ...,
-) -> SvmSolution[Tensor]: ...
-@overload
-def solve_svm(
-    X: ArrayLike,
-    Z: ArrayLike,
-    selected: ArrayLike,
-    norm: str | Norm = ...,
-    mask: ArrayLike | None = ...,
-    gap: float = ...,
-    rank_tolerance: float = ...,
-) -> SvmSolution[NDArray[Any]]: ...
+
 @keywords_checked
 def solve_svm(
-    X: Any,
-    Z: Any,
-    selected: Any,
+    X: ArrayT,
+    Z: Array,
+    selected: Array,
     norm: str | Norm = "frobenius",
-    mask: Any = None,
+    mask: Array | None = None,
     gap: float = GAP,
     rank_tolerance: float = RANK_TOLERANCE,
-) -> Any:
+) -> SvmSolution[ArrayT]:
     """Solve Att-SVM:  min norm(W)  s.t.  (x_{i,alpha_i} - x_it)^T W z_i >= 1  for all t != alpha_i.
 
     Equations (Att-SVM) and (Att-SVM*) of arXiv 2308.16898.
@@ -102,39 +85,17 @@ def solve_svm(
     return given.back(solve(problem, norm, T, gap, rank_tolerance))
 
 
-@overload
-def solve_gen_svm(
-    X: Tensor,
-    Z: Tensor,
-    attended: Tensor,
-    log_softmax: Tensor,
-    norm: str | Norm = ...,
-    mask: Tensor | None = ...,
-    gap: float = ...,
-    rank_tolerance: float = ...,
-) -> tuple[SvmSolution[Tensor], SvmSolution[Tensor]]: ...
-@overload
-def solve_gen_svm(
-    X: ArrayLike,
-    Z: ArrayLike,
-    attended: ArrayLike,
-    log_softmax: ArrayLike,
-    norm: str | Norm = ...,
-    mask: ArrayLike | None = ...,
-    gap: float = ...,
-    rank_tolerance: float = ...,
-) -> tuple[SvmSolution[NDArray[Any]], SvmSolution[NDArray[Any]]]: ...
 @keywords_checked
 def solve_gen_svm(
-    X: Any,
-    Z: Any,
-    attended: Any,
-    log_softmax: Any,
+    X: ArrayT,
+    Z: Array,
+    attended: Array,
+    log_softmax: Array,
     norm: str | Norm = "frobenius",
-    mask: Any = None,
+    mask: Array | None = None,
     gap: float = GAP,
     rank_tolerance: float = RANK_TOLERANCE,
-) -> Any:
+) -> tuple[SvmSolution[ArrayT], SvmSolution[ArrayT]]:
     """Solve Gen-SVM and return (W_fin, W_mm), section 6 of arXiv 2308.16898.
 
     W_fin: min norm(W)  s.t.  (x_it - x_iu)^T W z_i = log(s_it / s_iu)  for t, u in O_i.
@@ -160,36 +121,16 @@ def solve_gen_svm(
     return fin, mm
 
 
-@overload
-def solve_rank_constrained(
-    X: Tensor,
-    Z: Tensor,
-    selected: Tensor,
-    m: int,
-    mask: Tensor | None = ...,
-    gap: float = ...,
-    rank_tolerance: float = ...,
-) -> SvmSolution[Tensor]: ...
-@overload
-def solve_rank_constrained(
-    X: ArrayLike,
-    Z: ArrayLike,
-    selected: ArrayLike,
-    m: int,
-    mask: ArrayLike | None = ...,
-    gap: float = ...,
-    rank_tolerance: float = ...,
-) -> SvmSolution[NDArray[Any]]: ...
 @keywords_checked
 def solve_rank_constrained(
-    X: Any,
-    Z: Any,
-    selected: Any,
+    X: ArrayT,
+    Z: Array,
+    selected: Array,
     m: int,
-    mask: Any = None,
+    mask: Array | None = None,
     gap: float = GAP,
     rank_tolerance: float = RANK_TOLERANCE,
-) -> Any:
+) -> SvmSolution[ArrayT]:
     """Solve Att-SVM in the nuclear norm with rank(W) <= m, the limit of K, Q with m columns.
 
     min ||W||_*  s.t.  (x_{i,alpha_i} - x_it)^T W z_i >= 1,  rank(W) <= m:  equation (Att-SVM*) of

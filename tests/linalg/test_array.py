@@ -8,7 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 from numba import njit
 
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, where
@@ -106,14 +105,6 @@ def test_products_of_integers_are_exact(rows, columns, count):
 def test_other_arrays_are_refused(array):
     with pytest.raises(ValueError, match="array: "):
         LaneArray(array)
-
-
-@pytest.mark.parametrize(
-    "tensor", [torch.zeros(3, 8, dtype=torch.float32), torch.zeros(8, 3, dtype=torch.float64).mT]
-)
-def test_other_tensors_are_refused(tensor):
-    with pytest.raises(ValueError, match="must be contiguous float64"):
-        LaneArray.of(tensor)
 
 
 BEYOND = """

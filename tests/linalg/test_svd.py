@@ -88,13 +88,6 @@ def test_vectors_of_tiny_singular_values_are_accurate():
     assert errors.max() < ROUNDING
 
 
-def test_equal_singular_values():
-    Q = torch.linalg.qr(draw(8, 6, 6)).Q
-    U, sigma, V = svd(3 * Q)
-    torch.testing.assert_close(sigma, torch.full_like(sigma, 3.0), rtol=1e-14, atol=0)
-    torch.testing.assert_close(U @ V.mT, Q, rtol=0, atol=ROUNDING)
-
-
 @pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e160, 1e300])
 def test_the_size_of_a_matrix_does_not_matter(scale):
     A = draw(3, 4, 4)
@@ -105,19 +98,11 @@ def test_the_size_of_a_matrix_does_not_matter(scale):
 
 def test_bits_depend_neither_on_the_batch_nor_on_the_neighbours():
     A = draw(19, 6, 5)
-    A[3], A[4, :, 2], A[7] = 0, 0, torch.nan
+    A[3], A[4, :, 2], A[7], A[6, 1, 1] = 0, 0, torch.nan, torch.inf
     A[5] = torch.eye(6, dtype=torch.float64)[:, :5]
     whole = svd(A)
     for part in (slice(1), slice(2, 6), slice(8, 19)):
         for alone, together in zip(svd(A[part]), whole, strict=True):
             assert alone.equal(together[part])
-    assert whole[1][7].isnan().all()
-    assert whole[1][:7].isfinite().all()
-
-
-def test_an_infinite_entry_makes_its_own_matrix_nan():
-    A = draw(2, 3, 3)
-    A[0, 1, 1] = torch.inf
-    _, sigma, _ = svd(A)
-    assert not sigma[0].isfinite().any()
-    assert sigma[1].isfinite().all()
+    assert not whole[1][6:8].isfinite().any()
+    assert whole[1][:6].isfinite().all()

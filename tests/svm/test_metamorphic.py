@@ -87,26 +87,6 @@ def test_each_norm_prefers_its_own_solution(instance):
         assert nuclear.sigma.sum() <= frobenius.sigma.sum() * slack
 
 
-@SETTINGS
-@given(st.lists(instances(), min_size=2, max_size=4), norms)
-def test_batch_is_singles(batch, norm):
-    n, T, d = (max(X.shape[k] for X, _, _ in batch) for k in range(3))
-    X, Z = torch.zeros(len(batch), n, T, d).double(), torch.ones(len(batch), n, d).double()
-    mask = torch.zeros(len(batch), n, T, dtype=torch.bool)
-    mask[:, :, 0] = True
-    for b, (x, z, _) in enumerate(batch):
-        X[b, : x.shape[0], : x.shape[1], : x.shape[2]] = x
-        Z[b, : z.shape[0], : z.shape[1]] = z
-        Z[b, :, z.shape[1] :] = 0.0
-        mask[b, : x.shape[0], : x.shape[1]] = True
-    together = solve_svm(X, Z, torch.zeros(len(batch), n, dtype=torch.int64), norm=norm, mask=mask)
-    for b, instance in enumerate(batch):
-        alone = solve_svm(*instance, norm=norm)
-        assert together.status[b] == alone.status
-        if alone.status == "solved" and alone.kappa < 1e6:
-            assert abs(together.objective[b] / alone.objective - 1) <= 1e-9
-
-
 @st.composite
 def batches(draw):
     """X (B, n, T, d), Z (B, n, d), selected (B, n), the sets O_i (B, n, T), log_softmax."""

@@ -177,37 +177,43 @@ def test_any_array_of_numbers_is_taken(name):
 
 def test_wrong_arguments_are_named():
     X, Z, selected = (t.numpy() for t in gaussian(3, 4, 5, 2, seed=5))
-    for wrong in (
+    none, all_tokens = np.zeros((2, 3, 4), bool), np.ones((2, 3, 4), bool)
+    first = none.copy()
+    first[..., 0] = True
+    logs, bad = np.zeros((2, 3, 4)), X.copy()
+    bad[0, 1, 2, 3] = np.nan
+    ragged = [[1.0], [1.0, 2.0]]
+    of_selected = (
         selected > 0,
-        selected.astype(float),
+        selected * 1.0,
         selected + 0j,
         selected - 1,
-        "tokens",
+        selected + 4,
+        "x",
         None,
-    ):
-        with pytest.raises(ValueError, match=r"^selected: "):
-            solve_svm(X, Z, wrong)
-    with pytest.raises(ValueError, match=r"^selected: "):
-        solve_svm(torch.from_numpy(X), torch.from_numpy(Z), torch.from_numpy(selected > 0))
-    for wrong in (X + 0j, X > 0, X.astype(str), [[1.0], [1.0, 2.0]], None, 1.0, X[0, 0], X[:0]):
-        with pytest.raises(ValueError, match=r"^X: "):
-            solve_svm(wrong, Z, selected)
-    with pytest.raises(ValueError, match=r"^Z: "):
-        solve_svm(X, Z + 0j, selected)
+    )
+    of_X = (X + 0j, X > 0, X.astype(str), ragged, None, 1.0, X[0, 0], X[:0])
+    cases = [
+        *(("selected: ", solve_svm, (X, Z, wrong)) for wrong in of_selected),
+        *(("X: ", solve_svm, (wrong, Z, selected)) for wrong in of_X),
+        (r"X: NaN or Inf at index \(0, 1, 2, 3\)", solve_svm, (bad, Z, selected)),
+        ("Z: ", solve_svm, (X, Z + 0j, selected)),
+        ("Z: NaN", solve_svm, (X, Z * np.inf, selected)),
+        ("Z: shape", solve_svm, (X, Z[:, :1], selected)),
+        ("norm=l0: must be frobenius", solve_svm, (X, Z, selected, "l0")),
+        ("mask: ", solve_svm, (X, Z, selected, "frobenius", 1.0 * all_tokens)),
+        *(("gap=", solve_svm, (X, Z, selected, "frobenius", None, gap))
+          for gap in (0.0, -1e-9, 2e-2, np.inf, np.nan)),
+        *(("rank_tolerance=", solve_svm, (X, Z, selected, "frobenius", None, 1e-9, tolerance))
+          for tolerance in (0.0, -1e-6, 1.0, 2.0, np.nan)),
+        ("attended: ", solve_gen_svm, (X, Z, first.astype(int), logs)),
+        ("attended: ", solve_gen_svm, (X, Z, none, logs)),
+        ("log_softmax: ", solve_gen_svm, (X, Z, first, logs + 0j)),
+        ("log_softmax", solve_gen_svm, (X, Z, first, logs - np.inf)),
+    ]  # fmt: skip
+    for message, function, given in cases:
+        with pytest.raises(ValueError, match=f"^{message}"):
+            function(*given)
     tensors = torch.from_numpy(X), torch.from_numpy(Z).float(), torch.from_numpy(selected)
     with pytest.raises(ValueError, match=r"^Z: torch.float32, must be float64"):
         single_token(*tensors)
-    with pytest.raises(ValueError, match=r"^mask: "):
-        solve_svm(X, Z, selected, mask=np.ones((2, 3, 4)))
-    for gap in (0.0, -1e-9, 2e-2, np.inf, np.nan):
-        with pytest.raises(ValueError, match=r"^gap="):
-            solve_svm(X, Z, selected, gap=gap)
-    for tolerance in (0.0, -1e-6, 1.0, 2.0, np.nan):
-        with pytest.raises(ValueError, match=r"^rank_tolerance="):
-            solve_svm(X, Z, selected, rank_tolerance=tolerance)
-    attended = np.zeros((2, 3, 4), dtype=bool)
-    attended[:, :, 0] = True
-    with pytest.raises(ValueError, match=r"^attended: "):
-        solve_gen_svm(X, Z, attended.astype(int), np.zeros((2, 3, 4)))
-    with pytest.raises(ValueError, match=r"^log_softmax: "):
-        solve_gen_svm(X, Z, attended, np.zeros((2, 3, 4), dtype=complex))

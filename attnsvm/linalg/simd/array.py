@@ -1,23 +1,22 @@
 """Arrays whose entries are eight lanes: `A[i, j]`, rows and blocks as views, in compiled code.
 
-An array is a value: an address and a shape, without a reference count. Whoever calls compiled code
-keeps the memory alive. Indices are not checked, and do not count from the end, unless the
-environment variable ATTNSVM_BOUNDS is 1 when code is compiled: then an index out of bounds is an
-IndexError.
+An array is an address and a shape, without a reference count: whoever calls compiled code keeps the
+memory alive. Indices do not count from the end, and are not checked, unless ATTNSVM_BOUNDS is 1 in
+the environment when code is compiled: then one that is out of bounds is an IndexError.
 """
 
 # mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
 import operator
-from functools import cache
+from functools import cache, reduce
 from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.core.datamodel import models, register_default
 from numba.core.errors import TypingError
@@ -33,11 +32,11 @@ from numba.extending import (
     intrinsic,
     lower_builtin,
     lower_getattr,
+    overload,
     typeof_impl,
     unbox,
 )
 from numpy.typing import NDArray
-from torch import Tensor
 
 from attnsvm.linalg.jit import BOUNDS
 from attnsvm.linalg.simd.arithmetic import LANES, LANES_TYPE, VECTOR, Lanes
@@ -51,36 +50,25 @@ class LaneArray:
 
     In compiled code an index gives an entry or a view as in NumPy: `A[i, j]`, `A[i]`, `A[a:b]`,
     `A[:, k]`, `A[::2]`. `A[...] = x` writes an entry, and into a view a number, lanes or an array.
+    Only there it has the transpose `T`, the matrix `rows` of all last axes, and the vector `flat`.
     """
+
+    T: Any
+    rows: Any
+    flat: Any
 
     def __init__(self, array: NDArray[np.float64]) -> None:
         if array.dtype != np.float64 or array.shape[-1:] != (LANES,):
             raise ValueError(f"array: {array.dtype} {array.shape}; must be float64, (..., {LANES})")
         if not array.flags.c_contiguous:
             raise ValueError("array: must be contiguous")
-        self.array, self.address = array, array.ctypes.data
+        self.array, self.data = array, array.ctypes.data
         self.shape: tuple[int, ...] = array.shape[:-1]
 
     @property
     def _numba_type_(self) -> Any:
         """The type for compiled code; numba looks for this name before it searches for a type."""
         return _kind(len(self.shape))
-
-    @staticmethod
-    def of(tensor: Tensor) -> LaneArray:
-        """Return the array over a contiguous tensor (*shape, 8) of float64."""
-        if tensor.dtype != torch.float64 or not tensor.is_contiguous():
-            raise ValueError(
-                f"tensor: {tensor.dtype} {tuple(tensor.shape)}; must be contiguous float64"
-            )
-        made = LaneArray.__new__(LaneArray)
-        made.array, made.address, made.shape = tensor.numpy(), tensor.data_ptr(), tensor.shape[:-1]
-        return made
-
-    @staticmethod
-    def empty(*shape: int) -> LaneArray:
-        """Return an array with entries of any values."""
-        return LaneArray.several(shape)[0]
 
     @staticmethod
     def several(*shapes: tuple[int, ...]) -> list[LaneArray]:
@@ -94,7 +82,7 @@ class LaneArray:
         for shape, count in zip(shapes, counts, strict=True):
             made = LaneArray.__new__(LaneArray)
             made.array = flat[start : start + count].reshape(*shape, LANES)
-            made.address, made.shape = address + 8 * LANES * start, shape
+            made.data, made.shape = address + 8 * LANES * start, shape
             found.append(made)
             start += count
         return found
@@ -107,21 +95,6 @@ class LaneArray:
 
     def __setitem__(self, index: Any, value: Any) -> None:
         self.array[index] = value
-
-    @property
-    def T(self) -> Any:
-        """The transpose of a matrix; only in compiled code."""
-        raise NotImplementedError
-
-    @property
-    def rows(self) -> Any:
-        """The array as a matrix whose rows are the last axis; only in compiled code."""
-        raise NotImplementedError
-
-    @property
-    def flat(self) -> Any:
-        """All entries on one axis; only in compiled code."""
-        raise NotImplementedError
 
 
 class LaneArrayType(types.Type):  # type: ignore[misc]
@@ -143,9 +116,7 @@ class _ArrayModel(models.StructModel):  # type: ignore[misc]
 _kind = cache(LaneArrayType)
 
 
-@typeof_impl.register(LaneArray)
-def _typeof(value: LaneArray, context: Any) -> Any:
-    return _kind(len(value.shape))
+typeof_impl.register(LaneArray)(lambda value, context: _kind(len(value.shape)))
 
 
 def arrays(named_tuple: NamedTupleType) -> NamedTupleType:
@@ -166,26 +137,23 @@ def arrays(named_tuple: NamedTupleType) -> NamedTupleType:
 @unbox(LaneArrayType)
 def _unbox(kind: LaneArrayType, obj: Any, c: Any) -> Any:
     array = cgutils.create_struct_proxy(kind)(c.context, c.builder)
-    for name, part in (("address", types.intp), ("shape", types.UniTuple(types.intp, kind.ndim))):
+    for name, part in (("data", types.intp), ("shape", types.UniTuple(types.intp, kind.ndim))):
         value = c.pyapi.object_getattr_string(obj, name)
-        native = c.unbox(part, value).value
-        setattr(array, "data" if name == "address" else name, native)
+        setattr(array, name, c.unbox(part, value).value)
         c.pyapi.decref(value)
     failed = cgutils.is_not_null(c.builder, c.pyapi.err_occurred())
     return NativeValue(array._getvalue(), is_error=failed)
 
 
 class _View:
-    """The data, shape and strides of an array while code is built."""
+    """Data, shape and strides of an array while code is built."""
 
     def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
         self.context, self.builder, self.kind = context, builder, kind
         array = cgutils.create_struct_proxy(kind)(context, builder, value)
         self.data, self.shape = array.data, cgutils.unpack_tuple(builder, array.shape)
-        if kind.contiguous:
-            self.strides = _strides(builder, self.shape)
-        else:
-            self.strides = cgutils.unpack_tuple(builder, array.strides)
+        strided = not kind.contiguous and cgutils.unpack_tuple(builder, array.strides)
+        self.strides = strided or _strides(builder, self.shape)
 
     def offset(self, indices: Any) -> Any:
         """Return the number of entries before the one at these indices."""
@@ -280,9 +248,8 @@ def _item(kind: LaneArrayType, index: Any) -> Any:
 @infer_global(operator.getitem)
 class _Get(AbstractTemplate):  # type: ignore[misc]
     def generic(self, args: Any, kws: Any) -> Any:
-        kind, index = args
-        found = _item(kind, index) if isinstance(kind, LaneArrayType) else None
-        return found and signature(found, kind, types.unliteral(index))
+        found = _item(*args) if isinstance(args[0], LaneArrayType) else None
+        return found and signature(found, args[0], types.unliteral(args[1]))
 
 
 @infer_global(operator.setitem)
@@ -292,11 +259,10 @@ class _Set(AbstractTemplate):  # type: ignore[misc]
         found = _item(kind, index) if isinstance(kind, LaneArrayType) else None
         if found is None:
             return None
-        if isinstance(value, LaneArrayType):
-            if not isinstance(found, LaneArrayType) or value.ndim != found.ndim:
-                return None
-            return signature(types.none, kind, types.unliteral(index), value)
-        return signature(types.none, kind, types.unliteral(index), LANES_TYPE)
+        whole = isinstance(value, LaneArrayType)
+        if whole and (not isinstance(found, LaneArrayType) or value.ndim != found.ndim):
+            return None
+        return signature(types.none, kind, types.unliteral(index), value if whole else LANES_TYPE)
 
 
 @lower_builtin(operator.getitem, LaneArrayType, types.Any)
@@ -330,15 +296,9 @@ def _set(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return context.get_dummy_value()
 
 
-@infer_global(len)
-class _Len(AbstractTemplate):  # type: ignore[misc]
-    def generic(self, args: Any, kws: Any) -> Any:
-        return signature(types.intp, *args) if isinstance(args[0], LaneArrayType) else None
-
-
-@lower_builtin(len, LaneArrayType)
-def _len(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    return _View(context, builder, signature.args[0], args[0]).shape[0]
+@overload(len)
+def _len(A):  # type: ignore[no-untyped-def]  # numba compares signatures
+    return (lambda A: A.shape[0]) if isinstance(A, LaneArrayType) else None
 
 
 @infer_getattr
@@ -385,46 +345,23 @@ def _flat(context: Any, builder: Any, kind: Any, value: Any) -> Any:
 
 
 def _product(builder: Any, sizes: Any) -> Any:
-    total = _integer(1)
-    for size in sizes:
-        total = builder.mul(total, size)
-    return total
+    return reduce(builder.mul, sizes, _integer(1))
 
 
 @intrinsic
-def lane_array(typingctx: Any, address: Any, shape: Any) -> Any:
-    """Return the contiguous array of this shape, a tuple, at an address."""
-    if not isinstance(address, types.Integer) or not isinstance(shape, types.BaseTuple):
-        raise TypingError(f"lane_array({address}, {shape}): must be an integer and a tuple")
+def reshaped(typingctx: Any, A: Any, shape: Any) -> Any:
+    """Return the first entries of a contiguous array as an array of this shape, a tuple."""
+    if not isinstance(A, LaneArrayType) or not A.contiguous:
+        raise TypingError(f"{A}: must be a contiguous LaneArray")
     sizes = types.UniTuple(types.intp, len(shape))
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        sizes = cgutils.unpack_tuple(builder, args[1])
-        return _made(context, builder, signature.return_type, args[0], sizes, [])
+        array, sizes = _View(context, builder, A, args[0]), cgutils.unpack_tuple(builder, args[1])
+        enough = builder.icmp_signed("<=", _product(builder, sizes), _product(builder, array.shape))
+        array.check(enough, 0)
+        return _made(context, builder, signature.return_type, array.data, sizes, [])
 
-    return LaneArrayType(len(shape))(types.intp, sizes), codegen
-
-
-@njit(inline="always")
-def reshaped(A: LaneArray, shape: Any) -> Any:
-    """Return the first entries of a vector as an array of this shape."""
-    if BOUNDS:
-        count = 1
-        for size in shape:
-            count *= size
-        if count > len(A):
-            raise IndexError("too few entries for the shape")
-    return lane_array(address_of(A), shape)
-
-
-@intrinsic
-def address_of(typingctx: Any, A: Any) -> Any:
-    """Return the address of the first entry of an array."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return cgutils.create_struct_proxy(A)(context, builder, args[0]).data
-
-    return types.intp(A), codegen
+    return LaneArrayType(len(shape))(A, sizes), codegen
 
 
 @intrinsic

@@ -1,4 +1,8 @@
-"""Cholesky factors of small matrices whose entries are lanes, in compiled code."""
+"""Cholesky factors of small matrices whose entries are lanes, in compiled code.
+
+Also how far a positive definite matrix may move: by bisection, whose test is a Cholesky factor,
+which is cheaper than an eigenvalue.
+"""
 
 # mypy: disallow-untyped-decorators=False
 from __future__ import annotations
@@ -7,8 +11,8 @@ from typing import Any, NamedTuple
 
 from numba import njit
 
-from attnsvm.linalg.simd.arithmetic import fill, sqrt
-from attnsvm.linalg.simd.array import LaneArray
+from attnsvm.linalg.simd.arithmetic import any_lane, fill, sqrt, where
+from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.matmul import inner, matmul
 
 REFINEMENTS = 1
@@ -19,6 +23,7 @@ PANEL = 4
 """Columns of a panel."""
 
 
+@arrays
 class System(NamedTuple):
     """K (N, N), of which the lower triangle counts, and what solves K x = f."""
 
@@ -28,12 +33,12 @@ class System(NamedTuple):
     scale: Any  # 1 / sqrt(K_ii), (N,)
     rest: Any  # (N,)
     panel: Any  # (N, PANEL)
-    N: int
 
     @staticmethod
-    def shapes(N: int) -> tuple[tuple[int, ...], ...]:
-        """Return the shape of each array."""
-        return (N, N), (N, N), (N,), (N,), (N,), (N, PANEL)
+    def of_size(N: int) -> System:
+        """Return a system with entries of any values."""
+        shapes = (N, N), (N, N), (N,), (N,), (N,), (N, PANEL)
+        return System(*LaneArray.several(*shapes))
 
 
 @njit
@@ -80,8 +85,8 @@ def inverse_cholesky(A: LaneArray, work: Any, T: LaneArray) -> None:
 @njit(inline="always")
 def factor(system: Any) -> None:
     """Scale K to unit diagonal and factor it; NaN in lanes where K is not positive definite."""
-    K, L, pivot, scale, _, panel, N = system
-    for i in range(N):
+    K, L, pivot, scale, _, panel = system
+    for i in range(len(K)):
         scale[i] = 1 / sqrt(K[i, i])
         for j in range(i):
             K[i, j] = K[i, j] * scale[i] * scale[j]
@@ -92,7 +97,7 @@ def factor(system: Any) -> None:
 @njit(inline="always")
 def solve(system: Any, f: Any, x: Any) -> None:
     """Write x = K^-1 f, both (N,), refined by its residual."""
-    K, L, pivot, scale, r, _, N = system
+    (K, L, pivot, scale, r, _), N = system, len(x)
     for i in range(N):
         x[i] = r[i] = f[i] * scale[i]
     _substitute(L, pivot, x)
@@ -122,3 +127,41 @@ def _substitute(L: LaneArray, pivot: LaneArray, x: LaneArray) -> None:
         x[i] *= pivot[i]
         for j in range(i):
             x[j] -= L[i, j] * x[i]
+
+
+RESOLVED = 0.2
+"""Relative uncertainty at which the step to the boundary is known."""
+
+BISECTIONS = 40
+
+NO_PIVOT = 1e300
+"""The last pivot of a Cholesky factor is below this inside of the cone, NaN or infinite outside."""
+
+
+@njit
+def largest_definite_step(A: LaneArray, dA: LaneArray, work: Any, longest: Any) -> Any:
+    """Return a step t, at most `longest`, such that A + t dA is positive definite.
+
+    `work` is a matrix, and L, 1 / L_ii and a panel as for `cholesky`.
+    """
+    (moved, L, pivot, panel), low, high, t = work, fill(0.0), longest, longest
+    for _ in range(BISECTIONS):
+        for i in range(len(A)):
+            for j in range(i + 1):
+                moved[i, j] = A[i, j] + t * dA[i, j]
+        last = cholesky(moved, L, pivot, panel, 0.0)
+        low, high, t = bisected(low, high, t, last)
+        if not any_lane(high - low > RESOLVED * high):
+            break
+    return low
+
+
+@njit
+def bisected(low: Any, high: Any, t: Any, last: Any) -> Any:
+    """Return the bracket of the step after the test of t, and the next step to test.
+
+    `last` is the last pivot of a Cholesky factor.
+    """
+    inside, wide = last < NO_PIVOT, high - low > RESOLVED * high
+    low, high = where(wide & inside, t, low), where(wide & ~inside, t, high)
+    return low, high, 0.5 * (low + high)

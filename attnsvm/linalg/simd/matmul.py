@@ -43,39 +43,37 @@ needs two for a value.
 def matmul(C: LaneArray, A: LaneArray, B: LaneArray) -> None:
     """Write C = A B; a vector is a matrix with one column.
 
-    Every entry is one chain of multiply-adds in the order of the inner index. The code is compiled
-    once for all calls.
+    Every entry is one chain of multiply-adds in the order of the inner index, independent of its
+    tile. The code is compiled once for all calls.
     """
-    (c, down, right), (a, a_row, a_inner), (b, b_inner, b_column), sizes = _operands(C, A, B)
-    _product(c, down, right, a, a_row, a_inner, b, b_inner, b_column, *sizes)
+    _product(_operands(C, A, B))
 
 
 @njit(inline="always")
 def matmul_inline(C: LaneArray, A: LaneArray, B: LaneArray) -> None:
     """Write C = A B as `matmul` does, in code that is made for this call."""
-    c, a, b, sizes = _operands(C, A, B)
-    multiply(c, a, b, sizes)
+    _tiled(_operands(C, A, B))
 
 
 @njit(inline="always")
 def _operands(C: LaneArray, A: LaneArray, B: LaneArray) -> Any:
-    """Return address and strides of each of C = A B, and (rows, columns, inner)."""
+    """Return address and strides of each of C = A B, and rows, columns, inner."""
     c, down, right, rows, columns = as_matrix(C)
     a, a_row, a_inner, a_rows, inner = as_matrix(A)
     b, b_inner, b_column, b_rows, b_columns = as_matrix(B)
     if BOUNDS and (rows != a_rows or columns != b_columns or inner != b_rows):
         raise IndexError("C = A B: shapes do not match")
-    return (c, down, right), (a, a_row, a_inner), (b, b_inner, b_column), (rows, columns, inner)
+    return c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner
+
+
+@njit
+def _product(operands: Any) -> None:
+    _tiled(operands)
 
 
 @njit(inline="always")
-def multiply(C: Any, A: Any, B: Any, sizes: Any) -> None:
-    """Write C = A B, `sizes` = (rows, columns, inner).
-
-    Every entry is one chain of multiply-adds in the order of `inner`, independent of its tile.
-    """
-    (c, down, right), (a, a_row, a_inner), (b, b_inner, b_column) = C, A, B
-    rows, columns, inner = sizes
+def _tiled(operands: Any) -> None:
+    c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner = operands
     j = 0
     while j < columns:
         wide, i = _part(columns - j, COLUMNS), 0
@@ -87,24 +85,6 @@ def multiply(C: Any, A: Any, B: Any, sizes: Any) -> None:
             )  # fmt: skip
             i += high
         j += wide
-
-
-@njit(inline="always")
-def product(C: Any, A: Any, B: Any, sizes: Any) -> None:
-    """Write C = A B as `multiply` does, in code that is compiled once for all calls."""
-    (c, down, right), (a, a_row, a_inner), (b, b_inner, b_column) = C, A, B
-    # Numba compiles once for each literal among the arguments; a sum is none.
-    _product(
-        c, down + 0, right + 0, a, a_row + 0, a_inner + 0, b, b_inner + 0, b_column + 0,
-        sizes[0] + 0, sizes[1] + 0, sizes[2] + 0,
-    )  # fmt: skip
-
-
-@njit
-def _product(  # type: ignore[no-untyped-def]
-    c, down, right, a, a_row, a_inner, b, b_inner, b_column, rows, columns, inner
-):
-    multiply((c, down, right), (a, a_row, a_inner), (b, b_inner, b_column), (rows, columns, inner))
 
 
 @njit(inline="always")

@@ -22,8 +22,7 @@ from torch import Tensor
 from attnsvm.svm.equalities import eliminate
 from attnsvm.svm.frobenius import active_set
 from attnsvm.svm.problem import EQUALITY, SvmProblem, power_of_two
-from attnsvm.svm.solution import Candidate
-from attnsvm.svm.solver import Solver
+from attnsvm.svm.solution import Candidate, Solver
 
 Array = NDArray[np.float64]
 

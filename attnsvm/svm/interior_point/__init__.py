@@ -2,7 +2,7 @@
 
 `loop` has the method; `nuclear`, `spectral`, `linear` (max, l1) and `power` (l_p, Schatten p) the
 cones; `rows` the rows of one instance and their algebra, `lanes` those of eight at a time, by the
-compiled `kernels`; `solver` chooses, and finishes by `face` and `simplex` what rounding leaves
+compiled `kernels`; `solver` chooses, and finishes by `face` what rounding leaves
 open; `generation` is for many rows.
 """
 

@@ -17,3 +17,10 @@ REFINE_BELOW = 1e-6
 """Nuclear norm: relative complementarity below which directions are refined."""
 
 REFINEMENTS = 2
+
+SMALL = 1e-7
+"""l_p and Schatten p norms: entries or singular values that are smaller, relative to the largest,
+count as this in the derivative."""
+
+CLOSE = 1e-6
+"""The same norms: relative distance of singular values that count as equal in the derivative."""

@@ -21,11 +21,10 @@ from attnsvm.svm.certificate import lower_bound, upper_bound
 from attnsvm.svm.equalities import independent_equalities, restore_equalities
 from attnsvm.svm.frobenius.pivoting import least_distance, restrict
 from attnsvm.svm.interior_point.loop import Cone, follow
-from attnsvm.svm.interior_point.rows import OneRows, largest
+from attnsvm.svm.interior_point.rows import Rows, largest
 from attnsvm.svm.interior_point.solver import InteriorPoint, cones
 from attnsvm.svm.problem import SvmProblem, power_of_two
-from attnsvm.svm.solution import Candidate
-from attnsvm.svm.solver import Solver
+from attnsvm.svm.solution import Candidate, Solver
 from attnsvm.svm.tolerances import CONVERGED_GAP_LARGE
 from attnsvm.svm.wide import basis
 
@@ -142,7 +141,7 @@ class Followed(Afresh):
     ) -> None:
         super().__init__(small, problem, index, W, a)
         self.size = power_of_two(W.norm())
-        rows = self.rows = OneRows(problem, index, self.size)
+        rows = self.rows = Rows(problem, index, self.size)
         a = a[:, index]
         for cone in cones(small.norm):
             self.cone = cone.on(rows)
@@ -173,7 +172,7 @@ class Followed(Afresh):
         row by much, W must move by much, so that no slack may be too small: else steps are short.
         """
         x, mu = self.point, self.cone.mean(self.point)
-        rows = self.rows = OneRows(self.problem, index, self.size)
+        rows = self.rows = Rows(self.problem, index, self.size)
         slack = rows.margins(x.W) - rows.h
         s = torch.maximum(slack.abs(), max(gap, LEAST) * rows.h)
         a = mu / s

@@ -1,46 +1,143 @@
-"""Compiled operations on blocks of eight instances, one in each lane.
-
-The first axis of an array is the block. Workspace is that of a single block.
-"""
+"""What the compiled methods of all cones share, for a block of eight instances in lanes."""
 
 # mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
+from collections import namedtuple
 from typing import Any
 
+import numpy as np
 from numba import njit
 
-from attnsvm.linalg.jit import compiled
-from attnsvm.linalg.simd import arithmetic, array, cholesky, definite, matmul, svd
-from attnsvm.linalg.simd.array import LaneArray
-from attnsvm.linalg.simd.cholesky import System, factor, inverse_cholesky, solve
-from attnsvm.linalg.simd.definite import largest_definite_step
-from attnsvm.linalg.simd.matmul import inner, product
+from attnsvm.linalg.simd import cholesky
+from attnsvm.linalg.simd.arithmetic import fill, maximum, minimum, where
+from attnsvm.linalg.simd.array import LaneArray, arrays
+from attnsvm.linalg.simd.cholesky import PANEL
+from attnsvm.linalg.simd.matmul import inner
 from attnsvm.linalg.simd.matmul import matmul as multiply
-from attnsvm.linalg.simd.svd import full_svd
+from attnsvm.svm.interior_point.constants import PATIENCE
 
 KERNEL = {"nogil": True, "error_model": "numpy"}
-BLOCKS = (arithmetic, array, matmul)
 
 
-@compiled(*BLOCKS, **KERNEL)
-def products(C: Any, A: Any, B: Any, blocks: int, sizes: Any) -> None:
-    """Write C = A B, of matrices that may be views: (address, strides of blocks, rows, columns).
+RowsOfBlock = arrays(namedtuple("RowsOfBlock", "D Z h inequality real", module=__name__))
+"""Rows D (N, p), Z (n, q), h (N,), and where they are inequalities, and real: one or zero."""
 
-    `sizes` are those of C and the inner one; an entry has 64 bytes.
+BestOfBlock = arrays(namedtuple("BestOfBlock", "W a upper lower", module=__name__))
+"""The best W (p, q) and a (N,), and their bounds, (1,) each."""
+
+
+def workspace(module: str, layout: str) -> Any:
+    """Return a type of named arrays with a function `new`, from lines `axes: names`.
+
+    The axes are n samples of R rows, N = n R, spans of p and q dimensions, P = p + q,
+    r = min(p, q), 1, the products pq and PP, and the columns of a `panel`. The type must be the
+    global name `Work` of the module.
     """
-    for g in range(blocks):
-        product(
-            (C[0] + 64 * g * C[1], C[2], C[3]),
-            (A[0] + 64 * g * A[1], A[2], A[3]),
-            (B[0] + 64 * g * B[1], B[2], B[3]),
-            sizes,
-        )
+    lines = [line.split(":") for line in layout.strip().splitlines()]
+    axes = {name: line[0].split() for line in lines for name in line[1].split()}
+    work = namedtuple("Work", axes, module=module)  # type: ignore[misc]
+
+    def new(n: int, R: int, p: int, q: int) -> Any:
+        sizes = {"n": n, "R": R, "p": p, "q": q, "N": n * R, "P": p + q, "r": min(p, q), "1": 1}
+        sizes |= {"pq": p * q, "PP": (p + q) ** 2, "panel": PANEL}
+        shapes = [tuple(sizes[axis] for axis in of_one) for of_one in axes.values()]
+        return work._make(LaneArray.several(*shapes))
+
+    work.new = staticmethod(new)  # type: ignore[attr-defined]
+    return arrays(work)
+
+
+@njit
+def block_of(rows: Any, best: Any, g: int) -> Any:
+    """Return the rows and the best points of a block."""
+    return (
+        RowsOfBlock(rows.D[g], rows.Z[g], rows.h[g], rows.inequality[g], rows.real[g]),
+        BestOfBlock(best.W[g], best.a[g], best.upper[g], best.lower[g]),
+    )
+
+
+@njit
+def judged(
+    rows: Any, W: LaneArray, s: LaneArray, a: LaneArray, margin: LaneArray, sizes: Any, best: Any,
+    left: Any, gap: float,
+) -> Any:  # fmt: skip
+    """Keep W and a where they narrow the bracket; return how many steps each lane has left.
+
+    `sizes` are norm(W) and dual_norm(M(a)). The rules are those of `loop.follow`.
+    """
+    (size, dual), least = sizes, fill(np.inf)
+    missed = top = value = sound = fill(0.0)
+    for k in range(len(s)):
+        inequality, h = rows.inequality[k] > 0.5, rows.h[k]
+        least = minimum(where(inequality, margin[k] / h, np.inf), least)
+        missed = maximum(where(inequality, 0, abs(margin[k] - h)), missed)
+        top = maximum(abs(h), top)
+        value += h * a[k]
+        sound += abs(s[k]) + abs(a[k]) + abs(margin[k])
+    met = (least > 0) & (missed <= gap * top)
+    upper = where(met, size / where(least == np.inf, 1, least), np.inf)
+    lower = where(dual > 0, value / dual, 0)
+    running = (left > 0) & (sound < np.inf)
+    below, above = running & (upper < best.upper[0]), running & (lower > best.lower[0])
+    for i in range(W.shape[0]):
+        for j in range(W.shape[1]):
+            best.W[i, j] = where(below, W[i, j], best.W[i, j])
+    for k in range(len(a)):
+        best.a[k] = where(above, a[k], best.a[k])
+    best.upper[0] = where(below, upper, best.upper[0])
+    best.lower[0] = where(above, lower, best.lower[0])
+    left = where(below | above, PATIENCE, left - 1)
+    return where(running & ~(best.upper[0] <= (1 + gap) * best.lower[0]), left, 0)
+
+
+@njit
+def add_slacks(rows: Any, x: Any, inverse_a: LaneArray, K: LaneArray) -> None:
+    """Add diag(s / a) to K, one where padding, whose rows of K are zero; write 1 / a."""
+    for k in range(len(x.s)):
+        inverse_a[k] = where(rows.inequality[k] > 0.5, 1 / x.a[k], 0)
+        K[k, k] += x.s[k] * inverse_a[k] + (1 - rows.real[k])
+
+
+@njit
+def find_slacks(rows: Any, x: Any, dx: Any, z: Any, system: Any) -> None:
+    """Write the changes of a and s that lead to the products s a + cs.
+
+    f holds the margins of the change of W that does not depend on that of a; it is overwritten.
+    """
+    for k in range(len(x.s)):
+        missing = rows.h[k] - z.margin[k] + x.s[k] * rows.inequality[k]
+        z.f[k] = missing + z.cs[k] * z.inverse_a[k] - z.f[k]
+    cholesky.solve(system, z.f, dx.a)
+    for k in range(len(x.s)):
+        dx.s[k] = (z.cs[k] - x.s[k] * dx.a[k]) * z.inverse_a[k]
+
+
+@njit
+def inverse_lengths(x: Any, dx: Any, z: Any, least: float) -> Any:
+    """Return 1 / the largest steps with s >= 0 and a >= 0 on inequalities, at least `least`."""
+    primal = dual = fill(least)
+    for k in range(len(x.s)):
+        primal = maximum(-dx.s[k] / x.s[k], primal)
+        dual = maximum(-dx.a[k] * z.inverse_a[k], dual)
+    return primal, dual
+
+
+@njit
+def weigh(theta: LaneArray, beta: LaneArray, X: LaneArray, weighed: LaneArray) -> None:
+    """Write theta_ij X_ij + beta_ij X_ji, the latter for i, j < r."""
+    r = len(beta)
+    for i in range(X.shape[0]):
+        for j in range(X.shape[1]):
+            entry = theta[i, j] * X[i, j]
+            if i < r and j < r:
+                entry += beta[i, j] * X[j, i]
+            weighed[i, j] = entry
 
 
 @njit
 def combine_block(D: LaneArray, Z: LaneArray, a: LaneArray, M: LaneArray, sums: LaneArray) -> None:
-    """Write M(a) = sum_k a_k d_k z_k^T, (p, q), of one block; sums (n, p)."""
+    """Write M(a) = sum_k a_k d_k z_k^T, (p, q),; sums (n, p)."""
     R = len(D) // len(Z)
     for i in range(len(Z)):
         multiply(sums[i], D[i * R : i * R + R].T, a[i * R : i * R + R])
@@ -51,7 +148,7 @@ def combine_block(D: LaneArray, Z: LaneArray, a: LaneArray, M: LaneArray, sums: 
 def margins_block(
     D: LaneArray, Z: LaneArray, W: LaneArray, margin: LaneArray, moved: LaneArray
 ) -> None:
-    """Write d_k^T W z_k, (N,), of one block; moved (n, p)."""
+    """Write d_k^T W z_k, (N,),; moved (n, p)."""
     R = len(D) // len(Z)
     multiply(moved, Z, W.T)
     for i in range(len(Z)):
@@ -59,110 +156,35 @@ def margins_block(
             margin[k] = inner(D[k], moved[i])
 
 
-@compiled(*BLOCKS, **KERNEL)
-def combine(D: LaneArray, Z: LaneArray, a: LaneArray, M: LaneArray, sums: LaneArray) -> None:
-    """Write M(a) of each block."""
-    for g in range(len(D)):
-        combine_block(D[g], Z[g], a[g], M[g], sums)
-
-
-@compiled(*BLOCKS, **KERNEL)
-def margins(D: LaneArray, Z: LaneArray, W: LaneArray, margin: LaneArray, moved: LaneArray) -> None:
-    """Write the margins of each block."""
-    for g in range(len(D)):
-        margins_block(D[g], Z[g], W[g], margin[g], moved)
-
-
-@compiled(*BLOCKS, **KERNEL)
-def gram(
+@njit
+def gram_block(
     D: LaneArray, Z: LaneArray, theta: LaneArray, beta: LaneArray, crossed: bool, K: LaneArray,
-    weight: LaneArray, both: LaneArray, block: LaneArray, E: LaneArray,
+    work: Any,
 ) -> None:  # fmt: skip
     """Write the lower triangle of `Rows.gram`; work (p,), (q,), (R, p), (r, r).
 
     For samples i, j the sums over the entries are d_k^T E d_l, with the matrix E of entries
     E_ef = beta_ef z_je z_if, and sum_f theta_ef z_if z_jf more where e = f.
     """
-    (n, q), p, r = Z.shape[1:], D.shape[2], len(E)
-    R = D.shape[1] // n
-    for g in range(len(D)):
-        for i in range(n):
-            D_i = D[g, i * R : i * R + R]
-            for j in range(i + 1):
-                D_j = D[g, j * R : j * R + R]
-                for f in range(q):
-                    both[f] = Z[g, i, f] * Z[g, j, f]
-                multiply(weight, theta[g], both)
-                if crossed:
-                    for e in range(r):
-                        for f in range(r):
-                            E[e, f] = beta[g, e, f] * Z[g, j, e] * Z[g, i, f]
-                    multiply(block[:, :r], D_j[:, :r], E.T)
-                for k in range(R):
-                    for e in range(p):
-                        entry = weight[e] * D_j[k, e]
-                        if crossed and e < r:
-                            entry += block[k, e]
-                        block[k, e] = entry
-                multiply(K[g, i * R : i * R + R, j * R : j * R + R], D_i, block.T)
-
-
-@compiled(*BLOCKS, cholesky, **KERNEL)
-def factor_systems(
-    K: LaneArray, L: LaneArray, pivot: LaneArray, scale: LaneArray, rest: LaneArray,
-    panel: LaneArray,
-) -> None:  # fmt: skip
-    """Factor K; L (N, N), 1 / L_ii, scale (N,) of each block; work (N,), (N, PANEL)."""
-    for g in range(len(K)):
-        factor(System(K[g], L[g], pivot[g], scale[g], rest, panel, K.shape[1]))
-
-
-@compiled(*BLOCKS, cholesky, **KERNEL)
-def solve_systems(
-    K: LaneArray, L: LaneArray, pivot: LaneArray, scale: LaneArray, rest: LaneArray,
-    panel: LaneArray, f: LaneArray, x: LaneArray,
-) -> None:  # fmt: skip
-    """Write x = K^{-1} f."""
-    for g in range(len(K)):
-        system = System(K[g], L[g], pivot[g], scale[g], rest, panel, K.shape[1])
-        solve(system, f[g], x[g])
-
-
-@compiled(*BLOCKS, cholesky, **KERNEL)
-def choleskys(A: LaneArray, L: LaneArray, pivot: LaneArray, panel: LaneArray) -> None:
-    """Write L with its diagonal and zeros above."""
-    for g in range(len(A)):
-        cholesky.cholesky(A[g], L[g], pivot, panel, 0.0)
-        for i in range(A.shape[1]):
-            L[g, i, i] = 1 / pivot[i]
-            L[g, i, i + 1 :] = 0.0
-
-
-@compiled(*BLOCKS, cholesky, **KERNEL)
-def inverse_factors(
-    A: LaneArray, T: LaneArray, L: LaneArray, pivot: LaneArray, panel: LaneArray
-) -> None:
-    """Write T = L^{-T}; work (size, size), (size,), (size, PANEL)."""
-    for g in range(len(A)):
-        inverse_cholesky(A[g], (L, pivot, panel), T[g])
-
-
-@compiled(*BLOCKS, svd, **KERNEL)
-def svds(
-    A: LaneArray, U: LaneArray, sigma: LaneArray, V: LaneArray, columns: LaneArray,
-    first: LaneArray, second: LaneArray,
-) -> None:  # fmt: skip
-    """Write U (p, p), V (q, q), column after column, and sigma (r,); work (p q,), (r,), (r,)."""
-    for g in range(len(A)):
-        full_svd(A[g], U[g], V[g], sigma[g], (columns, first, second))
-
-
-@compiled(*BLOCKS, cholesky, definite, **KERNEL)
-def definite_steps(
-    A: LaneArray, B: LaneArray, length: LaneArray, moved: LaneArray, L: LaneArray,
-    pivot: LaneArray, panel: LaneArray,
-) -> None:  # fmt: skip
-    """Overwrite `length`, the longest steps, as `Rows.definite_step`."""
-    for g in range(len(A)):
-        work = moved, L, pivot, panel
-        length[g] = largest_definite_step(A[g], B[g], work, length[g])
+    weight, both, block, E = work
+    (n, q), p, r = Z.shape, D.shape[1], len(E)
+    R = len(D) // n
+    for i in range(n):
+        D_i = D[i * R : i * R + R]
+        for j in range(i + 1):
+            D_j = D[j * R : j * R + R]
+            for f in range(q):
+                both[f] = Z[i, f] * Z[j, f]
+            multiply(weight, theta, both)
+            if crossed:
+                for e in range(r):
+                    for f in range(r):
+                        E[e, f] = beta[e, f] * Z[j, e] * Z[i, f]
+                multiply(block[:, :r], D_j[:, :r], E.T)
+            for k in range(R):
+                for e in range(p):
+                    entry = weight[e] * D_j[k, e]
+                    if crossed and e < r:
+                        entry += block[k, e]
+                    block[k, e] = entry
+            multiply(K[i * R : i * R + R, j * R : j * R + R], D_i, block.T)

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attnsvm.svm.interior_point import linear_step
 from attnsvm.svm.interior_point.constants import BOUNDARY
 from attnsvm.svm.interior_point.loop import Cone, Point, step_length
-from attnsvm.svm.interior_point.rows import largest, total, transposed
+from attnsvm.svm.interior_point.rows import largest, total
 
 DUAL = ("a", "YU", "YV")
 
@@ -67,12 +68,18 @@ class Linear(Cone[LinearPoint]):
         YU, YV = M.clamp(min=0.0) + rest, (-M).clamp(min=0.0) + rest
         return LinearPoint(W, s, a * scale, t, t - W, t + W, YU, YV)
 
+    compiled = linear_step
+
+    def options(self) -> tuple[float, ...]:
+        """Return whether t is a number."""
+        return (self.is_max,)
+
     def step(self, x: LinearPoint, M: Tensor, margin: Tensor) -> LinearPoint:
         """Return the point after a step of Mehrotra's method."""
         rows, sum_of = self.rows, self.sum_of
         rU, rV = x.U - (x.t - x.W), x.V - (x.t + x.W)
         rW, rt = M - x.YU + x.YV, sum_of(x.YU + x.YV) - 1
-        rs = torch.where(rows.real, rows.h - margin, 0.0) + rows.on_inequalities(x.s)
+        rs = rows.h - margin + rows.on_inequalities(x.s)
         P, Q = x.YU / x.U, x.YV / x.V
         theta = 1 / (P + Q)
         skew = (P - Q) * theta
@@ -80,7 +87,7 @@ class Linear(Cone[LinearPoint]):
         K = rows.gram(theta if self.is_max else c)
         if self.is_max:
             b = rows.margins(skew)
-            K.addcmul_(c * b, transposed(b))
+            K.addcmul_(c * b, b.mT)
         solve = rows.solver(K, x.s, x.a)
 
         def direction(cU: Tensor, cV: Tensor, cs: Tensor) -> LinearPoint:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import reduce
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,10 +26,6 @@ class Point:
     W: Tensor
     s: Tensor
     a: Tensor
-
-    def take(self, blocks: Tensor) -> Self:
-        """Return the points of the instances of these blocks."""
-        return replace(self, **{f.name: getattr(self, f.name)[blocks] for f in fields(self)})
 
     def moved(self, step: Self, primal: Tensor, dual: Tensor, duals: tuple[str, ...]) -> Self:
         """Return the point after steps of these lengths; `duals` are the dual variables."""
@@ -81,6 +77,13 @@ class Cone(ABC, Generic[PointT]):
     def step(self, x: PointT, M: Tensor, margin: Tensor) -> PointT:
         """Return the next point, NaN where there is none, from M(a) and the margins of W."""
 
+    compiled: ClassVar[Any] = None
+    """The module with the compiled loop for eight instances at a time, if there is one."""
+
+    def options(self) -> tuple[float, ...]:
+        """Return the options of the compiled loop."""
+        return ()
+
     def mean(self, x: PointT) -> Tensor:
         """Return the mean of a_k s_k; one without inequalities."""
         products = total(self.rows.on_inequalities(x.s * x.a))
@@ -102,10 +105,9 @@ class Cone(ABC, Generic[PointT]):
         rows = self.rows
         least = torch.where(rows.inequality, margin / rows.h, torch.inf).amin((1, 2), keepdim=True)
         met = least > 0
-        if rows.has_equalities:
-            missed = torch.where(rows.inequality, 0.0, margin - rows.h).abs()
-            met = met & (largest(missed) <= gap * largest(rows.h.abs()))
-            least = torch.where(least.isinf(), 1.0, least)  # without inequalities
+        missed = torch.where(rows.inequality, 0.0, margin - rows.h).abs()
+        met = met & (largest(missed) <= gap * largest(rows.h.abs()))
+        least = torch.where(least.isinf(), 1.0, least)  # without inequalities
         size, dual = self.sizes(x, M)
         upper = torch.where(met, size / least, torch.inf)
         return upper, torch.where(dual > 0, total(rows.h * x.a) / dual, 0.0)
@@ -123,12 +125,11 @@ class Cone(ABC, Generic[PointT]):
         size = largest(torch.maximum(s, rows.h.abs()))
         top = largest(rows.on_inequalities(a)).clamp(min=0.0)
         s = torch.where(rows.inequality, s + 0.1 * size, 1.0)
-        a = torch.where(rows.inequality, a.clamp(min=0.0) + 0.1 * top, rows_only(rows, a))
+        a = torch.where(rows.inequality, a.clamp(min=0.0) + 0.1 * top, a * rows.real)
         return W * stretch, s, a
 
 
-@dataclass(frozen=True)
-class Best:
+class Best(NamedTuple):
     """W and multipliers of the least upper and the greatest lower bound, and these bounds."""
 
     W: Tensor
@@ -136,60 +137,31 @@ class Best:
     upper: Tensor
     lower: Tensor
 
-    def met(self, gap: float) -> Tensor:
-        """Return where the bounds agree to `gap`."""
-        return self.upper <= (1 + gap) * self.lower
-
-    def take(self, blocks: Tensor) -> Best:
-        """Return those of the instances of these blocks."""
-        return Best(*(getattr(self, f.name)[blocks] for f in fields(self)))
-
-    def put(self, blocks: Tensor, other: Best) -> None:
-        """Overwrite those of the instances of these blocks."""
-        for f in fields(self):
-            getattr(self, f.name)[blocks] = getattr(other, f.name)
+    def met(self, gap: float) -> bool:
+        """Return whether the bounds of a single instance agree to `gap`."""
+        return bool(self.upper <= (1 + gap) * self.lower)
 
 
 def follow(cone: Cone[PointT], x: PointT, gap: float) -> tuple[Best, PointT]:
-    """Return the best W and multipliers, and the last point of what took the most steps.
+    """Return the best W and multipliers of a single instance, and its last point.
 
-    An instance stops when its bounds agree, or after PATIENCE steps that did not narrow them.
-    Blocks all of whose instances have stopped leave.
+    It stops when its bounds agree, or after PATIENCE steps that did not narrow them. In compiled
+    code, this is `kernels.judged` and the loops that call it.
     """
     none = torch.zeros_like(x.s[:, :1])
-    best = Best(x.W.clone(), x.a.clone(), torch.full_like(none, torch.inf), none)
-    kept, alive, left = best, torch.arange(len(none)), torch.full_like(none, PATIENCE)
+    best, left = Best(x.W, x.a, none + torch.inf, none), PATIENCE
     for _ in range(STEPS):
         x, M = cone.at(x)
         margin = cone.rows.margins(x.W)
         upper, lower = cone.bracket(x, M, margin, gap)
-        running = left > 0
-        below, above = running & (upper < kept.upper), running & (lower > kept.lower)
-        kept = Best(
-            torch.where(below, x.W, kept.W),
-            torch.where(above, x.a, kept.a),
-            torch.where(below, upper, kept.upper),
-            torch.where(above, lower, kept.lower),
-        )
-        left = torch.where(below | above, PATIENCE, left - 1)
-        sound = total(x.s + x.a).isfinite()
-        left = torch.where(running & sound & ~kept.met(gap), left, 0.0)
-        going = (left > 0).flatten(1).any(1)
-        if not going.all():
-            best.put(alive, kept)
-            if not going.any():
-                return best, x
-            blocks = going.nonzero()[:, 0]
-            alive, left, x, kept = alive[blocks], left[blocks], x.take(blocks), kept.take(blocks)
-            M, margin, cone = M[blocks], margin[blocks], cone.on(cone.rows.take(blocks))
+        below, above = bool(upper < best.upper), bool(lower > best.lower)
+        best = best._replace(W=x.W, upper=upper) if below else best
+        best = best._replace(a=x.a, lower=lower) if above else best
+        left = PATIENCE if below or above else left - 1
+        if not left or best.met(gap) or not total(x.s + x.a).isfinite():
+            break
         x = cone.step(x, M, margin)
-    best.put(alive, kept)
     return best, x
-
-
-def rows_only(rows: Rows, a: Tensor) -> Tensor:
-    """Return a (N, 1), zero where padding."""
-    return torch.where(rows.real, a, 0.0)
 
 
 def step_length(*pairs: tuple[Tensor, Tensor], back: float = 1.0) -> Tensor:

@@ -23,15 +23,24 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from attnsvm.svm.interior_point import nuclear_step
 from attnsvm.svm.interior_point.constants import (
     BOUNDARY,
     CENTRING,
     REFINE_BELOW,
     REFINEMENTS,
 )
-from attnsvm.svm.interior_point.lanes import LaneRows
-from attnsvm.svm.interior_point.loop import Cone, Point, rows_only, step_length
-from attnsvm.svm.interior_point.rows import OneRows, diagonal, identity, largest, total, transposed
+from attnsvm.svm.interior_point.loop import Cone, Point, step_length
+from attnsvm.svm.interior_point.rows import (
+    definite_step,
+    diagonal,
+    identity,
+    inverse_factor,
+    largest,
+    spectrum,
+    thin_svd,
+    total,
+)
 
 INSIDE = 0.99
 """Largest ||M(a)||_op of a point after rows have changed."""
@@ -48,6 +57,7 @@ class Nuclear(Cone[NuclearPoint]):
     """The nuclear norm."""
 
     ROUGH: ClassVar[tuple[float, ...]] = (1e-2, 1e-4)
+    compiled = nuclear_step
 
     def sizes(self, x: NuclearPoint, M: Tensor) -> tuple[Tensor, Tensor]:
         """Return tr Y / 2 >= ||W||_*, and one, a bound of ||M||_op in the cone."""
@@ -58,25 +68,21 @@ class Nuclear(Cone[NuclearPoint]):
         rows = self.rows
         fixed = ((rows.h != 0) & rows.real & ~rows.inequality).any(1, keepdim=True)
         W = torch.where(fixed, W, 1.1 * W)
-        U, sigma, V = rows.svd(W)
+        U, sigma, V = thin_svd(W)
         r = sigma.shape[1]
         lift = 0.1 * total(sigma) / r
-        W_1, W_2 = (
-            rows.product(B[:, :, :r] * transposed(sigma), transposed(B[:, :, :r]))
-            + lift * identity(B.shape[1], B)
-            for B in (U, V)
-        )
-        Y = torch.cat([torch.cat([W_1, W], 2), torch.cat([transposed(W), W_2], 2)], 1)
+        W_1, W_2 = ((B * sigma.mT) @ B.mT + lift * identity(B.shape[1], B) for B in (U, V))
+        Y = torch.cat([torch.cat([W_1, W], 2), torch.cat([W.mT, W_2], 2)], 1)
         slack = torch.maximum(rows.margins(W) - rows.h, 0.1 * largest(rows.h.abs()))
         s = torch.where(rows.inequality, slack, 1.0)
         share = 0.3 * total(a.abs()) / self.count()
-        a = torch.where(rows.inequality, a.clamp(min=0.0) + share, rows_only(rows, a))
-        top = largest(rows.spectrum(rows.combine(a)))
+        a = torch.where(rows.inequality, a.clamp(min=0.0) + share, a * rows.real)
+        top = largest(spectrum(rows.combine(a)))
         return NuclearPoint(W, s, 0.95 * a / torch.where(top > 0, top, 1.0), Y)
 
     def inside(self, x: NuclearPoint) -> NuclearPoint:
         """Return the point with multipliers so small that S > 0."""
-        top = largest(self.rows.spectrum(self.rows.combine(x.a)))
+        top = largest(spectrum(self.rows.combine(x.a)))
         return replace(x, a=x.a * (INSIDE / top).clamp(max=1.0))
 
     def mean(self, x: NuclearPoint) -> Tensor:
@@ -88,15 +94,10 @@ class Nuclear(Cone[NuclearPoint]):
     def step(self, x: NuclearPoint, M: Tensor, margin: Tensor) -> NuclearPoint:
         """Return the point after a step with Mehrotra's second-order correction."""
         (p, q), rows = M.shape[1:3], self.rows
-        if isinstance(rows, LaneRows):
-            Y, s, a = rows.step_nuclear(x.Y, x.s, x.a)
-            return NuclearPoint(Y[:, :p, p:], s, a, Y)
-        assert isinstance(rows, OneRows)
-        product = rows.product
-        G = identity(q, M) - product(transposed(M), M)
-        T = rows.inverse_factor(G)
-        C = torch.cat([product(M, T), T], 1)
-        V = product(C, transposed(C))
+        G = identity(q, M) - M.mT @ M
+        T = inverse_factor(G)
+        C = torch.cat([M @ T, T], 1)
+        V = C @ C.mT
         V[:, :p, :p] += identity(p, V)
         V *= 2
         H = rows.schur(x.Y, V)
@@ -108,18 +109,16 @@ class Nuclear(Cone[NuclearPoint]):
         def change(Y: Tensor, da: Tensor) -> Tensor:
             """Return sym(Y sum_k da_k A_k V)."""
             half = 0.5 * rows.combine(da)
-            YA = torch.cat([product(Y[:, :, p:], transposed(half)), product(Y[:, :, :p], half)], 2)
-            Z = product(YA, V)
-            return 0.5 * (Z + transposed(Z))
+            Z = torch.cat([Y[:, :, p:] @ half.mT, Y[:, :, :p] @ half], 2) @ V
+            return 0.5 * (Z + Z.mT)
 
         def direction(target: Tensor, complement: Tensor) -> NuclearPoint:
             f = rows.h - rows.margins(target[:, :p, p:]) + complement
-            f = rows_only(rows, f)
             da = solve(f)
             dY = change(x.Y, da)
             for _ in range(REFINEMENTS if refine.any() else 0):
                 missing = f - rows.margins(dY[:, :p, p:]) - ratio * da
-                da = da + solve(torch.where(refine & rows.real, missing, 0.0))
+                da = da + solve(torch.where(refine, missing, 0.0))
                 dY = change(x.Y, da)
             dY = target - x.Y + dY
             ds = rows.on_inequalities(complement - x.s) - ratio * da
@@ -132,10 +131,9 @@ class Nuclear(Cone[NuclearPoint]):
         a = torch.where(rows.inequality, x.a, 1.0)
         primal = step_length((x.s, dx.s), back=BOUNDARY) / BOUNDARY
         dual = step_length((a, rows.on_inequalities(dx.a)), back=BOUNDARY) / BOUNDARY
-        primal = BOUNDARY * rows.definite_step(x.Y, dx.Y, None, primal)
+        primal = BOUNDARY * definite_step(x.Y, dx.Y, None, primal)
         dM = rows.combine(dx.a)
-        linear = product(transposed(M), dM)
-        linear = -(linear + transposed(linear))
-        square = -product(transposed(dM), dM)
-        dual = BOUNDARY * rows.definite_step(G, linear, square, dual)
+        linear = M.mT @ dM
+        linear, square = -(linear + linear.mT), -(dM.mT @ dM)
+        dual = BOUNDARY * definite_step(G, linear, square, dual)
         return x.moved(dx, primal, dual, ("a",))

@@ -1,4 +1,4 @@
-"""The step of `nuclear` in compiled code, for blocks of eight instances, one in each lane.
+"""The method of `nuclear` in compiled code, for blocks of eight instances, one in each lane.
 
 The notation is that of `nuclear`; V = 2 [[I, 0], [0, 0]] + 2 C C^T is used as a product where that
 saves operations, with C = [B; T].
@@ -7,115 +7,102 @@ saves operations, with C = [B; T].
 # mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections import namedtuple
+from typing import Any
 
 from numba import njit
 
 from attnsvm.linalg.jit import compiled
-from attnsvm.linalg.simd import arithmetic, array, cholesky, definite, matmul
-from attnsvm.linalg.simd.arithmetic import any_lane, fill, maximum, where
-from attnsvm.linalg.simd.array import LaneArray, arrays
-from attnsvm.linalg.simd.cholesky import PANEL, System, factor, inverse_cholesky, substitute
-from attnsvm.linalg.simd.definite import BISECTIONS, RESOLVED, bisected, largest_definite_step
+from attnsvm.linalg.simd import arithmetic, array, cholesky, matmul
+from attnsvm.linalg.simd.arithmetic import any_lane, fill, where
+from attnsvm.linalg.simd.array import arrays
+from attnsvm.linalg.simd.cholesky import (
+    BISECTIONS,
+    RESOLVED,
+    System,
+    bisected,
+    factor,
+    inverse_cholesky,
+    largest_definite_step,
+    substitute,
+)
 from attnsvm.linalg.simd.matmul import inner
 from attnsvm.linalg.simd.matmul import matmul as multiply
 from attnsvm.svm.interior_point import constants, kernels
-from attnsvm.svm.interior_point.constants import BOUNDARY, CENTRING, REFINE_BELOW, REFINEMENTS
-from attnsvm.svm.interior_point.kernels import combine_block, margins_block
+from attnsvm.svm.interior_point.constants import (
+    BOUNDARY,
+    CENTRING,
+    PATIENCE,
+    REFINE_BELOW,
+    REFINEMENTS,
+    STEPS,
+)
+from attnsvm.svm.interior_point.kernels import (
+    KERNEL,
+    add_slacks,
+    block_of,
+    combine_block,
+    inverse_lengths,
+    judged,
+    margins_block,
+    workspace,
+)
 
+Iterate = arrays(namedtuple("Iterate", "Y s a", module=__name__))
+"""Y (P, P), s (N,), a (N,): a point, or a step."""
 
-@arrays
-class RowsOfBlock(NamedTuple):
-    """Rows D (N, p), Z (n, q), h (N,), and where they are inequalities, and real: one or zero."""
-
-    D: Any
-    Z: Any
-    h: Any
-    inequality: Any
-    real: Any
-
-
-@arrays
-class Iterate(NamedTuple):
-    """Y (P, P), s (N,), a (N,): a point, or a step."""
-
-    Y: Any
-    s: Any
-    a: Any
-
-
-@arrays
-class Work(NamedTuple):
-    """The workspace; P = p + q."""
-
-    V: Any  # (P, P): S^{-1}
-    X: Any
-    F: Any
-    target: Any
-    L: Any
-    M: Any  # (p, q)
-    dM: Any
-    W: Any
-    W1: Any
-    C: Any  # (P, q)
-    AC: Any
-    YAC: Any
-    DB: Any  # (N, q)
-    G: Any  # (q, q): I - M^T M
-    G1: Any
-    G2: Any
-    Y_rows: Any  # (N, p): D Y_11
-    V_rows: Any
-    Y_cross: Any  # (N, n): D Y_12 Z^T
-    V_cross: Any
-    right: Any  # (P, n)
-    ZT: Any  # (n, q)
-    Y_queries: Any  # (n, n): Z Y_22 Z^T
-    V_queries: Any
-    inverse_a: Any  # (N,): 1 / a on inequalities, else zero
-    complement: Any
-    f: Any
-    f0: Any
-    correction: Any
-    pivot: Any  # (P,)
-    panel: Any  # (P, PANEL)
-    moved: Any  # (n, p)
-    block: Any  # (R, p)
-
-    @staticmethod
-    def shapes(n: int, R: int, p: int, q: int) -> tuple[tuple[int, ...], ...]:
-        """Return the shape of each array."""
-        N, P = n * R, p + q
-        squares = (*((P, P),) * 5, *((p, q),) * 4, *((P, q),) * 3, (N, q), *((q, q),) * 3)
-        products = (*((N, p),) * 2, *((N, n),) * 2, (P, n), (n, q), (n, n), (n, n))
-        return (*squares, *products, *((N,),) * 5, (P,), (P, PANEL), (n, p), (R, p))
-
-
-@compiled(arithmetic, array, matmul, cholesky, definite, kernels, constants,
-          nogil=True, error_model="numpy")  # fmt: skip
-def steps(
-    rows: RowsOfBlock, x: Iterate, dx: Iterate, z: Work, K: LaneArray, L: LaneArray,
-    pivot: LaneArray, scale: LaneArray, rest: LaneArray, panel: LaneArray,
-) -> None:  # fmt: skip
-    """Overwrite the points of the blocks, the first axis of rows and x, by the next ones.
-
-    The last six arguments are the arrays of a `System`.
+Work = workspace(
+    __name__,
     """
-    system = System(K, L, pivot, scale, rest, panel, len(K))
+    P P: V X F target L
+    p q: M dM W W1
+    P q: C AC YAC
+    N q: DB
+    q q: G G1 G2
+    N p: Y_rows V_rows
+    N n: Y_cross V_cross
+    P n: right
+    n q: ZT
+    n n: Y_queries V_queries
+    N: inverse_a complement f f0 margin correction
+    P: pivot
+    P panel: panel
+    n p: moved
+    R p: block
+    """,
+)
+"""V = S^{-1}, G = I - M^T M, Y_rows = D Y_11, Y_cross = D Y_12 Z^T, Y_queries = Z Y_22 Z^T."""
+
+
+@compiled(arithmetic, array, matmul, cholesky, kernels, constants, **KERNEL)
+def solve(
+    rows: Any, x: Any, best: Any, dx: Any, z: Any, gap: float,
+    system: System,
+) -> None:  # fmt: skip
+    """Follow the central path from x, block by block, the first axis of rows, x and best."""
     for g in range(len(x.s)):
-        block = RowsOfBlock(rows.D[g], rows.Z[g], rows.h[g], rows.inequality[g], rows.real[g])
-        _step(block, Iterate(x.Y[g], x.s[g], x.a[g]), dx, z, system)
+        point = Iterate(x.Y[g], x.s[g], x.a[g])
+        block, kept = block_of(rows, best, g)
+        W, left = point.Y[: len(z.M), len(z.M) :], fill(PATIENCE)
+        for _ in range(STEPS):
+            combine_block(block.D, block.Z, point.a, z.M, z.moved)
+            margins_block(block.D, block.Z, W, z.margin, z.moved)
+            trace = fill(0.0)
+            for i in range(len(point.Y)):
+                trace += point.Y[i, i]
+            sizes = 0.5 * trace, fill(1.0)
+            left = judged(block, W, point.s, point.a, z.margin, sizes, kept, left, gap)
+            if not any_lane(left > 0):
+                break
+            _step(block, point, dx, z, system, trace)
 
 
 @njit
-def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any) -> None:
+def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any, trace: Any) -> None:
     P, N, p = len(x.Y), len(x.s), len(z.M)
-    combine_block(rows.D, rows.Z, x.a, z.M, z.moved)
     _invert_slack(z)
     _factor_schur(rows, x, z, system)
-    trace = products = order = fill(0.0)
-    for i in range(P):
-        trace += x.Y[i, i]
+    products = order = fill(0.0)
     for i in range(p):
         products -= inner(x.Y[i, p:], z.M[i])
     products += 0.5 * trace
@@ -127,10 +114,7 @@ def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any) -> None:
     _find_direction(rows, x, dx, z, system, refine)
     _aim(x, dx, z, CENTRING * products / (order + P), True)
     _find_direction(rows, x, dx, z, system, refine)
-    primal = dual = fill(BOUNDARY)
-    for k in range(N):
-        primal = maximum(-dx.s[k] / x.s[k] * rows.inequality[k], primal)
-        dual = maximum(-dx.a[k] * z.inverse_a[k], dual)
+    primal, dual = inverse_lengths(x, dx, z, BOUNDARY)
     work = z.X, z.L, z.pivot, z.panel
     primal = BOUNDARY * largest_definite_step(x.Y, dx.Y, work, 1 / primal)
     dual = BOUNDARY * _dual_length(z, 1 / dual)
@@ -192,10 +176,7 @@ def _factor_schur(rows: Any, x: Any, z: Any, system: Any) -> None:
                 for m in range(R):
                     cross = Y_k * z.V_cross[j * R + m, i] + V_k * z.Y_cross[j * R + m, i]
                     H[k, m] = 0.25 * (H[k, m] + cross)
-    for k in range(N):
-        z.inverse_a[k] = where(rows.inequality[k] > 0.5, 1 / x.a[k], 0)
-        padding = 1 - rows.real[k]  # whose row and column of H are zero
-        system.K[k, k] += x.s[k] * z.inverse_a[k] + padding
+    add_slacks(rows, x, z.inverse_a, system.K)
     factor(system)
 
 

@@ -26,15 +26,10 @@ import torch
 from torch import Tensor
 
 from attnsvm.norm import Norm, Schatten, conjugate
-from attnsvm.svm.interior_point.constants import BOUNDARY
+from attnsvm.svm.interior_point import power_step
+from attnsvm.svm.interior_point.constants import BOUNDARY, CLOSE, SMALL
 from attnsvm.svm.interior_point.loop import Cone, Point, step_length
-from attnsvm.svm.interior_point.rows import Rows, largest, total, transposed
-
-SMALL = 1e-7
-"""Relative to the largest: smaller entries or singular values count as this in the derivative."""
-
-CLOSE = 1e-6
-"""Relative distance of singular values that count as equal in the derivative."""
+from attnsvm.svm.interior_point.rows import Rows, largest, spectrum, svd, thin_svd, total
 
 FACTOR = 1.75
 """Largest ratio of successive exponents, or of their conjugates below 2."""
@@ -69,20 +64,26 @@ class Derivative(NamedTuple):
         """Return U X V^T."""
         if self.U is None or self.V is None:
             return X
-        return self.rows.product(self.rows.product(self.U, X), transposed(self.V))
+        return self.U @ X @ self.V.mT
 
 
 class Power(Cone[Point]):
     """The l_p or the Schatten p norm."""
+
+    compiled = power_step
 
     def __init__(self, norm: Norm) -> None:
         super().__init__(norm)
         self.p: float = norm.p  # type: ignore[attr-defined]
         self.q = conjugate(self.p)
 
+    def options(self) -> tuple[float, ...]:
+        """Return whether the norm is one of singular values, p, and q."""
+        return isinstance(self.norm, Schatten), self.p, self.q
+
     def values(self, X: Tensor) -> Tensor:
         """Return absolute entries or singular values."""
-        return self.rows.spectrum(X) if isinstance(self.norm, Schatten) else X.abs()
+        return spectrum(X) if isinstance(self.norm, Schatten) else X.abs()
 
     def sizes(self, x: Point, M: Tensor) -> tuple[Tensor, Tensor]:
         """Return norm(W) and dual_norm(M)."""
@@ -102,14 +103,14 @@ class Power(Cone[Point]):
         M = self.rows.combine(x.a)
         if self.p > 2:
             return x, M
-        return Point(_signed_power(self.rows, self.norm, M, self.q - 1), x.s, x.a), M
+        return Point(_signed_power(self.norm, M, self.q - 1), x.s, x.a), M
 
     def step(self, x: Point, M: Tensor, margin: Tensor) -> Point:
         """Return the point after a step of Mehrotra's method."""
         rows, schatten = self.rows, isinstance(self.norm, Schatten)
         D = self._of_singular_values(x, M) if schatten else self._of_entries(x, M)
         shift = D.rows.margins(D.times(D.rest))
-        rs = torch.where(rows.real, rows.h - margin, 0.0) + rows.on_inequalities(x.s) - shift
+        rs = rows.h - margin + rows.on_inequalities(x.s) - shift
         solve = rows.solver(D.rows.gram(D.theta, D.beta), x.s, x.a)
 
         def direction(cs: Tensor) -> Point:
@@ -144,14 +145,14 @@ class Power(Cone[Point]):
 
     def _of_singular_values(self, x: Point, M: Tensor) -> Derivative:
         inverse = self.p > 2
-        U, sigma, V = self.rows.svd(x.W if inverse else M)
+        U, sigma, V = svd(x.W if inverse else M)
         exponent = self.p - 1 if inverse else self.q - 1
         theta, beta = _divided_differences(sigma, exponent, inverse, M.shape[1:3])
         rest = torch.zeros_like(M)
         if inverse:
-            rest = self.rows.product(self.rows.product(transposed(U), M), V).contiguous()
+            rest = U.mT @ M @ V
             r = sigma.shape[1]
-            rest.diagonal(0, 1, 2)[..., :r] -= (sigma**exponent)[:, :, 0].mT
+            rest.diagonal(0, 1, 2)[:, :r] -= (sigma**exponent)[..., 0]
         return Derivative(self.rows.turned(U, V), theta, beta, rest, U, V)
 
 
@@ -160,7 +161,7 @@ def weighed(theta: Tensor, beta: Tensor | None, X: Tensor) -> Tensor:
     weighted = theta * X
     if beta is not None:
         r = beta.shape[1]
-        weighted[:, :r, :r] += beta * transposed(X[:, :r, :r])
+        weighted[:, :r, :r] += beta * X[:, :r, :r].mT
     return weighted
 
 
@@ -170,26 +171,25 @@ def _divided_differences(
     """Return theta (p, q) and beta (r, r) of x -> x^exponent, or of the inverse derivative."""
     x = torch.maximum(sigma, SMALL * sigma[:, :1])
     f, r = x**exponent, sigma.shape[1]
-    y, g = transposed(x), transposed(f)
+    y, g = x.mT, f.mT
     plus = (f + g) / (x + y)
     apart = (x - y).abs() > CLOSE * torch.maximum(x, y)
     slope = torch.where(apart, (f - g) / (x - y), exponent * plus)
     single = f / x
     if inverse:
         plus, slope, single = 1 / plus, 1 / slope, 1 / single
-    theta = sigma.new_empty(len(sigma), *shape, sigma.shape[3])
+    theta = sigma.new_empty(len(sigma), *shape)
     theta[:, :r, :r] = 0.5 * (slope + plus)
-    theta[:, r:, :r], theta[:, :r, r:] = transposed(single), single
+    theta[:, r:, :r], theta[:, :r, r:] = single.mT, single
     return theta, 0.5 * (slope - plus)
 
 
-def _signed_power(rows: Rows, norm: Norm, X: Tensor, exponent: float) -> Tensor:
+def _signed_power(norm: Norm, X: Tensor, exponent: float) -> Tensor:
     """Return Psi(X) with this exponent: of entries, or of singular values."""
     if not isinstance(norm, Schatten):
         return X.sign() * X.abs() ** exponent
-    U, sigma, V = rows.svd(X)
-    r = sigma.shape[1]
-    return rows.product(U[:, :, :r] * transposed(sigma**exponent), transposed(V[:, :, :r]))
+    U, sigma, V = thin_svd(X)
+    return (U * (sigma**exponent).mT) @ V.mT
 
 
 def _power_norm(x: Tensor, p: float) -> Tensor:

@@ -7,10 +7,7 @@ whatever the norm.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -18,35 +15,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnsvm.linalg.jit import announced
-from attnsvm.linalg.simd.arithmetic import LANES
-from attnsvm.linalg.simd.blocks import from_lanes, to_lanes
 from attnsvm.norm import Entrywise, Norm, Schatten
 from attnsvm.svm.certificate import lower_bound, upper_bound
 from attnsvm.svm.equalities import independent_equalities, restore_equalities
 from attnsvm.svm.frobenius import LeastDistance
 from attnsvm.svm.interior_point import face
-from attnsvm.svm.interior_point.lanes import LaneRows
+from attnsvm.svm.interior_point.lanes import best_of_blocks
 from attnsvm.svm.interior_point.linear import Linear
 from attnsvm.svm.interior_point.loop import Cone, follow
 from attnsvm.svm.interior_point.nuclear import Nuclear
 from attnsvm.svm.interior_point.power import Power, stages
-from attnsvm.svm.interior_point.rows import OneRows
-from attnsvm.svm.interior_point.simplex import from_vertex
+from attnsvm.svm.interior_point.rows import Rows
 from attnsvm.svm.interior_point.spectral import Spectral
 from attnsvm.svm.problem import PADDING, SvmProblem, power_of_two
 from attnsvm.svm.reference import Cvxpy
-from attnsvm.svm.solution import Candidate
-from attnsvm.svm.solver import Solver
+from attnsvm.svm.solution import Candidate, Solver
 from attnsvm.svm.tolerances import CONVERGED_GAP
 from attnsvm.svm.wide import basis
 
 SMALL_ROWS = 400
 """Most rows for which eight instances at a time are faster than one after the other."""
-
-PART, ENTRIES, SHARED = 16, 2**17, 2**14
-"""Most blocks of a part of the batch, and most entries of its N x N matrices in a lane. Smaller
-batches than one of SHARED entries for each core are not shared by the cores."""
 
 WITHOUT_PROGRAM = ("max", "l1", "nuclear")
 """Norms whose open instances are not given to CVXPY; it does not know Schatten p."""
@@ -131,7 +119,7 @@ class InteriorPoint(Solver):
             start = w[0].numpy(), y[0, kept].numpy()
             found = face.polish(rows, *start, self.norm)
             if self.norm.name in ("max", "l1"):
-                found = chain(found, from_vertex(rows, start[0], self.norm))
+                found = chain(found, face.from_vertex(rows, start[0], self.norm))
             for point, multipliers in found:
                 y = torch.zeros_like(y)
                 y[0, kept] = torch.from_numpy(multipliers)
@@ -194,41 +182,26 @@ class Reduced:
 
 
 def _each(problem: SvmProblem, cone: Cone[Any], W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the best W and multipliers: eight instances at a time, parts shared by the cores."""
-    if problem.N > SMALL_ROWS:
-        found = [_alone(problem.take(slice(b, b + 1)), cone, W[b], a[b]) for b in range(problem.B)]
-        return torch.cat([w for w, _ in found]), torch.cat([y for _, y in found])
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    blocks = -(-problem.B // LANES)
-    workers = max(1, min(cores, blocks * problem.N**2 // SHARED))
-    size = LANES * min(PART, -(-blocks // workers), max(1, ENTRIES // problem.N**2))
-    given = (problem.D, problem.Z, problem.h, problem.kind, W, a)
-    parts = [tuple(x[k : k + size] for x in given) for k in range(0, problem.B, size)]
-    with announced("solvers of norms other than Frobenius"):
-        if len(parts) == 1:
-            return _of_part(cone, *parts[0])
-        contexts = [copy_context() for _ in parts]  # in which compilation is announced
-        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            found = list(pool.map(lambda c, part: c.run(_of_part, cone, *part), contexts, parts))
+    """Return the best W and multipliers: eight instances at a time, or one after the other."""
+    if problem.N <= SMALL_ROWS:
+        return _best(problem, cone, W, a, torch.arange(problem.N))
+    found = []
+    for b in range(problem.B):
+        one, index = slice(b, b + 1), (problem.kind[b] != PADDING).nonzero()[:, 0]
+        found.append(_best(problem.take(one), cone, W[one], a[one], index))
     return torch.cat([w for w, _ in found]), torch.cat([y for _, y in found])
 
 
-def _of_part(
-    cone: Cone[Any], D: Tensor, Z: Tensor, h: Tensor, kind: Tensor, W: Tensor, a: Tensor
+def _best(
+    problem: SvmProblem, cone: Cone[Any], W: Tensor, a: Tensor, index: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the best W and multipliers of a part of the batch."""
-    cone = cone.on(LaneRows(D, Z, h, kind))
-    best, _ = follow(cone, cone.start(to_lanes(W), to_lanes(a[:, :, None])), CONVERGED_GAP)
-    return from_lanes(best.W, len(D)), from_lanes(best.a, len(D))[:, :, 0]
-
-
-def _alone(problem: SvmProblem, cone: Cone[Any], W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the best W (1, p, q) and multipliers (1, N) of a single instance."""
-    index = (problem.kind[0] != PADDING).nonzero()[:, 0]
-    rows = OneRows(problem, index, W.new_ones(()))
+    """Return the best W and multipliers on the rows at `index`."""
+    rows = Rows(problem, index, W.new_ones(()))
     cone = cone.on(rows)
-    best, _ = follow(cone, cone.start(*rows.scaled(W[None], a[None, index])), CONVERGED_GAP)
-    multipliers = torch.zeros_like(a)[None]
+    x = cone.start(*rows.scaled(W, a[:, index]))
+    method = best_of_blocks if problem.N <= SMALL_ROWS else follow
+    best, _ = method(cone, x, CONVERGED_GAP)
+    multipliers = torch.zeros_like(a)
     W, multipliers[:, index] = rows.given(best.W, best.a)
     return W, multipliers
 

@@ -28,10 +28,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from attnsvm.svm.interior_point import spectral_step
 from attnsvm.svm.interior_point.constants import BOUNDARY, CENTRING
 from attnsvm.svm.interior_point.loop import Cone, Point, step_length
 from attnsvm.svm.interior_point.power import weighed
-from attnsvm.svm.interior_point.rows import Rows, diagonal, identity, largest, total, transposed
+from attnsvm.svm.interior_point.rows import (
+    cholesky,
+    definite_step,
+    diagonal,
+    identity,
+    inverse_factor,
+    largest,
+    spectrum,
+    svd,
+    thin_svd,
+    total,
+)
 
 
 @dataclass(frozen=True)
@@ -59,79 +71,75 @@ class Direction:
 class Spectral(Cone[SpectralPoint]):
     """The spectral norm."""
 
+    compiled = spectral_step
+
     def sizes(self, x: SpectralPoint, M: Tensor) -> tuple[Tensor, Tensor]:
         """Return t and the nuclear norm of M."""
-        return x.t, total(self.rows.spectrum(M))
+        return x.t, total(spectrum(M))
 
     def start(self, W: Tensor, a: Tensor) -> SpectralPoint:
         """Return a strictly feasible point near the Frobenius solution."""
         rows, (p, q) = self.rows, W.shape[1:3]
         W, s, a = self.near(W, a)
         M = rows.combine(a)
-        U, sigma, V = rows.svd(M)
-        size, r = total(sigma), min(p, q)
-        Y_1, Y_2 = (
-            rows.product(B[:, :, :r] * transposed(sigma), transposed(B[:, :, :r])) for B in (U, V)
-        )
-        Y = torch.cat([torch.cat([Y_1, M], 2), torch.cat([transposed(M), Y_2], 2)], 1)
+        U, sigma, V = thin_svd(M)
+        size = total(sigma)
+        Y_1, Y_2 = ((B * sigma.mT) @ B.mT for B in (U, V))
+        Y = torch.cat([torch.cat([Y_1, M], 2), torch.cat([M.mT, Y_2], 2)], 1)
         Y = (0.5 * Y + 0.3 / (p + q) * size * identity(p + q, Y)) / (1.3 * size)
-        t = 1.3 * largest(rows.spectrum(W))
-        S = t * identity(p + q, Y)
-        S[:, :p, p:], S[:, p:, :p] = -W, -transposed(W)
-        L = rows.cholesky(Y)
-        delta, G = _scaling(rows, rows.cholesky(S), L, L)
+        t = 1.3 * largest(spectrum(W))
+        S = (t * identity(p + q, Y)).contiguous()
+        S[:, :p, p:], S[:, p:, :p] = -W, -W.mT
+        L = cholesky(Y)
+        delta, G = _scaling(cholesky(S), L, L)
         return SpectralPoint(W, s, a / (1.3 * size), t, Y, delta, G)
 
     def step(self, x: SpectralPoint, M: Tensor, margin: Tensor) -> SpectralPoint:
         """Return the point after a step with Mehrotra's second-order correction."""
         rows, t, (p, q) = self.rows, x.t, x.W.shape[1:3]
-        r, product = min(p, q), rows.product
+        r = min(p, q)
         G_1, G_2 = x.G[:, :p], x.G[:, p:]
-        T_1, T_2 = (rows.inverse_factor(product(G_i, transposed(G_i))) for G_i in (G_1, G_2))
-        H_1, H_2 = product(transposed(T_1), G_1), product(transposed(T_2), G_2)
-        U_1, cosine, U_2 = rows.svd(product(H_1, transposed(H_2)))
-        X_1, X_2 = product(T_1, U_1), product(T_2, U_2)
-        H_1, H_2 = product(transposed(U_1), H_1), product(transposed(U_2), H_2)
-        both = cosine * transposed(cosine)
+        T_1, T_2 = (inverse_factor(G_i @ G_i.mT) for G_i in (G_1, G_2))
+        H_1, H_2 = T_1.mT @ G_1, T_2.mT @ G_2
+        U_1, cosine, U_2 = svd(H_1 @ H_2.mT)
+        X_1, X_2 = T_1 @ U_1, T_2 @ U_2
+        H_1, H_2 = U_1.mT @ H_1, U_2.mT @ H_2
+        both = cosine * cosine.mT
         inverse = 1 / ((1 - both) * (1 + both))
         theta, beta = torch.ones_like(x.W), -both * inverse
         theta[:, :r, :r] = inverse
         turned = rows.turned(X_1, X_2)
 
-        def turn(X: Tensor) -> Tensor:
-            return product(product(transposed(X_1), X), X_2)
-
         Y_12 = x.Y[:, :p, p:]
-        rho, C = 0.5 * M - Y_12, turn(Y_12) / t
+        rho, C = 0.5 * M - Y_12, X_1.mT @ Y_12 @ X_2 / t
         HC = weighed(theta, beta, C)
         inner, left = total(x.delta.square()), 1 - total(diagonal(x.Y))
         kappa = inner / t**2 - 2 * total(C * HC)
-        c = turned.margins(HC) + torch.where(rows.real, margin, 0.0) / t
-        K = turned.gram(theta, beta).mul_(0.5).addcmul_(c / kappa, transposed(c))
+        c = turned.margins(HC) + margin / t
+        K = turned.gram(theta, beta).mul_(0.5).addcmul_(c / kappa, c.mT)
         solve = rows.solver(K, x.s, x.a)
-        rs = torch.where(rows.real, rows.h - margin, 0.0) + rows.on_inequalities(x.s)
-        along, turned_rho = 2 * total(x.W * rho), turn(rho)
+        rs = rows.h - margin + rows.on_inequalities(x.s)
+        along, turned_rho = 2 * total(x.W * rho), X_1.mT @ rho @ X_2
 
         def direction(R: Tensor, cs: Tensor) -> Direction:
-            target = turned_rho - product(product(H_1, R), transposed(H_2))
+            target = turned_rho - H_1 @ R @ H_2.mT
             X = weighed(theta, beta, target)
             tau = (along + total(x.delta * diagonal(R))) / t - left + 2 * total(C * X)
             f = rs + rows.on_inequalities(cs / x.a) - turned.margins(X) - c * (tau / kappa)
             da = solve(f)
             dt = (tau + total(c * da)) / kappa
             X = X + 0.5 * weighed(theta, beta, turned.combine(da)) + dt * HC
-            dS = -product(product(transposed(H_1), X), H_2)
-            dS = dS + transposed(dS) + identity(p + q, dS) * (dt / t * x.delta)
+            dS = -(H_1.mT @ X @ H_2)
+            dS = dS + dS.mT + identity(p + q, dS) * (dt / t * x.delta)
             ds = rows.on_inequalities((cs - x.s * da) / x.a)
-            dX = product(product(X_1, X), transposed(X_2))
-            return Direction(dt, dX, ds, da, dS, R - dS)
+            return Direction(dt, X_1 @ X @ X_2.mT, ds, da, dS, R - dS)
 
         sa, eye = x.s * x.a, identity(p + q, x.Y)
         count = p + q + total(rows.inequality)
         nu = CENTRING * (inner + total(rows.on_inequalities(sa))) / count
         first = direction(-eye * x.delta, -sa)
-        curve = product(first.dS, first.dY)
-        curve = (curve + transposed(curve)) / (x.delta + transposed(x.delta))
+        curve = first.dS @ first.dY
+        curve = (curve + curve.mT) / (x.delta + x.delta.mT)
         R = eye * (nu / x.delta - x.delta) - curve
         return self._moved(x, direction(R, nu - sa - first.ds * first.da))
 
@@ -141,24 +149,24 @@ class Spectral(Cone[SpectralPoint]):
         da, a = rows.on_inequalities(dx.da), torch.where(rows.inequality, x.a, 1.0)
         primal = step_length((x.s, dx.ds), back=BOUNDARY) / BOUNDARY
         dual = step_length((a, da), back=BOUNDARY) / BOUNDARY
-        primal = BOUNDARY * rows.definite_step(diag, dx.dS, None, primal)
-        dual = BOUNDARY * rows.definite_step(diag, dx.dY, None, dual)
-        L_S, L_Y = rows.cholesky(diag + primal * dx.dS), rows.cholesky(diag + dual * dx.dY)
-        delta, G = _scaling(rows, L_S, L_Y, rows.product(x.G, L_Y))
-        dY = rows.product(rows.product(x.G, dx.dY), transposed(x.G))
+        primal = BOUNDARY * definite_step(diag, dx.dS, None, primal)
+        dual = BOUNDARY * definite_step(diag, dx.dY, None, dual)
+        L_S, L_Y = cholesky(diag + primal * dx.dS), cholesky(diag + dual * dx.dY)
+        delta, G = _scaling(L_S, L_Y, x.G @ L_Y)
+        dY = x.G @ dx.dY @ x.G.mT
         stretch = 1 + primal * dx.dt / x.t
         return SpectralPoint(
             stretch * x.W + primal * dx.X,
             x.s + primal * dx.ds,
             x.a + dual * dx.da,
             stretch * x.t,
-            x.Y + 0.5 * dual * (dY + transposed(dY)),
+            x.Y + 0.5 * dual * (dY + dY.mT),
             delta,
             G,
         )
 
 
-def _scaling(rows: Rows, L_S: Tensor, L_Y: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
+def _scaling(L_S: Tensor, L_Y: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
     """Return delta and G = root R diag(delta)^{-1/2} of L_S^T L_Y = U diag(delta) R^T."""
-    _, delta, R = rows.svd(rows.product(transposed(L_S), L_Y))
-    return delta, rows.product(root, R) / transposed(delta).sqrt()
+    _, delta, R = thin_svd(L_S.mT @ L_Y)
+    return delta, root @ R / delta.mT.sqrt()
