@@ -56,7 +56,7 @@ def test_a_sweep_of_it_is_run_by_workers_tabled_and_verified(way, tmp_path):
         for command in ("attnsvm-report", "attnsvm-verify"):
             read = with_plugins(str(folder), place=place_or_not, cwd=tmp_path, command=command)
             assert read.returncode == 0, read.stdout + read.stderr
-    assert "head cubic_heads.head.Cubic" in read.stdout
+    assert "labels and scores (cubic_heads.head.Cubic)" in read.stdout
 
 
 @pytest.mark.full
