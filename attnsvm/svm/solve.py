@@ -82,7 +82,8 @@ def solve_svm(
     """
     given = Given(X)
     problem, T = _single_token(given, X, Z, selected, mask)
-    return given.back(solve(problem, norm, T, gap, rank_tolerance))
+    solution: SvmSolution[ArrayT] = given.back(solve(problem, norm, T, gap, rank_tolerance))
+    return solution
 
 
 @keywords_checked
@@ -160,7 +161,8 @@ def solve_rank_constrained(
     problem, T = _single_token(given, X, Z, selected, mask)
     if type(m) is not int or not 1 <= m <= problem.d:
         raise ValueError(f"m={m!r}: must be an integer >= 1 and <= d={problem.d}")
-    return given.back(solve(problem, "nuclear", T, gap, rank_tolerance, m))
+    found: SvmSolution[ArrayT] = given.back(solve(problem, "nuclear", T, gap, rank_tolerance, m))
+    return found
 
 
 def _single_token(given: Given, X: Any, Z: Any, selected: Any, mask: Any) -> tuple[SvmProblem, int]:

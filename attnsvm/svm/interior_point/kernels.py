@@ -20,10 +20,10 @@ from attnsvm.svm.interior_point.constants import PATIENCE
 KERNEL = {"nogil": True, "error_model": "numpy"}
 
 
-RowsOfBlock = arrays(namedtuple("RowsOfBlock", "D Z h inequality real", module=__name__))
+RowsOfBlock: Any = arrays(namedtuple("RowsOfBlock", "D Z h inequality real", module=__name__))
 """Rows D (N, p), Z (n, q), h (N,), and where they are inequalities, and real: one or zero."""
 
-BestOfBlock = arrays(namedtuple("BestOfBlock", "W a upper lower", module=__name__))
+BestOfBlock: Any = arrays(namedtuple("BestOfBlock", "W a upper lower", module=__name__))
 """The best W (p, q) and a (N,), and their bounds, (1,) each."""
 
 

@@ -16,6 +16,7 @@ A diag(c) A^T + diag(s / a)  (l1).  S. Wright, Primal-Dual Interior-Point Method
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -68,7 +69,7 @@ class Linear(Cone[LinearPoint]):
         YU, YV = M.clamp(min=0.0) + rest, (-M).clamp(min=0.0) + rest
         return LinearPoint(W, s, a * scale, t, t - W, t + W, YU, YV)
 
-    compiled = linear_step
+    compiled: ClassVar[Any] = linear_step
 
     def options(self) -> tuple[float, ...]:
         """Return whether t is a number."""

@@ -28,7 +28,7 @@ from attnsvm.svm.interior_point.kernels import (
     workspace,
 )
 
-Iterate = arrays(namedtuple("Iterate", "W s a t U V YU YV", module=__name__))
+Iterate: Any = arrays(namedtuple("Iterate", "W s a t U V YU YV", module=__name__))
 """A point, or a step: s, a (N,), t (1, 1) or (p, q), the others (p, q)."""
 
 Work = workspace(

@@ -18,7 +18,7 @@ q x q matrix G = I - M^T M:  V = 2 [[I, 0], [0, 0]] + 2 C C^T,  C = [M; I] T,  G
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ class Nuclear(Cone[NuclearPoint]):
     """The nuclear norm."""
 
     ROUGH: ClassVar[tuple[float, ...]] = (1e-2, 1e-4)
-    compiled = nuclear_step
+    compiled: ClassVar[Any] = nuclear_step
 
     def sizes(self, x: NuclearPoint, M: Tensor) -> tuple[Tensor, Tensor]:
         """Return tr Y / 2 >= ||W||_*, and one, a bound of ||M||_op in the cone."""

@@ -48,7 +48,7 @@ from attnsvm.svm.interior_point.kernels import (
     workspace,
 )
 
-Iterate = arrays(namedtuple("Iterate", "Y s a", module=__name__))
+Iterate: Any = arrays(namedtuple("Iterate", "Y s a", module=__name__))
 """Y (P, P), s (N,), a (N,): a point, or a step."""
 
 Work = workspace(

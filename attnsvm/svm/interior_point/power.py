@@ -20,7 +20,7 @@ Carlsson and K. Perfekt, Proc. AMS 144, 2016). The norm and its p-th power have 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -70,7 +70,7 @@ class Derivative(NamedTuple):
 class Power(Cone[Point]):
     """The l_p or the Schatten p norm."""
 
-    compiled = power_step
+    compiled: ClassVar[Any] = power_step
 
     def __init__(self, norm: Norm) -> None:
         super().__init__(norm)

@@ -31,7 +31,7 @@ from attnsvm.svm.interior_point.kernels import (
     workspace,
 )
 
-Iterate = arrays(namedtuple("Iterate", "W s a", module=__name__))
+Iterate: Any = arrays(namedtuple("Iterate", "W s a", module=__name__))
 """W (p, q), s, a (N,): a point, or a step."""
 
 Work = workspace(

@@ -155,7 +155,7 @@ def svd(A: Tensor, full: bool = True) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _in_lanes(A: Tensor) -> bool:
-    return max(A.shape[1:]) <= IN_LANES and A.device.type == "cpu"
+    return max(A.shape[1:]) <= IN_LANES and bool(A.device.type == "cpu")
 
 
 def thin_svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -24,6 +24,7 @@ X_1 = L_1^{-T} U_1, X_2 = L_2^{-T} U_2: pairs of entries, inverted at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -71,7 +72,7 @@ class Direction:
 class Spectral(Cone[SpectralPoint]):
     """The spectral norm."""
 
-    compiled = spectral_step
+    compiled: ClassVar[Any] = spectral_step
 
     def sizes(self, x: SpectralPoint, M: Tensor) -> tuple[Tensor, Tensor]:
         """Return t and the nuclear norm of M."""

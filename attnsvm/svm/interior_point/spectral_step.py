@@ -31,7 +31,7 @@ from attnsvm.svm.interior_point.kernels import (
     workspace,
 )
 
-Iterate = arrays(namedtuple("Iterate", "W s a t Y delta G", module=__name__))
+Iterate: Any = arrays(namedtuple("Iterate", "W s a t Y delta G", module=__name__))
 """W (p, q), s, a (N,), t (1, 1), Y (P, P), delta (P,), G (P, P).
 
 Of a step, W is X, and Y and G are the changes of Y and S in the scaling.
