@@ -188,8 +188,9 @@ class TrainedNetwork:
         )
         Y, of_labels = self.Y.view(B, n, -1), (-self.Y / self.Y[0].numel()).view(B, n, -1)
         given = self.X, bias, values, first, second, F, kinds.expand(LANES, 3, -1), Y, of_labels
-        *lanes, of_kinds, Y_lanes, weights_lanes = (blocks_of(P.cpu()) for P in given)
-        return Data(*lanes, LaneArray(of_kinds.array[0]), Y_lanes, weights_lanes)
+        lanes: Any = [blocks_of(P.cpu()) for P in given]
+        lanes[6] = LaneArray(lanes[6].array[0])  # the kinds are those of every block
+        return Data(*lanes)
 
     def adjoints(self, weights: Weights) -> Adjoints:
         """Return the exact adjoints, of any head and loss.
