@@ -213,7 +213,7 @@ class TrainedNetwork:
             differentiate(b, data, work, given[0], sizes)
             for parts, name in zip(kept, names, strict=True):
                 parts.append(torch.from_numpy(getattr(work, name).array.copy()))
-        stacked = (LaneArray.of(torch.stack(parts)) for parts in kept)
+        stacked = (LaneArray(torch.stack(parts).numpy()) for parts in kept)
         r, P, P_exponent, *found = (of_blocks(lanes, B).to(rows.device) for lanes in stacked)
         gradients = dict(zip(["W", *trained], found, strict=True))
         if self.model.trains("head"):
