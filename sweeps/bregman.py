@@ -13,19 +13,8 @@ def bregman_divergence(W: Any, V: Any, p: float) -> np.ndarray:
     """Return D(W, V) = psi(W) - psi(V) - <psi'(V), W - V> of psi(W) = sum_ij |w_ij|^p / p.
 
     It is >= 0, and 0 exactly if W = V; not symmetric except with p = 2, where it is
-    ||W - V||_F^2 / 2.
-
-    Parameters
-    ----------
-    W, V : array-like (..., d, d)
-        Matrices; leading axes broadcast.
-    p : float
-        Exponent, p > 1.
-
-    Returns
-    -------
-    numpy.ndarray (...)
-        With an absolute error of about 1e-16 (psi(W) + psi(V)).
+    ||W - V||_F^2 / 2. W and V are (..., d, d), their leading axes broadcast; p > 1. The result
+    (...) has an absolute error of about 1e-16 (psi(W) + psi(V)).
 
     Raises
     ------
@@ -46,17 +35,8 @@ def directional_bregman_divergence(W: Any, V: Any, p: float) -> np.ndarray:
     """Return D(W / ||W||_p, V / ||V||_p), which is 0 exactly if the directions are equal.
 
     It is 1 - <psi'(v), w> for the matrices w, v of norm one, so at most 2; with p = 2 it is
-    1 - correlation. The published figures show it for the SVM's W and the trained V.
-
-    Parameters
-    ----------
-    W, V, p
-        As those of `bregman_divergence`.
-
-    Returns
-    -------
-    numpy.ndarray (...)
-        NaN where a matrix is zero or not finite.
+    1 - correlation; NaN where a matrix is zero or not finite. The published figures show it for the
+    SVM's W and the trained V. Shapes are those of `bregman_divergence`.
     """
     return bregman_divergence(_unit(W, p), _unit(V, p), p)
 

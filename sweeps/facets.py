@@ -9,6 +9,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, Literal
 
 import numpy as np
@@ -33,16 +34,8 @@ Mark = Callable[[Axes, pd.DataFrame, str, str, Look], None]
 class Panel:
     """The vertical axis of a panel.
 
-    Attributes
-    ----------
-    label : str
-        Its label.
-    scale : {"linear", "log", "share", "from_zero"}
-        share: from 0 to 100 %; from_zero: linear with 0 at the bottom.
-    line : float or None
-        Height of a dotted line.
-    height : float
-        Height of the panel, relative to others.
+    Of scales, share goes from 0 to 100 %, from_zero is linear with 0 at the bottom. `line` is the
+    height of a dotted line, `height` that of the panel, relative to others.
     """
 
     label: str = ""
@@ -78,9 +71,10 @@ def values_of(table: pd.DataFrame, name: str) -> list[Any]:
 
 
 def looks_of(names: Sequence[Any]) -> dict[Any, Look]:
-    """Return the colour and marker of each of the names in order."""
-    colours, markers = style.colours(names), style.markers(names)
-    return {name: {"color": colours[name], "marker": markers[name]} for name in names}
+    """Return the colour and marker of each of the names in order; markers repeat after seven."""
+    markers = dict(zip(names, cycle(style.MARKERS), strict=False))
+    return {name: {"color": colour, "marker": markers[name]}
+            for name, colour in style.colours(names).items()}  # fmt: skip
 
 
 def facets(
@@ -110,10 +104,9 @@ def facets(
 
     Parameters
     ----------
-    table : pandas.DataFrame
-        The statistics; rows with `used` = 0 and without the statistic are not drawn.
-    x, statistic : str
-        Columns of the horizontal and the vertical axis.
+    table, x, statistic
+        The statistics, and its columns of the horizontal and the vertical axis; rows with `used` =
+        0 and without the statistic are not drawn.
     hue, row, col : str, optional
         Columns of words (see `labels`, `named`): a curve, a row and a column of panels for each.
         Categories are all shown, in their order; other values in that of the table.
@@ -125,20 +118,15 @@ def facets(
         The horizontal axis; logarithmic, with 0 at its left end; `ticks` at these values.
     apart : float
         Distance along x between curves, so that equal ones are seen.
-    size : tuple of float
-        Width and height of a panel (inches).
-    below : sequence of float
-        Heights of further rows of panels, which the caller fills.
-    share_x : bool or {"row", "col"}
-        Which panels share the horizontal axis.
-    share_y : bool
-        Whether panels of a quantity share the vertical axis.
+    size, below
+        Width and height of a panel, heights of further rows of panels, which the caller fills;
+        inches.
+    share_x, share_y
+        Which panels share the horizontal axis; whether those of a quantity share the vertical one.
     mark : callable, optional
         Draws one curve; `curve` by default.
-    nothing : str
-        What an empty panel says.
-    title : str, optional
-        Title of the legend.
+    nothing, title : str
+        What an empty panel says; title of the legend.
     make : callable
         Returns an empty figure of a width and height in inches.
 
@@ -167,10 +155,8 @@ def facets(
     known = {"used", statistic} <= set(table)
     shown = table[(table["used"] > 0) & table[statistic].notna()] if known else table.iloc[:0]
     for (i, j), ax in np.ndenumerate(grid[: len(rows)]):
-        cell = {
-            name: value for name, value in ((row, rows[i]), (col, columns[j])) if value is not None
-        }
-        part = rows_of(shown, cell)
+        here = {row: rows[i], col: columns[j]}
+        part = rows_of(shown, {name: value for name, value in here.items() if value is not None})
         for k, value in enumerate(hues):
             points = part if value is None else part[part[hue] == value]
             points = points.assign(**{x: points[x] + apart * (k - (len(hues) - 1) / 2)})
@@ -258,25 +244,10 @@ def stacked(
 ) -> list[Any]:
     """Stack the column `share` of the kinds, a bar for each value of the column `at`.
 
-    Parameters
-    ----------
-    ax : Axes
-        The panel.
-    table : pandas.DataFrame
-        Columns at, kind, share and count.
-    at, kind : str
-        Columns of words.
-    looks : mapping of str to Look
-        The kinds in order; a look may name them by `label` and the colour of numbers by `ink`.
-    horizontal, to_scale : bool
-        Whether bars lie; whether they stand at the values of `at`, which are numbers then.
-    least : float
-        Smallest share that has its count written into it; none by default.
-
-    Returns
-    -------
-    list
-        The values of `at`, in the order of the bars.
+    `looks` are the kinds in order; a look may name them by `label` and the colour of numbers by
+    `ink`. Bars lie if `horizontal`, and stand at the values of `at`, then numbers, if `to_scale`.
+    Shares from `least` on have their `count` written into them. Returns the values of `at` in the
+    order of the bars.
     """
     values = values_of(table, at)
     places = np.array(values if to_scale else range(len(values)), dtype=float)
@@ -304,16 +275,7 @@ def stacked(
 def matrix(ax: Axes, values: pd.DataFrame, texts: pd.DataFrame | None = None, **look: Any) -> None:
     """Draw a table as a map of colours, with a text in each field, its first row at the top.
 
-    Parameters
-    ----------
-    ax : Axes
-        The panel.
-    values : pandas.DataFrame
-        Numbers; NaN fields are empty. Its labels are those of the ticks.
-    texts : pandas.DataFrame, optional
-        What is written into the fields.
-    **look
-        Arguments of `seaborn.heatmap`.
+    NaN fields are empty; `look` are arguments of `seaborn.heatmap`.
     """
     import seaborn  # takes a second
 

@@ -60,14 +60,8 @@ def write_tables(frames: SweepFrames, folder: Path) -> None:
 def draw(folder: Path, name: str) -> bytes:
     """Return a small PNG of the figure `name` of the sweep whose tables are in `folder`.
 
-    Raises
-    ------
-    OSError
-        If the folder lacks a file.
-    KeyError
-        If the sweep has no figure of that name.
-    ValueError
-        If the picture exceeds `SIZE_LIMIT_BYTES` even with the fewest colours.
+    OSError: the folder lacks a file; KeyError: the sweep has no figure of that name; ValueError: as
+    that of `small_png`.
     """
     about = json.loads((folder / ABOUT).read_text())
     axes = about["axes"]
@@ -81,10 +75,7 @@ def draw(folder: Path, name: str) -> bytes:
 def small_png(picture: bytes) -> bytes:
     """Return a PNG at most `WIDTH_PX` wide, with as many of `COLOURS` as the size limit allows.
 
-    Raises
-    ------
-    ValueError
-        If it exceeds `SIZE_LIMIT_BYTES` even with the fewest colours.
+    ValueError: it exceeds `SIZE_LIMIT_BYTES` even with the fewest colours.
     """
     with Image.open(io.BytesIO(picture)) as image:
         scale = min(1.0, WIDTH_PX / image.width)

@@ -16,7 +16,7 @@ from attnsvm.record import one_line, read_solutions
 
 from .aggregate import SweepFrames
 from .aggregate import load as frames_of
-from .chart import Chart, Parts, answer, asked, shown
+from .chart import Chart, Parts, Tables, answer, asked, shown
 from .remarks import not_shown, repeated
 
 
@@ -106,7 +106,8 @@ class LoadedSweep(Summarized):
             If the question cannot be answered; the message says what it must be.
         """
         remarks = [not_shown(self.frames), repeated(self.frames)]
-        return answer(self, asked(x, y, parts), remarks)
+        tables = Tables(self.trials, self.history, self.runs, self.axes)
+        return answer(tables, asked(x, y, parts), remarks)
 
     def plot(self, x: str, y: str, **parts: Unpack[Parts]) -> Any:
         """Draw any column against any other; return matplotlib axes, (row, col).

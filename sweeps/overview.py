@@ -74,10 +74,7 @@ def _section(directory: Path, outcome: Outcome) -> dict[str, Any]:
 def write_documents(directory: Path, names: Sequence[str], docs: Path) -> list[str]:
     """Write `docs`/tables/NAME and `docs`/figures/NAME.png for each experiment.
 
-    Returns
-    -------
-    list of str
-        The experiments without a figure below `directory`.
+    Returns the experiments without a figure below `directory`.
     """
     (docs / "figures").mkdir(parents=True, exist_ok=True)
     there = [name for name in names if (directory / name / "figures" / f"{name}.png").exists()]
@@ -88,13 +85,7 @@ def write_documents(directory: Path, names: Sequence[str], docs: Path) -> list[s
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the experiments and write the page.
-
-    Returns
-    -------
-    int
-        0 if every experiment is complete, 1 if one is not: the page shows which.
-    """
+    """Run the experiments, write the page; return 1 if one is not complete: the page shows it."""
     parser = argparse.ArgumentParser(
         prog="python -m attnsvm.sweeps.overview",
         description="Run every experiment, draw all on one page.",

@@ -25,27 +25,12 @@ Statistic = Literal["mean", "median"]
 
 
 def bootstrap_interval(
-    values: np.ndarray,
-    statistic: Statistic = "mean",
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
+    values: np.ndarray, statistic: Statistic = "mean", *, resamples: int = RESAMPLES, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the percentile bootstrap interval of a statistic of each row, with coverage `LEVEL`.
 
-    Parameters
-    ----------
-    values : numpy.ndarray
-        (groups, n), finite.
-    statistic : {"mean", "median"}
-        The statistic.
-    resamples, seed : int
-        Number of bootstrap draws and the seed that fixes them.
-
-    Returns
-    -------
-    low, high : numpy.ndarray
-        (groups,); NaN where n < 2, since one value has no spread.
+    Of finite values (groups, n) it returns low and high (groups,): NaN where n < 2, since one value
+    has no spread. `seed` fixes the `resamples` bootstrap draws.
     """
     groups, n = values.shape
     if n < 2 or groups == 0:
@@ -77,30 +62,19 @@ def _interval(values: np.ndarray, statistic: Statistic, blocks: Iterator[np.ndar
 
 
 def summaries(
-    frame: pd.DataFrame,
-    by: Sequence[str],
-    value: str,
-    statistic: Statistic = "mean",
+    frame: pd.DataFrame, by: Sequence[str], value: str, statistic: Statistic = "mean"
 ) -> pd.DataFrame:
-    """Return one row per group of `by`: the statistics of column `value`.
+    """Return one row per group of `by`: the statistics of column `value` of its instances.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        One row per instance. Values that are missing or not finite count as excluded.
-    by : sequence of str
-        Columns that name a group; rows with a missing key form a group of their own. Without any,
-        all rows are one group.
-    value : str
-        The column to summarise; if it does not exist, all its values count as missing.
-    statistic : {"mean", "median"}
-        The statistic whose bootstrap interval is [low, high].
+    Values that are missing or not finite count as excluded, and so do all if there is no such
+    column. Rows with a missing key form a group of their own; without `by`, all rows are one.
 
     Returns
     -------
     pandas.DataFrame
         Columns `by`, used (values), excluded (rows without a value), mean, std (used - 1), median,
-        q25, q75, low, high; NaN where used = 0, std and the interval also where used = 1.
+        q25, q75, and low, high of the bootstrap interval of `statistic`; NaN where used = 0, std
+        and the interval also where used = 1.
     """
     data = _column(frame, value)
     rows: list[dict[str, Any]] = []
@@ -126,21 +100,8 @@ def summaries(
     return table
 
 
-def extremes(frame: pd.DataFrame, by: Sequence[str], value: str) -> pd.DataFrame:
-    """Return one row per group of `by`: the least and largest finite value, NaN without any."""
-    data = _column(frame, value)
-    data = data.where(np.isfinite(data))
-    grouped = data.groupby(_grouping(frame, by), dropna=False, sort=True)
-    table = grouped.agg(["min", "max"]).reset_index()
-    table.columns = pd.Index([*(by or [""]), "least", "largest"])
-    return table[[*by, "least", "largest"]]
-
-
 def wilson_interval(count: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return Wilson's score interval of the proportion count / n, elementwise; NaN where n = 0.
-
-    Its coverage is `LEVEL`.
-    """
+    """Return Wilson's score interval, of coverage `LEVEL`, of count / n; NaN where n = 0."""
     count, n = np.asarray(count, dtype=float), np.asarray(n, dtype=float)
     z = NormalDist().inv_cdf((1 + LEVEL) / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -156,14 +117,7 @@ def wilson_interval(count: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.nd
 def shares(frame: pd.DataFrame, by: Sequence[str], flag: str) -> pd.DataFrame:
     """Return one row per group of `by`: the proportion of instances on which `flag` holds.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        One row per instance; `flag` is True, False or missing (unknown: counts as excluded).
-    by : sequence of str
-        Columns that name a group.
-    flag : str
-        The column of truth values.
+    `flag` is True, False or missing (unknown: counts as excluded).
 
     Returns
     -------
@@ -187,14 +141,9 @@ def paired_means(
 ) -> pd.DataFrame:
     """Return one row per group of `by`: the mean of differences, by Student's t.
 
-    It holds for independent differences that are about normal.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns `by`, used (values), excluded (rows without a value), mean, its interval low and
-        high with coverage `level`, and p_value, the one-sided one of the mean being at most 0; NaN
-        where used < 2.
+    It holds for independent differences that are about normal. Columns: `by`, used (values),
+    excluded (rows without a value), mean, its interval low and high with coverage `level`, and
+    p_value, the one-sided one of the mean being at most 0; NaN where used < 2.
     """
     table = summaries(frame, by, value)[[*by, "used", "excluded", "mean", "std"]]
     used = table["used"].to_numpy(dtype=float)
@@ -276,15 +225,8 @@ def halfway(x: np.ndarray, count: np.ndarray, n: np.ndarray) -> tuple[float, flo
     Firth (1993), which is finite also where all shares are 0 or 1. The interval of -a / b, with
     coverage `LEVEL`, is Fieller's: it is unbounded where b may be 0.
 
-    Parameters
-    ----------
-    x, count, n : numpy.ndarray
-        Positive values; how many of n instances have the property there.
-
-    Returns
-    -------
-    tuple of float
-        x at one half, low, high; NaN unless shares on both sides of one half were observed.
+    At x > 0, `count` of n instances have the property. Returns x at one half, low, high; NaN unless
+    shares on both sides of one half were observed.
     """
     used = n > 0
     x, count, n = (np.asarray(part, dtype=float)[used] for part in (x, count, n))
@@ -293,9 +235,8 @@ def halfway(x: np.ndarray, count: np.ndarray, n: np.ndarray) -> tuple[float, flo
     centre = np.log(x).mean()
     A = np.stack([np.ones_like(x), np.log(x) - centre], axis=1)
     beta, covariance = _firth(A, count, n)
-    low, high = _fieller(beta, covariance)
-    shift = [np.exp(centre + value) for value in (-beta[0] / beta[1], low, high)]
-    return float(shift[0]), float(shift[1]), float(shift[2])
+    at, low, high = np.exp(centre + np.array([-beta[0] / beta[1], *_fieller(beta, covariance)]))
+    return float(at), float(low), float(high)
 
 
 def _firth(A: np.ndarray, count: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -327,19 +268,8 @@ def _fieller(beta: np.ndarray, covariance: np.ndarray) -> tuple[float, float]:
 def halfway_points(shares: pd.DataFrame, by: Sequence[str], x: str) -> pd.DataFrame:
     """Return one row per group of `by`: where the share is one half as `x` grows (`halfway`).
 
-    Parameters
-    ----------
-    shares : pandas.DataFrame
-        Of `shares`.
-    by : sequence of str
-        Columns that name a group.
-    x : str
-        The column of positive numbers with which the share grows.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns `by`, used (instances), halfway, low, high.
+    `shares` are those of the function of that name; the columns are `by`, used (instances),
+    halfway, low, high.
     """
     rows = []
     for key, part in shares.groupby(list(by), dropna=False, sort=True):
@@ -353,17 +283,8 @@ def rank_correlation(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]
     """Return Spearman's rho of two samples of the same instances, with its interval.
 
     The interval, of coverage `LEVEL`, is that of Fisher's z with the variance
-    (1 + rho^2 / 2) / (N - 3) of Bonett and Wright (2000).
-
-    Parameters
-    ----------
-    x, y : numpy.ndarray
-        N finite values each.
-
-    Returns
-    -------
-    tuple of float
-        rho, low, high; NaN for N < 10, or if all values of x or of y are equal.
+    (1 + rho^2 / 2) / (N - 3) of Bonett and Wright (2000). Returns rho, low, high; NaN for N < 10,
+    or if all values of x or of y are equal.
     """
     if len(x) < 10 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return np.nan, np.nan, np.nan

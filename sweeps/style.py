@@ -148,11 +148,6 @@ def colours(keys: Iterable[Hashable]) -> dict[Any, str]:
     return {key: mpl.colors.to_hex(shade) for key, shade in zip(keys, shades, strict=True)}
 
 
-def markers(keys: Iterable[Hashable]) -> dict[Any, str]:
-    """Return one marker per key, in order; they repeat when there are more than seven keys."""
-    return {key: MARKERS[i % len(MARKERS)] for i, key in enumerate(keys)}
-
-
 def ticks_at(ax: Axes, values: Iterable[float]) -> None:
     """Put the ticks of the x axis at the values of the grid; at round ones if there are over 12."""
     ticks = sorted({float(v) for v in values if np.isfinite(v)})

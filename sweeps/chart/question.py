@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import Any, Literal, Protocol, TypedDict, get_args
+from typing import Any, Literal, NamedTuple, TypedDict, get_args
 
 import numpy as np
 import pandas as pd
@@ -36,24 +36,13 @@ class ChartError(ValueError):
     """A question that cannot be answered; the message says what must be asked instead."""
 
 
-class Tables(Protocol):
-    """What is asked: the tables of `attnsvm.load`."""
+class Tables(NamedTuple):
+    """What is asked: the tables of `attnsvm.load`, and the config fields in which runs differ."""
 
-    @property
-    def trials(self) -> pd.DataFrame:
-        """A row for each instance."""
-
-    @property
-    def history(self) -> pd.DataFrame:
-        """A row for each instance, step and quantity."""
-
-    @property
-    def runs(self) -> pd.DataFrame:
-        """A row for each run."""
-
-    @property
-    def axes(self) -> tuple[str, ...]:
-        """The config fields in which the runs differ."""
+    trials: pd.DataFrame
+    history: pd.DataFrame
+    runs: pd.DataFrame
+    axes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -62,23 +51,18 @@ class Question:
 
     Attributes
     ----------
-    x, y : str
+    x, y
         Columns of the instances or fields of the config; with x="step", y is a quantity of the
         history.
-    hue, col, row : str or None
+    hue, col, row
         Columns with a colour, a column of panels and a row of panels for each of their values; in
         a heatmap hue is the vertical axis.
-    kind : {"line", "scatter", "box", "heatmap"}, optional
+    kind
         Scatter shows every instance, the others statistics of the instances of a cell; by default
         line, and box for words on x.
-    estimator : {"mean", "median"}
-        The statistic of a line or heatmap.
-    log : tuple of str
-        The logarithmic axes, of "x" and "y".
-    status : tuple of str
-        Statuses of the instances that are shown; "all" for every one.
-    where : mapping of str to Any
-        Columns with the one value that is shown.
+    estimator, log, status, where
+        The statistic of a line or heatmap; the logarithmic axes, of "x" and "y"; the statuses of
+        the instances that are shown, "all" for every one; columns with the one value that is shown.
     """
 
     x: str
@@ -160,12 +144,7 @@ def rows_for(tables: Tables, question: Question) -> pd.DataFrame:
     """Return the instances, or their history, with every column that the question names.
 
     Of each instance the column y has the value; statuses are not selected yet. An instance without
-    a history has one row, without a step.
-
-    Raises
-    ------
-    ChartError
-        If a column does not exist, or there is no instance.
+    a history has one row, without a step. ChartError: a column does not exist, or no instance.
     """
     trials = tables.trials
     if trials.empty:
@@ -186,7 +165,14 @@ def rows_for(tables: Tables, question: Question) -> pd.DataFrame:
     for part, name in used:
         if name not in trials:
             trials = trials.assign(**{name: _of_run(tables, part, name, trials)})
-    return _where(trials, question)
+    for name, value in question.where.items():
+        values = trials[name].dropna().unique()
+        same = [one for one in values if _same(one, value)]
+        if not same:
+            found = ", ".join(one_line(str(one)) for one in sorted(values, key=str)[:10])
+            raise ChartError(f"where {name}={value}: must be one of {found or 'no value'}")
+        trials = rows_of(trials, {name: same[0]})
+    return trials
 
 
 def _of_run(tables: Tables, part: str, name: str, trials: pd.DataFrame) -> pd.Series[Any]:
@@ -212,29 +198,14 @@ def _require(part: str, name: str, known: Sequence[str], what: str) -> None:
     raise ChartError(f"{part}={one_line(name)}: must be {what}{hint}")
 
 
-def _where(rows: pd.DataFrame, question: Question) -> pd.DataFrame:
-    """Return the rows of the chosen values; a word on the command line may mean a number."""
-    for name, value in question.where.items():
-        values = rows[name].dropna().unique()
-        same = [one for one in values if _same(one, value)]
-        if not same:
-            found = ", ".join(one_line(str(one)) for one in sorted(values, key=str)[:10])
-            raise ChartError(f"where {name}={value}: must be one of {found or 'no value'}")
-        rows = rows_of(rows, {name: same[0]})
-    return rows
-
-
 def _same(one: Any, value: Any) -> bool:
+    """Whether a value is the given one; a word on the command line may mean a number."""
     if isinstance(value, str) and isinstance(one, bool | np.bool_):
         return str(one).lower() == value.lower()
-    return bool(one == value) or _number(one) == _number(value) is not None
-
-
-def _number(value: Any) -> float | None:
     try:
-        return float(value)
+        return bool(one == value) or float(one) == float(value)
     except (TypeError, ValueError):
-        return None
+        return False
 
 
 # --- what fits ------------------------------------------------------------------------------------
@@ -243,10 +214,7 @@ def _number(value: Any) -> float | None:
 def checked(tables: Tables, question: Question, rows: pd.DataFrame) -> Question:
     """Return the question with a colour or panels for every axis that would be pooled.
 
-    Raises
-    ------
-    ChartError
-        If a part is of the wrong type, has too many values, or an axis is left without a part.
+    ChartError: a part is of the wrong type, has too many values, or an axis is left without one.
     """
     _check_words(question)
     if question.kind is None:
@@ -306,16 +274,15 @@ def _check_words(question: Question) -> None:
 
 
 def _check_types(question: Question, rows: pd.DataFrame) -> None:
-    if not pd.api.types.is_numeric_dtype(rows[question.y]):
-        raise ChartError(f"y={question.y}: holds words; must hold numbers or true | false")
-    if question.kind == "scatter" and is_flag(rows[question.y]):
-        raise ChartError(f"y={question.y}: holds true | false; must hold numbers for kind=scatter")
-    words = _holds_words(rows[question.x])
-    if words and question.kind in ("line", "scatter"):
-        raise ChartError(f"x={question.x}: holds words; must hold numbers for kind={question.kind}"
-                         ", or kind=box")  # fmt: skip
+    x, y, kind, words = question.x, question.y, question.kind, _holds_words(rows[question.x])
+    if not pd.api.types.is_numeric_dtype(rows[y]):
+        raise ChartError(f"y={y}: holds words; must hold numbers or true | false")
+    if kind == "scatter" and is_flag(rows[y]):
+        raise ChartError(f"y={y}: holds true | false; must hold numbers for kind=scatter")
+    if words and kind in ("line", "scatter"):
+        raise ChartError(f"x={x}: holds words; must hold numbers for kind={kind}, or kind=box")
     if words and "x" in question.log:
-        raise ChartError(f"log=x: x={question.x} holds words; must hold numbers")
+        raise ChartError(f"log=x: x={x} holds words; must hold numbers")
 
 
 def _holds_words(column: pd.Series[Any]) -> bool:

@@ -1,6 +1,7 @@
 """One module per experiment: the numbers of its figures, and the drawing of these numbers.
 
-A module `sweeps/figures/NAME.py` draws the sweep of the same name in `conf/sweep`. It has
+A module `sweeps/figures/NAME.py` draws the sweep of the same name in `conf/sweep`; experiments that
+share their code are in the table `SWEEPS` of one of `FAMILIES`. Either has
 
 - `tables(frames)`: the tidy numbers, by name, every statistic from `sweeps.statistics`; each table
   has the axes of the sweep as columns, so that no two cells share a row;
@@ -40,24 +41,18 @@ __all__ = [
 
 Tables = Mapping[str, pd.DataFrame]
 
+FAMILIES = ("_curves", "_networks", "convergence_types", "optimizer_geometry")
+"""Modules that draw several sweeps: their `SWEEPS` has an object with `tables` and `draw` each."""
+
 FIGURES = 24
 """Largest number of figures of a kind that are drawn; the tables hold the rest."""
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure that is drawn when it is asked for.
+    """A figure that is drawn when it is asked for; `name` is that of its files.
 
-    Attributes
-    ----------
-    name : str
-        Name of its files.
-    caption : str
-        What it shows.
-    make : callable
-        Returns the figure.
-    animate : callable
-        Returns the images of its animation, of shape (height, width, RGB); none by default.
+    `animate` returns the images of its animation, of shape (height, width, RGB); none by default.
     """
 
     name: str
@@ -77,7 +72,7 @@ class Drawing:
 
 
 class FigureModule(Protocol):
-    """The interface of every module of this package."""
+    """The interface of every module of this package, and of every object in a `SWEEPS`."""
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
         """Return the tidy numbers of the figures, by the name of their CSV file."""
@@ -99,6 +94,9 @@ def figure_module(sweep: str, folders: Iterable[Path] = ()) -> FigureModule:
     TypeError
         If the user's module lacks `tables` or `draw`, or if plug-ins declare several.
     """
+    for family in FAMILIES:
+        if found := importlib.import_module(f"{__name__}.{family}").SWEEPS.get(sweep):
+            return cast(FigureModule, found)
     own = {m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")}
     found = None if sweep in own else _user_module(sweep, folders)
     if found is None:
@@ -132,24 +130,12 @@ def _user_module(sweep: str, folders: Iterable[Path]) -> ModuleType | None:
 class Pages:
     """The figure `name`; NAME_1, NAME_2, ... where one figure has no room for all cells.
 
-    Attributes
-    ----------
-    name, caption : str
-        Name and caption of the figure.
-    figure : callable
-        Returns the figure of the tables of some cells, which differ in the axes that it is given.
-    note : str, or callable of tables and axes that returns lines
-        Small print. The counts of instances by status and the remarks follow it.
-    counts : str
-        The table of these counts and of all cells; by default NAME_counts. "" for none.
-    x, panels : sequence of str
-        Axes that every figure shows; axes that get panels or curves of their own first.
-    room : int
-        Largest number of panels or curves of a figure, combinations of all axes besides `x`.
-    cells : str
-        The table that holds every cell, by default that of the counts.
-    animate : callable
-        Returns the images of the animation of these tables.
+    `figure` draws the tables of some cells, which differ in the axes that it is given, and
+    `animate` returns the images of their animation. The small print is `note`, the counts of
+    instances by status, and the remarks; the table of the counts is NAME_counts by default, "" for
+    none. Every figure shows the axes `x`; `panels` are the first ones to get panels or curves of
+    their own, of which a figure has at most `room`. The table `cells`, by default that of the
+    counts, holds every cell.
     """
 
     name: str
@@ -161,7 +147,7 @@ class Pages:
     panels: Sequence[str] = ()
     room: int = 1
     cells: str = ""
-    animate: Callable[[Tables], tuple[np.ndarray, ...]] | None = None
+    animate: Callable[[Tables], tuple[np.ndarray, ...]] = lambda tables: ()
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the figures of these tables, with remarks in their small print."""
@@ -183,25 +169,18 @@ class Pages:
         for i, cell in enumerate(cells[:FIGURES]):
             label = axes.label(cell)
             here = {key: rows_of(one, cell) for key, one in tables.items()}
-            make = partial(self._page, label, here, axes, [counts] if counts else [], remarks)
-            animate: Callable[[], tuple[np.ndarray, ...]] = (
-                partial(self.animate, here) if self.animate else tuple
-            )
+            make = partial(self._page, label, here, axes, counts, remarks)
             name, caption = f"{self.name}_{i}" if i else self.name, self.caption
-            drawn.append(Drawing(name, f"{label}: {caption}" if label else caption, make, animate))
+            caption = f"{label}: {caption}" if label else caption
+            drawn.append(Drawing(name, caption, make, partial(self.animate, here)))
         return drawn
 
     def _page(
-        self,
-        label: str,
-        tables: Tables,
-        axes: CellAxes,
-        counts: Sequence[str],
-        remarks: Sequence[str],
+        self, label: str, tables: Tables, axes: CellAxes, counts: str, remarks: Sequence[str]
     ) -> Figure:
         figure = self.figure(tables, axes)
         lines = [self.note] if isinstance(self.note, str) else self.note(tables, axes)
-        counted = [status_counts(tables[name], axes) for name in counts]
+        counted = [status_counts(tables[counts], axes)] if counts else []
         style.note(figure, [*filter(None, lines), *counted, *remarks])
         if label:
             figure.suptitle(style.plain(label, limit=120), x=0.01, ha="left", fontsize=10.5)

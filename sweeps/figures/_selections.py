@@ -52,16 +52,10 @@ def of_pairs(frames: SweepFrames) -> pd.DataFrame:
     instance counts if both runs hold the same X and Z to the last bit, began at the same W,
     and selected final tokens; all others are counted as excluded.
 
-    Returns
-    -------
-    pandas.DataFrame
-        A row for each pair, measure and unit: the axes of the first run, `second`, the label of
-        the other one, and
-
-        - unit `instance`: share of the instances with all samples in it, with Wilson's interval;
-        - unit `sample`: share of the samples, mean over instances, with its bootstrap interval.
-
-        A run is paired with itself too: the measure `both_optimal` is then its own share.
+    There is a row for each pair, measure and unit, with the axes of the first run and `second`, the
+    label of the other one. Unit `instance`: share of the instances with all samples in it, with
+    Wilson's interval; unit `sample`: share of the samples, mean over instances, with its bootstrap
+    interval. A run is paired with itself too: `both_optimal` is then its own share.
     """
     axes, of_optimizer = frames.axes, _of_optimizer(frames.axes)
     rows: list[dict[str, Any]] = []

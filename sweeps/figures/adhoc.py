@@ -14,7 +14,7 @@ import pandas as pd
 from matplotlib.ticker import PercentFormatter
 
 from .. import statistics, style
-from ..chart.draw import WORDS, figure
+from ..chart.answer import WORDS, figure
 from ..chart.question import ROOM, Question
 from ..facets import looks_of, stacked
 from . import FIGURES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
@@ -33,11 +33,7 @@ BARS = 12
 """Largest number of bars in a figure."""
 
 OK = "instances with status ok"
-
-NOTE = (
-    "Left: numbers are instances. Right: median over the instances with status ok, 95 % "
-    "bootstrap interval."
-)
+NOTE = f"Left: numbers are instances. Right: median over the {OK}, 95 % bootstrap interval."
 LONGEST = 160
 """Largest number of letters of a cell's name."""
 
@@ -46,10 +42,10 @@ CAPTION = (
     "1-correlation of the trained W with the solutions of the attention SVM."
 )
 CHARTS = {
-    "ok": "Share of all instances with status ok",
-    **{q: f"Median 1-correlation of W with {CURVES[q]}, instances with status ok" for q in CURVES},
-    "frobenius_rank": r"Median rank of $W_{\mathrm{mm}}$, instances with status ok",
-    "nuclear_rank": r"Median rank of $W^{\star}_{\mathrm{mm}}$, instances with status ok",
+    "ok": f"Share of all {OK}",
+    **{q: f"Median 1-correlation of W with {CURVES[q]}, {OK}" for q in CURVES},
+    "frobenius_rank": rf"Median rank of $W_{{\mathrm{{mm}}}}$, {OK}",
+    "nuclear_rank": rf"Median rank of $W^{{\star}}_{{\mathrm{{mm}}}}$, {OK}",
 }
 """Caption of the chart of a quantity."""
 

@@ -7,7 +7,7 @@ import pandas as pd
 from .. import statistics
 from ..facets import Panel, facets, named, whiskers
 from . import CellAxes, Figure, Pages, SweepFrames, Tables
-from ._layers import NORMS, RULES, keys_of, of_its_norm, with_layers
+from ._networks import NORMS, RULES, keys_of, of_its_norm, with_layers
 from ._numbers import outcomes
 
 X = ("parameterization", "layers", "layer")

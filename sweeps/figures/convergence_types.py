@@ -85,9 +85,10 @@ class Bars:
         return fig
 
 
-OVER_D = Bars("convergence_types", "d", "token dimension $d$")
-OVER_M = Bars("convergence_types_m", "m", "columns $m$ of $K$ and $Q$")
-tables, draw = OVER_D.tables, OVER_D.draw
+SWEEPS = {
+    "convergence_types": Bars("convergence_types", "d", "token dimension $d$"),
+    "convergence_types_m": Bars("convergence_types_m", "m", "columns $m$ of $K$ and $Q$"),
+}
 
 
 def _bars(ax: Axes, table: pd.DataFrame) -> None:

@@ -69,10 +69,7 @@ CAPTIONS = {
         "d, and below the statuses of all instances that were drawn. Dashed: W_svmeq on the "
         "instances without a flat head."
     ),
-    "correlation_vs_d_steps": (
-        "The same over the steps of training, one panel per d (logarithmic axis): mean over the "
-        "accepted instances with its 95 % bootstrap interval."
-    ),
+    "correlation_vs_d_steps": "The same over the steps of training, one panel per d.",
     "correlation_vs_d_scatter": (
         "Every accepted instance at the last step: 1-correlation with the three solutions against "
         "the largest softmax probability among the tokens that count as masked."
@@ -83,13 +80,9 @@ CAPTIONS = {
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return the 1-correlations of the accepted instances and the statuses of all instances.
 
-    - `correlation_vs_d_steps`: per cell, step and quantity, mean with interval, median, quartiles;
-    - `correlation_vs_d`: the same at the last step, for all and for those without a flat head;
-    - `correlation_vs_d_instances`: every accepted instance, with its largest masked softmax;
-    - `correlation_vs_d_published`: values read off the published figure, where the sweep has that
-      setting;
-    - `correlation_vs_d_counts`: instances by status, reason, whether some head is flat and whether
-      training stalled.
+    By cell, quantity and step, and at the last step for all and for those without a flat head; of
+    every accepted instance; and values read off the published figure, where the sweep has its
+    setting. The counts are by status, reason, whether some head is flat, and how training ended.
     """
     trials = frames.trials
     by = [*frames.axes.besides("d"), "d"]

@@ -12,7 +12,16 @@ import pandas as pd
 from .. import statistics
 from ..facets import Panel, facets, looks_of, named
 from . import CellAxes, Figure, Pages, SweepFrames, Tables
-from ._layers import CORRELATIONS, NEAR, NORMS, RULES, keys_of, of_its_norm, with_layers
+from ._networks import (
+    CORRELATIONS,
+    NEAR,
+    NORMS,
+    RULES,
+    keys_of,
+    layer_names,
+    of_its_norm,
+    with_layers,
+)
 from ._numbers import arrays_of, outcomes
 
 X = ("parameterization", "layers", "layer", "heads")
@@ -92,7 +101,7 @@ def _pairs(
 
 def _figure(tables: Tables, axes: CellAxes) -> Figure:
     table = tables["heads"].sort_values(["layers", "layer"])
-    name = "layer " + table["layer"].astype(str) + " of " + table["layers"].astype(str)
+    name = layer_names(table)
     other = table["measure"] == "other"
     table = table.assign(
         rule=named(table["parameterization"], RULES),

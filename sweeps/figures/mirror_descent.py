@@ -117,12 +117,11 @@ def _place(norm: str) -> tuple[float, str]:
     return _power(norm) or np.inf, norm
 
 
+Arrays = Mapping[str, np.ndarray]
+
+
 def _over_steps(
-    cell: dict[str, Any],
-    norm: str,
-    quantity: str,
-    trained: Mapping[str, np.ndarray],
-    separated: Mapping[str, np.ndarray],
+    cell: dict[str, Any], norm: str, quantity: str, trained: Arrays, separated: Arrays
 ) -> pd.DataFrame:
     """Return the divergence of the trained directions from the SVMs of the same instances.
 

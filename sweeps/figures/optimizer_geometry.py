@@ -61,7 +61,7 @@ CAPTION_STEPS = (
 
 @dataclass(frozen=True)
 class Geometry:
-    """The figures of the sweep `name` over optimizers, whose module exports `tables` and `draw`."""
+    """The figures of the sweep `name` over optimizers of W, or of K and Q."""
 
     name: str
 
@@ -93,8 +93,7 @@ class Geometry:
         return drawn + _selections.draw(f"{self.name}_tokens", counts, tables, axes, remarks)
 
 
-OF_W, OF_KQ = Geometry("optimizer_geometry"), Geometry("optimizer_geometry_kq")
-tables, draw = OF_W.tables, OF_W.draw
+SWEEPS = {name: Geometry(name) for name in ("optimizer_geometry", "optimizer_geometry_kq")}
 
 
 def _with_own(trials: pd.DataFrame) -> pd.DataFrame:

@@ -11,16 +11,7 @@ import pandas as pd
 
 from .. import statistics, style
 from ..facets import Panel, facets, looks_of, matrix, whiskers
-from . import (
-    CellAxes,
-    Drawing,
-    Figure,
-    Pages,
-    SweepFrames,
-    Tables,
-    _head_attention,
-    _head_optimality,
-)
+from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _head_attention
 from ._numbers import groups, outcomes
 
 HEAD = _head_attention.HEAD
@@ -39,6 +30,12 @@ SHOWN = {
     "entropy_mean": "attention entropy (nat)",
     "at_layer": "layer",
     "rank_stable": "stable rank",
+}
+CONTROLS = ("spectrum", "queries", "tokens")
+OPTIMALITY = {
+    "optimality_best": "best token",
+    "optimality_frobenius": "locally optimal, frobenius norm",
+    "optimality_nuclear": "locally optimal, nuclear norm",
 }
 USED = ("ok", "unsaturated")
 OF_HEAD = ("rank_effective", "rank_stable", "entropy_mean", "attended_tokens")
@@ -92,7 +89,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
         ),
         "pretrained_heads_total": _total(heads, [*by, "svm", "svm_norm"]),
         "pretrained_heads_attention": _head_attention.table(frames, one_token, by),
-        "pretrained_heads_optimality": _head_optimality.table(frames.trials, by, HEAD, USED),
+        "pretrained_heads_optimality": _optimality(frames.trials, by),
         "pretrained_heads_counts": outcomes(frames.trials, frames.axes),
     }
 
@@ -143,7 +140,7 @@ def _differences(values: pd.DataFrame, own: pd.DataFrame, keys: list[str]) -> pd
     parts = [
         own[kept].assign(null="other_heads", difference=own["correlation"] - own["other_heads"])
     ]
-    for null in _head_optimality.CONTROLS:
+    for null in CONTROLS:
         other = values.loc[values["control"] == null, [*kept, "correlation"]]
         both = own[[*kept, "correlation"]].merge(other, on=kept, how="left", suffixes=("", "_null"))
         difference = both["correlation"] - both["correlation_null"]
@@ -178,6 +175,49 @@ def _heads(
         heads[f"leans{name}"] = (heads[f"adjusted{name}"] <= RATE) & (heads["lean"] > 0)
     means = {name: statistics.summaries(own, keys, name)["mean"].to_numpy() for name in MEANS}
     return heads.assign(**means)
+
+
+def _optimality(trials: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """Return in which share of samples a head and its controls select tokens that the loss prefers.
+
+    Beside each share stands that by chance, the mean over the same instances. An instance is a head
+    on a sample of sentences, with one token selected in each. Those that have both numbers are
+    used, the others counted as left out. A sample has one difference, the mean over its heads,
+    since heads share the sentences. Its mean over samples has a 95 % interval by Student's t.
+    """
+    keys = [*by, *HEAD, "seed"]
+    if "tokens" in trials:
+        trials = trials[trials["tokens"] != "multi"]
+    known = trials["status"].isin(USED)
+    rows = []
+    for column, quantity in OPTIMALITY.items():
+        if column not in trials:
+            continue
+        shares = trials[[*keys, "control"]].assign(
+            share=trials[column].astype("float64").where(known),
+            chance=trials[f"{column}_chance"].astype("float64"),
+        )
+        own = shares[shares["control"] == "none"].drop(columns="control")
+        for control in CONTROLS:
+            other = shares[shares["control"] == control].drop(columns="control")
+            both = own.merge(other, on=keys, suffixes=("", "_of_control"), how="left")
+            rows.append(both.assign(quantity=quantity, control=control))
+    if not rows:
+        return pd.DataFrame(columns=[*by, "quantity", "control"])
+    pairs = pd.concat(rows, ignore_index=True)
+    pairs["difference"] = pairs["share"] - pairs["share_of_control"]
+    group = [*by, "quantity", "control"]
+    of_samples = pairs.groupby([*group, "seed"], dropna=False)["difference"].mean().reset_index()
+    used = pairs[pairs["difference"].notna()]
+    means = [f"{name}{of}" for name in ("share", "chance") for of in ("", "_of_control")]
+    shares = used.groupby(group, dropna=False)[means].mean().reset_index()
+    counts = pairs.groupby(group, dropna=False)["difference"].agg(
+        instances="count", left_out=lambda difference: int(difference.isna().sum())
+    )
+    found = statistics.paired_means(of_samples, group, "difference")
+    found = found.rename(columns={"used": "samples", "mean": "difference"})
+    kept = [*group, "difference", "low", "high", "samples"]
+    return shares.merge(found[kept], on=group).merge(counts.reset_index(), on=group)
 
 
 def _total(heads: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

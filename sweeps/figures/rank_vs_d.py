@@ -209,14 +209,10 @@ def _small_print(tables: Tables, axes: CellAxes) -> list[str]:
 
 CAPTION = (
     "Mean rank of the least Frobenius norm solution (solid, filled) and of the least nuclear norm "
-    "solution (dashed, open) of the attention SVM at the optimal tokens, versus d. Left: only "
-    "solutions whose optimality is certified by a duality bracket, with ranks relative to the "
-    "largest singular value; cells without a feasible instance have no point (at d = 1 every token "
-    "is 1 or -1, and equal tokens cannot be separated). Right: the same instances as the published "
-    "scripts treat them, with the solver at its loose default tolerance, singular values above the "
-    "absolute threshold 1e-7 counted, and the rank of an infeasible instance, which has no matrix, "
-    "recorded as 1. Noise of the loose solver counts as rank, and infeasible instances shift the "
-    "mean to 1 at small d."
+    "solution (dashed, open) of the attention SVM at the optimal tokens, versus d. Left: certified "
+    "solutions, ranks relative to the largest singular value; cells without a feasible instance "
+    "have no point. Right: the same instances as the published scripts treat them: loose solver, "
+    "singular values above 1e-7, infeasible instances, which have no matrix, as rank 1."
 )
 
 draw = Pages("rank_vs_d", CAPTION, _figure, _small_print, "", X, cells="rank_vs_d").draw

@@ -78,9 +78,8 @@ def _instance(frames: SweepFrames, runs: pd.DataFrame) -> dict[str, np.ndarray] 
 def _scene(arrays: Mapping[str, np.ndarray]) -> dict[str, pd.DataFrame]:
     """Return the tidy tokens, paths and rays of one instance.
 
-    arrays: X (n, T, 2), Z (n, 2), mask and scores (n, T), selected (n,), steps (S,),
-    snapshots (S, 2, 2), frobenius_W and nuclear_W (2, 2). Snapshots too large for a softmax, of
-    training that diverges, are left out, and so are tokens that the mask excludes.
+    Snapshots (S, 2, 2) too large for a softmax, of training that diverges, are left out, and so are
+    tokens that the mask (n, T) excludes.
     """
     X, Z, selected = arrays["X"], arrays["Z"], arrays["selected"]
     mask = arrays.get("mask", np.ones(X.shape[:2], dtype=bool))

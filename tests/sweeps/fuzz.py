@@ -13,6 +13,7 @@ import warnings
 from pathlib import Path
 
 from attnsvm.cli.help import experiments
+from attnsvm.sweeps.figures import FAMILIES
 from tests.pretrained.tiny import tiny
 
 SERVER = multiprocessing.get_context("forkserver")
@@ -23,10 +24,11 @@ SERVER.set_forkserver_preload(
         "attnsvm.verify.command",
         "hydra_plugins.attnsvm_sweeper.sweeper",
         "attnsvm.sweeps.overview",
-        *(f"attnsvm.sweeps.figures.{name}" for name in ("adhoc", *experiments())),
+        *(f"attnsvm.sweeps.figures.{name}" for name in ("adhoc", *FAMILIES, *experiments())),
     ]
 )
-"""What starts the process of a sweep: one that has imported everything, which takes 5 s."""
+"""What starts the process of a sweep: one that has imported everything, which takes 5 s; modules
+that do not exist are passed over."""
 
 SWEEPS = """
 rank_vs_d data={n:3,T:3},{n:3,T:4} data.d=2,5 / data={n:2,T:1}

@@ -12,12 +12,13 @@ from PIL import Image
 
 from attnsvm.sweeps import style
 from attnsvm.sweeps.cells import CellAxes
-from attnsvm.sweeps.figures import kq_plateau, phase_transition, trajectories
-from attnsvm.sweeps.figures._curves import over_steps
+from attnsvm.sweeps.figures import phase_transition, trajectories
+from attnsvm.sweeps.figures._curves import SWEEPS, over_steps
 from attnsvm.sweeps.figures._numbers import outcomes, status_counts
 from tests.sweeps import synthetic
 from tests.sweeps.synthetic import drawn, phase_frames, trained_frames
 
+PLATEAU = SWEEPS["kq_plateau"]
 STEPPED = ("local_convergence", "gradient_floor", "sequence", "real_tokens", "regularization_path")
 
 
@@ -40,15 +41,6 @@ def test_nothing_certified_is_drawn_as_such(name: str):
     frames = trained_frames()
     lost = frames.trials.assign(status="failed", one_minus_corr_frobenius=np.nan)
     drawn(dataclasses.replace(frames, trials=lost), name)
-
-
-def test_softmax_and_norms_are_those_of_all_trained_instances():
-    frames = trained_frames()
-    table = over_steps(frames, ("W_norm", "one_minus_corr_frobenius"))
-    cell = table.query("parameterization == 'w' and d == 4 and step == 100").set_index("quantity")
-    trials = frames.trials.query("parameterization == 'w' and d == 4")
-    assert cell.loc["W_norm", "used"] == (trials["status"] != "diverged").sum()
-    assert cell.loc["one_minus_corr_frobenius", "used"] == (trials["status"] == "ok").sum()
 
 
 def test_status_counts_say_what_did_not_happen_and_what_is_drawn_although_training_stalled():
@@ -226,23 +218,6 @@ def test_without_a_path_on_record_the_scene_says_so():
     assert drawing.frames == ()
 
 
-def test_the_share_of_assumption_b1_is_not_drawn_on_the_bars():
-    frames = trained_frames("convergence_types")
-    never, unknown = (
-        dataclasses.replace(frames, trials=frames.trials.assign(assumption_b1=value))
-        for value in (False, pd.NA)
-    )
-    _, (drawing,), _ = drawn(never)
-    panels = drawing.figure.axes
-    bars, strips = panels[: len(panels) // 2], panels[len(panels) // 2 :]
-    assert all(ax.patches and not ax.get_lines() for ax in bars)
-    for ax in strips:
-        (line,) = ax.get_lines()
-        assert set(line.get_ydata()) == {0.0}
-        assert ax.get_ylim()[0] < -0.1  # the points at 0 % are whole
-    assert "unknown" in drawn(unknown)[2][0]
-
-
 # --- plateaus -------------------------------------------------------------------------------------
 
 
@@ -252,7 +227,7 @@ def plateau_frames():
     def history(row):
         for step in (0.0, 1.0, 10.0, 100.0, 1000.0):
             k = max(step, 1) if row["lr"] == 0.01 else min(max(step, 1), 10)
-            for quantity in kq_plateau.FIGURE.quantities:
+            for quantity in PLATEAU.quantities:
                 yield step, quantity, (1 + row["seed"]) / k
 
     cells = {f"run{lr}": {"lr": lr, "parameterization": "kq"} for lr in (0.01, 0.1)}
@@ -267,14 +242,14 @@ def test_a_fall_and_a_plateau_are_told_apart():
     tables, _, (words,) = drawn(frames)
     found = tables["kq_plateau_fall"].set_index(["lr", "quantity"])
     assert len(found) == 4
-    for quantity in kq_plateau.FALLING:
+    for quantity in PLATEAU.quantities[:2]:
         assert found["median"][0.01, quantity] == pytest.approx(0.1, rel=1e-12)
         assert found["median"][0.1, quantity] == 1.0
     assert (found["used"] == 8).all()  # the stalled one is only counted
     assert found["end_median"][0.01, "margin_gap_nuclear"] == pytest.approx(5.5e-3)
-    assert set(tables["kq_plateau"]["quantity"]) == set(kq_plateau.FIGURE.quantities)
+    assert set(tables["kq_plateau"]["quantity"]) == set(PLATEAU.quantities)
     for said in ("nuclear margin gap", "imbalance", "2 stalled", "a remark"):
         assert said in words
     lost = dataclasses.replace(frames, trials=frames.trials.assign(status="undecided"))
-    none = kq_plateau.tables(lost)["kq_plateau_fall"]
+    none = PLATEAU.tables(lost)["kq_plateau_fall"]
     assert none.empty or not np.isfinite(none["median"]).any()

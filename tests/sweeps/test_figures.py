@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from attnsvm.sweeps.aggregate import SweepFrames
+from attnsvm.sweeps.cells import rows_of
 from attnsvm.sweeps.figures import adhoc, correlation_vs_d, figure_module, rank_vs_d
 from tests.sweeps import synthetic
 from tests.sweeps.synthetic import drawn
@@ -28,11 +29,8 @@ def rank() -> SweepFrames:
 
 
 def rank_cell(table: pd.DataFrame, **keys: object) -> pd.Series:
-    chosen = table
-    for key, value in keys.items():
-        chosen = chosen[chosen[key] == value]
-    assert len(chosen) == 1
-    return chosen.iloc[0]
+    (found,) = (row for _, row in rows_of(table, keys).iterrows())
+    return found
 
 
 def test_certified_means_use_certified_solutions_only_and_every_instance_is_counted(
@@ -168,13 +166,6 @@ def test_published_numbers_stand_beside_ours_where_the_setting_is_theirs():
         assert tables["correlation_vs_d_published"].empty
 
 
-@pytest.mark.full
-def test_a_single_d_of_which_all_are_rejected_is_drawn_as_such():
-    _, drawings, texts = drawn(synthetic.correlation_frames(ds=(10,), trials=6))
-    assert all("no accepted instance" in text for text in texts)
-    assert len(drawings[1].figure.axes) == 1
-
-
 # --- adhoc ---------------------------------------------------------------------------------------
 
 
@@ -243,26 +234,3 @@ def test_bars_without_a_numeric_axis_have_pages_that_show_every_cell():
 
 
 # --- what lies on top of each other ---------------------------------------------------------------
-
-
-def test_equal_curves_of_the_rank_figure_lie_in_each_other():
-    """The series of T have the same rank n: each is narrower than the one that it covers."""
-    _, (drawing,), _ = drawn(synthetic.rank_frames(cells=[(5, 5), (5, 10), (5, 15)], ds=(10, 20)))
-    ranks = drawing.figure.axes[0]
-    solid = [line for line in ranks.get_lines() if line.get_linestyle() == "-"]
-    assert len(solid) == 3
-    widths = [line.get_linewidth() for line in solid]
-    begins = [line.get_xdata()[0] for line in solid]
-    assert widths == sorted(set(widths), reverse=True)
-    assert begins == sorted(set(begins))
-    assert max(abs(x - 10) for x in begins) < 0.5
-
-
-@pytest.mark.full
-def test_each_correlation_has_panels_of_its_own_in_the_scatter():
-    _, (_, _, scatter), _ = drawn(synthetic.correlation_frames(ds=(4, 6), trials=10))
-    points = [ax.get_lines() for ax in scatter.figure.axes]
-    assert [len(lines) for lines in points] == [1] * 6
-    colours = [one.get_color() for (one,) in points]
-    assert len(set(colours)) == 3
-    assert colours[0] == colours[1] != colours[2]

@@ -22,13 +22,11 @@ MOST_REFUSED = 20
 """Most sweeps in a row that may be refused: about half of them are."""
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("command", ONCE_BROKEN)
 def test_what_ended_in_a_traceback_or_a_warning_is_drawn(command: str, tmp_path: Path):
     assert faults(command.split(), tmp_path / "sweep") == []
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("first", SAMPLE)
 def test_a_sweep_beside_the_named_ones_is_drawn_and_proved(first: int, tmp_path: Path):
     found = None

@@ -8,7 +8,8 @@ import pytest
 
 from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.bregman import directional_bregman_divergence
-from attnsvm.sweeps.figures import _numbers, mirror_descent
+from attnsvm.sweeps.cells import rows_of
+from attnsvm.sweeps.figures import mirror_descent
 from tests.sweeps import synthetic
 from tests.sweeps.synthetic import drawn
 
@@ -40,18 +41,10 @@ def sweep(gradients: tuple[str, ...], stored: dict[str, dict[str, np.ndarray]]) 
     )  # fmt: skip
 
 
-@pytest.fixture
-def stored(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, np.ndarray]]:
-    found: dict[str, dict[str, np.ndarray]] = {}
-    monkeypatch.setattr(_numbers, "read_solutions", lambda folder: found[str(folder)])
-    return found
-
-
 def at_end(table: pd.DataFrame, p: float, svm: str, quantity: str) -> pd.Series:
-    same = (table["p"] == p) & (table["svm"] == svm) & (table["quantity"] == quantity)
-    found = table[same & (table["step"] == STEPS[-1])]
-    assert len(found) == 1
-    return found.iloc[0]
+    cell = {"p": p, "svm": svm, "quantity": quantity, "step": STEPS[-1]}
+    (found,) = (row for _, row in rows_of(table, cell).iterrows())
+    return found
 
 
 def test_divergences_are_those_of_the_certified_instances_with_the_p_of_training(stored):

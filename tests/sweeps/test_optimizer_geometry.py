@@ -13,6 +13,7 @@ from attnsvm.sweeps.figures import optimizer_geometry
 from tests.sweeps import synthetic
 from tests.sweeps.synthetic import drawn
 
+GEOMETRY = optimizer_geometry.SWEEPS["optimizer_geometry"]
 GAPS = {"frobenius": 0.3, "nuclear": 0.5, "max": 0.4, "spectral": 0.2}
 CELLS = (
     {"optimizer": "steepest", "norm": "max", "lr": 0.1},
@@ -48,13 +49,13 @@ def frames(**given: object) -> SweepFrames:
 
 def norms_of(made: SweepFrames) -> dict[tuple[str, str], str]:
     """Return the own norm of every optimizer."""
-    table = optimizer_geometry.tables(made)["optimizer_geometry"].fillna({"norm": ""})
+    table = GEOMETRY.tables(made)["optimizer_geometry"].fillna({"norm": ""})
     keys = table[["optimizer", "norm", "own"]].drop_duplicates().to_numpy()
     return {(optimizer, norm): own for optimizer, norm, own in keys}
 
 
 def test_medians_are_those_of_the_certified_instances_in_every_norm():
-    table = optimizer_geometry.tables(frames())["optimizer_geometry"]
+    table = GEOMETRY.tables(frames())["optimizer_geometry"]
     assert len(table) == len(CELLS) * len(GAPS)
     assert (table["used"] == 6).all()
     at = table[(table["optimizer"] == "muon")].set_index("margin_in")

@@ -10,6 +10,7 @@ import pytest
 
 from attnsvm.sweeps import style
 from attnsvm.sweeps.aggregate import SweepFrames
+from attnsvm.sweeps.cells import rows_of
 from attnsvm.sweeps.figures import _numbers, _selections
 from tests.sweeps import synthetic
 
@@ -55,11 +56,9 @@ def frames(cells: list[dict[str, object]], statuses: list[list[str]]) -> SweepFr
     return dataclasses.replace(made, trials=made.trials.dropna(subset="status"))
 
 
-@pytest.fixture
-def stored(monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, np.ndarray]]:
-    found = dict(RUNS)
-    monkeypatch.setattr(_numbers, "read_solutions", lambda folder: found[str(folder)])
-    return found
+@pytest.fixture(autouse=True)
+def sgd_and_adam(stored: dict[str, dict[str, np.ndarray]]) -> None:
+    stored.update(RUNS)
 
 
 TWO = [{"optimizer": "sgd"}, {"optimizer": "adam"}]
@@ -68,10 +67,9 @@ OK = [["ok"] * B] * 2
 
 def row(table: pd.DataFrame, first: str, second: str, measure: str, unit: str) -> pd.Series:
     """Return the row of a pair, the first one first by name."""
-    same = (table["optimizer"] == first) & (table["second"] == second)
-    found = table[same & (table["measure"] == measure) & (table["unit"] == unit)]
-    assert len(found) == 1
-    return found.iloc[0]
+    cell = {"optimizer": first, "second": second, "measure": measure, "unit": unit}
+    (found,) = (row for _, row in rows_of(table, cell).iterrows())
+    return found
 
 
 def test_shares_are_those_counted_by_hand(stored):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import matplotlib as mpl
 import pytest
 
 from attnsvm.sweeps import style
@@ -22,13 +21,6 @@ def test_plain_is_one_short_line_without_formulas():
     assert "$" not in shown
     assert shown.isprintable()
     assert style.plain(style.plain(HOSTILE)) == style.plain(HOSTILE)
-
-
-def test_the_style_ends_with_its_context():
-    before = dict(mpl.rcParams)
-    with style.paper():
-        assert mpl.rcParams["pdf.fonttype"] == 42
-    assert dict(mpl.rcParams) == before
 
 
 def test_pdf_embeds_its_fonts_and_is_the_same_every_time():
