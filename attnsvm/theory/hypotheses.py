@@ -152,33 +152,17 @@ def assumption_d(batch: ProblemBatch, norm: str = "frobenius") -> Verdicts:
     also where there are too many to list all. None if these are, and none is found, or if an SVM on
     which it depends is undecided.
     """
-    return [verdict for verdict, _ in _searched(batch, norm)]
-
-
-def hidden_optimum(batch: ProblemBatch, norm: str = "frobenius") -> list[Tensor | None]:
-    """Return for every instance a selection (n,) that refutes Assumption D; None if none is known.
-
-    It is the certificate of False: the SVM of this selection is solved, and no optimal token that
-    it leaves out has margin 1.
-    """
-    return [witness for _, witness in _searched(batch, norm)]
-
-
-def _searched(batch: ProblemBatch, norm: str) -> list[tuple[bool | None, Tensor | None]]:
-    """Return whether Assumption D holds for each instance, and a selection that refutes it."""
     optimal, _ = optimal_tokens(batch)
     lists = [_one_apart(mask, best) for mask, best in zip(batch.mask, optimal, strict=True)]
-    found: list[tuple[bool | None, Tensor | None]] = []
-    for few, best in zip(judged(batch, lists, norm), optimal, strict=True):
-        _, witness = _assumption_d_verdict(few, best)
-        found.append((None if witness is None else False, witness))
+    few = zip(judged(batch, lists, norm), optimal, strict=True)
+    found: Verdicts = [False if _hides_nothing(*one) is False else None for one in few]
     counts = selection_counts(batch)
-    left = [k for k, (holds, _) in enumerate(found) if holds is None and counts[k] <= SELECTIONS]
+    left = [k for k, holds in enumerate(found) if holds is None and counts[k] <= SELECTIONS]
     if left:
         part = batch.take(torch.tensor(left, device=batch.X.device))
         lists = [every_selection(mask) for mask in part.mask]
         for k, every in zip(left, judged(part, lists, norm), strict=True):
-            found[k] = _assumption_d_verdict(every, optimal[k])
+            found[k] = _hides_nothing(every, optimal[k])
     return found
 
 
@@ -189,20 +173,19 @@ def _one_apart(mask: Tensor, optimal: Tensor) -> Tensor:
     return torch.cat([optimal[None], changed])
 
 
-def _assumption_d_verdict(every: LocalOptima, optimal: Tensor) -> tuple[bool | None, Tensor | None]:
-    """Return whether none of these selections refutes Assumption D, and one that does.
+def _hides_nothing(every: LocalOptima, optimal: Tensor) -> bool | None:
+    """Return whether none of these selections refutes Assumption D.
 
     A selection does if it leaves out optimal tokens, none of them a neighbour, and is feasible.
     """
     left_out = every.tokens != optimal
     at = optimal.expand(len(every.tokens), -1)[..., None]
     neighbour = every.solution.support.gather(2, at)[..., 0]
-    hides = (left_out.any(1) & ~(left_out & neighbour).any(1)).tolist()
-    statuses = zip(hides, every.solution.statuses, strict=True)
-    refuting = [hide and feasible(status) for hide, status in statuses]
+    hides = left_out.any(1) & ~(left_out & neighbour).any(1)
+    refuting = [feasible(every.solution.statuses[k]) for k in hides.nonzero()[:, 0].tolist()]
     if True in refuting:
-        return False, every.tokens[refuting.index(True)]
-    return (None if None in refuting else True), None
+        return False
+    return None if None in refuting else True
 
 
 # --- other hypotheses -------------------------------------------------------------------------

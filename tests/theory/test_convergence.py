@@ -7,7 +7,6 @@ import dataclasses
 import torch
 
 from attnsvm import (
-    ProblemBatch,
     Trajectory,
     one_minus_correlation,
     optimal_tokens,
@@ -104,17 +103,3 @@ def test_the_change_of_a_direction_is_that_since_half_of_the_steps():
     assert direction_change(path_of(snapshots[:, :1], [0])).isnan().all()
     snapshots[:, 2] = 0.0
     assert direction_change(path_of(snapshots, [0, 10, 50, 100])).isnan().all()
-
-
-def test_a_selection_without_better_neighbour_is_local():
-    """One sample in the plane: the better token lies behind the selected one, off the margin."""
-    X = torch.tensor([[[[0.0, 1.0], [1.0, 0.0], [-3.0, 2.0]]]], dtype=torch.float64)
-    scores = torch.tensor([0.5, 0.0, 1.0], dtype=torch.float64)
-    v = torch.linalg.lstsq(X[0, 0], scores).solution
-    batch = ProblemBatch.of(X, [[[1.0, 0.0]]], [[1.0]], v=v)
-    gamma, selected = batch.scores()[0, 0], torch.tensor([[0]])
-    neighbours = solve_svm(batch.X, batch.Z, selected).support[0, 0]
-    expected = bool((gamma[neighbours] < gamma[0]).all())
-    assert gamma.argmax() != 0
-    assert types(batch, selected) == ["local" if expected else "not_local"]
-    assert expected == (not neighbours[2])
