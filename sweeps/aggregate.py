@@ -15,16 +15,14 @@ import pyarrow as pa
 
 from attnsvm.record import (
     PLAN_FILE,
-    RUN_FILE,
     UNREADABLE,
-    CorruptRecordError,
     Plan,
-    kind_of,
-    read_plan,
+    SweepFolder,
     read_tables,
     recorded,
     run_state,
     shortened,
+    sweep_folder,
     usable_memory,
 )
 
@@ -112,15 +110,9 @@ class SweepFrames:
 def load(*directories: Path) -> SweepFrames:
     """Return the content of a sweep's folder, complete or not; of several as one sweep.
 
-    A folder with a plan (`sweep.json`) consists of the runs in the plan. Without a plan it consists
-    of all its subfolders with a record. The folder of a single run is a sweep of one run.
-
-    Raises
-    ------
-    FileNotFoundError
-        If a folder does not exist or holds neither a plan nor a record.
+    Its runs are those of `attnsvm.record.sweep_folder`, which raises FileNotFoundError.
     """
-    contents = [_content(directory) for directory in directories]
+    contents = [sweep_folder(directory) for directory in directories]
     damaged = {one.directory / PLAN_FILE: one.damage for one in contents if one.damage}
     planned = _each_once(contents)
     names = _names_of([*damaged, *planned])
@@ -129,34 +121,38 @@ def load(*directories: Path) -> SweepFrames:
         for name, damage in zip(names, damaged.values(), strict=False)
     ]
     names, cells = names[len(rows) :], list[Mapping[str, Any]]({} for _ in rows)
-    trials, history = _Stack(["run"]), _Stack(["run", "quantity"])
-    room = usable_memory() // 2
+    trials, history = dict[int, pa.Table](), dict[int, pa.Table]()
+    room, measured = usable_memory() // 2, set[str]()
     for name, (folder, plan) in zip(names, planned.items(), strict=True):
         row, given, tables = _run(folder, room)
         if tables is not None:
             room -= sum(table.nbytes for table in tables)
-            trials.add(tables[0], len(rows))
-            history.add(tables[1], len(rows))
+            trials[len(rows)], curves = tables
+            at = curves.column_names.index("quantity")
+            encoded = curves["quantity"].dictionary_encode()
+            history[len(rows)] = curves.set_column(at, "quantity", encoded)
+            measured.update(trials[len(rows)].column_names, curves.column_names)
         rows.append({"run": name, **row})
         cells.append(given or plan.fields.get(folder.name, {}))
     runs = pd.DataFrame(rows)
     runs[SEED] = pd.Series([cell.get(SEED) for cell in cells])
     known = in_order({*SCHEMA, *(name for cell in cells for name in cell if name != SEED)})
-    short = columns(known, {*runs, *trials.columns, *history.columns})
+    short = columns(known, {*runs, *measured})
     fields = table_of(cells, short)
     typed = {column: name for name, column in short.items()}
     differ = differing([cell for cell in cells if cell])
     axes = CellAxes.of(fields[[short[name] for name in differ]], typed)
     runs = pd.concat([runs, fields], axis=1)
     # A copy holds columns of one type together: pandas warns where hundreds lie apart.
-    rows_of_trials = trials.frame(runs[["run", *fields]]).copy()
+    rows_of_trials = _stacked(trials, runs[["run", *fields]], ["run"]).copy()
     axes = axes.with_rows(rows_of_trials)
+    by = ["run", *axes.of_runs]
     frames = SweepFrames(
         name=_shared(runs, "sweep"),
         directory=directories[0],
         runs=runs,
         trials=rows_of_trials,
-        history=history.frame(runs[["run", *axes.of_runs]], categories=axes.of_runs),
+        history=_stacked(history, runs[by], by),
         axes=axes,
         typed=typed,
         folders=dict(zip(names, planned, strict=True)),
@@ -167,34 +163,7 @@ def load(*directories: Path) -> SweepFrames:
     return _each_instance_once(frames)
 
 
-@dataclass(frozen=True)
-class _Content:
-    """A folder with the folders of its runs, its plan, and what is wrong with that."""
-
-    directory: Path
-    runs: list[Path]
-    plan: Plan
-    damage: str
-
-
-def _content(directory: Path) -> _Content:
-    if not directory.is_dir():
-        raise FileNotFoundError(f"{directory}: no such folder")
-    plan, damage = Plan(), ""
-    try:
-        plan = read_plan(directory)
-    except CorruptRecordError as error:
-        damage = shortened(error)
-    if kind_of(directory / RUN_FILE) != "nothing":
-        runs = [directory.resolve()]  # "." has no name
-    else:
-        runs = [directory / name for name in plan.runs] or recorded(directory)
-    if not runs and not damage:
-        raise FileNotFoundError(f"{directory}: holds no record of a run (no */{RUN_FILE})")
-    return _Content(directory, runs, plan, damage)
-
-
-def _each_once(contents: Sequence[_Content]) -> dict[Path, Plan]:
+def _each_once(contents: Sequence[SweepFolder]) -> dict[Path, Plan]:
     """Return the folder of every run with its plan, once if a folder is given twice."""
     found: dict[Path, tuple[Path, Plan]] = {}
     for one in contents:
@@ -291,65 +260,27 @@ def _each_instance_once(frames: SweepFrames) -> SweepFrames:
     )
 
 
-class _Stack:
-    """Tables of many runs, concatenated; each row gets the keys of its run.
+def _stacked(
+    tables: dict[int, pa.Table], keys: pd.DataFrame, categories: Sequence[str]
+) -> pd.DataFrame:
+    """Return the tables of runs as one frame, each row with the row of `keys` at its run's place.
 
     Arrow tables are concatenated directly: a pandas frame for every run would take 20 times as
-    long.
-
-    Parameters
-    ----------
-    categories : sequence of str
-        Columns to store as categories.
+    long. `categories` are columns of `keys` to store as such. Leaves `tables` empty.
     """
-
-    PARTS = 256  # number of tables that are copied together into one with contiguous columns
-
-    def __init__(self, categories: Sequence[str]) -> None:
-        self.categories = categories
-        self.columns: set[str] = set()
-        self.whole: list[pa.Table] = []
-        self.parts: list[pa.Table] = []
-        self.counts: list[int] = []
-        self.places: list[int] = []
-
-    def add(self, table: pa.Table, place: int) -> None:
-        """Append the table of the run at `place`."""
-        self.columns.update(table.column_names)
-        self.parts.append(table)
-        self.counts.append(len(table))
-        self.places.append(place)
-        if len(self.parts) == self.PARTS:
-            self._join()
-
-    def _join(self) -> None:
-        joined = pa.concat_tables(self.parts, promote_options="permissive").combine_chunks()
-        for place, name in enumerate(joined.column_names):
-            if name in self.categories:
-                joined = joined.set_column(place, name, joined[name].dictionary_encode())
-        self.whole.append(joined)
-        self.parts = []
-
-    def frame(self, keys: pd.DataFrame, categories: Sequence[str] = ()) -> pd.DataFrame:
-        """Return all rows, each with its run's row of `keys`; more columns become `categories`."""
-        if not self.places:
-            return pd.DataFrame()
-        if self.parts:
-            self._join()
-        whole = pa.concat_tables(self.whole, promote_options="permissive").unify_dictionaries()
-        self.whole = []  # each Arrow column is freed as soon as it is copied
-        measured = whole.to_pandas(self_destruct=True, split_blocks=True)
-        del whole
-        measured = measured.drop(columns=[name for name in keys if name in measured])
-        for name in measured.columns.intersection(self.categories):
-            words = measured[name].cat
-            measured[name] = words.reorder_categories(sorted(words.categories))
-        keys = keys.iloc[self.places].reset_index(drop=True)
-        asked = {*self.categories, *categories}
-        measured, of_runs = (
-            part.astype({name: "category" for name in part if name in asked})
-            for part in (measured, keys)
-        )
-        of_rows = of_runs.take(np.repeat(np.arange(len(of_runs)), self.counts))
-        frame: pd.DataFrame = pd.concat([measured, of_rows.set_axis(measured.index)], axis=1)
-        return frame
+    if not tables:
+        return pd.DataFrame()
+    counts, keys = [*map(len, tables.values())], keys.iloc[[*tables]].reset_index(drop=True)
+    whole = pa.concat_tables(list(tables.values()), promote_options="permissive")
+    whole = whole.unify_dictionaries()
+    tables.clear()  # each Arrow column is freed as soon as it is copied
+    measured = whole.to_pandas(self_destruct=True, split_blocks=True)
+    del whole
+    measured = measured.drop(columns=[name for name in keys if name in measured])
+    for name in measured.select_dtypes("category"):
+        words = measured[name].cat
+        measured[name] = words.reorder_categories(sorted(words.categories))
+    of_runs = keys.astype(dict.fromkeys(categories, "category"))
+    of_rows = of_runs.take(np.repeat(np.arange(len(keys)), counts))
+    frame: pd.DataFrame = pd.concat([measured, of_rows.set_axis(measured.index)], axis=1)
+    return frame

@@ -17,12 +17,14 @@ from attnsvm.record.lock import LOCK_FILE, HeldError, locked
 from attnsvm.record.plan import (
     PLAN_FILE,
     Plan,
+    SweepFolder,
     begin_sweep,
     link_latest,
     read_plan,
     recorded,
     refuse_mixed_code,
     states,
+    sweep_folder,
     unobstructed,
     write_plan,
 )  # fmt: skip
@@ -45,12 +47,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOCK_FILE", "PLAN_FILE", "RUN_FILE", "STATES", "TABLES", "UNREADABLE", "Column",
-    "CorruptRecordError", "HeldError", "Plan", "RunRecord", "RunState", "begin_sweep", "byte_size",
-    "compact", "duration", "is_done", "kind_of", "link_latest", "locked", "obstacle", "one_line",
-    "pack", "read", "read_json", "read_plan", "read_run", "read_solutions", "read_tables",
-    "recorded", "refuse_mixed_code", "remove_orphans", "run_state", "shortened", "states",
-    "trial_columns", "trial_table", "unobstructed", "unpacked", "usable_memory", "verified",
-    "write", "write_atomically", "write_failure", "write_json", "write_plan",
+    "CorruptRecordError", "HeldError", "Plan", "RunRecord", "RunState", "SweepFolder",
+    "begin_sweep", "byte_size", "compact", "duration", "is_done", "kind_of", "link_latest",
+    "locked", "obstacle", "one_line", "pack", "read", "read_json", "read_plan", "read_run",
+    "read_solutions", "read_tables", "recorded", "refuse_mixed_code", "remove_orphans",
+    "run_state", "shortened", "states", "sweep_folder", "trial_columns", "trial_table",
+    "unobstructed", "unpacked", "usable_memory", "verified", "write", "write_atomically",
+    "write_failure", "write_json", "write_plan",
 ]  # fmt: skip
 
 

@@ -247,23 +247,42 @@ def recorded(directory: Path) -> list[Path]:
     ]
 
 
-def states(directory: Path) -> dict[str, RunState]:
-    """Return the state of every run of the sweep in `directory`, or of the run in it.
+@dataclass(frozen=True)
+class SweepFolder:
+    """A folder with the folders of its runs, its plan, and what is wrong with that, else ""."""
+
+    directory: Path
+    runs: list[Path]
+    plan: Plan
+    damage: str = ""
+
+
+def sweep_folder(directory: Path) -> SweepFolder:
+    """Return the runs of a folder: those in its plan, without one all with a record, or itself.
 
     Raises
     ------
     FileNotFoundError
-        If there is neither a plan nor a record.
+        If it does not exist or holds neither a plan nor a record.
     """
     if kind_of(directory / RUN_FILE) != "nothing":
-        directory = directory.resolve()  # "." has no name
-        return {directory.name: run_state(directory)}
-    plan, damaged = Plan(), dict[str, RunState]()
+        return SweepFolder(directory, [directory.resolve()], Plan())  # "." has no name
+    if not directory.is_dir():
+        raise FileNotFoundError(f"{directory}: no such folder")
+    plan, damage = Plan(), ""
     try:
         plan = read_plan(directory)
     except CorruptRecordError as error:
-        damaged[PLAN_FILE] = RunState("corrupt", shortened(error))
-    names = plan.runs or [path.name for path in recorded(directory)]
-    if not names and not damaged:
-        raise FileNotFoundError(f"{directory}: holds no sweep (no {PLAN_FILE}, no */{RUN_FILE})")
-    return damaged | {name: run_state(directory / name) for name in sorted(names)}
+        damage = shortened(error)
+    runs = [directory / name for name in plan.runs] or recorded(directory)
+    if not runs and not damage:
+        must = f"must have {PLAN_FILE} or */{RUN_FILE}"
+        raise FileNotFoundError(f"{directory}: holds no sweep and no record of a run; {must}")
+    return SweepFolder(directory, runs, plan, damage)
+
+
+def states(directory: Path) -> dict[str, RunState]:
+    """Return the state of every run of `sweep_folder`, and that of its plan if it is damaged."""
+    found = sweep_folder(directory)
+    damaged = {PLAN_FILE: RunState("corrupt", found.damage)} if found.damage else {}
+    return damaged | {run.name: run_state(run) for run in sorted(found.runs)}

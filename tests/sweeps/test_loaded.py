@@ -219,7 +219,7 @@ def test_a_corrupt_plan_is_named_and_the_records_are_still_found(sweep, sound, t
 
 def test_a_folder_without_a_run_is_refused(sound, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="empty: holds no record of a run"):
+    with pytest.raises(FileNotFoundError, match="empty: holds no sweep and no record of a run"):
         attnsvm.load(sound, tmp_path / "empty")
     with pytest.raises(FileNotFoundError, match="no such folder"):
         attnsvm.load("nowhere")
