@@ -126,9 +126,8 @@ def shares(frame: pd.DataFrame, by: Sequence[str], flag: str) -> pd.DataFrame:
         used = 0.
     """
     grouped = _column(frame, flag).groupby(_grouping(frame, by), dropna=False, sort=True)
-    table = grouped.agg(["count", "size", "sum"]).reset_index()
-    table.columns = pd.Index([*(by or [""]), "used", "size", "count"])
-    table["excluded"] = table["size"] - table["used"]
+    table = grouped.agg(used="count", excluded="size", count="sum").reset_index()
+    table["excluded"] -= table["used"]
     used, count = table["used"].to_numpy(dtype=float), table["count"].to_numpy(dtype=float)
     table["count"] = count.astype(int)
     table["share"] = np.divide(count, used, out=np.full(used.shape, np.nan), where=used > 0)
