@@ -19,7 +19,6 @@ from attnsvm.probe import (
     Distance,
     Entropy,
     ExcessRisk,
-    MarginGap,
     Probe,
     Rank,
     Snapshot,
@@ -113,21 +112,6 @@ def test_balance_in_closed_form():
         size = (K[1].T @ K[1]).norm() / K[1].norm() ** 2
         torch.testing.assert_close(found[:2], torch.stack([0 * size, 1.5 * size]))
         assert found[2].isnan()
-
-
-def test_the_margin_gap_is_that_of_the_library():
-    batch = attnsvm.sample(n=3, T=4, d=4, trials=6)
-    selected, _ = attnsvm.optimal_tokens(batch)
-    solution = attnsvm.solve_svm(batch.X, batch.Z, selected)
-    W = normal(6, 4, 4)
-    found = MarginGap().measure(snapshot(W, batch, solutions={"frobenius": solution}))
-    torch.testing.assert_close(found["frobenius"], attnsvm.margin_gap(W, solution), equal_nan=True)
-    assert found["nuclear"].isnan().all()
-    at = MarginGap().measure(snapshot(solution.W, batch, solutions={"frobenius": solution}))
-    solved = torch.tensor([status == "solved" for status in solution.status])
-    assert solved.any()
-    assert (at["frobenius"][solved].abs() < 1e-8).all()
-    assert at["frobenius"][~solved].isnan().all()
 
 
 def exact_log_excess(batch, W, selected, loss):

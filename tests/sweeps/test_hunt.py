@@ -161,10 +161,3 @@ def test_shrinking_ends_at_the_least_case_that_fails():
     assert [(name, at) for name, at, _ in least.numbers()] == [("X", (0, 0, 0))]
     assert least.denominator() <= 2
     assert told[-1] == "  shrunk to n=1, T=2, d=1"
-
-
-def test_numbers_are_told_as_fractions():
-    X, Z = np.array([[[0.5, -1.0]]]), np.array([[0.0, 2.25]])
-    one = Case({"X": X, "Z": Z, "Y": np.ones(1), "v": np.ones(2)})
-    assert one.words() == ["X = [[[1/2, -1]]]", "Z = [[0, 9/4]]", "Y = [1]", "v = [1, 1]"]
-    assert one.denominator() == 4
