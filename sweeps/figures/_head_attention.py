@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
+from scipy.special import softmax
 
 from attnsvm.config import ConfigError
 
@@ -63,9 +64,7 @@ def of_instance(
     def logits(W: np.ndarray) -> np.ndarray:
         return np.asarray(np.einsum("ntd,de,ne->nt", at["X"], W, at["Z"]))
 
-    own = np.where(at["mask"], logits(at["trained_W"]), -np.inf)
-    s = np.exp(own - own.max(1, keepdims=True))
-    s /= s.sum(1, keepdims=True)
+    s = softmax(np.where(at["mask"], logits(at["trained_W"]), -np.inf), axis=1)
     svm, chosen = logits(at["frobenius_W"]), at["selected"]
     margin = svm[np.arange(len(s)), chosen][:, None] - svm
     is_chosen = np.arange(s.shape[1]) == chosen[:, None]
@@ -87,10 +86,8 @@ def _words(
     from attnsvm.model import CrossAttention
 
     names = ("transformer", "text", *HEAD, "n", "T", "control", "scores")
-    found: dict[str, Any] = {name: trial.get(name) for name in names}
-    given: dict[str, Any] = {
-        name: value if value == value else None for name, value in found.items()
-    }
+    known = trial.dropna().to_dict()
+    given: dict[str, Any] = {name: known.get(name) for name in names}
     given |= {name: int(given[name]) for name in (*HEAD, "n", "T") if given[name] is not None}
     try:
         data, seed = Pretrained(**given), int(at["seeds"])

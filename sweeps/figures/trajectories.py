@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
+from scipy.special import softmax
 
 from .. import style
 from ..cells import rows_of
@@ -87,8 +88,7 @@ def _scene(arrays: Mapping[str, np.ndarray]) -> dict[str, pd.DataFrame]:
     kept = usable[np.unique(np.geomspace(1, len(usable), STEPS_KEPT).astype(int) - 1)]
     directions = np.einsum("sde,ne->snd", arrays["snapshots"][kept], Z)
     logits = np.where(mask, np.einsum("ntd,snd->snt", X, directions), -np.inf)
-    softmax = np.exp(logits - logits.max(-1, keepdims=True))
-    softmax /= softmax.sum(-1, keepdims=True)
+    attention = softmax(logits, axis=-1)
     optimal = np.where(mask, arrays["scores"], -np.inf).argmax(-1)
     n, T = X.shape[:2]
     sample, token = np.indices((n, T)).reshape(2, -1)
@@ -100,7 +100,7 @@ def _scene(arrays: Mapping[str, np.ndarray]) -> dict[str, pd.DataFrame]:
     at, who, which = np.indices((len(kept), n, T)).reshape(3, -1)
     paths = pd.DataFrame(
         {"step": arrays["steps"][kept][at], "sample": who, "token": which,
-         "softmax": softmax.ravel(), "x": directions[at, who, 0], "y": directions[at, who, 1]}
+         "softmax": attention.ravel(), "x": directions[at, who, 0], "y": directions[at, who, 1]}
     )  # fmt: skip
     rays = []
     for norm in RAYS:
@@ -179,8 +179,8 @@ def _panel(ax: Axes, parts: Tables, looks: Mapping[Any, Look], step: float | Non
     tokens, paths, rays = parts["tokens"], parts["paths"], parts["rays"]
     reach = 1.45 * float(np.abs(tokens[["x", "y"]].to_numpy(float)).max())
     walked = paths if step is None else paths[paths["step"] <= step]
-    softmax = paths[paths["step"] == walked["step"].max()]  # a path that diverges ends before
-    softmax = softmax.set_index(["sample", "token"])["softmax"]
+    last = paths[paths["step"] == walked["step"].max()]  # a path that diverges ends before
+    attention = last.set_index(["sample", "token"])["softmax"]
     longest = np.hypot(paths["x"], paths["y"]).max()
     unit = 0.95 * reach / np.log1p(longest / SHORTEST) if longest > 0 else 0.0
     ax.axhline(0, color="#dddddd", linewidth=0.7, zorder=0)
@@ -190,8 +190,8 @@ def _panel(ax: Axes, parts: Tables, looks: Mapping[Any, Look], step: float | Non
         for _, ray in rays[rays["sample"] == i].iterrows():
             _ray(ax, ray, colour, reach)
         for _, token in mine.iterrows():
-            size = 42 if step is None else 14 + 170 * softmax[i, token["token"]]
-            filled = token["selected"] if step is None else softmax[i, token["token"]] > 0.5
+            size = 42 if step is None else 14 + 170 * attention[i, token["token"]]
+            filled = token["selected"] if step is None else attention[i, token["token"]] > 0.5
             ax.scatter(token["x"], token["y"], s=size, marker=marker, edgecolors=colour,
                        facecolors=colour if filled else "white", linewidths=1.2,
                        zorder=3)  # fmt: skip

@@ -99,6 +99,7 @@ def test_a_loss_that_falls_like_a_power_is_found():
     assert law(made, "minus_log_excess_risk")["decades"] == 0
 
 
+@pytest.mark.full
 def test_an_exponential_loss_is_no_power_law_though_it_underflows():
     """L - L* = exp(-3 ||W|| + const), down to e^-300000: a power of the norm is its exponent."""
     made = frames(lambda t: 1 / t, lambda t: t, log_excess=lambda t: -3.0 * t)
