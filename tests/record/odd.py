@@ -91,13 +91,6 @@ def with_field(run: dict[str, Any], name: str, value: Any) -> dict[str, Any]:
     return copy
 
 
-def nested(depth: int) -> Any:
-    value: Any = []
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
 ODD_FIELDS: list[tuple[str, Any]] = [
     ("state", "strange"), ("state", ["done"]), ("state", "running"), ("signature", None),
     ("config", []), ("config/trials", "3"), ("config/trials", 10**400), ("config/trials", -1),
@@ -117,7 +110,7 @@ ODD_FIELDS: list[tuple[str, Any]] = [
     ("probes", {"x": {"meaning": "y", "unit": "1"}}), ("extension_code", {"evil": "0"}),
     ("config/probe", []), ("config/probe", {"rank": None}),
     ("config/probe", {"rank": {"_target_": "os.system"}}), ("config/probe", {"a": {"_target_": 1}}),
-    ("config", nested(400)), ("config/data", {}), ("question", "\ud800"),
+    ("config", json.loads("[" * 400 + "]" * 400)), ("config/data", {}), ("question", "\ud800"),
 ]  # fmt: skip
 """Fields of a `run.json` and values that none has."""
 

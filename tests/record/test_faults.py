@@ -27,7 +27,6 @@ from tests.faults import (
     litter,
     states,
     sweep,
-    uninterrupted,  # noqa: F401
 )
 
 SAMPLE = [
@@ -62,7 +61,7 @@ def check_resumed(folder, cells, expected):
     "runs",
     [pytest.param(1, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.faults)],
 )
-def test_a_kill_at_every_step(runs, tmp_path, uninterrupted):  # noqa: F811
+def test_a_kill_at_every_step(runs, tmp_path, uninterrupted):
     cells, expected = uninterrupted
     cells = cells[:runs]
     expected = {k: v for k, v in expected.items() if k.split("/")[0] in map(run_name, cells)}
@@ -85,7 +84,7 @@ def test_a_kill_at_every_step(runs, tmp_path, uninterrupted):  # noqa: F811
 
 
 @pytest.mark.parametrize("kills", SAMPLE)
-def test_kills_at_random(kills, tmp_path, uninterrupted):  # noqa: F811
+def test_kills_at_random(kills, tmp_path, uninterrupted):
     cells, expected = uninterrupted
     rng = random.Random(kills)
     begin = time.perf_counter()
@@ -118,7 +117,7 @@ def test_kills_at_random(kills, tmp_path, uninterrupted):  # noqa: F811
         pytest.param(10_000, 2_000, marks=pytest.mark.faults),
     ],
 )
-def test_no_flipped_bit_and_no_truncation_is_read(flips, cuts, tmp_path, uninterrupted):  # noqa: F811
+def test_no_flipped_bit_and_no_truncation_is_read(flips, cuts, tmp_path, uninterrupted):
     cells, _ = uninterrupted
     assert finished(in_child(lambda: sweep(tmp_path, cells[:1]))) == 0
     folder = tmp_path / run_name(cells[0])
@@ -160,7 +159,7 @@ def fill(folder, cells) -> str:
     return told
 
 
-def test_a_full_disk_is_told_and_leaves_what_was_finished(tmp_path, uninterrupted):  # noqa: F811
+def test_a_full_disk_is_told_and_leaves_what_was_finished(tmp_path, uninterrupted):
     cells, expected = uninterrupted
     assert finished(in_child(lambda: sweep(tmp_path, cells[:1]))) == 0
     before = contents(tmp_path)

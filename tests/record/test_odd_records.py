@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 
 from attnsvm import record
 from attnsvm.record import LOCK_FILE, RUN_FILE, TABLES, CorruptRecordError, run_state
-from attnsvm.sweeps import aggregate, status
+from attnsvm.sweeps import aggregate
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.report import command as report
 from tests.record.odd import (
@@ -36,22 +36,9 @@ from tests.record.odd import (
     parquet,
     place,
     replace_file,
-    sound_sweep,
     with_checksum,
     with_field,
 )
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("odd") / "sweep"
-    sound_sweep(folder)
-    return folder
-
-
-@pytest.fixture
-def sweep(original, tmp_path):
-    return Path(shutil.copytree(original, tmp_path / "sweep"))
 
 
 @pytest.fixture
@@ -105,12 +92,11 @@ def test_fields_of_another_type_version_or_missing(odd):
     check_refused(odd, damages)
 
 
-@pytest.mark.parametrize("name", ["reason", "place", "traceback"])
-def test_a_failure_without_a_reason(name, odd):
+def test_a_failure_without_a_reason(odd):
     record.write_failure(odd, record.read_json(odd / RUN_FILE), ValueError("why"))
     assert run_state(odd).state == "failed"
     run = record.read_json(odd / RUN_FILE)
-    for value in (3, REMOVED):
+    for name, value in itertools.product(("reason", "place", "traceback"), (3, REMOVED)):
         (odd / RUN_FILE).write_bytes(with_checksum(with_field(run, name, value)))
         assert name in reason_of(odd)
 
@@ -244,29 +230,3 @@ def test_arrays_that_the_file_does_not_hold(odd):
         with deadline(), pytest.raises(CorruptRecordError, match=r"solutions\.npz: ") as refused:
             record.read(odd)
         assert len(str(refused.value)) < 1000, what
-
-
-# --- the commands ---------------------------------------------------------------------------------
-
-
-def test_the_commands_name_each_odd_run_and_show_the_others(sweep, odd, capsys):
-    run = record.read_json(odd / RUN_FILE)
-    (odd / RUN_FILE).write_bytes(
-        with_checksum(with_field(run, "state", "\x1b[2J\nall is \u202ewell"))
-    )
-    frames = load(sweep)
-    states = dict(zip(frames.runs["run"], frames.runs["state"], strict=True))
-    assert states.pop(odd.name) == "corrupt"
-    assert set(states.values()) == {"done"}
-    assert frames.trials["run"].nunique() == len(states)
-    code, lines = lines_of(status.main, sweep, capsys)
-    assert code == 1
-    assert len([line for line in lines if odd.name in line]) == 1
-    assert lines[-1] == "3 runs: 2 done, 1 corrupt"
-    code, lines = lines_of(report.main, sweep, capsys)
-    assert code == 1
-    assert len([line for line in lines if line.startswith(f"corrupt: {odd.name}: ")]) == 1
-    assert lines[-1].startswith("report   ")
-    page = (sweep / "report.html").read_text()
-    assert "2 of 3" in page
-    assert not {"\x1b", "\u202e"} & set(page)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -111,10 +112,10 @@ def test_the_files_do_not_depend_on_how_the_record_is_cut(rows, tmp_path, monkey
 
 
 def test_neither_pickles_nor_parts_of_another_shape_are_written(tmp_path):
-    other = RunRecord(a_record().trials, a_record().history, {"mask": np.ones((3, 2, 1), bool)})
+    other = replace(a_record(), solutions={"mask": np.ones((3, 2, 1), bool)})
     with pytest.raises(ValueError, match="mask"):
         record.write(tmp_path, [a_record(), other], ORIGIN)
-    objects = RunRecord(a_record().trials, a_record().history, {"o": np.array([{}], dtype=object)})
+    objects = replace(a_record(), solutions={"o": np.array([{}], dtype=object)})
     with pytest.raises(ValueError, match="pickle"):
         record.write(tmp_path, [objects], ORIGIN)
     assert not record.is_done(tmp_path)
@@ -123,28 +124,18 @@ def test_neither_pickles_nor_parts_of_another_shape_are_written(tmp_path):
 def test_arrays_are_compressed_only_where_that_saves_something(tmp_path):
     """Noise is stored as it is; what compresses is compressed, wherever in the array it begins."""
     noise = np.random.default_rng(0).normal(size=(4, 300, 300))
-    late = np.concatenate([noise[:1], np.zeros((3, 300, 300))])
-    early = np.concatenate([np.full((3, 300, 300), np.nan), noise[:1]])
     solutions = {
         "noise": noise,
-        "late": late,
-        "early": early,
-        "small": noise[:, :9, :9],
+        "late": np.concatenate([noise[:1], np.zeros((3, 300, 300))]),
         "strided": noise.swapaxes(1, 2),
-        "mask": np.zeros((4, 10**6), bool),
         "none": noise[:, :0],
         "status": np.array(["solved", "infeasible"] * 2),
     }
-    written = RunRecord(a_record().trials, a_record().history, solutions)
-    record.write(tmp_path, [written], ORIGIN)
+    record.write(tmp_path, [replace(a_record(), solutions=solutions)], ORIGIN)
     with zipfile.ZipFile(tmp_path / "solutions.npz") as archive:
-        stored = {
-            info.filename.removesuffix(".npy")
-            for info in archive.infolist()
-            if info.compress_type == zipfile.ZIP_STORED
-        }
-        assert archive.testzip() is None
-    assert stored == {"noise", "strided"}
+        kinds = {info.filename: info.compress_type for info in archive.infolist()}
+    stored = {name for name, kind in kinds.items() if kind == zipfile.ZIP_STORED}
+    assert stored == {"noise.npy", "strided.npy"}
     got = record.read(tmp_path)[0].solutions
     for name, array in solutions.items():
         np.testing.assert_array_equal(got[name], array, strict=True)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -18,16 +19,29 @@ from attnsvm.record.provenance import provenance
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.status import main, states
 from tests.command import SMALL, attnsvm, until
-from tests.faults import configs, in_child, owners, sweep
+from tests.faults import configs, finished, in_child, owners, sweep
 from tests.record.test_record import a_record
 
-GONE = """
-import os, sys
-from pathlib import Path
-from attnsvm.record.lock import LOCK_FILE, HeldError, holder, locked
-with locked(Path(sys.argv[1])):
-    os.kill(os.getpid(), 9)
-"""
+
+def holding(folder):
+    """Start a process that holds the lock of `folder`; return its id."""
+    reading, writing = os.pipe()
+
+    def hold():
+        with locked(folder):
+            os.write(writing, b"held")
+            time.sleep(60)
+
+    child = in_child(hold)
+    assert os.read(reading, 4) == b"held"
+    os.close(reading)
+    os.close(writing)
+    return child
+
+
+def killed(child):
+    os.kill(child, signal.SIGKILL)
+    return finished(child) == -signal.SIGKILL
 
 
 def run_in(folder, state):
@@ -41,7 +55,7 @@ def run_in(folder, state):
     if state in ("failed", "interrupted"):
         record.write_failure(folder, origin, ValueError("told\x1b[2J why"), state)
     if state == "lost":
-        subprocess.run([sys.executable, "-c", GONE, str(folder)], check=False)
+        assert killed(holding(folder))
 
 
 @pytest.fixture
@@ -94,7 +108,7 @@ def test_status_is_told_without_the_heavy_packages(tmp_path):
 def test_records_of_other_code_are_refused_unless_allowed_and_then_shown(tmp_path):
     sweep_folder, cells = tmp_path / "mine", configs(1)
     child = in_child(lambda: sweep(sweep_folder, cells))
-    assert os.waitpid(child, 0)[1] == 0
+    assert finished(child) == 0
     folder = sweep_folder / run_name(cells[0])
     found, origin = record.read(folder)
     record.write(folder, [found], {**origin, "code": "another", "version": "0.0.1"})
@@ -132,45 +146,18 @@ def test_progress_counts_what_is_on_disk(tmp_path):
 
 # --- the lock: held by one process at a time, released when its owner ends, whatever its end ------
 
-HOLD = """
-import sys, time
-from pathlib import Path
-from attnsvm.record.lock import LOCK_FILE, HeldError, holder, locked
-with locked(Path(sys.argv[1])):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-
-COUNT = """
-import sys
-from pathlib import Path
-from attnsvm.record.lock import LOCK_FILE, HeldError, holder, locked
-folder = Path(sys.argv[1])
-for _ in range(20):
-    with locked(folder, patience_s=60):
-        number = folder / "number"
-        number.write_text(str(int(number.read_text()) + 1))
-"""
-
-
-def process(code, folder):
-    return subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE)
-
 
 def test_a_lock_excludes_others_while_its_owner_lives(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     assert holder(run) is None
-    owner = process(HOLD, run)
-    assert owner.stdout.readline() == b"held\n"
-    assert owners(tmp_path) == [(owner.pid, "")]
-    with pytest.raises(HeldError, match=f"process {owner.pid} on "), locked(run, 0):
+    owner = holding(run)
+    assert owners(tmp_path) == [(owner, "")]
+    with pytest.raises(HeldError, match=f"process {owner} on "), locked(run, 0):
         pass
-    os.kill(owner.pid, signal.SIGKILL)
-    owner.wait()
-    owner.stdout.close()
+    assert killed(owner)
     who, lives = holder(run)
-    assert who.startswith(f"process {owner.pid} on ")
+    assert who.startswith(f"process {owner} on ")
     assert not lives
     with locked(run, 0):
         assert owners(tmp_path) == [(os.getpid(), "")]
@@ -178,26 +165,30 @@ def test_a_lock_excludes_others_while_its_owner_lives(tmp_path):
 
 
 def test_no_two_processes_hold_a_lock_at_once(tmp_path):
-    (tmp_path / "number").write_text("0")
-    racers = [process(COUNT, tmp_path) for _ in range(4)]
-    for racer in racers:
-        assert racer.wait(60) == 0
-        racer.stdout.close()
-    assert (tmp_path / "number").read_text() == "80"
+    number = tmp_path / "number"
+    number.write_text("0")
+
+    def count():
+        for _ in range(20):
+            with locked(tmp_path, patience_s=60):
+                number.write_text(str(int(number.read_text()) + 1))
+
+    assert [finished(racer) for racer in [in_child(count) for _ in range(4)]] == [0] * 4
+    assert number.read_text() == "80"
 
 
 def test_a_look_does_not_make_an_owner_give_up(tmp_path):
-    looking = os.fork()
-    if not looking:
+    def look():
         while True:
             holder(tmp_path)
+
+    looking = in_child(look)
     try:
         for _ in range(100):
             with locked(tmp_path):
                 pass
     finally:
-        os.kill(looking, signal.SIGKILL)
-        os.waitpid(looking, 0)
+        assert killed(looking)
 
 
 # --- a file system without locks ------------------------------------------------------------------
@@ -228,7 +219,7 @@ def test_a_file_system_without_locks_is_refused_before_any_work(tmp_path):
 def test_the_state_of_a_run_is_told_without_locks_too(tmp_path):
     """A sweep on a node with locks is looked at from one that mounts the folder without."""
     cells = configs(2)
-    assert os.waitpid(in_child(lambda: sweep(tmp_path, cells)), 0)[1] == 0
+    assert finished(in_child(lambda: sweep(tmp_path, cells))) == 0
     begun = tmp_path / run_name(cells[1])
     (begun / "run.json").unlink()
     (begun / LOCK_FILE).touch()

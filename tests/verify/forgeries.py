@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from attnsvm.config.run import HYPOTHESES
-from tests.verify.forging import Forgery, array, cell, config_of, counted, curve, stated
+from tests.verify.forging import Forgery, array, cell, config_of, curve, stated
 
 NORMS = ("frobenius", "nuclear")
 
@@ -131,6 +131,14 @@ def shrunk_bracket(f: Forgery) -> None:
     f.cell("nuclear_kappa", lambda kappa: kappa * scale, k)
 
 
+def own_option_as_plug_in(f: Forgery) -> None:
+    """The head is called one of a package of the user: what it gives would be trusted."""
+    f.run["config"]["extensions"] = ["attnsvm"]
+    f.run["extension_code"] = {"attnsvm": "0" * 12}
+    f.run["options"]["head"] = "mine"
+    f.rehash = True
+
+
 FORGERIES = {
     # --- cells of the table
     **{name: ("hypotheses", cell(name, lambda verdict: not verdict)) for name in HYPOTHESES},
@@ -237,11 +245,12 @@ FORGERIES = {
     "one norm": ("top", config_of("svm", "norms", ["frobenius"])),
     "another selection": ("top", config_of("selection", "tokens", "optimal")),
     "option": ("top", stated("options", "optimizer", value="adam")),
+    "own option as plug-in": ("top", own_option_as_plug_in),
     "version": ("top", stated("version", value="9.9")),
-    "drawn": ("top", counted("drawn", 400)),
-    "accepted": ("top", counted("accepted", 4)),
-    "statuses": ("top", counted("statuses", {"ok": 4})),
-    "wanted": ("top", counted("wanted", 5)),
+    "drawn": ("top", stated("drawn", value=400, recount=False)),
+    "accepted": ("top", stated("accepted", value=4, recount=False)),
+    "statuses": ("top", stated("statuses", value={"ok": 4}, recount=False)),
+    "wanted": ("top", stated("wanted", value=5, recount=False)),
     # --- history
     "last risk": ("top", curve("risk", -1, a_little_more)),
     "first risk": ("top", curve("risk", 0, a_little_more)),

@@ -17,7 +17,6 @@ from attnsvm import record
 from attnsvm.config.identity import folder_name
 from attnsvm.experiment import svms
 from attnsvm.record import RunRecord, write_json
-from attnsvm.record.files import sha256
 from attnsvm.svm import solve_svm
 from attnsvm.verify.run import prove
 
@@ -123,32 +122,23 @@ def config_of(group: str, field: str, value: object, rehash: bool = True):
     return forge
 
 
-def cell(column: str, value: object, row: int = 0):
-    return lambda f: f.cell(column, value, row)
+def _edit(name: str):
+    return lambda *given: lambda forgery: getattr(forgery, name)(*given)
 
 
-def curve(quantity: str, at: int, change: object):
-    return lambda f: f.curve(quantity, at, change)
+cell, curve, array = map(_edit, ("cell", "curve", "array"))
+"""Forgeries by one edit of these methods."""
 
 
-def array(name: str, change: object, instance: int = 0):
-    return lambda f: f.array(name, change, instance)
+def stated(*keys: str, value: object, recount: bool = True):
+    """Change a field of `run.json`; without `recount` also one that the writer counts."""
 
-
-def counted(name: str, value: object):
-    def forge(f: Forgery) -> None:
-        f.run[name] = value
-        f.recount = False
-
-    return forge
-
-
-def stated(*keys: str, value: object):
     def forge(f: Forgery) -> None:
         place = f.run
         for key in keys[:-1]:
             place = place[key]
         place[keys[-1]] = value
+        f.recount = recount
 
     return forge
 
@@ -160,12 +150,3 @@ def refusal(folder: Path) -> str:
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return "; ".join(f"{what} {seed}: {why}" for what, seed, why in found.refusals)
-
-
-def reseal(folder: Path) -> None:
-    """Write the checksums of the files in `folder` into its `run.json`."""
-    run = record.read_json(folder / "run.json")
-    for name in run["files"]:
-        run["files"][name] = sha256((folder / name).read_bytes())
-    run.pop("checksum", None)
-    write_json(folder / "run.json", run)

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsvm import record
+from tests.record.odd import parquet, replace_file
 from tests.verify.forgeries import FORGERIES
-from tests.verify.forging import Forgery, refusal, reseal
+from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import made, some_quick, written
 
 USED = ("top", "optimal", "multi", "mixture", "kq", "path", "until_accepted", "kq_low_rank",
@@ -49,8 +50,7 @@ def test_a_forged_compact_record_is_refused(tmp_path):
     table = pq.read_table(folder / "trials.parquet")
     place = table.schema.get_field_index("risk")
     forged = pa.array(table["risk"].to_numpy() * (1 + 1e-6))
-    pq.write_table(table.set_column(place, "risk", forged), folder / "trials.parquet")
-    reseal(folder)
+    replace_file(folder, "trials.parquet", parquet(table.set_column(place, "risk", forged)))
     assert "risk" in refusal(folder)
 
 
@@ -76,14 +76,11 @@ def mutated(unchanged: Forgery, random: np.random.Generator) -> tuple[Forgery, s
         name = str(random.choice(list(f.arrays)))
         flat = f.arrays[name].reshape(-1)
         k = int(random.integers(flat.size))
-        what = f"{name}[{k}]"
-        if f.arrays[name].dtype.kind == "f" and not np.isfinite(flat[k]):
-            flat[k] = 0.5
-        else:
-            size = 1.0
-            if f.arrays[name].dtype.kind == "f":
-                size = np.abs(flat[np.isfinite(flat)]).max(initial=1.0)
-            flat[k] = changed(flat[k], f.arrays[name].dtype, random, size)
+        what, size = f"{name}[{k}]", 1.0
+        if f.arrays[name].dtype.kind == "f":
+            size = np.abs(flat[np.isfinite(flat)]).max(initial=1.0)
+        infinite = f.arrays[name].dtype.kind == "f" and not np.isfinite(flat[k])
+        flat[k] = 0.5 if infinite else changed(flat[k], f.arrays[name].dtype, random, size)
     else:
         if not len(f.history):
             return None

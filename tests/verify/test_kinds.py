@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from attnsvm.config import GROUPS
 from attnsvm.config.identity import result_fields
 from attnsvm.config.probe import described_quantities
 from attnsvm.record.columns import (
@@ -135,7 +136,7 @@ def test_a_processor_that_draws_other_last_bits_proves_the_rest(name, tmp_path):
     assert ("agree with their draw up to rounding" in said) == (name != "digits")
 
 
-@pytest.mark.parametrize("group", some_quick(["optimizer", "loss", "head"], ["head"]))
+@pytest.mark.parametrize("group", some_quick(GROUPS, ["head"]))
 def test_a_plug_in_is_named_as_trusted(group, tmp_path, capsys):
     config, found = made("top", tmp_path)
     target = getattr(config, group)

@@ -11,7 +11,6 @@ from attnsvm.verify.trusted import TRAINING
 from tests.verify.forgeries import history, trials
 from tests.verify.forging import Forgery, config_of, refusal
 from tests.verify.kinds import (
-    from_file,
     made,
     some_quick,
     started_from_file,
@@ -29,13 +28,6 @@ def test_a_genuine_record_is_trained_again_to_the_bit(name, tmp_path):
     config, found = made(name, tmp_path)
     folder = written(tmp_path, config, found)
     assert retrained(folder, 1000) == (len(found.trials), len(found.trials), [])
-
-
-@pytest.mark.full
-def test_instances_of_a_file_are_trained_again(tmp_path, capsys):
-    folder = written(tmp_path / "sweep", *from_file(tmp_path))
-    assert command.main([str(folder), "--retrain", "2"]) == 0
-    assert "2 trained again" in capsys.readouterr().out
 
 
 @pytest.mark.full
