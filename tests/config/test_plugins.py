@@ -212,4 +212,7 @@ def test_a_file_that_an_editor_has_locked_is_no_code(cubic, tmp_path):
     (tmp_path / "cubic_heads/folder.py").mkdir()
     code_digest.cache_clear()
     assert code_digest("cubic_heads") == before
+    (tmp_path / "cubic_heads/table.csv").write_text("a,b")
+    code_digest.cache_clear()
+    assert code_digest("cubic_heads") != before
     assert code_digest("sys") == code_digest()  # of the interpreter itself
