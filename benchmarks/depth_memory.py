@@ -7,14 +7,12 @@ trains as many networks at once as `networks_at_once` says fit in 1 GiB, whateve
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from benchmarks.svm_scale import apart, peak_mib
+from benchmarks._measure import apart, print_head, print_row, with_peak
 
 SIZES = 100, 1000, 10_000
 MODELS: dict[str, dict[str, Any]] = {"attention": {}, "all": {"mlp": 16, "trained": "all"}}
-HEAD = "| trained | instances | peak memory over start | KiB an instance |"
 
 
 def peak(size: int, options: dict[str, Any]) -> float:
@@ -28,19 +26,16 @@ def peak(size: int, options: dict[str, Any]) -> float:
         attnsvm.train_layers(batch, model, steps=10, record_every=10)
 
     train(2)  # imports and compiled code are not counted
-    Path("/proc/self/clear_refs").write_text("5")
-    start = peak_mib()
-    train(size)
-    return peak_mib() - start
+    return with_peak(lambda: train(size))[1]
 
 
 def main() -> None:
     """Print the table."""
-    print(f"{HEAD}\n|---|---|---|---|")
+    print_head("trained", "instances", "peak memory over start", "KiB an instance")
     for name, options in MODELS.items():
         for size in SIZES:
             found = apart(peak, size, options)
-            print(f"| {name} | {size} | {found:.0f} MiB | {1024 * found / size:.0f} |", flush=True)
+            print_row(name, size, f"{found:.0f} MiB", f"{1024 * found / size:.0f}")
 
 
 if __name__ == "__main__":

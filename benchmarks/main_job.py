@@ -5,57 +5,37 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from attnsvm.record import read
 from attnsvm.sweeps.aggregate import load
+from benchmarks._measure import print_head, print_row, seconds
 
 SWEEPS = ("rank_vs_d", "correlation_vs_d")
 BIN = Path(sys.executable).parent
 
 
 def main() -> None:
-    """Print the table of the README."""
-    print("| what | measured |")
-    print("|---|---|")
-    _, seconds = timed("--help")
-    print(f"| `attnsvm --help` | {seconds:.2f} s |")
+    """Print the table."""
+    print_head("what", "measured")
+    print_row("`attnsvm --help`", f"{seconds_of('--help'):.2f} s")
     with tempfile.TemporaryDirectory() as folder:
         for name in SWEEPS:
-            _, seconds = timed(f"sweep={name}", "hydra/launcher=joblib", cwd=folder)
-            runs = load(Path(folder, "multirun", name)).runs
-            drawn = int(runs["drawn"].sum())
-            print(f"| `attnsvm sweep={name} hydra/launcher=joblib` | {seconds:.0f} s |")
-            print(f"| ... instances drawn, of them per second | {drawn}, {drawn / seconds:.0f} |")
-        frobenius, nuclear = solver_times(Path(folder, "multirun/rank_vs_d"))
-        print(f"| Frobenius SVM, mean over `rank_vs_d` | {1e3 * frobenius:.2f} ms an instance |")
-        print(f"| nuclear SVM, mean over `rank_vs_d` | {1e3 * nuclear:.2f} ms an instance |")
+            took = seconds_of(f"sweep={name}", "hydra/launcher=joblib", cwd=folder)
+            drawn = int(load(Path(folder, "multirun", name)).runs["drawn"].sum())
+            print_row(f"`attnsvm sweep={name} hydra/launcher=joblib`", f"{took:.0f} s")
+            print_row("... instances drawn, of them per second", f"{drawn}, {drawn / took:.0f}")
 
 
-def timed(*arguments: str, cwd: str | None = None) -> tuple[str, float]:
-    """Return the output of `attnsvm arguments` and its wall time in seconds."""
-    begin = time.perf_counter()
-    done = subprocess.run(
-        [str(BIN / "attnsvm"), *arguments], cwd=cwd, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return done.stdout, time.perf_counter() - begin
+def seconds_of(*arguments: str, cwd: str | None = None) -> float:
+    """Return the wall time of `attnsvm arguments`, seconds."""
+    command = [str(BIN / "attnsvm"), *arguments]
 
+    def call() -> None:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(done.stderr)
 
-def solver_times(sweep: Path) -> tuple[float, float]:
-    """Return seconds an instance that each solver took on the instances of a sweep's runs."""
-    from attnsvm import solve_svm
-
-    totals, instances = {"frobenius": 0.0, "nuclear": 0.0}, 0
-    for name in load(sweep).runs["run"]:
-        stored = read(sweep / name)[0].solutions
-        instances += len(stored["X"])
-        for norm in totals:
-            solution = solve_svm(stored["X"], stored["Z"], stored["selected"], norm=norm)
-            totals[norm] += solution.solve_time_s
-    return totals["frobenius"] / instances, totals["nuclear"] / instances
+    return seconds(call)[0]
 
 
 if __name__ == "__main__":

@@ -10,14 +10,15 @@ they can do.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import time
 import warnings
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
+
+from benchmarks._measure import apart, print_head, print_row, seconds, with_peak
+from benchmarks.solvers.quadratic import least
 
 Shape = tuple[int, int, int]
 
@@ -32,7 +33,6 @@ LARGE: dict[str, tuple[Shape, ...]] = {
     **dict.fromkeys(("spectral", "max", "l1", "l1.75", "l3"), ((100, 101, 128),)),
 }
 PEER_SHAPES: tuple[Shape, ...] = ((8, 16, 32), (16, 32, 32))
-HEAD = "| n, T, d | N | problem | time | peak memory over start | status | gap | active |"
 
 
 def main() -> None:
@@ -44,12 +44,12 @@ def main() -> None:
         for against, shapes in SWEEPS.items()
         if problem == "Att-SVM" or against != "d"
     )
-    print("\n| n, T, d | method | time | norm over ours - 1 |")
-    print("|---" * 4 + "|")
+    print()
+    print_head("n, T, d", "method", "time", "norm over ours - 1")
     for shape in PEER_SHAPES:
-        for name, peer in (("LinearSVC, C = 1e6", linear_svc), ("Clarabel", clarabel)):
-            took, excess = apart(peer, shape)
-            print(f"| {shape} | {name} | {took:.2f} s | {excess:.0e} |", flush=True)
+        for name in PEERS:
+            took, excess = apart(beside, name, shape)
+            print_row(shape, name, f"{took:.2f} s", f"{excess:.0e}")
 
 
 def large() -> None:
@@ -59,33 +59,26 @@ def large() -> None:
 
 def measure(sweeps: Iterable[tuple[str, str, str, tuple[Shape, ...]]]) -> None:
     """Print a table: each (norm, problem, what varies, shapes), exponents where shapes vary."""
-    print(f"{HEAD}\n{'|---' * 8}|")
+    print_head(
+        "n, T, d", "N", "problem", "time", "peak memory over start", "status", "gap", "active"
+    )
     for norm, problem, against, shapes in sweeps:
-        seconds, megabytes = [], []
+        title, times, memory, sizes = f"{problem}, {norm}", [], [], []
         for n, T, d in shapes:
-            took, peak, status, gap, active = apart(ours, (n, T, d), norm, problem)
-            seconds.append(took)
-            megabytes.append(peak)
-            cells = [f"{n}, {T}, {d}", n * (T - 1), f"{problem}, {norm}", f"{took:.2f} s"]
-            cells += [f"{peak:.0f} MiB", status, f"{gap:.0e}", active]
-            print(f"| {' | '.join(map(str, cells))} |", flush=True)
-        if len(shapes) == 1:
-            continue
-        sizes = [{"N": n * (T - 1), "d": d, "N d": n * (T - 1) * d}[against] for n, T, d in shapes]
-        cells = [f"exponent in {against}", "", f"{problem}, {norm}"]
-        cells += [f"{slope(sizes, seconds):.2f}", f"{slope(sizes, megabytes):.2f}", "", "", ""]
-        print(f"| {' | '.join(cells)} |", flush=True)
+            took, peak, *rest = apart(ours, (n, T, d), norm, problem)
+            N = n * (T - 1)
+            print_row(f"{n}, {T}, {d}", N, title, f"{took:.2f} s", f"{peak:.0f} MiB", *rest)
+            times.append(took)
+            memory.append(peak)
+            sizes.append({"N": N, "d": d, "N d": N * d}[against])
+        if len(shapes) > 1:
+            exponents = (f"{slope(sizes, values):.2f}" for values in (times, memory))
+            print_row(f"exponent in {against}", "", title, *exponents, "", "", "")
 
 
 def slope(x: list[int], y: list[float]) -> float:
     """Return the exponent of y ~ x^e by least squares on logarithms."""
     return float(np.polyfit(np.log(x), np.log(np.maximum(y, 1e-9)), 1)[0])
-
-
-def apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return function(*arguments), computed in a fresh process."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(function, arguments)
 
 
 def instance(shape: Shape, problem: str = "Att-SVM") -> Any:
@@ -95,61 +88,41 @@ def instance(shape: Shape, problem: str = "Att-SVM") -> Any:
     return (instances if problem == "Att-SVM" else general)(*shape, trials=1)
 
 
-def ours(shape: Shape, norm: Any, kind: str) -> tuple[float, float, str, float, int]:
+def ours(shape: Shape, norm: Any, kind: str) -> tuple[float, float, str, str, int]:
     """Return seconds, MiB, status, gap and the number of active tokens."""
     from attnsvm.svm import solve
 
     solve(instance((2, 3, 4)), norm, 3)  # imports and compiled code are not counted
     problem = instance(shape, kind)
-    Path("/proc/self/clear_refs").write_text("5")  # or making the instance would count as the peak
-    start = peak_mib()
-    begin = time.perf_counter()
-    solution = solve(problem, norm, shape[1])
-    took = time.perf_counter() - begin
-    peak = peak_mib() - start
-    gap, active = solution.duality_gap.item(), int(solution.support.sum())
-    return took, peak, str(solution.status[0]), gap, active
+    solution, peak = with_peak(lambda: solve(problem, norm, shape[1]))
+    gap, active = f"{solution.duality_gap.item():.0e}", int(solution.support.sum())
+    return solution.solve_time_s, peak, str(solution.status[0]), gap, active
 
 
-def peak_mib() -> float:
-    """Return the most resident memory of this process since its peak was cleared, MiB (Linux)."""
-    (line,) = (x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x)
-    return int(line.split()[1]) / 1024
-
-
-def rows(shape: Shape) -> tuple[Any, float]:
+def beside(peer: str, shape: Shape) -> tuple[float, float]:
+    """Return seconds of a peer, and by how much its norm at margin 1 exceeds ours, relatively."""
     from attnsvm.svm import solve
 
     problem = instance(shape)
     G = (problem.D[0, :, :, None] * problem.queries[0, :, None, :]).flatten(1).numpy()
-    return G, solve(problem, "frobenius", shape[1]).objective.item()
+    known = solve(problem, "frobenius", shape[1]).objective.item()
+    PEERS[peer](np.eye(2))  # imports are not counted
+    found: list[Any] = []
+    took = seconds(lambda: found.append(PEERS[peer](G)))[0]
+    return took, float(np.linalg.norm(found[0]) / (G @ found[0]).min() / known - 1)
 
 
-def linear_svc(shape: Shape) -> tuple[float, float]:
+def linear_svc(G: Any) -> Any:
     from sklearn.svm import LinearSVC
 
-    G, known = rows(shape)
     signs = np.where(np.arange(len(G)) % 2, 1.0, -1.0)  # it wants two classes
     model = LinearSVC(C=1e6, loss="hinge", fit_intercept=False, max_iter=10**6, tol=1e-8)
-    begin = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model.fit(G * signs[:, None], signs)
-    w = model.coef_[0]
-    return time.perf_counter() - begin, float(np.linalg.norm(w) / (G @ w).min() / known - 1)
+        return model.fit(G * signs[:, None], signs).coef_[0]
 
 
-def clarabel(shape: Shape) -> tuple[float, float]:
-    import qpsolvers
-    import scipy.sparse as sp
-
-    G, known = rows(shape)
-    p = G.shape[1]
-    begin = time.perf_counter()
-    w = qpsolvers.solve_qp(
-        sp.eye(p, format="csc"), np.zeros(p), sp.csc_matrix(-G), -np.ones(len(G)), solver="clarabel"
-    )
-    return time.perf_counter() - begin, float(np.linalg.norm(w) / (G @ w).min() / known - 1)
+PEERS = {"LinearSVC, C = 1e6": linear_svc, "Clarabel": partial(least, solver="clarabel")}
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ import torch
 
 import attnsvm
 from attnsvm.verify import stored_svms, verify
+from benchmarks._measure import print_head, print_row
 from benchmarks.nasty import Difficult, load
 from benchmarks.solvers import Method, methods
 
@@ -52,12 +53,11 @@ def print_table(norm: str, difficult: Sequence[Difficult], truths: Sequence[floa
     """Print right / silent error / no answer / not judged of each solver, by conditioning."""
     classes = ("infeasible", *LIMITS)
     words = WORDS if None in truths else WORDS[:3]
-    print(f"### {norm}: {' / '.join(words)}\n\n| method | {' | '.join(classes)} |")
-    print("|---" * (len(classes) + 1) + "|")
+    print(f"### {norm}: {' / '.join(words)}\n")
+    print_head("method", *classes)
     for name, method in methods(norm).items():
         counts = counted(method, difficult, truths)
-        cells = (" / ".join(str(counts[c, word]) for word in words) for c in classes)
-        print(f"| {name} | {' | '.join(cells)} |", flush=True)
+        print_row(name, *(" / ".join(str(counts[c, word]) for word in words) for c in classes))
     print()
 
 
