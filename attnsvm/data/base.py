@@ -1,15 +1,16 @@
-"""The base class of all sources of instances, and the batch made from drawn instances."""
+"""The base classes of the sources of instances, and the draws that they share."""
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from attnsvm.head import Head, Parameters
-from attnsvm.model import Model, Samples
+from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
 
 
@@ -31,12 +32,55 @@ class Data(ABC):
         """Return instances with seeds seed, seed + 1, ..., at most `trials` of them."""
 
 
-def stacked(parameters: list[Parameters]) -> Parameters:
-    """Return the parameters of several instances with the axis B in front."""
-    return {name: torch.stack([one[name] for one in parameters]) for name in parameters[0]}
+class Seeded(Data):
+    """Instances drawn one by one, each from its own CPU generator with seed `seed + i`.
+
+    Draws are float32, normalised in float32 and then cast to float64, independent of the default
+    dtype and the global generator: bit for bit as published. Labels of a sequence model, one per
+    query, are drawn last, so that tokens, queries and head are those of the published instance.
+    """
+
+    def __init__(self, n: int, T: int, d: int) -> None:
+        self.n, self.T, self.d = n, T, d
+
+    @abstractmethod
+    def draw(self, generator: Generator, head: Head) -> Drawn:
+        """Return one instance with labels of shape (n,)."""
+
+    def labels(self, generator: Generator, shape: tuple[int, ...]) -> Tensor:
+        """Return labels of this shape; +1 unless the source draws them."""
+        return torch.ones(shape, dtype=torch.float64)
+
+    def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
+        """Return `trials` instances, instance i drawn from seed + i."""
+        drawn = [self._draw_labelled(seed + i, head, model) for i in range(trials)]
+        X, Z, Y = (torch.stack([getattr(one, name) for one in drawn]) for name in "XZY")
+        samples = model.expand(X, Z, Y, None)
+        parameters = {
+            name: torch.stack([one.head_parameters[name] for one in drawn])
+            for name in drawn[0].head_parameters
+        }
+        seeds = seed + torch.arange(trials)
+        return ProblemBatch(
+            samples.X, samples.Z, samples.Y, samples.mask, head, parameters, seeds
+        )  # fmt: skip
+
+    def _draw_labelled(self, seed: int, head: Head, model: Model) -> Drawn:
+        generator = Generator().manual_seed(seed)
+        drawn = self.draw(generator, head)
+        shape = model.label_shape(self.n, self.T)
+        if shape == tuple(drawn.Y.shape):
+            return drawn
+        return dataclasses.replace(drawn, Y=self.labels(generator, shape))
 
 
-def batch_of(samples: Samples, head: Head, parameters: Parameters, seed: int) -> ProblemBatch:
-    """Return the batch whose instance i has seed `seed` + i."""
-    seeds = seed + torch.arange(len(samples.X))
-    return ProblemBatch(samples.X, samples.Z, samples.Y, samples.mask, head, parameters, seeds)
+def normal(generator: Generator, *shape: int) -> Tensor:
+    """Return a standard normal draw, float32."""
+    return torch.randn(*shape, generator=generator, dtype=torch.float32)
+
+
+def unit_rows(generator: Generator, *shape: int) -> Tensor:
+    """Return a draw uniform on the unit sphere along the last axis, float64."""
+    rows = normal(generator, *shape)
+    unit: Tensor = rows / rows.norm(dim=-1, keepdim=True)
+    return unit.double()

@@ -9,8 +9,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import unfold
 
 from attnsvm.config import ConfigError
-from attnsvm.data.base import Drawn
-from attnsvm.data.seeded import Seeded
+from attnsvm.data.base import Drawn, Seeded
 from attnsvm.head import Head
 
 
@@ -43,7 +42,8 @@ class Digits(Seeded):
         """Draw the head, then n images."""
         parameters = head.draw(generator, self.d)
         if set(parameters) == {"v"}:
-            parameters = {"v": self._class_difference()}
+            means = [self.patches[self.signs == sign].mean((0, 1)) for sign in (1.0, -1.0)]
+            parameters = {"v": (means[0] - means[1]) / (means[0] - means[1]).norm()}
         chosen = torch.randperm(len(self.signs), generator=generator)[: self.n]
         X = self.patches[chosen]
         return Drawn(X, X.mean(-2), self.signs[chosen], parameters)
@@ -54,12 +54,6 @@ class Digits(Seeded):
             "model=sequence: must be cross_attention | self_attention with data=digits, which has "
             "one label per image, not per patch"
         )
-
-    def _class_difference(self) -> Tensor:
-        means = [self.patches[self.signs == sign].mean((0, 1)) for sign in (1.0, -1.0)]
-        difference = means[0] - means[1]
-        unit: Tensor = difference / difference.norm()
-        return unit
 
 
 @functools.lru_cache(maxsize=8)
@@ -76,8 +70,8 @@ def labelled_patches(
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        told = "data=digits: scikit-learn must be installed: pip install scikit-learn"
-        raise ConfigError(told) from error
+        must = "scikit-learn must be installed: pip install scikit-learn"
+        raise ConfigError(f"data=digits: {must}") from error
     digits = load_digits()
     images, kinds = torch.from_numpy(digits.images) / 16.0, torch.from_numpy(digits.target)
     chosen = (kinds == positive) | (kinds == negative)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.data.base import Data, batch_of, stacked
+from attnsvm.data.base import Data
 from attnsvm.head import Head
 from attnsvm.model import Model
-from attnsvm.problem import ProblemBatch, check_array, check_labels, given_parameters
+from attnsvm.problem import ProblemBatch, check_array, check_labels
 from attnsvm.record.arrays import read_arrays
 from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular
+
+SAMPLES = ("X", "Z", "Y", "mask")
+KNOWN_PARAMETERS = ("v", "V")
+"""Parameters of heads that a file may have even where the head of a run has none of that name."""
 
 
 class File(Data):
@@ -50,8 +51,7 @@ class File(Data):
         arrays = read_npz("data.path", self.path, "X, Z, Y")
         X = _array(arrays, "X")
         if X.ndim == 3:
-            arrays = {name: value[None] for name, value in arrays.items()}
-            X = X[None]
+            arrays, X = {name: value[None] for name, value in arrays.items()}, X[None]
         if X.ndim != 4 or 0 in X.shape:
             raise ConfigError(f"X: shape {tuple(X.shape)}; must be (B, n, T, d) or (n, T, d)")
         B, n, T, d = X.shape
@@ -61,22 +61,22 @@ class File(Data):
         if not model.OWN_QUERIES:
             Z = _array(arrays, "Z")
             check_array("Z", Z, (B, n, d), torch.float64)
-        mask = _mask(arrays, (B, n, T))
-        samples = model.expand(X, Z, Y, mask)
-        drawn = [head.draw(Generator().manual_seed(seed + i), d) for i in range(B)]
-        drawn_parameters = stacked(drawn)
-        _check_names(self.path, arrays, drawn_parameters)
-        own = {name: _array(arrays, name) for name in drawn_parameters if name in arrays}
-        parameters = given_parameters(drawn_parameters, own)
-        return batch_of(samples, head, parameters, seed).take(slice(trials))
-
-
-KNOWN_ARRAYS = ("X", "Z", "Y", "mask", "v", "V")
-UNREADABLE = (
-    ValueError, OSError, EOFError, AttributeError, TypeError, KeyError, NotImplementedError,
-    zipfile.BadZipFile, zlib.error, CorruptRecordError,
-)  # fmt: skip
-"""Exceptions of NumPy for a file that is not an archive, is truncated or has a flipped bit."""
+        mask = None
+        if "mask" in arrays:
+            mask = _array(arrays, "mask")
+            check_array("mask", mask, (B, n, T), torch.float64)
+            if not ((mask == 0) | (mask == 1)).all():
+                raise ConfigError("mask: has a value other than 0 and 1; must be booleans")
+            mask = mask.bool()
+        parameters = head.draw(torch.Generator(), d)
+        known = tuple(dict.fromkeys((*SAMPLES, *KNOWN_PARAMETERS, *parameters)))
+        for name in arrays:
+            if name not in known:
+                must = f"must be {' | '.join(known)}"
+                raise ConfigError(f"data.path={self.path}: unknown array {name}; {must}")
+        given = {name: _array(arrays, name) for name in parameters if name in arrays}
+        samples = vars(model.expand(X, Z, Y, mask))
+        return ProblemBatch.of(**samples, head=head, seed=seed, **given).take(slice(trials))
 
 
 def read_npz(field: str, path: str, names: str) -> dict[str, np.ndarray[Any, Any]]:
@@ -92,21 +92,10 @@ def read_npz(field: str, path: str, names: str) -> dict[str, np.ndarray[Any, Any
         raise ConfigError(f"{field}={path}: {what}; must be an .npz with {names}")
     try:
         with open_regular(Path(path).resolve(), MAX_TABLE_BYTES) as stream:
-            arrays = read_arrays(stream)
-    except UNREADABLE as error:
-        told = f"not a readable .npz ({error}); must be one with {names}"
-        raise ConfigError(f"{field}={path}: {told}") from error
-    return arrays
-
-
-def _check_names(path: str, names: Iterable[str], parameters: Iterable[str]) -> None:
-    """Raise ConfigError for an array that is neither of the samples nor a parameter of a head."""
-    known = tuple(dict.fromkeys((*KNOWN_ARRAYS, *parameters)))
-    for name in names:
-        if name not in known:
-            raise ConfigError(
-                f"data.path={path}: unknown array {name}; must be {' | '.join(known)}"
-            )
+            return read_arrays(stream)
+    except (OSError, CorruptRecordError) as error:
+        must = f"must be one with {names}"
+        raise ConfigError(f"{field}={path}: not a readable .npz ({error}); {must}") from error
 
 
 def _array(arrays: dict[str, np.ndarray[Any, Any]], name: str) -> Tensor:
@@ -126,13 +115,3 @@ def _labels(Y: Tensor, shape: tuple[int, int], wanted: tuple[int, ...]) -> Tenso
         raise ConfigError(f"Y: shape {tuple(Y.shape)}; must be {allowed}")
     check_labels(Y)
     return Y.reshape(*Y.shape, *[1] * (len(full) - Y.ndim)).expand(full).contiguous()
-
-
-def _mask(arrays: dict[str, np.ndarray[Any, Any]], shape: tuple[int, ...]) -> Tensor | None:
-    if "mask" not in arrays:
-        return None
-    mask = _array(arrays, "mask")
-    check_array("mask", mask, shape, torch.float64)
-    if not ((mask == 0) | (mask == 1)).all():
-        raise ConfigError("mask: has a value other than 0 and 1; must be booleans")
-    return mask.bool()

@@ -8,8 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.data.base import Drawn
-from attnsvm.data.seeded import Seeded, normal, unit_rows
+from attnsvm.data.base import Drawn, Seeded, normal, unit_rows
 from attnsvm.head import Head
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch

@@ -1,12 +1,14 @@
-"""`data=sphere`: tokens, queries and head on the unit sphere."""
+"""Tokens and queries on the unit sphere: `data=sphere | sphere_in_span | prompt | orthonormal`."""
 
 from __future__ import annotations
 
+import torch
 from torch import Generator, Tensor
 
-from attnsvm.data.base import Drawn
-from attnsvm.data.seeded import Seeded, normal, unit_rows
+from attnsvm.config import ConfigError
+from attnsvm.data.base import Drawn, Seeded, normal, unit_rows
 from attnsvm.head import Head
+from attnsvm.linalg import one_thread, orthonormal
 
 
 class Sphere(Seeded):
@@ -26,3 +28,69 @@ class Sphere(Seeded):
     def labels(self, generator: Generator, shape: tuple[int, ...]) -> Tensor:
         """Return signs of normal draws."""
         return 2.0 * (normal(generator, *shape) > 0).double() - 1.0
+
+
+class SphereInSpan(Sphere):
+    """Instances of `Sphere` in the r = min(d, n (T + 1)) dimensions that their vectors span.
+
+    With E of orthonormal columns and x = E x', z = E z', every logit x^T W z is x'^T (E^T W E) z'.
+    Training from W(0) = 0, the SVMs in the Frobenius, nuclear and spectral norm, and all hypotheses
+    are those of the d-dimensional instance, and cost what r dimensions cost (Lemma 1 of
+    arXiv 2308.16898). Initial weights that are drawn are drawn in r dimensions. x' and z' are the
+    rows of R^T of the QR decomposition (x_11, ..., x_nT, z_1, ..., z_n) = E R with diagonal > 0.
+    """
+
+    @one_thread()
+    def draw(self, generator: Generator, head: Head) -> Drawn:
+        """Draw as `Sphere` does, and change the basis."""
+        drawn = super().draw(generator, head)
+        if set(drawn.head_parameters) != {"v"}:
+            name = type(head).__name__.lower()
+            raise ConfigError(f"head={name}: must be linear or quadratic with data=sphere_in_span")
+        vectors = torch.cat([drawn.X.flatten(0, 1), drawn.Z])
+        E, R = (V[0] for V in orthonormal(vectors.mT[None]))
+        signs = torch.where(R.diagonal() < 0, -1.0, 1.0).double()
+        rows = (signs[:, None] * R).mT.contiguous()
+        X = rows[: -self.n].reshape(self.n, self.T, -1)
+        v = signs * (E.mT @ drawn.head_parameters["v"])
+        return Drawn(X, rows[-self.n :], drawn.Y, {"v": v})
+
+
+class Prompt(Seeded):
+    """Tokens and v uniform on the unit sphere, one query z for all samples; all labels +1.
+
+    The model of arXiv 2306.13596: only p = W z enters the logits x^T p, so that training W from
+    zero is training of the prompt p, W(k) = p(k) z^T / ||z||^2.
+    """
+
+    def draw(self, generator: Generator, head: Head) -> Drawn:
+        """Draw head, tokens, the query."""
+        parameters = head.draw(generator, self.d)
+        X = unit_rows(generator, self.n, self.T, self.d)
+        Z = unit_rows(generator, 1, self.d).expand(self.n, -1).contiguous()
+        return Drawn(X, Z, self.labels(generator, (self.n,)), parameters)
+
+
+class Orthonormal(Seeded):
+    """Each sample's T <= d tokens are orthonormal; all labels +1.
+
+    For T = d the tokens are the rows of the left factor of the singular value decomposition of a
+    normal T x d draw, as published. For T < d that factor has rows of length T only; the tokens are
+    then the columns of the left factor of the decomposition of its transpose.
+    """
+
+    def __init__(self, n: int, T: int, d: int) -> None:
+        if T > d:
+            raise ConfigError(f"data.T={T}: must be <= d={d}: the tokens are orthonormal")
+        super().__init__(n, T, d)
+
+    def draw(self, generator: Generator, head: Head) -> Drawn:
+        """Draw head, tokens, queries."""
+        parameters = head.draw(generator, self.d)
+        X = normal(generator, self.n, self.T, self.d)
+        if self.T == self.d:
+            X = torch.linalg.svd(X)[0]
+        else:
+            X = torch.linalg.svd(X.mT, full_matrices=False)[0].mT
+        Z = unit_rows(generator, self.n, self.d)
+        return Drawn(X.double().contiguous(), Z, self.labels(generator, (self.n,)), parameters)

@@ -11,6 +11,7 @@ from torch import Generator
 
 from attnsvm.config import ConfigError
 from attnsvm.data import Sphere, sample
+from attnsvm.data.digits import labelled_patches
 from attnsvm.head import Head
 from attnsvm.model import CrossAttention
 from attnsvm.selection import optimal_tokens
@@ -25,8 +26,64 @@ def normal(generator, *shape):
     return torch.randn(*shape, generator=generator, dtype=torch.float32)
 
 
-def unit(rows):
+def unit(generator, *shape):
+    rows = normal(generator, *shape)
     return (rows / rows.norm(dim=-1, keepdim=True)).double()
+
+
+def signs(generator, *shape):
+    return (2.0 * (normal(generator, *shape) > 0) - 1.0).double()
+
+
+def of_unit_norm(V):
+    return (V / V.norm()).double()
+
+
+SIZE = {"n": 2, "T": 3, "d": 4}
+ONES = torch.ones(2, dtype=torch.float64)
+SHIFT = torch.tensor([-1.0, 0.0])
+
+
+def near_tokens(generator):
+    X = 0.5 * normal(generator, 2, 5, 2) + SHIFT
+    X[:, 0] = torch.tensor([[1.0, 0.5], [1.0, -0.5]])
+    return X.double()
+
+
+def far_tokens(generator):
+    return (0.3 * normal(generator, 2, 3, 2) + torch.stack([SHIFT, -SHIFT])[:, None]).double()
+
+
+PUBLISHED = {
+    ("sphere", 7): (SIZE, lambda g: {
+        "v": unit(g, 4), "Y": signs(g, 2), "X": unit(g, 2, 3, 4), "Z": unit(g, 2, 4)}),
+    ("sphere", 8): (SIZE | {"head": "relu"}, lambda g: {
+        "V": of_unit_norm(normal(g, 4, 4)), "X": unit(g, 2, 3, 4), "Y": signs(g, 2),
+        "Z": unit(g, 2, 4)}),
+    ("sphere", 0): (SIZE | {"model": "sequence"}, lambda g: {
+        "v": unit(g, 4), "": (signs(g, 2), unit(g, 2, 3, 4), unit(g, 2, 4)),
+        "Y": signs(g, 2, 3).flatten()}),
+    ("prompt", 8): (SIZE, lambda g: {
+        "v": unit(g, 4), "X": unit(g, 2, 3, 4), "Z": unit(g, 1, 4).expand(2, 4), "Y": ONES}),
+    ("orthonormal", 0): ({"n": 2, "T": 4, "d": 4}, lambda g: {
+        "v": unit(g, 4), "X": torch.linalg.svd(normal(g, 2, 4, 4))[0].double(),
+        "Z": unit(g, 2, 4), "Y": ONES}),
+    ("paths_far", 1): ({}, lambda g: {
+        "v": unit(g, 2), "X": far_tokens(g), "Z": unit(g, 2, 2), "Y": ONES}),
+    ("paths_near", 3): ({}, lambda g: {
+        "v": unit(g, 2), "X": near_tokens(g), "Z": unit(g, 2, 2), "Y": ONES}),
+}  # fmt: skip
+"""Options of published instances by source and seed, and what is drawn, in its order."""
+
+
+@pytest.mark.parametrize("published", PUBLISHED)
+def test_instances_are_the_published_draws_in_their_order(published):
+    options, expected = PUBLISHED[published]
+    batch = sample(published[0], seed=published[1], trials=1, **options)
+    for name, value in expected(Generator().manual_seed(published[1])).items():
+        if name:  # labels of a sequence come after other draws
+            found = batch.head_parameters[name] if name in "vV" else getattr(batch, name)
+            assert found[0].equal(value), name
 
 
 @pytest.mark.parametrize(
@@ -39,32 +96,6 @@ def test_optimal_tokens_of_published_instances(record):
     optimal, tie = optimal_tokens(batch)
     assert optimal[0].tolist() == record["selected"]
     assert record["d"] == 1 or not tie.item()  # on a line, unit tokens coincide
-
-
-def test_draw_order_with_the_linear_head():
-    generator = Generator().manual_seed(7)
-    v = unit(normal(generator, 4))
-    Y = 2.0 * (normal(generator, 2) > 0) - 1.0
-    X = unit(normal(generator, 2, 3, 4))
-    Z = unit(normal(generator, 2, 4))
-    batch = sample("sphere", n=2, T=3, d=4, seed=7, trials=1)
-    assert batch.head_parameters["v"][0].equal(v)
-    assert batch.Y[0].equal(Y.double())
-    assert batch.X[0].equal(X)
-    assert batch.Z[0].equal(Z)
-
-
-def test_draw_order_with_the_relu_head():
-    generator = Generator().manual_seed(7)
-    V = normal(generator, 4, 4)
-    X = unit(normal(generator, 2, 3, 4))
-    Y = 2.0 * (normal(generator, 2) > 0) - 1.0
-    Z = unit(normal(generator, 2, 4))
-    batch = sample("sphere", n=2, T=3, d=4, seed=7, trials=1, head="relu")
-    assert batch.head_parameters["V"][0].equal((V / V.norm()).double())
-    assert batch.X[0].equal(X)
-    assert batch.Y[0].equal(Y.double())
-    assert batch.Z[0].equal(Z)
 
 
 def test_draws_depend_on_the_seed_alone():
@@ -110,11 +141,6 @@ def test_training_from_zero_is_that_of_the_wide_instance():
     torch.testing.assert_close(*norms, rtol=1e-12, atol=0)
 
 
-def test_a_head_that_is_no_projection_is_refused_in_the_span():
-    with pytest.raises(ConfigError, match="head=mlp: must be linear or quadratic"):
-        sample("sphere_in_span", n=2, T=3, d=40, trials=1, head="mlp")
-
-
 def test_a_planted_token_has_the_score_and_resembles_the_query():
     size = {"n": 200, "T": 3, "d": 5, "trials": 2, "score_gap": 0.6, "signal": 2.0, "seed": 4}
     batch = sample("planted", **size)
@@ -150,21 +176,6 @@ def test_tokens_of_equal_score_leave_the_weights_where_they_are():
     assert (nearly.W - nearly.snapshots[:, 0]).flatten(1).norm(dim=1).min() > 1
 
 
-def test_a_line_has_no_room_for_planted_tokens():
-    with pytest.raises(ConfigError, match=r"data\.d=2: must be >= 3"):
-        sample("planted", n=2, T=3, d=2, trials=1)
-
-
-def test_samples_of_a_prompt_share_one_query_and_their_labels_are_positive():
-    batch = sample("prompt", n=3, T=4, d=5, trials=2, seed=7)
-    generator = Generator().manual_seed(8)
-    v, X, z = (normal(generator, *shape) for shape in ((5,), (3, 4, 5), (1, 5)))
-    assert batch.head_parameters["v"][1].equal((v / v.norm()).double())
-    for drawn, expected in ((batch.X[1], X), (batch.Z[1], z.expand(3, 5))):
-        assert drawn.equal((expected / expected.norm(dim=-1, keepdim=True)).double())
-    assert batch.Y.eq(1).all()
-
-
 @pytest.mark.parametrize(("T", "d"), [(3, 3), (3, 5), (1, 4)])
 def test_orthonormal_tokens(T, d):
     batch = sample("orthonormal", n=2, T=T, d=d, trials=3, head="quadratic", lam=0.2)
@@ -172,48 +183,6 @@ def test_orthonormal_tokens(T, d):
     torch.testing.assert_close(gram, torch.eye(T).double().expand_as(gram), atol=1e-6, rtol=0)
     assert batch.Y.eq(1).all()
     assert batch.head.lam == 0.2
-
-
-def test_orthonormal_tokens_are_the_left_factor():
-    generator = Generator().manual_seed(0)
-    normal(generator, 4)
-    U = torch.linalg.svd(normal(generator, 2, 4, 4))[0]
-    assert sample("orthonormal", n=2, T=4, d=4, trials=1).X[0].equal(U.double())
-
-
-def test_more_orthonormal_tokens_than_dimensions_are_refused():
-    with pytest.raises(ConfigError, match="T=5: must be <= d=4"):
-        sample("orthonormal", T=5, d=4)
-
-
-def test_far_scene():
-    generator = Generator().manual_seed(1)
-    v = unit(normal(generator, 2))
-    X = 0.3 * normal(generator, 2, 3, 2)
-    batch = sample("paths_far", seed=1, trials=1)
-    assert batch.head_parameters["v"][0].equal(v)
-    assert batch.X[0, 0].equal((X[0] + torch.tensor([-1.0, 0.0])).double())
-    assert batch.X[0, 1].equal((X[1] + torch.tensor([1.0, 0.0])).double())
-    assert batch.Z[0].equal(unit(normal(generator, 2, 2)))
-    assert batch.Y.eq(1).all()
-
-
-def test_near_scene():
-    generator = Generator().manual_seed(3)
-    normal(generator, 2)
-    X = 0.5 * normal(generator, 2, 5, 2)
-    batch = sample("paths_near", seed=3, trials=1)
-    assert batch.X[0, :, 0].tolist() == [[1.0, 0.5], [1.0, -0.5]]
-    assert batch.X[0, :, 1:].equal((X[:, 1:] + torch.tensor([-1.0, 0.0])).double())
-    assert batch.Z[0].equal(unit(normal(generator, 2, 2)))
-
-
-def test_labels_of_a_sequence_are_drawn_last():
-    generator = Generator().manual_seed(0)
-    for shape in [(4,), (2,), (2, 3, 4), (2, 4)]:
-        normal(generator, *shape)
-    Y = 2.0 * (normal(generator, 2, 3) > 0) - 1.0
-    assert sample(n=2, T=3, d=4, trials=1, model="sequence").Y[0].equal(Y.double().flatten())
 
 
 def test_labels_of_a_sequence_of_constant_labels_are_constant():
@@ -231,11 +200,21 @@ def test_labels_of_a_sequence_of_constant_labels_are_constant():
         ({"seed": 2**31 + 1}, "seed=2147483649: must be"),
         ({"trials": 0}, "trials=0: must be >= 1"),
         ({"head": "quadratic", "lam": -1.0}, "lam=-1.0: must be"),
+        ({"data": "sphere_in_span", "head": "mlp"}, "head=mlp: must be linear or quadratic"),
+        ({"data": "planted", "d": 2}, r"data\.d=2: must be >= 3"),
+        ({"data": "orthonormal", "T": 5, "d": 4}, "T=5: must be <= d=4"),
+        ({"data": "digits", "positive": 10}, r"data\.positive=10"),
+        ({"data": "digits", "negative": 3}, r"data\.negative=3: must be different"),
+        ({"data": "digits", "n": 10**4}, r"data\.n=10000: must be <= 357"),
+        ({"data": "digits", "model": "sequence"}, "one label per image"),
     ],
 )
 def test_bad_options_are_named(options, message):
     with pytest.raises(ConfigError, match=message):
         sample(**options)
+
+
+MASK = np.ones((5, 2, 3))
 
 
 @pytest.fixture
@@ -265,16 +244,12 @@ def test_file_holds_the_instances(tmp_path, arrays):
     assert batch.seeds.tolist() == [8, 9, 10]
 
 
-def test_file_of_one_instance_and_a_head_from_the_seed(tmp_path, arrays):
+def test_file_parameters_of_one_instance_are_drawn_and_one_matrix_is_for_all(tmp_path, arrays):
     one = {name: value[0] for name, value in arrays.items()}
     batch = sample("file", path=written(tmp_path, one), seed=8)
+    drawn = sample(**SIZE, seed=8, trials=1)
     assert batch.X.shape == (1, 2, 3, 4)
-    assert batch.head_parameters["v"][0].equal(
-        sample(n=1, T=1, d=4, seed=8, trials=1).head_parameters["v"][0]
-    )
-
-
-def test_file_with_one_matrix_for_all_instances(tmp_path, arrays):
+    assert batch.head_parameters["v"].equal(drawn.head_parameters["v"])
     V = np.eye(4) / 2
     batch = sample("file", path=written(tmp_path, {**arrays, "V": V}), head="relu")
     np.testing.assert_array_equal(batch.head_parameters["V"], np.broadcast_to(V, (5, 4, 4)))
@@ -313,35 +288,30 @@ def test_file_labels_of_a_sequence_are_repeated_or_given(tmp_path, arrays):
         ("Z", lambda Z: Z / 0.0, "Z: .*inf at index"),
         ("X", lambda X: X.astype(str), "X: <U"),
         ("X", lambda X: X.astype(object), "not a readable .npz"),
+        ("Mask", lambda _: MASK, r"unknown array Mask; must be X \| Z \| Y \| mask \| v \| V"),
+        ("mask", lambda _: 0 * MASK, "mask: every sample must have"),
+        ("mask", lambda _: 2 * MASK, "mask: has a value other than 0 and 1"),
+        ("mask", lambda _: MASK[:, :, :2], r"mask: shape \(5, 2, 2\); must be \(5, 2, 3\)"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:divide by zero")
 def test_bad_files_are_named(tmp_path, arrays, name, change, message):
-    arrays[name] = change(arrays[name])
+    arrays[name] = change(arrays.get(name))
     path = written(tmp_path, {key: value for key, value in arrays.items() if value is not None})
     with pytest.raises(ConfigError, match=message):
         sample("file", path=path)
 
 
 def test_missing_and_broken_files_are_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"path=nowhere.npz: no such file"):
-        sample("file", path="nowhere.npz")
-    broken = tmp_path / "broken.npz"
-    broken.write_bytes(b"not a zip")
-    with pytest.raises(ConfigError, match="not a readable"):
-        sample("file", path=str(broken))
-
-
-def test_misspelt_arrays_of_a_file_are_named(tmp_path, arrays):
-    path = written(tmp_path, {**arrays, "Mask": np.ones((5, 2, 3))})
-    with pytest.raises(ConfigError, match=r"unknown array Mask; must be X \| Z \| Y \| mask"):
-        sample("file", path=path)
-
-
-@pytest.mark.parametrize("bad", [np.zeros((5, 2, 3)), np.full((5, 2, 3), 2.0), np.ones((5, 2, 2))])
-def test_bad_masks_are_named(tmp_path, arrays, bad):
-    with pytest.raises(ConfigError, match="mask: "):
-        sample("file", path=written(tmp_path, {**arrays, "mask": bad}))
+    (tmp_path / "broken").write_bytes(b"not a zip")
+    os.mkfifo(tmp_path / "pipe")
+    for name, told in (
+        ("nowhere", "no such file; must be an .npz"),
+        ("broken", r"not a readable .npz \(.*; must be one with X, Z, Y"),
+        ("pipe", "not a regular file; must be an .npz"),
+    ):
+        with pytest.raises(ConfigError, match=f"data.path=.*{name}: {told}"):
+            sample("file", path=str(tmp_path / name))
 
 
 def test_objects_are_taken_as_they_are():
@@ -365,7 +335,26 @@ def test_objects_are_taken_as_they_are():
         sample(Sphere(n=2, T=3, d=4), d=4)
 
 
-def test_a_pipe_in_place_of_the_file_is_named_as_such(tmp_path):
-    os.mkfifo(tmp_path / "data.npz")
-    with pytest.raises(ConfigError, match=r"data\.npz: not a regular file; must be an \.npz"):
-        sample("file", path=str(tmp_path / "data.npz"))
+def test_tokens_of_digits_are_the_patches_of_the_images():
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    chosen = (digits.target == 3) | (digits.target == 8)
+    images, kinds = digits.images[chosen] / 16, digits.target[chosen]
+    patches, labels = labelled_patches(3, 8, 4, 2)
+    assert patches.shape == (chosen.sum(), 9, 16)
+    for k in (0, 17, 100):
+        rows = [images[k][i : i + 4, j : j + 4].ravel() for i in (0, 2, 4) for j in (0, 2, 4)]
+        torch.testing.assert_close(patches[k], torch.stack([torch.from_numpy(r) for r in rows]))
+        assert labels[k] == (1 if kinds[k] == 3 else -1)
+
+
+def test_instances_of_digits_have_mean_patches_as_queries_and_a_head_that_separates_them():
+    pytest.importorskip("sklearn.datasets")
+    one, same = sample("digits", n=50, trials=3, seed=4), sample("digits", n=50, trials=2, seed=5)
+    assert one.X.shape == (3, 50, 9, 16)
+    assert torch.equal(one.X[1:], same.X)
+    assert not torch.equal(one.X[0], one.X[1])
+    torch.testing.assert_close(one.Z, one.X.mean(2))
+    v = one.head_parameters["v"]
+    torch.testing.assert_close(v.norm(dim=-1), torch.ones(3).double())
+    score = (one.Z @ v[..., None])[..., 0]
+    assert (score[one.Y > 0].mean() > score[one.Y < 0].mean()).item()

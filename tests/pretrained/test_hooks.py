@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -101,52 +102,63 @@ def test_heads_of_models_of_transformers(kind, fields, causal):
         torch.testing.assert_close(layer.log_attention().exp(), attention, rtol=1e-12, atol=1e-14)
 
 
-class Turned(nn.Module):
-    """Stands for a rotary embedding, of which the class is named only."""
+def named(name: str, **methods: Any) -> nn.Module:
+    """Stands for what its name says, as a rotary embedding."""
+    return type(name, (nn.Module,), methods)()
 
 
-class RotaryEmbedding(Turned):
-    pass
+def attention_with(name: str, value: Any) -> nn.Module:
+    part = Projected("k_proj", "q_proj")
+    setattr(part, name, value)
+    return part
 
 
-class RoPE(Turned):
-    pass
-
-
-class Turning(Turned):
-    def apply_rotary(self) -> None:
-        pass
-
-
-def test_rotary_positions_anywhere_in_the_model_are_refused():
-    """Of the parent, by class or by attribute, a function or a buffer too."""
-    for holder, value in (
-        ("turn", RotaryEmbedding()), ("turn", RoPE()), ("turn", Turning()), ("rope", Turned()),
-        ("apply_rotary", math.cos), ("rope_theta", 1e4), ("rel_pos_bias", Turned()),
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("turn", named("RotaryEmbedding")), ("turn", named("RoPE")), ("rope", named("Turned")),
+        ("turn", named("Turning", apply_rotary=print)), ("rel_pos_bias", named("Turned")),
+        ("apply_rotary", math.cos), ("rope_theta", 1e4), ("rotary_emb", nn.Identity()),
         ("config", SimpleNamespace(rope_theta=1e4)),
-    ):  # fmt: skip
-        model = nn.Sequential(Projected("k_proj", "q_proj"))
-        setattr(model, holder, value)
-        model.forward = model[0].forward
-        with pytest.raises(ConfigError, match="0: must have no rotary or relative positions"):
-            attnsvm.heads_of(model, rows(3, 5, 6))
-        assert not model[0].k_proj._forward_pre_hooks
-    for holder, value in (("rope", None), ("use_rope", False), ("property_of", 1), ("q_norm", 0),
-                          ("scale", 0.5), ("scaling", True), ("key_norm", nn.Identity()),
-                          ("europe", "on"),
-                          ("config", SimpleNamespace(rope_scaling=None))):  # fmt: skip
-        module = Projected("k_proj", "q_proj")
-        setattr(module, holder, value)
-        assert len(attnsvm.heads_of(module, rows(3, 5, 6))) == 1
+    ],
+)  # fmt: skip
+def test_rotary_positions_anywhere_in_the_model_are_refused(name, value):
+    """Of the parent, by class or by attribute, a function or a buffer too."""
+    model = nn.Sequential(Projected("k_proj", "q_proj"))
+    model.forward = model[0].forward
+    setattr(model, name, value)
+    with pytest.raises(ConfigError, match="0: must have no rotary or relative positions"):
+        attnsvm.heads_of(model, rows(3, 5, 6))
+    assert not model[0].k_proj._forward_pre_hooks
 
 
-def test_projections_that_are_called_by_keyword_are_refused():
-    class Named(Projected):
-        def forward(self, x):
-            return self.q_proj(input=x) @ self.k_proj(input=x).mT
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("rope", None), ("use_rope", False), ("property_of", 1), ("q_norm", 0), ("scale", 0.5),
+        ("scaling", True), ("key_norm", nn.Identity()), ("europe", "on"),
+        ("config", SimpleNamespace(rope_scaling=None)),
+    ],
+)  # fmt: skip
+def test_names_that_are_off_or_mean_something_else_are_not_refused(name, value):
+    assert len(attnsvm.heads_of(attention_with(name, value), rows(3, 5, 6))) == 1
 
-    with pytest.raises(ConfigError, match=r"q_proj: must be called with its rows first"):
-        attnsvm.heads_of(nn.Sequential(Named("k_proj", "q_proj")), rows(3, 5, 6))
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("q_norm", nn.LayerNorm(4), "must have no q_norm"),
+        ("key_layernorm", nn.LayerNorm(4), "must have no key_layernorm"),
+        ("scaling", 0.25, r"scaling=0\.25: must be 0\.5, m\^-1/2 for m=4"),
+        ("scale", torch.tensor(2.0), "scale=2: must be 0.5"),
+        ("config", SimpleNamespace(position_embedding_type="relative_key"), "must be absolute"),
+        ("num_heads", None, "must have the number of heads"),
+        ("num_heads", 3, "3 heads: must divide the rows of a map"),
+    ],
+)
+def test_logits_that_are_seen_not_to_be_bilinear_are_refused(name, value, told):
+    with pytest.raises(ConfigError, match=told):
+        attnsvm.heads_of(attention_with(name, value), rows(3, 5, 6))
 
 
 def test_layers_that_run_more_than_once_are_refused_and_no_hook_is_left():
@@ -165,11 +177,6 @@ def test_layers_that_run_more_than_once_are_refused_and_no_hook_is_left():
         with pytest.raises(ConfigError, match="part: runs more than once"):
             attnsvm.heads_of(Twice(part), rows(3, 5, 6))
         assert not any(one._forward_pre_hooks for one in part.modules())
-    unnamed = Projected("key", "query")
-    del unnamed.num_heads
-    with pytest.raises(ConfigError, match="must have the number of heads"):
-        attnsvm.heads_of(nn.ModuleList([shared, unnamed]), rows(3, 5, 6))
-    assert not shared._forward_pre_hooks
 
 
 def test_modules_without_bilinear_attention_are_refused():
@@ -177,21 +184,13 @@ def test_modules_without_bilinear_attention_are_refused():
         attnsvm.heads_of(nn.Linear(3, 3), torch.zeros(2, 3))
     with pytest.raises(ConfigError, match="add_bias_kv"):
         attnsvm.heads_of(nn.MultiheadAttention(4, 2, add_bias_kv=True), *[torch.zeros(2, 3, 4)] * 3)
-    turned = Projected("k_proj", "q_proj")
-    turned.rotary_emb = nn.Identity()
-    with pytest.raises(ConfigError, match="rotary"):
-        attnsvm.heads_of(turned, rows(3, 5, 6))
-    for name, value, told in (
-        ("q_norm", nn.LayerNorm(4), "must have no q_norm"),
-        ("key_layernorm", nn.LayerNorm(4), "must have no key_layernorm"),
-        ("scaling", 0.25, r"scaling=0\.25: must be 0\.5, m\^-1/2 for m=4"),
-        ("scale", torch.tensor(2.0), "scale=2: must be 0.5"),
-        ("config", SimpleNamespace(position_embedding_type="relative_key"), "must be absolute"),
-    ):
-        other = Projected("k_proj", "q_proj")
-        setattr(other, name, value)
-        with pytest.raises(ConfigError, match=told):
-            attnsvm.heads_of(other, rows(3, 5, 6))
     added = nn.MultiheadAttention(4, 2, batch_first=True).double()
     with pytest.raises(ConfigError, match="attn_mask: must be boolean, or 0 and -inf"):
         attnsvm.heads_of(added, *[rows(2, 3, 4)] * 3, attn_mask=rows(3, 3))
+
+    class Named(Projected):
+        def forward(self, x):
+            return self.q_proj(input=x) @ self.k_proj(input=x).mT
+
+    with pytest.raises(ConfigError, match=r"q_proj: must be called with its rows first"):
+        attnsvm.heads_of(Named("k_proj", "q_proj"), rows(3, 5, 6))

@@ -1,4 +1,4 @@
-"""Forward passes and heads against torch's own attention, on tiny random models."""
+"""Folders of models: the network is the one that transformers loads from them, or refused."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import shutil
 
 import pytest
 import torch
-from torch import nn
-from torch.nn.functional import gelu
 
 from attnsvm import ConfigError
 from attnsvm.data.pretrained import forward, load
@@ -21,8 +19,8 @@ from tests.pretrained.tiny import (
     HEADS,
     LAYERS,
     POSITIONS,
-    WIDTH,
     D,
+    library,
     safetensors,
     tensors,
     tiny,
@@ -30,78 +28,6 @@ from tests.pretrained.tiny import (
 )
 
 TOKENS = torch.randint(3, 90, (4, 7), generator=torch.Generator().manual_seed(0))
-
-
-def encoder_layer(kind: str, at: int, of) -> nn.TransformerEncoderLayer:
-    """Return torch's own layer with the tensors `of` a model."""
-    activation = (lambda x: gelu(x, approximate="tanh")) if kind == "gpt2" else gelu
-    layer = nn.TransformerEncoderLayer(
-        D, HEADS, WIDTH, dropout=0.0, activation=activation, batch_first=True,
-        norm_first=kind == "gpt2", layer_norm_eps=1e-5 if kind == "gpt2" else 1e-12,
-        dtype=torch.float64,
-    )  # fmt: skip
-    if kind == "gpt2":
-        block, names = f"h.{at}", ("attn.c_proj", "mlp.c_fc", "mlp.c_proj", "ln_1", "ln_2")
-        weight, bias = of(f"{block}.attn.c_attn.weight").T, of(f"{block}.attn.c_attn.bias")
-    else:
-        block = f"encoder.layer.{at}"
-        names = ("attention.output.dense", "intermediate.dense", "output.dense",
-                 "attention.output.LayerNorm", "output.LayerNorm")  # fmt: skip
-        maps = [f"{block}.attention.self.{name}" for name in ("query", "key", "value")]
-        weight, bias = (torch.cat([of(f"{name}.{p}") for name in maps]) for p in ("weight", "bias"))
-    attention = layer.self_attn
-    parts = (attention.out_proj, layer.linear1, layer.linear2, layer.norm1, layer.norm2)
-    with torch.no_grad():
-        attention.in_proj_weight.copy_(weight)
-        attention.in_proj_bias.copy_(bias)
-        for part, name in zip(parts, names, strict=True):
-            given = of(f"{block}.{name}.weight")
-            part.weight.copy_(given.T if kind == "gpt2" and given.ndim == 2 else given)
-            part.bias.copy_(of(f"{block}.{name}.bias"))
-    return layer.eval()
-
-
-@pytest.mark.parametrize("kind", ["bert", "gpt2"])
-def test_layers_rows_and_attention_are_those_of_torch(kind):
-    model = load(str(tiny(kind)))
-    of = {name: tensor.double() for name, tensor in tensors(kind).items()}.__getitem__
-    layers, last = forward(model, TOKENS)
-    assert len(layers) == LAYERS
-    names = {"bert": ("embeddings.word_embeddings", "embeddings.position_embeddings"),
-             "gpt2": ("wte", "wpe")}[kind]  # fmt: skip
-    rows = of(f"{names[0]}.weight")[TOKENS] + of(f"{names[1]}.weight")[: TOKENS.shape[1]]
-    if kind == "bert":
-        rows = rows + of("embeddings.token_type_embeddings.weight")[0]
-        parts = (of(f"embeddings.LayerNorm.{part}") for part in ("weight", "bias"))
-        rows = torch.nn.functional.layer_norm(rows, (D,), *parts, 1e-12)
-    T = TOKENS.shape[1]
-    later = torch.ones(T, T, dtype=torch.bool).triu(1) if kind == "gpt2" else None
-    for at, found in enumerate(layers):
-        layer = encoder_layer(kind, at, of)
-        seen = layer.norm1(rows) if kind == "gpt2" else rows
-        torch.testing.assert_close(found.X, seen, rtol=1e-11, atol=1e-11)
-        expected = layer.self_attn(
-            seen, seen, seen, attn_mask=later, average_attn_weights=False, need_weights=True
-        )[1]
-        torch.testing.assert_close(found.log_attention().exp(), expected, rtol=1e-10, atol=1e-12)
-        rows = layer(rows, src_mask=later)
-    if kind == "gpt2":
-        parts = (of(f"ln_f.{part}") for part in ("weight", "bias"))
-        rows = torch.nn.functional.layer_norm(rows, (D,), *parts, 1e-5)
-    torch.testing.assert_close(last, rows, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("kind", ["bert", "gpt2"])
-def test_W_with_biases_gives_the_attention(kind):
-    """softmax_t([x_t; 1]^T W [x_k; 1]) over the admissible t, to rounding."""
-    layer = forward(load(str(tiny(kind))), TOKENS)[0][1]
-    rows = with_one(layer.X)
-    for head in range(HEADS):
-        logits = torch.einsum("ntd,de,nke->nkt", rows, layer.W(head), rows)
-        logits = logits.masked_fill(~layer.mask, -torch.inf)
-        torch.testing.assert_close(logits.softmax(-1), layer.log_attention()[:, head].exp())
-    with pytest.raises(ConfigError, match=r"head=3: must be >= 0 and < 3"):
-        layer.W(HEADS)
 
 
 def as_published(kind: str, prefix: str) -> dict[str, torch.Tensor]:
@@ -125,16 +51,32 @@ def as_published(kind: str, prefix: str) -> dict[str, torch.Tensor]:
     ("kind", "prefix"),
     [("gpt2", ""), ("gpt2", "transformer."), ("bert", ""), ("bert", "bert.")],
 )
-def test_a_checkpoint_as_published_is_the_same_model(tmp_path, kind, prefix):
+def test_layers_rows_and_attention_are_those_of_the_library(tmp_path, kind, prefix):
+    """Of a checkpoint as published: loaded, run and hooked by us, and loaded by transformers."""
     where = write(tmp_path / "model", kind)
     safetensors(where / "model.safetensors", as_published(kind, prefix))
-    (layers, rows), (expected, last) = (
-        forward(load(str(path)), TOKENS) for path in (where, tiny(kind))
+    layers, last = forward(load(str(where)), TOKENS)
+    network = library(kind).from_pretrained(
+        tiny(kind), dtype=torch.float64, attn_implementation="eager"
     )
-    assert rows.equal(last)
-    for one, other in zip(layers, expected, strict=True):
-        assert one.X.equal(other.X)
-        assert one.K.equal(other.K)
+    with torch.no_grad():
+        expected = network(TOKENS, output_attentions=True, output_hidden_states=True)
+    torch.testing.assert_close(last, expected.last_hidden_state, rtol=1e-12, atol=1e-12)
+    for at, found in enumerate(layers):
+        rows = expected.hidden_states[at]
+        if kind == "gpt2":
+            rows = network.h[at].ln_1(rows)
+        torch.testing.assert_close(found.X, rows, rtol=1e-12, atol=1e-12)
+        attention = found.log_attention().exp()
+        torch.testing.assert_close(attention, expected.attentions[at], rtol=1e-10, atol=1e-12)
+        logits = torch.stack([
+            torch.einsum("ntd,de,nke->nkt", with_one(rows), found.W(head), with_one(rows))
+            for head in range(HEADS)
+        ], 1).masked_fill(~found.mask[:, None], -torch.inf)  # fmt: skip
+        torch.testing.assert_close(logits.softmax(-1), attention)
+    assert len(layers) == LAYERS
+    with pytest.raises(ConfigError, match=r"head=3: must be >= 0 and < 3"):
+        layers[0].W(HEADS)
 
 
 # --- folders that are not as they must be ---------------------------------------------------------
@@ -159,6 +101,7 @@ def broken(tmp_path, kind="bert", **fields):
         ("bert", {"num_hidden_layers": 3}, 'Missing key(s) in state_dict: "encoder.layer.2.'),
         ("bert", {"num_hidden_layers": 10**9}, "1000000000 layers, but 37 tensors"),
         ("bert", {"num_hidden_layers": 0}, "num_hidden_layers=0: must be a whole number >= 1"),
+        ("bert", {"hidden_size": None}, "hidden_size=None: must be a whole number >= 1"),
         ("bert", {"vocab_size": 10**30}, "must fit together"),
         ("bert", {"intermediate_size": 7}, "size mismatch for encoder.layer.0.intermediate.dense"),
         ("bert", {"position_embedding_type": "relative_key"}, "must be absolute"),
@@ -178,15 +121,20 @@ def test_a_model_that_is_not_understood_is_refused_by_name(tmp_path, kind, field
     assert "data.transformer=" in str(error.value)
 
 
-def test_numbers_that_are_not_finite_and_tensors_under_two_names_are_refused(tmp_path):
-    for name, change, told in (
-        ("twice", {"bert.embeddings.LayerNorm.gamma": torch.ones(D)}, "LayerNorm.weight twice"),
-        ("nan", {"embeddings.LayerNorm.bias": torch.full((D,), torch.nan)}, "has NaN or Inf"),
-    ):
-        where = write(tmp_path / name, "bert")
-        safetensors(where / "model.safetensors", tensors("bert") | change)
-        with pytest.raises(ConfigError, match=told):
-            load(str(where))
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"bert.embeddings.LayerNorm.gamma": torch.ones(D)}, "has embeddings.*weight twice"),
+        ({"embeddings.LayerNorm.bias": torch.full((D,), torch.nan)}, "has NaN or Inf"),
+    ],
+)
+def test_numbers_that_are_not_finite_and_tensors_under_two_names_are_refused(
+    tmp_path, change, told
+):
+    where = write(tmp_path, "bert")
+    safetensors(where / "model.safetensors", tensors("bert") | change)
+    with pytest.raises(ConfigError, match=told):
+        load(str(where))
 
 
 def test_more_tokens_or_words_than_the_model_has_are_refused():
@@ -197,34 +145,26 @@ def test_more_tokens_or_words_than_the_model_has_are_refused():
         forward(model, TOKENS.clamp(min=98))
 
 
-def test_files_that_are_missing_or_damaged_are_named(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("config.json", "{", "must be JSON"),
+        ("config.json", "[" * 10**5, "must be JSON"),
+        ("config.json", None, "no such file in the folder"),
+        ("model.safetensors", "{", "must be safetensors"),
+        ("model.safetensors", None, "no such file in the folder"),
+        ("tokenizer.json", "{", "must be a tokenizer"),
+    ],
+)
+def test_files_that_are_missing_or_damaged_are_named(tmp_path, name, content, told):
+    copy = broken(tmp_path)
+    (copy / name).unlink()
+    if content is not None:
+        (copy / name).write_text(content)
+    with pytest.raises(ConfigError, match=f"{name}: .*{told}"):
+        load(str(copy))
     with pytest.raises(ConfigError, match="no such folder; must be minilm, or a folder with"):
         load(str(tmp_path / "nowhere"))
-    for name, told in (
-        ("config.json", "must be JSON"),
-        ("model.safetensors", "must be safetensors"),
-    ):
-        copy = broken(tmp_path / name)
-        (copy / name).write_text("{")
-        with pytest.raises(ConfigError, match=told):
-            load(str(copy))
-        (copy / name).unlink()
-        with pytest.raises(ConfigError, match=f"{name}: no such file in the folder"):
-            load(str(copy))
-    copy = broken(tmp_path / "nested")
-    (copy / "config.json").write_text("[" * 10**5)
-    with pytest.raises(ConfigError, match="must be JSON"):
-        load(str(copy))
-    copy = broken(tmp_path / "unknown")
-    words = json.loads((copy / "tokenizer.json").read_text())
-    del words["model"]["vocab"]["[UNK]"]
-    (copy / "tokenizer.json").write_text(json.dumps(words))
-    with pytest.raises(ConfigError, match=r"tokenizer\.json: .*must have a token for every part"):
-        load(str(copy)).encoded(["caf\u00e9"], 2)
-    copy = broken(tmp_path / "tokenizer")
-    (copy / "tokenizer.json").write_text("{")
-    with pytest.raises(ConfigError, match="must be a tokenizer"):
-        load(str(copy)).encoded(["a"], 2)
 
 
 def test_a_folder_is_read_again_after_each_of_its_files_has_changed(tmp_path):
@@ -232,13 +172,15 @@ def test_a_folder_is_read_again_after_each_of_its_files_has_changed(tmp_path):
     assert load(str(copy)).encoded(["ab"], 4).tolist() == [[1, 68, 69, 2]]
     words = json.loads((copy / "tokenizer.json").read_text())
     words["post_processor"] = None
+    del words["model"]["vocab"]["[UNK]"]
     (copy / "tokenizer.json").write_text(json.dumps(words))
     assert load(str(copy)).encoded(["ab"], 2).tolist() == [[68, 69]]
+    with pytest.raises(ConfigError, match=r"tokenizer\.json: .*must have a token for every part"):
+        load(str(copy)).encoded(["caf\u00e9"], 2)
 
 
 def test_sentences_are_truncated_and_short_ones_left_out():
     bert, gpt2 = (load(str(tiny(kind))) for kind in ("bert", "gpt2"))
     assert bert.encoded(["abcdef", "ab", "abc"], 5).tolist() == [[1, 68, 69, 70, 2]] * 2
     assert gpt2.encoded(["abcdef", "ab", "abc"], 5).tolist() == [[68, 69, 70, 71, 72]]
-    assert bert.words([1, 68]) == ["[CLS]", "a"]
     assert bert.encoded(["a"], 5).shape == (0, 5)

@@ -27,48 +27,29 @@ CONFIGS = {
     "gpt2": {
         "model_type": "gpt2", "n_embd": D, "n_head": HEADS, "n_layer": LAYERS, "n_inner": WIDTH,
         "activation_function": "gelu_new", "n_positions": POSITIONS, "layer_norm_epsilon": 1e-5,
-        "vocab_size": len(CHARACTERS) + 3,
+        "vocab_size": len(CHARACTERS) + 3, "bos_token_id": None, "eos_token_id": None,
     },
 }  # fmt: skip
 
 
-def shapes(kind: str) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every tensor of a model."""
-    words = CONFIGS[kind]["vocab_size"]
-    found: dict[str, tuple[int, ...]] = {}
-    if kind == "bert":
-        found |= {"embeddings.word_embeddings.weight": (words, D),
-                  "embeddings.position_embeddings.weight": (POSITIONS, D),
-                  "embeddings.token_type_embeddings.weight": (2, D)}  # fmt: skip
-        norms, linear = ["embeddings.LayerNorm"], {}
-        for at in range(LAYERS):
-            block = f"encoder.layer.{at}"
-            for name in ("self.query", "self.key", "self.value", "output.dense"):
-                linear[f"{block}.attention.{name}"] = (D, D)
-            linear |= {
-                f"{block}.intermediate.dense": (WIDTH, D),
-                f"{block}.output.dense": (D, WIDTH),
-            }
-            norms += [f"{block}.attention.output.LayerNorm", f"{block}.output.LayerNorm"]
-        out = 0
-    else:
-        found |= {"wte.weight": (words, D), "wpe.weight": (POSITIONS, D)}
-        norms, linear = ["ln_f"], {}
-        for at in range(LAYERS):
-            linear |= {f"h.{at}.attn.c_attn": (D, 3 * D), f"h.{at}.attn.c_proj": (D, D)}
-            linear |= {f"h.{at}.mlp.c_fc": (D, WIDTH), f"h.{at}.mlp.c_proj": (WIDTH, D)}
-            norms += [f"h.{at}.ln_1", f"h.{at}.ln_2"]
-        out = 1
-    found |= {f"{name}.{part}": (D,) for name in norms for part in ("weight", "bias")}
-    for name, shape in linear.items():
-        found |= {f"{name}.weight": shape, f"{name}.bias": (shape[out],)}
-    return found
+def library(kind: str) -> Any:
+    """Return the class of a model in transformers."""
+    import transformers
+
+    return {"bert": transformers.BertModel, "gpt2": transformers.GPT2Model}[kind]
 
 
 def tensors(kind: str) -> dict[str, torch.Tensor]:
     """Return random tensors of a model, float32; large enough that heads differ."""
-    generator = torch.Generator().manual_seed(1)
-    return {name: torch.randn(shape, generator=generator) for name, shape in shapes(kind).items()}
+    generator, cls = torch.Generator().manual_seed(1), library(kind)
+    fields = {name: value for name, value in CONFIGS[kind].items() if name != "model_type"}
+    with torch.device("meta"):
+        shapes = cls(cls.config_class(**fields)).state_dict()
+    return {
+        name: torch.randn(tensor.shape, generator=generator)
+        for name, tensor in sorted(shapes.items())
+        if not name.startswith("pooler")
+    }
 
 
 def safetensors(path: Path, given: dict[str, torch.Tensor]) -> None:

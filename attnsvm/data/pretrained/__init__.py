@@ -1,10 +1,9 @@
 """Attention layers of pretrained models: the rows that they see, and every head as a matrix W."""
 
-from attnsvm.data.pretrained.files import PretrainedModel, load
 from attnsvm.data.pretrained.hooks import heads_of
 from attnsvm.data.pretrained.instance import CONTROLS, Restricted, restricted
 from attnsvm.data.pretrained.layer import AttentionLayer
-from attnsvm.data.pretrained.network import forward
+from attnsvm.data.pretrained.model import PretrainedModel, forward, load
 
 __all__ = [
     "CONTROLS",

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from attnsvm.config import ConfigError
-from attnsvm.data.pretrained.layer import AttentionLayer, per_head
+from attnsvm.data.pretrained.layer import AttentionLayer
 
 MAPS = (("k_proj", "q_proj"), ("key", "query"), ("c_attn",))
 """Names of the maps to keys and queries in modules of common libraries; c_attn is a joint one."""
@@ -70,13 +70,7 @@ def heads_of(
 
 @contextmanager
 def caught(module: nn.Module, causal: bool) -> Iterator[dict[str, AttentionLayer]]:
-    """Yield a dict that has the attention layers of a module by name, after it has run once.
-
-    Raises
-    ------
-    ConfigError
-        As `heads_of` does.
-    """
+    """Yield a dict that has the attention layers of a module by name, after it has run once."""
     found: dict[str, AttentionLayer] = {}
     handles: list[Any] = []
     try:
@@ -85,8 +79,7 @@ def caught(module: nn.Module, causal: bool) -> Iterator[dict[str, AttentionLayer
                 catch = _catch_multihead(name, part, found)
                 handles.append(part.register_forward_pre_hook(catch, with_kwargs=True))
             elif maps := _maps(part):
-                _check_positions(name, module)
-                handles += _catch_maps(name, part, maps, causal, found)
+                handles += _catch_maps(name, part, maps, module, causal, found)
         yield found
     finally:
         for handle in handles:
@@ -109,34 +102,23 @@ def _catch_multihead(
         _check_once(name, name in found)
         given = signature.bind(*inputs, **options).arguments
         query, key = (_rows(name, given[one], part.batch_first) for one in ("query", "key"))
-        if part._qkv_same_embed_dim:
+        q: Tensor
+        k: Tensor
+        q, k = part.q_proj_weight, part.k_proj_weight
+        if part.in_proj_weight is not None:
             q, k = part.in_proj_weight.chunk(3)[:2]
-        else:
-            q, k = part.q_proj_weight, part.k_proj_weight
-        biases: list[Tensor | None] = [None, None]
-        if part.in_proj_bias is not None:
-            biases[:] = _values(part.in_proj_bias).chunk(3)[:2]
-        K, Q = (
-            per_head(_values(weight), bias, part.num_heads)
-            for weight, bias in ((k, biases[1]), (q, biases[0]))
-        )
-        mask = _mask(name, given, query, key)
-        found[name] = AttentionLayer(key, query, K, Q, mask)
+        biases = (None, None) if part.in_proj_bias is None else part.in_proj_bias.chunk(3)[:2]
+        Q, K = (_per_head(*both, part.num_heads) for both in zip((q, k), biases, strict=True))
+        found[name] = AttentionLayer(key, query, K, Q, _mask(name, given, query, key))
 
     return catch
-
-
-def _check_once(name: str, again: bool) -> None:
-    if again:
-        raise ConfigError(f"{name}: runs more than once; must run once, as no layer that is shared")
 
 
 def _mask(name: str, given: Mapping[str, Any], query: Tensor, key: Tensor) -> Tensor:
     """Return which keys may be attended to, (N, S, T), of the masks of MultiheadAttention."""
     allowed = torch.ones(len(key), query.shape[1], key.shape[1], dtype=torch.bool)
     for field in ("attn_mask", "key_padding_mask"):
-        mask = given.get(field)
-        if mask is None:
+        if (mask := given.get(field)) is None:
             continue
         if mask.dtype != torch.bool:  # added to the logits
             if not ((mask == 0) | (mask == -torch.inf)).all():
@@ -167,17 +149,25 @@ def _catch_maps(
     name: str,
     part: nn.Module,
     maps: tuple[str, ...],
+    module: nn.Module,
     causal: bool,
     found: dict[str, AttentionLayer],
 ) -> list[Any]:
-    heads = _heads(name, part)
-    weights = [w for one in maps for w in _linear(getattr(part, one), joint=len(maps) == 1)]
+    heads, weights = _heads(name, part), []
+    for one in maps:
+        linear: Any = getattr(part, one)
+        weight = linear.weight if isinstance(linear, nn.Linear) else linear.weight.mT
+        weights.append((weight, linear.bias))
+    if len(maps) == 1:  # of queries, keys, values
+        weight, bias = weights[0]
+        biases = (None, None) if bias is None else bias.chunk(3)[1::-1]
+        weights = list(zip(weight.chunk(3)[1::-1], biases, strict=True))
     if weights[0][0].shape[0] % heads:
         raise ConfigError(f"{name}: {heads} heads: must divide the rows of a map")
-    K, Q = (per_head(weight, bias, heads) for weight, bias in weights)
+    K, Q = (_per_head(weight, bias, heads) for weight, bias in weights)
     if K.shape[:2] != Q.shape[:2]:
         raise ConfigError(f"{name}: must have as many keys as queries for every head")
-    _check_logits(name, part, K.shape[1])
+    _check_names(name, part, module, K.shape[1])
     rows: dict[str, Tensor] = {}
 
     def catch(child: str) -> Any:
@@ -196,25 +186,37 @@ def _catch_maps(
     return [getattr(part, one).register_forward_pre_hook(catch(one)) for one in maps]
 
 
-def _check_positions(name: str, module: nn.Module) -> None:
-    """Raise ConfigError if anything in the whole model is named as positions in the logits are."""
-    for where, part in module.named_modules():
-        held = [*vars(type(part)), *_attributes(part), *_attributes(getattr(part, "config", None))]
-        for word in (type(part).__name__, *held):
-            if POSITIONS.search(word):
-                raise ConfigError(
-                    f"{name}: must have no rotary or relative positions, as {word} of "
-                    f"{where or 'the module'}: its logits are not bilinear in the rows"
-                )
-        kind = getattr(getattr(part, "config", None), "position_embedding_type", "absolute")
-        if kind not in (None, "absolute"):
+def _heads(name: str, part: nn.Module) -> int:
+    for owner in (part, getattr(part, "config", None)):
+        for field in COUNTS:
+            if type(count := getattr(owner, field, None)) is int:
+                return count
+    raise ConfigError(f"{name}: must have the number of heads, as {' | '.join(COUNTS)}")
+
+
+def _check_once(name: str, again: bool) -> None:
+    if again:
+        raise ConfigError(f"{name}: runs more than once; must run once, as no layer that is shared")
+
+
+def _check_names(name: str, part: nn.Module, module: nn.Module, m: int) -> None:
+    """Raise ConfigError for what is named as if logits were not bilinear, or not over sqrt(m).
+
+    These are positions anywhere in the whole model, norms of queries or keys, and factors.
+    """
+    for where, inside in module.named_modules():
+        config = getattr(inside, "config", None)
+        held = [*vars(type(inside)), *_attributes(inside), *_attributes(config)]
+        for word in filter(POSITIONS.search, (type(inside).__name__, *held)):
+            raise ConfigError(
+                f"{name}: must have no rotary or relative positions, as {word} of "
+                f"{where or 'the module'}: its logits are not bilinear in the rows"
+            )
+        kind = getattr(config, "position_embedding_type", None) or "absolute"
+        if kind != "absolute":
             raise ConfigError(f"{name}: position_embedding_type={kind}: must be absolute")
-
-
-def _check_logits(name: str, part: nn.Module, m: int) -> None:
-    """Raise ConfigError if queries or keys are normed, or logits have a factor of their own."""
-    for word in _attributes(part):
-        if NORMED.fullmatch(word) and not isinstance(getattr(part, word), nn.Identity):
+    for word in filter(NORMED.fullmatch, _attributes(part)):
+        if not isinstance(getattr(part, word), nn.Identity):
             raise ConfigError(f"{name}: must have no {word}: its logits are not bilinear")
     for word in SCALES:
         value: Any = getattr(part, word, None)
@@ -237,29 +239,6 @@ def _attributes(owner: Any) -> list[str]:
     ]
 
 
-def _linear(layer: Any, joint: bool) -> list[tuple[Tensor, Tensor | None]]:
-    """Return weight (out, in) and bias of a map; of a joint one those of keys and of queries."""
-    weight = _values(layer.weight if isinstance(layer, nn.Linear) else layer.weight.mT)
-    bias = None if layer.bias is None else _values(layer.bias)
-    if not joint:
-        return [(weight, bias)]
-    Q, K = weight.chunk(3)[:2]  # queries, keys, values
-    q, k = (None, None) if bias is None else bias.chunk(3)[:2]
-    return [(K, k), (Q, q)]
-
-
-def _values(tensor: Tensor) -> Tensor:
-    return tensor.detach().double().cpu()
-
-
-def _heads(name: str, part: nn.Module) -> int:
-    for owner in (part, getattr(part, "config", None)):
-        for field in COUNTS:
-            if type(count := getattr(owner, field, None)) is int:
-                return count
-    raise ConfigError(f"{name}: must have the number of heads, as {' | '.join(COUNTS)}")
-
-
 def _rows(name: str, rows: Tensor, batch_first: bool) -> Tensor:
     """Return rows as (N, T, d), float64, on the CPU."""
     if rows.ndim == 2:
@@ -269,3 +248,13 @@ def _rows(name: str, rows: Tensor, batch_first: bool) -> Tensor:
     if rows.ndim != 3:
         raise ConfigError(f"{name}: rows of shape {tuple(rows.shape)}; must be (N, T, d)")
     return _values(rows)
+
+
+def _per_head(weight: Tensor, bias: Tensor | None, heads: int) -> Tensor:
+    """Return a linear map x -> weight x + bias, weight (H m, d), by head, (H, m, d + 1)."""
+    column = weight.new_zeros(len(weight), 1) if bias is None else bias[:, None]
+    return _values(torch.cat([weight, column], 1)).reshape(heads, -1, weight.shape[1] + 1)
+
+
+def _values(tensor: Tensor) -> Tensor:
+    return tensor.detach().double().cpu()

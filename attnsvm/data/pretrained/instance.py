@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
-from torch.nn.functional import one_hot
+from torch.nn.functional import one_hot, pad
 
 from attnsvm.config import ConfigError
 from attnsvm.data.pretrained.layer import AttentionLayer, with_one
@@ -56,36 +56,39 @@ class Restricted:
 
 @dataclass(frozen=True, eq=False)
 class RestrictedLayer:
-    """The rows of a layer in the span of an instance, and what they see of each head.
+    """What the instances of all heads of a layer share.
 
     Attributes
     ----------
-    D : Tensor
-        Tokens, relative to the first admissible one of their sample, shape (n, T, d).
-    queries : Tensor
-        [z; 1], shape (n, e + 1).
     X, Z, mask : Tensor
         As in `Restricted`.
-    inverse : Tensor
-        Maps the logits of all tokens to the coefficients of the smallest W that has them, shape
-        (n T, n T).
     logits : Tensor
-        Those of each head, shape (H, n, T).
+        Those of each head, or of its control, shape (H, n, T).
     W : Tensor
-        What the tokens see of each head, shape (H, r, r).
+        What the tokens see of each head, or of its control, shape (H, r, r).
+    others : Tensor
+        What they see of each head itself, shape (H, r, r).
     source : Tensor
         The sequence of each token, shape (n, T), int64.
     """
 
-    D: Tensor
-    queries: Tensor
     X: Tensor
     Z: Tensor
     mask: Tensor
-    inverse: Tensor
     logits: Tensor
     W: Tensor
+    others: Tensor
     source: Tensor
+
+    def head(self, head: int, gamma: Tensor | None = None) -> Restricted:
+        """Return the instance of a head, with scores gamma (n, T) of tokens if they are given."""
+        with one_thread():
+            if gamma is None:
+                selected = self.logits[head].masked_fill(~self.mask, -torch.inf).argmax(1)
+                gamma = one_hot(selected, self.mask.shape[1]).to(self.X)
+            others = (self.others[:head], self.others[head + 1 :])
+            W = torch.cat([self.W[head, None], *others])
+            return Restricted(self.X, self.Z, self.mask, W, _scores(self.X, self.mask, gamma))
 
 
 def restricted(
@@ -125,23 +128,21 @@ def restricted(
     layer.check_head(head)
     if control not in CONTROLS:
         raise ConfigError(f"control={control!r}: must be {' | '.join(CONTROLS)}")
-    whole = restricted_layer(layer, query, control, generator)
-    return head_of(whole, layer, head, control, generator)
+    return restricted_layer(layer, query, control, generator).head(head)
 
 
 def restricted_layer(
     layer: AttentionLayer, query: Tensor, control: str, generator: Generator | None
 ) -> RestrictedLayer:
-    """Return what all instances of `restricted` share that differ in the head only.
-
-    The controls `none` and `spectrum` share it too.
-    """
+    """Return what all instances of `restricted` share that differ in the head only."""
     n, T, d = layer.X.shape
     at = torch.arange(n)
     X, Z, mask = layer.X, with_one(layer.Z[at, query]), layer.mask[at, query]
     source = at[:, None].repeat(1, T)
     if control == "queries":
-        sent = _derangement(n, generator)
+        order = torch.randperm(n, generator=generator)  # each is sent to the next of this cycle
+        sent = torch.empty_like(order)
+        sent[order] = order.roll(1)
         Z, mask = Z[sent], mask[sent]  # a causal query keeps its position
     elif control == "tokens":
         source = torch.stack([torch.randperm(n, generator=generator) for _ in range(T)], 1)
@@ -149,35 +150,16 @@ def restricted_layer(
     first = mask.to(torch.int8).argmax(1)
     D = (X - X[at, first][:, None]).masked_fill(~mask[..., None], 0.0)
     r = max(min(d, n * (T - 1)), min(Z.shape[1], n))
+    K, Q = layer.K[..., :-1], layer.Q
     with one_thread():
         E, F = _basis(D.flatten(0, 1), r), _basis(Z, r)
         x, z = (D.flatten(0, 1) @ E).view(n, T, r), Z @ F
-        inverse, logits = _inverse(x, z), _logits(D, Z, layer.K[..., :-1], layer.Q)
-        W = _visible(x, z, inverse, logits)
-        return RestrictedLayer(D, Z, x, z, mask, inverse, logits, W, source)
-
-
-def head_of(
-    whole: RestrictedLayer,
-    layer: AttentionLayer,
-    head: int,
-    control: str,
-    generator: Generator | None,
-    gamma: Tensor | None = None,
-) -> Restricted:
-    """Return the instance of a head, given what its layer's heads share, and scores (n, T)."""
-    x, z, mask = whole.X, whole.Z, whole.mask
-    with one_thread():
-        W, logits = whole.W[head], whole.logits[head]
+        inverse, logits = _inverse(x, z), _logits(D, Z, K, Q)
+        W = others = _visible(x, z, inverse, logits)
         if control == "spectrum":
-            K, Q = same_spectrum(layer.K[head, :, :-1], layer.Q[head], generator)
-            drawn = _logits(whole.D, whole.queries, K[None], Q[None])
-            W, logits = _visible(x, z, whole.inverse, drawn)[0], drawn[0]
-        if gamma is None:
-            selected = logits.masked_fill(~mask, -torch.inf).argmax(1)
-            gamma = one_hot(selected, mask.shape[1]).to(x)
-        W = torch.cat([W[None], whole.W[:head], whole.W[head + 1 :]])
-        return Restricted(x, z, mask, W, _scores(x, mask, gamma))
+            logits = _logits(D, Z, *same_spectrum(K, Q, generator))
+            W = _visible(x, z, inverse, logits)
+        return RestrictedLayer(x, z, mask, logits, W, others, source)
 
 
 def _logits(D: Tensor, Z: Tensor, K: Tensor, Q: Tensor) -> Tensor:
@@ -188,9 +170,9 @@ def _logits(D: Tensor, Z: Tensor, K: Tensor, Q: Tensor) -> Tensor:
 
 
 def _inverse(x: Tensor, z: Tensor) -> Tensor:
-    """Return G, (n T, n T): a = G l are the coefficients for logits l in `_visible`.
+    """Return the pseudo-inverse of the Gram matrix of the x_it z_i^T, (n T, n T).
 
-    It is the pseudo-inverse of the Gram matrix of the x_it z_i^T, scaled to unit diagonal.
+    The Gram matrix is scaled to unit diagonal first.
     """
     T, size = x.shape[1], x.norm(dim=-1) * z.norm(dim=-1)[:, None]
     scale = torch.where(size > 0, 1 / size, 0.0).flatten()
@@ -204,11 +186,10 @@ def _inverse(x: Tensor, z: Tensor) -> Tensor:
 def _visible(x: Tensor, z: Tensor, inverse: Tensor, logits: Tensor) -> Tensor:
     """Return the smallest W_h with x_it^T W_h z_i = logits (H, n, T), shape (H, r, r).
 
-    W_h = sum_it a_it x_it z_i^T, where the Gram matrix of the x_it z_i^T maps a to the logits.
+    W_h = sum_it a_it x_it z_i^T, and the Gram matrix of the x_it z_i^T maps a to the logits.
     """
     a = (logits.flatten(1) @ inverse).view_as(logits)
-    combined = torch.einsum("hnt,ntd->hdn", a, x)
-    return combined @ z
+    return torch.einsum("hnt,ntd->hdn", a, x) @ z
 
 
 def _basis(rows: Tensor, r: int) -> Tensor:
@@ -223,31 +204,18 @@ def _basis(rows: Tensor, r: int) -> Tensor:
 def same_spectrum(K: Tensor, Q: Tensor, generator: Generator | None) -> tuple[Tensor, Tensor]:
     """Return K', Q' such that K'^T Q' has the singular values of K^T Q and random vectors.
 
-    The singular vectors are uniform: those of Gaussian matrices.
+    Heads are in front, K (H, m, d) and Q (H, m, e). The singular vectors, the same for all heads,
+    are uniform: those of Gaussian matrices.
     """
-    R_K, R_Q = torch.linalg.qr(K.mT)[1], torch.linalg.qr(Q.mT)[1]
+    R_K, R_Q = (torch.linalg.qr(A.mT)[1] for A in (K, Q))
     sigma = torch.linalg.svdvals(R_K @ R_Q.mT).sqrt()
     drawn = []
     for A in (K, Q):
-        other = torch.zeros_like(A)
-        other[: len(sigma)] = (_uniform(A.shape[1], len(sigma), generator) * sigma).mT
-        drawn.append(other)
+        G = torch.randn(A.shape[-1], sigma.shape[1], generator=generator, dtype=torch.float64)
+        E, R = torch.linalg.qr(G)  # with a positive diagonal of R, E is uniform
+        factor = (E * R.diagonal().sign() * sigma[:, None]).mT
+        drawn.append(pad(factor, (0, 0, 0, A.shape[1] - sigma.shape[1])))
     return drawn[0], drawn[1]
-
-
-def _uniform(d: int, m: int, generator: Generator | None) -> Tensor:
-    """Return m orthonormal columns in d dimensions, uniform among all such."""
-    E, R = torch.linalg.qr(torch.randn(d, m, generator=generator, dtype=torch.float64))
-    unit: Tensor = E * R.diagonal().sign()
-    return unit
-
-
-def _derangement(n: int, generator: Generator | None) -> Tensor:
-    """Return a random cyclic order of n: each index is sent to another one, if n > 1."""
-    order = torch.randperm(n, generator=generator)
-    sent = torch.empty_like(order)
-    sent[order] = order.roll(1)
-    return sent
 
 
 def _scores(x: Tensor, mask: Tensor, gamma: Tensor) -> Tensor:

@@ -74,11 +74,3 @@ class AttentionLayer:
 def with_one(rows: Tensor) -> Tensor:
     """Return rows (..., d) with a further entry 1, (..., d + 1)."""
     return torch.cat([rows, torch.ones_like(rows[..., :1])], -1)
-
-
-def per_head(weight: Tensor, bias: Tensor | None, heads: int) -> Tensor:
-    """Return a linear map x -> weight x + bias, weight (H m, d), by head, (H, m, d + 1)."""
-    if bias is None:
-        bias = torch.zeros_like(weight[:, 0])
-    whole = torch.cat([weight, bias[:, None]], 1)
-    return whole.reshape(heads, -1, whole.shape[1])

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.data.base import Data
-from attnsvm.data.pretrained.files import PretrainedModel, contents, load
-from attnsvm.data.pretrained.instance import Restricted, head_of, restricted_layer
-from attnsvm.data.pretrained.layer import AttentionLayer
-from attnsvm.data.pretrained.network import forward, token_scores
+from attnsvm.data.pretrained.instance import Restricted, restricted_layer
+from attnsvm.data.pretrained.model import PretrainedModel, contents, forward, load, token_scores
 from attnsvm.head import Head, Linear, RowScores
 from attnsvm.model import CrossAttention, Model
 from attnsvm.problem import ProblemBatch
+from attnsvm.record.files import CorruptRecordError
 
 Value = TypeVar("Value")
 
@@ -30,6 +30,7 @@ CONTROL_STREAM = 0x5DEECE66D
 """The seed of a control's draws is seed ^ this."""
 
 
+@dataclass(eq=False)
 class Pretrained(Data):
     """The samples of an instance are sentences, their tokens the rows that a layer sees.
 
@@ -58,20 +59,14 @@ class Pretrained(Data):
         attended or loss. A token that a control moves keeps its score.
     """
 
-    def __init__(
-        self,
-        transformer: str,
-        text: str | None,
-        at_layer: int,
-        at_head: int,
-        n: int,
-        T: int,
-        control: str,
-        scores: str,
-    ) -> None:
-        self.transformer, self.text = transformer, text
-        self.at_layer, self.at_head = at_layer, at_head
-        self.n, self.T, self.control, self.scores = n, T, control, scores
+    transformer: str
+    text: str | None
+    at_layer: int
+    at_head: int
+    n: int
+    T: int
+    control: str
+    scores: str
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return `trials` instances, the sentences of instance i drawn from seed + i.
@@ -113,7 +108,9 @@ class Pretrained(Data):
         """
         source, sentences = self._read()
         chosen, query = self._drawn(source, len(sentences), seed)
-        return [source.words(one) for one in sentences[chosen, : self.T].tolist()], query.tolist()
+        token = source.tokenizer.id_to_token
+        words = [[str(token(k)) for k in one] for one in sentences[chosen, : self.T].tolist()]
+        return words, query.tolist()
 
     def _read(self) -> tuple[PretrainedModel, Tensor]:
         """Return the model, and the sentences with at least T tokens.
@@ -129,35 +126,6 @@ class Pretrained(Data):
             raise ConfigError(f"data.n={self.n}: {must}")
         return source, found
 
-    def _instance(self, source: PretrainedModel, sentences: Tensor, seed: int) -> Restricted:
-        chosen, query = self._drawn(source, len(sentences), seed)
-        tokens = sentences[chosen, : self.T]
-        layer = self._layer(source, tokens)
-        if self.at_head >= layer.heads:
-            raise ConfigError(f"data.at_head={self.at_head}: must be >= 0 and < {layer.heads}")
-        generator = Generator().manual_seed(seed ^ CONTROL_STREAM)
-        shared = "none" if self.control == "spectrum" else self.control
-        whole = RECENT.value(
-            layer,
-            (shared, seed, query.numpy().tobytes()),
-            lambda: restricted_layer(layer, query, shared, generator),
-        )
-        gamma = None
-        if self.scores == "loss":
-            following = sentences[(chosen + 1) % len(sentences)]
-            targets = sentences[chosen, 1:] if source.causal else following
-            key = tokens.numpy().tobytes(), targets.numpy().tobytes()
-            scored = RECENT.value(source, key, lambda: token_scores(source, tokens, targets))
-            at = torch.arange(self.T)
-            gamma = scored[self.at_layer, whole.source, self.at_head, query[whole.source], at]
-        return head_of(whole, layer, self.at_head, self.control, generator, gamma)
-
-    def _layer(self, source: PretrainedModel, tokens: Tensor) -> AttentionLayer:
-        layers = RECENT.value(source, tokens.numpy().tobytes(), lambda: forward(source, tokens)[0])
-        if not 0 <= self.at_layer < len(layers):
-            raise ConfigError(f"data.at_layer={self.at_layer}: must be >= 0 and < {len(layers)}")
-        return layers[self.at_layer]
-
     def _drawn(self, source: PretrainedModel, count: int, seed: int) -> tuple[Tensor, Tensor]:
         """Return the numbers of n of the sentences, and the position of each query, (n,).
 
@@ -167,6 +135,30 @@ class Pretrained(Data):
         chosen = torch.randperm(count, generator=generator)[: self.n]
         first = 1 if source.causal else 0
         return chosen, torch.randint(first, self.T, (self.n,), generator=generator)
+
+    def _instance(self, source: PretrainedModel, sentences: Tensor, seed: int) -> Restricted:
+        chosen, query = self._drawn(source, len(sentences), seed)
+        tokens = sentences[chosen, : self.T]
+        layers = RECENT.value(source, tokens.numpy().tobytes(), lambda: forward(source, tokens)[0])
+        if not 0 <= self.at_layer < len(layers):
+            raise ConfigError(f"data.at_layer={self.at_layer}: must be >= 0 and < {len(layers)}")
+        layer = layers[self.at_layer]
+        if self.at_head >= layer.heads:
+            raise ConfigError(f"data.at_head={self.at_head}: must be >= 0 and < {layer.heads}")
+        generator = Generator().manual_seed(seed ^ CONTROL_STREAM)
+        whole = RECENT.value(
+            layer,
+            (self.control, seed, query.numpy().tobytes()),
+            lambda: restricted_layer(layer, query, self.control, generator),
+        )
+        if self.scores == "attended":
+            return whole.head(self.at_head)
+        following = sentences[(chosen + 1) % len(sentences)]
+        targets = sentences[chosen, 1:] if source.causal else following
+        key = tokens.numpy().tobytes(), targets.numpy().tobytes()
+        gamma = RECENT.value(source, key, lambda: token_scores(source, tokens, targets))
+        at = whole.source, self.at_head, query[whole.source], torch.arange(self.T)
+        return whole.head(self.at_head, gamma[self.at_layer][at])
 
 
 class Recent:
@@ -178,12 +170,12 @@ class Recent:
     Parameters
     ----------
     most : int
-        Largest number of bytes that are kept.
+        Largest number of bytes of the tensors that are kept.
     """
 
     def __init__(self, most: int) -> None:
-        self.most = most
-        self.kept: OrderedDict[Hashable, tuple[object, object]] = OrderedDict()
+        self.most, self.bytes = most, 0
+        self.kept: OrderedDict[Hashable, tuple[object, object, int]] = OrderedDict()
 
     def value(self, owner: object, key: Hashable, make: Callable[[], Value]) -> Value:
         """Return what `make` returns for a key of an object, which is kept with it."""
@@ -192,29 +184,23 @@ class Recent:
             self.kept.move_to_end(key)
             return self.kept[key][1]  # type: ignore[return-value]
         made = make()
-        self.kept[key] = owner, made
+        self.kept[key] = owner, made, _bytes(made)
+        self.bytes += self.kept[key][2]
         while self.bytes > self.most:
-            self.kept.popitem(last=False)
+            self.bytes -= self.kept.popitem(last=False)[1][2]
         return made
 
-    @property
-    def bytes(self) -> int:
-        """How many bytes the different tensors that are kept have."""
-        return sum(
-            {id(t): t.nbytes for _, made in self.kept.values() for t in _tensors(made)}.values()
-        )
 
-
-def _tensors(value: object) -> list[Tensor]:
-    """Return the tensors of a tensor, of a list of layers, or of a dataclass."""
+def _bytes(value: Any) -> int:
+    """Return the bytes of a tensor, of a list of layers, or of a dataclass of tensors."""
     if isinstance(value, Tensor):
-        return [value]
+        return value.nbytes
     parts = value if isinstance(value, list) else vars(value).values()
-    return [t for part in parts for t in _tensors(part)]
+    return sum(map(_bytes, parts))
 
 
 RECENT = Recent(2**28 + 2**27)
-"""What the runs of this process share: MiniLM takes 20 MB for 24 sentences and three controls."""
+"""What the runs of this process share: MiniLM counts 44 MB for 24 sentences and all controls."""
 
 
 @lru_cache(maxsize=8)
@@ -228,7 +214,6 @@ def _lines(text: str | None) -> tuple[str, ...]:
     """Return the lines of a text; raise ConfigError if it cannot be read."""
     try:
         return tuple(contents(TEXT if text is None else Path(text)).decode("utf-8").splitlines())
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"data.text={text}: {error}; must be a text file, UTF-8, with one sentence a line"
-        ) from error
+    except (OSError, ValueError, CorruptRecordError) as error:
+        must = "must be a text file, UTF-8, with one sentence a line"
+        raise ConfigError(f"data.text={text}: {error}; {must}") from error
