@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 BIN = Path(sys.executable).parent
 
@@ -57,6 +58,13 @@ def attnsvm(
             raise subprocess.TimeoutExpired(words, 300)
         stdout, stderr = (path.read_text() for path in written)
         return Finished(words, child.exitcode or 0, stdout, stderr)
+
+
+def ran(*arguments: str, code: int = 0, **given: Any) -> Finished:
+    """Return the finished process of `attnsvm(*arguments, **given)`, which ended with this code."""
+    done = attnsvm(*arguments, **given)
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
 
 
 @contextmanager

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
-from tests.command import Finished, attnsvm
+from tests.command import Finished, ran
 
 CONFIG = '''
 from dataclasses import dataclass
@@ -69,7 +70,6 @@ def installed(place: Path) -> Path:
     return write_entry_points(write_package(place, declared=""), f"head: cubic = {SCHEMA}")
 
 
-def with_plugins(*arguments: str, place: Path, cwd: Path, command: str = "attnsvm") -> Finished:
-    """Return the finished command that finds the packages in `place`."""
-    env = {**os.environ, "PYTHONPATH": str(place)}
-    return attnsvm(*arguments, cwd=cwd, command=command, env=env)
+def with_plugins(*arguments: str, place: Path, **given: Any) -> Finished:
+    """Return the finished command that finds the packages in `place`, as `ran`."""
+    return ran(*arguments, env={**os.environ, "PYTHONPATH": str(place)}, **given)

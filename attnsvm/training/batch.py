@@ -102,9 +102,7 @@ def train(
     if init is not None and not isinstance(init, str):
         given = tuple(V.to(batch.X.device) for V in rule.given(init, batch.B, batch.d))
     with torch.no_grad(), one_thread() as threads:
-        if (
-            batch.B == 1
-        ):  # torch rounds a batch of one differently, which overshooting steps amplify
+        if batch.B == 1:  # torch rounds it differently, which overshooting steps amplify
             both = torch.zeros(2, dtype=torch.int64, device=batch.X.device)
             risk = Risk(batch.take(both), rule, risk.loss)
             given = None if given is None else tuple(V[both] for V in given)

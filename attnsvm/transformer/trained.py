@@ -19,13 +19,7 @@ from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import LOSS_CODES
 from attnsvm.transformer.compiled import Data, Sizes, differentiate, work_arrays
-from attnsvm.transformer.network import (
-    Weights,
-    admissible,
-    forward,
-    of_head,
-    read,
-)
+from attnsvm.transformer.network import Weights, admissible, forward, of_head, read
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import pytest
 
 from attnsvm.cli.cite import PAPER, citation
 from attnsvm.config import ConfigError
-from tests.command import attnsvm
+from tests.command import ran
 
 ROOT = Path(__file__).parents[2]
 RUN = sorted((ROOT / "docs/records/rank_vs_d").glob("*/run.json"))[0].parent
@@ -74,6 +74,5 @@ def test_what_is_not_finished_is_not_cited(tmp_path):
 
 
 def test_no_folder_is_an_error_of_the_command(tmp_path):
-    done = attnsvm("cite", cwd=tmp_path)
-    assert done.returncode == 2
+    done = ran("cite", cwd=tmp_path, code=2)
     assert "no folder given" in done.stderr

@@ -8,24 +8,23 @@ import pytest
 
 from attnsvm.config.identity import plan_digest
 from attnsvm.record import read_plan
-from tests.command import SMALL, attnsvm, with_callback
+from tests.command import SMALL, ran, with_callback
 from tests.config.test_config import composed
 
 QUICK = ("optimizer.steps=5", *SMALL[:4])
 
 
-def ran(*arguments, cwd):
-    done = attnsvm("-m", *QUICK, *arguments, cwd=cwd)
-    assert done.returncode == 0, done.stderr + done.stdout
+def swept(*arguments, cwd):
+    done = ran("-m", *QUICK, *arguments, cwd=cwd)
     return done.stdout + done.stderr
 
 
 @pytest.mark.full
 def test_each_plan_has_a_folder_of_its_own_and_finds_it_again(tmp_path):
     latest = tmp_path / "multirun/latest"
-    ran("seed=1,2", cwd=tmp_path)
+    swept("seed=1,2", cwd=tmp_path)
     first = os.readlink(latest)
-    ran("seed=1,2", "svm.norms=[frobenius]", cwd=tmp_path)
+    swept("seed=1,2", "svm.norms=[frobenius]", cwd=tmp_path)
     second = os.readlink(latest)
     assert first != second
     assert not os.path.isabs(first)
@@ -33,9 +32,9 @@ def test_each_plan_has_a_folder_of_its_own_and_finds_it_again(tmp_path):
         assert len(read_plan(tmp_path / "multirun" / folder).runs) == 2
         files = set(os.listdir(tmp_path / "multirun" / folder))
         assert {"multirun.yaml", "report.html"} <= files
-    assert f"2 runs: 2 done in multirun/{first}" in ran("seed=2,1", "device=cpu", cwd=tmp_path)
+    assert f"2 runs: 2 done in multirun/{first}" in swept("seed=2,1", "device=cpu", cwd=tmp_path)
     assert os.readlink(latest) == first
-    dry = ran("seed=1,2", "svm.norms=[frobenius]", "dry_run=true", cwd=tmp_path)
+    dry = swept("seed=1,2", "svm.norms=[frobenius]", "dry_run=true", cwd=tmp_path)
     assert "2 runs, 0 of them pending" in dry
     assert os.readlink(latest) == first  # a dry run is no sweep
     assert set(os.listdir(tmp_path / "multirun")) == {first, second, "latest"}
@@ -45,12 +44,12 @@ def test_each_plan_has_a_folder_of_its_own_and_finds_it_again(tmp_path):
 @pytest.mark.full
 def test_a_folder_that_is_given_or_named_is_kept(tmp_path):
     latest = tmp_path / "multirun/latest"
-    ran("seed=1,2", "hydra.sweep.dir=elsewhere/mine", cwd=tmp_path)
+    swept("seed=1,2", "hydra.sweep.dir=elsewhere/mine", cwd=tmp_path)
     assert os.readlink(latest) == "../elsewhere/mine"
-    ran("seed=1,2", "hydra.sweep.dir=multirun/adhoc", cwd=tmp_path)
+    swept("seed=1,2", "hydra.sweep.dir=multirun/adhoc", cwd=tmp_path)
     assert os.readlink(latest) == "adhoc"
     for grid in (["data.d=4", "data.n=2"], ["data.d=4,5", "data.n=2"]):
-        ran("sweep=rank_vs_d", "data.T=2", *grid, "svm=certified", cwd=tmp_path)
+        swept("sweep=rank_vs_d", "data.T=2", *grid, "svm=certified", cwd=tmp_path)
     assert os.readlink(latest) == "rank_vs_d"
     assert len(read_plan(tmp_path / "multirun/rank_vs_d").runs) == 2
     assert set(os.listdir(tmp_path / "multirun")) == {"adhoc", "rank_vs_d", "latest"}
@@ -85,8 +84,7 @@ def test_the_exit_code_is_that_of_the_runs_of_this_command(what, tmp_path):
     lines = ["import shutil", "from pathlib import Path", "from attnsvm.record import write_plan"]
     lines += ["folder = Path(config.hydra.runtime.output_dir)", f"if config.seed == 2: {act}"]
     env, mine = with_callback(tmp_path, *lines)
-    done = attnsvm("-m", *QUICK, "seed=1,2", mine, cwd=tmp_path, env=env)
-    assert done.returncode == 1, done.stdout + done.stderr
+    done = ran("-m", *QUICK, "seed=1,2", mine, cwd=tmp_path, env=env, code=1)
     assert message in done.stderr
     assert "is not that of this command" in done.stdout
     assert "Traceback" not in done.stderr

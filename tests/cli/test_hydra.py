@@ -8,16 +8,7 @@ import os
 import pytest
 
 from attnsvm.config.version import __version__
-from tests.command import SMALL, attnsvm, with_callback
-
-
-@pytest.mark.full
-def test_a_callback_of_the_users_own_is_run(tmp_path):
-    env, mine = with_callback(tmp_path, 'open("seed", "w").write(str(config.seed))')
-    done = attnsvm(*SMALL, "seed=3", mine, cwd=tmp_path, env=env)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "seed").read_text() == "3"
-
+from tests.command import SMALL, attnsvm, ran
 
 OWN_GROUPS = {
     "path": ["hydra.searchpath=[file://{mine}]"],
@@ -42,15 +33,13 @@ def test_options_of_the_users_own_may_be_swept(way, tmp_path):
         f"defaults: [config, _self_]\nhydra: {{searchpath: ['file://{elsewhere}']}}\n"
     )
     words = [word.format(mine=mine) for word in given]
-    done = attnsvm("-m", *words, "head=steep,linear", *SMALL, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    ran("-m", *words, "head=steep,linear", *SMALL, cwd=tmp_path)
     runs = [json.loads(p.read_text()) for p in (tmp_path / "multirun/latest").glob("*/run.json")]
     assert sorted(run["config"]["head"].get("lam", 0.0) for run in runs) == [0.0, 0.5]
 
 
 def test_hydras_help_and_our_version_are_printed(tmp_path):
-    shown = attnsvm("--hydra-help", cwd=tmp_path)
-    assert shown.returncode == 0, shown.stderr
+    shown = ran("--hydra-help", cwd=tmp_path)
     assert "== Flags ==" in shown.stdout
     assert attnsvm("--version", cwd=tmp_path).stdout == f"attnsvm {__version__}\n"
 
@@ -63,8 +52,7 @@ def test_a_launcher_that_is_not_installed_says_what_installs_it(tmp_path):
         "import sys\nsys.modules['hydra_plugins.hydra_submitit_launcher'] = None\n"
     )
     env = os.environ | {"PYTHONPATH": str(hidden)}
-    done = attnsvm("-m", "seed=1,2", "hydra/launcher=slurm_gpu", cwd=tmp_path, env=env)
-    assert done.returncode == 2
+    done = ran("-m", "seed=1,2", "hydra/launcher=slurm_gpu", cwd=tmp_path, env=env, code=2)
     message = "hydra/launcher=slurm_gpu: is not installed here; pip install 'attnsvm[slurm]'"
     assert message in done.stderr
 
@@ -72,7 +60,6 @@ def test_a_launcher_that_is_not_installed_says_what_installs_it(tmp_path):
 @pytest.mark.parametrize("mode", [[], pytest.param(["-m"], marks=pytest.mark.full)])
 def test_a_dry_run_for_a_device_that_is_not_here_lists_the_plan(mode, tmp_path):
     env = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    done = attnsvm(*mode, *SMALL, "dry_run=true", "device=cuda", cwd=tmp_path, env=env)
-    assert done.returncode == 0, done.stderr
+    done = ran(*mode, *SMALL, "dry_run=true", "device=cuda", cwd=tmp_path, env=env)
     assert "1 runs, 1 of them pending" in done.stdout
     assert "no estimate: device=cuda: no CUDA device is available here" in done.stdout

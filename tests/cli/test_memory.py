@@ -26,7 +26,7 @@ from attnsvm.data import sample
 from attnsvm.record import files as usable
 from attnsvm.record import usable_memory
 from attnsvm.training import train
-from tests.command import BIN, SMALL, attnsvm, environment
+from tests.command import BIN, SMALL, environment, ran
 from tests.config.test_config import composed
 
 GiB = 2**30
@@ -115,7 +115,7 @@ def test_snapshots_on_a_gpu_are_not_in_the_memory_of_the_job():
 def test_what_is_done_and_a_dry_run_need_no_disk_space(tmp_path, monkeypatch):
     """The same command again, on a disk that is full by now."""
     grid = ["-m", "data.d=3,4", *SMALL[:3], SMALL[4]]
-    assert attnsvm(*grid, cwd=tmp_path).returncode == 0
+    ran(*grid, cwd=tmp_path)
     full = "import shutil, sys; u = shutil.disk_usage; "
     full += "shutil.disk_usage = lambda p: type(u(p))(10, 10, 0); "
     full += "from attnsvm.cli.app import main; main()"

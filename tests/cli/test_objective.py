@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attnsvm.cli.objective import Objective, quoted
+from attnsvm.cli.objective import Objective
 from attnsvm.config import ConfigError
-from tests.command import SMALL, attnsvm, with_callback
+from tests.command import SMALL, attnsvm, ran, with_callback
 
 TRIALS = pd.DataFrame(
     {
@@ -61,21 +61,12 @@ def test_what_does_not_exist_is_refused_with_what_is_allowed(text, told):
     assert told in str(error.value)
 
 
-def test_the_parentheses_need_no_quotes_of_hydra():
-    words = ["-m", "objective=median(risk)", "+objective=share(status=ok)", "seed=1"]
-    first, last = 'objective="median(risk)"', '+objective="share(status=ok)"'
-    assert quoted(words) == quoted(quoted(words)) == ["-m", first, last, "seed=1"]
-    others = ["objective=null", "data.d=range(1,3)"]
-    assert quoted(others) == others
-
-
 def returned(*arguments: str, cwd: Path) -> dict[int, float | None]:
     """Return what the jobs of a command returned, by seed."""
     (cwd / "returned").unlink(missing_ok=True)
     line = 'json.dumps([config.seed, job_return.return_value]) + "\\n"'
     env, mine = with_callback(cwd, "import json", f'open("returned", "a").write({line})')
-    done = attnsvm(*arguments, mine, cwd=cwd, env=env)
-    assert done.returncode == 0, done.stderr
+    ran(*arguments, mine, cwd=cwd, env=env)
     return dict(map(json.loads, (cwd / "returned").read_text().splitlines()))
 
 
@@ -107,14 +98,12 @@ def test_a_job_returns_the_statistic_of_its_record(sweeper, tmp_path):
 @pytest.mark.full
 def test_a_column_of_a_probe_may_be_asked_for_where_the_run_has_it(tmp_path):
     asked = "objective=median(rank_effective)"
-    run = attnsvm(*RUN, "probe=[rank]", asked, cwd=tmp_path)
-    assert run.returncode == 0, run.stderr
+    run = ran(*RUN, "probe=[rank]", asked, cwd=tmp_path)
     (table,) = on_disk(tmp_path).values()
     number = table.loc[table["status"] == "ok", "rank_effective"].median()
     assert f"objective median(rank_effective) = {number:.6g} " in run.stdout
     for mode in ([], ["-m"], ["-m", "hydra/sweeper=basic"]):
-        without = attnsvm(*mode, *RUN, "seed=5", asked, cwd=tmp_path)
-        assert without.returncode == 2
+        without = ran(*mode, *RUN, "seed=5", asked, cwd=tmp_path, code=2)
         assert "rank_effective: in median(COLUMN) must be seed |" in without.stderr
 
 
@@ -134,7 +123,7 @@ def test_a_run_without_an_accepted_instance_returns_none_and_says_why(tmp_path):
 def test_another_sweeper_leaves_what_our_own_leaves(tmp_path):
     """A folder of its own, a plan, a report, a link; records that a second search finds."""
     grid = ["-m", *SMALL, "seed=1,2", "hydra/sweeper=basic"]
-    assert attnsvm(*grid, cwd=tmp_path).returncode == 0
+    ran(*grid, cwd=tmp_path)
     (folder,) = (tmp_path / "multirun").glob("adhoc-*")
     assert (tmp_path / "multirun/latest").resolve() == folder
     assert (folder / "report.html").exists()
@@ -144,8 +133,7 @@ def test_another_sweeper_leaves_what_our_own_leaves(tmp_path):
     assert status.stdout == "2 runs: 2 done\n"
     again = attnsvm(*grid, cwd=tmp_path)
     assert again.stdout.count("already done") == 2
-    other = attnsvm("-m", *SMALL, "seed=3,4", "hydra/sweeper=basic", cwd=tmp_path)
-    assert other.returncode == 0
+    ran("-m", *SMALL, "seed=3,4", "hydra/sweeper=basic", cwd=tmp_path)
     assert len(list((tmp_path / "multirun").glob("adhoc-*"))) == 2
 
 
@@ -161,8 +149,7 @@ def two_files(tmp_path: Path) -> None:
 def test_a_failed_run_of_another_sweeper_is_told_by_the_exit_code(tmp_path):
     two_files(tmp_path)
     grid = ["-m", "data=file", "data.path=b.npz,a.npz", "optimizer.steps=9", "hydra/sweeper=basic"]
-    done = attnsvm(*grid, cwd=tmp_path)
-    assert done.returncode == 1
+    done = ran(*grid, cwd=tmp_path, code=1)
     assert "1 failed of 2 runs; the report lists all of them" in done.stderr
 
 
@@ -175,7 +162,6 @@ NOT_ALLOWED = [
 
 @pytest.mark.parametrize(("given", "told"), NOT_ALLOWED)
 def test_another_sweeper_runs_nothing_that_is_not_allowed(given, told, tmp_path):
-    done = attnsvm("-m", *SMALL, given, "hydra/sweeper=basic", cwd=tmp_path)
-    assert done.returncode == 2
+    done = ran("-m", *SMALL, given, "hydra/sweeper=basic", cwd=tmp_path, code=2)
     assert told in done.stderr
     assert not list(tmp_path.rglob("run.json"))

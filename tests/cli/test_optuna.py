@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from attnsvm.sweeps.status import states
 from tests.cli.test_objective import RUN, two_files
-from tests.command import attnsvm
+from tests.command import ran
 
 OPTUNA = "hydra_plugins.hydra_optuna_sweeper"
 
@@ -34,8 +34,7 @@ def numbers(cwd, column):
 
 def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes(tmp_path):
     search = [*SEARCH, *TPE, "objective=median(one_minus_corr_frobenius)"]
-    done = attnsvm(*search, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    ran(*search, cwd=tmp_path)
     folder = tmp_path / "multirun/latest"
     assert {state.state for state in states(folder).values()} == {"done"}
     assert len(states(folder)) == 4
@@ -44,8 +43,7 @@ def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes(tmp_path):
     assert found.best_value == min(values.values())
     assert values[found.best_params["optimizer.lr"]] == found.best_value
     assert (folder / "report.html").exists()
-    again = attnsvm(*search, "hydra.sweeper.n_trials=5", cwd=tmp_path)  # four on record, one more
-    assert again.returncode == 0, again.stderr
+    again = ran(*search, "hydra.sweeper.n_trials=5", cwd=tmp_path)  # four on record, one more
     assert again.stdout.count("already done") == 4
     assert len(states(folder)) == 5
 
@@ -53,8 +51,7 @@ def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes(tmp_path):
 def test_the_grid_sampler_runs_every_cell_and_maximises(tmp_path):
     grid = ["hydra/sweeper/sampler=grid", "optimizer=gd,normalized_gd", "optimizer.lr=0.1,0.5"]
     grid += ["hydra.sweeper.direction=maximize", "objective=share(status=ok)"]
-    done = attnsvm(*SEARCH, *grid, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    ran(*SEARCH, *grid, cwd=tmp_path)
     folder = tmp_path / "multirun/latest"
     assert len(states(folder)) == 4
     found = OmegaConf.load(folder / "optimization_results.yaml")
@@ -68,8 +65,7 @@ def test_a_failed_run_is_on_record_stops_no_search_and_is_never_the_best(tmp_pat
     two_files(tmp_path)
     search = ["-m", "hydra/sweeper=optuna", "hydra/sweeper/sampler=random", "data=file"]
     search += ["hydra.sweeper.sampler.seed=0", "hydra.sweeper.n_trials=6", "data.path=b.npz,a.npz"]
-    done = attnsvm(*search, "optimizer.steps=9", "objective=share(status=ok)", cwd=tmp_path)
-    assert done.returncode == 1
+    done = ran(*search, "optimizer.steps=9", "objective=share(status=ok)", cwd=tmp_path, code=1)
     assert "1 failed of 2 runs" in done.stderr
     folder = tmp_path / "multirun/latest"
     assert sorted(state.state for state in states(folder).values()) == ["done", "failed"]
@@ -85,8 +81,7 @@ def test_a_search_that_ends_without_a_number_ends_with_its_report(sampler, tmp_p
     words = ["-m", "hydra/sweeper=optuna", f"hydra/sweeper/sampler={sampler.partition(' ')[0]}"]
     words += ["data=file", f"data.path=choice({'a.npz,b.npz' if fails else 'a.npz'})"]
     words += ["hydra.sweeper.n_jobs=2", "hydra.sweeper.n_trials=2", "optimizer.steps=0"]
-    done = attnsvm(*words, "objective=mean(risk)", cwd=tmp_path)
-    assert done.returncode == (1 if fails else 2)
+    done = ran(*words, "objective=mean(risk)", cwd=tmp_path, code=1 if fails else 2)
     assert ("1 failed of 2 runs" in done.stderr) == fails
     reason = "the last run of the grid has no number" if is_grid else "no run is defined"
     assert reason in done.stderr
@@ -103,7 +98,6 @@ def test_a_search_that_ends_without_a_number_ends_with_its_report(sampler, tmp_p
     ],
 )
 def test_a_search_that_cannot_be_is_refused_before_any_work(given, told, tmp_path):
-    done = attnsvm(*SEARCH, *TPE, *given, cwd=tmp_path)
-    assert done.returncode == 2
+    done = ran(*SEARCH, *TPE, *given, cwd=tmp_path, code=2)
     assert told in done.stderr
     assert not (tmp_path / "multirun").exists()

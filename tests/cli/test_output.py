@@ -7,15 +7,14 @@ import re
 import pytest
 
 from tests.cli.test_objective import two_files
-from tests.command import SMALL, attnsvm
+from tests.command import SMALL, attnsvm, ran
 
 QUIET = ("hydra/job_logging=quiet", "hydra/hydra_logging=quiet")
 COLORLOG = ("hydra/job_logging=colorlog", "hydra/hydra_logging=colorlog")
 
 
 def test_a_quiet_run_says_how_it_ended_and_no_more(tmp_path):
-    done = attnsvm(*SMALL, *QUIET, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = ran(*SMALL, *QUIET, cwd=tmp_path)
     assert re.fullmatch(r"\[.*\]\[INFO\] - .*: 3 unsaturated\n", done.stdout)
     (log,) = tmp_path.rglob("attnsvm.log")
     assert log.read_text() == done.stdout
@@ -23,8 +22,7 @@ def test_a_quiet_run_says_how_it_ended_and_no_more(tmp_path):
 
 @pytest.mark.full
 def test_a_quiet_sweep_says_where_its_report_is_and_how_many_runs_are_done(tmp_path):
-    done = attnsvm("-m", *SMALL, "seed=1,2", *QUIET, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = ran("-m", *SMALL, "seed=1,2", *QUIET, cwd=tmp_path)
     assert re.fullmatch(r"\[.*\]\[HYDRA\] wrote .*report.html\n", done.stdout)
     assert "2 of 2 runs done" in done.stderr
     logs = [path.read_text() for path in tmp_path.rglob("attnsvm.log")]
@@ -37,8 +35,7 @@ def test_quiet_hides_no_warning_and_no_error(tmp_path):
     assert re.search(r"\[WARNING\] - .*is undefined", undefined.stdout)
     two_files(tmp_path)
     grid = ["-m", "data=file", "data.path=b.npz,a.npz", "optimizer.steps=9", *QUIET]
-    failed = attnsvm(*grid, cwd=tmp_path)
-    assert failed.returncode == 1
+    failed = ran(*grid, cwd=tmp_path, code=1)
     assert "1 failed of 2 runs" in failed.stderr
 
 
@@ -52,7 +49,6 @@ def test_a_verbose_run_says_how_long_its_stages_took(tmp_path):
 @pytest.mark.full
 def test_colorlog_colours_runs_and_sweeps(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_colorlog", reason="make test-tracking installs it")
-    done = attnsvm("-m", *SMALL, "seed=1,2", *COLORLOG, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = ran("-m", *SMALL, "seed=1,2", *COLORLOG, cwd=tmp_path)
     assert re.search(r"\x1b\[32mINFO\x1b\[0m.*: 3 unsaturated", done.stdout)
     assert re.search(r"\x1b\[35mHYDRA\x1b\[0m\] wrote .*report.html", done.stdout)

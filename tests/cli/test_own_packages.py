@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tests.command import SMALL, attnsvm
+from tests.command import SMALL, ran
 
 
 @pytest.mark.full
@@ -18,10 +18,8 @@ def test_a_sweep_beside_them_is_run_and_reported(tmp_path):
             (tmp_path / name / f"{module}.py").write_text(code)
     (tmp_path / "conf/config.yaml").write_text("nothing: of ours\n")
     env = os.environ | {"PYTHONPATH": "."}
-    done = attnsvm("-m", *SMALL, "seed=1,2", cwd=tmp_path, env=env)
-    assert done.returncode == 0, done.stderr
+    ran("-m", *SMALL, "seed=1,2", cwd=tmp_path, env=env)
     (tmp_path / "multirun/latest/report.html").unlink()
     for other in ("attnsvm-status", "attnsvm-report", "attnsvm-verify"):
-        done = attnsvm("multirun/latest", cwd=tmp_path, command=other, env=env)
-        assert done.returncode == 0, done.stderr
+        ran("multirun/latest", cwd=tmp_path, command=other, env=env)
     assert (tmp_path / "multirun/latest/report.html").exists()

@@ -13,7 +13,7 @@ import pytest
 
 from attnsvm import experiment, record
 from attnsvm.cli import job
-from attnsvm.cli.signals import SIGNALS, Interrupted, hand_on, interruptible
+from attnsvm.cli.signals import SIGNALS
 from attnsvm.record.state import run_state
 from attnsvm.sweeps.status import main as status
 from attnsvm.sweeps.status import states
@@ -120,23 +120,6 @@ def test_a_hangup_is_ignored_under_nohup(tmp_path):
     driver.send_signal(signal.SIGHUP)
     assert driver.wait(120) == 0
     assert found(folder) == ["done", "done"]
-
-
-def test_an_inner_block_hands_a_signal_on_to_the_outer_one():
-    def work():
-        try:
-            with interruptible():
-                os.kill(os.getpid(), signal.SIGUSR2)
-                time.sleep(5)
-        except Interrupted as stop:
-            assert signal.getsignal(signal.SIGUSR2) is not before
-            hand_on(stop)
-        raise AssertionError("not handed on")
-
-    before = signal.getsignal(signal.SIGUSR2)
-    with pytest.raises(Interrupted, match="SIGUSR2"), interruptible():
-        work()
-    assert signal.getsignal(signal.SIGUSR2) is before
 
 
 @pytest.mark.full

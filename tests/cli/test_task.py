@@ -14,7 +14,7 @@ from attnsvm.cli.task import packed, unpacked
 from attnsvm.record.state import TABLES
 from attnsvm.sweeps.status import states
 from tests.cli.test_objective import two_files
-from tests.command import SMALL, attnsvm, begun, until, with_callback
+from tests.command import SMALL, begun, ran, until, with_callback
 
 QUICK = ("optimizer.steps=5", *SMALL[:4])
 LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3", "trials=1")
@@ -32,11 +32,9 @@ def test_packed_cells_leave_what_single_ones_leave(launcher, tmp_path):
     number = 'open("jobs", "a").write(f"{config.seed} {config.hydra.job.num}\\n")'
     env, mine = with_callback(tmp_path, number)
     grid = ["-m", *QUICK, "seed=0,10,20,30,40"]
-    single = attnsvm(*grid, "hydra.sweep.dir=single", cwd=tmp_path, env=env)
-    assert single.returncode == 0, single.stderr
+    ran(*grid, "hydra.sweep.dir=single", cwd=tmp_path, env=env)
     more = ["hydra.sweeper.cells_per_job=2", f"hydra/launcher={launcher}", mine]
-    done = attnsvm(*grid, *more, "hydra.sweep.dir=packed", cwd=tmp_path, env=env)
-    assert done.returncode == 0, done.stderr
+    done = ran(*grid, *more, "hydra.sweep.dir=packed", cwd=tmp_path, env=env)
     assert "5 runs in 3 jobs" in done.stdout
     jobs = sorted((tmp_path / "jobs").read_text().splitlines())
     assert jobs == ["0 0", "10 1", "20 2", "30 3", "40 4"]  # once for each cell
@@ -59,8 +57,7 @@ def test_packed_cells_leave_what_single_ones_leave(launcher, tmp_path):
 def test_a_cell_that_fails_does_not_cost_the_others(tmp_path):
     two_files(tmp_path)
     grid = ["-m", "data=file", "data.path=a.npz,b.npz", "trials=1,3", "optimizer.steps=5"]
-    done = attnsvm(*grid, "hydra.sweeper.cells_per_job=4", cwd=tmp_path)
-    assert done.returncode == 1
+    done = ran(*grid, "hydra.sweeper.cells_per_job=4", cwd=tmp_path, code=1)
     assert "2 failed of 4 runs" in done.stderr
     assert found(tmp_path / "multirun/latest") == ["done", "done", "failed", "failed"]
 
@@ -77,8 +74,7 @@ def test_an_interrupted_cell_ends_its_job_and_the_command_resumes(tmp_path):
     assert driver.wait(20) == 128 + signal.SIGTERM
     assert found(folder) == ["done", "interrupted", "missing"]
     shorter = ["-m", *LONG, "optimizer.steps=10,20", "hydra.sweeper.cells_per_job=2"]
-    resumed = attnsvm(*shorter, "hydra.sweep.dir=multirun/latest", cwd=tmp_path)
-    assert resumed.returncode == 0, resumed.stderr
+    resumed = ran(*shorter, "hydra.sweep.dir=multirun/latest", cwd=tmp_path)
     assert "2 runs: 1 done, 1 missing" in resumed.stdout
 
 
@@ -87,8 +83,7 @@ def test_a_signal_between_two_cells_ends_the_job(tmp_path):
     kill = "if config.seed == 99: import os; os.kill(os.getpid(), 15)"
     env, mine = with_callback(tmp_path, kill)
     grid = ["-m", *QUICK, "seed=99,1,2", "hydra.sweeper.cells_per_job=3", mine]
-    done = attnsvm(*grid, cwd=tmp_path, env=env)
-    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    ran(*grid, cwd=tmp_path, env=env, code=128 + signal.SIGTERM)
     assert found(tmp_path / "multirun/latest") == ["done", "missing", "missing"]
 
 
@@ -102,6 +97,5 @@ def test_the_cells_of_a_task_are_its_last_override():
 
 
 def test_a_job_has_at_least_one_cell(tmp_path):
-    done = attnsvm("-m", *QUICK, "hydra.sweeper.cells_per_job=0", cwd=tmp_path)
-    assert done.returncode == 2
+    done = ran("-m", *QUICK, "hydra.sweeper.cells_per_job=0", cwd=tmp_path, code=2)
     assert "hydra.sweeper.cells_per_job=0: must be a whole number >= 1" in done.stderr

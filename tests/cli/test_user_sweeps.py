@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.command import SMALL, attnsvm
+from tests.command import SMALL, attnsvm, ran
 from tests.plugin import with_plugins, write_entry_points
 
 SWEEP = """# @package _global_
@@ -54,8 +54,7 @@ def test_a_sweep_from_a_folder_is_listed_run_and_drawn(own):
     shown = attnsvm("--help", "--config-dir", "own", cwd=own)
     assert "mine  own/sweep/mine.yaml" in shown.stdout
     assert "mine" not in attnsvm("--help", cwd=own).stdout.split()
-    done = attnsvm("--config-dir", "own", "sweep=mine", *SMALL[:3], "optimizer.steps=50", cwd=own)
-    assert done.returncode == 0, done.stderr
+    ran("--config-dir", "own", "sweep=mine", *SMALL[:3], "optimizer.steps=50", cwd=own)
     folder = own / "multirun/mine"  # no line of the file says so
     assert len(list(folder.glob("*/run.json"))) == 2
     table, page = folder / "tables/mine.csv", (folder / "report.html").read_text()
@@ -64,8 +63,7 @@ def test_a_sweep_from_a_folder_is_listed_run_and_drawn(own):
     assert "Instances by dimension." in page
     for path in (table, folder / "figures/mine.png"):
         path.unlink()
-    again = attnsvm("multirun/mine", "--config-dir", "own", cwd=own, command="attnsvm-report")
-    assert again.returncode == 0, again.stderr
+    ran("multirun/mine", "--config-dir", "own", cwd=own, command="attnsvm-report")
     assert (folder / "figures/mine.png").exists()
 
 
@@ -73,16 +71,13 @@ def test_a_sweep_from_a_folder_is_listed_run_and_drawn(own):
 def test_the_report_runs_no_figures_that_nobody_named(own):
     (own / "own/sweep/mine.py").write_text("raise RuntimeError('run')\n" + FIGURES)
     (own / "own/sweep/mine.yaml").write_text(LACKING["grid"][0])
-    done = attnsvm("--config-dir", "own", "sweep=mine", *SMALL, "seed=1,2", cwd=own)
-    assert done.returncode == 1
+    done = ran("--config-dir", "own", "sweep=mine", *SMALL, "seed=1,2", cwd=own, code=1)
     assert "not drawn tables: RuntimeError: run" in done.stderr
     assert len(list(own.glob("multirun/mine/*/run.json"))) == 2  # the grid was typed
     report = ("multirun/mine", "--config-dir=own")
-    plain = attnsvm(*report[:1], cwd=own, command="attnsvm-report")
-    assert plain.returncode == 0, plain.stderr
+    ran(*report[:1], cwd=own, command="attnsvm-report")
     (own / "own/sweep/mine.py").write_text("tables = None\n")
-    wrong = attnsvm(*report, cwd=own, command="attnsvm-report")
-    assert wrong.returncode == 1
+    wrong = ran(*report, cwd=own, command="attnsvm-report", code=1)
     assert "must have the functions tables and draw" in wrong.stdout + wrong.stderr
 
 
@@ -99,8 +94,7 @@ LACKING = {
 def test_a_line_that_lacks_is_an_error_that_says_it(what, own):
     content, told = LACKING[what]
     (own / "own/sweep/mine.yaml").write_text(content)
-    done = attnsvm("--config-dir=own", "sweep=mine", *SMALL, cwd=own)
-    assert done.returncode == 2, done.stderr
+    done = ran("--config-dir=own", "sweep=mine", *SMALL, cwd=own, code=2)
     assert told in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert not list(own.glob("multirun/**/run.json"))
@@ -108,8 +102,7 @@ def test_a_line_that_lacks_is_an_error_that_says_it(what, own):
 
 def test_a_name_that_is_taken_is_refused(own):
     (own / "own/sweep/mine.yaml").rename(own / "own/sweep/sequence.yaml")
-    done = attnsvm("--config-dir=own", "sweep=sequence", *SMALL, cwd=own)
-    assert done.returncode == 2
+    done = ran("--config-dir=own", "sweep=sequence", *SMALL, cwd=own, code=2)
     assert "sweep=sequence: must be one file; found own/sweep/sequence.yaml, " in done.stderr
 
 
@@ -135,11 +128,9 @@ def test_a_plug_in_brings_sweep_and_figures(way, tmp_path):
     shown = with_plugins("--help", *given, place=place, cwd=tmp_path)
     assert f"mine  {conf}/sweep/mine.yaml" in shown.stdout, shown.stderr
     command = ["sweep=mine", *SMALL[:3], "optimizer.steps=50", *given]
-    done = with_plugins(*command, place=place, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    with_plugins(*command, place=place, cwd=tmp_path)
     figure = tmp_path / "multirun/mine/figures/mine.png"
     figure.unlink()
     asked = ["multirun/mine", *read]
-    done = with_plugins(*asked, place=place, cwd=tmp_path, command="attnsvm-report")
-    assert done.returncode == 0, done.stderr
+    with_plugins(*asked, place=place, cwd=tmp_path, command="attnsvm-report")
     assert figure.exists()

@@ -9,6 +9,7 @@ import torch
 
 import attnsvm
 from attnsvm.cli.columns import columns_text
+from attnsvm.cli.help import help_text
 from attnsvm.config import GROUPS, PROBES, ConfigError, plugins
 from attnsvm.config.identity import option_names, signature
 from attnsvm.config.instantiate import named
@@ -132,6 +133,7 @@ def test_a_plugin_that_cannot_be_used_is_named_in_a_line_and_breaks_nothing(
     assert line.startswith(f"head=cubic of package cubic-heads 1.0 ({SCHEMA}): ")
     assert BROKEN[config] in line
     assert "\n" not in line
+    assert f"  cannot be used: {line}\n" in help_text()
 
 
 @pytest.mark.parametrize("value", ["inf", "[1,-inf]"])

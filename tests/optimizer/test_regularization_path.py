@@ -9,7 +9,6 @@ import torch
 from attnsvm.config import ConfigError
 from attnsvm.data import sample
 from attnsvm.linalg.directions import one_minus_correlation
-from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.selection import select_tokens
 from attnsvm.svm import SvmStatus, solve_svm
 from attnsvm.theory import runner_up_local
@@ -74,31 +73,6 @@ def test_a_path_that_stopped_short_of_a_minimiser_is_stalled():
     stalled = [status is TrainingStatus.STALLED for status in path.status()]
     assert stalled == [False, False, True, False, False]
     assert stalled == (off_the_normal(batch, path.W) > 1e-2).tolist()
-
-
-def test_quasi_newton_minimises_each_instance_for_itself():
-    """Rosenbrock's valley and a parabola side by side; the parabola alone too."""
-
-    def both(x):
-        return tuple(torch.stack(pair) for pair in zip(valley(x[0]), bowl(x[1]), strict=True))
-
-    def valley(x):
-        a, b = 1 - x[0], x[1] - x[0] ** 2
-        return a**2 + 100 * b**2, torch.stack([-2 * a - 400 * x[0] * b, 200 * b])
-
-    def bowl(x):
-        return 3 * (x**2).sum() + 1, 6 * x
-
-    start = torch.tensor([[-1.2, 1.0], [4.0, 2.0]], dtype=torch.float64)
-    x, gradient_norm = minimise(both, start, iterations=200, tolerance=1e-9)
-    torch.testing.assert_close(
-        x, torch.tensor([[1.0, 1.0], [0.0, 0.0]]).double(), atol=1e-8, rtol=0
-    )
-    assert (gradient_norm <= 1e-9).all()
-    alone, _ = minimise(
-        lambda x: tuple(value.unsqueeze(0) for value in bowl(x[0])), start[1:], 200, 1e-9
-    )
-    torch.testing.assert_close(alone[0], x[1], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.full

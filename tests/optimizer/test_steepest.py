@@ -6,12 +6,9 @@ import pytest
 import torch
 
 from attnsvm.config import ConfigError
-from attnsvm.data import sample
 from attnsvm.norm import norm_of
-from attnsvm.optimizer.muon import COEFFICIENTS, newton_schulz
-from attnsvm.training import train
 from tests.optimizer.test_optimizer import optimizer, step
-from tests.training.test_training import SMALL, draw
+from tests.training.test_training import draw
 
 pytestmark = pytest.mark.processors
 
@@ -38,17 +35,6 @@ def test_spectral_steps_are_those_of_the_polar_factor_on_its_range():
     U, _, Vh = torch.linalg.svd(G)
     S = moved(optimizer("steepest", lr=1.0), torch.zeros_like(G), G)
     torch.testing.assert_close(S, U[..., :2] @ Vh[:, :2])
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("parameterization", ["w", "kq"])
-@pytest.mark.parametrize("compiled", [True, False])
-def test_frobenius_is_normalized_gd_and_max_is_sign_gd(parameterization, compiled):
-    options = {"lr": 0.05, "steps": 30, "compiled": compiled}
-    for norm, name in (("frobenius", "normalized_gd"), ("max", "sign_gd")):
-        steepest = train(sample(**SMALL), parameterization, "steepest", norm=norm, **options)
-        known = train(sample(**SMALL), parameterization, name, **options)
-        torch.testing.assert_close(steepest.W, known.W, rtol=1e-12, atol=1e-13)
 
 
 def test_the_parameters_of_a_head_may_be_a_vector():
@@ -108,24 +94,3 @@ def test_muon_steps_are_the_published_ones(shape, shift):
     for k in range(3):
         expected = published_muon(V0[k], [G[k] for G in gradients], 0.1)
         torch.testing.assert_close(V[k], expected, rtol=1e-11, atol=1e-11)
-
-
-def test_newton_schulz_brings_singular_values_near_one():
-    """f(x) = a x + b x^3 + c x^5 acts on singular values alone; tiny ones stay small."""
-    Q, R = (torch.linalg.qr(draw(4, 4, seed=k)).Q for k in range(2))
-    sigma = torch.tensor([1.0, 0.1, 0.01, 1e-6], dtype=torch.float64)
-    found = newton_schulz((Q * sigma @ R)[None], 5)[0]
-    x = sigma / sigma.norm()
-    for _ in range(5):
-        x = sum(factor * x ** (2 * k + 1) for k, factor in enumerate(COEFFICIENTS))
-    torch.testing.assert_close(found, Q * x @ R, rtol=0, atol=1e-12)
-    assert ((0.68 < x[:3]) & (x[:3] < 1.21)).all()
-    assert x[3] < 1e-3
-    assert not newton_schulz(torch.zeros(1, 3, 3, dtype=torch.float64), 5).any()
-
-
-def test_muon_refuses_a_trained_head():
-    batch = sample(**SMALL)
-    batch.head.train = True
-    with pytest.raises(ConfigError, match=r"optimizer=muon: head\.train must be false"):
-        train(batch, optimizer="muon")

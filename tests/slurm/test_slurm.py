@@ -13,7 +13,7 @@ import pytest
 
 from attnsvm.sweeps.status import states
 from tests.cli.test_objective import two_files
-from tests.command import SMALL, attnsvm, begun, until
+from tests.command import SMALL, begun, ran, until
 from tests.faults import owners
 from tests.slurm.cluster import NODES, cluster, lacking
 
@@ -57,10 +57,8 @@ def started(slurm, tmp_path, *words):
 
 def test_a_sweep_is_the_same_as_with_the_basic_launcher(slurm, tmp_path):
     grid = ["-m", "data.d=3,4", *SMALL[:3], SMALL[4]]
-    basic = attnsvm(*grid, cwd=tmp_path)
-    assert basic.returncode == 0, basic.stderr
-    spread = attnsvm(*grid, *ON_CPUS, "hydra.sweep.dir=multirun/slurm", cwd=tmp_path, env=slurm)
-    assert spread.returncode == 0, spread.stderr + spread.stdout
+    ran(*grid, cwd=tmp_path)
+    ran(*grid, *ON_CPUS, "hydra.sweep.dir=multirun/slurm", cwd=tmp_path, env=slurm)
     one, other = tmp_path / "multirun/latest", tmp_path / "multirun/slurm"
     tables = ["trials.parquet", "history.parquet", "solutions.npz"]
     files = [f"{run}/{name}" for run in states(one) for name in tables]
@@ -68,15 +66,13 @@ def test_a_sweep_is_the_same_as_with_the_basic_launcher(slurm, tmp_path):
     assert len(files) >= 8
     for name in files:
         assert (one / name).read_bytes() == (other / name).read_bytes(), name
-    again = attnsvm(*grid, *ON_CPUS, "hydra.sweep.dir=multirun/slurm", cwd=tmp_path, env=slurm)
-    assert again.returncode == 0
+    again = ran(*grid, *ON_CPUS, "hydra.sweep.dir=multirun/slurm", cwd=tmp_path, env=slurm)
     assert "SLURM job" not in again.stdout
 
 
 def test_the_gpu_preset_is_scheduled_on_gpus_of_both_nodes(slurm, tmp_path):
     grid = ["-m", "data.d=3,4", *SMALL[:3], SMALL[4], "hydra/launcher=slurm_gpu"]
-    done = attnsvm(*grid, "hydra.launcher.mem_gb=1", cwd=tmp_path, env=slurm)
-    assert done.returncode == 0, done.stderr + done.stdout
+    ran(*grid, "hydra.launcher.mem_gb=1", cwd=tmp_path, env=slurm)
     used = [json.loads(p.read_text())["slurm"] for p in tmp_path.rglob("run.json")]
     assert {run["node"] for run in used} == set(NODES)
     assert [run["gpus"] for run in used] == ["0", "0"]
@@ -105,8 +101,7 @@ def test_jobs_that_are_killed_are_lost_and_the_others_are_not(slurm, tmp_path):
 def test_a_job_that_raises_is_a_row_and_the_other_completes(slurm, tmp_path):
     two_files(tmp_path)
     grid = ["-m", "data=file", "data.path=b.npz,a.npz", "trials=1", SMALL[4]]
-    done = attnsvm(*grid, *ON_CPUS, cwd=tmp_path, env=slurm)
-    assert done.returncode == 1
+    done = ran(*grid, *ON_CPUS, cwd=tmp_path, env=slurm, code=1)
     assert "1 failed of 2 runs" in done.stderr
     assert state_counts(tmp_path / "multirun/latest") == {"done": 1, "failed": 1}
     assert "Y: missing" in (tmp_path / "multirun/latest/report.html").read_text()
@@ -216,8 +211,7 @@ REFUSED = [
 @pytest.mark.parametrize(("request_", "words"), REFUSED)
 def test_what_the_cluster_cannot_give_is_refused_at_once(request_, words, slurm, tmp_path):
     before = queued(slurm)
-    done = attnsvm("-m", "seed=0,1", *SMALL, *ON_CPUS, *request_, cwd=tmp_path, env=slurm)
-    assert done.returncode == 2, done.stderr
+    done = ran("-m", "seed=0,1", *SMALL, *ON_CPUS, *request_, cwd=tmp_path, env=slurm, code=2)
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert queued(slurm) <= before
@@ -231,6 +225,5 @@ def test_results_outlive_the_driver(slurm, tmp_path):
     driver.kill()
     driver.wait()
     until(lambda: state_counts(folder) == {"done": 2})
-    again = attnsvm(*grid, cwd=tmp_path, env=slurm)
-    assert again.returncode == 0, again.stderr
+    again = ran(*grid, cwd=tmp_path, env=slurm)
     assert "2 runs: 2 done" in again.stdout

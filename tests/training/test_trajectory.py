@@ -13,6 +13,7 @@ from attnsvm.linalg.directions import one_minus_correlation
 from attnsvm.problem import ProblemBatch
 from attnsvm.selection import select_tokens
 from attnsvm.svm import solve_svm
+from attnsvm.theory import optimal_mixture
 from attnsvm.training import chunk_size, train, train_chunks
 from attnsvm.training.trajectory import TrainingStatus
 
@@ -94,18 +95,6 @@ def test_no_optimum_is_finite_where_none_exists(batch, parameterization, optimiz
     assert TrainingStatus.FINITE_OPTIMUM not in path.status()
 
 
-def best_mixture(batch, lam):
-    """Return the s >= 0 of sum 1 that maximises v^T X^T s - lam ||s||^2, tokens orthonormal.
-
-    It is the projection of X v / (2 lam) onto the simplex, the positive part of y - c.
-    """
-    y = torch.einsum("bntd,bd->bnt", batch.X, batch.head_parameters["v"]) / (2 * lam)
-    down = y.sort(dim=-1, descending=True).values
-    c = (down.cumsum(-1) - 1) / torch.arange(1, batch.T + 1)
-    kept = (down > c).sum(-1, keepdim=True)
-    return (y - c.gather(-1, kept - 1)).clamp(min=0)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("parameterization", ["w", "kq"])
 @pytest.mark.parametrize(
@@ -113,7 +102,7 @@ def best_mixture(batch, lam):
 )
 def test_mixing_all_tokens_is_a_finite_optimum(parameterization, optimizer, lr):
     batch = sample("orthonormal", head="quadratic", n=4, T=6, d=10, trials=8, lam=3.0)
-    best = best_mixture(batch, 3.0)
+    best = optimal_mixture(batch)
     assert (best > 0.03).all()
     path = train(batch, parameterization, optimizer, lr=lr, steps=5000, record_every=5000)
     torch.testing.assert_close(path.softmax[:, -1], best, rtol=0, atol=1e-2)

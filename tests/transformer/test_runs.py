@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
 import attnsvm
 from attnsvm import ConfigError, Transformer, experiment, layer_problems, train_layers
-from attnsvm.record.columns import key_columns
 from attnsvm.sweeps.cells import row_key
 from attnsvm.verify.retrain import retrained
 from attnsvm.verify.run import prove
@@ -107,24 +105,6 @@ def test_rows_are_those_of_the_library(forgery):
     assert trials["risk"].groupby(trials["seed"]).nunique().eq(1).all()
     seen = problems.visible.view(12, 2, 3).sum(-1).double().mean(-1)
     np.testing.assert_array_equal(seen[:2], trials["positions_seen"].iloc[2:4])
-
-
-def test_one_layer_is_the_one_layer_run():
-    shape = ("data.n=2", "data.T=3", "data.d=6", "trials=3", "optimizer.steps=200")
-    one = composed("model=transformer", "model.layers=1", "model.residual=false", *shape)
-    ours = experiment.run(one).trials
-    known = experiment.run(composed("model=self_attention", *shape)).trials
-    assert key_columns(known) == ["seed"]
-    words = ["seed", "status", "convergence", "training", "frobenius_status", "saturated"]
-    pd.testing.assert_frame_equal(ours[words], known[words])
-    for name in (
-        "risk",
-        "W_norm",
-        "one_minus_corr_frobenius",
-        "nuclear_objective",
-        "nuclear_margin_gap",
-    ):
-        np.testing.assert_allclose(ours[name], known[name], rtol=1e-6)
 
 
 @pytest.mark.parametrize("trained", ["attention", "all"])

@@ -219,9 +219,7 @@ class _Loop(BlockSteps):
         shapes_kept = of_factors, of_factors, (self.d, self.d), (self.n, self.T), (self.n,)
         here = len(stops), last - first
         kept = Kept(*LaneArray.several(*(here + shape for shape in shapes_kept)))
-        take_steps(
-            first, last, self.data, work, self.K, self.Q, kept, etas, stops, self.update
-        )  # fmt: skip
+        take_steps(first, last, self.data, work, self.K, self.Q, kept, etas, stops, self.update)
         part = slice(LANES * first, min(LANES * last, self.B))
         count = part.stop - part.start
         W = _instances(kept.W, count) if self.m else _instances(kept.W, count).mT
