@@ -128,7 +128,8 @@ class TrainedNetwork:
         weights, attention = self.weights(variables), variables[: len(self.rule.NAMES)]
         direct = how == "direct"
         found = {"W": self.direct(weights)} if direct else self.adjoints(weights).gradients
-        in_W = _unit_size(found.pop("W").flatten(0, 2))
+        in_W = found.pop("W").flatten(0, 2)
+        in_W = in_W if direct else _unit_size(in_W)
         unit = torch.eye(in_W.shape[-1], dtype=in_W.dtype, device=in_W.device).expand_as(in_W)
         parts = self.rule.pullback(attention, in_W.mT, unit)
         parts += tuple(_unit_size(G.flatten(0, _stack(name) - 1)) for name, G in found.items())

@@ -23,7 +23,7 @@ from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
 from attnsvm.loss import Loss
 from attnsvm.model import Transformer
 from attnsvm.optimizer import Optimizer
-from attnsvm.optimizer.first_order import REPORT_EVERY
+from attnsvm.optimizer.first_order import REPORT_EVERY, TINY, Step
 from attnsvm.optimizer.normalized_gd import NormalizedGD
 from attnsvm.parameterization import KQ, Parameterization, Variables, W
 from attnsvm.problem import ProblemBatch
@@ -153,7 +153,9 @@ def train_layers(
             def visit(variables: Variables, view: Any) -> None:
                 recorder.store(net.attention(variables), net.weights(variables), view)
 
-            chosen.run(objective, net.variables(start), visit, report)
+            direct = chosen.gradient == "direct"
+            stepper = _DirectSteps(**vars(chosen)) if direct else chosen
+            stepper.run(objective, net.variables(start), visit, report)
         return recorder.trajectory(chosen.gradient)
 
 
@@ -195,6 +197,17 @@ def _checked(optimizer: Optimizer, batch: ProblemBatch, model: Transformer) -> N
             raise ConfigError(f"{given}: must be {must}, with model=transformer")
     assert isinstance(optimizer, NormalizedGD)
     return optimizer
+
+
+class _DirectSteps(NormalizedGD):
+    """Steps along the direct gradient, rounded as on record: saturation leaves their noise only."""
+
+    def update(self, step: Step) -> Variables:
+        """Return V - eta grad / ||grad||_F."""
+        pairs = zip(step.variables, step.parts, strict=True)
+        return tuple(
+            V - step.eta * G / (G.norm(dim=(-2, -1), keepdim=True) + TINY) for V, G in pairs
+        )
 
 
 class _Recorder:

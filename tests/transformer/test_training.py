@@ -132,6 +132,21 @@ def test_a_step_of_what_else_is_trained_is_along_its_own_gradient(trained):
         assert torch.allclose(found[name], expected, rtol=0, atol=1e-12)
 
 
+def test_a_direct_step_has_the_bits_of_those_on_record():
+    """V - (eta G) / ||G||: saturation leaves rounding only, which another order would change."""
+    model = Transformer(layers=2)
+    batch = batch_for(model)
+    before, after = (
+        train_layers(batch, model, gradient="direct", steps=steps, lr=0.3) for steps in (40, 41)
+    )
+    W = before.weights.W.clone().requires_grad_()
+    rows = forward(model, Weights(W), batch.X, published=True)[-1].rows
+    margins = batch.Y * batch.head.value(rows[:, :, 0], batch.head_parameters)
+    (G,) = torch.autograd.grad(before.loss.value(margins).mean(1).sum(), W)
+    step = 0.3 * G / G.norm(dim=(-2, -1), keepdim=True)
+    assert after.weights.W.equal(before.weights.W - step)
+
+
 @pytest.mark.parametrize("compiled", [True, False])
 def test_progress_counts_the_steps(compiled):
     """Also between snapshots."""
@@ -166,9 +181,9 @@ def test_the_mask_excludes_keys():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layers": 0}, "model.layers=0: must be >= 1"),
-        ({"heads": 0}, "model.heads=0: must be >= 1"),
-        ({"mlp": -1}, "model.mlp=-1: must be >= 0"),
+        ({"layers": 0}, "model.layers=0: must be a finite number >= 1"),
+        ({"heads": 0}, "model.heads=0: must be a finite number >= 1"),
+        ({"mlp": -1}, "model.mlp=-1: must be a finite number >= 0"),
         ({"values": "x"}, "model.values=x: must be identity | orthogonal"),
         ({"readout": "x"}, "model.readout=x: must be first | mean | every"),
         ({"causal": True}, "model.readout=first: must be mean | every with model.causal=true"),
