@@ -110,23 +110,33 @@ class InteriorPoint(Solver):
 
     def others(self, problem: SvmProblem, W: Tensor, a: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield further W (1, d, d) and multipliers (1, N) of a single instance, given such."""
-        if cones(self.norm):
-            given = Reduced.of(problem, W, self.norm)
-            part, kept = given.problem, given.problem.kind[0] != PADDING
-            numbers = part.D[0], part.queries[0], part.h[0], part.equality[0]
-            rows = face.Rows(*(x[kept].numpy() for x in numbers))
-            w, y = given.reduced(W, a)
-            start = w[0].numpy(), y[0, kept].numpy()
-            found = face.polish(rows, *start, self.norm)
-            if self.norm.name in ("max", "l1"):
-                found = chain(found, face.from_vertex(rows, start[0], self.norm))
-            for point, multipliers in found:
-                y = torch.zeros_like(y)
-                y[0, kept] = torch.from_numpy(multipliers)
-                yield given.given(torch.from_numpy(point)[None], y)
+        known = bool(cones(self.norm))
+        if known:
+            yield from _near_face(problem, W, a, self.norm)
         if self.norm.name not in WITHOUT_PROGRAM and not self.norm.name.startswith("schatten"):
             program = Cvxpy(self.norm, "CLARABEL", **CLARABEL).candidates(problem)
             yield program.W, program.multipliers
+            if known and program.W.isfinite().all():
+                yield from _near_face(problem, program.W, program.multipliers, self.norm)
+
+
+def _near_face(
+    problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield what `face` finds near W (1, d, d) and multipliers (1, N) of a single instance."""
+    given = Reduced.of(problem, W, norm)
+    part, kept = given.problem, given.problem.kind[0] != PADDING
+    numbers = part.D[0], part.queries[0], part.h[0], part.equality[0]
+    rows = face.Rows(*(x[kept].numpy() for x in numbers))
+    w, y = given.reduced(W, a)
+    start = w[0].numpy(), y[0, kept].numpy()
+    found = face.polish(rows, *start, norm)
+    if norm.name in ("max", "l1"):
+        found = chain(found, face.from_vertex(rows, start[0], norm))
+    for point, multipliers in found:
+        y = torch.zeros_like(y)
+        y[0, kept] = torch.from_numpy(multipliers)
+        yield given.given(torch.from_numpy(point)[None], y)
 
 
 @dataclass(frozen=True)
