@@ -110,7 +110,7 @@ class Linear(Cone[LinearPoint]):
         dx = direction(-UY, -VY, -sa)
         after = self._products(self._moved(x, dx, 1.0))
         mean = now / (2 * UY.shape[1] * UY.shape[2] + total(rows.inequality))
-        aim = mean * (after / now) ** 3
+        aim = mean * (after / now).clamp(max=1.0) ** 3  # a predictor may end farther away
         aims = aim - UY - dx.U * dx.YU, aim - VY - dx.V * dx.YV, aim - sa - dx.s * dx.a
         return self._moved(x, direction(*aims), BOUNDARY)
 

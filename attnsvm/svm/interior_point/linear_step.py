@@ -10,7 +10,7 @@ from numba import njit
 
 from attnsvm.linalg.jit import compiled
 from attnsvm.linalg.simd import arithmetic, array, cholesky, matmul
-from attnsvm.linalg.simd.arithmetic import any_lane, fill, maximum
+from attnsvm.linalg.simd.arithmetic import any_lane, fill, maximum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.cholesky import System
 from attnsvm.svm.interior_point import constants, kernels
@@ -103,7 +103,7 @@ def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any, is_max: bool) -> None
     for k in range(N):
         product = (x.s[k] + primal * dx.s[k]) * (x.a[k] + dual * dx.a[k])
         after += product * rows.inequality[k]
-    ratio = after / now
+    ratio = where(after < now, after / now, 1)
     aim = now / order * ratio * ratio * ratio
     for i in range(m):
         cU[i] += aim - dx.U[i] * dx.YU[i]

@@ -123,7 +123,7 @@ class Power(Cone[Point]):
         sa, now = x.s * x.a, self.mean(x)
         dx = direction(-sa)
         after = self.mean(self._moved(x, dx, 1.0))
-        aim = now * (after / now) ** 3
+        aim = now * (after / now).clamp(max=1.0) ** 3  # a predictor may end farther away
         return self._moved(x, direction(aim - sa - dx.s * dx.a), BOUNDARY)
 
     def _moved(self, x: Point, dx: Point, back: float) -> Point:

@@ -162,7 +162,7 @@ def _step(
         where(after > 0, after, 1),
         maximum(order, fill(1.0)),
     )
-    ratio = after / now
+    ratio = where(after < now, after / now, 1)
     aim = now / order * ratio * ratio * ratio
     for k in range(N):
         z.cs[k] += aim - dx.s[k] * dx.a[k]
