@@ -112,13 +112,18 @@ def solve_gen_svm(
         log s_it, read inside O_i only.
     """
     given = Given(X)
-    X, Z, attended = given.real("X", X), given.real("Z", Z), given.batch("attended", attended)
-    mask = None if mask is None else given.batch("mask", mask)
-    problems = (
-        finite_part(X, Z, attended, given.real("log_softmax", log_softmax), mask),
-        multi_token(X, Z, attended, mask),
+    tokens, queries, sets = (
+        given.real("X", X),
+        given.real("Z", Z),
+        given.batch("attended", attended),
     )
-    fin, mm = (given.back(solve(p, norm, X.shape[2], gap, rank_tolerance)) for p in problems)
+    admissible = None if mask is None else given.batch("mask", mask)
+    problems = (
+        finite_part(tokens, queries, sets, given.real("log_softmax", log_softmax), admissible),
+        multi_token(tokens, queries, sets, admissible),
+    )
+    T = tokens.shape[2]
+    fin, mm = (given.back(solve(p, norm, T, gap, rank_tolerance)) for p in problems)
     return fin, mm
 
 

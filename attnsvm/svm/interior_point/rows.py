@@ -144,7 +144,8 @@ def cholesky(A: Tensor) -> Tensor:
 def inverse_factor(A: Tensor) -> Tensor:
     """Return the upper triangular T with A^{-1} = T T^T."""
     L = cholesky(A)
-    return torch.linalg.solve_triangular(L.mT, torch.eye(L.shape[1]).to(L), upper=True)
+    T: Tensor = torch.linalg.solve_triangular(L.mT, torch.eye(L.shape[1]).to(L), upper=True)
+    return T
 
 
 def svd(A: Tensor, full: bool = True) -> tuple[Tensor, Tensor, Tensor]:
@@ -171,7 +172,7 @@ def spectrum(A: Tensor) -> Tensor:
     if _in_lanes(A):
         return thin_svd(A)[1]
     finite = A.isfinite().all()
-    sigma = torch.linalg.svdvals(A if finite else torch.zeros_like(A))[..., None]
+    sigma: Tensor = torch.linalg.svdvals(A if finite else torch.zeros_like(A))[..., None]
     return sigma if finite else sigma * torch.nan
 
 
