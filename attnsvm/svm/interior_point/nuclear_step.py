@@ -145,7 +145,7 @@ def _invert_slack(z: Any) -> None:
 
 @njit
 def _factor_schur(rows: Any, x: Any, z: Any, system: Any) -> None:
-    """Factor the Schur complement H + diag(s / a), H as in `OneRows.schur`."""
+    """Factor the Schur complement H + diag(s / a), H as in `Rows.schur`."""
     n, p, N = len(rows.Z), rows.D.shape[1], len(rows.D)
     R, D = N // n, rows.D
     multiply(z.Y_rows, D, x.Y[:p, :p])
