@@ -15,6 +15,7 @@ from attnsvm.cli.help import help_text
 from attnsvm.config import GROUPS
 from tests.cli.test_objective import two_files
 from tests.command import SMALL, ran
+from tests.quick import quick_rows
 
 WRONG = [
     ("data.n=abc", "data.n: Value 'abc' of type 'str' could not be converted to Integer"),
@@ -31,7 +32,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=lambda value: value[:40])
+@pytest.mark.parametrize(("arguments", "message"), quick_rows(*WRONG), ids=lambda value: value[:40])
 def test_wrong_input_stops_before_any_work(arguments, message, tmp_path):
     done = ran(*arguments.split(), cwd=tmp_path, code=2)
     assert message in done.stderr

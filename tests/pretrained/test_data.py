@@ -24,6 +24,7 @@ from attnsvm.head import Linear, Relu
 from attnsvm.model import CrossAttention, SelfAttention
 from tests.config.test_config import composed
 from tests.pretrained.tiny import D, tiny, write
+from tests.quick import quick_rows
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import written
 
@@ -194,14 +195,14 @@ def test_a_record_is_proved_and_nothing_is_trusted(record, tmp_path):
 
 @pytest.mark.parametrize(
     ("column", "forge"),
-    [
-        ("entropy_mean", lambda column: column * 1.001),
+    quick_rows(
         ("other_heads_nuclear", lambda column: column + 1e-5),
+        ("entropy_mean", lambda column: column * 1.001),
         ("risk", lambda column: column + 1e-6),
         ("convergence", lambda column: ["local"] * len(column)),
         ("flat", lambda column: ~column.astype(bool)),
         ("assumption_b1", lambda column: ~column.astype(bool)),
-    ],
+    ),
 )
 def test_a_forged_column_is_refused(record, tmp_path, column, forge):
     """Risk and convergence follow from scores that are derived from the model's files."""
@@ -328,9 +329,14 @@ def test_a_signature_is_refused_if_its_files_are_here_and_trusted_if_not(record,
 
 @pytest.mark.parametrize(
     ("other", "told"),
-    [("data.at_layer=0", "X"), ("data.control=tokens", "X"), ("data.control=queries", "Z"),
-     ("data.control=spectrum", "trained_W"), ("data.at_head=2", "trained_W")],
-)  # fmt: skip
+    quick_rows(
+        ("data.at_head=2", "trained_W"),
+        ("data.at_layer=0", "X"),
+        ("data.control=tokens", "X"),
+        ("data.control=queries", "Z"),
+        ("data.control=spectrum", "trained_W"),
+    ),
+)
 def test_a_record_under_the_config_of_another_head_is_refused(record, other, told, tmp_path):
     """Its signature fits: it is that of this config and the files."""
     proof = prove(written(tmp_path, composed(*OVERRIDES, other), record))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
@@ -13,11 +12,6 @@ from attnsvm.svm import SvmProblem
 from attnsvm.svm.certificate import certify
 from attnsvm.svm.interior_point import ConstraintGeneration
 from attnsvm.svm.solution import Verdict
-
-
-def quick(first: Any, *others: Any) -> list[Any]:
-    """Return parameters of which all but the first are marked `full`."""
-    return [first, *(pytest.param(x, marks=pytest.mark.full) for x in others)]
 
 
 def sphere(n: int, T: int, d: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,7 +9,8 @@ from attnsvm.svm.certificate import MANY
 from attnsvm.svm.interior_point import LARGE
 from attnsvm.svm.wide import WIDE
 from tests.kkt import assert_infeasible, assert_optimal
-from tests.svm.instances import generated, quick, sphere, spheres
+from tests.quick import quick
+from tests.svm.instances import generated, sphere, spheres
 
 EVERY = ["nuclear", "frobenius", "spectral", "max", "l1", "l1.75", "l3"]
 ENTRYWISE = ["max", "l1", "l1.75", "l3", "l5"]

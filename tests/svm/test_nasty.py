@@ -14,7 +14,8 @@ from attnsvm.norm import norm_of
 from attnsvm.svm import single_token, solve_svm
 from attnsvm.svm.scaling import to_given_size, to_unit_size
 from attnsvm.svm.wide import WIDE
-from tests.svm.instances import generated, quick
+from tests.quick import quick
+from tests.svm.instances import generated
 from tests.svm.nasty import FAMILIES, TRUTHS, instances, truth
 
 RECORDS = {(row[0], row[1]): row[2:] for row in json.loads(TRUTHS.read_text())}

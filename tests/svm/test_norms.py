@@ -19,7 +19,8 @@ from attnsvm.svm.frobenius import LeastDistance
 from attnsvm.svm.interior_point import ConstraintGeneration, InteriorPoint
 from attnsvm.svm.reference import Cvxpy
 from tests.kkt import assert_infeasible, assert_optimal, dual_norm, norm
-from tests.svm.instances import gaussian, generated, quick, spheres
+from tests.quick import quick
+from tests.svm.instances import gaussian, generated, spheres
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "reference/norms.json").read_text())
 REFERENCED = ["spectral", "max", "l1", "l1.75", "l3"]

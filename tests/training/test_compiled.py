@@ -20,6 +20,7 @@ from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named
 from attnsvm.training.compiled import applies, steps
 from attnsvm.training.compiled.steps import take_steps
+from tests.quick import quick
 from tests.training.test_training import ragged
 
 pytestmark = pytest.mark.processors
@@ -28,14 +29,8 @@ SHAPE = {"n": 3, "T": 4, "d": 5, "trials": 11, "seed": 20}
 FULL = pytest.mark.full
 
 
-def quick_first(name, values):
-    """Parametrise a test; only the first value belongs to the quick tests."""
-    first, *rest = values
-    return pytest.mark.parametrize(name, [first, *(pytest.param(v, marks=FULL) for v in rest)])
-
-
-HEADS = quick_first("head", ["relu", "linear", "quadratic"])
-LOSSES = quick_first("loss", ["logistic", "exponential", "linear", "squared"])
+HEADS = pytest.mark.parametrize("head", quick("relu", "linear", "quadratic"))
+LOSSES = pytest.mark.parametrize("loss", quick("logistic", "exponential", "linear", "squared"))
 NORMS = ["frobenius", "max", "l1", "spectral", "nuclear"]
 RULES = pytest.mark.parametrize(
     ("parameterization", "m"), [("w", None), ("kq", None), pytest.param("kq", 2, marks=FULL)]
