@@ -23,7 +23,7 @@ EXAMPLES = Path(__file__).parents[1] / "docs/examples"
 EXAMPLE = EXAMPLES / "cubic"
 
 
-@pytest.fixture(params=["by hand", pytest.param("by pip", marks=pytest.mark.full)])
+@pytest.fixture(params=["by hand", "by pip"])
 def place(request, tmp_path):
     """A folder with the installed package; by hand: what an installer puts there."""
     target = tmp_path / "place"
@@ -41,6 +41,7 @@ def place(request, tmp_path):
     return write_entry_points(target, *points, dist="attnsvm-cubic")
 
 
+@pytest.mark.full
 def test_it_is_listed_checked_run_and_drawn(place, tmp_path):
     shown = with_plugins("--help", place=place, cwd=tmp_path)
     for told in ("| cubic", "| clusters", "| alignment", "head.power=3", "cubic_heads.yaml"):

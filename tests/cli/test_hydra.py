@@ -57,7 +57,8 @@ def test_a_launcher_that_is_not_installed_says_what_installs_it(tmp_path):
     assert message in done.stderr
 
 
-@pytest.mark.parametrize("mode", [[], pytest.param(["-m"], marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("mode", [[], ["-m"]])
 def test_a_dry_run_for_a_device_that_is_not_here_lists_the_plan(mode, tmp_path):
     env = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     done = ran(*mode, *SMALL, "dry_run=true", "device=cuda", cwd=tmp_path, env=env)

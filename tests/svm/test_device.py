@@ -64,6 +64,7 @@ def test_gen_svm(norm):
             assert_same(solution, answer)
 
 
+@pytest.mark.full
 @both_norms
 def test_one_large_instance(norm):
     X, Z, selected = (x[None] for x in sphere(16, 70, 12, 0))

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -108,6 +109,7 @@ def assert_each(together, singles):
             assert abs(together.objective[b] / alone.objective - 1) <= 1e-9
 
 
+@pytest.mark.full
 @SETTINGS
 @given(batches(), norms)
 def test_batch_result_is_single_results(batch, norm):

@@ -23,10 +23,10 @@ from tests.sweeps.fuzz import GRIDS, miniature
 
 CONF = Path(__file__).parents[2] / "conf" / "sweep"
 EXPERIMENTS = tuple(experiments())
-QUICK = ("rank_vs_d", "depth", "phase_transition")
-"""Curves with bars below them, networks, maps."""
-
-EACH = [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in EXPERIMENTS]
+EACH = [
+    pytest.param(name, marks=() if name == "rank_vs_d" else pytest.mark.full)
+    for name in EXPERIMENTS
+]
 
 
 def test_every_experiment_has_a_question_a_figure_and_a_miniature():
