@@ -22,27 +22,17 @@ BOUNDS = os.environ.get("ATTNSVM_BOUNDS", "0") == "1"
 """Whether compiled code checks the indices of arrays of lanes; read at import."""
 
 
-def compiled(
-    *included: ModuleType | float, **options: Any
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that compiles at the first call and caches the code on disk if possible.
 
     Numba recompiles only if the function's own file changes. So a digest of the other modules of
     compiled code from which it takes names, and of its constants, is made part of the function's
-    name, under which the code is cached.
-
-    Parameters
-    ----------
-    *included : module or number
-        What the code depends on besides.
-    **options
-        Those of `numba.njit`.
+    name, under which the code is cached. The options are those of `numba.njit`.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
-            parts = [getsource(p) if isinstance(p, ModuleType) else repr(p) for p in included]
-            parts += [*_sources(function.__module__), *["bounds"] * BOUNDS]
+            parts = [*_sources(function.__module__), *["bounds"] * BOUNDS]
             digest = sha256("".join(parts).encode()).hexdigest()[:16]
             function.__qualname__ = f"{function.__name__}_{digest}"
             made: Callable[..., Any] = njit(cache=True, **options)(function)

@@ -16,7 +16,6 @@ from numba import njit
 from torch import Tensor
 
 from attnsvm.linalg.jit import announced, compiled
-from attnsvm.linalg.simd import arithmetic, array, matmul
 from attnsvm.linalg.simd.arithmetic import any_lane, maximum, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray, reshaped
 from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
@@ -152,7 +151,7 @@ def _reflect(v: LaneArray, weight: Any, x: LaneArray) -> None:
         x[i] -= along * v[i]
 
 
-@compiled(arithmetic, array, matmul, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def _svd_of_blocks(A: LaneArray, V: LaneArray, sigma: LaneArray) -> None:
     """Decompose groups of eight matrices: A (groups, q, p), V (groups, q, q), sigma (groups, q)."""
     for b in range(len(A)):

@@ -43,7 +43,7 @@ def solve_batch(K: Tensor, h: Tensor, kind: Tensor) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(a), torch.from_numpy(optimal)
 
 
-@compiled(MAX_GRAM_NORM, TIGHT, fastmath=REORDERED)
+@compiled(fastmath=REORDERED)
 def _solve_each(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[Array, NDArray[np.bool_]]:
     B, N = h.shape
     a = np.zeros((B, N))
@@ -55,7 +55,7 @@ def _solve_each(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[Array, NDAr
     return a, optimal
 
 
-@compiled(MAX_GRAM_NORM, TIGHT, fastmath=REORDERED)
+@compiled(fastmath=REORDERED)
 def active_set(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[NDArray[np.int64], int]:
     """Return the support of the solution and its size; size 0 if the method fails."""
     N = h.shape[0]
@@ -98,7 +98,7 @@ def active_set(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[NDArray[np.i
     return support, 0
 
 
-@compiled(MAX_GRAM_NORM, TIGHT, fastmath=REORDERED)
+@compiled(fastmath=REORDERED)
 def append(
     A: Array, h: Array, L: Array, y: Array, support: NDArray[np.int64], m: int, k: int
 ) -> bool:
@@ -119,7 +119,7 @@ def append(
     return True
 
 
-@compiled(MAX_GRAM_NORM, TIGHT, fastmath=REORDERED)
+@compiled(fastmath=REORDERED)
 def back_substitute(L: Array, y: Array, m: int, s: Array) -> None:
     """Solve L^T s = y."""
     s[:m] = y[:m]
@@ -129,13 +129,13 @@ def back_substitute(L: Array, y: Array, m: int, s: Array) -> None:
             s[j] -= L[i, j] * s[i]
 
 
-@compiled(MAX_GRAM_NORM, TIGHT, fastmath=REORDERED)
+@compiled(fastmath=REORDERED)
 def positive(s: Array, fixed: int, m: int) -> bool:
     """Whether the multipliers of the inequalities are positive."""
     return bool((s[fixed:m] > 0.0).all())
 
 
-@compiled(MAX_GRAM_NORM, TIGHT, fastmath=REORDERED)
+@compiled(fastmath=REORDERED)
 def retreat(
     A: Array,
     h: Array,
@@ -169,7 +169,7 @@ def retreat(
     return m
 
 
-@compiled(MAX_GRAM_NORM, TIGHT, fastmath=REORDERED)
+@compiled(fastmath=REORDERED)
 def solve_on_support(
     K: Array, h: Array, kind: NDArray[np.int8], support: NDArray[np.int64], a: Array
 ) -> bool:

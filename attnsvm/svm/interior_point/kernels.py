@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from attnsvm.linalg.simd import cholesky
+from attnsvm.linalg.simd import blocks, cholesky
 from attnsvm.linalg.simd.arithmetic import fill, maximum, minimum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.cholesky import PANEL
@@ -36,7 +36,7 @@ def workspace(module: str, layout: str) -> Any:
     """
     lines = [line.split(":") for line in layout.strip().splitlines()]
     axes = {name: line[0].split() for line in lines for name in line[1].split()}
-    work = namedtuple("Work", axes, module=module)  # type: ignore[misc]
+    work = blocks.workspace(module, axes)
 
     def new(n: int, R: int, p: int, q: int) -> Any:
         sizes = {"n": n, "R": R, "p": p, "q": q, "N": n * R, "P": p + q, "r": min(p, q), "1": 1}
@@ -44,8 +44,8 @@ def workspace(module: str, layout: str) -> Any:
         shapes = [tuple(sizes[axis] for axis in of_one) for of_one in axes.values()]
         return work._make(LaneArray.several(*shapes))
 
-    work.new = staticmethod(new)  # type: ignore[attr-defined]
-    return arrays(work)
+    work.new = staticmethod(new)
+    return work
 
 
 @njit

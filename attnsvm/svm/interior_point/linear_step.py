@@ -9,11 +9,10 @@ from typing import Any
 from numba import njit
 
 from attnsvm.linalg.jit import compiled
-from attnsvm.linalg.simd import arithmetic, array, cholesky, matmul
+from attnsvm.linalg.simd import cholesky
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, maximum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.cholesky import System
-from attnsvm.svm.interior_point import constants, kernels
 from attnsvm.svm.interior_point.constants import BOUNDARY, PATIENCE, STEPS
 from attnsvm.svm.interior_point.kernels import (
     KERNEL,
@@ -46,7 +45,7 @@ Work = workspace(
 """Of c, the max norm needs one entry; weight, both, block and E are for `gram_block`."""
 
 
-@compiled(arithmetic, array, matmul, cholesky, kernels, constants, **KERNEL)
+@compiled(**KERNEL)
 def solve(
     rows: Any, x: Any, best: Any, dx: Any, z: Any, gap: float,
     is_max: bool, system: System,

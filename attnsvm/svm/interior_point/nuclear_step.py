@@ -13,7 +13,7 @@ from typing import Any
 from numba import njit
 
 from attnsvm.linalg.jit import compiled
-from attnsvm.linalg.simd import arithmetic, array, cholesky, matmul
+from attnsvm.linalg.simd import cholesky
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, where
 from attnsvm.linalg.simd.array import arrays
 from attnsvm.linalg.simd.cholesky import (
@@ -28,7 +28,6 @@ from attnsvm.linalg.simd.cholesky import (
 )
 from attnsvm.linalg.simd.matmul import inner
 from attnsvm.linalg.simd.matmul import matmul as multiply
-from attnsvm.svm.interior_point import constants, kernels
 from attnsvm.svm.interior_point.constants import (
     BOUNDARY,
     CENTRING,
@@ -74,7 +73,7 @@ Work = workspace(
 """V = S^{-1}, G = I - M^T M, Y_rows = D Y_11, Y_cross = D Y_12 Z^T, Y_queries = Z Y_22 Z^T."""
 
 
-@compiled(arithmetic, array, matmul, cholesky, kernels, constants, **KERNEL)
+@compiled(**KERNEL)
 def solve(
     rows: Any, x: Any, best: Any, dx: Any, z: Any, gap: float,
     system: System,

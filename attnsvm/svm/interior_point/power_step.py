@@ -9,13 +9,12 @@ from typing import Any
 from numba import njit
 
 from attnsvm.linalg.jit import compiled
-from attnsvm.linalg.simd import arithmetic, array, cholesky, matmul, svd
+from attnsvm.linalg.simd import cholesky
 from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, logarithm, maximum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.cholesky import System
 from attnsvm.linalg.simd.matmul import matmul as multiply
 from attnsvm.linalg.simd.svd import full_svd
-from attnsvm.svm.interior_point import constants, kernels
 from attnsvm.svm.interior_point.constants import BOUNDARY, CLOSE, PATIENCE, SMALL, STEPS
 from attnsvm.svm.interior_point.kernels import (
     KERNEL,
@@ -55,7 +54,7 @@ Work = workspace(
 """U, V are those of W or M, column after column; D, Z are the rows in these bases."""
 
 
-@compiled(arithmetic, array, matmul, cholesky, svd, kernels, constants, **KERNEL)
+@compiled(**KERNEL)
 def solve(
     rows: Any, x: Any, best: Any, dx: Any, z: Any, gap: float,
     schatten: bool, p: float, q: float, system: System,

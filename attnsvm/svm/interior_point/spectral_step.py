@@ -9,13 +9,12 @@ from typing import Any
 from numba import njit
 
 from attnsvm.linalg.jit import compiled
-from attnsvm.linalg.simd import arithmetic, array, cholesky, matmul, svd
+from attnsvm.linalg.simd import cholesky, matmul
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, sqrt
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.cholesky import System, inverse_cholesky, largest_definite_step
 from attnsvm.linalg.simd.matmul import matmul as multiply
 from attnsvm.linalg.simd.svd import full_svd
-from attnsvm.svm.interior_point import constants, kernels
 from attnsvm.svm.interior_point.constants import BOUNDARY, CENTRING, PATIENCE, STEPS
 from attnsvm.svm.interior_point.kernels import (
     KERNEL,
@@ -63,7 +62,7 @@ Work = workspace(
 """U, V are those of an SVD, column after column; rho, D, Z are in the bases X_1, X_2."""
 
 
-@compiled(arithmetic, array, matmul, cholesky, svd, kernels, constants, **KERNEL)
+@compiled(**KERNEL)
 def solve(
     rows: Any, x: Any, best: Any, dx: Any, z: Any, gap: float,
     system: System,
