@@ -21,7 +21,7 @@ VECTORS = ("s", "a", "delta")
 """Fields of points that are vectors in compiled code."""
 
 SHARED = 2**12
-"""Least blocks times N^2 of a part of the batch that a core of its own is worth."""
+"""Blocks times N^2 of a part of the batch: with less, another core costs more than it saves."""
 
 
 def best_of_blocks(cone: Cone[Any], x: Any, gap: float) -> tuple[Best, Any]:

@@ -76,7 +76,7 @@ def solve(
 
 
 @njit(inline="always")
-def _to(x: Any, exponent: float) -> Any:
+def _raised(x: Any, exponent: float) -> Any:
     """Return x^exponent for x >= 0."""
     return exp(exponent * logarithm(x))
 
@@ -94,7 +94,7 @@ def _sizes(x: Any, z: Any, schatten: bool, p: float, q: float) -> Any:
         if p < 2:
             of_M = _power_norm(z.sigma, q)
             for i in range(len(z.sigma)):
-                z.powers[i] = _to(z.sigma[i], q - 1)
+                z.powers[i] = _raised(z.sigma[i], q - 1)
             _recompose(z.powers, x.W, z)
             return _power_norm(z.powers, p), of_M
         of_M = _power_norm(z.sigma, q)
@@ -103,7 +103,7 @@ def _sizes(x: Any, z: Any, schatten: bool, p: float, q: float) -> Any:
     M, W = z.M.flat, x.W.flat
     if p < 2:
         for i in range(len(M)):
-            size = _to(abs(M[i]), q - 1)
+            size = _raised(abs(M[i]), q - 1)
             W[i] = where(M[i] < 0, -size, size)
     return _power_norm(W, p), _power_norm(M, q)
 
@@ -116,8 +116,8 @@ def _power_norm(x: LaneArray, p: float) -> Any:
         top = maximum(abs(x[i]), top)
     unit = 1 / where(top > 0, top, 1)
     for i in range(len(x)):
-        total += _to(abs(x[i]) * unit, p)
-    return _to(total, 1 / p) * top
+        total += _raised(abs(x[i]) * unit, p)
+    return _raised(total, 1 / p) * top
 
 
 @njit
@@ -211,14 +211,14 @@ def _differentiate_entries(
     e, top = p - 1, fill(0.0)
     for i in range(len(W)):
         top = maximum(abs(W[i]), top)
-    floor = _to(SMALL * top, e)
+    floor = _raised(SMALL * top, e)
     for i in range(len(W)):
         if p < 2:
-            theta[i], rest[i] = (q - 1) * _to(abs(M[i]), q - 2), fill(0.0)
+            theta[i], rest[i] = (q - 1) * _raised(abs(M[i]), q - 2), fill(0.0)
         else:
-            power = _to(abs(W[i]), e)
+            power = _raised(abs(W[i]), e)
             away = maximum(maximum(power, abs(M[i])), floor)
-            theta[i] = _to(away, (1 - e) / e) / e
+            theta[i] = _raised(away, (1 - e) / e) / e
             rest[i] = M[i] - where(W[i] < 0, -power, power)
 
 
@@ -231,11 +231,11 @@ def _differentiate_spectrum(z: Any, p: float, q: float) -> None:
         multiply(z.X, z.U, z.M)
         multiply(z.rest, z.X, z.V.T)
         for i in range(r):
-            z.rest[i, i] -= _to(z.sigma[i], e)
+            z.rest[i, i] -= _raised(z.sigma[i], e)
     least = SMALL * z.sigma[0]
     for i in range(r):
         z.sigma[i] = maximum(z.sigma[i], least)
-        z.powers[i] = _to(z.sigma[i], e)
+        z.powers[i] = _raised(z.sigma[i], e)
     for i in range(z.theta.shape[0]):
         for j in range(z.theta.shape[1]):
             k, l = min(i, r - 1), min(j, r - 1)
