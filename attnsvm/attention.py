@@ -29,12 +29,7 @@ from attnsvm.problem import ProblemBatch
 class View:
     """Attention and predictions at given weights.
 
-    Attributes
-    ----------
-    log_softmax, softmax : Tensor
-        log s and s, shape (B, n, T); -inf and 0 at inadmissible tokens.
-    margins : Tensor
-        u_i = Y_i h(o_i), shape (B, n).
+    log s and s (B, n, T), -inf and 0 at inadmissible tokens; margins u_i = Y_i h(o_i), (B, n).
     """
 
     log_softmax: Tensor
@@ -44,13 +39,7 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Forward(View):
-    """A forward pass, with everything that the gradient needs.
-
-    Attributes
-    ----------
-    attended : Tensor
-        o_i = X_i^T s_i, shape (B, n, d).
-    """
+    """A forward pass with what the gradient needs besides: o_i = X_i^T s_i, shape (B, n, d)."""
 
     attended: Tensor
 
@@ -104,22 +93,11 @@ def direct(forward: Forward, g: Tensor, exponent: Tensor) -> tuple[Tensor, Tenso
 
 
 def log_domain(forward: Forward, g: Tensor, exponent: Tensor) -> tuple[Tensor, Tensor]:
-    """Return q exp(-scale) free of cancellation, overflow and underflow, and the scale.
+    """Return q (B, n, T), dL/dlogit = q e^scale, free of cancellation, overflow and underflow.
 
-    Parameters
-    ----------
-    forward : Forward
-        The forward pass.
-    g, exponent : Tensor
-        The scores are g_it exp(exponent_i), shapes (B, n, T) and (B, n).
-
-    Returns
-    -------
-    q : Tensor
-        Shape (B, n, T), rows summing to zero; dL/dlogit = q exp(scale).
-    scale : Tensor
-        Largest log s_it + exponent_i of an instance over the tokens that contribute to the
-        gradient, those with g_it != g_top of their sample, shape (B,); 0 where there are none.
+    The scores are g_it exp(exponent_i), shapes (B, n, T) and (B, n). The scale (B,) is the largest
+    log s_it + exponent_i over the tokens that contribute to the gradient, those with g_it != g_top
+    of their sample; 0 where there are none.
     """
     log_s, top = forward.log_softmax, forward.top
     above = g - g.gather(-1, top)
@@ -183,14 +161,9 @@ def softmax_exact(logits: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class LogitGradient:
-    """The gradient of the risk with respect to the logits, and what it is made of.
+    """The gradient in the logits, dL/dlogit_it = q_it exp(scale), q (B, n, T) and scale (B,).
 
-    Attributes
-    ----------
-    g, exponent : Tensor
-        The token scores are g_it exp(exponent_i), shapes (B, n, T) and (B, n).
-    q, scale : Tensor
-        dL/dlogit_it = q_it exp(scale), shapes (B, n, T) and (B,).
+    The token scores that it is made of are g_it exp(exponent_i), shapes (B, n, T) and (B, n).
     """
 
     g: Tensor
@@ -203,14 +176,9 @@ class LogitGradient:
 class Gradient:
     """The gradient of each variable; that of variable j is `parts[j] * exp(log_scales[j])`.
 
-    Attributes
-    ----------
-    parts : tuple of Tensor
-        Each of the shape of its variable, (B, ...), and of ordinary size.
-    log_scales : tuple of Tensor
-        Each of shape (B,); may be far below the logarithm of the smallest float64.
-    of_logits : LogitGradient
-        The gradient of the risk alone, without the ridge, with respect to the logits.
+    The parts, each of the shape of its variable, (B, ...), are of ordinary size; log-scales (B,)
+    may be far below the logarithm of the smallest float64. The gradient in the logits is that of
+    the risk alone, without the ridge.
     """
 
     parts: Variables
@@ -221,16 +189,8 @@ class Gradient:
 class Risk:
     """L = (1/n) sum_i l(Y_i f_i) + ridge (sum of squared norms of the attention variables).
 
-    `variables` are those of the parameterization, followed by those of the head if it is trained.
-
-    Parameters
-    ----------
-    batch : ProblemBatch
-        The instances.
-    rule : Parameterization
-        The variables of the attention weights.
-    loss : Loss
-        The loss l.
+    Its variables are those of the parameterization `rule`, followed by those of the head if it is
+    trained.
     """
 
     def __init__(self, batch: ProblemBatch, rule: Parameterization, loss: Loss) -> None:
@@ -259,21 +219,11 @@ class Risk:
     def gradient(
         self, variables: Variables, forward: Forward, how: str = "log_domain", ridge: float = 0.0
     ) -> Gradient:
-        """Return the gradient of risk and ridge.
+        """Return the gradient of risk and ridge: `log_domain`, exact at any norm, or `direct`.
 
-        The scale of the attention part is that of the larger of the two: neither overflows, and
-        the smaller one keeps its relative size.
-
-        Parameters
-        ----------
-        variables : tuple of Tensor
-            The point.
-        forward : Forward
-            The forward pass at this point.
-        how : str
-            `log_domain`, exact at any norm, or `direct`, as published.
-        ridge : float
-            Weight of the squared Frobenius norms of the attention variables.
+        The ridge is the weight of the squared Frobenius norms of the attention variables. The scale
+        of the attention part is that of the larger of the two: neither overflows, and the smaller
+        one keeps its relative size.
         """
         batch, parameters = self.batch, self.head_parameters(variables)
         slope, exponent = self.slopes(forward, how)
@@ -308,26 +258,19 @@ class Risk:
         return -slope * self.batch.Y / self.batch.n, exponent
 
     @cached_property
-    def best(self) -> tuple[Tensor, Tensor]:
-        """Tokens of largest score, shape (B, n), and the score u* of each, shape (B, n)."""
-        score, token = self.batch.scores().max(-1)
-        return token, score
+    def best(self) -> Tensor:
+        """Tokens of largest score, shape (B, n)."""
+        return self.batch.scores().argmax(-1)
 
     def log_excess(self, forward: Forward, tokens: Tensor | None = None) -> Tensor:
-        """Return log(L - L*), shape (B,), L* the risk of attending to `tokens` alone.
+        """Return log(L - L*), shape (B,), L* the risk of attending to `tokens` (B, n) alone.
 
         For the linear head: u*_i - u_i = sum_t s_it (gamma*_i - gamma_it) is summed without
         cancellation, relative to the largest attention in it, sample by sample. NaN where L < L*.
-
-        Parameters
-        ----------
-        forward : Forward
-            A forward pass.
-        tokens : Tensor, optional
-            Shape (B, n); by default the tokens of largest score.
+        By default the tokens are those of largest score.
         """
         if tokens is None:
-            tokens = self.best[0]
+            tokens = self.best
         gamma = self.batch.scores()
         target = gamma.gather(-1, tokens.unsqueeze(-1))
         gap = (target - gamma).masked_fill(~self.batch.mask, 0.0)

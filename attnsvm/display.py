@@ -81,12 +81,8 @@ def counted(values: Iterable[Any]) -> str:
 def one_instance(index: Any, B: int) -> Any:
     """Return an index that keeps the axis B: an integer as a slice of length one.
 
-    Raises
-    ------
-    IndexError
-        If the integer is not an instance; so a batch can be iterated over.
-    TypeError
-        If it is no index of instances, such as a tuple, which would index other axes too.
+    IndexError if the integer is not an instance, so a batch can be iterated over; TypeError if it
+    is no index of instances, such as a tuple, which would index other axes too.
     """
     if isinstance(index, slice) or (hasattr(index, "dtype") and index.shape):  # array or tensor
         return index
@@ -114,20 +110,10 @@ def scene(
 ) -> Axes:
     """Draw an instance in two dimensions.
 
-    Tokens are discs, the optimal one of each sample has a ring, queries are dashed lines from the
-    origin. With weights the paths of W z_i are added, scaled to the scene.
-
-    Parameters
-    ----------
-    ax : Axes or None
-    X : (n, T, 2)
-        Tokens.
-    Z : (n, 2)
-        Queries.
-    scores : (n, T)
-        gamma_it; -inf where a token is not admissible: it is not drawn.
-    weights : (S, 2, 2), optional
-        W at successive steps, the last one finite.
+    Tokens X (n, T, 2) are discs, the optimal one of each sample has a ring, queries Z (n, 2) are
+    dashed lines from the origin. With `weights` (S, 2, 2), W at successive steps, the paths of
+    W z_i are added, scaled to the scene. Scores gamma_it (n, T) are -inf where a token is not
+    admissible: it is not drawn.
     """
     ax = _labelled(ax, "first coordinate", "second coordinate")
     reach = np.linalg.norm(X, axis=-1)[scores > -np.inf].max()
@@ -149,13 +135,8 @@ def scene(
 def token_scores(ax: Axes | None, scores: np.ndarray, softmax: np.ndarray | None = None) -> Axes:
     """Draw the score of every token of an instance: rings, filled discs for the optimal tokens.
 
-    Parameters
-    ----------
-    ax : Axes or None
-    scores : (n, T)
-        gamma_it; -inf where a token is not admissible: it is not drawn.
-    softmax : (n, T), optional
-        Attention; the area of a grey disc behind each token is proportional to it.
+    Scores gamma_it (n, T) are -inf where a token is not admissible: it is not drawn. The area of a
+    grey disc behind each token is proportional to its attention, `softmax` (n, T).
     """
     ax = _labelled(ax, "sample $i$", r"score $\gamma_{it} = Y_i h(x_{it})$")
     sample, token = np.nonzero(scores > -np.inf)
@@ -171,16 +152,9 @@ def token_scores(ax: Axes | None, scores: np.ndarray, softmax: np.ndarray | None
 
 
 def over_steps(ax: Axes | None, steps: np.ndarray, values: np.ndarray, label: str) -> Axes:
-    """Draw a curve for every instance, and the median in bold, on a logarithmic axis.
+    """Draw a curve for every instance, `values` (B, S), and the median in bold; `label` is of y.
 
-    Parameters
-    ----------
-    ax : Axes or None
-    steps : (S,)
-    values : (B, S)
-        Instances whose last value is not finite have no curve; the legend counts them.
-    label : str
-        Of the vertical axis.
+    Instances whose last value is not finite have no curve; the legend counts them.
     """
     ax = _labelled(ax, "steps", label)
     known = np.isfinite(values[:, -1])
@@ -205,18 +179,9 @@ def margins(
     equality: np.ndarray,
     active: np.ndarray,
 ) -> Axes:
-    """Draw the margins of one SVM, sample by sample.
+    """Draw the margins d_k^T W z_k (N,) of one SVM, NaN without a W, over the `sample` of each row.
 
-    Parameters
-    ----------
-    ax : Axes or None
-    title : str
-    sample : (N,)
-        Sample of each row, from 0.
-    margin : (N,)
-        d_k^T W z_k; NaN without a W.
-    equality, active : (N,) bool
-        Which rows are equalities; which inequalities hold with equality.
+    Of the N rows some are an `equality`; which inequalities hold with equality says `active`.
     """
     ax = _labelled(ax, "sample $i$", r"margin $(x_{i\alpha_i} - x_{it})^\top W z_i$")
     ax.set_title(title)

@@ -145,10 +145,7 @@ class Relu(Head):
 class Quadratic(Head):
     """h(o) = v^T o - lambda ||o||^2 with parameters v, shape (B, d), ||v|| = 1.
 
-    Parameters
-    ----------
-    lam : float
-        lambda >= 0; with lambda > 0 a mixture of tokens may score more than each of them.
+    With `lam`, lambda >= 0, above 0 a mixture of tokens may score more than each of them.
     """
 
     def __init__(self, lam: float) -> None:
@@ -207,15 +204,7 @@ class Module(Head):
 
 
 class Mlp(Module):
-    """Two layers: Linear(d, width), GELU, Linear(width, 1).
-
-    Parameters
-    ----------
-    width : int
-        Hidden units.
-    train : bool
-        Whether the parameters are trained together with the attention weights.
-    """
+    """Two layers: Linear(d, width), GELU, Linear(width, 1)."""
 
     def __init__(self, width: int = 16, train: bool = False) -> None:
         super().__init__(train)

@@ -133,11 +133,6 @@ class Squared(Loss):
     Assumption A of arXiv 2308.16898 does not hold. Where every score is below the target, l
     decreases on all margins that a linear head can reach; to break the theory set the target below
     the optimal scores.
-
-    Parameters
-    ----------
-    target : float
-        The margin of least loss.
     """
 
     DECREASING: ClassVar[bool] = False

@@ -64,13 +64,7 @@ class CrossAttention(Model):
 
 @dataclass(eq=False)
 class SelfAttention(Model):
-    """The query is one of the sample's own tokens, z_i = x_{i,query} (arXiv 2308.16898, eq. 1).
-
-    Parameters
-    ----------
-    query : int
-        Index of the query token, 0 <= query < T.
-    """
+    """The query is one of the sample's own tokens, z_i = x_{i,query} (arXiv 2308.16898, eq. 1)."""
 
     query: int = 0
 
@@ -87,13 +81,8 @@ class Sequence(Model):
     """Every position is a query: n sequences of T tokens become n*T samples.
 
     Sample (i, k), at index i*T + k, has the tokens of sequence i and the query z = x_ik
-    (arXiv 2308.16898, sec. 7). The mask excludes positions as keys, not as queries; a causal query
-    k without an admissible t <= k is an error.
-
-    Parameters
-    ----------
-    causal : bool
-        Query k attends to tokens t <= k only.
+    (arXiv 2308.16898, sec. 7). The mask excludes positions as keys, not as queries. If `causal`,
+    query k attends to tokens t <= k only, and one without an admissible t <= k is an error.
     """
 
     causal: bool = False

@@ -162,12 +162,9 @@ class W(Parameterization):
 
 
 class KQ(Parameterization):
-    """W = K Q^T with K, Q of shape (B, d, m) (problem KQ-ERM of arXiv 2308.16898).
+    """W = K Q^T with K, Q of shape (B, d, m), 1 <= m <= d; m=None means d.
 
-    Parameters
-    ----------
-    m : int or None
-        Columns of K and Q, 1 <= m <= d; None means d.
+    This is problem KQ-ERM of arXiv 2308.16898.
     """
 
     NAMES = ("K0", "Q0")

@@ -37,27 +37,13 @@ from attnsvm.training import Trajectory
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The state of a batch at one recorded step.
+    """The state of a batch of B instances at one recorded step.
 
-    Attributes
-    ----------
-    batch : ProblemBatch
-        B instances.
-    step : float
-        Number of updates; for a regularisation path the radius.
-    W : Tensor
-        Combined weights, shape (B, d, d); finite.
-    K, Q : Tensor or None
-        Factors, shape (B, d, m); only for a probe with `FACTORS`.
-    softmax : Tensor
-        Attention s, shape (B, n, T); 0 at inadmissible tokens.
-    selected : Tensor
-        The token that each sample attends to most at the end of training, int64 of shape (B, n).
-    loss : Loss
-        The loss of the run.
-    solutions : mapping of str to SvmSolution
-        The SVMs of the selected tokens that the run solves, by norm; with selection=multi the
-        margin part W_mm of Gen-SVM.
+    The number of updates, or the radius of a regularisation path; weights W (B, d, d), finite;
+    factors K and Q (B, d, m), only for a probe with `FACTORS`; attention s (B, n, T), 0 at
+    inadmissible tokens; the token (B, n), int64, that each sample attends to most at the end of
+    training; the loss of the run; and the SVMs of the selected tokens that the run solves, by norm:
+    with selection=multi the margin part W_mm of Gen-SVM.
     """
 
     batch: ProblemBatch
@@ -97,10 +83,7 @@ class Probe(ABC):
 def measured(probe: Probe, quantities: Iterable[str], snapshot: Snapshot) -> dict[str, Tensor]:
     """Return the quantities of a probe, each (B,); NaN for instances whose weights are not finite.
 
-    Raises
-    ------
-    ValueError
-        If the probe does not return what its schema declares.
+    ValueError if the probe does not return what its schema declares.
     """
     names, kind = sorted(quantities), type(probe).__name__
     finite = snapshot.W.flatten(1).isfinite().all(-1)
@@ -145,12 +128,7 @@ def _undefined(snapshot: Snapshot) -> Tensor:
 class Rank(Probe):
     """Effective rank #{sigma_k > threshold sigma_1} and stable rank sum_k sigma_k^2 / sigma_1^2.
 
-    NaN for W = 0.
-
-    Parameters
-    ----------
-    threshold : float
-        0 < threshold < 1.
+    0 < threshold < 1; NaN for W = 0.
     """
 
     def __init__(self, threshold: float) -> None:
@@ -188,10 +166,7 @@ class Balance(Probe):
 class Distance(Probe):
     """|| W / ||W||_F - M / ||M||_F ||_F = sqrt(2 (1 - correlation)), from 0 to 2; NaN for W = 0.
 
-    Parameters
-    ----------
-    path : str
-        An .npy file with M, (d, d) finite numbers, not all zero. Nothing is unpickled.
+    M (d, d), finite and not all zero, is in an .npy file. Nothing is unpickled.
     """
 
     def __init__(self, path: str) -> None:

@@ -266,10 +266,7 @@ def real(name: str, array: Any, device: torch.device | str = "cpu") -> Tensor:
 def given_parameters(drawn: Parameters, given: Mapping[str, Any]) -> Parameters:
     """Return the parameters of a head, (B, ...): those given, the drawn ones for the rest.
 
-    Raises
-    ------
-    ConfigError
-        If the head has no parameter of a given name, or it has another shape.
+    ConfigError if the head has no parameter of a given name, or it has another shape.
     """
     for name in given:
         if name not in drawn:

@@ -1,16 +1,17 @@
-"""The base class of all optimizers."""
+"""What all optimizers have in common, and full-batch first-order steps of every instance."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Risk, View
+from attnsvm.attention import Forward, Gradient, Risk, View
 from attnsvm.config import ConfigError
 from attnsvm.head import Head, Linear
 from attnsvm.loss import Loss
@@ -18,22 +19,20 @@ from attnsvm.parameterization import Variables
 
 Visit = Callable[[Variables, View], None]
 Report = Callable[[int], None]
+Memory = dict[str, Any]
+
+TINY = 1e-300
+"""Added to norms of exact gradients: changes no normal number, and makes 0 / 0 a zero step."""
+
+REPORT_EVERY = 50
+"""Steps between two reports of progress."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Optimizer(ABC):
     """A rule that computes a sequence of recorded variables from initial ones.
 
-    Parameters
-    ----------
-    init : str
-        Initial weights: zero, uniform, small, balanced, aligned, cone or file.
-    init_scale : float
-        Factor on the uniform draw when init=small | balanced; ||W0||_F when init=aligned | cone.
-    init_path : str, optional
-        File of the weights when init=file, or of the tokens when init=cone.
-    init_angle : float
-        Angle of W0 to the direction of the SVM when init=cone, in degrees.
+    The fields of each optimizer are those of its schema in `attnsvm.config.optimizer`.
     """
 
     init: str
@@ -58,23 +57,20 @@ class Optimizer(ABC):
 
     @abstractmethod
     def run(self, risk: Risk, variables: Variables, visit: Visit, report: Report) -> Variables:
-        """Minimise `risk` from `variables` and return the final variables.
+        """Minimise `risk` from `variables`, which may be overwritten; return the final variables.
 
-        Parameters
-        ----------
-        risk : Risk
-            The objective.
-        variables : tuple of Tensor
-            Initial values, which may be overwritten.
-        visit : callable
-            Is called with the variables and their view for each entry of `grid()`.
-        report : callable
-            Is called with the number of units of work done so far.
+        `visit` is called with the variables and their view for each entry of `grid()`, `report`
+        with the number of steps or points done so far.
         """
 
 
 class OfLinearHead(Optimizer):
-    """An optimizer that needs what is known with a linear head that is not trained."""
+    """An optimizer that needs what is known with a linear head that is not trained.
+
+    With a loss that decreases, L* = mean_i l(max_t gamma_it) is the infimum of the risk, approached
+    where attention selects the optimal tokens; with other heads a mixture of tokens may have a
+    smaller risk.
+    """
 
     NAME: ClassVar[str]
     """The optimizer's name in messages."""
@@ -98,21 +94,147 @@ class OfLinearHead(Optimizer):
             raise ConfigError(f"optimizer={self.NAME}: loss must be {self.LOSSES}: {self.KNOWN}")
 
     def allows(self, loss: Loss) -> bool:
-        """Return whether the loss is allowed: for the least risk L* = mean_i l(max_t gamma_it).
-
-        L* is the infimum of the risk, approached where attention selects the optimal tokens, if the
-        loss decreases. With other heads a mixture of tokens may have a smaller risk.
-        """
+        """Return whether the loss is allowed."""
         return loss.DECREASING
 
 
 def norm(part: Tensor) -> Tensor:
     """Return the Euclidean norm of each instance's entries, shape (B,), of `part` (B, ...)."""
-    axes = tuple(range(1, part.ndim))
-    size: Tensor = torch.linalg.vector_norm(part, dim=axes)
+    size: Tensor = torch.linalg.vector_norm(part, dim=tuple(range(1, part.ndim)))
     return size
 
 
 def broadcast(size: Tensor, V: Tensor) -> Tensor:
     """Return `size` (B,) with axes of length 1 appended, to broadcast against V (B, ...)."""
     return size.reshape(-1, *[1] * (V.ndim - 1))
+
+
+class Velocity:
+    """M <- beta M + grad of one variable V (B, ...), as `part` exp(`scale`).
+
+    One of the two terms has weight one in units of the larger, so no part vanishes, however far
+    below the smallest float64 the gradients are.
+    """
+
+    def __init__(self, V: Tensor, beta: float) -> None:
+        self.log_beta = math.log(beta) if beta else -math.inf
+        self.part, self.scale = torch.zeros_like(V), V.new_full((len(V),), -torch.inf)
+
+    def add(self, part: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Add a gradient `part` exp(`scale`), scale (B,); return M and it, and their log-scale."""
+        older = self.scale + self.log_beta
+        self.scale = torch.maximum(older, scale)
+        part = part * broadcast((scale - self.scale).exp(), part)
+        self.part = torch.addcmul(part, self.part, broadcast((older - self.scale).exp(), part))
+        return self.part, part, self.scale
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The input of an update.
+
+    The objective, the current variables, each (B, ...), the forward pass and the gradient at them,
+    the step size, and the state of the rule between steps, which is empty at the first one.
+    """
+
+    risk: Risk
+    variables: Variables
+    forward: Forward
+    gradient: Gradient
+    eta: float
+    memory: Memory
+
+    @property
+    def parts(self) -> Variables:
+        """The gradient of each variable, divided by its scale."""
+        return self.gradient.parts
+
+    @property
+    def log_scales(self) -> Variables:
+        """Logarithm of the scale of each part, shape (B,)."""
+        return self.gradient.log_scales
+
+    def each(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield each variable with its part and log-scale."""
+        return zip(self.variables, self.parts, self.log_scales, strict=True)
+
+    def momenta(self, beta: float) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Yield each variable V with M <- beta M + grad, its gradient, and their log-scale."""
+        sums = self.memory.setdefault("M", [Velocity(V, beta) for V in self.variables])
+        for (V, part, scale), M in zip(self.each(), sums, strict=True):
+            yield V, *M.add(part, scale)
+
+    def moved(self, sizes: list[Tensor]) -> Variables:
+        """Add `sizes` (B,) times its part to each variable, in place, and return the variables."""
+        for V, part, size in zip(self.variables, self.parts, sizes, strict=True):
+            V.addcmul_(part, broadcast(size, V))
+        return self.variables
+
+
+@dataclass(kw_only=True, eq=False)
+class FirstOrder(Optimizer):
+    """Steps along a direction made of gradients.
+
+    Parameters
+    ----------
+    lr, growth, schedule
+        Step k = 0, 1, ... has size lr (1 + growth k), or lr (1 + growth)^k if `geometric`, or
+        lr / (1 + growth k)^decay if `decay`.
+    decay : float
+        Exponent of the schedule of that name.
+    steps : int
+        Number of updates.
+    gradient : str
+        `log_domain`, exact at any norm of W, or `direct`, as published.
+    ridge : float
+        The loss contains ridge * ||.||_F^2 of each attention variable.
+    record_every, record
+        Steps between two snapshots; or, if `geometric`, snapshots at 1, 2, 5, 10, 20, 50, ...
+    init, init_scale, init_path, init_angle
+        Initial weights: zero, uniform, small, balanced, aligned, cone or file; a factor on them, or
+        ||W0||_F; the file of the weights or tokens; the angle to the direction of the SVM, degrees.
+    """
+
+    lr: float
+    steps: int
+    growth: float
+    schedule: str
+    decay: float
+    gradient: str
+    ridge: float
+    record_every: int
+    record: str
+
+    def step_size(self, k: int) -> float:
+        """Return the size of step k = 0, 1, ..."""
+        if self.schedule == "geometric":
+            return float(self.lr * (1 + self.growth) ** k)
+        if self.schedule == "decay":
+            return float(self.lr / (1 + self.growth * k) ** self.decay)
+        return self.lr * (1 + self.growth * k)
+
+    def grid(self) -> list[float]:
+        """Return the steps at which a snapshot is taken, from 0 to `steps`."""
+        if self.record == "linear":
+            return [*range(0, self.steps, self.record_every), self.steps]
+        series = [m * 10**e for e in range(len(str(self.steps))) for m in (1, 2, 5)]
+        return [0, *(k for k in series if k < self.steps), *([self.steps] if self.steps else [])]
+
+    def run(self, risk: Risk, variables: Variables, visit: Visit, report: Report) -> Variables:
+        """Take `steps` steps."""
+        recorded, memory = set(self.grid()), Memory()
+        for k in range(self.steps + 1):
+            forward = risk.forward(variables)
+            if k in recorded:
+                visit(variables, forward)
+            if k % REPORT_EVERY == 0 or k == self.steps:
+                report(k)
+            if k < self.steps:
+                gradient = risk.gradient(variables, forward, self.gradient, self.ridge)
+                eta = self.step_size(k)
+                variables = self.update(Step(risk, variables, forward, gradient, eta, memory))
+        return variables
+
+    @abstractmethod
+    def update(self, step: Step) -> Variables:
+        """Return the variables after `step`; those of the step may be overwritten."""

@@ -24,32 +24,12 @@ def minimise(
     radius: float = math.inf,
     lengths: int = 30,
 ) -> tuple[Tensor, Tensor]:
-    """Return local minimisers of B functions of N variables.
+    """Return local minimisers x (B, N) of B functions of N variables, and their gradients' norms.
 
-    Parameters
-    ----------
-    objective : callable
-        Maps x, shape (B, N), to the values (B,) and the gradients (B, N).
-    x : Tensor
-        Start, shape (B, N).
-    iterations : int
-        Largest number of iterations.
-    tolerance : float
-        An instance stops where its gradient has at most this norm, where no step decreases the
-        value, or where its value is not finite.
-    memory : int
-        Number of curvature pairs kept.
-    radius : float
-        An instance stops where it is farther than this from its start.
-    lengths : int
-        Largest number of trial lengths of a step.
-
-    Returns
-    -------
-    x : Tensor
-        Shape (B, N).
-    gradient_norm : Tensor
-        Norm of the gradient there, shape (B,).
+    `objective` maps x (B, N) to the values (B,) and the gradients (B, N). An instance stops where
+    its gradient's norm is at most `tolerance`, where no step of at most so many trial `lengths`
+    decreases the value, where its value is not finite, or farther than `radius` from its start.
+    The number of curvature pairs kept is `memory`.
     """
     start = x
     f, g = objective(x)

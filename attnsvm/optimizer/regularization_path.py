@@ -27,18 +27,9 @@ class RegularizationPath(OfLinearHead):
     tokens it attends to most. Of the initial weights only the direction matters; `zero` has none:
     then one normalised gradient step is taken first.
 
-    With `cone` it is a local path: the minimisers among the weights within that angle of the
-    initial ones. About the SVM direction of locally optimal tokens, and within a small enough
+    With `cone` it is a local path: the minimisers among the weights within that angle (degrees) of
+    the initial ones. About the SVM direction of locally optimal tokens, and within a small enough
     angle, they too tend to this direction (same paper, on local regularisation paths).
-
-    Parameters
-    ----------
-    radii : sequence of float
-        The radii R, increasing.
-    iterations : int
-        Largest number of quasi-Newton iterations at a radius.
-    cone : float, optional
-        Largest angle to the initial variables in degrees, below 90; None: any.
     """
 
     radii: Sequence[float]
@@ -61,7 +52,7 @@ class RegularizationPath(OfLinearHead):
         shapes = [V.shape for V in variables]
         v = flat(variables) - _first_step(risk, variables, forward)
         cone = None if self.cone is None else Cone(v, self.cone)
-        tokens = risk.best[0]
+        tokens = risk.best
         for done, radius in enumerate(self.radii):
             size = radius if len(variables) == 1 else math.sqrt(2 * radius)
             changed = torch.ones_like(tokens[:, 0], dtype=torch.bool)

@@ -10,8 +10,7 @@ from torch import Tensor
 from attnsvm.attention import Risk
 from attnsvm.config import ConfigError
 from attnsvm.loss import Loss
-from attnsvm.optimizer.base import OfLinearHead, norm
-from attnsvm.optimizer.first_order import FirstOrder, Step
+from attnsvm.optimizer.base import FirstOrder, OfLinearHead, Step, norm
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
 

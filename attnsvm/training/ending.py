@@ -11,8 +11,7 @@ from torch import Tensor
 
 from attnsvm.attention import Forward, LogitGradient, Risk, token_gradient
 from attnsvm.linalg import EPS
-from attnsvm.optimizer.base import broadcast, norm
-from attnsvm.optimizer.first_order import TINY
+from attnsvm.optimizer.base import TINY, broadcast, norm
 from attnsvm.optimizer.lbfgs import minimise
 from attnsvm.parameterization import Variables, flat, unflat
 

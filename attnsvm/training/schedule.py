@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.linalg.simd.arithmetic import LANES
-from attnsvm.optimizer.base import Report
-from attnsvm.optimizer.first_order import FirstOrder
+from attnsvm.optimizer.base import FirstOrder, Report
 
 
 class Share(NamedTuple):

@@ -20,8 +20,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.optimizer import CONES
 from attnsvm.data.file import read_npz
 from attnsvm.optimizer import Optimizer
-from attnsvm.optimizer.base import broadcast, norm
-from attnsvm.optimizer.first_order import TINY
+from attnsvm.optimizer.base import TINY, broadcast, norm
 from attnsvm.parameterization import INIT_STREAM, Parameterization, Variables, W
 from attnsvm.problem import ProblemBatch
 from attnsvm.svm import SvmStatus, solve_rank_constrained, solve_svm
@@ -134,7 +133,7 @@ def runner_up(batch: ProblemBatch, optimal: Tensor) -> Tensor:
 
 def _cone(risk: Risk, optimizer: Optimizer) -> Variables:
     batch, rule = risk.batch, risk.rule
-    tokens = risk.best[0]
+    tokens = risk.best
     if optimizer.init == "cone_runner_up":
         tokens = runner_up(batch, tokens)
     elif optimizer.init_path is not None:

@@ -22,9 +22,8 @@ from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
 from attnsvm.loss import Loss
 from attnsvm.model import Transformer
-from attnsvm.optimizer import Optimizer
-from attnsvm.optimizer.first_order import REPORT_EVERY, TINY, Step
-from attnsvm.optimizer.normalized_gd import NormalizedGD
+from attnsvm.optimizer import NormalizedGD, Optimizer, Step
+from attnsvm.optimizer.base import REPORT_EVERY, TINY
 from attnsvm.parameterization import KQ, Parameterization, Variables, W
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import LOSS_CODES

@@ -10,7 +10,7 @@ import torch
 from attnsvm import optimal_tokens, sample, train
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import named
-from attnsvm.optimizer.first_order import Step
+from attnsvm.optimizer import Step
 from tests.config.test_config import composed
 from tests.training.test_training import objective, ragged, risk_of
 

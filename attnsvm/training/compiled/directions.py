@@ -13,8 +13,8 @@ from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray, reshaped
 from attnsvm.linalg.simd.matmul import inner, matmul
 from attnsvm.linalg.simd.svd import EPS, svd_columns
-from attnsvm.optimizer.first_order import TINY
-from attnsvm.optimizer.muon import COEFFICIENTS
+from attnsvm.optimizer.base import TINY
+from attnsvm.optimizer.steepest import COEFFICIENTS
 
 PLAIN, FROBENIUS, MAX, L1, SPECTRAL, NUCLEAR, MUON = range(7)
 """Codes of the rules: the gradient itself, the steepest direction in a norm, Muon's direction."""
@@ -122,7 +122,7 @@ def _singular(G: LaneArray, leading: bool, U: LaneArray, V: LaneArray, sigma: La
 
 @njit(inline="always")
 def _newton_schulz(G: LaneArray, iterations: int, rest: LaneArray, A: LaneArray) -> None:
-    """Overwrite G by `newton_schulz` of it, of `attnsvm.optimizer.muon`."""
+    """Overwrite G by `newton_schulz` of it, of `attnsvm.optimizer.steepest`."""
     p, q = G.shape
     square, product = reshaped(rest, (q, q)), reshaped(rest, (p, q))
     a, b, c = COEFFICIENTS

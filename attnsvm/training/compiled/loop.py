@@ -22,14 +22,8 @@ from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import blocks_of
 from attnsvm.linalg.simd.loss import EXPONENTIAL, LINEAR, LOGISTIC, SQUARED
 from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
+from attnsvm.optimizer import GD, FirstOrder, Momentum, Muon, NormalizedGD, SignGD, Steepest
 from attnsvm.optimizer.base import Optimizer, Report
-from attnsvm.optimizer.first_order import FirstOrder
-from attnsvm.optimizer.gd import GD
-from attnsvm.optimizer.momentum import Momentum
-from attnsvm.optimizer.muon import Muon
-from attnsvm.optimizer.normalized_gd import NormalizedGD
-from attnsvm.optimizer.sign_gd import SignGD
-from attnsvm.optimizer.steepest import Steepest
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
 from attnsvm.training.compiled.directions import CODES, FROBENIUS, L1, MAX, MUON, PLAIN, Direction

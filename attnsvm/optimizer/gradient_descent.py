@@ -1,0 +1,138 @@
+"""Gradient descent and its relatives, `optimizer=`.
+
+`gd`, `normalized_gd`, `momentum`, `polyak`, `adam` and `mirror_descent`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from attnsvm.linalg import EPS
+from attnsvm.norm import Entrywise
+from attnsvm.optimizer.base import TINY, FirstOrder, OfLinearHead, Step, Velocity, broadcast, norm
+from attnsvm.parameterization import Variables
+
+
+class GD(FirstOrder):
+    """V <- V - eta grad, gradient descent with a fixed step (algorithm W-GD)."""
+
+    implicit_bias = "frobenius"
+    """Local and global convergence of W-GD (arXiv 2308.16898)."""
+
+    def update(self, step: Step) -> Variables:
+        """Return V - eta grad."""
+        return step.moved([-step.eta * scale.exp() for scale in step.log_scales])
+
+
+class NormalizedGD(FirstOrder):
+    """V <- V - eta grad / ||grad||_F, each variable by its own norm (arXiv 2308.16898, sec. 3.2).
+
+    With gradient=direct eps is added to the norm, as published; the exact gradient needs none.
+    """
+
+    implicit_bias = "frobenius"
+    """That of gradient descent (arXiv 2308.16898, sec. 3.2)."""
+
+    def update(self, step: Step) -> Variables:
+        """Return V - eta grad / ||grad||_F; V where the gradient is zero."""
+        eps = EPS if self.gradient == "direct" else TINY
+        return step.moved([-step.eta / (norm(part) + eps) for part in step.parts])
+
+
+@dataclass(kw_only=True, eq=False)
+class Momentum(FirstOrder):
+    """Heavy-ball gradient descent: M <- beta M + grad, V <- V - eta M."""
+
+    beta: float
+
+    implicit_bias = "frobenius"
+    """That of gradient descent."""
+
+    def update(self, step: Step) -> Variables:
+        """Return the variables after a heavy-ball step."""
+        for V, M, _, scale in step.momenta(self.beta):
+            V.addcmul_(M, broadcast(-step.eta * scale.exp(), V))
+        return step.variables
+
+
+class Polyak(OfLinearHead, FirstOrder):
+    """V <- V - eta (L - L*) / ||grad||^2 grad, L* = mean_i l(max_t gamma_it).
+
+    With the linear head u_i = sum_t s_it gamma_it, so L - L* is a sum without cancellation
+    (arXiv 2402.05738, sec. 4, up to its factor 1/2: lr=0.5).
+
+    Where attention saturates at other tokens, the gradient vanishes but L - L* does not: the steps
+    overflow, and the instance diverges.
+    """
+
+    NAME, KNOWN = "polyak", "its least risk is known"
+
+    implicit_bias = "frobenius"
+    """That of gradient descent."""
+
+    def update(self, step: Step) -> Variables:
+        """Return the variables after a Polyak step; unchanged where L <= L*."""
+        excess = torch.nan_to_num(step.risk.log_excess(step.forward), nan=-torch.inf)
+        scale = step.log_scales[0]
+        square = sum((norm(part).square() for part in step.parts), torch.zeros_like(scale))
+        size = -step.eta * (excess - scale).exp() / square.clamp(min=TINY)
+        return step.moved([size] * len(step.parts))
+
+
+@dataclass(kw_only=True, eq=False)
+class Adam(FirstOrder):
+    """V <- V - eta m / (sqrt(v) + eps) with bias-corrected means m of grad and v of grad^2.
+
+    beta1 and beta2 are the decay rates of the means. Both are sums with scales of their own, so
+    that with eps = 0 the rule is exact even where squares of the gradient underflow.
+    """
+
+    beta1: float
+    beta2: float
+    eps: float
+
+    def update(self, step: Step) -> Variables:
+        """Return the variables after an Adam step."""
+        k = step.memory["k"] = step.memory.get("k", 0) + 1
+        share1, share2 = ((1 - beta) / (1 - beta**k) for beta in (self.beta1, self.beta2))
+        sums = step.memory.setdefault(
+            "means",
+            [(Velocity(V, self.beta1), Velocity(V, self.beta2)) for V in step.variables],
+        )
+        for (V, part, scale), (first, second) in zip(step.each(), sums, strict=True):
+            m, _, log_m = first.add(part, scale)
+            v, _, log_v = second.add(part.square(), 2 * scale)
+            eps = self.eps * (-log_v / 2).exp() if self.eps else log_v.new_zeros(())
+            root = (share2 * v).sqrt() + broadcast(eps, V) + TINY
+            V.sub_(step.eta * share1 * broadcast((log_m - log_v / 2).exp(), V) * m / root)
+        return step.variables
+
+
+@dataclass(kw_only=True, eq=False)
+class MirrorDescent(FirstOrder):
+    """Mirror descent with the potential psi(V) = sum |V|^p / p, p > 1, whose limit is the l_p SVM.
+
+    psi'(V) <- psi'(V) - eta grad, or grad / ||grad||_q of each variable if `normalized`,
+    1/p + 1/q = 1, as in the scripts of arXiv 2410.14581; with p = 2 this is gradient descent.
+    """
+
+    p: float
+    normalized: bool
+
+    @property
+    def implicit_bias(self) -> str:
+        """The entry-wise l_p norm (arXiv 2410.14581), Frobenius with p = 2."""
+        return Entrywise(self.p).name
+
+    def update(self, step: Step) -> Variables:
+        """Return the variables after a mirror step."""
+        dual_norm = Entrywise(self.p).dual.value
+        for V, part, scale in step.each():
+            size = scale.exp()
+            if self.normalized:
+                size = 1 / (dual_norm(part.flatten(1).unsqueeze(-1)) + TINY)
+            dual = V.sign() * V.abs() ** (self.p - 1) - step.eta * broadcast(size, V) * part
+            V.copy_(dual.sign() * dual.abs() ** (1 / (self.p - 1)))
+        return step.variables
