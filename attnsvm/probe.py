@@ -20,7 +20,7 @@ from torch import Tensor
 from attnsvm.attention import Risk
 from attnsvm.comparison import margin_gap
 from attnsvm.config import ConfigError
-from attnsvm.config.probe import MarginGapConfig, OptimalityConfig, OtherHeadsConfig
+from attnsvm.config.probe import MarginGapConfig, OtherHeadsConfig
 from attnsvm.head import Linear
 from attnsvm.linalg import times
 from attnsvm.linalg.directions import one_minus_correlation, unit
@@ -298,7 +298,7 @@ class Optimality(Probe):
         below = gamma < gamma.gather(2, selected)
         others = snapshot.batch.mask.scatter(2, selected, False)
         found = _shares("best", below, others)
-        for norm in OptimalityConfig.NORMS:
+        for norm in ("frobenius", "nuclear"):
             found |= dict.fromkeys((norm, f"{norm}_chance"), _undefined(snapshot))
             if (solution := snapshot.solutions.get(norm)) is not None:
                 solved = [one is SvmStatus.solved for one in solution.statuses]

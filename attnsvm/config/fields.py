@@ -83,6 +83,14 @@ class ListOf:
         return f"a list without repetition of {self.item}" + ("" if self.empty else ", not empty")
 
 
+def allowed_values(text: str) -> Range | OneOf | None:
+    """Return the range `low..high`, either of which may be absent, or one of `word|word`."""
+    if ".." not in text:
+        return OneOf(tuple(text.split("|"))) if text else None
+    low, high = text.split("..")
+    return Range(float(low or "-inf"), float(high or "inf"))
+
+
 class Allowed(Protocol):
     """The allowed values of a field, with their description as its text."""
 

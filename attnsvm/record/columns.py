@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from attnsvm.config import ConfigError, Quantity
-from attnsvm.config.fields import OneOf, Range
+from attnsvm.config.fields import OneOf, Range, allowed_values
 from attnsvm.config.groups import is_transformer
 from attnsvm.config.run import HYPOTHESES
 
@@ -119,17 +119,9 @@ def _declared() -> Mapping[str, tuple[Column, ...]]:
     found = defaultdict(list)
     with Path(__file__).with_name("columns.csv").open(newline="") as stream:
         for row in csv.DictReader(stream):
-            table, allowed = row.pop("table"), _allowed(row.pop("allowed"))
+            table, allowed = row.pop("table"), allowed_values(row.pop("allowed"))
             found[table].append(column(**row, allowed=allowed))
     return {table: tuple(columns) for table, columns in found.items()}
-
-
-def _allowed(text: str) -> Allowed:
-    """Return the range `low..high`, either of which may be absent, or one of `word|word`."""
-    if ".." not in text:
-        return OneOf(tuple(text.split("|"))) if text else None
-    low, high = text.split("..")
-    return Range(float(low or "-inf"), float(high or "inf"))
 
 
 DECLARED = _declared()

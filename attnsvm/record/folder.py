@@ -12,7 +12,6 @@ import hashlib
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, closing
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from attnsvm.record.run import RUN_FILE, TABLES, read_run
 from attnsvm.record.schema import RunRecord
 from attnsvm.record.state import run_state
 from attnsvm.record.tables import read_history, read_trials
-from attnsvm.record.writers import ArrayWriter, TableWriter
+from attnsvm.record.writers import array_writer, table_writer
 
 COMPACT = {
     "store_schema": False,
@@ -61,20 +60,18 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
     timings: Counter[str] = Counter()
     columns = (*TRIAL_COLUMNS, *further_columns(origin["config"], origin["probes"]))
     of_history = (*HISTORY_COLUMNS, *LAYER_KEY)
-    with ExitStack() as stack:
-        streams = stack.enter_context(replacing([folder / name for name in TABLES]))
-        trials = stack.enter_context(closing(TableWriter(streams[0], first.trials, columns)))
-        history = stack.enter_context(closing(TableWriter(streams[1], first.history, of_history)))
-        solutions = stack.enter_context(closing(ArrayWriter(folder)))
-        for part in chain([first], parts):
-            trials.add(part.trials)
-            history.add(part.history)
-            solutions.add(part.solutions)
-            counts.update(part.trials["status"])
-            timings.update(part.timings)
-        trials.finish()
-        history.finish()
-        solutions.write(streams[2])
+    with replacing([folder / name for name in TABLES]) as streams:
+        with (
+            table_writer(streams[0], first.trials, columns) as add_trials,
+            table_writer(streams[1], first.history, of_history) as add_history,
+            array_writer(streams[2], folder) as add_arrays,
+        ):
+            for part in chain([first], parts):
+                add_trials(part.trials)
+                add_history(part.history)
+                add_arrays(part.solutions)
+                counts.update(part.trials["status"])
+                timings.update(part.timings)
         (folder / RUN_FILE).unlink(missing_ok=True)
     outcome = {
         "state": "done",

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, SimpleNamespace, UnionType
-from typing import Any, Literal, cast, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from attnsvm.config import (
     GROUPS,
@@ -110,7 +110,7 @@ def read_run(folder: Path) -> dict[str, Any]:
         _check_probes(run["probes"], config.probe)
         if run["state"] == "done":
             _check_result(run)
-    except ConfigError as wrong:
+    except Exception as wrong:  # a check of the schema may raise any for what nobody wrote
         raise CorruptRecordError(f"{path}: {wrong}") from wrong
     return run
 
@@ -163,23 +163,17 @@ def recorded_config(run: Mapping[str, Any]) -> RunConfig:
         if not holds(config[name], kind):
             raise ConfigError(f"config.{name}={_start(config[name])}: must be {kind}")
     packages = config["extensions"]
-    parts = {name: _section(config[name], schema, name) for name, schema in SECTIONS.items()}
-    for group, own in GROUPS.items():
-        schema = own.own.get(options[group])
+    parts = {name: _built(schema, config[name], name) for name, schema in SECTIONS.items()}
+    for group, schemas in GROUPS.items():
+        schema = schemas.own.get(options[group])
         parts[group] = _option(config[group], schema, options[group], group, packages)
-    parts["probe"] = {}
+    parts["probe"] = probes = dict[str, Any]()
     for name, given in config["probe"].items():
         _check_word(name, "config.probe")
-        schema = OF_PROBES.get(_target(given))
-        parts["probe"][name] = _option(given, schema, name, f"probe.{name}", packages)
+        schema = OF_PROBES.get(str(given.get("_target_")))
+        probes[name] = _option(given, schema, name, f"probe.{name}", packages)
     stated = {name: run[name] for name in ("sweep", "question", "device")}
-    return cast(RunConfig, _built(RunConfig, {**config, **parts, **stated}))
-
-
-def _target(given: Any) -> str:
-    """Return the `_target_` of an option, "" if it has none."""
-    target = given.get("_target_") if isinstance(given, dict) else None
-    return target if isinstance(target, str) else ""
+    return RunConfig(**{**config, **parts, **stated})
 
 
 def _check_names(given: Any, known: set[str], place: str) -> None:
@@ -193,31 +187,16 @@ def _check_names(given: Any, known: set[str], place: str) -> None:
 def _option(
     given: Any, schema: type | None, option: str, name: str, packages: Sequence[str]
 ) -> Any:
-    """Return an option of ours, checked by its schema, or the fields of a plug-in."""
-    if schema is None:
-        return _plugin(given, option, name, packages)
-    if _target(given) != (target := vars(schema)["_target_"]):
-        raise ConfigError(f"config.{name}={_start(given)}: must have _target_={target}")
-    return _section(given, schema, name)
+    """Return an option of ours, checked by its schema, or the fields of a plug-in.
 
-
-def _section(given: Any, schema: type, name: str) -> Any:
-    """Return the section of the config that a record gives, checked by its schema."""
-    _check_names(given, {f.name for f in dataclasses.fields(schema)}, f"config.{name}")
-    _check_plain(given, name)
-    return _built(schema, given)
-
-
-def _check_plain(section: Mapping[str, Any], name: str) -> None:
-    for field, value in section.items():
-        if not all(map(plain, value if isinstance(value, list) else [value])):
-            shown = _start(value)
-            raise ConfigError(f"config.{name}.{field}={shown}: must be words or finite numbers")
-
-
-def _plugin(given: Any, option: str, name: str, packages: Sequence[str]) -> SimpleNamespace:
-    """Return the fields of a class named by itself, or by an option that its package declares."""
-    target = _target(given)
+    A plug-in is named by its class, or by an option that its package declares.
+    """
+    target = given.get("_target_") if isinstance(given, dict) else None
+    target = target if isinstance(target, str) else ""
+    if schema is not None:
+        if target != (must := vars(schema)["_target_"]):
+            raise ConfigError(f"config.{name}={_start(given)}: must have _target_={must}")
+        return _built(schema, given, name)
     named, package = option == target or option.isidentifier(), package_of(target)
     if not (target and named and package in packages and package != "attnsvm"):
         must = f"must have _target_={option}, or that of a package in config.extensions"
@@ -230,16 +209,26 @@ def _plugin(given: Any, option: str, name: str, packages: Sequence[str]) -> Simp
     return SimpleNamespace(**given)
 
 
+def _built(schema: Callable[..., Any], given: Any, name: str) -> Any:
+    """Return a section of the config, which its schema checks."""
+    _check_names(given, {f.name for f in dataclasses.fields(schema)}, f"config.{name}")
+    _check_plain(given, name)
+    try:
+        return schema(**given)
+    except ConfigError as error:
+        raise ConfigError(f"config.{error}") from error
+
+
+def _check_plain(section: Mapping[str, Any], name: str) -> None:
+    for field, value in section.items():
+        if not all(map(plain, value if isinstance(value, list) else [value])):
+            shown = _start(value)
+            raise ConfigError(f"config.{name}.{field}={shown}: must be words or finite numbers")
+
+
 def _check_word(name: str, place: str) -> None:
     if not name.isidentifier() or len(name) > MAX_WORD:
         raise ConfigError(f"{place}.{_start(name)}: must be a word")
-
-
-def _built(schema: Callable[..., Any], fields: Mapping[str, Any]) -> Any:
-    try:
-        return schema(**fields)
-    except Exception as error:  # the schema of a plug-in may raise any
-        raise ConfigError(f"config.{error}") from error
 
 
 def _check_probes(columns: Mapping[str, Mapping[str, str]], probes: Mapping[str, Any]) -> None:
@@ -258,4 +247,4 @@ def _check_probes(columns: Mapping[str, Mapping[str, str]], probes: Mapping[str,
             raise ConfigError(f"probes.{name}: must be {declared[name]}")
     for name in declared.keys() - columns.keys():
         raise ConfigError(f"probes.{name}: missing, {OTHER_VERSION}")
-    _built(recorded_probe_columns, {"probes": columns})
+    recorded_probe_columns(columns)

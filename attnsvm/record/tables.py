@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -34,11 +33,7 @@ WORD_LENGTH = 100
 """Largest number of characters of a status or of the name of a quantity."""
 
 CODECS = ("SNAPPY", "UNCOMPRESSED")
-SNAPPY_RATIO = 22
-"""The largest ratio by which the codec of a record shrinks data: 64 bytes become 3."""
-
-FEW_BYTES = 2**24
-"""A column of words that cannot be larger is read without a look at the length of its words."""
+"""Codecs of a record: they shrink data by a factor of 22 at most."""
 
 FILLED = {name for name, (dtype, _) in trial_columns().items() if dtype not in OPTIONAL}
 FILLED |= {"seed", "step", "quantity", *(one.name for one in LAYER_KEY)}
@@ -72,12 +67,11 @@ def read_trials(content: bytes, run: Mapping[str, Any], room: int) -> pa.Table:
         those that `run` counts, or if they need more than `room` bytes.
     """
     with refused("trials.parquet: ", *UNREADABLE_TABLE):
-        file = _opened(content)
         schema = trial_schema(*further_columns(run["config"], run["probes"]))
-        _check_columns(file.schema_arrow, schema)
+        file = _opened(content, schema)
         if (rows := file.metadata.num_rows) != run["drawn"]:
             raise CorruptRecordError(f"has {rows} rows; must have drawn={run['drawn']}")
-        table = _read(file, content, schema, room)
+        table = _read(file, schema, room)
         counts = {
             one["values"]: one["counts"] for one in table["status"].value_counts().to_pylist()
         }
@@ -99,14 +93,11 @@ def read_history(content: bytes, trials: pa.Table, room: int) -> pa.Table:
         another instance, or if the rows need more than `room` bytes.
     """
     with refused("history.parquet: ", *UNREADABLE_TABLE):
-        file = _opened(content)
-        found = file.schema_arrow
-        place = found.get_field_index("step")
-        step = found.field(place).type if place >= 0 else STEPS[0]
         key = key_columns(trials.column_names)
-        schema = history_schema(step if step in STEPS else STEPS[0], *key)
-        _check_columns(found, schema)
-        table = _read(file, content, schema, room)
+        found = pq.read_schema(pa.BufferReader(content))
+        step = STEPS["step" in found.names and found.field("step").type == STEPS[1]]
+        schema = history_schema(step, *key)
+        table = _read(_opened(content, schema), schema, room)
         both = pa.concat_tables([trials.select(key), _distinct(table, key).select(key)])
         if len(_distinct(both, key)) > len(trials):
             raise CorruptRecordError(f"has a {' '.join(key)} that trials.parquet lacks")
@@ -118,14 +109,9 @@ def _distinct(table: pa.Table, key: Sequence[str]) -> pa.Table:
     return table.select(key).group_by(key, use_threads=False).aggregate([])
 
 
-def _opened(content: bytes, words: Sequence[str] = ()) -> pq.ParquetFile:
-    source = pa.BufferReader(content)
-    return pq.ParquetFile(source, pre_buffer=False, read_dictionary=list(words))
-
-
-def _check_columns(found: pa.Schema, schema: pa.Schema) -> None:
-    if found.equals(schema):
-        return
+def _opened(content: bytes, schema: pa.Schema) -> pq.ParquetFile:
+    """Return the file in `content`, whose columns are those of `schema`, words as a dictionary."""
+    found = pq.read_schema(pa.BufferReader(content))
     for column in sorted(set(found.names) ^ set(schema.names)):
         what = "unknown" if column in found.names else "missing"
         raise CorruptRecordError(f"column {column} {what}, {OTHER_VERSION}")
@@ -135,47 +121,44 @@ def _check_columns(found: pa.Schema, schema: pa.Schema) -> None:
         kind = found.field(field.name).type
         if kind != field.type and not {kind, field.type} <= {pa.string(), pa.large_string()}:
             raise CorruptRecordError(f"column {field.name} is {kind}; must be {field.type}")
+    source = pa.BufferReader(content)
+    return pq.ParquetFile(source, pre_buffer=False, read_dictionary=_words(schema))
 
 
-def _read(file: pq.ParquetFile, content: bytes, schema: pa.Schema, room: int) -> pa.Table:
-    """Return the rows of the file in `content`, opened as `file`, with the columns of `schema`.
+def _words(schema: pa.Schema) -> list[str]:
+    """Return the columns of words."""
+    return [field.name for field in schema if pa.types.is_large_string(field.type)]
+
+
+def _read(file: pq.ParquetFile, schema: pa.Schema, room: int) -> pa.Table:
+    """Return the rows of a file with the columns of `schema`.
 
     A word is stored once and named by many rows, each of which may need its bytes in memory. So
-    columns in which words may be long are read as numbers of a dictionary, and the lengths are
-    added before the words are copied.
+    words are read as numbers of a dictionary, and their lengths are added before they are copied.
     """
     footer = file.metadata
     if footer.num_rows > MAX_ROWS:
         raise CorruptRecordError(f"has {footer.num_rows} rows; must have at most {MAX_ROWS}")
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        for codec in {group.column(place).compression for place in range(footer.num_columns)}:
+            if codec not in CODECS:
+                raise CorruptRecordError(f"{codec}; must be {CODECS[0]}")
     needed = 8 * footer.num_rows * footer.num_columns
     _check_room(needed, room)
-    if long := _long_words(file):
-        file = _opened(content, long)
     table = file.read(use_threads=False)
     table.validate(full=True)  # also that words are UTF-8
-    _check_room(needed + sum(_length_of_words(table[name]) for name in long), room)
-    if not table.schema.equals(schema):
-        table = table.select(schema.names).cast(schema)
-    for field in schema:
-        if field.name in FILLED and table[field.name].null_count:
-            raise CorruptRecordError(f"column {field.name} lacks values")
-        if pa.types.is_large_string(field.type) and field.name != "reason":
-            _check_words(field.name, table[field.name])
-    return pa.Table.from_arrays(table.columns, schema=schema)  # no metadata of the file
-
-
-def _long_words(file: pq.ParquetFile) -> list[str]:
-    """Return the columns whose words, if every row had all of them, need more than FEW_BYTES."""
-    found = file.schema_arrow
-    largest: Counter[int] = Counter()
-    for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):
-        for place, kind in enumerate(found.types):
-            if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-                column = group.column(place)
-                if column.compression not in CODECS:
-                    raise CorruptRecordError(f"{column.compression}; must be {CODECS[0]}")
-                largest[place] += group.num_rows * SNAPPY_RATIO * column.total_compressed_size
-    return [found.names[place] for place, size in largest.items() if size > FEW_BYTES]
+    words = _words(schema)
+    _check_room(needed + sum(_length_of_words(table[name]) for name in words), room)
+    table = table.select(schema.names).cast(schema)  # without the metadata of the file
+    for name in FILLED & set(schema.names):
+        if table[name].null_count:
+            raise CorruptRecordError(f"column {name} lacks values")
+    for name in set(words) - {"reason"}:
+        for word in pc.unique(table[name]).to_pylist():
+            if not (word.isprintable() and len(word) <= WORD_LENGTH):
+                shown = shortened(repr(word), 60)
+                raise CorruptRecordError(f"{name} is {shown}; must be a word")
+    return table
 
 
 def _length_of_words(column: pa.ChunkedArray) -> int:
@@ -188,10 +171,3 @@ def _check_room(needed: int, room: int) -> None:
     if needed > room:
         message = f"{byte_size(needed)} of memory; must be at most {byte_size(room)} here"
         raise CorruptRecordError(f"needs {message}")
-
-
-def _check_words(name: str, column: pa.ChunkedArray) -> None:
-    """Raise CorruptRecordError if a status or a quantity is not a word that can be printed."""
-    for word in pc.unique(column).to_pylist():
-        if not (word.isprintable() and len(word) <= WORD_LENGTH):
-            raise CorruptRecordError(f"{name} is {shortened(repr(word), 60)}; must be a word")
