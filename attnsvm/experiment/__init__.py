@@ -9,8 +9,8 @@ import torch
 
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.experiment.objects import RunObjects, checked
-from attnsvm.experiment.results import Selected, Trained
-from attnsvm.experiment.stages import WITHOUT_START, Stages
+from attnsvm.experiment.results import WITHOUT_START, Selected, Trained
+from attnsvm.experiment.stages import Stages
 from attnsvm.record.schema import RunRecord
 
 __all__ = ["WITHOUT_START", "RunObjects", "Selected", "Stages", "Trained", "check", "parts", "run"]

@@ -13,35 +13,53 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from attnsvm.config.run import SelectionConfig
 from attnsvm.linalg.directions import one_minus_correlation
 from attnsvm.problem import ProblemBatch
 from attnsvm.record.columns import Column, key_columns
 from attnsvm.record.schema import trial_columns, trial_table
-from attnsvm.selection import TokenSelection
+from attnsvm.selection import TIED_SCORES, TokenSelection
 from attnsvm.svm import SvmSolution
-from attnsvm.training import TrainingStatus, Trajectory
+from attnsvm.training import STALLED, TrainingStatus, Trajectory
 
 Status = tuple[str, str]
 """Status of an instance and its reason; `OK` until a stage excludes it."""
 
 OK: Status = ("ok", "")
 
-Exclusion = tuple[Tensor, str, str]
+WITHOUT_START = "init=cone: the SVM of the tokens is not solved and has no direction"
+
+STALLED_REASON = (
+    "the last steps are rounding noise, or the path's last point is not a minimiser "
+    f"(relative error of the direction >= {STALLED:g})"
+)
+
+EXCLUSIONS = {
+    "startless": ("rejected", WITHOUT_START),
+    "diverged": ("diverged", "a weight is not finite"),
+    "tied_softmax": ("tie", "two tokens share the largest softmax"),
+    "stalled": ("stalled", STALLED_REASON),
+    "tied_scores": ("tie", TIED_SCORES),
+    "unsaturated": ("unsaturated", "smallest top softmax is below {saturation:g}"),
+    "positive": ("rejected", "all labels are +1"),
+    "ambiguous": ("rejected", "a softmax lies in ({negligible:g}, {attended:g})"),
+    "nothing_negligible": ("rejected", "no softmax is <= {negligible:g}"),
+    "unattended": (
+        "rejected", "a sample attends to no token, all its softmax are < {attended:g}"
+    ),
+}  # fmt: skip
+"""Why training or the selection of tokens excludes an instance: its status and the reason."""
+
+Exclusion = tuple[Any, str, str]
 """Which instances (B,) a stage excludes, with their status and the reason."""
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What a stage adds to the record of B instances.
+    """What a stage adds to the record of B instances, by name.
 
-    Attributes
-    ----------
-    columns : mapping of str to values (B,)
-        Columns of `trials.parquet`.
-    curves : mapping of str to (steps (S,), values (B, S))
-        Quantities of `history.parquet`.
-    arrays : mapping of str to (B, ...)
-        Arrays of `solutions.npz`.
+    Columns of `trials.parquet`, (B,); quantities of `history.parquet` with their steps (S,) and
+    values (B, S); arrays of `solutions.npz`, (B, ...).
     """
 
     columns: Mapping[str, Any] = field(default_factory=dict)
@@ -94,16 +112,9 @@ def plain(values: Any) -> Any:
 class Trained:
     """Instances and their weights: one of each instance, or of each layer and head of a network.
 
-    Attributes
-    ----------
-    drawn : ProblemBatch
-        The B instances, with the drawn parameters of the head.
-    path : Trajectory
-        Their weights over the steps.
-    key : mapping of str to Tensor
-        What distinguishes rows of one seed, each (B,): layer and head of attention.
-    network : Findings
-        What else is recorded of a network.
+    `drawn` are the B instances with the drawn parameters of the head, `path` their weights over the
+    steps. `key` distinguishes rows of one seed, each (B,): layer and head of attention. `network`
+    is what else is recorded of a network.
     """
 
     drawn: ProblemBatch
@@ -141,20 +152,10 @@ class Selected:
 
 @dataclass(frozen=True, eq=False)
 class Separated:
-    """The solved SVMs of a batch.
+    """The solved SVMs of a batch, by norm, and which instances have one that is not solved.
 
-    Attributes
-    ----------
-    solutions : mapping of str to SvmSolution
-        By norm: the SVMs of the selected tokens, or the margin part W_mm of Gen-SVM.
-    findings : Findings
-        Columns and arrays.
-    exclusions : list of Exclusion
-        The instances with an SVM that is not solved.
-    finite : mapping of str to SvmSolution
-        The finite parts W_fin of Gen-SVM, by norm.
-    one_token : SvmSolution or None
-        Beside Gen-SVM, the SVM of the most attended tokens.
+    `solutions` are the SVMs of the selected tokens, or the margin parts W_mm of Gen-SVM. With these
+    `finite` are the finite parts W_fin, and `one_token` is the SVM of the most attended tokens.
     """
 
     solutions: Mapping[str, SvmSolution[Tensor]]
@@ -172,6 +173,16 @@ def marked(status: Sequence[Status], exclusions: Iterable[Exclusion]) -> tuple[S
             if found[k][0] == "ok":
                 found[k] = word, reason
     return tuple(found)
+
+
+def exclusions(chosen: SelectionConfig, **where: Any) -> list[Exclusion]:
+    """Return the exclusions called `where` in the order of `EXCLUSIONS`, unless they are off."""
+    off = {"stalled": chosen.keep_stalled, "positive": not chosen.reject_all_positive}
+    return [
+        (where[name], status, reason.format_map(vars(chosen)))
+        for name, (status, reason) in EXCLUSIONS.items()
+        if name in where and not off.get(name)
+    ]
 
 
 def training_findings(
@@ -229,18 +240,8 @@ def tables(
 ) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
     """Return `trials.parquet`, `history.parquet` and `solutions.npz` of a batch.
 
-    Parameters
-    ----------
-    batch, key
-        Its B instances, or the layers and heads of these; what distinguishes rows of one seed.
-    status : sequence of Status
-        One for each instance.
-    findings : Findings
-        Columns of all B; curves and arrays of the instances at `index`.
-    index : Tensor
-        The instances whose curves and arrays are kept.
-    further : tuple of Column
-        The columns of trials that not every record has.
+    `findings` has columns of all B instances, or of their layers and heads; curves and arrays are
+    those of the instances at `index`. `further` are the columns that not every record has.
     """
     words, reasons = zip(*status, strict=True)
     columns = {"status": words, "reason": reasons, **findings.columns, **key}

@@ -31,12 +31,12 @@ from attnsvm.experiment import svms
 from attnsvm.experiment.objects import RunObjects
 from attnsvm.experiment.results import (
     OK,
-    Exclusion,
     Findings,
     Selected,
     Separated,
     Status,
     Trained,
+    exclusions,
     marked,
     quantity,
     tables,
@@ -55,15 +55,8 @@ from attnsvm.selection import (
     tied_optimal,
 )
 from attnsvm.theory import OF_INSTANCES, aligned_gradient
-from attnsvm.training import STALLED, TrainingStatus, Trajectory, chunk_size, train
+from attnsvm.training import TrainingStatus, Trajectory, chunk_size, train
 from attnsvm.transformer import LayerTrajectory, layer_problems, networks_at_once, train_layers
-
-STALLED_REASON = (
-    "the last steps are rounding noise, or the path's last point is not a minimiser "
-    f"(relative error of the direction >= {STALLED:g})"
-)
-
-WITHOUT_START = "init=cone: the SVM of the tokens is not solved and has no direction"
 
 
 class Stages:
@@ -199,9 +192,12 @@ class Stages:
     # --- select -----------------------------------------------------------------------------------
 
     def select(
-        self, trained: Trained, exclusions: Callable[[Trained, TokenSelection], list[Exclusion]]
+        self, trained: Trained, further: Callable[[Trained, TokenSelection], dict[str, Tensor]]
     ) -> Selected:
-        """Return the tokens that each sample attends to, and the instances that are excluded."""
+        """Return the tokens that each sample attends to, and the instances that are excluded.
+
+        `further` returns exclusions besides those of training.
+        """
         chosen, path = self.config.selection, trained.path
         selection = select_tokens(
             trained.drawn,
@@ -211,39 +207,32 @@ class Stages:
             negligible=chosen.negligible,
         )
         ends = path.status(chosen.saturation)
-        marks: list[Exclusion] = [
-            (path.snapshots[:, 0].isnan().any(-1).any(-1), "rejected", WITHOUT_START),
-            (path.diverged, "diverged", "a weight is not finite"),
-            (selection.tied_softmax, "tie", "two tokens share the largest softmax"),
-        ]
-        if not chosen.keep_stalled:
-            stalled = torch.tensor([end is TrainingStatus.STALLED for end in ends])
-            marks.append((stalled, "stalled", STALLED_REASON))
-        marks += exclusions(trained, selection)
+        found = exclusions(
+            chosen,
+            startless=path.snapshots[:, 0].isnan().any(-1).any(-1),
+            diverged=path.diverged,
+            tied_softmax=selection.tied_softmax,
+            stalled=torch.tensor([end is TrainingStatus.STALLED for end in ends]),
+            **further(trained, selection),
+        )
         findings = trained.network | training_findings(
             trained, selection, ends, self.config.keep_path, self.objects.factors
         )
-        return Selected(trained, selection, marked([OK] * len(ends), marks), findings)
+        return Selected(trained, selection, marked([OK] * len(ends), found), findings)
 
-    def _top_exclusions(self, trained: Trained, selection: TokenSelection) -> list[Exclusion]:
-        reason = f"smallest top softmax is below {self.config.selection.saturation:g}"
-        ties = selection.tied_scores, "tie", TIED_SCORES
-        return [ties, (~selection.saturated, "unsaturated", reason)]
+    def _top_exclusions(self, trained: Trained, selection: TokenSelection) -> dict[str, Tensor]:
+        return {"tied_scores": selection.tied_scores, "unsaturated": ~selection.saturated}
 
-    def _multi_exclusions(self, trained: Trained, selection: TokenSelection) -> list[Exclusion]:
+    def _multi_exclusions(self, trained: Trained, selection: TokenSelection) -> dict[str, Tensor]:
         """Return the instances to which the multi-token theory does not apply."""
-        chosen, mask = self.config.selection, trained.batch.mask
-        most, least = chosen.negligible, chosen.attended
+        most, mask = self.config.selection.negligible, trained.batch.mask
         negligible = (trained.path.log_softmax <= math.log(most)) & mask
-        some = selection.attended.any(-1).all(-1)
-        reasons = {
-            f"a softmax lies in ({most:g}, {least:g})": selection.ambiguous,
-            f"no softmax is <= {most:g}": ~negligible.flatten(1).any(-1),
-            f"a sample attends to no token, all its softmax are < {least:g}": ~some,
+        return {
+            "positive": (trained.batch.Y > 0).all(-1),  # as published
+            "ambiguous": selection.ambiguous,
+            "nothing_negligible": ~negligible.flatten(1).any(-1),
+            "unattended": ~selection.attended.any(-1).all(-1),
         }
-        if chosen.reject_all_positive:  # as published
-            reasons = {"all labels are +1": (trained.batch.Y > 0).all(-1)} | reasons
-        return [(where, "rejected", reason) for reason, where in reasons.items()]
 
     def hypotheses(self, batch: ProblemBatch, path: Trajectory | None = None) -> Findings:
         """Return the columns of the hypotheses; without a path there are no initial weights."""

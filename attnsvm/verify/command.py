@@ -14,8 +14,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from omegaconf import BooleanNode, FloatNode, OmegaConf
+from omegaconf.errors import ValidationError
+
+from attnsvm.config import GROUPS
 from attnsvm.record import RUN_FILE, CorruptRecordError, one_line, read_plan, states, unpacked
-from attnsvm.verify.config import plan_refusals
 from attnsvm.verify.run import RunProof, prove
 from attnsvm.verify.trusted import SETTLED_BY_TRAINING
 
@@ -51,13 +54,9 @@ def _verified(directory: Path, retrain: int) -> int:
         for name, run in found.items() if run.state == "done"
     ])  # fmt: skip
     for name, run in found.items():
-        if run.state != "done":
-            _print(f"{name}: {run.state}: {run.reason}")
-            refused += 1
-            continue
-        proof = next(proofs)
+        proof = next(proofs) if run.state == "done" else f"{run.state}: {run.reason}"
         if isinstance(proof, str):
-            _print(f"{name}: corrupt: {proof}")
+            _print(f"{name}: {proof}")
             refused += 1
             continue
         _print_proof(name, proof)
@@ -107,7 +106,7 @@ def _proof(task: Task) -> RunProof | str:
             if proof.repeated == proof.instances:
                 proof.trusted = [what for what in proof.trusted if what not in SETTLED_BY_TRAINING]
     except Exception as error:  # whatever one record holds, the others are proved
-        return f"{type(error).__name__}: {error}"
+        return f"corrupt: {type(error).__name__}: {error}"
     return proof
 
 
@@ -150,3 +149,43 @@ def _print_proof(name: str, proof: RunProof) -> None:
     _print(f"{name}: {', '.join(words)}")
     for what, seed, reason in proof.refusals:
         _print(f"  {what}{'' if seed is None else f' seed {seed}'}: {reason}")
+
+
+# --- the plan -------------------------------------------------------------------------------------
+
+
+def plan_refusals(run: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[str]:
+    """Yield overrides of the plan `key=value` that the recorded config contradicts."""
+    for override in overrides:
+        key, _, text = str(override).lstrip("+").partition("=")
+        if key in ("sweep", "question", "device"):
+            found: Any = run.get(key)
+        elif key in run["options"]:
+            found = run["options"][key] if text in GROUPS[key].own else _ABSENT  # else one's own
+        else:
+            found = run["config"]
+            for part in key.split("."):
+                found = found.get(part, _ABSENT) if isinstance(found, Mapping) else _ABSENT
+        if found is not _ABSENT and not _is(found, text):
+            yield f"the plan says {override}, the config has {found}"
+
+
+_ABSENT = object()
+
+
+def _is(found: Any, text: str) -> bool:
+    """Return whether the text of a command line means the value; True for lists and mappings.
+
+    A number or truth value that only Hydra reads is not compared.
+    """
+    if isinstance(found, Mapping | list) or text[:1] in ("{", "[", "'", '"', "$"):
+        return True
+    if found is None:
+        return text.lower() in ("null", "none", "")
+    if isinstance(found, str):
+        return found == text.replace("\\", "")
+    node = BooleanNode if isinstance(found, bool) else FloatNode
+    try:
+        return bool(OmegaConf.create({"value": node(text)})["value"] == found)
+    except ValidationError:
+        return True

@@ -1,12 +1,7 @@
-"""The numbers of a record against those computed again: one comparison for all columns.
-
-A record, and what is computed again, are sheets: the columns of the table, the quantities of the
-history and the arrays, each with a row in front for every row of the trials.
-"""
+"""The numbers of a record against those computed again: one comparison for all columns."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -21,7 +16,12 @@ from attnsvm.record import CorruptRecordError
 from attnsvm.verify.stored import keys_of, plain_columns
 
 Mask = NDArray[np.bool_]
-Part = Mapping[str, NDArray[Any]]
+Name = tuple[str, str]
+"""The part of a record, `table`, `history` or `arrays`, and a name in it."""
+
+Sheet = Mapping[Name, NDArray[Any]]
+"""Everything that is stored of some instances: columns (N,), whose `status` includes the reason; of
+the R recorded rows quantities (R, S), with their `step`, and arrays (R, ...)."""
 
 RELATIVE = 1e-10
 """Relative difference of numbers from the same weights, unless rounding is larger."""
@@ -33,33 +33,8 @@ DECIDED = 1e-3
 """Relative change by rounding above which a number counts as not compared."""
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """Everything that is stored of some instances.
-
-    Attributes
-    ----------
-    table : dict
-        Column -> values (N,); status and reason are one column, `status`.
-    history : dict
-        Quantity -> values (R, S), of the R recorded rows.
-    arrays : dict
-        Name -> array (R, ...).
-    steps : Array
-        The recorded steps (S,).
-    """
-
-    table: Part
-    history: Part
-    arrays: Part
-    steps: NDArray[Any]
-
-
 def sheet(
-    trials: pd.DataFrame,
-    history: pd.DataFrame,
-    arrays: Mapping[str, Any],
-    key: Sequence[str],
+    trials: pd.DataFrame, history: pd.DataFrame, arrays: Mapping[str, Any], key: Sequence[str]
 ) -> Sheet:
     """Return the sheet of tables and arrays.
 
@@ -70,45 +45,34 @@ def sheet(
     """
     table = plain_columns(trials)
     pairs = zip(table["status"], table.pop("reason"), strict=True)
-    table["status"] = np.array(
-        [f"{status} ({reason})" if reason else status for status, reason in pairs], dtype=object
-    )
+    words = [f"{status} ({reason})" if reason else status for status, reason in pairs]
+    table["status"] = np.array(words, dtype=object)
     rows = keys_of(arrays, key) if arrays else []
     names, steps = sorted(set(history["quantity"])), np.unique(history["step"].to_numpy())
-    whole = (len(rows), len(names), len(steps))
-    if len(history) != math.prod(whole):
-        raise CorruptRecordError(f"history: it has {len(history)} rows, must have {whole}")
-    ordered = history.sort_values([*key, "quantity", "step"])
-    cube = {str(name): ordered[name].to_numpy().reshape(whole) for name in ordered}
-    order = sorted(range(len(rows)), key=rows.__getitem__)
-    expected = {"quantity": np.array(names, dtype=object)[:, None], "step": steps}
-    if rows:
-        by_name = zip(key, np.array(rows)[order].T, strict=True)
-        expected |= {name: values[:, None, None] for name, values in by_name}
-    if not all((cube[name] == values).all() for name, values in expected.items()):
-        raise CorruptRecordError("history: its rows must be of every row, quantity and step, once")
-    values = np.empty(whole)
-    values[order] = cube["value"]
+    values = np.empty((len(rows), len(names), len(steps)))
+    if len(history) != values.size or history.duplicated([*key, "quantity", "step"]).any():
+        must = f"each of {len(names)} quantities at {len(steps)} steps for {len(rows)} rows, once"
+        raise CorruptRecordError(f"history: it has {len(history)} rows, must have {must}")
+    if values.size:
+        cube = history.pivot(index=list(key), columns=["quantity", "step"], values="value")
+        order = sorted(range(len(rows)), key=rows.__getitem__)
+        if not np.array_equal(cube.index.to_frame(), np.array(rows)[order]):
+            raise CorruptRecordError("history: its rows are not those that have arrays")
+        values[order] = cube.sort_index(axis=1).to_numpy().reshape(values.shape)
     curves = {name: values[:, k] for k, name in enumerate(names)}
-    return Sheet(table, curves, dict(arrays), steps)
+    curves["step"] = np.broadcast_to(steps, values[:, 0].shape) if names else values.sum(1)
+    parts = {"table": table, "history": curves, "arrays": arrays}
+    return {(part, name): one for part, given in parts.items() for name, one in given.items()}
 
 
 @dataclass
 class Comparison:
     """Compares a record's sheet with the sheets of the variants of a replay.
 
-    Attributes
-    ----------
-    variants : list of Sheet
-        What is computed again; a number that differs between them is trusted.
-    allowed : mapping of str to Range
-        The possible values of columns and quantities, as the dictionary of columns says.
-    noisy : callable
-        Returns sheets of perturbed weights, made only if something differs.
-    relative, absolute : float
-        Differences of numbers that are allowed without a look at perturbed weights.
-    undecided : set of str
-        Quantities of which rounding decides more than their first digits.
+    A number that differs between the variants is trusted, within the range that is `allowed` for
+    its column or quantity. `noisy` returns sheets of perturbed weights, made only if something
+    differs by more than `relative` and `absolute` allow. `undecided` are the quantities of which
+    rounding decides more than their first digits.
     """
 
     variants: Sequence[Sheet]
@@ -118,56 +82,65 @@ class Comparison:
     absolute: float = 0.0
     undecided: set[str] = field(default_factory=set)
 
-    def form_refusal(self, stated: Sheet) -> str:
-        """Return what a record has more or less than it must have; empty if nothing."""
+    def form_refusal(self, stated: Sheet, free: Container[str] = ()) -> str:
+        """Return what a record has more or less than it must have; empty if nothing.
+
+        `free` are names that need not be there.
+        """
         again = self.variants[0]
-        for part in ("table", "history"):
-            names = set(getattr(stated, part)) ^ set(getattr(again, part))
-            if names:
-                return f"{part}: missing or too many: {', '.join(sorted(names))}"
-        if not np.array_equal(stated.steps, again.steps):
-            return "history: its steps are not those of the config"
+        for what, names in (
+            ("missing", again.keys() - stated),
+            ("too many", stated.keys() - again),
+        ):
+            if found := sorted(f"{name} ({part})" for part, name in names if name not in free):
+                return f"{what}: {', '.join(found)}"
+        for (part, name), array in again.items():
+            given = stated.get((part, name), array)
+            same = given.dtype == array.dtype or given.dtype.kind == array.dtype.kind == "U"
+            if given.shape != array.shape or not (same or part == "table"):
+                must = f"{array.shape} {array.dtype}"
+                return f"{name} ({part}): {given.shape} {given.dtype}, must be {must}"
         return ""
 
     def differences(
-        self, stated: Sheet, without: Container[str] = ()
+        self, stated: Sheet, free: Callable[[str, str], Any] = lambda part, name: False
     ) -> Iterator[tuple[str, str, int, str]]:
-        """Yield (part, name, row, reason) of what does not follow, `without` some columns.
+        """Yield (part, name, row, reason) of what does not follow, but of rows that are `free`.
 
         Of a curve it is the first value that does not; of an array there is no reason.
         """
-        for part in ("table", "history", "arrays"):
-            for name, values in getattr(stated, part).items():
-                found = [getattr(one, part).get(name) for one in self.variants]
-                if found[0] is None or (part == "table" and name in without):
-                    continue
-                wrong = self._wrong(name, values, found, part)
-                for k in np.flatnonzero(wrong.reshape(len(wrong), -1).any(1)):
-                    reason = ""
-                    if part == "table":
-                        words = dict.fromkeys(str(_plain(one[k])) for one in found)
-                        reason = f"{name} is {' or '.join(words)}, stated is {_plain(values[k])}"
-                    elif part == "history":
-                        s = int(wrong[k].argmax())
-                        reason = f"{name} at {stated.steps[s]:g} is not {values[k, s]:.17g}"
-                    yield part, name, int(k), reason
+        for (part, name), values in stated.items():
+            found = [one.get((part, name)) for one in self.variants]
+            if found[0] is None or np.all(unchecked := free(part, name)):
+                continue
+            wrong = self._wrong((part, name), values, found, unchecked)
+            for k in np.flatnonzero(wrong.reshape(len(wrong), -1).any(1)):
+                reason = ""
+                if part == "table":
+                    words = dict.fromkeys(str(_plain(one[k])) for one in found)
+                    reason = f"{name} is {' or '.join(words)}, stated is {_plain(values[k])}"
+                elif part == "history":
+                    s = int(wrong[k].argmax())
+                    step = stated["history", "step"][k, s]
+                    reason = f"{name} at {step:g} is not {values[k, s]:.17g}"
+                yield part, name, int(k), reason
 
     @cached_property
     def _perturbed(self) -> Sequence[Sheet]:
         return self.noisy()
 
-    def _wrong(self, name: str, stated: Any, found: list[Any], part: str) -> Mask:
+    def _wrong(self, of: Name, stated: Any, found: list[Any], unchecked: Any) -> Mask:
         """Return where a value is none that follows, (N, ...)."""
-        numbers = stated.dtype.kind == "f"
+        (_, name), numbers = of, stated.dtype.kind == "f"
         if numbers:
             known = np.logical_and.reduce([self._close(one, found[0]) for one in found])
             right = np.where(known, self._close(stated, found[0]), self._possible(name, stated))
         else:
             right = np.logical_or.reduce([_equal(stated, one) for one in found])
+        right |= np.reshape(unchecked, (-1, *[1] * (stated.ndim - 1)))
         if right.all():
             return np.asarray(~right)
-        others = [getattr(one, part).get(name) for one in self._perturbed]
-        others = [one for one in others if one is not None and one.shape == stated.shape]
+        others = [one[of] for one in self._perturbed if of in one and one[of].shape == stated.shape]
         for one in others if not numbers else ():
             right |= _equal(stated, one)
         if numbers and others:
@@ -203,15 +176,12 @@ class Comparison:
         if a.shape != b.shape:
             return np.zeros(a.shape, dtype=bool)
         with np.errstate(all="ignore"):
-            near = np.abs(a - b) <= self.absolute + self.relative * np.abs(b)
-        return (near & np.isfinite(b)) | (a == b) | (np.isnan(a) & np.isnan(b))
+            return np.isclose(a, b, self.relative, self.absolute, equal_nan=True)
 
 
 def _equal(a: Any, b: Any) -> Any:
-    """Return where words, counts and flags are equal, of the same type."""
-    if a.shape != b.shape:
-        return np.zeros(a.shape, dtype=bool)
-    return np.asarray(a == b, dtype=bool)
+    """Return where words, counts and flags are equal."""
+    return np.asarray(a == b, dtype=bool) if a.shape == b.shape else np.zeros(a.shape, dtype=bool)
 
 
 def _plain(value: Any) -> Any:

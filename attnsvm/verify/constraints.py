@@ -143,7 +143,7 @@ class ExactRows:
         """Check the equalities; return the least margin of the inequalities, None without any."""
         for k in np.flatnonzero(self.equality):
             residual = abs(float(self.margins[k] - Fraction(float(self.h[k]))))
-            allowed = EQUALITY * self.scale(int(k)) * self.length
+            allowed = EQUALITY * self.scales[k] * self.length
             require(residual <= allowed, f"equality {k} is violated")
         least = min((self.margins[k] for k in np.flatnonzero(self.inequality)), default=None)
         if least is not None:
@@ -170,7 +170,7 @@ class ExactRows:
         index = np.flatnonzero(self.equality)
         if not index.size:
             return 0.0, 1.0
-        scale = [self.scale(int(k)) or 1.0 for k in index]
+        scale = [self.scales[k] or 1.0 for k in index]
         missed = np.array(
             [float((Fraction(float(self.h[k])) - self.margins[k]) / Fraction(s))
              for k, s in zip(index, scale, strict=True)]
@@ -188,7 +188,7 @@ class ExactRows:
 
     def rounding(self, k: int, length: float) -> float:
         """Return how far rounding may move the margin k of a W of this length."""
-        return float((2 * self.used.size + 20) * EPS * self.scale(k) * length)
+        return float((2 * self.used.size + 20) * EPS * self.scales[k] * length)
 
     def support(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return the tokens whose constraint is active, for certain and possibly, (n, T)."""
@@ -217,19 +217,12 @@ class ExactRows:
         M[:, self.used] = by_sample.T @ self.samples.integers[:, self.used]
         return Exact(M, self.exponent + a.exponent)
 
-    def scale(self, k: int) -> float:
-        """Return ||d_k|| ||z_k|| to a few units in the last place."""
-        return self.scales[k]
-
     @cached_property
     def scales(self) -> list[float]:
-        """The ||d_k|| ||z_k||."""
+        """The ||d_k|| ||z_k||, to a few units in the last place."""
         unit = Fraction(4) ** self.exponent
         return [float(root(square * unit)[0]) for square in self.squared_scale]
 
     def largest_scale(self, rows: NDArray[np.bool_]) -> float:
         """Return the largest ||d_k|| ||z_k|| of `rows`, 0 without any."""
-        index = np.flatnonzero(rows)
-        if not index.size:
-            return 0.0
-        return self.scale(max(index.tolist(), key=self.squared_scale.__getitem__))
+        return max((self.scales[k] for k in np.flatnonzero(rows)), default=0.0)

@@ -6,9 +6,7 @@ import dataclasses
 import math
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -36,32 +34,24 @@ VECTORS = ("AVX2", "AVX512")
 ELSEWHERE = 1e-5
 """Error of what another processor draws, relative to its largest numbers."""
 
+TOKENS = ("X", "Z", "mask")
+
 SAME = 1e-9
 """Relative error of inner products of rows of a pretrained model."""
 
 
-@dataclass
 class Drawing:
     """Draws the instances of a replay, and compares them with stored tokens.
 
-    Attributes
-    ----------
-    replay : Replay
-        Whose stages draw.
-    machine : str
-        The processor of the record.
-    refusals, close
-        What differs, and how many instances agree up to rounding.
+    `machine` is the processor of the record. `refusals` are what differs, and `close` is how many
+    instances agree up to rounding.
     """
 
-    replay: Replay
-    machine: str
-    refusals: list[Refusal] = field(default_factory=list)
-    close: int = 0
-    inexact: bool = False
-
-    def __post_init__(self) -> None:
-        self.config, self.known = self.replay.config, not self.replay.unknown.labels
+    def __init__(self, replay: Replay, machine: str) -> None:
+        self.replay, self.machine = replay, machine
+        self.config, self.known = replay.config, not replay.unknown.labels
+        self.refusals: list[Refusal] = []
+        self.close, self.inexact = 0, False
 
     @property
     def elsewhere(self) -> bool:
@@ -112,39 +102,36 @@ class Drawing:
             batch = self._whole
         return batch.take(torch.tensor([seed - first for seed in seeds]))
 
-    def batch(
-        self, seeds: Sequence[int], stored: StoredRows, layered: bool, variant: int
-    ) -> ProblemBatch:
-        """Return instances with the stored tokens, if there are any.
+    def batch(self, stored: StoredRows, layered: bool, variant: int) -> ProblemBatch:
+        """Return instances with the stored tokens where there are any.
 
         Labels and head are those that are drawn, or, if that is not known, those of the variant.
         """
+        seeds = stored.seeds
         if self.known:
             batch = self.drawn(seeds)
-            if layered or not stored.arrays:
-                return batch
-            return self._with_tokens(batch, seeds, stored, report=variant == 0)
-        X, Z, mask = (torch.from_numpy(a) for a in _tokens(seeds, stored))
+            whole = layered or not stored.arrays
+            return batch if whole else self._with_tokens(batch, stored, report=variant == 0)
+        at = [stored.place[(seed,)] for seed in seeds]
+        X, Z, mask = (torch.from_numpy(stored.arrays[name][at]) for name in TOKENS)
         head = self.replay.objects.head
-        seeded = [Generator().manual_seed(seed + variant) for seed in seeds]
-        drawn = [head.draw(one, X.shape[-1]) for one in seeded]
+        drawn = [head.draw(Generator().manual_seed(seed + variant), X.shape[-1]) for seed in seeds]
         factor = VARIANTS[variant]
         parameters = {n: factor * torch.stack([one[n] for one in drawn]) for n in drawn[0]}
         Y = torch.ones_like(Z[..., 0])
         Y[:, 0] = 1.0 if variant else -1.0
-        return ProblemBatch(X, Z, Y, mask, head, parameters, torch.tensor(list(seeds)))
+        return ProblemBatch(X, Z, Y, mask, head, parameters, torch.tensor(seeds))
 
-    def _with_tokens(
-        self, batch: ProblemBatch, seeds: Sequence[int], stored: StoredRows, report: bool
-    ) -> ProblemBatch:
-        arrays = dict(zip(("X", "Z", "mask"), _tokens(seeds, stored), strict=True))
+    def _with_tokens(self, batch: ProblemBatch, stored: StoredRows, report: bool) -> ProblemBatch:
+        keys = [(seed,) for seed in stored.seeds]
+        given = {name: stored.filled(name, keys, getattr(batch, name)) for name in TOKENS}
         pretrained = isinstance(self.config.data, PretrainedConfig)
         allowed = ("exact", "turned", "close")[: 3 if self.may_differ else 2]
         turned, self.inexact = False, False
-        for k, seed in enumerate(seeds):
+        for k, seed in enumerate(stored.seeds):
             how = {
-                name: _agreement(array[k], getattr(batch, name)[k].numpy(), pretrained)
-                for name, array in arrays.items()
+                name: _agreement(one[k].numpy(), getattr(batch, name)[k].numpy(), pretrained)
+                for name, one in given.items()
             }
             turned |= "turned" in how.values()
             if report:
@@ -152,22 +139,12 @@ class Drawing:
                 self.refusals += [(name, seed, "is not what the seed draws") for name in wrong]
                 self.close += "close" in (how["X"], how["Z"])
             self.inexact |= how["X"] != "exact" or how["Z"] != "exact"
-        if arrays["X"].shape != tuple(batch.X.shape) or arrays["Z"].shape != tuple(batch.Z.shape):
-            raise ValueError(f"X: shape {arrays['X'].shape}, must be {tuple(batch.X.shape)}")
-        X, Z, mask = (torch.from_numpy(array) for array in arrays.values())
-        found = _turned(batch, X, Z) if turned else batch
-        return dataclasses.replace(found, X=X, Z=Z, mask=mask)
-
-
-def _tokens(seeds: Sequence[int], stored: StoredRows) -> list[Any]:
-    at = [stored.place[(seed,)] for seed in seeds]
-    return [stored.arrays[name][at] for name in ("X", "Z", "mask")]
+        found = _turned(batch, given["X"], given["Z"]) if turned else batch
+        return dataclasses.replace(found, **given)
 
 
 def _agreement(stored: Array, drawn: Array, pretrained: bool) -> str:
     """Return `exact`, `turned` (rows in another basis), `close` (to ELSEWHERE) or `different`."""
-    if stored.shape != drawn.shape or stored.dtype != drawn.dtype:
-        return "different"
     if np.array_equal(stored, drawn):
         return "exact"
     if stored.dtype.kind != "f":

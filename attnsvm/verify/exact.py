@@ -25,8 +25,6 @@ Array = NDArray[np.float64]
 Integers = NDArray[np.object_]
 
 EPS = 2.0**-52
-SMALLEST_NORMAL = 2.0**-1022
-"""Below it a float64 has fewer than 53 bits."""
 
 
 class RejectedError(Exception):
@@ -55,26 +53,14 @@ class Exact:
         shift = np.where(whole != 0, exponent - least, 0)
         return cls(whole.astype(object) << shift.astype(object), least - 53)
 
-    def fraction(self, value: Any) -> Fraction:
-        """Return the number that one of the integers (or a sum of them) represents."""
-        return Fraction(int(value)) * Fraction(2) ** self.exponent
-
     def floats(self) -> Array:
-        """Return the nearest float64 of each entry."""
+        """Return the nearest float64 of each entry: Python divides integers correctly rounded."""
+        up, down = max(self.exponent, 0), 1 << max(-self.exponent, 0)
         try:
-            whole = self.integers.astype(np.float64)  # each the nearest one
-            with np.errstate(over="ignore", under="ignore"):
-                nearest = np.ldexp(whole, self.exponent)
-            once = (np.abs(nearest) > SMALLEST_NORMAL) & np.isfinite(nearest)  # rounded once
-            unsure = (whole != 0) & ~once
-        except OverflowError:
-            nearest = np.zeros(self.integers.shape)
-            unsure = np.ones(self.integers.shape, dtype=bool)
-        try:
-            nearest[unsure] = [float(self.fraction(value)) for value in self.integers[unsure]]
+            nearest = [(value << up) / down for value in self.integers.ravel()]
         except OverflowError as error:
             raise RejectedError("a number is too large for a float64") from error
-        return nearest
+        return np.array(nearest, dtype=np.float64).reshape(self.integers.shape)
 
     @cached_property
     def squared_norm(self) -> Fraction:

@@ -8,20 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from attnsvm.verify.constraints import ExactRows, StoredSvm
-from attnsvm.verify.directions import (
-    one_minus_correlation,
-    svmeq,
-    svmeq_factors,
-    svmeq_least_squares,
-)
 from attnsvm.verify.exact import EPS, Array, Exact, computed, upper_bound
-from attnsvm.verify.svm import Proof, verify
+from attnsvm.verify.svm import verify
 
 TABLED = {"objective": "objective", "lower_bound": "lower_bound", "gap": "duality_gap",
           "min_margin": "min_margin"}  # fmt: skip
@@ -36,40 +30,26 @@ SPAN = 1e-9
 
 @dataclass(frozen=True)
 class Expected:
-    """What a stored value may be: a number of an interval (low, high), or another value.
+    """What a stated value may be: of the type of `low`, from `low` to `high`, or missing."""
 
-    Whole numbers are in an interval of whole numbers only; one of NaN holds NaN only.
-    """
-
-    choices: tuple[Any, ...]
+    low: Any
+    high: Any
+    missing: bool = False
 
     def allows(self, stated: Any) -> bool:
-        """Whether `stated` is in an interval, or one of the values, and of its type."""
-        return any(_allows(choice, stated) for choice in self.choices)
+        """Whether `stated` is in the interval; or missing, None or NaN, where that is allowed."""
+        if stated is None or stated != stated:
+            return self.missing or self.low != self.low
+        return type(stated) is type(self.low) and bool(self.low <= stated <= self.high)
 
     def __str__(self) -> str:
-        return " or ".join(map(_text, self.choices))
+        one = self.low == self.high or self.low != self.low
+        if isinstance(self.low, float):
+            return f"{self.low if one else (self.low + self.high) / 2:.17g}"
+        return f"{self.low}{'' if one else f' to {self.high}'}"
 
 
-def _allows(choice: Any, stated: Any) -> bool:
-    if not isinstance(choice, tuple):
-        return type(stated) is type(choice) and stated == choice
-    low, high = choice
-    if math.isnan(low) or math.isnan(high):
-        return type(stated) is float and math.isnan(stated)
-    return type(stated) is type(low) and bool(low <= stated <= high)
-
-
-def _text(choice: Any) -> str:
-    if not isinstance(choice, tuple):
-        return str(choice)
-    low, high = choice
-    if isinstance(low, int):
-        return str(low) if low == high else f"{low} to {high}"
-    return f"{low if low == high else (low + high) / 2:.17g}"
-
-
-MISSING = Expected((None,))
+MISSING = Expected(None, None, True)
 
 
 def number(value: float, error: float = 0.0) -> Expected:
@@ -77,16 +57,8 @@ def number(value: float, error: float = 0.0) -> Expected:
 
     With an infinite error rounding decides even whether the number is defined.
     """
-    value, error = float(value), float(error)
-    if math.isinf(value):
-        error = 0.0
-    near = (value - error, value + error)
-    return Expected((near, (math.nan, math.nan)) if math.isinf(error) else (near,))
-
-
-def whole(low: int, high: int) -> Expected:
-    """Return the whole numbers from `low` to `high`."""
-    return Expected(((int(low), int(high)),))
+    value, error = float(value), 0.0 if math.isinf(value) else float(error)
+    return Expected(value - error, value + error, math.isinf(error))
 
 
 @dataclass
@@ -103,10 +75,9 @@ class LayerProof:
 
     config: Mapping[str, Any]
     at: Mapping[str, Any]
-    svms: dict[str, StoredSvm] = field(init=False)
-    proofs: dict[str, Proof] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.tokens = self.config["selection"]["tokens"]
         self.svms = StoredSvm.all_of(self.at, self.config["svm"])
         self.proofs = {name: verify(svm) for name, svm in self.svms.items()}
 
@@ -116,9 +87,8 @@ class LayerProof:
             if not proof.proved:
                 yield name, f"{self.svms[name].status}: {proof.reason}"
         m = self.config["parameterization"].get("m")
-        tokens = self.config["selection"]["tokens"]
         nuclear = self.svms.get("nuclear")
-        if tokens != "multi" and m is not None and nuclear is not None and _beyond(nuclear, m):
+        if self.tokens != "multi" and m is not None and nuclear is not None and _beyond(nuclear, m):
             yield "nuclear", f"its rank is more than m = {m}"
         if "trained_K" in self.at:
             K, Q, W = (self.at[f"trained_{name}"] for name in "KQW")
@@ -138,29 +108,34 @@ class LayerProof:
     def columns(self) -> dict[str, Expected]:
         """Return what the columns that are proved here may hold."""
         columns: dict[str, Expected] = {}
-        tokens, norms = self.config["selection"]["tokens"], list(self.config["svm"]["norms"])
-        for norm in norms:
-            svm = self.svms[norm]
-            columns[f"{norm}_status"] = Expected((svm.status,))
+        for norm in self.config["svm"]["norms"]:
+            svm, proof = self.svms[norm], self.proofs[norm]
+            columns[f"{norm}_status"] = Expected(svm.status, svm.status)
             for column, name in TABLED.items():
                 columns[f"{norm}_{column}"] = number(getattr(svm, name))
-            proof = self.proofs[norm]
             found = svm_columns(svm, proof.rows) if proof.proved and proof.rows else {}
             columns |= {f"{norm}_{name}": value for name, value in found.items()}
-        if tokens == "optimal":
+        if self.tokens == "optimal":
             return columns
-        W = self.at["trained_W"]
-        for norm in norms:
-            gap = self._margin_gap(norm, W)
-            if tokens == "multi":
-                gap = attained_gap(self.at, norm, self.proofs["one_token"].rows)
-                factors = svmeq_factors(W, *self._parts(norm), SPAN)
-                columns[f"svmeq_C_{norm}"] = Expected((factors,))
-            columns[f"{norm}_margin_gap"] = number(*gap)
-        return columns | {name: number(*pair) for name, pair in self._correlations(W).items()}
-
-    def _parts(self, norm: str) -> tuple[Array, Array]:
-        return self.svms[f"{norm}_fin"].W, self.svms[norm].W
+        W, pairs = self.at["trained_W"], {}
+        for norm in self.config["svm"]["norms"]:
+            mm = self.svms[norm].W
+            pairs[f"one_minus_corr_{norm}"] = one_minus_correlation(W, mm)
+            if self.tokens != "multi":
+                pairs[f"{norm}_margin_gap"] = self._margin_gap(norm, W)
+                continue
+            fin, one = self.svms[f"{norm}_fin"].W, self.proofs["one_token"].rows
+            pairs[f"{norm}_margin_gap"] = attained_gap(self.at, norm, one)
+            columns[f"svmeq_C_{norm}"] = Expected(*svmeq_factors(W, fin, mm, SPAN))
+            name = "" if norm == "frobenius" else f"_{norm}"
+            best = svmeq(W, fin, mm)
+            pairs[f"one_minus_corr_svmeq{name}"] = one_minus_correlation(W, best, SPAN)
+            if norm == "frobenius":
+                best = svmeq_least_squares(W, fin, mm)
+                pairs["one_minus_corr_svmeq_lsq"] = one_minus_correlation(W, best, SPAN)
+        if self.tokens == "multi":
+            pairs["one_minus_corr_1token"] = one_minus_correlation(W, self.svms["one_token"].W)
+        return columns | {name: number(*pair) for name, pair in pairs.items()}
 
     def _margin_gap(self, norm: str, W: Array) -> tuple[float, float]:
         """Return 1 - ||W_mm|| min_k d_k^T W z_k / ||W|| and its error bound."""
@@ -176,25 +151,6 @@ class LayerProof:
         error = ratio * (apart + 64 * len(W) * EPS * abs(least)) + 4 * EPS
         return 1 - ratio * least, error
 
-    def _correlations(self, W: Array) -> dict[str, tuple[float, float]]:
-        """Return every 1 - correlation of W (d, d), with error bounds."""
-        norms = self.config["svm"]["norms"]
-        multi = self.config["selection"]["tokens"] == "multi"
-        targets = {"one_minus_corr_1token": "one_token"} if multi else {}
-        targets |= {f"one_minus_corr_{norm}": norm for norm in norms}
-        found = {
-            column: one_minus_correlation(W, self.svms[name].W) for column, name in targets.items()
-        }
-        for norm in norms if multi else ():
-            parts = self._parts(norm)
-            name = "" if norm == "frobenius" else f"_{norm}"
-            best = svmeq(W, *parts)
-            found[f"one_minus_corr_svmeq{name}"] = one_minus_correlation(W, best, SPAN)
-            if norm == "frobenius":
-                published = svmeq_least_squares(W, *parts)
-                found["one_minus_corr_svmeq_lsq"] = one_minus_correlation(W, published, SPAN)
-        return found
-
 
 def svm_columns(stored: StoredSvm, rows: ExactRows) -> dict[str, Expected]:
     """Return what kappa, rank, rank_bound and support of a proved SVM may be."""
@@ -203,9 +159,9 @@ def svm_columns(stored: StoredSvm, rows: ExactRows) -> dict[str, Expected]:
         return {"kappa": number(math.inf), **missing}
     return {
         "kappa": number(rows.kappa, KAPPA * rows.kappa),
-        "rank": MISSING if stored.rank < 0 else whole(stored.rank, stored.rank),
+        "rank": MISSING if stored.rank < 0 else Expected(stored.rank, stored.rank),
         "rank_bound": _rank_bound(stored, rows),
-        "support": whole(*(int(tokens.sum()) for tokens in rows.support())),
+        "support": Expected(*(int(tokens.sum()) for tokens in rows.support())),
     }
 
 
@@ -213,9 +169,9 @@ def _rank_bound(stored: StoredSvm, rows: ExactRows) -> Expected:
     """Return the bound of the numerical rank, see `SvmSolution.rank_bound`."""
     n, d = stored.Z.shape
     if rows.trivial:
-        return whole(0, 0)
+        return Expected(0, 0)
     if stored.norm == "frobenius":
-        return whole(min(n, d), min(n, d))
+        return Expected(min(n, d), min(n, d))
     if stored.norm != "nuclear":
         return MISSING
     spread = max(stored.objective - stored.lower_bound, 0.0)
@@ -225,8 +181,7 @@ def _rank_bound(stored: StoredSvm, rows: ExactRows) -> Expected:
     sizes = np.linalg.svd(M, compute_uv=False)
     error = 1e-8 * slack + 64 * d * EPS
     least, most = (int((sizes >= 1 - slack + sign * error).sum()) for sign in (1, -1))
-    known = whole(least, most).choices if slack < 1 + error else ()
-    return Expected((*known, *(MISSING.choices if slack >= 1 - error else ())))
+    return Expected(least, most, slack >= 1 - error) if slack < 1 + error else MISSING
 
 
 def attained_gap(at: Mapping[str, Any], norm: str, rows: ExactRows | None) -> tuple[float, float]:
@@ -252,7 +207,7 @@ def attained_gap(at: Mapping[str, Any], norm: str, rows: ExactRows | None) -> tu
     if not size * computed(W, norm) > 0:
         return math.nan, 0.0
     bound = float(terms.sum()) / (size * computed(W, norm))
-    reach = sum(abs(a[k]) * rows.scale(int(k)) for k in np.flatnonzero(a))
+    reach = sum(abs(a[k]) * rows.scales[k] for k in np.flatnonzero(a))
     lost = reach / size + np.abs(terms).sum() / max(abs(float(terms.sum())), 1e-300)
     return 1 - bound, 64 * (len(W) + log_s.shape[1]) * EPS * (abs(bound) * lost + 1)
 
@@ -263,3 +218,74 @@ def _beyond(svm: StoredSvm, m: int) -> bool:
         return False
     sigma = np.linalg.svd(svm.W, compute_uv=False)
     return bool((sigma[m:] > svm.rank_tolerance * sigma[0] * (1 + 1e-12)).any())
+
+
+# --- directions ----------------------------------------------------------------------------------
+
+
+def one_minus_correlation(W: Array, target: Array, slack: float = 0.0) -> tuple[float, float]:
+    """Return 1 - <W, V> / (||W|| ||V||) and its error bound; NaN where a matrix is zero or NaN.
+
+    It is ||W / ||W|| - V / ||V||||^2 / 2, which does not cancel. `slack` is the relative error of
+    the target's direction.
+    """
+    value = 0.5 * float(np.square(_unit(W) - _unit(target)).sum())
+    apart = 16 * len(W) * EPS + slack
+    return value, 1e-12 * value + 2 * apart * math.sqrt(value) + apart**2
+
+
+def svmeq(W: Array, W_fin: Array, W_mm: Array) -> Array:
+    """Return the W_fin + C W_mm, 0 <= C <= inf, of largest correlation with W (d, d)."""
+    p, q = _shares(W, W_fin, W_mm)
+    return np.asarray(p * _scaled(W_fin) + q * _scaled(W_mm))
+
+
+def svmeq_factors(W: Array, W_fin: Array, W_mm: Array, error: float) -> tuple[float, float]:
+    """Return the least and the largest C of that matrix if its angle is known up to `error`.
+
+    The angle is that of (||W_fin||, C ||W_mm||); it is 90 degrees for C = inf.
+    """
+    if not all(np.isfinite(V).all() for V in (W, W_fin, W_mm)):
+        return math.nan, math.nan
+    p, q = _shares(W, W_fin, W_mm)
+    angle = math.atan2(q, p)
+    low, high = max(angle - error, 0.0), angle + error
+    sizes = [float(np.linalg.norm(V)) for V in (W_fin, W_mm)]
+    if not all(sizes):
+        return (math.inf, math.inf) if sizes[1] else (0.0, 0.0)
+    factor = sizes[0] / sizes[1]
+    reached = high >= math.pi / 2
+    return factor * math.tan(low), math.inf if reached else factor * math.tan(high)
+
+
+def _shares(W: Array, W_fin: Array, W_mm: Array) -> tuple[float, float]:
+    """Return the shares p, q >= 0 of the two parts, each scaled to unit length.
+
+    A part that is zero is not considered.
+    """
+    parts = _scaled(W_fin), _scaled(W_mm)
+    f, m = (float(np.square(V).sum()) for V in parts)
+    c = float((parts[0] * parts[1]).sum())
+    a, b = (float((W * V).sum()) for V in parts)
+    p, q = a * m - b * c, b * f - a * c
+    if p > 0 and q >= 0:
+        return p, q
+    fin = f > 0 and (m == 0 or a > b)
+    return float(fin), float(not fin)
+
+
+def _scaled(V: Array) -> Array:
+    size = np.linalg.norm(V)
+    return np.asarray(V / size) if size > 0 else V
+
+
+def svmeq_least_squares(W: Array, W_fin: Array, W_mm: Array) -> Array:
+    """Return W_fin + C W_mm with the C that minimises its distance to W (d, d)."""
+    m = float(np.square(W_mm).sum())
+    C = float(((W - W_fin) * W_mm).sum()) / m if m > 0 else 0.0
+    return np.asarray(W_fin + C * W_mm)
+
+
+def _unit(V: Array) -> Array:
+    V = V / np.abs(V).max()
+    return np.asarray(V / np.linalg.norm(V))

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Generator, Tensor
 
@@ -28,6 +27,7 @@ from attnsvm.parameterization import W as Combined
 from attnsvm.problem import ProblemBatch
 from attnsvm.record import CorruptRecordError, RunRecord
 from attnsvm.svm import (
+    SvmProblem,
     SvmSolution,
     SvmStatus,
     attained,
@@ -59,12 +59,7 @@ ROUNDING = 8 * EPS
 class Replay(Stages):
     """The stages of a run, on what is stored of its weights and SVMs.
 
-    Parameters
-    ----------
-    config : RunConfig
-        With an option of ours in the place of plug-ins.
-    unknown : Unknown
-        What is not known.
+    The config has an option of ours in the place of plug-ins; `unknown` is what is not known.
     """
 
     def __init__(self, config: RunConfig, unknown: Unknown) -> None:
@@ -73,7 +68,7 @@ class Replay(Stages):
         self.steps: list[float] = []
         """The recorded steps."""
         self.stored = StoredRows((), ("seed",), {})
-        self.variant, self.recorded = 0, True
+        self.variant = 0
         self.noise: Generator | None = None
         self.entered: set[str] = set()
         """Columns that hang on trained weights."""
@@ -86,22 +81,13 @@ class Replay(Stages):
         noise: int | None = None,
         drawn_to: float = 0.0,
     ) -> RunRecord:
-        """Return the record of the instances of `batch`.
+        """Return the record of instances with stored tokens, and drawn labels and head.
 
-        Parameters
-        ----------
-        batch : ProblemBatch
-            Stored tokens with drawn labels and head.
-        stored : StoredRows
-            Their rows and arrays; without arrays the columns `entered` say nothing.
-        variant : int
-            What takes the place of what is not known.
-        noise : int, optional
-            Seed of a perturbation of weights in their last bits, and of the draw by `drawn_to`.
-        drawn_to : float
-            Relative error of what is drawn.
+        Of rows without arrays the columns `entered` say nothing. The variant takes the place of
+        what is not known. `noise` is the seed of a perturbation of weights in their last bits, and
+        of what is drawn by its relative error `drawn_to`.
         """
-        self.stored, self.variant, self.recorded = stored, variant, bool(stored.arrays)
+        self.stored, self.variant = stored, variant
         if "loss" in self.unknown.groups:
             self.objects = dataclasses.replace(self.objects, loss=LOSSES[variant])
         self.noise = None if noise is None else Generator().manual_seed(noise)
@@ -129,9 +115,9 @@ class Replay(Stages):
 
     # --- training ---------------------------------------------------------------------------------
 
-    def select(self, trained: Trained, exclusions: Any) -> Selected:
+    def select(self, trained: Trained, further: Any) -> Selected:
         """Return the selected tokens; note the columns that hang on trained weights."""
-        found = super().select(trained, exclusions)
+        found = super().select(trained, further)
         self.entered = set(found.findings.columns)
         return found
 
@@ -139,73 +125,72 @@ class Replay(Stages):
         """Return the stored weights in the place of training."""
         if isinstance(self.objects.model, Transformer):
             return self._layers(batch)
-        return Trained(batch, self._one_layer(batch))
-
-    def _one_layer(self, batch: ProblemBatch) -> Trajectory:
-        B, d = batch.B, batch.d
+        B, d, keys = batch.B, batch.d, _keys(batch)
         rule, loss = self.objects.parameterization, self.objects.loss
         start = self._start(Risk(batch, rule, loss))
-        at = [self.stored.place[(seed,)] for seed in batch.seeds.tolist()] if self.recorded else []
-        if not self.recorded:
-            W = torch.zeros(B, d, d, dtype=torch.float64)
-        else:
-            W = self.stored.tensor("trained_W", at, (d, d))
-        given = None
-        if self.recorded and self.config.keep_path:
-            given = self.stored.tensor("snapshots", at, (len(self.steps), d, d)).clone()
         first = None if start is None else rule.combine(start)
-        snapshots = self._noisy_each(self._path(W, first, given))
-        heads = self._heads(batch, at)
-        query = Combined().query
-        views = [
-            attend(batch, query((V,), batch.Z), head)
-            for V, head in zip(snapshots.unbind(1), heads, strict=True)
-        ]
-        paths = self._factor_paths(start, at, d)
-        none = torch.zeros(B, dtype=torch.bool)
-        keys = [(seed,) for seed in batch.seeds.tolist()]
-        lost = none if self.recorded else ~none
+        W = self.stored.filled("trained_W", keys, batch.X.new_zeros(B, d, d))
+        snapshots = self._path(first, W)
+        if self.config.keep_path:
+            between = slice(0 if first is None else 1, -1)
+            given = self.stored.filled("snapshots", keys, snapshots)
+            snapshots[:, between] = given[:, between]
+        snapshots = self._noisy(snapshots.flatten(0, 1)).view(snapshots.shape)
+        heads, query = self._heads(batch, keys), Combined().query
+        pairs = zip(snapshots.unbind(1), heads, strict=True)
+        views = [attend(batch, query((V,), batch.Z), head) for V, head in pairs]
+        factors = self._factors(start, keys, d)
+        lost = self._without_arrays(keys) | ~snapshots[:, -1].flatten(1).isfinite().all(1)
         if batch.head.train:
             lost = lost | self._stated(keys, "diverged")
-        return Trajectory(
+        return Trained(batch, Trajectory(
             steps=self._grid(),
             snapshots=snapshots,
             loss=torch.stack([loss.value(view.margins).mean(-1) for view in views], 1),
             softmax=torch.stack([view.softmax for view in views], 1),
             log_softmax=views[-1].log_softmax,
             W=snapshots[:, -1].clone(),
-            K=paths[0][:, -1] if paths else None,
-            Q=paths[1][:, -1] if paths else None,
-            diverged=lost | ~snapshots[:, -1].flatten(1).isfinite().all(1),
+            K=factors[0][:, -1] if factors else None,
+            Q=factors[1][:, -1] if factors else None,
+            diverged=lost,
             head_parameters=heads[-1],
-            direction_error=torch.where(self._stated(keys, "stalled"), torch.inf, 0.0).double(),
+            direction_error=self._stalled(keys),
             finite_optimum=self._stated(keys, "finite_optimum"),
-            K_snapshots=paths[0] if paths else None,
-            Q_snapshots=paths[1] if paths else None,
-        )
+            K_snapshots=factors[0] if factors else None,
+            Q_snapshots=factors[1] if factors else None,
+        ))  # fmt: skip
 
     def _grid(self) -> Tensor:
         whole = all(isinstance(step, int) for step in self.steps)
         return torch.tensor(self.steps, dtype=torch.int64 if whole else torch.float64)
+
+    def _without_arrays(self, keys: Sequence[Key]) -> Tensor:
+        """Return which rows are of instances without arrays, whose weights are not known."""
+        return torch.tensor([key[:1] not in self.stored.place for key in keys])
 
     def _stated(self, keys: Sequence[Key], training: str) -> Tensor:
         """Return which rows say that training ended like this: it is trusted."""
         words = [self.stored.row_at.get(key, {}).get("training") for key in keys]
         return torch.tensor([word == training for word in words])
 
-    def _path(self, last: Tensor, first: Tensor | None, given: Tensor | None = None) -> Tensor:
-        """Return weights at every step, (B, S, ...): the given ones, or those of the variant."""
-        S = len(self.steps)
-        if given is None:
-            given = torch.stack([VARIANTS[self.variant] * last] * S, 1)
-        given[:, -1] = last
-        if first is not None:
-            given[:, 0] = first
-        return given
+    def _stalled(self, keys: Sequence[Key]) -> Tensor:
+        """Return an error of the direction by which the rows that say so have stalled."""
+        return torch.where(self._stated(keys, "stalled"), torch.inf, 0.0).double()
 
-    def _noisy_each(self, path: Tensor) -> Tensor:
-        """Return a path (B, S, ...) whose weights have noise, each relative to its own size."""
-        return self._noisy(path.flatten(0, 1)).view(path.shape)
+    def _each_step(self, first: Any, between: Any, last: Any) -> list[Any]:
+        """Return what holds at every step, which may be the last one only."""
+        return [first, *[between] * (len(self.steps) - 2), last][-len(self.steps) :]
+
+    def _path(self, first: Tensor | None, last: Tensor) -> Tensor:
+        """Return weights at every step, (B, S, ...): of the variant where they are not known.
+
+        Where nothing is trained they are the initial ones, if these are known.
+        """
+        between = VARIANTS[self.variant] * last
+        if first is None:
+            return torch.stack(self._each_step(between, between, last), 1)
+        ends = self._each_step(first, between, last if len(self.steps) > 1 else first)
+        return torch.stack(ends, 1)
 
     def _start(self, risk: Risk) -> tuple[Tensor, ...] | None:
         """Return the initial variables; None if they are not known."""
@@ -220,58 +205,51 @@ class Replay(Stages):
         except ConfigError:
             return None
 
-    def _heads(self, batch: ProblemBatch, at: Sequence[int]) -> list[dict[str, Tensor]]:
+    def _heads(self, batch: ProblemBatch, keys: Sequence[Key]) -> list[dict[str, Tensor]]:
         """Return the parameters of the head at every step."""
         drawn = dict(batch.head_parameters)
-        S = len(self.steps)
         if not batch.head.train:
-            return [drawn] * S
+            return [drawn] * len(self.steps)
         between = {name: VARIANTS[self.variant] * p for name, p in drawn.items()}
         last = between
-        if set(drawn) == {"v"} and self.recorded:
-            last = {"v": self.stored.tensor("trained_v", at, drawn["v"].shape[1:])}
-        return [drawn, *[between] * (S - 2), last] if S > 1 else [last]
+        if set(drawn) == {"v"}:
+            last = {"v": self.stored.filled("trained_v", keys, between["v"])}
+        return self._each_step(drawn, between, last)
 
-    def _factor_paths(
-        self, start: tuple[Tensor, ...] | None, at: Sequence[int], d: int
+    def _factors(
+        self, start: tuple[Tensor, ...] | None, keys: Sequence[Key], d: int
     ) -> list[Tensor]:
         """Return K and Q at every step, if a probe needs them."""
-        rule = self.objects.parameterization
-        if not (self.objects.factors and len(rule.NAMES) == 2 and self.recorded):
-            return []
-        firsts = start or (None, None)
-        names = zip(("trained_K", "trained_Q"), rule.shapes(d), firsts, strict=True)
-        return [
-            self._noisy_each(self._path(self.stored.tensor(name, at, shape), first))
-            for name, shape, first in names
-        ]
+        rule, paths = self.objects.parameterization, []
+        if self.objects.factors and len(rule.NAMES) == 2:
+            for k, (name, shape) in enumerate(zip("KQ", rule.shapes(d), strict=True)):
+                none = torch.zeros(len(keys), *shape, dtype=torch.float64)
+                last = self.stored.filled(f"trained_{name}", keys, none)
+                path = self._path(start and start[k], last)
+                paths.append(self._noisy(path.flatten(0, 1)).view(path.shape))
+        return paths
 
     def _layers(self, batch: ProblemBatch) -> Trained:
         """Return the stored weights of each layer and head as problems of one layer."""
-        made = self.objects
+        made, keys = self.objects, _keys(batch)
         model: Any = made.model
         rule, loss = made.parameterization, made.loss
-        optimizer: Any = copy.copy(self.objects.optimizer)
+        optimizer: Any = copy.copy(made.optimizer)
         optimizer.steps = 0  # only the initial weights
         first = train_layers(batch, model, rule, optimizer, loss).snapshots[:, 0]
         net = TrainedNetwork(model, batch, loss, rule)
-        drawn, W, end = net.drawn, first, net.drawn
-        if self.recorded:
-            at = [self.stored.place[(seed,)] for seed in batch.seeds.tolist()]
-            parts = drawn.others(model)
-            end = drawn.replaced({
-                name: self._noisy(self.stored.tensor(f"network_{name}", at, part.shape[1:]))
-                for name, part in parts.items()
-            })  # fmt: skip
-            W = self.stored.tensor("network_W", at, first.shape[1:])
-        path = self._path(W, first)
-        flat = path.reshape(len(path), -1, *path.shape[-2:])
-        path = self._noisy_each(flat).view(path.shape)
-        factor, parts = VARIANTS[self.variant], end.others(model)
-        between = end.replaced({name: factor * part for name, part in parts.items()})
-        others = [drawn, *[between] * (len(self.steps) - 2), end][-len(self.steps) :]
-        pairs = zip(path.unbind(1), others, strict=True)
-        views = [net.recorded(at.replaced({"W": V})) for V, at in pairs]
+        drawn = net.drawn
+
+        parts = {
+            name: self._noisy(self.stored.filled(f"network_{name}", keys, part))
+            for name, part in drawn.others(model).items()
+        }
+        end, factor = drawn.replaced(parts), VARIANTS[self.variant]
+        between = drawn.replaced({name: factor * part for name, part in parts.items()})
+        path = self._path(first, self.stored.filled("network_W", keys, first))
+        path = self._noisy(path.reshape(-1, *path.shape[-2:])).view(path.shape)
+        pairs = zip(path.unbind(1), self._each_step(drawn, between, end), strict=True)
+        views = [net.recorded(weights.replaced({"W": V})) for V, weights in pairs]
         risks, logs = ([getattr(view, name) for view in views] for name in ("risk", "log_softmax"))
         networks = LayerTrajectory(
             model, loss, self._grid(), path, torch.stack(risks, 1), torch.stack(logs, 1),
@@ -280,9 +258,10 @@ class Replay(Stages):
         )  # fmt: skip
         divided = self.divided(batch, networks)
         keys = _keys(divided.batch, divided.key)
-        stalled = torch.where(self._stated(keys, "stalled"), torch.inf, 0.0).double()
-        diverged = divided.path.diverged | (not self.recorded)
-        ended = dataclasses.replace(divided.path, direction_error=stalled, diverged=diverged)
+        diverged = divided.path.diverged | self._without_arrays(keys)
+        ended = dataclasses.replace(
+            divided.path, direction_error=self._stalled(keys), diverged=diverged
+        )
         return dataclasses.replace(divided, path=ended)
 
     # --- SVMs -------------------------------------------------------------------------------------
@@ -295,29 +274,24 @@ class Replay(Stages):
         compute: Callable[[], Any],
     ) -> Any:
         """Return the stored solutions."""
-        keys = _keys(batch, key)
-        missing = [key for key in keys if key not in self.stored.place]
-        if missing:
-            raise CorruptRecordError(f"solutions.npz: no arrays of {missing[0]}, which has an SVM")
-        at = [self.stored.place[key] for key in keys]
-        arrays = self.stored.arrays
-        X, Z, mask = (torch.from_numpy(arrays[one][at]) for one in ("X", "Z", "mask"))
-        if "attended" not in arrays:
-            selected = torch.from_numpy(arrays["selected"][at])
-            return self._solution(name, name, at, keys, single_token(X, Z, selected, mask))
-        selected, attended_, log_s = (
-            torch.from_numpy(arrays[one][at]) for one in ("selected", "attended", "log_softmax")
-        )
-        if name == "one_token":
-            problem = single_token(X, Z, selected, mask)
-            return self._solution(name, "frobenius", at, keys, problem)
+        keys, stored = _keys(batch, key), self.stored
+        for one in keys:
+            if one not in stored.place:
+                raise CorruptRecordError(f"solutions.npz: no arrays of {one}, which has an SVM")
+        X, Z, mask = (stored.filled(one, keys, getattr(batch, one)) for one in ("X", "Z", "mask"))
+        selected = stored.filled("selected", keys, X.new_zeros(X.shape[:2], dtype=torch.int64))
+        if "attended" not in stored.arrays or name == "one_token":
+            norm = "frobenius" if name == "one_token" else name
+            return self._solution(name, norm, keys, single_token(X, Z, selected, mask))
+        given = X, Z, stored.filled("attended", keys, mask)
+        logs = stored.filled("log_softmax", keys, X[..., 0])
         norm, _, part = name.rpartition("_")
         if part == "fin":
-            fin, mm = finite_part(X, Z, attended_, log_s, mask), multi_token(X, Z, attended_, mask)
-            given = norm, at, keys
-            return self._solution(name, *given, fin), self._solution(norm, *given, mm)
-        problem, _ = attained(X, Z, selected, attended_, log_s, mask)
-        a = self.stored.tensor(f"{norm}_attained_multipliers", at, (problem.N,))
+            fin, mm = finite_part(*given, logs, mask), multi_token(*given, mask)
+            parts = ((name, fin), (norm, mm))
+            return tuple(self._solution(one, norm, keys, problem) for one, problem in parts)
+        problem, _ = attained(X, Z, selected, given[2], logs, mask)
+        a = stored.filled(f"{norm}_attained_multipliers", keys, torch.zeros_like(problem.h))
         known = ~a.isnan().any(1)
         return SimpleNamespace(
             statuses=[SvmStatus.solved if one else SvmStatus.undecided for one in known.tolist()],
@@ -326,33 +300,32 @@ class Replay(Stages):
         )
 
     def _solution(
-        self, name: str, norm: str, at: list[int], keys: list[Key], problem: Any
+        self, name: str, norm: str, keys: list[Key], problem: SvmProblem
     ) -> SvmSolution[Tensor]:
-        """Return the stored solutions of the SVM `name`; `attnsvm.verify.svm` proves them."""
-        arrays = self.stored.arrays
+        """Return the stored solutions of the SVM `name`; `attnsvm.verify.layer` proves them.
+
+        It also proves kappa and the bound of the rank, which are not known here.
+        """
+        at = [self.stored.place[key] for key in keys]
+        a, unknown = torch.zeros_like(problem.h), torch.full_like(problem.h[:, 0], torch.nan)
         numbers = {
-            one: self.stored.tensor(f"{name}_{one}", at, ())
+            one: self.stored.filled(f"{name}_{one}", keys, unknown)
             for one in ("objective", "lower_bound", "duality_gap", "min_margin")
         }
-        W = self.stored.tensor(f"{name}_W", at, (problem.d, problem.d))
+        W = self.stored.filled(f"{name}_W", keys, a.new_zeros(len(at), problem.d, problem.d))
         multipliers, ray = (
-            self.stored.tensor(f"{name}_{one}", at, (problem.N,)) for one in ("multipliers", "ray")
+            self.stored.filled(f"{name}_{one}", keys, a) for one in ("multipliers", "ray")
         )
-        rows = [self.stored.row_at.get(key, {}) for key in keys]
-        bounds = [row.get(f"{name}_rank_bound") for row in rows]
-        supports = [self.stored.supports[k, name][self.variant % 2] for k in at]
-        unknown = torch.full_like(numbers["objective"], torch.nan)
+        rank = self.stored.filled(f"{name}_rank", keys, torch.zeros(len(at), dtype=torch.int64))
         return SvmSolution(
             W=W,
-            status=tuple(SvmStatus(str(status)) for status in arrays[f"{name}_status"][at]),
+            status=tuple(map(SvmStatus, self.stored.arrays[f"{name}_status"][at].tolist())),
             **numbers,
-            rank=torch.from_numpy(arrays[f"{name}_rank"][at]),
-            rank_bound=torch.tensor([-1 if bound is None else bound for bound in bounds]),
+            rank=rank,
+            rank_bound=torch.full_like(rank, -1),
             sigma=torch.linalg.svdvals(W.nan_to_num(0.0)),
-            support=torch.from_numpy(np.stack(supports)),
-            kappa=torch.tensor(
-                [row.get(f"{name}_kappa", torch.nan) for row in rows], dtype=torch.float64
-            ),
+            support=torch.from_numpy(self.stored.supports[name][at, self.variant % 2]),
+            kappa=unknown,
             certificate=Certificate(
                 multipliers, numbers["objective"], numbers["lower_bound"], numbers["duality_gap"],
                 unknown, unknown, ray, unknown,
@@ -363,7 +336,7 @@ class Replay(Stages):
         )  # fmt: skip
 
 
-def _keys(batch: ProblemBatch, key: Mapping[str, Tensor]) -> list[Key]:
+def _keys(batch: ProblemBatch, key: Mapping[str, Tensor] | None = None) -> list[Key]:
     """Return what tells the rows of a batch apart: seed, of a network layer and head too."""
-    columns = [batch.seeds, *key.values()]
+    columns = [batch.seeds, *(key or {}).values()]
     return [tuple(map(int, one)) for one in zip(*(c.tolist() for c in columns), strict=True)]

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import pandas as pd
 
 from attnsvm import experiment
 from attnsvm.config import RunConfig
@@ -20,10 +19,10 @@ from attnsvm.record import RunRecord
 from attnsvm.record.columns import key_columns
 from attnsvm.record.run import recorded_config
 from attnsvm.verify.comparison import Comparison, sheet
-from attnsvm.verify.config import with_files_beside
 from attnsvm.verify.exact import Array
 from attnsvm.verify.rows import Refusal
-from attnsvm.verify.stored import Key, StoredArrays, key_of, keys_of, opened
+from attnsvm.verify.stored import StoredArrays, opened
+from attnsvm.verify.trusted import with_files_beside
 
 TO_ROUNDING = 1e-10
 """Relative difference of weights after steps that do not overshoot, on another machine."""
@@ -34,6 +33,9 @@ NUMBERS = 1e-9
 STEPS_APART = 10
 """Number of last steps by which weights may differ where steps overshoot."""
 
+KEYS = ("seeds", "layer", "attention_head")
+"""Arrays that tell rows apart."""
+
 PATH = 1e-2
 """Relative difference of the last point of a regularisation path."""
 
@@ -42,86 +44,74 @@ def retrained(folder: Path, count: int) -> tuple[int, int, list[Refusal]]:
     """Compute `count` random instances of the run in `folder` again.
 
     Equal weights must have an equal row and history; on another machine the weights may differ as
-    far as docs/library.md says.
-
-    Returns
-    -------
-    int
-        How many were compared: not those whose draw differs here in its last bits, nor those of a
-        plug-in, whose code is not run, nor where nothing was trained.
-    int
-        How many of these came out again: weights equal in every bit, and row and history with them.
-    list
-        What differs.
+    far as docs/library.md says. Return how many rows were compared, how many of these came out
+    again, with weights equal in every bit, and what differs. Not compared are rows whose draw
+    differs here in its last bits, those of a plug-in, whose code is not run, and untrained ones.
     """
     with opened(folder) as (record, run):
         config = dataclasses.replace(recorded_config(with_files_beside(run, folder)), device="auto")
         if config.extensions or config.selection.tokens == "optimal":
             return 0, 0, []
         names = key_columns(record.trials)
-        stored = _stored(record.solutions, names)
-        compared, repeated, refusals = 0, 0, list[Refusal]()
-        for k in sorted(np.random.default_rng().permutation(len(record.trials))[:count]):
-            row = record.trials.iloc[k]
-            key = key_of(row, names)
-            stated = RunRecord(
-                record.trials.iloc[[k]], _of_row(record.history, names, key), stored.get(key, {})
-            )
-            found = _computed(config, names, key)
-            if not _is_same_draw(stated, found):
-                continue
-            weights = _weights(stated, found)
-            equal = all(np.array_equal(*pair, equal_nan=True) for pair in weights.values())
-            wrong = list(_other_numbers(stated, found, names) if equal else _apart(config, weights))
-            compared += 1
-            repeated += equal and not wrong
-            refusals += [("retrained", key[0], why) for why in wrong]
-        return compared, repeated, refusals
+        seeds = np.random.default_rng().permutation(record.trials["seed"].unique())[:count]
+        arrays, compared, repeated = _stored(record.solutions, seeds), 0, 0
+        refusals: list[Refusal] = []
+        stored = RunRecord(record.trials, record.history, arrays)
+    for seed in sorted(seeds.tolist()):
+        stated, found = _of_seed(stored, seed), _computed(config, seed)
+        if not _is_same_draw(stated, found):
+            continue
+        weights = _weights(stated, found)
+        equal = all(np.array_equal(*pair, equal_nan=True) for pair in weights.values())
+        wrong = list(_other_numbers(stated, found, names) if equal else _apart(config, weights))
+        compared += len(stated.trials)
+        repeated += len(stated.trials) * (equal and not wrong)
+        refusals += [("retrained", seed, why) for why in wrong]
+    return compared, repeated, refusals
 
 
-def _stored(solutions: StoredArrays, names: list[str]) -> dict[Key, dict[str, Array]]:
-    """Return tokens, queries and all that was trained of every recorded row, (1, ...) each.
+def _stored(solutions: StoredArrays, seeds: Array) -> dict[str, Array]:
+    """Return tokens, queries, keys and all that was trained of the recorded rows of these seeds.
 
     All that was trained of a network are the arrays of all its layers.
     """
-    if "trained_W" not in solutions:
+    if "trained_W" not in solutions.shapes:
         return {}
-    trained = sorted(name for name in solutions if name.startswith("network_")) or ["trained_W"]
-    kept = ["seeds", *names[1:], "X", "Z", *trained]
-    rows = zip(keys_of(solutions, names), *(solutions[name] for name in kept), strict=True)
-    return {
-        key: {name: array[None] for name, array in zip(kept, arrays, strict=True)}
-        for key, *arrays in rows
-    }
+    kept = ["seeds", "X", "Z", *(name for name in KEYS if name in solutions.shapes)]
+    kept += sorted(name for name in solutions.shapes if name.startswith("network_")) or [
+        "trained_W"
+    ]
+    rows = solutions.parts([1] * solutions.shapes["seeds"][0], kept)
+    parts = [row for row in rows if row["seeds"][0] in seeds]
+    return {name: np.concatenate([row[name] for row in parts]) for name in kept if parts}
 
 
-def _computed(config: RunConfig, names: list[str], key: Key) -> RunRecord:
-    """Return what is recorded of one row, computed again."""
+def _computed(config: RunConfig, seed: int) -> RunRecord:
+    """Return what is recorded of one instance, computed again."""
     selection = dataclasses.replace(config.selection, until_accepted=False)
-    asked: dict[str, Any] = {"seed": key[0], "trials": 1}
+    asked: dict[str, Any] = {"seed": seed, "trials": 1}
     if hasattr(config.data, "path"):  # the instances of a file are numbered from the first
-        asked = {"trials": key[0] - config.seed + 1}
+        asked = {"trials": seed - config.seed + 1}
     found = experiment.run(dataclasses.replace(config, selection=selection, **asked))
-    keys = keys_of(found.solutions, names) if found.solutions else []
-    at = [one == key for one in keys]
-    return RunRecord(
-        _of_row(found.trials, names, key),
-        _of_row(found.history, names, key),
-        {name: array[at] for name, array in found.solutions.items()} if any(at) else {},
-    )
+    return _of_seed(found, seed)
 
 
-def _of_row(table: pd.DataFrame, names: list[str], key: Key) -> pd.DataFrame:
-    """Return the part of a table of one instance, or of a layer and head of one."""
-    pairs = zip(names, key, strict=True)
-    return table[np.logical_and.reduce([table[name] == value for name, value in pairs])]
+def _of_seed(record: RunRecord, seed: int) -> RunRecord:
+    """Return the part of a record of one instance."""
+    trials, history = (t[t["seed"] == seed] for t in (record.trials, record.history))
+    at = record.solutions["seeds"] == seed if record.solutions else np.zeros(0)
+    arrays = {name: array[at] for name, array in record.solutions.items()} if at.any() else {}
+    return RunRecord(trials, history, arrays)
 
 
 def _is_same_draw(stated: RunRecord, found: RunRecord) -> bool:
-    """Return whether tokens and queries are equal to the last bit, as far as stored."""
+    """Return whether tokens and queries are equal to the last bit, as far as stored.
+
+    The first row of a network has those of its first layer: others depend on what was trained.
+    """
     if not (stated.solutions and found.solutions):
         return True
-    return all(np.array_equal(stated.solutions[n], found.solutions[n]) for n in ("X", "Z"))
+    return all(np.array_equal(stated.solutions[n][0], found.solutions[n][0]) for n in ("X", "Z"))
 
 
 def _weights(stated: RunRecord, found: RunRecord) -> dict[str, tuple[Array, Array]]:
@@ -137,20 +127,16 @@ def _weights(stated: RunRecord, found: RunRecord) -> dict[str, tuple[Array, Arra
 
 
 def _other_numbers(stated: RunRecord, found: RunRecord, names: list[str]) -> Iterator[str]:
-    """Yield which numbers of row and history are not those that training gives."""
+    """Yield which numbers of rows and history are not those that training gives."""
     sheets = [
-        sheet(one.trials, one.history, _keys(one.solutions, names), names)
+        sheet(one.trials, one.history, {n: a for n, a in one.solutions.items() if n in KEYS}, names)
         for one in (stated, found)
     ]
     comparison = Comparison(sheets[1:], relative=NUMBERS, absolute=NUMBERS * 1e-3)
     if wrong := comparison.form_refusal(sheets[0]):
         yield wrong
     else:
-        yield from (why for part, _, _, why in comparison.differences(sheets[0]) if why)
-
-
-def _keys(solutions: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
-    return {name: solutions[name] for name in ("seeds", *names[1:])} if solutions else {}
+        yield from (why for _, _, _, why in comparison.differences(sheets[0]) if why)
 
 
 def _apart(config: RunConfig, weights: Mapping[str, tuple[Array, Array]]) -> Iterator[str]:

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from attnsvm.config import RunConfig
 from attnsvm.config.groups import one_layer_problems
 from attnsvm.config.optimizer import CONES
 from attnsvm.experiment import MAX_DRAWS_PER_TRIAL
-from attnsvm.experiment.stages import STALLED_REASON, WITHOUT_START
+from attnsvm.experiment.results import exclusions
 from attnsvm.record.columns import key_columns
 from attnsvm.verify.stored import key_of
 
@@ -61,68 +62,48 @@ def is_recorded(row: Row, tokens: str) -> bool:
 
 def rejection_refusals(
     row: Row,
-    config: Mapping[str, Any],
+    config: RunConfig,
     ranges: Mapping[str, Callable[[Any], bool]],
     all_positive: bool | None,
 ) -> Iterator[str]:
     """Yield what is impossible in the row of an instance without arrays.
 
     Its weights are not stored: status and reason follow from its own columns, which are trusted.
-
-    Parameters
-    ----------
-    row : mapping
-        The row.
-    config : mapping
-        The recorded config.
-    ranges : mapping of str to callable
-        Whether a value of a column of training, that follows from the weights, is possible.
-    all_positive : bool or None
-        Whether all its labels are +1; None if they are not known.
+    `ranges` says whether a value of a column that follows from the weights is possible, and
+    `all_positive` whether all labels are +1; None if they are not known.
     """
-    selection = config["selection"]
+    chosen, ended = config.selection, row["training"]
     ranges = {
         **ranges,
-        "max_masked_softmax": lambda value: 0 <= value <= selection["attended"],
+        "max_masked_softmax": lambda value: 0 <= value <= chosen.attended,
         "min_top_softmax": lambda value: 0 <= value <= 1,
         "W_norm": lambda value: value >= 0,
         "attended_tokens": lambda value: value >= 0,
     }
     for name, allowed in ranges.items():
-        if row["training"] != "diverged" and not allowed(row[name]):
+        if ended != "diverged" and not allowed(row[name]):
             yield f"{name}: {row[name]} is impossible"
     end = "saturated" if row["saturated"] else "unsaturated"
-    saturated = row["min_top_softmax"] >= selection["saturation"]
-    possible = row["training"] in (end, "stalled", "finite_optimum", "diverged")
+    saturated = row["min_top_softmax"] >= chosen.saturation
+    possible = ended in (end, "stalled", "finite_optimum", "diverged")
     if not possible or row["saturated"] != saturated:
-        yield f"training {row['training']}, saturated {row['saturated']}: is impossible"
-    allowed_pairs = []
-    for holds, status, reason in _marks(row, config, all_positive):
-        if holds or holds is None:
-            allowed_pairs.append((status, reason))
+        yield f"training {ended}, saturated {row['saturated']}: is impossible"
+    startless = ended == "diverged" and getattr(config.optimizer, "init", "") in CONES
+    pairs = []
+    for holds, *pair in exclusions(  # None: it may be
+        chosen,
+        startless=None if startless else False,
+        diverged=ended == "diverged",
+        tied_softmax=None if row["tie"] else False,
+        stalled=ended == "stalled",
+        positive=all_positive,
+        ambiguous=row["max_masked_softmax"] > chosen.negligible,
+        nothing_negligible=None,
+        unattended=not row["min_top_softmax"] >= chosen.attended,
+    ):
+        pairs += [tuple(pair)] if holds or holds is None else []
         if holds:
             break
-    if (row["status"], row["reason"]) not in allowed_pairs:
-        words = " or ".join(f"{status} ({reason})" for status, reason in allowed_pairs) or "ok"
+    if (row["status"], row["reason"]) not in pairs:
+        words = " or ".join(f"{status} ({reason})" for status, reason in pairs) or "ok"
         yield f"status is {words}, stated is {row['status']} ({row['reason']})"
-
-
-def _marks(
-    row: Row, config: Mapping[str, Any], all_positive: bool | None
-) -> Iterator[tuple[bool | None, str, str]]:
-    """Yield whether an instance is excluded, with which status and reason, in their order."""
-    selection, diverged = config["selection"], row["training"] == "diverged"
-    attended, negligible = selection["attended"], selection["negligible"]
-    if diverged and config["optimizer"].get("init") in CONES:
-        yield None, "rejected", WITHOUT_START
-    yield diverged, "diverged", "a weight is not finite"
-    yield None if row["tie"] else False, "tie", "two tokens share the largest softmax"
-    if not selection["keep_stalled"]:
-        yield row["training"] == "stalled", "stalled", STALLED_REASON
-    if selection["reject_all_positive"]:
-        yield all_positive, "rejected", "all labels are +1"
-    reason = f"a softmax lies in ({negligible:g}, {attended:g})"
-    yield row["max_masked_softmax"] > negligible, "rejected", reason
-    yield None, "rejected", f"no softmax is <= {negligible:g}"
-    reason = f"a sample attends to no token, all its softmax are < {attended:g}"
-    yield not row["min_top_softmax"] >= attended, "rejected", reason

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,10 @@ import numpy as np
 
 from attnsvm.config.fields import OneOf
 from attnsvm.config.groups import is_transformer, one_layer_problems
-from attnsvm.record import CorruptRecordError, RunRecord
+from attnsvm.record import CorruptRecordError
 from attnsvm.record.columns import QUANTITIES, further_columns, key_columns
 from attnsvm.record.run import recorded_config
 from attnsvm.verify.comparison import Comparison, Sheet, sheet
-from attnsvm.verify.config import config_refusals, with_files_beside
 from attnsvm.verify.drawing import Drawing
 from attnsvm.verify.layer import LayerProof
 from attnsvm.verify.replay import VARIANTS, Replay
@@ -25,13 +25,12 @@ from attnsvm.verify.rows import Refusal, is_recorded, rejection_refusals, row_re
 from attnsvm.verify.stored import (
     StoredRecord,
     StoredRows,
-    arrays_refusal,
     key_of,
     opened,
     places_refusal,
-    plain_rows,
+    plain_columns,
 )
-from attnsvm.verify.trusted import Unknown, trusted
+from attnsvm.verify.trusted import Unknown, config_refusals, trusted, with_files_beside
 
 NOISES = range(6)
 """Seeds of the perturbations that show what rounding decides."""
@@ -47,22 +46,11 @@ OF_HEAD = ("tie", "flat", "risk", "assumption_b1", "convergence")
 class RunProof:
     """What was proved about a run.
 
-    Attributes
-    ----------
-    instances : int
-        Rows of the record.
-    proved : Counter
-        Number of proved SVMs of each status.
-    refusals : list of (what, seed or None, reason)
-        What does not follow.
-    trusted : list of str
-        What cannot be derived.
-    close : int
-        Instances that agree with their draw up to rounding only.
-    retrained : int or None
-        Rows that were trained again and compared; None if it was not asked for.
-    repeated : int
-        Of these, the rows that came out again, with weights equal in every bit.
+    It has `instances` rows. `proved` counts the proved SVMs of each status; `refusals` (what, seed
+    or None, reason) are what does not follow, and `trusted` what cannot be derived. `close` is how
+    many instances agree with their draw up to rounding only. `retrained` rows were trained again
+    and compared, None if it was not asked for; `repeated` of them came out again, with weights
+    equal in every bit.
     """
 
     instances: int
@@ -75,13 +63,7 @@ class RunProof:
 
 
 def prove(folder: Path) -> RunProof:
-    """Derive everything in the record of a run again.
-
-    Raises
-    ------
-    Exception
-        Of any kind, if the record is malformed.
-    """
+    """Derive everything in the record of a run again; a malformed one raises any exception."""
     with opened(folder) as (record, run), np.errstate(all="ignore"):
         prover = _Prover(record, with_files_beside(run, folder))
         prover.prove(folder)
@@ -95,7 +77,11 @@ class _Prover:
         self.record, self.run, self.config = record, run, run["config"]
         self.tokens = str(self.config["selection"]["tokens"])
         self.layered = is_transformer(self.config["model"])
-        self.rows, self.key = plain_rows(record.trials), key_columns(record.trials)
+        plain = {name: column.tolist() for name, column in plain_columns(record.trials).items()}
+        self.rows = [
+            dict(zip(plain, row, strict=True)) for row in zip(*plain.values(), strict=True)
+        ]
+        self.key = key_columns(record.trials)
         self.proof = RunProof(len(self.rows))
         self.unknown = Unknown.of(run)
         self.replay = Replay(self.unknown.config(recorded_config(run)), self.unknown)
@@ -141,9 +127,8 @@ class _Prover:
         for rows, arrays in self._chunks():
             before = len(proof.refusals)
             self._prove(rows, arrays)
-            proof.refusals[before:] = sorted(
-                proof.refusals[before:], key=lambda one: -1 if one[1] is None else one[1]
-            )
+            by_seed = sorted(proof.refusals[before:], key=lambda one: (one[1] is not None, one[1]))
+            proof.refusals[before:] = by_seed
         proof.refusals += self.drawing.refusals
         proof.close = self.drawing.close
         open_ = bool(proof.proved["undecided"])
@@ -151,29 +136,24 @@ class _Prover:
         proof.trusted += sorted(f"{name} where rounding decides it" for name in self.undecided)
 
     def _refuse(self, what: str, row: Mapping[str, Any] | None, reason: str) -> None:
-        place = ""
-        if row is not None and self.layered:
-            place = f"layer {row['layer']}, head {row['attention_head']}: "
-        seed = None if row is None else row["seed"]
-        self.proof.refusals.append((what, seed, place + reason))
+        if row and self.layered:
+            reason = f"layer {row['layer']}, head {row['attention_head']}: {reason}"
+        self.proof.refusals.append((what, row and row["seed"], reason))
 
     # --- rows and arrays --------------------------------------------------------------------------
 
     def _chunks(self) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]:
         """Yield the rows of some seeds, and their arrays."""
-        arrays = self.record.solutions
-        sizes = [math.prod(arrays.shape(name)[1:]) for name in arrays]
-        sizes += [math.prod(arrays.shape("X")[1:]) * len(self.steps)] if "X" in arrays else []
+        shapes = self.record.solutions.shapes
+        sizes = [math.prod(shape[1:]) for shape in shapes.values()]
+        sizes += [math.prod(shapes["X"][1:]) * len(self.steps)] if "X" in shapes else []
         each = one_layer_problems(self.config["model"]) if self.layered else 1
         count = each * max(1, min(500, AT_ONCE // max([1, *sizes]) // each))
-        stored = zip(*arrays.values(), strict=True)
-        for first in range(0, len(self.rows), count):
-            rows = self.rows[first : first + count]
-            found = [next(stored) for row in rows if is_recorded(row, self.tokens)]
-            columns = zip(*found, strict=True) if found else ()
-            yield rows, {n: np.stack(c) for n, c in zip(arrays, columns, strict=False)}
-        for _ in stored:  # reads every array to its end: the archive's own checksums are verified
-            pass
+        parts = [self.rows[k : k + count] for k in range(0, len(self.rows), count)]
+        counts = [sum(is_recorded(row, self.tokens) for row in part) for part in parts]
+        arrays = self.record.solutions.parts(counts, shapes)
+        for part, count, found in zip(parts, counts, arrays, strict=True):
+            yield part, found if count else {}
 
     # --- the proof --------------------------------------------------------------------------------
 
@@ -183,22 +163,40 @@ class _Prover:
         if recorded and self.tokens != "optimal" and "trained_W" not in arrays:
             self._refuse("solutions.npz", None, "missing: trained_W")
             return
-        supports: dict[tuple[int, str], tuple[Any, Any]] = {}
-        wrong = set()
+        proofs, wrong = [], set()
         for k, row in enumerate(recorded):
             one = LayerProof(self.config, {name: array[k] for name, array in arrays.items()})
             wrong |= {(key_of(row, self.key), name) for name in self._prove_layer(row, one)}
-            supports |= {(k, name): one.support(name) for name in one.svms}
-        seeds = {row["seed"] for row in recorded}
-        with_arrays = [row for row in rows if row["seed"] in seeds]
-        rest = [row for row in rows if row["seed"] not in seeds]
-        if with_arrays:
-            self._compare(StoredRows(with_arrays, self.key, arrays, supports), wrong)
-        if rest:
-            self._compare_rejected(StoredRows(rest, self.key, {}))
+            proofs.append(one)
+        supports = {
+            name: np.array([one.support(name) for one in proofs]) for name in proofs[0].svms
+        } if proofs else {}  # fmt: skip
+        stored = StoredRows(rows, self.key, arrays, supports)
+        without = [row for row in rows if (row["seed"],) not in stored.place]
+        positive: Mapping[int, bool] = {}
+        if self.unknown.labels:  # the others cannot be drawn
+            stored = dataclasses.replace(stored, rows=[row for row in rows if row not in without])
+        elif not self.layered and without:
+            Y = self.drawing.drawn(stored.seeds).Y
+            positive = dict(zip(stored.seeds, (Y > 0).all(-1).tolist(), strict=True))
+        if stored.rows and not (self.unknown.labels and self.layered):
+            self._compare(stored, wrong)
+        for row in without:
+            found = positive.get(row["seed"])
+            for reason in rejection_refusals(row, self.replay.config, self._ranges, found):
+                self._refuse("table", row, reason)
+
+    @property
+    def _ranges(self) -> dict[str, Any]:
+        """Whether a value of a further column that hangs on trained weights is possible."""
+        return {
+            one.name: one.allowed.holds
+            for one in self.further
+            if one.name in self.replay.entered and one.allowed is not None and one.dtype != "str"
+        }
 
     def _prove_layer(self, row: Mapping[str, Any], one: LayerProof) -> list[str]:
-        """Prove the SVMs of a row, and what follows from them and W; return wrong columns."""
+        """Prove the SVMs of a row, and what follows from them and W; return the wrong columns."""
         self.proof.proved.update(
             one.svms[name].status for name, found in one.proofs.items() if found.proved
         )
@@ -209,65 +207,58 @@ class _Prover:
             self._refuse("table", row, f"{name} is {expected}, stated is {row[name]}")
         return list(wrong)
 
-    def _is_drawn(self, stored: StoredRows) -> bool:
-        """Return whether the instances are known: from their seeds, or as they are stored."""
-        return not self.unknown.labels or (bool(stored.arrays) and not self.layered)
-
-    def _again(self, stored: StoredRows, variant: int = 0, noise: int | None = None) -> RunRecord:
-        """Return the record of the rows, computed again."""
-        seeds = list(dict.fromkeys(row["seed"] for row in stored.rows))
-        batch = self.drawing.batch(seeds, stored, self.layered, variant)
-        return self.replay.again(batch, stored, variant, noise, self.drawing.error)
-
-    def _comparison(self, variants: Sequence[RunRecord], stored: StoredRows) -> Comparison:
-        def noisy() -> list[Sheet]:
-            """Return the sheets of perturbed weights."""
-            return [self._sheet(self._again(stored, k % 2, k)) for k in NOISES]
-
-        return Comparison([self._sheet(one) for one in variants], self.allowed, noisy)
-
-    def _sheet(self, found: RunRecord) -> Sheet:
+    def _again(self, stored: StoredRows, variant: int = 0, noise: int | None = None) -> Sheet:
+        """Return the sheet of the rows, computed again."""
+        batch = self.drawing.batch(stored, self.layered, variant)
+        found = self.replay.again(batch, stored, variant, noise, self.drawing.error)
         return sheet(found.trials, found.history, found.solutions, self.key)
 
     def _stated(self, stored: StoredRows) -> Sheet:
         """Return the sheet of what the record says of these rows."""
         trials, history = self.record.trials, self.record.history
         names = [name for name in trials if name not in self.unknown.columns]
-        seeds = [row["seed"] for row in stored.rows]
-        kept = history["seed"].isin(seeds) & ~history["quantity"].isin(self.unknown.columns)
-        at = trials["seed"].isin(seeds)
+        kept = history["seed"].isin(stored.seeds) & ~history["quantity"].isin(self.unknown.columns)
+        at = trials["seed"].isin(stored.seeds)
         return sheet(trials[at][names], history[kept], stored.arrays, self.key)
 
     def _compare(self, stored: StoredRows, wrong: set[tuple[Any, str]]) -> None:
-        """Compare rows with arrays, their history and their arrays.
+        """Compare rows, their history and their arrays with what is computed again.
 
         `wrong` are cells that are refused already: key of their row, and column.
         """
-        if not self._is_drawn(stored):
-            return
-        found = self._again(stored)
-        free = {"trained_K", "trained_Q"} if self.unknown.probes else set()
+        count = 1 if self.tokens == "optimal" or self._everything_is_stored else len(VARIANTS)
+        comparison = Comparison(
+            [self._again(stored, k) for k in range(count)],
+            self.allowed,
+            lambda: [self._again(stored, k % 2, k) for k in NOISES],
+        )
+        names = {"trained_K", "trained_Q"} if self.unknown.probes else set()
         if "head" in self.unknown.groups:
-            free |= {"trained_v", "Y"} | {n for n in stored.arrays if n.startswith("network_head_")}
-        if names := arrays_refusal(found.solutions, stored.arrays, free):
-            self._refuse("solutions.npz", None, names)
+            names |= {"trained_v", "Y"} | {
+                n for n in stored.arrays if n.startswith("network_head_")
+            }
+        stated = self._stated(stored)
+        if reason := comparison.form_refusal(stated, names):
+            self._refuse("record", None, reason)
             return
-        variants = [found]
-        if self.tokens != "optimal" and not self._everything_is_stored:
-            variants += [self._again(stored, variant=k) for k in range(1, len(VARIANTS))]
-        comparison, stated = self._comparison(variants, stored), self._stated(stored)
-        if wrong_form := comparison.form_refusal(stated):
-            self._refuse("record", None, wrong_form)
-            return
-        of_weights = self.replay.entered - {"training"}
         recorded = [row for row in stored.rows if is_recorded(row, self.tokens)]
-        for part, name, k, reason in comparison.differences(stated, self._without()):
+        without, of_weights = self._without(), self.replay.entered - {"training"}
+
+        def free(part: str, name: str) -> list[bool]:
+            """Return which rows are refused already, or do not follow from what is known."""
+            if part != "table":
+                # of weights that are not finite
+                return [part == "history" and row["training"] == "diverged" for row in recorded]
+            return [
+                name in without
+                or (key_of(row, self.key), name) in wrong
+                or (row["training"] == "diverged" and name in of_weights)
+                or ((row["seed"],) not in stored.place and name in {*self.replay.entered, "status"})
+                for row in stored.rows
+            ]
+
+        for part, name, k, reason in comparison.differences(stated, free):
             row = stored.rows[k] if part == "table" else recorded[k]
-            if part == "table" and (key_of(row, self.key), name) in wrong:
-                continue
-            of_table = part == "table" and name in of_weights
-            if row["training"] == "diverged" and (of_table or part == "history"):
-                continue  # numbers of weights that are not finite
             what = name if part == "arrays" else part
             self._refuse(what, row, reason or self._array_reason(name))
         self.undecided |= comparison.undecided
@@ -286,10 +277,12 @@ class _Prover:
         return "does not follow from seed, config and weights"
 
     def _without(self) -> set[str]:
-        """Return the columns that do not follow from what is known."""
-        names = set()
+        """Return the columns that do not follow from what is known, or are proved by `layer`."""
+        names = {f"{norm}_{one}" for norm in self.replay.norms for one in ("kappa", "rank_bound")}
         if self.config["svm"]["published"] and self.tokens != "multi":
-            names = {str(name) for name in self.record.trials if str(name).startswith("published_")}
+            names |= {
+                str(name) for name in self.record.trials if str(name).startswith("published_")
+            }
         head = self.config["head"]
         stored = head["_target_"] == "attnsvm.head.Linear" and not self.layered
         if self.unknown.labels or (head.get("train") and not stored):
@@ -297,23 +290,3 @@ class _Prover:
         if {"loss", "optimizer", "parameterization"} & self.unknown.groups:
             names |= {"risk", "aligned_gradient", "convergence", "flat"}
         return names
-
-    def _compare_rejected(self, stored: StoredRows) -> None:
-        """Compare rows without arrays: what does not hang on their weights."""
-        positive: Sequence[bool | None] = [None] * len(stored.rows)
-        if self._is_drawn(stored):
-            comparison = self._comparison([self._again(stored)], stored)
-            without = self._without() | self.replay.entered | {"status"}
-            for part, _, k, reason in comparison.differences(self._stated(stored), without):
-                self._refuse(part, stored.rows[k], reason)
-            if not self.layered:
-                Y = self.drawing.drawn([row["seed"] for row in stored.rows]).Y
-                positive = (Y > 0).all(-1).tolist()
-        ranges = {
-            one.name: one.allowed.holds
-            for one in self.further
-            if one.name in self.replay.entered and one.allowed is not None and one.dtype != "str"
-        }
-        for row, one in zip(stored.rows, positive, strict=True):
-            for reason in rejection_refusals(row, self.config, ranges, one):
-                self._refuse("table", row, reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -24,41 +24,54 @@ Key = tuple[int, ...]
 """What tells a row apart from the others: its seed, of a network layer and head too."""
 
 
-class StoredArrays(Mapping[str, Iterable[np.ndarray]]):
-    """The arrays of an open `solutions.npz`; iteration over an array reads one instance a time."""
+class StoredArrays:
+    """The arrays of an open `solutions.npz`; `shapes` are by name, instance axis first."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
-        self._archive, self._headers = archive, array_headers(archive)
-        for name, (_, fortran, _) in self._headers.items():
+        self._archive, headers = archive, array_headers(archive)
+        self.shapes = {name: shape for name, (shape, _, _) in headers.items()}
+        self._types = {name: dtype for name, (*_, dtype) in headers.items()}
+        for name, (_, fortran, _) in headers.items():
             if fortran:
                 raise CorruptRecordError(f"solutions.npz: {name}: must be in the order of C")
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._headers)
+    def parts(self, counts: Iterable[int], names: Iterable[str]) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the next rows of these arrays, as many as each count says, and read to the end.
 
-    def __len__(self) -> int:
-        return len(self._headers)
+        So the archive's own checksums are verified.
+        """
+        with ExitStack() as stack:
+            members = {}
+            for name in names:
+                info = self._archive.getinfo(f"{name}.npy")
+                members[name] = stack.enter_context(self._archive.open(info))
+                members[name].read(info.file_size - self._bytes(name, self.shapes[name][0]))
+            for count in counts:
+                yield {
+                    name: np.ndarray(
+                        (count, *self.shapes[name][1:]),
+                        self._types[name],
+                        bytearray(member.read(self._bytes(name, count))),
+                    )
+                    for name, member in members.items()
+                }
+            for member in members.values():
+                while member.read(2**20):
+                    pass
 
-    def __contains__(self, name: object) -> bool:
-        return name in self._headers
+    def _bytes(self, name: str, count: int) -> int:
+        return count * math.prod(self.shapes[name][1:]) * self._types[name].itemsize
 
-    def __getitem__(self, name: str) -> Iterator[np.ndarray]:
-        (length, *shape), _, dtype = self._headers[name]
-        size = dtype.itemsize * math.prod(shape)
-        info = self._archive.getinfo(f"{name}.npy")
-        with self._archive.open(info) as member:
-            member.read(info.file_size - length * size)  # its header
-            for _ in range(length):
-                yield np.ndarray(shape, dtype, member.read(size))
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of an array, instance axis first."""
-        return self._headers[name][0]
+    def keys(self, names: Sequence[str]) -> list[Key]:
+        """Return what the arrays say of their rows in these columns, of which `seed` is first."""
+        columns = ["seeds", *names[1:]]
+        (found,) = self.parts([self.shapes["seeds"][0]], columns)
+        return keys_of(found, names)
 
 
 @dataclass(frozen=True)
 class StoredRecord:
-    """A record whose checksums fit: the two tables, and the arrays instance by instance."""
+    """A record whose checksums fit: the two tables, and the arrays part by part."""
 
     trials: pd.DataFrame
     history: pd.DataFrame
@@ -85,22 +98,20 @@ def opened(folder: Path) -> Iterator[tuple[StoredRecord, dict[str, Any]]]:
 class StoredRows:
     """What a record says of some instances: their rows, and the arrays of those that have arrays.
 
-    Attributes
-    ----------
-    rows : list of dict
-        In the order of the table.
-    key : list of str
-        The columns that tell rows apart.
-    arrays : dict of str to Array
-        Each (R, ...), of R recorded rows.
-    supports : mapping of (int, str) to (Array, Array)
-        Row of the arrays, and name of an SVM -> support tokens (n, T), for certain and possibly.
+    `rows` are in the order of the table, `key` are the columns that tell them apart. `arrays` are
+    (R, ...) of R recorded rows. `supports` are the support tokens of each SVM, for certain and
+    possibly, (R, 2, n, T).
     """
 
     rows: Sequence[Mapping[str, Any]]
     key: Sequence[str]
     arrays: Mapping[str, Any]
-    supports: Mapping[tuple[int, str], tuple[Any, Any]] = field(default_factory=dict)
+    supports: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds of the instances."""
+        return list(dict.fromkeys(row["seed"] for row in self.rows))
 
     @cached_property
     def row_at(self) -> dict[Key, Mapping[str, Any]]:
@@ -111,25 +122,31 @@ class StoredRows:
     def place(self) -> dict[Key, int]:
         """The indices of the arrays by key; (seed,) is the first one of a seed."""
         found: dict[Key, int] = {}
-        for k, key in enumerate(keys_of(self.arrays, self.key)):
+        for k, key in enumerate(keys_of(self.arrays, self.key) if self.arrays else ()):
             found[key] = k
             found.setdefault(key[:1], k)
         return found
 
-    def tensor(self, name: str, at: Sequence[int], shape: Sequence[int]) -> Tensor:
-        """Return the rows `at` of an array of float64, (len(at), *shape).
+    def filled(self, name: str, keys: Sequence[Key], default: Tensor) -> Tensor:
+        """Return `default`, (len(keys), ...), with the stored rows of an array at these keys.
 
         Raises
         ------
         CorruptRecordError
-            If it is missing, or of another type or shape.
+            If there are rows but not the array, or it is of another type or shape.
         """
+        places = {k: self.place[key] for k, key in enumerate(keys) if key in self.place}
+        if not places:
+            return default
         if name not in self.arrays:
             raise CorruptRecordError(f"solutions.npz: missing: {name}")
-        array = self.arrays[name]
-        if array.shape[1:] != tuple(shape) or array.dtype != np.float64:
-            raise CorruptRecordError(f"{name}: {array.shape} {array.dtype}, must be {(*shape,)}")
-        return torch.from_numpy(array[list(at)])
+        array, (_, *shape) = self.arrays[name], default.shape
+        if array.shape[1:] != tuple(shape) or array.dtype != default[:0].numpy().dtype:
+            must = f"{tuple(shape)} {default[:0].numpy().dtype}"
+            raise CorruptRecordError(f"{name}: {array.shape[1:]} {array.dtype}, must be {must}")
+        result = default.clone()
+        result[list(places)] = torch.from_numpy(array[list(places.values())])
+        return result
 
 
 def key_of(row: Mapping[str, Any], names: Sequence[str]) -> Key:
@@ -155,39 +172,18 @@ def plain_columns(table: pd.DataFrame) -> dict[str, NDArray[Any]]:
     }
 
 
-def plain_rows(trials: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of a table, with None for a missing value."""
-    plain = {name: column.tolist() for name, column in plain_columns(trials).items()}
-    return [dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]
-
-
 def places_refusal(arrays: StoredArrays, names: Sequence[str], recorded: Sequence[Key]) -> str:
     """Return why the arrays are not those of the recorded rows, in order; empty if they are.
 
     `names` are the columns that tell rows apart, `recorded` their values.
     """
     if not recorded:
-        return "it holds arrays, but no instance is recorded" if len(arrays) else ""
-    if missing := {"seeds", *names[1:]} - set(arrays):
+        return "it holds arrays, but no instance is recorded" if arrays.shapes else ""
+    if missing := {"seeds", *names[1:]} - set(arrays.shapes):
         return f"missing: {', '.join(sorted(missing))}"
-    for name in arrays:
-        if arrays.shape(name)[:1] != (len(recorded),):
-            return f"{name}: {arrays.shape(name)}, must have {len(recorded)} rows"
-    if keys_of(arrays, names) != list(recorded):
+    for name, shape in arrays.shapes.items():
+        if shape[:1] != (len(recorded),):
+            return f"{name}: {shape}, must have {len(recorded)} rows"
+    if arrays.keys(names) != list(recorded):
         return f"its {', '.join(names)} are not those of the recorded rows"
-    return ""
-
-
-def arrays_refusal(found: Mapping[str, Any], stated: Mapping[str, Any], free: set[str]) -> str:
-    """Return which array is missing, one too many, or of another type; empty if none is."""
-    missing, extra = set(found) - set(stated) - free, set(stated) - set(found) - free
-    if missing or extra:
-        words = (", ".join(sorted(names)) or "none" for names in (missing, extra))
-        return "missing: {}; too many: {}".format(*words)
-    for name in found.keys() & stated.keys():
-        given, array = stated[name], found[name]
-        same = given.dtype == array.dtype or given.dtype.kind == array.dtype.kind == "U"
-        if given.shape[1:] != array.shape[1:] or not same:
-            must = f"{array.shape[1:]} {array.dtype}"
-            return f"{name}: {given.shape[1:]} {given.dtype}, must be {must}"
     return ""

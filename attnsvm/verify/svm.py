@@ -248,22 +248,11 @@ def stored_svms(
 ) -> Iterator[StoredSvm]:
     """Yield each instance of a batched NumPy `SvmSolution` of Att-SVM, with its input."""
     mask = np.ones(X.shape[:3], dtype=bool) if mask is None else mask
-    proof = solution.certificate
+    proof, norm = solution.certificate, solution.norm
+    names = ("objective", "lower_bound", "duality_gap", "min_margin", "rank")
+    arrays = {"X": X, "Z": Z, "mask": mask, "selected": np.asarray(selected), "W": solution.W}
+    arrays |= {"multipliers": proof.multipliers, "ray": proof.ray}
+    plain = {name: getattr(solution, name).tolist() for name in names}
     for b, status in enumerate(solution.status):
-        yield StoredSvm(
-            X=X[b],
-            Z=Z[b],
-            mask=mask[b],
-            selected=np.asarray(selected[b]),
-            norm=solution.norm,
-            status=str(status),
-            W=solution.W[b],
-            multipliers=proof.multipliers[b],
-            ray=proof.ray[b],
-            objective=float(solution.objective[b]),
-            lower_bound=float(solution.lower_bound[b]),
-            duality_gap=float(solution.duality_gap[b]),
-            min_margin=float(solution.min_margin[b]),
-            rank=int(solution.rank[b]),
-            rank_tolerance=rank_tolerance,
-        )
+        one: dict[str, Any] = {name: values[b] for name, values in (arrays | plain).items()}
+        yield StoredSvm(**one, norm=norm, status=str(status), rank_tolerance=rank_tolerance)

@@ -1,16 +1,18 @@
-"""What of a run is not known here, and what its proof trusts, in the words that it prints."""
+"""What of a run is not known here: whether its files are; and what its proof trusts, in words."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from attnsvm.config import GROUPS, RunConfig
 from attnsvm.config.groups import is_transformer
-from attnsvm.verify.config import files_are_here
+from attnsvm.config.identity import digest, file_content, folder_name, named_files
 from attnsvm.verify.rows import is_recorded
 
 TRAINING = "trained weights and how training ended (see --retrain)"
@@ -22,33 +24,58 @@ SETTLED_BY_TRAINING = (TRAINING, DIRECTION, BETWEEN, SINCE)
 OF_DATA = ("attnsvm.probe.HeldOut", "attnsvm.probe.OtherHeads")
 """Probes that need the instances as they were drawn."""
 
-STAND_INS = {
-    "head": "linear",
-    "model": "cross_attention",
-    "loss": "logistic",
-    "parameterization": "w",
-    "optimizer": "normalized_gd",
-    "data": "sphere",
-}
+STAND_INS = {"head": "linear", "model": "cross_attention", "loss": "logistic", "data": "sphere",
+             "parameterization": "w", "optimizer": "normalized_gd"}  # fmt: skip
 """The option in the place of a plug-in, by group."""
+
+
+def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """Yield what is wrong with the signature of a `run.json`, and with its folder's name."""
+    contents = _contents(run)
+    if None not in contents and run["signature"] != _signature(run):
+        files = " and the files that it names, which are here" if contents else ""
+        yield f"signature: is not that of the config{files}"
+    if re.search("-[0-9a-f]{12}$", folder.name):
+        name = folder_name(run["options"], run["config"]["data"], run["signature"])
+        if folder.name != name:
+            yield f"folder: its name must be {name}"
+
+
+def files_are_here(run: Mapping[str, Any]) -> bool:
+    """Return whether the files of a config have the content that the run was started with."""
+    return None not in _contents(run) and run["signature"] == _signature(run)
+
+
+def with_files_beside(run: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """Return a `run.json`; a file that is not at its path is looked for beside the record.
+
+    Its name counts there, in the folder of the run or of its sweep. The signature says whether it
+    is the same file.
+    """
+    moved = copy.deepcopy(dict(run))
+    for part, key in named_files(moved["config"]):
+        if file_content(part, key) is None:
+            near = (place / Path(part[key]).name for place in (folder, folder.parent))
+            part[key] = next((str(path) for path in near if path.exists()), part[key])
+    return moved
+
+
+def _contents(run: Mapping[str, Any]) -> list[str | None]:
+    """Return the sha256 of the files that a config names; None of one that is not here."""
+    return [file_content(node, key) for node, key in named_files(run["config"])]
+
+
+def _signature(run: Mapping[str, Any]) -> str:
+    return digest({**run["config"], "extensions": run["extension_code"]}, run["version"])
 
 
 @dataclass(frozen=True)
 class Unknown:
     """What of a run is not known here.
 
-    Attributes
-    ----------
-    groups : frozenset of str
-        Groups of the config with a plug-in, whose code is not run.
-    labels : bool
-        Labels and scores: the instances cannot be drawn.
-    start : bool
-        The initial weights.
-    probes : mapping of str to str
-        Probes that cannot be measured again -> why.
-    columns : frozenset of str
-        Their columns and quantities.
+    `groups` are those of the config with a plug-in, whose code is not run. `labels` and `start`
+    are whether labels and scores, or the initial weights, are unknown. `probes` that cannot be
+    measured again say why; `columns` are theirs, and their quantities.
     """
 
     groups: frozenset[str] = frozenset()
@@ -99,49 +126,42 @@ def trusted(
     rows: Sequence[Mapping[str, Any]],
     steps: Sequence[float],
     undecided: bool,
-) -> Iterator[str]:
-    """Yield what is trusted of a run; `undecided` is whether some of its SVMs are."""
-    tokens = config["selection"]["tokens"]
-    if unknown.labels:
-        yield _not_drawn(config, unknown)
-    for group in ("parameterization", "optimizer", "loss"):
-        if group in unknown.groups:
-            yield f"what follows from {group} {config[group]['_target_']}"
-    if tokens == "multi":
-        yield "that the margin gap of Gen-SVM is not smaller"
-    if tokens != "optimal":
-        yield from _of_training(config, unknown, steps)
-    if {"data", "head", "model", "loss"} & unknown.groups:
-        yield from (f"hypothesis {name}" for name in config["hypotheses"])
-    if any(not is_recorded(row, tokens) for row in rows):
-        yield "softmax, norm and risk of rejected instances"
-    if any(row["training"] == "diverged" for row in rows):
-        yield "softmax, norm and risk of diverged instances"
-    if config["svm"]["published"] and tokens != "multi":
-        yield "results of the published solver"
-    if undecided:
-        yield "that no more could be proved of undecided SVMs"
-
-
-def _of_training(
-    config: Mapping[str, Any], unknown: Unknown, steps: Sequence[float]
-) -> Iterator[str]:
+) -> list[str]:
+    """Return what is trusted of a run; `undecided` is whether some of its SVMs are."""
+    tokens, groups = config["selection"]["tokens"], unknown.groups
+    trained, multi = tokens != "optimal", tokens == "multi"
+    follows = "parameterization", "optimizer", "loss"
     start = config["optimizer"].get("init")
     as_they_are = start == "pretrained" and config["optimizer"].get("steps") == 0
-    if not as_they_are or unknown.labels:
-        yield TRAINING
-    if not config["keep_path"] and len(steps) > 2:
-        if config["selection"]["tokens"] == "top":
-            yield DIRECTION
-        yield BETWEEN
-    if is_transformer(config["model"]):
-        yield SINCE
-    if config["head"].get("train"):
-        yield "the trained head, and scores and risk by it"
-    yield from (f"probe {name} ({why})" for name, why in unknown.probes.items())
-    for name, node in config["probe"].items():
-        if node["_target_"] == "attnsvm.probe.Balance" and len(steps) > 1:
-            yield f"history of probe {name} before its last step"
+    between = not config["keep_path"] and len(steps) > 2
+    balance = (
+        name for name, node in config["probe"].items()
+        if node["_target_"] == "attnsvm.probe.Balance" and len(steps) > 1
+    )  # fmt: skip
+    of_training = [
+        (not as_they_are or unknown.labels, TRAINING),
+        (between and tokens == "top", DIRECTION),
+        (between, BETWEEN),
+        (is_transformer(config["model"]), SINCE),
+        (config["head"].get("train"), "the trained head, and scores and risk by it"),
+        *((True, f"probe {name} ({why})") for name, why in unknown.probes.items()),
+        *((True, f"history of probe {name} before its last step") for name in balance),
+    ]
+    found = [
+        (unknown.labels, _not_drawn(config, unknown)),
+        *((one in groups, f"what follows from {one} {config[one]['_target_']}") for one in follows),
+        (multi, "that the margin gap of Gen-SVM is not smaller"),
+        *(of_training if trained else ()),
+        *(({"data", "head", "model", "loss"} & groups, f"hypothesis {name}")
+          for name in config["hypotheses"]),
+        (not all(is_recorded(row, tokens) for row in rows),
+         "softmax, norm and risk of rejected instances"),
+        (any(row["training"] == "diverged" for row in rows),
+         "softmax, norm and risk of diverged instances"),
+        (config["svm"]["published"] and not multi, "results of the published solver"),
+        (undecided, "that no more could be proved of undecided SVMs"),
+    ]  # fmt: skip
+    return [text for holds, text in found if holds]
 
 
 def _not_drawn(config: Mapping[str, Any], unknown: Unknown) -> str:

@@ -50,6 +50,16 @@ class Forgery:
         old = self.trials.loc[row, column]
         self.trials.loc[row, column] = value(old) if callable(value) else value
 
+    def everywhere(self) -> list[str]:
+        """Change all cells of the first accepted row but those that hide others; return which."""
+        hiding, random = ("seed", "status", "reason", "training"), np.random.default_rng(0)
+        row = self.trials.index[self.trials["status"] == "ok"][0]
+        columns = [column for column in self.trials if column not in hiding]
+        for column in columns:
+            old = self.trials[column]
+            self.cell(column, changed(old[row], old.dtype, random, 1, 1e-5), row)
+        return columns
+
     def curve(self, quantity: str, at: int, change: Any) -> None:
         """Change the value of a quantity at its snapshot `at`, for the first instance."""
         rows = self.history.index[
@@ -111,6 +121,28 @@ class Forgery:
                 stated.pop("checksum", None)
                 write_json(inside / "run.json", {**stated, name: run[name]})
         return inside
+
+
+def changed(
+    value: object, dtype: object, random: np.random.Generator, size: float = 1.0, by: float = 1e-3
+) -> object:
+    """Return another value of the type: another word, or a number that is relatively `by` away.
+
+    Zero, and what is next to zero beside values of this size, becomes 1e-3 of it.
+    """
+    if value is pd.NA or value is None:
+        return True if str(dtype) == "boolean" else 1
+    if isinstance(value, bool | np.bool_):
+        return not value
+    if isinstance(value, str | np.str_):
+        return "solved" if value != "solved" else "undecided"
+    if isinstance(value, int | np.integer):
+        return int(value) + 1
+    if np.isnan(value):
+        return 0.5
+    if not np.isfinite(value):
+        return 1.0
+    return value * (1 + by * random.choice([-1, 1])) if abs(value) > 1e-12 * size else 1e-3 * size
 
 
 def config_of(group: str, field: str, value: object, rehash: bool = True):
