@@ -15,28 +15,37 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnsvm.config import ConfigError
-from attnsvm.config.version import __version__
+from attnsvm.config import ConfigError as ConfigError
+from attnsvm.config.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from attnsvm.attention import softmax_exact
-    from attnsvm.comparison import margin_gap, svmeq
-    from attnsvm.data import sample
-    from attnsvm.data.pretrained import heads_of
-    from attnsvm.linalg.directions import correlation, one_minus_correlation
-    from attnsvm.model import Transformer
-    from attnsvm.problem import ProblemBatch
-    from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens
-    from attnsvm.svm import (
-        SvmSolution,
-        SvmStatus,
-        solve_gen_svm,
-        solve_rank_constrained,
-        solve_svm,
-    )
-    from attnsvm.sweeps.loaded import load
-    from attnsvm.training import Trajectory, in_cone, in_span, span_basis, train
-    from attnsvm.transformer import LayerProblems, LayerTrajectory, layer_problems, train_layers
+    from attnsvm.attention import softmax_exact as softmax_exact
+    from attnsvm.comparison import margin_gap as margin_gap
+    from attnsvm.comparison import svmeq as svmeq
+    from attnsvm.data import sample as sample
+    from attnsvm.data.pretrained import heads_of as heads_of
+    from attnsvm.linalg.directions import correlation as correlation
+    from attnsvm.linalg.directions import one_minus_correlation as one_minus_correlation
+    from attnsvm.model import Transformer as Transformer
+    from attnsvm.problem import ProblemBatch as ProblemBatch
+    from attnsvm.selection import TokenSelection as TokenSelection
+    from attnsvm.selection import optimal_tokens as optimal_tokens
+    from attnsvm.selection import select_tokens as select_tokens
+    from attnsvm.svm import SvmSolution as SvmSolution
+    from attnsvm.svm import SvmStatus as SvmStatus
+    from attnsvm.svm import solve_gen_svm as solve_gen_svm
+    from attnsvm.svm import solve_rank_constrained as solve_rank_constrained
+    from attnsvm.svm import solve_svm as solve_svm
+    from attnsvm.sweeps.loaded import load as load
+    from attnsvm.training import Trajectory as Trajectory
+    from attnsvm.training import in_cone as in_cone
+    from attnsvm.training import in_span as in_span
+    from attnsvm.training import span_basis as span_basis
+    from attnsvm.training import train as train
+    from attnsvm.transformer import LayerProblems as LayerProblems
+    from attnsvm.transformer import LayerTrajectory as LayerTrajectory
+    from attnsvm.transformer import layer_problems as layer_problems
+    from attnsvm.transformer import train_layers as train_layers
 
 # Without this, the last bits of MKL's products depend on the address of a matrix, and so on the
 # batch. MKL reads it at its first product: import attnsvm before any product.
@@ -67,37 +76,7 @@ _HOME = {
 }
 """Module of each public name that is imported on first use."""
 
-__all__ = [
-    "ConfigError",
-    "LayerProblems",
-    "LayerTrajectory",
-    "ProblemBatch",
-    "SvmSolution",
-    "SvmStatus",
-    "TokenSelection",
-    "Trajectory",
-    "Transformer",
-    "__version__",
-    "correlation",
-    "heads_of",
-    "in_cone",
-    "in_span",
-    "layer_problems",
-    "load",
-    "margin_gap",
-    "one_minus_correlation",
-    "optimal_tokens",
-    "sample",
-    "select_tokens",
-    "softmax_exact",
-    "solve_gen_svm",
-    "solve_rank_constrained",
-    "solve_svm",
-    "span_basis",
-    "svmeq",
-    "train",
-    "train_layers",
-]
+__all__ = sorted([*_HOME, "ConfigError", "__version__"])
 
 
 def __getattr__(name: str) -> Any:

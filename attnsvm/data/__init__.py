@@ -3,11 +3,17 @@
 from attnsvm.data.base import Data, Drawn, Seeded
 from attnsvm.data.digits import Digits
 from attnsvm.data.file import File
-from attnsvm.data.paths import PathsFar, PathsNear
 from attnsvm.data.planted import Planted
 from attnsvm.data.pretrained.source import Pretrained
 from attnsvm.data.sample import sample
-from attnsvm.data.sphere import Orthonormal, Prompt, Sphere, SphereInSpan
+from attnsvm.data.sphere import (
+    Orthonormal,
+    PathsFar,
+    PathsNear,
+    Prompt,
+    Sphere,
+    SphereInSpan,
+)
 
 __all__ = [
     "Data",

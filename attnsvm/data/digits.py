@@ -17,17 +17,11 @@ class Digits(Seeded):
     """Samples are images of two digits, tokens their patches, labels +1 and -1 by digit.
 
     The query of a sample is its mean patch. With a linear head, v is the difference of the two
-    digits' mean patches over the whole set, of unit norm; other heads are drawn.
+    digits' mean patches over the whole set, of unit norm; other heads are drawn. The n images of an
+    instance are drawn without replacement from all images of both digits.
 
-    Parameters
-    ----------
-    n : int
-        Images of an instance, drawn without replacement from all images of both digits.
-    positive, negative : int
-        The digits of label +1 and -1.
-    patch, stride : int
-        Edge of a patch, and distance between patches, in pixels: T = ((8 - patch) // stride + 1)^2
-        tokens of dimension d = patch^2, pixel values from 0 to 1.
+    With the edge of a `patch` and the `stride` between patches in pixels, these are
+    T = ((8 - patch) // stride + 1)^2 tokens of dimension d = patch^2, pixel values from 0 to 1.
     """
 
     def __init__(self, n: int, positive: int, negative: int, patch: int, stride: int) -> None:
@@ -60,13 +54,7 @@ class Digits(Seeded):
 def labelled_patches(
     positive: int, negative: int, patch: int, stride: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the patches (N, T, d) and labels (N,) of all images of two digits, float64.
-
-    Raises
-    ------
-    ConfigError
-        If scikit-learn is not installed.
-    """
+    """Return the patches (N, T, d) and labels (N,) of all images of two digits, float64."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:

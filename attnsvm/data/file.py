@@ -30,24 +30,13 @@ class File(Data):
     optionally `mask` (B, n, T) and parameters of the head by name, as `v` (B, d) or `V` (B, d, d).
     The axis B may be missing. A parameter that is not there is drawn, that of instance i from
     seed + i. Pickled content is rejected.
-
-    Parameters
-    ----------
-    path : str
-        Path of the file.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
-        """Return the first `trials` instances of the file (all, if it has fewer).
-
-        Raises
-        ------
-        ConfigError
-            If the file cannot be read, or an array is missing or has a wrong shape or value.
-        """
+        """Return the first `trials` instances of the file (all, if it has fewer)."""
         arrays = read_npz("data.path", self.path, "X, Z, Y")
         X = _array(arrays, "X")
         if X.ndim == 3:
@@ -80,13 +69,7 @@ class File(Data):
 
 
 def read_npz(field: str, path: str, names: str) -> dict[str, np.ndarray[Any, Any]]:
-    """Return the arrays of an .npz file that a config field names; it should have `names`.
-
-    Raises
-    ------
-    ConfigError
-        If it is not a readable .npz.
-    """
+    """Return the arrays of an .npz file that a config field names; it should have `names`."""
     if not Path(path).is_file():
         what = "not a regular file" if Path(path).exists() else "no such file"
         raise ConfigError(f"{field}={path}: {what}; must be an .npz with {names}")

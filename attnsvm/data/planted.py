@@ -23,17 +23,8 @@ class Planted(Seeded):
     c = score_gap, and v = e_1: the relevant token has the score c, all others exactly 0. With c = 0
     all tokens are optimal; with signal = 0 nothing tells which one is relevant, besides its score.
 
-    Parameters
-    ----------
-    n, T, d : int
-        Samples, tokens and dimension.
-    score_gap : float
-        Score of the relevant token, 0 <= score_gap < 1.
-    signal : float
-        Length of the query's part of the relevant token, over that of the noise.
-    held_out : int
-        Further samples of each instance, `ProblemBatch.held_out`: they are drawn after the n, and
-        change none of them.
+    `held_out` further samples of each instance, `ProblemBatch.held_out`, are drawn after the n, and
+    change none of them.
     """
 
     def __init__(

@@ -50,52 +50,35 @@ def convergence_types(
       anything long before the limit, and a path may pass near the SVM of tokens that it leaves;
     - `unsettled`: they do not, but the limit may select other tokens.
 
-    Parameters
-    ----------
-    batch : ProblemBatch
-        The instances, with the trained parameters of the head.
-    selection : TokenSelection
-        Selected by the trained weights.
-    path : Trajectory
-        Their training.
-    solutions : mapping of str to SvmSolution
-        By norm, the SVMs of `selection.selected`.
-    norm : str or None
-        The norm of the SVM that training converges to (`Parameterization.implicit_bias`).
-    at_most : float
-        Largest 1 - correlation of a W that has settled, with W half-way and with the solution.
+    The batch has the trained parameters of the head, `selection` is by the trained weights, and
+    `solutions` are its SVMs by norm. `norm` is that of the SVM that training converges to, and
+    `at_most` the largest 1 - correlation of a W that has settled.
     """
     gamma = batch.scores()
     chosen = gamma.gather(2, selection.selected[..., None])
     optimal = (selection.selected == selection.optimal).all(dim=1).tolist()
     solution = solutions.get(norm or "")
-    above = ended = [False] * batch.B
-    if solution is not None:
+    statuses = [one.statuses for one in solutions.values()]  # feasibility is that of every norm
+    infeasible = [SvmStatus.infeasible in each for each in zip(*statuses, strict=True)]
+    found = [one.objective.isfinite().tolist() for one in solutions.values()]
+    cases = [
+        ("unsaturated", (~selection.saturated).tolist()),
+        ("infeasible", infeasible),
+        ("undecided", [not any(each) for each in zip(*found, strict=True)]),
+        ("global", optimal),
+    ]
+    if solution is None:
+        cases.append(("unknown", [True] * batch.B))
+    else:
         near = one_minus_correlation(path.W, solution.W) <= at_most
-        ended = (near & (direction_change(path) <= at_most)).tolist()
-        above = ((gamma < chosen) | ~solution.support).all(dim=2).all(dim=1).tolist()
-    types = []
-    for k, saturated in enumerate(selection.saturated.tolist()):
-        if not saturated:
-            types.append("unsaturated")
-        elif (feasibility := _feasibility(solutions, k)) != "feasible":
-            types.append(feasibility)
-        elif optimal[k]:
-            types.append("global")
-        elif solution is None:
-            types.append("unknown")
-        elif solution.statuses[k] is SvmStatus.undecided:
-            types.append("undecided")
-        elif above[k]:
-            types.append("local")
-        else:
-            types.append("not_local" if ended[k] else "unsettled")
-    return types
-
-
-def _feasibility(solutions: Mapping[str, SvmSolution[Tensor]], k: int) -> str:
-    """Return feasible, infeasible or undecided: the constraints are the same for every norm."""
-    if any(solution.statuses[k] is SvmStatus.infeasible for solution in solutions.values()):
-        return "infeasible"
-    found = any(bool(solution.objective[k].isfinite()) for solution in solutions.values())
-    return "feasible" if found else "undecided"
+        ended = near & (direction_change(path) <= at_most)
+        above = ((gamma < chosen) | ~solution.support).all(dim=2).all(dim=1)
+        undecided = [status is SvmStatus.undecided for status in solution.statuses]
+        cases += [
+            ("undecided", undecided),
+            ("local", above.tolist()),
+            ("not_local", ended.tolist()),
+        ]
+    types, where = zip(*cases, strict=True)
+    first = zip(*where, [True] * batch.B, strict=True)
+    return [(*types, "unsettled")[each.index(True)] for each in first]

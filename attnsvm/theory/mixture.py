@@ -110,13 +110,8 @@ def finite_part_distance(batch: ProblemBatch, mixture: Tensor) -> Callable[[Tens
     the projection P of every W that meets these equations on the span of their rows. Of residuals r
     of the equations of any W, ||P W - W_fin||_F^2 = r^T G^-1 r, G = (D D^T) o (Z Z^T).
 
-    Parameters
-    ----------
-    batch : ProblemBatch
-        B instances.
-    mixture : Tensor
-        s, (B, n, T). The distance is NaN where it is, where all log-ratios are below 1e-6, and
-        where the equations are not independent.
+    The distance is NaN where the mixture s, (B, n, T), is, where all log-ratios are below 1e-6, and
+    where the equations are not independent.
     """
     known = ~mixture.isnan().flatten(1).any(1)
     one = torch.zeros_like(mixture).scatter(2, batch.mask.to(mixture).argmax(2, True), 1.0)

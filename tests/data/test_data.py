@@ -15,7 +15,6 @@ from attnsvm.data.digits import labelled_patches
 from attnsvm.head import Head
 from attnsvm.model import CrossAttention
 from attnsvm.selection import optimal_tokens
-from attnsvm.training import train
 
 pytestmark = pytest.mark.processors
 
@@ -131,16 +130,6 @@ def test_instances_in_their_span_have_the_same_inner_products_and_are_seeded_alo
     assert alone.head_parameters["v"][0].equal(inside.head_parameters["v"][2])
 
 
-def test_training_from_zero_is_that_of_the_wide_instance():
-    size = {"n": 2, "T": 3, "d": 40, "trials": 3}
-    paths = [
-        train(sample(name, **size), steps=200, init="zero") for name in ("sphere", "sphere_in_span")
-    ]
-    torch.testing.assert_close(paths[0].softmax, paths[1].softmax, rtol=1e-9, atol=0)
-    norms = [path.W.norm(dim=(1, 2)) for path in paths]
-    torch.testing.assert_close(*norms, rtol=1e-12, atol=0)
-
-
 def test_a_planted_token_has_the_score_and_resembles_the_query():
     size = {"n": 200, "T": 3, "d": 5, "trials": 2, "score_gap": 0.6, "signal": 2.0, "seed": 4}
     batch = sample("planted", **size)
@@ -166,14 +155,6 @@ def test_held_out_samples_change_nothing_and_follow_the_others():
         assert part.equal(getattr(alone, name))
         assert torch.cat([part, rest], 1).equal(getattr(whole, name))
     assert more.take(slice(1, 2)).held_out.X.equal(more.held_out.X[1:])
-
-
-def test_tokens_of_equal_score_leave_the_weights_where_they_are():
-    batch = sample("planted", n=3, T=4, d=5, trials=3, score_gap=0.0)
-    path = train(batch, steps=50)
-    assert path.snapshots[:, -1].equal(path.snapshots[:, 0])
-    nearly = train(sample("planted", n=3, T=4, d=5, trials=3, score_gap=1e-9), steps=50)
-    assert (nearly.W - nearly.snapshots[:, 0]).flatten(1).norm(dim=1).min() > 1
 
 
 @pytest.mark.parametrize(("T", "d"), [(3, 3), (3, 5), (1, 4)])

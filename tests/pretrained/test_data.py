@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 
@@ -193,24 +192,12 @@ def test_a_record_is_proved_and_nothing_is_trusted(record, tmp_path):
     assert proof.trusted == []
 
 
-@pytest.mark.parametrize(
-    ("column", "forge"),
-    quick_rows(
-        ("other_heads_nuclear", lambda column: column + 1e-5),
-        ("entropy_mean", lambda column: column * 1.001),
-        ("risk", lambda column: column + 1e-6),
-        ("convergence", lambda column: ["local"] * len(column)),
-        ("flat", lambda column: ~column.astype(bool)),
-        ("assumption_b1", lambda column: ~column.astype(bool)),
-    ),
-)
-def test_a_forged_column_is_refused(record, tmp_path, column, forge):
+def test_every_forged_column_is_refused(record, tmp_path):
     """Risk and convergence follow from scores that are derived from the model's files."""
-    forged = record.trials.assign(**{column: forge(record.trials[column])})
-    other = dataclasses.replace(record, trials=forged)
-    refusals = prove(written(tmp_path, composed(*OVERRIDES), other)).refusals
-    assert {name for name, _, _ in refusals} == {"table"}
-    assert all(column in why for _, _, why in refusals)
+    forged = Forgery.of(written(tmp_path / "genuine", composed(*OVERRIDES), record))
+    columns = forged.everywhere()
+    refusals = prove(forged.written(tmp_path / "forged")).refusals
+    assert {why.split(" is ")[0] for _, _, why in refusals} >= set(columns)
 
 
 def test_the_signature_is_that_of_the_content(tmp_path):
@@ -221,48 +208,17 @@ def test_the_signature_is_that_of_the_content(tmp_path):
     assert signature(config[0]) != signature(config[1])
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("rule", ["w", "kq"])
-def test_training_on_starts_at_the_head_and_turns_it_to_its_SVM(record, rule, tmp_path):
-    steps = ("optimizer.steps=3000", "optimizer.growth=0.05", "optimizer.record_every=1000")
-    config = composed(*WHERE, f"parameterization={rule}", *steps)
-    after = experiment.run(config)
-    history = after.history[after.history["quantity"] == "one_minus_corr_frobenius"]
-    start = history[history["step"] == 0]["value"].to_numpy()
-    np.testing.assert_allclose(start, record.trials["one_minus_corr_frobenius"], rtol=1e-6)
-    np.testing.assert_array_equal(after.solutions["selected"], record.solutions["selected"])
-    assert (after.trials["convergence"] != "not_local").all()
-    column = {"w": "one_minus_corr_frobenius", "kq": "one_minus_corr_nuclear"}[rule]
-    assert (after.trials[column] < record.trials[column]).all()
-    if rule == "w":
-        assert (after.trials[column] < 1e-3).all()
-    proof = prove(written(tmp_path, config, after))
-    assert not proof.refusals
-    assert not any("instances" in line for line in proof.trusted)
-
-
 GEN_SVM = ("selection=multi", "selection.attended=0.25", "selection.negligible=0.25")
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(("kind", "control"), [("bert", "spectrum"), ("gpt2", "queries")])
 def test_instances_and_other_heads_are_derived_from_the_files_of_the_model(kind, control, tmp_path):
-    """Every array that is forged is refused."""
     here = (f"data.transformer={tiny(kind)}", f"data.control={control}", "seed=2", "trials=2")
     config = composed(*OVERRIDES, *here, *GEN_SVM)
-    folder = written(tmp_path / "genuine", config, experiment.run(config))
-    proof = prove(folder)
+    proof = prove(written(tmp_path, config, experiment.run(config)))
     assert not proof.refusals
     assert not any("other_heads" in line or "instances" in line for line in proof.trusted)
-    for name, change in (
-        ("X", lambda X: X * (1 + 1e-7)),
-        ("Z", lambda Z: Z[::-1].copy()),
-        ("mask", lambda mask: ~mask),
-        ("trained_W", lambda W: W * (1 + 1e-5)),
-    ):
-        forged = Forgery.of(folder)
-        forged.array(name, change)
-        assert refusal(forged.written(tmp_path / name))
 
 
 def test_any_basis_of_the_rows_is_right(record, tmp_path):
@@ -312,11 +268,6 @@ def test_a_signature_is_refused_if_its_files_are_here_and_trusted_if_not(record,
         return refused, any(told in line for line in proof.trusted)
 
     assert found(genuine) == (False, False)
-    for key, value in (("signature", "0" * 64), ("at_head", 1)):
-        forged = Forgery.of(genuine)
-        where = forged.run if key == "signature" else forged.run["config"]["data"]
-        where[key] = value
-        assert found(forged.written(tmp_path / key))[0]
     for path in (model / "config.json", model / "tokenizer.json", text):
         before = path.read_bytes()
         path.write_bytes(before + b" ")

@@ -10,8 +10,7 @@ import torch
 import attnsvm
 from attnsvm import ConfigError, SvmStatus
 from attnsvm.data.pretrained import CONTROLS, AttentionLayer, restricted
-from attnsvm.data.pretrained.instance import same_spectrum
-from attnsvm.data.pretrained.layer import with_one
+from attnsvm.data.pretrained.layer import same_spectrum, with_one
 
 N, T, D, HEADS, M = 4, 4, 30, 3, 5
 
@@ -98,23 +97,6 @@ def test_SVM_and_correlation_are_those_of_all_dimensions(causal, norm):
     W = seen(whole, QUERY, 0)
     mine = attnsvm.correlation(found.W[0], inside.W)
     torch.testing.assert_close(mine, attnsvm.correlation(W, outside.W), rtol=1e-4, atol=1e-6)
-
-
-def test_equal_sequences_span_less_and_change_nothing():
-    whole = layer()
-    twice = AttentionLayer(
-        torch.cat([whole.X, whole.X]), torch.cat([whole.X, whole.X]), whole.K, whole.Q,
-        torch.cat([whole.mask, whole.mask]),
-    )  # fmt: skip
-    one, two = restricted(whole, 0, QUERY), restricted(twice, 0, torch.cat([QUERY, QUERY]))
-    for k in range(HEADS):
-        torch.testing.assert_close(one.W[k].norm(), two.W[k].norm())
-    selected = attention(two.X, two.Z, two.W[0], two.mask).argmax(1)
-    solved = [
-        attnsvm.solve_svm(found.X, found.Z, selected[: len(found.X)]).objective
-        for found in (one, two)
-    ]
-    assert solved[0] == pytest.approx(float(solved[1]), rel=1e-9)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -1,8 +1,7 @@
 """Attention layers of pretrained models: the rows that they see, and every head as a matrix W."""
 
 from attnsvm.data.pretrained.hooks import heads_of
-from attnsvm.data.pretrained.instance import CONTROLS, Restricted, restricted
-from attnsvm.data.pretrained.layer import AttentionLayer
+from attnsvm.data.pretrained.layer import CONTROLS, AttentionLayer, Restricted, restricted
 from attnsvm.data.pretrained.model import PretrainedModel, forward, load
 
 __all__ = [

@@ -74,11 +74,6 @@ class PretrainedModel:
         """Return the tokens of those sentences that have at least T, truncated, (N, T) int64.
 
         A tokenizer that adds special tokens, such as [CLS] and [SEP], counts them.
-
-        Raises
-        ------
-        ConfigError
-            If the tokenizer has no token for a part of a sentence.
         """
         tokenizer = self.tokenizer
         must = "must have a token for every part of a text, such as unk_token, and fewer tokens of "
@@ -107,13 +102,7 @@ class PretrainedModel:
 
 
 def load(model: str) -> PretrainedModel:
-    """Return the model of `data.transformer`: minilm, or a folder.
-
-    Raises
-    ------
-    ConfigError
-        If a library or a file is missing, or is not as it must be.
-    """
+    """Return the model of `data.transformer`, minilm or a folder; ConfigError if it is not one."""
     path = model_folder(model)
     if path is None:
         must = "its package must be installed, see docs/pretrained.md; or the path of a folder"
@@ -134,25 +123,10 @@ def contents(path: Path) -> bytes:
 
 
 def forward(model: PretrainedModel, tokens: Tensor) -> tuple[list[AttentionLayer], Tensor]:
-    """Return the attention layers of a model on sequences of tokens, and its last rows.
+    """Return the attention layers of a model on tokens (N, T), and its last rows (N, T, d).
 
-    Parameters
-    ----------
-    model : PretrainedModel
-    tokens : Tensor
-        Numbers of the tokens, shape (N, T), int64.
-
-    Returns
-    -------
-    list of AttentionLayer
-        With the rows that each of them sees; those of GPT-2 after the layer norm.
-    Tensor
-        The last rows, shape (N, T, d), float64.
-
-    Raises
-    ------
-    ConfigError
-        If the model is too small for the tokens.
+    The layers have the rows that each of them sees; those of GPT-2 after the layer norm. A model
+    that is too small for the tokens is a ConfigError.
     """
     with torch.no_grad(), one_thread(), caught(model.network, model.causal) as layers:
         rows: Tensor = model._run(tokens).last_hidden_state
@@ -174,23 +148,8 @@ def token_scores(model: PretrainedModel, tokens: Tensor, targets: Tensor) -> Ten
     among the next sentences of all, with the mean of the last rows as embedding: the kind of loss
     by which sentence embedders are trained. Embeddings e' of next sentences are constants.
 
-    Parameters
-    ----------
-    model : PretrainedModel
-    tokens : Tensor
-        Numbers of the tokens, shape (N, T), int64.
-    targets : Tensor
-        Those to be predicted, shape (N, T): the next token of each one, or the next sentence.
-
-    Returns
-    -------
-    Tensor
-        Shape (L, N, H, T, T), float64, in nats.
-
-    Raises
-    ------
-    ConfigError
-        As `forward` does.
+    Tokens are (N, T), and targets (N, T) those to be predicted: the next token of each one, or the
+    next sentence. Scores are (L, N, H, T, T), in nats.
     """
     with one_thread(), torch.enable_grad():
         found = model._run(tokens, output_attentions=True)
@@ -243,10 +202,7 @@ def _load(path: Path, versions: tuple[tuple[int, ...], ...]) -> PretrainedModel:
 
 @contextmanager
 def _reading(path: Path, file: str, must: str) -> Iterator[None]:
-    """Refuse a file, with what it must be, for whatever is raised inside.
-
-    The libraries raise errors of many types, some of them those of Rust.
-    """
+    """Refuse a file, with what it must be, for whatever is raised inside, also by Rust."""
     try:
         yield
     except Exception as error:

@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.data.base import Data
-from attnsvm.data.pretrained.instance import Restricted, restricted_layer
+from attnsvm.data.pretrained.layer import Restricted, restricted_layer
 from attnsvm.data.pretrained.model import PretrainedModel, contents, forward, load, token_scores
 from attnsvm.head import Head, Linear, RowScores
 from attnsvm.model import CrossAttention, Model
@@ -41,22 +41,10 @@ class Pretrained(Data):
     much attention to the token lowers the loss of the model (`token_scores`); a causal model has no
     such score for the tokens that controls move before a query. All labels are +1.
 
-    Parameters
-    ----------
-    transformer : str
-        minilm, or a folder with config.json, model.safetensors and tokenizer.json.
-    text : str or None
-        A text file with one sentence a line; None: the text that comes with attnsvm.
-    at_layer, at_head : int
-        Which head, from 0.
-    n : int
-        Sentences of an instance, drawn without replacement from those with at least T tokens.
-    T : int
-        Tokens of a sentence; longer ones are truncated.
-    control : str
-        none: the head itself; or what it is compared with, see `restricted`.
-    scores : str
-        attended or loss. A token that a control moves keeps its score.
+    `transformer` is minilm, or a folder with config.json, model.safetensors and tokenizer.json, and
+    `text` a file with one sentence a line, by default that of attnsvm. The n sentences of an
+    instance are drawn without replacement from those with at least T tokens, and truncated. For
+    `control` see `restricted`; a token that it moves keeps its score.
     """
 
     transformer: str
@@ -69,14 +57,7 @@ class Pretrained(Data):
     scores: str
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
-        """Return `trials` instances, the sentences of instance i drawn from seed + i.
-
-        Raises
-        ------
-        ConfigError
-            If a file or a library is missing or wrong, there is no such layer or head, or the text
-            has too few sentences.
-        """
+        """Return `trials` instances, the sentences of instance i drawn from seed + i."""
         if not isinstance(model, CrossAttention):
             raise ConfigError("model: must be cross_attention with data=pretrained, which draws "
                               "the query of a sentence among its tokens")  # fmt: skip
@@ -99,13 +80,7 @@ class Pretrained(Data):
         )  # fmt: skip
 
     def words(self, seed: int) -> tuple[list[list[str]], list[int]]:
-        """Return the tokens of the sentences of the instance `seed`, as text, and each query.
-
-        Raises
-        ------
-        ConfigError
-            As `sample` does.
-        """
+        """Return the tokens of the sentences of the instance `seed`, as text, and each query."""
         source, sentences = self._read()
         chosen, query = self._drawn(source, len(sentences), seed)
         token = source.tokenizer.id_to_token
@@ -113,10 +88,7 @@ class Pretrained(Data):
         return words, query.tolist()
 
     def _read(self) -> tuple[PretrainedModel, Tensor]:
-        """Return the model, and the sentences with at least T tokens.
-
-        For the loss of next tokens they need one more.
-        """
+        """Return the model, and sentences of T tokens or more; for the next tokens one more."""
         source = load(self.transformer)
         least = self.T + (self.scores == "loss" and source.causal)
         found = _sentences(source, _lines(self.text), least)
@@ -162,15 +134,10 @@ class Pretrained(Data):
 
 
 class Recent:
-    """What was computed last, of at most some bytes.
+    """What was computed last, whose tensors have at most `most` bytes.
 
     Cells of a sweep differ in the head of a layer, on the same sentences: they share forward
     passes, rows in their span, and scores.
-
-    Parameters
-    ----------
-    most : int
-        Largest number of bytes of the tensors that are kept.
     """
 
     def __init__(self, most: int) -> None:
