@@ -1,12 +1,24 @@
-"""Times and memory of programs, and tables of them."""
+"""Times and memory of programs, tables of them, and the peers of training.
+
+Peers: a loop over instances with torch autograd, and JAX (vmap, scan, jit). Both take normalised
+steps V -= LR G / ||G||_F of every factor, W or K and Q, of every layer.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from attnsvm import softmax_exact
+from attnsvm.problem import ProblemBatch
 
 Times = tuple[float, float]
 """Microseconds of a step: on the clock, and of the processors."""
@@ -61,3 +73,130 @@ def print_head(*columns: str) -> None:
     """Print the names of the columns of a table."""
     print_row(*columns)
     print("|---" * len(columns) + "|")
+
+
+LR, EPS = 0.1, 2.0**-52
+FEW, LOOP_STEPS = 4, 20
+"""Instances and steps of the autograd loop."""
+
+Risk = Callable[..., Any]
+"""(W, X, Z, Y, v, softmax, softplus) to the risk of an instance, of arrays of torch or JAX."""
+
+Ours = Callable[[ProblemBatch, int], Tensor]
+"""(batch, steps) to the trained W, (B, ..., d, d)."""
+
+
+def combined(factors: Sequence[Any]) -> Any:
+    """Return W, of W or of K and Q."""
+    return factors[0] if len(factors) == 1 else factors[0] @ factors[1].mT
+
+
+def arrays(batch: ProblemBatch) -> tuple[Tensor, ...]:
+    return batch.X, batch.Z, batch.Y, batch.head_parameters["v"]
+
+
+def autograd_loop(
+    risk: Risk, batch: ProblemBatch, start: Sequence[Tensor], steps: int, exact: bool
+) -> Tensor:
+    """Train one instance after the other; return W."""
+    softmax = softmax_exact if exact else partial(torch.softmax, dim=-1)
+    found = []
+    for b in range(batch.B):
+        given = [tensor[b] for tensor in arrays(batch)]
+        factors = [V[b].clone().requires_grad_() for V in start]
+        for _ in range(steps):
+            loss = risk(combined(factors), *given, softmax, softplus)
+            gradients = torch.autograd.grad(loss, factors)
+            with torch.no_grad():
+                for V, g in zip(factors, gradients, strict=True):
+                    V -= LR * g / (g.norm(dim=(-2, -1), keepdim=True) + EPS)
+        found.append(combined(factors).detach())
+    return torch.stack(found)
+
+
+def jax_training(
+    risk: Risk, batch: ProblemBatch, start: Sequence[Tensor], steps: int, exact: bool
+) -> Callable[[], Any]:
+    """Return the compiled training of the whole batch by JAX, which returns W."""
+    import jax
+    import jax.numpy as jnp
+
+    jax.config.update("jax_enable_x64", True)
+
+    @jax.custom_vjp
+    def exact_softmax(logits: Any) -> Any:
+        return jax.nn.softmax(logits, -1)
+
+    def backward(s: Any, g: Any) -> Any:
+        top = jnp.argmax(s, -1, keepdims=True)
+        dg = g - jnp.take_along_axis(g, top, -1)
+        q = s * (dg - (s * dg).sum(-1, keepdims=True))
+        at_top = jnp.arange(s.shape[-1]) == top
+        q = jnp.where(at_top, 0.0, q)
+        return (jnp.where(at_top, -q.sum(-1, keepdims=True), q),)
+
+    exact_softmax.defvjp(lambda logits: (jax.nn.softmax(logits, -1),) * 2, backward)
+    softmax = exact_softmax if exact else jax.nn.softmax
+
+    def loss(factors: Any, *given: Any) -> Any:
+        return risk(combined(factors), *given, softmax, jax.nn.softplus)
+
+    def one(factors: Any, *given: Any) -> Any:
+        def step(factors: Any, _: Any) -> Any:
+            gradients = jax.grad(loss)(factors, *given)
+            return [
+                V - LR * g / (jnp.linalg.norm(g, axis=(-2, -1), keepdims=True) + EPS)
+                for V, g in zip(factors, gradients, strict=True)
+            ], None
+
+        return combined(jax.lax.scan(step, factors, None, length=steps)[0])
+
+    given = [jnp.asarray(tensor.numpy()) for tensor in arrays(batch)]
+    factors = [jnp.asarray(V.numpy()) for V in start]
+    train = jax.jit(jax.vmap(one))
+    return lambda: jax.block_until_ready(train(factors, *given))
+
+
+def compare(
+    title: str,
+    ours: Ours,
+    risk: Risk,
+    batch: ProblemBatch,
+    start: Sequence[Tensor],
+    steps: int,
+    repeats: int,
+    exact: bool = False,
+) -> None:
+    """Print microseconds per instance and step, the ratios, and how far the peers' W is from ours.
+
+    `start` has the factors, each (B, ..., d, m); `exact`: the peers take the softmax whose backward
+    pass does not cancel.
+    """
+    few = batch.take(slice(FEW)), [V[:FEW] for V in start]
+    peer = jax_training(risk, batch, start, steps, exact)
+    compiling = seconds(peer)[0]
+    count = batch.B * steps
+    best = best_in_turn(
+        {
+            "ours": (lambda: ours(batch, steps), count),
+            "0 steps": (lambda: ours(batch, 0), count),
+            "loop": (lambda: autograd_loop(risk, *few, LOOP_STEPS, exact), FEW * LOOP_STEPS),
+            "jax": (peer, count),
+        },
+        repeats,
+    )
+    print(f"{title}, B = {batch.B}, {steps} steps; JAX compiles {compiling:.1f} s")
+    for name, spent in best.items():
+        ratios = [one / mine for one, mine in zip(spent, best["ours"], strict=True)]
+        print(
+            f"  {name:8} {spent[0]:9.3f} us on the clock, {spent[1]:9.3f} of the processors;"
+            f" {ratios[0]:.2f} and {ratios[1]:.2f} times ours",
+            flush=True,
+        )
+    mine, again = ours(few[0], LOOP_STEPS), jax_training(risk, *few, LOOP_STEPS, exact)()
+    for name, W in (
+        ("loop", autograd_loop(risk, *few, LOOP_STEPS, exact)),
+        ("jax", torch.tensor(again.tolist(), dtype=mine.dtype)),
+    ):
+        error = (W - mine).abs().max() / mine.abs().max()
+        print(f"  {name}: W differs by {error:.0e} after {LOOP_STEPS} steps", flush=True)

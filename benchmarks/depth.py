@@ -1,6 +1,6 @@
 """Training of several layers against its peers, as ratios of one run: `python -m benchmarks.depth`.
 
-Peers (`_peers`): a loop over instances with torch autograd, and JAX, both with the softmax whose
+Peers (`_measure`): a loop over instances with torch autograd, and JAX, both with the softmax whose
 backward pass does not cancel, in float64 on two threads. Normalised steps of W, or of K and Q, of
 every layer, logistic loss, linear head on position 0, residual connection. As in ours, the last
 layer has only the query that is read. The peers do less: they do not carry the differences of rows
@@ -16,7 +16,7 @@ import torch
 import attnsvm
 from attnsvm.problem import ProblemBatch
 from attnsvm.transformer import LayerTrajectory
-from benchmarks._peers import LR, compare
+from benchmarks._measure import LR, compare
 
 SHAPE, LAYERS, REPEATS = (4, 5, 16), 2, 3
 MODEL = attnsvm.Transformer(layers=LAYERS)

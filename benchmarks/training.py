@@ -1,17 +1,16 @@
 """Speed of training against its peers, as ratios within one run: `python -m benchmarks.training`.
 
-Peers (`_peers`): a loop over instances with torch autograd, as it is usually written, and JAX with
-the straightforward gradient. All in float64 on two threads, normalised gradient descent with the
-logistic loss and the linear head. Times are the best of several repetitions, on the clock and of
-the processors, which other programs disturb less; compilation is apart, and a call of 0 steps is
-one of the programs. After that: the cost of many dimensions. `--many 100000`: memory and time of a
-batch in chunks.
+Peers (`_measure`): a loop over instances with torch autograd, as it is usually written, and JAX
+with the straightforward gradient. All in float64 on two threads, normalised gradient descent with
+the logistic loss and the linear head. Times are the best of several repetitions, on the clock and
+of the processors, which other programs disturb less; compilation is apart, and a call of 0 steps
+is one of the programs. After that: the cost of many dimensions. `--many 100000`: memory and time
+of a batch in chunks.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -22,8 +21,7 @@ from torch import Tensor
 import attnsvm
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import train_chunks
-from benchmarks._measure import best_in_turn, seconds
-from benchmarks._peers import compare
+from benchmarks._measure import best_in_turn, compare, seconds, with_peak
 
 SHAPES = ((3, 4, 10), (5, 5, 5), (6, 8, 10), (15, 5, 20), (8, 16, 32), (2, 64, 64), (32, 8, 8))
 BATCHES = (100, 1000)
@@ -74,19 +72,13 @@ def many(trials: int, steps: int) -> None:
             done += path.snapshots.shape[0]
             assert part.stop == done
 
-    before, took = peak_gib(), seconds(work)[0]
+    (took, _), peak = with_peak(lambda: seconds(work))
     rate = took / (trials * steps) * 1e6
     print(
         f"\n{trials} instances, (6, 8, 10), {steps} steps, 100 snapshots: {took:.0f} s, "
-        f"{rate:.3f} microseconds per instance-step, peak {peak_gib():.2f} GiB "
-        f"(asked 8; {before:.2f} before training)",
+        f"{rate:.3f} microseconds per instance-step, peak {peak / 1024:.2f} GiB over the start",
         flush=True,
     )
-
-
-def peak_gib() -> float:
-    """Return the largest resident memory of this process so far."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def main(words: Sequence[str] = ()) -> None:

@@ -20,13 +20,14 @@ from attnsvm.svm import (
     SvmSolution,
     SvmStatus,
     attained,
+    reference,
     single_token,
     solve,
     solve_gen_svm,
     solve_rank_constrained,
     solve_svm,
 )
-from attnsvm.svm.reference import Cvxpy, published_rank
+from attnsvm.svm.reference import published_rank
 from attnsvm.theory import assumption_b1, convergence_types, direction_change
 from attnsvm.training import Trajectory
 
@@ -105,7 +106,7 @@ def solve_as_published(batch: ProblemBatch, selected: Tensor, norms: list[str]) 
     problem = single_token(batch.X, batch.Z, selected, batch.mask)
     found: dict[str, Any] = {}
     for norm in norms:
-        solutions = Cvxpy(norm).solutions(problem)
+        solutions = reference.solutions(problem, norm)
         found[f"published_{norm}_status"] = [one.cvxpy_status for one in solutions]
         found[f"published_{norm}_rank"] = [published_rank(one.W) for one in solutions]
     return Findings(found)

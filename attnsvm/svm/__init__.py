@@ -1,13 +1,13 @@
 """The attention SVMs: least norm under token-separation constraints.
 
-- `problem`: the rows d_k^T W z_k >= h_k or = h_k of Att-SVM and Gen-SVM; `scaling`: to unit size
-  and back, exactly; `wide`: few vectors in many dimensions.
+- `problem`: the rows d_k^T W z_k >= h_k or = h_k of Att-SVM and Gen-SVM; `reduction`: to unit size
+  and few dimensions, and back.
 - `frobenius`: the least Frobenius norm; `interior_point`:
   one predictor-corrector method for all other norms, a file for the cone of each;
   `rank_constrained`: rank(W) <= m; `equalities`: those of Gen-SVM; `reference`: the same problems
   through CVXPY, to compare with.
 - `certificate`: bracket, ray, rank bound, from the problem alone; `tolerances`: all of them;
-  `solution`: the interface of the methods and the types of the results; `solve`: what users call.
+  `solution`: the types of the results; `solve`: what users call.
 """
 
 from attnsvm.svm.problem import SvmProblem, attained, finite_part, multi_token, single_token

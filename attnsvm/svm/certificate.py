@@ -23,6 +23,7 @@ from torch import Tensor
 from attnsvm.linalg import EPS
 from attnsvm.norm import Norm, Schatten, norm_of
 from attnsvm.svm.problem import SvmProblem, power_of_two
+from attnsvm.svm.reduction import coordinates, is_thin, spectrum
 from attnsvm.svm.solution import Candidate, Certificate, SvmStatus, Verdict
 from attnsvm.svm.tolerances import (
     DEPENDENT,
@@ -33,7 +34,6 @@ from attnsvm.svm.tolerances import (
     RAY_RATIO,
     ROUNDING,
 )
-from attnsvm.svm.wide import coordinates, is_thin, spectrum
 
 MANY = 256  # with more equality rows, of d^2 entries each, a Gram matrix is used to save memory
 
@@ -237,6 +237,11 @@ def upper_bound(problem: SvmProblem, W: Tensor, norm: str | Norm) -> Tensor:
     found = spectrum(W, problem.Z)
     value = _upper(problem, W, found, torch.zeros_like(found[1]), norm_of(norm))
     return torch.where(W.isnan().any(dim=(1, 2)), torch.inf, value)
+
+
+def bounds(problem: SvmProblem, W: Tensor, a: Tensor, norm: str | Norm) -> tuple[Tensor, Tensor]:
+    """Return the upper bound of W and the lower bound of a, (B,) each."""
+    return upper_bound(problem, W, norm), lower_bound(problem, a, norm)[1]
 
 
 def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,55 +12,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.svm.problem import SvmProblem
+from attnsvm.svm.reduction import coordinates, is_thin
 from attnsvm.svm.tolerances import DEPENDENT
-from attnsvm.svm.wide import coordinates, is_thin
 
 Array = NDArray[np.float64]
 
 CLEAR = 1e-3  # least pivot (a sine) of unit rows that are certainly independent
 
 
-@dataclass(frozen=True)
-class Elimination:
-    """The affine set {w : E w = e} of one instance, w in R^p.
+class Elimination(NamedTuple):
+    """The affine set {w : E w = e} of one instance, w in R^p."""
 
-    Attributes
-    ----------
-    independent : (r,)
-        Indices of independent equality rows that span all of them.
-    basis : (p, r)
-        Orthonormal basis of the span of the rows.
-    origin : (p,)
-        w_0, the least-norm point of the set.
-    contradiction : (m,) or None
-        b with E^T b = 0 and e^T b > 0 if the equalities contradict each other.
-    """
-
-    E: Array
-    independent: NDArray[np.int64]
-    basis: Array
-    origin: Array
-    contradiction: Array | None
+    independent: NDArray[np.int64]  # (r,), equality rows that span all of them
+    basis: Array  # (p, r), orthonormal, of their span
+    origin: Array  # (p,), w_0, the least-norm point of the set
 
     def project(self, G: Array) -> Array:
         """Return the rows of G made orthogonal to the equality rows (twice, to reduce rounding)."""
-        for _ in range(2):
+        for _ in range(2 if self.independent.size else 0):
             G = G - (G @ self.basis) @ self.basis.T
         return G
-
-    def multipliers(self, target: Array) -> Array:
-        """Return b with E^T b = target, for a target in the span of the rows."""
-        b = np.zeros(self.E.shape[0])
-        if self.independent.size:
-            b[self.independent] = np.linalg.lstsq(self.E[self.independent].T, target, rcond=None)[0]
-        return b
 
 
 def eliminate(E: Array, e: Array) -> Elimination:
     """Return the elimination of E w = e; the rows should have comparable norms."""
     if not E.shape[0]:
-        nothing = np.zeros((E.shape[1], 0))
-        return Elimination(E, np.zeros(0, np.int64), nothing, np.zeros(E.shape[1]), None)
+        return Elimination(np.zeros(0, np.int64), np.zeros((E.shape[1], 0)), np.zeros(E.shape[1]))
     from scipy.linalg import qr, solve_triangular  # its import is slow, and few instances need it
 
     _, R, order = qr(E.T, mode="economic", pivoting=True)
@@ -68,11 +46,14 @@ def eliminate(E: Array, e: Array) -> Elimination:
     independent = np.sort(order[:rank]).astype(np.int64)
     basis, R = np.linalg.qr(E[independent].T)
     origin = basis @ solve_triangular(R, e[independent], trans="T")
-    return Elimination(E, independent, basis, origin, _contradiction(E, e, origin))
+    return Elimination(independent, basis, origin)
 
 
-def _contradiction(E: Array, e: Array, origin: Array) -> Array | None:
-    """Return the residual of e outside the range of E, a Farkas ray; None if it is rounding."""
+def contradiction(E: Array, e: Array, origin: Array) -> Array | None:
+    """Return b with E^T b = 0 and e^T b > 0; None if the equalities hold at the origin.
+
+    It is the residual of e outside the range of E, a Farkas ray, unless that is rounding.
+    """
     reach = np.linalg.norm(E, axis=1) * np.linalg.norm(origin) + np.abs(e)
     if (np.abs(E @ origin - e) <= 1e-10 * reach).all():
         return None
@@ -109,11 +90,6 @@ def _gram(problem: SvmProblem, keep: Tensor) -> Tensor:
     D = torch.where(keep[..., None], D, 0.0)
     gram: Tensor = (D @ D.mT) * (Q @ Q.mT) + torch.diag_embed((~keep).to(D))
     return gram
-
-
-def restore_equalities(problem: SvmProblem, W: Tensor) -> Tensor:
-    """Return W moved to the nearest point where the equalities hold."""
-    return restoring(problem)(W)
 
 
 def restoring(problem: SvmProblem) -> Callable[[Tensor], Tensor]:

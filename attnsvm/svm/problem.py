@@ -105,6 +105,11 @@ class SvmProblem:
         """Return the problems at `index`."""
         return SvmProblem(*(getattr(self, f.name)[index] for f in fields(self)))
 
+    def restrict(self, index: Tensor) -> SvmProblem:
+        """Return the problem with the rows at `index` (N',), each of them as one sample."""
+        D, h, kind, token = (x[:, index] for x in (self.D, self.h, self.kind, self.token))
+        return SvmProblem(D, self.Z[:, index // (self.N // self.n)], h, kind, token)
+
     def equalities(self) -> SvmProblem:
         """Return the problem of the equalities alone."""
         equality = self.equality

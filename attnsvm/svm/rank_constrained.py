@@ -16,10 +16,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attnsvm.svm.certificate import certify, upper_bound
-from attnsvm.svm.frobenius import LeastDistance
+from attnsvm.svm.certificate import upper_bound
+from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.problem import SvmProblem
-from attnsvm.svm.solution import Candidate, Solver
+from attnsvm.svm.solution import Candidate, Judge, Method
 from attnsvm.svm.tolerances import ROUND_DECREASE
 
 ROUNDS = 40
@@ -28,40 +28,23 @@ SEED = 0
 """Of the perturbations; every instance gets the same, so its result does not depend on others."""
 
 
-class RankConstrained(Solver):
-    """The solution of the relaxation where its rank is at most m, else the best W of rank m found.
+def of_rank(problem: SvmProblem, m: int, relaxation: Method, judge: Judge) -> Candidate:
+    """Return the relaxation's solution where its rank is at most m, else the best W of rank m.
 
+    W is NaN where none is found. `judge` certifies the nuclear-norm solution of `relaxation`.
     Multipliers and rays are those of the relaxation: no W of any rank has a smaller norm than their
     bound, and where no W of any rank is feasible, none of rank m is.
-
-    Parameters
-    ----------
-    m : int
-        Largest rank.
-    relaxation : Solver
-        A solver of the nuclear norm.
-    gap, rank_tolerance : float
-        As in `certify`: whether the relaxation is solved, and what counts as its rank.
     """
-
-    norm = "nuclear"
-
-    def __init__(self, m: int, relaxation: Solver, gap: float, rank_tolerance: float) -> None:
-        self.m, self.relaxation = m, relaxation
-        self.gap, self.rank_tolerance = gap, rank_tolerance
-
-    def candidates(self, problem: SvmProblem) -> Candidate:
-        """Return W of rank <= m, NaN where none is found, with the relaxation's multipliers."""
-        relaxed = self.relaxation.candidates(problem)
-        found = certify(problem, relaxed, "nuclear", self.gap, self.rank_tolerance)
-        solved = torch.tensor([status in ("solved", "unconstrained") for status in found.status])
-        solved = solved.to(problem.D.device)
-        exact = solved & (found.rank <= self.m) & (found.rank >= 0)
-        W = torch.where(exact[:, None, None], found.W, torch.nan)
-        rest = (solved & ~exact).nonzero()[:, 0]
-        if rest.numel():
-            W[rest] = _best_of_rank(problem.take(rest), self.m, found.W[rest])
-        return Candidate(W, relaxed.multipliers, relaxed.ray)
+    relaxed = relaxation(problem)
+    found = judge(problem, relaxed)
+    solved = torch.tensor([status in ("solved", "unconstrained") for status in found.status])
+    solved = solved.to(problem.D.device)
+    exact = solved & (found.rank <= m) & (found.rank >= 0)
+    W = torch.where(exact[:, None, None], found.W, torch.nan)
+    rest = (solved & ~exact).nonzero()[:, 0]
+    if rest.numel():
+        W[rest] = _best_of_rank(problem.take(rest), m, found.W[rest])
+    return Candidate(W, relaxed.multipliers, relaxed.ray)
 
 
 def _best_of_rank(problem: SvmProblem, m: int, relaxed: Tensor) -> Tensor:
@@ -113,7 +96,7 @@ def _least_factor(problem: SvmProblem, left: Tensor, right: Tensor) -> Tensor:
     finite = right.isfinite().all(dim=(1, 2))
     right = torch.where(finite[:, None, None], right, 0.0)
     rows = SvmProblem(left, right, problem.h, problem.kind, problem.token)
-    K: Tensor = LeastDistance().candidates(rows).W
+    K: Tensor = least_norm(rows).W
     margins = torch.where(rows.inequality, rows.margins(K), torch.inf)
     feasible = finite & (margins.amin(dim=1) > 0)
     K[~feasible] = torch.nan

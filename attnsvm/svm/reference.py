@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from attnsvm.norm import Entrywise, Norm, norm_of
 from attnsvm.svm.problem import SvmProblem
-from attnsvm.svm.solution import Candidate, Solver, SvmStatus
+from attnsvm.svm.solution import Candidate, SvmStatus
 
 Array = NDArray[np.float64]
 
@@ -40,36 +40,25 @@ class ReferenceSolution:
     solve_time_s: float
 
 
-class Cvxpy(Solver):
-    """Any norm that CVXPY knows, one instance after the other.
+def solutions(problem: SvmProblem, norm: str | Norm, **options: Any) -> list[ReferenceSolution]:
+    """Return CVXPY's solution of every instance, one after the other.
 
     Parameters
     ----------
     norm : str or Norm
-        The norm to minimise.
-    solver : str, optional
-        Name of CVXPY's solver; by default CVXPY chooses.
-    **tolerances
-        Options of that solver.
+        Any that CVXPY knows, or one with a method `expression`.
+    **options
+        Those of CVXPY: `solver`, by default its choice, and the tolerances of that solver.
     """
+    return [_solve_one(problem, b, norm_of(norm), options) for b in range(problem.B)]
 
-    def __init__(self, norm: str | Norm, solver: str | None = None, **tolerances: Any) -> None:
-        self.given = norm_of(norm)
-        self.norm, self.solver, self.tolerances = self.given.name, solver, tolerances
 
-    def solutions(self, problem: SvmProblem) -> list[ReferenceSolution]:
-        """Return CVXPY's solution of every instance."""
-        return [
-            _solve_one(problem, b, self.given, self.solver, self.tolerances)
-            for b in range(problem.B)
-        ]
-
-    def candidates(self, problem: SvmProblem) -> Candidate:
-        """Return W and multipliers; CVXPY returns no ray."""
-        found = self.solutions(problem)
-        W = torch.from_numpy(np.stack([one.W for one in found]))
-        a = torch.from_numpy(np.stack([one.multipliers for one in found]))
-        return Candidate(W, a, torch.full_like(a, torch.nan))
+def candidates(problem: SvmProblem, norm: str | Norm, **options: Any) -> Candidate:
+    """Return W and multipliers of `solutions`; CVXPY returns no ray."""
+    found = solutions(problem, norm, **options)
+    W = torch.from_numpy(np.stack([one.W for one in found]))
+    a = torch.from_numpy(np.stack([one.multipliers for one in found]))
+    return Candidate(W, a, torch.full_like(a, torch.nan))
 
 
 def published_rank(W: Array) -> int:
@@ -84,7 +73,7 @@ def published_rank(W: Array) -> int:
 
 
 def _solve_one(
-    problem: SvmProblem, b: int, norm: Norm, solver: str | None, tolerances: dict[str, Any]
+    problem: SvmProblem, b: int, norm: Norm, options: dict[str, Any]
 ) -> ReferenceSolution:
     import cvxpy as cp
 
@@ -102,7 +91,7 @@ def _solve_one(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "inaccurate" is also in the status
         try:
-            program.solve(solver=solver, warm_start=False, **tolerances)
+            program.solve(warm_start=False, **options)
             said = program.status
         except (cp.SolverError, MemoryError):  # some programs grow far beyond the instance
             said = "solver_error"

@@ -1,12 +1,12 @@
-"""The interface of solvers, and the types of candidate, certificate, verdict, user's result."""
+"""The types of a solver's proposal, of its certificate and verdict, and of the user's result."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from numpy import ndarray
@@ -60,23 +60,8 @@ class Candidate(NamedTuple):
     ray: Tensor
 
 
-class Solver(ABC):
-    """A method for  min norm(W)  under the rows of a problem.
-
-    A solver returns candidates. `attnsvm.svm.certificate` computes from the problem alone what a
-    candidate proves. Where it stops is in `attnsvm.svm.tolerances`.
-
-    Attributes
-    ----------
-    norm : str or Norm
-        The norm to minimise.
-    """
-
-    norm: str | Norm
-
-    @abstractmethod
-    def candidates(self, problem: SvmProblem) -> Candidate:
-        """Return W, multipliers and rays of every instance of a batch; NaN where none is found."""
+Method: TypeAlias = Callable[[SvmProblem], Candidate]
+"""A solver: W, multipliers and rays of a batch. `certificate` computes what they prove."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +107,9 @@ class Verdict:
     sigma: Tensor
     rank: Tensor
     rank_bound: Tensor
+
+
+Judge: TypeAlias = Callable[[SvmProblem, Candidate], Verdict]
 
 
 @dataclass(frozen=True, repr=False)
@@ -212,9 +200,13 @@ class SvmSolution(Summarized, Generic[ArrayT]):
         if isinstance(self.status, SvmStatus):
             raise TypeError("a solution without a batch axis cannot be indexed")
         at = one_instance(index, len(self))
-        return replace(
-            _at(self, at), certificate=_at(self.certificate, at), problem=self.problem.take(at)
-        )
+
+        def chosen(values: Any) -> Any:
+            if isinstance(values, tuple):
+                return tuple(values[k] for k in torch.arange(len(values))[at].tolist())
+            return values[at]
+
+        return replace(over_fields(chosen, self), problem=self.problem.take(at))
 
     def plot(self, instance: int = 0, ax: Axes | None = None) -> Axes:
         """Draw the margins d_k^T W z_k of an instance, sample by sample, the active ones marked.
@@ -252,14 +244,14 @@ class SvmSolution(Summarized, Generic[ArrayT]):
 ResultT = TypeVar("ResultT", bound=Any)
 
 
-def _at(result: ResultT, index: Any) -> ResultT:
-    """Return a dataclass with its arrays and tuples at `index`."""
-    values = {f.name: getattr(result, f.name) for f in fields(result)}
-    chosen: dict[str, Any] = {
-        name: v[index] for name, v in values.items() if isinstance(v, Tensor | ndarray)
-    }
-    for name, v in values.items():
-        if isinstance(v, tuple):
-            chosen[name] = tuple(v[k] for k in torch.arange(len(v))[index].tolist())
-    changed: ResultT = replace(result, **chosen)
+def over_fields(function: Callable[..., Any], *results: ResultT) -> ResultT:
+    """Return a result whose arrays and tuples, nested ones too, are `function` of those given."""
+    made: dict[str, Any] = {}
+    for name in (f.name for f in fields(results[0])):
+        values = [getattr(result, name) for result in results]
+        if isinstance(values[0], Tensor | ndarray | tuple):
+            made[name] = function(*values)
+        elif isinstance(values[0], Certificate):
+            made[name] = over_fields(function, *values)
+    changed: ResultT = replace(results[0], **made)
     return changed

@@ -6,10 +6,9 @@ problem -> unit size -> few dimensions -> solver -> certificate -> solution
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -19,23 +18,15 @@ from torch import Tensor
 from attnsvm.config.names import keywords_checked
 from attnsvm.linalg import one_thread
 from attnsvm.norm import Norm, Schatten, norm_of
+from attnsvm.svm import interior_point
 from attnsvm.svm.certificate import certify
-from attnsvm.svm.frobenius import LeastDistance
-from attnsvm.svm.input import Given
-from attnsvm.svm.interior_point import LARGE, ConstraintGeneration, InteriorPoint, cones
+from attnsvm.svm.frobenius import least_norm
+from attnsvm.svm.interior_point import LARGE, cones, constraint_generation
 from attnsvm.svm.problem import SvmProblem, finite_part, multi_token, single_token
-from attnsvm.svm.rank_constrained import RankConstrained
-from attnsvm.svm.scaling import to_given_size, to_unit_size
-from attnsvm.svm.solution import (
-    ArrayT,
-    Candidate,
-    Certificate,
-    Solver,
-    SvmSolution,
-    Verdict,
-)
+from attnsvm.svm.rank_constrained import of_rank
+from attnsvm.svm.reduction import WIDE, in_span, to_given_size, to_unit_size
+from attnsvm.svm.solution import ArrayT, Candidate, Judge, Method, SvmSolution, Verdict, over_fields
 from attnsvm.svm.tolerances import ACTIVE, GAP, RANK_TOLERANCE, ROUNDING
-from attnsvm.svm.wide import WIDE, reduced
 
 Array: TypeAlias = Tensor | ArrayLike
 
@@ -80,7 +71,7 @@ def solve_svm(
     ValueError
         Wrong shapes or types, NaN or Inf, a selected token that the mask excludes.
     """
-    given = Given(X)
+    given = _Given(X)
     problem, T = _single_token(given, X, Z, selected, mask)
     solution: SvmSolution[ArrayT] = given.back(solve(problem, norm, T, gap, rank_tolerance))
     return solution
@@ -111,13 +102,9 @@ def solve_gen_svm(
     log_softmax : (B, n, T)
         log s_it, read inside O_i only.
     """
-    given = Given(X)
-    tokens, queries, sets = (
-        given.real("X", X),
-        given.real("Z", Z),
-        given.batch("attended", attended),
-    )
-    admissible = None if mask is None else given.batch("mask", mask)
+    given = _Given(X)
+    tokens, queries = given.real("X", X), given.real("Z", Z)
+    sets, admissible = given.batch("attended", attended), given.batch("mask", mask, optional=True)
     problems = (
         finite_part(tokens, queries, sets, given.real("log_softmax", log_softmax), admissible),
         multi_token(tokens, queries, sets, admissible),
@@ -162,7 +149,7 @@ def solve_rank_constrained(
     ValueError
         As in `solve_svm`, or m is not between 1 and d.
     """
-    given = Given(X)
+    given = _Given(X)
     problem, T = _single_token(given, X, Z, selected, mask)
     if type(m) is not int or not 1 <= m <= problem.d:
         raise ValueError(f"m={m!r}: must be an integer >= 1 and <= d={problem.d}")
@@ -170,23 +157,71 @@ def solve_rank_constrained(
     return found
 
 
-def _single_token(given: Given, X: Any, Z: Any, selected: Any, mask: Any) -> tuple[SvmProblem, int]:
+def _single_token(
+    given: _Given, X: Any, Z: Any, selected: Any, mask: Any
+) -> tuple[SvmProblem, int]:
     """Return the problem and the number of tokens."""
     X, Z, selected = given.real("X", X), given.real("Z", Z), given.batch("selected", selected)
-    mask = None if mask is None else given.batch("mask", mask)
-    return single_token(X, Z, selected, mask), X.shape[2]
+    return single_token(X, Z, selected, given.batch("mask", mask, optional=True)), X.shape[2]
 
 
-def solver_of(norm: str | Norm, rows: int, d: int) -> Solver:
+class _Given:
+    """Array type, device and batch axis of the user's input; results get the same."""
+
+    def __init__(self, X: Any) -> None:
+        self.is_torch = isinstance(X, Tensor)
+        self.device = X.device if isinstance(X, Tensor) else torch.device("cpu")
+        self.single = self._tensor("X", X).ndim == 3
+
+    def batch(self, name: str, array: Any, optional: bool = False) -> Any:
+        """Return the array as a batched tensor; None where an optional one is not given."""
+        if array is None and optional:
+            return None
+        tensor = self._tensor(name, array)
+        return tensor[None] if self.single else tensor
+
+    def real(self, name: str, array: Any) -> Tensor:
+        """Return the array of real numbers as a batched float64 tensor."""
+        tensor: Tensor = self.batch(name, array)
+        if tensor.is_complex() or tensor.dtype == torch.bool:
+            raise ValueError(f"{name}: {tensor.dtype}; must be real numbers")
+        return tensor.to(torch.float64)
+
+    def back(self, solution: SvmSolution[Tensor]) -> SvmSolution[Any]:
+        """Return the solution in arrays of this kind; its problem stays batched tensors."""
+
+        def changed(value: Any) -> Any:
+            value = value[0] if self.single else value
+            return value.numpy() if isinstance(value, Tensor) and not self.is_torch else value
+
+        return over_fields(changed, solution)
+
+    def _tensor(self, name: str, array: Any) -> Tensor:
+        """Return a tensor, a NumPy array of any strides, or nested lists as a tensor."""
+        if isinstance(array, Tensor):
+            return array.detach().to(self.device)
+        try:
+            plain = np.asarray(array)
+            native = plain.astype(plain.dtype.newbyteorder("="), order="C")
+            return torch.from_numpy(native).to(self.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"{name}: {error}; must be an array of numbers") from error
+
+
+def method_of(norm: Norm, rows: int, d: int) -> Method:
     """Return the method for problems with `rows` rows in d dimensions.
 
     Entry-wise norms change with the basis, so that many dimensions remain many.
     """
-    norm = norm_of(norm)
-    wide = d >= WIDE and bool(cones(norm)) and not isinstance(norm, Schatten)
-    if rows >= LARGE or (wide and norm.name != "frobenius"):
-        return ConstraintGeneration(norm)
-    return LeastDistance() if norm.name == "frobenius" else InteriorPoint(norm)
+    wide = d >= WIDE and bool(cones(norm)) and not _is_rotated(norm)
+    if rows >= LARGE or wide:
+        return partial(constraint_generation, norm=norm)
+    return least_norm if norm.name == "frobenius" else partial(interior_point.solve, norm=norm)
+
+
+def _is_rotated(norm: Norm) -> bool:
+    """Whether orthogonal changes of the two bases leave the norm as it is."""
+    return isinstance(norm, Schatten) or norm.name == "frobenius"
 
 
 def solve(
@@ -202,32 +237,30 @@ def solve(
     With `m` < d and the nuclear norm, rank(W) <= m is required.
     """
     norm = norm_of(norm)
-    _check_tolerances(gap, rank_tolerance)
+    for name, value, allowed, holds in (
+        ("gap", gap, "> 0 and <= 1e-2", 0 < gap <= 1e-2),
+        ("rank_tolerance", rank_tolerance, "> 0 and < 1", 0 < rank_tolerance < 1),
+    ):
+        if not holds:
+            raise ValueError(f"{name}={value!r}: must be {allowed}")
     begin = time.perf_counter()
     scaled, exponent, exact = to_unit_size(problem)
-    solver = solver_of(norm, scaled.N, scaled.d)
+    method = method_of(norm, scaled.N, scaled.d)
+    judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
     if m is not None and m < problem.d:
-        solver = RankConstrained(m, solver, gap, rank_tolerance)
+        method = partial(of_rank, m=m, relaxation=method, judge=judge)
+    if _is_rotated(norm):
+        method = partial(in_span, method)
     with one_thread(), np.errstate(all="ignore"):
-        judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
-        rotated = isinstance(norm, Schatten) or norm.name == "frobenius"
-        candidates = partial(reduced, solver.candidates) if rotated else solver.candidates
-        verdict = _isolated(scaled, candidates, judge)
+        verdict = _isolated(scaled, method, judge)
     verdict = to_given_size(verdict, exponent, exact)
     proof = verdict.certificate
     return SvmSolution(
-        W=verdict.W,
-        status=verdict.status,
+        **{f.name: getattr(verdict, f.name) for f in fields(verdict)},
         objective=proof.upper,
         lower_bound=proof.lower,
         duality_gap=proof.gap,
-        min_margin=verdict.min_margin,
-        rank=verdict.rank,
-        rank_bound=verdict.rank_bound,
-        sigma=verdict.sigma,
         support=_support(problem, verdict.W, verdict.kappa, T),
-        kappa=verdict.kappa,
-        certificate=proof,
         solve_time_s=time.perf_counter() - begin,
         minimised=norm,
         problem=problem,
@@ -244,15 +277,6 @@ def _support(problem: SvmProblem, W: Tensor, kappa: Tensor, T: int) -> Tensor:
     return support.scatter(2, problem.token.reshape(shape), active.reshape(shape))
 
 
-def _check_tolerances(gap: float, rank_tolerance: float) -> None:
-    for name, value, allowed, holds in (
-        ("gap", gap, "> 0 and <= 1e-2", 0 < gap <= 1e-2),
-        ("rank_tolerance", rank_tolerance, "> 0 and < 1", 0 < rank_tolerance < 1),
-    ):
-        if not holds:
-            raise ValueError(f"{name}={value!r}: must be {allowed}")
-
-
 # Exceptions of numerical code; RuntimeWarning is one where warnings are errors.
 NUMERICAL = (
     np.linalg.LinAlgError,
@@ -263,39 +287,19 @@ NUMERICAL = (
 )
 
 
-def _isolated(
-    problem: SvmProblem,
-    solve: Callable[[SvmProblem], Candidate],
-    judge: Callable[[SvmProblem, Candidate], Verdict],
-) -> Verdict:
-    """Return the verdict of each instance; if the solver raises, the candidate is empty (NaN).
+def _isolated(problem: SvmProblem, method: Method, judge: Judge) -> Verdict:
+    """Return the verdict of each instance; if the method raises, the candidate is empty (NaN).
 
     A batch that raises is halved until the instance at fault is alone.
     """
     try:
-        return judge(problem, solve(problem))
+        return judge(problem, method(problem))
     except NUMERICAL:
         if problem.B == 1:
-            return judge(problem, _nothing(problem))
+            nothing = torch.full_like(problem.h, torch.nan)
+            return judge(problem, Candidate(problem.combine(nothing), nothing, nothing))
     halves = torch.arange(problem.B, device=problem.D.device).tensor_split(2)
-    return _joined(*(_isolated(problem.take(half), solve, judge) for half in halves))
-
-
-def _nothing(problem: SvmProblem) -> Candidate:
-    nothing = torch.full_like(problem.h, torch.nan)
-    return Candidate(torch.full_like(problem.combine(nothing), torch.nan), nothing, nothing)
-
-
-Part = TypeVar("Part", Verdict, Certificate[Tensor])
-
-
-def _joined(first: Part, second: Part) -> Part:
-    """Return two verdicts, or their certificates, as one."""
-    joined: dict[str, Any] = {}
-    for name in (f.name for f in fields(first)):
-        x, y = getattr(first, name), getattr(second, name)
-        if isinstance(x, Certificate):
-            joined[name] = _joined(x, y)
-        else:
-            joined[name] = torch.cat([x, y]) if isinstance(x, Tensor) else x + y
-    return type(first)(**joined)
+    return over_fields(
+        lambda x, y: torch.cat([x, y]) if isinstance(x, Tensor) else x + y,
+        *(_isolated(problem.take(half), method, judge) for half in halves),
+    )

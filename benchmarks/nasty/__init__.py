@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,14 +48,13 @@ def load() -> Iterator[Difficult]:
     with np.load(ARRAYS, allow_pickle=False) as stored:
         arrays = dict(stored)
     families = json.loads(CARD.read_text())["families"]
-    at_X = at_Z = at_mask = 0
-    for k, (n, T, d) in enumerate(arrays["shape"].tolist()):
-        yield Difficult(
-            arrays["X"][at_X : at_X + n * T * d].reshape(n, T, d),
-            arrays["Z"][at_Z : at_Z + n * d].reshape(n, d),
-            arrays["mask"][at_mask : at_mask + n * T].reshape(n, T),
-            families[arrays["family"][k]],
-            float(arrays["norm"][k]),
-            float(arrays["kappa"][k]),
-        )
-        at_X, at_Z, at_mask = at_X + n * T * d, at_Z + n * d, at_mask + n * T
+
+    def split(name: str, axes: list[int]) -> list[NDArray[Any]]:
+        """Return the array of each instance, of some of the axes n, T, d."""
+        shapes = arrays["shape"][:, axes]
+        parts = np.split(arrays[name], shapes.prod(axis=1).cumsum()[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+    X, Z, mask = split("X", [0, 1, 2]), split("Z", [0, 2]), split("mask", [0, 1])
+    names, numbers = (families[k] for k in arrays["family"]), (arrays["norm"], arrays["kappa"])
+    yield from map(Difficult, X, Z, mask, names, *(x.tolist() for x in numbers))

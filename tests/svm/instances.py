@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnsvm.norm import norm_of
 from attnsvm.svm import SvmProblem
 from attnsvm.svm.certificate import certify
-from attnsvm.svm.interior_point import ConstraintGeneration
+from attnsvm.svm.interior_point import constraint_generation
 from attnsvm.svm.solution import Verdict
 
 
@@ -45,5 +46,5 @@ def gaussian(n: int, T: int, d: int, B: int, seed: int) -> tuple[Tensor, Tensor,
 def generated(problem: SvmProblem, norm: Any) -> Verdict:
     """Return what constraint generation proves, however small the problem."""
     with np.errstate(all="ignore"):
-        candidate = ConstraintGeneration(norm).candidates(problem)
+        candidate = constraint_generation(problem, norm_of(norm))
         return certify(problem, candidate, norm, 1e-9, 1e-6)

@@ -2,26 +2,23 @@
 
 Every token is a dyadic number drawn without any transcendental function, so an instance is the same
 on every machine. The truth, feasible or not and the exact least squared norm, comes from Lawson and
-Hanson's method in rational arithmetic (`truth`) and is kept in tests/reference/nasty.json:
+Hanson's method in rational arithmetic (`truth`) and is kept in benchmarks/nasty:
 
-    python -m tests.svm.nasty        recomputes that file (needs python-flint)
+    python -m benchmarks.nasty        writes that data set again (needs python-flint)
 """
 
 from __future__ import annotations
 
-import json
 import math
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-TRUTHS = Path(__file__).parents[1] / "reference" / "nasty.json"
 
 
 @dataclass(frozen=True)
@@ -33,11 +30,6 @@ class Instance:
     X: Array
     Z: Array
     mask: NDArray[np.bool_]
-
-    @property
-    def digest(self) -> int:
-        """A checksum of the arrays, so that a drift of the generator is noticed."""
-        return zlib.crc32(self.X.tobytes() + self.Z.tobytes() + self.mask.tobytes())
 
 
 class Draw:
@@ -234,8 +226,8 @@ def instances() -> Iterator[Instance]:
             yield Instance(family, index, X, Z, mask)
 
 
-def truth(instance: Instance) -> tuple[bool, float, float]:
-    """Return feasible?, least Frobenius norm, kappa; in rational arithmetic.
+def truth(instance: Instance) -> tuple[float, float]:
+    """Return least Frobenius norm and kappa, NaN if no W exists; in rational arithmetic.
 
     Lawson and Hanson's active-set method for  min_{u >= 0} ||[G^T; 1^T] u - e_last||  on its Gram
     matrix A = G G^T + 1 1^T. The residual vanishes exactly when the instance is infeasible;
@@ -246,7 +238,7 @@ def truth(instance: Instance) -> tuple[bool, float, float]:
     D, Q = _rows(instance)
     N = len(D)
     if N == 0:
-        return True, 0.0, 0.0
+        return 0.0, 0.0
     dot = lambda x, y: sum((a * b for a, b in zip(x, y, strict=True)), Fraction(0))  # noqa: E731
     A = [[dot(D[k], D[l]) * dot(Q[k], Q[l]) + 1 for l in range(N)] for k in range(N)]
     u, support = [Fraction(0)] * N, []
@@ -269,10 +261,10 @@ def truth(instance: Instance) -> tuple[bool, float, float]:
             u[k] = x
     rest = 1 - sum(u, Fraction(0))  # 1 / (1 + ||W||^2)
     if rest == 0:
-        return False, math.inf, math.inf
+        return math.nan, math.nan
     squared = (1 - rest) / rest
     longest = max(dot(x, x) * dot(z, z) for x, z in zip(D, Q, strict=True))
-    return True, _sqrt(squared), _sqrt(squared * longest)
+    return _sqrt(squared), _sqrt(squared * longest)
 
 
 def _rows(instance: Instance) -> tuple[list[list[Fraction]], list[list[Fraction]]]:
@@ -294,18 +286,3 @@ def _solve(flint: object, A: list[list[Fraction]], support: list[int]) -> list[F
 def _sqrt(x: Fraction) -> float:
     """The square root to float64: exact integer root of x scaled by 4^600."""
     return float(Fraction(math.isqrt(int(x * 4**600)), 2**600))
-
-
-def write() -> None:
-    """Recompute the truths."""
-    rows = []
-    for instance in instances():
-        feasible, norm, kappa = truth(instance)
-        rows.append([instance.family, instance.index, instance.digest, norm if feasible else None,
-                     float(f"{kappa:.3e}") if feasible else None])  # fmt: skip
-    lines = ",\n".join(json.dumps(row) for row in rows)
-    TRUTHS.write_text(f"[\n{lines}\n]\n")
-
-
-if __name__ == "__main__":
-    write()

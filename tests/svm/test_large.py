@@ -7,7 +7,7 @@ from attnsvm.norm import norm_of
 from attnsvm.svm import finite_part, multi_token, single_token, solve, solve_svm
 from attnsvm.svm.certificate import MANY
 from attnsvm.svm.interior_point import LARGE
-from attnsvm.svm.wide import WIDE
+from attnsvm.svm.reduction import WIDE
 from tests.kkt import assert_infeasible, assert_optimal
 from tests.quick import quick
 from tests.svm.instances import generated, sphere, spheres

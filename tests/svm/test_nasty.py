@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from itertools import groupby
 
 import numpy as np
@@ -12,13 +11,14 @@ import torch
 
 from attnsvm.norm import norm_of
 from attnsvm.svm import single_token, solve_svm
-from attnsvm.svm.scaling import to_given_size, to_unit_size
-from attnsvm.svm.wide import WIDE
+from attnsvm.svm.reduction import WIDE, to_given_size, to_unit_size
+from benchmarks.nasty import CARD, load
+from benchmarks.solvers import methods
+from benchmarks.svm_trust import class_of, counted, verdict
 from tests.quick import quick
 from tests.svm.instances import generated
-from tests.svm.nasty import FAMILIES, TRUTHS, instances, truth
+from tests.svm.nasty import instances, truth
 
-RECORDS = {(row[0], row[1]): row[2:] for row in json.loads(TRUTHS.read_text())}
 EPS = 2.3e-16
 SPECTRAL = ["spectral", "schatten1.5", "schatten3"]
 
@@ -28,9 +28,9 @@ def misjudged(name, one, status, lower, upper):
 
     ||W||_F / s' <= norm(W) <= s ||W||_F bounds the least norm by the least Frobenius norm.
     """
-    _, least, kappa = RECORDS[one.family, one.index]
-    at, (norm, d) = f"{one.family} {one.index} {status}", (norm_of(name), one.X.shape[-1])
-    if least is None:
+    least, kappa = one.norm, one.kappa
+    at, (norm, d) = f"{one.family} {least} {status}", (norm_of(name), one.X.shape[-1])
+    if np.isnan(least):
         return [] if status == "infeasible" else [at]
     slack = 1 + (1e-12 if name == "frobenius" else 1e-9) + 64 * EPS * kappa
     most, fewest = norm.spread(d) * least, least / norm.dual.spread(d)
@@ -43,10 +43,36 @@ def misjudged(name, one, status, lower, upper):
     return [] if inside and decided else [at]
 
 
-@cache
-def solved(name):
-    """Return what is misjudged, and how many are solved, in batches of equal shape."""
-    chosen = sorted(instances(), key=lambda one: one.X.shape)[:: 6 if name in SPECTRAL else 1]
+@pytest.fixture(scope="module")
+def difficult():
+    return list(load())
+
+
+def test_the_data_set_is_what_the_generator_draws(difficult):
+    for one, drawn in zip(difficult, instances(), strict=True):
+        for name in ("X", "Z", "mask"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(drawn, name))
+        assert one.family == drawn.family
+    card = json.loads(CARD.read_text())
+    assert card["instances"] == len(difficult) == 1258
+    assert card["infeasible"] == sum(np.isnan(one.norm) for one in difficult) == 326
+    assert set(card["families"]) == {one.family for one in difficult}
+
+
+def test_truths_are_those_of_rational_arithmetic(difficult):
+    # Recomputing all truths takes ten seconds; a few stand for them.
+    pytest.importorskip("flint")
+    for one, drawn in zip(difficult, instances(), strict=True):
+        if drawn.index == 7:
+            np.testing.assert_array_equal(one.norm, truth(drawn)[0])
+
+
+@pytest.mark.parametrize(
+    "name", quick("frobenius", "nuclear", "max", "l1", "l1.75", "l3", *SPECTRAL)
+)
+def test_nasty_instances(difficult, name):
+    """In batches of equal shape."""
+    chosen = sorted(difficult, key=lambda one: one.X.shape)[:: 6 if name in SPECTRAL else 1]
     wrong, count = [], 0
     for _, group in groupby(chosen, key=lambda one: one.X.shape):
         batch = list(group)
@@ -59,42 +85,15 @@ def solved(name):
             status, lower, upper = found.status[b], found.lower_bound[b], found.objective[b]
             wrong += misjudged(name, one, status, float(lower), float(upper))
             count += status == "solved"
-    return wrong, count
-
-
-def test_instances_are_those_of_the_truths():
-    assert {(i.family, i.index): i.digest for i in instances()} == {
-        key: row[0] for key, row in RECORDS.items()
-    }
-    assert len(RECORDS) >= 1000
-    assert {family for family, _ in RECORDS} == set(FAMILIES)
-
-
-def test_truth_by_hand():
-    # Recomputing all truths takes ten seconds; a few stand for them.
-    pytest.importorskip("flint")
-    for instance in instances():
-        if instance.index == 7:
-            feasible, norm, _ = truth(instance)
-            assert (norm if feasible else None) == RECORDS[instance.family, 7][1]
-
-
-@pytest.mark.parametrize(
-    "name", quick("frobenius", "nuclear", "max", "l1", "l1.75", "l3", *SPECTRAL)
-)
-def test_nasty_instances(name):
-    wrong, count = solved(name)
     assert wrong == []
     assert count > 100
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", ["max", "l1.75", "spectral"])
-def test_by_constraint_generation(name):
+def test_by_constraint_generation(difficult, name):
     count = 0
-    for one in instances():
-        if one.index % 16 != 3 or RECORDS[one.family, one.index][1] == 0:
-            continue
+    for one in (one for one in difficult[3::16] if one.norm != 0):
         X, Z, mask = (torch.from_numpy(getattr(one, field))[None] for field in ("X", "Z", "mask"))
         problem = single_token(X, Z, torch.zeros(X.shape[:2], dtype=torch.int64), mask)
         problem, exponent, exact = to_unit_size(problem)
@@ -113,18 +112,18 @@ def spread(x):
 
 
 @pytest.mark.parametrize("name", quick("frobenius", "nuclear"))
-def test_in_many_dimensions(name):
+def test_in_many_dimensions(difficult, name):
     """What is infeasible there is so up to rounding only: it may be undecided, but is not solved.
 
     Of all 326 such instances 323 are proved infeasible, in the span as in d x d.
     """
     proved = []
-    for one in (one for one in instances() if one.index % 16 == 3):
-        _, least, kappa = RECORDS[one.family, one.index]
+    for one in difficult[3::11]:
+        least, kappa = one.norm, one.kappa
         X, Z = spread(one.X), spread(one.Z)
         found = solve_svm(X, Z, np.zeros(len(X), int), norm=name, mask=one.mask)
-        what = f"{one.family} {one.index} {found.status}"
-        if least is None:
+        what = f"{one.family} {least} {found.status}"
+        if np.isnan(least):
             assert found.status in ("infeasible", "undecided"), what
             proved.append(found.status == "infeasible")
             continue
@@ -134,3 +133,37 @@ def test_in_many_dimensions(name):
         assert name == "nuclear" or found.lower_bound <= least * (1 + slack), what
         assert kappa > 1e6 or found.status in ("solved", "unconstrained"), what
     assert sum(proved) >= len(proved) - 1 >= 15
+
+
+# --- the benchmark that counts other solvers' answers ------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stated", "truth", "kappa", "word"),
+    [
+        (2.0, 2.0, 10.0, "right"),
+        (2.0 + 1e-5, 2.0, 10.0, "silent error"),
+        (2.0 + 1e-5, 2.0, 1e12, "right"),
+        (None, 2.0, 10.0, "no answer"),
+        (None, np.nan, np.nan, "right"),
+        (1.0, np.nan, np.nan, "silent error"),
+        (1.0, None, 10.0, "not judged"),
+        (None, None, 10.0, "no answer"),
+    ],
+)
+def test_a_stated_norm_gets_its_word(stated, truth, kappa, word):
+    assert verdict(stated, truth, kappa) == word
+
+
+def test_ours_is_right_and_a_constant_is_not(difficult):
+    few = difficult[::40]
+    truths = [one.norm for one in few]
+    ours = counted(methods("frobenius")["attnsvm"], few, truths)
+    assert ours.total() == len(few)
+    assert sum(count for (_, word), count in ours.items() if word == "silent error") == 0
+    assert ours["infeasible", "right"] == np.isnan(truths).sum()
+    assert ours["kappa <= 1e3", "no answer"] == 0
+    guessed = counted(lambda X, Z, mask: 1.0, few, truths)
+    assert guessed["infeasible", "silent error"] == np.isnan(truths).sum()
+    assert class_of(1e3) == "kappa <= 1e3"
+    assert class_of(1e13) == "beyond"

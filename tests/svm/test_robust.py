@@ -1,14 +1,17 @@
 """Extreme sizes, broken instances and odd arguments."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
 
+from attnsvm.norm import norm_of
 from attnsvm.svm import solve, solve_gen_svm, solve_svm
 from attnsvm.svm.certificate import certify, check_ray
 from attnsvm.svm.problem import multi_token, single_token
 from attnsvm.svm.solution import Candidate
-from attnsvm.svm.solve import solver_of
+from attnsvm.svm.solve import method_of
 from attnsvm.verify import stored_svms, verify
 from tests.svm.instances import gaussian
 
@@ -134,16 +137,15 @@ def test_one_bad_instance_leaves_the_others_alone(name):
 def test_a_solver_that_breaks_leaves_one_instance_undecided(name, error, monkeypatch):
     X, Z, selected = gaussian(4, 5, 8, 5, seed=4)
     base = solve_svm(X, Z, selected, norm=name)
-    solver, bad = type(solver_of(name, 16, 8)), single_token(X, Z, selected).D[3]
-    candidates = solver.candidates
+    method, bad = method_of(norm_of(name), 16, 8), single_token(X, Z, selected).D[3]
 
-    def breaks(self, problem):
+    def breaks(problem):
         unit = bad.abs().max() / problem.D.abs().amax(dim=(1, 2), keepdim=True)
         if (problem.D * unit == bad).all(dim=(1, 2)).any():
             raise error
-        return candidates(self, problem)
+        return method(problem)
 
-    monkeypatch.setattr(solver, "candidates", breaks)
+    monkeypatch.setattr(sys.modules["attnsvm.svm.solve"], "method_of", lambda *of: breaks)
     solution = solve(single_token(X, Z, selected), name, 5)
     assert solution.status == tuple("undecided" if b == 3 else "solved" for b in range(5))
     for b in (0, 1, 2, 4):

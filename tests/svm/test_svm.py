@@ -14,7 +14,7 @@ from attnsvm.svm import (
     solve_gen_svm,
     solve_svm,
 )
-from attnsvm.svm.reference import Cvxpy, published_rank
+from attnsvm.svm.reference import published_rank, solutions
 from tests.kkt import assert_infeasible, assert_optimal
 from tests.svm.instances import gaussian, sphere, spheres
 
@@ -122,9 +122,9 @@ def test_dependent_equalities(name):
 def test_published_rank():
     X, Z, selected = spheres(5, 5, 2, range(2))
     problem = single_token(X, Z, selected)
-    solutions = Cvxpy("frobenius").solutions(problem)
-    assert [published_rank(one.W) for one in solutions] == [2, 1]  # the second is infeasible
-    assert Cvxpy("frobenius").solutions(problem)[1].status == SvmStatus.infeasible
+    found = solutions(problem, "frobenius")
+    assert [published_rank(one.W) for one in found] == [2, 1]  # the second is infeasible
+    assert found[1].status == SvmStatus.infeasible
 
 
 def test_rank_bound_bounds_the_numerical_rank():

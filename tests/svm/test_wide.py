@@ -7,8 +7,8 @@ import torch
 
 from attnsvm.svm import SvmStatus, multi_token, single_token, solve, solve_svm
 from attnsvm.svm.certificate import certify, check_ray, upper_bound
+from attnsvm.svm.reduction import MANY, WIDE, is_thin, spectrum
 from attnsvm.svm.solution import Candidate
-from attnsvm.svm.wide import MANY, WIDE, is_wide, spectrum
 from attnsvm.verify import stored_svms, verify
 from tests.kkt import assert_infeasible, assert_optimal, dual_norm, norm, normal
 from tests.svm.instances import gaussian, spheres
@@ -21,8 +21,8 @@ both_norms = pytest.mark.parametrize("name", ["frobenius", "nuclear"])
 def test_every_number_is_that_of_the_d_x_d_matrices(name, shape):
     X, Z, selected = spheres(*shape, range(3))
     problem = single_token(X, Z, selected)
-    assert is_wide(problem.D)
-    assert is_wide(Z)
+    assert is_thin(problem.D, WIDE)
+    assert is_thin(Z, WIDE)
     solution = solve_svm(X, Z, selected, norm=name)
     assert solution.status == (SvmStatus.solved,) * 3
     assert_optimal(problem, solution)

@@ -11,7 +11,7 @@ import torch
 
 import attnsvm
 from attnsvm.comparison import svmeq
-from attnsvm.svm.equalities import restore_equalities
+from attnsvm.svm.equalities import restoring
 from attnsvm.sweeps.cells import CellAxes
 from attnsvm.sweeps.figures import _head_attention, pretrained_heads
 from attnsvm.sweeps.statistics import paired_means
@@ -156,7 +156,7 @@ def test_what_is_left_of_a_head_without_its_finite_part_is_its_projection(inside
     }])  # fmt: skip
     share = pretrained_heads.share_of_finite_part(trials)[0]
     assert share == pytest.approx(np.square(fin.W).sum() / np.square(W).sum(), abs=1e-9)
-    left = restore_equalities(mm.problem, torch.from_numpy(W)[None])[0].numpy()
+    left = restoring(mm.problem)(torch.from_numpy(W)[None])[0].numpy()
     own = (1 - trials["one_minus_corr_frobenius"][0]) / np.sqrt(1 - share)
     assert own == pytest.approx(float(attnsvm.correlation(left, mm.W)), abs=1e-7)
     assert np.sign(own) == sign

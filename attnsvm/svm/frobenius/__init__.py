@@ -1,5 +1,5 @@
 """The least Frobenius norm."""
 
-from attnsvm.svm.frobenius.least_distance import LeastDistance
+from attnsvm.svm.frobenius.least_distance import least_norm
 
-__all__ = ["LeastDistance"]
+__all__ = ["least_norm"]

@@ -19,10 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsvm.svm.equalities import eliminate
+from attnsvm.svm.equalities import contradiction, eliminate
 from attnsvm.svm.frobenius import active_set
 from attnsvm.svm.problem import EQUALITY, SvmProblem, power_of_two
-from attnsvm.svm.solution import Candidate, Solver
+from attnsvm.svm.solution import Candidate
 
 Array = NDArray[np.float64]
 
@@ -30,25 +30,23 @@ NOISE = 1e-15
 """Multipliers of unit rows below this, relative to the largest, are rounding noise."""
 
 
-class LeastDistance(Solver):
-    """Least Frobenius norm: from Gram matrices where they are accurate enough, else from rows."""
+def least_norm(problem: SvmProblem) -> Candidate:
+    """Return W, multipliers and rays: from Gram matrices where those are accurate, else from rows.
 
-    norm = "frobenius"
-
-    def candidates(self, problem: SvmProblem) -> Candidate:
-        """Return W, multipliers and rays of the least-Frobenius-norm problems; NaN where none."""
-        device, problem = problem.D.device, problem.to("cpu")
-        a, optimal = from_gram(problem)
-        W = torch.where(optimal[:, None, None], problem.combine(a), torch.nan)
-        a = torch.where(optimal[:, None], a, torch.nan)
-        ray = torch.full_like(a, torch.nan)
-        left = (~optimal & (problem.h != 0).any(dim=1)).nonzero()[:, 0]
-        rows = problem.take(left)
-        for k, b in enumerate(left.tolist()):
-            arrays = (rows.D[k], rows.queries[k], rows.h[k], rows.kind[k])
-            found = _from_rows(*(t.numpy() for t in arrays))
-            W[b], a[b], ray[b] = (torch.from_numpy(x) for x in found)
-        return Candidate(W.to(device), a.to(device), ray.to(device))
+    NaN where there is none.
+    """
+    device, problem = problem.D.device, problem.to("cpu")
+    a, optimal = from_gram(problem)
+    W = torch.where(optimal[:, None, None], problem.combine(a), torch.nan)
+    a = torch.where(optimal[:, None], a, torch.nan)
+    ray = torch.full_like(a, torch.nan)
+    left = (~optimal & (problem.h != 0).any(dim=1)).nonzero()[:, 0]
+    rows = problem.take(left)
+    for k, b in enumerate(left.tolist()):
+        arrays = (rows.D[k], rows.queries[k], rows.h[k], rows.kind[k])
+        found = _from_rows(*(t.numpy() for t in arrays))
+        W[b], a[b], ray[b] = (torch.from_numpy(x) for x in found)
+    return Candidate(W.to(device), a.to(device), ray.to(device))
 
 
 def from_gram(problem: SvmProblem) -> tuple[Tensor, Tensor]:
@@ -77,21 +75,27 @@ def _from_rows(
     unit = _power_of_two(np.linalg.norm(G, axis=1))
     G, h = G / unit[:, None], h[rows] / unit
     is_equal = kind[rows] == EQUALITY
-    E, G = G[is_equal], G[~is_equal]
-    elimination = eliminate(E, h[is_equal])
-    if elimination.contradiction is not None:
-        ray[:] = 0.0
-        ray[rows[is_equal]] = elimination.contradiction / unit[is_equal]
+    E, G, h_E, h = G[is_equal], G[~is_equal], h[is_equal], h[~is_equal]
+    known = eliminate(E, h_E)
+
+    def set_rows(target: Array, of_inequalities: Array | float, of_equalities: Array) -> None:
+        target[:] = 0.0
+        target[rows[~is_equal]] = of_inequalities / unit[~is_equal]
+        target[rows[is_equal]] = of_equalities / unit[is_equal]
+
+    contrary = contradiction(E, h_E, known.origin)
+    if contrary is not None:
+        set_rows(ray, 0.0, contrary)
         return np.full((d, e), np.nan), a, ray
-    projected = elimination.project(G) if E.size else G
-    v, u, direction = least_distance(projected, h[~is_equal] - G @ elimination.origin)
-    w = elimination.origin + v
+    v, u, direction = least_distance(known.project(G), h - G @ known.origin)
+    w = known.origin + v
     for multipliers, combination, target in ((u, w, a), (direction, np.zeros(d * e), ray)):
         if not np.isnan(multipliers).any():
-            rest = elimination.multipliers(combination - multipliers @ G)
-            target[:] = 0.0
-            target[rows[~is_equal]] = multipliers / unit[~is_equal]
-            target[rows[is_equal]] = rest / unit[is_equal]
+            rest = np.zeros(len(E))  # E^T rest = combination - G^T multipliers
+            missing, independent = combination - multipliers @ G, known.independent
+            if independent.size:
+                rest[independent] = np.linalg.lstsq(E[independent].T, missing, rcond=None)[0]
+            set_rows(target, multipliers, rest)
     return w.reshape(d, e), a, ray
 
 
@@ -101,25 +105,25 @@ def least_distance(G: Array, h: Array) -> tuple[Array, Array, Array]:
     The right-hand side is scaled by a power of two until ||w|| is about one: then both blocks of
     the least-squares problem have similar sizes.
     """
+    from scipy.optimize import nnls  # its import is slow, and few instances need it
+
     N, p = G.shape
     w, a, ray = np.full(p, np.nan), np.full(N, np.nan), np.full(N, np.nan)
     if N == 0 or (h <= 0).all():
         return np.zeros(p), np.zeros(N), ray
     R = np.asarray(np.linalg.qr(G.T, mode="r")) if N < p else G.T  # same Gram matrix, fewer rows
-    size = _power_of_two(np.abs(h).max()).item()
+    size, target = _power_of_two(np.abs(h).max()).item(), np.append(np.zeros(len(R)), 1.0)
     for _ in range(4):
-        answer = _nonnegative_least_squares(np.vstack([R, h / size]))
-        if answer is None:
+        try:
+            u = np.asarray(nnls(np.vstack([R, h / size]), target, maxiter=10 * N + 100)[0])
+        except RuntimeError:
             return w, a, ray
-        u = answer
-        residual = R @ u
         last = 1.0 - (h / size) @ u
-        length = np.linalg.norm(residual) / last if last > 0 else np.inf
+        length = np.linalg.norm(R @ u) / last if last > 0 else np.inf
         if length < 8.0 or not np.isfinite(length) or size * length > 1e18:
             break
         size *= _power_of_two(np.array(length)).item()
-    support = np.asarray(u > 0)
-    a[:], w = _polish(G, h, support, u * size / last if last > 0 else u)
+    a[:], w = _polish(G, h, u > 0, u * size / last if last > 0 else u)
     if last < 1e-3:  # last = 1 / (1 + ||w||^2), which is above 1 / 65 for a solution ||w|| < 8
         # a multiplier that is rounding noise has a column near zero, which would be the null vector
         ray[:] = _polish_ray(R, h, u > NOISE * u.max(), u)
@@ -127,20 +131,8 @@ def least_distance(G: Array, h: Array) -> tuple[Array, Array, Array]:
 
 
 def _power_of_two(x: Array) -> Array:
-    """Return the power of two nearest to x, exactly; 1 where x is 0."""
-    return np.asarray(np.exp2(np.round(np.log2(np.where(x > 0, x, 1.0)))))
-
-
-def _nonnegative_least_squares(A: Array) -> Array | None:
-    """Return argmin_{u >= 0} ||A u - e_last||, or None if the solver fails."""
-    from scipy.optimize import nnls  # its import is slow, and few instances need it
-
-    target = np.zeros(A.shape[0])
-    target[-1] = 1.0
-    try:
-        return np.asarray(nnls(A, target, maxiter=10 * A.shape[1] + 100)[0])
-    except RuntimeError:
-        return None
+    """Return the power of two nearest to x; 1 where x is 0."""
+    return power_of_two(torch.as_tensor(x)).numpy()
 
 
 def _polish(G: Array, h: Array, support: NDArray[np.bool_], a: Array) -> tuple[Array, Array]:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attnsvm.svm.frobenius.least_distance import LeastDistance
+from attnsvm.svm.frobenius.least_distance import least_norm
 from attnsvm.svm.problem import SvmProblem, power_of_two
-from attnsvm.svm.solution import Candidate
+from attnsvm.svm.solution import Candidate, Method
 from attnsvm.svm.tolerances import VIOLATED
 
 MAX_PIVOTS = 200
@@ -27,8 +27,12 @@ DENSE_ROWS = 1500  # most rows given to the method for small instances
 ENTERING = 100  # rows that enter a working set at once
 
 
-def least_distance(problem: SvmProblem) -> Candidate:
-    """Return the candidate of one instance by block principal pivoting."""
+def by_pivoting(problem: SvmProblem) -> Candidate:
+    """Return the candidate of one instance by block principal pivoting.
+
+    Supports that contradict each other or go round, and infeasible instances, whose ray needs few
+    rows, are left to the method for small instances on a growing working set.
+    """
     unit = power_of_two(problem.scale())[0]
     rows, h = problem.inequality[0], problem.h[0] / unit
     support = problem.equality[0]  # equalities never leave it
@@ -55,31 +59,19 @@ def least_distance(problem: SvmProblem) -> Candidate:
             break
     separates = bool((slack > -h)[rows].all())  # or K_PP was singular up to rounding
     if wrong or contradictory or not separates:
-        return _generated(problem, difficult[0] if difficult else support | violated)
+        return grown(least_norm, problem, difficult[0] if difficult else support | violated)
     return Candidate(W, (a / unit)[None], torch.full_like(a, torch.nan)[None])
 
 
-def restrict(problem: SvmProblem, index: Tensor) -> SvmProblem:
-    """Return the problem with the rows at `index`, each of them as one sample."""
-    return SvmProblem(
-        problem.D[:, index],
-        problem.Z[:, index // (problem.N // problem.n)],
-        problem.h[:, index],
-        problem.kind[:, index],
-        problem.token[:, index],
-    )
+def grown(method: Method, problem: SvmProblem, working: Tensor) -> Candidate:
+    """Return the candidate of one instance by `method` on a working set of rows, (N,) bool.
 
-
-def _generated(problem: SvmProblem, working: Tensor) -> Candidate:
-    """Return the candidate of the method for small instances on a growing working set.
-
-    For supports that contradict each other or go round, and for infeasible instances, whose ray
-    needs few rows.
+    The set grows by the rows that W violates; NaN if it grows too large.
     """
     nothing = torch.full_like(problem.h, torch.nan)
     while working.sum() <= DENSE_ROWS:
         index = working.nonzero()[:, 0]
-        part = LeastDistance().candidates(restrict(problem, index))
+        part = method(problem.restrict(index))
         a, ray = torch.zeros_like(nothing), torch.zeros_like(nothing)
         a[:, index], ray[:, index] = part.multipliers, part.ray
         slack = (problem.margins(part.W) - problem.h)[0].nan_to_num(-torch.inf)

@@ -6,7 +6,7 @@ compiled `kernels`; `solver` chooses, and finishes by `face` what rounding leave
 open; `generation` is for many rows.
 """
 
-from attnsvm.svm.interior_point.generation import LARGE, ConstraintGeneration
-from attnsvm.svm.interior_point.solver import InteriorPoint, cones
+from attnsvm.svm.interior_point.generation import LARGE, constraint_generation
+from attnsvm.svm.interior_point.solver import cones, solve
 
-__all__ = ["LARGE", "ConstraintGeneration", "InteriorPoint", "cones"]
+__all__ = ["LARGE", "cones", "constraint_generation", "solve"]

@@ -137,6 +137,11 @@ class Best(NamedTuple):
     upper: Tensor
     lower: Tensor
 
+    def narrowed(self, W: Tensor, a: Tensor, upper: Tensor, lower: Tensor) -> Best:
+        """Return the best of these and others, of one instance; itself if no bound improves."""
+        best = self._replace(W=W, upper=upper) if upper < self.upper else self
+        return best._replace(a=a, lower=lower) if lower > best.lower else best
+
     def met(self, gap: float) -> bool:
         """Return whether the bounds of a single instance agree to `gap`."""
         return bool(self.upper <= (1 + gap) * self.lower)
@@ -153,11 +158,9 @@ def follow(cone: Cone[PointT], x: PointT, gap: float) -> tuple[Best, PointT]:
     for _ in range(STEPS):
         x, M = cone.at(x)
         margin = cone.rows.margins(x.W)
-        upper, lower = cone.bracket(x, M, margin, gap)
-        below, above = bool(upper < best.upper), bool(lower > best.lower)
-        best = best._replace(W=x.W, upper=upper) if below else best
-        best = best._replace(a=x.a, lower=lower) if above else best
-        left = PATIENCE if below or above else left - 1
+        last = best
+        best = last.narrowed(x.W, x.a, *cone.bracket(x, M, margin, gap))
+        left = left - 1 if best is last else PATIENCE
         if not left or best.met(gap) or not total(x.s + x.a).isfinite():
             break
         x = cone.step(x, M, margin)

@@ -27,7 +27,8 @@ IN_LANES = 32
 class Rows:
     """The rows d_k^T W z_k >= h_k, or = h_k, at `index` of a problem, for W of norm `size`.
 
-    They are divided by powers of two: then rows have unit size, and W has size one.
+    They are divided by powers of two: then rows have unit size, and W has size one. With
+    orthonormal bases P_d (B, d, p) of span(d_k), P_z (B, d, q) of span(z_i) W is P_d W P_z^T.
 
     Attributes
     ----------
@@ -41,13 +42,17 @@ class Rows:
     sample : (N,)
     """
 
-    def __init__(self, problem: SvmProblem, index: Tensor, size: Tensor) -> None:
+    def __init__(
+        self, problem: SvmProblem, index: Tensor, size: Tensor,
+        P_d: Tensor | None = None, P_z: Tensor | None = None,
+    ) -> None:  # fmt: skip
         self.unit, self.size = power_of_two(problem.scale()[:, index, None]), size
+        self.P_d, self.P_z = P_d, P_z
         samples, self.sample, counts = torch.unique_consecutive(
             index // (problem.N // problem.n), return_inverse=True, return_counts=True
         )
-        self.D = problem.D[:, index] / self.unit
-        self.Z = problem.Z[:, samples]
+        D, Z = problem.D[:, index] / self.unit, problem.Z[:, samples]
+        self.D, self.Z = D if P_d is None else D @ P_d, Z if P_z is None else Z @ P_z
         self.h = problem.h[:, index, None] / self.unit / size
         kind = problem.kind[:, index, None]
         self.inequality, self.real = kind == INEQUALITY, kind != PADDING
@@ -55,11 +60,15 @@ class Rows:
         self.blocks = list(zip([0, *ends[:-1]], ends, strict=True))
 
     def scaled(self, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Return W (B, p, q) and a (B, N, 1) of these rows from those (B, p, q), (B, N)."""
+        """Return W (B, p, q) and a (B, N, 1) of these rows from those (B, d, d), (B, N)."""
+        W = W if self.P_d is None else self.P_d.mT @ W
+        W = W if self.P_z is None else W @ self.P_z
         return W / self.size, a[..., None] * self.unit
 
     def given(self, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Return W (B, p, q) and a (B, N) of the problem."""
+        """Return W (B, d, d) and a (B, N) of the problem."""
+        W = W if self.P_d is None else self.P_d @ W
+        W = W if self.P_z is None else W @ self.P_z.mT
         return W * self.size, (a / self.unit)[..., 0]
 
     def on_inequalities(self, x: Tensor) -> Tensor:

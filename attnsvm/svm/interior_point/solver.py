@@ -8,38 +8,43 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from attnsvm.norm import Entrywise, Norm, Schatten
-from attnsvm.svm.certificate import lower_bound, upper_bound
-from attnsvm.svm.equalities import independent_equalities, restore_equalities
-from attnsvm.svm.frobenius import LeastDistance
+from attnsvm.svm import reference
+from attnsvm.svm.certificate import bounds
+from attnsvm.svm.equalities import independent_equalities, restoring
+from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.interior_point import face
 from attnsvm.svm.interior_point.lanes import best_of_blocks
 from attnsvm.svm.interior_point.linear import Linear
-from attnsvm.svm.interior_point.loop import Cone, follow
+from attnsvm.svm.interior_point.loop import Best, Cone, follow
 from attnsvm.svm.interior_point.nuclear import Nuclear
 from attnsvm.svm.interior_point.power import Power, stages
 from attnsvm.svm.interior_point.rows import Rows
 from attnsvm.svm.interior_point.spectral import Spectral
 from attnsvm.svm.problem import PADDING, SvmProblem, power_of_two
-from attnsvm.svm.reference import Cvxpy
-from attnsvm.svm.solution import Candidate, Solver
+from attnsvm.svm.reduction import basis
+from attnsvm.svm.solution import Candidate
 from attnsvm.svm.tolerances import CONVERGED_GAP
-from attnsvm.svm.wide import basis
 
 SMALL_ROWS = 400
 """Most rows for which eight instances at a time are faster than one after the other."""
 
-WITHOUT_PROGRAM = ("max", "l1", "nuclear")
-"""Norms whose open instances are not given to CVXPY; it does not know Schatten p."""
+CLARABEL = {"solver": "CLARABEL", "tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
 
-CLARABEL = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
+SIMPLEX = {
+    "solver": "SCIPY",
+    "scipy_options": {
+        "method": "highs-ds",
+        "primal_feasibility_tolerance": 1e-10,
+        "dual_feasibility_tolerance": 1e-10,
+    },
+}
 
 
 def cones(norm: Norm) -> list[Cone[Any]]:
@@ -53,168 +58,100 @@ def cones(norm: Norm) -> list[Cone[Any]]:
     return []
 
 
-class InteriorPoint(Solver):
-    """A predictor-corrector method for all instances, and others for what it leaves open."""
+def solve(problem: SvmProblem, norm: Norm) -> Candidate:
+    """Return W and multipliers, NaN where no W is feasible, and the rays of those."""
+    start = least_norm(problem)
+    W, a = torch.full_like(start.W, torch.nan), torch.full_like(start.multipliers, torch.nan)
+    margins = torch.where(problem.inequality, problem.margins(start.W), torch.inf)
+    known = start.W.isfinite().all(dim=(1, 2)) & start.W.any(-1).any(-1)
+    index = (known & (margins.amin(dim=1) > 0)).nonzero()[:, 0]
+    if index.numel():
+        part = problem.take(index)
+        part, rows = part.first_rows(int(part.most_rows().max()))
+        part, given = part.to("cpu"), (start.W[index], start.multipliers[index].gather(1, rows))
+        W_part, a_part = improved(part, *followed(part, *(x.cpu() for x in given), norm), norm)
+        W[index] = W_part.to(W)
+        a[index] = torch.zeros_like(a[index]).scatter(1, rows, a_part.to(a))
+    return Candidate(W, a, start.ray)
 
-    norm: Norm
 
-    def __init__(self, norm: Norm) -> None:
-        self.norm = norm
+def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+    """Return W and multipliers of the predictor-corrector method, from Frobenius solutions.
 
-    def candidates(self, problem: SvmProblem) -> Candidate:
-        """Return W and multipliers, NaN where no W is feasible, and the rays of those."""
-        start = LeastDistance().candidates(problem)
-        W, a = torch.full_like(start.W, torch.nan), torch.full_like(start.multipliers, torch.nan)
-        margins = torch.where(problem.inequality, problem.margins(start.W), torch.inf)
-        known = start.W.isfinite().all(dim=(1, 2)) & start.W.any(-1).any(-1)
-        index = (known & (margins.amin(dim=1) > 0)).nonzero()[:, 0]
-        if index.numel():
-            part = problem.take(index)
-            part, rows = part.first_rows(int(part.most_rows().max()))
-            part_a = start.multipliers[index].gather(1, rows)
-            found = [x.to(start.W) for x in self.improved(*_on_cpu(part, start.W[index], part_a))]
-            W[index] = found[0]
-            a[index] = torch.zeros_like(a[index]).scatter(1, rows, found[1])
-        return Candidate(W, a, start.ray)
+    Eight instances at a time, or one after the other.
+    """
+    small = problem.N <= SMALL_ROWS
+    if not small and problem.B > 1:
+        each = [slice(b, b + 1) for b in range(problem.B)]
+        found = [followed(problem.take(one), W[one], a[one], norm) for one in each]
+        return torch.cat([w for w, _ in found]), torch.cat([y for _, y in found])
+    rows, index = _rows(problem, W, norm, padded=small)
+    w, y = rows.scaled(W, a[:, index])
+    for cone in cones(norm):
+        cone = cone.on(rows)
+        best, _ = (best_of_blocks if small else follow)(cone, cone.start(w, y), CONVERGED_GAP)
+        w, y = best.W, best.a
+    W, a = rows.given(w, y)
+    return restoring(problem)(W), torch.zeros_like(problem.h).index_copy(1, index, a)
 
-    def improved(self, problem: SvmProblem, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Return W and multipliers of feasible instances, from their Frobenius solutions."""
-        return self.best(problem, *self.followed(problem, W, a))
 
-    def followed(self, problem: SvmProblem, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Return W and multipliers of the predictor-corrector method."""
-        given = Reduced.of(problem, W, self.norm)
-        w, y = given.reduced(W, a)
-        for cone in cones(self.norm):
-            w, y = _each(given.problem, cone, w, y)
-        W, a = given.given(w, y)
-        return restore_equalities(problem, W), a
+def improved(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
+    """Return the best W and multipliers; others are tried where the bracket is open."""
+    upper, lower = bounds(problem, W, a, norm)
+    for b in (~(upper <= (1 + CONVERGED_GAP) * lower)).nonzero()[:, 0].tolist():
+        one = slice(b, b + 1)
+        part, best = problem.take(one), Best(W[one], a[one], upper[one], lower[one])
+        for other in others(part, best.W, best.a, norm):
+            best = best.narrowed(*other, *bounds(part, *other, norm))
+            if best.met(CONVERGED_GAP):
+                break
+        W[one], a[one] = best.W, best.a
+    return W, a
 
-    def best(self, problem: SvmProblem, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the best W and multipliers; others are tried where the bracket is open."""
-        upper = upper_bound(problem, W, self.norm)
-        lower = lower_bound(problem, a, self.norm)[1]
-        for b in (~(upper <= (1 + CONVERGED_GAP) * lower)).nonzero()[:, 0].tolist():
-            one = slice(b, b + 1)
-            part = problem.take(one)
-            for new_W, new_a in self.others(part, W[one], a[one]):
-                new_upper = upper_bound(part, new_W, self.norm)
-                new_lower = lower_bound(part, new_a, self.norm)[1]
-                if new_upper < upper[b]:
-                    W[one], upper[one] = new_W, new_upper
-                if new_lower > lower[b]:
-                    a[one], lower[one] = new_a, new_lower
-                if upper[b] <= (1 + CONVERGED_GAP) * lower[b]:
-                    break
-        return W, a
 
-    def others(self, problem: SvmProblem, W: Tensor, a: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield further W (1, d, d) and multipliers (1, N) of a single instance, given such."""
-        known = bool(cones(self.norm))
-        if known:
-            yield from _near_face(problem, W, a, self.norm)
-        if self.norm.name not in WITHOUT_PROGRAM and not self.norm.name.startswith("schatten"):
-            program = Cvxpy(self.norm, "CLARABEL", **CLARABEL).candidates(problem)
-            yield program.W, program.multipliers
-            if known and program.W.isfinite().all():
-                yield from _near_face(problem, program.W, program.multipliers, self.norm)
+def others(
+    problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield further W (1, d, d) and multipliers (1, N) of a single instance, given such."""
+    known = bool(cones(norm))
+    if known:
+        yield from _near_face(problem, W, a, norm)
+    if norm.name == "nuclear" or norm.name.startswith("schatten"):
+        return  # CVXPY narrows no bracket, or does not know the norm
+    options = SIMPLEX if norm.name in ("max", "l1") else CLARABEL
+    program = reference.candidates(problem, norm, **options)
+    yield program.W, program.multipliers
+    if known and program.W.isfinite().all():
+        yield from _near_face(problem, program.W, program.multipliers, norm)
 
 
 def _near_face(
     problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield what `face` finds near W (1, d, d) and multipliers (1, N) of a single instance."""
-    given = Reduced.of(problem, W, norm)
-    part, kept = given.problem, given.problem.kind[0] != PADDING
-    numbers = part.D[0], part.queries[0], part.h[0], part.equality[0]
-    rows = face.Rows(*(x[kept].numpy() for x in numbers))
-    w, y = given.reduced(W, a)
-    start = w[0].numpy(), y[0, kept].numpy()
-    found = face.polish(rows, *start, norm)
-    if norm.name in ("max", "l1"):
-        found = chain(found, face.from_vertex(rows, start[0], norm))
-    for point, multipliers in found:
-        y = torch.zeros_like(y)
-        y[0, kept] = torch.from_numpy(multipliers)
-        yield given.given(torch.from_numpy(point)[None], y)
+    rows, index = _rows(problem, W, norm, padded=False)
+    w, y = rows.scaled(W, a[:, index])
+    numbers = rows.D, rows.Z[:, rows.sample], rows.h[..., 0], ~rows.inequality[..., 0]
+    of_face = face.Rows(*(x[0].numpy() for x in numbers))
+    for point, multipliers in face.polish(of_face, w[0].numpy(), y[0, :, 0].numpy(), norm):
+        w, y = torch.from_numpy(point)[None], torch.from_numpy(multipliers)[None, :, None]
+        W, found = rows.given(w, y)
+        yield W, torch.zeros_like(problem.h).index_copy(1, index, found)
 
 
-@dataclass(frozen=True)
-class Reduced:
-    """A problem with rows of unit size, W of size one, in few dimensions if the norm allows it.
+def _rows(problem: SvmProblem, W: Tensor, norm: Norm, padded: bool) -> tuple[Rows, Tensor]:
+    """Return the rows of all instances near W, and their index, (N,).
 
-    Attributes
-    ----------
-    problem : SvmProblem
-        Dependent equalities are padding.
-    unit, size : (B, N), (B,)
-        Powers of two: of the rows' size, and of the size of W.
-    P_d, P_z : (B, d, p), (B, d, q), or None
-        Orthonormal bases of span(d_k) and span(z_i).
+    Dependent equalities are padding; without padding there is one instance. In few dimensions if
+    the norm allows it.
     """
-
-    problem: SvmProblem
-    unit: Tensor
-    size: Tensor
-    P_d: Tensor | None
-    P_z: Tensor | None
-
-    @classmethod
-    def of(cls, problem: SvmProblem, W: Tensor, norm: Norm) -> Reduced:
-        """Return the problem near W."""
-        P_d, P_z = (
-            basis(x) if isinstance(norm, Schatten) and x.shape[1] < x.shape[2] else None
-            for x in (problem.D, problem.Z)
-        )
-        keep = problem.inequality | independent_equalities(problem)
-        unit, size = power_of_two(problem.scale()), power_of_two(W.flatten(1).norm(dim=1))
-        D = torch.where(keep[..., None], problem.D, 0.0) / unit[..., None]
-        reduced = replace(
-            problem,
-            D=D if P_d is None else D @ P_d,
-            Z=problem.Z if P_z is None else problem.Z @ P_z,
-            h=torch.where(keep, problem.h, 0.0) / unit / size[:, None],
-            kind=torch.where(keep, problem.kind, PADDING),
-        )
-        return cls(reduced, unit, size, P_d, P_z)
-
-    def given(self, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Return W (B, d, d) and multipliers (B, N) of the problem itself."""
-        W = W if self.P_d is None else self.P_d @ W
-        W = W if self.P_z is None else W @ self.P_z.mT
-        return W * self.size[:, None, None], a / self.unit
-
-    def reduced(self, W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-        """Return W (B, p, q) and multipliers (B, N) of the reduced problem."""
-        W = W if self.P_d is None else self.P_d.mT @ W
-        W = W if self.P_z is None else W @ self.P_z
-        return W / self.size[:, None, None], a * self.unit
-
-
-def _each(problem: SvmProblem, cone: Cone[Any], W: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the best W and multipliers: eight instances at a time, or one after the other."""
-    if problem.N <= SMALL_ROWS:
-        return _best(problem, cone, W, a, torch.arange(problem.N))
-    found = []
-    for b in range(problem.B):
-        one, index = slice(b, b + 1), (problem.kind[b] != PADDING).nonzero()[:, 0]
-        found.append(_best(problem.take(one), cone, W[one], a[one], index))
-    return torch.cat([w for w, _ in found]), torch.cat([y for _, y in found])
-
-
-def _best(
-    problem: SvmProblem, cone: Cone[Any], W: Tensor, a: Tensor, index: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the best W and multipliers on the rows at `index`."""
-    rows = Rows(problem, index, W.new_ones(()))
-    cone = cone.on(rows)
-    x = cone.start(*rows.scaled(W, a[:, index]))
-    method = best_of_blocks if problem.N <= SMALL_ROWS else follow
-    best, _ = method(cone, x, CONVERGED_GAP)
-    multipliers = torch.zeros_like(a)
-    W, multipliers[:, index] = rows.given(best.W, best.a)
-    return W, multipliers
-
-
-def _on_cpu(problem: SvmProblem, *arrays: Tensor) -> tuple[Any, ...]:
-    return problem.to("cpu"), *(x.cpu() for x in arrays)
+    P_d, P_z = (
+        basis(x) if isinstance(norm, Schatten) and x.shape[1] < x.shape[2] else None
+        for x in (problem.D, problem.Z)
+    )
+    keep = problem.inequality | independent_equalities(problem)
+    D, h = torch.where(keep[..., None], problem.D, 0.0), torch.where(keep, problem.h, 0.0)
+    part = replace(problem, D=D, h=h, kind=torch.where(keep, problem.kind, PADDING))
+    index = torch.arange(problem.N) if padded else keep[0].nonzero()[:, 0]
+    size = power_of_two(W.flatten(1).norm(dim=1))[:, None, None]
+    return Rows(part, index, size, P_d, P_z), index
