@@ -28,7 +28,7 @@ from attnsvm.loss import Loss
 from attnsvm.parameterization import W
 from attnsvm.problem import ProblemBatch
 from attnsvm.record import CorruptRecordError
-from attnsvm.record.arrays import read_array
+from attnsvm.record.archive import read_array
 from attnsvm.svm import SvmSolution, SvmStatus
 from attnsvm.svm.equalities import restoring
 from attnsvm.theory import finite_part_distance, optimal_mixture

@@ -22,7 +22,7 @@ from attnsvm import experiment, record
 from attnsvm.cli.job import perform
 from attnsvm.config import RunConfig
 from attnsvm.config.identity import run_name
-from attnsvm.record import RunRecord, atomic, trial_table
+from attnsvm.record import RunRecord, files, trial_table
 from attnsvm.record import writers as stream
 from attnsvm.record.lock import LOCK_FILE, holder
 from attnsvm.record.plan import tidy
@@ -36,7 +36,7 @@ STEPS = (
     (os, "chmod"),
     (os, "write"),
     (fcntl, "flock"),
-    (atomic.tempfile, "mkstemp"),
+    (files.tempfile, "mkstemp"),
     (Path, "unlink"),
 )
 """What changes the disk while a record is written."""
@@ -78,7 +78,7 @@ def sweep(folder: Path, cells: list[RunConfig]) -> None:
     """Do what the driver does with the cells that are not done, one after the other."""
     plan = {run_name(config): [f"seed={config.seed}"] for config in cells}
     record.write_plan(folder, plan)
-    atomic.remove_orphans(folder)
+    record.remove_orphans(folder)
     for config in cells:
         run = folder / run_name(config)
         run.mkdir(exist_ok=True)

@@ -1,16 +1,15 @@
 """What a launcher runs: one cell of a sweep, or several one after the other.
 
-Launchers know overrides only. So the overrides of a task are those of its first cell and one more
-that holds all of its cells. Each cell is then run by Hydra as a job of its own, with its folder,
-log and callbacks; `Task` is the launcher's job around them.
+Launchers know overrides only: those of a task of several cells are those of its first one. Each
+cell is then run by Hydra as a job of its own, with its folder, log and callbacks; `Task` is the
+launcher's job around them.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,28 +23,13 @@ from attnsvm.record import run_state
 
 log = logging.getLogger(__name__)
 
-PACKED = "hydra.sweeper.packed="
-"""Start of the override with the cells of a task, in hexadecimal digits: no character of a cell is
-special in it."""
+Cells = list[list[str]]
+"""The overrides of every cell."""
 
 
-def packed(cells: Sequence[Sequence[str]], first: int) -> list[str]:
-    """Return the overrides of a task that runs `cells`, numbers `first`, `first` + 1, ..."""
-    content = json.dumps([first, *map(list, cells)]).encode().hex()
-    return [*cells[0], "hydra.job.chdir=false", f"{PACKED}{content}"]  # chdir is up to its cells
-
-
-def unpacked(overrides: Sequence[str]) -> tuple[int | None, list[list[str]]]:
-    """Return the number of the first cell of a task and its cells; None and itself of a cell."""
-    if not overrides or not overrides[-1].startswith(PACKED):
-        return None, [list(overrides)]
-    first, *cells = json.loads(bytes.fromhex(overrides[-1].removeprefix(PACKED)))
-    return first, cells
-
-
-@dataclass(frozen=True)
+@dataclass
 class Task:
-    """Runs the cells of a task, each composed and called back by Hydra as a job of its own.
+    """Runs the cells of a job, each composed and called back by Hydra as a job of its own.
 
     Attributes
     ----------
@@ -55,19 +39,28 @@ class Task:
         Those of the sweep.
     driver : int
         The process that started the sweep: a worker ends when it is gone.
+    packs : dict of int to (int, list)
+        Number of a job of several cells -> number of the first one, and the cells.
     """
 
     run_cell: TaskFunction
     context: HydraContext
     config: DictConfig
     driver: int
+    packs: dict[int, tuple[int, Cells]] = field(default_factory=dict)
+
+    def pack(self, cells: Cells, size: int) -> Cells:
+        """Divide cells into jobs of `size` cells; return the overrides of every job."""
+        starts = range(0, len(cells), size)
+        self.packs = {n: (k, cells[k : k + size]) for n, k in enumerate(starts)}
+        return [overrides_of(pack) for _, pack in self.packs.values()]
 
     def __call__(self, composed: DictConfig) -> Any:
-        """Run the cell, or the cells of the task one after the other until one is interrupted."""
+        """Run the cell, or the cells of the job one after the other until one is interrupted."""
         follow(self.driver)
-        first, cells = unpacked(HydraConfig.get().overrides.hydra)
-        if first is None:
+        if not self.packs:
             return self.run_cell(composed)
+        first, cells = self.packs[HydraConfig.get().job.num]
         try:
             with interruptible():  # also between two cells
                 for number, cell in enumerate(cells, start=first):
@@ -97,3 +90,8 @@ class Task:
         except Exception as error:
             log.error("job %s: %s", cell, error)
             return "failed"
+
+
+def overrides_of(pack: Sequence[list[str]]) -> list[str]:
+    """Return the overrides of a job of these cells."""
+    return [*pack[0], "hydra.job.chdir=false"]  # the folder is up to its cells

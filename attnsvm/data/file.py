@@ -14,7 +14,7 @@ from attnsvm.data.base import Data
 from attnsvm.head import Head
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch, check_array, check_labels
-from attnsvm.record.arrays import read_arrays
+from attnsvm.record.archive import read_arrays
 from attnsvm.record.files import MAX_TABLE_BYTES, CorruptRecordError, open_regular
 
 SAMPLES = ("X", "Z", "Y", "mask")

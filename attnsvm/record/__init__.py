@@ -1,7 +1,7 @@
 """The record of a run on disk, its state, and its lock.
 
-Tables need pandas, whose import takes a second: names that read or write tables are imported on
-first use.
+Tables need pandas, whose import takes a second: names that read or write tables or archives are
+imported on first use.
 """
 
 from __future__ import annotations
@@ -9,10 +9,17 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from attnsvm.record.archive import pack, unpacked
-from attnsvm.record.atomic import remove_orphans, write_atomically, write_json
 from attnsvm.record.columns import STATES, Column
-from attnsvm.record.files import CorruptRecordError, kind_of, read_json, usable_memory, verified
+from attnsvm.record.files import (
+    CorruptRecordError,
+    kind_of,
+    read_json,
+    remove_orphans,
+    usable_memory,
+    verified,
+    write_atomically,
+    write_json,
+)  # fmt: skip
 from attnsvm.record.lock import LOCK_FILE, HeldError, locked
 from attnsvm.record.plan import (
     PLAN_FILE,
@@ -33,6 +40,7 @@ from attnsvm.record.state import RunState, obstacle, run_state
 from attnsvm.record.text import byte_size, duration, one_line, shortened
 
 if TYPE_CHECKING:
+    from attnsvm.record.archive import pack, unpacked
     from attnsvm.record.folder import (
         UNREADABLE,
         compact,
@@ -57,9 +65,15 @@ __all__ = [
 ]  # fmt: skip
 
 
+LATER = {
+    "archive": ("pack", "unpacked"),
+    "schema": ("RunRecord", "trial_columns", "trial_table"),
+}
+
+
 def __getattr__(name: str) -> Any:
-    """Import a name that reads or writes tables."""
+    """Import a name that reads or writes tables or archives."""
     if name not in __all__:
         raise AttributeError(f"module 'attnsvm.record' has no attribute {name!r}")
-    module = "schema" if name in ("RunRecord", "trial_columns", "trial_table") else "folder"
+    module = next((one for one, names in LATER.items() if name in names), "folder")
     return getattr(importlib.import_module(f"attnsvm.record.{module}"), name)

@@ -49,21 +49,10 @@ Allowed = Range | OneOf | None
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table, or a quantity of the history.
+    """A column of a table, or a quantity of the history: its name, pandas dtype, meaning, unit, ...
 
-    Attributes
-    ----------
-    name, dtype : str
-        Its name and pandas dtype.
-    meaning, unit : str
-        What it says, and in what: `steps`, `seconds`, `word`, `1` for a pure number, ...
-    allowed : Range, OneOf or None
-        The values that it may have besides missing ones (NaN, an empty word); None for all of its
-        type.
-    stage : str
-        One of `STAGES`.
-    default : Any
-        The value of an instance without a result.
+    `allowed` are the values that it may have besides missing ones (NaN, an empty word), None for
+    all of its type; `stage` is one of `STAGES`; `default` is that of an instance without a result.
     """
 
     name: str
@@ -158,11 +147,7 @@ RUN_COLUMNS = DECLARED["runs"]
 
 
 def key_columns(names: Iterable[Any]) -> list[str]:
-    """Return which of these columns tell the rows of a run's trials apart.
-
-    A row is an instance, or a layer and head of one. The history has a row for each of these, step
-    and quantity.
-    """
+    """Return which of these columns tell apart the rows of trials: instances, or their heads."""
     names = set(names)
     return ["seed", *(one.name for one in LAYER_KEY if one.name in names)]
 
@@ -189,10 +174,7 @@ def multi_columns(tokens: str, norms: Iterable[str]) -> tuple[Column, ...]:
 
 
 def svmeq_quantities(norm: str) -> tuple[Column, ...]:
-    """Return the quantities of the history that selection=multi adds for a norm.
-
-    Every record has that of the Frobenius norm.
-    """
+    """Return the quantities of the history that selection=multi adds for a norm."""
     return () if norm == "frobenius" else (DECLARED["multi"][1].of(norm),)
 
 
@@ -207,9 +189,7 @@ def hypothesis_columns(names: Iterable[str]) -> tuple[Column, ...]:
 
 
 def probe_columns(quantities: Mapping[str, Quantity]) -> tuple[Column, ...]:
-    """Return the columns of trials that probes add; in the history they are quantities.
-
-    `quantities` are given by the name of their column, see `attnsvm.config.probe.probe_quantities`.
+    """Return the columns of trials that the `quantities` of probes, by column, add.
 
     Raises
     ------
@@ -227,21 +207,15 @@ def probe_columns(quantities: Mapping[str, Quantity]) -> tuple[Column, ...]:
 
 def recorded_probe_columns(probes: Mapping[str, Mapping[str, str]]) -> tuple[Column, ...]:
     """Return the columns that a `run.json` says that its probes add."""
-    stated = {name: (probes[name]["meaning"], probes[name]["unit"]) for name in sorted(probes)}
-    return probe_columns({name: Quantity(*texts) for name, texts in stated.items()})
+    return probe_columns({name: Quantity(**probes[name]) for name in sorted(probes)})
 
 
 def further_columns(
     config: Mapping[str, Any], probes: Mapping[str, Mapping[str, str]]
 ) -> tuple[Column, ...]:
-    """Return the columns besides `TRIAL_COLUMNS` of a run.
+    """Return the columns besides `TRIAL_COLUMNS` of a run with this `config` in its `run.json`.
 
-    Parameters
-    ----------
-    config : mapping
-        The fields of its config, as in `run.json`.
-    probes : mapping
-        Meaning and unit of the quantities of its probes, by the name of their column.
+    `probes` are meaning and unit of the quantities of its probes, by the name of their column.
     """
     norms, tokens = config["svm"]["norms"], config["selection"]["tokens"]
     return (

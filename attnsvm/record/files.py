@@ -1,17 +1,23 @@
-"""Reading of untrusted files: regular, of bounded size, and unchanged, or refused."""
+"""The files of a record: untrusted when they are read, atomic when they are written.
+
+A file is read if it is regular, of bounded size and unchanged, else it is refused. A reader sees
+the complete old or the complete new file, also after a crash.
+"""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import io
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 MAX_JSON_BYTES = 2**26
 """Largest JSON file that is read, in bytes."""
@@ -61,12 +67,7 @@ def kind_of(path: Path) -> str:
 def open_handle(path: Path, flags: int) -> int:
     """Return a handle of a regular file; a pipe or a device could block or never end.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    CorruptRecordError
-        If it is a link, a folder, a pipe, a socket or a device.
+    Raises FileNotFoundError, or CorruptRecordError for a link, a folder, a pipe, ...
     """
     try:
         handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
@@ -81,15 +82,7 @@ def open_handle(path: Path, flags: int) -> int:
 
 
 def open_regular(path: Path, limit: int) -> io.BufferedReader:
-    """Open a regular file of at most `limit` bytes for reading.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    CorruptRecordError
-        If it is not a regular file, or is larger.
-    """
+    """Open a regular file of at most `limit` bytes for reading, else raise as `open_handle`."""
     stream = os.fdopen(open_handle(path, os.O_RDONLY), "rb")
     size = os.fstat(stream.fileno()).st_size
     if size > limit:
@@ -102,10 +95,7 @@ def open_regular(path: Path, limit: int) -> io.BufferedReader:
 def verified(path: Path, stated: str, limit: int = MAX_TABLE_BYTES) -> Iterator[io.BufferedReader]:
     """Yield an open file of at most `limit` bytes whose sha256 is `stated`.
 
-    Raises
-    ------
-    CorruptRecordError
-        If the file is missing, larger, or differs.
+    Raises CorruptRecordError if it is missing, larger, or differs.
     """
     try:
         stream = open_regular(path, limit)
@@ -155,12 +145,8 @@ def rendered(content: Mapping[str, Any]) -> bytes:
 
 def checksum_of(content: Mapping[str, Any]) -> str:
     """Return the sha256 of the canonical form of a JSON file without its checksum."""
-    return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
-
-
-def sha256(content: bytes) -> str:
-    """Return the hexadecimal sha256 of `content`."""
-    return hashlib.sha256(content).hexdigest()
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def usable_memory() -> int:
@@ -170,3 +156,83 @@ def usable_memory() -> int:
         return min(physical, int(CGROUP_LIMIT.read_text()))
     except (OSError, ValueError):  # no control groups, or "max"
         return physical
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Replace `path` by `content`."""
+    with replacing([path]) as (stream,):
+        stream.write(content)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write `content` with the sha256 of its canonical form under `checksum`.
+
+    Raises
+    ------
+    ValueError
+        If it is larger than a file that is read.
+    """
+    text = json.dumps(content, default=str, ensure_ascii=False)
+    plain = json.loads(text.encode(errors="replace"))  # a name on disk need not be UTF-8
+    written = rendered({**plain, "checksum": checksum_of(plain)})
+    if len(written) > MAX_JSON_BYTES:
+        raise ValueError(f"{path}: {len(written)} bytes; must have at most {MAX_JSON_BYTES}")
+    write_atomically(path, written)
+
+
+@contextmanager
+def replacing(paths: Sequence[Path]) -> Iterator[list[BinaryIO]]:
+    """Yield a new file for each of `paths`; when the block ends they replace these one by one.
+
+    After an error in the block the old files remain.
+    """
+    with ExitStack() as stack:
+        temporaries: list[str] = []
+        streams: list[BinaryIO] = []
+        for path in paths:
+            handle, temporary = _temporary(path)
+            stack.callback(Path(temporary).unlink, missing_ok=True)
+            streams.append(stack.enter_context(os.fdopen(handle, "wb")))
+            temporaries.append(temporary)
+        yield streams
+        os.umask(mask := os.umask(0))
+        for stream, temporary, path in zip(streams, temporaries, paths, strict=True):
+            stream.flush()
+            os.fsync(stream.fileno())
+            os.chmod(temporary, 0o666 & ~mask)
+            os.replace(temporary, path)
+    for folder in {path.parent for path in paths}:
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def _temporary(path: Path) -> tuple[int, str]:
+    """Return a new file beside `path`, locked as long as its handle is open."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:
+            return handle, name  # a file system without locks: `remove_orphans` does not remove it
+        if os.fstat(handle).st_nlink:  # 0: `remove_orphans` removed it before it was locked
+            return handle, name
+        os.close(handle)
+
+
+def remove_orphans(folder: Path) -> None:
+    """Remove the temporary files in `folder` whose writer has ended."""
+    for path in folder.glob(".*.tmp"):
+        try:
+            handle = open_handle(path, os.O_RDWR)
+        except (OSError, CorruptRecordError):
+            continue
+        with suppress(OSError):  # its writer is running, or the file system has no locks
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+        os.close(handle)

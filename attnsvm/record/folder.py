@@ -21,10 +21,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attnsvm.config.groups import one_layer_problems
-from attnsvm.record.arrays import read_arrays
-from attnsvm.record.atomic import replacing, write_json
+from attnsvm.record.archive import read_arrays
 from attnsvm.record.columns import HISTORY_COLUMNS, LAYER_KEY, TRIAL_COLUMNS, further_columns
-from attnsvm.record.files import CorruptRecordError, refused, usable_memory, verified
+from attnsvm.record.files import (
+    CorruptRecordError,
+    refused,
+    replacing,
+    usable_memory,
+    verified,
+    write_json,
+)
 from attnsvm.record.run import RUN_FILE, TABLES, read_run
 from attnsvm.record.schema import RunRecord
 from attnsvm.record.state import run_state

@@ -15,8 +15,14 @@ from typing import Any
 
 from attnsvm.config import ConfigError
 from attnsvm.config.sources import code_digest
-from attnsvm.record.atomic import remove_orphans, write_atomically, write_json
-from attnsvm.record.files import CorruptRecordError, kind_of, read_json
+from attnsvm.record.files import (
+    CorruptRecordError,
+    kind_of,
+    read_json,
+    remove_orphans,
+    write_atomically,
+    write_json,
+)
 from attnsvm.record.lock import LOCK_FILE, HeldError, locked
 from attnsvm.record.run import RUN_FILE, holds, plain
 from attnsvm.record.state import RunState, obstacle, run_state
@@ -38,21 +44,15 @@ SWEEP_S = 60.0
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a sweep.
+    """The overrides and the fields of the config of every run, by the name of its folder.
 
-    Attributes
-    ----------
-    runs : mapping of str to list of str
-        The overrides of every run, by the name of its folder; none in a folder without a plan.
-    fields : mapping of str to mapping
-        The fields of every run's config, by the name of its folder; {} if they are not known.
-    command : list of str or None
-        The arguments of `attnsvm` that began the sweep; None if they are not known.
+    A folder without a plan has no runs; fields and the command may be unknown.
     """
 
     runs: Mapping[str, list[str]] = field(default_factory=dict)
     fields: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     command: list[str] | None = None
+    """The arguments of `attnsvm` that began the sweep."""
 
 
 def write_plan(
@@ -62,7 +62,8 @@ def write_plan(
 ) -> None:
     """Write the runs (folder name -> overrides) of the sweep in `folder`.
 
-    `fields` are those of every run's config: a run without a record is described by them.
+    `fields` are those of every run's config, which describe a run without a record; in the file
+    those that all runs share stand once.
 
     Raises
     ------
@@ -76,26 +77,14 @@ def write_plan(
     if (kind := kind_of(folder / PLAN_FILE)) not in ("a file", "nothing"):
         raise CorruptRecordError(f"{folder / PLAN_FILE}: is {kind}; must be a file")
     folder.mkdir(parents=True, exist_ok=True)
-    content = {"command": sys.argv[1:], "runs": dict(cells), "fields": _factored(fields or {})}
+    given = fields or {}
+    shared = dict(set.intersection(*(set(one.items()) for one in given.values() or [{}])))
+    own = {run: dict(one.items() - shared.items()) for run, one in given.items()}
+    content = {"command": sys.argv[1:], "runs": cells, "fields": {"shared": shared, "own": own}}
     try:
         write_json(folder / PLAN_FILE, content)
     except ValueError as error:
         raise ConfigError(f"{len(cells)} runs in one sweep: {error}: split the sweep") from error
-
-
-def _factored(fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the fields that all runs share, once, and the rest of every run."""
-    runs = list(fields.values())
-    shared = {
-        name: value
-        for name, value in (runs[0].items() if runs else ())
-        if all(name in run and run[name] == value for run in runs)
-    }
-    rest = {
-        run: {name: value for name, value in given.items() if name not in shared}
-        for run, given in fields.items()
-    }
-    return {"shared": shared, "own": rest}
 
 
 def tidy(folder: Path) -> None:
@@ -114,15 +103,8 @@ def begin_sweep(
 ) -> dict[str, list[str]]:
     """Write the plan of a sweep, remove orphaned files, and return the pending cells.
 
-    `cells` are the overrides, and `fields` the fields of the config, of every run, by the name of
-    its folder; `composed` is the config of the sweep, for `multirun.yaml`.
-
-    Raises
-    ------
-    NoLocksError
-        If the file system of the folder does not support locks.
-    HeldError
-        If another process has been writing the plan for SWEEP_S seconds.
+    `cells` and `fields` are those of `write_plan`; `composed` is the config of the sweep, for
+    `multirun.yaml`. Raises as `locked`, HeldError after SWEEP_S seconds.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, SWEEP_S):
@@ -183,18 +165,13 @@ def read_plan(directory: Path) -> Plan:
     if len(runs) > MAX_RUNS:
         raise CorruptRecordError(f"{path}: has {len(runs)} runs; must have at most {MAX_RUNS}")
     for name in runs:
-        if not _names_folder(name):
+        outside = name in ("", ".", "..") or name != Path(name).name
+        if outside or "\0" in name or len(name.encode()) > 255:
             message = shortened(repr(name), 60)
             raise CorruptRecordError(f"{path}: {message} must be the name of a folder beside it")
     if not holds(command, list[str] | None):
         raise CorruptRecordError(f"{path}: command: must be a list of words")
     return Plan(runs, _fields(content.get("fields"), path), command)
-
-
-def _names_folder(name: str) -> bool:
-    """Whether `name` is that of a folder beside the plan, on every system."""
-    outside = name in ("", ".", "..") or name != Path(name).name
-    return not outside and "\0" not in name and len(name.encode()) <= 255
 
 
 def _fields(given: Any, path: Path) -> dict[str, dict[str, Any]]:
@@ -203,16 +180,15 @@ def _fields(given: Any, path: Path) -> dict[str, dict[str, Any]]:
         case None:
             return {}
         case {"shared": dict(shared), "own": dict(own)}:
-            if all(map(_plain_fields, (shared, *own.values()))):
+            parts = [shared, *own.values()]
+            if all(isinstance(part, dict) and all(map(_allowed, part.items())) for part in parts):
                 return {name: {**shared, **rest} for name, rest in own.items()}
     raise CorruptRecordError(f"{path}: fields: must be words and numbers by field")
 
 
-def _plain_fields(part: Any) -> bool:
-    counts = ("trials", "seed")
-    return isinstance(part, dict) and all(
-        holds(value, int) if name in counts else plain(value) for name, value in part.items()
-    )
+def _allowed(field: tuple[str, Any]) -> bool:
+    name, value = field
+    return holds(value, int) if name in ("trials", "seed") else plain(value)
 
 
 def refuse_mixed_code(folder: Path, extensions: Iterable[list[str]]) -> None:
@@ -222,11 +198,8 @@ def refuse_mixed_code(folder: Path, extensions: Iterable[list[str]]) -> None:
     """
     here = {code_digest("attnsvm", *names) for names in extensions}
     found = (run_state(path.parent, verify=False) for path in folder.glob(f"*/{RUN_FILE}"))
-    others = Counter(
-        shortened(f"version {one.run['version']}, code {one.run['code']}", 60)
-        for one in found
-        if one.state == "done" and one.run["code"] not in here
-    )
+    runs = (one.run for one in found if one.state == "done" and one.run["code"] not in here)
+    others = Counter(shortened(f"version {r['version']}, code {r['code']}", 60) for r in runs)
     if others:
         listed = "; ".join(f"{n} of {code}" for code, n in others.most_common(3))
         raise ConfigError(
@@ -242,9 +215,7 @@ def recorded(directory: Path) -> list[Path]:
         folders = sorted(directory.iterdir())
     except NotADirectoryError:
         return []
-    return [
-        folder for folder in folders if folder.is_dir() and kind_of(folder / RUN_FILE) != "nothing"
-    ]
+    return [one for one in folders if one.is_dir() and kind_of(one / RUN_FILE) != "nothing"]
 
 
 @dataclass(frozen=True)
@@ -269,11 +240,10 @@ def sweep_folder(directory: Path) -> SweepFolder:
         return SweepFolder(directory, [directory.resolve()], Plan())  # "." has no name
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory}: no such folder")
-    plan, damage = Plan(), ""
     try:
-        plan = read_plan(directory)
+        plan, damage = read_plan(directory), ""
     except CorruptRecordError as error:
-        damage = shortened(error)
+        plan, damage = Plan(), shortened(error)
     runs = [directory / name for name in plan.runs] or recorded(directory)
     if not runs and not damage:
         must = f"must have {PLAN_FILE} or */{RUN_FILE}"

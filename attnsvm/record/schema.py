@@ -15,18 +15,11 @@ from attnsvm.record.columns import TRIAL_COLUMNS, Column
 
 @dataclass(frozen=True)
 class RunRecord:
-    """All results of a run.
+    """All results of a run: the rows of two tables, arrays, and wall seconds of each stage.
 
-    Attributes
-    ----------
-    trials : DataFrame
-        One row per instance, the columns of `columns.TRIAL_COLUMNS` first.
-    history : DataFrame
-        Columns seed, step, quantity, value.
-    solutions : mapping of str to array
-        Weights and multipliers of the SVMs, instance axis first.
-    timings : mapping of str to float
-        Wall seconds of each stage.
+    `trials` has a row for each instance, the columns of `columns.TRIAL_COLUMNS` first; `history`
+    has the columns seed, step, quantity, value; `solutions` are weights and multipliers of the
+    SVMs, instance axis first.
     """
 
     trials: pd.DataFrame

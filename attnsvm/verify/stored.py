@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnsvm.record import CorruptRecordError, read_run, read_tables, verified
-from attnsvm.record.arrays import array_headers
+from attnsvm.record.archive import array_headers
 
 Key = tuple[int, ...]
 """What tells a row apart from the others: its seed, of a network layer and head too."""

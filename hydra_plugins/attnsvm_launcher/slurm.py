@@ -1,30 +1,34 @@
 """SLURM through submitit, for clusters with and without accounting.
 
 submitit waits for the result file of a job, or for its end according to `sacct`; without accounting
-it waits for a killed job forever. Here the queue is asked. The result of a job is read from its
-record on disk: nothing is unpickled. A cell that is in the queue already, submitted by another
-driver, is not submitted again: its job is followed.
+it waits for a killed job forever. Here the queue is asked: a job is over when it has left it. A
+result file alone does not tell: a job that was requeued has one from its first start. The result of
+a job is read from its record on disk: nothing is unpickled. A cell that is in the queue already,
+submitted by another driver, is not submitted again: its job is followed.
 """
 
 # No `from __future__ import annotations`: see attnsvm_sweeper.
 
+import getpass
 import logging
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, filter_overrides
+from hydra.errors import HydraException
 
-from attnsvm.cli.task import packed, unpacked
+from attnsvm.cli.task import overrides_of
 from attnsvm.config import ConfigError
 from attnsvm.config.compose import validated
 from attnsvm.config.identity import run_name
-from attnsvm.record import locked
-from hydra_plugins.attnsvm_launcher.jobs import answered_queue, note, noted, wait
+from attnsvm.record import CorruptRecordError, locked, read_json, write_json
 
 try:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher
@@ -33,9 +37,8 @@ except ImportError:  # without the extra `slurm` this launcher does not exist
 
 log = logging.getLogger(__name__)
 
-Job = tuple[int, int | None, dict[str, list[str]]]
-"""Number of a job; number of its first cell, if it is a task of several; and its cells (folder of
-the run -> overrides)."""
+Job = tuple[int, dict[str, list[str]]]
+"""Number of a job; and its cells (folder of the run -> overrides)."""
 
 NOTES = ".submitit"
 """The folder in that of the sweep with the logs of the jobs, and a note of the cells they run."""
@@ -45,6 +48,14 @@ SUBMISSION_S = 120.0
 
 SHORT_MIN = 5
 """Time limit in minutes below which the signal before the end costs a large part of the time."""
+
+ASK_S = 2.0, 30.0
+"""Least and largest number of seconds between two questions to the queue."""
+
+ATTEMPTS = 5
+"""Number of times that SLURM is asked for its queue before jobs are submitted."""
+
+Queue = dict[str, tuple[str, str]]
 
 
 class Slurm(SlurmLauncher):  # type: ignore[misc]
@@ -65,9 +76,9 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         _try_submission(executor)
         compose, jobs = self.hydra_context.config_loader.load_sweep_config, list[Job]()
         for number, overrides in enumerate(job_overrides, start=initial_job_idx):
-            first, cells = unpacked(overrides)
+            _, cells = self.task_function.packs.get(number, (0, [list(overrides)]))
             names = [run_name(validated(compose(self.config, cell))) for cell in cells]
-            jobs.append((number, first, dict(zip(names, cells, strict=True))))
+            jobs.append((number, dict(zip(names, cells, strict=True))))
         waiting: dict[str, Any] = {}
         try:
             size = _array_size()
@@ -93,13 +104,13 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         notes.mkdir(parents=True, exist_ok=True)
         with locked(notes, SUBMISSION_S):
             others = noted(notes, answered_queue())
-            known = {others[cell] for *_, cells in chunk for cell in cells if cell in others}
+            known = {others[cell] for _, cells in chunk for cell in cells if cell in others}
             for name in sorted(known):
                 log.info("SLURM job %s was submitted by another driver: following it", name)
                 waiting[name] = _paths(executor, name)
             jobs = [
-                (number, first, left)
-                for number, first, cells in chunk
+                (number, left)
+                for number, cells in chunk
                 if (left := {cell: of for cell, of in cells.items() if cell not in others})
             ]
             if jobs:
@@ -110,21 +121,22 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
                         raise _refused(str(error)) from error
                     log.warning("SLURM takes no more jobs now (%s): waiting for others", error)
                     return False
-                note(notes, {name: list(cells) for name, (*_, cells) in submitted.items()})
+                note(notes, {name: list(cells) for name, (_, cells) in submitted.items()})
                 waiting |= {name: _paths(executor, name) for name in submitted}
         return True
 
     def _map(self, executor: Any, jobs: list[Job]) -> dict[str, Job]:
         """Submit an array of jobs and return them by their names in the queue."""
-        state, folder = Singleton.get_state(), "hydra.sweep.dir"
+        state, folder, packs = Singleton.get_state(), "hydra.sweep.dir", self.task_function.packs
         arguments = []
-        for number, first, cells in jobs:
-            each = list(cells.values())
-            overrides = each[0] if first is None else packed(each, first)
+        for number, cells in jobs:
+            left = list(cells.values())
+            overrides = overrides_of(left) if packs else left[0]
+            packs.update({number: (packs[number][0], left)} if packs else {})
             arguments.append((overrides, folder, number, f"job_id_for_{number}", state))
         submitted = executor.map_array(self, *zip(*arguments, strict=True))
         made = {str(one.job_id): job for one, job in zip(submitted, jobs, strict=True)}
-        for name, (*_, cells) in made.items():
+        for name, (_, cells) in made.items():
             more = f" and {len(cells) - 1} more" if len(cells) > 1 else ""
             cell = " ".join(filter_overrides(next(iter(cells.values()))))
             log.info("SLURM job %s: %s%s", name, cell, more)
@@ -199,3 +211,82 @@ def _paths(executor: Any, job: str) -> Any:
     from submitit.core.utils import JobPaths
 
     return JobPaths(executor.folder, job)
+
+
+# --- the queue ------------------------------------------------------------------------------------
+
+
+def queue() -> Queue | None:
+    """Return job -> (state, reason) of the user's jobs; None if SLURM does not answer."""
+    command = ["squeue", "--array", "--noheader", "--all", "--user", getpass.getuser()]
+    command.append("--format=%i|%T|%r")
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except subprocess.TimeoutExpired:
+        return None
+    if answer.returncode:
+        log.warning("squeue does not answer: %s", answer.stderr.strip())
+        return None
+    rows = (line.split("|", 2) for line in answer.stdout.splitlines() if line.count("|") >= 2)
+    return {name: (state, reason) for name, state, reason in rows}
+
+
+def answered_queue() -> Queue:
+    """Return the jobs of the user as soon as SLURM answers.
+
+    Raises
+    ------
+    HydraException
+        If it does not: cells in the queue could be submitted a second time.
+    """
+    for _ in range(ATTEMPTS):
+        if (found := queue()) is not None:
+            return found
+        time.sleep(ASK_S[0])
+    raise HydraException("squeue does not answer: nothing is submitted; run the command again")
+
+
+def note(folder: Path, cells: Mapping[str, list[str]]) -> None:
+    """Write down job -> names of its cells, the jobs of one array, beside their logs."""
+    if cells:
+        write_json(folder / f"{next(iter(cells)).partition('_')[0]}.json", {"jobs": cells})
+
+
+def noted(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Return cell -> job of the cells that jobs in the queue are to run; `names` are these jobs."""
+    in_queue, found = set(names), dict[str, str]()
+    for array in sorted({name.partition("_")[0] for name in in_queue}):
+        try:
+            jobs = read_json(folder / f"{array}.json")["jobs"]
+            found |= {str(cell): job for job in jobs if job in in_queue for cell in jobs[job]}
+        except FileNotFoundError:
+            continue  # a job of another sweep
+        except (CorruptRecordError, OSError, KeyError, TypeError) as error:
+            log.warning("a note of submitted jobs cannot be read: %s", error)
+    return found
+
+
+def wait(waiting: dict[str, Any]) -> None:
+    """Wait until every job (name -> submitit's paths) is over; remove such jobs from `waiting`."""
+    begin, logged = time.monotonic(), ""
+    least, most = ASK_S
+    while waiting:
+        time.sleep(min(most, max(least, (time.monotonic() - begin) / 20)))
+        if (found := queue()) is None:
+            continue
+        for name in [name for name in waiting if name not in found]:
+            paths = waiting.pop(name)
+            if not paths.result_pickle.exists():
+                message = "SLURM job %s left the queue without a result; see %s"
+                log.warning(message, name, paths.stderr)
+        if (why := _pending(waiting, found)) not in ("", logged):
+            log.info(why)
+            logged = why
+
+
+def _pending(waiting: Mapping[str, Any], found: Queue) -> str:
+    """Return why jobs are pending."""
+    reasons = Counter(
+        found[name][1] for name in waiting if name in found and found[name][0] == "PENDING"
+    )
+    return ", ".join(f"{n} SLURM jobs pending ({reason})" for reason, n in reasons.most_common())

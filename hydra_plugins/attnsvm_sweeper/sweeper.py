@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
@@ -23,6 +24,7 @@ from hydra.core.plugins import Plugins
 from hydra.core.utils import JobStatus
 from hydra.errors import HydraException
 from hydra.plugins.launcher import Launcher
+from hydra.plugins.search_path_plugin import SearchPathPlugin
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
@@ -32,11 +34,12 @@ from attnsvm.cli.errors import SweepIncompleteError
 from attnsvm.cli.memory import job_machine, refuse_without_disk, refuse_without_memory
 from attnsvm.cli.objective import objective_of
 from attnsvm.cli.sweep import check_folder, close_sweep, sweep_folder
-from attnsvm.cli.task import Task, packed
+from attnsvm.cli.task import Task
 from attnsvm.cli.user_sweeps import check_sweep
 from attnsvm.config import ConfigError
 from attnsvm.config.compose import validated
 from attnsvm.config.identity import plan_digest, run_name
+from attnsvm.config.plugins import declared_modules
 from attnsvm.record import begin_sweep, run_state, unobstructed
 
 log = logging.getLogger(__name__)
@@ -50,10 +53,18 @@ class AttnsvmSweeperConf:
     max_batch_size: int | None = None
     cells_per_job: int = 1
     params: dict[str, str] | None = field(default_factory=dict)
-    packed: str | None = None  # the cells of a job of several, set by the sweeper itself
 
 
 ConfigStore.instance().store(group="hydra/sweeper", name="attnsvm", node=AttnsvmSweeperConf)
+
+
+class PluginSearchPath(SearchPathPlugin):
+    """Hydra looks for config files in the modules that plug-ins declare in their group `conf`."""
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Append `pkg://MODULE` for each of them, after attnsvm's own files."""
+        for module in declared_modules("conf"):
+            search_path.append(provider=module.partition(".")[0], path=f"pkg://{module}")
 
 
 def _grid(given: Iterable[Override]) -> Iterable[list[str]]:
@@ -81,16 +92,10 @@ class AttnsvmSweeper(Sweeper):
         Number of cells that a job runs one after the other, each with its own record.
     params : mapping of str to str
         The grid: overrides, each a single value or several.
-    packed : str or None
-        Set in the config of a job of several cells only, for `attnsvm.cli.task`; not used here.
     """
 
     def __init__(
-        self,
-        max_batch_size: int | None,
-        cells_per_job: int,
-        params: dict[str, str] | None,
-        packed: str | None,
+        self, max_batch_size: int | None, cells_per_job: int, params: dict[str, str] | None
     ) -> None:
         self.max_batch_size, self.cells_per_job = max_batch_size, cells_per_job
         self.params = params or {}
@@ -128,7 +133,7 @@ class AttnsvmSweeper(Sweeper):
         cells, configs = self._cells(_grid(given))
         self.folder = sweep_folder(self.composed, lambda: plan_digest(configs.values()))
         self.composed.hydra.sweep.dir = str(self.folder)
-        self.jobs = self._launcher()
+        self.launcher = self._launcher()
         if any(config.dry_run for config in configs.values()):
             log_plan(self.folder, cells, configs)
             return
@@ -184,29 +189,29 @@ class AttnsvmSweeper(Sweeper):
 
     def _launcher(self) -> Launcher:
         """Return the launcher; in jobs of several cells the callbacks are called for each cell."""
-        task = Task(self.task, self.context, self.composed, os.getpid())
+        self.job = Task(self.task, self.context, self.composed, os.getpid())
         context = self.context
         if self.cells_per_job > 1:
             context = HydraContext(context.config_loader, type(context.callbacks)())
         return Plugins.instance().instantiate_launcher(
-            hydra_context=context, task_function=task, config=self.composed
+            hydra_context=context, task_function=self.job, config=self.composed
         )
 
     def _launched(self, cells: list[list[str]]) -> Exception | None:
         """Run the cells in batches; return the exception that stopped the launcher, if any."""
-        jobs, each = cells, self.cells_per_job
-        if each > 1:
-            jobs = [packed(cells[k : k + each], k) for k in range(0, len(cells), each)]
+        jobs = cells
+        if (each := self.cells_per_job) > 1:
+            jobs = self.job.pack(cells, each)
             log.info("%d runs in %d jobs", len(cells), len(jobs))
         size = self.max_batch_size or len(jobs)
         for first in range(0, len(jobs), size):
             try:
-                results = self.jobs.launch(jobs[first : first + size], initial_job_idx=first)
+                results = self.launcher.launch(jobs[first : first + size], initial_job_idx=first)
             except Exception as error:
                 return error
-            for result in results:
+            for one in results:
                 if (
-                    result.status is not JobStatus.COMPLETED
+                    one.status is not JobStatus.COMPLETED
                 ):  # outside of the run, whose record says it
-                    log.error("job %s: %s", result.overrides, result._return_value)
+                    log.error("job %s: %s", one.overrides, one._return_value)
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hydra_plugins.attnsvm_launcher.jobs import note, noted
+from hydra_plugins.attnsvm_launcher.slurm import note, noted
 
 
 def test_a_note_tells_who_runs_which_cells_and_an_odd_one_hides_no_other(tmp_path, caplog):

@@ -10,7 +10,6 @@ import pytest
 
 from attnsvm import record
 from attnsvm.record import RunRecord, trial_table
-from attnsvm.record import atomic as storage
 from attnsvm.record import writers as stream
 from attnsvm.record.files import CorruptRecordError
 from attnsvm.record.provenance import provenance
@@ -142,6 +141,6 @@ def test_arrays_are_compressed_only_where_that_saves_something(tmp_path):
 
 
 def test_files_have_the_usual_permissions(tmp_path):
-    storage.write_atomically(tmp_path / "file", b"")
+    record.write_atomically(tmp_path / "file", b"")
     (tmp_path / "plain").touch()
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "plain").stat().st_mode

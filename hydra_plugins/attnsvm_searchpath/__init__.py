@@ -1,1 +1,0 @@
-"""Hydra plugin: the config files of plug-in packages."""
