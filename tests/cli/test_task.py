@@ -10,7 +10,6 @@ import time
 import pytest
 from omegaconf import OmegaConf
 
-from attnsvm.cli.task import packed, unpacked
 from attnsvm.record.state import TABLES
 from attnsvm.sweeps.status import states
 from tests.cli.test_objective import two_files
@@ -85,15 +84,6 @@ def test_a_signal_between_two_cells_ends_the_job(tmp_path):
     grid = ["-m", *QUICK, "seed=99,1,2", "hydra.sweeper.cells_per_job=3", mine]
     ran(*grid, cwd=tmp_path, env=env, code=128 + signal.SIGTERM)
     assert found(tmp_path / "multirun/latest") == ["done", "missing", "missing"]
-
-
-def test_the_cells_of_a_task_are_its_last_override():
-    cells = [["head=relu", "data.path='a,${b} \"c'"], ["seed=1"], []]
-    task = packed(cells, 7)
-    assert task[:-2] == cells[0]
-    assert unpacked(task) == (7, cells)
-    assert task[-1].removeprefix("hydra.sweeper.packed=").isalnum()
-    assert unpacked(["seed=1"]) == (None, [["seed=1"]])
 
 
 def test_a_job_has_at_least_one_cell(tmp_path):
