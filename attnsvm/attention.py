@@ -26,21 +26,16 @@ from attnsvm.problem import ProblemBatch
 
 
 @dataclass(frozen=True, eq=False)
-class View:
-    """Attention and predictions at given weights.
+class Forward:
+    """A forward pass: attention and predictions at given weights.
 
-    log s and s (B, n, T), -inf and 0 at inadmissible tokens; margins u_i = Y_i h(o_i), (B, n).
+    log s and s (B, n, T), -inf and 0 at inadmissible tokens; margins u_i = Y_i h(o_i), (B, n), of
+    the attended o_i = X_i^T s_i, (B, n, d).
     """
 
     log_softmax: Tensor
     softmax: Tensor
     margins: Tensor
-
-
-@dataclass(frozen=True, eq=False)
-class Forward(View):
-    """A forward pass with what the gradient needs besides: o_i = X_i^T s_i, shape (B, n, d)."""
-
     attended: Tensor
 
     @cached_property
@@ -160,30 +155,18 @@ def softmax_exact(logits: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class LogitGradient:
-    """The gradient in the logits, dL/dlogit_it = q_it exp(scale), q (B, n, T) and scale (B,).
-
-    The token scores that it is made of are g_it exp(exponent_i), shapes (B, n, T) and (B, n).
-    """
-
-    g: Tensor
-    exponent: Tensor
-    q: Tensor
-    scale: Tensor
-
-
-@dataclass(frozen=True, eq=False)
 class Gradient:
     """The gradient of each variable; that of variable j is `parts[j] * exp(log_scales[j])`.
 
     The parts, each of the shape of its variable, (B, ...), are of ordinary size; log-scales (B,)
-    may be far below the logarithm of the smallest float64. The gradient in the logits is that of
-    the risk alone, without the ridge.
+    may be far below the logarithm of the smallest float64. `of_logits` are g, exponent, q, scale
+    of the risk alone, without the ridge: dL/dlogit_it = q_it exp(scale), shapes (B, n, T) and (B,),
+    from token scores g_it exp(exponent_i), shapes (B, n, T) and (B, n).
     """
 
     parts: Variables
     log_scales: Variables
-    of_logits: LogitGradient
+    of_logits: tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class Risk:
@@ -212,9 +195,9 @@ class Risk:
         U = self.rule.query(self.attention(variables), self.batch.Z)
         return attend(self.batch, U, self.head_parameters(variables))
 
-    def value(self, view: View) -> Tensor:
+    def value(self, forward: Forward) -> Tensor:
         """Return the risk without the ridge, shape (B,)."""
-        return self.loss.value(view.margins).mean(-1)
+        return self.loss.value(forward.margins).mean(-1)
 
     def gradient(
         self, variables: Variables, forward: Forward, how: str = "log_domain", ridge: float = 0.0
@@ -226,10 +209,14 @@ class Risk:
         one keeps its relative size.
         """
         batch, parameters = self.batch, self.head_parameters(variables)
-        slope, exponent = self.slopes(forward, how)
+        u = forward.margins
+        slope, exponent = self.loss.slope(u)
+        if how == "direct":
+            slope, exponent = -self.loss.derivative(u), torch.zeros_like(u)
+        slope = -slope * batch.Y / batch.n  # dL/df_i is slope e^exponent
         g = token_scores(batch, forward, slope * batch.has_query, parameters)
         q, scale = GRADIENTS[how](forward, g, exponent)
-        of_logits = LogitGradient(g, exponent, q, scale)
+        of_logits = g, exponent, q, scale
         weight = q.new_full((), 2 * ridge)
         if ridge and how == "log_domain":
             shift, scale = scale, scale.clamp(min=math.log(2 * ridge))
@@ -247,15 +234,6 @@ class Risk:
             parts += tuple(trained.values())
             scales += (largest,) * len(trained)
         return Gradient(parts, scales, of_logits)
-
-    def slopes(self, forward: Forward, how: str) -> tuple[Tensor, Tensor]:
-        """Return a and c of dL/df_i = a_i e^{c_i}, each (B, n); c is zero for how=direct."""
-        u = forward.margins
-        if how == "direct":
-            slope, exponent = -self.loss.derivative(u), torch.zeros_like(u)
-        else:
-            slope, exponent = self.loss.slope(u)
-        return -slope * self.batch.Y / self.batch.n, exponent
 
     @cached_property
     def best(self) -> Tensor:

@@ -29,6 +29,13 @@ def unflat(v: Tensor, shapes: Sequence[torch.Size]) -> Variables:
     return tuple(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
 
 
+def normal(seeds: Tensor, stream: int, *shape: int) -> Tensor:
+    """Return normal numbers (B, *shape), those of each instance drawn with its seed ^ `stream`."""
+    generators = (Generator().manual_seed(seed ^ stream) for seed in seeds.tolist())
+    parts = [torch.randn(shape, generator=one, dtype=torch.float64) for one in generators]
+    return torch.stack(parts).to(seeds.device)
+
+
 class Parameterization(ABC):
     """Variables, W as a function of them, and the chain rule from token space to them.
 

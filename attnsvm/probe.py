@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Risk
+from attnsvm.attention import Risk, attend
 from attnsvm.comparison import margin_gap
 from attnsvm.config import ConfigError
 from attnsvm.config.probe import MarginGapConfig, OtherHeadsConfig
@@ -270,14 +270,11 @@ class HeldOut(Probe):
         batch = snapshot.batch.held_out
         if batch is None:
             raise ConfigError("probe=[held_out]: data must be planted, with data.held_out >= 1")
-        logits = (batch.X @ (batch.Z @ snapshot.W.mT)[..., None])[..., 0]
-        logits = logits.masked_fill(~batch.mask, -torch.inf)
-        outputs = (logits.softmax(-1)[:, :, None] @ batch.X)[:, :, 0]
-        f = batch.Y * batch.head.value(outputs, batch.head_parameters)
+        forward = attend(batch, batch.Z @ snapshot.W.mT, batch.head_parameters)
         gamma = batch.scores()
         best = gamma.amax(-1)
-        found = gamma.gather(2, logits.argmax(-1)[..., None])[..., 0] == best
-        return {"optimal": found.double().mean(-1), "excess": (best - f).mean(-1)}
+        found = gamma.gather(2, forward.top)[..., 0] == best
+        return {"optimal": found.double().mean(-1), "excess": (best - forward.margins).mean(-1)}
 
 
 class Optimality(Probe):

@@ -109,17 +109,14 @@ class ProblemBatch(Batched):
             If an array has a wrong shape, type or value, or the head has no parameter of that name.
         """
         device = X.device if isinstance(X, Tensor) else torch.device("cpu")
-        tokens = real("X", X, device)
-        single = tokens.ndim == 3
-        arrays = {"X": tokens, "Z": real("Z", Z, device), "Y": real("Y", Y, device)}
-        arrays = {name: array[None] if single else array for name, array in arrays.items()}
-        if arrays["X"].ndim != 4 or 0 in arrays["X"].shape:
-            raise ConfigError(f"X: shape {tuple(tokens.shape)}; must be (B, n, T, d) or (n, T, d)")
-        B, n, T, d = arrays["X"].shape
-        admissible = torch.ones(B, n, T, dtype=torch.bool, device=device)
-        if mask is not None:
-            marks = torch.as_tensor(mask, device=device)
-            admissible = marks[None] if single else marks
+        X, Z, Y = (real(name, V, device) for name, V in (("X", X), ("Z", Z), ("Y", Y)))
+        if X.ndim not in (3, 4) or 0 in X.shape:
+            raise ConfigError(f"X: shape {tuple(X.shape)}; must be (B, n, T, d) or (n, T, d)")
+        mask = torch.ones_like(X[..., 0], dtype=torch.bool) if mask is None else mask
+        mask = torch.as_tensor(mask, device=device)
+        if X.ndim == 3:
+            X, Z, Y, mask = (V[None] for V in (X, Z, Y, mask))
+        B, d = len(X), X.shape[-1]
         if not SEEDS.holds(seed):
             raise ConfigError(f"seed={seed}: must be {SEEDS}")
         if isinstance(head, Head):
@@ -133,15 +130,8 @@ class ProblemBatch(Batched):
         parameters_drawn = {
             name: torch.stack([one[name] for one in drawn]).to(device) for name in drawn[0]
         }
-        return cls(
-            X=arrays["X"],
-            Z=arrays["Z"],
-            Y=arrays["Y"],
-            mask=admissible,
-            head=made,
-            head_parameters=given_parameters(parameters_drawn, parameters),
-            seeds=torch.arange(seed, seed + B, device=device),
-        )
+        of_head = given_parameters(parameters_drawn, parameters)
+        return cls(X, Z, Y, mask, made, of_head, torch.arange(seed, seed + B, device=device))
 
     def __post_init__(self) -> None:
         if self.X.ndim != 4 or 0 in self.X.shape:

@@ -97,7 +97,12 @@ def check_head(head: Head, d: int = 5) -> None:
         at = slice(b, b + 1)
         alone = {name: p[at] for name, p in parameters.items()}
         _close(head.value(o[at], alone), value[at], SAME, "value: depends on the batch")
-    _check_features(head, parameters, d)
+    X = _random(4, 3, 2, d, seed=1)
+    described = head.features(X, parameters)
+    if described is not None:
+        p, (alpha, beta, rho) = described
+        total = (alpha * p + beta * p.square() / 2 + rho * p.clamp(min=0)).sum(-1)
+        _close(total, head.value(X, parameters), SAME, "features: their sum is not the head")
     elsewhere = {name: p.to("meta") for name, p in parameters.items()}
     for what in (head.value, head.gradient):
         device = what(o.to("meta"), elsewhere).device
@@ -118,16 +123,6 @@ def _drawn(head: Head, d: int) -> dict[str, Tensor]:
     return {name: torch.stack([one[name] for one in drawn]) for name in drawn[0]}
 
 
-def _check_features(head: Head, parameters: dict[str, Tensor], d: int) -> None:
-    X = _random(4, 3, 2, d, seed=1)
-    found = head.features(X, parameters)
-    if found is None:
-        return
-    p, (alpha, beta, rho) = found[0], found[1]
-    value = (alpha * p + beta * p.square() / 2 + rho * p.clamp(min=0)).sum(-1)
-    _close(value, head.value(X, parameters), SAME, "features: their sum is not the head")
-
-
 def check_data(data: Data, head: Head | None = None, model: Model | None = None) -> None:
     """Check that instance i is that of seed + i, whatever is drawn with it and before it."""
     given = head or Linear(), model or CrossAttention()
@@ -135,13 +130,10 @@ def check_data(data: Data, head: Head | None = None, model: Model | None = None)
     batch = data.sample(*given, 4, 7)
     _require(torch.random.get_rng_state().equal(before), "sample: uses the global random numbers")
     _require(batch.seeds.tolist() == [7, 8, 9, 10][: batch.B], f"sample: seeds {batch.seeds}")
-    for b in range(batch.B):
-        if data.sample(*given, 1, 7).B == batch.B:
-            break  # a fixed set of instances
+    fixed = data.sample(*given, 1, 7).B == batch.B  # whatever is asked for
+    for b in range(0 if fixed else batch.B):
         alone = data.sample(*given, 1, 7 + b)
-        for name in ("X", "Z", "Y", "mask"):
-            same = getattr(alone, name)[0].equal(getattr(batch, name)[b])
-            _require(same, f"sample: {name} of seed {7 + b} depends on the other instances")
+        _same_instance(alone, batch, b, f"sample, seed {7 + b}")
         for name, p in alone.head_parameters.items():
             same = p[0].equal(batch.head_parameters[name][b])
             _require(same, f"sample: {name} of seed {7 + b} depends on the other instances")
@@ -162,9 +154,7 @@ def check_model(model: Model, n: int = 3, T: int = 4, d: int = 5) -> None:
         _require(samples.mask.dtype == torch.bool, f"expand: mask is {samples.mask.dtype}")
         _require(bool(samples.mask.any(-1).all()), "expand: a sample without admissible token")
         alone = model.expand(X[1:], Z[1:], Y[1:], None if given is None else given[1:])
-        for name in ("X", "Z", "Y", "mask"):
-            same = getattr(alone, name)[0].equal(getattr(samples, name)[1])
-            _require(same, f"expand: {name} depends on the other instances")
+        _same_instance(alone, samples, 1, "expand")
     hidden = X[0, 0, -1]
     seen = (samples.X[0] == hidden).all(-1) & samples.mask[0]
     _require(not seen.any(), "expand: a masked token is admissible")
@@ -298,6 +288,13 @@ def _one(state: Snapshot, b: int) -> Snapshot:
     return dataclasses.replace(state, **parts, solutions=solutions)
 
 
+def _same_instance(alone: Any, batch: Any, b: int, what: str) -> None:
+    """Check that instance b of a batch is the one that was made alone."""
+    for name in ("X", "Z", "Y", "mask"):
+        same = getattr(alone, name)[0].equal(getattr(batch, name)[b])
+        _require(same, f"{what}: {name} depends on the other instances")
+
+
 def _random(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=Generator().manual_seed(seed), dtype=torch.float64)
 
@@ -316,11 +313,9 @@ def _differences(
 
 
 def _close(found: Tensor, expected: Tensor, relative: float, message: str) -> None:
-    size = expected.abs().nan_to_num(0.0).amax().item() if expected.numel() else 0.0
-    close = torch.isclose(found, expected, rtol=relative, atol=relative * max(size, 1.0),
-                          equal_nan=True)  # fmt: skip
-    apart = (found - expected).abs().nan_to_num(0.0).amax().item() if found.numel() else 0.0
-    _require(bool(close.all()), f"{message}, by {apart:.2g}")
+    size = max([1.0, *expected.abs().nan_to_num(0.0).flatten().tolist()])
+    torch.testing.assert_close(found, expected, rtol=relative, atol=relative * size, equal_nan=True,
+                               msg=lambda told: f"{message}. {told}")  # fmt: skip
 
 
 def _require(holds: bool, message: str) -> None:

@@ -14,6 +14,7 @@ from attnsvm.data import sample
 from attnsvm.linalg import EPS as MACHINE_EPS
 from attnsvm.training import train
 from attnsvm.training.ending import Ending
+from tests.test_loss import exact
 from tests.training.test_training import risk_of
 
 DIGITS = 60
@@ -36,7 +37,7 @@ def exact_gradient(batch, variables, loss, ridge):
         s = exact_softmax(W, X[i], Z[i])
         o = [sum(s[t] * mpf(X[i][t][j]) for t in range(T)) for j in range(d)]
         f, slope = exact_head(batch, o)
-        r = [exact_slope(loss, Y[i] * f) * mpf(Y[i]) / n * slope[j] for j in range(d)]
+        r = [exact(loss, Y[i] * f, derivative=True) * mpf(Y[i]) / n * slope[j] for j in range(d)]
         c = [sum(r[j] * mpf(X[i][t][j]) for j in range(d)) for t in range(T)]
         q = [s[t] * sum(s[u] * (c[t] - c[u]) for u in range(T)) for t in range(T)]
         for a in range(d):
@@ -69,15 +70,6 @@ def exact_head(batch, o):
     return value, [a - 2 * lam * b for a, b in zip(v, o, strict=True)]
 
 
-def exact_slope(loss, u):
-    return {
-        "logistic": -1 / (1 + exp(u)),
-        "exponential": -exp(-u),
-        "linear": mpf(-1),
-        "squared": 2 * (u - 1),
-    }[loss]
-
-
 def relative_error(part, exact):
     """Return ||part/||part|| - exact/||exact|| ||, computed with DIGITS digits."""
     got = matrix(part.tolist())
@@ -100,9 +92,8 @@ def weights(risk, size):
 def errors(risk, variables, ridge, how):
     """Return the relative error of the normalised step in each variable."""
     G = risk.gradient(variables, risk.forward(variables), how, ridge)
-    loss = type(risk.loss).__name__.removesuffix("Loss").lower()
     with mp.workdps(DIGITS):
-        pairs = zip(G.parts, exact_gradient(risk.batch, variables, loss, ridge), strict=True)
+        pairs = zip(G.parts, exact_gradient(risk.batch, variables, risk.loss, ridge), strict=True)
         return [relative_error(part[0], wanted) for part, wanted in pairs]
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Generator
 
-from attnsvm.head import Head, Linear, Mlp, Quadratic, Relu
+from attnsvm.head import Linear, Mlp, Quadratic, Relu
 from tests.kkt import normal
 
 HEADS = [Linear(), Relu(), Quadratic(0.3)]
@@ -24,16 +24,6 @@ def test_parameters_are_float32_draws_of_norm_one(head):
         torch.testing.assert_close(
             value.flatten(1).norm(dim=1), torch.ones(3).double(), atol=1e-6, rtol=0
         )
-
-
-@named
-@pytest.mark.parametrize("shape", [(3, 5), (3, 4, 5), (3, 4, 2, 5)])
-def test_gradient_is_that_of_autograd(head, shape):
-    o, parameters = normal(*shape), parameters_of(head)
-    assert head.value(o, parameters).shape == shape[:-1]
-    torch.testing.assert_close(
-        head.gradient(o, parameters), Head.gradient(head, o, parameters), rtol=1e-14, atol=1e-15
-    )
 
 
 def test_values_in_closed_form():

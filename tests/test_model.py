@@ -18,9 +18,6 @@ def test_self_attention_queries_are_its_own_tokens():
     assert own.X.equal(cross.X)
     assert own.Y.equal(cross.Y)
     assert own.Z.equal(cross.X[:, :, 2])
-
-
-def test_self_attention_query_out_of_range():
     with pytest.raises(ConfigError, match=r"query=3: must be >= 0 and < T=3"):
         sample(model="self_attention", query=3, **SHAPE)
 

@@ -48,9 +48,3 @@ def test_given_weights_are_copied_and_shared():
 def test_bad_initial_weights_are_named(rule, init, message):
     with pytest.raises(ConfigError, match=message):
         rule.given(init, B, D)
-
-
-@pytest.mark.parametrize("m", [0, 6])
-def test_columns_out_of_range(m):
-    with pytest.raises(ConfigError, match=f"m={m}: must be >= 1 and <= d=5"):
-        KQ(m).shapes(D)

@@ -17,25 +17,14 @@ def batch():
     return sample("sphere", n=2, T=3, d=4, trials=5, seed=11)
 
 
-def test_scores_are_label_times_head(batch):
+def test_scores_are_label_times_head_and_minus_infinity_at_inadmissible_tokens(batch):
     gamma = torch.einsum("bn,bntd,bd->bnt", batch.Y, batch.X, batch.head_parameters["v"])
     torch.testing.assert_close(batch.scores(), gamma, rtol=0, atol=1e-15)
-
-
-def test_scores_of_inadmissible_tokens_are_minus_infinity(batch):
     mask = batch.mask.clone()
     mask[:, :, 0] = False
     masked = dataclasses.replace(batch, mask=mask)
     assert masked.scores()[:, :, 0].eq(-math.inf).all()
     assert masked.scores()[:, :, 1:].equal(batch.scores()[:, :, 1:])
-
-
-@pytest.mark.parametrize("index", [slice(1, 3), torch.tensor([1, 2]), torch.arange(5) % 3 == 1])
-def test_take_keeps_instances_whole(batch, index):
-    part = batch.take(index)
-    assert part.X.equal(batch.X[index])
-    assert part.head_parameters["v"].equal(batch.head_parameters["v"][index])
-    assert part.seeds.equal(batch.seeds[index])
 
 
 @pytest.mark.parametrize(

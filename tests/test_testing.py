@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 import torch
@@ -71,106 +73,70 @@ def test_own_probes(name, tmp_path):
 # --- broken twins ---------------------------------------------------------------------------------
 
 
-class Sloped(Linear):
-    def gradient(self, o, parameters):
-        return 1.001 * super().gradient(o, parameters)
+def twin(base, **methods):
+    """Return a subclass of an option with methods that take what the option returns, then self."""
+
+    def changed(name, change):
+        return lambda self, *given: change(getattr(base, name)(self, *given), *given)
+
+    return type(base.__name__, (base,), {name: changed(name, f) for name, f in methods.items()})
 
 
-class Mixed(Linear):
-    def value(self, o, parameters):
-        return super().value(o, parameters) + 1e-9 * o.sum()
+def together(variables, step):
+    """Move every instance along the mean gradient of the batch."""
+    for V, part in zip(step.variables, step.parts, strict=True):
+        V -= step.eta * part.mean(0, keepdim=True).expand_as(part)
+    return variables
 
 
-class Global(Linear):
-    def draw(self, generator, d):
-        return {"v": torch.randn(d, dtype=torch.float64)}
+def sequential(batch, *given):
+    batch.X[1:] += 1
+    return batch
 
 
-class Single(Linear):
-    def draw(self, generator, d):
-        return {"v": super().draw(generator, d)["v"].float()}
+def unmasked(samples, X, Z, Y, mask):
+    return CrossAttention().expand(X, Z, Y, None)
 
 
-class Featured(Relu):
-    def features(self, X, parameters):
-        F, kinds = super().features(X, parameters)
-        return F, kinds * 2
+def of_first_order(**methods):
+    settings = asdict(GROUPS["optimizer"]["normalized_gd"](**QUICK))
+    del settings["_target_"]
+    return twin(NormalizedGD, **methods)(**settings)
 
 
-class Sequential(Sphere):
-    def sample(self, head, model, trials, seed):
-        batch = super().sample(head, model, trials, seed)
-        batch.X[1:] += 1
-        return batch
+def entropy(change):
+    return twin(Entropy, measure=lambda found, _: {k: change(v) for k, v in found.items()})()
 
 
-class Unmasked(CrossAttention):
-    def expand(self, X, Z, Y, mask):
-        return super().expand(X, Z, Y, None)
-
-
-class Turned(KQ):
-    def pullback(self, variables, P, Z):
-        K, Q = super().pullback(variables, P, Z)
-        return Q, K
-
-
-class Rough(Logistic):
-    def derivative(self, u):
-        return super().derivative(u) * (1 + 1e-4)
-
-
-class Rising(Logistic):
-    def value(self, u):
-        return -super().value(u)
-
-
-class Together(NormalizedGD):
-    def update(self, step):
-        mean = tuple(part.mean(0, keepdim=True).expand_as(part) for part in step.parts)
-        for V, part in zip(step.variables, mean, strict=True):
-            V -= step.eta * part
-        return step.variables
-
-
-class Ascending(NormalizedGD):
-    def step_size(self, k):
-        return -super().step_size(k)
-
-
-class Normed(Entropy):
-    def measure(self, snapshot):
-        return {k: v / v.sum() for k, v in super().measure(snapshot).items()}
-
-
-class Signed(Entropy):
-    def measure(self, snapshot):
-        return {k: -v for k, v in super().measure(snapshot).items()}
-
-
-def first_order(cls):
-    made = named("optimizer", "normalized_gd", **QUICK)
-    return cls(**{name: getattr(made, name) for name in (
-        "lr", "steps", "growth", "schedule", "decay", "gradient", "ridge", "record_every", "record",
-        "init", "init_scale")})  # fmt: skip
-
-
+HEADS = {
+    "slope": (Linear, "gradient", lambda g, *_: 1.001 * g, "gradient: differs"),
+    "batch": (Linear, "value", lambda h, o, _: h + 1e-9 * o.sum(), "depends on the batch"),
+    "random numbers": (Linear, "draw", lambda _, g, d: {"v": torch.randn(d).double()},
+                       "global random numbers"),
+    "precision": (Linear, "draw", lambda p, *_: {"v": p["v"].float()}, "must be float64"),
+    "features": (Relu, "features", lambda f, *_: (f[0], 2 * f[1]), "features: their sum"),
+}  # fmt: skip
 TWINS = {
-    "slope": (lambda: check_head(Sloped()), "gradient: differs"),
-    "batch": (lambda: check_head(Mixed()), "depends on the batch"),
-    "random numbers": (lambda: check_head(Global()), "global random numbers"),
-    "precision": (lambda: check_head(Single()), "must be float64"),
-    "features": (lambda: check_head(Featured()), "features: their sum"),
-    "data": (lambda: check_data(Sequential(2, 3, 4)), "depends on the other instances"),
-    "model": (lambda: check_model(Unmasked()), "a masked token is admissible"),
-    "parameterization": (lambda: check_parameterization(Turned()), "pullback"),
-    "loss": (lambda: check_loss(Rough()), "derivative: differs"),
-    "rising loss": (lambda: check_loss(Rising()), "value: must decrease"),
-    "optimizer": (lambda: check_optimizer(first_order(Together)), "depends on the other"),
-    "ascent": (lambda: check_optimizer(first_order(Ascending)), "the risk does not fall"),
-    "probe": (lambda: check_probe(Normed(), EntropyConfig), "depends on the other"),
-    "range": (lambda: check_probe(Signed(), EntropyConfig), "must be a finite number >= 0"),
-}
+    **{kind: (lambda base=base, name=name, f=f: check_head(twin(base, **{name: f})()), told)
+       for kind, (base, name, f, told) in HEADS.items()},
+    "data": (lambda: check_data(twin(Sphere, sample=sequential)(2, 3, 4)),
+             "depends on the other instances"),
+    "model": (lambda: check_model(twin(CrossAttention, expand=unmasked)()),
+              "a masked token is admissible"),
+    "parameterization": (
+        lambda: check_parameterization(twin(KQ, pullback=lambda KQ, *_: KQ[::-1])()), "pullback"),
+    "loss": (lambda: check_loss(twin(Logistic, derivative=lambda D, _: D * (1 + 1e-4))()),
+             "derivative: differs"),
+    "rising loss": (lambda: check_loss(twin(Logistic, value=lambda l, _: -l)()),
+                    "value: must decrease"),
+    "optimizer": (lambda: check_optimizer(of_first_order(update=together)), "depends on the other"),
+    "ascent": (lambda: check_optimizer(of_first_order(step_size=lambda eta, _: -eta)),
+               "the risk does not fall"),
+    "probe": (lambda: check_probe(entropy(lambda v: v / v.sum()), EntropyConfig),
+              "depends on the other"),
+    "range": (lambda: check_probe(entropy(lambda v: -v), EntropyConfig),
+              "must be a finite number >= 0"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", TWINS)

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Forward, Gradient, Risk, View
+from attnsvm.attention import Forward, Gradient, Risk
 from attnsvm.config import ConfigError
 from attnsvm.head import Head, Linear
 from attnsvm.loss import Loss
 from attnsvm.parameterization import Variables
 
-Visit = Callable[[Variables, View], None]
+Visit = Callable[[Variables, Forward], None]
 Report = Callable[[int], None]
 Memory = dict[str, Any]
 
@@ -59,8 +59,8 @@ class Optimizer(ABC):
     def run(self, risk: Risk, variables: Variables, visit: Visit, report: Report) -> Variables:
         """Minimise `risk` from `variables`, which may be overwritten; return the final variables.
 
-        `visit` is called with the variables and their view for each entry of `grid()`, `report`
-        with the number of steps or points done so far.
+        `visit` is called with the variables and their forward pass for each entry of `grid()`,
+        `report` with the number of steps or points done so far.
         """
 
 
@@ -78,8 +78,8 @@ class OfLinearHead(Optimizer):
     KNOWN: ClassVar[str]
     """What is known of the head, and of the loss, in messages."""
 
-    LOSSES: ClassVar[str] = "decreasing"
-    """Which losses are allowed, in messages."""
+    ALLOWED, LOSSES = "DECREASING", "decreasing"
+    """The attribute of losses that are allowed, and what they are in messages."""
 
     def check_head(self, head: Head) -> None:
         """Raise ConfigError unless the head is linear and not trained."""
@@ -90,12 +90,8 @@ class OfLinearHead(Optimizer):
 
     def check_loss(self, loss: Loss) -> None:
         """Raise ConfigError unless the loss is allowed."""
-        if not self.allows(loss):
+        if not getattr(loss, self.ALLOWED):
             raise ConfigError(f"optimizer={self.NAME}: loss must be {self.LOSSES}: {self.KNOWN}")
-
-    def allows(self, loss: Loss) -> bool:
-        """Return whether the loss is allowed."""
-        return loss.DECREASING
 
 
 def norm(part: Tensor) -> Tensor:

@@ -49,8 +49,7 @@ def minimise(
         s, y = x_new - x, g_new - g
         pairs = [*pairs, (s, y, _inverse((s * y).sum(1), s, y))][-memory:]
         x, f, g = x_new, f_new, g_new
-        if radius < math.inf:
-            stuck |= (x - start).norm(dim=1) > radius
+        stuck |= (x - start).norm(dim=1) > radius
     return x, g.norm(dim=1)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -51,7 +51,7 @@ class RegularizationPath(OfLinearHead):
         visit(variables, forward)
         shapes = [V.shape for V in variables]
         v = flat(variables) - _first_step(risk, variables, forward)
-        cone = None if self.cone is None else Cone(v, self.cone)
+        cone = Cone(v, self.cone) if self.cone else torch.clone
         tokens = risk.best
         for done, radius in enumerate(self.radii):
             size = radius if len(variables) == 1 else math.sqrt(2 * radius)
@@ -59,7 +59,7 @@ class RegularizationPath(OfLinearHead):
             for _ in range(2):  # again, for instances that saturated at other tokens
                 objective = _Sphere(risk, shapes, size, tokens, cone)
                 # from the axis: at small radii the minimiser is at the border, where v is infinite
-                start = torch.zeros_like(v) if cone else v / v.norm(dim=1, keepdim=True)
+                start = torch.zeros_like(v) if self.cone else v / v.norm(dim=1, keepdim=True)
                 found, _ = minimise(objective, start, self.iterations, tolerance=1e-9 * radius)
                 v = torch.where(changed[:, None], found, v)
                 variables = objective.variables(v)
@@ -92,17 +92,17 @@ class Cone:
 
 @dataclass(frozen=True, eq=False)
 class _Sphere:
-    """v -> log(L - L*) at size * y / ||y||, with its gradient; y is v, or that of a cone."""
+    """v -> log(L - L*) at size * y / ||y||, with its gradient; y is a copy of v, or of a cone."""
 
     risk: Risk
     shapes: Sequence[torch.Size]
     size: float
     tokens: Tensor
-    cone: Cone | None
+    cone: Callable[[Tensor], Tensor]
 
     def variables(self, v: Tensor) -> Variables:
         """Return the variables at v, shape (B, N)."""
-        y = v if self.cone is None else self.cone(v)
+        y = self.cone(v)
         return unflat(self.size * y / y.norm(dim=1, keepdim=True), self.shapes)
 
     def __call__(self, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,12 +113,11 @@ class _Sphere:
         g = flat(gradient.parts) * (gradient.log_scales[0] - excess).exp()[:, None]
         with torch.enable_grad():
             tracked = v.detach().requires_grad_()
-            y = v if self.cone is None else self.cone(tracked)
+            y = self.cone(tracked)
         length = y.detach().norm(dim=1, keepdim=True)
         unit = y.detach() / length
         slope = (g - (g * unit).sum(1, keepdim=True) * unit) * (self.size / length)
-        if self.cone is not None:
-            (slope,) = torch.autograd.grad(y, tracked, slope)
+        (slope,) = torch.autograd.grad(y, tracked, slope)
         value = torch.nan_to_num(excess, nan=torch.inf)
         return value, torch.nan_to_num(slope, nan=0.0, posinf=0.0, neginf=0.0)
 

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from attnsvm.attention import Risk
 from attnsvm.config import ConfigError
-from attnsvm.loss import Loss
 from attnsvm.optimizer.base import FirstOrder, OfLinearHead, Step, norm
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
@@ -54,11 +53,7 @@ class SafeGD(OfLinearHead, FirstOrder):
     """That of gradient descent."""
 
     NAME, KNOWN = "safe_gd", "its curvature is bounded"
-    LOSSES = "logistic | exponential | linear"
-
-    def allows(self, loss: Loss) -> bool:
-        """Return whether |l''| <= |l'| and |l'(u + w)| <= |l'(u)| e^|w|."""
-        return loss.SELF_BOUNDED
+    ALLOWED, LOSSES = "SELF_BOUNDED", "logistic | exponential | linear"
 
     def update(self, step: Step) -> Variables:
         """Return V - eta grad; V where the gradient is zero."""

@@ -182,9 +182,8 @@ def parameterization_named(rule: str | Parameterization, m: int | None) -> Param
     """Return the parameterization: the object itself, or the one of that name."""
     if isinstance(rule, Parameterization):
         return rule
-    fields = {} if m is None else {"m": m}
-    named_rule: Parameterization = named("parameterization", rule, **fields)
-    return named_rule
+    made: Parameterization = named("parameterization", rule, **({} if m is None else {"m": m}))
+    return made
 
 
 @contextmanager

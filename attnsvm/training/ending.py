@@ -9,7 +9,7 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Forward, LogitGradient, Risk, token_gradient
+from attnsvm.attention import Forward, Risk, token_gradient
 from attnsvm.linalg import EPS
 from attnsvm.optimizer.base import TINY, broadcast, norm
 from attnsvm.optimizer.lbfgs import minimise
@@ -45,32 +45,22 @@ def ended(
     """
     size = max(2, PART // (W[0].numel() + risk.batch.X[0].numel()))
     whole = Ending(risk, variables, W, ridge)
+    parts = [whole.take(slice(first, first + size)) for first in range(0, len(W), size)]
 
     @torch.no_grad()  # of each thread
-    def of_part(first: int) -> tuple[Tensor, Tensor]:
-        ending = whole if len(W) <= size else whole.take(slice(first, first + size))
-        return ending.direction_error(how), ending.at_finite_optimum()
+    def of_part(part: Ending) -> tuple[Tensor, Tensor]:
+        return part.direction_error(how), part.at_finite_optimum()
 
-    if len(W) <= size:
-        return of_part(0)
     with ThreadPoolExecutor(threads) as pool:
-        error, optimum = zip(*pool.map(of_part, range(0, len(W), size)), strict=True)
+        error, optimum = zip(*pool.map(of_part, parts), strict=True)
     return torch.cat(error), torch.cat(optimum)
 
 
 class Ending:
     """How a training ended: its last gradient's error, and whether it is at a finite minimum.
 
-    Parameters
-    ----------
-    risk : Risk
-        The objective, without the ridge.
-    variables : tuple of Tensor
-        The last variables, each (B, ...).
-    W : Tensor
-        Their weights, (B, d, d).
-    ridge : float
-        Weight of the ridge.
+    The objective `risk` is without the ridge, whose weight is given. The last variables are each
+    (B, ...), their weights W (B, d, d).
     """
 
     def __init__(self, risk: Risk, variables: Variables, W: Tensor, ridge: float) -> None:
@@ -88,7 +78,7 @@ class Ending:
         return self.risk.forward(self.variables)
 
     @cached_property
-    def gradient(self) -> tuple[Variables, Tensor, LogitGradient]:
+    def gradient(self) -> tuple[Variables, Tensor, tuple[Tensor, ...]]:
         """The gradient in the attention variables, its log-scale (B,), and that in the logits."""
         found = self.risk.gradient(self.variables, self.forward, ridge=self.ridge)
         return self.risk.attention(found.parts), found.log_scales[0], found.of_logits
@@ -139,15 +129,15 @@ class Ending:
         noise = self._noise(bare.gradient[2])
         return torch.where(noise.isfinite(), noise * torch.stack(shares).amax(0), torch.inf)
 
-    def _noise(self, of_logits: LogitGradient) -> Tensor:
+    def _noise(self, of_logits: tuple[Tensor, ...]) -> Tensor:
         """Return the rounding error of the exact gradient of the risk in W, relative to its norm.
 
         It is 0 where the gradient is exactly zero.
         """
         batch, forward, top = self.risk.batch, self.forward, self.forward.top
-        g, q = of_logits.g, of_logits.q
+        g, exponent, q, scale = of_logits
         others = forward.log_softmax.masked_fill(g == g.gather(-1, top), -torch.inf)
-        others = (others + (of_logits.exponent - of_logits.scale.unsqueeze(-1)).unsqueeze(-1)).exp()
+        others = (others + (exponent - scale.unsqueeze(-1)).unsqueeze(-1)).exp()
         # q_top = -sum of the other q_t: an error of q_t appears in q_top with the opposite sign
         x_top = batch.X.gather(-2, top.unsqueeze(-1).expand(-1, -1, -1, batch.d))
         apart = (batch.X - x_top).norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)

@@ -16,28 +16,20 @@ from torch import Tensor
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.optimizer.base import FirstOrder, Report
 
-
-class Share(NamedTuple):
-    """Blocks first <= b < last and steps begin <= k < end of a stretch."""
-
-    first: int
-    last: int
-    begin: int
-    end: int
+Share = tuple[int, int, int, int]
+"""first, last, begin, end: blocks first <= b < last and steps begin <= k < end of a stretch."""
 
 
 class Stretch(NamedTuple):
     """Steps start <= k < end, their sizes, and their stops: numbers of steps, relative to `start`.
 
-    `at` is the number of the first stop's snapshot, and `seen` what is kept at the stops, tensors
-    (stops, B, ...), once all `futures` are done.
+    What is `seen` at the stops are tensors (stops, B, ...), once all `futures` are done.
     """
 
     start: int
     end: int
     etas: NDArray[np.float64]
     stops: NDArray[np.int64]
-    at: int
     seen: list[Tensor]
     futures: list[Future[None]]
 
@@ -57,22 +49,21 @@ class BlockSteps(ABC):
     blocks: int
     """Number of blocks."""
 
-    @abstractmethod
     def most_stops(self) -> int:
         """Return the largest number of stops of a stretch, at least 1: what is kept fits memory."""
+        return 1
 
     @abstractmethod
-    def kept(self, stops: int) -> list[Tensor]:
-        """Return empty tensors (stops, B, ...) for what is kept at the stops of a stretch."""
+    def kept(self, stops: int, at: int) -> list[Tensor]:
+        """Return tensors (stops, B, ...) for what is kept at stops, of snapshots from `at` on."""
 
     @abstractmethod
     def take(
-        self, first: int, last: int, etas: NDArray[np.float64], stops: NDArray[np.int64], at: int
+        self, first: int, last: int, etas: NDArray[np.float64], stops: NDArray[np.int64]
     ) -> list[Tensor]:
         """Take a step of each size in `etas` in the blocks first <= b < last.
 
-        Return what is kept after as many steps as each of `stops` says, for snapshots from number
-        `at` on: tensors (stops, instances, ...).
+        Return what is kept after as many steps as each of `stops` says: (stops, instances, ...).
         """
 
     @abstractmethod
@@ -119,7 +110,7 @@ class BlockSteps(ABC):
         def stretch(end: int) -> Stretch:
             etas = np.fromiter(map(optimizer.step_size, range(start, end)), np.float64)
             since = np.array(stops, np.int64) - start
-            return Stretch(start, end, etas, since, at, self.kept(len(stops)), [])
+            return Stretch(start, end, etas, since, self.kept(len(stops), at), [])
 
         for stop in grid[1:]:
             while stop - start > self.LONGEST:
@@ -136,7 +127,7 @@ class BlockSteps(ABC):
         """Return the stretch with its shares submitted; `latest` are the futures of each block."""
         of_threads = shares(self.blocks, threads, stretch.end - stretch.start, self.SHARE)
         for share in filter(None, chain.from_iterable(zip_longest(*of_threads))):
-            blocks = range(share.first, share.last)
+            blocks = range(*share[:2])
             earlier = {latest[b] for b in blocks if b in latest}
             future = pool.submit(self._take_share, stretch, share, earlier)
             latest |= dict.fromkeys(blocks, future)
@@ -150,7 +141,7 @@ class BlockSteps(ABC):
         first, last, begin, end = share
         done, until = np.searchsorted(stretch.stops, (begin, end), "right")
         stops = stretch.stops[done:until] - begin
-        found = self.take(first, last, stretch.etas[begin:end], stops, stretch.at + int(done))
+        found = self.take(first, last, stretch.etas[begin:end], stops)
         for all_blocks, some in zip(stretch.seen, found, strict=True):
             all_blocks[done:until, LANES * first : LANES * last] = some
 
@@ -168,7 +159,7 @@ def shares(blocks: int, threads: int, steps: int, most: int) -> list[list[Share]
         (first, before), (last, after) = (divmod(blocks * k, threads) for k in (thread, thread + 1))
         late, early = steps * before // threads, steps * after // threads
         whole = range(first + (before > 0), last, few)
-        mine = [Share(last, last + 1, 0, early)] if early else []
-        mine += [Share(b, min(b + few, last), 0, steps) for b in whole]
-        found.append(mine + ([Share(first, first + 1, late, steps)] if before else []))
+        mine = [(last, last + 1, 0, early)] if early else []
+        mine += [(b, min(b + few, last), 0, steps) for b in whole]
+        found.append(mine + ([(first, first + 1, late, steps)] if before else []))
     return found

@@ -63,7 +63,8 @@ def in_span(batch: ProblemBatch) -> ProblemBatch:
     flat = {name: p.reshape(batch.B, batch.d, -1) for name, p in batch.head_parameters.items()}
     inside = {name: times(inverse, _products(batch, p)) for name, p in flat.items()}
     if near.any():
-        L[near], basis = _householder(batch.take(near))
+        basis, R = orthonormal(_vectors(batch.take(near)).mT)
+        L[near] = R.mT
         for name, p in flat.items():
             inside[name][near] = times(basis.mT, p[near])
     return dataclasses.replace(
@@ -86,7 +87,7 @@ def span_basis(batch: ProblemBatch) -> Tensor:
     _, inverse, near = _cholesky(batch)
     E = times(inverse, _vectors(batch)).mT
     if near.any():
-        E[near] = _householder(batch.take(near))[1]
+        E[near] = orthonormal(_vectors(batch.take(near)).mT)[0]
     return E
 
 
@@ -110,12 +111,6 @@ def _cholesky(batch: ProblemBatch) -> tuple[Tensor, Tensor, Tensor]:
     apart = (squares > SQUARES[0]) & (squares < SQUARES[1]) & (distances >= APART * squares.sqrt())
     near = (failed != 0) | ~apart.all(1)
     return L, inverse.masked_fill_(near[:, None, None], 0), near
-
-
-def _householder(batch: ProblemBatch) -> tuple[Tensor, Tensor]:
-    """Return L, shape (B, n (T + 1), r), and E, shape (B, d, r), by reflections."""
-    E, R = orthonormal(_vectors(batch).mT)
-    return R.mT, E
 
 
 def _vectors(batch: ProblemBatch) -> Tensor:

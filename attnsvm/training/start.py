@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Generator, Tensor
+from torch import Tensor
 
 from attnsvm.attention import Risk
 from attnsvm.config import ConfigError
@@ -21,7 +21,7 @@ from attnsvm.config.optimizer import CONES
 from attnsvm.data.file import read_npz
 from attnsvm.optimizer import Optimizer
 from attnsvm.optimizer.base import TINY, broadcast, norm
-from attnsvm.parameterization import INIT_STREAM, Parameterization, Variables, W
+from attnsvm.parameterization import INIT_STREAM, Parameterization, Variables, W, normal
 from attnsvm.problem import ProblemBatch
 from attnsvm.svm import SvmStatus, solve_rank_constrained, solve_svm
 
@@ -29,10 +29,7 @@ from attnsvm.svm import SvmStatus, solve_rank_constrained, solve_svm
 def initial(risk: Risk, optimizer: Optimizer) -> Variables:
     """Return the variables with which `optimizer` begins on `risk`, each (B, ...).
 
-    Raises
-    ------
-    ConfigError
-        If the file of init=file or init=cone cannot be read, or has no row of an instance.
+    ConfigError if the file of init=file or init=cone cannot be read, or has no row of an instance.
     """
     check_start(risk.rule, optimizer, risk.batch.d)
     if optimizer.init in STARTS:
@@ -110,10 +107,7 @@ def in_cone(
     D = _unit(solution.W.masked_fill(~solved.to(batch.X.device)[:, None, None], torch.nan))
     if angle == 0:
         return scale * D
-    generators = (Generator().manual_seed(seed ^ INIT_STREAM) for seed in batch.seeds.tolist())
-    shape = batch.d, batch.d
-    E = torch.stack([torch.randn(shape, generator=g, dtype=torch.float64) for g in generators])
-    E = E.to(D.device)
+    E = normal(batch.seeds, INIT_STREAM, batch.d, batch.d)
     for _ in range(2):  # once leaves a rounding error along D where E is nearly D
         E = _unit(E - (E * D).sum((1, 2), keepdim=True) * D)
     radians = math.radians(angle)

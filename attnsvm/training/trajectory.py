@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Risk, View
+from attnsvm.attention import Forward, Risk
 from attnsvm.config import ConfigError
 from attnsvm.display import Batched, counted, over_steps
 from attnsvm.head import Parameters
@@ -99,14 +99,8 @@ class Trajectory(Batched):
 
     def summary(self) -> dict[str, Any]:
         """Return the sizes and how the trainings ended."""
-        B, _, n, T = self.softmax.shape
-        sizes = {
-            "instances": B,
-            "n": n,
-            "T": T,
-            "d": self.W.shape[-1],
-            "snapshots": len(self.steps),
-        }
+        (B, S, n, T), d = self.softmax.shape, self.W.shape[-1]
+        sizes = {"instances": B, "n": n, "T": T, "d": d, "snapshots": S}
         trained = "W" if self.K is None else f"K, Q (m={self.K.shape[-1]})"
         ended = counted(status.value for status in self.status())
         return sizes | {"last_step": self.steps[-1].item(), "trained": trained, "ended": ended}
@@ -169,7 +163,6 @@ class SnapshotRecorder:
         self.loss = risk.batch.X.new_empty(B, len(grid))
         self.softmax = risk.batch.X.new_empty(B, len(grid), n, T)
         self.log_softmax = self.softmax[:, 0]
-        self.finite = torch.ones_like(risk.batch.seeds, dtype=torch.bool)
         factors = risk.rule.shapes(d) if keep_factors and self.risk.attention_count == 2 else ()
         self.factors = [risk.batch.X.new_empty(B, len(grid), *shape) for shape in factors]
 
@@ -179,27 +172,21 @@ class SnapshotRecorder:
         steps = self.grid[-1]
         return steps if isinstance(steps, int) else len(self.grid) - 1
 
-    def take(self, variables: Variables, view: View) -> None:
+    def take(self, variables: Variables, view: Forward) -> None:
         """Store the next snapshot."""
         attention = self.risk.attention(variables)
         W = self.risk.rule.combine(attention)
         for kept, value in zip((self.snapshots, *self.factors), (W, *attention), strict=False):
             kept[:, self.taken] = value
-        self.finite &= _finite(W)
-        self.take_views(view)
+        self.take_views(view.log_softmax[None], view.margins[None])
 
-    def take_views(self, view: View) -> None:
-        """Store what is seen at the next snapshots, whose weights have been stored.
-
-        There may be several: one batch after the other, (count B, ...).
-        """
-        B = len(self.snapshots)
-        count = len(view.softmax) // B
-        here = slice(self.taken, self.taken + count)
-        for kept, value in ((self.loss, self.risk.value(view)), (self.softmax, view.softmax)):
-            kept[:, here] = value.view(count, B, *value.shape[1:]).transpose(0, 1)
-        self.log_softmax = view.log_softmax[-B:].clone()  # else it keeps all of the view
-        self.taken += count
+    def take_views(self, log_softmax: Tensor, margins: Tensor) -> None:
+        """Store what is seen at the next snapshots, (count, B, ...); their weights are stored."""
+        here = slice(self.taken, self.taken + len(margins))
+        self.loss[:, here] = self.risk.loss.value(margins).mean(-1).mT
+        self.softmax[:, here] = log_softmax.exp().transpose(0, 1)
+        self.log_softmax = log_softmax[-1].clone()  # else it keeps those of all
+        self.taken += len(margins)
 
     def trajectory(self, last: Variables, how: str, ridge: float, threads: int) -> Trajectory:
         """Return the trajectory that ends with `last`; `how` is the kind of gradient used.
@@ -208,28 +195,18 @@ class SnapshotRecorder:
         """
         attention = self.risk.attention(last)
         K, Q = attention if len(attention) == 2 else (None, None)
-        kept = dict(zip(("K_snapshots", "Q_snapshots"), self.factors, strict=False))
-        finite = torch.stack([_finite(V) for V in last]).all(0)
+        finite = torch.stack([_finite(V) for V in (*last, self.snapshots)]).all(0)
         W = self.snapshots[:, -1].clone()
         error, optimum = ended(self.risk, last, W, how, ridge, threads)
         dtype = torch.int64 if isinstance(self.grid[-1], int) else torch.float64
+        steps, parameters = torch.tensor(self.grid, dtype=dtype), self.risk.head_parameters(last)
+        views = self.loss, self.softmax, self.log_softmax
         return Trajectory(
-            steps=torch.tensor(self.grid, dtype=dtype),
-            snapshots=self.snapshots,
-            loss=self.loss,
-            softmax=self.softmax,
-            log_softmax=self.log_softmax,
-            W=W,
-            K=K,
-            Q=Q,
-            diverged=~(finite & self.finite),
-            head_parameters=self.risk.head_parameters(last),
-            direction_error=error,
-            finite_optimum=optimum,
-            **kept,
-        )
+            steps, self.snapshots, *views, W, K, Q, ~finite, parameters, error, optimum,
+            *self.factors,
+        )  # fmt: skip
 
 
 def _finite(V: Tensor) -> Tensor:
     """Return which instances of V (B, ...) have finite entries only, (B,) bool."""
-    return V.flatten(1).abs().amax(1).isfinite()
+    return torch.stack(torch.aminmax(V.flatten(1), dim=1)).isfinite().all(0)

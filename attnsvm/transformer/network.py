@@ -1,12 +1,4 @@
-"""Attention layers over the same positions: the forward pass of a network.
-
-Layer l maps the rows x_1, ..., x_T of a sequence to
-
-    o_k = (1 / sqrt(H)) sum_h V_h^T sum_t s^h_kt x_t,     s^h_k = softmax_t(x_t^T W_h x_k),
-
-and the next layer's rows are o_k, or (x_k + o_k) / sqrt(2) with a residual connection. Then, with
-an MLP, y becomes (y + M_2^T relu(M_1^T y)) / sqrt(2).
-"""
+"""The forward pass of a network, whose layers are those of `attnsvm.Transformer`."""
 
 from __future__ import annotations
 
@@ -15,11 +7,12 @@ import math
 from dataclasses import dataclass, field
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from attnsvm.attention import log_attention
 from attnsvm.head import Parameters
 from attnsvm.model import Transformer
+from attnsvm.parameterization import normal
 
 VALUES_STREAM, MLP_STREAM = 0x51ED270B, 0x2545F491
 """Seeds of values and MLPs are seed ^ these; those of weights come from `Parameterization.init`."""
@@ -32,16 +25,9 @@ NEXT = 2**40
 class Weights:
     """What the networks are made of.
 
-    Attributes
-    ----------
-    W : Tensor
-        Attention weights, shape (B, L, H, d, d).
-    V : Tensor or None
-        Values, shape (B, L, H, d, d); None: the identity.
-    M1, M2 : Tensor or None
-        The MLPs, shapes (B, L, d, width) and (B, L, width, d); None: no MLP.
-    head : dict of str to Tensor
-        Parameters of the prediction head, each (B, ...).
+    Attention weights W (B, L, H, d, d); values V (B, L, H, d, d), None: the identity; the MLPs M1
+    (B, L, d, width) and M2 (B, L, width, d), None: no MLP; parameters of the prediction head, each
+    (B, ...).
     """
 
     W: Tensor
@@ -58,20 +44,14 @@ class Weights:
         Entries of M1 and M2 are normal with variance 1 / d and 1 / width.
         """
         (L, H, d), width = W.shape[1:4], model.mlp
-
-        def normal(stream: int, *shape: int) -> Tensor:
-            generators = [Generator().manual_seed(int(seed) ^ stream) for seed in seeds.tolist()]
-            parts = [torch.randn(*shape, generator=one, dtype=torch.float64) for one in generators]
-            return torch.stack(parts).to(seeds.device)
-
         V = M1 = M2 = None
         if model.values == "orthogonal":
-            V = torch.linalg.qr(normal(VALUES_STREAM, L, H, d, d))[0]
+            V = torch.linalg.qr(normal(seeds, VALUES_STREAM, L, H, d, d))[0]
         elif model.trains("values"):
             V = torch.eye(d, dtype=W.dtype, device=W.device).repeat(len(W), L, H, 1, 1)
         if width:
-            M1 = normal(MLP_STREAM, L, d, width) / d**0.5
-            M2 = normal(MLP_STREAM + NEXT, L, width, d) / width**0.5
+            M1 = normal(seeds, MLP_STREAM, L, d, width) / d**0.5
+            M2 = normal(seeds, MLP_STREAM + NEXT, L, width, d) / width**0.5
         return Weights(W, V, M1, M2, head)
 
     def others(self, model: Transformer) -> dict[str, Tensor]:
@@ -99,16 +79,9 @@ def of_head(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """What a layer sees and does.
+    """What a layer sees and does: its input X and its output `rows`, (B, n, T, d), and attention.
 
-    Attributes
-    ----------
-    X : Tensor
-        Its input, shape (B, n, T, d).
-    log_s : Tensor
-        log s^h_kt, shape (B, H, n, T, T), query k before key t; -inf where t is not admissible.
-    rows : Tensor
-        Its output, shape (B, n, T, d).
+    log s^h_kt has shape (B, H, n, T, T), query k before key t; -inf where t is not admissible.
     """
 
     X: Tensor
@@ -131,18 +104,9 @@ def forward(
     mask: Tensor | None = None,
     published: bool = False,
 ) -> list[Layer]:
-    """Return all layers.
+    """Return all layers of the network on tokens X (B, n, T, d); `mask` (B, n, T) are the keys.
 
-    Parameters
-    ----------
-    model, weights
-        The network.
-    X : Tensor
-        Tokens, shape (B, n, T, d).
-    mask : Tensor, optional
-        Tokens that may be attended to, shape (B, n, T), bool.
-    published : bool
-        Whether attention is torch's softmax, whose gradient cancels where attention saturates.
+    If `published`, attention is torch's softmax, whose gradient cancels where attention saturates.
     """
     allowed = admissible(X.shape[2], model.causal, mask).to(X.device)
     layers = []

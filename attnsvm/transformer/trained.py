@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Gradient
 from attnsvm.head import Relu
+from attnsvm.linalg.directions import unit
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
 from attnsvm.loss import Loss, Squared
 from attnsvm.model import READOUTS, Transformer
+from attnsvm.optimizer.base import TINY
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import LOSS_CODES
@@ -26,17 +27,10 @@ from attnsvm.transformer.network import Weights, admissible, forward, of_head, r
 class Adjoints:
     """Derivatives of the risk in rows and weights.
 
-    Attributes
-    ----------
-    r : Tensor
-        V dL/do_k / sqrt(H) of the rows o_k that attention gives, shape (B, L, H, n, T, d), each up
-        to a factor; 0 for rows that nothing reads.
-    P, P_exponent : Tensor
-        dL/dU_k of U_k = W x_k is P e^P_exponent, (B, L, H, n, T, d) and (B, L, H, n, T); dL/dW is
-        the sum of P_k x_k^T.
-    gradients : dict of str to Tensor
-        The gradient in W (B, L, H, d, d), and in what else is trained by the names of
-        `Weights.others`, each matrix up to a factor.
+    r (B, L, H, n, T, d) is V dL/do_k / sqrt(H) of the rows o_k that attention gives, each up to a
+    factor; 0 for rows that nothing reads. dL/dU_k of U_k = W x_k is P e^P_exponent, shapes
+    (B, L, H, n, T, d) and (B, L, H, n, T); dL/dW is the sum of P_k x_k^T. The gradients in W and in
+    what else is trained, by the names of `Weights.others`, are each up to a factor for each matrix.
     """
 
     r: Tensor
@@ -45,27 +39,11 @@ class Adjoints:
     gradients: dict[str, Tensor]
 
 
-@dataclass(frozen=True, eq=False)
-class Recorded:
-    """The risk (B,), and log s of every layer (B, L, H, n, T, T)."""
-
-    risk: Tensor
-    log_softmax: Tensor
-
-
 class TrainedNetwork:
     """The objective of a training, as `Risk` is that of one layer.
 
-    Its variables are those of the parameterization, of all layers and heads (B L H, ...), followed
-    by what else is trained, V (B L H, d, d), M1, M2 (B L, ...) and those of the head (B, ...),
-    divided by `model.rate`: so a step of size eta moves these by rate eta.
-
-    Parameters
-    ----------
-    model, batch, loss
-        The network, its instances, and the loss.
-    rule : Parameterization
-        The variables of the attention weights.
+    The variables of attention are those of the parameterization `rule`, of all layers and heads
+    (B, L, H, ...). What else the model trains are matrices of `Weights`.
     """
 
     def __init__(
@@ -79,62 +57,39 @@ class TrainedNetwork:
         zero = X.new_zeros(*self.stack, batch.d, batch.d)
         self.drawn = Weights.drawn(model, batch.seeds, zero, batch.head_parameters)
 
-    # --- variables --------------------------------------------------------------------------------
-
-    def variables(self, attention: Variables) -> Variables:
-        """Return the variables of attention (B, L, H, ...), and other parameters as drawn."""
-        others = self.drawn.others(self.model)
-        parts = [p.flatten(0, _stack(name) - 1) / self.model.rate for name, p in others.items()]
-        return (*(V.flatten(0, 2) for V in attention), *parts)
-
-    def attention(self, variables: Variables) -> Variables:
-        """Return those of the parameterization, (B, L, H, ...)."""
-        count = len(self.rule.NAMES)
-        return tuple(V.view(*self.stack, *V.shape[1:]) for V in variables[:count])
-
-    def weights(self, variables: Variables) -> Weights:
-        """Return the weights of the network."""
-        drawn, W = self.drawn.others(self.model), self.combined(self.attention(variables))
-        pairs = zip(drawn.items(), variables[len(self.rule.NAMES) :], strict=True)
-        others = {name: self.model.rate * V.view_as(part) for (name, part), V in pairs}
-        return self.drawn.replaced({"W": W, **others})
-
     def combined(self, attention: Variables) -> Tensor:
-        """Return W, (B, L, H, d, d), of the variables of attention (B, L, H, ...)."""
+        """Return W, (B, L, H, d, d), of the variables of attention."""
         W = self.rule.combine(tuple(V.flatten(0, 2) for V in attention))
         return W.view(*self.stack, *W.shape[1:])
-
-    # --- the objective ----------------------------------------------------------------------------
 
     def risk(self, rows: Tensor, weights: Weights) -> Tensor:
         """Return the risk, (B,), of the rows after the last layer."""
         margins = self.Y * self.batch.head.value(read(self.model, rows), weights.head)
         return self.loss.value(margins).flatten(1).mean(1)
 
-    def recorded(self, weights: Weights) -> Recorded:
-        """Return what is recorded of the network."""
+    def recorded(self, weights: Weights) -> tuple[Tensor, Tensor]:
+        """Return the risk (B,), and log s of every layer (B, L, H, n, T, T)."""
         layers = forward(self.model, weights, self.X, self.mask)
         log_s = torch.stack([layer.log_s for layer in layers], 1)
-        return Recorded(self.risk(layers[-1].rows, weights), log_s)
+        return self.risk(layers[-1].rows, weights), log_s
 
-    def forward(self, variables: Variables) -> Recorded:
-        """Return what is recorded of the network."""
-        return self.recorded(self.weights(variables))
-
-    def gradient(
-        self, variables: Variables, forward: Recorded, how: str = "log_domain", ridge: float = 0.0
-    ) -> Gradient:
-        """Return the gradient in each matrix up to a positive factor; there is no ridge."""
-        weights, attention = self.weights(variables), variables[: len(self.rule.NAMES)]
+    def stepped(
+        self, attention: Variables, weights: Weights, eta: float, how: str
+    ) -> tuple[Variables, Weights]:
+        """Return variables and weights after a step along the gradient, `direct` or exact."""
         direct = how == "direct"
         found = {"W": self.direct(weights)} if direct else self.adjoints(weights).gradients
-        in_W = found.pop("W").flatten(0, 2)
-        in_W = in_W if direct else _unit_size(in_W)
+        in_W = (found["W"] if direct else _unit_size(found["W"], 3)).flatten(0, 2)
         unit = torch.eye(in_W.shape[-1], dtype=in_W.dtype, device=in_W.device).expand_as(in_W)
-        parts = self.rule.pullback(attention, in_W.mT, unit)
-        parts += tuple(_unit_size(G.flatten(0, _stack(name) - 1)) for name, G in found.items())
-        nothing: Any = None  # normalised steps need neither scales nor the gradient in the logits
-        return Gradient(parts, (), nothing)
+        parts = self.rule.pullback(tuple(V.flatten(0, 2) for V in attention), in_W.mT, unit)
+        moved = tuple(
+            _descended(V, G.view_as(V), eta, 3) for V, G in zip(attention, parts, strict=True)
+        )
+        trained = {"W": self.combined(moved)}
+        for name, V in weights.others(self.model).items():
+            G = _unit_size(found[name], _stack(name))
+            trained[name] = _descended(V, G, self.model.rate * eta, _stack(name))
+        return moved, weights.replaced(trained)
 
     def direct(self, weights: Weights) -> Tensor:
         """Return the gradient in W by torch's own backward pass."""
@@ -147,9 +102,8 @@ class TrainedNetwork:
 
     def direction_error(self, weights: Weights) -> Tensor:
         """Return the relative error of the direction of the direct gradient, (B, L, H)."""
-        exact, direct = self.adjoints(weights).gradients["W"], self.direct(weights)
-        pair = [value / value.norm(dim=(-2, -1), keepdim=True) for value in (direct, exact)]
-        apart: Tensor = (pair[0] - pair[1]).norm(dim=(-2, -1))
+        exact = unit(self.adjoints(weights).gradients["W"])
+        apart: Tensor = (unit(self.direct(weights)) - exact).norm(dim=(-2, -1))
         return apart
 
     # --- exact adjoints, compiled -----------------------------------------------------------------
@@ -193,7 +147,7 @@ class TrainedNetwork:
         They are computed on the processor, whatever the device of the weights.
         """
         rows = forward(self.model, weights, self.X, self.mask)[-1].rows
-        g, exponent = self._readout_adjoint(rows, weights)
+        g, exponent, in_head = self._readout(rows, weights)
         B, _, _, d = self.X.shape
         data = self.data(weights, self.X.new_empty(B, d, 0), self.X.new_empty(3, 0))
         sizes = self.sizes(weights, k=0, m=0)
@@ -210,55 +164,40 @@ class TrainedNetwork:
                 parts.append(torch.from_numpy(getattr(work, name).array.copy()))
         stacked = (LaneArray(torch.stack(parts).numpy()) for parts in kept)
         r, P, P_exponent, *found = (of_blocks(lanes, B).to(rows.device) for lanes in stacked)
-        gradients = dict(zip(["W", *trained], found, strict=True))
-        if self.model.trains("head"):
-            in_head = self._in_head(rows, weights)
-            gradients |= {of_head(name): part for name, part in in_head.items()}
-        return Adjoints(r, P, P_exponent, gradients)
+        return Adjoints(r, P, P_exponent, dict(zip(["W", *trained], found, strict=True)) | in_head)
 
-    def _readout_adjoint(self, rows: Tensor, weights: Weights) -> tuple[Tensor, Tensor]:
+    def _readout(self, rows: Tensor, weights: Weights) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return g (B, n, T, d) and c (B, n, T) of dL/dx_k = g e^c of the last rows x_k.
 
-        c is -inf where g is 0.
+        c is -inf where g is 0. And return the gradient in the parameters of the head, up to a
+        factor, if it is trained.
         """
-        o, T = read(self.model, rows), rows.shape[2]
-        slope, exponent = self.loss.slope(self.Y * self.batch.head.value(o, weights.head))
+        o, head, T, in_head = read(self.model, rows), self.batch.head, rows.shape[2], {}
+        slope, exponent = self.loss.slope(self.Y * head.value(o, weights.head))
         slope = -slope * self.Y / self.Y[0].numel()
-        g = self.batch.head.gradient(o, weights.head) * slope.unsqueeze(-1)
+        slopes = head.gradient(o, weights.head)
+        if self.model.trains("head"):
+            of_rows = exponent
+            if isinstance(head, Relu):  # a row without active projections adds nothing
+                of_rows = exponent.masked_fill((slopes == 0).all(-1), -torch.inf)
+            largest = of_rows.flatten(1).amax(-1).view(-1, *[1] * (exponent.ndim - 1))
+            weighed = slope * _relative(of_rows, largest)
+            found = head.parameter_gradient(o, weights.head, weighed)
+            in_head = {of_head(name): part for name, part in found.items()}
+        g = slopes * slope.unsqueeze(-1)
         if self.model.readout != "every":
             share = torch.full((T, 1), 1 / T, dtype=g.dtype, device=g.device)
             if self.model.readout == "first":
                 share = (torch.arange(T, device=g.device) == 0).to(g.dtype).unsqueeze(-1)
             g, exponent = g.unsqueeze(2) * share, exponent.unsqueeze(2).expand(-1, -1, T)
-        return g, exponent.masked_fill((g == 0).all(-1), -torch.inf)
-
-    def _in_head(self, rows: Tensor, weights: Weights) -> dict[str, Tensor]:
-        """Return the gradient in the parameters of the head, up to a factor."""
-        o, head = read(self.model, rows), self.batch.head
-        slope, exponent = self.loss.slope(self.Y * head.value(o, weights.head))
-        if isinstance(head, Relu):  # a row without active projections adds nothing
-            flat = (head.gradient(o, weights.head) == 0).all(-1)
-            exponent = exponent.masked_fill(flat, -torch.inf)
-        largest = exponent.flatten(1).amax(-1).view(-1, *[1] * (exponent.ndim - 1))
-        return head.parameter_gradient(
-            o, weights.head, -slope * self.Y * _relative(exponent, largest)
-        )
+        return g, exponent.masked_fill((g == 0).all(-1), -torch.inf), in_head
 
 
 def in_weights(P: Tensor, exponent: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
     """Return the sum of P_k e^(exponent_k) x_k^T over all rows of one layer as G e^c.
 
-    Parameters
-    ----------
-    P, exponent : Tensor
-        As in `Adjoints`, shapes (B, H, n, T, d) and (B, H, n, T).
-    X : Tensor
-        The input of the layer, (B, n, T, d).
-
-    Returns
-    -------
-    G, c : Tensor
-        Shapes (B, H, d, d) and (B, H).
+    P (B, H, n, T, d) and exponent (B, H, n, T) are as in `Adjoints`, X (B, n, T, d) is the input of
+    the layer. G is (B, H, d, d), c (B, H).
     """
     exponent = exponent.masked_fill((P == 0).all(-1), -torch.inf)
     c = exponent.flatten(2).amax(-1)
@@ -276,7 +215,21 @@ def _stack(name: str) -> int:
     return {"V": 3, "M1": 2, "M2": 2}.get(name, 1)
 
 
-def _unit_size(G: Tensor) -> Tensor:
-    """Return G (N, ...) over its largest entry: whose squares do not underflow; 0 where it is 0."""
-    size = G.flatten(1).abs().amax(1).view(-1, *[1] * (G.ndim - 1))
+def _unit_size(G: Tensor, stack: int) -> Tensor:
+    """Return G, each matrix behind the `stack` first axes over its largest entry; 0 where it is 0.
+
+    Its squares do not underflow.
+    """
+    size = G.abs().amax(tuple(range(stack, G.ndim)), keepdim=True)
     return G / torch.where(size > 0, size, 1.0)
+
+
+def _descended(V: Tensor, G: Tensor, eta: float, stack: int) -> Tensor:
+    """Return V - eta G / ||G|| of each matrix behind the `stack` first axes.
+
+    In this order of operations, which direct steps on record have: saturation leaves their rounding
+    noise only.
+    """
+    axes = tuple(range(stack, G.ndim))
+    moved: Tensor = V - eta * G / (torch.linalg.vector_norm(G, dim=axes, keepdim=True) + TINY)
+    return moved

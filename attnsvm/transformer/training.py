@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -22,8 +22,8 @@ from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
 from attnsvm.loss import Loss
 from attnsvm.model import Transformer
-from attnsvm.optimizer import NormalizedGD, Optimizer, Step
-from attnsvm.optimizer.base import REPORT_EVERY, TINY
+from attnsvm.optimizer import NormalizedGD, Optimizer
+from attnsvm.optimizer.base import REPORT_EVERY, Report
 from attnsvm.parameterization import KQ, Parameterization, Variables, W
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import LOSS_CODES
@@ -37,7 +37,7 @@ from attnsvm.training.batch import (
 from attnsvm.training.schedule import BlockSteps, Stretch
 from attnsvm.transformer.compiled import descend_layers, work_arrays
 from attnsvm.transformer.network import NEXT, Weights
-from attnsvm.transformer.trained import Recorded, TrainedNetwork
+from attnsvm.transformer.trained import TrainedNetwork
 
 PROJECTING = Linear, Relu
 """Heads whose one parameter is the projections of `Head.features`."""
@@ -139,22 +139,14 @@ def train_layers(
     heads = range(model.layers * model.heads)
     drawn = [rule.init(chosen.init, chosen.init_scale, batch.seeds + at * NEXT, batch.d)
              for at in heads]  # fmt: skip
-    stacked = tuple(torch.stack(V, 1).flatten(0, 1) for V in zip(*drawn, strict=True))
-    start = net.attention(stacked)
+    stacked = (torch.stack(V, 1) for V in zip(*drawn, strict=True))
+    start = tuple(V.view(*net.stack, *V.shape[2:]) for V in stacked)
     recorder = _Recorder(net, [int(k) for k in chosen.grid()])
     with torch.no_grad(), one_thread() as threads, reporting(progress, chosen.steps) as report:
         if compiled and compilable(net, chosen):
-            steps = _NetworkSteps(net, start, recorder)
-            steps.run(chosen, threads, report)
+            _NetworkSteps(net, start, recorder).run(chosen, threads, report)
         else:
-            objective: Any = net
-
-            def visit(variables: Variables, view: Any) -> None:
-                recorder.store(net.attention(variables), net.weights(variables), view)
-
-            direct = chosen.gradient == "direct"
-            stepper = _DirectSteps(**vars(chosen)) if direct else chosen
-            stepper.run(objective, net.variables(start), visit, report)
+            _descend(net, start, chosen, recorder, report)
         return recorder.trajectory(chosen.gradient)
 
 
@@ -198,15 +190,20 @@ def _checked(optimizer: Optimizer, batch: ProblemBatch, model: Transformer) -> N
     return optimizer
 
 
-class _DirectSteps(NormalizedGD):
-    """Steps along the direct gradient, rounded as on record: saturation leaves their noise only."""
-
-    def update(self, step: Step) -> Variables:
-        """Return V - eta grad / ||grad||_F."""
-        pairs = zip(step.variables, step.parts, strict=True)
-        return tuple(
-            V - step.eta * G / (G.norm(dim=(-2, -1), keepdim=True) + TINY) for V, G in pairs
-        )
+def _descend(
+    net: TrainedNetwork, attention: Variables, optimizer: NormalizedGD, recorder: _Recorder,
+    report: Report,
+) -> None:  # fmt: skip
+    """Take the steps of any head, loss, parameterization and kind of gradient, with torch."""
+    weights, recorded = net.drawn.replaced({"W": net.combined(attention)}), set(optimizer.grid())
+    for k in range(optimizer.steps + 1):
+        if k in recorded:
+            recorder.store(attention, weights)
+        if k % REPORT_EVERY == 0 or k == optimizer.steps:
+            report(k)
+        if k < optimizer.steps:
+            eta = optimizer.step_size(k)
+            attention, weights = net.stepped(attention, weights, eta, optimizer.gradient)
 
 
 class _Recorder:
@@ -221,11 +218,10 @@ class _Recorder:
         self.log_softmax = net.X.new_empty(B, S, L, H, n, T, T)
         self.last: tuple[Variables, Weights] = (), net.drawn
 
-    def store(self, attention: Variables, weights: Weights, view: Recorded | None = None) -> None:
+    def store(self, attention: Variables, weights: Weights) -> None:
         """Store the next snapshot, with the variables of attention (B, L, H, ...)."""
-        view = view or self.net.recorded(weights)
         self.snapshots[:, self.taken] = weights.W
-        self.risk[:, self.taken], self.log_softmax[:, self.taken] = view.risk, view.log_softmax
+        self.risk[:, self.taken], self.log_softmax[:, self.taken] = self.net.recorded(weights)
         self.taken += 1
         self.last = attention, weights
 
@@ -233,18 +229,12 @@ class _Recorder:
         """Return the trajectory; `how` is the kind of gradient used."""
         attention, weights = self.last
         K, Q = attention if len(attention) == 2 else (None, None)
-        exact = torch.zeros_like(weights.W[..., 0, 0])
+        error, net = torch.zeros_like(weights.W[..., 0, 0]), self.net
+        if how == "direct":
+            error = net.direction_error(weights)
+        seen = self.snapshots, self.risk, self.log_softmax
         return LayerTrajectory(
-            model=self.net.model,
-            loss=self.net.loss,
-            steps=torch.tensor(self.grid),
-            snapshots=self.snapshots,
-            risk=self.risk,
-            log_softmax=self.log_softmax,
-            weights=weights,
-            K=K,
-            Q=Q,
-            direction_error=self.net.direction_error(weights) if how == "direct" else exact,
+            net.model, net.loss, torch.tensor(self.grid), *seen, weights, K, Q, error
         )
 
 
@@ -285,17 +275,13 @@ class _NetworkSteps(BlockSteps):
         W = self.net.combined(attention)
         self.recorder.store(attention, self.net.drawn.replaced({"W": W, **trained}))
 
-    def most_stops(self) -> int:
-        """Return 1: a stretch ends at its stop, since networks are large."""
-        return 1
-
-    def kept(self, stops: int) -> list[Tensor]:
+    def kept(self, stops: int, at: int) -> list[Tensor]:
         """Return empty tensors (stops, B, ...) for what is trained."""
         B = self.net.batch.B
         return [torch.empty(stops, B, *V.shape[1:], dtype=torch.float64) for V in self.arrays]
 
     def take(
-        self, first: int, last: int, etas: NDArray[np.float64], stops: NDArray[np.int64], at: int
+        self, first: int, last: int, etas: NDArray[np.float64], stops: NDArray[np.int64]
     ) -> list[Tensor]:
         """Take the steps of some blocks; return what is trained, after the last one."""
         self.advance(first, last, etas)

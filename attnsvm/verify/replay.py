@@ -249,8 +249,8 @@ class Replay(Stages):
         path = self._path(first, self.stored.filled("network_W", keys, first))
         path = self._noisy(path.reshape(-1, *path.shape[-2:])).view(path.shape)
         pairs = zip(path.unbind(1), self._each_step(drawn, between, end), strict=True)
-        views = [net.recorded(weights.replaced({"W": V})) for V, weights in pairs]
-        risks, logs = ([getattr(view, name) for view in views] for name in ("risk", "log_softmax"))
+        views = (net.recorded(weights.replaced({"W": V})) for V, weights in pairs)
+        risks, logs = zip(*views, strict=True)
         networks = LayerTrajectory(
             model, loss, self._grid(), path, torch.stack(risks, 1), torch.stack(logs, 1),
             end.replaced({"W": path[:, -1].clone()}), None, None,

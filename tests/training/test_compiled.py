@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
-from inspect import getsource
-from types import FunctionType
 
 import pytest
 import torch
@@ -18,8 +15,7 @@ from attnsvm.data import sample
 from attnsvm.linalg import jit
 from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named
-from attnsvm.training.compiled import applies, steps
-from attnsvm.training.compiled.steps import take_steps
+from attnsvm.training.compiled import applies
 from tests.quick import quick
 from tests.training.test_training import ragged
 
@@ -27,7 +23,6 @@ pytestmark = pytest.mark.processors
 
 SHAPE = {"n": 3, "T": 4, "d": 5, "trials": 11, "seed": 20}
 FULL = pytest.mark.full
-
 
 HEADS = pytest.mark.parametrize("head", quick("relu", "linear", "quadratic"))
 LOSSES = pytest.mark.parametrize("loss", quick("logistic", "exponential", "linear", "squared"))
@@ -55,23 +50,6 @@ def assert_same(batch, *arguments, tolerance=1e-12, **options):
 
 
 # --- the machinery --------------------------------------------------------------------------------
-
-
-def test_compiled_code_is_filed_under_all_that_it_is_made_of(monkeypatch):
-    """Else a change of another file than the function's would leave the old code in use."""
-
-    def name():
-        function = FunctionType(take_steps.py_func.__code__, vars(steps))
-        return jit.compiled()(function).py_func.__qualname__
-
-    names = [name(), name()]
-    monkeypatch.setattr(steps, "EPS", 1e-3)
-    names.append(name())
-    svd = sys.modules["attnsvm.linalg.simd.svd"]  # which only the directions of steps use
-    monkeypatch.setattr(jit, "getsource", lambda m: getsource(m) + "# edited" * (m is svd))
-    names.append(name())
-    assert names[0] == names[1]
-    assert len(set(names)) == 3
 
 
 def test_compilation_is_announced_once(caplog):
@@ -265,24 +243,18 @@ def test_an_instance_without_a_gradient_stays_where_it_is(norm):
 
 
 @pytest.mark.parametrize(
-    ("settings", "parameterization", "head", "expected"),
+    ("name", "fields", "parameterization", "head"),
     [
-        (("gd", {}), "w", "linear", True),
-        (("muon", {}), "kq", "relu", True),
-        (("adam", {}), "w", "linear", False),
-        (("normalized_gd", {"gradient": "direct"}), "w", "linear", True),
-        (("normalized_gd", {"gradient": "direct"}), "kq", "linear", False),
-        (("gd", {"gradient": "direct", "ridge": 1e-3}), "w", "linear", False),
-        (("steepest", {"gradient": "direct"}), "w", "linear", False),
-        (("steepest", {"norm": "l3"}), "w", "linear", False),
-        (("steepest", {"norm": "schatten4"}), "w", "linear", False),
-        (("gd", {}), "w", "mlp", False),
+        ("gd", {}, "w", "linear"),
+        ("muon", {}, "kq", "relu"),
+        ("steepest", {"norm": "l1"}, "w", "quadratic"),
+        ("normalized_gd", {"gradient": "direct"}, "w", "linear"),
     ],
 )
 @pytest.mark.parametrize("trained", [False, True])
-def test_the_loop_knows_where_it_applies(settings, parameterization, head, expected, trained):
-    name, fields = settings
+def test_the_loop_knows_where_it_applies(name, fields, parameterization, head, trained):
+    """Else both trainings of the tests above would be those of the torch loop."""
     batch = sample(head=head, **SHAPE)
     batch.head.train = trained
     risk = Risk(batch, parameterization_named(parameterization, None), named("loss", "logistic"))
-    assert applies(risk, named("optimizer", name, **fields)) == (expected and not trained)
+    assert applies(risk, named("optimizer", name, **fields)) != trained

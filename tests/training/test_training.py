@@ -15,13 +15,10 @@ from attnsvm.data import sample
 from attnsvm.linalg import EPS as MACHINE_EPS
 from attnsvm.training import train
 from attnsvm.training.batch import parameterization_named
+from tests.kkt import normal as draw
 
 GD_RECORDS = json.loads((Path(__file__).parents[1] / "reference" / "gd.json").read_text())
 SMALL = {"n": 3, "T": 4, "d": 5, "trials": 6, "seed": 20}
-
-
-def draw(*shape, seed=0):
-    return torch.randn(*shape, generator=Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def ragged(batch):
@@ -109,22 +106,6 @@ def test_rotated_instances_have_rotated_weights():
     turned = train(rotated, steps=100, init=R @ W0 @ R.T)
     torch.testing.assert_close(turned.W, R @ path.W @ R.T, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(turned.loss, path.loss, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("ridge", [0.0, 1e-300, 1e-3])
-@pytest.mark.parametrize("size", [1.0, 1e2, 1e5])
-def test_ridge_keeps_its_relative_size_at_any_norm(ridge, size):
-    risk = risk_of(sample(**SMALL))
-    W = size * draw(6, 5, 5)
-    forward = risk.forward((W,))
-    G, bare = risk.gradient((W,), forward, ridge=ridge), risk.gradient((W,), forward)
-    log_scale = G.log_scales[0]
-    ratio = (bare.log_scales[0] - log_scale).exp()[:, None, None]
-    weight = 2 * ridge / log_scale.exp()[:, None, None] if ridge else 0.0
-    assert G.parts[0].isfinite().all()
-    assert (G.parts[0].norm(dim=(1, 2)) > 0).all()
-    expected = ratio * bare.parts[0] + weight * W
-    torch.testing.assert_close(G.parts[0], expected, rtol=1e-12, atol=1e-300)
 
 
 @pytest.mark.processors

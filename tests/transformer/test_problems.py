@@ -42,6 +42,9 @@ def test_keys_queries_and_attention_are_those_of_the_network(residual):
         logits = torch.einsum("ktd,de,ke->kt", one.X[0], W, one.Z[0])
         softmax = logits.masked_fill(~one.mask[0], -torch.inf).softmax(-1)
         assert torch.allclose(problems.path.log_softmax[at].exp(), softmax, atol=1e-12)
+    tokens = problems.batch.mask.sum(-1)  # a row that is not seen has no constraint
+    assert (tokens == torch.where(problems.visible, T, 1)).all()
+    assert (problems.visible.sum(1)[problems.layer == 1] == n).all()
 
 
 def test_the_readout_sees_rows_along_paths():
@@ -62,16 +65,6 @@ def test_the_readout_sees_rows_along_paths():
     assert with_residual[0, 0].tolist() == [True, True, True, False]
     causal = Transformer(layers=2, readout="every", residual=False)
     assert visible_rows(causal, layers, 1e-3)[2].all()
-
-
-def test_rows_that_are_not_seen_have_no_constraint():
-    model = Transformer(layers=2)
-    batch, path = trained(model)
-    problems = layer_problems(batch, path)
-    tokens = problems.batch.mask.sum(-1)
-    assert (tokens[~problems.visible] == 1).all()
-    assert (tokens[problems.visible] == SHAPE["T"]).all()
-    assert (problems.visible.sum(1)[problems.layer == 1] == SHAPE["n"]).all()
 
 
 @pytest.mark.full

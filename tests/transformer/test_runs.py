@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import attnsvm
-from attnsvm import ConfigError, Transformer, experiment, layer_problems, train_layers
+from attnsvm import ConfigError, Transformer, experiment, train_layers
 from attnsvm.sweeps.cells import row_key
 from attnsvm.verify.retrain import retrained
 from attnsvm.verify.run import prove
@@ -86,27 +86,6 @@ def test_a_probe_of_factors_is_refused():
 # --- the record -----------------------------------------------------------------------------------
 
 
-def test_rows_are_those_of_the_library(forgery):
-    trials, model = forgery.trials, Transformer(**NETWORK)
-    assert trials[KEY].to_numpy().tolist() == [
-        [seed, layer, head] for seed in range(3) for layer in range(2) for head in range(2)
-    ]
-    batch = attnsvm.sample("sphere", model=model, n=2, T=3, d=6, trials=3)
-    path = train_layers(batch, model, steps=400)
-    problems = layer_problems(batch, path)
-    pick = attnsvm.select_tokens(problems.batch, problems.path)
-    given = problems.batch.X, problems.batch.Z, pick.selected
-    solution = attnsvm.solve_svm(*given, mask=problems.batch.mask)
-    apart = attnsvm.one_minus_correlation(problems.path.W, solution.W)
-    solved = (trials["frobenius_status"] == "solved").to_numpy()
-    assert solved.sum() >= 10
-    np.testing.assert_array_equal(trials["one_minus_corr_frobenius"][solved], apart.numpy()[solved])
-    np.testing.assert_array_equal(forgery.arrays["network_W"][4:8], path.weights.W[[1] * 4])
-    assert trials["risk"].groupby(trials["seed"]).nunique().eq(1).all()
-    seen = problems.visible.view(12, 2, 3).sum(-1).double().mean(-1)
-    np.testing.assert_array_equal(seen[:2], trials["positions_seen"].iloc[2:4])
-
-
 @pytest.mark.parametrize("trained", ["attention", "all"])
 def test_a_network_that_diverged_has_rows(trained):
     further = "optimizer.steps=3", "optimizer.lr=1e308", f"model.trained={trained}"
@@ -177,7 +156,6 @@ def test_what_was_trained_is_that_of_the_library(joint):
     }
     for name, part in path.trained.items():
         np.testing.assert_array_equal(joint.arrays[f"network_{name}"][4:8], part[[1] * 4])
-    assert not path.weights.V.equal(train_layers(batch, model, steps=0).weights.V)
     tops = path.log_softmax.argmax(-1)  # (B, S, L, H, n, T)
     for k, row in joint.trials.iterrows():
         one = tops[row["seed"], :, row["layer"], row["attention_head"]]

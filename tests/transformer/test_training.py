@@ -9,7 +9,9 @@ import torch
 
 import attnsvm
 from attnsvm import ConfigError, Transformer, train_layers
+from attnsvm.parameterization import W as Combined
 from attnsvm.transformer.network import Weights, forward
+from attnsvm.transformer.trained import TrainedNetwork
 
 SHAPE = {"n": 3, "T": 4, "d": 6, "trials": 5}
 
@@ -97,39 +99,27 @@ def test_one_layer_is_the_one_layer_model(options, one_layer, parameterization):
     assert torch.allclose(softmax.reshape(known.softmax.shape), known.softmax, atol=1e-11)
 
 
-@pytest.mark.parametrize("trained", ["values", "mlp", "head", "all"])
-def test_a_step_of_what_else_is_trained_is_along_its_own_gradient(trained):
-    """Against torch's own backward pass, where nothing saturates; the rest stays as drawn."""
-    options = {"layers": 2, "heads": 2, "mlp": 3, "trained": trained, "rate": 0.2}
-    model = Transformer(**options)
-    batch = batch_for(model)
-    fields = {"init": "uniform", "lr": 0.5, "record_every": 1}
+@pytest.mark.parametrize(
+    ("trained", "names"),
+    [("values", "V"), ("mlp", "M1 M2"), ("head", "head_v"), ("all", "V M1 M2 head_v")],
+)
+def test_a_step_of_what_else_is_trained_is_along_its_own_gradient(trained, names):
+    """With its own rate; the rest stays as drawn. `test_gradient` has the gradients."""
+    model = Transformer(layers=2, heads=2, mlp=3, trained=trained, rate=0.2)
+    batch, fields = batch_for(model), {"init": "uniform", "lr": 0.5}
     before, after = (train_layers(batch, model, steps=steps, **fields) for steps in (3, 4))
-    names = "W", "V", "M1", "M2"
-    parts, found = (
-        {name: getattr(path.weights, name) for name in names}
-        | {"head_v": path.weights.head["v"]} for path in (before, after)
-    )  # fmt: skip
-    if parts["V"] is None:
-        parts["V"] = torch.eye(6, dtype=torch.float64).repeat(5, 2, 2, 1, 1)
-    tracked = {name: part.clone().requires_grad_() for name, part in parts.items()}
-    weights = Weights(*(tracked[name] for name in names))
-    rows = forward(model, weights, batch.X, published=True)[-1].rows
-    u = batch.Y * (rows[:, :, 0] @ tracked["head_v"][..., None])[..., 0]
-    risk = torch.log1p(torch.exp(-u)).mean(1)
-    assert torch.allclose(before.risk[:, -1], risk, rtol=1e-12)
-    G = dict(zip(tracked, torch.autograd.grad(risk.sum(), list(tracked.values())), strict=True))
-    moved = {"W", *before.trained}
-    assert moved == {"W", *{"values": ["V"], "mlp": ["M1", "M2"], "head": ["head_v"]}.get(
-        trained, ["V", "M1", "M2", "head_v"])}  # fmt: skip
-    for name, part in parts.items():
-        if name not in moved:
-            assert found[name] is None or found[name].equal(part)
-            continue
+    net = TrainedNetwork(model, batch, before.loss, Combined())
+    found = net.adjoints(before.weights).gradients
+    assert {*found} == {*before.trained} == {"W", *names.split()}
+    for name, G in found.items():
         axes = (-1,) if name == "head_v" else (-2, -1)
-        step = 0.5 if name == "W" else 0.1
-        expected = part - step * G[name] / G[name].norm(dim=axes, keepdim=True)
-        assert torch.allclose(found[name], expected, rtol=0, atol=1e-12)
+        step = (0.5 if name == "W" else 0.1) * G / G.norm(dim=axes, keepdim=True)
+        expected = before.trained[name] - step
+        assert torch.allclose(after.trained[name], expected, rtol=0, atol=1e-12)
+    drawn = net.drawn.others(dataclasses.replace(model, trained="all"))
+    for name in {"M1", "M2", "head_v"} - {*found}:
+        last = after.weights.others(dataclasses.replace(model, trained="all"))[name]
+        assert last.equal(drawn[name])
 
 
 def test_a_direct_step_has_the_bits_of_those_on_record():
@@ -182,21 +172,8 @@ def test_the_mask_excludes_keys():
     ("options", "message"),
     [
         ({"layers": 0}, "model.layers=0: must be a finite number >= 1"),
-        ({"heads": 0}, "model.heads=0: must be a finite number >= 1"),
-        ({"mlp": -1}, "model.mlp=-1: must be a finite number >= 0"),
         ({"values": "x"}, "model.values=x: must be identity | orthogonal"),
-        ({"readout": "x"}, "model.readout=x: must be first | mean | every"),
         ({"causal": True}, "model.readout=first: must be mean | every with model.causal=true"),
-    ],
-)
-def test_wrong_networks_are_refused(options, message):
-    with pytest.raises(ConfigError, match=message.replace("|", r"\|")):
-        Transformer(**options)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
         ({"gradient": "direct"}, "optimizer.gradient=direct: must be log_domain"),
         ({"optimizer": "adam"}, "optimizer=Adam: must be normalized_gd"),
         ({"ridge": 0.1}, "optimizer.ridge=0.1: must be 0"),
@@ -205,7 +182,9 @@ def test_wrong_networks_are_refused(options, message):
           for init in ("cone", "aligned", "balanced", "cone_runner_up", "pretrained")),
     ],
 )  # fmt: skip
-def test_wrong_training_is_refused(options, message):
-    model = Transformer(trained="values")
-    with pytest.raises(ConfigError, match=message):
-        train_layers(batch_for(model), model, **options)
+def test_wrong_networks_and_trainings_are_refused(options, message):
+    of_model = {name: options[name] for name in options if name in vars(Transformer())}
+    rest = {name: options[name] for name in options if name not in of_model}
+    batch = batch_for(Transformer())
+    with pytest.raises(ConfigError, match=message.replace("|", r"\|")):
+        train_layers(batch, Transformer(**{"trained": "values", **of_model}), **rest)

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numba import njit, types
-from numba.extending import overload
+from numba import njit
 
 from attnsvm.linalg.jit import compiled
 from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, sqrt, where
@@ -31,27 +30,19 @@ class Direction(NamedTuple):
     factor: float
 
 
+@njit
 def replaced(G: LaneArray, direction: Direction | None, work: Any) -> float:
     """Overwrite G by its direction and return the direction's factor; 0 without a direction.
 
-    `work` is as long as G, its right singular vectors and its singular values. The type of
-    `direction` decides what is compiled: loops without one hold none of the rules, which take
-    longer to compile than all the rest.
+    `work` is as long as G, its right singular vectors and its singular values. For None numba drops
+    the rest: loops without a direction hold none of the rules, which take longer to compile than
+    all else.
     """
-    raise NotImplementedError("only in compiled code")
-
-
-@overload(replaced)
-def _replaced(G, direction, work):  # type: ignore[no-untyped-def]  # numba compares names
-    if isinstance(direction, types.NoneType):
-        return lambda G, direction, work: 0.0
-
-    def by_rule(G, direction, work):  # type: ignore[no-untyped-def]
-        copy, right, sigma = work
-        steepest(G, direction.rule, direction.iterations, copy, right, sigma)
-        return direction.factor
-
-    return by_rule
+    if direction is None:
+        return 0.0
+    copy, right, sigma = work
+    steepest(G, direction.rule, direction.iterations, copy, right, sigma)
+    return direction.factor
 
 
 @njit(inline="always")

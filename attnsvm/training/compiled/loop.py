@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnsvm.attention import Risk, View, log_attention
+from attnsvm.attention import Risk, log_attention
 from attnsvm.linalg import orthonormal
 from attnsvm.linalg.jit import announced
 from attnsvm.linalg.simd.arithmetic import LANES
@@ -34,6 +34,10 @@ from attnsvm.training.trajectory import SnapshotRecorder
 
 LOSS_CODES = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, LinearLoss: LINEAR, Squared: SQUARED}
 """Codes of the losses in compiled code, of one layer and of networks."""
+
+
+RULES = {GD: PLAIN, Momentum: PLAIN, NormalizedGD: FROBENIUS, Muon: MUON}
+"""Codes of the rules of optimizers whose steps have no norm of their own."""
 
 
 def applies(risk: Risk, optimizer: Optimizer) -> bool:
@@ -60,11 +64,8 @@ def _published_w(risk: Risk, optimizer: FirstOrder) -> bool:
 
 def _rule(optimizer: FirstOrder) -> int | None:
     """Return the code of the optimizer's rule; None if the compiled loop has none."""
-    if type(optimizer) in (Steepest, SignGD):
-        assert isinstance(optimizer, Steepest)
-        return CODES.get(optimizer.implicit_bias or "")
-    known = {GD: PLAIN, Momentum: PLAIN, NormalizedGD: FROBENIUS, Muon: MUON}
-    return known.get(type(optimizer))
+    of_a_norm = type(optimizer) in (Steepest, SignGD)
+    return CODES.get(optimizer.implicit_bias or "") if of_a_norm else RULES.get(type(optimizer))
 
 
 def _update_of(risk: Risk, optimizer: FirstOrder) -> Update:
@@ -73,23 +74,23 @@ def _update_of(risk: Risk, optimizer: FirstOrder) -> Update:
     Signs and largest entries depend on the coordinates, and of what a ridge shrinks outside of the
     span only the norm is known.
     """
-    rule = _rule(optimizer)
+    rule, beta, direction = _rule(optimizer), getattr(optimizer, "beta", 0.0), None
     assert rule is not None  # as checked in `applies`
-    beta = optimizer.beta if isinstance(optimizer, Momentum | Steepest) else 0.0
-    direction = None if rule in (PLAIN, FROBENIUS) else Direction(rule, 0, 1.0)
     if isinstance(optimizer, Muon):
         factor = optimizer.stretch(*risk.rule.shapes(risk.batch.d)[0])
         direction = Direction(rule, optimizer.newton_schulz_steps, factor)
+    elif rule not in (PLAIN, FROBENIUS):
+        direction = Direction(rule, 0, 1.0)
     of_gradient = direction is None and not beta
     return Update(
         loss=LOSS_CODES[type(risk.loss)],
-        target=risk.loss.target if isinstance(risk.loss, Squared) else 0.0,
+        target=getattr(risk.loss, "target", 0.0),
         log_ridge=math.log(2 * optimizer.ridge) if optimizer.ridge else -math.inf,
         exact=optimizer.gradient == "log_domain",
         normalised=rule == FROBENIUS,
         beta=beta,
         log_beta=math.log(beta) if beta else -math.inf,
-        nesterov=isinstance(optimizer, Steepest) and optimizer.nesterov,
+        nesterov=getattr(optimizer, "nesterov", False),
         triangular=rule not in (MAX, L1) and (of_gradient or not optimizer.ridge),
         direction=direction,
     )
@@ -109,23 +110,19 @@ def run(
     recorder: SnapshotRecorder,
     report: Report,
 ) -> Variables:
-    """Take the steps of `optimizer` in `threads` threads; otherwise as `Optimizer.run`.
-
-    The threads write the weights of the snapshots to the recorder's arrays.
-    """
+    """Take the steps of `optimizer` in `threads` threads; otherwise as `Optimizer.run`."""
     loop = _Loop(risk, optimizer, variables, recorder)
     with announced(f"training loop of {'W' if len(variables) == 1 else '(K, Q)'}"):
-        loop.take(0, 0, np.empty(0), np.empty(0, np.int64), 0)
+        loop.take(0, 0, np.empty(0), np.empty(0, np.int64))
     loop.run(optimizer, threads, report)
-    recorder.finite &= loop.finite
-    return loop.last()
+    return loop.last
 
 
 class _Loop(BlockSteps):
     """The tokens in their span, the variables in coordinates, in blocks of eight instances.
 
     Trained are W^T, or K in the span of the tokens and Q in that of the queries, both in the span
-    of their rows. Logits and margins are kept at the stops.
+    of their rows. At the stops variables, W, logits and margins are kept.
     """
 
     def __init__(
@@ -135,8 +132,7 @@ class _Loop(BlockSteps):
         self.B, self.n, self.T, self.d = batch.X.shape
         self.blocks = -(-self.B // LANES)
         self.update = _update_of(risk, optimizer)
-        self.risk, self.start, self.recorder = risk, variables, recorder
-        self.W, self.finite = recorder.snapshots, torch.ones_like(recorder.finite)
+        self.risk, self.start, self.last, self.recorder = risk, variables, variables, recorder
         basis, X = _in_token_span(batch) if self.update.triangular else (None, batch.X)
         queries, R = None, batch.Z.mT
         if self.update.triangular:
@@ -155,7 +151,6 @@ class _Loop(BlockSteps):
             W_T = variables[0].mT.contiguous()
             self.Q = self.variable(W_T, queries, None if basis is None else basis.mT)
             self.K = self.Q  # is not used
-            self.factors: list[Tensor] = []
             return
         K0, Q0 = variables
         rows = None
@@ -163,7 +158,6 @@ class _Loop(BlockSteps):
             rows = _row_basis(torch.cat([_times(basis, K0), _times(queries, Q0)], 1))
         self.K, self.Q = self.variable(K0, basis, rows), self.variable(Q0, queries, rows)
         self.m = self.K.V.shape[-1]
-        self.factors = recorder.factors or [V.unsqueeze(1).clone() for V in variables]
 
     def variable(self, start: Tensor, left: Tensor | None, right: Tensor | None) -> Variable:
         """Return a variable from its start (B, p, q), in bases left (B, p, a) and right (B, b, q).
@@ -190,22 +184,32 @@ class _Loop(BlockSteps):
 
     def record(self, stretch: Stretch) -> None:
         """Take the views of the snapshots of a stretch, whose weights are stored."""
-        logits, margins = stretch.seen
-        log_softmax = log_attention(logits).flatten(0, 1)
-        self.recorder.take_views(View(log_softmax, log_softmax.exp(), margins.flatten(0, 1)))
+        *weights, logits, margins = stretch.seen
+        self.last = tuple(V[-1].clone() for V in weights[: len(self.start)])
+        self.recorder.take_views(log_attention(logits), margins)
 
     def most_stops(self) -> int:
         """Return the largest number of stops of a stretch."""
         entries = (1 + 2 * bool(self.m)) * self.d**2 + self.n * self.T
         return max(1, TOGETHER // (self.blocks * LANES * entries))
 
-    def kept(self, stops: int) -> list[Tensor]:
-        """Return empty logits and margins (stops, B, ...)."""
-        shapes = (stops, self.B, self.n, self.T), (stops, self.B, self.n)
-        return [torch.empty(shape, dtype=torch.float64) for shape in shapes]
+    def kept(self, stops: int, at: int) -> list[Tensor]:
+        """Return tensors (stops, B, ...) for the factors, W, logits and margins.
 
-    def take(self, first: int, last: int, etas: Any, stops: Any, at: int) -> list[Tensor]:
-        """Take the steps of some blocks; write the weights at the stops to the snapshots."""
+        Those of W, and of factors that are kept, are part of the trajectory.
+        """
+        recorder = self.recorder
+        there = [V[:, at : at + stops].transpose(0, 1)
+                 for V in (*recorder.factors, recorder.snapshots)]  # fmt: skip
+        factors = self.start if self.m and not recorder.factors else ()
+        shapes = *(V.shape[1:] for V in factors), (self.n, self.T), (self.n,)
+        *scratch, logits, margins = (
+            torch.empty(stops, self.B, *shape, dtype=torch.float64) for shape in shapes
+        )
+        return [*scratch, *there, logits, margins]
+
+    def take(self, first: int, last: int, etas: Any, stops: Any) -> list[Tensor]:
+        """Take the steps of some blocks; return what is kept at the stops."""
         (_, n, T, r), (_, c, _) = self.data.X.shape, self.data.R.shape
         sizes = n, T, r, c, self.data.F.shape[-1], self.m, self.columns
         work = Work(*LaneArray.several(*shapes_of_work(*sizes).values()))
@@ -214,22 +218,9 @@ class _Loop(BlockSteps):
         here = len(stops), last - first
         kept = Kept(*LaneArray.several(*(here + shape for shape in shapes_kept)))
         take_steps(first, last, self.data, work, self.K, self.Q, kept, etas, stops, self.update)
-        part = slice(LANES * first, min(LANES * last, self.B))
-        count = part.stop - part.start
-        W = _instances(kept.W, count) if self.m else _instances(kept.W, count).mT
-        self.W[part, at : at + len(stops)] = W.transpose(0, 1)
-        self.finite[part] &= W.isfinite().flatten(2).all(2).all(0)
-        for V, lanes in zip(self.factors, (kept.K, kept.Q), strict=False):
-            if len(stops):  # in arrays for one stop the last one stays
-                value = _instances(lanes, count)
-                all_stops = V.shape[1] > 1
-                there = slice(at, at + len(stops)) if all_stops else slice(0, 1)
-                V[part, there] = (value if all_stops else value[-1:]).transpose(0, 1)
-        return [_instances(kept.logits, count), _instances(kept.margins, count)]
-
-    def last(self) -> Variables:
-        """Return (W,) or (K, Q) at the last stop."""
-        return tuple(V[:, -1].clone() for V in self.factors or [self.W])
+        count = min(LANES * last, self.B) - LANES * first
+        K, Q, W, logits, margins = (_instances(lanes, count) for lanes in kept)
+        return [K, Q, W, logits, margins] if self.m else [W.mT, logits, margins]
 
 
 def _instances(kept: LaneArray, count: int) -> Tensor:

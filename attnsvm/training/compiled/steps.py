@@ -20,10 +20,10 @@ from attnsvm.linalg.simd.arithmetic import exp, fill, maximum, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray, arrays, reshaped
 from attnsvm.linalg.simd.blocks import Workspace
 from attnsvm.linalg.simd.matmul import inner, matmul, matmul_inline
+from attnsvm.optimizer.base import TINY
 from attnsvm.training.compiled.directions import remember, replaced
 from attnsvm.training.compiled.gradient import Instance, Update, gradient, of_block
 
-TINY = 1e-300
 PANEL = 4
 """Number of columns of the triangle R that are processed together."""
 

@@ -34,7 +34,14 @@ from attnsvm.linalg.simd.arithmetic import (
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import Workspace
 from attnsvm.linalg.simd.matmul import matmul
-from attnsvm.transformer.compiled.layout import Data, Sizes, add_scaled, log_size, normalize
+from attnsvm.transformer.compiled.layout import (
+    Data,
+    Sizes,
+    add_scaled,
+    largest_entry,
+    log_size,
+    normalize,
+)
 
 SMALLEST = 1e-30
 """Changes of a logit below this are small enough for first order, and may underflow as float64."""
@@ -48,6 +55,28 @@ NEAR_COPIES = -30.0
 """Rows whose log-difference is below this are on one side of every kink of a relu."""
 
 
+@njit
+def begin(X: LaneArray, work: Workspace) -> None:
+    """Write the rows of the first layer, and their differences: as drawn, with exponents 0."""
+    n, T, _ = X.shape
+    work.x[0] = X
+    for i in range(n):
+        for p in range(T):
+            for q in range(p + 1, T):
+                size = _difference(work.pairs[0, i, p, q], X[i, p], X[i, q])
+                work.apart[0, i, p, q] = where(size > 0, 0, -np.inf)
+
+
+@njit(inline="always")
+def _difference(out: LaneArray, a: LaneArray, b: LaneArray) -> Any:
+    """Write a - b and return its largest magnitude."""
+    size = fill(0.0)
+    for j in range(len(a)):
+        out[j] = a[j] - b[j]
+        size = maximum(abs(out[j]), size)
+    return size
+
+
 @njit(inline="always")
 def compare_rows(
     data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int, i: int
@@ -56,23 +85,18 @@ def compare_rows(
     T, d = sizes.T, sizes.d
     rows, heights = work.x[layer + 1, i], work.heights
     for p in range(T):
-        height = fill(0.0)
-        for j in range(d):
-            height = maximum(abs(rows[p, j]), height)
-        heights[p] = NEAR * height
+        heights[p] = NEAR * largest_entry(rows[p])
     for p in range(T):
         for q in range(p + 1, T):
-            found, size = work.pairs[layer, i, p, q], fill(0.0)
-            for j in range(d):
-                found[j] = rows[p, j] - rows[q, j]
-                size = maximum(abs(found[j]), size)
+            found, apart = work.pairs[layer + 1, i, p, q], work.apart[layer + 1, i]
+            size = _difference(found, rows[p], rows[q])
             near = ~(size > maximum(heights[p], heights[q]))
-            work.apart[layer, i, p, q] = 0.0
+            apart[p, q] = 0.0
             if any_lane(near):
                 _compare_copies(data, work, sizes, W, layer, i, p, q)
                 for j in range(d):
                     found[j] = where(near, work.exact[j], found[j])
-                work.apart[layer, i, p, q] = where(near, work.exact[d], 0)
+                apart[p, q] = where(near, work.exact[d], 0)
 
 
 @njit
@@ -81,7 +105,8 @@ def _compare_copies(
 ) -> None:
     """Write y_p - y_q at `exact`, with its exponent."""
     d, pair, exact = sizes.d, work.pair, work.exact
-    _input_difference(pair, work, layer, i, p, q)
+    pair[:d] = work.pairs[layer, i, p, q]
+    pair[d] = work.apart[layer, i, p, q]
     if sizes.residual:
         exact[:] = pair
     else:
@@ -123,36 +148,23 @@ def _through_values(
 
 
 @njit
-def _input_difference(pair: LaneArray, work: Workspace, layer: int, i: int, p: int, q: int) -> None:
-    """Write x_p - x_q at `pair`, with its exponent."""
-    d = len(pair) - 1
-    if layer > 0:
-        pair[:d] = work.pairs[layer - 1, i, p, q]
-        pair[d] = work.apart[layer - 1, i, p, q]
-        return
-    for j in range(d):
-        pair[j] = work.x[0, i, p, j] - work.x[0, i, q, j]
-    pair[d] = 0.0
-    normalize(pair)
-
-
-@njit
 def gather_away(
     away: LaneArray, size: LaneArray, top: Any, pairs: LaneArray, apart: LaneArray
 ) -> None:
     """Write x_t - x_top (T, d) and its exponents (T,) of a row, from differences of two rows."""
     T, d = away.shape
-    for t in range(T):
-        e = fill(-np.inf)
-        away[t] = 0.0
-        for u in range(T):
-            if u != t:
-                p, q = min(t, u), max(t, u)
-                e = where(top == u, apart[p, q], e)
-                sign = where(top == u, 1.0 if t < u else -1.0, 0)
-                for j in range(d):
-                    away[t, j] += sign * pairs[p, q, j]
-        size[t] = e
+    away[:] = 0.0
+    size[:] = -np.inf
+    for u in range(T):
+        is_top = top == u
+        if any_lane(is_top):
+            for t in range(T):
+                if t != u:
+                    p, q = min(t, u), max(t, u)
+                    size[t] = where(is_top, apart[p, q], size[t])
+                    sign = where(is_top, 1.0 if t < u else -1.0, 0)
+                    for j in range(d):
+                        away[t, j] += sign * pairs[p, q, j]
 
 
 @njit
@@ -162,12 +174,8 @@ def change_of_attention(
 ) -> None:  # fmt: skip
     """Write factors and exponents (T,) of s_pj - s_qj, from changes of logits.
 
-    Parameters
-    ----------
-    change, size : LaneArray
-        Change of the centred logits from q to p is v_j e^(size_j + apart), v_j at `change`.
-    ours, theirs : (LaneArray, LaneArray, lanes)
-        Centred logits (T,), attention (T,) and 1 / sum e^logit of the rows p and q.
+    The centred logits change from q to p by v_j e^(size_j + apart), v_j at `change`. Of the rows p,
+    `ours`, and q, `theirs`: centred logits (T,), attention (T,) and 1 / sum e^logit.
     """
     (logits_p, s_p, inverse_p), (logits_q, s_q, inverse_q) = ours, theirs
     none, T = -np.inf, len(change)

@@ -3,8 +3,6 @@
 # mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
@@ -14,20 +12,6 @@ from attnsvm.linalg.simd.blocks import Workspace
 from attnsvm.linalg.simd.matmul import matmul
 from attnsvm.transformer.compiled.copies import compare_rows, gather_away
 from attnsvm.transformer.compiled.layout import Data, Sizes, attending, queries
-
-
-@njit
-def begin(X: LaneArray, x: LaneArray, drawn: LaneArray) -> None:
-    """Write the rows of the first layer, and which of them differ: exponents 0, or -inf."""
-    n, T, d = X.shape
-    x[:] = X
-    for i in range(n):
-        for t in range(T):
-            for u in range(T):
-                size = fill(0.0)
-                for j in range(d):
-                    size = maximum(abs(X[i, t, j] - X[i, u, j]), size)
-                drawn[i, t, u] = where(size > 0, 0, -np.inf)
 
 
 @njit
@@ -62,11 +46,7 @@ def _mix(data: Data, work: Workspace, sizes: Sizes, layer: int, i: int, R: int) 
         matmul(logits[:R], work.U[layer, h, i, :R], x.T)
         _attend(logits, s, top, work.inverse[layer, h, i], data.bias[i], R)
         for k in range(R):
-            if layer == 0:
-                _away_from_top(away[k], size[k], x, top[k], work.drawn[i])
-            else:
-                gather_away(away[k], size[k], top[k], work.pairs[layer - 1, i],
-                            work.apart[layer - 1, i])  # fmt: skip
+            gather_away(away[k], size[k], top[k], work.pairs[layer, i], work.apart[layer, i])
         mean = work.rows[:R]
         matmul(mean, s[:R], x)
         if sizes.values:
@@ -102,25 +82,6 @@ def _attend(
         inverse[k], top[k] = 1 / total, place
         for t in range(T):
             s[k, t] *= inverse[k]
-
-
-@njit
-def _away_from_top(
-    away: LaneArray, size: LaneArray, x: LaneArray, top: Any, drawn: LaneArray
-) -> None:
-    """Write x_t - x_top and its exponents in the first layer, whose rows are as drawn."""
-    T, d = x.shape
-    for t in range(T):
-        e = fill(-np.inf)
-        for u in range(T):
-            e = where(top == u, drawn[t, u], e)
-        size[t] = e
-    for j in range(d):
-        x_top = x[0, j]
-        for t in range(1, T):
-            x_top = where(top == t, x[t, j], x_top)
-        for t in range(T):
-            away[t, j] = x[t, j] - x_top
 
 
 @njit

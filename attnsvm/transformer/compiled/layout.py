@@ -75,14 +75,13 @@ def shapes_of_work(sizes: Sizes) -> Shapes:
     samples, mlps = sizes.samples, L if width else 0
     return {
         # of every layer: rows; logits less the largest, attention, 1 / sum e^logit, the index of
-        # the top token, U = W x, and x_t - x_top = away e^size, of every head and row; whether
-        # rows of the first layer differ, exponents 0 or -inf
+        # the top token, U = W x, and x_t - x_top = away e^size, of every head and row
         "x": (L + 1, n, T, d), **dict.fromkeys(("logits", "s", "size"), (L, H, n, T, T)),
         **dict.fromkeys(("inverse", "top"), (L, H, n, T)), "U": (L, H, n, T, d),
-        "away": (L, H, n, T, T, d), "drawn": (n, T, T),
-        # differences of the rows p < q after a layer, times e^apart, and bounds on those that
-        # rounded rows give; rows before the MLP and its hidden units
-        "heights": (T,), "pairs": (L - 1, n, T, T, d), "apart": (L - 1, n, T, T),
+        "away": (L, H, n, T, T, d),
+        # differences of a layer's rows p < q, times e^apart, and bounds on those that rounded rows
+        # give; rows before the MLP and its hidden units
+        "heights": (T,), "pairs": (L, n, T, T, d), "apart": (L, n, T, T),
         "mixed": (mlps, n, T, d), "hidden": (mlps, n, T, width),
         # backwards, of every layer: r, P e^P_exponent, gradients; W of K and Q, and the gradients
         # of one K and Q

@@ -28,11 +28,11 @@ from attnsvm.linalg.simd.arithmetic import any_lane, exp, fill, maximum, sqrt, w
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import Workspace
 from attnsvm.linalg.simd.matmul import inner, matmul
+from attnsvm.optimizer.base import TINY
 from attnsvm.transformer.compiled.backward import backward, readout, through_mlp
-from attnsvm.transformer.compiled.forward import begin, forward
+from attnsvm.transformer.compiled.copies import begin
+from attnsvm.transformer.compiled.forward import forward
 from attnsvm.transformer.compiled.layout import Data, Sizes, attending, largest_entry, queries
-
-TINY = 1e-300
 
 SQUARABLE = 1e-100
 """Largest entry of a matrix, or its inverse, from which on squares are ordinary numbers."""
@@ -194,7 +194,7 @@ def descend_layers(
     """
     for b in range(first, last):
         here, of_block = _of_block(data, b), (variables[0][b], variables[1][b])
-        begin(here.X, work.x[0], work.drawn)
+        begin(here.X, work)
         for step in range(len(etas)):
             W = _combine(work, sizes, of_block)
             forward(here, work, sizes, W)
@@ -212,6 +212,6 @@ def differentiate(b: int, data: Data, work: Workspace, W: LaneArray, sizes: Size
     The adjoints g e^c of the rows after the last layer are given in `work`.
     """
     here = _of_block(data, b)
-    begin(here.X, work.x[0], work.drawn)
+    begin(here.X, work)
     forward(here, work, sizes, W[b])
     _differentiate(here, work, sizes, W[b])
