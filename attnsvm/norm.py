@@ -12,8 +12,6 @@ from attnsvm.config import ConfigError
 from attnsvm.config.norm import NormName, family_of
 from attnsvm.linalg.simd.svd import svd
 
-MATRIX = (-2, -1)
-
 SMALL = 32
 """Largest dimension where eight decompositions at a time are faster than LAPACK's."""
 
@@ -88,7 +86,7 @@ class Schatten(Norm):
 
     def value(self, W: Tensor) -> Tensor:
         """Return the l_p norm of the singular values."""
-        return self.of_spectrum(torch.linalg.svdvals(W))
+        return self.of_spectrum(singular_values(W))
 
     def of_spectrum(self, sigma: Tensor) -> Tensor:
         """Return the norm of matrices with singular values `sigma` (..., d)."""
@@ -104,10 +102,10 @@ class Schatten(Norm):
 
         With p = inf, on the range of M: singular values that are rounding errors count as zero.
         """
-        U, sigma, Vh = _svd(M)
+        U, sigma, V = thin_svd(M)
         floor = sigma[..., :1] * max(M.shape[-2:]) * torch.finfo(M.dtype).eps
         v = _steepest(torch.where(sigma > floor, sigma, 0.0), self.p)
-        direction: Tensor = (U * v.unsqueeze(-2)) @ Vh
+        direction: Tensor = (U * v.unsqueeze(-2)) @ V.mT
         return direction
 
     def spread(self, d: int) -> float:
@@ -140,16 +138,6 @@ def conjugate(p: float) -> float:
     return 1.0 if p == math.inf else p / (p - 1)
 
 
-def _svd(M: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return U, sigma and V^T of M (..., p, q); small matrices on the CPU eight at a time."""
-    if M.is_cpu and M.dtype == torch.float64 and min(M.shape[-2:]) <= SMALL:
-        U, sigma, V = svd(M.reshape(-1, *M.shape[-2:]))
-        shape = M.shape[:-2]
-        return U.view(*shape, *U.shape[1:]), sigma.view(*shape, -1), V.view(*shape, *V.shape[1:]).mT
-    U, sigma, Vh = torch.linalg.svd(M, full_matrices=False)
-    return U, sigma, Vh
-
-
 def _power_norm(x: Tensor, p: float) -> Tensor:
     """Return (sum |x|^p)^(1/p) over the last axis, without overflow or underflow of the powers."""
     if p in (1, math.inf):
@@ -173,3 +161,31 @@ def _steepest(x: Tensor, p: float) -> Tensor:
     size = _power_norm(v, p).unsqueeze(-1)
     direction: Tensor = v / torch.where(size > 0, size, 1.0)
     return direction
+
+
+def thin_svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return U (..., p, r), sigma (..., r), V (..., q, r); small matrices eight at a time.
+
+    Sigma is NaN where A is not finite; columns may be zero where sigma is.
+    """
+    if _in_lanes(A):
+        U, sigma, V = svd(A.reshape(-1, *A.shape[-2:]))
+        shape = A.shape[:-2]
+        return U.view(*shape, *U.shape[1:]), sigma.view(*shape, -1), V.view(*shape, *V.shape[1:])
+    finite = A.isfinite().all()
+    U, sigma, Vh = torch.linalg.svd(A if finite else torch.zeros_like(A), full_matrices=False)
+    return U, (sigma if finite else sigma * torch.nan), Vh.mT
+
+
+def singular_values(A: Tensor) -> Tensor:
+    """Return the singular values (..., r), as `thin_svd` does."""
+    if _in_lanes(A):
+        return thin_svd(A)[1]
+    finite = A.isfinite().all()
+    sigma: Tensor = torch.linalg.svdvals(A if finite else torch.zeros_like(A))
+    return sigma if finite else sigma * torch.nan
+
+
+def _in_lanes(A: Tensor) -> bool:
+    small = A.is_cpu and A.dtype == torch.float64 and min(A.shape[-2:]) <= SMALL
+    return small and not A.requires_grad

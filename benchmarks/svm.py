@@ -17,7 +17,7 @@ import torch
 from attnsvm import sample
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import SvmProblem, multi_token, single_token, solve
-from attnsvm.svm.frobenius.least_distance import from_gram
+from attnsvm.svm.frobenius import from_gram
 from benchmarks._measure import print_head, print_row, seconds
 from benchmarks.solvers.cvxpy import CLARABEL, least
 

@@ -35,42 +35,25 @@ def one_thread() -> Iterator[int]:
     many small matrices: on two busy cores two threads take 2 to 50 times as long as one. Blocks in
     several Python threads may overlap.
     """
-    threads = _torch_threads.rest()
+    outermost = not getattr(_this_thread, "inside", False)
+    with _lock:
+        number = _outside[0] if _outside else torch.get_num_threads()
+        if outermost:
+            _outside.append(number)
+            torch.set_num_threads(1)
+    _this_thread.inside = True
     try:
-        yield threads
+        yield number
     finally:
-        _torch_threads.restore()
+        if outermost:
+            with _lock:
+                _this_thread.inside = False
+                torch.set_num_threads(_outside.pop())
 
 
-class _TorchThreads:
-    """The number of torch's threads outside of all blocks of `one_thread`."""
-
-    def __init__(self) -> None:
-        self.lock, self.blocks, self.number = Lock(), 0, 1
-        self.of_thread = local()
-
-    def rest(self) -> int:
-        """Set one thread; return the number outside."""
-        with self.lock:
-            depth = getattr(self.of_thread, "depth", 0)
-            self.of_thread.depth = depth + 1
-            if not depth:
-                if not self.blocks:
-                    self.number = torch.get_num_threads()
-                self.blocks += 1
-                torch.set_num_threads(1)
-            return self.number
-
-    def restore(self) -> None:
-        """Set the number outside when the calling thread leaves its outermost block."""
-        with self.lock:
-            self.of_thread.depth -= 1
-            if not self.of_thread.depth:
-                self.blocks -= 1
-                torch.set_num_threads(self.number)
-
-
-_torch_threads = _TorchThreads()
+_lock, _this_thread = Lock(), local()
+_outside: list[int] = []
+"""The number of torch's threads outside of all blocks of `one_thread`, once for each of them."""
 
 
 def times(A: Tensor, B: Tensor) -> Tensor:

@@ -43,17 +43,8 @@ def certify(
 ) -> Verdict:
     """Return what the bracket and the ray of `candidate` prove about `problem`.
 
-    Parameters
-    ----------
-    candidate : Candidate
-        W (B, d, d), multipliers (B, N), ray (B, N); NaN where there is none.
-    gap : float
-        Largest accepted upper / lower - 1.
-    norm : str or Norm
-        The norm to minimise.
-    rank_tolerance : float
-        Singular values above rank_tolerance * sigma_1 count; a rank is reported (else -1) only
-        where the gap is at most 1e-8.
+    `gap` is the largest accepted upper / lower - 1. Singular values above rank_tolerance * sigma_1
+    count; a rank is reported (else -1) only where the gap is at most 1e-8.
     """
     norm = norm_of(norm)
     W, min_margin, residual = _least_margin_one(problem, candidate.W)
@@ -197,22 +188,19 @@ def lower_bound(problem: SvmProblem, a: Tensor, norm: str | Norm) -> tuple[Tenso
     Sizes are the singular values (B, d) for the norms that need them, else the dual norm (B, 1).
     """
     a = _dual_feasible(problem, a)
-    size, sizes = _dual_size(problem, a, norm_of(norm))
-    dual = torch.where(size > FAINT, size, torch.inf)
-    a = a / dual[:, None]
-    return a, (problem.h * a).sum(dim=1).clamp(min=0.0), sizes / dual[:, None]
-
-
-def _dual_size(problem: SvmProblem, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
-    """Return dual_norm(M(a)), (B,), and the singular values (B, d) if they are needed for it."""
+    norm = norm_of(norm)
     if norm.name == "frobenius":
         size = _combined(problem, a).flatten(1).norm(dim=1)
     elif isinstance(norm, Schatten):
-        sigma = torch.linalg.svdvals(_combined(problem, a))
-        return norm.dual.of_spectrum(sigma), sigma
+        sizes = torch.linalg.svdvals(_combined(problem, a))
+        size = norm.dual.of_spectrum(sizes)
     else:
         size = norm.dual.value(problem.combine(a))
-    return size, size[:, None]
+    if not isinstance(norm, Schatten):
+        sizes = size[:, None]
+    dual = torch.where(size > FAINT, size, torch.inf)
+    a = a / dual[:, None]
+    return a, (problem.h * a).sum(dim=1).clamp(min=0.0), sizes / dual[:, None]
 
 
 def _combined(problem: SvmProblem, a: Tensor) -> Tensor:

@@ -176,13 +176,8 @@ def multi_token(X: Tensor, Z: Tensor, attended: Tensor, mask: Tensor | None = No
     """Return the margin part of Gen-SVM: equal logits inside O_i, margin >= 1 to its complement.
 
     (x_it - x_iu)^T W z_i = 0 for t, u in O_i;  >= 1 for t in O_i, u outside. One reference token
-    r_i in O_i suffices: by the equalities all of O_i has the same margins. Section 6 of
-    arXiv 2308.16898.
-
-    Parameters
-    ----------
-    attended : Tensor (B, n, T) bool
-        The sets O_i, none of them empty.
+    r_i in O_i suffices: by the equalities all of O_i has the same margins. The sets O_i are
+    `attended` (B, n, T), bool, none of them empty. Section 6 of arXiv 2308.16898.
     """
     mask = checked_mask(X, Z, mask)
     token, D, inside, admissible = _against_reference(X, attended, mask)
@@ -195,12 +190,8 @@ def finite_part(
 ) -> SvmProblem:
     """Return the finite part of Gen-SVM:  (x_it - x_iu)^T W z_i = log(s_it / s_iu)  inside O_i.
 
-    Parameters
-    ----------
-    attended : Tensor (B, n, T) bool
-        The sets O_i, none of them empty.
-    log_softmax : Tensor (B, n, T)
-        log s_it; only the entries inside O_i are read.
+    The sets O_i are `attended` (B, n, T), bool, none of them empty; log s_it is `log_softmax`
+    (B, n, T), of which only the entries inside O_i are read.
     """
     mask = checked_mask(X, Z, mask)
     log_softmax = log_softmax.to(X)
@@ -227,24 +218,10 @@ def attained(
     """Return both parts of Gen-SVM as one problem, with the scale C of its right-hand sides.
 
     (x_{i,alpha_i} - x_it)^T W z_i = log(s_{i,alpha_i} / s_it) / C for t in O_i, >= 1 outside, where
-    C = min over i and t outside O_i of log(s_{i,alpha_i} / s_it). A W with this softmax is C times
-    a feasible point.
-
-    Parameters
-    ----------
-    selected : Tensor (B, n) int64
-        The token of largest softmax alpha_i, in O_i.
-    attended : Tensor (B, n, T) bool
-        The sets O_i, each smaller than all admissible tokens for some sample of an instance.
-    log_softmax : Tensor (B, n, T)
-        log s_it.
-
-    Returns
-    -------
-    SvmProblem
-        Its rows in the order of `single_token`.
-    Tensor (B,)
-        C > 0.
+    C = min over i and t outside O_i of log(s_{i,alpha_i} / s_it) > 0, (B,). A W with this softmax
+    is C times a feasible point. The token of largest softmax alpha_i is `selected` (B, n), in O_i;
+    for some sample of each instance O_i, `attended` (B, n, T), lacks an admissible token;
+    `log_softmax` (B, n, T) is log s_it. Rows are in the order of `single_token`.
     """
     problem = single_token(X, Z, selected, mask)
     token = problem.token.reshape(*selected.shape, -1)
@@ -264,13 +241,7 @@ def power_of_two(x: Tensor) -> Tensor:
 
 
 def checked_mask(X: Tensor, Z: Tensor, mask: Tensor | None) -> Tensor:
-    """Return the mask after checking X, Z, mask.
-
-    Raises
-    ------
-    ValueError
-        A wrong shape or type, NaN or Inf, a sample without an admissible token.
-    """
+    """Return the mask, all by default; ValueError for X, Z or mask that cannot be used."""
     if X.ndim != 4 or min(X.shape) < 1:
         raise ValueError(f"X: shape {tuple(X.shape)}, must be (B, n, T, d), none of them zero")
     B, n, T, d = X.shape

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-import time
+import operator
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -37,18 +37,12 @@ class ReferenceSolution:
     cvxpy_status: str
     objective: float
     multipliers: Array
-    solve_time_s: float
 
 
 def solutions(problem: SvmProblem, norm: str | Norm, **options: Any) -> list[ReferenceSolution]:
     """Return CVXPY's solution of every instance, one after the other.
 
-    Parameters
-    ----------
-    norm : str or Norm
-        Any that CVXPY knows, or one with a method `expression`.
-    **options
-        Those of CVXPY: `solver`, by default its choice, and the tolerances of that solver.
+    Options are those of CVXPY: `solver`, by default its choice, and the tolerances of that solver.
     """
     return [_solve_one(problem, b, norm_of(norm), options) for b in range(problem.B)]
 
@@ -77,17 +71,13 @@ def _solve_one(
 ) -> ReferenceSolution:
     import cvxpy as cp
 
-    kind = problem.kind[b].cpu().numpy()
-    rows = np.concatenate([np.flatnonzero(kind == 1), np.flatnonzero(kind == 2)])
+    kind, h, d = problem.kind[b].cpu().numpy(), problem.h[b].cpu().numpy(), problem.d
     G = (problem.D[b, :, :, None] * problem.queries[b, :, None, :]).flatten(1).cpu().numpy()
-    m, r, d = int((kind == 1).sum()), int((kind == 2).sum()), problem.d
-    program, variable, parameters, constraints = _program(norm, d, m, r)
-    h = problem.h[b].cpu().numpy()
-    for parameter, value in zip(parameters, (G, h), strict=True):
-        for part, chosen in zip(parameter, (rows[:m], rows[m:]), strict=True):
-            if part is not None:
-                part.value = value[chosen]
-    begin = time.perf_counter()
+    rows = [np.flatnonzero(kind == 1), np.flatnonzero(kind == 2)]
+    program, variable, groups = _program(norm, d, *map(len, rows))
+    rows = [chosen for chosen in rows if len(chosen)]
+    for (of_rows, right, _), chosen in zip(groups, rows, strict=True):
+        of_rows.value, right.value = G[chosen], h[chosen]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "inaccurate" is also in the status
         try:
@@ -95,41 +85,36 @@ def _solve_one(
             said = program.status
         except (cp.SolverError, MemoryError):  # some programs grow far beyond the instance
             said = "solver_error"
-    elapsed = time.perf_counter() - begin
-    nothing = np.full((d, d), np.nan)
     W = variable.value if said != "solver_error" else None
     a = np.zeros(problem.N)
-    for chosen, constraint in zip((rows[:m], rows[m:]), constraints, strict=True):
-        if constraint is not None and W is not None:
+    if W is not None:
+        for (_, _, constraint), chosen in zip(groups, rows, strict=True):
             a[chosen] = constraint.dual_value
     return ReferenceSolution(
-        W=nothing if W is None else np.asarray(W),
+        W=np.full((d, d), np.nan) if W is None else np.asarray(W),
         status=PROVED.get(said, SvmStatus.undecided),
         cvxpy_status=said,
         objective=float(program.value) if W is not None else np.inf,
         multipliers=a,
-        solve_time_s=elapsed,
     )
 
 
 @functools.lru_cache(maxsize=64)
-def _program(norm: Norm, d: int, m: int, r: int) -> tuple[Any, Any, Any, Any]:
-    """Return  min norm(W)  s.t.  G vec(W) >= h, E vec(W) = e  with m and r rows.
+def _program(norm: Norm, d: int, m: int, r: int) -> tuple[Any, Any, list[tuple[Any, Any, Any]]]:
+    """Return  min norm(W)  s.t.  G vec(W) >= h, E vec(W) = e  with m and r rows, as a problem.
 
-    The problem, W, the parameters ((G, E), (h, e)) and both constraints. CVXPY compiles it once per
-    shape (DPP): instances differ in parameters only.
+    And W, and of both groups of rows, if there are any, the parameters and the constraint. CVXPY
+    compiles it once per shape (DPP): instances differ in parameters only.
     """
     import cvxpy as cp
 
-    W = cp.Variable((d, d))
-    G, h = (cp.Parameter((m, d * d)), cp.Parameter(m)) if m else (None, None)
-    E, e = (cp.Parameter((r, d * d)), cp.Parameter(r)) if r else (None, None)
-    w = cp.vec(W, order="C")
-    separate = G @ w >= h if m else None
-    agree = E @ w == e if r else None
-    size = _size(norm, W)
-    problem = cp.Problem(cp.Minimize(size), [c for c in (separate, agree) if c is not None])
-    return problem, W, ((G, E), (h, e)), (separate, agree)
+    W, groups = cp.Variable((d, d)), []
+    for count, relation in ((m, operator.ge), (r, operator.eq)):
+        if count:
+            G, h = cp.Parameter((count, d * d)), cp.Parameter(count)
+            groups.append((G, h, relation(G @ cp.vec(W, order="C"), h)))
+    problem = cp.Problem(cp.Minimize(_size(norm, W)), [constraint for _, _, constraint in groups])
+    return problem, W, groups
 
 
 def _size(norm: Norm, W: Any) -> Any:

@@ -195,7 +195,10 @@ def test_several_tokens_and_masks(name):
     generator = torch.Generator().manual_seed(8)
     log_softmax = torch.randn(4, 3, 5, generator=generator, dtype=torch.float64).log_softmax(-1)
     fin, mm = solve_gen_svm(X, Z, attended, log_softmax, norm=name, mask=mask)
-    for found in (fin, mm):
+    alone = solve_gen_svm(X[2], Z[2], attended[2], log_softmax[2], norm=name)
+    for found, single in zip((fin, mm), alone, strict=True):
+        assert single.W.shape == (6, 6)
+        torch.testing.assert_close(single.objective, found.objective[2], rtol=1e-9, atol=0)
         assert found.status == (SvmStatus.solved,) * 4
         assert (found.duality_gap <= 1e-9).all()
         assert_optimal(found.problem, found)
@@ -246,7 +249,7 @@ def test_a_norm_of_ones_own():
 # --- invariances ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@every_norm
 def test_what_a_norm_does_not_see(name):
     """Scale; order of samples and tokens; of entries order and signs, of singular values turns."""
     X, Z, selected = spheres(3, 4, 6, range(5))
@@ -260,7 +263,7 @@ def test_what_a_norm_does_not_see(name):
         (X[:, order], Z[:, order], selected[:, order]),
         (X.flip(2), Z, 3 - selected),
         (X[..., coordinates] * signs, Z[..., coordinates], selected),
-        (*(turned if name in SCHATTEN else (X, Z)), selected),
+        (*(turned if name in ("frobenius", *SCHATTEN) else (X, Z)), selected),
     ):
         torch.testing.assert_close(least(*given, name), expected, rtol=2e-9, atol=0)
     torch.testing.assert_close(least(8 * X, Z, selected, name), expected / 8, rtol=1e-9, atol=0)

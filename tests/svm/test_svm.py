@@ -63,32 +63,6 @@ def test_no_constraint(name):
 
 
 @both_norms
-def test_ragged_mask_is_the_smaller_problem(name):
-    X, Z, selected = gaussian(3, 6, 5, 3, seed=6)
-    mask = torch.ones(3, 3, 6, dtype=torch.bool)
-    mask[:, :, 4:] = False
-    masked = solve_svm(X, Z, selected, norm=name, mask=mask)
-    smaller = solve_svm(X[:, :, :4], Z, selected, norm=name)
-    assert torch.allclose(masked.objective, smaller.objective, rtol=2e-9)
-    assert (masked.support[:, :, :4] == smaller.support).all()
-    assert not masked.support[:, :, 4:].any()
-
-
-@both_norms
-def test_batch_is_singles_and_kinds_come_back(name):
-    X, Z, selected = spheres(5, 5, 3, range(4))
-    batch = solve_svm(X, Z, selected, norm=name)
-    for b in range(4):
-        single = solve_svm(X[b].numpy(), Z[b].numpy(), selected[b].numpy(), norm=name)
-        assert isinstance(single.W, np.ndarray)
-        assert single.W.shape == (3, 3)
-        assert single.certificate.multipliers.shape == (20,)
-        assert single.status == batch.status[b]
-        if single.status == SvmStatus.solved:
-            assert single.objective == pytest.approx(batch.objective[b].item(), rel=1e-9)
-
-
-@both_norms
 def test_gen_svm_infeasible_twin(name):
     X, Z, _ = gaussian(2, 4, 5, 2, seed=9)
     attended = torch.zeros(2, 2, 4, dtype=torch.bool)

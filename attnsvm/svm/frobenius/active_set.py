@@ -2,7 +2,7 @@ r"""Lawson and Hanson's active-set method on the Gram matrix, compiled, for whol
 
 The dual of least distance,  max_a h^T a - a^T K a / 2,  a_k >= 0 on inequalities,  with
 K_kl = <g_k, g_l> = (d_k^T d_l)(z_k^T z_l), is solved as the non-negative least-squares problem of
-`least_distance` by its normal equations (K + h h^T) u = h: fast, and accurate enough where the
+the package by its normal equations (K + h h^T) u = h: fast, and accurate enough where the
 conditioning is ordinary. An instance whose bracket is not tight is solved again from its rows,
 which is slower.
 """
@@ -27,19 +27,11 @@ REORDERED = {"reassoc", "contract"}  # sums may be reordered, so that they use v
 def solve_batch(K: Tensor, h: Tensor, kind: Tensor) -> tuple[Tensor, Tensor]:
     """Return multipliers (B, N) and whether they are optimal (B,); all tensors on the CPU.
 
-    Parameters
-    ----------
-    K : (B, N, N)
-        Gram matrices of rows of unit norm.
-    h : (B, N)
-        Right-hand sides.
-    kind : (B, N) int8
-        0 padding, 1 inequality, 2 equality.
+    K (B, N, N) are Gram matrices of rows of unit norm, h (B, N) their right-hand sides, and kind
+    (B, N) is that of `SvmProblem`.
     """
-    nothing = np.zeros((0, 1, 1)), np.zeros((0, 1)), np.zeros((0, 1), np.int8)
     with announced("active-set method"):
-        _solve_each(*nothing)
-    a, optimal = _solve_each(K.numpy(), h.numpy(), kind.numpy())
+        a, optimal = _solve_each(K.numpy(), h.numpy(), kind.numpy())
     return torch.from_numpy(a), torch.from_numpy(optimal)
 
 
@@ -91,7 +83,7 @@ def active_set(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[NDArray[np.i
         u[m] = 0.0
         m += 1
         back_substitute(L, y, m, s)
-        while not positive(s, fixed, m):
+        while not (s[fixed:m] > 0.0).all():  # the multipliers of the inequalities
             m = retreat(A, h, L, y, support, u, s, fixed, m, barred)
             back_substitute(L, y, m, s)
         u[:m] = s[:m]
@@ -127,12 +119,6 @@ def back_substitute(L: Array, y: Array, m: int, s: Array) -> None:
         s[i] /= L[i, i]
         for j in range(i):
             s[j] -= L[i, j] * s[i]
-
-
-@compiled(fastmath=REORDERED)
-def positive(s: Array, fixed: int, m: int) -> bool:
-    """Whether the multipliers of the inequalities are positive."""
-    return bool((s[fixed:m] > 0.0).all())
 
 
 @compiled(fastmath=REORDERED)
@@ -175,30 +161,23 @@ def solve_on_support(
 ) -> bool:
     """Set a from K_PP a_P = h_P, refined once; return whether its bracket is tight."""
     m, N = support.shape[0], h.shape[0]
-    P = np.empty((m, m))
+    L, y, s, margins = np.zeros((m, m)), np.zeros(m), np.zeros(m), np.zeros(N)
+    chosen = np.zeros(m, np.int64)
     for i in range(m):
-        for j in range(m):
-            P[i, j] = K[support[i], support[j]]
-    L, y, s = np.zeros((m, m)), np.zeros(m), np.zeros(m)
-    order, unused = np.arange(m), np.zeros(m, np.int64)
-    r = h[support]
-    for i in range(m):
-        if not append(P, r, L, y, unused, i, order[i]):
+        if not append(K, h, L, y, chosen, i, support[i]):
             return False
     back_substitute(L, y, m, s)
-    a_P = s.copy()
-    r = r - np.dot(P, a_P)
     for i in range(m):
-        y[i] = (r[i] - np.dot(L[i, :i], y[:i])) / L[i, i]
+        a[support[i]] = s[i]
+        margins += s[i] * K[support[i]]
+    for i in range(m):
+        y[i] = (h[support[i]] - margins[support[i]] - np.dot(L[i, :i], y[:i])) / L[i, i]
     back_substitute(L, y, m, s)
-    a_P += s
     for i in range(m):
-        if kind[support[i]] == 1 and a_P[i] < 0.0:
+        a[support[i]] += s[i]
+        margins += s[i] * K[support[i]]
+        if kind[support[i]] == 1 and a[support[i]] < 0.0:
             return False
-        a[support[i]] = a_P[i]
-    margins = np.zeros(N)
-    for i in range(m):
-        margins += a_P[i] * K[support[i]]
     value, squared = np.dot(h, a), np.dot(a, margins)
     least = 1.0
     for k in range(N):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from attnsvm.svm.frobenius.least_distance import least_norm
+from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.problem import SvmProblem, power_of_two
 from attnsvm.svm.solution import Candidate, Method
 from attnsvm.svm.tolerances import VIOLATED

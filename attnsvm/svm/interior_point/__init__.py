@@ -1,8 +1,8 @@
 """Norms other than Frobenius: one predictor-corrector method, and a file for the cone of each.
 
 `loop` has the method; `nuclear`, `spectral`, `linear` (max, l1) and `power` (l_p, Schatten p) the
-cones; `rows` the rows of one instance and their algebra, `lanes` those of eight at a time, by the
-compiled `kernels`; `solver` chooses, and finishes by `face` what rounding leaves
+cones; `rows` the rows of one instance and their algebra, `kernels` what the compiled methods
+for eight instances at a time share; `solver` chooses, and finishes by `face` what rounding leaves
 open; `generation` is for many rows.
 """
 

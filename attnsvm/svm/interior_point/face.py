@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from attnsvm.norm import Entrywise, Norm, Schatten
@@ -72,7 +73,8 @@ def polish(rows: Rows, W: Array, a: Array, norm: Norm) -> Iterator[tuple[Array, 
     """
     if W.size + len(a) > MOST_ENTRIES:
         return
-    size, dual = (_value(norm_, X) for norm_, X in ((norm, W), (norm.dual, rows.combine(a))))
+    pairs = (norm, W), (norm.dual, rows.combine(a))
+    size, dual = (float(of.value(torch.from_numpy(X))) for of, X in pairs)
     if not (0 < size < np.inf and 0 < dual < np.inf):
         return
     W, a, rows = W / size, a / dual, rows._replace(h=rows.h / size)
@@ -205,9 +207,3 @@ def _of_values(x: Array, tau: float, p: float) -> tuple[Array, Array, Mask]:
         low, high = np.where(above, low, middle), np.where(above, middle, high)
     steepness = tau * (p - 1) * np.maximum(high, 1e-200) ** (p - 2)
     return high, 1 / (1 + steepness), nothing
-
-
-def _value(norm: Norm, X: Array) -> float:
-    import torch
-
-    return float(norm.value(torch.from_numpy(X)))

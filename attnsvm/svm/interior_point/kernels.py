@@ -1,21 +1,28 @@
-"""What the compiled methods of all cones share, for a block of eight instances in lanes."""
+"""Eight instances at a time, one in each lane: what the compiled methods of all cones share."""
 
 # mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
+import os
 from collections import namedtuple
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import torch
 from numba import njit
 
+from attnsvm.linalg.jit import announced
 from attnsvm.linalg.simd import blocks, cholesky
 from attnsvm.linalg.simd.arithmetic import fill, maximum, minimum, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
-from attnsvm.linalg.simd.cholesky import PANEL
+from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
+from attnsvm.linalg.simd.cholesky import PANEL, System
 from attnsvm.linalg.simd.matmul import inner
 from attnsvm.linalg.simd.matmul import matmul as multiply
-from attnsvm.svm.interior_point.constants import PATIENCE
+from attnsvm.svm.interior_point.loop import PATIENCE, Best, Cone
 
 KERNEL = {"nogil": True, "error_model": "numpy"}
 
@@ -46,6 +53,50 @@ def workspace(module: str, layout: str) -> Any:
 
     work.new = staticmethod(new)
     return work
+
+
+MATRICES = ("W", "Y", "G")
+"""Fields of points that are matrices in compiled code; the others are vectors."""
+
+SHARED = 2**12
+"""Blocks times N^2 of a part of the batch: with less, another core costs more than it saves."""
+
+
+def best_of_blocks(cone: Cone[Any], x: Any, gap: float) -> tuple[Best, Any]:
+    """Return what `loop.follow` returns, by `solve` of the module `cone.compiled`."""
+    rows, method = cone.rows, cone.compiled
+    (B, N, p), (n, q) = rows.D.shape, rows.Z.shape[1:]
+    columns = (v[..., 0].to(x.s) for v in (rows.h, rows.inequality, rows.real))
+    in_blocks = RowsOfBlock._make(map(blocks_of, (rows.D, rows.Z, *columns)))
+    bounds = (torch.full_like(x.s[:, 0], bound) for bound in (torch.inf, 0.0))
+    best = BestOfBlock._make(map(blocks_of, (x.W, x.a[..., 0], *bounds)))
+    fields = {name: getattr(x, name) for name in method.Iterate._fields}
+    parts = (v if name in MATRICES else v.flatten(1) for name, v in fields.items())
+    point = method.Iterate._make(map(blocks_of, parts))
+
+    def solve(first: int, end: int) -> None:
+        """Solve the blocks from `first` to `end`."""
+        here = (
+            type(arrays)._make(LaneArray(x.array[first:end]) for x in arrays)
+            for arrays in (in_blocks, point, best)
+        )
+        step = method.Iterate._make(LaneArray.several(*(array.shape[1:] for array in point)))
+        work = method.Work.new(n, N // n, p, q)
+        method.solve(*here, step, work, gap, *cone.options(), System.of_size(N))
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    count = len(best.upper)
+    workers = max(1, min(cores, count, count * N**2 // SHARED))
+    parts = list(pairwise(count * k // workers for k in range(workers + 1)))
+    with announced("solvers of norms other than Frobenius"):
+        if workers == 1:
+            solve(0, count)
+        else:
+            contexts = [copy_context() for _ in parts]  # in which compilation is announced
+            with ThreadPoolExecutor(workers) as pool:
+                list(pool.map(lambda context, part: context.run(solve, *part), contexts, parts))
+    W, a, upper, lower = (of_blocks(array, B) for array in best)
+    return Best(W, a[..., None], upper[..., None], lower[..., None]), x
 
 
 @njit

@@ -22,8 +22,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.svm.interior_point import linear_step
-from attnsvm.svm.interior_point.constants import BOUNDARY
-from attnsvm.svm.interior_point.loop import Cone, Point, step_length
+from attnsvm.svm.interior_point.loop import BOUNDARY, Cone, Point, size_of, step_length
 from attnsvm.svm.interior_point.rows import largest, total
 
 DUAL = ("a", "YU", "YV")
@@ -52,16 +51,11 @@ class Linear(Cone[LinearPoint]):
         """Return what belongs to t: the sum of all entries (max), X itself (l1)."""
         return total(X) if self.is_max else X
 
-    def sizes(self, x: LinearPoint, M: Tensor) -> tuple[Tensor, Tensor]:
-        """Return norm(W) and dual_norm(M)."""
-        W, M = x.W.abs(), M.abs()
-        return (largest(W), total(M)) if self.is_max else (total(W), largest(M))
-
     def start(self, W: Tensor, a: Tensor) -> LinearPoint:
         """Return a point with all products U Y_U, V Y_V, s a of about the same size."""
         W, s, a = self.near(W, a)
         M, count = self.rows.combine(a), W.shape[1] * W.shape[2]
-        scale = 0.5 / (total(M.abs()) if self.is_max else largest(M.abs()))
+        scale = 0.5 / size_of(self.norm.dual, M)
         M = M * scale
         size = W.abs()
         t = 1.5 * largest(size) if self.is_max else size + total(size) / count

@@ -15,8 +15,30 @@ import torch
 from torch import Tensor
 
 from attnsvm.norm import Norm
-from attnsvm.svm.interior_point.constants import PATIENCE, STEPS
 from attnsvm.svm.interior_point.rows import Rows, largest, total
+
+STEPS = 60
+
+PATIENCE = 4
+"""Steps without a narrower bracket before an instance stops: rounding dominates."""
+
+BOUNDARY = 0.98
+"""Share of the way to the boundary of the cone."""
+
+CENTRING = 0.1
+"""Target, relative to the mean of the products, of a step without a test of the predictor."""
+
+REFINE_BELOW = 1e-6
+"""Nuclear norm: relative complementarity below which directions are refined."""
+
+REFINEMENTS = 2
+
+SMALL = 1e-7
+"""l_p and Schatten p norms: entries or singular values that are smaller, relative to the largest,
+count as this in the derivative."""
+
+CLOSE = 1e-6
+"""The same norms: relative distance of singular values that count as equal in the derivative."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +60,13 @@ PointT = TypeVar("PointT", bound=Point)
 
 
 class Cone(ABC, Generic[PointT]):
-    """A norm: its points on given rows, and a step from one to the next.
-
-    Attributes
-    ----------
-    norm : Norm
-    rows : Rows
-    ROUGH : tuple of float
-        Duality gaps at which rows are exchanged while a large instance is solved.
-    """
+    """A norm: its points on given rows, and a step from one to the next."""
 
     ROUGH: ClassVar[tuple[float, ...]] = (1e-1, 1e-2, 1e-3, 1e-4)
+    """Duality gaps at which rows are exchanged while a large instance is solved."""
+
+    compiled: ClassVar[Any] = None
+    """The module with the compiled loop for eight instances at a time."""
 
     rows: Rows
 
@@ -69,16 +87,13 @@ class Cone(ABC, Generic[PointT]):
         """Return the point, with the W that it stands for, and M(a)."""
         return x, self.rows.combine(x.a)
 
-    @abstractmethod
     def sizes(self, x: PointT, M: Tensor) -> tuple[Tensor, Tensor]:
         """Return norm(W), or a bound of it, and dual_norm(M)."""
+        return size_of(self.norm, x.W), size_of(self.norm.dual, M)
 
     @abstractmethod
     def step(self, x: PointT, M: Tensor, margin: Tensor) -> PointT:
         """Return the next point, NaN where there is none, from M(a) and the margins of W."""
-
-    compiled: ClassVar[Any] = None
-    """The module with the compiled loop for eight instances at a time, if there is one."""
 
     def options(self) -> tuple[float, ...]:
         """Return the options of the compiled loop."""
@@ -127,6 +142,11 @@ class Cone(ABC, Generic[PointT]):
         s = torch.where(rows.inequality, s + 0.1 * size, 1.0)
         a = torch.where(rows.inequality, a.clamp(min=0.0) + 0.1 * top, a * rows.real)
         return W * stretch, s, a
+
+
+def size_of(norm: Norm, X: Tensor) -> Tensor:
+    """Return norm(X), (1, 1)."""
+    return norm.value(X)[:, None, None]
 
 
 class Best(NamedTuple):

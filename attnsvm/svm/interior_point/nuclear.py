@@ -23,22 +23,24 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from attnsvm.norm import thin_svd
 from attnsvm.svm.interior_point import nuclear_step
-from attnsvm.svm.interior_point.constants import (
+from attnsvm.svm.interior_point.loop import (
     BOUNDARY,
     CENTRING,
     REFINE_BELOW,
     REFINEMENTS,
+    Cone,
+    Point,
+    size_of,
+    step_length,
 )
-from attnsvm.svm.interior_point.loop import Cone, Point, step_length
 from attnsvm.svm.interior_point.rows import (
     definite_step,
     diagonal,
     identity,
     inverse_factor,
     largest,
-    spectrum,
-    thin_svd,
     total,
 )
 
@@ -69,20 +71,19 @@ class Nuclear(Cone[NuclearPoint]):
         fixed = ((rows.h != 0) & rows.real & ~rows.inequality).any(1, keepdim=True)
         W = torch.where(fixed, W, 1.1 * W)
         U, sigma, V = thin_svd(W)
-        r = sigma.shape[1]
-        lift = 0.1 * total(sigma) / r
-        W_1, W_2 = ((B * sigma.mT) @ B.mT + lift * identity(B.shape[1], B) for B in (U, V))
+        lift = 0.1 * sigma.mean(1)[:, None, None]
+        W_1, W_2 = ((B * sigma[:, None]) @ B.mT + lift * identity(B.shape[1], B) for B in (U, V))
         Y = torch.cat([torch.cat([W_1, W], 2), torch.cat([W.mT, W_2], 2)], 1)
         slack = torch.maximum(rows.margins(W) - rows.h, 0.1 * largest(rows.h.abs()))
         s = torch.where(rows.inequality, slack, 1.0)
         share = 0.3 * total(a.abs()) / self.count()
         a = torch.where(rows.inequality, a.clamp(min=0.0) + share, a * rows.real)
-        top = largest(spectrum(rows.combine(a)))
+        top = size_of(self.norm.dual, rows.combine(a))
         return NuclearPoint(W, s, 0.95 * a / torch.where(top > 0, top, 1.0), Y)
 
     def inside(self, x: NuclearPoint) -> NuclearPoint:
         """Return the point with multipliers so small that S > 0."""
-        top = largest(spectrum(self.rows.combine(x.a)))
+        top = size_of(self.norm.dual, self.rows.combine(x.a))
         return replace(x, a=x.a * (INSIDE / top).clamp(max=1.0))
 
     def mean(self, x: NuclearPoint) -> Tensor:

@@ -16,19 +16,11 @@ from attnsvm.linalg.jit import compiled
 from attnsvm.linalg.simd import cholesky
 from attnsvm.linalg.simd.arithmetic import any_lane, fill, where
 from attnsvm.linalg.simd.array import arrays
-from attnsvm.linalg.simd.cholesky import (
-    BISECTIONS,
-    RESOLVED,
-    System,
-    bisected,
-    factor,
-    inverse_cholesky,
-    largest_definite_step,
-    substitute,
-)
+from attnsvm.linalg.simd.cholesky import BISECTIONS, RESOLVED, System
 from attnsvm.linalg.simd.matmul import inner
 from attnsvm.linalg.simd.matmul import matmul as multiply
-from attnsvm.svm.interior_point.constants import (
+from attnsvm.svm.interior_point import kernels
+from attnsvm.svm.interior_point.loop import (
     BOUNDARY,
     CENTRING,
     PATIENCE,
@@ -36,21 +28,11 @@ from attnsvm.svm.interior_point.constants import (
     REFINEMENTS,
     STEPS,
 )
-from attnsvm.svm.interior_point.kernels import (
-    KERNEL,
-    add_slacks,
-    block_of,
-    combine_block,
-    inverse_lengths,
-    judged,
-    margins_block,
-    workspace,
-)
 
 Iterate: Any = arrays(namedtuple("Iterate", "Y s a", module=__name__))
 """Y (P, P), s (N,), a (N,): a point, or a step."""
 
-Work = workspace(
+Work = kernels.workspace(
     __name__,
     """
     P P: V X F target L
@@ -73,7 +55,7 @@ Work = workspace(
 """V = S^{-1}, G = I - M^T M, Y_rows = D Y_11, Y_cross = D Y_12 Z^T, Y_queries = Z Y_22 Z^T."""
 
 
-@compiled(**KERNEL)
+@compiled(**kernels.KERNEL)
 def solve(
     rows: Any, x: Any, best: Any, dx: Any, z: Any, gap: float,
     system: System,
@@ -81,16 +63,16 @@ def solve(
     """Follow the central path from x, block by block, the first axis of rows, x and best."""
     for g in range(len(x.s)):
         point = Iterate(x.Y[g], x.s[g], x.a[g])
-        block, kept = block_of(rows, best, g)
+        block, kept = kernels.block_of(rows, best, g)
         W, left = point.Y[: len(z.M), len(z.M) :], fill(PATIENCE)
         for _ in range(STEPS):
-            combine_block(block.D, block.Z, point.a, z.M, z.moved)
-            margins_block(block.D, block.Z, W, z.margin, z.moved)
+            kernels.combine_block(block.D, block.Z, point.a, z.M, z.moved)
+            kernels.margins_block(block.D, block.Z, W, z.margin, z.moved)
             trace = fill(0.0)
             for i in range(len(point.Y)):
                 trace += point.Y[i, i]
             sizes = 0.5 * trace, fill(1.0)
-            left = judged(block, W, point.s, point.a, z.margin, sizes, kept, left, gap)
+            left = kernels.judged(block, W, point.s, point.a, z.margin, sizes, kept, left, gap)
             if not any_lane(left > 0):
                 break
             _step(block, point, dx, z, system, trace)
@@ -113,9 +95,9 @@ def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any, trace: Any) -> None:
     _find_direction(rows, x, dx, z, system, refine)
     _aim(x, dx, z, CENTRING * products / (order + P), True)
     _find_direction(rows, x, dx, z, system, refine)
-    primal, dual = inverse_lengths(x, dx, z, BOUNDARY)
+    primal, dual = kernels.inverse_lengths(x, dx, z, BOUNDARY)
     work = z.X, z.L, z.pivot, z.panel
-    primal = BOUNDARY * largest_definite_step(x.Y, dx.Y, work, 1 / primal)
+    primal = BOUNDARY * cholesky.largest_definite_step(x.Y, dx.Y, work, 1 / primal)
     dual = BOUNDARY * _dual_length(z, 1 / dual)
     for i in range(P):
         for j in range(P):
@@ -134,7 +116,7 @@ def _invert_slack(z: Any) -> None:
         for j in range(q):
             z.G[i, j] = (1.0 if i == j else 0.0) - z.G[i, j]
     work = z.L[:q, :q], z.pivot[:q], z.panel[:q]
-    inverse_cholesky(z.G, work, z.C[p:])
+    cholesky.inverse_cholesky(z.G, work, z.C[p:])
     multiply(z.C[:p], z.M, z.C[p:])
     multiply(z.V, z.C, z.C.T)
     for i in range(P):
@@ -175,8 +157,8 @@ def _factor_schur(rows: Any, x: Any, z: Any, system: Any) -> None:
                 for m in range(R):
                     cross = Y_k * z.V_cross[j * R + m, i] + V_k * z.Y_cross[j * R + m, i]
                     H[k, m] = 0.25 * (H[k, m] + cross)
-    add_slacks(rows, x, z.inverse_a, system.K)
-    factor(system)
+    kernels.add_slacks(rows, x, z.inverse_a, system.K)
+    cholesky.factor(system)
 
 
 @njit
@@ -236,22 +218,22 @@ def _find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any, refine: Any
     """Write the step to the targets; refined, in the lanes of `refine`, by the KKT residual."""
     p, N, P = len(z.M), len(x.s), len(x.Y)
     z.W[:] = z.target[:p, p:]
-    margins_block(rows.D, rows.Z, z.W, z.f, z.moved)
+    kernels.margins_block(rows.D, rows.Z, z.W, z.f, z.moved)
     for k in range(N):
         z.f0[k] = (rows.h[k] - z.f[k] + z.complement[k]) * rows.real[k]
     _solve(system, z.f0, dx.a)
-    combine_block(rows.D, rows.Z, dx.a, z.dM, z.moved)
+    kernels.combine_block(rows.D, rows.Z, dx.a, z.dM, z.moved)
     if any_lane(refine):
         for _ in range(REFINEMENTS):
             _corner_times_dual(z, x.Y)
-            margins_block(rows.D, rows.Z, z.W, z.f, z.moved)
+            kernels.margins_block(rows.D, rows.Z, z.W, z.f, z.moved)
             for k in range(N):
                 left = z.f[k] + x.s[k] * z.inverse_a[k] * dx.a[k]
                 z.f[k] = where(refine & (rows.real[k] > 0.5), z.f0[k] - left, 0)
             _solve(system, z.f, z.correction)
             for k in range(N):
                 dx.a[k] += z.correction[k]
-            combine_block(rows.D, rows.Z, dx.a, z.dM, z.moved)
+            kernels.combine_block(rows.D, rows.Z, dx.a, z.dM, z.moved)
     _times_dual(z, x.Y)
     for i in range(P):
         for j in range(P):
@@ -267,7 +249,7 @@ def _solve(system: Any, f: Any, x: Any) -> None:
     """Write H^{-1} f without refinement."""
     for k in range(len(f)):
         x[k] = f[k] * system.scale[k]
-    substitute(system, x)
+    cholesky.substitute(system, x)
     for k in range(len(f)):
         x[k] *= system.scale[k]
 
@@ -285,7 +267,7 @@ def _dual_length(z: Any, longest: Any) -> Any:
                 less = t * (z.G1[i, j] + z.G1[j, i] + t * z.G2[i, j])
                 z.X[i, j] = z.G[i, j] - less
         last = cholesky.cholesky(z.X[:q, :q], z.L[:q, :q], z.pivot[:q], z.panel[:q], 0.0)
-        low, high, t = bisected(low, high, t, last)
+        low, high, t = cholesky.bisected(low, high, t, last)
         if not any_lane(high - low > RESOLVED * high):
             break
     return low

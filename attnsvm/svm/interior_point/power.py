@@ -20,16 +20,24 @@ Carlsson and K. Perfekt, Proc. AMS 144, 2016). The norm and its p-th power have 
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from attnsvm.norm import Norm, Schatten, conjugate
+from attnsvm.norm import Norm, Schatten, conjugate, thin_svd
 from attnsvm.svm.interior_point import power_step
-from attnsvm.svm.interior_point.constants import BOUNDARY, CLOSE, SMALL
-from attnsvm.svm.interior_point.loop import Cone, Point, step_length
-from attnsvm.svm.interior_point.rows import Rows, largest, spectrum, svd, thin_svd, total
+from attnsvm.svm.interior_point.loop import (
+    BOUNDARY,
+    CLOSE,
+    SMALL,
+    Cone,
+    Point,
+    size_of,
+    step_length,
+)
+from attnsvm.svm.interior_point.rows import Rows, largest, svd, total
 
 FACTOR = 1.75
 """Largest ratio of successive exponents, or of their conjugates below 2."""
@@ -43,28 +51,12 @@ def stages(p: float) -> list[float]:
     return [*(exponents if p > 2 else map(conjugate, exponents)), p]
 
 
-class Derivative(NamedTuple):
-    """The derivative Theta of Psi^{-1}: rows in bases where it mixes entries ij and ji only.
+Derivative = tuple[Rows, Tensor, Tensor | None, Tensor, Callable[[Tensor], Tensor]]
+"""The derivative Theta of Psi^{-1}: rows in bases U, V where it mixes entries ij and ji only.
 
-    (Theta X)_ij = theta_ij X_ij + beta_ij X_ji; `rest` is M - Psi(W), and all is in the bases U, V.
-    """
-
-    rows: Rows
-    theta: Tensor
-    beta: Tensor | None
-    rest: Tensor
-    U: Tensor | None
-    V: Tensor | None
-
-    def times(self, X: Tensor) -> Tensor:
-        """Return Theta X."""
-        return weighed(self.theta, self.beta, X)
-
-    def back(self, X: Tensor) -> Tensor:
-        """Return U X V^T."""
-        if self.U is None or self.V is None:
-            return X
-        return self.U @ X @ self.V.mT
+(Theta X)_ij = theta_ij X_ij + beta_ij X_ji. After theta and beta come M - Psi(W) in these bases,
+and the map of X to U X V^T.
+"""
 
 
 class Power(Cone[Point]):
@@ -81,20 +73,10 @@ class Power(Cone[Point]):
         """Return whether the norm is one of singular values, p, and q."""
         return isinstance(self.norm, Schatten), self.p, self.q
 
-    def values(self, X: Tensor) -> Tensor:
-        """Return absolute entries or singular values."""
-        return spectrum(X) if isinstance(self.norm, Schatten) else X.abs()
-
-    def sizes(self, x: Point, M: Tensor) -> tuple[Tensor, Tensor]:
-        """Return norm(W) and dual_norm(M)."""
-        of_M = self.values(M)
-        of_W = of_M ** (self.q - 1) if self.p < 2 else self.values(x.W)
-        return _power_norm(of_W, self.p), _power_norm(of_M, self.q)
-
     def start(self, W: Tensor, a: Tensor) -> Point:
         """Return a point whose multipliers are scaled for the greatest dual objective."""
         W, s, a = self.near(W, a)
-        powers = total(self.values(self.rows.combine(a)) ** self.q)
+        powers = size_of(self.norm.dual, self.rows.combine(a)) ** self.q
         # maximises h^T a - sum |M(a)|^q / q
         return Point(W, s, a * (total(self.rows.h * a) / powers) ** (1 / (self.q - 1)))
 
@@ -108,17 +90,18 @@ class Power(Cone[Point]):
     def step(self, x: Point, M: Tensor, margin: Tensor) -> Point:
         """Return the point after a step of Mehrotra's method."""
         rows, schatten = self.rows, isinstance(self.norm, Schatten)
-        D = self._of_singular_values(x, M) if schatten else self._of_entries(x, M)
-        shift = D.rows.margins(D.times(D.rest))
+        derivative = self._of_singular_values if schatten else self._of_entries
+        turned, theta, beta, rest, back = derivative(x, M)
+        shift = turned.margins(weighed(theta, beta, rest))
         rs = rows.h - margin + rows.on_inequalities(x.s) - shift
-        solve = rows.solver(D.rows.gram(D.theta, D.beta), x.s, x.a)
+        solve = rows.solver(turned.gram(theta, beta), x.s, x.a)
 
         def direction(cs: Tensor) -> Point:
             da = solve(rs + rows.on_inequalities(cs / x.a))
             ds = rows.on_inequalities((cs - x.s * da) / x.a)
             if self.p < 2:
                 return Point(torch.zeros_like(x.W), ds, da)
-            return Point(D.back(D.times(D.rows.combine(da) + D.rest)), ds, da)
+            return Point(back(weighed(theta, beta, turned.combine(da) + rest)), ds, da)
 
         sa, now = x.s * x.a, self.mean(x)
         dx = direction(-sa)
@@ -141,7 +124,7 @@ class Power(Cone[Point]):
             floor = (SMALL * largest(size)) ** e
             away = torch.maximum(torch.maximum(powers, M.abs()), floor)
             theta, rest = away ** ((1 - e) / e) / e, M - x.W.sign() * powers
-        return Derivative(self.rows, theta, None, rest, None, None)
+        return self.rows, theta, None, rest, lambda X: X
 
     def _of_singular_values(self, x: Point, M: Tensor) -> Derivative:
         inverse = self.p > 2
@@ -153,7 +136,7 @@ class Power(Cone[Point]):
             rest = U.mT @ M @ V
             r = sigma.shape[1]
             rest.diagonal(0, 1, 2)[:, :r] -= (sigma**exponent)[..., 0]
-        return Derivative(self.rows.turned(U, V), theta, beta, rest, U, V)
+        return self.rows.turned(U, V), theta, beta, rest, lambda X: U @ X @ V.mT
 
 
 def weighed(theta: Tensor, beta: Tensor | None, X: Tensor) -> Tensor:
@@ -189,11 +172,4 @@ def _signed_power(norm: Norm, X: Tensor, exponent: float) -> Tensor:
     if not isinstance(norm, Schatten):
         return X.sign() * X.abs() ** exponent
     U, sigma, V = thin_svd(X)
-    return (U * (sigma**exponent).mT) @ V.mT
-
-
-def _power_norm(x: Tensor, p: float) -> Tensor:
-    """Return (sum |x|^p)^(1/p), without overflow of the powers."""
-    top = largest(x)
-    unit = torch.where(top > 0, top, 1.0)
-    return total((x / unit) ** p) ** (1 / p) * top
+    return (U * (sigma**exponent)[:, None]) @ V.mT

@@ -15,25 +15,13 @@ from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.cholesky import System
 from attnsvm.linalg.simd.matmul import matmul as multiply
 from attnsvm.linalg.simd.svd import full_svd
-from attnsvm.svm.interior_point.constants import BOUNDARY, CLOSE, PATIENCE, SMALL, STEPS
-from attnsvm.svm.interior_point.kernels import (
-    KERNEL,
-    add_slacks,
-    block_of,
-    combine_block,
-    find_slacks,
-    gram_block,
-    inverse_lengths,
-    judged,
-    margins_block,
-    weigh,
-    workspace,
-)
+from attnsvm.svm.interior_point import kernels
+from attnsvm.svm.interior_point.loop import BOUNDARY, CLOSE, PATIENCE, SMALL, STEPS
 
 Iterate: Any = arrays(namedtuple("Iterate", "W s a", module=__name__))
 """W (p, q), s, a (N,): a point, or a step."""
 
-Work = workspace(
+Work = kernels.workspace(
     __name__,
     """
     p q: M X Y theta rest
@@ -54,22 +42,24 @@ Work = workspace(
 """U, V are those of W or M, column after column; D, Z are the rows in these bases."""
 
 
-@compiled(**KERNEL)
+@compiled(**kernels.KERNEL)
 def solve(
     rows: Any, x: Any, best: Any, dx: Any, z: Any, gap: float,
     schatten: bool, p: float, q: float, system: System,
 ) -> None:  # fmt: skip
     """Follow the central path from x, block by block, the first axis of rows, x and best."""
     for g in range(len(x.s)):
-        block, kept = block_of(rows, best, g)
+        block, kept = kernels.block_of(rows, best, g)
         point = Iterate(x.W[g], x.s[g], x.a[g])
         left = fill(PATIENCE)
         z.D[:], z.Z[:], z.beta[:] = block.D, block.Z, 0.0
         for _ in range(STEPS):
-            combine_block(block.D, block.Z, point.a, z.M, z.moved)
+            kernels.combine_block(block.D, block.Z, point.a, z.M, z.moved)
             sizes = _sizes(point, z, schatten, p, q)
-            margins_block(block.D, block.Z, point.W, z.margin, z.moved)
-            left = judged(block, point.W, point.s, point.a, z.margin, sizes, kept, left, gap)
+            kernels.margins_block(block.D, block.Z, point.W, z.margin, z.moved)
+            left = kernels.judged(
+                block, point.W, point.s, point.a, z.margin, sizes, kept, left, gap
+            )
             if not any_lane(left > 0):
                 break
             _step(block, point, dx, z, system, schatten, p, q)
@@ -82,23 +72,18 @@ def _raised(x: Any, exponent: float) -> Any:
 
 
 @njit
-def _decompose(A: LaneArray, z: Any) -> None:
-    full_svd(A, z.U, z.V, z.sigma, (z.columns, z.first, z.second))
-
-
-@njit
 def _sizes(x: Any, z: Any, schatten: bool, p: float, q: float) -> Any:
     """Return norm(W) and dual_norm(M); for p < 2, write W = Psi^{-1}(M) before."""
+    work = z.columns, z.first, z.second
     if schatten:
-        _decompose(z.M, z)
+        full_svd(z.M, z.U, z.V, z.sigma, work)
+        of_M = _power_norm(z.sigma, q)
         if p < 2:
-            of_M = _power_norm(z.sigma, q)
             for i in range(len(z.sigma)):
                 z.powers[i] = _raised(z.sigma[i], q - 1)
             _recompose(z.powers, x.W, z)
             return _power_norm(z.powers, p), of_M
-        of_M = _power_norm(z.sigma, q)
-        _decompose(x.W, z)
+        full_svd(x.W, z.U, z.V, z.sigma, work)
         return _power_norm(z.sigma, p), of_M
     M, W = z.M.flat, x.W.flat
     if p < 2:
@@ -141,8 +126,10 @@ def _step(
         multiply(z.Z, rows.Z, z.V.T)
     else:
         _differentiate_entries(x.W.flat, z.M.flat, z.theta.flat, z.rest.flat, p, q)
-    gram_block(z.D, z.Z, z.theta, z.beta, schatten, system.K, (z.weight, z.both, z.block, z.E))
-    add_slacks(rows, x, z.inverse_a, system.K)
+    kernels.gram_block(
+        z.D, z.Z, z.theta, z.beta, schatten, system.K, (z.weight, z.both, z.block, z.E)
+    )
+    kernels.add_slacks(rows, x, z.inverse_a, system.K)
     for k in range(N):
         z.shift[k] = 0.0
         z.cs[k] = -x.s[k] * x.a[k]
@@ -150,8 +137,8 @@ def _step(
         order += rows.inequality[k]
     cholesky.factor(system)
     if p > 2:
-        weigh(z.theta, z.beta, z.rest, z.X)
-        margins_block(z.D, z.Z, z.X, z.shift, z.moved)
+        kernels.weigh(z.theta, z.beta, z.rest, z.X)
+        kernels.margins_block(z.D, z.Z, z.X, z.shift, z.moved)
     _find_direction(rows, x, dx, z, system)
     t = _length(x, dx, z, 1.0)
     for k in range(N):
@@ -178,24 +165,24 @@ def _step(
 def _find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any) -> None:
     for k in range(len(x.s)):
         z.f[k] = z.shift[k]
-    find_slacks(rows, x, dx, z, system)
+    kernels.find_slacks(rows, x, dx, z, system)
 
 
 @njit
 def _length(x: Any, dx: Any, z: Any, back: float) -> Any:
     """Return `back` times the largest step, at most one."""
-    primal, dual = inverse_lengths(x, dx, z, back)
+    primal, dual = kernels.inverse_lengths(x, dx, z, back)
     return back / maximum(primal, dual)
 
 
 @njit
 def _move(x: Any, dx: Any, z: Any, t: Any, schatten: bool) -> None:
     """Add t U Theta(M(da) + rest) V^T to W."""
-    combine_block(z.D, z.Z, dx.a, z.X, z.moved)
+    kernels.combine_block(z.D, z.Z, dx.a, z.X, z.moved)
     for i in range(x.W.shape[0]):
         for j in range(x.W.shape[1]):
             z.X[i, j] += z.rest[i, j]
-    weigh(z.theta, z.beta, z.X, z.Y)
+    kernels.weigh(z.theta, z.beta, z.X, z.Y)
     if schatten:
         multiply(z.X, z.U.T, z.Y)
         multiply(z.Y, z.X, z.V)

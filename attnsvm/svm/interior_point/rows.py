@@ -14,14 +14,10 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from attnsvm.linalg.simd import svd as lanes
 from attnsvm.linalg.simd.cholesky import BISECTIONS, RESOLVED, RIDGE
 from attnsvm.svm.problem import INEQUALITY, PADDING, SvmProblem, power_of_two
 
 Solve = Callable[[Tensor], Tensor]
-
-IN_LANES = 32
-"""Largest size of a matrix whose SVD is made by compiled code, eight at a time."""
 
 
 class Rows:
@@ -157,32 +153,11 @@ def inverse_factor(A: Tensor) -> Tensor:
     return T
 
 
-def svd(A: Tensor, full: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+def svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return U (p, p), sigma (r, 1), V (q, q) of A = U diag(sigma) V^T; NaN if it is not finite."""
     finite = A.isfinite().all()
-    U, sigma, Vh = torch.linalg.svd(A if finite else torch.zeros_like(A), full_matrices=full)
+    U, sigma, Vh = torch.linalg.svd(A if finite else torch.zeros_like(A))
     return U, (sigma if finite else sigma * torch.nan)[..., None], Vh.mT
-
-
-def _in_lanes(A: Tensor) -> bool:
-    return max(A.shape[1:]) <= IN_LANES and bool(A.device.type == "cpu")
-
-
-def thin_svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return U (p, r), sigma (r, 1), V (q, r), r = min(p, q); columns may be zero if sigma is."""
-    if not _in_lanes(A):
-        return svd(A, full=False)
-    U, sigma, V = lanes.svd(A)
-    return U, sigma[..., None], V
-
-
-def spectrum(A: Tensor) -> Tensor:
-    """Return the singular values (r, 1), descending; NaN where A is not finite."""
-    if _in_lanes(A):
-        return thin_svd(A)[1]
-    finite = A.isfinite().all()
-    sigma: Tensor = torch.linalg.svdvals(A if finite else torch.zeros_like(A))[..., None]
-    return sigma if finite else sigma * torch.nan
 
 
 def definite_step(A: Tensor, B: Tensor, C: Tensor | None, longest: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ from attnsvm.svm.certificate import bounds
 from attnsvm.svm.equalities import independent_equalities, restoring
 from attnsvm.svm.frobenius import least_norm
 from attnsvm.svm.interior_point import face
-from attnsvm.svm.interior_point.lanes import best_of_blocks
+from attnsvm.svm.interior_point.kernels import best_of_blocks
 from attnsvm.svm.interior_point.linear import Linear
 from attnsvm.svm.interior_point.loop import Best, Cone, follow
 from attnsvm.svm.interior_point.nuclear import Nuclear

@@ -29,9 +29,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from attnsvm.norm import thin_svd
 from attnsvm.svm.interior_point import spectral_step
-from attnsvm.svm.interior_point.constants import BOUNDARY, CENTRING
-from attnsvm.svm.interior_point.loop import Cone, Point, step_length
+from attnsvm.svm.interior_point.loop import BOUNDARY, CENTRING, Cone, Point, size_of, step_length
 from attnsvm.svm.interior_point.power import weighed
 from attnsvm.svm.interior_point.rows import (
     cholesky,
@@ -39,10 +39,7 @@ from attnsvm.svm.interior_point.rows import (
     diagonal,
     identity,
     inverse_factor,
-    largest,
-    spectrum,
     svd,
-    thin_svd,
     total,
 )
 
@@ -57,16 +54,8 @@ class SpectralPoint(Point):
     G: Tensor
 
 
-@dataclass(frozen=True)
-class Direction:
-    """Changes of t, W / t, s and a, and of S and Y in the scaling."""
-
-    dt: Tensor
-    X: Tensor
-    ds: Tensor
-    da: Tensor
-    dS: Tensor
-    dY: Tensor
+Direction = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+"""Changes of t, W / t, s and a, and of S and Y in the scaling."""
 
 
 class Spectral(Cone[SpectralPoint]):
@@ -76,7 +65,7 @@ class Spectral(Cone[SpectralPoint]):
 
     def sizes(self, x: SpectralPoint, M: Tensor) -> tuple[Tensor, Tensor]:
         """Return t and the nuclear norm of M."""
-        return x.t, total(spectrum(M))
+        return x.t, size_of(self.norm.dual, M)
 
     def start(self, W: Tensor, a: Tensor) -> SpectralPoint:
         """Return a strictly feasible point near the Frobenius solution."""
@@ -84,11 +73,11 @@ class Spectral(Cone[SpectralPoint]):
         W, s, a = self.near(W, a)
         M = rows.combine(a)
         U, sigma, V = thin_svd(M)
-        size = total(sigma)
-        Y_1, Y_2 = ((B * sigma.mT) @ B.mT for B in (U, V))
+        size = sigma.sum(1)[:, None, None]
+        Y_1, Y_2 = ((B * sigma[:, None]) @ B.mT for B in (U, V))
         Y = torch.cat([torch.cat([Y_1, M], 2), torch.cat([M.mT, Y_2], 2)], 1)
         Y = (0.5 * Y + 0.3 / (p + q) * size * identity(p + q, Y)) / (1.3 * size)
-        t = 1.3 * largest(spectrum(W))
+        t = 1.3 * size_of(self.norm, W)
         S = (t * identity(p + q, Y)).contiguous()
         S[:, :p, p:], S[:, p:, :p] = -W, -W.mT
         L = cholesky(Y)
@@ -133,35 +122,35 @@ class Spectral(Cone[SpectralPoint]):
             dS = -(H_1.mT @ X @ H_2)
             dS = dS + dS.mT + identity(p + q, dS) * (dt / t * x.delta)
             ds = rows.on_inequalities((cs - x.s * da) / x.a)
-            return Direction(dt, X_1 @ X @ X_2.mT, ds, da, dS, R - dS)
+            return dt, X_1 @ X @ X_2.mT, ds, da, dS, R - dS
 
         sa, eye = x.s * x.a, identity(p + q, x.Y)
         count = p + q + total(rows.inequality)
         nu = CENTRING * (inner + total(rows.on_inequalities(sa))) / count
-        first = direction(-eye * x.delta, -sa)
-        curve = first.dS @ first.dY
+        _, _, ds, da, dS, dY = direction(-eye * x.delta, -sa)
+        curve = dS @ dY
         curve = (curve + curve.mT) / (x.delta + x.delta.mT)
         R = eye * (nu / x.delta - x.delta) - curve
-        return self._moved(x, direction(R, nu - sa - first.ds * first.da))
+        return self._moved(x, direction(R, nu - sa - ds * da))
 
     def _moved(self, x: SpectralPoint, dx: Direction) -> SpectralPoint:
         """Return the point after most of the largest primal and dual steps."""
         rows, diag = self.rows, identity(x.Y.shape[1], x.Y) * x.delta
-        da, a = rows.on_inequalities(dx.da), torch.where(rows.inequality, x.a, 1.0)
-        primal = step_length((x.s, dx.ds), back=BOUNDARY) / BOUNDARY
-        dual = step_length((a, da), back=BOUNDARY) / BOUNDARY
-        primal = BOUNDARY * definite_step(diag, dx.dS, None, primal)
-        dual = BOUNDARY * definite_step(diag, dx.dY, None, dual)
-        L_S, L_Y = cholesky(diag + primal * dx.dS), cholesky(diag + dual * dx.dY)
+        dt, X, ds, da, dS, dY = dx
+        a, da_k = torch.where(rows.inequality, x.a, 1.0), rows.on_inequalities(da)
+        primal = step_length((x.s, ds), back=BOUNDARY) / BOUNDARY
+        dual = step_length((a, da_k), back=BOUNDARY) / BOUNDARY
+        primal = BOUNDARY * definite_step(diag, dS, None, primal)
+        dual = BOUNDARY * definite_step(diag, dY, None, dual)
+        L_S, L_Y = cholesky(diag + primal * dS), cholesky(diag + dual * dY)
         delta, G = _scaling(L_S, L_Y, x.G @ L_Y)
-        dY = x.G @ dx.dY @ x.G.mT
-        stretch = 1 + primal * dx.dt / x.t
+        change, stretch = x.G @ dY @ x.G.mT, 1 + primal * dt / x.t
         return SpectralPoint(
-            stretch * x.W + primal * dx.X,
-            x.s + primal * dx.ds,
-            x.a + dual * dx.da,
+            stretch * x.W + primal * X,
+            x.s + primal * ds,
+            x.a + dual * da,
             stretch * x.t,
-            x.Y + 0.5 * dual * (dY + dY.mT),
+            x.Y + 0.5 * dual * (change + change.mT),
             delta,
             G,
         )
@@ -170,4 +159,4 @@ class Spectral(Cone[SpectralPoint]):
 def _scaling(L_S: Tensor, L_Y: Tensor, root: Tensor) -> tuple[Tensor, Tensor]:
     """Return delta and G = root R diag(delta)^{-1/2} of L_S^T L_Y = U diag(delta) R^T."""
     _, delta, R = thin_svd(L_S.mT @ L_Y)
-    return delta, root @ R / delta.mT.sqrt()
+    return delta[..., None], root @ R / delta[:, None].sqrt()

@@ -15,28 +15,16 @@ from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.cholesky import System, inverse_cholesky, largest_definite_step
 from attnsvm.linalg.simd.matmul import matmul as multiply
 from attnsvm.linalg.simd.svd import full_svd
-from attnsvm.svm.interior_point.constants import BOUNDARY, CENTRING, PATIENCE, STEPS
-from attnsvm.svm.interior_point.kernels import (
-    KERNEL,
-    add_slacks,
-    block_of,
-    combine_block,
-    find_slacks,
-    gram_block,
-    inverse_lengths,
-    judged,
-    margins_block,
-    weigh,
-    workspace,
-)
+from attnsvm.svm.interior_point import kernels
+from attnsvm.svm.interior_point.loop import BOUNDARY, CENTRING, PATIENCE, STEPS
 
 Iterate: Any = arrays(namedtuple("Iterate", "W s a t Y delta G", module=__name__))
-"""W (p, q), s, a (N,), t (1, 1), Y (P, P), delta (P,), G (P, P).
+"""W (p, q), s, a (N,), t (1,), Y (P, P), delta (P,), G (P, P).
 
 Of a step, W is X, and Y and G are the changes of Y and S in the scaling.
 """
 
-Work = workspace(
+Work = kernels.workspace(
     __name__,
     """
     P P: R S T L U V
@@ -62,7 +50,7 @@ Work = workspace(
 """U, V are those of an SVD, column after column; rho, D, Z are in the bases X_1, X_2."""
 
 
-@compiled(**KERNEL)
+@compiled(**kernels.KERNEL)
 def solve(
     rows: Any, x: Any, best: Any, dx: Any, z: Any, gap: float,
     system: System,
@@ -71,18 +59,20 @@ def solve(
     p, q = z.M.shape
     r = min(p, q)
     for g in range(len(x.s)):
-        block, kept = block_of(rows, best, g)
+        block, kept = kernels.block_of(rows, best, g)
         point = Iterate(x.W[g], x.s[g], x.a[g], x.t[g], x.Y[g], x.delta[g], x.G[g])
         left = fill(PATIENCE)
         for _ in range(STEPS):
-            combine_block(block.D, block.Z, point.a, z.M, z.moved)
-            margins_block(block.D, block.Z, point.W, z.margin, z.moved)
+            kernels.combine_block(block.D, block.Z, point.a, z.M, z.moved)
+            kernels.margins_block(block.D, block.Z, point.W, z.margin, z.moved)
             _decompose(z.M, z.cosine, z)
             dual = fill(0.0)
             for i in range(r):
                 dual += z.cosine[i]
-            sizes = point.t[0, 0], dual
-            left = judged(block, point.W, point.s, point.a, z.margin, sizes, kept, left, gap)
+            sizes = point.t[0], dual
+            left = kernels.judged(
+                block, point.W, point.s, point.a, z.margin, sizes, kept, left, gap
+            )
             if not any_lane(left > 0):
                 break
             _step(block, point, dx, z, system)
@@ -98,7 +88,7 @@ def _decompose(A: LaneArray, sigma: LaneArray, z: Any) -> None:
 
 @njit
 def _step(rows: Any, x: Any, dx: Any, z: Any, system: Any) -> None:
-    P, N, t = len(x.Y), len(x.s), x.t[0, 0]
+    P, N, t = len(x.Y), len(x.s), x.t[0]
     _scale(x, z)
     inner, left, order = fill(0.0), fill(1.0), fill(1.0 * P)
     for i in range(P):
@@ -153,8 +143,8 @@ def _scale(x: Any, z: Any) -> None:
     _turn(z, x.Y[:p, p:], z.C)
     for i in range(p):
         for j in range(q):
-            z.C[i, j] /= x.t[0, 0]
-    weigh(z.theta, z.beta, z.C, z.HC)
+            z.C[i, j] /= x.t[0]
+    kernels.weigh(z.theta, z.beta, z.C, z.HC)
 
 
 @njit
@@ -190,13 +180,13 @@ def _factor(rows: Any, x: Any, z: Any, system: Any, t: Any, kappa: Any) -> None:
     K = system.K
     multiply(z.D, rows.D, z.X_1)
     multiply(z.Z, rows.Z, z.X_2)
-    margins_block(z.D, z.Z, z.HC, z.c, z.moved)
-    gram_block(z.D, z.Z, z.theta, z.beta, True, K, (z.weight, z.both, z.block, z.E))
+    kernels.margins_block(z.D, z.Z, z.HC, z.c, z.moved)
+    kernels.gram_block(z.D, z.Z, z.theta, z.beta, True, K, (z.weight, z.both, z.block, z.E))
     for k in range(len(x.s)):
         z.c[k] += z.margin[k] / t
         for j in range(k + 1):
             K[k, j] = 0.5 * K[k, j] + z.c[k] * z.c[j] / kappa
-    add_slacks(rows, x, z.inverse_a, K)
+    kernels.add_slacks(rows, x, z.inverse_a, K)
     cholesky.factor(system)
 
 
@@ -205,25 +195,25 @@ def _find_direction(
     rows: Any, x: Any, dx: Any, z: Any, system: Any, kappa: Any, along: Any, left: Any
 ) -> None:
     """Write the step to the products Y S + R in the scaling, and s a + cs."""
-    P, (p, q), t = len(x.Y), z.M.shape, x.t[0, 0]
+    P, (p, q), t = len(x.Y), z.M.shape, x.t[0]
     multiply(z.G_1, z.H_1, z.R)
     multiply(z.X, z.G_1, z.H_2.T)
     for i in range(p):
         for j in range(q):
             z.X[i, j] = z.rho[i, j] - z.X[i, j]
-    weigh(z.theta, z.beta, z.X, dx.W)
+    kernels.weigh(z.theta, z.beta, z.X, dx.W)
     tau = along
     for i in range(P):
         tau += x.delta[i] * z.R[i, i]
     tau = tau / t - left + 2 * _inner(z.C, dx.W)
-    margins_block(z.D, z.Z, dx.W, z.f, z.moved)
+    kernels.margins_block(z.D, z.Z, dx.W, z.f, z.moved)
     for k in range(len(x.s)):
         z.f[k] += z.c[k] * tau / kappa
-    find_slacks(rows, x, dx, z, system)
+    kernels.find_slacks(rows, x, dx, z, system)
     dt = (tau + matmul.inner(z.c, dx.a)) / kappa
-    dx.t[0, 0] = dt
-    combine_block(z.D, z.Z, dx.a, z.X, z.moved)
-    weigh(z.theta, z.beta, z.X, z.XH)
+    dx.t[0] = dt
+    kernels.combine_block(z.D, z.Z, dx.a, z.X, z.moved)
+    kernels.weigh(z.theta, z.beta, z.X, z.XH)
     for i in range(p):
         for j in range(q):
             dx.W[i, j] += 0.5 * z.XH[i, j] + dt * z.HC[i, j]
@@ -242,7 +232,7 @@ def _find_direction(
 @njit
 def _move(x: Any, dx: Any, z: Any) -> None:
     """Take most of the largest primal and dual steps, and find the next scaling."""
-    P, (primal, dual) = len(x.Y), inverse_lengths(x, dx, z, BOUNDARY)
+    P, (primal, dual) = len(x.Y), kernels.inverse_lengths(x, dx, z, BOUNDARY)
     z.R[:] = 0.0
     for i in range(P):
         z.R[i, i] = x.delta[i]
@@ -264,11 +254,11 @@ def _move(x: Any, dx: Any, z: Any) -> None:
         inverse = 1 / sqrt(x.delta[j])
         for i in range(P):
             x.G[i, j] *= inverse
-    stretch = 1 + primal * dx.t[0, 0] / x.t[0, 0]
+    stretch = 1 + primal * dx.t[0] / x.t[0]
     for i in range(x.W.shape[0]):
         for j in range(x.W.shape[1]):
             x.W[i, j] = stretch * x.W[i, j] + primal * dx.W[i, j]
-    x.t[0, 0] *= stretch
+    x.t[0] *= stretch
     for k in range(len(x.s)):
         x.s[k] += primal * dx.s[k]
         x.a[k] += dual * dx.a[k]
