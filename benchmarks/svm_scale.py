@@ -35,8 +35,14 @@ LARGE: dict[str, tuple[Shape, ...]] = {
 PEER_SHAPES: tuple[Shape, ...] = ((8, 16, 32), (16, 32, 32))
 
 
-def main() -> None:
-    """Print the measured sizes of both norms and the exponents, then the peers."""
+def main(large: bool = False) -> None:
+    """Print the measured sizes of both norms and the exponents, then the peers.
+
+    Or the largest sizes of each norm.
+    """
+    if large:
+        measure((norm, "Att-SVM", "d", shapes) for norm, shapes in LARGE.items())
+        return
     measure(
         (norm, problem, against, shapes)
         for norm in ("frobenius", "nuclear")
@@ -50,11 +56,6 @@ def main() -> None:
         for name in PEERS:
             took, excess = apart(beside, name, shape)
             print_row(shape, name, f"{took:.2f} s", f"{excess:.0e}")
-
-
-def large() -> None:
-    """Print the largest sizes of each norm."""
-    measure((norm, "Att-SVM", "d", shapes) for norm, shapes in LARGE.items())
 
 
 def measure(sweeps: Iterable[tuple[str, str, str, tuple[Shape, ...]]]) -> None:
@@ -71,14 +72,10 @@ def measure(sweeps: Iterable[tuple[str, str, str, tuple[Shape, ...]]]) -> None:
             times.append(took)
             memory.append(peak)
             sizes.append({"N": N, "d": d, "N d": N * d}[against])
-        if len(shapes) > 1:
-            exponents = (f"{slope(sizes, values):.2f}" for values in (times, memory))
+        if len(shapes) > 1:  # y ~ x^e, by least squares on logarithms
+            logs = np.log(np.maximum([times, memory], 1e-9)).T
+            exponents = (f"{e:.2f}" for e in np.polyfit(np.log(sizes), logs, 1)[0])
             print_row(f"exponent in {against}", "", title, *exponents, "", "", "")
-
-
-def slope(x: list[int], y: list[float]) -> float:
-    """Return the exponent of y ~ x^e by least squares on logarithms."""
-    return float(np.polyfit(np.log(x), np.log(np.maximum(y, 1e-9)), 1)[0])
 
 
 def instance(shape: Shape, problem: str = "Att-SVM") -> Any:
@@ -128,4 +125,4 @@ PEERS = {"LinearSVC, C = 1e6": linear_svc, "Clarabel": partial(least, solver="cl
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m benchmarks.svm_scale", description=__doc__)
     parser.add_argument("--large", action="store_true", help="the largest sizes, nothing else")
-    (large if parser.parse_args().large else main)()
+    main(parser.parse_args().large)

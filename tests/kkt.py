@@ -25,7 +25,7 @@ def assert_optimal(problem: SvmProblem, solution: SvmSolution, tolerance: float 
     W, a = solution.W[solved], solution.certificate.multipliers[solved]
     margins, M = part.margins(W), part.combine(a)
     value = norm(W, solution.norm)
-    reach = part.scale() * W.flatten(1).norm(dim=1)[:, None]
+    reach = part.scale * W.flatten(1).norm(dim=1)[:, None]
     active_scale = (a.abs() * part.h.abs()).sum(dim=1)
     slack = margins - part.h
     assert (slack[part.inequality] >= -1e-12 * reach[part.inequality]).all(), "feasibility"
@@ -48,7 +48,7 @@ def assert_infeasible(problem: SvmProblem, solution: SvmSolution) -> None:
     assert (ray[problem.inequality] >= 0).all()
     assert ((problem.h * ray).sum(dim=1) > 0).all()
     cancelled = problem.combine(ray).flatten(1).norm(dim=1)
-    assert (cancelled <= 1e-12 * (ray.abs() * problem.scale()).sum(dim=1)).all()
+    assert (cancelled <= 1e-12 * (ray.abs() * problem.scale).sum(dim=1)).all()
     assert solution.objective.isinf().all()
     assert solution.W.isnan().all()
 

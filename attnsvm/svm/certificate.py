@@ -52,7 +52,7 @@ def certify(
     sigma, rest = spectrum(W, problem.Z)
     upper = _upper(problem, W, (sigma, rest), distance, norm)
     a, lower, sigma_dual = lower_bound(problem, candidate.multipliers, norm)
-    kappa = sigma.norm(dim=1) * problem.scale().amax(dim=1) * condition
+    kappa = sigma.norm(dim=1) * problem.scale.amax(dim=1) * condition
     beyond = problem.equality.any(dim=1) & (ROUNDING * kappa > MAX_GAP)
     upper = torch.where(W.isnan().any(dim=(1, 2)) | beyond, torch.inf, upper)
     W[~upper.isfinite()] = torch.nan
@@ -89,7 +89,7 @@ def _least_margin_one(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor, T
     unit = power_of_two(_largest(W))  # otherwise squares of W could underflow
     W = W / torch.where(homogeneous, unit, 1.0)[:, None, None]
     size = W.flatten(1).norm(dim=1)
-    reach = problem.scale() * size[:, None]
+    reach = problem.scale * size[:, None]
     margins = problem.margins(W)
     rounding = (2 * problem.d + 10) * EPS * reach
     ratio = torch.where(problem.inequality, margins / problem.h, torch.inf)
@@ -119,7 +119,7 @@ def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor]:
     distance, condition = torch.zeros_like(problem.h[:, 0]), torch.ones_like(problem.h[:, 0])
     if not problem.equality.any():
         return distance, condition
-    unit = problem.scale()
+    unit = problem.scale
     unit = torch.where(unit > 0, unit, 1.0)
     residual = (problem.h - problem.margins(W)) / unit
     asked = _largest(W) > 0  # neither NaN nor the zero of a trivial instance
@@ -177,7 +177,7 @@ def _upper(
         size = norm.of_spectrum(sigma)
     else:
         size, rest = norm.value(W.nan_to_num(0.0)), torch.zeros_like(rest)
-    lost = torch.where(problem.inequality, problem.scale() / problem.h, 0.0).amax(dim=1) * distance
+    lost = torch.where(problem.inequality, problem.scale / problem.h, 0.0).amax(dim=1) * distance
     upper = (size + spread * (rest + distance)) / (1 - lost)
     return torch.where(lost < 1, upper, torch.inf)
 
@@ -249,7 +249,7 @@ def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
     total = a.abs().sum(dim=1)
     a = a / torch.where(total > 0, total, 1.0)[:, None]
     value, weight = (problem.h * a).sum(dim=1), (problem.h * a).abs().sum(dim=1)
-    reach = a.abs() * problem.scale()
+    reach = a.abs() * problem.scale
     asked = torch.where(problem.h != 0, reach, 0.0).sum(dim=1)
     size = _combined(problem, a).flatten(1).norm(dim=1).clamp(min=FAINT)
     size = torch.maximum(size, EPS * reach.sum(dim=1))

@@ -101,7 +101,7 @@ def restoring(problem: SvmProblem) -> Callable[[Tensor], Tensor]:
     if not problem.equality.any():
         return lambda W: W
     keep = independent_equalities(problem)
-    unit = problem.scale()
+    unit = problem.scale
     L = torch.linalg.cholesky(_gram(problem, keep))
 
     def restored(W: Tensor) -> Tensor:

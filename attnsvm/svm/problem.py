@@ -82,12 +82,9 @@ class SvmProblem:
         """Which rows have d_k = 0 or z_k = 0 exactly, (B, N) bool."""
         return (self.D.abs().amax(dim=2) == 0) | (self.queries.abs().amax(dim=2) == 0)
 
-    def scale(self) -> Tensor:
-        """Return ||d_k|| ||z_k||, (B, N)."""
-        return self._scale
-
     @cached_property
-    def _scale(self) -> Tensor:
+    def scale(self) -> Tensor:
+        """The products ||d_k|| ||z_k||, (B, N)."""
         lengths = self._by_sample(_lengths(self.D)) * _lengths(self.Z)[..., None]
         return lengths.reshape(self.h.shape)
 

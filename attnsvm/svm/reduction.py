@@ -44,7 +44,7 @@ def to_unit_size(problem: SvmProblem) -> tuple[SvmProblem, Tensor, Tensor]:
     D, s, exact_D = _unit(problem.D)
     Z, t, exact_Z = _unit(problem.Z)
     scaled = replace(problem, D=D, Z=Z)
-    faint = (problem.kind != PADDING) & ~scaled.zero & (scaled.scale() < FAINT_ROW)
+    faint = (problem.kind != PADDING) & ~scaled.zero & (scaled.scale < FAINT_ROW)
     exact = exact_D & exact_Z & ~faint.any(dim=1)
     arrays = {"D": D, "Z": Z, "h": problem.h, "kind": problem.kind}
     kept = {name: torch.where(_like(exact, x), x, 0) for name, x in arrays.items()}

@@ -63,7 +63,7 @@ def test_contradicting_samples_are_infeasible(name, d):
     assert_infeasible(problem, solution)
     a = solution.certificate.ray
     cancelled = problem.combine(a).flatten(1).norm(dim=1)
-    asked = (a * problem.scale()).sum(dim=1)
+    asked = (a * problem.scale).sum(dim=1)
     assert (check_ray(problem, a)[1] <= asked / (2.2e-16 * asked).maximum(cancelled) * 1.01).all()
 
 

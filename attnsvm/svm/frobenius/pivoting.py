@@ -33,7 +33,7 @@ def by_pivoting(problem: SvmProblem) -> Candidate:
     Supports that contradict each other or go round, and infeasible instances, whose ray needs few
     rows, are left to the method for small instances on a growing working set.
     """
-    unit = power_of_two(problem.scale())[0]
+    unit = power_of_two(problem.scale)[0]
     rows, h = problem.inequality[0], problem.h[0] / unit
     support = problem.equality[0]  # equalities never leave it
     a, contradictory = _on_support(problem, unit, h, support)

@@ -71,8 +71,8 @@ def best_of_blocks(cone: Cone[Any], x: Any, gap: float) -> tuple[Best, Any]:
     bounds = (torch.full_like(x.s[:, 0], bound) for bound in (torch.inf, 0.0))
     best = BestOfBlock._make(map(blocks_of, (x.W, x.a[..., 0], *bounds)))
     fields = {name: getattr(x, name) for name in method.Iterate._fields}
-    parts = (v if name in MATRICES else v.flatten(1) for name, v in fields.items())
-    point = method.Iterate._make(map(blocks_of, parts))
+    shaped = (v if name in MATRICES else v.flatten(1) for name, v in fields.items())
+    point = method.Iterate._make(map(blocks_of, shaped))
 
     def solve(first: int, end: int) -> None:
         """Solve the blocks from `first` to `end`."""

@@ -42,7 +42,7 @@ class Rows:
         self, problem: SvmProblem, index: Tensor, size: Tensor,
         P_d: Tensor | None = None, P_z: Tensor | None = None,
     ) -> None:  # fmt: skip
-        self.unit, self.size = power_of_two(problem.scale()[:, index, None]), size
+        self.unit, self.size = power_of_two(problem.scale[:, index, None]), size
         self.P_d, self.P_z = P_d, P_z
         samples, self.sample, counts = torch.unique_consecutive(
             index // (problem.N // problem.n), return_inverse=True, return_counts=True

@@ -37,14 +37,8 @@ SMALL_ROWS = 400
 
 CLARABEL = {"solver": "CLARABEL", "tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
 
-SIMPLEX = {
-    "solver": "SCIPY",
-    "scipy_options": {
-        "method": "highs-ds",
-        "primal_feasibility_tolerance": 1e-10,
-        "dual_feasibility_tolerance": 1e-10,
-    },
-}
+TOLERANCES = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+SIMPLEX = {"solver": "SCIPY", "scipy_options": {"method": "highs-ds", **TOLERANCES}}
 
 
 def cones(norm: Norm) -> list[Cone[Any]]:
@@ -68,8 +62,9 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
     if index.numel():
         part = problem.take(index)
         part, rows = part.first_rows(int(part.most_rows().max()))
-        part, given = part.to("cpu"), (start.W[index], start.multipliers[index].gather(1, rows))
-        W_part, a_part = improved(part, *followed(part, *(x.cpu() for x in given), norm), norm)
+        part, y = part.to("cpu"), start.multipliers[index].gather(1, rows)
+        found = followed(part, start.W[index].cpu(), y.cpu(), norm)
+        W_part, a_part = improved(part, *found, norm)
         W[index] = W_part.to(W)
         a[index] = torch.zeros_like(a[index]).scatter(1, rows, a_part.to(a))
     return Candidate(W, a, start.ray)
