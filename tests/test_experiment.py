@@ -206,13 +206,6 @@ def test_a_run_in_parts_is_the_same_run(options):
     }
 
 
-def test_cuda_is_refused_where_there_is_none():
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a CUDA device")
-    with pytest.raises(ConfigError, match="device=cuda: no CUDA device"):
-        run(composed("device=cuda"))
-
-
 def test_a_batch_without_an_accepted_instance_has_rows_only():
     """One step from zero weights: attention spreads over all tokens, nothing is negligible."""
     record = run(

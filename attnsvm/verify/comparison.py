@@ -38,10 +38,7 @@ def sheet(
 ) -> Sheet:
     """Return the sheet of tables and arrays.
 
-    Raises
-    ------
-    CorruptRecordError
-        If the history has not each quantity at each step for the rows that have arrays.
+    The history must have each quantity at each step for the rows that have arrays.
     """
     table = plain_columns(trials)
     pairs = zip(table["status"], table.pop("reason"), strict=True)
@@ -114,7 +111,7 @@ class Comparison:
             if found[0] is None or np.all(unchecked := free(part, name)):
                 continue
             wrong = self._wrong((part, name), values, found, unchecked)
-            for k in np.flatnonzero(wrong.reshape(len(wrong), -1).any(1)):
+            for k in np.flatnonzero(wrong.any(axis=tuple(range(1, wrong.ndim)))):
                 reason = ""
                 if part == "table":
                     words = dict.fromkeys(str(_plain(one[k])) for one in found)

@@ -102,8 +102,8 @@ class Drawing:
             batch = self._whole
         return batch.take(torch.tensor([seed - first for seed in seeds]))
 
-    def batch(self, stored: StoredRows, layered: bool, variant: int) -> ProblemBatch:
-        """Return instances with the stored tokens where there are any.
+    def batch(self, stored: StoredRows, layered: bool, variant: int, report: bool) -> ProblemBatch:
+        """Return instances with the stored tokens where there are any, and `report` what differs.
 
         Labels and head are those that are drawn, or, if that is not known, those of the variant.
         """
@@ -111,7 +111,7 @@ class Drawing:
         if self.known:
             batch = self.drawn(seeds)
             whole = layered or not stored.arrays
-            return batch if whole else self._with_tokens(batch, stored, report=variant == 0)
+            return batch if whole else self._with_tokens(batch, stored, report)
         at = [stored.place[(seed,)] for seed in seeds]
         X, Z, mask = (torch.from_numpy(stored.arrays[name][at]) for name in TOKENS)
         head = self.replay.objects.head

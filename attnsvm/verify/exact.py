@@ -116,16 +116,10 @@ def upper_bound(A: Exact, norm: str, dual: bool = False) -> tuple[Fraction, floa
 
 
 def named(norm: str, dual: bool = False) -> tuple[str, float]:
-    """Return the family, l (of the entries) or schatten, of a norm or of its dual, and its p.
-
-    Raises
-    ------
-    RejectedError
-        If there is no norm of that name.
-    """
+    """Return the family, l (of the entries) or schatten, of a norm or of its dual, and its p."""
     found = family_of(norm)
-    require(found is not None, f"norm {norm!r} is unknown")
-    assert found is not None
+    if found is None:
+        raise RejectedError(f"norm {norm!r} is unknown")
     kind, p = found
     if dual:
         p = math.inf if p == 1 else 1.0 if p == math.inf else p / (p - 1)

@@ -63,15 +63,7 @@ def number(value: float, error: float = 0.0) -> Expected:
 
 @dataclass
 class LayerProof:
-    """What follows from the arrays of one instance, or of one layer and head.
-
-    Attributes
-    ----------
-    config : mapping
-        The recorded config.
-    at : mapping
-        The stored arrays.
-    """
+    """What follows from the config and the arrays of an instance, or of one layer and head."""
 
     config: Mapping[str, Any]
     at: Mapping[str, Any]

@@ -77,10 +77,9 @@ def _stored(solutions: StoredArrays, seeds: Array) -> dict[str, Array]:
     """
     if "trained_W" not in solutions.shapes:
         return {}
-    kept = ["seeds", "X", "Z", *(name for name in KEYS if name in solutions.shapes)]
-    kept += sorted(name for name in solutions.shapes if name.startswith("network_")) or [
-        "trained_W"
-    ]
+    trained = sorted(name for name in solutions.shapes if name.startswith("network_"))
+    kept = [name for name in (*KEYS, "X", "Z", *(trained or ["trained_W"]))
+            if name in solutions.shapes]  # fmt: skip
     rows = solutions.parts([1] * solutions.shapes["seeds"][0], kept)
     parts = [row for row in rows if row["seeds"][0] in seeds]
     return {name: np.concatenate([row[name] for row in parts]) for name in kept if parts}
@@ -119,7 +118,8 @@ def _weights(stated: RunRecord, found: RunRecord) -> dict[str, tuple[Array, Arra
 
     Each array is compared on its own: among others much larger it could be anything.
     """
-    if not (stated.solutions and found.solutions):
+    rows = [one.solutions.get("seeds", ()) for one in (stated, found)]
+    if not (len(rows[0]) == len(rows[1]) > 0):
         norms = [one.trials["W_norm"].to_numpy() for one in (stated, found)]
         return {"W_norm": (norms[0], norms[1])}
     trained = [name for name in stated.solutions if name.startswith(("network_", "trained_"))]

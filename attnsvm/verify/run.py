@@ -175,7 +175,8 @@ class _Prover:
         without = [row for row in rows if (row["seed"],) not in stored.place]
         positive: Mapping[int, bool] = {}
         if self.unknown.labels:  # the others cannot be drawn
-            stored = dataclasses.replace(stored, rows=[row for row in rows if row not in without])
+            known = [row for row in rows if (row["seed"],) in stored.place]
+            stored = dataclasses.replace(stored, rows=known)
         elif not self.layered and without:
             Y = self.drawing.drawn(stored.seeds).Y
             positive = dict(zip(stored.seeds, (Y > 0).all(-1).tolist(), strict=True))
@@ -209,7 +210,8 @@ class _Prover:
 
     def _again(self, stored: StoredRows, variant: int = 0, noise: int | None = None) -> Sheet:
         """Return the sheet of the rows, computed again."""
-        batch = self.drawing.batch(stored, self.layered, variant)
+        report = variant == 0 and noise is None
+        batch = self.drawing.batch(stored, self.layered, variant, report)
         found = self.replay.again(batch, stored, variant, noise, self.drawing.error)
         return sheet(found.trials, found.history, found.solutions, self.key)
 
@@ -243,18 +245,23 @@ class _Prover:
             return
         recorded = [row for row in stored.rows if is_recorded(row, self.tokens)]
         without, of_weights = self._without(), self.replay.entered - {"training"}
+        of_svm = {f"{norm}_{one}" for norm in self.replay.norms for one in ("kappa", "rank_bound")}
+        keys = [key_of(row, self.key) for row in stored.rows]
 
         def free(part: str, name: str) -> list[bool]:
-            """Return which rows are refused already, or do not follow from what is known."""
+            """Return which rows are refused or proved already, or do not follow from what is known.
+
+            Where weights are not finite nothing follows from them.
+            """
             if part != "table":
-                # of weights that are not finite
                 return [part == "history" and row["training"] == "diverged" for row in recorded]
             return [
                 name in without
-                or (key_of(row, self.key), name) in wrong
+                or (key, name) in wrong
+                or (name in of_svm and key in stored.place)
                 or (row["training"] == "diverged" and name in of_weights)
-                or ((row["seed"],) not in stored.place and name in {*self.replay.entered, "status"})
-                for row in stored.rows
+                or (key[:1] not in stored.place and name in {*self.replay.entered, "status"})
+                for key, row in zip(keys, stored.rows, strict=True)
             ]
 
         for part, name, k, reason in comparison.differences(stated, free):
@@ -277,8 +284,8 @@ class _Prover:
         return "does not follow from seed, config and weights"
 
     def _without(self) -> set[str]:
-        """Return the columns that do not follow from what is known, or are proved by `layer`."""
-        names = {f"{norm}_{one}" for norm in self.replay.norms for one in ("kappa", "rank_bound")}
+        """Return the columns that do not follow from what is known."""
+        names: set[str] = set()
         if self.config["svm"]["published"] and self.tokens != "multi":
             names |= {
                 str(name) for name in self.record.trials if str(name).startswith("published_")

@@ -80,13 +80,7 @@ class StoredRecord:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[tuple[StoredRecord, dict[str, Any]]]:
-    """Yield the record in `folder` and the content of its `run.json`, checksums verified.
-
-    Raises
-    ------
-    CorruptRecordError
-        If a file is missing, differs from what was written, or is not one of today's schema.
-    """
+    """Yield the record in `folder` and the content of its `run.json`, checksums verified."""
     run = read_run(folder)
     trials, history = (table.to_pandas() for table in read_tables(folder, run))
     arrays = folder / "solutions.npz"
@@ -130,10 +124,7 @@ class StoredRows:
     def filled(self, name: str, keys: Sequence[Key], default: Tensor) -> Tensor:
         """Return `default`, (len(keys), ...), with the stored rows of an array at these keys.
 
-        Raises
-        ------
-        CorruptRecordError
-            If there are rows but not the array, or it is of another type or shape.
+        If there are any, the array must be there, and of this type and shape.
         """
         places = {k: self.place[key] for k, key in enumerate(keys) if key in self.place}
         if not places:

@@ -82,26 +82,6 @@ def test_heads_of_modules_with_linear_children(names):
     assert (causal.triu(1) == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("kind", "fields", "causal"),
-    [("BertModel", {"num_attention_heads": 2, "intermediate_size": 16}, False),
-     ("GPT2Model", {"n_head": 2}, True)],
-)  # fmt: skip
-def test_heads_of_models_of_transformers(kind, fields, causal):
-    transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    made = getattr(transformers, kind.replace("Model", "Config"))(
-        hidden_size=8, num_hidden_layers=2, vocab_size=20, attn_implementation="eager",
-        bos_token_id=None, eos_token_id=None, **fields,
-    )  # fmt: skip
-    model = getattr(transformers, kind)(made).double().eval()
-    tokens = torch.randint(0, 20, (3, 5), generator=torch.Generator().manual_seed(0))
-    found = attnsvm.heads_of(model, tokens, causal=causal)
-    expected = model(tokens, output_attentions=True).attentions
-    for layer, attention in zip(found.values(), expected, strict=True):
-        torch.testing.assert_close(layer.log_attention().exp(), attention, rtol=1e-12, atol=1e-14)
-
-
 def named(name: str, **methods: Any) -> nn.Module:
     """Stands for what its name says, as a rotary embedding."""
     return type(name, (nn.Module,), methods)()

@@ -170,11 +170,7 @@ def test_shares_are_those_of_samples_by_definition(selection):
             assert trial[f"optimality_{norm}_chance"] == pytest.approx(chance / 3, abs=1e-12)
 
 
-def test_scores_of_attended_tokens_are_one_apart_and_those_of_moved_ones_are_finite():
-    """Up to D tokens; with the controls that move tokens, where they are defined."""
-    six = Pretrained(str(tiny("bert")), None, 1, 1, 3, 6, "none", "attended")
-    gamma = six.sample(Linear(), CrossAttention(), 2, 7).scores()
-    torch.testing.assert_close(gamma.amax(2) - gamma.amin(2), torch.ones(2, 3).double())
+def test_scores_of_tokens_that_controls_move_are_finite_where_they_are_defined():
     for control in MOVING:
         for kind, by in (("gpt2", "attended"), ("bert", "loss")):
             batch, _ = drawn(kind, control, by)

@@ -7,40 +7,32 @@ import dataclasses
 import torch
 
 from attnsvm import (
+    TokenSelection,
     Trajectory,
     one_minus_correlation,
     optimal_tokens,
     sample,
+    select_tokens,
     solve_rank_constrained,
     solve_svm,
+    train,
 )
-from attnsvm.selection import TokenSelection
 from attnsvm.theory import convergence_types, direction_change
 from tests.kkt import normal
 
 
 def selection_of(batch, selected: torch.Tensor, saturated: bool) -> TokenSelection:
-    optimal, tie = optimal_tokens(batch)
-    one = torch.ones(batch.B)
-    return TokenSelection(
-        selected=selected,
-        optimal=optimal,
-        attended=torch.zeros(batch.B, batch.n, batch.T, dtype=torch.bool),
-        ambiguous=tie,
-        max_masked=one,
-        top_softmax=one[:, None],
-        saturated=torch.full((batch.B,), saturated),
-        tied_scores=tie,
-        tied_softmax=tie,
-    )
+    found = select_tokens(batch, train(batch, steps=0))
+    whole = torch.full((batch.B,), saturated)
+    return dataclasses.replace(found, selected=selected, saturated=whole)
 
 
 def path_of(snapshots: torch.Tensor, steps: list[int]) -> Trajectory:
     """Return a trajectory of which only weights and steps are read."""
-    nothing = torch.zeros(len(snapshots), len(steps), dtype=torch.float64)
-    fields = dict.fromkeys((f.name for f in dataclasses.fields(Trajectory)), nothing)
+    B, _, d, _ = snapshots.shape
+    path = train(sample("sphere", n=2, T=2, d=d, trials=B), steps=len(steps) - 1, record_every=1)
     given = {"steps": torch.tensor(steps), "snapshots": snapshots, "W": snapshots[:, -1]}
-    return Trajectory(**{**fields, **given})
+    return dataclasses.replace(path, **given)
 
 
 def at_the_svm(W: torch.Tensor) -> Trajectory:

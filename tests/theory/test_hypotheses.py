@@ -10,9 +10,7 @@ import torch
 import attnsvm
 from attnsvm import ProblemBatch
 from attnsvm.config import ConfigError
-from attnsvm.config.run import HYPOTHESES
 from attnsvm.data import sample
-from attnsvm.experiment import run
 from attnsvm.loss import Exponential, Logistic
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import single_token, solve_svm
@@ -235,22 +233,6 @@ def test_random_starts_reach_local_optima_also_of_many_selections():
         assert not one.complete
         assert 0 < len(one.tokens) <= 6
         assert (one.share > 0).all()
-
-
-# --- in a run -------------------------------------------------------------------------------------
-
-
-def test_a_run_decides_what_it_is_asked_for():
-    asked = composed("data.n=2", "data.T=3", "data.d=3", "trials=5", "optimizer.steps=5",
-                     f"hypotheses=[{','.join(HYPOTHESES)}]")  # fmt: skip
-    trials = run(asked).trials
-    batch = sample("sphere", n=2, T=3, d=3, trials=5)
-    for name, test in OF_INSTANCES.items():
-        assert trials[name].tolist() == test(batch), name
-    start = attnsvm.train(batch, steps=0).snapshots[:, 0]
-    assert trials["aligned_gradient"].tolist() == aligned_gradient(batch, start, Logistic())
-    plain = run(composed("data.n=2", "data.T=3", "data.d=3", "trials=1")).trials
-    assert not set(HYPOTHESES) & set(plain.columns)
 
 
 @pytest.mark.parametrize(

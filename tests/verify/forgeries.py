@@ -185,7 +185,6 @@ FORGERIES = {
     "bracket of a smaller margin": ("kq_low_rank", shrunk_bracket),
     "rejected by taste": ("multi", rejected_by_taste),
     # --- rows
-    "first row dropped": ("top", lambda f: f.keep([1, 2, 3])),
     "last row dropped": ("top", lambda f: f.keep([0, 1, 2])),
     "middle row dropped": ("top", lambda f: f.keep([0, 2, 3])),
     "row doubled": ("top", lambda f: f.keep([0, 0, 1, 2])),
@@ -218,7 +217,6 @@ FORGERIES = {
     "drawn": ("top", stated("drawn", value=400, recount=False)),
     "accepted": ("top", stated("accepted", value=4, recount=False)),
     "statuses": ("top", stated("statuses", value={"ok": 4}, recount=False)),
-    "wanted": ("top", stated("wanted", value=5, recount=False)),
     # --- history
     "impossible softmax": ("top", curve("max_softmax", 1, lambda s: 1.5)),
     "impossible correlation": ("top", curve("one_minus_corr_frobenius", 1, lambda c: -0.1)),

@@ -141,16 +141,6 @@ def started_from_file(folder: Path) -> tuple[object, RunRecord]:
     return config, experiment.run(config)
 
 
-def high_scores(folder: Path, loss: str) -> tuple[object, RunRecord]:
-    """Return config and record of a run with log(L - L*), of scores in the thousands."""
-    random, path = np.random.default_rng(0), folder / "high.npz"
-    X, v = random.normal(size=(4, 3, 6, 5)), 3000 * random.normal(size=(4, 5))
-    np.savez(path, X=X, Z=X[:, :, 0], Y=np.ones((4, 3)), v=v)
-    config = composed("data=file", f"data.path={path}", "optimizer.steps=200", f"loss={loss}",
-                      "optimizer.init=zero", "probe=[excess_risk]", "keep_path=true")  # fmt: skip
-    return config, experiment.run(config)
-
-
 def written(folder: Path, config: object, found: RunRecord) -> Path:
     """Write a record below `folder`, and return its own folder."""
     inside = folder / run_name(config)

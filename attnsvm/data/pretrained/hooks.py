@@ -78,8 +78,8 @@ def caught(module: nn.Module, causal: bool) -> Iterator[dict[str, AttentionLayer
             if isinstance(part, nn.MultiheadAttention):
                 catch = _catch_multihead(name, part, found)
                 handles.append(part.register_forward_pre_hook(catch, with_kwargs=True))
-            elif maps := _maps(part):
-                handles += _catch_maps(name, part, maps, module, causal, found)
+            elif _maps(part):
+                handles += _catch_maps(name, part, module, causal, found)
         yield found
     finally:
         for handle in handles:
@@ -102,13 +102,12 @@ def _catch_multihead(
         _check_once(name, name in found)
         given = signature.bind(*inputs, **options).arguments
         query, key = (_rows(name, given[one], part.batch_first) for one in ("query", "key"))
-        q: Tensor
-        k: Tensor
-        q, k = part.q_proj_weight, part.k_proj_weight
+        weights: Any = part.q_proj_weight, part.k_proj_weight
         if part.in_proj_weight is not None:
-            q, k = part.in_proj_weight.chunk(3)[:2]
+            weights = part.in_proj_weight.chunk(3)[:2]
         biases = (None, None) if part.in_proj_bias is None else part.in_proj_bias.chunk(3)[:2]
-        Q, K = (_per_head(*both, part.num_heads) for both in zip((q, k), biases, strict=True))
+        maps = map(_with_bias, weights, biases)
+        Q, K = (one.reshape(part.num_heads, -1, one.shape[1]) for one in maps)
         found[name] = AttentionLayer(key, query, K, Q, _mask(name, given, query, key))
 
     return catch
@@ -146,25 +145,18 @@ def _maps(part: nn.Module) -> tuple[str, ...]:
 
 
 def _catch_maps(
-    name: str,
-    part: nn.Module,
-    maps: tuple[str, ...],
-    module: nn.Module,
-    causal: bool,
-    found: dict[str, AttentionLayer],
+    name: str, part: nn.Module, module: nn.Module, causal: bool, found: dict[str, AttentionLayer]
 ) -> list[Any]:
-    heads, weights = _heads(name, part), []
+    heads, maps, weights = _heads(name, part), _maps(part), []
     for one in maps:
         linear: Any = getattr(part, one)
         weight = linear.weight if isinstance(linear, nn.Linear) else linear.weight.mT
-        weights.append((weight, linear.bias))
+        weights.append(_with_bias(weight, linear.bias))
     if len(maps) == 1:  # of queries, keys, values
-        weight, bias = weights[0]
-        biases = (None, None) if bias is None else bias.chunk(3)[1::-1]
-        weights = list(zip(weight.chunk(3)[1::-1], biases, strict=True))
-    if weights[0][0].shape[0] % heads:
+        weights = list(weights[0].chunk(3)[1::-1])
+    if len(weights[0]) % heads:
         raise ConfigError(f"{name}: {heads} heads: must divide the rows of a map")
-    K, Q = (_per_head(weight, bias, heads) for weight, bias in weights)
+    K, Q = (one.reshape(heads, -1, one.shape[1]) for one in weights)
     if K.shape[:2] != Q.shape[:2]:
         raise ConfigError(f"{name}: must have as many keys as queries for every head")
     _check_names(name, part, module, K.shape[1])
@@ -250,10 +242,10 @@ def _rows(name: str, rows: Tensor, batch_first: bool) -> Tensor:
     return _values(rows)
 
 
-def _per_head(weight: Tensor, bias: Tensor | None, heads: int) -> Tensor:
-    """Return a linear map x -> weight x + bias, weight (H m, d), by head, (H, m, d + 1)."""
+def _with_bias(weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return a linear map x -> weight x + bias, weight (H m, d), as (H m, d + 1)."""
     column = weight.new_zeros(len(weight), 1) if bias is None else bias[:, None]
-    return _values(torch.cat([weight, column], 1)).reshape(heads, -1, weight.shape[1] + 1)
+    return _values(torch.cat([weight, column], 1))
 
 
 def _values(tensor: Tensor) -> Tensor:

@@ -65,13 +65,7 @@ class AttentionLayer:
         return len(self.K)
 
     def W(self, head: int) -> Tensor:
-        """Return W_h, shape (d + 1, e + 1).
-
-        Raises
-        ------
-        ConfigError
-            If there is no such head.
-        """
+        """Return W_h, shape (d + 1, e + 1)."""
         self.check_head(head)
         return self.K[head].mT @ self.Q[head] / math.sqrt(self.K.shape[1])
 
@@ -282,12 +276,8 @@ def same_spectrum(K: Tensor, Q: Tensor, generator: Generator | None) -> tuple[Te
 def _scores(x: Tensor, mask: Tensor, gamma: Tensor) -> Tensor:
     """Return the smallest v_i with v_i^T (x_it - x_iu) = gamma_it - gamma_iu, (n, r).
 
-    t and u are admissible, and the first of them is 0.
-
-    Raises
-    ------
-    ConfigError
-        If there is none: samples have more tokens than independent rows.
+    t and u are admissible, and the first of them is 0. There is none, a ConfigError, if samples
+    have more tokens than independent rows.
     """
     first = mask.to(torch.int8).argmax(1, keepdim=True)
     wanted = (gamma - gamma.gather(1, first)).masked_fill(~mask, 0.0)
