@@ -66,12 +66,6 @@ def test_recorded_steps(fields, grid):
     assert optimizer("gd", **fields).grid() == grid
 
 
-def test_normalised_step_has_the_length_of_the_step_size():
-    V, g = draw(4, 3, 3), draw(4, 3, 3, seed=1)
-    moved = step(optimizer("normalized_gd", lr=0.3), V, g, log_scale=-1e5)
-    torch.testing.assert_close(moved, V - 0.3 * g / g.norm(dim=(1, 2), keepdim=True))
-
-
 def test_published_normalisation_carries_eps():
     g = torch.tensor([[[MACHINE_EPS]]], dtype=torch.float64)
     rule = optimizer("normalized_gd", lr=1.0, gradient="direct")

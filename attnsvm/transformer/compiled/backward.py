@@ -80,8 +80,13 @@ def backward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int
             for k in range(R):
                 row = logits[k], inverse[k], top[k], away[k], work.c[i, k]
                 P, r_k = work.P[layer, h, i, k], work.r[layer, h, i, k]
-                q, exponent = work.q[h, k], work.q_exponent[h, k]
-                e = _pull_back(P, q, exponent, r_k, row, size[k], work.square[0])
+                if layer == 0:
+                    e = _pull_back_first(
+                        P, r_k, row, work.s[layer, h, i, k], work.square[0], work.part
+                    )
+                else:
+                    q, exponent = work.q[h, k], work.q_exponent[h, k]
+                    e = _pull_back(P, q, exponent, r_k, row, size[k], work.square[0])
                 work.P_exponent[layer, h, i, k] = e
         if layer > 0:
             _begin_below(work, sizes, layer, i, R)
@@ -106,6 +111,29 @@ def backward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int
         work.g[:] = work.g_below
         work.c[:] = work.c_below
         forget_zeros(work.g.rows, work.c.flat)
+
+
+@njit
+def _pull_back_first(
+    P: LaneArray, r: LaneArray, row: Any, s: LaneArray, rise: LaneArray, q: LaneArray
+) -> Any:
+    """Write P of a row of the first layer, return its exponent; rows as drawn need no other ones.
+
+    `rise` is (x_t - x_top)^T r. `q` is scratch of at least T entries.
+    """
+    (logits, inverse, top, away, c), T = row, len(s)
+    matmul(rise, away, r)
+    largest, mean = fill(-np.inf), fill(0.0)
+    for t in range(T):
+        largest = maximum(where(rise[t] == 0, -np.inf, logits[t]), largest)
+    # e^-largest times s_t (x_t - x_top)^T r; its sum is the mean
+    for t in range(T):
+        q[t] = rise[t] * exp(logits[t] - largest) * inverse
+        mean += q[t]
+    for t in range(T):
+        q[t] = where(top == t, 0, q[t] - s[t] * mean)
+    matmul(P, away.T, q[:T])
+    return largest + c
 
 
 @njit

@@ -3,6 +3,8 @@
 # mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -46,7 +48,11 @@ def _mix(data: Data, work: Workspace, sizes: Sizes, layer: int, i: int, R: int) 
         matmul(logits[:R], work.U[layer, h, i, :R], x.T)
         _attend(logits, s, top, work.inverse[layer, h, i], data.bias[i], R)
         for k in range(R):
-            gather_away(away[k], size[k], top[k], work.pairs[layer, i], work.apart[layer, i])
+            apart = work.apart[layer, i]
+            if layer == 0:
+                _away_from_top(away[k], size[k], x, top[k], apart)
+            else:
+                gather_away(away[k], size[k], top[k], work.pairs[layer, i], apart)
         mean = work.rows[:R]
         matmul(mean, s[:R], x)
         if sizes.values:
@@ -82,6 +88,25 @@ def _attend(
         inverse[k], top[k] = 1 / total, place
         for t in range(T):
             s[k, t] *= inverse[k]
+
+
+@njit
+def _away_from_top(
+    away: LaneArray, size: LaneArray, x: LaneArray, top: Any, apart: LaneArray
+) -> None:
+    """Write x_t - x_top and its exponents in the first layer, whose rows are as drawn."""
+    T, d = x.shape
+    for t in range(T):
+        size[t] = -np.inf
+        for u in range(T):
+            if u != t:
+                size[t] = where(top == u, apart[min(t, u), max(t, u)], size[t])
+    for j in range(d):
+        x_top = x[0, j]
+        for t in range(1, T):
+            x_top = where(top == t, x[t, j], x_top)
+        for t in range(T):
+            away[t, j] = x[t, j] - x_top
 
 
 @njit
