@@ -31,12 +31,9 @@ register()
 
 
 def job(composed: DictConfig) -> dict[str, Any] | float | None:
-    """Run one cell and write its record; in a sweep a failure becomes a record as well.
+    """Run one cell and write its record; return its objective, or its state if it has none.
 
-    Returns
-    -------
-    float or None
-        The objective of the run, None if it is undefined; the state of a run without an objective.
+    An objective that is undefined is None; in a sweep a failure becomes a record as well.
     """
     config = validated(composed)
     hydra_config = HydraConfig.get()

@@ -32,13 +32,7 @@ LATEX = {letter: rf"\{letter}" for letter in "#$%&_"} | {
 
 
 def citation(words: Sequence[str]) -> str:
-    """Return BibTeX entries of the runs or sweeps in the folders `words`, and of the paper.
-
-    Raises
-    ------
-    ConfigError
-        If no folder is given, or a run has no complete record.
-    """
+    """Return BibTeX entries of the finished runs or sweeps in folders, and of the paper."""
     if not words:
         raise ConfigError(
             "cite: no folder given; must be folders of runs or sweeps, as multirun/NAME"

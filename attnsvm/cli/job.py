@@ -23,20 +23,8 @@ log = logging.getLogger(__name__)
 def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool) -> str:
     """Run `config` and write its record to `folder`, unless another process did or is doing so.
 
-    `command` are its overrides. In a sweep (`in_sweep`) an error is only recorded, otherwise it is
-    raised as well. Returns the state of the run, one of `attnsvm.record.state.STATES`.
-
-    Raises
-    ------
-    CorruptRecordError
-        If the folder is a link, so that files would be written outside of the sweep's folder, or if
-        something else than a file lies in the place of one of the files that are written.
-    HeldError
-        If another process holds the lock of the run; in a sweep the run is skipped instead.
-    NoLocksError
-        If the file system of the folder does not support locks.
-    KeyboardInterrupt
-        If a signal ended it; the recorded state is `interrupted`.
+    `command` are its overrides. In a sweep (`in_sweep`) an error is only recorded, and a run that
+    another process holds is skipped; otherwise both are raised. Returns the state of the run.
     """
     if message := record.obstacle(folder):
         raise record.CorruptRecordError(message)

@@ -64,10 +64,7 @@ def refuse_without_memory(config: RunConfig, machine: Machine | None) -> None:
 
 
 def refuse_without_disk(config: RunConfig, folder: Path) -> None:
-    """Raise ConfigError if a run needs more disk space than is free.
-
-    `folder` is that of the run or of its sweep, which need not exist.
-    """
+    """Raise ConfigError if a run in `folder`, or below it, needs more disk space than is free."""
     folder = folder.absolute()
     existing = next(path for path in (folder, *folder.parents) if path.is_dir())
     free, has = shutil.disk_usage(existing).free, f"of disk space, and {existing} has"

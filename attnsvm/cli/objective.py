@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,18 +30,9 @@ WORDS = {one.name: one.allowed.words for one in TRIAL_COLUMNS if isinstance(one.
 
 @dataclass(frozen=True)
 class Objective:
-    """A number made of the trials of a run.
+    """A number made of the trials of a run: the mean or median of a column, or a share of words.
 
-    Attributes
-    ----------
-    text : str
-        As a user types it.
-    function : str
-        mean or median, over the instances with status ok; or share, of all instances.
-    column : str
-        A column of `trials.parquet`.
-    word : str or None
-        The value of `column` whose share is meant.
+    A mean and a median are over the instances with status ok, a share is of all instances.
     """
 
     text: str
@@ -53,31 +44,23 @@ class Objective:
     def of(
         cls, text: str, probes: Mapping[str, Any] | None = None, norms: Sequence[str] = ()
     ) -> Objective:
-        """Return the objective that `text` names, of a run with these probes and norms.
-
-        Raises
-        ------
-        ConfigError
-            If the function, the column or the word does not exist.
-        """
+        """Return the objective that `text` names, of a run with these probes and norms."""
         found = FORM.fullmatch(text)
         if found is None or (found[1] != "share" and found[3] is not None):
             raise ConfigError(f"objective={text}: must be {FORMS}")
-        made = cls(text, *found.groups())
-        if made.function == "share":
-            made._require(made.column, WORDS, f"share({made.column}=...)")
-            made._require(made.word, WORDS[made.column], f"share({made.column}=WORD)")
+        function, column, word = found.groups()
+        columns = (*TRIAL_COLUMNS, *norm_columns(norms))
+        numbers = [one.name for one in columns if one.dtype != "str"]
+        if function == "share":
+            places = [(column, [*WORDS], f"share({column}=...)")]
+            places += [(word, [*WORDS.get(column, ())], f"share({column}=WORD)")]
         else:
-            columns = [*TRIAL_COLUMNS, *norm_columns(norms)]
-            numbers = [one.name for one in columns if one.dtype != "str"]
-            known = [*numbers, *probe_quantities(probes or {})]
-            made._require(made.column, known, f"{made.function}(COLUMN)")
-        return made
-
-    def _require(self, given: str | None, known: Collection[str], place: str) -> None:
-        if given not in known:
-            must = f"{did_you_mean(str(given), known)}in {place} must be {' | '.join(known)}"
-            raise ConfigError(f"objective={self.text}: {given}: {must}")
+            places = [(column, [*numbers, *probe_quantities(probes or {})], f"{function}(COLUMN)")]
+        for given, known, place in places:
+            if given not in known:
+                must = f"{did_you_mean(str(given), known)}in {place} must be {' | '.join(known)}"
+                raise ConfigError(f"objective={text}: {given}: {must}")
+        return cls(text, function, column, word)
 
     def value(self, trials: pd.DataFrame) -> tuple[float | None, str]:
         """Return the number, None if it is undefined, and of how many instances it is."""
@@ -93,9 +76,7 @@ class Objective:
     def of_run(self, folder: Path) -> float | None:
         """Return the objective of the run in `folder` from its record; None if it is undefined.
 
-        It is undefined if the run is not done, if no instance with status ok has a value, or if the
-        number is not finite. None is no number in any direction: a sweeper counts it as a failed
-        trial, never as a good one.
+        A sweeper counts None as a failed trial, never as a good one.
         """
         from attnsvm.record import read_tables
 

@@ -122,10 +122,7 @@ class OtherSweeper(Callback):
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         """Refuse what cannot be run, and give the sweep a folder: one for each search space.
 
-        Raises
-        ------
-        SystemExit
-            If it is refused: Hydra makes warnings of other errors in a callback.
+        A refusal is SystemExit: Hydra makes warnings of other errors in a callback.
         """
         if config.hydra.sweeper._target_ == OWN:
             return

@@ -31,16 +31,9 @@ Cells = list[list[str]]
 class Task:
     """Runs the cells of a job, each composed and called back by Hydra as a job of its own.
 
-    Attributes
-    ----------
-    run_cell : function
-        Runs a composed cell.
-    context, config : HydraContext, DictConfig
-        Those of the sweep.
-    driver : int
-        The process that started the sweep: a worker ends when it is gone.
-    packs : dict of int to (int, list)
-        Number of a job of several cells -> number of the first one, and the cells.
+    `run_cell` runs a composed cell; `context` and `config` are those of the sweep; `driver` is the
+    process that started it: a worker ends when it is gone. `packs` has, for each job of several
+    cells, the number of its first cell and the cells.
     """
 
     run_cell: TaskFunction

@@ -53,13 +53,7 @@ def _compose(overrides: Sequence[str], **options: bool) -> Any:
 
 
 def validated(composed: DictConfig) -> RunConfig:
-    """Return the config that Hydra composed, with every field declared, typed and in range.
-
-    Raises
-    ------
-    ConfigError
-        Names the first field that is undeclared, missing or out of range.
-    """
+    """Return the config that Hydra composed, with every field declared, typed and in range."""
     run = [str(key) for key in composed if key != "hydra"]
     for name in run:
         if name not in RunConfig.__dataclass_fields__:

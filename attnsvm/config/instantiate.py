@@ -19,20 +19,8 @@ from attnsvm.config.sources import package_of
 def instantiate(config: Any, group: str, extensions: Iterable[str] = ()) -> Any:
     """Return the object that `config._target_` names, made from the other fields of `config`.
 
-    Parameters
-    ----------
-    config : dataclass
-        An option of `group`; its fields are the keyword arguments.
-    group : str
-        Its objects are of the class attnsvm.GROUP.Group, as attnsvm.head.Head.
-    extensions : iterable of str
-        Packages, besides attnsvm, that may contain the target.
-
-    Raises
-    ------
-    ConfigError
-        If the target lies outside the allowed packages, does not exist, or is not a class of the
-        group.
+    `config` is an option of `group`, whose objects are of the class attnsvm.GROUP.Group, as
+    attnsvm.head.Head; the target lies in attnsvm or in a package of `extensions`.
     """
     cls = target_class(config._target_, group, extensions)
     names = [f.name for f in dataclasses.fields(config) if f.name != "_target_"]
@@ -46,13 +34,7 @@ def instantiated_probes(config: RunConfig) -> dict[str, Any]:
 
 
 def named(group: str, name: str, **fields: Any) -> Any:
-    """Return the object of option `name` of `group`, its fields checked against the schema.
-
-    Raises
-    ------
-    ConfigError
-        If the option or a field does not exist, or a value is out of range.
-    """
+    """Return the object of option `name` of `group`, its fields checked against the schema."""
     options = ALL_GROUPS[group]
     if name not in options:
         raise ConfigError(options.refusal(name))

@@ -28,13 +28,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def keywords_checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Return `function`, which tells the right name of a misspelt keyword argument.
-
-    Raises
-    ------
-    TypeError
-        When it is called with a keyword that it does not have.
-    """
+    """Return `function`, which tells the right name of a misspelt keyword argument (TypeError)."""
     known = list(inspect.signature(function).parameters)
 
     @functools.wraps(function)

@@ -41,13 +41,7 @@ _of_extensions: dict[str, tuple[EntryPoint, ...]] = {}
 
 
 class Options(Mapping[str, type]):
-    """The schema of every usable option of a group, by name; those of attnsvm come first.
-
-    Parameters
-    ----------
-    base : type
-        The base of the group's schemas; `own` are those of attnsvm itself.
-    """
+    """The schema of every usable option of a group, by name; first `own`, those of attnsvm."""
 
     def __init__(self, base: type[Option]) -> None:
         self.base, self.group, self.own = base, base.GROUP, base.DECLARED[base.GROUP]
@@ -97,13 +91,7 @@ class Options(Mapping[str, type]):
 
 
 def use_extensions(packages: Iterable[str]) -> None:
-    """Add the options that packages declare in their `ATTNSVM`; those without one add none.
-
-    Raises
-    ------
-    ConfigError
-        If a package cannot be imported, or its declaration is not as described.
-    """
+    """Add the options that packages declare in their `ATTNSVM`; those without one add none."""
     for package in packages:
         if package not in _of_extensions:
             _of_extensions[package] = tuple(_declared_by(package))

@@ -23,14 +23,9 @@ MAX_NAME, MAX_TEXT = 50, 500
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number that a probe measures of every instance.
+    """A number that a probe measures of every instance: what it says, and in what unit (or `1`).
 
-    Attributes
-    ----------
-    meaning, unit : str
-        What it says, and in what; `1` for a pure number.
-    allowed : Range, OneOf or None
-        The values that it may have besides NaN.
+    `allowed` are the values that it may have besides NaN.
     """
 
     meaning: str

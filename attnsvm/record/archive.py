@@ -68,10 +68,7 @@ def pack(folder: Path) -> Path:
 def unpacked(path: Path) -> Iterator[Path]:
     """Yield the folder of the record in an archive; it is temporary.
 
-    Raises
-    ------
-    CorruptRecordError
-        If it is damaged, no zip archive of a single folder of plain files, or too large.
+    An archive must be sound, of bounded size, and hold a single folder of plain files.
     """
     with tempfile.TemporaryDirectory() as place:
         try:
@@ -95,11 +92,8 @@ def unpacked(path: Path) -> Iterator[Path]:
 def members(archive: zipfile.ZipFile, most: int) -> list[zipfile.ZipInfo]:
     """Return at most `most` members of a zip archive, none of which is read.
 
-    Raises
-    ------
-    CorruptRecordError
-        If there are more, a name is there twice, or one is encrypted, compressed in another way
-        than by deflate, or larger than its bytes in the archive can hold.
+    Each name is there once; each member is stored or deflated, not encrypted, and no larger than
+    its bytes in the archive can hold.
     """
     found = archive.infolist()
     if len(found) > most:
@@ -121,13 +115,7 @@ def members(archive: zipfile.ZipFile, most: int) -> list[zipfile.ZipInfo]:
 
 
 def _top_folder(found: list[zipfile.ZipInfo]) -> str:
-    """Return the first part of all names.
-
-    Raises
-    ------
-    ValueError
-        If a member is no folder or plain file inside of the archive, or they are too large.
-    """
+    """Return the first part of all names; each must be a folder or plain file in the archive."""
     names = [PurePosixPath(member.filename) for member in found]
     for member, name in zip(found, names, strict=True):
         kind = stat.S_IFMT(member.external_attr >> 16)

@@ -189,13 +189,7 @@ def hypothesis_columns(names: Iterable[str]) -> tuple[Column, ...]:
 
 
 def probe_columns(quantities: Mapping[str, Quantity]) -> tuple[Column, ...]:
-    """Return the columns of trials that the `quantities` of probes, by column, add.
-
-    Raises
-    ------
-    ConfigError
-        If a name is that of a fixed column or quantity.
-    """
+    """Return the columns of trials that the `quantities` of probes, by column, add."""
     fixed = (*TRIAL_COLUMNS, *HISTORY_COLUMNS, *QUANTITIES, *LAYER_COLUMNS)
     for name in {*HYPOTHESES, *(one.name for one in fixed)} & set(quantities):
         raise ConfigError(f"probe: its column {name} must have another name, every record has one")

@@ -109,13 +109,7 @@ def verified(path: Path, stated: str, limit: int = MAX_TABLE_BYTES) -> Iterator[
 
 
 def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> dict[str, Any]:
-    """Return the content of a JSON file of a record.
-
-    Raises
-    ------
-    CorruptRecordError
-        If it is not a regular file, is too large, cannot be parsed or has a wrong checksum.
-    """
+    """Return the content of a JSON file of a record: a regular file with the right checksum."""
     with open_regular(path, limit) as stream:
         raw = stream.read(limit)
     try:
@@ -170,10 +164,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write `content` with the sha256 of its canonical form under `checksum`.
 
-    Raises
-    ------
-    ValueError
-        If it is larger than a file that is read.
+    ValueError if it is larger than a file that is read.
     """
     text = json.dumps(content, default=str, ensure_ascii=False)
     plain = json.loads(text.encode(errors="replace"))  # a name on disk need not be UTF-8

@@ -52,13 +52,8 @@ UNREADABLE = (CorruptRecordError, OSError, KeyError, TypeError, ValueError)
 def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -> Mapping[str, int]:
     """Write a record in parts to `folder`, `run.json` last; return the count of each status.
 
-    The files do not depend on the division into parts; one part is in memory at a time.
-
-    Raises
-    ------
-    OSError
-        If the folder cannot be written. A complete record in it is kept until the new files are
-        complete.
+    The files do not depend on the division into parts; one part is in memory at a time. A complete
+    record in the folder is kept until the new files are complete.
     """
     parts = iter(parts)
     first = next(parts)
@@ -119,12 +114,7 @@ def write_failure(
 def read(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
     """Return the record in `folder` and the content of its `run.json`, checksums verified.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no `run.json`: the run is not complete.
-    CorruptRecordError
-        If a file is missing or differs from what was written.
+    FileNotFoundError without `run.json`; CorruptRecordError if a file is missing or differs.
     """
     run = _read_done(folder)
     trials, history = read_tables(folder, run)
@@ -133,13 +123,7 @@ def read(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
 
 
 def read_solutions(folder: Path) -> dict[str, np.ndarray]:
-    """Return the arrays in `folder`, checksum verified.
-
-    Raises
-    ------
-    FileNotFoundError, CorruptRecordError
-        As `read`.
-    """
+    """Return the arrays in `folder`, checksum verified; raises as `read`."""
     return _arrays(folder, _read_done(folder))
 
 
@@ -163,22 +147,8 @@ def read_tables(
 ) -> tuple[pa.Table, pa.Table]:
     """Return trials and history of the run in `folder`, whose `run.json` holds `run`.
 
-    All checksums are verified, also those of the arrays, which are not returned.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder of the run.
-    run : mapping
-        The content of its `run.json`.
-    room : int, optional
-        Largest size of each of the tables in memory, in bytes; half of the memory by default.
-
-    Raises
-    ------
-    CorruptRecordError
-        If a file is missing or differs from what was written, if a table is not one of today's
-        schema, or needs more than `room`.
+    All checksums are verified, also those of the arrays, which are not returned. Each of the tables
+    needs at most `room` bytes of memory, by default half of it, else CorruptRecordError.
     """
     room = usable_memory() // 2 if room is None else room
     with verified(folder / TABLES[2], run["files"][TABLES[2]]):
@@ -197,11 +167,6 @@ def compact(folder: Path) -> None:
 
     The meanings and units of columns, which `attnsvm --columns` prints, and other metadata are most
     of a table of a few rows: 36 KB become 6 KB. After an error the old record remains.
-
-    Raises
-    ------
-    FileNotFoundError, CorruptRecordError
-        As `read`.
     """
     run = _read_done(folder)
     tables = read_tables(folder, run)

@@ -53,16 +53,8 @@ def _this_process() -> str:
 def locked(folder: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
     """Hold the lock of `folder`.
 
-    Raises
-    ------
-    HeldError
-        If another process still holds it after `patience_s` seconds.
-    CorruptRecordError
-        If something else than a file lies in the place of the lock.
-    NoLocksError
-        If its file system does not support locks.
-    OSError
-        If the folder cannot be written.
+    HeldError if another process still holds it after `patience_s` seconds; CorruptRecordError if
+    something else than a file lies in its place; NoLocksError on a file system without locks.
     """
     path = folder / LOCK_FILE
     handle = _acquired(path, time.monotonic() + patience_s)
@@ -109,12 +101,7 @@ def _opened(path: Path) -> tuple[int, bool]:
 def holder(folder: Path) -> tuple[str, bool] | None:
     """Return the last owner of the lock and whether it is running; None without a lock file.
 
-    Raises
-    ------
-    CorruptRecordError
-        If something else than a file lies in its place.
-    NoLocksError
-        If there is a lock file, and the file system does not support locks.
+    Raises CorruptRecordError and NoLocksError as `locked`.
     """
     path = folder / LOCK_FILE
     try:

@@ -64,13 +64,6 @@ def write_plan(
 
     `fields` are those of every run's config, which describe a run without a record; in the file
     those that all runs share stand once.
-
-    Raises
-    ------
-    ConfigError
-        If there are more than MAX_RUNS runs, or they need a larger file than is read.
-    CorruptRecordError
-        If something else than a file lies in the place of the plan.
     """
     if len(cells) > MAX_RUNS:
         raise ConfigError(f"{len(cells)} runs in one sweep: must be at most {MAX_RUNS}")
@@ -146,11 +139,8 @@ def link_latest(folder: Path) -> None:
 def read_plan(directory: Path) -> Plan:
     """Return the plan of the sweep in `directory`; one without runs if it has none.
 
-    Raises
-    ------
-    CorruptRecordError
-        If it differs from what was written, has another form, or names folders outside of the
-        sweep's.
+    CorruptRecordError if it differs from what was written, has another form, or names folders
+    outside of the sweep's.
     """
     path = directory / PLAN_FILE
     try:
@@ -231,10 +221,7 @@ class SweepFolder:
 def sweep_folder(directory: Path) -> SweepFolder:
     """Return the runs of a folder: those in its plan, without one all with a record, or itself.
 
-    Raises
-    ------
-    FileNotFoundError
-        If it does not exist or holds neither a plan nor a record.
+    FileNotFoundError if it does not exist or holds neither a plan nor a record.
     """
     if kind_of(directory / RUN_FILE) != "nothing":
         return SweepFolder(directory, [directory.resolve()], Plan())  # "." has no name

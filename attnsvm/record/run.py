@@ -91,13 +91,8 @@ def plain(value: Any) -> bool:
 def read_run(folder: Path) -> dict[str, Any]:
     """Return the content of the `run.json` in `folder`, every field of its declared type.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is none.
-    CorruptRecordError
-        If it is not what was written, lacks a field or has one of another type, or if another
-        version wrote it: its config has other fields than the schema.
+    FileNotFoundError if there is none; CorruptRecordError if it is not what was written, lacks a
+    field, has one of another type, or is of another version: its config has other fields.
     """
     path = folder / RUN_FILE
     run = read_json(path, MAX_RUN_BYTES)
@@ -150,11 +145,6 @@ def recorded_config(run: Mapping[str, Any]) -> RunConfig:
     """Return the config of a `run.json`, built anew: its schema checks every field.
 
     A plug-in, whose code is not run, is a namespace of its fields.
-
-    Raises
-    ------
-    ConfigError
-        If a field is unknown, missing, of another type or out of range.
     """
     config, options = run["config"], run["options"]
     _check_names(config, NAMES, "config")

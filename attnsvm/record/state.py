@@ -21,16 +21,9 @@ WRITTEN_BY_HYDRA = (".log", ".yaml")
 
 @dataclass(frozen=True)
 class RunState:
-    """State of the run of a folder.
+    """State of the run of a folder, one of `STATES`; and why it is not done, in one line.
 
-    Attributes
-    ----------
-    state : str
-        One of `STATES`.
-    reason : str
-        Why it is not done, in one line; empty if it is.
-    run : mapping
-        The content of its `run.json`; empty if that is missing or corrupt.
+    `run` is the content of its `run.json`, empty if that is missing or corrupt.
     """
 
     state: str

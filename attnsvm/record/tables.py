@@ -58,13 +58,9 @@ def history_schema(step: pa.DataType, *key: str) -> pa.Schema:
 
 
 def read_trials(content: bytes, run: Mapping[str, Any], room: int) -> pa.Table:
-    """Return the table of the instances that `run.json` counts.
+    """Return the table of the instances that `run.json` counts, of at most `room` bytes.
 
-    Raises
-    ------
-    CorruptRecordError
-        If a column is missing, unknown, of another type or lacks values, if the rows are not
-        those that `run` counts, or if they need more than `room` bytes.
+    Its columns are those of the schema, each of its type; each instance is there once.
     """
     with refused("trials.parquet: ", *UNREADABLE_TABLE):
         schema = trial_schema(*further_columns(run["config"], run["probes"]))
@@ -84,14 +80,7 @@ def read_trials(content: bytes, run: Mapping[str, Any], room: int) -> pa.Table:
 
 
 def read_history(content: bytes, trials: pa.Table, room: int) -> pa.Table:
-    """Return the history of the instances in `trials`.
-
-    Raises
-    ------
-    CorruptRecordError
-        If a column is missing, unknown, of another type or lacks values, if a row is that of
-        another instance, or if the rows need more than `room` bytes.
-    """
+    """Return the history of the instances in `trials`, of at most `room` bytes."""
     with refused("history.parquet: ", *UNREADABLE_TABLE):
         key = key_columns(trials.column_names)
         found = pq.read_schema(pa.BufferReader(content))

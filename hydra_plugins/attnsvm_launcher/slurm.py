@@ -66,10 +66,7 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
     ) -> Sequence[JobReturn]:
         """Submit the runs and wait until each has ended or left the queue.
 
-        Raises
-        ------
-        ConfigError
-            If the cluster can never run the jobs; the message is that of SLURM.
+        ConfigError, with SLURM's message, if the cluster can never run the jobs.
         """
         self._check()
         executor = self._executor()
@@ -234,10 +231,7 @@ def queue() -> Queue | None:
 def answered_queue() -> Queue:
     """Return the jobs of the user as soon as SLURM answers.
 
-    Raises
-    ------
-    HydraException
-        If it does not: cells in the queue could be submitted a second time.
+    HydraException if it does not: cells in the queue could be submitted a second time.
     """
     for _ in range(ATTEMPTS):
         if (found := queue()) is not None:

@@ -82,16 +82,10 @@ def _grid(given: Iterable[Override]) -> Iterable[list[str]]:
 
 
 class AttnsvmSweeper(Sweeper):
-    """A grid of runs under one folder.
+    """A grid of runs under one folder: `params`, overrides of a single value or several each.
 
-    Parameters
-    ----------
-    max_batch_size : int or None
-        Largest number of jobs that the launcher gets at once.
-    cells_per_job : int
-        Number of cells that a job runs one after the other, each with its own record.
-    params : mapping of str to str
-        The grid: overrides, each a single value or several.
+    The launcher gets at most `max_batch_size` jobs at once, each of `cells_per_job` cells that are
+    run one after the other, each with its own record.
     """
 
     def __init__(
@@ -114,12 +108,8 @@ class AttnsvmSweeper(Sweeper):
     def sweep(self, arguments: list[str]) -> None:
         """Run the cells that have no complete record, then write tables, figures and report.
 
-        Raises
-        ------
-        ConfigError
-            Before any run, if a cell is not valid or the folder holds records of other code.
-        SweepIncompleteError
-            At the end, if a cell has no complete record.
+        ConfigError before any run, if a cell is not valid or the folder has records of other code;
+        SweepIncompleteError at the end, if a cell has no complete record.
         """
         from attnsvm.cli.dry_run import log_plan
         from attnsvm.sweeps.cells import fields_of
@@ -170,10 +160,7 @@ class AttnsvmSweeper(Sweeper):
     def _launch(self, pending: dict[str, list[str]]) -> None:
         """Run the cells by the launcher; if it fails, submit again the cells that did not start.
 
-        Raises
-        ------
-        Exception
-            The launcher's error, if it failed before any cell started.
+        If it failed before any cell started, its error is raised.
         """
         first = len(pending)
         while pending and (broken := self._launched(list(pending.values()))):
