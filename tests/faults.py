@@ -23,6 +23,7 @@ from attnsvm.cli.job import perform
 from attnsvm.config import RunConfig
 from attnsvm.config.identity import run_name
 from attnsvm.record import RunRecord, files, trial_table
+from attnsvm.record import states as states_of
 from attnsvm.record import writers as stream
 from attnsvm.record.lock import LOCK_FILE, holder
 from attnsvm.record.plan import tidy
@@ -169,3 +170,8 @@ def owners(folder: Path) -> list[tuple[int, str]]:
 def states(folder: Path, cells: list[RunConfig]) -> list[str]:
     """Return the states of the runs."""
     return [run_state(folder / run_name(config)).state for config in cells]
+
+
+def found(folder: Path) -> list[str]:
+    """Return the states of all runs of a sweep, sorted."""
+    return sorted(state.state for state in states_of(folder).values())

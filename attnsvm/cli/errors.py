@@ -14,7 +14,8 @@ from typing import Any
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from attnsvm.config import KINDS, PROBES, ConfigError
+from attnsvm.config import PROBES, ConfigError
+from attnsvm.config.fields import KINDS
 from attnsvm.config.instantiate import unknown_field
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.run import ALL_GROUPS

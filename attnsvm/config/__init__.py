@@ -4,16 +4,7 @@ What a plug-in needs to declare an option is here: the base of its group, `optio
 allows.
 """
 
-from attnsvm.config.fields import (
-    KINDS,
-    ConfigError,
-    Group,
-    ListOf,
-    OneOf,
-    Range,
-    check_fields,
-    option,
-)
+from attnsvm.config.fields import ConfigError, ListOf, OneOf, Range, option
 from attnsvm.config.groups import (
     DataConfig,
     HeadConfig,
@@ -33,27 +24,8 @@ from attnsvm.config.run import (
 )
 
 __all__ = [
-    "GROUPS",
-    "KINDS",
-    "PROBES",
-    "WITHOUT_EFFECT",
-    "ConfigError",
-    "DataConfig",
-    "FirstOrderConfig",
-    "Group",
-    "HeadConfig",
-    "ListOf",
-    "LossConfig",
-    "ModelConfig",
-    "OneOf",
-    "OptimizerConfig",
-    "ParameterizationConfig",
-    "ProbeConfig",
-    "Quantity",
-    "Range",
-    "RunConfig",
-    "SelectionConfig",
-    "SvmConfig",
-    "check_fields",
-    "option",
-]
+    "GROUPS", "PROBES", "WITHOUT_EFFECT", "ConfigError", "DataConfig", "FirstOrderConfig",
+    "HeadConfig", "ListOf", "LossConfig", "ModelConfig", "OneOf", "OptimizerConfig",
+    "ParameterizationConfig", "ProbeConfig", "Quantity", "Range", "RunConfig", "SelectionConfig",
+    "SvmConfig", "option",
+]  # fmt: skip

@@ -32,12 +32,9 @@ class NoLocksError(OSError):
     """The file system does not support locks."""
 
     def __init__(self, error: OSError, path: Path) -> None:
-        super().__init__(
-            error.errno,
-            f"file system without locks (flock: {os.strerror(error.errno or 0)}); must be one with "
-            f"locks, for example a local disk, NFSv4, GPFS, or Lustre mounted with -o flock",
-            str(path),
-        )
+        flock = f"file system without locks (flock: {os.strerror(error.errno or 0)}); must be one"
+        must = "with locks, for example a local disk, NFSv4, GPFS, or Lustre mounted with -o flock"
+        super().__init__(error.errno, f"{flock} {must}", str(path))
 
 
 def _this_process() -> str:
@@ -69,7 +66,8 @@ def locked(folder: Path, patience_s: float = PATIENCE_S) -> Iterator[None]:
 
 def _acquired(path: Path, deadline: float) -> int:
     while True:
-        handle, new = _opened(path)
+        new = not path.exists()
+        handle = open_handle(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -87,15 +85,6 @@ def _acquired(path: Path, deadline: float) -> int:
             if os.path.samestat(os.fstat(handle), os.stat(path)):
                 return handle
         os.close(handle)  # the previous owner removed the file between our open and our lock
-
-
-def _opened(path: Path) -> tuple[int, bool]:
-    """Return a handle of the lock file, and whether this process created it."""
-    flags = os.O_RDWR | os.O_CREAT
-    try:
-        return open_handle(path, flags | os.O_EXCL), True
-    except FileExistsError:
-        return open_handle(path, flags), False
 
 
 def holder(folder: Path) -> tuple[str, bool] | None:

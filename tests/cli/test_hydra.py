@@ -6,7 +6,13 @@ import json
 import os
 
 import pytest
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import ConfigCompositionException
+from omegaconf import OmegaConf
 
+from attnsvm.cli.composing import CellComposer
+from attnsvm.config.compose import register
 from attnsvm.config.version import __version__
 from tests.command import SMALL, attnsvm, ran
 
@@ -64,3 +70,65 @@ def test_a_dry_run_for_a_device_that_is_not_here_lists_the_plan(mode, tmp_path):
     done = ran(*mode, *SMALL, "dry_run=true", "device=cuda", cwd=tmp_path, env=env)
     assert "1 runs, 1 of them pending" in done.stdout
     assert "no estimate: device=cuda: no CUDA device is available here" in done.stdout
+
+
+@pytest.mark.full
+def test_a_sweep_beside_them_is_run_and_reported(tmp_path):
+    for name in ("conf", "sweeps"):
+        (tmp_path / name).mkdir()
+        for module in ("__init__", "report", "status"):
+            code = f"raise SystemExit('the user has {name}')"
+            (tmp_path / name / f"{module}.py").write_text(code)
+    (tmp_path / "conf/config.yaml").write_text("nothing: of ours\n")
+    env = os.environ | {"PYTHONPATH": "."}
+    ran("-m", *SMALL, "seed=1,2", cwd=tmp_path, env=env)
+    (tmp_path / "multirun/latest/report.html").unlink()
+    for other in ("attnsvm-status", "attnsvm-report", "attnsvm-verify"):
+        ran("multirun/latest", cwd=tmp_path, command=other, env=env)
+    assert (tmp_path / "multirun/latest/report.html").exists()
+
+
+CELLS = [
+    ["seed=3", "data.d=5"],
+    ["parameterization=kq", "parameterization.m=2", "seed=1"],
+    ["data={n:2,T:3}", "head=relu"],
+    ["head=relu", "data={n:4,T:3}", "data.d=7"],
+    ["optimizer={lr:0.2,steps:7}", "selection=multi", "svm.norms=[nuclear]"],
+    ["data=orthonormal", "++data.T=4", "hydra.job.name=other"],
+    ["seed=4", "data.d=5"],
+]
+WRONG = [["data.dd=3"], ["seed=1", "head.width=2"], ["+data.T.x=1"], ["head=linaer"]]
+
+
+@pytest.fixture(scope="module")
+def composers():
+    """Our composer, and Hydra's own way of it."""
+    register()
+    with initialize_config_module("conf", version_base="1.3", job_name="attnsvm"):
+        loader = CellComposer(GlobalHydra.instance().hydra.config_loader.get_search_path())
+        master = compose("config", ["trials=3"], return_hydra_config=True)
+        by_hydra = super(CellComposer, loader).load_sweep_config
+        yield (
+            lambda cell: loader.load_sweep_config(master, cell),
+            lambda cell: by_hydra(master, cell),
+        )
+
+
+@pytest.mark.full
+def test_a_job_is_what_hydra_composes_its_own_section_included(composers):
+    for cell in CELLS:
+        config, expected = (compose_cell(cell) for compose_cell in composers)
+        assert config == expected
+        assert OmegaConf.to_container(config) == OmegaConf.to_container(expected)
+        assert config._get_flag("struct") == expected._get_flag("struct")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("cell", WRONG, ids=" ".join)
+def test_what_hydra_refuses_is_refused_with_its_words(cell, composers):
+    messages = set()
+    for compose_cell in composers:
+        with pytest.raises(ConfigCompositionException) as caught:
+            compose_cell(cell)
+        messages.add(str(caught.value))
+    assert len(messages) == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
-import sys
 
 import pytest
 from omegaconf import OmegaConf
@@ -26,7 +25,7 @@ from attnsvm.data import sample
 from attnsvm.record import files as usable
 from attnsvm.record import usable_memory
 from attnsvm.training import train
-from tests.command import BIN, SMALL, environment, ran
+from tests.command import BIN, environment
 from tests.config.test_config import composed
 
 GiB = 2**30
@@ -109,28 +108,6 @@ def test_snapshots_on_a_gpu_are_not_in_the_memory_of_the_job():
     for device, machine in (("cpu", gpu), ("auto", cpu)):
         with pytest.raises(ConfigError, match="must be smaller"):
             refuse_without_memory(composed(*large, f"device={device}"), machine)
-
-
-@pytest.mark.full
-def test_what_is_done_and_a_dry_run_need_no_disk_space(tmp_path, monkeypatch):
-    """The same command again, on a disk that is full by now."""
-    grid = ["-m", "data.d=3,4", *SMALL[:3], SMALL[4]]
-    ran(*grid, cwd=tmp_path)
-    full = "import shutil, sys; u = shutil.disk_usage; "
-    full += "shutil.disk_usage = lambda p: type(u(p))(10, 10, 0); "
-    full += "from attnsvm.cli.app import main; main()"
-
-    def on_a_full_disk(*arguments):
-        command = [sys.executable, "-c", full, *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-
-    again = on_a_full_disk(*grid)
-    assert again.returncode == 0, again.stderr
-    new = ["-m", "seed=7,8", *grid[1:]]
-    assert on_a_full_disk(*new, "dry_run=true").returncode == 0
-    refused = on_a_full_disk(*new)
-    assert refused.returncode == 2
-    assert "of disk space" in refused.stderr
 
 
 def test_the_memory_of_a_job_is_what_it_asks_slurm_for(monkeypatch, tmp_path):

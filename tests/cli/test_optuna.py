@@ -48,19 +48,6 @@ def test_tpe_finds_the_least_of_the_runs_on_disk_and_resumes(tmp_path):
     assert len(states(folder)) == 5
 
 
-def test_the_grid_sampler_runs_every_cell_and_maximises(tmp_path):
-    grid = ["hydra/sweeper/sampler=grid", "optimizer=gd,normalized_gd", "optimizer.lr=0.1,0.5"]
-    grid += ["hydra.sweeper.direction=maximize", "objective=share(status=ok)"]
-    ran(*SEARCH, *grid, cwd=tmp_path)
-    folder = tmp_path / "multirun/latest"
-    assert len(states(folder)) == 4
-    found = OmegaConf.load(folder / "optimization_results.yaml")
-    runs = [OmegaConf.load(path) for path in folder.glob("*/run.json")]
-    shares = [run["accepted"] / run["drawn"] for run in runs]
-    assert found.best_value == max(shares) > min(shares)
-    assert found.best_params["optimizer"] == "normalized_gd"
-
-
 def test_a_failed_run_is_on_record_stops_no_search_and_is_never_the_best(tmp_path):
     two_files(tmp_path)
     search = ["-m", "hydra/sweeper=optuna", "hydra/sweeper/sampler=random", "data=file"]

@@ -18,7 +18,7 @@ from attnsvm.record.state import run_state
 from attnsvm.sweeps.status import main as status
 from attnsvm.sweeps.status import states
 from tests.command import BIN, SMALL, begun, environment, until
-from tests.faults import configs, finished, in_child, litter, owners, sweep
+from tests.faults import configs, finished, found, in_child, litter, owners, sweep
 
 LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3")
 GRACE_S = 5.0
@@ -35,10 +35,6 @@ def stop(process, signum) -> None:
     process.send_signal(signum)
     assert process.wait(60) == 128 + signum
     assert time.monotonic() - begin < GRACE_S
-
-
-def found(folder) -> list[str]:
-    return sorted(state.state for state in states(folder).values())
 
 
 def test_a_sweep_is_interrupted_on_record(tmp_path, capsys):

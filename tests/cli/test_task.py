@@ -11,16 +11,13 @@ import pytest
 from omegaconf import OmegaConf
 
 from attnsvm.record.state import TABLES
-from attnsvm.sweeps.status import states
+from hydra_plugins.attnsvm_launcher.slurm import note, noted
 from tests.cli.test_objective import two_files
 from tests.command import SMALL, begun, ran, until, with_callback
+from tests.faults import found
 
 QUICK = ("optimizer.steps=5", *SMALL[:4])
 LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3", "trials=1")
-
-
-def found(folder) -> list[str]:
-    return sorted(state.state for state in states(folder).values())
 
 
 @pytest.mark.full
@@ -89,3 +86,17 @@ def test_a_signal_between_two_cells_ends_the_job(tmp_path):
 def test_a_job_has_at_least_one_cell(tmp_path):
     done = ran("-m", *QUICK, "hydra.sweeper.cells_per_job=0", cwd=tmp_path, code=2)
     assert "hydra.sweeper.cells_per_job=0: must be a whole number >= 1" in done.stderr
+
+
+def test_a_note_tells_who_runs_which_cells_and_an_odd_one_hides_no_other(tmp_path, caplog):
+    for cells in ({"7_0": ["a", "b"], "7_1": ["c"]}, {"9": ["d"]}, {}):
+        note(tmp_path, cells)
+    ours = {"a": "7_0", "b": "7_0", "c": "7_1", "d": "9"}
+    assert noted(tmp_path, ["7_0", "7_1", "8", "9"]) == ours
+    assert noted(tmp_path, ["7_1", "8"]) == {"c": "7_1"}  # the others are over
+    assert noted(tmp_path, []) == {}
+    (tmp_path / "8.json").write_text("{")
+    os.mkfifo(tmp_path / "10.json")
+    (tmp_path / "11.json").mkdir()
+    assert noted(tmp_path, ["8", "9", "10", "11"]) == {"d": "9"}
+    assert len(caplog.records) == 3

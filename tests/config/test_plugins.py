@@ -13,10 +13,7 @@ from attnsvm.cli.help import help_text
 from attnsvm.config import GROUPS, PROBES, ConfigError, plugins
 from attnsvm.config.identity import option_names, signature
 from attnsvm.config.instantiate import named
-from attnsvm.config.optimizer import GDConfig
 from attnsvm.config.sources import code_digest
-from attnsvm.head import Linear
-from attnsvm.optimizer import GD
 from tests.config.test_config import composed
 from tests.plugin import CONFIG, DECLARED, SCHEMA, installed, write_entry_points, write_package
 
@@ -67,23 +64,6 @@ def test_the_library_takes_it_by_name(cubic):
     own = attnsvm.ProblemBatch.of(batch.X, batch.Z, batch.Y, head="cubic")
     assert own.head.power == 3
     assert attnsvm.train(batch, steps=20).W.isfinite().all()
-
-
-def test_objects_need_no_declaration():
-    class Shifted(Linear):
-        def value(self, o, parameters):
-            return super().value(o, parameters) + 1
-
-    drawn = {"n": 2, "T": 3, "d": 4, "trials": 3}
-    given, plain = (attnsvm.sample(head=head, **drawn) for head in (Shifted(), "linear"))
-    assert given.X.equal(plain.X)
-    torch.testing.assert_close(given.scores(), plain.scores() + plain.Y[..., None])
-    fields = {name: value for name, value in vars(GDConfig()).items() if name != "_target_"}
-    own = attnsvm.train(given, optimizer=GD(**{**fields, "steps": 30}), loss="linear")
-    named_gd = attnsvm.train(plain, optimizer="gd", steps=30, loss="linear")
-    torch.testing.assert_close(own.W, named_gd.W, rtol=1e-12, atol=0)
-    with pytest.raises(ConfigError, match="lr: must be set in the given optimizer itself"):
-        attnsvm.train(given, optimizer=GD(**fields), lr=1.0)
 
 
 def test_both_ways_of_declaration_give_the_same_run(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import signal
 import socket
 import zipfile
@@ -172,6 +173,11 @@ def place(path: Path, kind: str) -> None:
     """Put something else than a file at `path`."""
     path.unlink(missing_ok=True)
     PLACED[kind](path)
+
+
+def remove(path: Path) -> None:
+    """Remove what lies at `path`."""
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 # --- tables and arrays with a valid checksum ------------------------------------------------------

@@ -14,7 +14,6 @@ import pytest
 
 from attnsvm import record
 from attnsvm.record import LOCK_FILE, RUN_FILE, TABLES, CorruptRecordError, run_state
-from attnsvm.sweeps import aggregate
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.report import command as report
 from tests.record.odd import (
@@ -35,6 +34,7 @@ from tests.record.odd import (
     of_words,
     parquet,
     place,
+    remove,
     replace_file,
     with_checksum,
     with_field,
@@ -110,16 +110,7 @@ def test_an_absurd_size_or_something_else_in_the_place_of_a_file(name, odd):
         (odd / name).write_bytes(content)
         place(odd / name, kind)
         assert "must be a file" in reason_of(odd)
-        cleared(odd / name)
-
-
-def cleared(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        for below in path.iterdir():
-            below.unlink()
-        path.rmdir()
-    else:
-        path.unlink()
+        remove(odd / name)
 
 
 @pytest.mark.parametrize("kind", [*PLACED, "file"])
@@ -129,7 +120,7 @@ def test_something_else_in_the_place_of_folder_log_or_lock(kind, odd, tmp_path):
         if kind != "file":
             place(odd / name, kind)
             assert words in reason_of(odd)
-            cleared(odd / name)
+            remove(odd / name)
     os.rename(odd, tmp_path / "away")
     if kind == "file":
         odd.write_text("mine")
@@ -207,19 +198,6 @@ def test_a_long_word_in_many_rows_and_a_codec_that_no_record_has(odd):
     assert "history.parquet: needs" in reason_of(odd)
     replace_file(odd, "history.parquet", many(history, 10, 1, "zstd"))
     assert "ZSTD; must be SNAPPY" in reason_of(odd)
-
-
-def test_reports_of_tables_that_together_need_more_memory(sweep, odd, monkeypatch):
-    """The runs that still fit are told."""
-    tables = record.read_tables(odd, record.read_run(odd))
-    held = sum(table.nbytes for table in tables)
-    largest = max(path.stat().st_size for path in sweep.glob("*/*.parquet"))
-    for fit in (1, 2):
-        room = largest + held * (fit - 1) + held // 2
-        monkeypatch.setattr(aggregate, "usable_memory", lambda room=room: 2 * room)
-        frames = load(sweep)
-        assert frames.runs["state"].tolist() == ["done"] * fit + ["corrupt"] * (3 - fit)
-        assert len(frames.trials) == 3 * fit
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")

@@ -117,16 +117,6 @@ def test_scancel_of_a_running_and_of_a_pending_job(slurm, tmp_path):
     assert state_counts(folder) == {"interrupted": 1, "missing": 1}
 
 
-def test_a_preempted_job_is_interrupted_and_requeued(slurm, tmp_path):
-    driver, folder, _, job = started(slurm, tmp_path, "-m", "seed=0", *LONG)
-    told(slurm, "scancel", "--signal=USR2", job)
-    until(lambda: state_counts(folder) == {"interrupted": 1}, 30)
-    until(lambda: "PENDING" in told(slurm, "squeue", "--noheader", "--format=%i %T"), 30)
-    assert driver.poll() is None  # it waits for the second start
-    told(slurm, "scancel", job)
-    assert driver.wait(60) == 1
-
-
 def start_again(slurm, job: str) -> None:
     """Start a job that was requeued; by itself SLURM waits for two minutes."""
     asked = ("squeue", f"--jobs={job}", "--noheader", "--format=%T %r")
