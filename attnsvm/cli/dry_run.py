@@ -31,10 +31,9 @@ OF_INSTANCES = ("n", "T", "d", "at_layer", "at_head", "control")
 def log_plan(
     folder: Path, cells: Mapping[str, Sequence[str]], configs: Mapping[str, RunConfig]
 ) -> None:
-    """Log every run with its state, and the time that the pending ones need.
+    """Log every run in `folder` with its state, and the time that the pending ones need.
 
-    `folder` is the parent of the runs' folders; `cells` and `configs` are the overrides and the
-    config of each run, by the name of its folder.
+    `cells` and `configs` are the overrides and the config of each run, by the name of its folder.
     """
     states = {name: run_state(folder / name).state for name in cells}
     for name, overrides in cells.items():
@@ -62,18 +61,16 @@ def estimated_s(configs: Sequence[RunConfig]) -> float:
         fields = result_fields(config)
         data = {key: value for key, value in fields["data"].items() if key not in OF_INSTANCES}
         kinds[repr({**fields, "data": data, "seed": 0, "trials": 0})].append(config)
-    return sum(map(_estimated_kind_s, kinds.values()))
-
-
-def _estimated_kind_s(configs: Sequence[RunConfig]) -> float:
-    by_size = {size(config): config for config in configs}
-    sizes = sorted(by_size)
-    places = np.linspace(0, len(sizes) - 1, min(SIZES, len(sizes))).round().astype(int)
-    tried = [sizes[place] for place in places]
-    costs = np.log(np.maximum([_cost_s(by_size[floats]) for floats in tried], 1e-6))
-    at, known = np.log([size(config) for config in configs]), np.log(tried)
-    start, each = (np.exp(np.interp(at, known, column)) for column in costs.T)
-    return float((start + [config.trials for config in configs] * each).sum())
+    total = 0.0
+    for kind in kinds.values():
+        by_size = dict(sorted({size(config): config for config in kind}.items()))
+        places = np.linspace(0, len(by_size) - 1, min(SIZES, len(by_size))).round().astype(int)
+        tried = np.array([*by_size])[places]
+        costs = np.log(np.maximum([_cost_s(by_size[floats]) for floats in tried], 1e-6))
+        at = np.log([size(config) for config in kind])
+        start, each = (np.exp(np.interp(at, np.log(tried), column)) for column in costs.T)
+        total += float((start + [config.trials for config in kind] * each).sum())
+    return total
 
 
 def size(config: RunConfig) -> float:

@@ -14,14 +14,9 @@ from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
-STUCK_S = 2.5
-"""Seconds that the main thread has to react to a signal."""
-
-CHILDREN_S = 4.0
-"""Seconds that the workers of a sweep have to record that they were interrupted."""
-
-PARENT_S = 0.5
-"""Seconds between two looks of a worker whether its driver is still there."""
+STUCK_S, CHILDREN_S, PARENT_S = 2.5, 4.0, 0.5
+"""Seconds that the main thread has to react to a signal; that the workers of a sweep have to record
+that they were interrupted; and between two looks of a worker whether its driver is still there."""
 
 FOLLOWER = "follower of the driver"
 """Name of the thread that ends a worker."""
@@ -98,9 +93,8 @@ def _watched(on_stuck: Callable[[Interrupted], None] | None) -> Iterator[None]:
             with suppress(BaseException):
                 if on_stuck is not None:
                     on_stuck(Interrupted(signum))
-            if callable(handler := _before[0].get(signal.Signals(signum))):
-                with suppress(BaseException):
-                    handler(signum, None)
+            with suppress(BaseException):  # that of submitit requeues; there may be none
+                _before[0][signal.Signals(signum)](signum, None)
             os._exit(128 + signum)
 
     watcher = threading.Thread(target=watch, daemon=True, name="signals")

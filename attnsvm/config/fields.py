@@ -20,10 +20,7 @@ class ConfigError(ValueError):
 
 @dataclass(frozen=True)
 class Range:
-    """The allowed numbers of a field: low <= value <= high.
-
-    `open` excludes low itself, `below` excludes high.
-    """
+    """The allowed numbers of a field: low <= value <= high; `open` excludes low, `below` high."""
 
     low: float = -math.inf
     high: float = math.inf
@@ -61,10 +58,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class ListOf:
-    """A field that holds a list without repetition, each item allowed by `item`.
-
-    It is not empty, unless that is allowed.
-    """
+    """A field that holds a list without repetition of `item`, not empty unless that is allowed."""
 
     item: Allowed
     empty: bool = False

@@ -82,10 +82,10 @@ def _commit(git: Path) -> str | None:
         common = git / shared.read_text().strip() if shared.exists() else git
         packed = common / "packed-refs"
         lines = packed.read_text().splitlines() if packed.exists() else []
-        files = [place / name for place in (git, common) if (place / name).is_file()]
-        found = [path.read_text().strip() for path in files]
-        found += [line.split()[0] for line in lines if line.endswith(f" {name}")]
-        head = found[0] if found else ""
+        files = (place / name for place in (git, common) if (place / name).is_file())
+        found = [*(path.read_text().strip() for path in files),
+                 *(line.split()[0] for line in lines if line.endswith(f" {name}")), ""]  # fmt: skip
+        head = found[0]
     return head if COMMIT.fullmatch(head) else None
 
 

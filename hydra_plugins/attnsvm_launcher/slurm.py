@@ -49,11 +49,9 @@ SUBMISSION_S = 120.0
 SHORT_MIN = 5
 """Time limit in minutes below which the signal before the end costs a large part of the time."""
 
-ASK_S = 2.0, 30.0
-"""Least and largest number of seconds between two questions to the queue."""
-
-ATTEMPTS = 5
-"""Number of times that SLURM is asked for its queue before jobs are submitted."""
+ASK_S, ATTEMPTS = (2.0, 30.0), 5
+"""Least and largest number of seconds between two questions to the queue; and the number of times
+that SLURM is asked for its queue before jobs are submitted."""
 
 Queue = dict[str, tuple[str, str]]
 
@@ -95,7 +93,7 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         """Submit the cells of an array of jobs that no job in the queue is to run.
 
         All jobs of these cells are added to `waiting` (name -> submitit's paths). Return whether
-        SLURM took them. If it did not, it may when the jobs in `waiting` are over.
+        SLURM took them; else it may when the jobs in `waiting` are over.
         """
         notes = Path(self.config.hydra.sweep.dir) / NOTES
         notes.mkdir(parents=True, exist_ok=True)
@@ -189,17 +187,18 @@ def _try_submission(executor: Any) -> None:
     with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
         script.write(text)
         script.flush()
-        command = ["sbatch", "--test-only", script.name]
-        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        answer = _answer("sbatch", "--test-only", script.name)
     if answer.returncode or "allocation failure" in answer.stderr:
         raise _refused(answer.stderr.strip())
 
 
+def _answer(*command: str, timeout: int | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
+
+
 def _array_size() -> int:
     """Return the largest number of jobs in one array of the cluster."""
-    command = ["scontrol", "show", "config"]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    found = re.search(r"MaxArraySize\s*=\s*(\d+)", answer.stdout)
+    found = re.search(r"MaxArraySize\s*=\s*(\d+)", _answer("scontrol", "show", "config").stdout)
     return max(1, int(found.group(1)) - 1) if found else 1000
 
 
@@ -216,9 +215,8 @@ def _paths(executor: Any, job: str) -> Any:
 def queue() -> Queue | None:
     """Return job -> (state, reason) of the user's jobs; None if SLURM does not answer."""
     command = ["squeue", "--array", "--noheader", "--all", "--user", getpass.getuser()]
-    command.append("--format=%i|%T|%r")
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        answer = _answer(*command, "--format=%i|%T|%r", timeout=60)
     except subprocess.TimeoutExpired:
         return None
     if answer.returncode:
