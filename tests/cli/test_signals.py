@@ -12,7 +12,6 @@ import time
 import pytest
 
 from attnsvm import experiment, record
-from attnsvm.cli import job
 from attnsvm.cli.signals import SIGNALS
 from attnsvm.record.state import run_state
 from attnsvm.sweeps.status import main as status
@@ -188,27 +187,4 @@ def test_a_signal_after_the_last_write_does_not_undo_the_record(before, state, t
 
     assert finished(in_child(drive)) == 3
     assert found(tmp_path / "sweep") == [state]
-    assert not litter(tmp_path / "sweep")
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("module", "step"), [(record, "remove_orphans"), (job, "provenance")], ids=str
-)
-def test_a_signal_right_after_the_lock_is_recorded(module, step, tmp_path):
-    """Also where the process ignores the signal before and after the run, as submitit does."""
-    cells = configs(1)
-
-    def drive():
-        def met_by_a_signal(*args):
-            os.kill(os.getpid(), signal.SIGTERM)
-            return before(*args)
-
-        before = getattr(module, step)
-        setattr(module, step, met_by_a_signal)
-        signal.signal(signal.SIGTERM, lambda signum, frame: None)
-        sweep(tmp_path / "sweep", cells)
-
-    assert finished(in_child(drive)) == 0
-    assert found(tmp_path / "sweep") == ["interrupted"]
     assert not litter(tmp_path / "sweep")

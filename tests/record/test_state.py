@@ -18,7 +18,7 @@ from attnsvm.record.lock import LOCK_FILE, HeldError, holder, locked
 from attnsvm.record.provenance import provenance
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.status import main, states
-from tests.command import SMALL, attnsvm, until
+from tests.command import SMALL, attnsvm
 from tests.faults import configs, finished, in_child, owners, sweep
 from tests.record.test_record import a_record
 
@@ -125,23 +125,6 @@ def test_records_of_other_code_are_refused_unless_allowed_and_then_shown(tmp_pat
     assert "another" in (sweep_folder / "report.html").read_text()
     shown = attnsvm(str(sweep_folder), cwd=tmp_path, command="attnsvm-status")
     assert "records of 2 versions of the code" in shown.stdout
-
-
-def test_progress_counts_what_is_on_disk(tmp_path):
-    from io import StringIO
-
-    from attnsvm.sweeps.progress import Progress
-
-    cells = configs(3)
-    names = [run_name(config) for config in cells]
-    told = StringIO()
-    with Progress(tmp_path, names[1:], done=1, stream=told) as progress:
-        assert progress.line() == "1 of 3 runs done"
-        child = in_child(lambda: sweep(tmp_path, cells[1:]))
-        os.waitpid(child, 0)
-        until(lambda: progress.line().startswith("3 of 3 runs done, "))
-        assert "instances/s" in progress.line()
-    assert told.getvalue().endswith("instances/s\n")
 
 
 # --- the lock: held by one process at a time, released when its owner ends, whatever its end ------
