@@ -71,7 +71,7 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         _try_submission(executor)
         compose, jobs = self.hydra_context.config_loader.load_sweep_config, list[Job]()
         for number, overrides in enumerate(job_overrides, start=initial_job_idx):
-            _, cells = self.task_function.packs.get(number, (0, [list(overrides)]))
+            _, cells = self._packs().get(number, (0, [list(overrides)]))
             names = [run_name(validated(compose(self.config, cell))) for cell in cells]
             jobs.append((number, dict(zip(names, cells, strict=True))))
         waiting: dict[str, Any] = {}
@@ -122,12 +122,13 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
 
     def _map(self, executor: Any, jobs: list[Job]) -> dict[str, Job]:
         """Submit an array of jobs and return them by their names in the queue."""
-        state, folder, packs = Singleton.get_state(), "hydra.sweep.dir", self.task_function.packs
+        state, folder, packs = Singleton.get_state(), "hydra.sweep.dir", self._packs()
         arguments = []
         for number, cells in jobs:
             left = list(cells.values())
             overrides = overrides_of(left) if packs else left[0]
-            packs.update({number: (packs[number][0], left)} if packs else {})
+            if packs:
+                packs[number] = packs[number][0], left
             arguments.append((overrides, folder, number, f"job_id_for_{number}", state))
         submitted = executor.map_array(self, *zip(*arguments, strict=True))
         made = {str(one.job_id): job for one, job in zip(submitted, jobs, strict=True)}
@@ -136,6 +137,10 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
             cell = " ".join(filter_overrides(next(iter(cells.values()))))
             log.info("SLURM job %s: %s%s", name, cell, more)
         return made
+
+    def _packs(self) -> dict[int, tuple[int, list[list[str]]]]:
+        """Return the cells of jobs of several cells; other sweepers than our own have none."""
+        return getattr(self.task_function, "packs", {})
 
     def _check(self) -> None:
         for name in ("nodes", "tasks_per_node"):
