@@ -9,7 +9,6 @@ import errno
 import math
 import os
 import re
-import shutil
 import stat
 import tempfile
 import zipfile
@@ -75,12 +74,7 @@ def unpacked(path: Path) -> Iterator[Path]:
             with zipfile.ZipFile(path) as archive:
                 found = members(archive, MOST_FILES)
                 name = _top_folder(found)
-                for member in found:  # zipfile reads no more than the size that it states
-                    if not member.is_dir():
-                        target = Path(place, member.filename)
-                        target.parent.mkdir(parents=True, exist_ok=True)
-                        with archive.open(member) as source, target.open("xb") as sink:
-                            shutil.copyfileobj(source, sink)
+                archive.extractall(place, found)  # reads no more than the size that each states
         except UNREADABLE_ARCHIVE as error:
             if isinstance(error, OSError) and error.errno not in MALFORMED:
                 raise

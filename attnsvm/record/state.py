@@ -55,7 +55,8 @@ def _on_record(folder: Path, verify: bool) -> RunState:
     run: Mapping[str, Any] = {}
     try:
         run = read_run(folder)
-        if not _belongs(run, folder):
+        named = re.search(r"-([0-9a-f]{12})$", folder.name)  # the start of its signature
+        if named is not None and not run["signature"].startswith(named[1]):
             return RunState("corrupt", shortened(f"{folder}: holds the record of another run"), run)
         if run["state"] != "done":
             return RunState(run["state"], shortened(run["reason"]), run)
@@ -92,9 +93,3 @@ def obstacle(folder: Path) -> str:
         except OSError as error:
             return shortened(error)
     return ""
-
-
-def _belongs(run: Mapping[str, Any], folder: Path) -> bool:
-    """Return whether the signature at the end of the folder's name, if any, is that of the run."""
-    named = re.search(r"-([0-9a-f]{12})$", folder.name)
-    return named is None or run["signature"].startswith(named[1])
