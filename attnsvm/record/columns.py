@@ -201,7 +201,8 @@ def probe_columns(quantities: Mapping[str, Quantity]) -> tuple[Column, ...]:
 
 def recorded_probe_columns(probes: Mapping[str, Mapping[str, str]]) -> tuple[Column, ...]:
     """Return the columns that a `run.json` says that its probes add."""
-    return probe_columns({name: Quantity(**probes[name]) for name in sorted(probes)})
+    named = sorted(probes.items())
+    return probe_columns({name: Quantity(one["meaning"], one["unit"]) for name, one in named})
 
 
 def further_columns(

@@ -71,7 +71,8 @@ def write_plan(
         raise CorruptRecordError(f"{folder / PLAN_FILE}: is {kind}; must be a file")
     folder.mkdir(parents=True, exist_ok=True)
     given = fields or {}
-    shared = dict(set.intersection(*(set(one.items()) for one in given.values() or [{}])))
+    items = [set(one.items()) for one in given.values()]
+    shared = dict(set.intersection(*items)) if items else {}
     own = {run: dict(one.items() - shared.items()) for run, one in given.items()}
     content = {"command": sys.argv[1:], "runs": cells, "fields": {"shared": shared, "own": own}}
     try:

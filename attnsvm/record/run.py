@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Any, Literal, get_args, get_origin
@@ -199,7 +199,7 @@ def _option(
     return SimpleNamespace(**given)
 
 
-def _built(schema: Callable[..., Any], given: Any, name: str) -> Any:
+def _built(schema: type, given: Any, name: str) -> Any:
     """Return a section of the config, which its schema checks."""
     _check_names(given, {f.name for f in dataclasses.fields(schema)}, f"config.{name}")
     _check_plain(given, name)

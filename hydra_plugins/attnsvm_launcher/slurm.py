@@ -139,8 +139,9 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
         return made
 
     def _packs(self) -> dict[int, tuple[int, list[list[str]]]]:
-        """Return the cells of jobs of several cells; other sweepers than our own have none."""
-        return getattr(self.task_function, "packs", {})
+        """Return the cells of jobs of several cells; only our own sweeper has such jobs."""
+        packs: dict[int, tuple[int, list[list[str]]]] = getattr(self.task_function, "packs", {})
+        return packs
 
     def _check(self) -> None:
         for name in ("nodes", "tasks_per_node"):
