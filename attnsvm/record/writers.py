@@ -100,7 +100,7 @@ def array_writer(
                     # a name for file systems without unnamed files: see `remove_orphans`
                     spools[name] = opened.enter_context(
                         tempfile.SpooledTemporaryFile(
-                            IN_MEMORY_BYTES, prefix=".", suffix=".tmp", dir=folder
+                            IN_MEMORY_BYTES, prefix=".", suffix=".tmp", dir=str(folder)
                         )
                     )
                 spools[name].write(array.tobytes())

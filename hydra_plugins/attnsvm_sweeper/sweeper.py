@@ -123,7 +123,7 @@ class AttnsvmSweeper(Sweeper):
         cells, configs = self._cells(_grid(given))
         self.folder = sweep_folder(self.composed, lambda: plan_digest(configs.values()))
         self.composed.hydra.sweep.dir = str(self.folder)
-        self.launcher = self._launcher()
+        self.jobs = self._launcher()
         if any(config.dry_run for config in configs.values()):
             log_plan(self.folder, cells, configs)
             return
@@ -193,7 +193,7 @@ class AttnsvmSweeper(Sweeper):
         size = self.max_batch_size or len(jobs)
         for first in range(0, len(jobs), size):
             try:
-                results = self.launcher.launch(jobs[first : first + size], initial_job_idx=first)
+                results = self.jobs.launch(jobs[first : first + size], initial_job_idx=first)
             except Exception as error:
                 return error
             for one in results:
