@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from attnsvm.record.archive import pack, unpacked
     from attnsvm.record.folder import (
         UNREADABLE,
+        compact,
         is_done,
         read,
         read_solutions,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LOCK_FILE", "PLAN_FILE", "RUN_FILE", "STATES", "TABLES", "UNREADABLE", "Column",
     "CorruptRecordError", "HeldError", "Plan", "RunRecord", "RunState", "SweepFolder",
-    "begin_sweep", "byte_size", "duration", "is_done", "kind_of", "link_latest",
+    "begin_sweep", "byte_size", "compact", "duration", "is_done", "kind_of", "link_latest",
     "locked", "obstacle", "one_line", "pack", "read", "read_json", "read_plan", "read_run",
     "read_solutions", "read_tables", "recorded", "refuse_mixed_code", "remove_orphans",
     "run_state", "shortened", "states", "sweep_folder", "trial_columns", "trial_table",

@@ -221,5 +221,7 @@ def _record(judge: Judge, case: Case, directory: Path, tell: Tell) -> None:
     found = verdict(replace(claim, runs=(runs,)), place)
     if error or found.fails != 1:
         raise RuntimeError(f"{claim.name}: the record in {folder} says: {error or found.sentence}")
+    (done,) = folder.glob(f"*/{record.RUN_FILE}")
+    record.compact(done.parent)
     tell(f"recorded by attnsvm {shlex.join(command(runs, place))}")
     tell(f"proved by attnsvm-verify {record.pack(folder)}")

@@ -5,6 +5,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from attnsvm import record
 from attnsvm.cli.columns import columns_page, columns_text, dictionary
@@ -90,3 +91,23 @@ def test_what_a_file_says_of_itself_is_not_read(tmp_path):
     trials, _ = record.read_tables(tmp_path, read_run(tmp_path))
     assert all(field.metadata is None for field in trials.schema)
     pd.testing.assert_frame_equal(trials.to_pandas(), a_record().trials)
+
+
+def test_a_compact_record_says_the_same_without_texts_and_survives_an_error(tmp_path, monkeypatch):
+    record.write(tmp_path, [a_record()], ORIGIN)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def interrupted(table, *_, **__):
+        if "quantity" in table.schema.names:
+            raise OSError("no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pq, "write_table", interrupted)
+        with pytest.raises(OSError, match="no space"):
+            record.compact(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    record.compact(tmp_path)
+    found, _ = record.read(tmp_path)
+    pd.testing.assert_frame_equal(found.trials, a_record().trials)
+    pd.testing.assert_frame_equal(found.history, a_record().history)
+    assert (tmp_path / "trials.parquet").stat().st_size < len(before["trials.parquet"]) / 4
