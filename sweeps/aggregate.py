@@ -46,8 +46,8 @@ class SweepFrames:
 
     Attributes
     ----------
-    name : str
-        Name of the experiment, "" for an ad-hoc sweep.
+    name, question : str
+        The experiment and what it asks; "" for an ad-hoc sweep.
     directory : Path
         The sweep's folder; the first one, if there are several.
     runs : DataFrame
@@ -62,12 +62,8 @@ class SweepFrames:
     axes : CellAxes
         The config fields in which the runs differ, also those without a record; then layer and
         head of attention, where rows differ in them.
-    typed : mapping of str to str
-        The columns that are fields of the config -> these fields as users type them.
-    folders : mapping of str to Path
-        The folder of every run.
-    question : str
-        The question of the experiment, "" if the records have none.
+    typed, folders : mapping
+        The columns that are fields of the config -> these as users type them; run -> its folder.
     command : str
         The command that began the sweep, as a shell takes it; "" if it is not known.
     elsewhere : int
@@ -105,6 +101,31 @@ class SweepFrames:
         counted = unrecorded(self.runs, self.trials, self.axes.of_runs)
         counted.update(self.trials["status"] if len(self.trials) else ())
         return {status: n for status, n in counted.most_common() if n}
+
+    @property
+    def not_shown(self) -> str:
+        """Which runs and instances are missing in the figures, as a note; empty if none."""
+        states = self.incomplete["state"].value_counts()
+        listed = ", ".join(f"{n} {state}" for state, n in states.items())
+        lines = [f"Not shown, no record: {listed} of {len(self.runs)} runs."] if listed else []
+        if self.elsewhere:
+            lines.append(f"Not shown: {self.elsewhere} records of other grids in the same folder.")
+        done = self.runs[self.runs["state"] == "done"]
+        if {"until_accepted", "accepted"} <= set(done):  # else no run.json could be read
+            short = done[done["until_accepted"].eq(True) & (done["accepted"] < done["wanted"])]
+            found = (
+                f"{short['accepted'].sum()} accepted of {short['wanted'].sum()} wanted instances"
+            )
+            lines += [f"{len(short)} runs stopped: {found}."] if len(short) else []
+        return " ".join(lines)
+
+    @property
+    def left_out(self) -> str:
+        """How many rows hold an instance again, as a note; empty if none does."""
+        words = f"{self.repeated} duplicate rows left out: the same instance in another run."
+        if self.disagreeing:
+            words += f" {self.disagreeing} of them hold other results than the row that is kept."
+        return words if self.repeated else ""
 
 
 def load(*directories: Path) -> SweepFrames:

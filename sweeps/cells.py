@@ -26,10 +26,10 @@ SEED = "seed"
 
 def _schema() -> tuple[str, ...]:
     """Return every field of attnsvm's own schema as users type it, in the order of labels."""
+    groups = ("data", "parameterization", "head", "model", "optimizer", "loss")
     options: dict[str, Mapping[str, type]] = {
         "selection": {"": SelectionConfig},
-        **{group: GROUPS[group].own for group in ("data", "parameterization", "head", "model")},
-        **{group: GROUPS[group].own for group in ("optimizer", "loss")},
+        **{group: GROUPS[group].own for group in groups},
         "svm": {"": SvmConfig},
         "": {"": RunConfig},
     }
@@ -54,12 +54,7 @@ def fields_of(config: RunConfig) -> dict[str, Any]:
 def recorded_fields(config: Mapping[str, Any], options: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of a run on record as users type them.
 
-    Parameters
-    ----------
-    config : mapping
-        The config as plain data; a group is a mapping of its fields.
-    options : mapping of str to str
-        The chosen option of every group.
+    `config` is plain data, a group a mapping of its fields; `options` has the option of each group.
     """
     found: dict[str, Any] = dict(options)
     for key, value in config.items():
@@ -105,14 +100,9 @@ def columns(names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:
 
 
 def differing(cells: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the fields in which runs differ, in the order of labels.
+    """Return the fields in which runs differ, of the fields of each, in the order of labels.
 
     A field that only some options have does not differ by that: the option tells them apart.
-
-    Parameters
-    ----------
-    cells : sequence of mapping
-        The fields of every run, from `fields_of`.
     """
     names = in_order(name for cell in cells for name in cell if name != SEED)
     return [name for name in names if _differs(cells, name)]
@@ -137,16 +127,11 @@ def table_of(cells: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> pd
 
 def _column(values: list[Any]) -> pd.Series[Any]:
     """Return values of one type: as text, if some are words and some are numbers."""
-    kinds = {_kind(value) for value in values if value is not None}
-    if len(kinds) > 1:
+    kind = pd.api.types.infer_dtype(values, skipna=True)
+    if kind in ("mixed", "mixed-integer"):
         values = [None if value is None else str(value) for value in values]
-    if not kinds:
-        return pd.Series([float("nan")] * len(values), dtype=float)
-    return pd.Series(values, dtype=object).infer_objects()
-
-
-def _kind(value: Any) -> type:
-    return bool if isinstance(value, bool) else str if isinstance(value, str) else float
+    column = pd.Series(values, dtype=object).infer_objects()
+    return column.astype(float) if kind == "empty" else column
 
 
 def rows_of(table: pd.DataFrame, cell: Mapping[str, Any]) -> pd.DataFrame:
@@ -170,19 +155,10 @@ def row_key(table: pd.DataFrame) -> list[str]:
 class CellAxes:
     """The columns of a sweep's tables in which its rows differ: they tell its cells apart.
 
-    They are those of all runs, also of the ones without a result: the label of a cell does not
-    depend on which others are done.
-
-    Attributes
-    ----------
-    names : tuple of str
-        The columns.
-    digits : mapping of str to int
-        Digits of the labels of a column of numbers, such that they differ where the numbers do.
-    typed : mapping of str to str
-        Columns -> the fields that they hold, as users type them.
-    of_rows : tuple of str
-        Those of `names` that tell apart rows of one run: layer and head of attention.
+    The columns `names` are those of all runs, also of the ones without a result: the label of a
+    cell does not depend on which others are done. `digits` are those of the labels of a column of
+    numbers, such that they differ where the numbers do; `typed` has the field of a column as users
+    type it; `of_rows` are the names that tell apart rows of one run: layer and head of attention.
     """
 
     names: tuple[str, ...] = ()

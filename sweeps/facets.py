@@ -52,12 +52,18 @@ def named(column: pd.Series[Any], names: Mapping[Any, str]) -> pd.Series[Any]:
     return words.astype(pd.CategoricalDtype([*known, *sorted(found - set(known))]))
 
 
-def labels(axes: CellAxes, table: pd.DataFrame, keys: Sequence[str]) -> pd.Series[Any]:
-    """Return the label of each row's combination of `keys`, as categories in their order."""
+def labels(
+    axes: CellAxes, table: pd.DataFrame, keys: Sequence[str], short: bool = False
+) -> pd.Series[Any]:
+    """Return the label of each row's combination of `keys`, as categories in their order.
+
+    `short`: of a single key the value only.
+    """
     words, order = pd.Series("", index=table.index, dtype=object), dict[str, None]()
     for label, part in axes.split(table, keys):
-        words[part.index] = style.plain(label, limit=LONGEST)
-        order[style.plain(label, limit=LONGEST)] = None
+        word = style.plain(label, limit=LONGEST)
+        words[part.index] = word = word.partition("=")[2] if short else word
+        order[word] = None
     return words.astype(pd.CategoricalDtype(list(order)))
 
 
@@ -100,40 +106,18 @@ def facets(
     title: str | None = None,
     make: Callable[[float, float], Figure] = style.figure,
 ) -> tuple[Figure, np.ndarray]:
-    """Return a grid of panels with a curve for each value of `hue`.
+    """Return a figure and its grid of panels (rows, columns), with a curve for each value of `hue`.
 
-    Parameters
-    ----------
-    table, x, statistic
-        The statistics, and its columns of the horizontal and the vertical axis; rows with `used` =
-        0 and without the statistic are not drawn.
-    hue, row, col : str, optional
-        Columns of words (see `labels`, `named`): a curve, a row and a column of panels for each.
-        Categories are all shown, in their order; other values in that of the table.
-    panels : Panel, or mapping of values of `row` or `col` to Panel
-        The vertical axes: one for all, or one for each quantity, whose order it also gives.
-    looks : mapping, optional
-        How each curve is drawn; colours and markers of the palette by default.
-    x_label, log_x, ticks
-        The horizontal axis; logarithmic, with 0 at its left end; `ticks` at these values.
-    apart : float
-        Distance along x between curves, so that equal ones are seen.
-    size, below
-        Width and height of a panel, heights of further rows of panels, which the caller fills;
-        inches.
-    share_x, share_y
-        Which panels share the horizontal axis; whether those of a quantity share the vertical one.
-    mark : callable, optional
-        Draws one curve; `curve` by default.
-    nothing, title : str
-        What an empty panel says; title of the legend.
-    make : callable
-        Returns an empty figure of a width and height in inches.
+    `hue`, `row` and `col` are columns of words (see `labels`, `named`): categories are all shown,
+    in their order, other values in that of the table. Rows with `used` = 0 and without the
+    statistic are not drawn. `panels` are the vertical axes: one for all, or one for each quantity,
+    the values of `row` or `col`, in their order; `share_y`: those of a quantity are the same.
 
-    Returns
-    -------
-    Figure, numpy.ndarray of Axes
-        The figure and its panels, (rows + below, columns).
+    The x axis is logarithmic with `log_x`, with 0 at its left end, or has `ticks` at these values;
+    along it, curves are `apart` by so much that equal ones are seen. `size` is that of a panel;
+    `below` are the heights of further rows of panels, which the caller fills; inches. `mark` draws
+    a curve, as in `looks`; by default `curve` in colours of the palette. `nothing` is what an empty
+    panel says, `title` that of the legend; `make` returns an empty figure of a width and height.
     """
     quantities = panels if isinstance(panels, Mapping) else {}
     mark = mark or curve
@@ -272,18 +256,26 @@ def stacked(
     return values
 
 
-def matrix(ax: Axes, values: pd.DataFrame, texts: pd.DataFrame | None = None, **look: Any) -> None:
-    """Draw a table as a map of colours, with a text in each field, its first row at the top.
+def matrix(
+    ax: Axes, table: pd.DataFrame, row: str, col: str, value: str, text: str = "", **look: Any
+) -> pd.DataFrame:
+    """Draw a column of a table as a map of colours over two others; return its fields.
 
-    NaN fields are empty; `look` are arguments of `seaborn.heatmap`.
+    The first row is at the top, NaN fields are empty, and `text` is a column of what is written
+    into the fields. `look` are arguments of `seaborn.heatmap`.
     """
     import seaborn  # takes a second
 
+    fields, texts = (
+        table.pivot_table(name, row, col, aggfunc="first", dropna=False, observed=False)
+        for name in (value, text or value)
+    )
     given: dict[str, Any] = {"cmap": "viridis", "cbar": False}
-    if texts is not None:
+    if text:
         given |= {"annot": texts.to_numpy(), "fmt": "", "annot_kws": {"fontsize": 6.5}}
-    ticks = {"xticklabels": [*values.columns], "yticklabels": [*values.index]}
-    seaborn.heatmap(values.astype(float), ax=ax, **given | ticks | look)
+    ticks = {"xticklabels": [*fields.columns], "yticklabels": [*fields.index]}
+    seaborn.heatmap(fields.astype(float), ax=ax, **given | ticks | look)
     ax.grid(False)
     ax.set(xlabel="", ylabel="")
     ax.tick_params(length=0, rotation=0, labelsize=7.5)
+    return fields

@@ -21,7 +21,6 @@ from . import style
 from .aggregate import SweepFrames
 from .cells import CellAxes
 from .figures import figure_module
-from .remarks import not_shown
 
 ABOUT = "about.json"
 WIDTH_PX = 1500
@@ -51,7 +50,7 @@ def write_tables(frames: SweepFrames, folder: Path) -> None:
         "runs": len(done),
         "instances": len(frames.trials),
         "records": records.hexdigest(),
-        "remarks": [not_shown(frames)],
+        "remarks": [frames.not_shown],
         "axes": dataclasses.asdict(dataclasses.replace(frames.axes, typed=typed)),
     }
     write_atomically(folder / ABOUT, f"{json.dumps(about, indent=1, sort_keys=True)}\n".encode())

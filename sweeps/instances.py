@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,6 @@ import pandas as pd
 from attnsvm.record.columns import key_columns
 
 from .cells import SEED, rows_of
-
-Interval = tuple[int, int]
 
 BEGIN, ROWS = "first seed of the run", "rows of an instance"
 """Columns beside those of the cell."""
@@ -68,48 +67,28 @@ def unrecorded(runs: pd.DataFrame, trials: pd.DataFrame, cell: Sequence[str]) ->
     """
     counted: Counter[str] = Counter()
     lacking = runs[runs["state"] != "done"]
-    sizes = [pd.to_numeric(lacking[name], errors="coerce") for name in (SEED, "trials")]
-    lacking = lacking[sizes[0].between(0, LARGEST) & sizes[1].between(0, LARGEST)]
-    if lacking.empty:
+    sizes = lacking.reindex(columns=[SEED, "trials", "layers", "heads"])
+    sizes = sizes.apply(pd.to_numeric, errors="coerce")
+    known = sizes[SEED].between(0, LARGEST) & sizes["trials"].between(0, LARGEST)
+    if not known.any():
         return counted
-    keys = [*cell, BEGIN]
-    lacking = lacking.assign(**{BEGIN: _begin(lacking, runs), ROWS: _rows_of_an_instance(lacking)})
+    lacking, sizes = lacking[known], sizes[known]
+    # an instance has one row; with a transformer layers times heads
+    model = lacking.get("model", pd.Series("", lacking.index))
+    rows = (sizes["layers"] * sizes["heads"]).where(model == "transformer")
+    lacking = lacking.assign(**{BEGIN: _begin(lacking, runs), ROWS: rows.fillna(1.0)})
     if len(trials):
         trials = trials.assign(**{BEGIN: _begin(trials, runs)})
+    keys = [*cell, BEGIN]
     for values, part in lacking.groupby(keys, dropna=False, sort=False):
-        known = _seeds(trials, dict(zip(keys, values, strict=True)))
-        seen: list[Interval] = []
-        columns = part[["state", SEED, "trials", ROWS]]
-        for state, seed, count, rows in columns.itertuples(index=False):
-            new = list(_uncovered((int(seed), int(seed) + int(count)), seen))
-            seen = sorted([*seen, *new])
-            ends = np.searchsorted(known, np.array(new).reshape(-1, 2))
-            missing = sum(b - a for a, b in new) - int((ends[:, 1] - ends[:, 0]).sum())
-            counted[state] += int(rows) * missing
+        same = rows_of(trials, dict(zip(keys, values, strict=True)))
+        seeds = np.unique(same[SEED]) if len(same) else np.array([], dtype=int)
+        begin, count = part[[SEED, "trials"]].to_numpy(np.int64).T
+        states, rows_each = part["state"].tolist(), part[ROWS].tolist()
+        for low, high in pairwise(np.unique([begin, begin + count]).tolist()):
+            drawn = np.flatnonzero((begin <= low) & (begin + count >= high))
+            if drawn.size:  # the first of these runs counts
+                first, last = np.searchsorted(seeds, [low, high])
+                missing = high - low - int(last - first)
+                counted[states[drawn[0]]] += int(rows_each[drawn[0]]) * missing
     return counted
-
-
-def _rows_of_an_instance(runs: pd.DataFrame) -> pd.Series[float]:
-    """Return how many rows an instance of each run has: with a transformer, layers times heads."""
-    rows = pd.Series(1.0, index=runs.index)
-    if {"model", "layers", "heads"} <= set(runs):
-        sizes = [pd.to_numeric(runs[name], errors="coerce") for name in ("layers", "heads")]
-        rows = (sizes[0] * sizes[1]).where(runs["model"] == "transformer").fillna(1.0)
-    return rows
-
-
-def _seeds(trials: pd.DataFrame, cell: dict[str, Any]) -> np.ndarray:
-    """Return the sorted seeds of a cell's instances on record."""
-    return np.unique(rows_of(trials, cell)[SEED]) if len(trials) else np.array([], dtype=int)
-
-
-def _uncovered(interval: Interval, covered: Sequence[Interval]) -> Iterator[Interval]:
-    """Yield the parts of an interval that none of the sorted intervals `covered` holds."""
-    start, stop = interval
-    for first, last in covered:
-        if last > start and first < stop:
-            if first > start:
-                yield start, first
-            start = max(start, last)
-    if start < stop:
-        yield start, stop

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from attnsvm.config.names import did_you_mean
 from attnsvm.display import Summarized
 from attnsvm.record import one_line, read_solutions
 
 from .aggregate import SweepFrames
 from .aggregate import load as frames_of
-from .chart import Chart, Parts, Tables, answer, asked, shown
-from .remarks import not_shown, repeated
+from .chart import Chart, Tables, answer, asked, shown
 
 
 class LoadedSweep(Summarized):
@@ -87,11 +86,11 @@ class LoadedSweep(Summarized):
             If it is not done, or a file differs from what was written.
         """
         if run not in self.frames.folders:
-            near = nearest(run, self.frames.folders)
-            raise ValueError(f"run={one_line(str(run))!r}: must be a name in the column run{near}")
+            near = one_line(did_you_mean(str(run), self.frames.folders))
+            raise ValueError(f"run={one_line(str(run))!r}: {near}must be a name in the column run")
         return read_solutions(self.frames.folders[run])
 
-    def chart(self, x: str, y: str, **parts: Unpack[Parts]) -> Chart:
+    def chart(self, x: str, y: str, **parts: Any) -> Chart:
         """Return table, counts, notes and figure of any column against any other.
 
         Parameters
@@ -105,11 +104,10 @@ class LoadedSweep(Summarized):
         ChartError
             If the question cannot be answered; the message says what it must be.
         """
-        remarks = [not_shown(self.frames), repeated(self.frames)]
         tables = Tables(self.trials, self.history, self.runs, self.axes)
-        return answer(tables, asked(x, y, parts), remarks)
+        return answer(tables, asked(x, y, parts), [self.frames.not_shown, self.frames.left_out])
 
-    def plot(self, x: str, y: str, **parts: Unpack[Parts]) -> Any:
+    def plot(self, x: str, y: str, **parts: Any) -> Any:
         """Draw any column against any other; return matplotlib axes, (row, col).
 
         Parameters
@@ -151,12 +149,6 @@ def _plain(column: pd.Series[Any]) -> pd.Series[Any]:
     if not pd.api.types.is_numeric_dtype(kind):
         return column
     return column.astype(float if column.hasnans else kind)
-
-
-def nearest(word: str, known: Any) -> str:
-    """Return the known words that look like `word`, as the end of a message."""
-    found = get_close_matches(str(word), list(map(str, known)), n=3, cutoff=0.5)
-    return f"; did you mean {' | '.join(map(one_line, found))}?" if found else ""
 
 
 def _counted(counts: dict[Any, int]) -> str:

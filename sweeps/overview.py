@@ -11,22 +11,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from attnsvm.cli.help import experiments
 from attnsvm.record import duration, write_atomically
 
 from . import aggregate
 from .gallery import draw, write_tables
-from .remarks import not_shown
 from .report import write_report
 from .report.render import render
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """How the run of one experiment ended."""
 
     name: str
@@ -64,7 +61,7 @@ def _section(directory: Path, outcome: Outcome) -> dict[str, Any]:
         empty = {"question": "", "pictures": (), "has_report": False}
         return section | empty | {"warning": str(error)}
     files = write_report(frames)
-    missing = [not_shown(frames), *(f"Could not be drawn: {line}." for line in files.failed)]
+    missing = [frames.not_shown, *(f"Could not be drawn: {line}." for line in files.failed)]
     return section | {
         "question": frames.question, "pictures": files.pictures, "has_report": True,
         "warning": " ".join(missing).strip(),

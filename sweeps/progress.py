@@ -21,18 +21,9 @@ TERMINAL_S, LOG_S = 1.0, 30.0
 
 
 class Progress:
-    """Print in the background how many of the runs `pending` are finished.
+    """Print in the background how many of the runs `pending`, by folder name, are finished.
 
-    Parameters
-    ----------
-    directory : Path
-        The sweep's folder.
-    pending : iterable of str
-        Folder names of the runs to be done.
-    done : int
-        Number of runs of the sweep that are done already.
-    stream : TextIO, optional
-        Where to print; standard error by default.
+    `done` runs of the sweep in `directory` are done already; prints to standard error by default.
     """
 
     def __init__(

@@ -1,9 +1,6 @@
 """Any column against any other: the question, its numbers, its figure."""
 
 from .answer import Chart, answer, shown
-from .question import ESTIMATORS, KINDS, ChartError, Parts, Question, Tables, asked
+from .question import ChartError, Question, Tables, asked
 
-__all__ = [
-    "ESTIMATORS", "KINDS", "Chart", "ChartError", "Parts", "Question", "Tables", "answer", "asked",
-    "shown",
-]  # fmt: skip
+__all__ = ["Chart", "ChartError", "Question", "Tables", "answer", "asked", "shown"]

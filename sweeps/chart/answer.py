@@ -34,6 +34,9 @@ WORDS = {
 NUMBERED = 150
 """Largest number of fields of a heatmap whose numbers are written into them."""
 
+BOX = {"median": "med", "q25": "q1", "q75": "q3", "least": "whislo", "largest": "whishi"}
+"""Statistics -> their names in matplotlib's boxes."""
+
 
 @dataclass(frozen=True)
 class Chart:
@@ -69,12 +72,8 @@ def answer(tables: Tables, question: Question, remarks: Sequence[str] = ()) -> C
     """Return the chart of a question.
 
     An axis of the sweep that the question does not name gets the first free one of hue, col and
-    row: cells are never pooled.
-
-    Raises
-    ------
-    ChartError
-        If a column does not exist or is of the wrong type, or if an axis is left without a part.
+    row: cells are never pooled. ChartError: a column does not exist or is of the wrong type, or an
+    axis is left without a part.
     """
     rows = rows_for(tables, question)
     question = checked(tables, question, rows)
@@ -191,7 +190,7 @@ def figure(
     labelled = table.assign(
         used=table.get("used", 1),
         value=floats(table[statistic]),
-        **{f"({r})": _words(cells, table, name, r == "hue") for r, name in names.items()},
+        **{f"({r})": labels(cells, table, [name], r == "hue") for r, name in names.items()},
     )
     labelled = labelled[labelled[question.x].notna()]
     scale: Any = "log" if "y" in question.log else "share" if statistic == "share" else "linear"
@@ -212,17 +211,11 @@ def figure(
     )  # fmt: skip
 
 
-def _words(cells: CellAxes, table: pd.DataFrame, name: str, short: bool) -> pd.Series[Any]:
-    """Return the labels of a column's values, in their order, a missing one last."""
-    words = labels(cells, table, [name])
-    return words.cat.rename_categories(lambda text: text.partition("=")[2]) if short else words
-
-
 def _boxes(
     table: pd.DataFrame, question: Question, cells: CellAxes, given: dict[str, Any]
 ) -> tuple[Figure, np.ndarray]:
     """Return boxes at each value of x, side by side for the values of hue."""
-    places = _words(cells, table, question.x, short=True)
+    places = labels(cells, table, [question.x], short=True)
     count = table["(hue)"].nunique() if question.hue else 1
     share = 0.8 / count
     hues = list(table["(hue)"].cat.categories) if question.hue else [None]
@@ -240,19 +233,16 @@ def _box(width: float, ax: Axes, rows: pd.DataFrame, x: str, statistic: str, loo
     colour = look["color"]
     if "label" in look:
         ax.plot([], [], color=colour, linewidth=6, alpha=0.6, label=look["label"])
-    for _, one in rows.iterrows():
-        if "share" in one:
-            ax.vlines(one[x], one["low"], one["high"], color=colour, linewidth=0.9)
-            ax.plot(one[x], one["share"], color=colour, marker=look["marker"])
-            continue
-        box: dict[str, Any] = {"med": one["median"], "q1": one["q25"], "q3": one["q75"],
-                               "whislo": one["least"], "whishi": one["largest"]}  # fmt: skip
-        ax.bxp(
-            [box], positions=[one[x]], widths=width, showfliers=False, patch_artist=True,
-            boxprops={"facecolor": colour, "alpha": 0.35, "linewidth": 0.8},
-            whiskerprops={"color": colour}, capprops={"color": colour},
-            medianprops={"color": colour, "linewidth": 1.6},
-        )  # fmt: skip
+    if "share" in rows:
+        ax.vlines(rows[x], rows["low"], rows["high"], color=colour, linewidth=0.9)
+        ax.plot(rows[x], rows["share"], color=colour, marker=look["marker"], linestyle="")
+        return
+    ax.bxp(
+        rows.rename(columns=BOX).to_dict("records"), positions=rows[x].tolist(), widths=width,
+        showfliers=False, patch_artist=True, medianprops={"color": colour, "linewidth": 1.6},
+        boxprops={"facecolor": colour, "alpha": 0.35, "linewidth": 0.8},
+        whiskerprops={"color": colour}, capprops={"color": colour},
+    )  # fmt: skip
 
 
 def _heatmaps(
@@ -263,18 +253,17 @@ def _heatmaps(
     low, high = (0.0, 1.0) if values.dropna().empty else (values.min(), values.max())
     high = high if high > low else low + 1.0
     norm = LogNorm(low, high) if "y" in question.log else Normalize(low, high)
-    across = _words(cells, table, question.x, short=True)
+    across = labels(cells, table, [question.x], short=True)
     table = table.assign(across=across, at=0.0)
     given |= {"hue": "", "title": None, "panels": Panel()}
 
     def draw(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:
-        field = rows.pivot_table(
-            index="(hue)", columns="across", values="value", observed=False, dropna=False
-        )
-        texts = field.map(lambda value: f"{value:.3g}" if np.isfinite(value) else "")
         ax.set_facecolor("#efefef")  # a cell without an instance
-        every = [max(1, -(-size // 12)) for size in field.shape]
-        matrix(ax, field, texts if field.size <= NUMBERED else None, norm=norm,
+        sizes = [len(rows[name].cat.categories) for name in ("(hue)", "across")]
+        every = [max(1, -(-size // 12)) for size in sizes]
+        text = "text" if np.prod(sizes) <= NUMBERED else ""
+        rows = rows.assign(text=rows["value"].map("{:.3g}".format))
+        matrix(ax, rows, "(hue)", "across", "value", text, norm=norm,
                xticklabels=every[1], yticklabels=every[0], annot_kws={"fontsize": 7})  # fmt: skip
         ax.invert_yaxis()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from typing import Any, Literal, NamedTuple, TypedDict, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -57,12 +57,12 @@ class Question:
     hue, col, row
         Columns with a colour, a column of panels and a row of panels for each of their values; in
         a heatmap hue is the vertical axis.
-    kind
-        Scatter shows every instance, the others statistics of the instances of a cell; by default
-        line, and box for words on x.
-    estimator, log, status, where
-        The statistic of a line or heatmap; the logarithmic axes, of "x" and "y"; the statuses of
-        the instances that are shown, "all" for every one; columns with the one value that is shown.
+    kind, estimator
+        Scatter shows every instance, the others statistics of the instances of a cell (by default
+        line, and box for words on x); the statistic of a line or heatmap.
+    log, status, where
+        The logarithmic axes, of "x" and "y"; the statuses of the instances that are shown, "all"
+        for every one; columns with the one value that is shown.
     """
 
     x: str
@@ -96,12 +96,10 @@ class Question:
     def name(self) -> str:
         """The name of the files of the chart; charts with other numbers have other names."""
         by = [name for name in (self.hue, self.col, self.row) if name]
-        words = [self.y, "vs", self.x, *(["by", *by] if by else []), self.kind]
-        if self.estimator != "mean" and self.kind in ("line", "heatmap"):
-            words.append(self.estimator)
-        if self.status != ("ok",):
-            words.append("+".join(self.status))
-        return "_".join(map(str, [*words, *self.chosen])).replace("/", "_")
+        words = [self.y, "vs", self.x, *(["by", *by] if by else []), str(self.kind)]
+        words += [self.estimator] * (self.estimator != "mean" and self.kind in ("line", "heatmap"))
+        words += ["+".join(self.status)] * (self.status != ("ok",))
+        return "_".join([*words, *self.chosen]).replace("/", "_")
 
     @property
     def chosen(self) -> list[str]:
@@ -109,31 +107,20 @@ class Question:
         return [f"{name}={value}" for name, value in sorted(self.where.items())]
 
 
-class Parts(TypedDict, total=False):
-    """What may be asked besides x and y, as in `Question`; one word stands for a tuple of one."""
+def asked(x: str, y: str, parts: Mapping[str, Any]) -> Question:
+    """Return the question; for log and status a word stands for its parts between commas.
 
-    hue: str | None
-    col: str | None
-    row: str | None
-    kind: Kind | None
-    estimator: Estimator
-    log: str | Sequence[str]
-    status: str | Sequence[str]
-    where: Mapping[str, Any]
-
-
-def asked(x: str, y: str, parts: Parts) -> Question:
-    """Return the question; raise TypeError for a part that there is none of."""
-    words: dict[str, Any] = dict(parts)
-    known = list(Parts.__annotations__)
-    for name in words:
+    TypeError: there is no such part.
+    """
+    known = [one.name for one in fields(Question)][2:]
+    for name in parts:
         if name not in known:
             near = did_you_mean(name, known)
             raise TypeError(f"chart: unknown part {name}; {near}must be {' | '.join(known)}")
-    words["where"] = words.get("where") or {}
+    words = {**parts, "where": parts.get("where") or {}}
     for name in {"log", "status"} & set(words):
         given = words[name]
-        words[name] = tuple(given.split(",")) if isinstance(given, str) else tuple(given)
+        words[name] = tuple(given.split(",") if isinstance(given, str) else given)
     return Question(x, y, **words)
 
 
@@ -179,9 +166,9 @@ def _of_run(tables: Tables, part: str, name: str, trials: pd.DataFrame) -> pd.Se
     """Return the field of every row's run."""
     if part == "y" and name in set(tables.history.get("quantity", ())):
         raise ChartError(f"y={name}: is a quantity of the history; x must be step")
-    fields = [field for field in map(str, tables.runs) if field not in ("reason", "place")]
+    of_runs = [one for one in map(str, tables.runs) if one not in ("reason", "place")]
     what = "a column of the instances or a field of the config"
-    _require(part, name, [*map(str, trials), *fields], what)
+    _require(part, name, [*map(str, trials), *of_runs], what)
     if part == "y":  # repeated for every instance, it would have too narrow an interval
         raise ChartError(f"y={name}: is of a run; must be of its instances, runs has the others")
     values = tables.runs.set_index("run")[name]

@@ -6,6 +6,7 @@ Each takes the arrays of a run, instance axis B first, and returns (B,).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import FunctionType
 
 import numpy as np
 from scipy.optimize import nnls
@@ -118,14 +119,8 @@ def _least_norm(rows: np.ndarray) -> float:
 
 
 MEASURES: Mapping[str, Callable[..., np.ndarray]] = {
-    one.__name__: one
-    for one in (
-        outside_queries,
-        excess_above_svm,
-        at_runner_up,
-        largest_cosine,
-        head_margin_ratio,
-        head_margin_gap,
-    )
+    name: one
+    for name, one in list(globals().items())
+    if isinstance(one, FunctionType) and one.__module__ == __name__ and not name.startswith("_")
 }
 """The functions by name."""

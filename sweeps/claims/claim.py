@@ -1,4 +1,10 @@
-"""What a claim is: hypotheses and a prediction, each decided for every recorded instance."""
+"""What a claim is, hypotheses and a prediction, and the claims that are declared.
+
+A yaml file for every paper, named by its arXiv number, has the `runs` of its claims, name ->
+overrides of a sweep, and the `claims`, name -> fields of `Claim`. Claims name hypotheses that
+several of them share, from the section `hypotheses` of the file or of `shared.yaml`, which also has
+columns and rules of several papers.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +13,23 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
 
 from . import arrays
-from .evidence import OF_HISTORY, Evidence, Rule, Truths
+from .evidence import OF_HISTORY, OTHERWISE, Evidence, Rule, Truths
 
 HOLDS, FAILS = "holds", "fails"
 
-OURS = "ours"
-"""In the place of a paper: the claim is of this project, and no paper states it."""
-
-STATED, STRONGER, CARRIED_OVER = "stated", "stronger", "carried over"
+OURS, STATED = "ours", "stated"
+READINGS = (STATED, "stronger", "carried over", OURS)
 """How a claim follows a paper: as it is stated there; without one of the paper's assumptions, or
-with more than it promises; or said there of another model or method."""
-
-READINGS = (STATED, STRONGER, CARRIED_OVER, OURS)
+with more than it promises; said there of another model or method; or in no paper, but ours."""
 
 Hypothesis = tuple[str, str]
 """The condition that an instance meets, and the condition under which that is known."""
@@ -47,28 +53,20 @@ class Runs:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a paper, and how records decide it.
-
-    Conditions are expressions as `Evidence` evaluates them.
+    """A statement of a paper, and how records decide it; conditions are those of `Evidence`.
 
     Attributes
     ----------
-    name : str
-        What the command calls it.
-    paper, number : str
-        arXiv number, or `OURS`, and what the paper calls it.
-    title, statement : str
-        In a few words; as a formula.
+    name, title, statement : str
+        What the command calls it; in a few words; as a formula.
+    paper, number, reading : str
+        arXiv number, or `OURS`, and what the paper calls it; one of READINGS.
     hypotheses : mapping of str to Hypothesis
         What must hold for an instance, in words -> when it does.
     prediction : sequence of Rule
         The rules that say of an instance `holds`, `fails`, or why it is undecided.
-    runs : tuple of Runs
-        What is run to test it.
-    tolerance : str
-        How near is near enough, and why.
-    reading : str
-        One of READINGS.
+    runs, tolerance
+        What is run to test it; how near is near enough, and why.
     columns : mapping of str to str
         Names in its conditions that are no columns on record -> their expressions.
     """
@@ -130,3 +128,47 @@ def sources() -> dict[str, str]:
                     node.body = node.body[1:]
                 found[node.name] = ast.unparse(node)
     return found
+
+
+# --- the declared claims --------------------------------------------------------------------------
+
+
+def all_claims() -> list[Claim]:
+    """Return every claim, by paper and name."""
+    contents: dict[str, Any] = {
+        path.stem: OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        for path in Path(__file__).parent.glob("*.yaml")
+    }
+    shared = contents.pop("shared")
+    found = [claim for paper, one in contents.items() for claim in _claims(paper, one, shared)]
+    return sorted(found, key=lambda claim: (claim.paper, claim.name))
+
+
+def _claims(paper: str, content: Any, shared: Any) -> Iterator[Claim]:
+    runs = {name: Runs.of(name, overrides) for name, overrides in content["runs"].items()}
+    known = shared["hypotheses"] | content.get("hypotheses", {})
+    for name, fields in content["claims"].items():
+        fields |= {
+            "hypotheses": dict(_hypotheses(fields["hypotheses"], known)),
+            "prediction": tuple(_rules(fields["prediction"], shared["rules"])),
+            "columns": shared["columns"] | fields.get("columns", {}),
+            "runs": tuple(runs[one] for one in fields["runs"]),
+        }
+        yield Claim(name=name, paper=paper, **fields)
+
+
+def _hypotheses(given: Any, known: Mapping[str, Any]) -> Iterator[tuple[str, Hypothesis]]:
+    """Yield hypotheses in words with their conditions; words alone are of a shared one."""
+    for one in given:
+        ((words, condition),) = ({one: known[one]} if isinstance(one, str) else one).items()
+        plain = isinstance(condition, str)
+        yield words, (condition, OTHERWISE) if plain else (condition["is"], condition["known"])
+
+
+def _rules(given: Any, shared: Mapping[str, Any]) -> Iterator[Rule]:
+    """Yield words with their conditions; a word alone stands for shared rules."""
+    for one in given:
+        if isinstance(one, str):
+            yield from _rules(shared[one], shared)
+        else:
+            yield from one.items()

@@ -34,14 +34,7 @@ class Evidence:
     """What is on record of some runs, and what follows from it for a claim.
 
     An expression is one of `DataFrame.eval`. Its names are columns of the trials, columns of the
-    claim, which are expressions themselves, and functions of the history or of the arrays.
-
-    Parameters
-    ----------
-    frames : SweepFrames
-        The tables of the runs.
-    columns : mapping of str to str
-        Further columns: name -> expression.
+    claim (`columns`, name -> expression), and functions of the history or of the arrays.
     """
 
     def __init__(self, frames: SweepFrames, columns: Mapping[str, str] | None = None) -> None:
@@ -115,16 +108,9 @@ class Evidence:
         return curve.sub(curve.iloc[:, 0], axis=0).abs().max(axis=1, skipna=False)
 
     def of_norm(self, norms: pd.Series, name: str, part: float | None = None) -> pd.Series:
-        """Return a column, or a quantity of the history, of a norm of its own for each instance.
+        """Return a column, or with `part` a quantity as in `at`, of a norm of each instance's own.
 
-        Parameters
-        ----------
-        norms : Series
-            The norm of each instance by its name, or the p of l_p; missing: no value.
-        name : str
-            The name of the column, or with `part` of the quantity, with {} for the norm.
-        part : float, optional
-            As in `at`.
+        `norms` are names, or the p of l_p; missing: no value. `name` has {} for the norm.
         """
         found = pd.Series(np.nan, index=norms.index)
         for norm in norms.dropna().unique():
@@ -137,10 +123,7 @@ class Evidence:
     def from_arrays(self, measure: Callable[[arrays.Arrays], np.ndarray]) -> pd.Series:
         """Return a number for every instance, measured of the arrays of its run; NaN without them.
 
-        Parameters
-        ----------
-        measure : callable
-            Takes the arrays of a run, instance axis first; returns a number for each instance.
+        `measure` takes these arrays, instance axis B first, and returns (B,).
         """
         found = pd.Series(np.nan, index=self.trials.index)
         for run, rows in self.trials.groupby(self.trials["run"].astype(str)):

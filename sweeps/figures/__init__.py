@@ -21,7 +21,7 @@ from functools import cached_property, partial
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Protocol, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,8 +35,7 @@ from ..cells import CellAxes, rows_of
 from ._numbers import status_counts
 
 __all__ = [
-    "CellAxes", "Drawing", "Figure", "FigureModule", "Pages", "SweepFrames", "Tables",
-    "figure_module",
+    "CellAxes", "Drawing", "Figure", "Pages", "SweepFrames", "Tables", "drawn", "figure_module",
 ]  # fmt: skip
 
 Tables = Mapping[str, pd.DataFrame]
@@ -71,39 +70,23 @@ class Drawing:
         return self.animate()
 
 
-class FigureModule(Protocol):
-    """The interface of every module of this package, and of every object in a `SWEEPS`."""
-
-    def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
-        """Return the tidy numbers of the figures, by the name of their CSV file."""
-
-    def draw(
-        self, tables: dict[str, pd.DataFrame], axes: CellAxes, remarks: Sequence[str] = ()
-    ) -> list[Drawing]:
-        """Return the figures of these tables, with remarks in their small print."""
-
-
-def figure_module(sweep: str, folders: Iterable[Path] = ()) -> FigureModule:
-    """Return the module that draws the sweep of that name; `adhoc` if there is none.
+def figure_module(sweep: str, folders: Iterable[Path] = ()) -> Any:
+    """Return the module, or the object, that draws the sweep of that name; `adhoc` if none does.
 
     `folders` are those of the user's own config files: `DIR/sweep/NAME.py` in one of them draws
     NAME, and so does the module that a plug-in declares under that name in its group `figures`.
-
-    Raises
-    ------
-    TypeError
-        If the user's module lacks `tables` or `draw`, or if plug-ins declare several.
+    TypeError: the user's module lacks `tables` or `draw`, or plug-ins declare several.
     """
     for family in FAMILIES:
         if found := importlib.import_module(f"{__name__}.{family}").SWEEPS.get(sweep):
-            return cast(FigureModule, found)
+            return found
     own = {m.name for m in pkgutil.iter_modules(__path__) if not m.name.startswith("_")}
     found = None if sweep in own else _user_module(sweep, folders)
     if found is None:
         found = importlib.import_module(f"{__name__}.{sweep if sweep in own else 'adhoc'}")
     elif not (hasattr(found, "tables") and hasattr(found, "draw")):
         raise TypeError(f"{found.__file__}: must have the functions tables and draw")
-    return cast(FigureModule, found)
+    return found
 
 
 def _user_module(sweep: str, folders: Iterable[Path]) -> ModuleType | None:
@@ -111,9 +94,7 @@ def _user_module(sweep: str, folders: Iterable[Path]) -> ModuleType | None:
         return None
     files = (path for folder in folders if (path := folder / f"sweep/{sweep}.py").is_file())
     if (file := next(files, None)) is not None:
-        spec = spec_from_file_location(f"figures_of_{file.stem}", file)
-        assert spec is not None
-        assert spec.loader is not None
+        spec: Any = spec_from_file_location(f"figures_of_{file.stem}", file)
         module = module_from_spec(spec)
         spec.loader.exec_module(module)
         return module
@@ -124,6 +105,13 @@ def _user_module(sweep: str, folders: Iterable[Path]) -> ModuleType | None:
 
 
 # --- pages ----------------------------------------------------------------------------------------
+
+
+def drawn(
+    pages: Iterable[Pages], tables: Tables, axes: CellAxes, remarks: Sequence[str]
+) -> list[Drawing]:
+    """Return the figures of several kinds of pages, one kind after the other."""
+    return [one for kind in pages for one in kind.draw(tables, axes, remarks)]
 
 
 @dataclass(frozen=True)

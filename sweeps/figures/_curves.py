@@ -1,28 +1,23 @@
-"""Curves of quantities over the steps of training: shared by several experiments."""
+"""Curves of quantities over the steps of training; `curves.yaml` says which a sweep has."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from omegaconf import OmegaConf
 
 from .. import statistics
 from ..facets import Panel, facets, labels, looks_of, values_of
 from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
 from ._numbers import SELECTED, UNTYPED, certified, history_of, joined, outcomes
 
-PANELS = {
-    "max_softmax": Panel("largest softmax, mean over samples"),
-    "W_norm": Panel(r"$\|W\|_F$", "log"),
-    "attended_tokens": Panel("attended tokens per sample"),
-    "one_minus_corr_frobenius": Panel(r"$1-\mathrm{corr}(W, W_{\mathrm{mm}})$", "log"),
-    "one_minus_corr_nuclear": Panel(r"$1-\mathrm{corr}(W, W^{\star}_{\mathrm{mm}})$", "log"),
-    "one_minus_corr_svmeq": Panel(r"$1-\mathrm{corr}(W, W_{\mathrm{svmeq}})$", "log"),
-    "one_minus_corr_1token": Panel(r"$1-\mathrm{corr}(W, W_{\mathrm{1token}})$", "log"),
-    "margin_gap_nuclear": Panel("nuclear margin gap", "log"),
-    "balance_gap": Panel(r"imbalance $\|K^\top K-Q^\top Q\|_F / \|K\|_F\|Q\|_F$", "log"),
-}
+DECLARED: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("curves.yaml")))
+
+PANELS = {quantity: Panel(**axis) for quantity, axis in DECLARED["panels"].items()}
 """Vertical axis of a quantity."""
 
 OF_SVM = ("one_minus", "margin_gap")
@@ -52,14 +47,14 @@ class OverSteps:
     """
 
     name: str
-    quantities: tuple[str, ...]
+    quantities: Sequence[str]
     caption: str
     statistic: statistics.Statistic = "mean"
-    facet: str | None = None
+    facet: str = ""
     log_x: bool = False
     room: int = CURVES
-    apart: str | None = None
-    first: tuple[str, ...] = ()
+    apart: str = ""
+    first: Sequence[str] = ()
     x: str = "step"
     x_label: str = ""
     note: str = ""
@@ -75,9 +70,8 @@ class OverSteps:
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return one figure, or several if there are too many curves."""
-        first = [*([self.facet] if self.facet else []), *self.first]
-        if self.apart:
-            first += axes.besides(*first, self.apart)
+        first = [self.facet, *self.first]
+        first += axes.besides(*first, self.apart) if self.apart else []
         return Pages(
             self.name, self.caption, self._figure, self.notes, panels=first, room=self.room,
             x=[name for name in axes.names if name == self.x],
@@ -88,11 +82,21 @@ class OverSteps:
         return [self.note or f"{STATISTICS[self.statistic]} {USED}"]
 
     def _figure(self, tables: Tables, axes: CellAxes) -> Figure:
-        return curves(
-            tables[self.name], axes, self.quantities, self.x, self.statistic, facet=self.facet,
-            log_x=self.log_x, quartiles=self.quartiles or self.statistic == "mean",
-            x_label=self.x_label,
-        )  # fmt: skip
+        """Return a column of panels for each quantity, a row for each value of `facet`.
+
+        A panel has one curve for each combination of the other axes.
+        """
+        table, rows = tables[self.name], [name for name in axes.names if name == self.facet]
+        table = table.assign(
+            row=labels(axes, table, rows), curve=labels(axes, table, axes.besides(*rows, self.x))
+        )
+        quartiles = {"quartiles": self.quartiles or self.statistic == "mean"}
+        looks = looks_of(values_of(table, "curve"))
+        return facets(
+            table, self.x, self.statistic, hue="curve", row="row", col="quantity",
+            looks={name: look | quartiles for name, look in looks.items()}, log_x=self.log_x,
+            panels={name: PANELS[name] for name in self.quantities}, x_label=self.x_label or self.x,
+        )[0]  # fmt: skip
 
 
 def over_steps(
@@ -129,36 +133,6 @@ def at_the_end(
     trials = certified(frames)
     long = trials.melt(by, [q for q in quantities if q in trials], "quantity", "value")
     return statistics.summaries(long, [*by, "quantity"], "value", statistic)
-
-
-def curves(
-    table: pd.DataFrame,
-    axes: CellAxes,
-    quantities: Sequence[str],
-    x: str,
-    statistic: str,
-    *,
-    facet: str | None = None,
-    quartiles: bool = False,
-    log_x: bool = True,
-    x_label: str = "",
-) -> Figure:
-    """Return a grid of panels: a column for each quantity, a row for each value of `facet`.
-
-    A panel has one curve for each combination of the other axes.
-    """
-    table = table.assign(
-        row=labels(axes, table, [facet] if facet in axes.names else []),
-        curve=labels(axes, table, axes.besides(facet or "", x)),
-    )
-    looks = {
-        name: {**look, "quartiles": quartiles}
-        for name, look in looks_of(values_of(table, "curve")).items()
-    }
-    return facets(
-        table, x, statistic, hue="curve", row="row", col="quantity", looks=looks, log_x=log_x,
-        panels={name: PANELS[name] for name in quantities}, x_label=x_label or x,
-    )[0]  # fmt: skip
 
 
 class Plateau(OverSteps):
@@ -222,62 +196,9 @@ class OverRadii(OverSteps):
         return [*super().notes(tables, axes), optimal]
 
 
-BOTH = ("max_softmax", "one_minus_corr_frobenius", "one_minus_corr_nuclear")
+KINDS = {"kq_plateau": Plateau, "regularization_path": OverRadii}
+"""Sweeps with further tables."""
+
 SWEEPS = {
-    "local_convergence": OverSteps(
-        "local_convergence", BOTH,
-        "Largest softmax probability and 1-correlation with the Frobenius and the nuclear norm SVM "
-        "at the selected tokens, over the steps, for W and for (K, Q): the published update "
-        "(direct gradient; W without ridge, (K, Q) with a ridge of 2.22e-16) and the same update "
-        "in exact arithmetic without ridge.",
-        facet="parameterization",
-    ),
-    "sequence": OverSteps(
-        "sequence", BOTH,
-        "Largest softmax probability and 1-correlation with the SVM at the selected tokens over "
-        "the steps. Every position of every sequence is a query with its own label; with a causal "
-        "mask position k attends to tokens up to k.",
-        facet="model",
-    ),
-    "real_tokens": OverSteps(
-        "real_tokens", BOTH,
-        "Largest softmax probability and 1-correlation with the SVM at the selected tokens over "
-        "the steps, for W and for (K, Q), on tokens from data instead of random tokens, with a "
-        "fixed linear head and with one that is trained together with the attention.",
-        facet="train",
-    ),
-    "gradient_floor": OverSteps(
-        "gradient_floor", ("W_norm", "one_minus_corr_frobenius"),
-        "Norm of W and median 1-correlation with W_mm over the steps: the gradient as published "
-        "(direct) against the same update without cancellation (log_domain), with constant and "
-        "with growing step sizes. Direct stops: the norm and the direction no longer change when "
-        "the softmax is below the resolution of a 64-bit float.",
-        "median", log_x=True,
-    ),
-    "kq_plateau": Plateau(
-        "kq_plateau", ("one_minus_corr_nuclear", "margin_gap_nuclear", "balance_gap"),
-        "1-correlation of K Q^T with W_star_mm, nuclear margin gap and imbalance of the factors "
-        "over the steps, without a ridge and in exact arithmetic, from four kinds of initial "
-        "weights (rows), by step sizes; a figure for each loss.",
-        "median", facet="init", log_x=True, room=2 * CURVES, apart="loss",
-    ),
-    "regularization_path": OverRadii(
-        "regularization_path", ("one_minus_corr_frobenius", "one_minus_corr_nuclear"),
-        "Median 1-correlation of the regularisation path with the Frobenius and the nuclear norm "
-        "SVM of the tokens that it selects, versus the radius R of the ball, for W (Frobenius "
-        "norm) and for (K, Q) (half the sum of squared Frobenius norms).",
-        "median", x="radius", x_label="radius $R$", log_x=True, quartiles=True,
-        note="Lines: median over saturated instances with certified SVMs; dark band: its 95 % "
-        "bootstrap interval; light band: quartiles. The SVM is that of the tokens that the path "
-        "selects.",
-    ),
-    "ridge_vs_path": OverSteps(
-        "ridge_vs_path", ("one_minus_corr_nuclear", "one_minus_corr_frobenius"),
-        "Median 1-correlation of K Q^T with the nuclear norm and the Frobenius norm SVM at the "
-        "last step, versus the weight of the ridge, 0 included.",
-        "median", x="ridge", x_label="ridge (weight of $\\|K\\|^2+\\|Q\\|^2$)", log_x=True,
-        first=("gradient",),
-        note="Lines: median over saturated instances with certified SVMs; band: its 95 % bootstrap "
-        "interval.",
-    ),
-}  # fmt: skip
+    name: KINDS.get(name, OverSteps)(name, **fields) for name, fields in DECLARED["sweeps"].items()
+}

@@ -115,15 +115,11 @@ def figure(tables: Tables, axes: CellAxes) -> Figure:
         return fig
     first = shown.iloc[0]
     style.heading(ax, f"layer {first['at_layer']}, head {first['at_head']}, seed {first['seed']}")
-    shades, words = (
-        shown.assign(word=shown["word"].map(_short)).pivot(
-            index="sentence", columns="token", values=value
-        )
-        for value in ("attention", "word")
-    )
+    shown = shown.assign(short=shown["word"].map(_short))
     queries = shown.drop_duplicates("sentence")["of_query"].map(_short).tolist()
     matrix(
-        ax, shades, words, cmap="Greys", vmin=0, vmax=1, cbar=True,
+        ax, shown, "sentence", "token", "attention", "short", cmap="Greys", vmin=0, vmax=1,
+        cbar=True,
         annot_kws={"fontsize": 7.5, "parse_math": False},
         cbar_kws={"location": "right", "shrink": 0.6, "label": "attention", "pad": 0.01},
         yticklabels=queries if any(queries) else [str(i) for i in range(n)],

@@ -150,8 +150,12 @@ def _maps(table: pd.DataFrame, axes: CellAxes) -> Figure:
     for ax, (measure, heading) in zip(grid, MEASURES.items(), strict=True):
         style.heading(ax, heading)
         if 0 < len(names) <= ROOM:
-            fields = _shares(table[(table["measure"] == measure) & (table["used"] > 0)], names)
-            matrix(ax, *fields, vmin=0, vmax=1)
+            fields = _fields(table[(table["measure"] == measure) & (table["used"] > 0)], names)
+            matrix(
+                ax, fields, "first", "second", "share", "text", vmin=0, vmax=1,
+                xticklabels=range(1, len(names) + 1),
+                yticklabels=[f"{i}: {style.wrapped(one, 34)}" for i, one in enumerate(names, 1)],
+            )  # fmt: skip
     if not 0 < len(names) <= ROOM:
         nothing = "no selections on record (keep_path=true)"
         style.empty(grid[0], f"{len(names)} optimizers: see the table" if names else nothing)
@@ -159,23 +163,16 @@ def _maps(table: pd.DataFrame, axes: CellAxes) -> Figure:
     return fig
 
 
-def _shares(table: pd.DataFrame, names: list[str]) -> list[pd.DataFrame]:
-    """Return shares and texts of one measure; symmetric, the table has the upper half."""
+def _fields(table: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Return share and text of every pair; symmetric, the table has the upper half."""
     turned = table.rename(columns={"first": "second", "second": "first"})
     both = pd.concat([table, turned]).drop_duplicates(["first", "second", "unit"])
-    fields = both.pivot(index=["first", "second"], columns="unit", values=["share", "low", "high"])
-    percent = 100 * fields
+    both = both.astype(dict.fromkeys(("first", "second"), pd.CategoricalDtype(names)))
+    whole, part = (both[both["unit"] == unit] for unit in ("instance", "sample"))
+    found = whole.merge(part, on=["first", "second"], suffixes=("", "_of_samples"))
+    percent = 100 * found[["share", "low", "high", "share_of_samples"]]
     texts = [
-        f"{row['share', 'instance']:.0f} [{row['low', 'instance']:.0f}, "
-        f"{row['high', 'instance']:.0f}]\n{row['share', 'sample']:.1f}"
-        for _, row in percent.iterrows()
+        f"{share:.0f} [{low:.0f}, {high:.0f}]\n{of_samples:.1f}"
+        for share, low, high, of_samples in percent.itertuples(index=False)
     ]
-    rows = [f"{1 + i}: {style.wrapped(name, 34)}" for i, name in enumerate(names)]
-    columns = [str(1 + i) for i in range(len(names))]
-    maps = fields["share", "instance"], pd.Series(texts, fields.index)
-    fills: tuple[Any, ...] = (np.nan, "")
-    return [
-        values.unstack(fill_value=empty).reindex(index=names, columns=names, fill_value=empty)
-        .set_axis(rows).set_axis(columns, axis=1)
-        for values, empty in zip(maps, fills, strict=True)
-    ]  # fmt: skip
+    return found.assign(text=texts)

@@ -58,24 +58,23 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     trials = trials.assign(
         outcome=ended(trials) if "convergence" in trials else trials["status"],
         ok=ok,
-        place=trials.groupby(by, dropna=False, sort=True).ngroup() if by else 0,
         **{q: trials[q].where(ok) for q in quantities},
     )
-    cells = trials[["place", *by]].drop_duplicates().sort_values("place")
-    rows = cells[by].itertuples(index=False, name=None)
-    labels = [frames.axes.label(dict(zip(by, row, strict=True))) for row in rows]
-    cells = cells.assign(cell=labels if by else "all")
-    outcomes = statistics.counts(trials, ["place", "outcome"])
-    total = outcomes.groupby("place")["count"].transform("sum")
-    low, high = statistics.wilson_interval(outcomes["count"].to_numpy(), total.to_numpy())
-    long = trials.melt(["place"], quantities, "quantity", "value")
+    long = trials.melt([*by, "ok"], quantities, "quantity", "value")
     found = {
-        "outcomes": outcomes.assign(share=outcomes["count"] / total, low=low, high=high),
-        "agreement": statistics.summaries(long, ["place", "quantity"], "value", "median"),
-        "usable": statistics.shares(trials, ["place"], "ok"),
+        "outcomes": statistics.counts(trials, [*by, "outcome"]),
+        "agreement": statistics.summaries(long, [*by, "quantity"], "value", "median"),
+        "usable": statistics.shares(trials, by, "ok"),
     }
-    return {
-        name: cells.merge(table, on="place").drop(columns="place") for name, table in found.items()
+    for table in found.values():
+        cells = table[by].itertuples(index=False, name=None) if by else [()] * len(table)
+        names = [frames.axes.label(dict(zip(by, cell, strict=True))) or "all" for cell in cells]
+        table.insert(len(by), "cell", pd.Series(names, table.index, dtype=str))
+    outcomes = found["outcomes"]
+    total = outcomes.groupby("cell")["count"].transform("sum")
+    low, high = statistics.wilson_interval(outcomes["count"].to_numpy(), total.to_numpy())
+    return found | {
+        "outcomes": outcomes.assign(share=outcomes["count"] / total, low=low, high=high)
     }
 
 
@@ -100,15 +99,8 @@ def draw(
 
 def _numeric(table: pd.DataFrame, axes: CellAxes) -> str | None:
     """Return the axis of numbers with the most values, None if there is no such axis."""
-    types = pd.api.types
-    counts = {
-        name: table[name].nunique()
-        for name in axes.names
-        if types.is_numeric_dtype(table[name]) and not types.is_bool_dtype(table[name])
-        and table[name].notna().all()
-    }  # fmt: skip
-    most = max(counts.values(), default=0)
-    return next((name for name, count in counts.items() if count == most > 1), None)
+    numbers = table[axes.besides()].select_dtypes("number").dropna(axis="columns").nunique()
+    return str(numbers.idxmax()) if numbers.max() > 1 else None
 
 
 def _charts(

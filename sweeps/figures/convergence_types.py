@@ -9,8 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from .. import statistics, style
-from ..cells import number
-from ..facets import stacked
+from ..facets import labels, stacked
 from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
 from ._numbers import ended, outcomes
 
@@ -66,17 +65,16 @@ class Bars:
 
     def _figure(self, tables: Tables, axes: CellAxes) -> Figure:
         table = tables["convergence_types"]
-        at = pd.Categorical(table[self.x]).rename_categories(number).add_categories([number(None)])
-        table = table.assign(at=pd.Series(at, table.index).fillna(number(None)))
-        table["at"] = table["at"].cat.remove_unused_categories()
+        table = table.assign(at=labels(axes, table, [self.x], short=True))
         panels = list(axes.split(table, axes.besides(self.x)))
         fig = style.figure(3.7 * len(panels) + 1.7, 4.6)
         row, strips = fig.subplots(
             2, len(panels), squeeze=False, sharex="col", sharey="row", height_ratios=(4, 1)
         )
         for ax, strip, (name, part) in zip(row, strips, panels, strict=True):
-            _bars(ax, part)
-            _b1(strip, part[part["kind"] == "assumption_b1"])
+            of_b1 = part["kind"] == "assumption_b1"
+            _bars(ax, part[~of_b1])
+            _b1(strip, part[of_b1])
             strip.set_xlabel(self.x_label)
             style.heading(ax, style.wrapped(name))
         row[0].set_ylabel("share of instances")
@@ -91,12 +89,11 @@ SWEEPS = {
 }
 
 
-def _bars(ax: Axes, table: pd.DataFrame) -> None:
-    kinds = table[table["kind"] != "assumption_b1"]
+def _bars(ax: Axes, kinds: pd.DataFrame) -> None:
     looks = {kind: style.KINDS.get(kind, style.OTHER_KIND) for kind in kinds["kind"].unique()}
     looks |= {kind: style.KINDS[kind] | {"always": True} for kind in TYPES[:3]}
     stacked(ax, kinds, "at", "kind", looks, least=0.05)
-    best = kinds[kinds["kind"] == "global"].set_index("at").reindex(table["at"].cat.categories)
+    best = kinds[kinds["kind"] == "global"].set_index("at").reindex(kinds["at"].cat.categories)
     right = [place + 0.32 for place in range(len(best))]
     ax.vlines(right, best["low"], best["high"], color="black", linewidth=0.8)
     style.share_axis(ax, "")

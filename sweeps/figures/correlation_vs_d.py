@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
 from .. import statistics, style
 from ..cells import number
 from ..facets import Look, Panel, facets, labels, looks_of, named, points, stacked
-from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
+from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, drawn
 from ._curves import PANELS
 from ._numbers import history_of, stalled
 
@@ -43,6 +42,8 @@ OTHERS = tuple(
 """How accepted and other kinds of instances are drawn, in order."""
 READ_OFF = {4: (0.034, 0.07, 0.155), 10: (0.0055, 0.0085, 0.12)}
 """Values read from the published figure: d -> values as in `CURVES`."""
+READ: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 16, "mew": 2.2}
+"""How these are drawn, in the colours of the curves."""
 PUBLISHED = {
     "model": "cross_attention", "parameterization": "w", "head": "relu", "data": "sphere",
     "loss": "logistic", "optimizer": "normalized_gd", "lr": 0.1, "growth": 0.0, "ridge": 0.0,
@@ -63,18 +64,16 @@ FLAT = (
     "Flat: at some sample the head's gradient is exactly zero (all its rectifiers are off), so "
     "this sample does not drive W towards W_fin; the theory does not cover such instances."
 )
-CAPTIONS = {
-    "correlation_vs_d": (
-        "Mean 1-correlation of the trained W with the three SVM solutions at the last step, versus "
-        "d, and below the statuses of all instances that were drawn. Dashed: W_svmeq on the "
-        "instances without a flat head."
-    ),
-    "correlation_vs_d_steps": "The same over the steps of training, one panel per d.",
-    "correlation_vs_d_scatter": (
-        "Every accepted instance at the last step: 1-correlation with the three solutions against "
-        "the largest softmax probability among the tokens that count as masked."
-    ),
-}
+CAPTION = (
+    "Mean 1-correlation of the trained W with the three SVM solutions at the last step, versus d, "
+    "and below the statuses of all instances that were drawn. Dashed: W_svmeq on the instances "
+    "without a flat head."
+)
+CAPTION_STEPS = "The same over the steps of training, one panel per d."
+CAPTION_SCATTER = (
+    "Every accepted instance at the last step: 1-correlation with the three solutions against the "
+    "largest softmax probability among the tokens that count as masked."
+)
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -92,11 +91,10 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     accepted = trials[trials["status"] == "ok"]
     history = history_of(frames, accepted, by)
     history = history[history["quantity"].isin(quantities)]
+    long = accepted.melt([*by, "flat"], quantities, "quantity", "value")
     last = [
-        statistics.summaries(
-            part.melt(by, quantities, "quantity", "value"), [*by, "quantity"], "value"
-        ).assign(instances=which)
-        for which, part in (("all", accepted), ("not flat", accepted[~accepted["flat"]]))
+        statistics.summaries(part, [*by, "quantity"], "value").assign(instances=which)
+        for which, part in (("all", long), ("not flat", long[~long["flat"].astype(bool)]))
     ]
     kept = [*by, "run", "seed", "flat", "max_masked_softmax", *quantities]
     return {
@@ -124,19 +122,16 @@ def _published(trials: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return three kinds of figures: versus d, over steps, against the largest masked softmax."""
-    figures = {
-        "correlation_vs_d": (_versus_d, BAND),
-        "correlation_vs_d_steps": (_over_steps, BAND),
-        "correlation_vs_d_scatter": (_scatter, EDGE),
-    }
-    return [
-        drawing
-        for name, (figure, words) in figures.items()
-        for drawing in Pages(
-            name, CAPTIONS[name], figure, partial(_notes, words), "", ("d",), ("gradient",),
-            room=VARIANTS, cells="correlation_vs_d_counts",
-        ).draw(tables, axes, remarks)
-    ]  # fmt: skip
+    pages = (
+        Pages(f"correlation_vs_d{kind}", caption, figure, partial(_notes, words), "", ("d",),
+              ("gradient",), VARIANTS, cells="correlation_vs_d_counts")
+        for kind, caption, figure, words in (
+            ("", CAPTION, _versus_d, BAND),
+            ("_steps", CAPTION_STEPS, _over_steps, BAND),
+            ("_scatter", CAPTION_SCATTER, _scatter, EDGE),
+        )
+    )  # fmt: skip
+    return drawn(pages, tables, axes, remarks)
 
 
 def _notes(words: str, tables: Tables, axes: CellAxes) -> list[str]:
@@ -193,7 +188,10 @@ def _versus_d(tables: Tables, axes: CellAxes) -> Figure:
     published = tables["correlation_vs_d_published"]
     published = published.assign(variant=labels(axes, published, axes.besides("d")))
     for (ax, strip), variant in zip(grid.T, counts["variant"].cat.categories, strict=True):
-        _read_off(ax, published[published["variant"] == variant])
+        for quantity, rows in published[published["variant"] == variant].groupby("quantity"):
+            ax.plot(rows["d"], rows["value"], **READ, color=LOOKS[CURVES[str(quantity)]]["color"])
+        if (published["variant"] == variant).any():
+            ax.plot([], [], color=style.INK, label="published figure, read off", **READ)
         here = counts[counts["variant"] == variant]
         totals = here.groupby("d")["count"].sum()
         here = here.assign(share=here["count"] / here["d"].map(totals)).sort_values("d")
@@ -207,15 +205,6 @@ def _versus_d(tables: Tables, axes: CellAxes) -> Figure:
     style.legend(grid[0, -1], grid[0], title="trained W against")
     style.legend(grid[1, -1], grid[1], fontsize=8, handlelength=1.0)
     return fig
-
-
-def _read_off(ax: Axes, published: pd.DataFrame) -> None:
-    """Mark the values read from the published figure, in the colours of its curves."""
-    mark: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 16, "mew": 2.2}
-    for quantity, rows in published.groupby("quantity"):
-        ax.plot(rows["d"], rows["value"], **mark, color=LOOKS[CURVES[str(quantity)]]["color"])
-    if len(published):
-        ax.plot([], [], color=style.INK, label="published figure, read off", **mark)
 
 
 def _over_steps(tables: Tables, axes: CellAxes) -> Figure:

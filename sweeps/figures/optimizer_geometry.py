@@ -11,7 +11,7 @@ from matplotlib.patches import Rectangle
 
 from .. import statistics, style
 from ..facets import Panel, facets, matrix
-from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _selections
+from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _selections, drawn
 from ._numbers import certified, history_of, outcomes
 
 GAP, GAP_OVER_STEPS = "_margin_gap", "margin_gap_"
@@ -89,8 +89,8 @@ class Geometry:
             Pages(steps, CAPTION_STEPS, lambda t, a: _steps(t[steps], a), NOTE_STEPS, counts,
                   room=CURVES),
         )  # fmt: skip
-        drawn = [one for pages in figures for one in pages.draw(tables, axes, remarks)]
-        return drawn + _selections.draw(f"{self.name}_tokens", counts, tables, axes, remarks)
+        of_tokens = _selections.draw(f"{self.name}_tokens", counts, tables, axes, remarks)
+        return drawn(figures, tables, axes, remarks) + of_tokens
 
 
 SWEEPS = {name: Geometry(name) for name in ("optimizer_geometry", "optimizer_geometry_kq")}
@@ -115,27 +115,27 @@ def _map(table: pd.DataFrame, axes: CellAxes) -> Figure:
         style.empty(ax, "no certified instance")
         return fig
     rows = pd.concat([part.assign(row=i) for i, (_, part) in enumerate(optimizers)])
-    rows = rows[rows["median"].notna()]
-    words = [
-        f"{row['median']:.2g} ({row['used']:.0f})\n[{row['low']:.2g}, {row['high']:.2g}]"
-        for _, row in rows.iterrows()
-    ]
-    names = [style.wrapped(name, 46) for name, _ in optimizers]
-    medians, texts = (
-        rows.assign(text=words).pivot(index="row", columns="margin_in", values=value)
-        .reindex(index=range(len(names)), columns=norms).set_axis(names)
-        for value in ("median", "text")
-    )  # fmt: skip
+    rows = rows[rows["median"].notna()].assign(
+        row=lambda table: pd.Categorical(table["row"], range(len(optimizers))),
+        margin_in=lambda table: pd.Categorical(table["margin_in"], norms),
+        shown=lambda table: table["median"].clip(*RANGE),
+        text=lambda table: [
+            f"{one.median:.2g} ({one.used:.0f})\n[{one.low:.2g}, {one.high:.2g}]"
+            for one in table.itertuples()
+        ],
+    )
     matrix(
-        ax, medians.clip(*RANGE), texts.fillna(""), norm=LogNorm(*RANGE), cbar=True,
+        ax, rows, "row", "margin_in", "shown", "text", norm=LogNorm(*RANGE), cbar=True,
+        yticklabels=[style.wrapped(name, 46) for name, _ in optimizers],
         annot_kws={"fontsize": 7}, cbar_kws={"label": "median margin gap", "pad": 0.02},
     )  # fmt: skip
-    for _, row in rows[rows["own"] == rows["margin_in"]].iterrows():
-        corner = norms.index(row["margin_in"]) + 0.03, row["row"] + 0.04
-        ax.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, lw=1.6, zorder=3, ec="#e31a1c"))
-    least = medians.eq(medians.min(axis=1), axis=0).to_numpy()[medians.notna()]
-    for text, bold in zip(ax.texts, least, strict=True):
-        text.set_fontweight("bold" if bold else "normal")
+    least = rows.groupby("row", observed=True)["median"].transform("min") == rows["median"]
+    rows = rows.assign(least=least).sort_values(["row", "margin_in"])  # the order of the texts
+    for text, (_, one) in zip(ax.texts, rows.iterrows(), strict=True):
+        text.set_fontweight("bold" if one["least"] else "normal")
+        if one["own"] == one["margin_in"]:
+            corner = norms.index(one["margin_in"]) + 0.03, one["row"] + 0.04
+            ax.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, lw=1.6, zorder=3, ec="#e31a1c"))
     ax.set_xlabel("norm of the margin")
     return fig
 

@@ -137,10 +137,10 @@ def _map(ax: Axes, axis: str, cells: pd.DataFrame, points: pd.DataFrame) -> None
     if cells.empty:
         style.empty(ax, "no run on record")
         return
-    shares = cells.pivot_table(index=axis, columns="d", values="share", dropna=False)
-    rows, columns = shares.index.to_numpy(float), shares.columns.to_numpy(float)
+    rows, columns = (np.unique(cells[name]).astype(float) for name in (axis, "d"))
     ticks = [[number(value) for value in values] for values in (columns, rows)]
-    matrix(ax, shares, vmin=0, vmax=1, xticklabels=ticks[0], yticklabels=ticks[1])
+    matrix(ax, cells, axis, "d", "share", vmin=0, vmax=1, xticklabels=ticks[0],
+           yticklabels=ticks[1])  # fmt: skip
     ax.invert_yaxis()
     ax.tick_params(axis="x", rotation=90 if len(columns) > 12 else 0)
     first = np.searchsorted(columns, _promised(cells.drop_duplicates(axis).sort_values(axis)))

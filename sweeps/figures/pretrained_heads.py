@@ -11,7 +11,7 @@ import pandas as pd
 
 from .. import statistics, style
 from ..facets import Panel, facets, looks_of, matrix, whiskers
-from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _head_attention
+from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _head_attention, drawn
 from ._numbers import groups, outcomes
 
 HEAD = _head_attention.HEAD
@@ -245,13 +245,8 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
               _head_attention.notes),
     ]  # fmt: skip
     shown, counts = ("control", "tokens", *HEAD), "pretrained_heads_counts"
-    return [
-        one
-        for page in pages
-        for one in replace(page, x=shown, cells="pretrained_heads", counts=counts).draw(
-            tables, axes, remarks
-        )
-    ]
+    pages = [replace(one, x=shown, cells="pretrained_heads", counts=counts) for one in pages]
+    return drawn(pages, tables, axes, remarks)
 
 
 def _map(svm: str, tables: Tables, axes: CellAxes) -> Figure:
@@ -272,13 +267,10 @@ def _map(svm: str, tables: Tables, axes: CellAxes) -> Figure:
         if not part["lean"].notna().any():
             style.empty(ax, "no head with all four controls and two samples")
             continue
-        fields = (
-            part.pivot_table(index=HEAD[0], columns=HEAD[1], values=value, aggfunc="first",
-                             dropna=False)
-            for value in ("lean", "text")
+        matrix(
+            ax, part, *HEAD, "lean", "text", cmap="RdBu_r", vmin=-most, vmax=most, cbar=True,
+            cbar_kws={"shrink": 0.9, "aspect": 12, "pad": 0.01},
         )  # fmt: skip
-        matrix(ax, *fields, cmap="RdBu_r", vmin=-most, vmax=most, cbar=True,
-               cbar_kws={"shrink": 0.9, "aspect": 12, "pad": 0.01})  # fmt: skip
         ax.set_ylabel("layer")
     grid[-1].set_xlabel("head")
     return fig

@@ -56,12 +56,10 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
 
 def _certified(trials: pd.DataFrame, norm: str) -> pd.DataFrame:
-    verdict = trials[f"{norm}_status"].astype("object").where(trials[f"{norm}_status"].notna(), "")
     usable = trials["status"].isin(("ok", "infeasible", "undecided", "unconstrained"))
-    solved, infeasible, undecided = (
-        usable & verdict.isin(kinds)
-        for kinds in (("solved", "unconstrained"), ("infeasible",), ("undecided",))
-    )
+    verdict = trials[f"{norm}_status"].where(usable)
+    solved = verdict.isin(("solved", "unconstrained"))
+    infeasible, undecided = verdict.isin(("infeasible",)), verdict.isin(("undecided",))
     rank, tied = trials[f"{norm}_rank"].where(solved), trials["status"] == "tie"
     return trials.assign(
         rank=rank,
@@ -159,17 +157,13 @@ def _curves(title: str, series: str, cells: pd.DataFrame) -> pd.DataFrame:
         rows = cells[(cells[series] == value) & (cells["norm"] == norm)]
         rows = rows.assign(at=rows["d"] + APART * (k - (len(values) - 1) / 2))
         rows = rows.assign(curve=f"{title}|{value}|{norm}", look=[look] * len(rows))
-        parts.append(_points(rows, f"{title}|rank", "rank_mean", "rank_low", "rank_high"))
+        ranks = {"value": "rank_mean", "low": "rank_low", "high": "rank_high"}
+        shares = {"value": "nothing_share", "low": "nothing_low", "high": "nothing_high"}
+        parts.append(rows.assign(row=f"{title}|rank", **{k: rows[v] for k, v in ranks.items()}))
         if norm == cells["norm"].iloc[0]:
-            rows = rows.assign(rank_std=np.nan, used=rows["trials"])
-            ends = "nothing_low", "nothing_high"
-            parts.append(_points(rows, f"{title}|nothing", "nothing_share", *ends))
-    points: pd.DataFrame = pd.concat(parts, ignore_index=True)
-    return points
-
-
-def _points(rows: pd.DataFrame, row: str, value: str, low: str, high: str) -> pd.DataFrame:
-    return rows.assign(row=row, value=rows[value], low=rows[low], high=rows[high])
+            rows = rows.assign(row=f"{title}|nothing", rank_std=np.nan, used=rows["trials"])
+            parts.append(rows.assign(**{k: rows[v] for k, v in shares.items()}))
+    return pd.concat(parts, ignore_index=True)
 
 
 def _mark(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:

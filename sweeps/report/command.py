@@ -28,11 +28,8 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report of the sweep in a folder.
 
-    Returns
-    -------
-    int
-        0 if every run has a record, 1 if some are missing, failed or corrupt (the report is
-        written from the others) or a figure could not be drawn, 2 if no report could be written.
+    Returns 0 if every run has a record, 1 if some are missing, failed or corrupt (the report is
+    written from the others) or a figure could not be drawn, 2 if no report could be written.
     """
     options = _parser().parse_args(argv)
     directory = options.directory
@@ -120,12 +117,10 @@ def _refuse(message: str) -> int:
 
 
 def _print_summary(frames: SweepFrames, files: ReportFiles) -> None:
-    from ..remarks import repeated
-
     statuses = frames.statuses
     counted = ", ".join(f"{n} {status}" for status, n in statuses.items())
     lines = [f"{sum(statuses.values())} instances: {counted}" if counted else "no instance known"]
-    lines += [repeated(frames)] if frames.repeated else []
+    lines += [frames.left_out] if frames.repeated else []
     lines += [f"{row.state}: {row.run}: {row.reason}" for row in frames.incomplete.itertuples()]
     lines += [f"not drawn: {failure}" for failure in files.failed]
     if files.figures:

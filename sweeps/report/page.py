@@ -12,9 +12,8 @@ from attnsvm.record import duration
 
 from ..aggregate import SweepFrames
 from ..cells import SEED, CellAxes
-from ..remarks import not_shown, repeated
 from ..statistics import counts
-from .render import Picture, Table, render, table
+from .render import Picture, render
 
 ROWS_ON_PAGE = 400
 
@@ -40,19 +39,19 @@ def report_page(
         title=frames.name or frames.directory.resolve().name,
         question=frames.question or ("" if frames.name else QUESTION),
         facts=_facts(frames),
-        not_shown=not_shown(frames),
+        not_shown=frames.not_shown,
         failed=failed,
-        repeated=repeated(frames),
+        repeated=frames.left_out,
         instances=len(frames.trials),
         pictures=pictures,
-        tables=[(name, len(rows), table(rows, ROWS_ON_PAGE)) for name, rows in tables.items()],
+        tables=tables,
         rows_on_page=ROWS_ON_PAGE,
         by_status=_counts(frames, ("status", "reason")),
         by_norm=_counts(frames, NORM_COLUMNS),
-        incomplete=table(frames.incomplete[["run", "state", "reason"]]),
+        incomplete=frames.incomplete[["run", "state", "reason"]],
         run_count=len(frames.runs),
-        runs=table(_described(frames.runs, frames.axes), ROWS_ON_PAGE),
-        provenance=table(_provenance(frames.runs, frames.axes)),
+        runs=_described(frames.runs, frames.axes),
+        provenance=_provenance(frames.runs, frames.axes),
         command=frames.command,
         directory=shlex.quote(str(frames.directory)),
     )
@@ -72,10 +71,10 @@ def _facts(frames: SweepFrames) -> list[tuple[object, str]]:
     ]
 
 
-def _counts(frames: SweepFrames, columns: Sequence[str]) -> Table:
+def _counts(frames: SweepFrames, columns: Sequence[str]) -> pd.DataFrame:
     """Return the number of instances by those of the columns that the records have."""
     present = [column for column in columns if column in frames.trials]
-    return table(counts(frames.trials, present) if present else pd.DataFrame(), ROWS_ON_PAGE)
+    return counts(frames.trials, present) if present else pd.DataFrame()
 
 
 def _described(runs: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -27,31 +27,6 @@ class Picture:
     name: str
     caption: str
     files: Mapping[str, bytes]
-
-
-class Cell(NamedTuple):
-    """A cell of a table: the text, and the value for sorting its column, "" if missing."""
-
-    shown: str
-    value: object
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table that can be sorted: its columns (name, whether they are numbers), and its rows."""
-
-    columns: list[tuple[str, bool]]
-    rows: list[list[Cell]]
-
-
-def table(frame: pd.DataFrame, limit: int | None = None) -> Table:
-    """Return the first `limit` rows of `frame` as a table that shows numbers to four digits."""
-    columns = [(str(name), _is_number(frame[name])) for name in frame]
-    rows = [
-        [_cell(value, number) for value, (_, number) in zip(row, columns, strict=True)]
-        for row in frame.head(limit or len(frame)).itertuples(index=False)
-    ]
-    return Table(columns, rows)
 
 
 def render(template: str, **content: Any) -> str:
@@ -73,7 +48,8 @@ def _environment() -> Environment:
     )
     style, script = (loader.get_source(made, name)[0] for name in ("page.css", "page.js"))
     made.globals |= {"style": Markup(style), "script": Markup(script), "policy": _policy(script)}
-    made.filters["base64"] = _base64
+    made.filters |= {"base64": _base64, "are_numbers": _are_numbers, "four_digits": _four_digits}
+    made.tests["missing"] = _is_missing
     return made
 
 
@@ -94,17 +70,22 @@ def _printable(value: object) -> object:
     return "\n".join(one_line(line, mark="\ufffd") for line in str(value).split("\n"))
 
 
-def _is_number(column: pd.Series[Any]) -> bool:
+def _is_missing(value: Any) -> bool:
+    return value is None or value is pd.NA or value is pd.NaT or value != value
+
+
+def _are_numbers(table: pd.DataFrame) -> list[bool]:
+    """Return for each column whether it holds numbers."""
     types = pd.api.types
-    return bool(types.is_numeric_dtype(column) and not types.is_bool_dtype(column))
+    columns = (table[name] for name in table)
+    return [types.is_numeric_dtype(one) and not types.is_bool_dtype(one) for one in columns]
 
 
-def _cell(value: Any, number: bool) -> Cell:
-    if value is None or value is pd.NA or value is pd.NaT or value != value:
-        return Cell("–", "")
-    return Cell(_four_digits(value) if number else str(value), value)
-
-
-def _four_digits(value: Any) -> str:
+def _four_digits(value: Any, is_number: bool) -> str:
+    """Return a field of a table as text: a number to four digits, a dash if it is missing."""
+    if _is_missing(value):
+        return "–"
+    if not is_number:
+        return str(value)
     number = float(value)
     return f"{number:.0f}" if number.is_integer() and abs(number) < 1e7 else f"{number:.4g}"

@@ -42,23 +42,8 @@ def write_report(frames: SweepFrames, folders: Sequence[Path] = ()) -> ReportFil
 
     Every file is replaced atomically: DIR/figures/NAME.png and .pdf (.gif if animated),
     DIR/tables/NAME.csv and DIR/report.html. A figure that cannot be drawn costs no other one.
-
-    Parameters
-    ----------
-    frames : SweepFrames
-        The content of the folder `frames.directory`.
-    folders : sequence of Path
-        Folders of the user's own config files: `sweep/NAME.py` in one of them draws the sweep NAME.
-
-    Returns
-    -------
-    ReportFiles
-        The paths written, and what failed.
-
-    Raises
-    ------
-    OSError
-        If the folder cannot be written.
+    `folders` are those of the user's own config files, as for `figure_module`. OSError: the folder
+    cannot be written.
     """
     from ..figures import figure_module
     from .page import report_page
@@ -85,10 +70,7 @@ def write_report(frames: SweepFrames, folders: Sequence[Path] = ()) -> ReportFil
 def write_chart(directory: Path, chart: Chart) -> tuple[Path, ...]:
     """Write PNG, PDF and the tables of a chart into a sweep's folder; return their paths.
 
-    Raises
-    ------
-    OSError
-        If the folder cannot be written.
+    OSError: the folder cannot be written.
     """
     from .. import style
 
@@ -114,11 +96,10 @@ def _pictures(
 ) -> list[Picture]:
     """Return the pictures of the sweep; add a line to `failed` for each that cannot be drawn."""
     from .. import style
-    from ..remarks import not_shown
 
     pictures: list[Picture] = []
     with style.paper(), _noting("figures", failed):
-        for drawing in module.draw(tables, frames.axes, [not_shown(frames)]):
+        for drawing in module.draw(tables, frames.axes, [frames.not_shown]):
             before = len(failed)
             with _noting(drawing.name, failed):
                 pictures.append(_picture(drawing))

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +28,8 @@ START = ("W0", "K0", "Q0")
 class Case:
     """An instance and where its training begins.
 
-    Attributes
-    ----------
-    arrays : mapping of str to ndarray
-        Tokens X (n, T, d), queries Z (n, d), labels Y (n,), the head's v (d,) or V (d, d), and the
-        initial weights W0 (d, d), or K0 and Q0 (d, m), unless they follow from the instance.
+    `arrays` has tokens X (n, T, d), queries Z (n, d), labels Y (n,), the head's v (d,) or V (d, d),
+    and the initial weights W0 (d, d), or K0 and Q0 (d, m), unless they follow from the instance.
     """
 
     arrays: Mapping[str, Array]
@@ -44,21 +40,13 @@ class Case:
         n, T, d = self.arrays["X"].shape
         return n, T, d
 
-    @property
-    def start(self) -> dict[str, Array]:
-        """The initial weights."""
-        return {name: V for name, V in self.arrays.items() if name in START}
-
     def replaced(self, **arrays: Array) -> Case:
         """Return the case with other arrays of these names."""
         return Case({**self.arrays, **arrays})
 
     def mapped(self, change: Callable[[str, Array], Array]) -> Case:
         """Return the case with every array but the labels changed by `change(name, array)`."""
-        return self.replaced(**{name: change(name, V) for name, V in self._numeric()})
-
-    def _numeric(self) -> list[tuple[str, Array]]:
-        return [(name, V) for name, V in self.arrays.items() if name != "Y"]
+        return Case({k: V if k == "Y" else change(k, V) for k, V in self.arrays.items()})
 
     @property
     def degenerate(self) -> bool:
@@ -69,8 +57,9 @@ class Case:
 
     def numbers(self) -> Iterator[tuple[str, tuple[int, ...], float]]:
         """Yield name, place and value of every number besides labels that is not 0."""
-        for name, V in self._numeric():
-            yield from ((name, at, float(value)) for at, value in np.ndenumerate(V) if value)
+        for name, V in self.arrays.items():
+            if name != "Y":
+                yield from ((name, at, float(value)) for at, value in np.ndenumerate(V) if value)
 
     @property
     def weight(self) -> float:
@@ -98,6 +87,7 @@ def _fractions(V: Array) -> str:
 def smaller(case: Case, rng: np.random.Generator) -> Iterator[list[Case]]:
     """Yield cases with one sample, one token of each sample, or one dimension less."""
     n, T, d = case.size
+    X = case.arrays["X"]
     if n > 1:
         without = [{V: np.delete(case.arrays[V], i, axis=0) for V in "XZY"} for i in range(n)]
         yield [case.replaced(**arrays) for arrays in without]
@@ -105,17 +95,14 @@ def smaller(case: Case, rng: np.random.Generator) -> Iterator[list[Case]]:
         every = itertools.product(range(T), repeat=n)
         few = every if T**n <= CHOICES else rng.integers(0, T, (CHOICES, n))
         kept = [np.arange(T) != np.reshape(tokens, (n, 1)) for tokens in few]
-        yield [case.replaced(X=case.arrays["X"][at].reshape(n, T - 1, d)) for at in kept]
+        yield [case.replaced(X=X[at].reshape(n, T - 1, d)) for at in kept]
     if d > 1:
-        turns = (np.linalg.qr(rng.normal(size=(d, d)))[0] for _ in range(ROTATIONS - 1))
-        yield [
-            case.mapped(partial(_without_coordinate, R, j))
-            for R in (np.eye(d), *turns)
-            for j in range(d)
-        ]
+        turns = [np.linalg.qr(rng.normal(size=(d, d)))[0] for _ in range(ROTATIONS - 1)]
+        bases = itertools.product((np.eye(d), *turns), range(d))
+        yield [case.mapped(lambda name, V, R=R, j=j: _without(R, j, name, V)) for R, j in bases]
 
 
-def _without_coordinate(R: Array, j: int, name: str, V: Array) -> Array:
+def _without(R: Array, j: int, name: str, V: Array) -> Array:
     """Return an array in the orthonormal basis R, its rows, without coordinate j."""
     if name in ("X", "Z"):
         return np.delete(V @ R.T, j, axis=-1)
@@ -125,9 +112,9 @@ def _without_coordinate(R: Array, j: int, name: str, V: Array) -> Array:
 
 def from_zero(case: Case) -> list[Case]:
     """Return the case with initial weights 0, if it has others."""
-    others = any(V.any() for V in case.start.values())
-    zero = {name: np.zeros_like(V) for name, V in case.start.items()}
-    return [case.replaced(**zero)] if others else []
+    start = {name: V for name, V in case.arrays.items() if name in START}
+    zero = {name: np.zeros_like(V) for name, V in start.items()}
+    return [case.replaced(**zero)] if any(V.any() for V in start.values()) else []
 
 
 def rounded(case: Case, rng: np.random.Generator) -> Iterator[list[Case]]:
@@ -136,14 +123,13 @@ def rounded(case: Case, rng: np.random.Generator) -> Iterator[list[Case]]:
     Every array is rescaled by a number from 1/2 to 8, and its numbers are rounded up or down at
     random, so that small ones need not become 0.
     """
-
-    def change(q: int, name: str, V: Array) -> Array:
-        scaled = V * 2.0 ** rng.uniform(-1, 3) * q
-        rounded: Array = np.floor(scaled + rng.uniform(size=V.shape)) / q + 0.0
-        return rounded
-
     for q in DENOMINATORS:
-        yield [case.mapped(partial(change, q)) for _ in range(CHOICES)]
+
+        def change(name: str, V: Array, q: int = q) -> Array:
+            scaled = V * 2.0 ** rng.uniform(-1, 3) * q
+            return np.asarray(np.floor(scaled + rng.uniform(size=V.shape)) / q + 0.0)
+
+        yield [case.mapped(change) for _ in range(CHOICES)]
 
 
 def nearer_to_zero(case: Case) -> list[Case]:

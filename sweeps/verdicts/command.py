@@ -7,16 +7,15 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from pathlib import Path
 
+from attnsvm.config.names import did_you_mean
 from attnsvm.record import CorruptRecordError, one_line, write_atomically
 
 from ..claims import Claim, all_claims
-from .derive import verdict
+from .derive import COMMITTED, FILE, Entry, latest, read, verdict, write
 from .page import FOLDER, html, markdown, terminal
 from .running import perform, runs_of
-from .store import COMMITTED, FILE, Entry, latest, read, write
 
 HUNTED = 10_000
 """Instances that a hunt draws at most."""
@@ -27,11 +26,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
 def main(argv: Sequence[str] | None = None) -> int:
     """List the claims, run and judge some of them, or hunt for a counterexample of one.
 
-    Returns
-    -------
-    int
-        0 if every run has a record, or a hunt has found a counterexample; 1 if not; 2 if the
-        command cannot be followed.
+    Returns 0 if every run has a record, or a hunt has found a counterexample; 1 if not; 2 if the
+    command cannot be followed.
     """
     options = _parser().parse_args(argv)
     claims = all_claims()
@@ -70,30 +66,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _chosen(words: Sequence[str], claims: Sequence[Claim]) -> list[Claim]:
-    """Return the claims that the words name.
-
-    Raises
-    ------
-    ValueError
-        If a word names none.
-    """
+    """Return the claims that the words name; ValueError: a word names none."""
     known = [*(claim.name for claim in claims), *sorted({claim.paper for claim in claims})]
     for word in words:
         if word not in known:
-            near = get_close_matches(word, known, n=1)
-            meant = f"{near[0]} is meant? " if near else ""
-            raise ValueError(f"{word}: {meant}must be one of {', '.join(known)}")
+            raise ValueError(
+                f"{word}: {did_you_mean(word, known)}must be one of {', '.join(known)}"
+            )
     return [claim for claim in claims if {claim.name, claim.paper} & set(words)]
 
 
 def _hunt(words: Sequence[str], claims: Sequence[Claim], directory: Path) -> int:
-    """Hunt for a counterexample of the claim that the words name.
-
-    Raises
-    ------
-    ValueError
-        If they are not a name, and trials=N at most.
-    """
+    """Hunt for a counterexample; ValueError: the words are not a claim, and trials=N at most."""
     from .hunt import hunt, refusal  # imports torch, which is not needed elsewhere
 
     named = [word for word in words if "=" not in word]
@@ -143,7 +127,3 @@ def _write_docs(claims: Sequence[Claim], directory: Path) -> int:
 def _tell(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,14 +1,16 @@
-"""From the records of a claim's runs to its verdict: counts, and the smallest counterexample."""
+"""From the records of a claim's runs to its verdict, and the verdicts that are kept on disk."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from attnsvm.record import read_json, write_json
 
 from ..aggregate import SweepFrames, load
 from ..claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence
@@ -24,24 +26,19 @@ NOT_KNOWN = (UNKNOWN, NO_RECORD)
 SIZE = ("n", "T", "d", "seed")
 """What makes an instance smaller than another, first of all the number of samples."""
 
+FILE = "verdicts.json"
+COMMITTED = Path(__file__).with_name(FILE)
+"""The verdicts that come with attnsvm."""
+
 
 @dataclass(frozen=True)
 class Verdict:
     """What the records say of a claim. Nothing is averaged: every instance is counted once.
 
-    Attributes
-    ----------
-    drawn : int
-        Instances of the runs.
-    hypotheses : mapping of str to mapping
-        Hypothesis -> yes, no, undecided -> number of instances.
-    holds, fails : int
-        Instances that meet all hypotheses, and of which the prediction is decided.
-    undecided : mapping of str to int
-        Reason -> number of instances that meet all hypotheses, or of which that is open.
-    smallest : mapping or None
-        The smallest instance of which the prediction fails: its size, seed and the command that
-        makes its record.
+    Of the `drawn` instances, `hypotheses` has for each hypothesis the number by yes, no, undecided.
+    On `holds` and `fails` of those that meet all of them the prediction is decided; `undecided` has
+    the number of the others, or of which that is open, by the reason. `smallest` is the smallest
+    instance that fails: its size, seed and the command that makes its record.
     """
 
     drawn: int = 0
@@ -140,12 +137,8 @@ def verdict(claim: Claim, directory: Path) -> Verdict:
 
 def _tally(rows: pd.DataFrame, hypothesis: str) -> dict[str, int]:
     values = rows.get(hypothesis, pd.Series(dtype="boolean"))
-    counts = values.value_counts(dropna=False)
-    return {
-        "yes": int(counts.get(True, 0)),
-        "no": int(counts.get(False, 0)),
-        "undecided": int(values.isna().sum()),
-    }
+    met, open_ = int(values.sum()), int(values.isna().sum())
+    return {"yes": met, "no": len(values) - met - open_, "undecided": open_}
 
 
 def _smallest(rows: pd.DataFrame, frames: SweepFrames) -> list[dict[str, Any]]:
@@ -166,3 +159,46 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     """Return how many verdicts there are of each kind."""
     counts = {kind: sum(one.kind == kind for one in verdicts) for kind in KINDS}
     return ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+
+
+# --- on disk --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A verdict, when it was derived (UTC), and of which claim (`Claim.digest`)."""
+
+    verdict: Verdict
+    at: str
+    digest: str
+
+    def is_of(self, claim: Claim) -> bool:
+        """Return whether the claim is still the one that was tested."""
+        return self.digest == claim.digest
+
+
+def read(path: Path) -> dict[str, Entry]:
+    """Return the verdicts of a file by the name of the claim; none if there is no file.
+
+    CorruptRecordError: it is not as it was written.
+    """
+    content = read_json(path)["claims"] if path.exists() else {}
+    return {
+        name: Entry(Verdict(**one["verdict"]), one["at"], one["digest"])
+        for name, one in content.items()
+    }
+
+
+def write(path: Path, entries: Mapping[str, Entry]) -> None:
+    """Write verdicts; those of other claims in the file stay."""
+    kept = read(path) | dict(entries)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"claims": {name: asdict(one) for name, one in kept.items()}})
+
+
+def latest(directory: Path) -> dict[str, Entry]:
+    """Return for each claim the later of the committed verdict and that in `directory`."""
+    committed, found = read(COMMITTED), read(directory / FILE)
+    later = {name: one for name, one in found.items()
+             if name not in committed or one.at > committed[name].at}  # fmt: skip
+    return committed | later

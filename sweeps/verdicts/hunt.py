@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -41,35 +42,17 @@ Failing = Callable[[Sequence[Case]], Case | None]
 def hunt(claim: Claim, trials: int, directory: Path, tell: Tell) -> bool:
     """Search for a counterexample among so many instances; shrink and record the first one.
 
-    Parameters
-    ----------
-    claim : Claim
-        What is to be refuted.
-    trials : int
-        Largest number of instances to draw.
-    directory : Path
-        The record is in its folder hunt/NAME.
-    tell : callable
-        Gets each line of the result.
-
-    Returns
-    -------
-    bool
-        Whether one was found.
-
-    Raises
-    ------
-    ValueError
-        If the claim's runs draw no instances that can be shrunk.
-    RuntimeError
-        If the record of the shrunk instance does not refute the claim.
+    Returns whether one was found; its record is in `directory`/hunt/NAME, and `tell` gets each line
+    of the result. ValueError: the claim's runs draw no instances that can be shrunk; RuntimeError:
+    the record of the shrunk instance does not refute the claim.
     """
     rng = np.random.default_rng(0)
-    found = _search(claim, trials, rng, tell)
-    if found is None:
-        return False
-    judge, first = found
-    least = shrunk(first, judge.lightest, rng, tell)
+    with tempfile.TemporaryDirectory() as place:
+        found = _search(claim, trials, rng, tell, Path(place))
+        if found is None:
+            return False
+        judge, first = found
+        least = shrunk(first, judge.lightest, rng, tell)
     tell(f"numbers are multiples of 1/{least.denominator()}:")
     for line in least.words():
         tell(f"  {line}")
@@ -78,11 +61,11 @@ def hunt(claim: Claim, trials: int, directory: Path, tell: Tell) -> bool:
 
 
 def _search(
-    claim: Claim, trials: int, rng: np.random.Generator, tell: Tell
+    claim: Claim, trials: int, rng: np.random.Generator, tell: Tell, place: Path
 ) -> tuple[Judge, Case] | None:
     """Return the first instance that refutes the claim; None if none of so many does."""
     cells = [cell for runs in claim.runs for cell in cells_of(runs)]
-    judges = [(Judge(claim, overrides), largest) for overrides, largest in cells]
+    judges = [(Judge(claim, overrides, place), largest) for overrides, largest in cells]
     seen: Counter[str] = Counter()
     for seed in range(0, trials, AT_ONCE):
         judge, largest = judges[rng.integers(len(judges))]
@@ -126,11 +109,8 @@ def refusal(claim: Claim) -> str:
 def cells_of(runs: Runs) -> Iterator[tuple[list[str], Size]]:
     """Yield the cells of some runs: overrides besides the data's, and the largest n, T, d.
 
-    Raises
-    ------
-    ValueError
-        If they have other data than the sphere or another model than cross-attention, or take
-        fixed steps: a shrunk instance would not be one of theirs.
+    ValueError: they have other data than the sphere or another model than cross-attention, or take
+    fixed steps, so that a shrunk instance would not be one of theirs.
     """
     named = [word for word in runs.overrides if word.startswith("sweep=")]
     grids = (sweep_grid(word.removeprefix("sweep=")) for word in named)
@@ -152,13 +132,9 @@ def cells_of(runs: Runs) -> Iterator[tuple[list[str], Size]]:
         values = options.pop(f"data.{name}", []) or [one[name] for one in sizes if name in one]
         largest.append(max(map(int, values or [getattr(base.data, name)])))
     n, T, d = largest
-    words = [
-        [f"{key}={value}" for value in values]
-        for key, values in options.items()
-        if key not in ("seed", "trials")
-    ]
-    for cell in itertools.product(*words):
-        yield list(cell), (n, T, d)
+    others = {key: values for key, values in options.items() if key not in ("seed", "trials")}
+    words = ([f"{key}={value}" for value in values] for key, values in others.items())
+    yield from ((list(cell), (n, T, d)) for cell in itertools.product(*words))
 
 
 def _values(one: Override) -> list[Any]:
@@ -177,16 +153,7 @@ def _values(one: Override) -> list[Any]:
 def shrunk(case: Case, failing: Failing, rng: np.random.Generator, tell: Tell) -> Case:
     """Return a case that is as simple as can be found by single steps, and still fails.
 
-    Parameters
-    ----------
-    case : Case
-        One on which the claim fails.
-    failing : callable
-        Returns the simplest one of some cases on which it fails.
-    rng : numpy.random.Generator
-        Draws bases and scales.
-    tell : callable
-        Gets a line for every new size.
+    `rng` draws bases and scales; `tell` gets a line for every new size.
     """
 
     def reduced(case: Case, steps: Callable[[Case], Iterable[list[Case]]]) -> Case:
@@ -215,8 +182,7 @@ def _record(judge: Judge, case: Case, directory: Path, tell: Tell) -> None:
     claim, place = judge.claim, directory / "hunt"
     folder = place / claim.name
     folder.mkdir(parents=True, exist_ok=True)
-    given = [f"{key}={value}" for key, value in written(folder, [case]).items()]
-    runs = Runs(claim.name, (*judge.overrides, "data=file", *given, "trials=1"))
+    runs = Runs(claim.name, (*judge.overrides, *written(folder, [case]), "trials=1"))
     ((_, error),) = perform([runs], place, (), 1)
     found = verdict(replace(claim, runs=(runs,)), place)
     if error or found.fails != 1:

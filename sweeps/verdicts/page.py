@@ -11,9 +11,8 @@ from attnsvm.config.version import __version__
 
 from ..claims import READINGS, STATED, Claim
 from ..report.render import render
-from .derive import summary
+from .derive import Entry, summary
 from .running import command, runs_of
-from .store import Entry
 
 FOLDER = Path("multirun/claims")
 HUNTED = Path(__file__).parents[2] / "docs/records/hunt"
@@ -45,8 +44,9 @@ def said(claim: Claim, entries: Mapping[str, Entry]) -> str:
 def markdown(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
     """Return the page of the documentation."""
     known = {one.name: entries[one.name].verdict for one in claims if one.name in entries}
-    readings = {reading: [one.name for one in claims if one.reading == reading]
-                for reading in READINGS}  # fmt: skip
+    readings = {
+        reading: [one.name for one in claims if one.reading == reading] for reading in READINGS
+    }
     stated = [name for name in readings[STATED] if name in known and known[name].fails]
     return render(
         "claims.md",

@@ -16,10 +16,7 @@ QUIET = ("hydra/job_logging=quiet", "hydra/hydra_logging=quiet")
 def runs_of(claims: Sequence[Claim]) -> list[Runs]:
     """Return the runs of some claims, those that several share once.
 
-    Raises
-    ------
-    ValueError
-        If two claims give other runs the same name.
+    ValueError: two claims give other runs the same name.
     """
     found: dict[str, Runs] = {}
     for claim in claims:
@@ -39,16 +36,8 @@ def perform(
 ) -> Iterator[tuple[Runs, str]]:
     """Make the records that are missing; yield runs as they end, with their error or "".
 
-    Parameters
-    ----------
-    runs : sequence of Runs
-        What to run.
-    directory : Path
-        Each is recorded in its folder NAME there.
-    overrides : sequence of str
-        For all of them, such as another launcher.
-    at_once : int
-        How many processes run together.
+    Each is recorded in the folder `directory`/NAME; `overrides` are for all, such as another
+    launcher; `at_once` processes run together.
     """
     with ThreadPoolExecutor(at_once) as pool:
         jobs = {pool.submit(_run, command(one, directory, overrides)): one for one in runs}
@@ -57,10 +46,6 @@ def perform(
 
 
 def _run(words: Sequence[str]) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "attnsvm", *words, *QUIET],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    told = [sys.executable, "-m", "attnsvm", *words, *QUIET]
+    done = subprocess.run(told, capture_output=True, text=True, check=False)
     return done.stderr.strip() if done.returncode else ""

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-import multiprocessing
-import os
 import random
 import re
-import sys
-import tempfile
-import warnings
 from pathlib import Path
 
 from attnsvm.cli.help import experiments
-from attnsvm.sweeps.figures import FAMILIES
+from tests.command import attnsvm
 from tests.pretrained.tiny import tiny
-
-SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(
-    [
-        "attnsvm.cli.app",
-        "attnsvm.experiment",
-        "attnsvm.verify.command",
-        "hydra_plugins.attnsvm_sweeper.sweeper",
-        "attnsvm.sweeps.overview",
-        *(f"attnsvm.sweeps.figures.{name}" for name in ("adhoc", *FAMILIES, *experiments())),
-    ]
-)
-"""What starts the process of a sweep: one that has imported everything, which takes 5 s; modules
-that do not exist are passed over."""
 
 SWEEPS = """
 rank_vs_d data={n:3,T:3},{n:3,T:4} data.d=2,5 / data={n:2,T:1}
@@ -137,10 +117,11 @@ def combination(number: int) -> list[str]:
 def faults(arguments: list[str], folder: Path) -> list[str] | None:
     """Return what is wrong with the sweep of these arguments; None if it is refused with a reason.
 
-    Warnings are errors in its process. It must end without a traceback, with a report in which
-    every figure is drawn, and with records that prove themselves.
+    It must end without a traceback or a warning, with a report in which every figure is drawn, and
+    with records that prove themselves.
     """
-    code, told = _run("attnsvm.cli.app", [*arguments, f"hydra.sweep.dir={folder}"], folder)
+    done = attnsvm(*arguments, f"hydra.sweep.dir={folder}", cwd=folder.parent)
+    code, told = done.returncode, done.stdout + done.stderr
     if code == 2 and re.search("^attnsvm: ", told, re.MULTILINE) and "Traceback" not in told:
         return None
     found = [] if code in (0, 1) else [f"exit code {code}"]
@@ -151,27 +132,7 @@ def faults(arguments: list[str], folder: Path) -> list[str] | None:
         return [*found, "no report", told[-1500:]]
     if not (any(folder.glob("figures/*.png")) and any(folder.glob("tables/*.csv"))):
         found.append("no figure or no table")
-    code, proofs = _run("attnsvm.verify.command", [str(folder)], folder)
-    if code != 0 or "Warning" in proofs:
-        found.append(f"not proved: {proofs[-1500:]}")
+    proof = attnsvm(str(folder), cwd=folder.parent, command="attnsvm-verify")
+    if proof.returncode != 0 or "Warning" in proof.stdout + proof.stderr:
+        found.append(f"not proved: {(proof.stdout + proof.stderr)[-1500:]}")
     return [*found, told[-2500:]] if found else []
-
-
-def _run(module: str, arguments: list[str], folder: Path) -> tuple[int | None, str]:
-    """Return exit code and output of `module`.main in a process in which all is imported."""
-    with tempfile.NamedTemporaryFile("r") as log:
-        process = SERVER.Process(target=_main, args=(module, arguments, folder.parent, log.name))
-        process.start()
-        process.join(timeout=600)
-        return process.exitcode, log.read()
-
-
-def _main(module: str, arguments: list[str], folder: Path, log: str) -> None:
-    """Run `module`.main as a command in `folder`, its output in the file `log`."""
-    with open(log, "w") as stream:
-        os.dup2(stream.fileno(), 1)
-        os.dup2(stream.fileno(), 2)
-    os.chdir(folder)
-    warnings.simplefilter("error")
-    sys.argv = ["attnsvm", *arguments]
-    sys.exit(importlib.import_module(module).main())

@@ -11,7 +11,7 @@ import pandas as pd
 
 from attnsvm.sweeps import style
 from attnsvm.sweeps.aggregate import SweepFrames
-from attnsvm.sweeps.cells import CellAxes
+from attnsvm.sweeps.cells import CellAxes, rows_of
 from attnsvm.sweeps.figures import Drawing, figure_module
 
 HERE = Path("sweep")
@@ -90,6 +90,12 @@ def sweep(
 
 
 # --- what the figures say -------------------------------------------------------------------------
+
+
+def only(table: pd.DataFrame, **cell: object) -> pd.Series:
+    """Return the one row of a table that has these values."""
+    (found,) = (row for _, row in rows_of(table, cell).iterrows())
+    return found
 
 
 def text_of(drawing: Drawing) -> str:
@@ -194,22 +200,6 @@ def correlation_frames(
     cells = {f"d{d}": given | {"d": d} for d in ds}
     made = sweep("correlation_vs_d", cells, instance, history, trials=trials, directory=directory)
     return dataclasses.replace(made, trials=made.trials.drop(columns="last"))
-
-
-def adhoc_frames(directory: Path = HERE, trials: int = 20) -> SweepFrames:
-    """A sweep over heads and dimensions without a name, with every type of convergence."""
-    rng = np.random.default_rng(2)
-    kinds = ["global", "local", "not_local", "unsaturated", "infeasible", "undecided"]
-
-    def instance(cell: Row, seed: int) -> Row:
-        kind = rng.choice(kinds, p=[0.4, 0.2, 0.1, 0.1, 0.1, 0.1])
-        status = kind if kind in kinds[3:] else "ok"
-        value = 10 ** rng.normal(-3, 0.5) if status == "ok" else np.nan
-        return {"status": status, "convergence": kind, "one_minus_corr_frobenius": value}
-
-    cells = {f"{head}{d}": {"head": head, "d": d, "tokens": "top"}
-             for head in ("linear", "relu") for d in (4, 8)}  # fmt: skip
-    return sweep("", cells, instance, trials=trials, directory=directory)
 
 
 def trained_frames(name: str = "local_convergence") -> SweepFrames:

@@ -14,7 +14,6 @@ from attnsvm.sweeps import figures
 from attnsvm.sweeps.aggregate import SweepFrames, load
 from attnsvm.sweeps.cells import fields_of, number
 from attnsvm.sweeps.figures import figure_module
-from tests.command import SMALL, attnsvm
 from tests.config.test_config import composed
 from tests.sweeps import synthetic
 from tests.sweeps.synthetic import drawn, phase_frames, trained_frames
@@ -26,13 +25,12 @@ FRAMES = {
     "rank_vs_d": lambda: synthetic.rank_frames(cells=[(5, 5), (5, 10)], ds=(2, 4), trials=8),
     "correlation_vs_d": lambda: synthetic.correlation_frames(ds=(4, 6), trials=10),
     "phase_transition": lambda: phase_frames([(2, 2), (2, 4)], (1, 2)),
-    "": lambda: synthetic.adhoc_frames(trials=8),
     "optimizer_geometry": geometry_frames,
     **dict.fromkeys(
         (
             *("convergence_types", "convergence_types_m", "gradient_floor", "local_convergence"),
             *("real_tokens", "regularization_path", "ridge_vs_path", "sequence"),
-            *("token_count_vs_lambda", "rates", "rank_of_weights"),
+            *("token_count_vs_lambda", "rates", "rank_of_weights", ""),
         ),
         trained_frames,
     ),
@@ -96,19 +94,6 @@ def test_a_figure_of_m_keeps_its_name_if_d_varies_too():
 
 
 # --- on disk --------------------------------------------------------------------------------------
-
-
-def test_overlapping_seeds_count_once_and_the_report_says_so(tmp_path: Path):
-    done = attnsvm("-m", "seed=range(3)", *SMALL, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    page = next(tmp_path.rglob("report.html"))
-    frames = load(page.parent)
-    assert sorted(frames.trials["seed"]) == [0, 1, 2, 3, 4]
-    assert (frames.repeated, frames.disagreeing) == (4, 0)
-    assert sum(frames.statuses.values()) == 5
-    assert len(frames.history.drop_duplicates(["seed", "step", "quantity"])) == len(frames.history)
-    assert "<b>4</b> duplicate rows left out" in page.read_text()
-    assert "attnsvm -m &#39;seed=range(3)&#39; trials=3" in page.read_text()
 
 
 def test_a_cell_of_a_partial_sweep_keeps_its_label(tmp_path: Path):

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from attnsvm.sweeps import overview, report
+from attnsvm.sweeps import report
 from tests.sweeps import synthetic
-
-RECORDS = Path(__file__).parents[2] / "docs" / "records"
 
 CHROMIUM = shutil.which("chromium")
 OPTIONS = (
@@ -89,31 +87,6 @@ def test_a_figure_can_be_enlarged_and_closed(tmp_path: Path):
     done = browse(with_script(files.html, ENLARGE), tmp_path / "profile")
     assert console(done) == []
     assert f"<title>large{'|true' * 9}</title>" in done.stdout
-
-
-LOOK = """
-const pictures = [...document.images], ids = [...document.querySelectorAll("[id]")].map(e => e.id);
-const links = [...document.querySelectorAll("a[href^='#']")].map(a => a.getAttribute("href"));
-document.title = ["look", pictures.length,
-  pictures.every(i => i.complete && i.naturalWidth > 0), new Set(ids).size === ids.length,
-  links.every(href => document.getElementById(href.slice(1))), links.length].join("|");
-"""
-
-
-def test_the_overview_renders_every_figure_without_console_errors(tmp_path: Path):
-    names = ["correlation_vs_d", "depth", "gradient_floor", "pretrained_heads", "trajectories"]
-    for name in names:
-        shutil.copytree(RECORDS / name, tmp_path / name)
-    page = overview.write_overview(tmp_path, [overview.Outcome(name, 0, 1.0) for name in names])
-    probe = with_script(page, LOOK)
-    done = browse(probe, tmp_path / "profile")
-    assert console(done) == []
-    title = done.stdout.split("<title>")[1].split("</title>")[0]
-    figures = sum(1 for name in names
-                  for path in (tmp_path / name / "figures").iterdir()
-                  if path.suffix in (".png", ".gif"))  # fmt: skip
-    assert title == f"look|{figures}|true|true|true|{len(names)}"
-    assert figures == len(names) + 5  # two have three, trajectories has two
 
 
 def test_the_policy_stops_scripts_that_are_not_the_pages_own(tmp_path: Path):

@@ -17,10 +17,9 @@ from attnsvm.sweeps.claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence, Runs
 from attnsvm.sweeps.claims.claim import sources
 from attnsvm.sweeps.verdicts import main, verdict
 from attnsvm.sweeps.verdicts.command import PAGE
-from attnsvm.sweeps.verdicts.derive import Verdict
+from attnsvm.sweeps.verdicts.derive import COMMITTED, FILE, Entry, Verdict, latest, read, write
 from attnsvm.sweeps.verdicts.page import markdown, terminal
 from attnsvm.sweeps.verdicts.running import perform, runs_of
-from attnsvm.sweeps.verdicts.store import COMMITTED, FILE, Entry, latest, read, write
 from tests.command import attnsvm
 
 COMMAND = "attnsvm.sweeps.verdicts.command"
@@ -184,7 +183,7 @@ def test_the_command_runs_judges_and_lists(folder, tmp_path, capsys, monkeypatch
 
 def test_a_name_that_is_none_and_other_runs_of_the_same_name_are_refused(capsys):
     assert main(["svm_ranc"]) == 2
-    assert "svm_rank is meant? must be one of " in capsys.readouterr().err
+    assert "did you mean svm_rank? must be one of " in capsys.readouterr().err
     other = made(name="two", runs=(Runs.of("tiny", "trials=1"),))
     with pytest.raises(ValueError, match="two: its runs tiny must have a name of their own"):
         runs_of([made(), other])
@@ -195,7 +194,7 @@ def test_a_later_verdict_replaces_the_committed_one_and_a_changed_claim_is_told(
     tmp_path, monkeypatch
 ):
     committed = tmp_path / "committed.json"
-    monkeypatch.setattr("attnsvm.sweeps.verdicts.store.COMMITTED", committed)
+    monkeypatch.setattr("attnsvm.sweeps.verdicts.derive.COMMITTED", committed)
     old = Entry(Verdict(drawn=1, holds=1), "2026-01-01T00:00:00Z", made().digest)
     new = Entry(Verdict(drawn=2, holds=2), "2026-01-02T00:00:00Z", made().digest)
     write(committed, {"one": old})

@@ -15,6 +15,7 @@ from attnsvm.sweeps.cells import CellAxes
 from attnsvm.sweeps.figures import phase_transition, trajectories
 from attnsvm.sweeps.figures._curves import SWEEPS, over_steps
 from attnsvm.sweeps.figures._numbers import outcomes, status_counts
+from tests.quick import quick
 from tests.sweeps import synthetic
 from tests.sweeps.synthetic import drawn, phase_frames, trained_frames
 
@@ -22,9 +23,7 @@ PLATEAU = SWEEPS["kq_plateau"]
 STEPPED = ("local_convergence", "gradient_floor", "sequence", "real_tokens", "regularization_path")
 
 
-@pytest.mark.parametrize(
-    "name", [STEPPED[0], *(pytest.param(name, marks=pytest.mark.full) for name in STEPPED[1:])]
-)
+@pytest.mark.parametrize("name", quick(*STEPPED))
 def test_curves_use_certified_instances_for_correlations_and_count_the_rest(name: str):
     frames = trained_frames()
     tables, *_ = drawn(frames, name)

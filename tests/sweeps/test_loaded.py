@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,35 +12,12 @@ import pytest
 
 import attnsvm
 from attnsvm import experiment, record
-from attnsvm.config.identity import run_name
 from attnsvm.record.columns import TRIAL_COLUMNS
 from attnsvm.record.files import CorruptRecordError
 from attnsvm.record.provenance import provenance
 from attnsvm.sweeps.aggregate import load
-from attnsvm.sweeps.remarks import not_shown
-from tests.command import environment
 from tests.config.test_config import composed
-
-SMALL = ("data.n=2", "data.T=3", "trials=3", "optimizer.steps=30")
-
-
-def written(folder: Path, *cells: tuple[str, ...]) -> Path:
-    """Write a sweep with a run for each of the cells."""
-    plan = {}
-    for cell in cells:
-        config = composed(*SMALL, *cell)
-        name = run_name(config)
-        (folder / name).mkdir(parents=True)
-        record.write(folder / name, experiment.parts(config), provenance(config, list(cell)))
-        plan[name] = list(cell)
-    record.write_plan(folder, plan)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory):
-    cells = [(f"data.d={d}", f"parameterization={p}") for d in (3, 4) for p in ("w", "kq")]
-    return written(tmp_path_factory.mktemp("sweeps") / "sweep", *cells)
+from tests.sweeps.conftest import written
 
 
 @pytest.fixture
@@ -107,10 +81,9 @@ def test_it_shows_itself_in_a_line_and_in_a_notebook_in_a_table(sweep):
 def test_a_run_that_is_not_there_is_named_with_the_nearest(sound):
     found = attnsvm.load(sound)
     name = found.runs["run"].iloc[0]
-    with pytest.raises(ValueError, match=f"did you mean .*{name}"):
-        found.solutions(name[:-1])
-    with pytest.raises(ValueError, match=r"run=' ': must be a name in the column run$"):
-        found.solutions("\x1b")
+    for given, told in ((name[:-1], f"did you mean .*{name}"), ("\x1b", "run=' ': must be a name")):
+        with pytest.raises(ValueError, match=told):
+            found.solutions(given)
 
 
 def test_each_kind_of_damage_is_named_counted_and_left_out(sweep):
@@ -157,7 +130,7 @@ def test_a_run_that_gave_up_says_how_many_it_lacks(tmp_path):
         "optimizer.init=zero", "optimizer.steps=1", "data.n=2", "data.T=2", "data.d=3",
     )  # fmt: skip
     record.write(tmp_path, experiment.parts(config), provenance(config, []))
-    assert "1 runs stopped: 0 accepted of 1 wanted instances" in not_shown(load(tmp_path))
+    assert "1 runs stopped: 0 accepted of 1 wanted instances" in load(tmp_path).not_shown
 
 
 # --- which folders --------------------------------------------------------------------------------
@@ -202,7 +175,7 @@ def test_cells_of_an_older_grid_are_not_part_of_the_sweep(sweep):
     record.write_plan(sweep, kept)
     frames = load(sweep)
     assert set(frames.runs["run"]) == set(kept)
-    assert "1 records of other grids" in not_shown(frames)
+    assert "1 records of other grids" in frames.not_shown
 
 
 def test_a_corrupt_plan_is_named_and_the_records_are_still_found(sweep, sound, tmp_path):
@@ -219,40 +192,10 @@ def test_a_corrupt_plan_is_named_and_the_records_are_still_found(sweep, sound, t
 
 def test_a_folder_without_a_run_is_refused(sound, tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="empty: holds no sweep and no record of a run"):
-        attnsvm.load(sound, tmp_path / "empty")
-    with pytest.raises(FileNotFoundError, match="no such folder"):
-        attnsvm.load("nowhere")
-    with pytest.raises(TypeError, match="must be given the folder"):
-        attnsvm.load()
-
-
-# --- beside a user's own package named sweeps -----------------------------------------------------
-
-SCRIPT = """
-import sys
-if {before}:
-    import sweeps.figures
-import attnsvm
-found = attnsvm.load({folder!r})
-assert len(found.trials) == 12
-import sweeps.figures
-assert sweeps.figures.MINE == sweeps.MINE == 1
-assert attnsvm.load({folder!r}).axes == found.axes
-assert found.plot("data.d", "W_norm", status="all").shape == (1, 1)
-assert sweeps is sys.modules["sweeps"]
-"""
-
-
-@pytest.mark.parametrize("before", [True, False])
-@pytest.mark.full
-def test_a_package_sweeps_of_the_user_stays_the_users(before, sound, tmp_path):
-    (tmp_path / "sweeps").mkdir()
-    for name in ("__init__", "figures"):
-        (tmp_path / "sweeps" / f"{name}.py").write_text("MINE = 1\n")
-    script = SCRIPT.format(before=before, folder=str(sound))
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, check=False, capture_output=True, text=True,
-        env=environment(os.environ | {"PYTHONPATH": ".", "MPLBACKEND": "Agg"}),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    for folders, told in (
+        ((sound, tmp_path / "empty"), "empty: holds no sweep and no record of a run"),
+        (("nowhere",), "no such folder"),
+        ((), "must be given the folder"),
+    ):
+        with pytest.raises((FileNotFoundError, TypeError), match=told):
+            attnsvm.load(*folders)

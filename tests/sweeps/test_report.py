@@ -83,15 +83,18 @@ def test_the_facts_add_up(rank):
     assert sum(counted.values()) == total == len(rank.trials) + 8  # both lost runs are one cell
     assert counted["failed"] == (rank.trials["status"] == "failed").sum()
     assert counted["missing"] == 8
-    lost = dataclasses.replace(rank, runs=rank.runs.assign(state="failed"), trials=pd.DataFrame())
+    nothing = pd.DataFrame()
+    runs = rank.runs.assign(state="failed")
+    lost = dataclasses.replace(rank, runs=runs, trials=nothing, history=nothing)
     assert lost.statuses == {"failed": 16 * 8}
+    files = report.write_report(lost)
+    assert files.figures == ()
+    assert "nothing to draw yet" in files.html.read_text()
 
 
 def test_the_page_asks_the_question_of_the_records_and_tells_duplicates(rank):
-    asked = dataclasses.replace(
-        rank, question="Does <rank> grow?", repeated=7, disagreeing=2, name="a"
-    )
-    page = report_page(asked, [], {})
+    told = {"question": "Does <rank> grow?", "repeated": 7, "disagreeing": 2, "name": "a"}
+    page = report_page(dataclasses.replace(rank, **told), [], {})
     assert '<p class="lead">Does &lt;rank&gt; grow?</p>' in page
     assert "<b>7</b> duplicate rows left out" in page
     assert "2 of them hold other results than the row that is kept" in page
@@ -105,21 +108,12 @@ def test_the_page_asks_the_question_of_the_records_and_tells_duplicates(rank):
 def test_the_command_is_safe_in_a_shell_and_complete(rank):
     words = ["attnsvm", "-m", "data={n:2,T:3}", "head._target_='; rm -rf x", "data.d=2,4"]
     folder = Path("a folder's")
-    page = report_page(
-        dataclasses.replace(rank, command=shlex.join(words), directory=folder), [], {}
-    )
+    swept = dataclasses.replace(rank, command=shlex.join(words), directory=folder)
+    page = report_page(swept, [], {})
     (block,) = re.findall("<pre>\n(.*?)</pre>", page, re.DOTALL)
     lines = html.unescape(block).splitlines()
     assert shlex.split(lines[0]) == words
     assert shlex.split(lines[1]) == ["attnsvm-report", str(folder)]
-
-
-def test_a_sweep_without_any_finished_run_still_gets_a_page(rank):
-    runs, nothing = rank.runs[rank.runs["state"] != "done"], pd.DataFrame()
-    empty = dataclasses.replace(rank, runs=runs, trials=nothing, history=nothing)
-    files = report.write_report(empty)
-    assert files.figures == ()
-    assert "nothing to draw yet" in files.html.read_text()
 
 
 @pytest.mark.full

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +16,14 @@ from attnsvm.cli.help import experiments
 from attnsvm.sweeps import gallery, overview
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.figures import figure_module
-from attnsvm.sweeps.overview import Outcome, write_documents
-from tests.sweeps.fuzz import GRIDS, miniature
+from attnsvm.sweeps.overview import Outcome
+from tests.command import ran
+from tests.quick import quick
+from tests.sweeps.fuzz import GRIDS, combination, faults, miniature
 
 CONF = Path(__file__).parents[2] / "conf" / "sweep"
 EXPERIMENTS = tuple(experiments())
-EACH = [
-    pytest.param(name, marks=() if name == "rank_vs_d" else pytest.mark.full)
-    for name in EXPERIMENTS
-]
+EACH = quick("rank_vs_d", *(name for name in EXPERIMENTS if name != "rank_vs_d"))
 
 
 def test_every_experiment_has_a_question_a_figure_and_a_miniature():
@@ -50,11 +47,9 @@ def run(name: str, folder: Path) -> None:
         return
     if name == "pretrained_heads":
         pytest.importorskip("transformers")
-    command = [sys.executable, "-m", "attnsvm", f"sweep={name}"]
     given = miniature(name, 2 + (name == "pretrained_heads"), 30, 10)
-    command += [f"hydra.sweep.dir={folder / name}", *(f"{k}={v}" for k, v in given.items())]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:] + done.stdout[-2000:]
+    words = [f"hydra.sweep.dir={folder / name}", *(f"{k}={v}" for k, v in given.items())]
+    ran(f"sweep={name}", *words, cwd=folder)
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -75,25 +70,7 @@ def test_one_command_runs_and_draws_the_experiment(name: str, folder: Path):
     assert any((folder / name / "tables").glob("*.csv"))
 
 
-@pytest.mark.full
-def test_tables_and_figures_of_the_documentation_are_made_and_what_lacks_is_named(
-    folder: Path, tmp_path: Path
-):
-    for name in EXPERIMENTS:
-        run(name, folder)
-    assert write_documents(folder, EXPERIMENTS, tmp_path) == []
-    made = list((tmp_path / "figures").iterdir())
-    assert {path.stem for path in made} == set(EXPERIMENTS)
-    assert all(path.stat().st_size <= gallery.SIZE_LIMIT_BYTES for path in made)
-    for name in EXPERIMENTS:
-        stored = {path.stem for path in (tmp_path / "tables" / name).glob("*.parquet")}
-        assert stored == {path.stem for path in (folder / name / "tables").glob("*.csv")}
-    assert write_documents(tmp_path, EXPERIMENTS, tmp_path / "none") == list(EXPERIMENTS)
-
-
-@pytest.mark.parametrize(
-    "name", ["rank_vs_d", pytest.param("optimizer_geometry", marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("name", quick("rank_vs_d", "optimizer_geometry"))
 def test_a_figure_drawn_from_stored_tables_is_that_of_the_report(
     name: str, folder: Path, tmp_path: Path
 ):
@@ -115,10 +92,7 @@ def test_a_picture_too_rich_for_a_small_copy_is_refused():
 
 
 def test_the_command_writes_page_and_copies_and_names_what_lacks(
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder, tmp_path, monkeypatch, capsys
 ):
     run("rank_vs_d", folder)
     monkeypatch.setattr(overview, "run_experiment", lambda name, *_: Outcome(name, 0, 1.0))
@@ -146,3 +120,41 @@ def test_the_documentation_has_the_whole_tables_and_a_figure_of_every_experiment
         assert about["sweep"] == name
         assert about["remarks"] == [""], "a run is missing"
         assert f"figures/{name}.png" in (docs / "experiments.md").read_text()
+
+
+# --- beside the named sweeps: a sample here, two hundred with `make test-faults` ------------------
+
+ONCE_BROKEN = [
+    "sweep=convergence_types data.d=6 trials=2 optimizer.steps=30",
+    "sweep=local_convergence data.n=2,4 trials=2 optimizer.steps=30",
+    "sweep=trajectories data=sphere data.n=2 data.T=3 data.d=2 trials=2 optimizer.steps=30",
+    "-m selection=optimal data.T=1 trials=2",
+    "sweep=trajectories optimizer=polyak data=paths_far trials=2 optimizer.steps=30",
+]
+SAMPLE = (0, 50, 100, 150)
+MOST_REFUSED = 20
+"""Most sweeps in a row that may be refused: about half of them are."""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("command", ONCE_BROKEN)
+def test_what_ended_in_a_traceback_or_a_warning_is_drawn(command: str, tmp_path: Path):
+    assert faults(command.split(), tmp_path / "sweep") == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("first", SAMPLE)
+def test_a_sweep_beside_the_named_ones_is_drawn_and_proved(first: int, tmp_path: Path):
+    found = None
+    for number in range(first, first + MOST_REFUSED):
+        found = faults(combination(number), tmp_path / str(number))
+        if found is not None:
+            break
+    assert found == []
+
+
+@pytest.mark.full
+@pytest.mark.faults
+@pytest.mark.parametrize("number", range(200))
+def test_two_hundred_sweeps_beside_the_named_ones(number: int, tmp_path: Path):
+    assert faults(combination(number), tmp_path / "sweep") in ([], None)
