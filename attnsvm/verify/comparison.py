@@ -107,7 +107,7 @@ class Comparison:
         Of a curve it is the first value that does not; of an array there is no reason.
         """
         for (part, name), values in stated.items():
-            found = [one.get((part, name)) for one in self.variants]
+            found: list[Any] = [one.get((part, name)) for one in self.variants]
             if found[0] is None or np.all(unchecked := free(part, name)):
                 continue
             wrong = self._wrong((part, name), values, found, unchecked)

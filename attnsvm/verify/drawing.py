@@ -7,6 +7,7 @@ import math
 import platform
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -124,7 +125,9 @@ class Drawing:
 
     def _with_tokens(self, batch: ProblemBatch, stored: StoredRows, report: bool) -> ProblemBatch:
         keys = [(seed,) for seed in stored.seeds]
-        given = {name: stored.filled(name, keys, getattr(batch, name)) for name in TOKENS}
+        given: dict[str, Any] = {
+            name: stored.filled(name, keys, getattr(batch, name)) for name in TOKENS
+        }
         pretrained = isinstance(self.config.data, PretrainedConfig)
         allowed = ("exact", "turned", "close")[: 3 if self.may_differ else 2]
         turned, self.inexact = False, False

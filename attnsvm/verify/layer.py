@@ -149,11 +149,12 @@ def svm_columns(stored: StoredSvm, rows: ExactRows) -> dict[str, Expected]:
     if not math.isfinite(stored.objective):
         missing = dict.fromkeys(("rank", "rank_bound", "support"), MISSING)
         return {"kappa": number(math.inf), **missing}
+    least, most = (int(tokens.sum()) for tokens in rows.support())
     return {
         "kappa": number(rows.kappa, KAPPA * rows.kappa),
         "rank": MISSING if stored.rank < 0 else Expected(stored.rank, stored.rank),
         "rank_bound": _rank_bound(stored, rows),
-        "support": Expected(*(int(tokens.sum()) for tokens in rows.support())),
+        "support": Expected(least, most),
     }
 
 

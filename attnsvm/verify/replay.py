@@ -225,7 +225,7 @@ class Replay(Stages):
             for k, (name, shape) in enumerate(zip("KQ", rule.shapes(d), strict=True)):
                 none = torch.zeros(len(keys), *shape, dtype=torch.float64)
                 last = self.stored.filled(f"trained_{name}", keys, none)
-                path = self._path(start and start[k], last)
+                path = self._path(start[k] if start else None, last)
                 paths.append(self._noisy(path.flatten(0, 1)).view(path.shape))
         return paths
 

@@ -138,7 +138,7 @@ class _Prover:
     def _refuse(self, what: str, row: Mapping[str, Any] | None, reason: str) -> None:
         if row and self.layered:
             reason = f"layer {row['layer']}, head {row['attention_head']}: {reason}"
-        self.proof.refusals.append((what, row and row["seed"], reason))
+        self.proof.refusals.append((what, row["seed"] if row else None, reason))
 
     # --- rows and arrays --------------------------------------------------------------------------
 
