@@ -174,13 +174,13 @@ class Mlflow(Tracker):
     def logged(self) -> set[str]:
         """Return the runs of the experiment, which is read page by page."""
         names, token = set[str](), ""
-        while token is not None:
+        while True:
             page = self.client.search_runs(
                 [self.number], max_results=1000, page_token=token or None
             )
             names |= {run.data.tags.get(self.SIGNATURE, "") for run in page}
-            token = page.token or None
-        return names
+            if not (token := page.token or ""):
+                return names
 
     def log_run(self, run: TrackedRun) -> None:
         """Add a run."""

@@ -237,8 +237,10 @@ def _box(width: float, ax: Axes, rows: pd.DataFrame, x: str, statistic: str, loo
         ax.vlines(rows[x], rows["low"], rows["high"], color=colour, linewidth=0.9)
         ax.plot(rows[x], rows["share"], color=colour, marker=look["marker"], linestyle="")
         return
+    boxes = [{str(name): value for name, value in row.items()}
+             for row in rows.rename(columns=BOX).to_dict("records")]  # fmt: skip
     ax.bxp(
-        rows.rename(columns=BOX).to_dict("records"), positions=rows[x].tolist(), widths=width,
+        boxes, positions=rows[x].tolist(), widths=width,
         showfliers=False, patch_artist=True, medianprops={"color": colour, "linewidth": 1.6},
         boxprops={"facecolor": colour, "alpha": 0.35, "linewidth": 0.8},
         whiskerprops={"color": colour}, capprops={"color": colour},

@@ -94,7 +94,7 @@ class OverSteps:
         looks = looks_of(values_of(table, "curve"))
         return facets(
             table, self.x, self.statistic, hue="curve", row="row", col="quantity",
-            looks={name: look | quartiles for name, look in looks.items()}, log_x=self.log_x,
+            looks={name: {**look, **quartiles} for name, look in looks.items()}, log_x=self.log_x,
             panels={name: PANELS[name] for name in self.quantities}, x_label=self.x_label or self.x,
         )[0]  # fmt: skip
 

@@ -252,13 +252,14 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
 def _map(svm: str, tables: Tables, axes: CellAxes) -> Figure:
     heads = tables["pretrained_heads"]
     heads = heads[heads["svm"] == svm]
-    layers, columns = (heads[name].nunique() for name in HEAD)
+    row, col = HEAD
+    layers, columns = heads[row].nunique(), heads[col].nunique()
     fig = style.figure(max(9.6, 1.5 + 0.78 * columns), 2.0 + 0.92 * max(layers, 1))
     grid = fig.subplots(2, 1, sharex=True)
     most = np.nanmax([0.05, *heads["lean"].abs()])
     texts = [
-        f"{row['lean']:.3f}{'*' if row['leans'] else ''}\n[{row['low']:.2f}, {row['high']:.2f}]"
-        for _, row in heads.iterrows()
+        f"{head['lean']:.3f}{'*' if head['leans'] else ''}\n[{head['low']:.2f}, {head['high']:.2f}]"
+        for _, head in heads.iterrows()
     ]
     heads = heads.assign(text=pd.Series(texts, heads.index).where(heads["lean"].notna(), ""))
     for ax, norm in zip(grid, NORMS, strict=True):
@@ -268,7 +269,7 @@ def _map(svm: str, tables: Tables, axes: CellAxes) -> Figure:
             style.empty(ax, "no head with all four controls and two samples")
             continue
         matrix(
-            ax, part, *HEAD, "lean", "text", cmap="RdBu_r", vmin=-most, vmax=most, cbar=True,
+            ax, part, row, col, "lean", "text", cmap="RdBu_r", vmin=-most, vmax=most, cbar=True,
             cbar_kws={"shrink": 0.9, "aspect": 12, "pad": 0.01},
         )  # fmt: skip
         ax.set_ylabel("layer")

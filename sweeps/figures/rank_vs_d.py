@@ -142,7 +142,8 @@ def _panels(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
 def _curves(title: str, series: str, cells: pd.DataFrame) -> pd.DataFrame:
     """Return the points of a panel: mean ranks, and below them the shares without a solution."""
     values = sorted(cells[series].unique())
-    looks, parts = looks_of(values), []
+    looks = looks_of(values)
+    parts: list[pd.DataFrame] = []
     spread = np.linspace(0, len(values) - 1, min(len(values), 8))
     named = {values[int(i)] for i in spread.round()}  # at most eight, evenly spread
     for (k, value), (norm, dash) in product(enumerate(values), DASHES.items()):

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,7 +100,7 @@ def smaller(case: Case, rng: np.random.Generator) -> Iterator[list[Case]]:
     if d > 1:
         turns = [np.linalg.qr(rng.normal(size=(d, d)))[0] for _ in range(ROTATIONS - 1)]
         bases = itertools.product((np.eye(d), *turns), range(d))
-        yield [case.mapped(lambda name, V, R=R, j=j: _without(R, j, name, V)) for R, j in bases]
+        yield [case.mapped(partial(_without, R, j)) for R, j in bases]
 
 
 def _without(R: Array, j: int, name: str, V: Array) -> Array:
