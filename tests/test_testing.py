@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnsvm import testing
 from attnsvm.config import GROUPS, PROBES
 from attnsvm.config.instantiate import named
 from attnsvm.config.probe import EntropyConfig
@@ -18,25 +19,15 @@ from attnsvm.model import CrossAttention
 from attnsvm.optimizer import NormalizedGD
 from attnsvm.parameterization import KQ
 from attnsvm.probe import Entropy
-from attnsvm.testing import (
-    check_config,
-    check_data,
-    check_head,
-    check_loss,
-    check_model,
-    check_optimizer,
-    check_parameterization,
-    check_probe,
-)
 
 QUICK = {"steps": 20, "record_every": 10, "lr": 0.05}
 CHECKS = {
-    "head": check_head,
-    "data": check_data,
-    "model": check_model,
-    "parameterization": check_parameterization,
-    "loss": check_loss,
-    "optimizer": check_optimizer,
+    "head": testing.check_head,
+    "data": testing.check_data,
+    "model": testing.check_model,
+    "parameterization": testing.check_parameterization,
+    "loss": testing.check_loss,
+    "optimizer": testing.check_optimizer,
 }
 OF_FILES = ("file", "digits", "pretrained")
 SLOW = {*GROUPS["optimizer"].own} - {"normalized_gd", "adam"}
@@ -50,7 +41,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("group", "name"), OPTIONS)
 def test_own_options(group, name):
-    check_config(GROUPS[group][name])
+    testing.check_config(GROUPS[group][name])
     given = QUICK if group == "optimizer" else {}
     if name == "regularization_path":
         given = {"radii": [1.0, 3.0]}
@@ -59,15 +50,15 @@ def test_own_options(group, name):
 
 
 def test_a_low_rank_parameterization():
-    check_parameterization(KQ(m=2))
+    testing.check_parameterization(KQ(m=2))
 
 
 @pytest.mark.parametrize("name", PROBES.own)
 def test_own_probes(name, tmp_path):
     np.save(tmp_path / "M.npy", np.eye(5))
     given = {"path": str(tmp_path / "M.npy")} if name == "distance" else {}
-    check_config(PROBES[name], **given)
-    check_probe(named("probe", name, **given), PROBES[name])
+    testing.check_config(PROBES[name], **given)
+    testing.check_probe(named("probe", name, **given), PROBES[name])
 
 
 # --- broken twins ---------------------------------------------------------------------------------
@@ -117,24 +108,26 @@ HEADS = {
     "features": (Relu, "features", lambda f, *_: (f[0], 2 * f[1]), "features: their sum"),
 }  # fmt: skip
 TWINS = {
-    **{kind: (lambda base=base, name=name, f=f: check_head(twin(base, **{name: f})()), told)
+    **{kind: (lambda base=base, name=name, f=f: testing.check_head(twin(base, **{name: f})()), told)
        for kind, (base, name, f, told) in HEADS.items()},
-    "data": (lambda: check_data(twin(Sphere, sample=sequential)(2, 3, 4)),
+    "data": (lambda: testing.check_data(twin(Sphere, sample=sequential)(2, 3, 4)),
              "depends on the other instances"),
-    "model": (lambda: check_model(twin(CrossAttention, expand=unmasked)()),
+    "model": (lambda: testing.check_model(twin(CrossAttention, expand=unmasked)()),
               "a masked token is admissible"),
     "parameterization": (
-        lambda: check_parameterization(twin(KQ, pullback=lambda KQ, *_: KQ[::-1])()), "pullback"),
-    "loss": (lambda: check_loss(twin(Logistic, derivative=lambda D, _: D * (1 + 1e-4))()),
+        lambda: testing.check_parameterization(twin(KQ, pullback=lambda KQ, *_: KQ[::-1])()),
+        "pullback"),
+    "loss": (lambda: testing.check_loss(twin(Logistic, derivative=lambda D, _: D * (1 + 1e-4))()),
              "derivative: differs"),
-    "rising loss": (lambda: check_loss(twin(Logistic, value=lambda l, _: -l)()),
+    "rising loss": (lambda: testing.check_loss(twin(Logistic, value=lambda l, _: -l)()),
                     "value: must decrease"),
-    "optimizer": (lambda: check_optimizer(of_first_order(update=together)), "depends on the other"),
-    "ascent": (lambda: check_optimizer(of_first_order(step_size=lambda eta, _: -eta)),
+    "optimizer": (lambda: testing.check_optimizer(of_first_order(update=together)),
+                  "depends on the other"),
+    "ascent": (lambda: testing.check_optimizer(of_first_order(step_size=lambda eta, _: -eta)),
                "the risk does not fall"),
-    "probe": (lambda: check_probe(entropy(lambda v: v / v.sum()), EntropyConfig),
+    "probe": (lambda: testing.check_probe(entropy(lambda v: v / v.sum()), EntropyConfig),
               "depends on the other"),
-    "range": (lambda: check_probe(entropy(lambda v: -v), EntropyConfig),
+    "range": (lambda: testing.check_probe(entropy(lambda v: -v), EntropyConfig),
               "must be a finite number >= 0"),
 }  # fmt: skip
 

@@ -6,14 +6,7 @@ from attnsvm.data.file import File
 from attnsvm.data.planted import Planted
 from attnsvm.data.pretrained.source import Pretrained
 from attnsvm.data.sample import sample
-from attnsvm.data.sphere import (
-    Orthonormal,
-    PathsFar,
-    PathsNear,
-    Prompt,
-    Sphere,
-    SphereInSpan,
-)
+from attnsvm.data.sphere import Orthonormal, PathsFar, PathsNear, Prompt, Sphere, SphereInSpan
 
 __all__ = [
     "Data",

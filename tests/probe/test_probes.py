@@ -13,16 +13,7 @@ import attnsvm
 from attnsvm.config import ConfigError
 from attnsvm.head import Quadratic
 from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
-from attnsvm.probe import (
-    Balance,
-    Distance,
-    Entropy,
-    ExcessRisk,
-    Probe,
-    Rank,
-    Snapshot,
-    measured,
-)
+from attnsvm.probe import Balance, Distance, Entropy, ExcessRisk, Probe, Rank, Snapshot, measured
 from tests.kkt import normal
 from tests.test_loss import exact
 

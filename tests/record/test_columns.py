@@ -10,12 +10,7 @@ import pytest
 from attnsvm import record
 from attnsvm.cli.columns import columns_page, columns_text, dictionary
 from attnsvm.record import STATES
-from attnsvm.record.columns import (
-    HISTORY_COLUMNS,
-    RUN_COLUMNS,
-    STAGES,
-    TRIAL_COLUMNS,
-)
+from attnsvm.record.columns import HISTORY_COLUMNS, RUN_COLUMNS, STAGES, TRIAL_COLUMNS
 from attnsvm.record.run import read_run
 from attnsvm.svm import SvmStatus
 from attnsvm.sweeps.aggregate import load

@@ -19,15 +19,7 @@ from attnsvm.record.run import RUN_FILE, TABLES
 from attnsvm.record.state import run_state
 from attnsvm.sweeps.aggregate import load
 from tests.command import until
-from tests.faults import (
-    contents,
-    die_at,
-    finished,
-    in_child,
-    litter,
-    states,
-    sweep,
-)
+from tests.faults import contents, die_at, finished, in_child, litter, states, sweep
 
 SAMPLE = [
     5,

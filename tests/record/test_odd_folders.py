@@ -28,14 +28,7 @@ from attnsvm.sweeps.report import command as report
 from tests.command import SMALL, attnsvm
 from tests.config.test_config import composed
 from tests.faults import configs, prepared
-from tests.record.odd import (
-    PLACED,
-    RAW,
-    deadline,
-    lines_of,
-    place,
-    with_checksum,
-)
+from tests.record.odd import PLACED, RAW, deadline, lines_of, place, with_checksum
 
 # --- the plan -------------------------------------------------------------------------------------
 

@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnsvm.svm import (
-    SvmStatus,
-    finite_part,
-    multi_token,
-    single_token,
-    solve_gen_svm,
-    solve_svm,
-)
+from attnsvm.svm import SvmStatus, finite_part, multi_token, single_token, solve_gen_svm, solve_svm
 from attnsvm.svm.reference import published_rank, solutions
 from tests.kkt import assert_infeasible, assert_optimal
 from tests.svm.instances import gaussian, sphere, spheres

@@ -20,14 +20,7 @@ from attnsvm.record.columns import (
 )
 from attnsvm.verify import command
 from attnsvm.verify.run import prove
-from tests.verify.kinds import (
-    KINDS,
-    from_file,
-    made,
-    some_quick,
-    verified_elsewhere,
-    written,
-)
+from tests.verify.kinds import KINDS, from_file, made, some_quick, verified_elsewhere, written
 
 QUICK = ("top", "multi", "kq", "path", "causal", "trained_head", "diverged", "stalled",
          "other_norms", "mixture", "published")  # fmt: skip

@@ -10,13 +10,7 @@ from attnsvm.verify.retrain import retrained
 from attnsvm.verify.trusted import TRAINING
 from tests.verify.forgeries import history, trials
 from tests.verify.forging import Forgery, config_of, refusal
-from tests.verify.kinds import (
-    made,
-    some_quick,
-    started_from_file,
-    verified_elsewhere,
-    written,
-)
+from tests.verify.kinds import made, some_quick, started_from_file, verified_elsewhere, written
 
 TRAINED = ("top", "multi", "until_accepted", "kq", "kq_low_rank", "path", "causal", "stalled",
            "trained_head", "digits", "geometric", "balanced", "aligned", "cone",
