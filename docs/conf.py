@@ -55,9 +55,6 @@ WITH_CAPTION = """```{{figure}} figures/{name}.png
 `attnsvm sweep={sweep}`
 ```"""
 
-AS_STORED = {WITH_WORDS, "one_sample"}
-"""Figures that are not drawn from tables; the second one is of examples/one_sample.py."""
-
 DRAWN: set[str] = set()
 """Figures that this build has drawn: several pages show the same one."""
 
@@ -113,7 +110,7 @@ def draw_figures(app: Sphinx, page: str, text: list[str]) -> None:
     """Draw the figures that a page shows from docs/tables, and show these."""
     docs = Path(app.srcdir)
     (docs / "drawn").mkdir(exist_ok=True)
-    for name in set(re.findall(r"\bfigures/(\w+)\.png", text[0])) - AS_STORED:
+    for name in set(re.findall(r"\bfigures/(\w+)\.png", text[0])) - {WITH_WORDS}:
         if name not in DRAWN:
             (docs / "drawn" / f"{name}.png").write_bytes(draw(docs / "tables" / name, name))
             DRAWN.add(name)

@@ -1,4 +1,4 @@
-"""Draw docs/figures/one_sample.png: one sample in the plane while W trains, and its margin."""
+"""Draw docs/examples/one_sample.png: one sample in the plane while W trains, and its margin."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def margin(ax, X, selected, normal):
     ax.annotate("margin", (start + end) / 2 - 0.12 * along, color=BLUE, fontsize=8, va="top")
 
 
-def main(target=Path("docs/figures/one_sample.png")):
+def main(target=Path("docs/examples/one_sample.png")):
     """Train the second published scene, and draw its first sample."""
     mpl.rcParams.update({"font.size": 8, "figure.dpi": 200})
     batch = attnsvm.sample("paths_near", trials=1, seed=3)
