@@ -61,7 +61,8 @@ test-faults: .venv/installed
 test-tracking: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--editable '.[dev,joblib,mlflow,wandb,tensorboard,optuna,colorlog]'
-	$(BIN)/python -m pytest tests/sweeps/test_tracking.py tests/cli/test_optuna.py tests/cli/test_output.py
+	$(BIN)/python -m pytest -m "full or not full" tests/sweeps/test_tracking.py tests/cli/test_optuna.py \
+		tests/cli/test_output.py
 
 test-pretrained: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
