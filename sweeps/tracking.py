@@ -173,13 +173,12 @@ class Mlflow(Tracker):
 
     def logged(self) -> set[str]:
         """Return the runs of the experiment, which is read page by page."""
-        names, token = set[str](), ""
+        names = set[str]()
+        token: str | None = None
         while True:
-            page = self.client.search_runs(
-                [self.number], max_results=1000, page_token=token or None
-            )
+            page = self.client.search_runs([self.number], max_results=1000, page_token=token)
             names |= {run.data.tags.get(self.SIGNATURE, "") for run in page}
-            if not (token := page.token or ""):
+            if not (token := page.token):
                 return names
 
     def log_run(self, run: TrackedRun) -> None:
