@@ -117,7 +117,7 @@ class Drawing:
         X, Z, mask = (torch.from_numpy(stored.arrays[name][at]) for name in TOKENS)
         head = self.replay.objects.head
         drawn = [head.draw(Generator().manual_seed(seed + variant), X.shape[-1]) for seed in seeds]
-        factor = VARIANTS[variant]
+        factor = VARIANTS[variant] if variant < len(VARIANTS) else 1.0
         parameters = {n: factor * torch.stack([one[n] for one in drawn]) for n in drawn[0]}
         Y = torch.ones_like(Z[..., 0])
         Y[:, 0] = 1.0 if variant else -1.0

@@ -87,9 +87,9 @@ class Replay(Stages):
         what is not known. `noise` is the seed of a perturbation of weights in their last bits, and
         of what is drawn by its relative error `drawn_to`.
         """
-        self.stored, self.variant = stored, variant
+        self.stored, self.variant = stored, variant % len(VARIANTS)
         if "loss" in self.unknown.groups:
-            self.objects = dataclasses.replace(self.objects, loss=LOSSES[variant])
+            self.objects = dataclasses.replace(self.objects, loss=LOSSES[self.variant])
         self.noise = None if noise is None else Generator().manual_seed(noise)
         if self.noise is not None and drawn_to:
             head = {n: self._noisy(p, drawn_to) for n, p in batch.head_parameters.items()}
