@@ -59,7 +59,9 @@ def _of_groups(run: RunConfig) -> Broken:
         yield "optimizer.init=pretrained", "data must be pretrained"
     fixed = isinstance(run.head, groups.LinearHeadConfig) and not run.head.train
     if is_pretrained and not (fixed and isinstance(run.model, groups.CrossAttentionConfig)):
-        must = "head=linear with train=false, model=cross_attention: tokens have scores of their own"
+        must = (
+            "head=linear with train=false, model=cross_attention: tokens have scores of their own"
+        )
         yield "data=pretrained", f"must be with {must}"
     if run.selection.until_accepted and isinstance(run.data, groups.FileConfig):
         must = "must be false with data=file, which has no further instances to draw"
