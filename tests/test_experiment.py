@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import attnsvm
-from attnsvm.config import ConfigError
+from attnsvm.config import GROUPS, ConfigError
 from attnsvm.experiment import parts, run
 from attnsvm.record import RunRecord
 from tests.config.test_config import composed
@@ -38,6 +38,17 @@ def test_top_compares_the_trained_weights_with_both_svms():
     last = history[history["step"] == 300].sort_values("seed")["value"]
     np.testing.assert_array_equal(last, expected.numpy())
     np.testing.assert_array_equal(record.solutions["trained_W"], path.W.numpy())
+
+
+@pytest.mark.parametrize(
+    "size", ["data.n=3 data.T=4 data.d=6", pytest.param("trials=10", marks=pytest.mark.full)]
+)
+@pytest.mark.parametrize("name", GROUPS["optimizer"].own)
+def test_with_its_defaults_every_optimizer_gives_most_instances_a_data_point(name, size):
+    trials = run(composed(f"optimizer={name}", "trials=10", *size.split())).trials
+    ok = trials[trials["status"] == "ok"]
+    assert len(ok) >= 8
+    assert ok["one_minus_corr_frobenius"].notna().all()
 
 
 @pytest.mark.processors

@@ -48,7 +48,7 @@ def falls(values):
 
 SLOW = {"lr": 1.0, "growth": 0.01, "schedule": "geometric"}
 CASES = [
-    ("mirror_descent", "l1.75", {"p": 1.75, "steps": 5000}, 3e-3, 5e-5),
+    ("mirror_descent", "l1.75", {"p": 1.75, "steps": 5000, "growth": 0.0}, 3e-3, 5e-5),
     ("mirror_descent", "l3", {"p": 3.0, "steps": 5000, "growth": 0.05}, 2e-2, 2e-4),
     ("normalized_gd", "frobenius", {"steps": 2000}, 3e-2, 1e-3),
     ("polyak", "frobenius", {"steps": 2000}, 2e-3, 2e-6),

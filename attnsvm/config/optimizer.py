@@ -98,7 +98,10 @@ class NormalizedGDConfig(FirstOrderConfig, name="normalized_gd", target="Normali
 
 
 class GDConfig(FirstOrderConfig, name="gd", target="GD"):
-    """Gradient descent with a fixed step."""
+    """Gradient descent with a fixed step: W grows like log(steps)."""
+
+    lr: float = option(30.0, POSITIVE, "step size")
+    steps: int = option(50000, COUNT, "number of updates")
 
 
 class SafeGDConfig(FirstOrderConfig, name="safe_gd", target="SafeGD"):
@@ -122,15 +125,17 @@ class PolyakConfig(FirstOrderConfig, name="polyak", target="Polyak"):
 
 
 class MomentumConfig(FirstOrderConfig, name="momentum", target="Momentum"):
-    """Heavy-ball gradient descent."""
+    """Heavy-ball gradient descent with a fixed step: W grows like log(steps)."""
 
+    lr: float = option(3.0, POSITIVE, "step size")
+    steps: int = option(50000, COUNT, "number of updates")
     beta: float = option(0.9, Range(0, 1), "decay rate of the velocity")
 
 
 class AdamConfig(FirstOrderConfig, name="adam", target="Adam"):
     """Adam with bias correction."""
 
-    lr: float = option(1e-3, POSITIVE, "step size (of an entry)")
+    lr: float = option(0.1, POSITIVE, "step size (of an entry)")
     beta1: float = option(0.9, Range(0, 0.999999), "decay rate of the mean gradient")
     beta2: float = option(0.999, Range(0, 0.999999), "decay rate of the mean squared gradient")
     eps: float = option(1e-8, NON_NEGATIVE, "added to the root of the mean squared gradient")
@@ -162,6 +167,7 @@ class MuonConfig(FirstOrderConfig, name="muon", target="Muon"):
 class MirrorDescentConfig(FirstOrderConfig, name="mirror_descent", target="MirrorDescent"):
     """Mirror descent with the potential sum |w|^p / p."""
 
+    growth: float = option(0.05, NON_NEGATIVE, "change of the step size per step, see schedule")
     p: float = option(3.0, Range(1, 100, open=True), "exponent of the potential, p > 1")
     normalized: bool = option(True, None, "divide the gradient by its norm, l_q with 1/p + 1/q = 1")
 

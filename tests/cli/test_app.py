@@ -116,7 +116,9 @@ def test_help_names_every_option_and_field():
                 assert f.name == "_target_" or f"{group}.{f.name}=" in text
     (lr,) = [line for line in text.splitlines() if line.startswith("  optimizer.lr=")]
     assert lr.startswith("  optimizer.lr=0.1 ")
-    assert "[default of safe_gd 1.0, polyak 1.0, adam 0.001, sign_gd 0.01, muon 0.02]" in lr
+    assert (
+        "[default of gd 30.0, safe_gd 1.0, polyak 1.0, momentum 3.0, sign_gd 0.01, muon 0.02]" in lr
+    )
     assert "seed=0 " in text
     assert "head.train=false" in text
 

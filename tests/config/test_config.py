@@ -32,6 +32,8 @@ WRONG = [
     ("data.n=0", "data.n=0: must be a finite number >= 1"),
     ("optimizer.lr=0", "optimizer.lr=0.0: must be a finite number > 0"),
     ("optimizer.lr=nan", "optimizer.lr=nan: must be a finite number > 0"),
+    ("optimizer.steps=-1", "optimizer.steps=-1: must be a finite number >= 0"),
+    ("optimizer.decay=1.5", "optimizer.decay=1.5: must be a finite number > 0 and <= 1"),
     ("optimizer.gradient=exact", "optimizer.gradient=exact: must be log_domain | direct"),
     ("optimizer.init=ones", "optimizer.init=ones: did you mean cone? must be zero | uniform | "),
     ("optimizer.init=file", "optimizer.init_path=None: must be an .npz file with init=file"),

@@ -191,16 +191,6 @@ def test_head_and_attention_train_together(head, name):
         assert not value.equal(batch.head_parameters[parameter])
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("lr", 0.0), ("steps", -1), ("gradient", "exact"), ("lrr", 1), ("schedule", "cosine"),
-     ("decay", 0.0), ("decay", 1.5)],
-)  # fmt: skip
-def test_bad_settings_are_named(field, value):
-    with pytest.raises(ConfigError, match=f"optimizer.{field}"):
-        optimizer("gd", **{field: value})
-
-
 # --- steepest descent in a norm, and Muon ---------------------------------------------------------
 
 NORMS = ["frobenius", "max", "l1", "spectral", "nuclear", "l1.75", "l3", "schatten1.5", "schatten4"]

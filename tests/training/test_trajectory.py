@@ -68,7 +68,7 @@ def test_exact_training_reaches_the_direction_of_the_svm_and_direct_training_sta
     [
         ("gd", {"steps": 0}),
         ("gd", {"steps": 5, "lr": 1e-4}),  # has hardly moved
-        ("gd", {"steps": 2000}),  # grows like log k
+        ("gd", {"steps": 2000, "lr": 0.1}),  # grows like log k
         ("gd", {"steps": 300, "lr": 30.0}),
         ("momentum", {"steps": 300, "lr": 1.0}),
         ("adam", {"steps": 300}),
