@@ -40,10 +40,7 @@ def optimizer(name, **fields):
         ({}, [0.2, 0.2, 0.2]),
         ({"growth": 0.5, "schedule": "linear"}, [0.2, 0.3, 0.4]),
         ({"growth": 0.5, "schedule": "geometric"}, [0.2, 0.3, 0.45]),
-        (
-            {"growth": 0.5, "schedule": "decay", "decay": 0.75},
-            [0.2, 0.2 / 1.5**0.75, 0.2 / 2**0.75],
-        ),
+        ({"growth": 0.5, "schedule": "decay", "decay": 1.0}, [0.2, 0.2 / 1.5, 0.2 / 2]),
     ],
 )
 def test_step_sizes(fields, sizes):
