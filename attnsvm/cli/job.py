@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -62,10 +63,9 @@ class _Run:
 
     def state(self) -> str:
         """Run, record, and return the state of the run."""
-        say = log.info if self.in_sweep else outcome.info  # a quiet console shows the outcome too
         record.remove_orphans(self.folder)
         if record.is_done(self.folder):
-            say("%s: already done", self.folder)
+            self._say("already done, ")
             return "done"
         origin = self.origin
         try:
@@ -76,7 +76,7 @@ class _Run:
 
                 torch.set_num_threads(int(os.environ.get("SLURM_CPUS_PER_TASK", "1")))
             parts = _logged(experiment.parts(self.config), self.folder, self.config)
-            counts = record.write(self.folder, parts, origin)
+            record.write(self.folder, parts, origin)
         except (Exception, SystemExit) as error:  # not submitit's exit, which occurs in `hand_on`
             if not isinstance(error, ConfigError):
                 log.exception("run %s failed", self.folder.name)
@@ -84,12 +84,27 @@ class _Run:
             if not self.in_sweep:
                 raise
             return "failed"
-        say("%s: %s", self.folder, ", ".join(f"{count} {name}" for name, count in counts.items()))
-        if log.isEnabledFor(logging.DEBUG):
-            timings = record.read_run(self.folder)["timings_s"].items()
-            listed = ", ".join(f"{name} {record.duration(s)}" for name, s in timings)
-            log.debug("%s: %s", self.folder, listed)
+        self._say()
         return "done"
+
+    def _say(self, before: str = "") -> None:
+        """Say how the run ended; if it is no part of a sweep, also its result and what is next."""
+        run, here = record.read_run(self.folder), Path.cwd()
+        counts = ", ".join(f"{n} {status}" for status, n in sorted(run["statuses"].items()))
+        stages = run["timings_s"].items()
+        times = ", ".join(f"{name} {record.duration(s)}" for name, s in stages)
+        if self.in_sweep:
+            log.info("%s: %s%s", self.folder, before, counts)
+            log.debug("%s: %s", self.folder, times)
+            return
+        from attnsvm.sweeps.aggregate import load
+        from attnsvm.sweeps.conclusion import conclusion
+
+        lines = [f"{before}{counts}", *conclusion(load(self.folder))[1:], f"Time: {times}"]
+        near = here in self.folder.parents
+        folder = shlex.quote(str(self.folder.relative_to(here) if near else self.folder))
+        lines += [f"Next: attnsvm-report {folder}", f"      attnsvm-verify {folder}"]
+        outcome.info("%s: %s", self.folder, "\n".join(lines))
 
     @cached_property
     def origin(self) -> dict[str, object]:

@@ -80,6 +80,7 @@ def close_sweep(folder: Path, cells: Collection[str]) -> str:
     plan in the folder, which the report follows.
     """
     from attnsvm.sweeps.aggregate import load
+    from attnsvm.sweeps.conclusion import conclusion
     from attnsvm.sweeps.report import write_report
 
     found: dict[Any, Any] = {}
@@ -90,9 +91,8 @@ def close_sweep(folder: Path, cells: Collection[str]) -> str:
         log.error("no report: %s", error)
     else:
         files = write_report(frames, config_folders(sys.argv[1:]))
-        outcome.info("wrote %s", files.html)
-        for path in (*files.figures, *files.tables):
-            log.info("wrote %s", path)
+        lines = [*conclusion(frames), f"report: {files.html}, figures and tables beside it"]
+        outcome.info("%s\n%s", folder, "\n".join(lines))
         found, failed = {row["run"]: row for row in frames.runs.to_dict("records")}, files.failed
     same_plan = found.keys() == set(cells)
     if not same_plan:

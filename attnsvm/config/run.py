@@ -61,9 +61,7 @@ class SelectionConfig(Group):
         0.999, SHARE, "an instance whose smallest top softmax is below this is unsaturated"
     )
     settled: float = option(
-        1e-4,
-        SHARE,
-        "1 - correlation of W with W half-way up to which its direction is settled",
+        1e-4, SHARE, "1 - correlation of W with W half-way up to which its direction is settled"
     )
     attended: float = option(1e-3, Range(0, 1, open=True), "smallest softmax of an attended token")
     negligible: float = option(

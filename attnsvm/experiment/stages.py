@@ -262,11 +262,7 @@ class Stages:
         return dataclasses.replace(separated, findings=separated.findings | published)
 
     def solve(
-        self,
-        batch: ProblemBatch,
-        key: Mapping[str, Tensor],
-        name: str,
-        compute: Callable[..., Any],
+        self, batch: ProblemBatch, key: Mapping[str, Tensor], name: str, compute: Callable[..., Any]
     ) -> Any:
         """Return the solutions of the SVM called `name` for the instances of `batch`."""
         svm = self.config.svm

@@ -98,8 +98,7 @@ class Adam(FirstOrder):
         k = step.memory["k"] = step.memory.get("k", 0) + 1
         share1, share2 = ((1 - beta) / (1 - beta**k) for beta in (self.beta1, self.beta2))
         sums = step.memory.setdefault(
-            "means",
-            [(Velocity(V, self.beta1), Velocity(V, self.beta2)) for V in step.variables],
+            "means", [(Velocity(V, self.beta1), Velocity(V, self.beta2)) for V in step.variables]
         )
         for (V, part, scale), (first, second) in zip(step.each(), sums, strict=True):
             m, _, log_m = first.add(part, scale)

@@ -65,10 +65,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-LATER = {
-    "archive": ("pack", "unpacked"),
-    "schema": ("RunRecord", "trial_columns", "trial_table"),
-}
+LATER = {"archive": ("pack", "unpacked"), "schema": ("RunRecord", "trial_columns", "trial_table")}
 
 
 def __getattr__(name: str) -> Any:

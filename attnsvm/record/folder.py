@@ -41,8 +41,8 @@ UNREADABLE = (CorruptRecordError, OSError, KeyError, TypeError, ValueError)
 """Exceptions raised when a record that is damaged or unreadable is read."""
 
 
-def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -> Mapping[str, int]:
-    """Write a record in parts to `folder`, `run.json` last; return the count of each status.
+def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -> None:
+    """Write a record in parts to `folder`, `run.json` last.
 
     The files do not depend on the division into parts; one part is in memory at a time. A complete
     record in the folder is kept until the new files are complete.
@@ -76,7 +76,6 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
         "files": _digests(folder),
     }
     write_json(folder / RUN_FILE, {**origin, **outcome})
-    return dict(sorted(counts.items()))
 
 
 def _digests(folder: Path) -> dict[str, str]:

@@ -157,11 +157,7 @@ def _left_spectrum(D: Tensor, Q: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _upper(
-    problem: SvmProblem,
-    W: Tensor,
-    spectrum: tuple[Tensor, Tensor],
-    distance: Tensor,
-    norm: Norm,
+    problem: SvmProblem, W: Tensor, spectrum: tuple[Tensor, Tensor], distance: Tensor, norm: Norm
 ) -> Tensor:
     """Return an upper bound of the least norm from a W with an exactly feasible W' at `distance`.
 

@@ -62,9 +62,22 @@ def _verified(directory: Path, retrain: int) -> int:
         _print_proof(name, proof)
         refused += len(proof.refusals)
         trusted.update(proof.trusted)
+    if not refused:
+        for line in _conclusion(directory):
+            _print(line)
     if trusted:
         _print("trusted: " + "; ".join(f"{what} ({runs} runs)" for what, runs in trusted.items()))
     return int(refused > 0)
+
+
+def _conclusion(directory: Path) -> list[str]:
+    """Return what the proved record says, and which claim it refutes if a hunt has found it."""
+    from attnsvm.sweeps.aggregate import load
+    from attnsvm.sweeps.conclusion import result
+    from attnsvm.sweeps.verdicts import refutation
+
+    frames = load(directory)
+    return [*result(frames), *refutation(frames)]
 
 
 Task = tuple[Path, Mapping[str, Any], Sequence[str], int]

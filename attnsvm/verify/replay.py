@@ -267,11 +267,7 @@ class Replay(Stages):
     # --- SVMs -------------------------------------------------------------------------------------
 
     def solve(
-        self,
-        batch: ProblemBatch,
-        key: Mapping[str, Tensor],
-        name: str,
-        compute: Callable[[], Any],
+        self, batch: ProblemBatch, key: Mapping[str, Tensor], name: str, compute: Callable[[], Any]
     ) -> Any:
         """Return the stored solutions."""
         keys, stored = _keys(batch, key), self.stored

@@ -171,9 +171,7 @@ def words(table: pd.DataFrame, question: Question) -> str:
 
 
 def figure(
-    table: pd.DataFrame,
-    question: Question,
-    make: Callable[[float, float], Figure] = style.figure,
+    table: pd.DataFrame, question: Question, make: Callable[[float, float], Figure] = style.figure
 ) -> tuple[Figure, np.ndarray]:
     """Return the figure of the table of a chart, and the axes of its panels, (row, col).
 

@@ -117,15 +117,11 @@ def _refuse(message: str) -> int:
 
 
 def _print_summary(frames: SweepFrames, files: ReportFiles) -> None:
-    statuses = frames.statuses
-    counted = ", ".join(f"{n} {status}" for status, n in statuses.items())
-    lines = [f"{sum(statuses.values())} instances: {counted}" if counted else "no instance known"]
+    from ..conclusion import conclusion
+
+    lines = conclusion(frames)
     lines += [frames.left_out] if frames.repeated else []
     lines += [f"{row.state}: {row.run}: {row.reason}" for row in frames.incomplete.itertuples()]
     lines += [f"not drawn: {failure}" for failure in files.failed]
-    if files.figures:
-        lines.append(f"figures  {files.figures[0].parent}")
-    if files.tables:
-        lines.append(f"tables   {files.tables[0].parent}")
-    lines.append(f"report   {files.html}")
+    lines.append(f"report: {files.html}, figures and tables beside it")
     sys.stdout.write("".join(f"{one_line(line)}\n" for line in lines))

@@ -1,6 +1,6 @@
 """`attnsvm-claims`: the claims of the papers, run and judged from the records of their runs."""
 
 from .command import main
-from .derive import Verdict, rulings, verdict
+from .derive import Verdict, refutation, rulings, verdict
 
-__all__ = ["Verdict", "main", "rulings", "verdict"]
+__all__ = ["Verdict", "main", "refutation", "rulings", "verdict"]

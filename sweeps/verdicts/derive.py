@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,7 +14,8 @@ import pandas as pd
 from attnsvm.record import read_json, write_json
 
 from ..aggregate import SweepFrames, load
-from ..claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence
+from ..cells import number
+from ..claims import FAILS, HOLDS, OTHERWISE, Claim, Evidence, all_claims
 
 KINDS = ("fails", "never met", "undecided", "holds")
 """The first that applies is the verdict: one counterexample outweighs everything else."""
@@ -99,6 +101,28 @@ def rulings(claim: Claim, frames: SweepFrames) -> pd.DataFrame:
     words = evidence.words(claim.prediction).where(met.fillna(True).astype(bool), "")
     rows["ruling"] = words.where(met.notna(), UNKNOWN)
     return rows
+
+
+def refutation(frames: SweepFrames) -> list[str]:
+    """Return which claim the record of a hunt refutes, and how; nothing for any other record."""
+    hunted = (one for one in all_claims() if f"/hunt/{one.name} " in f"{frames.command} ")
+    if (claim := next(hunted, None)) is None:
+        return []
+    rows = rulings(claim, frames)
+    failing = rows[rows["ruling"] == FAILS]
+    if failing.empty:
+        return []
+    first, evidence = failing.index[0], Evidence(frames, claim.columns)
+    rules = (condition for word, condition in claim.prediction if word == FAILS)
+    rule = next(one for one in rules if evidence.truths(one).fillna(False)[first])
+    names = dict.fromkeys(n.id for n in ast.walk(ast.parse(rule)) if isinstance(n, ast.Name))
+    seen = [f"{name} = {number(evidence.value(name)[first])}" for name in names]
+    return [
+        f"It refutes {claim.name} ({claim.source}, {claim.number}): {claim.title}",
+        f"  claimed  {claim.statement}",
+        f"  met      {'; '.join(claim.hypotheses)}",
+        f"  but      {', '.join(seen)}; refuted where {rule}",
+    ]
 
 
 def verdict(claim: Claim, directory: Path) -> Verdict:

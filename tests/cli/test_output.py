@@ -15,18 +15,23 @@ COLORLOG = ("hydra/job_logging=colorlog", "hydra/hydra_logging=colorlog")
 
 def test_a_quiet_run_says_how_it_ended_and_no_more(tmp_path):
     done = ran(*SMALL, *QUIET, cwd=tmp_path)
-    assert re.fullmatch(r"\[.*\]\[INFO\] - .*: 3 unsaturated\n", done.stdout)
+    first, *lines = done.stdout.splitlines()
+    assert re.fullmatch(r"\[.*\]\[INFO\] - .*: 3 unsaturated", first)
+    assert lines[0] == "Medians (of ranks the mean) over status ok:"
+    assert lines[3] == "3 of 3 unsaturated: raise optimizer.steps or optimizer.lr"
+    assert re.match(r"Time: .*\nNext: attnsvm-report multirun/single/.*", "\n".join(lines[4:]))
     (log,) = tmp_path.rglob("attnsvm.log")
     assert log.read_text() == done.stdout
 
 
 @pytest.mark.full
-def test_a_quiet_sweep_says_where_its_report_is_and_how_many_runs_are_done(tmp_path):
-    done = ran("-m", *SMALL, "seed=1,2", *QUIET, cwd=tmp_path)
-    assert re.fullmatch(r"\[.*\]\[HYDRA\] wrote .*report.html\n", done.stdout)
+def test_a_quiet_sweep_says_its_result_and_where_its_report_is(tmp_path):
+    done = ran("-m", *SMALL, "optimizer.steps=50,2000", *QUIET, cwd=tmp_path)
+    assert re.match(r"\[.*\]\[HYDRA\] .*\n6 instances: 3 unsaturated, 3 ok\nMedians", done.stdout)
+    assert re.search(r"\nsteps +ok .*\n50 +0/3 .*\n2000 +3/3 .*\nreport: .*\.html", done.stdout)
     assert "2 of 2 runs done" in done.stderr
     logs = [path.read_text() for path in tmp_path.rglob("attnsvm.log")]
-    assert ["3 unsaturated" in log for log in logs] == [True, True]  # nothing is lost
+    assert sum("3 unsaturated" in log for log in logs) == 1 < len(logs)  # nothing is lost
 
 
 @pytest.mark.full
@@ -40,10 +45,11 @@ def test_quiet_hides_no_warning_and_no_error(tmp_path):
 
 
 @pytest.mark.full
-def test_a_verbose_run_says_how_long_its_stages_took(tmp_path):
+def test_a_verbose_sweep_says_how_long_the_stages_of_its_runs_took(tmp_path):
     stages = re.compile(r"\[DEBUG\] - .*: .*draw [\d.]+ s.*train [\d.]+ s")
-    assert stages.search(attnsvm(*SMALL, "hydra.verbose=[attnsvm,sweeps]", cwd=tmp_path).stdout)
-    assert not stages.search(attnsvm(*SMALL, "seed=1", cwd=tmp_path).stdout)
+    grid = ("-m", *SMALL, "seed=1,2")
+    assert stages.search(attnsvm(*grid, "hydra.verbose=[attnsvm,sweeps]", cwd=tmp_path).stdout)
+    assert not stages.search(attnsvm(*grid[:-1], "seed=3,4", cwd=tmp_path).stdout)
 
 
 @pytest.mark.full
@@ -51,4 +57,4 @@ def test_colorlog_colours_runs_and_sweeps(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_colorlog", reason="make test-tracking installs it")
     done = ran("-m", *SMALL, "seed=1,2", *COLORLOG, cwd=tmp_path)
     assert re.search(r"\x1b\[32mINFO\x1b\[0m.*: 3 unsaturated", done.stdout)
-    assert re.search(r"\x1b\[35mHYDRA\x1b\[0m\] wrote .*report.html", done.stdout)
+    assert re.search(r"\x1b\[35mHYDRA\x1b\[0m\] .*\n6 instances: 6 unsat", done.stdout)

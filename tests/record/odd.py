@@ -226,12 +226,7 @@ ODD_TRIALS: dict[str, Edit] = {
     "more rows": lambda t: pa.concat_tables([t, t]),
     "no columns": lambda t: t.select([]),
 }
-ODD_WORDS = {
-    "escapes": "\x1b[2J",
-    "not UTF-8": b"\xff\xfe",
-    "lines": "a\nb",
-    "long": "x" * 101,
-}
+ODD_WORDS = {"escapes": "\x1b[2J", "not UTF-8": b"\xff\xfe", "lines": "a\nb", "long": "x" * 101}
 """What no status and no quantity is; the reason of an instance may be any text."""
 
 

@@ -21,11 +21,7 @@ from attnsvm.sweeps.aggregate import load
 from tests.command import until
 from tests.faults import contents, die_at, finished, in_child, litter, states, sweep
 
-SAMPLE = [
-    5,
-    pytest.param(25, marks=pytest.mark.full),
-    pytest.param(500, marks=pytest.mark.faults),
-]
+SAMPLE = [5, pytest.param(25, marks=pytest.mark.full), pytest.param(500, marks=pytest.mark.faults)]
 
 
 def check_after_a_kill(folder, cells, done_before):
@@ -50,8 +46,7 @@ def check_resumed(folder, cells, expected):
 
 
 @pytest.mark.parametrize(
-    "runs",
-    [pytest.param(1, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.faults)],
+    "runs", [pytest.param(1, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.faults)]
 )
 def test_a_kill_at_every_step(runs, tmp_path, uninterrupted):
     cells, expected = uninterrupted
@@ -103,11 +98,7 @@ def test_kills_at_random(kills, tmp_path, uninterrupted):
 
 
 @pytest.mark.parametrize(
-    ("flips", "cuts"),
-    [
-        (100, 20),
-        pytest.param(10_000, 2_000, marks=pytest.mark.faults),
-    ],
+    ("flips", "cuts"), [(100, 20), pytest.param(10_000, 2_000, marks=pytest.mark.faults)]
 )
 def test_no_flipped_bit_and_no_truncation_is_read(flips, cuts, tmp_path, uninterrupted):
     cells, _ = uninterrupted

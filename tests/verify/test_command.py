@@ -27,7 +27,7 @@ def top():
 def test_one_line_a_run_and_one_of_what_is_trusted(top, tmp_path, capsys):
     written(tmp_path, *top)
     assert command.main([str(tmp_path)]) == 0
-    run, trusted = capsys.readouterr().out.splitlines()
+    run, *_, trusted = capsys.readouterr().out.splitlines()
     assert run.endswith(": 4 instances, 8 solved proved, 0 refused")
     assert trusted.startswith("trusted: ")
     for what in ("trained weights", "how training ended", "history between", "direction_change"):
