@@ -196,13 +196,19 @@ class CellAxes:
             for key, value in cell.items()
         )
 
-    def split(self, frame: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
-        """Yield the part of `frame` of each combination of `keys` with its label."""
+    def cells(
+        self, frame: pd.DataFrame, keys: Sequence[str]
+    ) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+        """Yield each combination of `keys` with its part of `frame`."""
         if not keys or frame.empty:
-            yield "", frame
+            yield {}, frame
             return
         for values, part in frame.groupby(list(keys), dropna=False, sort=True):
-            yield self.label(dict(zip(keys, values, strict=True))), part
+            yield dict(zip(keys, values, strict=True)), part
+
+    def split(self, frame: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
+        """Yield the part of `frame` of each combination of `keys` with its label."""
+        return ((self.label(cell), part) for cell, part in self.cells(frame, keys))
 
 
 def _digits(column: pd.Series[Any]) -> int:

@@ -6,7 +6,6 @@ The table has a row for each point: x, a statistic, the ends `low` and `high` of
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -17,11 +16,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from . import style
-from .cells import CellAxes, rows_of
-
-LONGEST = 100
-"""Largest number of letters of a curve's name."""
+from . import notation, style
+from .cells import DIGITS, CellAxes, number, rows_of
 
 Look = Mapping[str, Any]
 """How a curve or a part of a bar is drawn, as arguments of matplotlib."""
@@ -35,13 +31,12 @@ class Panel:
     """The vertical axis of a panel.
 
     Of scales, share goes from 0 to 100 %, from_zero is linear with 0 at the bottom. `line` is the
-    height of a dotted line, `height` that of the panel, relative to others.
+    height of a dotted line.
     """
 
     label: str = ""
     scale: Literal["linear", "log", "share", "from_zero"] = "linear"
     line: float | None = None
-    height: float = 1.0
 
 
 def named(column: pd.Series[Any], names: Mapping[Any, str]) -> pd.Series[Any]:
@@ -55,16 +50,21 @@ def named(column: pd.Series[Any], names: Mapping[Any, str]) -> pd.Series[Any]:
 def labels(
     axes: CellAxes, table: pd.DataFrame, keys: Sequence[str], short: bool = False
 ) -> pd.Series[Any]:
-    """Return the label of each row's combination of `keys`, as categories in their order.
+    """Return the label of each row's combination of `keys`, as categories in their order, W first.
 
-    `short`: of a single key the value only.
+    `short`: the values only. The number of steps is named only where it tells cells apart.
     """
+    rest = [key for key in keys if key != "steps"]
+    if rest and len(table[rest].drop_duplicates()) == len(table[[*keys]].drop_duplicates()):
+        keys = rest
     words, order = pd.Series("", index=table.index, dtype=object), dict[str, None]()
-    for label, part in axes.split(table, keys):
-        word = style.plain(label, limit=LONGEST)
-        words[part.index] = word = word.partition("=")[2] if short else word
+    for cell, part in axes.cells(table, keys):
+        values = (number(value, axes.digits.get(name, DIGITS)) for name, value in cell.items())
+        word = style.plain(", ".join(values)) if short else notation.label(axes, cell)
+        words[part.index] = word
         order[word] = None
-    return words.astype(pd.CategoricalDtype(list(order)))
+    of_factors = notation.RULES["kq"]
+    return words.astype(pd.CategoricalDtype(sorted(order, key=lambda name: of_factors in name)))
 
 
 def values_of(table: pd.DataFrame, name: str) -> list[Any]:
@@ -83,6 +83,22 @@ def looks_of(names: Sequence[Any]) -> dict[Any, Look]:
             for name, colour in style.colours(names).items()}  # fmt: skip
 
 
+def looks_of_pairs(axes: CellAxes, table: pd.DataFrame, keys: Sequence[str]) -> dict[str, Look]:
+    """Return the look of each label of `keys`: dashed in the published arithmetic.
+
+    Both arithmetics of a cell have one colour.
+    """
+    names, others = labels(axes, table, keys), [key for key in keys if key != "gradient"]
+    looks = looks_of(list(names.cat.categories))
+    if others and len(others) < len(keys):
+        colours = labels(axes, table, others)
+        of = looks_of(list(colours.cat.categories))
+        for name, rows in table.groupby(names, observed=True):
+            line = "--" if rows["gradient"].iloc[0] == "direct" else "-"
+            looks[str(name)] = {**of[colours[rows.index[0]]], "linestyle": line}
+    return looks
+
+
 def facets(
     table: pd.DataFrame,
     x: str,
@@ -97,13 +113,13 @@ def facets(
     log_x: bool = False,
     ticks: Iterable[float] = (),
     apart: float = 0.0,
-    size: tuple[float, float] = (3.1, 2.75),
-    below: Sequence[float] = (),
+    height: float = 1.7,
     share_x: bool | Literal["row", "col"] = "col",
     share_y: bool = True,
     mark: Mark | None = None,
     nothing: str = "no certified instance",
     title: str | None = None,
+    also: Mapping[str, Look] | None = None,
     make: Callable[[float, float], Figure] = style.figure,
 ) -> tuple[Figure, np.ndarray]:
     """Return a figure and its grid of panels (rows, columns), with a curve for each value of `hue`.
@@ -114,10 +130,11 @@ def facets(
     the values of `row` or `col`, in their order; `share_y`: those of a quantity are the same.
 
     The x axis is logarithmic with `log_x`, with 0 at its left end, or has `ticks` at these values;
-    along it, curves are `apart` by so much that equal ones are seen. `size` is that of a panel;
-    `below` are the heights of further rows of panels, which the caller fills; inches. `mark` draws
-    a curve, as in `looks`; by default `curve` in colours of the palette. `nothing` is what an empty
-    panel says, `title` that of the legend; `make` returns an empty figure of a width and height.
+    along it, curves are `apart` by so much that equal ones are seen. `height` is that of a panel in
+    inches: one panel fits a column of text, several the width of the page. `mark` draws a curve, as
+    in `looks`; by default `curve` in colours of the palette. `nothing` is what an empty panel says,
+    `title` that of the legend, `also` are its further entries; `make` returns an empty figure of a
+    width and height.
     """
     quantities = panels if isinstance(panels, Mapping) else {}
     mark = mark or curve
@@ -127,18 +144,15 @@ def facets(
     columns = [name for name in quantities if name in columns] if by_col else columns
     hues = values_of(table, hue)
     looks = looks or looks_of(hues)
-    names = [str(name) for name in hues] if len(hues) > 1 or title else []
-    width = size[0] * len(columns) + 0.6 + style.legend_width(names)
-    heights = [size[1] * (quantities[name].height if by_row else 1.0) for name in rows]
-    heights += below
-    fig = make(max(width, 4.6), sum(heights) + 0.6)
+    names = [str(name) for name in hues] if len(hues) > 1 or title is not None else []
+    fig = make(style.width_of(len(columns)), height * len(rows) + 0.35)
     grid = fig.subplots(
-        len(heights), len(columns), squeeze=False, sharex=share_x, height_ratios=heights,
-        sharey=share_y and ("row" if by_row or below else "col" if by_col else True),
+        len(rows), len(columns), squeeze=False, sharex=share_x,
+        sharey=share_y and ("row" if by_row else "col" if by_col else True),
     )  # fmt: skip
     known = {"used", statistic} <= set(table)
     shown = table[(table["used"] > 0) & table[statistic].notna()] if known else table.iloc[:0]
-    for (i, j), ax in np.ndenumerate(grid[: len(rows)]):
+    for (i, j), ax in np.ndenumerate(grid):
         here = {row: rows[i], col: columns[j]}
         part = rows_of(shown, {name: value for name, value in here.items() if value is not None})
         for k, value in enumerate(hues):
@@ -151,15 +165,17 @@ def facets(
             style.empty(ax, nothing)
         words = [None if by_row else rows[i], None if by_col else columns[j]]
         if all(words) or (words[0] and j == 0) or (words[1] and i == 0):
-            style.heading(ax, textwrap.fill(", ".join(map(str, filter(None, words))), 44))
-    for (i, j), ax in np.ndenumerate(grid[: len(rows)]):  # after all curves: panels share axes
+            style.heading(ax, ", ".join(map(str, filter(None, words))))
+    for (i, j), ax in np.ndenumerate(grid):  # after all curves: panels share axes
         one = quantities.get(rows[i] if by_row else columns[j], panels)
         _scale(ax, one if isinstance(one, Panel) else Panel(), labelled=by_col or j == 0)
         _x_scale(ax, shown[x], log_x, ticks)
         if i == len(rows) - 1:
             ax.set_xlabel(x_label)
     if names:
-        style.legend(grid[0, -1], grid[: len(rows)].flat, title=title)
+        for name, look in (also or {}).items():
+            grid[-1, -1].plot([], [], label=name, **look)
+        style.legend(fig, grid.flat, title)
     return fig, grid
 
 
@@ -223,20 +239,16 @@ def stacked(
     looks: Mapping[str, Look],
     *,
     horizontal: bool = False,
-    to_scale: bool = False,
     least: float = 2.0,
 ) -> list[Any]:
     """Stack the column `share` of the kinds, a bar for each value of the column `at`.
 
     `looks` are the kinds in order; a look may name them by `label` and the colour of numbers by
-    `ink`. Bars lie if `horizontal`, and stand at the values of `at`, then numbers, if `to_scale`.
-    Shares from `least` on have their `count` written into them. Returns the values of `at` in the
-    order of the bars.
+    `ink`. Bars lie if `horizontal`. Shares from `least` on have their `count` written into them.
+    Returns the values of `at` in the order of the bars.
     """
     values = values_of(table, at)
-    places = np.array(values if to_scale else range(len(values)), dtype=float)
-    width = 0.6 * np.diff(places).min(initial=1.0) if to_scale else 0.8
-    start = np.zeros(len(values))
+    places, start = np.arange(len(values), dtype=float), np.zeros(len(values))
     for name, given in looks.items():
         rows = table[table[kind] == name].groupby(at, observed=True)[["share", "count"]].sum()
         rows = rows.reindex(values).fillna(0.0)
@@ -246,14 +258,42 @@ def stacked(
         ink = look.pop("ink", "black")
         look.pop("always", None)
         share = rows["share"].to_numpy(float)
-        (ax.barh if horizontal else ax.bar)(places, share, width, start, **look)
+        (ax.barh if horizontal else ax.bar)(places, share, 0.8, start, **look)
         for place, part, count, begin in zip(places, share, rows["count"], start, strict=True):
             if part >= least:
-                middle = (begin + part / 2, place) if horizontal else (place, begin + part / 2)
-                ax.text(*middle, f"{count:.0f}", ha="center", va="center", fontsize=7.5, color=ink)
+                x, y = (begin + part / 2, place) if horizontal else (place, begin + part / 2)
+                ax.text(x, y, f"{count:.0f}", ha="center", va="center", fontsize=6.5, color=ink)
         start = start + share
     ax.grid(False)
     return values
+
+
+def bars(
+    table: pd.DataFrame,
+    at: str,
+    kind: str,
+    looks: Mapping[str, Look],
+    *,
+    col: str = "",
+    x_label: str = "",
+    y_label: str = "share of instances",
+    least: float = 0.06,
+) -> tuple[Figure, np.ndarray]:
+    """Return a figure and its row of panels, one for each value of `col`, with `stacked` bars."""
+    columns = values_of(table, col)
+    fig = style.figure(style.width_of(len(columns)), 2.2)
+    (grid,) = fig.subplots(1, len(columns), squeeze=False, sharey=True)
+    for ax, column in zip(grid, columns, strict=True):
+        here = table if column is None else table[table[col] == column]
+        names = stacked(ax, here, at, kind, looks, least=least)
+        long = max((len(line) for name in names for line in str(name).split("\n")), default=0) > 7
+        ax.set_xticks(range(len(names)), names, **({"rotation": 40, "ha": "right"} if long else {}))
+        ax.set_xlabel(x_label)
+        if column is not None:
+            style.heading(ax, str(column))
+    style.share_axis(grid[0], y_label)
+    style.legend(fig, grid, handlelength=1.3)
+    return fig, grid
 
 
 def matrix(
@@ -272,10 +312,10 @@ def matrix(
     )
     given: dict[str, Any] = {"cmap": "viridis", "cbar": False}
     if text:
-        given |= {"annot": texts.to_numpy(), "fmt": "", "annot_kws": {"fontsize": 6.5}}
+        given |= {"annot": texts.to_numpy(), "fmt": "", "annot_kws": {"fontsize": 6}}
     ticks = {"xticklabels": [*fields.columns], "yticklabels": [*fields.index]}
     seaborn.heatmap(fields.astype(float), ax=ax, **given | ticks | look)
     ax.grid(False)
     ax.set(xlabel="", ylabel="")
-    ax.tick_params(length=0, rotation=0, labelsize=7.5)
+    ax.tick_params(length=0, rotation=0, labelsize=7)
     return fields

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import logging
+import re
 import textwrap
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.textpath import TextPath
 from matplotlib.ticker import (
     FixedLocator,
     NullFormatter,
@@ -36,7 +38,13 @@ FAINT = "#8a8a8a"
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#4d4d4d")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
-FRAME_MS, FRAME_DPI = 120, 80
+COLUMN, PAGE = 8.5 / 2.54, 17 / 2.54
+"""Widths of a figure in a column and across the page of a paper, in inches."""
+
+LEGEND_LINE = 0.17
+"""Height of a line of a legend, in inches."""
+
+FRAME_MS, FRAME_DPI = 120, 130
 """Duration and resolution of the frames of an animation."""
 
 
@@ -83,11 +91,16 @@ def paper() -> Iterator[None]:
         yield
 
 
+def width_of(columns: int) -> float:
+    """Return the width of a figure with so many columns of panels: one fits a column of text."""
+    return COLUMN if columns == 1 else PAGE
+
+
 def figure(width: float, height: float) -> Figure:
     """Return an empty figure of that size in inches whose parts are laid out without overlap."""
     fig = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(fig)
-    fig.get_layout_engine().set(w_pad=0.06, h_pad=0.05, hspace=0.03, wspace=0.03)  # type: ignore[union-attr, call-arg]
+    fig.get_layout_engine().set(w_pad=0.03, h_pad=0.03, hspace=0.03, wspace=0.03)  # type: ignore[union-attr, call-arg]
     return fig
 
 
@@ -134,9 +147,14 @@ def plain(text: object, limit: int = 80) -> str:
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."
 
 
-def wrapped(label: str, width: int = 44) -> str:
-    """Return the label of a cell as lines that fit a panel, printed literally."""
-    return "\n".join(textwrap.wrap(plain(label, limit=4 * width), width))
+def wrapped(text: str, room: float) -> str:
+    """Return a text with line breaks after commas, not in formulas: lines fit `room` inches."""
+    first, *others = re.split(r", (?=(?:[^$]*\$[^$]*\$)*[^$]*$)", text)
+    lines = [first]
+    for part in others:
+        fits = _text_width(f"{lines[-1]}, {part}") <= room
+        lines[-1:] = [f"{lines[-1]}, {part}"] if fits else [f"{lines[-1]},", part]
+    return "\n".join(lines)
 
 
 def colours(keys: Iterable[Hashable]) -> dict[Any, str]:
@@ -169,8 +187,11 @@ def share_axis(ax: Axes, label: str) -> None:
 
 
 def heading(ax: Axes, text: str) -> None:
-    """Write a panel's heading in bold, left-aligned."""
-    ax.set_title(text, loc="left", fontweight="bold")
+    """Write a panel's heading, left-aligned, in lines that fit the panel."""
+    fig, spec = ax.get_figure(root=True), ax.get_subplotspec()
+    if fig is not None and spec is not None:
+        text = wrapped(text, fig.get_figwidth() / spec.get_gridspec().ncols - 0.3)
+    ax.set_title(text, loc="left")
 
 
 def log_axis(axis: Axis) -> None:
@@ -204,25 +225,40 @@ def log_axis_from_zero(ax: Axes, values: Iterable[float]) -> None:
 
 def note(fig: Figure, lines: Sequence[str]) -> None:
     """Write lines of small print under the figure, wrapped; the layout reserves space for them."""
-    width = int(19 * fig.get_figwidth())
+    width = int(24 * fig.get_figwidth())
     wrapped = [part for line in lines for part in textwrap.wrap(plain(line, limit=2000), width)]
+    fig.set_figheight(fig.get_figheight() + 0.13 * len(wrapped))
     fig.supxlabel(
-        "\n".join(wrapped), x=0.01, ha="left", fontsize=8.0, color="#4d4d4d", linespacing=1.35
+        "\n".join(wrapped), x=0.01, ha="left", fontsize=6.5, color="#4d4d4d", linespacing=1.35
     )
 
 
-def legend(ax: Axes, panels: Iterable[Axes], **look: Any) -> None:
-    """Name what `ax` and the other panels show, to the right of `ax`."""
+def legend(fig: Figure, panels: Iterable[Axes], title: str | None = None, **look: Any) -> None:
+    """Name what the panels show, above them; the figure grows by the height of the legend."""
     shown: dict[str, Any] = {}
-    for panel in (ax, *panels):
+    for panel in panels:
         for handle, name in zip(*panel.get_legend_handles_labels(), strict=True):
             shown.setdefault(name, handle)
-    ax.legend(shown.values(), shown.keys(), loc="upper left", bbox_to_anchor=(1.0, 1.0), **look)
+    if not shown:
+        return
+    widths, columns = [_text_width(name) + 0.4 for name in shown], len(shown)
+    while columns > 1:  # filled column by column
+        parts = np.array_split(widths, columns)
+        if sum(part.max() for part in parts) <= fig.get_figwidth() - 0.1:
+            break
+        columns -= 1
+    lines = -(-len(shown) // columns) + bool(title)
+    fig.set_figheight(fig.get_figheight() + LEGEND_LINE * lines + 0.05)
+    fig.legend(
+        shown.values(), shown.keys(), loc="outside upper left", ncols=columns, title=title,
+        alignment="left", **look,
+    )  # fmt: skip
 
 
-def legend_width(names: Sequence[str]) -> float:
-    """Return about the width in inches of a legend with these names."""
-    return 0.6 + 0.058 * max(map(len, names), default=0)
+def _text_width(text: str) -> float:
+    """Return the width of a legend's text in inches."""
+    path = TextPath((0, 0), text, size=float(mpl.rcParams["legend.fontsize"]))
+    return float(path.get_extents().width) / 72 if len(path.vertices) else 0.0
 
 
 def empty(ax: Axes, text: str) -> None:

@@ -14,7 +14,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 
-from .. import statistics, style
+from .. import notation, statistics, style
 from ..cells import CellAxes, row_key
 from ..facets import Look, Panel, curve, facets, labels, looks_of, matrix, points
 from .question import ALL, STEP, Question, Tables, checked, is_flag, rows_for
@@ -57,15 +57,14 @@ class Chart:
         """The name of its files."""
         return self.question.name
 
+    @property
+    def caption(self) -> str:
+        """What the figure shows."""
+        return words(self.table, self.question)
+
     def figure(self) -> Figure:
         """Return the figure."""
-        return self.drawn(style.figure)[0]
-
-    def drawn(self, make: Callable[[float, float], Figure]) -> tuple[Figure, np.ndarray]:
-        """Return the figure and its axes, (row, col); `make` returns an empty figure of a size."""
-        made, grid = figure(self.table, self.question, make)
-        style.note(made, [words(self.table, self.question), *self.notes])
-        return made, grid
+        return figure(self.table, self.question)[0]
 
 
 def answer(tables: Tables, question: Question, remarks: Sequence[str] = ()) -> Chart:
@@ -94,7 +93,7 @@ def answer(tables: Tables, question: Question, remarks: Sequence[str] = ()) -> C
 
 
 def shown(chart: Chart) -> np.ndarray:
-    """Return the axes of a figure that a notebook shows by itself, (row, col)."""
+    """Return the axes, (row, col), of a figure with small print; a notebook shows it by itself."""
     from matplotlib import pyplot  # takes a second to import
 
     empty = pyplot.figure(layout="constrained")  # the first one turns on that notebooks show them
@@ -104,7 +103,9 @@ def shown(chart: Chart) -> np.ndarray:
         return empty
 
     with style.paper():
-        return chart.drawn(new)[1]
+        made, grid = figure(chart.table, chart.question, new)
+        style.note(made, [chart.caption, *chart.notes])
+    return grid
 
 
 def _statistics(rows: pd.DataFrame, kept: np.ndarray, question: Question) -> pd.DataFrame:
@@ -180,25 +181,29 @@ def figure(
     names = {r: name for r in ("row", "col", "hue") if (name := getattr(question, r)) is not None}
     cells = CellAxes.of(table[[name for name in question.keys if name in table]])
     statistic: str = "share" if "share" in table else question.estimator
-    y = question.y
+    short = question.kind == "heatmap"
+    y, x_label = notation.column(question.y), notation.column(question.x)
     if question.kind == "scatter":
-        statistic = y
+        statistic = question.y
     label = f"share of {y}" if statistic == "share" else f"{statistic} {y}"
     label = y if question.kind in ("scatter", "box") and statistic != "share" else label
     labelled = table.assign(
         used=table.get("used", 1),
         value=floats(table[statistic]),
-        **{f"({r})": labels(cells, table, [name], r == "hue") for r, name in names.items()},
+        **{
+            f"({r})": labels(cells, table, [name], short and r == "hue")
+            for r, name in names.items()
+        },
     )
     labelled = labelled[labelled[question.x].notna()]
     scale: Any = "log" if "y" in question.log else "share" if statistic == "share" else "linear"
     given: dict[str, Any] = {
-        **{role: f"({role})" for role in names}, "panels": Panel(style.plain(label), scale),
-        "share_x": True, "x_label": style.plain(question.x), "nothing": "no instance", "make": make,
-        "size": (3.3, 2.75), "title": style.plain(question.hue) if question.hue else None,
+        **{role: f"({role})" for role in names}, "panels": Panel(label, scale), "share_x": True,
+        "x_label": x_label, "nothing": "no instance", "make": make,
+        "title": "" if question.hue else None,
     }  # fmt: skip
     if question.kind == "heatmap":
-        return _heatmaps(labelled, question, cells, given, style.plain(label))
+        return _heatmaps(labelled, question, cells, given, label)
     if question.kind == "box":
         return _boxes(labelled, question, cells, given)
     x = floats(labelled[question.x])
@@ -264,12 +269,12 @@ def _heatmaps(
         text = "text" if np.prod(sizes) <= NUMBERED else ""
         rows = rows.assign(text=rows["value"].map("{:.3g}".format))
         matrix(ax, rows, "(hue)", "across", "value", text, norm=norm,
-               xticklabels=every[1], yticklabels=every[0], annot_kws={"fontsize": 7})  # fmt: skip
+               xticklabels=every[1], yticklabels=every[0], annot_kws={"fontsize": 6})  # fmt: skip
         ax.invert_yaxis()
 
     fig, grid = facets(table, "at", "value", **given, mark=draw)
     for ax in grid[:, 0]:
-        ax.set_ylabel(style.plain(question.hue))
+        ax.set_ylabel(notation.column(question.hue or ""))
     fig.colorbar(ScalarMappable(norm, "viridis"), ax=grid, label=label)
     return fig, grid
 

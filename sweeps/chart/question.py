@@ -71,7 +71,7 @@ class Question:
     col: str | None = None
     row: str | None = None
     kind: Kind | None = None
-    estimator: Estimator = "mean"
+    estimator: Estimator = "median"
     log: tuple[str, ...] = ()
     status: tuple[str, ...] = ("ok",)
     where: Mapping[str, Any] = field(default_factory=dict)
@@ -97,7 +97,9 @@ class Question:
         """The name of the files of the chart; charts with other numbers have other names."""
         by = [name for name in (self.hue, self.col, self.row) if name]
         words = [self.y, "vs", self.x, *(["by", *by] if by else []), str(self.kind)]
-        words += [self.estimator] * (self.estimator != "mean" and self.kind in ("line", "heatmap"))
+        words += [self.estimator] * (
+            self.estimator != "median" and self.kind in ("line", "heatmap")
+        )
         words += ["+".join(self.status)] * (self.status != ("ok",))
         return "_".join([*words, *self.chosen]).replace("/", "_")
 

@@ -6,7 +6,7 @@ share their code are in the table `SWEEPS` of one of `FAMILIES`. Either has
 - `tables(frames)`: the tidy numbers, by name, every statistic from `sweeps.statistics`; each table
   has the axes of the sweep as columns, so that no two cells share a row;
 - `draw(tables, axes, remarks)`: figures that show these tables and nothing else; `remarks` are
-  printed below them.
+  added to their small print.
 
 Sweeps without a module of their own are drawn by `adhoc`.
 """
@@ -26,22 +26,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from omegaconf import OmegaConf
 
 from attnsvm.config.plugins import declared_modules
 
-from .. import style
 from ..aggregate import SweepFrames
 from ..cells import CellAxes, rows_of
 from ._numbers import status_counts
 
 __all__ = [
-    "CellAxes", "Drawing", "Figure", "Pages", "SweepFrames", "Tables", "drawn", "figure_module",
+    "CAPTIONS", "CellAxes", "Drawing", "Figure", "Pages", "SweepFrames", "Tables", "drawn",
+    "figure_module",
 ]  # fmt: skip
 
 Tables = Mapping[str, pd.DataFrame]
 
 FAMILIES = ("_curves", "_networks", "convergence_types", "optimizer_geometry")
 """Modules that draw several sweeps: their `SWEEPS` has an object with `tables` and `draw` each."""
+
+CAPTIONS: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("captions.yaml")))
+"""Caption and note of each figure."""
 
 FIGURES = 24
 """Largest number of figures of a kind that are drawn; the tables hold the rest."""
@@ -51,18 +55,25 @@ FIGURES = 24
 class Drawing:
     """A figure that is drawn when it is asked for; `name` is that of its files.
 
-    `animate` returns the images of its animation, of shape (height, width, RGB); none by default.
+    `small_print` returns what stands beside it: what is drawn, and the instances counted. `animate`
+    returns the images of its animation, of shape (height, width, RGB); none by default.
     """
 
     name: str
     caption: str
     make: Callable[[], Figure]
+    small_print: Callable[[], Sequence[str]] = tuple
     animate: Callable[[], tuple[np.ndarray, ...]] = tuple
 
     @cached_property
     def figure(self) -> Figure:
         """The figure."""
         return self.make()
+
+    @cached_property
+    def notes(self) -> tuple[str, ...]:
+        """The lines of the small print."""
+        return tuple(filter(None, self.small_print()))
 
     @cached_property
     def frames(self) -> tuple[np.ndarray, ...]:
@@ -108,7 +119,7 @@ def _user_module(sweep: str, folders: Iterable[Path]) -> ModuleType | None:
 
 
 def drawn(
-    pages: Iterable[Pages], tables: Tables, axes: CellAxes, remarks: Sequence[str]
+    pages: Iterable[Pages], tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()
 ) -> list[Drawing]:
     """Return the figures of several kinds of pages, one kind after the other."""
     return [one for kind in pages for one in kind.draw(tables, axes, remarks)]
@@ -119,17 +130,19 @@ class Pages:
     """The figure `name`; NAME_1, NAME_2, ... where one figure has no room for all cells.
 
     `figure` draws the tables of some cells, which differ in the axes that it is given, and
-    `animate` returns the images of their animation. The small print is `note`, the counts of
-    instances by status, and the remarks; the table of the counts is NAME_counts by default, "" for
-    none. Every figure shows the axes `x`; `panels` are the first ones to get panels or curves of
-    their own, of which a figure has at most `room`. The table `cells`, by default that of the
-    counts, holds every cell.
+    `animate` returns the images of their animation. Caption and note are by default those of
+    captions.yaml. The small print is the note, what `lines` returns, the counts of instances by
+    status, and the remarks; the table of counts is by default the one that ends in _counts, "" for
+    none. Every figure shows the axes `x`; `panels` are the first ones to get panels
+    or curves of their own, of which a figure has at most `room`. The table `cells`, by default that
+    of the counts, holds every cell.
     """
 
     name: str
-    caption: str
     figure: Callable[[Tables, CellAxes], Figure]
-    note: str | Callable[[Tables, CellAxes], Sequence[str]] = ""
+    lines: Callable[[Tables, CellAxes], Sequence[str]] = lambda tables, axes: ()
+    caption: str = ""
+    note: str = ""
     counts: str | None = None
     x: Sequence[str] = ()
     panels: Sequence[str] = ()
@@ -139,7 +152,8 @@ class Pages:
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return the figures of these tables, with remarks in their small print."""
-        counts = f"{self.name}_counts" if self.counts is None else self.counts
+        of_sweep = next((name for name in tables if name.endswith("_counts")), "")
+        counts = of_sweep if self.counts is None else self.counts
         table = tables[self.cells or counts]
         inner = [name for name in self.panels if name in axes.names]
         inner += axes.besides(*self.x, *self.panels)
@@ -157,19 +171,18 @@ class Pages:
         for i, cell in enumerate(cells[:FIGURES]):
             label = axes.label(cell)
             here = {key: rows_of(one, cell) for key, one in tables.items()}
-            make = partial(self._page, label, here, axes, counts, remarks)
-            name, caption = f"{self.name}_{i}" if i else self.name, self.caption
+            name = f"{self.name}_{i}" if i else self.name
+            caption = self.caption or CAPTIONS.get(self.name, {}).get("caption", "")
             caption = f"{label}: {caption}" if label else caption
-            drawn.append(Drawing(name, caption, make, partial(self.animate, here)))
+            make, words = partial(self.figure, here, axes), partial(self._words, here, axes, counts)
+            drawn.append(
+                Drawing(name, caption, make, partial(words, remarks), partial(self.animate, here))
+            )
         return drawn
 
-    def _page(
-        self, label: str, tables: Tables, axes: CellAxes, counts: str, remarks: Sequence[str]
-    ) -> Figure:
-        figure = self.figure(tables, axes)
-        lines = [self.note] if isinstance(self.note, str) else self.note(tables, axes)
+    def _words(
+        self, tables: Tables, axes: CellAxes, counts: str, remarks: Sequence[str]
+    ) -> list[str]:
+        note = self.note or CAPTIONS.get(self.name, {}).get("note", "")
         counted = [status_counts(tables[counts], axes)] if counts else []
-        style.note(figure, [*filter(None, lines), *counted, *remarks])
-        if label:
-            figure.suptitle(style.plain(label, limit=120), x=0.01, ha="left", fontsize=10.5)
-        return figure
+        return [note, *self.lines(tables, axes), *counted, *remarks]

@@ -4,27 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from omegaconf import OmegaConf
 
-from .. import statistics
-from ..facets import Panel, facets, labels, looks_of, values_of
-from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
+from .. import notation, statistics
+from ..facets import Panel, facets, labels, looks_of_pairs
+from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, drawn
 from ._numbers import SELECTED, UNTYPED, certified, history_of, joined, outcomes
 
 DECLARED: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("curves.yaml")))
 
-PANELS = {quantity: Panel(**axis) for quantity, axis in DECLARED["panels"].items()}
-"""Vertical axis of a quantity."""
+LINEAR = ("max_softmax", "attended_tokens")
+"""Quantities whose axis is not logarithmic."""
+
+MORE = {"max_softmax": "softmax", "margin_gap_nuclear": "gap", "balance_gap": "balance"}
+"""Quantity -> end of the name of the figure that it has for itself."""
+
+
+def panel_of(quantity: str) -> Panel:
+    """Return the vertical axis of a quantity."""
+    return Panel(notation.column(quantity), "linear" if quantity in LINEAR else "log")
+
 
 OF_SVM = ("one_minus", "margin_gap")
 """Beginnings of the quantities that compare with an SVM."""
 
 CURVES = 12
-"""Largest number of curves, and of rows of panels, that a figure has room for."""
+"""Largest number of curves that a figure has room for."""
 
 TRAINED = ("ok", "unsaturated", "infeasible", "undecided")
 """Statuses of the instances whose training ended with finite weights."""
@@ -41,14 +51,16 @@ USED = "Correlations: saturated instances whose SVM is certified; the rest: all 
 class OverSteps:
     """The figure of an experiment that shows `quantities` over the steps, or over an axis `x`.
 
-    There is one row of panels for each value of the axis `facet`. One figure has `room` for so many
-    curves; if there are more, the axes besides `first` get figures of their own, `apart` before
-    others. `note` says what is drawn, of which instances, if that differs from `USED`.
+    Each of the quantities `more` has a figure for itself. There are panels for each value of the
+    axis `facet`. One figure has `room` for so many curves; if there are more, the axes besides
+    `first` get figures of their own, `apart` before others. `note` says what is drawn, of which
+    instances, if that differs from `USED`.
     """
 
     name: str
     quantities: Sequence[str]
     caption: str
+    more: Sequence[str] = ()
     statistic: statistics.Statistic = "mean"
     facet: str = ""
     log_x: bool = False
@@ -62,40 +74,49 @@ class OverSteps:
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
         """Return the quantities over the steps, and the number of instances by status."""
+        quantities = [*self.more, *self.quantities]
         if self.x == "step":
-            table = over_steps(frames, self.quantities, self.statistic)
+            table = over_steps(frames, quantities, self.statistic)
         else:
-            table = at_the_end(frames, self.quantities, self.x, self.statistic)
+            table = at_the_end(frames, quantities, self.x, self.statistic)
         return {self.name: table, f"{self.name}_counts": outcomes(frames.trials, frames.axes)}
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
-        """Return one figure, or several if there are too many curves."""
+        """Return the figure, or several if there are too many curves, and those of `more`."""
         first = [self.facet, *self.first]
         first += axes.besides(*first, self.apart) if self.apart else []
-        return Pages(
-            self.name, self.caption, self._figure, self.notes, panels=first, room=self.room,
-            x=[name for name in axes.names if name == self.x],
-        ).draw(tables, axes, remarks)  # fmt: skip
+        others = {f"{self.name}_{MORE[quantity]}": [quantity] for quantity in self.more}
+        pages = [
+            Pages(
+                name, partial(self._figure, shown), self.notes, caption=self.caption, panels=first,
+                room=self.room, x=[axis for axis in axes.names if axis == self.x],
+            )
+            for name, shown in {self.name: self.quantities, **others}.items()
+        ]  # fmt: skip
+        return drawn(pages, tables, axes, remarks)
 
     def notes(self, tables: Tables, axes: CellAxes) -> list[str]:
         """Return what is drawn, and of which instances."""
         return [self.note or f"{STATISTICS[self.statistic]} {USED}"]
 
-    def _figure(self, tables: Tables, axes: CellAxes) -> Figure:
-        """Return a column of panels for each quantity, a row for each value of `facet`.
+    def _figure(self, quantities: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
+        """Return a panel for each quantity and value of `facet`; a single quantity has one row.
 
-        A panel has one curve for each combination of the other axes.
+        A panel has one curve for each combination of the other axes: dashed in the published
+        arithmetic, if a curve of the same colour is exact.
         """
-        table, rows = tables[self.name], [name for name in axes.names if name == self.facet]
-        table = table.assign(
-            row=labels(axes, table, rows), curve=labels(axes, table, axes.besides(*rows, self.x))
-        )
+        table, facet = tables[self.name], [name for name in axes.names if name == self.facet]
+        others = axes.besides(*facet, self.x)
+        table = table.assign(facet=labels(axes, table, facet), curve=labels(axes, table, others))
         quartiles = {"quartiles": self.quartiles or self.statistic == "mean"}
-        looks = looks_of(values_of(table, "curve"))
+        looks = looks_of_pairs(axes, table, others)
         return facets(
-            table, self.x, self.statistic, hue="curve", row="row", col="quantity",
+            table[table["quantity"].isin(quantities)], self.x, self.statistic, hue="curve",
+            row="quantity" if len(quantities) == 1 else "facet",
+            col="facet" if len(quantities) == 1 else "quantity",
             looks={name: {**look, **quartiles} for name, look in looks.items()}, log_x=self.log_x,
-            panels={name: PANELS[name] for name in self.quantities}, x_label=self.x_label or self.x,
+            panels={name: panel_of(name) for name in quantities},
+            x_label=self.x_label or notation.column(self.x),
         )[0]  # fmt: skip
 
 
@@ -146,7 +167,8 @@ class Plateau(OverSteps):
         """
         by = frames.axes.besides()
         history = history_of(frames, certified(frames), by)
-        history = history[history["quantity"].isin(self.quantities[:2])].sort_values("step")
+        compared = [*self.quantities, *self.more][:2]
+        history = history[history["quantity"].isin(compared)].sort_values("step")
         keys = list(dict.fromkeys([*by, "run", "seed", "quantity"]))
         last = history.groupby("run", observed=True)["step"].transform("max")
         moments = {"end": history["step"] == last, "before": history["step"] <= last / 10}
@@ -199,6 +221,4 @@ class OverRadii(OverSteps):
 KINDS = {"kq_plateau": Plateau, "regularization_path": OverRadii}
 """Sweeps with further tables."""
 
-SWEEPS = {
-    name: KINDS.get(name, OverSteps)(name, **fields) for name, fields in DECLARED["sweeps"].items()
-}
+SWEEPS = {name: KINDS.get(name, OverSteps)(name, **fields) for name, fields in DECLARED.items()}

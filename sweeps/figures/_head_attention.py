@@ -21,7 +21,6 @@ from ._numbers import arrays_of, groups
 
 HEAD = ["at_layer", "at_head"]
 COLUMNS = ["seed", "sentence", "token", "attention", "selected", "support", "word", "of_query"]
-CAPTION = "Attention of the head that leans most, with the tokens that support its SVM."
 FRAMES = {"support": style.PALETTE[1], "selected": style.PALETTE[0]}
 SENTENCES = 12
 """Largest number of sentences in the figure; the table has all of them."""
@@ -107,8 +106,8 @@ def figure(tables: Tables, axes: CellAxes) -> Figure:
     """Return the sentences of the example as rows of words, shaded by attention."""
     found = tables["pretrained_heads_attention"]
     shown = found[found["sentence"] < SENTENCES]
-    n, T = shown["sentence"].nunique(), shown["token"].nunique()
-    fig = style.figure(max(6.4, 2.4 + 0.98 * T), 1.9 + 0.3 * max(n, 4))
+    n = shown["sentence"].nunique()
+    fig = style.figure(style.PAGE, 0.7 + 0.19 * max(n, 4))
     ax = fig.subplots()
     if shown.empty:
         style.empty(ax, "no head with a lean on record")
@@ -120,7 +119,7 @@ def figure(tables: Tables, axes: CellAxes) -> Figure:
     matrix(
         ax, shown, "sentence", "token", "attention", "short", cmap="Greys", vmin=0, vmax=1,
         cbar=True,
-        annot_kws={"fontsize": 7.5, "parse_math": False},
+        annot_kws={"fontsize": 6.5, "parse_math": False},
         cbar_kws={"location": "right", "shrink": 0.6, "label": "attention", "pad": 0.01},
         yticklabels=queries if any(queries) else [str(i) for i in range(n)],
     )  # fmt: skip
@@ -128,7 +127,7 @@ def figure(tables: Tables, axes: CellAxes) -> Figure:
         for name, colour in FRAMES.items():
             if one[name]:
                 corner = one["token"] + 0.04, one["sentence"] + 0.08
-                ax.add_patch(Rectangle(corner, 0.92, 0.84, fill=False, ec=colour, lw=1.6))
+                ax.add_patch(Rectangle(corner, 0.92, 0.84, fill=False, ec=colour, lw=1.1))
     ax.set(xlabel="token", ylabel="query" if any(queries) else "sentence")
     handles = [Line2D([], [], color=colour, lw=2, label=name) for name, colour in FRAMES.items()]
     ax.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
@@ -136,15 +135,11 @@ def figure(tables: Tables, axes: CellAxes) -> Figure:
 
 
 def notes(tables: Tables, axes: CellAxes) -> list[str]:
-    """Return what is shown, and what is not."""
+    """Return what is not shown."""
     found = tables["pretrained_heads_attention"]
     more = found["sentence"].nunique() - SENTENCES
     without = len(found) and not found["of_query"].astype(bool).any()
     return [
-        "Of the heads of this sweep the one of largest lean (Frobenius norm). "
-        "Each row is a sentence, left of it the token that is its query. "
-        "Selected: the token of largest attention. Support: margin 1 in the SVM of least Frobenius "
-        "norm (within 1e-6).",
         f"{more} further sentences are in the table." if more > 0 else "",
         "Without words: the model or text of the runs is not here as it was, see "
         "docs/pretrained.md." if without else "",

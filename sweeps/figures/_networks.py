@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from .. import statistics, style
-from ..facets import Look, Panel, facets, named, stacked, values_of
-from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
+from .. import notation, statistics, style
+from ..facets import Look, Panel, bars, facets, named
+from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, drawn
 from ._numbers import certified, history_of, outcomes
 
 NORMS = {"w": "frobenius", "kq": "nuclear"}
@@ -24,9 +25,6 @@ NEAR, SHARE = 1e-3, 0.01
 """1-correlation up to which a layer counts as aligned; gradient of unseen positions above which
 they count."""
 
-RULES = {"w": "W", "kq": "(K, Q)"}
-"""What is trained, in a heading."""
-
 OF_ONE_LAYER: dict[str, Any] = {
     "layer": 0, "attention_head": 0, "layers": 1, "heads": 1, "residual": False,
     "trained": "attention",
@@ -34,10 +32,10 @@ OF_ONE_LAYER: dict[str, Any] = {
 """What a row of a run without layers has in these columns."""
 
 PANELS = {
-    "correlation": Panel("1 - correlation\nwith its SVM", "log", line=NEAR),
+    "correlation": Panel(notation.DISTANCE(r"W_{\mathrm{svm}}"), "log", line=NEAR),
     "margin_gap": Panel("margin gap", "log"),
 }
-"""Vertical axes of what is shown over the steps."""
+"""Vertical axes of what is shown over the steps; W_svm is in the norm of what is trained."""
 
 CAUSES: dict[str, Look] = {
     "aligned": {"label": "aligned to 1e-3", **style.fill("#0072B2")},
@@ -127,24 +125,23 @@ def over_steps(frames: SweepFrames, keys: Sequence[str]) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Layers:
-    """The figure `name`: correlation and margin gap of each layer over the steps.
+    """The figures NAME, correlation of each layer over the steps, NAME_gap and NAME_ends.
 
     `x` are the columns that every figure shows. `words` adds the names of a row's `column` of
-    panels, `curve` and `bar`; `looks` says how the curves of such a table are drawn. `bars` names
-    the bars below, which show how rows ended, if there are any; `ticks` is the look of their names.
+    panels, `curve` and `bar`; `looks` says how the curves of such a table are drawn; rows that
+    `shown` names are drawn over the steps. `bars` names the axis of bars of how rows ended, if
+    there is a figure NAME_ends of these.
     `since`: whether there is a table of the step since which the selected tokens are the last ones.
     """
 
     name: str
-    caption: str
-    note: str
     x: tuple[str, ...]
     words: Callable[[pd.DataFrame], pd.DataFrame]
     looks: Callable[[pd.DataFrame], Mapping[Any, Look]]
-    size: tuple[float, float]
+    shown: str = "step > 0"
+    log_x: bool = False
     bars: str = ""
     title: str | None = None
-    ticks: Mapping[str, Any] = field(default_factory=dict)
     since: bool = False
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -161,34 +158,30 @@ class Layers:
         return {**found, f"{self.name}_counts": outcomes(frames.trials, frames.axes)}
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
-        """Return the figures, one for each combination of the other axes."""
-        note = (
-            "Curves: median of the saturated rows whose SVM is certified, band: its 95 % bootstrap "
-            f"interval. {self.note} Dotted: 1e-3."
-        )
-        pages = Pages(self.name, self.caption, self._figure, note, x=self.x)
-        return pages.draw(tables, axes, remarks)
-
-    def _figure(self, tables: Tables, axes: CellAxes) -> Figure:
-        curves = self.words(tables[self.name])
-        looks, causes = self.looks(curves), None
+        """Return the figures, each for every combination of the other axes."""
+        pages = [
+            Pages(name, partial(self._curves, quantity), x=self.x)
+            for name, quantity in zip([self.name, f"{self.name}_gap"], PANELS, strict=True)
+        ]
         if self.bars:
-            causes = self.words(tables[f"{self.name}_causes"])
-            curves["column"] = curves["column"].astype(causes["column"].dtype)
-        fig, grid = facets(
-            curves[curves["step"] > 0], "step", "median", hue="curve", row="quantity", col="column",
-            panels=PANELS, looks=looks, x_label="step", log_x=causes is None, size=self.size,
-            below=[] if causes is None else [self.size[1]], title=self.title,
-            share_x="col" if causes is None else False, nothing="no certified row",
-        )  # fmt: skip
-        if causes is not None:
-            for ax, column in zip(grid[-1], values_of(causes, "column"), strict=True):
-                names = stacked(ax, causes[causes["column"] == column], "bar", "cause", CAUSES)
-                ax.set_xticks(range(len(names)), names, **self.ticks)
-                ax.set_xlabel(self.bars)
-            style.share_axis(grid[-1, 0], "share of the rows")
-            style.legend(grid[-1, -1], grid[-1])
-        return fig
+            pages.append(Pages(f"{self.name}_ends", self._bars, x=self.x))
+        return drawn(pages, tables, axes, remarks)
+
+    def _curves(self, quantity: str, tables: Tables, axes: CellAxes) -> Figure:
+        table = tables[self.name]
+        table = self.words(table[table["quantity"] == quantity].query(self.shown))
+        return facets(
+            table, "step", "median", hue="curve", row="quantity", col="column", title=self.title,
+            panels={quantity: PANELS[quantity]}, looks=self.looks(table), x_label="step",
+            log_x=self.log_x, nothing="no certified row",
+        )[0]  # fmt: skip
+
+    def _bars(self, tables: Tables, axes: CellAxes) -> Figure:
+        table = self.words(tables[f"{self.name}_causes"])
+        return bars(
+            table, "bar", "cause", CAUSES, col="column", x_label=self.bars, least=2.0,
+            y_label="share of the rows",
+        )[0]  # fmt: skip
 
 
 def layer_names(table: pd.DataFrame) -> pd.Series[str]:
@@ -202,15 +195,11 @@ LINES = ("-", (0, (4, 1.6)), (0, (1, 1.4)), (0, (4, 1.2, 1, 1.2)))
 
 def _by_residual(table: pd.DataFrame) -> pd.DataFrame:
     table = table.sort_values(["layers", "layer"])
-    columns = {
-        (rule, residual): f"{words}, {'residual' if residual else 'no residual'}"
-        for rule, words in RULES.items()
-        for residual in (True, False)
-    }
-    pairs = list(zip(table["parameterization"], table["residual"], strict=True))
+    rule = table["parameterization"].map(notation.RULES)
+    column = rule + table["residual"].map({True: ", residual", False: ", no residual"})
     bar = table["layers"].astype(str) + "\n" + table["layer"].astype(str)
-    column = named(pd.Series(pairs, table.index, dtype=object), columns)
-    return table.assign(column=column, curve=layer_names(table), bar=bar)
+    order = sorted(set(column), key=lambda name: ("no" in name, "Q" in name))
+    return table.assign(column=pd.Categorical(column, order), curve=layer_names(table), bar=bar)
 
 
 def _looks_of_layers(curves: pd.DataFrame) -> dict[str, Look]:
@@ -224,15 +213,23 @@ def _looks_of_layers(curves: pd.DataFrame) -> dict[str, Look]:
 
 
 GRADIENTS = {"direct": "ordinary gradient", "log_domain": "exact gradient"}
-OF_GRADIENTS: dict[str, Look] = {
-    "ordinary gradient": {"color": "#D55E00", "linestyle": LINES[1]},
-    "exact gradient": {"color": "#0072B2", "linestyle": "-"},
-}
 
 
-def _by_layer(table: pd.DataFrame) -> pd.DataFrame:
-    table = table.sort_values(["layers", "layer"])
-    return table.assign(curve=named(table["gradient"], GRADIENTS), column=layer_names(table))
+def _by_depth(table: pd.DataFrame) -> pd.DataFrame:
+    table = table.sort_values(["layers", "layer", "gradient"])
+    layer = "layer " + table["layer"].astype(str) + ", " + table["gradient"].map(GRADIENTS)
+    depth = table["layers"].map(lambda n: "1 layer" if n == 1 else f"{n} layers")
+    return table.assign(curve=layer, column=depth)
+
+
+def _looks_of_gradients(curves: pd.DataFrame) -> dict[str, Look]:
+    return {
+        str(one["curve"]): {
+            "color": style.PALETTE[int(one["gradient"] == "direct")],
+            "linestyle": LINES[one["layer"] % len(LINES)],
+        }
+        for _, one in curves.drop_duplicates("curve").iterrows()
+    }
 
 
 OF_TRAINED: dict[str, Look] = {
@@ -245,7 +242,7 @@ OF_TRAINED: dict[str, Look] = {
 
 
 def _by_trained(table: pd.DataFrame) -> pd.DataFrame:
-    rule = named(table["parameterization"], RULES)
+    rule = named(table["parameterization"], notation.RULES)
     table = table.assign(rule=rule).sort_values(["rule", "layer"])
     column = table["rule"].astype(str) + ", layer " + table["layer"].astype(str)
     trained = named(table["trained"], {name: name for name in OF_TRAINED})
@@ -256,30 +253,15 @@ def _by_trained(table: pd.DataFrame) -> pd.DataFrame:
 SWEEPS = {
     "depth": Layers(
         "depth",
-        "Median 1-correlation of every layer with the SVM of its own input, and its margin gap, "
-        "over the steps: least Frobenius norm for W, least nuclear norm for (K, Q). Below: how the "
-        "layers ended. Left to right: W and (K, Q), with and without a residual connection.",
-        "A row is one layer of one instance. Unseen positions pull: at least 1 % of the last "
-        "gradient comes from positions that the readout does not see.",
         ("parameterization", "residual", "layers", "layer"), _by_residual, _looks_of_layers,
-        (2.9, 2.4), bars="layers of the network, and layer",
+        shown="step > 0 and residual", bars="layers of the network, and layer",
     ),
     "depth_precision": Layers(
-        "depth_precision",
-        "Median 1-correlation of every layer with the SVM of its own input, and its margin gap, "
-        "over the steps: with the ordinary gradient, and with the exact one.",
-        "Each gradient has the SVMs of the tokens that it selects.",
-        ("gradient", "layers", "layer"), _by_layer, lambda _: OF_GRADIENTS, (2.1, 2.2),
+        "depth_precision", ("gradient", "layers", "layer"), _by_depth, _looks_of_gradients,
+        log_x=True,
     ),
     "joint": Layers(
-        "joint",
-        "Median 1-correlation of every layer with the SVM of its own input at the end of training, "
-        "and its margin gap, over the steps: attention is trained alone, or with values, MLPs, "
-        "prediction head, or all of them. Below: how the layers ended.",
-        "The SVM is that of the input and the selected tokens at the last step. A row is one layer "
-        "of one instance. Not aligned: the curves say whether it comes nearer.",
-        ("parameterization", "layer", "trained"), _by_trained, lambda _: OF_TRAINED, (2.6, 2.4),
-        bars="trained with attention", title="trained", ticks={"rotation": 40, "ha": "right"},
-        since=True,
+        "joint", ("parameterization", "layer", "trained"), _by_trained, lambda _: OF_TRAINED,
+        bars="trained with attention", title="trained with attention", since=True,
     ),
 }  # fmt: skip

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from .. import statistics, style
-from ..facets import matrix
-from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
+from .. import statistics
+from . import CellAxes, SweepFrames
 from ._numbers import arrays_of, groups
 
 NEEDED = ("X", "Z", "mask", "seeds", "selected", "scores", "snapshots")
@@ -23,26 +22,12 @@ SETTLED = ("ok", "infeasible", "undecided")
 START = ("optimizer.init", "optimizer.init_scale")
 """Fields of the group `optimizer` that define the start."""
 
-MEASURES = {"equal": "equal selections", "both_optimal": "both optimal"}
-"""What is counted of a pair -> heading of its panel."""
+MEASURES = ("equal", "both_optimal")
+"""What is counted of a pair: equal selections, and both optimal ones."""
 
 Tokens = dict[int, tuple[np.ndarray, ...] | None]
 """Seed -> X, Z, W at the start, selected and optimal tokens of an instance; None without a path on
 record, or where the selection is not final."""
-
-ROOM = 12
-"""Largest number of optimizers in a figure."""
-
-NOTE = (
-    "Percent of the instances on which both optimizers select the same tokens (left), or both the "
-    "optimal ones (right), in all samples, with its 95 % Wilson interval. Below it: percent of "
-    "the samples, mean over instances. Both runs hold the same instances and start from the same "
-    "W: checked, bit for bit. On the diagonal of the right map: the optimizer alone."
-)
-CAPTION = (
-    "Selected tokens for each pair of optimizers, from the same start: share of equal selections, "
-    "and of instances on which both are optimal."
-)
 
 
 def of_pairs(frames: SweepFrames) -> pd.DataFrame:
@@ -118,61 +103,3 @@ def _pair(first: Tokens, second: Tokens) -> Iterator[dict[str, Any]]:
         for measure, value in share.items():
             whole = float(value == 1) if np.isfinite(value) else np.nan
             yield {"measure": measure, "instance": whole, "sample": value}
-
-
-def draw(
-    name: str, cells: str | None, tables: Tables, axes: CellAxes, remarks: Sequence[str]
-) -> list[Drawing]:
-    """Return the maps of the table `name`: a figure for each cell besides the optimizers."""
-
-    def notes(tables: Tables, axes: CellAxes) -> list[str]:
-        used, excluded = tables[name]["used"], tables[name]["excluded"]
-        return [NOTE, "Pairs: none." if used.empty else (
-            f"Instances of a pair: {used.min():.0f} to {used.max():.0f}; left out, because a "
-            f"selection is not final or the start differs: at most {excluded.max():.0f}."
-        )]  # fmt: skip
-
-    return Pages(
-        name, CAPTION, lambda tables, axes: _maps(tables[name], axes), notes, counts="",
-        x=_of_optimizer(axes), cells=cells or name,
-    ).draw(tables, axes, remarks)  # fmt: skip
-
-
-def _maps(table: pd.DataFrame, axes: CellAxes) -> Figure:
-    of_optimizer = _of_optimizer(axes)
-    cells = table[of_optimizer].astype(object).itertuples(index=False)
-    firsts = [label(axes, dict(zip(of_optimizer, cell, strict=True))) for cell in cells]
-    table = table.assign(first=firsts)
-    names = list(dict.fromkeys(table["second"])) if table["used"].any() else []
-    size = min(max(len(names), 2), ROOM)
-    fig = style.figure(1.7 * size + 3.2, 0.42 * size + 1.6)
-    grid = fig.subplots(1, 2, sharey=True)
-    for ax, (measure, heading) in zip(grid, MEASURES.items(), strict=True):
-        style.heading(ax, heading)
-        if 0 < len(names) <= ROOM:
-            fields = _fields(table[(table["measure"] == measure) & (table["used"] > 0)], names)
-            matrix(
-                ax, fields, "first", "second", "share", "text", vmin=0, vmax=1,
-                xticklabels=range(1, len(names) + 1),
-                yticklabels=[f"{i}: {style.wrapped(one, 34)}" for i, one in enumerate(names, 1)],
-            )  # fmt: skip
-    if not 0 < len(names) <= ROOM:
-        nothing = "no selections on record (keep_path=true)"
-        style.empty(grid[0], f"{len(names)} optimizers: see the table" if names else nothing)
-        grid[1].set_axis_off()
-    return fig
-
-
-def _fields(table: pd.DataFrame, names: list[str]) -> pd.DataFrame:
-    """Return share and text of every pair; symmetric, the table has the upper half."""
-    turned = table.rename(columns={"first": "second", "second": "first"})
-    both = pd.concat([table, turned]).drop_duplicates(["first", "second", "unit"])
-    both = both.astype(dict.fromkeys(("first", "second"), pd.CategoricalDtype(names)))
-    whole, part = (both[both["unit"] == unit] for unit in ("instance", "sample"))
-    found = whole.merge(part, on=["first", "second"], suffixes=("", "_of_samples"))
-    percent = 100 * found[["share", "low", "high", "share_of_samples"]]
-    texts = [
-        f"{share:.0f} [{low:.0f}, {high:.0f}]\n{of_samples:.1f}"
-        for share, low, high, of_samples in percent.itertuples(index=False)
-    ]
-    return found.assign(text=texts)

@@ -13,19 +13,15 @@ from typing import Any
 import pandas as pd
 from matplotlib.ticker import PercentFormatter
 
-from .. import statistics, style
+from .. import notation, statistics, style
 from ..chart.answer import WORDS, figure
 from ..chart.question import ROOM, Question
 from ..facets import looks_of, stacked
 from . import FIGURES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
 from ._numbers import ended
 
-CURVES = {
-    "one_minus_corr_frobenius": r"$W_{\mathrm{mm}}$",
-    "one_minus_corr_nuclear": r"$W^{\star}_{\mathrm{mm}}$",
-    "one_minus_corr_svmeq": r"$W_{\mathrm{svmeq}}$",
-    "one_minus_corr_1token": r"$W_{\mathrm{1token}}$",
-}
+CURVES = {f"one_minus_corr_{svm}": name for svm, name in notation.SVMS.items()}
+SOLUTIONS = dict(zip(CURVES, ("W_mm", "W_star_mm", "W_svmeq", "W_1token"), strict=True))
 RANKS = ("frobenius_rank", "nuclear_rank")
 """Drawn where nothing is trained."""
 
@@ -34,18 +30,15 @@ BARS = 12
 
 OK = "instances with status ok"
 NOTE = f"Left: numbers are instances. Right: median over the {OK}, 95 % bootstrap interval."
-LONGEST = 160
-"""Largest number of letters of a cell's name."""
-
 CAPTION = (
     "How every instance of each cell ended (also the excluded ones), and the median "
     "1-correlation of the trained W with the solutions of the attention SVM."
 )
 CHARTS = {
-    "ok": f"Share of all {OK}",
-    **{q: f"Median 1-correlation of W with {CURVES[q]}, {OK}" for q in CURVES},
-    "frobenius_rank": rf"Median rank of $W_{{\mathrm{{mm}}}}$, {OK}",
-    "nuclear_rank": rf"Median rank of $W^{{\star}}_{{\mathrm{{mm}}}}$, {OK}",
+    "ok": f"Share of all {OK}.",
+    **{q: f"Median 1-correlation of W with {name}, {OK}." for q, name in SOLUTIONS.items()},
+    "frobenius_rank": f"Median rank of W_mm, {OK}.",
+    "nuclear_rank": f"Median rank of W_star_mm, {OK}.",
 }
 """Caption of the chart of a quantity."""
 
@@ -91,9 +84,10 @@ def draw(
     hidden = sum(map(len, pages[FIGURES:]))
     remarks = [f"{hidden} further cells are in the table only." if hidden else "", *remarks]
     bars = [
-        Drawing(f"adhoc_{i}" if i else "adhoc", CAPTION, partial(_bars, tables, page, remarks))
+        Drawing(f"adhoc_{i}" if i else "adhoc", CAPTION, partial(_bars, tables, axes, page),
+                lambda: [NOTE, *remarks])
         for i, page in enumerate(pages[:FIGURES])
-    ]
+    ]  # fmt: skip
     return [*bars, *charts]
 
 
@@ -125,7 +119,7 @@ def _charts(
         drawing
         for quantity, part in found.items()
         for drawing in Pages(
-            f"adhoc_{quantity}", CHARTS[quantity], partial(chart, quantity), _shown_and_not,
+            f"adhoc_{quantity}", partial(chart, quantity), _shown_and_not, caption=CHARTS[quantity],
             counts="", x=(x, *parts.values()), cells="chart",
         ).draw({"chart": part}, axes, remarks)
     ]  # fmt: skip
@@ -140,23 +134,22 @@ def _shown_and_not(tables: Tables, axes: CellAxes) -> list[str]:
     ]
 
 
-def _bars(tables: Tables, cells: list[str], remarks: Sequence[str]) -> Figure:
+def _bars(tables: Tables, axes: CellAxes, cells: list[str]) -> Figure:
     """Return stacked bars of outcomes beside the median 1-correlations, a row for each cell."""
-    outcomes, agreement = (
-        tables[name][tables[name]["cell"].isin(cells)] for name in ("outcomes", "agreement")
+    outcomes, agreement, usable = (
+        tables[name][tables[name]["cell"].isin(cells)]
+        for name in ("outcomes", "agreement", "usable")
     )
-    names = [style.plain(cell, limit=LONGEST) for cell in cells]
-    extra = max(0, max(map(len, names)) - 48)  # letters beyond the room beside the bars
-    fig = style.figure(8.6 + 0.07 * extra, 1.9 + 0.24 * max(len(cells), 4))
+    fields = usable.drop_duplicates("cell").set_index("cell")[axes.besides()]
+    names = [notation.label(axes, dict(fields.loc[cell])) or cell for cell in cells]
+    fig = style.figure(style.PAGE, 0.8 + 0.2 * max(len(cells), 4))
     left, right = fig.subplots(1, 2, sharey=True)
-    above: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "ncols": 4}
     others = sorted(set(outcomes["outcome"]) - set(style.KINDS))
     looks = style.KINDS | dict.fromkeys(others, style.OTHER_KIND)
     outcomes = outcomes.assign(cell=pd.Categorical(outcomes["cell"], cells))
     stacked(left, outcomes, "cell", "outcome", looks, horizontal=True, least=0.09)
     left.set(xlim=(0, 1), xlabel="share of instances")
     left.xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
-    left.legend(columnspacing=1.0, handlelength=1, **above)
     for quantity, look in looks_of(list(CURVES)).items():
         rows = agreement[agreement["quantity"] == quantity].set_index("cell").reindex(cells)
         if (agreement["quantity"] == quantity).any():
@@ -165,12 +158,10 @@ def _bars(tables: Tables, cells: list[str], remarks: Sequence[str]) -> Figure:
             right.plot(rows["median"], y, linestyle="", label=CURVES[quantity], **look)
     style.log_axis(right.xaxis)
     right.grid(True, axis="x")
-    right.set_xlabel(r"median $1-\mathrm{corr}(W, \cdot\,)$")
-    if agreement["quantity"].isin(CURVES).any():
-        right.legend(columnspacing=1.0, **above)
-    else:
+    right.set_xlabel("median " + notation.DISTANCE(r"\cdot\,"))
+    if not agreement["quantity"].isin(CURVES).any():
         style.empty(right, "no instance with a trained W and a solved SVM")
-    left.set_yticks(range(len(cells)), names)
+    left.set_yticks(range(len(cells)), [style.wrapped(name, 1.9) for name in names])
     left.set_ylim(len(cells) - 0.4, -0.6)
-    style.note(fig, [NOTE, *remarks])
+    style.legend(fig, [left, right], handlelength=1)
     return fig

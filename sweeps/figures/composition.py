@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 
 from .. import statistics
 from ..facets import Panel, facets, named, whiskers
-from . import CellAxes, Figure, Pages, SweepFrames, Tables
-from ._networks import NORMS, RULES, keys_of, of_its_norm, with_layers
+from ..notation import RULES
+from . import CellAxes, Figure, Pages, SweepFrames, Tables, drawn
+from ._networks import NORMS, keys_of, of_its_norm, with_layers
 from ._numbers import outcomes
 
 X = ("parameterization", "layers", "layer")
-PANELS = {
-    "positions_seen": Panel("positions seen\nby the readout", "from_zero"),
-    "rank_stable": Panel("stable rank of\nthe trained weights", "from_zero"),
-    "svm_rank": Panel("rank of the SVM", "from_zero"),
+SEEN = Panel("positions seen by the readout", "from_zero")
+RANKS = {
+    "rank_stable": Panel("stable rank of the weights", "from_zero"),
+    "svm_rank": Panel("rank of the SVM solution", "from_zero"),
 }
-CAPTION = (
-    "Mean number of positions at the input of each layer that the readout sees, stable rank of its "
-    "weights, and certified rank of the SVM of its input (least Frobenius norm for W, nuclear "
-    "norm for (K, Q)), for networks of several depths."
-)
-NOTE = (
-    "Points: mean over the rows with status ok (one for each layer of an instance), bar: its 95 % "
-    "bootstrap interval. Layer 0 reads the tokens; the readout is at one position of each sequence."
-)
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -34,24 +28,44 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     ranks = {rule: f"{norm}_rank" for rule, norm in NORMS.items()}
     trials = trials.assign(svm_rank=of_its_norm(trials, ranks))
     keys = keys_of(frames, *X)
-    parts = [statistics.summaries(trials, keys, name).assign(measure=name) for name in PANELS]
+    parts = [
+        statistics.summaries(trials, keys, name).assign(measure=name)
+        for name in ("positions_seen", *RANKS)
+    ]
     return {
         "composition": pd.concat(parts, ignore_index=True),
         "composition_counts": outcomes(frames.trials, frames.axes),
     }
 
 
-def _figure(tables: Tables, axes: CellAxes) -> Figure:
+def _seen(tables: Tables, axes: CellAxes) -> Figure:
+    table = tables["composition"]
+    table = table[(table["measure"] == "positions_seen") & (table["layer"] == 0)]
+    table = table.assign(rule=named(table["parameterization"], RULES))
+    return facets(
+        table, "layers", "mean", hue="rule", panels=SEEN, x_label="layers of the network",
+        ticks=table["layers"], apart=0.06, mark=whiskers, nothing="no certified row",
+    )[0]  # fmt: skip
+
+
+def _ranks(tables: Tables, axes: CellAxes) -> Figure:
     table = tables["composition"]
     depths = {n: "1 layer" if n == 1 else f"{n} layers" for n in sorted(table["layers"].unique())}
+    table = table[table["measure"].isin(RANKS)]
     table = table.assign(
         rule=named(table["parameterization"], RULES), depth=named(table["layers"], depths)
     )
     return facets(
-        table, "layer", "mean", hue="depth", row="measure", col="rule", panels=PANELS,
-        x_label="layer", ticks=table["layer"], apart=0.06, size=(3.1, 1.9), mark=whiskers,
+        table, "layer", "mean", hue="depth", row="measure", col="rule", panels=RANKS,
+        x_label="layer", ticks=table["layer"], apart=0.06, height=1.4, mark=whiskers,
         nothing="no certified row",
     )[0]  # fmt: skip
 
 
-draw = Pages("composition", CAPTION, _figure, NOTE, x=X).draw
+draw = partial(
+    drawn,
+    (
+        Pages("composition", _seen, x=X),
+        Pages("composition_ranks", _ranks, x=X),
+    ),
+)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from itertools import chain, repeat
 from typing import Any
@@ -12,18 +11,15 @@ import pandas as pd
 
 from .. import statistics, style
 from ..cells import number
-from ..facets import Look, Panel, facets, labels, looks_of, named, points, stacked
-from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, drawn
-from ._curves import PANELS
+from ..facets import Look, Panel, bars, facets, labels, looks_of, named, points
+from ..notation import DISTANCE, SVMS, column
+from . import CellAxes, Figure, Pages, SweepFrames, Tables, drawn
 from ._numbers import history_of, stalled
 
-CURVES = {
-    "one_minus_corr_svmeq": r"$W_{\mathrm{svmeq}}$",
-    "one_minus_corr_frobenius": r"$W_{\mathrm{mm}}$",
-    "one_minus_corr_1token": r"$W_{\mathrm{1token}}$",
-}
+CURVES = {f"one_minus_corr_{svm}": SVMS[svm] for svm in ("svmeq", "frobenius", "1token")}
 ALSO_TABLED = ("one_minus_corr_svmeq_lsq",)
-AXIS = r"$1-\mathrm{corr}(W, \cdot\,)$"
+AXIS = Panel(DISTANCE(r"\cdot\,"), "log")
+TITLE = "trained $W$ against"
 WITHOUT_FLAT = CURVES["one_minus_corr_svmeq"] + ", not flat"
 LOOKS: dict[str, Look] = {
     **looks_of(list(CURVES.values())),
@@ -42,7 +38,7 @@ OTHERS = tuple(
 """How accepted and other kinds of instances are drawn, in order."""
 READ_OFF = {4: (0.034, 0.07, 0.155), 10: (0.0055, 0.0085, 0.12)}
 """Values read from the published figure: d -> values as in `CURVES`."""
-READ: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 16, "mew": 2.2}
+READ: dict[str, Any] = {"linestyle": "", "marker": "_", "markersize": 10, "mew": 1.8}
 """How these are drawn, in the colours of the curves."""
 PUBLISHED = {
     "model": "cross_attention", "parameterization": "w", "head": "relu", "data": "sphere",
@@ -50,29 +46,17 @@ PUBLISHED = {
     "n": 3, "T": 4, "gradient": "direct",
 }  # fmt: skip
 """The setting of the published figure."""
-DIMENSIONS = 12
-"""Largest number of values of d with a panel of their own."""
-VARIANTS = 6
+DIMENSIONS = 4
+"""Largest number of values of d with a panel of their own: evenly spread ones."""
+VARIANTS = 4
 """Largest number of combinations of the other axes in one figure."""
 SMALLEST = 1e-17
 """Smallest 1-correlation on the log axis: smaller values and 0 are drawn at this value."""
 SMALLEST_SOFTMAX = 1e-60
 """Smallest softmax on the log axis: smaller ones are drawn at this value."""
-BAND = "Shaded: 95 % bootstrap interval of the mean over the accepted instances."
-EDGE = f"A softmax below {SMALLEST_SOFTMAX:.0e} is drawn at {SMALLEST_SOFTMAX:.0e}."
 FLAT = (
     "Flat: at some sample the head's gradient is exactly zero (all its rectifiers are off), so "
     "this sample does not drive W towards W_fin; the theory does not cover such instances."
-)
-CAPTION = (
-    "Mean 1-correlation of the trained W with the three SVM solutions at the last step, versus d, "
-    "and below the statuses of all instances that were drawn. Dashed: W_svmeq on the instances "
-    "without a flat head."
-)
-CAPTION_STEPS = "The same over the steps of training, one panel per d."
-CAPTION_SCATTER = (
-    "Every accepted instance at the last step: 1-correlation with the three solutions against the "
-    "largest softmax probability among the tokens that count as masked."
 )
 
 
@@ -120,28 +104,19 @@ def _published(trials: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*cells, "quantity", "value"])
 
 
-def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return three kinds of figures: versus d, over steps, against the largest masked softmax."""
-    pages = (
-        Pages(f"correlation_vs_d{kind}", caption, figure, partial(_notes, words), "", ("d",),
-              ("gradient",), VARIANTS, cells="correlation_vs_d_counts")
-        for kind, caption, figure, words in (
-            ("", CAPTION, _versus_d, BAND),
-            ("_steps", CAPTION_STEPS, _over_steps, BAND),
-            ("_scatter", CAPTION_SCATTER, _scatter, EDGE),
-        )
-    )  # fmt: skip
-    return drawn(pages, tables, axes, remarks)
-
-
-def _notes(words: str, tables: Tables, axes: CellAxes) -> list[str]:
+def _notes(tables: Tables, axes: CellAxes) -> list[str]:
     counts = _kinds(tables["correlation_vs_d_counts"], axes)
     by_kind = counts.groupby("kind", observed=True, sort=True)["count"].sum()
     listed = "; ".join(f"{count} {kind}" for kind, count in by_kind.items())
     total = f"Instances drawn: {counts['count'].sum()} ({listed}).{stalled(counts, axes)}"
+    accepted = [
+        f"{rows.loc[rows['status'] == 'ok', 'count'].sum()} of {rows['count'].sum()} at d={d}"
+        for d, rows in counts.groupby("d")
+    ]
     hidden = counts["d"].nunique() - DIMENSIONS
-    more = f"{hidden} further values of d are in the tables only." if hidden > 0 else ""
-    return [words, total, FLAT if counts["flat"].any() else "", more]
+    more = f"Of steps and instances, {hidden} further values of d are in the tables only."
+    flat = FLAT if counts["flat"].any() else ""
+    return [total, f"Accepted: {', '.join(accepted)}.", flat, more if hidden > 0 else ""]
 
 
 def _kinds(counts: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
@@ -156,7 +131,9 @@ def _kinds(counts: pd.DataFrame, axes: CellAxes) -> pd.DataFrame:
 
 def _curves(table: pd.DataFrame, axes: CellAxes, counts: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of CURVES with the names of variant, d (`column`) and curve."""
-    columns = {d: f"d = {number(d)}" for d in sorted(counts["d"].unique())[:DIMENSIONS]}
+    ds = sorted(counts["d"].unique())
+    places = np.linspace(0, len(ds) - 1, min(len(ds), DIMENSIONS)).round().astype(int)
+    columns = {ds[i]: f"$d={number(ds[i])}$" for i in places}
     table = table[table["quantity"].isin(CURVES)]
     variant = labels(axes, table, axes.besides("d"))
     return table.assign(
@@ -176,84 +153,78 @@ def _versus_d(tables: Tables, axes: CellAxes) -> Figure:
     names = [*every["curve"].cat.categories, *([WITHOUT_FLAT] if len(rest) else [])]
     shown = shown.assign(mean=shown["mean"].clip(lower=SMALLEST))
     shown["curve"] = pd.Categorical(shown["curve"], names)
-    fig, grid = facets(
-        shown, "d", "mean", hue="curve", col="variant", panels=Panel(AXIS, "log"), looks=LOOKS,
-        below=[1.1], size=(3.9, 3.2), nothing="no accepted instance", title="trained W against",
+    published = tables["correlation_vs_d_published"]
+    read = {"published figure, read off": {"color": style.INK, **READ}} if len(published) else {}
+    fig, (grid,) = facets(
+        shown, "d", "mean", hue="curve", col="variant", panels=AXIS, looks=LOOKS, also=read,
+        x_label=column("d"), ticks=table["d"], nothing="no accepted instance", title=TITLE,
     )  # fmt: skip
+    published = published.assign(variant=labels(axes, published, axes.besides("d")))
+    for ax, variant in zip(grid, counts["variant"].cat.categories, strict=True):
+        for quantity, rows in published[published["variant"] == variant].groupby("quantity"):
+            ax.plot(rows["d"], rows["value"], **READ, color=LOOKS[CURVES[str(quantity)]]["color"])
+    return fig
+
+
+def _drawn(tables: Tables, axes: CellAxes) -> Figure:
+    """Return the statuses of all instances, with the number that was drawn above each bar."""
+    counts = _kinds(tables["correlation_vs_d_counts"], axes)
     kinds = counts["kind"].cat.categories
     accepted = [kind for kind in kinds if kind in ACCEPTED.values()]
     others = [kind for kind in kinds if kind not in accepted]
     shades = dict(zip(accepted, BLUES, strict=False))
     shades |= dict(zip(others, chain(OTHERS, repeat(style.fill(style.INK))), strict=False))
-    published = tables["correlation_vs_d_published"]
-    published = published.assign(variant=labels(axes, published, axes.besides("d")))
-    for (ax, strip), variant in zip(grid.T, counts["variant"].cat.categories, strict=True):
-        for quantity, rows in published[published["variant"] == variant].groupby("quantity"):
-            ax.plot(rows["d"], rows["value"], **READ, color=LOOKS[CURVES[str(quantity)]]["color"])
-        if (published["variant"] == variant).any():
-            ax.plot([], [], color=style.INK, label="published figure, read off", **READ)
-        here = counts[counts["variant"] == variant]
-        totals = here.groupby("d")["count"].sum()
-        here = here.assign(share=here["count"] / here["d"].map(totals)).sort_values("d")
-        stacked(strip, here, "d", "kind", shades, to_scale=True)
-        for d, total in totals.items():
-            strip.text(float(str(d)), 1.02, str(total), ha="center", va="bottom", fontsize=8)
-        style.ticks_at(strip, counts["d"])
-        strip.set_xlabel("token dimension $d$")
-    style.share_axis(grid[1, 0], "instances\ndrawn")
-    grid[1, 0].set_ylim(0, 1.18)
-    style.legend(grid[0, -1], grid[0], title="trained W against")
-    style.legend(grid[1, -1], grid[1], fontsize=8, handlelength=1.0)
-    return fig
+    total = counts.groupby(["variant", "d"], observed=True)["count"].transform("sum")
+    bar = counts["d"].map(number) + "\n(" + total.astype(str) + ")"
+    counts = counts.assign(share=counts["count"] / total, bar=bar).sort_values("d")
+    return bars(
+        counts, "bar", "kind", shades, col="variant", least=2.0, y_label="instances drawn",
+        x_label=f"{column('d')} (instances drawn)",
+    )[0]  # fmt: skip
 
 
 def _over_steps(tables: Tables, axes: CellAxes) -> Figure:
-    """Return a panel for each d, a row for each variant."""
+    """Return a panel for each d."""
     counts = tables["correlation_vs_d_counts"]
     table = _curves(tables["correlation_vs_d_steps"], axes, counts)
-    table = table.assign(mean=table["mean"].clip(lower=SMALLEST))
-    fig, grid = facets(
-        table, "step", "mean", hue="curve", row="variant", col="column", looks=LOOKS,
-        panels=Panel(AXIS, "log"), x_label="step", size=(2.35, 2.75), share_x=True,
-        nothing="no accepted instance", title="trained W against",
-    )  # fmt: skip
-    _head(grid, axes, counts)
-    return fig
+    return facets(
+        table.assign(mean=table["mean"].clip(lower=SMALLEST)), "step", "mean", hue="curve",
+        col="column", looks=LOOKS, panels=AXIS, x_label="step", share_x=True,
+        nothing="no accepted instance", title=TITLE,
+    )[0]  # fmt: skip
 
 
 def _scatter(tables: Tables, axes: CellAxes) -> Figure:
-    """Return a panel for each d; points of different correlations have rows of their own."""
+    """Return a panel for each d, with a point for each instance and solution."""
     counts, table = tables["correlation_vs_d_counts"], tables["correlation_vs_d_instances"]
     shown = [name for name in CURVES if name in table]
     kept = [name for name in table if name not in CURVES]
     table = _curves(table.melt(kept, shown, "quantity", "value"), axes, counts)
-    order = [f"{variant}|{name}" for variant in table["variant"].cat.categories for name in shown]
-    row = table["variant"].astype(str) + "|" + table["quantity"].astype(str)
     table = table.assign(
         used=1,
-        row=pd.Categorical(row, order),
         value=table["value"].clip(lower=SMALLEST),
         softmax=table["max_masked_softmax"].clip(lower=SMALLEST_SOFTMAX),
     )
     fig, grid = facets(
-        table, "softmax", "value", hue="curve", row="row", col="column", looks=LOOKS,
-        panels={row: PANELS[row.rpartition("|")[2]] for row in order},
-        x_label="largest masked softmax", size=(2.35, 1.75), share_x=True, mark=points,
+        table, "softmax", "value", hue="curve", col="column", looks=LOOKS, panels=AXIS,
+        x_label="largest masked softmax", share_x=True, mark=points, title=TITLE,
         nothing="no accepted instance",
     )  # fmt: skip
     for ax in grid.flat:
         style.log_axis(ax.xaxis)
-    _head(grid[:: max(len(shown), 1)], axes, counts)
     return fig
 
 
-def _head(grid: np.ndarray, axes: CellAxes, counts: pd.DataFrame) -> None:
-    """Write variant, d and the number of accepted instances above the panels."""
-    variants, ds = axes.split(counts, axes.besides("d")), sorted(counts["d"].unique())
-    for row, (name, cells) in zip(grid, variants, strict=False):
-        for ax, d in zip(row, ds, strict=False):
-            above = f"{style.plain(name)}\n" if name and ax is row[0] else ""
-            style.heading(ax, f"{above}d = {number(d)}")
-            count = cells.loc[cells["d"] == d, "count"]
-            words = f"{count[cells['status'] == 'ok'].sum()} of {count.sum()} accepted"
-            ax.set_title(words, loc="right", fontsize=8, color=style.FAINT)
+draw = partial(
+    drawn,
+    [
+        Pages(
+            f"correlation_vs_d{kind}", figure, _notes, counts="", x=("d",), panels=("gradient",),
+            room=room, cells="correlation_vs_d_counts",
+        )
+        for kind, figure, room in (
+            ("", _versus_d, VARIANTS), ("_drawn", _drawn, VARIANTS), ("_steps", _over_steps, 1),
+            ("_scatter", _scatter, 1),
+        )
+    ],
+)  # fmt: skip

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pandas as pd
 
 from .. import statistics, style
 from ..cells import number
-from ..facets import Panel, facets, named
-from . import CellAxes, Figure, Pages, SweepFrames, Tables
+from ..facets import Panel, facets, named, points
+from ..notation import RULES
+from . import CellAxes, Figure, Pages, SweepFrames, Tables, drawn
 from ._curves import TRAINED
 from ._numbers import means_of, outcomes
 
 X = ("n", "T", "d", "signal", "parameterization")
 MEASURED = ("held_out_optimal", "held_out_excess")
-NAMES = {"w": "$W$", "kq": "$(K, Q)$"}
-NOTE = (
-    "Top: share of the held-out samples that attend most to the relevant token, mean over the "
-    "trained instances with its 95 % bootstrap interval; dotted: 1 / T, chance. Bottom: each "
-    "instance whose training ends at the optimal tokens and whose SVM is certified, W only, "
-    "against the margin 1 / ||W_mm||_F on the n samples; the table has the rank correlation at "
-    "each n."
-)
-CAPTION = (
-    "Share of held-out samples of the same instance in which the trained attention selects the "
-    "relevant token, versus the number n of samples it was trained on, and versus the margin."
-)
+PANEL = Panel("held-out samples at\nthe relevant token", "share")
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -48,44 +41,50 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     }
 
 
-def _figure(tables: Tables, axes: CellAxes) -> Figure:
-    """Return a column of two panels for each signal."""
-    table, margins = tables["generalisation"], tables["generalisation_margins"]
+def _signals(column: pd.Series[float]) -> pd.Series[Any]:
+    """Return the names of the strengths of the signal."""
+    values = sorted(column.unique())
+    return named(column, {v: f"signal {number(v)}" if v else "no signal" for v in values})
+
+
+def _over_samples(tables: Tables, axes: CellAxes) -> Figure:
+    table = tables["generalisation"]
     shares = table[table["measured"] == "held_out_optimal"] if len(table) else table
-    names = {
-        value: f"signal {number(value)}" if value else "null: no signal"
-        for value in sorted(shares["signal"].unique())
-    }
     shares = shares.assign(
-        curve=named(shares["parameterization"], NAMES), column=named(shares["signal"], names)
+        curve=named(shares["parameterization"], RULES), column=_signals(shares["signal"])
     )
-    panel = Panel("held-out samples at\nthe relevant token", "share")
-    fig, grid = facets(
-        shares, "n", "mean", hue="curve", col="column", panels=panel, share_x=False,
-        size=(3.1, 2.5), below=[2.5], x_label="samples trained on, $n$",
-        nothing="no trained instance",
+    fig, (grid,) = facets(
+        shares, "n", "mean", hue="curve", col="column", panels=PANEL, share_x=False,
+        x_label="samples trained on, $n$", nothing="no trained instance",
     )  # fmt: skip
-    ns = sorted(margins["n"].unique())
-    colours = style.colours(ns)
-    for (top, bottom), signal in zip(grid.T, names, strict=False):
+    for ax in grid:
         for T in shares["T"].unique():
-            top.axhline(1 / T, color="0.5", linestyle=":", linewidth=1)
-        top.set_xscale("log", base=2)
-        style.ticks_at(top, shares["n"])
-        here = (margins["signal"] == signal) & (margins["parameterization"] == "w")
-        for n, part in margins[here].groupby("n"):
-            bottom.scatter(
-                part["margin"], part["held_out_optimal"], s=9, color=colours[n],
-                label=f"n = {number(n)}",
-            )  # fmt: skip
-        if here.any():
-            bottom.set_xscale("log", base=2)
-            bottom.set_xlabel(r"margin $1/\|W_{\mathrm{mm}}\|_F$")
-        else:
-            style.empty(bottom, "no certified instance")
-    style.share_axis(grid[1, 0], panel.label)
-    style.legend(grid[1, -1], grid[1], fontsize=7)
+            ax.axhline(1 / T, color="0.5", linestyle=":", linewidth=1)
+            ax.text(1, 1 / T, "chance ", ha="right", va="top", fontsize=6.5, color="0.4",
+                    transform=ax.get_yaxis_transform())  # fmt: skip
+        ax.set_xscale("log", base=2)
+        style.ticks_at(ax, shares["n"])
     return fig
 
 
-draw = Pages("generalisation", CAPTION, _figure, NOTE, x=X).draw
+def _over_margin(tables: Tables, axes: CellAxes) -> Figure:
+    table = tables["generalisation_margins"]
+    table = table[table["parameterization"] == "w"]
+    names = {n: f"$n={number(n)}$" for n in sorted(table["n"].unique())}
+    table = table.assign(used=1, curve=named(table["n"], names), column=_signals(table["signal"]))
+    fig, (grid,) = facets(
+        table, "margin", "held_out_optimal", hue="curve", col="column", panels=PANEL, mark=points,
+        share_x=False, x_label=r"margin $1/\|W_{\mathrm{mm}}\|_F$",
+    )  # fmt: skip
+    for ax in grid:
+        ax.set_xscale("log", base=2)
+    return fig
+
+
+draw = partial(
+    drawn,
+    (
+        Pages("generalisation", _over_samples, x=X),
+        Pages("generalisation_margin", _over_margin, x=X),
+    ),
+)

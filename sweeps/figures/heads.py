@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from .. import statistics
+from .. import notation, statistics
 from ..facets import Panel, facets, looks_of, named
-from . import CellAxes, Figure, Pages, SweepFrames, Tables
+from . import CellAxes, Figure, Pages, SweepFrames, Tables, drawn
 from ._networks import (
     CORRELATIONS,
     NEAR,
     NORMS,
-    RULES,
     keys_of,
     layer_names,
     of_its_norm,
@@ -26,21 +26,10 @@ from ._numbers import arrays_of, outcomes
 
 X = ("parameterization", "layers", "layer", "heads")
 PANELS = {
-    "own": Panel("1 - correlation\nwith the SVM", "log", line=NEAR),
-    "equal": Panel("share of the samples with\nequal tokens, pairs of heads", "share"),
-    "risk": Panel("risk"),
+    "own": Panel(notation.DISTANCE(r"W_{\mathrm{svm}}"), "log", line=NEAR),
+    "equal": Panel("samples with equal tokens", "share"),
 }
-CAPTION = (
-    "1-correlation of each head with its own SVM, and with that of another head of its layer; how "
-    "often two heads of a layer select the same token; and the risk at the end of training, each "
-    "versus the number of heads of a layer."
-)
-NOTE = (
-    "Points: median (shares: mean), band: its 95 % bootstrap interval. Samples of a layer count "
-    "if the readout sees them. A head counts if its status is ok, a pair if both are; a layer of "
-    "an instance is one point: the median of its heads or pairs (tokens: the mean). Dashed: "
-    "with the SVM of another head. Risk: of the network, colour of its layer 0. Dotted: 1e-3."
-)
+RISK = {"risk": Panel("risk")}
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -99,25 +88,34 @@ def _pairs(
             }
 
 
-def _figure(tables: Tables, axes: CellAxes) -> Figure:
+def _figure(panels: Mapping[str, Panel], tables: Tables, axes: CellAxes) -> Figure:
     table = tables["heads"].sort_values(["layers", "layer"])
     name = layer_names(table)
     other = table["measure"] == "other"
     table = table.assign(
-        rule=named(table["parameterization"], RULES),
+        rule=named(table["parameterization"], notation.RULES),
         value=table["median"].where(table["measure"] != "equal", table["mean"]),
         panel=table["measure"].mask(other, "own"),
         curve=name.mask(other, name + ", with the SVM of another head"),
     )
+    table = table[table["panel"].isin(panels)]
     looks = looks_of(list(dict.fromkeys(name)))
     dashed: dict[str, Any] = {"linestyle": (0, (4, 1.6)), "label": "_dashed"}
     looks |= {
         f"{one}, with the SVM of another head": {**look, **dashed} for one, look in looks.items()
     }
+    row = "rule" if table["parameterization"].nunique() > 1 else ""
     return facets(
-        table, "heads", "value", hue="curve", row="rule", col="panel", panels=PANELS, looks=looks,
+        table, "heads", "value", hue="curve", row=row, col="panel", panels=panels, looks=looks,
         x_label="heads of a layer", ticks=table["heads"], nothing="no certified row",
     )[0]  # fmt: skip
 
 
-draw = Pages("heads", CAPTION, _figure, NOTE, x=[*X, "attention_head"]).draw
+OF_ROWS = [*X, "attention_head"]
+draw = partial(
+    drawn,
+    (
+        Pages("heads", partial(_figure, PANELS), x=OF_ROWS),
+        Pages("heads_risk", partial(_figure, RISK), x=OF_ROWS),
+    ),
+)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from .. import statistics, style
+from .. import notation, statistics, style
 from ..bregman import directional_bregman_divergence
 from ..cells import rows_of
-from ..facets import Panel, facets, labels
-from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _selections
+from ..facets import Look, Panel, facets, labels
+from . import CAPTIONS, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _selections
 from ._numbers import arrays_of, certified, history_of, joined, outcomes
 
 STATISTIC: statistics.Statistic = "mean"
@@ -25,27 +26,20 @@ POWER = re.compile(r"frobenius|l(\d+(\.\d+)?)")
 
 PANELS = {
     "bregman": Panel("Bregman divergence", "log"),
-    "one_minus_corr": Panel(r"$1-\mathrm{corr}(W, W_{\mathrm{SVM}})$", "log"),
+    "one_minus_corr": Panel(notation.DISTANCE(r"W_{\mathrm{svm}}"), "log"),
     "margin_gap": Panel("margin gap", "log"),
 }
 OTHER = "bregman_other_tokens"
-KINDS = {"log_domain": "exact", "direct": "published arithmetic"}
-"""Gradient -> name of its curves."""
-LINES = {"exact": "-", "published arithmetic": "--", "published arithmetic and tokens": ":"}
+OF_OTHER_TOKENS = ", tokens of the other run"
 
 ROWS = 4
-"""Largest number of rows of panels of a figure."""
+"""Largest number of panels of a figure."""
 
-NOTE = (
-    "Lines: mean over saturated instances with certified SVMs, as in the published figures, which "
-    "show the left column; band: its 95 % bootstrap interval. Solid: exact; dashed: published "
-    "arithmetic; dotted: the latter against the SVM of the tokens that the run of the other p "
-    "selects, as the published scripts compare."
-)
-CAPTION = (
-    "Mirror descent with p (rows) against the SVM in each norm (colours) over the steps: Bregman "
-    "divergence of the directions, 1-correlation, and margin gap."
-)
+FIGURES = {
+    "": ("bregman", "log_domain"), "_published": ("bregman", "direct"),
+    "_correlation": ("one_minus_corr", "log_domain"), "_gap": ("margin_gap", "log_domain"),
+}  # fmt: skip
+"""End of a figure's name -> its quantity, and the gradient of training."""
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -138,43 +132,41 @@ def _over_steps(
 
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return a figure of curves for W, one for (K, Q), and the maps of the tokens."""
-    counts = tables["mirror_descent_counts"]
-    kinds = set(counts["parameterization"]) if "parameterization" in counts else {""}
-    pages = Pages(
-        "mirror_descent", CAPTION, _figure, NOTE, counts="mirror_descent_counts", x=("gradient",),
-        panels=("p", "steps"), room=ROWS,
-    )  # fmt: skip
-    drawn: list[Drawing] = []
-    for kind in sorted(kinds, reverse=True):  # W first
+    """Return the figures for W, and those for (K, Q)."""
+    kinds = set(tables["mirror_descent_counts"].get("parameterization", [""]))
+    known = set(tables["mirror_descent"]["gradient"])
+    drawings: list[Drawing] = []
+    for kind, (end, shown) in product(sorted(kinds, reverse=True), FIGURES.items()):  # W first
+        if shown[1] not in known and (end or known):
+            continue
         cell = {"parameterization": kind} if kind else {}
         here = {name: rows_of(table, cell) for name, table in tables.items()}
-        name = pages.name if kind in ("w", "") else f"{pages.name}_{kind}"
-        drawn += replace(pages, name=name).draw(here, axes, remarks)
-    return drawn + _selections.draw("mirror_descent_tokens", pages.counts, tables, axes, remarks)
+        name = f"mirror_descent{'' if kind in ('w', '') else f'_{kind}'}{end}"
+        drawings += Pages(
+            name, partial(_figure, *shown), x=("gradient",), panels=("p", "steps"), room=ROWS,
+            **CAPTIONS[f"mirror_descent{end}"],
+        ).draw(here, axes, remarks)  # fmt: skip
+    return drawings
 
 
-def _figure(tables: Tables, axes: CellAxes) -> Figure:
+def _figure(quantity: str, gradient: str, tables: Tables, axes: CellAxes) -> Figure:
     table = tables["mirror_descent"]
+    shown = [quantity, *([OTHER] if gradient == "direct" else [])]
+    table = table[(table["gradient"] == gradient) & table["quantity"].isin(shown)]
     table = table[table["step"] > 0]
-    table = table[(table["quantity"] != OTHER) | (table["gradient"] == "direct")]
-    kind = table["gradient"].map(lambda gradient: KINDS.get(gradient, style.plain(gradient)))
-    kind = kind.where(table["quantity"] != OTHER, "published arithmetic and tokens")
-    table = table.assign(svm=table["svm"].map(style.plain))
     norms = sorted(set(table["svm"]), key=_place)
-    colours = style.colours(norms)
-    order = {
-        f"{norm}, {word}": {"color": colours[norm], "linestyle": LINES.get(word, "-.")}
-        for norm in norms
-        for word in dict.fromkeys([*LINES, *kind])
-    }
-    curve = table["svm"] + ", " + kind
+    looks: dict[str, Look] = {}
+    for norm, colour in style.colours(norms).items():
+        word = notation.VALUES["norm"].get(norm, style.plain(norm))
+        looks[norm] = {"color": colour, "label": f"{word} SVM"}
+        looks[norm + OF_OTHER_TOKENS] = {"color": colour, "linestyle": ":", "label": "_"}
+    curve = table["svm"].where(table["quantity"] != OTHER, table["svm"] + OF_OTHER_TOKENS)
+    apart = axes.besides("gradient", "steps", "parameterization") or ["p"]
     table = table.assign(
-        panel=table["quantity"].mask(table["quantity"] == OTHER, "bregman"),
-        row=labels(axes, table, axes.besides("gradient", "steps") or ["p"]),
-        curve=pd.Categorical(curve, [name for name in order if name in set(curve)]),
+        column=labels(axes, table, apart),
+        curve=pd.Categorical(curve, [name for name in looks if name in set(curve)]),
     )
     return facets(
-        table, "step", STATISTIC, hue="curve", row="row", col="panel", panels=PANELS, looks=order,
-        x_label="step", log_x=True, size=(2.9, 2.4), share_x="row",
+        table, "step", STATISTIC, hue="curve", col="column", panels=PANELS[quantity], looks=looks,
+        x_label="step", log_x=True,
     )[0]  # fmt: skip

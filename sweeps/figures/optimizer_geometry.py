@@ -11,6 +11,7 @@ from matplotlib.patches import Rectangle
 
 from .. import statistics, style
 from ..facets import Panel, facets, matrix
+from ..notation import VALUES, label
 from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _selections, drawn
 from ._numbers import certified, history_of, outcomes
 
@@ -42,22 +43,6 @@ RANGE = 1e-4, 1.0
 CURVES = 12
 """Largest number of optimizers in a figure."""
 
-NOTE = (
-    "Median of the margin gap 1 - rho(W) over saturated instances with certified SVMs, their "
-    "number, and the 95 % bootstrap interval of the median. Framed: the norm of the optimizer's "
-    "steps (muon: spectral, adam: max), for (K, Q) the one that these make small in K Q^T. Bold: "
-    "the least gap of a row."
-)
-NOTE_STEPS = "Lines: median of the margin gap in that norm; band: its 95 % bootstrap interval."
-CAPTION = (
-    "Median margin gap of the trained weights in each norm (columns) for each optimizer (rows) at "
-    "the last step; 0 is the largest margin of that norm."
-)
-CAPTION_STEPS = (
-    "Median margin gap over the steps, each optimizer in the norm of its steps (muon: spectral, "
-    "adam: max), for (K, Q) in the one that these make small in K Q^T."
-)
-
 
 @dataclass(frozen=True)
 class Geometry:
@@ -82,15 +67,13 @@ class Geometry:
         }
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
-        """Return the map, the curves and the maps of tokens, or several of each."""
-        counts, steps = f"{self.name}_counts", f"{self.name}_steps"
-        figures = (
-            Pages(self.name, CAPTION, lambda t, a: _map(t[self.name], a), NOTE, room=CURVES),
-            Pages(steps, CAPTION_STEPS, lambda t, a: _steps(t[steps], a), NOTE_STEPS, counts,
-                  room=CURVES),
-        )  # fmt: skip
-        of_tokens = _selections.draw(f"{self.name}_tokens", counts, tables, axes, remarks)
-        return drawn(figures, tables, axes, remarks) + of_tokens
+        """Return the map and the curves, or several of each."""
+        steps = f"{self.name}_steps"
+        pages = (
+            Pages(self.name, lambda t, a: _map(t[self.name], a), room=CURVES),
+            Pages(steps, lambda t, a: _steps(t[steps], a), room=CURVES),
+        )
+        return drawn(pages, tables, axes, remarks)
 
 
 SWEEPS = {name: Geometry(name) for name in ("optimizer_geometry", "optimizer_geometry_kq")}
@@ -109,7 +92,7 @@ def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
 def _map(table: pd.DataFrame, axes: CellAxes) -> Figure:
     norms = sorted(set(table["margin_in"]), key=_place)
     optimizers = _optimizers(table, axes)
-    fig = style.figure(1.25 * max(len(norms), 3) + 3.6, 0.5 * max(len(optimizers), 2) + 1.6)
+    fig = style.figure(style.PAGE, 0.25 * max(len(optimizers), 2) + 0.5)
     ax = fig.subplots()
     if table["used"].sum() == 0:
         style.empty(ax, "no certified instance")
@@ -119,14 +102,11 @@ def _map(table: pd.DataFrame, axes: CellAxes) -> Figure:
         row=lambda table: pd.Categorical(table["row"], range(len(optimizers))),
         margin_in=lambda table: pd.Categorical(table["margin_in"], norms),
         shown=lambda table: table["median"].clip(*RANGE),
-        text=lambda table: [
-            f"{one.median:.2g} ({one.used:.0f})\n[{one.low:.2g}, {one.high:.2g}]"
-            for one in table.itertuples()
-        ],
+        text=lambda table: table["median"].map("{:.2g}".format),
     )
     matrix(
         ax, rows, "row", "margin_in", "shown", "text", norm=LogNorm(*RANGE), cbar=True,
-        yticklabels=[style.wrapped(name, 46) for name, _ in optimizers],
+        xticklabels=[_word(norm) for norm in norms], yticklabels=[name for name, _ in optimizers],
         annot_kws={"fontsize": 7}, cbar_kws={"label": "median margin gap", "pad": 0.02},
     )  # fmt: skip
     least = rows.groupby("row", observed=True)["median"].transform("min") == rows["median"]
@@ -135,26 +115,23 @@ def _map(table: pd.DataFrame, axes: CellAxes) -> Figure:
         text.set_fontweight("bold" if one["least"] else "normal")
         if one["own"] == one["margin_in"]:
             corner = norms.index(one["margin_in"]) + 0.03, one["row"] + 0.04
-            ax.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, lw=1.6, zorder=3, ec="#e31a1c"))
+            ax.add_patch(Rectangle(corner, 0.94, 0.92, fill=False, lw=1.4, zorder=3, ec="#e31a1c"))
     ax.set_xlabel("norm of the margin")
     return fig
 
 
 def _optimizers(table: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataFrame]]:
-    """Return the rows of each optimizer with its label, in the order of the norms of their steps.
-
-    The label leaves out the fields that the optimizer does not have.
-    """
+    """Return the rows of each optimizer with its label, in the order of the norms of steps."""
     names = [name for name in axes.besides() if name in table]
     if not names or table.empty:
         return [("all", table)] if len(table) else []
-    kinds = table.groupby("optimizer") if "optimizer" in names else [("", table)]
-    parts = [
-        (label.removeprefix("optimizer="), part)
-        for _, cells in kinds
-        for label, part in axes.split(cells, [n for n in names if cells[n].notna().any()])
-    ]
+    parts = [(label(axes, cell), part) for cell, part in axes.cells(table, names)]
     return sorted(parts, key=lambda named: (_place(named[1]["own"].iloc[0]), named[0]))
+
+
+def _word(norm: str) -> str:
+    """Return the name of a norm."""
+    return VALUES["norm"].get(norm, style.plain(norm))
 
 
 def _place(norm: str) -> tuple[int, str]:
@@ -164,12 +141,12 @@ def _place(norm: str) -> tuple[int, str]:
 
 def _steps(table: pd.DataFrame, axes: CellAxes) -> Figure:
     rows = [
-        part.assign(curve=style.plain(f"{part['own'].iloc[0]} norm: {label}", limit=90))
+        part.assign(curve=f"{label}: {_word(part['own'].iloc[0])} margin")
         for label, part in _optimizers(table, axes)
     ]
     table = pd.concat(rows) if rows else table
-    panel = Panel("margin gap in the own norm", "log")
+    panel = Panel("margin gap in its own norm", "log")
     return facets(
         table[table["step"] > 0], "step", "median", hue="curve", panels=panel, x_label="step",
-        log_x=True, size=(4.5, 3.0), nothing="no margin gap over the steps on record",
+        log_x=True, height=2.2, nothing="no margin gap over the steps on record",
     )[0]  # fmt: skip

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -10,17 +14,18 @@ from matplotlib.colors import Normalize
 from matplotlib.ticker import PercentFormatter
 
 from .. import statistics, style
-from ..cells import number
-from ..facets import matrix
-from . import CellAxes, Figure, Pages, SweepFrames, Tables
+from ..cells import number, rows_of
+from ..facets import Panel, facets, looks_of, matrix, named, whiskers
+from ..notation import column
+from . import CAPTIONS, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, drawn
 from ._numbers import UNTYPED, outcomes
 
 X = ("n", "T", "d")
 SHARES = {
-    "feasible": "SVM at the optimal tokens feasible",
-    "global": "training selects the optimal tokens",
-    "assumption_b1": "Assumption B.1 holds",
-    "assumption_d": "Assumption D holds",
+    "feasible": "SVM feasible",
+    "global": "optimal tokens selected",
+    "assumption_b1": "Assumption B.1",
+    "assumption_d": "Assumption D",
 }
 DECIDED = {"feasible": "optimum_feasible", "assumption_b1": "assumption_b1",
            "assumption_d": "assumption_d"}  # fmt: skip
@@ -30,19 +35,9 @@ UNDECIDED = 0.1
 """Largest part of the instances without a verdict in a cell that has a share."""
 
 INTERVAL = ["share", "low", "high"]
-MEANINGS = {"T": "tokens", "n": "samples"}
-NOTE = (
-    "Red line: d = max(T - 1, n); at and above it Theorem 1 guarantees feasibility. Circles, and "
-    "bottom row: the d of one half by logistic regression on log d, with Fieller's 95 % interval; "
-    "dashed: d = max(T - 1, n); cells where most instances have a tie or no verdict are left out. "
-    "White: more than a tenth has no verdict. The 95 % Wilson interval of a share of 100 instances "
-    "is at most 19.2 % wide; the table has all of them."
-)
-CAPTION = (
-    "Share of instances whose SVM at the optimal tokens is feasible (certified either way), on "
-    "which training from zero ends at the optimal tokens, and which satisfy Assumptions B.1 and D, "
-    "over (d, T) at fixed n and over (d, n) at fixed T; and the d at which a share is one half."
-)
+PROMISED = r"$\max(T-1, n)$"
+MAPS = 4
+"""Largest number of planes through the grid with a figure of their own."""
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -71,60 +66,64 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     }
 
 
-def _figure(tables: Tables, axes: CellAxes) -> Figure:
-    """Return a column of maps per share, a row per plane through the grid, and half-way points."""
-    table, halfway = tables["phase_transition"], tables["phase_transition_halfway"]
+def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+    """Return the d of one half, and maps of the shares, a figure for each plane of the grid."""
+    table, name = tables["phase_transition"], "phase_transition"
     planes = [
-        (f"{fixed} = {number(value)}", axis, fixed, cells)
+        (fixed, value, axis)
         for fixed, axis in (("n", "T"), ("T", "n"))
         for value, cells in table.groupby(fixed)
         if cells[axis].nunique() > 1
     ]
-    rows = max(len(planes), 1) + 1
-    fig = style.figure(11.6, 2.6 * rows + 0.8)
-    grid = fig.subplots(rows, len(SHARES), squeeze=False)
-    colours = style.colours([title for title, *_ in planes])
-    for column, (name, words) in zip(grid.T, SHARES.items(), strict=True):
-        style.heading(column[0], words)
-        points = halfway[halfway["share_of"] == name]
-        for ax, (title, axis, fixed, cells) in zip(column, planes, strict=False):
-            here = points[points[fixed] == cells[fixed].iloc[0]]
-            _map(ax, axis, cells[cells["share_of"] == name], here)
-            _whiskers(column[-1], axis, here[here["halfway"].notna()], title, colours[title])
-        column[-2].set_xlabel("token dimension $d$")
-        if points["halfway"].notna().any():
-            promised = _promised(points)
-            ends = [promised.min(), promised.max()]
-            column[-1].plot(ends, ends, color="0.4", linestyle="--")
-            column[-1].set_xscale("log", base=2)
-            column[-1].set_yscale("log", base=2)
-            column[-1].set_xlabel("$\\max(T-1, n)$")
-            column[-1].legend(fontsize=7)
-        else:
-            style.empty(column[-1], "one half is nowhere crossed")
-    for ax, (title, axis, *_) in zip(grid[:, 0], planes, strict=False):
-        ax.set_ylabel(f"{MEANINGS[axis]} ${axis}$  ({title})")
-    grid[-1, 0].set_ylabel("$d$ at one half")
-    if not planes:
-        style.empty(grid[0, 0], "a single n and T: nothing to map")
-    fig.colorbar(
-        ScalarMappable(Normalize(0, 1), "viridis"), ax=grid[:-1], shrink=0.6, aspect=30, pad=0.01,
-        label="share of instances", format=PercentFormatter(xmax=1, decimals=0),
+    maps, words = f"{name}_maps", CAPTIONS[f"{name}_maps"]
+    pages = [
+        Pages(
+            f"{maps}_{i}" if i else maps, partial(_maps, fixed, value, axis), note=words["note"],
+            caption=words["caption"].format(axis=axis, fixed=f"{fixed} = {number(value)}"), x=X,
+        )
+        for i, (fixed, value, axis) in enumerate(planes[:MAPS])
+    ]  # fmt: skip
+    pages = [Pages(name, _halfway, x=X), *pages]
+    return drawn(pages, tables, axes, remarks)
+
+
+def _halfway(tables: Tables, axes: CellAxes) -> Figure:
+    """Return the d of one half over max(T - 1, n), a colour for each share."""
+    table = tables["phase_transition_halfway"]
+    shares = named(table["share_of"], SHARES)
+    table = table.assign(curve=pd.Categorical(shares, list(SHARES.values())), at=_promised(table))
+    look = {"linestyle": "", "capsize": 2}
+    line = {"color": "0.4", "linestyle": "--"}
+    fig, ((ax,),) = facets(
+        table, "at", "halfway", hue="curve", panels=Panel("$d$ at one half of the instances"),
+        looks={name: {**one, **look} for name, one in looks_of([*SHARES.values()]).items()},
+        x_label=PROMISED, height=2.4, mark=whiskers, share_x=False,
+        nothing="one half is nowhere crossed", also={f"$d=${PROMISED}": line},
     )  # fmt: skip
+    if table["halfway"].notna().any():
+        ends = [table["at"].min(), table["at"].max()]
+        ax.plot(ends, ends, **line)
+        ax.set_xscale("log", base=2)
+        ax.set_yscale("log", base=2)
     return fig
 
 
-draw = Pages("phase_transition", CAPTION, _figure, NOTE, x=X).draw
-
-
-def _whiskers(ax: Axes, axis: str, rows: pd.DataFrame, label: str, colour: str) -> None:
-    """Draw the d of one half over max(T - 1, n)."""
-    spread = np.abs(rows[["low", "high"]].to_numpy(float).T - rows["halfway"].to_numpy(float))
-    ax.errorbar(
-        _promised(rows) * (0.97 if axis == "T" else 1.03), rows["halfway"],
-        yerr=np.where(np.isfinite(spread).all(axis=0), spread, 0.0), linestyle="", capsize=2,
-        label=label, color=colour, marker="o" if axis == "T" else "s", markersize=4,
+def _maps(fixed: str, value: Any, axis: str, tables: Tables, axes: CellAxes) -> Figure:
+    """Return a map of each share over d and `axis`."""
+    table, halfway = tables["phase_transition"], tables["phase_transition_halfway"]
+    fig = style.figure(style.PAGE, 2.0)
+    (grid,) = fig.subplots(1, len(SHARES), squeeze=False, sharey=True)
+    for ax, (name, words) in zip(grid, SHARES.items(), strict=True):
+        style.heading(ax, words)
+        cell = {"share_of": name, fixed: value}
+        _map(ax, axis, rows_of(table, cell), rows_of(halfway, cell))
+        ax.set_xlabel("$d$")
+    grid[0].set_ylabel(column(axis))
+    fig.colorbar(
+        ScalarMappable(Normalize(0, 1), "viridis"), ax=grid, aspect=25, pad=0.01,
+        label="share of instances", format=PercentFormatter(xmax=1, decimals=0),
     )  # fmt: skip
+    return fig
 
 
 def _promised(points: pd.DataFrame) -> np.ndarray:
@@ -138,16 +137,17 @@ def _map(ax: Axes, axis: str, cells: pd.DataFrame, points: pd.DataFrame) -> None
         style.empty(ax, "no run on record")
         return
     rows, columns = (np.unique(cells[name]).astype(float) for name in (axis, "d"))
-    ticks = [[number(value) for value in values] for values in (columns, rows)]
+    every = -(-len(columns) // 7)
+    ticks = [[number(v) if i % every == 0 else "" for i, v in enumerate(columns)],
+             [number(v) for v in rows]]  # fmt: skip
     matrix(ax, cells, axis, "d", "share", vmin=0, vmax=1, xticklabels=ticks[0],
            yticklabels=ticks[1])  # fmt: skip
     ax.invert_yaxis()
-    ax.tick_params(axis="x", rotation=90 if len(columns) > 12 else 0)
     first = np.searchsorted(columns, _promised(cells.drop_duplicates(axis).sort_values(axis)))
     steps = np.repeat(np.arange(len(first) + 1), 2)[1:-1]
-    ax.plot(np.repeat(first, 2), steps, color="#e31a1c", linewidth=1.6, clip_on=True)
+    ax.plot(np.repeat(first, 2), steps, color="#e31a1c", linewidth=1.2, clip_on=True)
     points = points[points["halfway"].between(columns[0], columns[-1])]
     d = np.log(points["halfway"].to_numpy(float))
     x = np.interp(d, np.log(columns), np.arange(len(columns)) + 0.5)
     y = np.searchsorted(rows, points[axis].to_numpy()) + 0.5
-    ax.plot(x, y, linestyle="", marker="o", markersize=4, color="white", markeredgecolor="black")
+    ax.plot(x, y, linestyle="", marker="o", markersize=3, color="white", markeredgecolor="black")

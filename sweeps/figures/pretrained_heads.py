@@ -9,8 +9,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from .. import statistics, style
-from ..facets import Panel, facets, looks_of, matrix, whiskers
+from .. import statistics
+from ..facets import Panel, facets, looks_of, named, whiskers
 from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _head_attention, drawn
 from ._numbers import groups, outcomes
 
@@ -27,10 +27,12 @@ NULLS = {
     "other_heads": "the other heads of the layer, on its tokens",
 }
 SHOWN = {
-    "entropy_mean": "attention entropy (nat)",
-    "at_layer": "layer",
-    "rank_stable": "stable rank",
-}
+    "spectrum": "random weights", "other_heads": "other heads of the layer",
+    "queries": "queries of other sentences", "tokens": "shuffled tokens",
+    "lean": "lean: least of the four",
+}  # fmt: skip
+"""Control, or the lean -> its name in a figure."""
+
 CONTROLS = ("spectrum", "queries", "tokens")
 OPTIMALITY = {
     "optimality_best": "best token",
@@ -44,30 +46,6 @@ MEANS = ("correlation", "margin_gap", "svm_rank", *OF_HEAD)
 
 RATE = 0.05
 """False discovery rate."""
-
-NOTE = (
-    "Lean: correlation of the head with the SVM of the tokens that it selects, less that of a "
-    "control; mean over samples of sentences, of the four controls the one of least difference, "
-    "with a 95 % interval of the least of the four (Student's t, the same sentences in both, "
-    "Bonferroni over the controls). Controls: "
-    + "; ".join(NULLS.values())
-    + ". A star: more than all four, by one-sided t tests, at a false discovery rate of 5 % "
-    "(Benjamini and Hochberg, over all heads, norms and SVMs)."
-)
-OF_GEN_SVM = (
-    "Gen-SVM: equal logits within the tokens that have at least selection.attended of the "
-    "attention, margins to all others. Of the head, what is left of W without its part W_fin, "
-    "which these tokens fix by themselves."
-)
-OF_POINTS = "The lean of every head against the entropy of its attention, its layer and its rank."
-NOTE_POINTS = (
-    "Every point is a head: filled if it leans, its 95 % interval as a line. See the map of all "
-    "heads for what lean means."
-)
-CAPTION = (
-    "How much more each head of a pretrained transformer correlates with the SVM of {}, "
-    "than four controls, in the Frobenius and in the nuclear norm, with 95 % intervals."
-)
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -232,87 +210,49 @@ def _total(heads: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
-    """Return the maps of leans, the lean against other numbers of a head, and an example."""
+    """Return the heads against the controls, for each SVM, and an example."""
     names = {"pretrained_heads": "one token", "pretrained_heads_gen_svm": "Gen-SVM"}
     pages = [
-        Pages(name, CAPTION.format(SVMS[svm]), partial(_map, svm), partial(_map_notes, svm))
+        Pages(name, partial(_against, svm), partial(_notes, svm))
         for name, svm in names.items()
         if svm == "one token" or svm in set(tables["pretrained_heads"]["svm"])
     ]
-    pages += [
-        Pages("pretrained_heads_against", OF_POINTS, _against, NOTE_POINTS),
-        Pages("pretrained_heads_attention", _head_attention.CAPTION, _head_attention.figure,
-              _head_attention.notes),
-    ]  # fmt: skip
-    shown, counts = ("control", "tokens", *HEAD), "pretrained_heads_counts"
-    pages = [replace(one, x=shown, cells="pretrained_heads", counts=counts) for one in pages]
+    example = "pretrained_heads_attention"
+    pages.append(Pages(example, _head_attention.figure, _head_attention.notes))
+    shown = ("control", "tokens", *HEAD)
+    pages = [replace(one, x=shown, cells="pretrained_heads") for one in pages]
     return drawn(pages, tables, axes, remarks)
 
 
-def _map(svm: str, tables: Tables, axes: CellAxes) -> Figure:
-    heads = tables["pretrained_heads"]
-    heads = heads[heads["svm"] == svm]
-    row, col = HEAD
-    layers, columns = heads[row].nunique(), heads[col].nunique()
-    fig = style.figure(max(9.6, 1.5 + 0.78 * columns), 2.0 + 0.92 * max(layers, 1))
-    grid = fig.subplots(2, 1, sharex=True)
-    most = np.nanmax([0.05, *heads["lean"].abs()])
-    texts = [
-        f"{head['lean']:.3f}{'*' if head['leans'] else ''}\n[{head['low']:.2f}, {head['high']:.2f}]"
-        for _, head in heads.iterrows()
-    ]
-    heads = heads.assign(text=pd.Series(texts, heads.index).where(heads["lean"].notna(), ""))
-    for ax, norm in zip(grid, NORMS, strict=True):
-        style.heading(ax, f"lean, {norm} norm, SVM of {SVMS[svm]}")
-        part = heads[heads["svm_norm"] == norm]
-        if not part["lean"].notna().any():
-            style.empty(ax, "no head with all four controls and two samples")
-            continue
-        matrix(
-            ax, part, row, col, "lean", "text", cmap="RdBu_r", vmin=-most, vmax=most, cbar=True,
-            cbar_kws={"shrink": 0.9, "aspect": 12, "pad": 0.01},
-        )  # fmt: skip
-        ax.set_ylabel("layer")
-    grid[-1].set_xlabel("head")
+def _against(svm: str, tables: Tables, axes: CellAxes) -> Figure:
+    """Return a panel for each norm: the differences to each control, and the lean, in order."""
+    heads = tables["pretrained_heads"].assign(null="lean").rename(columns={"lean": "mean"})
+    table = pd.concat([tables["pretrained_heads_controls"], heads], ignore_index=True)
+    table = table[(table["svm"] == svm) & table["mean"].notna()]
+    rank = table.groupby(["svm_norm", "null"])["mean"].rank(method="first", pct=True)
+    table = table.assign(
+        x=table["null"].map({name: i for i, name in enumerate(SHOWN)}) + 0.85 * (rank - 0.5),
+        curve=named(table["null"], SHOWN),
+        norm=named(table["svm_norm"], {"frobenius": "Frobenius norm", "nuclear": "nuclear norm"}),
+    )
+    look = {"linestyle": "", "elinewidth": 0.4, "capsize": 0, "markersize": 1.6}
+    looks = {name: {**one, **look} for name, one in looks_of([*SHOWN.values()]).items()}
+    fig, (grid,) = facets(
+        table, "x", "mean", hue="curve", col="norm", looks=looks, mark=whiskers, height=2.0,
+        panels=Panel("correlation, less that of a control", line=0.0),
+        nothing="no head with all four controls and two samples",
+    )  # fmt: skip
+    for ax in grid:
+        ax.set_xticks([])
     return fig
 
 
-def _map_notes(svm: str, tables: Tables, axes: CellAxes) -> list[str]:
-    """Return what a lean is, and a sentence for each norm with the heads that lean."""
+def _notes(svm: str, tables: Tables, axes: CellAxes) -> list[str]:
+    """Return a sentence for each norm with the heads that lean."""
     total = tables["pretrained_heads_total"]
-    return [NOTE, OF_GEN_SVM if svm == "Gen-SVM" else ""] + [
+    return [
         f"{row['svm_norm']} norm: {row['lean']} of {row['tested']} heads lean"
         f"{': ' + row['which'] if row['which'] else ''} ({row['lean_any_dependence']} by the bound "
         "for any dependence of the tests, Benjamini and Yekutieli)."
         for _, row in total[total["svm"] == svm].iterrows()
     ]
-
-
-def _against(tables: Tables, axes: CellAxes) -> Figure:
-    heads = tables["pretrained_heads"]
-    heads = heads[heads["lean"].notna()]
-    shift = heads["svm_norm"].map({"frobenius": -0.12, "nuclear": 0.12})
-    heads = heads.assign(at_layer=heads["at_layer"] + shift)
-    curve = heads["svm_norm"] + ", " + heads["leans"].map({True: "leans", False: "does not"})
-    looks = {
-        f"{norm}, {word}": {
-            **look, "linestyle": "", "elinewidth": 0.5, "capsize": 0, "markeredgewidth": 0.8,
-            "markerfacecolor": look["color"] if word == "leans" else "white",
-            "markeredgecolor": look["color"],
-        }
-        for norm, look in looks_of(list(NORMS)).items() for word in ("leans", "does not")
-    }  # fmt: skip
-    heads = heads.assign(
-        curve=pd.Categorical(curve, [name for name in looks if name in set(curve)])
-    )
-    table = pd.concat([heads.assign(x=heads[name].astype(float), column=label)
-                       for name, label in SHOWN.items()], ignore_index=True)  # fmt: skip
-    table["column"] = pd.Categorical(table["column"], list(SHOWN.values()))
-    fig, grid = facets(
-        table, "x", "lean", hue="curve", row="svm", col="column", looks=looks, size=(2.6, 2.5),
-        panels={svm: Panel(f"lean, {svm}", line=0.0) for svm in SVMS if svm in set(heads["svm"])},
-        mark=whiskers, share_y=True, nothing="no head with a lean", title="norm",
-    )  # fmt: skip
-    for ax, label in zip(grid[-1], SHOWN.values(), strict=True):
-        ax.set_xlabel(label)
-    return fig

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas as pd
 
-from .. import style
+from .. import notation, style
 from ..facets import Look, Panel, facets, labels, looks_of
-from . import CellAxes, Figure, Pages, SweepFrames, Tables
+from . import CellAxes, Figure, Pages, SweepFrames, Tables, drawn
 from ._numbers import certified, means_of, outcomes
 
 X = ("n", "T", "d", "parameterization")
 RANKS = {
-    "rank_effective": Panel("effective rank\nof the trained weights", "from_zero"),
-    "rank_stable": Panel("stable rank\nof the trained weights", "from_zero"),
+    "rank_effective": Panel("effective rank", "from_zero"),
+    "rank_stable": Panel("stable rank", "from_zero"),
 }
-TRAINED = {"w": "trained $W$", "kq": "trained $KQ^T$"}
+TRAINED = {"w": "trained $W$", "kq": r"trained $KQ^\top$"}
 SVMS = {
-    ("frobenius_rank", "w"): r"rank of $W_{\mathrm{mm}}$",
-    ("nuclear_rank", "kq"): r"rank of $W^{\star}_{\mathrm{mm}}$",
+    ("frobenius_rank", "w"): notation.column("frobenius_rank"),
+    ("nuclear_rank", "kq"): notation.column("nuclear_rank"),
 }
 """An SVM, with the parameterization whose limit it is: its tokens count."""
 
@@ -28,17 +30,6 @@ LOOKS: dict[str, Look] = {
 }
 APART = 0.13
 """Distance along d between curves."""
-
-NOTE = (
-    "Lines: mean over saturated instances whose SVMs are certified; band: its 95 % bootstrap "
-    "interval. Effective rank: singular values above the probe's threshold of the largest. Stable "
-    "rank: ||W||_F^2 / ||W||_2^2. W_mm is that of the tokens that the trained W selects, W_star_mm "
-    "of those that the trained K Q^T selects. Curves are moved sideways a little."
-)
-CAPTION = (
-    "Mean effective and stable rank of the trained W and K Q^T, and certified rank of the SVM "
-    "solutions of least Frobenius norm and of least nuclear norm, versus d, for each n and T."
-)
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -51,21 +42,28 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     }
 
 
-def _figure(tables: Tables, axes: CellAxes) -> Figure:
-    """Return a row of panels for each rank, a column for each (n, T)."""
+def _figure(rank: str, tables: Tables, axes: CellAxes) -> Figure:
+    """Return a panel for each (n, T)."""
     table = tables["rank_of_weights"].sort_values(["n", "T"])
-    kinds = {(rank, rule): name for rank in RANKS for rule, name in TRAINED.items()} | SVMS
+    kinds = {(rank, rule): name for rule, name in TRAINED.items()}
+    kinds |= SVMS if rank == "rank_effective" else {}
     pairs = zip(table["rank"], table["parameterization"], strict=True)
-    order = [SVMS["frobenius_rank", "w"], *TRAINED.values(), SVMS["nuclear_rank", "kq"]]
+    names = [SVMS["frobenius_rank", "w"], *TRAINED.values(), SVMS["nuclear_rank", "kq"]]
+    shown = [name for name in names if name in kinds.values()]
     table = table.assign(
-        curve=pd.Categorical([kinds.get(pair) for pair in pairs], order),
-        row=table["rank"].where(table["rank"].isin(RANKS), "rank_effective"),
+        curve=pd.Categorical([kinds.get(pair) for pair in pairs], shown),
         column=labels(axes, table, ["n", "T"]),
     )
     return facets(
-        table, "d", "mean", hue="curve", row="row", col="column", panels=RANKS, looks=LOOKS,
-        x_label="token dimension $d$", ticks=table["d"], apart=APART, size=(3.0, 2.5),
+        table, "d", "mean", hue="curve", col="column", panels=RANKS[rank], looks=LOOKS,
+        x_label=notation.column("d"), ticks=table["d"], apart=APART,
     )[0]  # fmt: skip
 
 
-draw = Pages("rank_of_weights", CAPTION, _figure, NOTE, x=X).draw
+draw = partial(
+    drawn,
+    (
+        Pages("rank_of_weights", partial(_figure, "rank_effective"), x=X),
+        Pages("rank_of_weights_stable", partial(_figure, "rank_stable"), x=X),
+    ),
+)

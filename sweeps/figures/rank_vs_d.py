@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -12,25 +15,20 @@ from matplotlib.ticker import MaxNLocator
 
 from .. import statistics, style
 from ..cells import number
-from ..facets import Look, Panel, curve, facets, looks_of
-from . import CellAxes, Figure, Pages, SweepFrames, Tables
+from ..facets import Look, Panel, curve, facets, looks_of, named
+from ..notation import SVMS, column
+from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, drawn
 from ._numbers import joined
 
-NORMS = {"frobenius": r"$W_{\mathrm{mm}}$", "nuclear": r"$W^{\star}_{\mathrm{mm}}$"}
 DASHES: dict[str, Any] = {"frobenius": "-", "nuclear": (0, (4, 1.6))}
 X = ("n", "T", "d")
 APART = 0.14
 """Distance along d between the curves of a panel."""
 
-NARROWEST, STEP = 1.3, 1.1
+NARROWEST, STEP = 1.0, 0.9
 """Width of the last curve of a panel, in points, and by how much each earlier one is wider."""
 
-PANELS = 12
-"""Largest number of rows of panels in a figure."""
-METHODS = {
-    "certified": "Certified solutions only",
-    "published": "The published way: loose solver, threshold 1e-7, no solution = rank 1",
-}
+METHODS = {"certified": "certified", "published": "counted as published"}
 MATRIX_RETURNED = ("optimal", "optimal_inaccurate")
 SPREAD = ["mean", "low", "high", "std", "median", "q25", "q75"]
 COUNTED = ["undecided", "tied", "unranked", "set_aside"]
@@ -50,7 +48,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
         for method, instances, column in (
             ("certified", _certified, "{}_status"), ("published", _published, "published_{}_rank")
         )
-        for norm in NORMS if column.format(norm) in trials
+        for norm in DASHES if column.format(norm) in trials
     ]  # fmt: skip
     return {"rank_vs_d": joined(parts, [*by, "method"])}
 
@@ -93,37 +91,45 @@ def _row_per_cell(trials: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     )
 
 
-def _figure(tables: Tables, axes: CellAxes) -> Figure:
-    table = tables["rank_vs_d"]
-    methods = [name for method, name in METHODS.items() if (table["method"] == method).any()]
-    if not methods:
-        fig = style.figure(6, 3)
-        style.empty(fig.subplots(), "no instance with a solved SVM on record")
-        return fig
-    shown = _panels(table)[:PANELS]
-    curves = pd.concat([_curves(*panel) for panel in shown], ignore_index=True)
-    curves["method"] = pd.Categorical(curves["method"].map(METHODS), methods)
-    nothing = "infeasible, or\nno matrix: rank := 1" if len(methods) > 1 else "no solution"
-    kinds = {"rank": Panel("mean rank", "from_zero", height=1.3),
-             "nothing": Panel(nothing, "share", height=0.5)}  # fmt: skip
+def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
+    """Return the ranks where n varies, where T does, and the shares without a solution."""
+    varies = dict.fromkeys(series for _, series, _ in _panels(tables["rank_vs_d"]))
+    names = ["rank_vs_d", "rank_vs_d_by_T"]
+    pages = [
+        *(Pages(name, partial(_ranks, series), _small_print)
+          for name, series in zip(names, varies or ["n"], strict=False)),
+        Pages("rank_vs_d_infeasible", _shares, _small_print),
+    ]  # fmt: skip
+    pages = [replace(one, x=X, cells="rank_vs_d", counts="") for one in pages]
+    return drawn(pages, tables, axes, remarks)
+
+
+def _ranks(series: str, tables: Tables, axes: CellAxes) -> Figure:
+    """Return a panel for each method, and a row for each T, or n, if n, or T, varies."""
+    table = _curves(tables["rank_vs_d"]).query("varies == @series and kind == 'rank'")
+    table = table.assign(method=named(table["method"], METHODS))
+    keys = {SVMS[norm]: {"color": style.INK, "linestyle": dash} for norm, dash in DASHES.items()}
     fig, grid = facets(
-        curves, "at", "value", hue="curve", row="row", col="method", mark=_mark, size=(4.6, 2.3),
-        panels={f"{title}|{kind}": kinds[kind] for title, *_ in shown for kind in kinds},
-        looks=curves.drop_duplicates("curve").set_index("curve")["look"].to_dict(),
-        x_label="token dimension $d$", ticks=table["d"],
+        table, "at", "value", hue="curve", row="title", col="method", mark=_mark, also=keys,
+        panels=Panel("mean rank", "from_zero"), looks=_looks(table), x_label=column("d"),
+        ticks=table["d"], nothing="no instance with a solved SVM",
     )  # fmt: skip
-    for ranks, strips, (title, _, cells) in zip(grid[::2], grid[1::2], shown, strict=True):
-        for ax, strip, method in zip(ranks, strips, methods, strict=True):
-            style.heading(ax, f"{method}\n{title}" if ax in grid[0] else title)
-            ax.yaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
-            for d, here in cells[cells["method"].map(METHODS) == method].groupby("d"):
-                if here["nothing_share"].isna().all() and here["tied"].any():
-                    strip.text(float(str(d)), 0.5, "tied", rotation=90, ha="center", va="center",
-                               fontsize=7.5)  # fmt: skip
-        for norm in dict.fromkeys(cells["norm"]):
-            ranks[-1].plot([], [], color=style.INK, linestyle=DASHES[norm], label=NORMS[norm])
-        style.legend(ranks[-1], [])
+    for ax in grid.flat:
+        ax.yaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     return fig
+
+
+def _shares(tables: Tables, axes: CellAxes) -> Figure:
+    """Return a panel for each T and n."""
+    table = _curves(tables["rank_vs_d"]).query("kind == 'nothing' and method == 'certified'")
+    return facets(
+        table, "at", "value", hue="curve", col="title", panels=Panel("infeasible", "share"),
+        looks=_looks(table), x_label=column("d"), ticks=table["d"],
+    )[0]  # fmt: skip
+
+
+def _looks(curves: pd.DataFrame) -> dict[str, Look]:
+    return dict(curves.drop_duplicates("curve").set_index("curve")["look"])
 
 
 def _panels(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
@@ -132,37 +138,45 @@ def _panels(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
     for fixed, series in (("T", "n"), ("n", "T")):
         for value, cells in table.groupby(fixed, dropna=False, sort=True):
             if cells[series].nunique(dropna=False) > 1:
-                panels.append((f"{fixed} = {number(value)}, {series} varies", series, cells))
+                panels.append((f"${fixed}={number(value)}$", series, cells))
                 shown |= table.index.isin(cells.index)
     for (n, T), cells in table[~shown].groupby(["n", "T"], dropna=False, sort=True):
-        panels.append((f"n = {number(n)}, T = {number(T)}", "n", cells))
+        panels.append((f"$T={number(T)}, n={number(n)}$", "n", cells))
     return panels
 
 
-def _curves(title: str, series: str, cells: pd.DataFrame) -> pd.DataFrame:
-    """Return the points of a panel: mean ranks, and below them the shares without a solution."""
+def _curves(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the points of all panels: mean ranks, and the shares without a solution."""
+    parts = [_curves_of(*panel) for panel in _panels(table)]
+    columns = [*table, "at", "value", "curve", "look", "title", "varies", "kind"]
+    return joined(parts, columns)
+
+
+def _curves_of(title: str, series: str, cells: pd.DataFrame) -> pd.DataFrame:
     values = sorted(cells[series].unique())
     looks = looks_of(values)
     parts: list[pd.DataFrame] = []
     spread = np.linspace(0, len(values) - 1, min(len(values), 8))
-    named = {values[int(i)] for i in spread.round()}  # at most eight, evenly spread
+    shown = {values[int(i)] for i in spread.round()}  # at most eight, evenly spread
     for (k, value), (norm, dash) in product(enumerate(values), DASHES.items()):
         solid, colour = norm == "frobenius", looks[value]["color"]
         width = NARROWEST + STEP * min(len(values) - 1 - k, 6)  # the first are the widest
         look = {
-            **looks[value], "linestyle": dash, "linewidth": width if solid else 1.5,
-            "markersize": 2.1 + width, "markerfacecolor": colour if solid else "white",
-            "markeredgecolor": colour, "markeredgewidth": 1.0,
-            "label": f"{series}={number(value)}" if solid and value in named else "_",
+            **looks[value], "linestyle": dash, "linewidth": width if solid else 1.2,
+            "markersize": 1.6 + width, "markerfacecolor": colour if solid else "white",
+            "markeredgecolor": colour, "markeredgewidth": 0.8,
+            "label": f"${series}={number(value)}$" if solid and value in shown else "_",
         }  # fmt: skip
         rows = cells[(cells[series] == value) & (cells["norm"] == norm)]
-        rows = rows.assign(at=rows["d"] + APART * (k - (len(values) - 1) / 2))
-        rows = rows.assign(curve=f"{title}|{value}|{norm}", look=[look] * len(rows))
+        rows = rows.assign(
+            at=rows["d"] + APART * (k - (len(values) - 1) / 2), title=title, varies=series,
+            curve=f"{title}|{value}|{norm}", look=[look] * len(rows),
+        )  # fmt: skip
         ranks = {"value": "rank_mean", "low": "rank_low", "high": "rank_high"}
         shares = {"value": "nothing_share", "low": "nothing_low", "high": "nothing_high"}
-        parts.append(rows.assign(row=f"{title}|rank", **{k: rows[v] for k, v in ranks.items()}))
+        parts.append(rows.assign(kind="rank", **{k: rows[v] for k, v in ranks.items()}))
         if norm == cells["norm"].iloc[0]:
-            rows = rows.assign(row=f"{title}|nothing", rank_std=np.nan, used=rows["trials"])
+            rows = rows.assign(kind="nothing", rank_std=np.nan, used=rows["trials"])
             parts.append(rows.assign(**{k: rows[v] for k, v in shares.items()}))
     return pd.concat(parts, ignore_index=True)
 
@@ -177,11 +191,7 @@ def _mark(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> N
 def _small_print(tables: Tables, axes: CellAxes) -> list[str]:
     table = tables["rank_vs_d"]
     certified = table[table["method"] == "certified"]
-    lines = [
-        "Shaded: 95 % bootstrap interval of the mean; bars: one standard deviation of the "
-        "instances; below: share of instances, 95 % Wilson interval. Equal curves lie in each "
-        "other, the first is the widest; curves are moved sideways a little."
-    ]
+    lines = []
     for norm, cells in certified.groupby("norm"):
         lines.append(
             f"{norm}: {cells['trials'].sum()} instances: {cells['used'].sum()} certified and "
@@ -197,17 +207,4 @@ def _small_print(tables: Tables, axes: CellAxes) -> list[str]:
             f"The published way: {nothing} of {used} ranks are the 1 of a solver without a "
             f"matrix; {published['set_aside'].sum()} instances have no value."
         )
-    if (hidden := len(_panels(table)) - PANELS) > 0:
-        lines.append(f"{hidden} further panels are not drawn: see the table.")
     return lines
-
-
-CAPTION = (
-    "Mean rank of the least Frobenius norm solution (solid, filled) and of the least nuclear norm "
-    "solution (dashed, open) of the attention SVM at the optimal tokens, versus d. Left: certified "
-    "solutions, ranks relative to the largest singular value; cells without a feasible instance "
-    "have no point. Right: the same instances as the published scripts treat them: loose solver, "
-    "singular values above 1e-7, infeasible instances, which have no matrix, as rank 1."
-)
-
-draw = Pages("rank_vs_d", CAPTION, _figure, _small_print, "", X, cells="rank_vs_d").draw

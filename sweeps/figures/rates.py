@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 
-from .. import statistics
-from ..facets import Look, Panel, facets, labels, looks_of, whiskers
-from . import CellAxes, Figure, Pages, SweepFrames, Tables, _curves
+from .. import statistics, style
+from ..facets import Panel, facets, labels, looks_of
+from . import CellAxes, Figure, Pages, SweepFrames, Tables, _curves, drawn
 from ._numbers import history_of, outcomes
 
 QUANTITIES = {
-    "one_minus_corr_frobenius": _curves.PANELS["one_minus_corr_frobenius"],
+    "one_minus_corr_frobenius": _curves.panel_of("one_minus_corr_frobenius"),
     "margin_gap_frobenius": Panel(r"margin gap by $W_{\mathrm{mm}}$", "log"),
     "excess_risk": Panel(r"$L - L^\star$", "log"),
     "minus_log_excess_risk": Panel(r"$\log\,1/(L - L^\star)$", "log"),
@@ -32,10 +34,8 @@ SMALLEST_SHOWN = 1e-30
 """Curves end where they fall below: L - L* falls to e^-400000."""
 
 AGAINST = {"step": "step", "W_norm": r"$\|W\|_F$"}
-COLUMNS = {"over the steps": "step", "over the norm": "W_norm"}
-DECADE = "exponents"
-OPEN = ", over the norm"
-"""End of the name of a curve of exponents against the norm."""
+GUIDES = {"one_minus_corr_frobenius": -2.0, "margin_gap_frobenius": -1.0}
+"""Quantity of the main figure -> exponent of the dotted line beside its curves."""
 
 USED = ("ok", "unsaturated")
 """Statuses of instances whose training goes on: unsaturated are those with fixed steps."""
@@ -49,22 +49,6 @@ SPAN = np.log(10)
 
 POINTS = 3
 """Fewest snapshots of a decade from which an exponent is read."""
-
-NOTE = (
-    "Left and middle: median over instances with a certified SVM at the tokens that they end "
-    "with; L* is the loss of attending to these alone. Right: exponent of each decade of steps, "
-    "the slope of log y over log x of an instance; median over the instances with its 95 % "
-    "bootstrap interval; filled against the steps, open against the norm of W. A power law holds "
-    "over the last decades, at least two, whose exponents differ by at most "
-    f"{TOLERANCE:g}, and by {TOLERANCE:.0%} of the last one: the interval of the median "
-    "difference; of the norm only where it grows tenfold in them. Curves are drawn down to "
-    f"{SMALLEST_SHOWN:g}; exponents are read from all numbers, L - L* from its logarithm."
-)
-CAPTION = (
-    "1-correlation with W_mm, margin gap and loss over the steps and over the norm of W, and the "
-    "exponents of every decade of steps, for gradient descent with a fixed step and for rules "
-    "whose steps grow."
-)
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -180,65 +164,44 @@ def _laws(local: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns)
 
 
-def _figure(tables: Tables, axes: CellAxes) -> Figure:
-    """Return a row for each quantity: over the steps, over the norm, exponents by decade."""
-    medians, local = tables["rates_curves"], tables["rates_by_decade"]
-    medians = medians[medians["median"] > SMALLEST_SHOWN]
-    parts = [medians.assign(x=medians[x], column=label, low=np.nan, high=np.nan)
-             for label, x in COLUMNS.items()]  # fmt: skip
-    shift = local["against"].map({"step": 0.0, "W_norm": 0.12})
-    parts.append(local.assign(x=local["decade"] + shift, column=DECADE))
-    table = pd.concat(parts, ignore_index=True)
-    table["column"] = pd.Categorical(table["column"], [*COLUMNS, DECADE])
-    of_norm = (table["column"] == DECADE) & (table["against"] == "W_norm")
-    curve = labels(axes, table, axes.besides()).astype(str)
-    looks = looks_of(list(labels(axes, tables["rates_counts"], axes.besides()).cat.categories))
-    looks |= {f"{name}{OPEN}": {**look, "markerfacecolor": "white", "markeredgewidth": 1,
-                                "linestyle": ":", "label": "_"}
-              for name, look in looks.items()}  # fmt: skip
-    table["curve"] = pd.Categorical(curve.mask(of_norm, curve + OPEN), list(looks))
-    fig, grid = facets(
-        table, "x", "median", hue="curve", row="quantity", col="column", panels=QUANTITIES,
-        looks=looks, size=(3.1, 2.5), mark=_mark, share_y=False,
-    )  # fmt: skip
-    shown = [name for name in QUANTITIES if (table["quantity"] == name).any()] or [""]
-    for name, line in zip(shown, grid, strict=True):
-        for ax in line[:2]:
-            if ax.lines:
-                ax.set_xscale("log")
-        of_loss = {"value": "symlog", "linthresh": 1} if name == "excess_risk" else {}
-        line[2].set_yscale(**{"value": "linear"} | of_loss)
-        line[2].autoscale(axis="y")
-        line[2].set_ylabel("exponent")
-    for ax, text in zip(grid[-1], [*AGAINST.values(), "decade of steps, $10^k$"], strict=True):
-        ax.set_xlabel(text)
+def _over_norm(tables: Tables, axes: CellAxes) -> Figure:
+    panels = {name: QUANTITIES[name] for name in GUIDES}
+    fig, (grid,) = _figure(tables, axes, "W_norm", panels)
+    for ax, exponent in zip(grid, GUIDES.values(), strict=False):
+        if ax.lines:
+            x, y = (
+                np.concatenate([getattr(one, f"get_{k}data")() for one in ax.lines]) for k in "xy"
+            )
+            last = int(np.argmax(x))
+            ends = np.array([x[last] / 1e3, x[last]])
+            ax.plot(ends, 6 * y[last] * (ends / x[last]) ** exponent, ":", color=style.INK)
+            middle = ends[1] / 30, 12 * y[last] * 30**-exponent
+            ax.text(*middle, rf"$\|W\|^{{{exponent:.0f}}}$", ha="left", va="bottom")
     return fig
 
 
-def _mark(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:
-    """Draw a curve, or the exponents of decades with their intervals."""
-    small = {**look, "markersize": 3.5, "linewidth": 1}
-    if (rows["column"] == DECADE).any():
-        whiskers(ax, rows, x, statistic, small)
-    else:
-        ax.plot(rows[x], rows[statistic], **small)
+def _over_steps(tables: Tables, axes: CellAxes) -> Figure:
+    return _figure(tables, axes, "step", QUANTITIES)[0]
+
+
+def _figure(
+    tables: Tables, axes: CellAxes, x: str, panels: Mapping[str, Panel]
+) -> tuple[Figure, np.ndarray]:
+    """Return a panel for each quantity, with a curve for each cell."""
+    table = tables["rates_curves"]
+    table = table[(table["median"] > SMALLEST_SHOWN) & table["quantity"].isin(panels)]
+    table = table.drop(columns=["low", "high"])
+    table["curve"] = labels(axes, table, axes.besides()).astype(str)
+    looks = looks_of(list(labels(axes, tables["rates_counts"], axes.besides()).cat.categories))
+    table["curve"] = pd.Categorical(table["curve"], list(looks))
+    return facets(
+        table, x, "median", hue="curve", col="quantity", panels=panels, looks=looks, log_x=True,
+        x_label=AGAINST[x], share_y=False,
+    )  # fmt: skip
 
 
 def _notes(tables: Tables, axes: CellAxes) -> list[str]:
-    """Return the note, the power laws of every quantity, and how many numbers are left out."""
-    lines = [NOTE]
-    for (quantity, against), rows in tables["rates"].groupby(["quantity", "against"], sort=False):
-        found = [
-            f"{name or 'all'} {row['exponent']:.3f} [{row['low']:.3f}, {row['high']:.3f}] "
-            f"({row['decades']} of {row['of']} decades)"
-            if row["decades"]
-            else f"{name or 'all'} none"
-            for name, part in axes.split(rows, axes.besides())
-            for _, row in part.iterrows()
-        ]
-        over = {"step": "steps", "W_norm": "norm"}[str(against)]
-        lines.append(f"{NAMES[str(quantity)]} over the {over}: {'; '.join(found)}.")
-    return [*lines, *left_out_sentence(tables["rates_left_out"])]
+    return [*left_out_sentence(tables["rates_left_out"])]
 
 
 def left_out_sentence(counts: pd.DataFrame) -> list[str]:
@@ -252,4 +215,11 @@ def left_out_sentence(counts: pd.DataFrame) -> list[str]:
     return [f"Left out, not positive or not known: {', '.join(found)}."] if found else []
 
 
-draw = Pages("rates", CAPTION, _figure, _notes, room=_curves.CURVES).draw
+ROOM = _curves.CURVES
+draw = partial(
+    drawn,
+    (
+        Pages("rates", _over_norm, _notes, room=ROOM),
+        Pages("rates_steps", _over_steps, _notes, room=ROOM),
+    ),
+)

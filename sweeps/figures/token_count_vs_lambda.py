@@ -6,33 +6,20 @@ import pandas as pd
 
 from .. import statistics
 from ..facets import Panel, facets, labels, named
+from ..notation import DISTANCE, SVMS
 from . import CellAxes, Figure, Pages, SweepFrames, Tables
-from ._curves import PANELS, at_the_end
+from ._curves import at_the_end, panel_of
 from ._numbers import outcomes
 
-SOLUTIONS = {
-    "one_minus_corr_svmeq": r"$W_{\mathrm{svmeq}}$",
-    "one_minus_corr_frobenius": r"$W_{\mathrm{mm}}$",
-    "one_minus_corr_1token": r"$W_{\mathrm{1token}}$",
-}
+SOLUTIONS = {f"one_minus_corr_{svm}": SVMS[svm] for svm in ("svmeq", "frobenius", "1token")}
 SHOWN = {
-    "attended": PANELS["attended_tokens"],
-    "agreement": Panel(r"$1-\mathrm{corr}(W, \cdot\,)$", "log"),
+    "attended": panel_of("attended_tokens"),
+    "agreement": Panel(DISTANCE(r"\cdot\,"), "log"),
     "kept": Panel("kept by the published rule", "share"),
 }
 ROWS = 4
 """Largest number of rows of panels of a figure."""
 PUBLISHED_NEGLIGIBLE = 1e-6
-NOTE = (
-    "Lines: mean, on the right share; bands: 95 % intervals, bootstrap and Wilson. A token is "
-    "attended if its softmax is at least 1e-3, and masked if it is less: no instance is excluded "
-    "for a value in between. On the right, the share of the same instances that the published rule "
-    "keeps, which excludes those with a softmax in (1e-6, 1e-3]."
-)
-CAPTION = (
-    "Mean number of attended tokens per sample, 1-correlation of the trained W with the three SVM "
-    "solutions, and the share that the published rejection rule keeps, versus lambda."
-)
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -58,8 +45,8 @@ def _figure(tables: Tables, axes: CellAxes) -> Figure:
     table["row"] = labels(axes, table, axes.besides("lam"))
     return facets(
         table, "lam", "mean", hue="curve", row="row", col="panel", panels=SHOWN,
-        x_label=r"$\lambda$", title="trained W against",
+        x_label=r"$\lambda$", title="trained $W$ against",
     )[0]  # fmt: skip
 
 
-draw = Pages("token_count_vs_lambda", CAPTION, _figure, NOTE, x=("lam",), room=ROWS).draw
+draw = Pages("token_count_vs_lambda", _figure, x=("lam",), room=ROWS).draw

@@ -14,13 +14,13 @@ from scipy.special import softmax
 from .. import style
 from ..cells import rows_of
 from ..facets import Look, looks_of, named
+from ..notation import RULES, SVMS
 from . import CellAxes, Figure, Pages, SweepFrames, Tables
 from ._numbers import arrays_of, joined, outcomes
 
 SCENES = {"paths_far": "samples far apart", "paths_near": "samples overlapping"}
 PUBLISHED_SEEDS = {"paths_far": 1, "paths_near": 3}
-PARAMETERIZATIONS = {"w": "trained $W$", "kq": "trained $(K, Q)$"}
-RAYS = {"frobenius": r"$W_{\mathrm{mm}}z_i$", "nuclear": r"$W^{\star}_{\mathrm{mm}}z_i$"}
+RAYS = {norm: SVMS[norm] + "$z_i$" for norm in ("frobenius", "nuclear")}
 DASHES: dict[str, Any] = {"frobenius": "--", "nuclear": ":"}
 X = ("data", "parameterization")
 STEPS_KEPT = 240
@@ -29,17 +29,6 @@ LARGEST = 1e100
 FRAMES = 48
 SHORTEST = 0.1
 """Norm of W z_i above which its distance from the origin is drawn on a logarithmic scale."""
-NOTE = (
-    "Colour and marker: sample; filled: the token selected by training; ring: the optimal token. "
-    "Lines with arrows: W z_i over all steps, its distance from the origin on a logarithmic scale, "
-    "so that rotations stay visible. Pale lines: the separating hyperplane of each sample, "
-    "half-way between its selected token and the nearest others along W_mm z_i."
-)
-CAPTION = (
-    "Paths of W z_i, with W = K Q^T on the right, in the plane of the tokens, and the rays that "
-    "the SVM solutions of the selected tokens predict for them. The animation shows the softmax of "
-    "every token as its size while the direction turns."
-)
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -135,11 +124,11 @@ def _notes(tables: Tables, axes: CellAxes) -> list[str]:
     tokens = tables["trajectories_tokens"]
     known = len(tokens) and tokens["data"].isin(PUBLISHED_SEEDS).all()
     which = "One published instance per scene." if known else "One instance per scene, the first."
-    return [f"{NOTE} {which}"]
+    return [which]
 
 
 draw = Pages(
-    "trajectories", CAPTION, _figure, _notes, x=X, cells="trajectories_tokens", animate=_frames
+    "trajectories", _figure, _notes, x=X[1:], cells="trajectories_tokens", animate=_frames
 ).draw
 
 
@@ -148,28 +137,39 @@ def _scenes(tables: Tables, step: float | None = None) -> Figure:
     parts = {
         name: tables[f"trajectories_{name}"].assign(
             row=lambda table: named(table["data"], SCENES),
-            col=lambda table: named(table["parameterization"], PARAMETERIZATIONS),
+            col=lambda table: named(table["parameterization"], RULES),
         )
         for name in ("tokens", "paths", "rays")
     }
     rows, columns = (list(parts["tokens"][name].cat.categories) for name in ("row", "col"))
     looks = looks_of(sorted(parts["tokens"]["sample"].unique()))
-    fig = style.figure(4.3 * len(columns) + 1.1, 4.1 * len(rows) + (0.8 if step is None else 0.3))
+    fig = style.figure(
+        style.width_of(len(columns)), 3.1 * len(rows) + (0.1 if step is None else 0.4)
+    )
     grid = fig.subplots(len(rows), len(columns), squeeze=False)
     for (i, j), ax in np.ndenumerate(grid):
-        style.heading(ax, f"{columns[j]}, {rows[i]}")
+        style.heading(ax, f"trained {columns[j]}, {rows[i]}")
         cell = {"row": rows[i], "col": columns[j]}
         here = {name: rows_of(table, cell) for name, table in parts.items()}
         if here["tokens"].empty:
             style.empty(ax, "no run on record")
         else:
             _panel(ax, here, looks, step)
+    for ax in grid[:, 0]:
+        ax.set_ylabel("second coordinate")
     handles = [Line2D([], [], label=f"sample {i + 1}", **look) for i, look in looks.items()]
     handles += [
         Line2D([], [], color=style.INK, linestyle=DASHES[norm], label=words)
         for norm, words in RAYS.items()
     ]
-    grid[0, -1].legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    handles += [
+        Line2D([], [], color=style.INK, marker="o", linestyle="", label="selected token"),
+        Line2D([], [], color=style.INK, marker="o", linestyle="", markerfacecolor="none",
+               markeredgewidth=0.8, markersize=8, label="optimal token"),
+    ]  # fmt: skip
+    for handle in handles:
+        grid[0, 0].add_line(handle)
+    style.legend(fig, [grid[0, 0]])
     if step is not None:
         fig.suptitle(f"step {step}", x=0.02, ha="left")
     return fig
@@ -190,20 +190,20 @@ def _panel(ax: Axes, parts: Tables, looks: Mapping[Any, Look], step: float | Non
         for _, ray in rays[rays["sample"] == i].iterrows():
             _ray(ax, ray, colour, reach)
         for _, token in mine.iterrows():
-            size = 42 if step is None else 14 + 170 * attention[i, token["token"]]
+            size = 24 if step is None else 8 + 90 * attention[i, token["token"]]
             filled = token["selected"] if step is None else attention[i, token["token"]] > 0.5
             ax.scatter(token["x"], token["y"], s=size, marker=marker, edgecolors=colour,
                        facecolors=colour if filled else "white", linewidths=1.2,
                        zorder=3)  # fmt: skip
             if token["optimal"]:
-                ax.scatter(token["x"], token["y"], s=230, facecolors="none", edgecolors=style.INK,
+                ax.scatter(token["x"], token["y"], s=95, facecolors="none", edgecolors=style.INK,
                            linewidths=0.8, zorder=2)  # fmt: skip
         path = walked[(walked["sample"] == i) & (walked["token"] == 0)]
         _path(ax, path.sort_values("step"), colour, unit)
     ends = -reach, reach
-    ax.set(xlim=ends, ylim=ends, aspect="equal", xticks=[], yticks=[])
+    ax.set(xlim=ends, ylim=ends, aspect="equal", xlabel="first coordinate")
+    ax.locator_params(nbins=5)
     ax.grid(False)
-    ax.spines[:].set_visible(False)
 
 
 def _ray(ax: Axes, ray: pd.Series[Any], colour: str, reach: float) -> None:
@@ -218,7 +218,7 @@ def _ray(ax: Axes, ray: pd.Series[Any], colour: str, reach: float) -> None:
         foot = ray["offset"] * w / length**2
         along = 3 * reach * np.array([-w[1], w[0]]) / length
         ends = np.stack([foot - along, foot + along])
-        ax.plot(ends[:, 0], ends[:, 1], color=colour, linewidth=3.5, alpha=0.16, zorder=1)
+        ax.plot(ends[:, 0], ends[:, 1], color=colour, linewidth=2.5, alpha=0.16, zorder=1)
 
 
 def _path(ax: Axes, path: pd.DataFrame, colour: str, unit: float) -> None:
@@ -227,7 +227,7 @@ def _path(ax: Axes, path: pd.DataFrame, colour: str, unit: float) -> None:
     distance = np.linalg.norm(points, axis=1, keepdims=True)
     scale = unit * np.log1p(distance / SHORTEST)
     points = points / np.where(distance > 0, distance, 1) * scale
-    ax.plot(points[:, 0], points[:, 1], color=colour, linewidth=1.8, zorder=4)
+    ax.plot(points[:, 0], points[:, 1], color=colour, linewidth=1.4, zorder=4)
     for share in (0.35, 0.65, 1.0):
         k = int(np.argmax(scale[:, 0] >= share * scale[-1, 0]))
         heading = points[k] - points[max(k - 8, 0)]  # over 8 steps: single steps oscillate
@@ -236,5 +236,5 @@ def _path(ax: Axes, path: pd.DataFrame, colour: str, unit: float) -> None:
             ax.annotate(
                 "", points[k], tail, zorder=5,
                 arrowprops={"arrowstyle": "-|>", "color": colour, "shrinkA": 0, "shrinkB": 0,
-                            "mutation_scale": 13},
+                            "mutation_scale": 9},
             )  # fmt: skip

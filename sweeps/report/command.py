@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(argv)
     directory = options.directory
-    beside = ("directory", "config_dir", "extension")
+    beside, paper = ("directory", "config_dir", "extension", "style"), options.style == "paper"
     parts = {name: value for name, value in vars(options).items() if name not in beside and value}
     try:
         check_extensions(options.extension)
@@ -53,9 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if frames.runs.empty:
         return _refuse(f"{directory}: holds no record of a run; give the folder of a sweep")
     if parts:
-        return _chart(frames, parts)
+        return _chart(frames, parts, paper)
     try:
-        files = write_report(frames, options.config_dir)
+        files = write_report(frames, options.config_dir, paper)
     except OSError as error:
         return _refuse(f"{directory}: the report cannot be written ({error})")
     _print_summary(frames, files)
@@ -76,6 +76,9 @@ def _parser() -> argparse.ArgumentParser:
         help="folder of your own sweeps: DIR/sweep/NAME.py draws the sweep NAME")  # fmt: skip
     add("--extension", metavar="PACKAGE", **more,
         help="a package with figures that is not installed with entry points")  # fmt: skip
+    add("--style", choices=("page", "paper"), default="page",
+        help="page (default): all of it; paper: each figure as a PDF, 8.5 or 17 cm wide, and its "
+        "caption and counts as a text")  # fmt: skip
     chart = parser.add_argument_group(
         "a chart", "written to DIR/figures and DIR/tables"
     ).add_argument
@@ -85,14 +88,14 @@ def _parser() -> argparse.ArgumentParser:
     chart("--col", metavar="COLUMN", help="a column of panels for each value")
     chart("--row", metavar="COLUMN", help="a row of panels for each value")
     chart("--kind", metavar="KIND", help="line (default) | scatter | box | heatmap")
-    chart("--estimator", metavar="NAME", help="mean (default) | median")
+    chart("--estimator", metavar="NAME", help="median (default) | mean")
     chart("--log", metavar="AXES", help="logarithmic axes: x | y | x,y")
     chart("--status", metavar="WORDS", help="statuses that are shown: ok (default), ... | all")
     chart("--where", metavar="COLUMN=VALUE", action="append", help="only this value; repeatable")
     return parser
 
 
-def _chart(frames: SweepFrames, parts: dict[str, Any]) -> int:
+def _chart(frames: SweepFrames, parts: dict[str, Any], paper: bool) -> int:
     """Write a chart: figures, its table and its counts."""
     from ..chart import ChartError
     from ..loaded import LoadedSweep
@@ -101,7 +104,7 @@ def _chart(frames: SweepFrames, parts: dict[str, Any]) -> int:
     where = dict(word.partition("=")[::2] for word in parts.pop("where", ()))
     try:
         chart = LoadedSweep(frames).chart(**parts, where=where)
-        paths = write_chart(frames.directory, chart)
+        paths = write_chart(frames.directory, chart, paper)
     except ChartError as error:
         return _refuse(str(error))
     except OSError as error:
@@ -123,5 +126,8 @@ def _print_summary(frames: SweepFrames, files: ReportFiles) -> None:
     lines += [frames.left_out] if frames.repeated else []
     lines += [f"{row.state}: {row.run}: {row.reason}" for row in frames.incomplete.itertuples()]
     lines += [f"not drawn: {failure}" for failure in files.failed]
-    lines.append(f"report: {files.html}, figures and tables beside it")
+    if files.html:
+        lines.append(f"report: {files.html}, figures and tables beside it")
+    else:
+        lines.append(f"figures of a paper, with captions: {frames.directory / 'figures'}")
     sys.stdout.write("".join(f"{one_line(line)}\n" for line in lines))

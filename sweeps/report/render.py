@@ -8,25 +8,27 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from attnsvm.record import one_line
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure on a page: its name, its caption and its files by their ending: png, pdf, gif."""
+    """A figure on a page: name, caption, small print, and files by their ending: png, pdf, gif."""
 
     name: str
     caption: str
     files: Mapping[str, bytes]
+    notes: Sequence[str] = ()
 
 
 def render(template: str, **content: Any) -> str:
@@ -48,9 +50,28 @@ def _environment() -> Environment:
     )
     style, script = (loader.get_source(made, name)[0] for name in ("page.css", "page.js"))
     made.globals |= {"style": Markup(style), "script": Markup(script), "policy": _policy(script)}
-    made.filters |= {"base64": _base64, "are_numbers": _are_numbers, "four_digits": _four_digits}
+    made.filters |= {"base64": _base64, "are_numbers": _are_numbers, "four_digits": _four_digits,
+                     "typeset": typeset}  # fmt: skip
     made.tests["missing"] = _is_missing
     return made
+
+
+def typeset(text: object) -> Markup:
+    """Return a text as HTML, the symbols of captions in it as mathematics: W_star_mm, (K, Q)."""
+    escaped = str(escape(_printable(text)))
+    for symbol, html in SYMBOLS:
+        escaped = symbol.sub(html, escaped)
+    return Markup(escaped)
+
+
+SYMBOLS = (
+    (re.compile(r"\bW_star_mm\b"), "<i>W</i><sub>⋆,mm</sub>"),
+    (re.compile(r"\bW_(mm|svmeq|1token|fin|svm)\b"), r"<i>W</i><sub>\1</sub>"),
+    (re.compile(r"\|\|([^|]+)\|\|_([F2])\b"), r"‖\1‖<sub>\2</sub>"),
+    (re.compile(r"\bK Q\^T(?!\w)"), "<i>K Q</i><sup>⊤</sup>"),
+    (re.compile(r"\(K, Q\)"), "(<i>K</i>, <i>Q</i>)"),
+    (re.compile(r"(?<=[ (])([WKQLRdnTmp])(?=[ ,.:;=)])(?!\.\w)"), r"<i>\1</i>"),
+)
 
 
 def _policy(script: str) -> str:

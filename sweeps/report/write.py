@@ -28,20 +28,24 @@ class ReportFiles:
     """Paths of a report's files, the pictures that its page shows, and what could not be drawn.
 
     `failed` has a line for each figure or set of tables that ended in an error: its name and why.
+    Figures for a paper have no page.
     """
 
-    html: Path
+    html: Path | None
     figures: tuple[Path, ...]
     tables: tuple[Path, ...]
     pictures: tuple[Picture, ...]
     failed: tuple[str, ...] = ()
 
 
-def write_report(frames: SweepFrames, folders: Sequence[Path] = ()) -> ReportFiles:
+def write_report(
+    frames: SweepFrames, folders: Sequence[Path] = (), paper: bool = False
+) -> ReportFiles:
     """Write figures, their tables and the HTML page into the sweep's folder.
 
     Every file is replaced atomically: DIR/figures/NAME.png and .pdf (.gif if animated),
-    DIR/tables/NAME.csv and DIR/report.html. A figure that cannot be drawn costs no other one.
+    DIR/tables/NAME.csv and DIR/report.html. Figures are 8.5 or 17 cm wide. For a paper: only
+    NAME.pdf, and NAME.txt with caption and counts. A figure that cannot be drawn costs no other.
     `folders` are those of the user's own config files, as for `figure_module`. OSError: the folder
     cannot be written.
     """
@@ -56,29 +60,38 @@ def write_report(frames: SweepFrames, folders: Sequence[Path] = ()) -> ReportFil
             module = figure_module(frames.name, folders)
             tables = module.tables(frames)
     named = {name: table.rename(columns=frames.typed) for name, table in tables.items()}
-    csvs = _write_tables(frames.directory, named)
+    csvs = () if paper else _write_tables(frames.directory, named)
     if tables:
-        pictures = _pictures(module, tables, frames, failed)
+        pictures = _pictures(module, tables, frames, failed, paper)
     images = {f"{p.name}.{kind}": data for p in pictures for kind, data in p.files.items()}
     figures = _write_into(frames.directory / "figures", images)
     _remove_other_pages(figures)
+    if paper:
+        return ReportFiles(None, figures, csvs, tuple(pictures), tuple(failed))
     page = frames.directory / "report.html"
     write_atomically(page, report_page(frames, pictures, tables, failed).encode())
     return ReportFiles(page, figures, csvs, tuple(pictures), tuple(failed))
 
 
-def write_chart(directory: Path, chart: Chart) -> tuple[Path, ...]:
-    """Write PNG, PDF and the tables of a chart into a sweep's folder; return their paths.
+def _words(caption: str, notes: Sequence[str]) -> bytes:
+    """Return the text that stands beside a figure."""
+    return "\n\n".join([caption, *notes, ""]).encode()
 
-    OSError: the folder cannot be written.
+
+def write_chart(directory: Path, chart: Chart, paper: bool = False) -> tuple[Path, ...]:
+    """Write PNG, PDF, caption and tables of a chart into a sweep's folder; return their paths.
+
+    For a paper: without the PNG. OSError: the folder cannot be written.
     """
     from .. import style
 
     with style.paper():
         figure = chart.figure()
-        images = {f"{chart.name}.png": style.png(figure), f"{chart.name}.pdf": style.pdf(figure)}
+        files = {} if paper else {f"{chart.name}.png": style.png(figure)}
+        files[f"{chart.name}.pdf"] = style.pdf(figure)
+        files[f"{chart.name}.txt"] = _words(chart.caption, chart.notes)
     tables = {chart.name: chart.table, f"{chart.name}_counts": chart.counts}
-    return _write_into(directory / "figures", images) + _write_tables(directory, tables)
+    return _write_into(directory / "figures", files) + _write_tables(directory, tables)
 
 
 def _remove_other_pages(written: Iterable[Path]) -> None:
@@ -86,13 +99,17 @@ def _remove_other_pages(written: Iterable[Path]) -> None:
     kept = set(written)
     for folder, name in {(path.parent, re.sub(r"_\d+$", "", path.stem)) for path in kept}:
         for path in folder.glob(f"{glob.escape(name)}*"):
-            page = re.fullmatch(rf"{re.escape(name)}(_\d+)?\.(png|pdf|gif)", path.name)
+            page = re.fullmatch(rf"{re.escape(name)}(_\d+)?\.(png|pdf|gif|txt)", path.name)
             if page and path not in kept:
                 path.unlink()
 
 
 def _pictures(
-    module: Any, tables: dict[str, pd.DataFrame], frames: SweepFrames, failed: list[str]
+    module: Any,
+    tables: dict[str, pd.DataFrame],
+    frames: SweepFrames,
+    failed: list[str],
+    paper: bool,
 ) -> list[Picture]:
     """Return the pictures of the sweep; add a line to `failed` for each that cannot be drawn."""
     from .. import style
@@ -102,21 +119,25 @@ def _pictures(
         for drawing in module.draw(tables, frames.axes, [frames.not_shown]):
             before = len(failed)
             with _noting(drawing.name, failed):
-                pictures.append(_picture(drawing))
+                pictures.append(_picture(drawing, paper))
             for path in frames.directory.glob(f"figures/{drawing.name}.*"):
                 if len(failed) > before:
                     path.unlink()  # of an earlier report: it does not show these tables
     return pictures
 
 
-def _picture(drawing: Drawing) -> Picture:
+def _picture(drawing: Drawing, paper: bool) -> Picture:
     from .. import style
     from .render import Picture
 
-    files = {"png": style.png(drawing.figure), "pdf": style.pdf(drawing.figure)}
-    if drawing.frames:
+    files = {"pdf": style.pdf(drawing.figure)}
+    if paper:
+        files["txt"] = _words(drawing.caption, drawing.notes)
+    else:
+        files = {"png": style.png(drawing.figure), **files}
+    if drawing.frames and not paper:
         files["gif"] = style.gif(drawing.frames)
-    return Picture(drawing.name, drawing.caption, files)
+    return Picture(drawing.name, drawing.caption, files, drawing.notes)
 
 
 @contextmanager

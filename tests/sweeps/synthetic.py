@@ -1,4 +1,4 @@
-"""Made-up sweeps with every ugly case that a real folder may hold, and their figures as words."""
+"""Made-up sweeps with every ugly case that a real folder may hold, and words of their figures."""
 
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ def only(table: pd.DataFrame, **cell: object) -> pd.Series:
 
 def text_of(drawing: Drawing) -> str:
     artists = drawing.figure.findobj(lambda artist: hasattr(artist, "get_text"))
-    return "\n".join(artist.get_text() for artist in artists)
+    words = [artist.get_text() for artist in artists]
+    return "\n".join([drawing.caption, *drawing.notes, *words])
 
 
 def drawn(
@@ -113,6 +114,7 @@ def drawn(
         drawings = module.draw(tables, frames.axes, ["a remark"])
         for drawing in drawings:
             drawing.figure.draw_without_rendering()
+            assert round(2.54 * drawing.figure.get_figwidth(), 9) in (8.5, 17)
         return tables, drawings, [text_of(drawing).replace("\n", " ") for drawing in drawings]
 
 

@@ -93,12 +93,18 @@ def test_correlations_and_gaps_are_read_from_the_history_by_norm(stored):
 
 def test_the_page_tells_arithmetic_and_tokens_apart_and_counts(stored):
     _, drawings, words = drawn(sweep(("direct", "log_domain"), stored))
-    assert [d.name for d in drawings] == ["mirror_descent", "mirror_descent_tokens"]
-    lines = [line for ax in drawings[0].figure.axes for line in ax.lines]
-    assert {line.get_linestyle() for line in lines} == {"-", "--", ":"}
-    for said in ("p=1.75", "p=3", "l3, exact", "published arithmetic and tokens", "a remark"):
-        assert said in words[0]
-    assert "16 ok, 4 undecided" in words[0]
+    kinds = {
+        "": "exact",
+        "_published": "published arithmetic",
+        "_correlation": "exact",
+        "_gap": "exact",
+    }
+    assert [d.name for d in drawings] == [f"mirror_descent{kind}" for kind in kinds]
+    for drawing, text, arithmetic in zip(drawings, words, kinds.values(), strict=True):
+        lines = {line.get_linestyle() for ax in drawing.figure.axes for line in ax.lines}
+        assert lines == ({"-", ":"} if drawing.name.endswith("published") else {"-"})
+        for said in ("$p=1.75$", "$p=3$", f", {arithmetic}.", "16 ok, 4 undecided", "a remark"):
+            assert said in text
 
 
 @pytest.mark.full

@@ -111,19 +111,15 @@ def test_an_exponential_loss_is_no_power_law_though_it_underflows():
     tables = rates.tables(made)
     curve = tables["rates_curves"].query("quantity == 'excess_risk'").set_index("step")
     assert curve.loc[10**5, "median"] == 0  # its logarithm is not lost
-    *_, (words,) = drawn(made)
-    assert "L - L* over the steps: all none" in words
-    assert "log 1/(L - L*) over the norm: all 1.000" in words
 
 
-def test_the_figure_tells_exponents_and_what_is_left_out():
+def test_the_figures_tell_what_is_left_out():
     made = frames(lambda t: 0.3 * t**-2.0, lambda t: 0.1 * t)
-    *_, (words,) = drawn(made)
-    assert "1-correlation over the steps: all -2.000 [-2.000, -2.000] (5 of 5 decades)" in words
+    *_, (words, _) = drawn(made)
     assert "1 diverged" in words
     assert "a remark" in words
     lost = synthetic.with_rows(made, made.trials.assign(status="undecided"))
-    tables, _, (words,) = drawn(lost)
+    tables, _, (words, _) = drawn(lost)
     assert tables["rates"].empty
     assert "no certified instance" in words
 
@@ -136,7 +132,7 @@ def test_ranks_are_means_over_certified_instances():
                 "nuclear_rank": 2} | lost  # fmt: skip
 
     cells = {rule: {"parameterization": rule, "d": 6} for rule in ("w", "kq")}
-    tables, _, (words,) = drawn(synthetic.sweep("rank_of_weights", cells, instance, trials=5))
+    tables, _, (words, _) = drawn(synthetic.sweep("rank_of_weights", cells, instance, trials=5))
     means = tables["rank_of_weights"].set_index(["rank", "parameterization"])
     assert means.loc[("rank_effective", "kq"), "mean"] == 2.5
     assert means.loc[("rank_stable", "w"), "mean"] == 2.0

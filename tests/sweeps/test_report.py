@@ -62,7 +62,9 @@ def test_the_report_and_its_files_are_written(rank, tmp_path):
     files = report.write_report(rank)
     assert files.html == tmp_path / "report.html"
     names = sorted(p.relative_to(tmp_path).as_posix() for p in (*files.figures, *files.tables))
-    assert names == ["figures/rank_vs_d.pdf", "figures/rank_vs_d.png", "tables/rank_vs_d.csv"]
+    figures = ("rank_vs_d", "rank_vs_d_by_T", "rank_vs_d_infeasible")
+    kinds = [f"figures/{name}.{kind}" for name in figures for kind in ("pdf", "png")]
+    assert names == [*kinds, "tables/rank_vs_d.csv"]
     table = pd.read_csv(tmp_path / "tables" / "rank_vs_d.csv")
     assert table["trials"].sum() == 4 * len(rank.trials)
     text = files.html.read_text()
@@ -134,17 +136,18 @@ def test_a_figure_that_fails_costs_no_other_one_and_no_table(tmp_path, monkeypat
     frames = synthetic.correlation_frames(tmp_path, (4, 6), trials=10)
     sound = report.write_report(frames)
 
-    def failing(*_: object) -> None:
+    def failing(*_: object, **__: object) -> None:
         raise ValueError("no\nsuch <panel>")
 
-    monkeypatch.setattr(correlation_vs_d, "_over_steps", failing)
+    monkeypatch.setattr(correlation_vs_d, "bars", failing)
     files = report.write_report(frames)
     assert len(files.failed) == 1
-    assert files.failed[0].startswith("correlation_vs_d_steps: ValueError: no such <panel> (")
+    assert files.failed[0].startswith("correlation_vs_d_drawn: ValueError: no such <panel> (")
     assert files.tables == sound.tables
-    assert [p.name for p in files.pictures] == ["correlation_vs_d", "correlation_vs_d_scatter"]
-    assert not list(tmp_path.glob("figures/correlation_vs_d_steps.*"))  # of the first report
-    assert "Could not be drawn: correlation_vs_d_steps: ValueError" in files.html.read_text()
+    kept = [f"correlation_vs_d{kind}" for kind in ("", "_steps", "_scatter")]
+    assert [p.name for p in files.pictures] == kept
+    assert not list(tmp_path.glob("figures/correlation_vs_d_drawn.*"))  # of the first report
+    assert "Could not be drawn: correlation_vs_d_drawn: ValueError" in files.html.read_text()
     monkeypatch.setattr(correlation_vs_d, "tables", failing)
     files = report.write_report(frames)
     assert [line.partition(":")[0] for line in files.failed] == ["tables"]
@@ -166,7 +169,7 @@ def test_the_command_names_what_is_lost_or_not_drawn_and_exits_1(rank, monkeypat
     frames.append(dataclasses.replace(rank, runs=rank.runs[rank.runs["state"] == "done"]))
     assert report.main(words) == 0
     assert "infeasible" in capsys.readouterr().out
-    monkeypatch.setattr(rank_vs_d, "_panels", lambda table: 1 / 0)
+    monkeypatch.setattr(rank_vs_d, "_curves", lambda table: 1 / 0)
     assert report.main(words) == 1
     assert "not drawn: rank_vs_d: ZeroDivisionError: division by zero" in capsys.readouterr().out
 

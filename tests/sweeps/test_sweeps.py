@@ -101,7 +101,7 @@ def test_the_command_writes_page_and_copies_and_names_what_lacks(
     assert [path.name for path in (tmp_path / "figures").iterdir()] == ["rank_vs_d.png"]
     assert (tmp_path / "tables/rank_vs_d/rank_vs_d.parquet").exists()
     text = (folder / "overview.html").read_text()
-    assert text.count("<figure ") == 1
+    assert text.count("<figure ") == 2
     assert "attnsvm sweep=rank_vs_d" in text
     assert overview.main(["--directory", str(tmp_path), *asked[2:]]) == 1
     assert "attnsvm sweep=rank_vs_d" in capsys.readouterr().err
