@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import PercentFormatter, ScalarFormatter
 
 from .. import statistics, style
 from ..cells import number, rows_of
@@ -105,6 +105,8 @@ def _halfway(tables: Tables, axes: CellAxes) -> Figure:
         ax.plot(ends, ends, **line)
         ax.set_xscale("log", base=2)
         ax.set_yscale("log", base=2)
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_formatter(ScalarFormatter())
     return fig
 
 

@@ -165,18 +165,15 @@ def _laws(local: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def _over_norm(tables: Tables, axes: CellAxes) -> Figure:
+    """Return the curves over the norm, beside a dotted line of the slope that theory gives."""
     panels = {name: QUANTITIES[name] for name in GUIDES}
     fig, (grid,) = _figure(tables, axes, "W_norm", panels)
     for ax, exponent in zip(grid, GUIDES.values(), strict=False):
-        if ax.lines:
-            x, y = (
-                np.concatenate([getattr(one, f"get_{k}data")() for one in ax.lines]) for k in "xy"
-            )
-            last = int(np.argmax(x))
-            ends = np.array([x[last] / 1e3, x[last]])
-            ax.plot(ends, 6 * y[last] * (ends / x[last]) ** exponent, ":", color=style.INK)
-            middle = ends[1] / 30, 12 * y[last] * 30**-exponent
-            ax.text(*middle, rf"$\|W\|^{{{exponent:.0f}}}$", ha="left", va="bottom")
+        ends = [(line.get_xdata()[-1], line.get_ydata()[-1]) for line in ax.lines]
+        x, y = max((float(x), float(y)) for x, y in ends) if ends else (0.0, 0.0)
+        if x > 1e3:
+            ax.plot([x / 1e3, x], [6 * y * 1e3**-exponent, 6 * y], ":", color=style.INK)
+            ax.text(x / 30, 12 * y * 30**-exponent, rf"$\|W\|^{{{exponent:.0f}}}$", va="bottom")
     return fig
 
 
