@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from . import notation, style
-from .cells import DIGITS, CellAxes, number, rows_of
+from .cells import CellAxes, rows_of
 
 Look = Mapping[str, Any]
 """How a curve or a part of a bar is drawn, as arguments of matplotlib."""
@@ -59,8 +59,7 @@ def labels(
         keys = rest
     words, order = pd.Series("", index=table.index, dtype=object), dict[str, None]()
     for cell, part in axes.cells(table, keys):
-        values = (number(value, axes.digits.get(name, DIGITS)) for name, value in cell.items())
-        word = style.plain(", ".join(values)) if short else notation.label(axes, cell)
+        word = (notation.values if short else notation.label)(axes, cell)
         words[part.index] = word
         order[word] = None
     of_factors = notation.RULES["kq"]

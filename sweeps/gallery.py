@@ -20,7 +20,7 @@ from attnsvm.record import RUN_FILE, write_atomically
 from . import style
 from .aggregate import SweepFrames
 from .cells import CellAxes
-from .figures import figure_module
+from .figures import Drawing, figure_module
 
 ABOUT = "about.json"
 WIDTH_PX = 1500
@@ -56,19 +56,27 @@ def write_tables(frames: SweepFrames, folder: Path) -> None:
     write_atomically(folder / ABOUT, f"{json.dumps(about, indent=1, sort_keys=True)}\n".encode())
 
 
-def draw(folder: Path, name: str) -> bytes:
-    """Return a small PNG of the figure `name` of the sweep whose tables are in `folder`.
+def drawings(folder: Path) -> dict[str, Drawing]:
+    """Return the figures of the sweep whose tables are in `folder`, by name.
 
-    OSError: the folder lacks a file; KeyError: the sweep has no figure of that name; ValueError: as
-    that of `small_png`.
+    They are to be drawn in the style of `style.paper`. OSError: the folder lacks a file.
     """
     about = json.loads((folder / ABOUT).read_text())
     axes = about["axes"]
     cells = CellAxes(**axes | {key: tuple(axes[key]) for key in ("names", "of_rows")})
     tables = {path.stem: pd.read_parquet(path) for path in sorted(folder.glob("*.parquet"))}
+    drawn = figure_module(about["sweep"]).draw(tables, cells, about["remarks"])
+    return {drawing.name: drawing for drawing in drawn}
+
+
+def draw(folder: Path, name: str) -> bytes:
+    """Return a small PNG of the figure `name` of the sweep whose tables are in `folder`.
+
+    OSError: as that of `drawings`; KeyError: the sweep has no figure of that name; ValueError: as
+    that of `small_png`.
+    """
     with style.paper():
-        drawings = figure_module(about["sweep"]).draw(tables, cells, about["remarks"])
-        return small_png(style.png({drawing.name: drawing for drawing in drawings}[name].figure))
+        return small_png(style.png(drawings(folder)[name].figure))
 
 
 def small_png(picture: bytes) -> bytes:

@@ -75,6 +75,13 @@ def label(axes: CellAxes, cell: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, parts)) or plain(axes.label(cell))
 
 
+def values(axes: CellAxes, cell: Mapping[str, Any]) -> str:
+    """Return what the values of a cell are called in a figure: `4, exact`."""
+    numbers = {name: number(one, axes.digits.get(name, DIGITS)) for name, one in cell.items()}
+    words = {name: VALUES.get(name, {}).get(one) for name, one in cell.items()}
+    return ", ".join(words[name] or plain(numbers[name]) for name in cell)
+
+
 def _part(axes: CellAxes, name: str, value: Any, of_optimizer: bool) -> str:
     missing = value is None or value != value
     if missing and of_optimizer and axes.typed.get(name, "").startswith("optimizer."):

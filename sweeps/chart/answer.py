@@ -60,7 +60,10 @@ class Chart:
     @property
     def caption(self) -> str:
         """What the figure shows."""
-        return words(self.table, self.question)
+        asked = self.question
+        by = ", ".join(name for part, name in asked.parts if part != "x")
+        what = f"{asked.y} versus {asked.x}" + (f", by {by}" if by else "")
+        return f"{what}. {words(self.table, asked)}"
 
     def figure(self) -> Figure:
         """Return the figure."""

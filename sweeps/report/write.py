@@ -65,9 +65,9 @@ def write_report(
         pictures = _pictures(module, tables, frames, failed, paper)
     images = {f"{p.name}.{kind}": data for p in pictures for kind, data in p.files.items()}
     figures = _write_into(frames.directory / "figures", images)
-    _remove_other_pages(figures)
     if paper:
         return ReportFiles(None, figures, csvs, tuple(pictures), tuple(failed))
+    _remove_other_pages(figures)
     page = frames.directory / "report.html"
     write_atomically(page, report_page(frames, pictures, tables, failed).encode())
     return ReportFiles(page, figures, csvs, tuple(pictures), tuple(failed))

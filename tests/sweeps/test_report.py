@@ -132,6 +132,23 @@ def test_writing_twice_gives_the_same_bytes_and_leaves_nothing_else(rank):
 
 
 @pytest.mark.full
+def test_a_paper_gets_pdfs_of_a_column_or_a_page_and_their_captions(rank):
+    page = report.write_report(rank)
+    files = report.write_report(rank, paper=True)
+    assert files.html is None
+    assert all(path.exists() for path in page.figures)  # the page still has its pictures
+    for path in files.figures:
+        content = path.read_bytes()
+        if path.suffix == ".pdf":
+            (width,) = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) ", content)
+            assert min(abs(float(width) / 72 * 25.4 - mm) for mm in (85, 170)) < 0.1
+            assert b"FontFile2" in content  # an embedded TrueType font
+            assert b"/Type3" not in content
+        else:
+            assert b"certified infeasible" in content
+    assert {path.suffix for path in files.figures} == {".pdf", ".txt"}
+
+
 def test_a_figure_that_fails_costs_no_other_one_and_no_table(tmp_path, monkeypatch):
     frames = synthetic.correlation_frames(tmp_path, (4, 6), trials=10)
     sound = report.write_report(frames)

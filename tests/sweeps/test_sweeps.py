@@ -13,7 +13,7 @@ from markupsafe import escape
 from PIL import Image
 
 from attnsvm.cli.help import experiments
-from attnsvm.sweeps import gallery, overview
+from attnsvm.sweeps import gallery, overview, style
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.figures import figure_module
 from attnsvm.sweeps.overview import Outcome
@@ -81,6 +81,20 @@ def test_a_figure_drawn_from_stored_tables_is_that_of_the_report(
     assert stored == {"about", *(path.stem for path in (folder / name / "tables").glob("*.csv"))}
     of_the_report = (folder / name / "figures" / f"{name}.png").read_bytes()
     assert gallery.draw(tmp_path, name) == gallery.small_png(of_the_report)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_a_figure_fits_a_column_or_a_page_has_four_panels_at_most_and_a_caption(name: str):
+    with style.paper():
+        for drawing in gallery.drawings(CONF.parents[1] / "docs/tables" / name).values():
+            fig = drawing.figure
+            fig.draw_without_rendering()
+            assert round(2.54 * fig.get_figwidth(), 9) in (8.5, 17), drawing.name
+            panels = [ax for ax in fig.axes if ax.get_label() != "<colorbar>"]
+            assert len(panels) <= 4, drawing.name
+            assert drawing.caption, drawing.name
+            assert any("Instances" in line for line in drawing.notes) or name == "rank_vs_d"
 
 
 def test_a_picture_too_rich_for_a_small_copy_is_refused():
