@@ -230,19 +230,6 @@ def test_plain_is_one_short_line_without_formulas():
     assert style.plain(style.plain(HOSTILE)) == style.plain(HOSTILE)
 
 
-def test_pdf_embeds_its_fonts_and_is_the_same_every_time():
-    files = []
-    for _ in range(2):
-        with style.paper():
-            fig = style.figure(3, 2)
-            fig.subplots().set_title("mean rank of $W_{mm}$")
-            files.append(style.pdf(fig))
-    first, again = files
-    assert first == again
-    assert b"FontFile2" in first  # an embedded TrueType font
-    assert b"/Type3" not in first
-
-
 def test_log_axes_span_at_least_a_decade_and_colours_are_distinct():
     ax = style.figure(3, 2).subplots()
     ax.plot([1, 2], [3e-3, 4e-3])

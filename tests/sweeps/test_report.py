@@ -147,6 +147,9 @@ def test_a_paper_gets_pdfs_of_a_column_or_a_page_and_their_captions(rank):
         else:
             assert b"certified infeasible" in content
     assert {path.suffix for path in files.figures} == {".pdf", ".txt"}
+    first = [path.read_bytes() for path in files.figures]
+    report.write_report(rank, paper=True)
+    assert [path.read_bytes() for path in files.figures] == first  # the same bytes every time
 
 
 def test_a_figure_that_fails_costs_no_other_one_and_no_table(tmp_path, monkeypatch):
