@@ -131,7 +131,6 @@ def test_writing_twice_gives_the_same_bytes_and_leaves_nothing_else(rank):
     assert {p for p in files.html.parent.rglob("*") if p.is_file()} == {*first, *users}
 
 
-@pytest.mark.full
 def test_a_paper_gets_pdfs_of_a_column_or_a_page_and_their_captions(rank):
     page = report.write_report(rank)
     files = report.write_report(rank, paper=True)
@@ -152,6 +151,7 @@ def test_a_paper_gets_pdfs_of_a_column_or_a_page_and_their_captions(rank):
     assert [path.read_bytes() for path in files.figures] == first  # the same bytes every time
 
 
+@pytest.mark.full
 def test_a_figure_that_fails_costs_no_other_one_and_no_table(tmp_path, monkeypatch):
     frames = synthetic.correlation_frames(tmp_path, (4, 6), trials=10)
     sound = report.write_report(frames)
