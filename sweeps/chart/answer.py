@@ -31,6 +31,9 @@ WORDS = {
     "box": "Boxes: quartiles and median; whiskers: least and largest value.",
     "heatmap": "Colour: {estimator} of the instances.",
 }
+SHOWN_DPI = 150
+"""Resolution of a figure in a notebook."""
+
 NUMBERED = 150
 """Largest number of fields of a heatmap whose numbers are written into them."""
 
@@ -99,7 +102,9 @@ def shown(chart: Chart) -> np.ndarray:
     """Return the axes, (row, col), of a figure with small print; a notebook shows it by itself."""
     from matplotlib import pyplot  # takes a second to import
 
-    empty = pyplot.figure(layout="constrained")  # the first one turns on that notebooks show them
+    empty = pyplot.figure(
+        dpi=SHOWN_DPI, layout="constrained"
+    )  # the first one turns on that notebooks show them
 
     def new(width: float, height: float) -> Figure:
         empty.set_size_inches(width, height)

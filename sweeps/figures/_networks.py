@@ -232,10 +232,13 @@ def _looks_of_gradients(curves: pd.DataFrame) -> dict[str, Look]:
     }
 
 
+TRAINED = {"attention": "nothing else", "mlp": "MLPs"}
+"""What is trained, if it is not called as on the command line."""
+
 OF_TRAINED: dict[str, Look] = {
-    "attention": {"color": "#4d4d4d", "linestyle": "-"},
+    "nothing else": {"color": "#4d4d4d", "linestyle": "-"},
     "values": {"color": "#0072B2", "linestyle": LINES[1]},
-    "mlp": {"color": "#009E73", "linestyle": LINES[2]},
+    "MLPs": {"color": "#009E73", "linestyle": LINES[2]},
     "head": {"color": "#CC79A7", "linestyle": LINES[3]},
     "all": {"color": "#D55E00", "linestyle": "-"},
 }
@@ -245,7 +248,7 @@ def _by_trained(table: pd.DataFrame) -> pd.DataFrame:
     rule = named(table["parameterization"], notation.RULES)
     table = table.assign(rule=rule).sort_values(["rule", "layer"])
     column = table["rule"].astype(str) + ", layer " + table["layer"].astype(str)
-    trained = named(table["trained"], {name: name for name in OF_TRAINED})
+    trained = named(table["trained"].replace(TRAINED), {name: name for name in OF_TRAINED})
     column = named(column, {name: name for name in column})
     return table.assign(column=column, curve=trained, bar=trained)
 

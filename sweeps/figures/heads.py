@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .. import notation, statistics
+from .. import notation, statistics, style
 from ..facets import Panel, facets, looks_of, named
 from . import CellAxes, Figure, Pages, SweepFrames, Tables, drawn
 from ._networks import (
@@ -104,10 +104,12 @@ def _figure(panels: Mapping[str, Panel], tables: Tables, axes: CellAxes) -> Figu
     looks |= {
         f"{one}, with the SVM of another head": {**look, **dashed} for one, look in looks.items()
     }
+    other_head = {"SVM of another head": {"color": style.INK, "linestyle": (0, (4, 1.6))}}
     row = "rule" if table["parameterization"].nunique() > 1 else ""
     return facets(
         table, "heads", "value", hue="curve", row=row, col="panel", panels=panels, looks=looks,
         x_label="heads of a layer", ticks=table["heads"], nothing="no certified row",
+        also=other_head if "own" in panels else {},
     )[0]  # fmt: skip
 
 
