@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from .. import notation, statistics
 from ..facets import Panel, facets, labels, looks_of_pairs
-from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, drawn
+from . import CAPTIONS, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, drawn
 from ._numbers import SELECTED, UNTYPED, certified, history_of, joined, outcomes
 
 DECLARED: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("curves.yaml")))
@@ -53,13 +53,11 @@ class OverSteps:
 
     Each of the quantities `more` has a figure for itself. There are panels for each value of the
     axis `facet`. One figure has `room` for so many curves; if there are more, the axes besides
-    `first` get figures of their own, `apart` before others. `note` says what is drawn, of which
-    instances, if that differs from `USED`.
+    `first` get figures of their own, `apart` before others.
     """
 
     name: str
     quantities: Sequence[str]
-    caption: str
     more: Sequence[str] = ()
     statistic: statistics.Statistic = "mean"
     facet: str = ""
@@ -69,7 +67,6 @@ class OverSteps:
     first: Sequence[str] = ()
     x: str = "step"
     x_label: str = ""
-    note: str = ""
     quartiles: bool = False
 
     def tables(self, frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -88,7 +85,7 @@ class OverSteps:
         others = {f"{self.name}_{MORE[quantity]}": [quantity] for quantity in self.more}
         pages = [
             Pages(
-                name, partial(self._figure, shown), self.notes, caption=self.caption, panels=first,
+                name, partial(self._figure, shown), self.notes, panels=first,
                 room=self.room, x=[axis for axis in axes.names if axis == self.x],
             )
             for name, shown in {self.name: self.quantities, **others}.items()
@@ -96,8 +93,9 @@ class OverSteps:
         return drawn(pages, tables, axes, remarks)
 
     def notes(self, tables: Tables, axes: CellAxes) -> list[str]:
-        """Return what is drawn, and of which instances."""
-        return [self.note or f"{STATISTICS[self.statistic]} {USED}"]
+        """Return what is drawn, and of which instances, unless the captions say so."""
+        said = "note" in CAPTIONS.get(self.name, {})
+        return [] if said else [f"{STATISTICS[self.statistic]} {USED}"]
 
     def _figure(self, quantities: Sequence[str], tables: Tables, axes: CellAxes) -> Figure:
         """Return a panel for each quantity and value of `facet`; a single quantity has one row.

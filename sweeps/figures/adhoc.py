@@ -17,11 +17,10 @@ from .. import notation, statistics, style
 from ..chart.answer import WORDS, figure
 from ..chart.question import ROOM, Question
 from ..facets import looks_of, stacked
-from . import FIGURES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
+from . import CAPTIONS, FIGURES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
 from ._numbers import ended
 
 CURVES = {f"one_minus_corr_{svm}": name for svm, name in notation.SVMS.items()}
-SOLUTIONS = dict(zip(CURVES, ("W_mm", "W_star_mm", "W_svmeq", "W_1token"), strict=True))
 RANKS = ("frobenius_rank", "nuclear_rank")
 """Drawn where nothing is trained."""
 
@@ -29,18 +28,6 @@ BARS = 12
 """Largest number of bars in a figure."""
 
 OK = "instances with status ok"
-NOTE = f"Left: numbers are instances. Right: median over the {OK}, 95 % bootstrap interval."
-CAPTION = (
-    "How every instance of each cell ended (also the excluded ones), and the median "
-    "1-correlation of the trained W with the solutions of the attention SVM."
-)
-CHARTS = {
-    "ok": f"Share of all {OK}.",
-    **{q: f"Median 1-correlation of W with {name}, {OK}." for q, name in SOLUTIONS.items()},
-    "frobenius_rank": f"Median rank of W_mm, {OK}.",
-    "nuclear_rank": f"Median rank of W_star_mm, {OK}.",
-}
-"""Caption of the chart of a quantity."""
 
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
@@ -83,9 +70,10 @@ def draw(
     pages = [cells[first : first + BARS] for first in range(0, len(cells), BARS)]
     hidden = sum(map(len, pages[FIGURES:]))
     remarks = [f"{hidden} further cells are in the table only." if hidden else "", *remarks]
+    caption, note = CAPTIONS["adhoc"].values()
     bars = [
-        Drawing(f"adhoc_{i}" if i else "adhoc", CAPTION, partial(_bars, tables, axes, page),
-                lambda: [NOTE, *remarks])
+        Drawing(f"adhoc_{i}" if i else "adhoc", caption, partial(_bars, tables, axes, page),
+                lambda: [note, *remarks])
         for i, page in enumerate(pages[:FIGURES])
     ]  # fmt: skip
     return [*bars, *charts]
@@ -119,8 +107,8 @@ def _charts(
         drawing
         for quantity, part in found.items()
         for drawing in Pages(
-            f"adhoc_{quantity}", partial(chart, quantity), _shown_and_not, caption=CHARTS[quantity],
-            counts="", x=(x, *parts.values()), cells="chart",
+            f"adhoc_{quantity}", partial(chart, quantity), _shown_and_not, counts="",
+            x=(x, *parts.values()), cells="chart",
         ).draw({"chart": part}, axes, remarks)
     ]  # fmt: skip
 
