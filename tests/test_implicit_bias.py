@@ -78,7 +78,7 @@ def test_direction_is_that_of_the_svm_in_the_optimizers_norm(
         assert apartness[-1] < apart
 
 
-STEPS_OF = {"frobenius": 1.0, "spectral": 1.0, "max": 0.1, "l1": 1.0, "nuclear": 1.0, "l3": 0.3}
+STEPS_OF = {"frobenius": 1.0, "spectral": 1.0, "max": 0.1, "l1": 1.0, "nuclear": 0.3, "l3": 0.3}
 """Step size in each norm."""
 
 

@@ -26,10 +26,11 @@ from .evidence import OF_HISTORY, OTHERWISE, Evidence, Rule, Truths
 
 HOLDS, FAILS = "holds", "fails"
 
-OURS, STATED = "ours", "stated"
-READINGS = (STATED, "stronger", "carried over", OURS)
-"""How a claim follows a paper: as it is stated there; without one of the paper's assumptions, or
-with more than it promises; said there of another model or method; or in no paper, but ours."""
+OURS, STATED, WITHOUT_TRAINING = "ours", "stated", "without training"
+READINGS = (STATED, WITHOUT_TRAINING, "stronger", "carried over", OURS)
+"""How a claim follows a paper: as it is stated there; stated there of minimisers, computed
+without training; without one of the paper's assumptions, or with more than it promises; said there
+of another model or method; or in no paper, but ours."""
 
 Hypothesis = tuple[str, str]
 """The condition that an instance meets, and the condition under which that is known."""

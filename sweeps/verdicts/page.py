@@ -9,7 +9,7 @@ from pathlib import Path
 
 from attnsvm.config.version import __version__
 
-from ..claims import READINGS, STATED, Claim
+from ..claims import READINGS, STATED, WITHOUT_TRAINING, Claim
 from ..report.render import render
 from .derive import Entry, summary
 from .running import command, runs_of
@@ -47,7 +47,8 @@ def markdown(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
     readings = {
         reading: [one.name for one in claims if one.reading == reading] for reading in READINGS
     }
-    stated = [name for name in readings[STATED] if name in known and known[name].fails]
+    stated = [*readings[STATED], *readings[WITHOUT_TRAINING]]
+    failing = [name for name in stated if name in known and known[name].fails]
     return render(
         "claims.md",
         claims=[(one, entries.get(one.name), said(one, entries)) for one in claims],
@@ -55,7 +56,7 @@ def markdown(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
             (reading, len(names), summary([known[name] for name in names if name in known]))
             for reading, names in readings.items()
         ],
-        failing=[f"[{name}](#{name})" for name in stated],
+        failing=[f"[{name}](#{name})" for name in failing],
         commands=lambda claim: [shlex.join(command(runs, FOLDER)) for runs in claim.runs],
         hunted=[path.stem for path in HUNTED.glob("*.zip")],
     )
