@@ -223,6 +223,11 @@ class PretrainedConfig(DataConfig, name="pretrained", target="Pretrained"):
     at_head: int = option(0, COUNT, "the head of the layer, from 0")
     n: int = option(24, POSITIVE_COUNT, "sentences of an instance")
     T: int = option(8, Range(low=2), "tokens of a sentence; longer ones are truncated")
+    sinks: bool = option(
+        True,
+        None,
+        "false: neither the first token of a sentence, as [CLS], nor a last one, as [SEP]",
+    )
     control: str = option(
         "none",
         OneOf(("none", "spectrum", "queries", "tokens")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,7 +43,8 @@ class Pretrained(Data):
 
     `transformer` is minilm, or a folder with config.json, model.safetensors and tokenizer.json, and
     `text` a file with one sentence a line, by default that of attnsvm. The n sentences of an
-    instance are drawn without replacement from those with at least T tokens, and truncated. For
+    instance are drawn without replacement from those with at least T tokens, and truncated. Without
+    `sinks` their first token is neither key nor query, and sentences have a token after those. For
     `control` see `restricted`; a token that it moves keeps its score.
     """
 
@@ -53,6 +54,7 @@ class Pretrained(Data):
     at_head: int
     n: int
     T: int
+    sinks: bool
     control: str
     scores: str
 
@@ -90,7 +92,7 @@ class Pretrained(Data):
     def _read(self) -> tuple[PretrainedModel, Tensor]:
         """Return the model, and sentences of T tokens or more; for the next tokens one more."""
         source = load(self.transformer)
-        least = self.T + (self.scores == "loss" and source.causal)
+        least = self.T + (not self.sinks or (self.scores == "loss" and source.causal))
         found = _sentences(source, _lines(self.text), least)
         if len(found) < self.n:
             where = "the text of attnsvm" if self.text is None else f"data.text={self.text}"
@@ -101,11 +103,11 @@ class Pretrained(Data):
     def _drawn(self, source: PretrainedModel, count: int, seed: int) -> tuple[Tensor, Tensor]:
         """Return the numbers of n of the sentences, and the position of each query, (n,).
 
-        A causal query is at least the second token, so that it has a choice.
+        A causal query comes after the first admissible token, so that it has a choice.
         """
         generator = Generator().manual_seed(seed)
         chosen = torch.randperm(count, generator=generator)[: self.n]
-        first = 1 if source.causal else 0
+        first = source.causal + (not self.sinks)
         return chosen, torch.randint(first, self.T, (self.n,), generator=generator)
 
     def _instance(self, source: PretrainedModel, sentences: Tensor, seed: int) -> Restricted:
@@ -115,13 +117,16 @@ class Pretrained(Data):
         if not 0 <= self.at_layer < len(layers):
             raise ConfigError(f"data.at_layer={self.at_layer}: must be >= 0 and < {len(layers)}")
         layer = layers[self.at_layer]
+        places = torch.arange(self.T) >= 1 - self.sinks
         if self.at_head >= layer.heads:
             raise ConfigError(f"data.at_head={self.at_head}: must be >= 0 and < {layer.heads}")
         generator = Generator().manual_seed(seed ^ CONTROL_STREAM)
         whole = RECENT.value(
             layer,
-            (self.control, seed, query.numpy().tobytes()),
-            lambda: restricted_layer(layer, query, self.control, generator),
+            (self.control, self.sinks, seed, query.numpy().tobytes()),
+            lambda: restricted_layer(
+                replace(layer, mask=layer.mask & places), query, self.control, generator
+            ),
         )
         if self.scores == "attended":
             return whole.head(self.at_head)
