@@ -13,7 +13,7 @@ import torch
 from attnsvm.data import sample
 from attnsvm.training import train
 
-pytestmark = [pytest.mark.full, pytest.mark.processors]
+pytestmark = pytest.mark.full
 
 SHAPE = {"n": 6, "T": 8, "d": 10, "trials": 8}
 RUNS = {

@@ -21,15 +21,13 @@ LONG = ("optimizer.record_every=100000000", "data.n=2", "data.T=3", "data.d=3", 
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("launcher", ["basic", "joblib"])
-def test_packed_cells_leave_what_single_ones_leave(launcher, tmp_path):
-    if launcher == "joblib":
-        pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+def test_packed_cells_leave_what_single_ones_leave(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     number = 'open("jobs", "a").write(f"{config.seed} {config.hydra.job.num}\\n")'
     env, mine = with_callback(tmp_path, number)
     grid = ["-m", *QUICK, "seed=0,10,20,30,40"]
     ran(*grid, "hydra.sweep.dir=single", cwd=tmp_path, env=env)
-    more = ["hydra.sweeper.cells_per_job=2", f"hydra/launcher={launcher}", mine]
+    more = ["hydra.sweeper.cells_per_job=2", "hydra/launcher=joblib", mine]
     done = ran(*grid, *more, "hydra.sweep.dir=packed", cwd=tmp_path, env=env)
     assert "5 runs in 3 jobs" in done.stdout
     jobs = sorted((tmp_path / "jobs").read_text().splitlines())

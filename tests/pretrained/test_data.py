@@ -27,8 +27,8 @@ from tests.quick import quick_rows
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import written
 
-KEYS = {"text": None, "at_layer": 1, "at_head": 1, "n": 3, "T": 4, "control": "none",
-        "scores": "attended"}  # fmt: skip
+KEYS = {"text": None, "at_layer": 1, "at_head": 1, "n": 3, "T": 4, "sinks": True,
+        "control": "none", "scores": "attended"}  # fmt: skip
 
 
 def data(kind="bert", **fields):
@@ -78,11 +78,14 @@ def test_what_is_kept_is_bounded_in_bytes():
     assert recent.bytes == 0
 
 
-def test_causal_queries_have_a_choice():
-    batch = drawn(20, kind="gpt2")
+@pytest.mark.parametrize("sinks", [True, False])
+def test_queries_have_a_choice_without_what_is_left_out(sinks):
+    batch = drawn(20, kind="gpt2", sinks=sinks)
     assert (batch.mask.sum(-1) >= 2).all()
-    assert not batch.mask.all()
-    assert drawn(20).mask.all()
+    assert not batch.mask[..., 1 - sinks :].all()
+    both = drawn(20, sinks=sinks).mask
+    assert both[..., 1:].all()
+    assert (both[..., 0] == sinks).all()
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_tokens_and_embeddings_are_those_of_the_published_library():
 
 
 def test_every_layer_has_instances_whose_weights_have_the_attention_of_the_head():
-    source = Pretrained("minilm", None, 5, 11, 6, 8, "none", "attended")
+    source = Pretrained("minilm", None, 5, 11, 6, 8, True, "none", "attended")
     batch = source.sample(Linear(), CrossAttention(), 2, 3)
     assert batch.X.shape == (2, 6, 8, 42)
     assert batch.weights.shape == (2, 12, 42, 42)

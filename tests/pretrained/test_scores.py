@@ -86,7 +86,7 @@ def test_scores_are_derivatives_of_the_loss_in_the_attention(kind, at_layer):
 
 
 def drawn(kind, control="none", scores="loss"):
-    data = Pretrained(str(tiny(kind)), None, 1, 1, 3, 4, control, scores)
+    data = Pretrained(str(tiny(kind)), None, 1, 1, 3, 4, True, control, scores)
     return data.sample(Linear(), CrossAttention(), 2, 7), data
 
 
@@ -141,7 +141,7 @@ def test_a_record_is_proved_with_scores_derived_from_the_files(kind, control, tm
 def test_shares_are_those_of_samples_by_definition(selection):
     few = ("selection=multi", "selection.attended=0.4", "selection.negligible=0.4")
     found = experiment.run(composed(*overrides("bert"), *(few if selection == "multi" else ())))
-    batch = Pretrained(str(tiny("bert")), None, 0, 2, 3, 4, "none", "loss").sample(
+    batch = Pretrained(str(tiny("bert")), None, 0, 2, 3, 4, True, "none", "loss").sample(
         Linear(), CrossAttention(), 3, 0
     )
     gamma, at = batch.scores().numpy(), found.solutions
