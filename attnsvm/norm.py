@@ -127,7 +127,7 @@ def norm_of(name: str | Norm) -> Norm:
         return name
     family = family_of(name)
     if family is None:
-        raise ConfigError(f"norm={name}: must be {NormName()}")
+        raise ConfigError(f"norm={name}: {NormName().meant(name)}must be {NormName()}")
     return (Entrywise if family[0] == "l" else Schatten)(family[1])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from attnsvm.cli.objective import objective_of, quoted
 from attnsvm.cli.signals import stopping_with_children
 from attnsvm.cli.sweep import OWN, close_others
 from attnsvm.cli.user_sweeps import check_chosen_file, check_sweep, named_extensions, user_sweeps
+from attnsvm.config import ConfigError
 from attnsvm.config.compose import register, validated
 from attnsvm.config.instantiate import check_extensions
 from attnsvm.config.plugins import use_extensions
@@ -70,6 +72,9 @@ def main() -> None:
 def _entry() -> None:
     """Run the command with the options of the plug-ins that it names."""
     words = sys.argv[1:]
+    for word in words:
+        if flagged := re.match(r"--(\w+\.[\w.]+=.*)", word):
+            raise ConfigError(f"{word}: must be without --, as in {flagged[1]}")
     if named := named_extensions(words):
         check_extensions(named)
         use_extensions(named)

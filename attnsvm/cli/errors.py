@@ -11,11 +11,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf.errors import OmegaConfBaseException, ValidationError
 
 from attnsvm.config import PROBES, ConfigError
-from attnsvm.config.fields import KINDS
+from attnsvm.config.fields import ListOf, refusal
 from attnsvm.config.instantiate import unknown_field
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.run import ALL_GROUPS
@@ -26,6 +26,9 @@ INTERRUPTED = "interrupted; finished runs are on disk, run the same command agai
 EXTRAS = {"submitit_slurm": "slurm", "submitit_local": "slurm"}
 EXTRAS |= {name: name for name in ("joblib", "optuna", "colorlog")}
 """Option of a group of Hydra's own section -> the extra of attnsvm that installs it."""
+
+FLAGS = ("--help", "--version", "--columns", "--multirun", "cite RUN")
+"""What a word without = may have meant."""
 
 SEARCH_ENDS = {
     "No trials are completed yet.": "the objective of no run is defined",
@@ -101,17 +104,37 @@ def _schema_message(error: BaseException) -> str | None:
     name = str(error.full_key).rpartition(".")[2]
     if known and name not in known:
         return f"{error.full_key}: {unknown_field(name, error.object_type)}"
-    field = known.get(name)
-    allowed = (field.metadata.get("allowed") or KINDS.get(str(field.type))) if field else None
-    also = f"; must be {allowed}" if allowed is not None else ""
-    return f"{error.full_key}: {str(error.msg).splitlines()[0]}{also}"
+    if name not in known or not isinstance(error, ValidationError):
+        return f"{error.full_key}: {str(error.msg).splitlines()[0]}"
+    message = refusal(known[name], error.value, str(error.full_key))
+    lists = isinstance(known[name].metadata.get("allowed"), ListOf) and isinstance(error.value, str)
+    return f"{message}; in brackets, as in [{error.value}]" if lists else message
+
+
+def _unreadable(word: str) -> str:
+    """Return what is wrong with a word of the command line that Hydra cannot read."""
+    if "=" not in word:
+        meant = did_you_mean(word, FLAGS)
+        return f"{word}: {meant}must be FIELD=VALUE without spaces around =, as in data.d=4"
+    for opening, closing in ("[]", "{}", "()"):
+        if word.count(opening) > word.count(closing):
+            return f"{word}: must have a closing {closing}, and no spaces unless it is in quotes"
+    quoted = '="'.join(word.split("=", 1)) + '"'
+    return f"{word}: must be in quotes if it has other signs than ,.:-_, as in '{quoted}'"
 
 
 def _hydra_message(error: BaseException) -> str | None:
     misused = isinstance(error, ValueError) and str(error).startswith("Config group override")
     if not isinstance(error, HydraException) and not misused:
         return None
+    if isinstance(error, OverrideParseException):
+        return _unreadable(error.override)
     text = str(error).partition("\nConfig search path:")[0].strip()
+    if several := re.match(r"Ambiguous value for argument '(.*)'", text):
+        must = (
+            "must be one value, or in brackets for a list; attnsvm -m FIELD=A,B runs each of them"
+        )
+        return f"{several[1]}: {must}"
     for group, options in ALL_GROUPS.items():
         for name, broken in options.broken().items():
             if f"'{group}/{name}'" in text:
@@ -123,12 +146,12 @@ def _hydra_message(error: BaseException) -> str | None:
             typed = [word for word in sys.argv[1:] if word.startswith(f"{group}=")]
             what = typed[-1] if typed else f"{group}={option}"
             return f"{what}: is not installed here; pip install 'attnsvm[{extra}]' installs it"
-    typed = re.findall(r"Could not find '([^']+)'", text)
-    start, here, listed = text.partition("Available options in ")
-    if not typed or not listed:
+    unknown = re.search(r"Could not find '([^']+)/([^'/]*)'", text)
+    _, *known = text.partition("Available options in ")[2].split("\n\t")
+    if not unknown or not known:
         return text
-    meant = did_you_mean(typed[0].rpartition("/")[2], listed.split("\n\t")[1:])
-    return f"{start}{meant.strip()}\n{here}{listed}" if meant else text
+    group, option = unknown.groups()
+    return f"{group}={option}: {did_you_mean(option, known)}must be {' | '.join(known)}"
 
 
 def search_message(error: BaseException) -> str | None:

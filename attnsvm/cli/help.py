@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import MISSING
+from omegaconf import MISSING, OmegaConf
 
 from attnsvm.config import GROUPS, PROBES, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config.fields import must_be
 from attnsvm.config.plugins import Options
 from attnsvm.config.sources import conf_folder
 
@@ -27,18 +28,31 @@ def help_text(own: Mapping[str, Sequence[Path]] | None = None) -> str:
         parts += ["Your own and those of plug-ins"]
         parts += [f"  {name}  {', '.join(map(str, files))}" for name, files in own.items()]
     parts += [""]
+    chosen = default_options()
     for group, options in GROUPS.items():
-        parts += [f"{group}={' | '.join(options)}", *_shared_fields(group, options)]
+        heading = f"{group}={' | '.join(options)}  (default: {chosen[group]})"
+        parts += [heading, *_shared_fields(group, options)]
         parts += [*_broken(options), ""]
     for group, schema in (("selection", SelectionConfig), ("svm", SvmConfig)):
-        parts += [f"{group}={' | '.join(_files(group))}"]
+        parts += [f"{group}={' | '.join(_files(group))}  (default: {chosen[group]})"]
         parts += [*(_line(f"{group}.", f) for f in _fields(schema)), ""]
-    parts += [f"probe=[{' | '.join(PROBES)}]  any number of them, as in probe=[rank,entropy]"]
+    parts += [f"probe=[{' | '.join(PROBES)}]  any of them, as probe=[rank,entropy] (default: none)"]
     for name, probe in PROBES.items():
         parts += [f"  {name}: {(probe.__doc__ or '').partition(chr(10))[0]}"]
         parts += [_line(f"  probe.{name}.", f) for f in _fields(probe)]
     parts += [*_broken(PROBES), "", "The run"]
     return "\n".join([*parts, *(_line("", f) for f in _fields(RunConfig) if f.metadata), ""])
+
+
+def default_options() -> dict[str, str]:
+    """Return the option that each group has by default, from `conf/config.yaml`."""
+    defaults = OmegaConf.load(conf_folder() / "config.yaml").defaults
+    return {
+        str(group): str(name)
+        for one in defaults
+        if OmegaConf.is_dict(one)
+        for group, name in one.items()
+    }
 
 
 def experiments() -> list[str]:
@@ -82,12 +96,11 @@ def _shared_fields(group: str, options: Options) -> Iterator[str]:
 
 
 def _line(prefix: str, f: dataclasses.Field[Any]) -> str:
-    allowed = str(f.metadata.get("allowed") or "")
-    for words in ("a finite number ", "a list without repetition of "):
+    allowed = must_be(f) if f.metadata.get("allowed") else ""
+    for words in ("a finite number ", "a whole number ", "a list without repetition of "):
         allowed = allowed.replace(words, "")
-    return f"  {prefix}{f.name}={_default(f)}  {f.metadata.get('doc', '')}" + (
-        f" ({allowed})" if f.metadata.get("allowed") else ""
-    )
+    line = f"  {prefix}{f.name}={_default(f)}  {f.metadata.get('doc', '')}"
+    return f"{line} ({allowed})" if allowed else line
 
 
 def _default(f: dataclasses.Field[Any]) -> str:

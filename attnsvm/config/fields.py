@@ -52,6 +52,10 @@ class OneOf:
         """Whether `value` is one of the words."""
         return value in self.words
 
+    def meant(self, value: Any) -> str:
+        """Return `did you mean WORD? ` for the most similar word; "" if none is."""
+        return did_you_mean(str(value), self.words)
+
     def __str__(self) -> str:
         return " | ".join(self.words)
 
@@ -72,6 +76,11 @@ class ListOf:
             and all(self.item.holds(v) for v in value)
             and len(set(value)) == len(value)
         )
+
+    def meant(self, value: Any) -> str:
+        """Return which item was probably meant by the first one that is not allowed."""
+        items = value if isinstance(value, list) else [value]
+        return next((suggestion(one, self.item) for one in items if not self.item.holds(one)), "")
 
     def __str__(self) -> str:
         return f"a list without repetition of {self.item}" + ("" if self.empty else ", not empty")
@@ -100,28 +109,57 @@ def option(default: Any, allowed: Allowed | None, doc: str) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-KINDS = {"int": "a whole number", "float": "a number", "bool": "true | false", "str": "a word"}
+def suggestion(value: Any, allowed: Any) -> str:
+    """Return `did you mean WORD? ` if one is similar to `value`, else ""."""
+    return str(allowed.meant(value)) if hasattr(allowed, "meant") else ""
+
+
+KINDS = {
+    "int": "a whole number",
+    "float": "a finite number",
+    "bool": "true | false",
+    "str": "a word",
+}
 TYPES = {"int": numbers.Integral, "float": numbers.Real, "bool": bool, "str": str}
+
+
+def must_be(f: dataclasses.Field[Any], value: Any = None) -> str:
+    """Return what the value of a field must be; the bound MOST only if `value` is above it."""
+    kind, _ = _kind(f)
+    allowed = str(f.metadata.get("allowed") or KINDS.get(kind, "a list"))
+    if kind == "int":
+        allowed = allowed.replace("a finite number", KINDS[kind])
+    above = isinstance(value, int) and value > MOST
+    return allowed if above else allowed.replace(f" and <= {MOST}", "")
+
+
+def _kind(f: dataclasses.Field[Any]) -> tuple[str, bool]:
+    """Return the type of a field, and whether it may be null."""
+    kind, _, optional = str(getattr(f.type, "__name__", f.type)).partition(" | ")
+    return kind, bool(optional)
 
 
 def check_fields(node: Any, prefix: str = "") -> None:
     """Raise ConfigError for the first field of the dataclass `node` of wrong type or range."""
     for f in dataclasses.fields(node):
         value, allowed = getattr(node, f.name), f.metadata.get("allowed")
-        kind, _, optional = str(getattr(f.type, "__name__", f.type)).partition(" | ")
+        kind, optional = _kind(f)
         if value is None and optional:
             continue
-        given = f"{prefix}{f.name}={value}"
         number_is_bool = isinstance(value, bool) and kind != "bool"
-        if kind in KINDS and (number_is_bool or not isinstance(value, TYPES[kind])):
-            also = "" if allowed is None else f", {allowed}"
-            raise ConfigError(f"{given}: must be {KINDS[kind]}{also}")
-        if allowed is not None and not allowed.holds(value):
-            meant = did_you_mean(str(value), allowed.words) if isinstance(allowed, OneOf) else ""
-            raise ConfigError(f"{given}: {meant}must be {allowed}")
+        wrong = kind in KINDS and (number_is_bool or not isinstance(value, TYPES[kind]))
+        if wrong or (allowed is not None and not allowed.holds(value)):
+            raise ConfigError(refusal(f, value, prefix + f.name))
         items = value if isinstance(value, list) else [value]
         if not all(math.isfinite(one) for one in items if isinstance(one, float)):
-            raise ConfigError(f"{given}: must be finite")  # no record can hold it
+            raise ConfigError(f"{prefix}{f.name}={value}: must be finite")  # no record can hold it
+
+
+def refusal(f: dataclasses.Field[Any], value: Any, name: str) -> str:
+    """Return the error message for a value that the field `name` cannot have."""
+    given = f"[{','.join(map(str, value))}]" if isinstance(value, list) else value
+    meant = suggestion(value, f.metadata.get("allowed"))
+    return f"{name}={given}: {meant}must be {must_be(f, value)}"
 
 
 class Group:

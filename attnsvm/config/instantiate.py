@@ -12,7 +12,7 @@ from typing import Any
 
 from attnsvm.config.fields import ConfigError
 from attnsvm.config.names import did_you_mean
-from attnsvm.config.run import ALL_GROUPS, GROUPS, RunConfig
+from attnsvm.config.run import ALL_GROUPS, GROUPS, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.config.sources import package_of
 
 
@@ -52,8 +52,25 @@ def unknown_field(field: str, schema: type, of: str = "") -> str:
     group = getattr(schema, "GROUP", "")
     others = GROUPS.get(group, {}).items()
     having = [option for option, other in others if field in vars(other)["__dataclass_fields__"]]
-    found = f"{group}={' | '.join(having)} has it; " if having else did_you_mean(field, names)
+    if having:
+        found = f"{group}={' | '.join(having)} has it; "
+    elif schema is RunConfig and (places := _places(field)):
+        found = f"did you mean {' | '.join(places)}? "
+    else:
+        found = did_you_mean(field, names)
     return f"unknown field{of}; {found}must be {' | '.join(names) or 'absent, there is none here'}"
+
+
+def _places(field: str) -> list[str]:
+    """Return the fields of groups, of `selection` and `svm` with this name, as `data.d`."""
+    schemas = {group: list(options.values()) for group, options in GROUPS.items()}
+    schemas |= {one.GROUP: [one] for one in (SelectionConfig, SvmConfig)}
+    return [
+        f"{group}.{name}"
+        for group, ones in schemas.items()
+        for name in (field, f"{field}s")
+        if any(name in vars(one)["__dataclass_fields__"] for one in ones)
+    ]
 
 
 def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> type:

@@ -13,11 +13,15 @@ R = TypeVar("R")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like `name`, whatever its case; None if none is."""
+    """Return the known name that is most like `name`, or contains it, whatever its case.
+
+    None if none is.
+    """
     lower: dict[str, str] = {}
     for one in known:
         lower.setdefault(one.lower(), one)
     close = difflib.get_close_matches(name.lower(), lower, n=1)
+    close = close or [one for one in lower if len(name) > 2 and name.lower() in one]
     return lower[close[0]] if close else None
 
 

@@ -6,6 +6,8 @@ import math
 import re
 from typing import Any
 
+from attnsvm.config.names import did_you_mean
+
 NAMED = {
     "frobenius": ("l", 2.0),
     "nuclear": ("schatten", 1.0),
@@ -15,6 +17,12 @@ NAMED = {
 }
 """Family and exponent p of the norms that have a name of their own."""
 
+OTHER_NAMES = {
+    "fro": "frobenius", "l2": "frobenius", "euclidean": "frobenius", "schatten2": "frobenius",
+    "operator": "spectral", "op": "spectral", "schatteninf": "spectral",
+    "trace": "nuclear", "schatten1": "nuclear", "linf": "max", "inf": "max",
+}  # fmt: skip
+"""Names of norms elsewhere -> ours, for suggestions."""
 
 POWERS = "with 1 < p <= 100, p != 2 (frobenius), as in l1.75"
 
@@ -25,6 +33,10 @@ class NormName:
     def holds(self, value: Any) -> bool:
         """Whether `value` is the name of a norm."""
         return isinstance(value, str) and family_of(value) is not None
+
+    def meant(self, value: Any) -> str:
+        """Return `did you mean NORM? ` for another name of a norm, or one similar to `value`."""
+        return did_you_mean(OTHER_NAMES.get(str(value).lower(), str(value)), NAMED)
 
     def __str__(self) -> str:
         return f"{' | '.join(NAMED)} | l<p> | schatten<p> {POWERS}"

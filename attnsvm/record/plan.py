@@ -226,15 +226,15 @@ def sweep_folder(directory: Path) -> SweepFolder:
     """
     if kind_of(directory / RUN_FILE) != "nothing":
         return SweepFolder(directory, [directory.resolve()], Plan())  # "." has no name
+    must = f"must have {RUN_FILE}, {PLAN_FILE} or */{RUN_FILE}"
     if not directory.is_dir():
-        raise FileNotFoundError(f"{directory}: no such folder")
+        raise FileNotFoundError(f"{directory}: no such folder; {must}")
     try:
         plan, damage = read_plan(directory), ""
     except CorruptRecordError as error:
         plan, damage = Plan(), shortened(error)
     runs = [directory / name for name in plan.runs] or recorded(directory)
     if not runs and not damage:
-        must = f"must have {PLAN_FILE} or */{RUN_FILE}"
         raise FileNotFoundError(f"{directory}: holds no sweep and no record of a run; {must}")
     return SweepFolder(directory, runs, plan, damage)
 

@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if parts and not {"x", "y"} <= set(parts):
         return _refuse("a chart must have --x and --y")
     if not directory.is_dir():
-        return _refuse(f"{directory}: no such folder; give the folder of a sweep")
+        return _refuse(f"{directory}: no such folder; must be the folder of a sweep")
     from .. import aggregate  # import takes a second: not needed for --help
 
     try:
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, FileNotFoundError) as error:
         return _refuse(str(error))
     if frames.runs.empty:
-        return _refuse(f"{directory}: holds no record of a run; give the folder of a sweep")
+        return _refuse(f"{directory}: holds no record of a run; must be the folder of a sweep")
     if parts:
         return _chart(frames, parts, paper)
     try:

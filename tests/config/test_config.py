@@ -29,10 +29,10 @@ def test_every_option_composes_and_builds_what_it_names(group, name):
 
 
 WRONG = [
-    ("data.n=0", "data.n=0: must be a finite number >= 1"),
+    ("data.n=0", "data.n=0: must be a whole number >= 1"),
     ("optimizer.lr=0", "optimizer.lr=0.0: must be a finite number > 0"),
     ("optimizer.lr=nan", "optimizer.lr=nan: must be a finite number > 0"),
-    ("optimizer.steps=-1", "optimizer.steps=-1: must be a finite number >= 0"),
+    ("optimizer.steps=-1", "optimizer.steps=-1: must be a whole number >= 0"),
     ("optimizer.decay=1.5", "optimizer.decay=1.5: must be a finite number > 0 and <= 1"),
     ("optimizer.gradient=exact", "optimizer.gradient=exact: must be log_domain | direct"),
     ("optimizer.init=ones", "optimizer.init=ones: did you mean cone? must be zero | uniform | "),
@@ -41,7 +41,7 @@ WRONG = [
     ("optimizer.init_angle=181", "optimizer.init_angle=181.0: must be a finite number >= 0 and <="),
     ("selection.negligible=0.5", "selection.negligible=0.5: must be <= attended=0.001"),
     ("selection.until_accepted=true", "selection.until_accepted=True"),
-    ("svm.norms=[frobenius,spektral]", "must be a list without repetition of frobenius"),
+    ("svm.norms=[fro,max]", "svm.norms=[fro,max]: did you mean frobenius? must be a list without"),
     ("svm.norms=[nuclear,nuclear]", "svm.norms="),
     ("svm.rank_tolerance=1", "svm.rank_tolerance=1.0: must be a finite number > 0 and < 1"),
     ("device=tpu", "device=tpu: did you mean cpu? must be auto | cpu | cuda"),
@@ -117,7 +117,7 @@ WRONG_TYPES = [
     ("data", "sphere", {"d": None}, "data.d=None: must be a whole number"),
     ("data", "sphere", {"T": True}, "data.T=True: must be a whole number"),
     ("optimizer", "gd", {"steps": 2.5}, "optimizer.steps=2.5: must be a whole number"),
-    ("optimizer", "gd", {"lr": "fast"}, "optimizer.lr=fast: must be a number"),
+    ("optimizer", "gd", {"lr": "fast"}, "optimizer.lr=fast: must be a finite number > 0"),
     ("model", "sequence", {"causal": "false"}, "model.causal=false: must be true | false"),
     ("data", "file", {"path": 3}, "data.path=3: must be a word"),
 ]

@@ -96,10 +96,10 @@ def test_mypy_refuses_misspelt_names_only(tmp_path):
         ("+head.trian=true", "head.trian: unknown field; did you mean train? must be train"),
         ("head.lam=1", "head.lam: unknown field; head=quadratic has it; must be train"),
         ("probe=[rnk]", "probe=rnk: did you mean rank? must be rank | entropy | "),
-        ("extensions=[my_own]", "can be imported here; PYTHONPATH=FOLDER in front of the command"),
+        ("d=10", "d: unknown field; did you mean data.d? must be model | "),
         ("trails=3", "trails: unknown field; did you mean trials?"),
-        ("data=spehre", "did you mean sphere?\nAvailable options in 'data':\n"),
-        ("hydra/launcher=jolib", "did you mean joblib?\nAvailable options in 'hydra/launcher':\n"),
+        ("data=spehre", "data=spehre: did you mean sphere? must be digits | file | "),
+        ("hydra/launcher=jolib", "hydra/launcher=jolib: did you mean joblib? must be basic | "),
     ],
 )
 def test_a_misspelt_word_of_a_command_is_told_with_the_right_one(word, message, tmp_path):

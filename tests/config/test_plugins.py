@@ -50,7 +50,7 @@ def test_an_installed_option_is_one_of_its_group(cubic):
 
 
 def test_its_fields_are_checked_as_those_of_every_option(cubic):
-    with pytest.raises(ConfigError, match=r"head\.power=10: must be a finite number >= 1 and <= 9"):
+    with pytest.raises(ConfigError, match=r"head\.power=10: must be a whole number >= 1 and <= 9"):
         composed("head=cubic", "head.power=10")
     with pytest.raises(ConfigError, match=r"head\.exponent: unknown field of cubic; must be power"):
         named("head", "cubic", exponent=3)

@@ -244,8 +244,8 @@ def test_momentum_is_the_weighted_sum_of_all_gradients_however_small(nesterov, s
 
 @pytest.mark.processors
 def test_a_bad_norm_is_named_with_what_it_must_be():
-    with pytest.raises(ConfigError, match=r"optimizer.norm=l2: must be frobenius \| nuclear"):
-        optimizer("steepest", norm="l2")
+    with pytest.raises(ConfigError, match=r"norm=linf: did you mean max\? must be frobenius \|"):
+        optimizer("steepest", norm="linf")
     for norm in NORMS:
         assert optimizer("steepest", norm=norm).implicit_bias == norm
 

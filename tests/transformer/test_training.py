@@ -171,7 +171,7 @@ def test_the_mask_excludes_keys():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"layers": 0}, "model.layers=0: must be a finite number >= 1"),
+        ({"layers": 0}, "model.layers=0: must be a whole number >= 1"),
         ({"values": "x"}, "model.values=x: must be identity | orthogonal"),
         ({"causal": True}, "model.readout=first: must be mean | every with model.causal=true"),
         ({"gradient": "direct"}, "optimizer.gradient=direct: must be log_domain"),
