@@ -13,18 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from attnsvm.record import (
-    PLAN_FILE,
-    UNREADABLE,
-    Plan,
-    SweepFolder,
-    read_tables,
-    recorded,
-    run_state,
-    shortened,
-    sweep_folder,
-    usable_memory,
-)
+from attnsvm import record
 
 from .cells import (
     SCHEMA,
@@ -133,8 +122,8 @@ def load(*directories: Path) -> SweepFrames:
 
     Its runs are those of `attnsvm.record.sweep_folder`, which raises FileNotFoundError.
     """
-    contents = [sweep_folder(directory) for directory in directories]
-    damaged = {one.directory / PLAN_FILE: one.damage for one in contents if one.damage}
+    contents = [record.sweep_folder(directory) for directory in directories]
+    damaged = {one.directory / record.PLAN_FILE: one.damage for one in contents if one.damage}
     planned = _each_once(contents)
     names = _names_of([*damaged, *planned])
     rows = [
@@ -143,7 +132,7 @@ def load(*directories: Path) -> SweepFrames:
     ]
     names, cells = names[len(rows) :], list[Mapping[str, Any]]({} for _ in rows)
     trials, history = dict[int, pa.Table](), dict[int, pa.Table]()
-    room, measured = usable_memory() // 2, set[str]()
+    room, measured = record.usable_memory() // 2, set[str]()
     for name, (folder, plan) in zip(names, planned.items(), strict=True):
         row, given, tables = _run(folder, room)
         if tables is not None:
@@ -179,14 +168,14 @@ def load(*directories: Path) -> SweepFrames:
         folders=dict(zip(names, planned, strict=True)),
         question=_shared(runs, "question"),
         command=_command(contents[0].plan, runs) if len(contents) == 1 else "",
-        elsewhere=sum(len(set(recorded(one.directory)) - set(one.runs)) for one in contents),
+        elsewhere=sum(len(set(record.recorded(one.directory)) - set(one.runs)) for one in contents),
     )
     return _each_instance_once(frames)
 
 
-def _each_once(contents: Sequence[SweepFolder]) -> dict[Path, Plan]:
+def _each_once(contents: Sequence[record.SweepFolder]) -> dict[Path, record.Plan]:
     """Return the folder of every run with its plan, once if a folder is given twice."""
-    found: dict[Path, tuple[Path, Plan]] = {}
+    found: dict[Path, tuple[Path, record.Plan]] = {}
     for one in contents:
         place = one.runs[0].parent.resolve() if one.runs else one.directory
         for run in one.runs:
@@ -218,16 +207,16 @@ def _run(
 
     Tables of more than `room` bytes are refused: the report of the others is worth more.
     """
-    found = run_state(folder, verify=False)  # reading the tables verifies them
+    found = record.run_state(folder, verify=False)  # reading the tables verifies them
     row: dict[str, Any] = {"place": ""} | (_described(found.run) if found.run else {})
     row |= {"state": found.state, "reason": found.reason}
     fields = recorded_fields(found.run["config"], found.run["options"]) if found.run else {}
     if found.state != "done":
         return row, fields, None
     try:
-        return row, fields, read_tables(folder, found.run, room)
-    except UNREADABLE as error:
-        return row | {"state": "corrupt", "reason": shortened(error)}, fields, None
+        return row, fields, record.read_tables(folder, found.run, room)
+    except record.UNREADABLE as error:
+        return row | {"state": "corrupt", "reason": record.shortened(error)}, fields, None
 
 
 def _described(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,7 +242,7 @@ def _described(run: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _command(plan: Plan, runs: pd.DataFrame) -> str:
+def _command(plan: record.Plan, runs: pd.DataFrame) -> str:
     """Return the command that begins the sweep or the single run again, "" if it is not known."""
     if plan.command is not None:
         return shlex.join(["attnsvm", *plan.command])

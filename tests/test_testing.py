@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import numpy as np
 import pytest
 import torch
@@ -90,9 +88,7 @@ def unmasked(samples, X, Z, Y, mask):
 
 
 def of_first_order(**methods):
-    settings = asdict(GROUPS["optimizer"]["normalized_gd"](**QUICK))
-    del settings["_target_"]
-    return twin(NormalizedGD, **methods)(**settings)
+    return twin(NormalizedGD, **methods)(**QUICK)
 
 
 def entropy(change):

@@ -12,14 +12,8 @@ from typing import Any
 from attnsvm.config import ConfigError
 from attnsvm.record import RUN_FILE, one_line, read_plan, run_state
 
-PAPER = """\
-@article{tarzanagh2023transformers,
-  title   = {Transformers as Support Vector Machines},
-  author  = {Tarzanagh, Davoud Ataee and Li, Yingcong and Thrampoulidis, Christos and Oymak, Samet},
-  journal = {arXiv preprint arXiv:2308.16898},
-  year    = {2023}
-}"""
-
+PAPER = Path(__file__).with_suffix(".bib").read_text().rstrip()
+"""The entry of the paper whose theory attnsvm computes."""
 
 LATEX = {letter: rf"\{letter}" for letter in "#$%&_"} | {
     "{": r"\textbraceleft{}",

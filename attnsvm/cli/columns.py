@@ -13,48 +13,35 @@ from typing import Any
 from attnsvm.config import PROBES
 from attnsvm.config.probe import probe_quantities
 from attnsvm.config.run import HYPOTHESES
-from attnsvm.record.columns import (
-    HISTORY_COLUMNS,
-    LAYER_COLUMNS,
-    LAYER_KEY,
-    QUANTITIES,
-    RUN_COLUMNS,
-    STAGES,
-    TRIAL_COLUMNS,
-    Column,
-    hypothesis_columns,
-    multi_columns,
-    norm_columns,
-    norm_quantities,
-    probe_columns,
-    svmeq_quantities,
-)
+from attnsvm.record import columns as declared
 
 HEADER = "Columns of all tables: name, meaning (unit; allowed values; the stage that fills it)."
 
 
-def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[Column]]:
+def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[declared.Column]]:
     """Return the columns of every table, and the quantities of the history, by heading.
 
     `probes` are those that are listed, by default attnsvm's own.
     """
     return {
-        "trials": TRIAL_COLUMNS,
-        "history": HISTORY_COLUMNS,
-        "trials, for each further norm of svm.norms": norm_columns(["<norm>"]),
-        "trials, with selection=multi, for each norm of svm.norms": multi_columns(
+        "trials": declared.TRIAL_COLUMNS,
+        "history": declared.HISTORY_COLUMNS,
+        "trials, for each further norm of svm.norms": declared.norm_columns(["<norm>"]),
+        "trials, with selection=multi, for each norm of svm.norms": declared.multi_columns(
             "multi", ["<norm>"]
         ),
-        "columns of hypotheses": hypothesis_columns(HYPOTHESES),
-        "trials, with model=transformer": LAYER_COLUMNS,
-        "history, with model=transformer": LAYER_KEY,
-        "quantities of the history": QUANTITIES,
-        "quantities of the history, for each further norm of svm.norms": norm_quantities("<norm>"),
-        "quantities of the history, with selection=multi, for each norm but frobenius": (
-            svmeq_quantities("<norm>")
+        "columns of hypotheses": declared.hypothesis_columns(HYPOTHESES),
+        "trials, with model=transformer": declared.LAYER_COLUMNS,
+        "history, with model=transformer": declared.LAYER_KEY,
+        "quantities of the history": declared.QUANTITIES,
+        "quantities of the history, for each further norm of svm.norms": declared.norm_quantities(
+            "<norm>"
         ),
-        "columns and quantities of probes": probe_columns(probe_quantities(probes)),
-        "runs": RUN_COLUMNS,
+        "quantities of the history, with selection=multi, for each norm but frobenius": (
+            declared.svmeq_quantities("<norm>")
+        ),
+        "columns and quantities of probes": declared.probe_columns(probe_quantities(probes)),
+        "runs": declared.RUN_COLUMNS,
     }
 
 
@@ -66,7 +53,7 @@ def columns_text() -> str:
         lines += [f"  {one.name}  {one.meaning} ({one.unit}; {one.range}; {one.stage})"
                   for one in columns]  # fmt: skip
         lines += [""]
-    lines += ["stages", *(f"  {name}  {meaning}" for name, meaning in STAGES.items())]
+    lines += ["stages", *(f"  {name}  {meaning}" for name, meaning in declared.STAGES.items())]
     return "\n".join([*lines, "", "The fields of the config are columns too: attnsvm --help"])
 
 
@@ -79,7 +66,7 @@ def columns_page() -> str:
             for one in columns
         ]
         lines += [*_table(heading, ("name", "meaning", "unit", "values", "stage"), rows), ""]
-    lines += _table("stages", ("stage", "what it does"), STAGES.items())
+    lines += _table("stages", ("stage", "what it does"), declared.STAGES.items())
     return "\n".join([*lines, ""])
 
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Protocol, dataclass_transform
 from omegaconf import MISSING
 
 from attnsvm.config.names import did_you_mean
+from attnsvm.config.norm import NormName
 
 
 class ConfigError(ValueError):
@@ -77,11 +78,6 @@ class ListOf:
             and len(set(value)) == len(value)
         )
 
-    def meant(self, value: Any) -> str:
-        """Return which item was probably meant by the first one that is not allowed."""
-        items = value if isinstance(value, list) else [value]
-        return next((suggestion(one, self.item) for one in items if not self.item.holds(one)), "")
-
     def __str__(self) -> str:
         return f"a list without repetition of {self.item}" + ("" if self.empty else ", not empty")
 
@@ -109,11 +105,6 @@ def option(default: Any, allowed: Allowed | None, doc: str) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def suggestion(value: Any, allowed: Any) -> str:
-    """Return `did you mean WORD? ` if one is similar to `value`, else ""."""
-    return str(allowed.meant(value)) if hasattr(allowed, "meant") else ""
-
-
 KINDS = {
     "int": "a whole number",
     "float": "a finite number",
@@ -125,26 +116,33 @@ TYPES = {"int": numbers.Integral, "float": numbers.Real, "bool": bool, "str": st
 
 def must_be(f: dataclasses.Field[Any], value: Any = None) -> str:
     """Return what the value of a field must be; the bound MOST only if `value` is above it."""
-    kind, _ = _kind(f)
+    kind = _kind(f)
     allowed = str(f.metadata.get("allowed") or KINDS.get(kind, "a list"))
-    if kind == "int":
-        allowed = allowed.replace("a finite number", KINDS[kind])
+    allowed = allowed.replace("a finite number", KINDS["int"]) if kind == "int" else allowed
     above = isinstance(value, int) and value > MOST
     return allowed if above else allowed.replace(f" and <= {MOST}", "")
 
 
-def _kind(f: dataclasses.Field[Any]) -> tuple[str, bool]:
-    """Return the type of a field, and whether it may be null."""
-    kind, _, optional = str(getattr(f.type, "__name__", f.type)).partition(" | ")
-    return kind, bool(optional)
+def _kind(f: dataclasses.Field[Any]) -> str:
+    return str(getattr(f.type, "__name__", f.type)).removesuffix(" | None")
+
+
+def refusal(f: dataclasses.Field[Any], value: Any, name: str) -> str:
+    """Return the error message for a value that the field `name` cannot have."""
+    allowed, wrong = f.metadata.get("allowed"), value
+    if isinstance(allowed, ListOf):
+        allowed, items = allowed.item, value if isinstance(value, list) else [value]
+        wrong = next((one for one in items if not allowed.holds(one)), "")
+    meant = allowed.meant(wrong) if isinstance(allowed, OneOf | NormName) else ""
+    given = f"[{','.join(map(str, value))}]" if isinstance(value, list) else value
+    return f"{name}={given}: {meant}must be {must_be(f, value)}"
 
 
 def check_fields(node: Any, prefix: str = "") -> None:
     """Raise ConfigError for the first field of the dataclass `node` of wrong type or range."""
     for f in dataclasses.fields(node):
-        value, allowed = getattr(node, f.name), f.metadata.get("allowed")
-        kind, optional = _kind(f)
-        if value is None and optional:
+        value, allowed, kind = getattr(node, f.name), f.metadata.get("allowed"), _kind(f)
+        if value is None and str(f.type).endswith(" | None"):
             continue
         number_is_bool = isinstance(value, bool) and kind != "bool"
         wrong = kind in KINDS and (number_is_bool or not isinstance(value, TYPES[kind]))
@@ -153,13 +151,6 @@ def check_fields(node: Any, prefix: str = "") -> None:
         items = value if isinstance(value, list) else [value]
         if not all(math.isfinite(one) for one in items if isinstance(one, float)):
             raise ConfigError(f"{prefix}{f.name}={value}: must be finite")  # no record can hold it
-
-
-def refusal(f: dataclasses.Field[Any], value: Any, name: str) -> str:
-    """Return the error message for a value that the field `name` cannot have."""
-    given = f"[{','.join(map(str, value))}]" if isinstance(value, list) else value
-    meant = suggestion(value, f.metadata.get("allowed"))
-    return f"{name}={given}: {meant}must be {must_be(f, value)}"
 
 
 class Group:

@@ -33,9 +33,21 @@ def instantiated_probes(config: RunConfig) -> dict[str, Any]:
             for name, node in config.probe.items()}  # fmt: skip
 
 
-def named(group: str, name: str, **fields: Any) -> Any:
-    """Return the object of option `name` of `group`, its fields checked against the schema."""
-    options = ALL_GROUPS[group]
+def named(group: str, name: Any, **fields: Any) -> Any:
+    """Return the object of option `name` of `group`, its fields checked against the schema.
+
+    An object of the group, `name`, is returned as it is.
+    """
+    options, base = ALL_GROUPS[group], base_class(group)
+    if isinstance(name, base):
+        return name
+    if isinstance(name, type) and issubclass(name, base):
+        raise ConfigError(f"{group}={name.__name__}: must be an object, as {name.__name__}()")
+    if not isinstance(name, str):
+        refusal = options.refusal(getattr(name, "__name__", type(name).__name__))
+        raise ConfigError(
+            f"{refusal}, or an object of a subclass of attnsvm.{group}.{base.__name__}"
+        )
     if name not in options:
         raise ConfigError(options.refusal(name))
     schema = options[name]
@@ -52,32 +64,29 @@ def unknown_field(field: str, schema: type, of: str = "") -> str:
     group = getattr(schema, "GROUP", "")
     others = GROUPS.get(group, {}).items()
     having = [option for option, other in others if field in vars(other)["__dataclass_fields__"]]
+    places = _places(field) if schema is RunConfig else []
+    found = f"did you mean {' | '.join(places)}? " if places else did_you_mean(field, names)
     if having:
         found = f"{group}={' | '.join(having)} has it; "
-    elif schema is RunConfig and (places := _places(field)):
-        found = f"did you mean {' | '.join(places)}? "
-    else:
-        found = did_you_mean(field, names)
     return f"unknown field{of}; {found}must be {' | '.join(names) or 'absent, there is none here'}"
 
 
 def _places(field: str) -> list[str]:
     """Return the fields of groups, of `selection` and `svm` with this name, as `data.d`."""
-    schemas = {group: list(options.values()) for group, options in GROUPS.items()}
-    schemas |= {one.GROUP: [one] for one in (SelectionConfig, SvmConfig)}
-    return [
-        f"{group}.{name}"
-        for group, ones in schemas.items()
-        for name in (field, f"{field}s")
-        if any(name in vars(one)["__dataclass_fields__"] for one in ones)
-    ]
+    options: dict[str, Iterable[type]] = {name: GROUPS[name].values() for name in GROUPS}
+    options |= {"selection": [SelectionConfig], "svm": [SvmConfig]}
+    found = []
+    for group, schemas in options.items():
+        names = {f.name for one in schemas for f in dataclasses.fields(one)}
+        found += [f"{group}.{name}" for name in (field, f"{field}s") if name in names]
+    return found
 
 
 def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> type:
     """Return the class named `target`, a subclass of the group's base in an allowed package."""
     check_package(target, group, extensions)
     module, _, name = target.rpartition(".")
-    base = getattr(importlib.import_module(f"attnsvm.{group}"), group.capitalize())
+    base = base_class(group)
     try:
         cls = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
@@ -85,6 +94,12 @@ def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> typ
     if not (isinstance(cls, type) and issubclass(cls, base)) or inspect.isabstract(cls):
         raise ConfigError(f"{group}._target_={target}: must be a subclass of {base.__name__}")
     return cls
+
+
+def base_class(group: str) -> type:
+    """Return the class that the objects of a group extend."""
+    base: type = getattr(importlib.import_module(f"attnsvm.{group}"), group.capitalize())
+    return base
 
 
 def check_package(target: str, group: str, extensions: Iterable[str] = ()) -> None:

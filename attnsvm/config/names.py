@@ -13,10 +13,7 @@ R = TypeVar("R")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like `name`, or contains it, whatever its case.
-
-    None if none is.
-    """
+    """Return the known name most like `name`, or containing it, in any case; None if none is."""
     lower: dict[str, str] = {}
     for one in known:
         lower.setdefault(one.lower(), one)

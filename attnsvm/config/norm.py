@@ -17,11 +17,9 @@ NAMED = {
 }
 """Family and exponent p of the norms that have a name of their own."""
 
-OTHER_NAMES = {
-    "fro": "frobenius", "l2": "frobenius", "euclidean": "frobenius", "schatten2": "frobenius",
-    "operator": "spectral", "op": "spectral", "schatteninf": "spectral",
-    "trace": "nuclear", "schatten1": "nuclear", "linf": "max", "inf": "max",
-}  # fmt: skip
+OTHER_NAMES = {"fro": "frobenius", "l2": "frobenius", "euclidean": "frobenius",
+               "operator": "spectral", "op": "spectral", "schatteninf": "spectral",
+               "trace": "nuclear", "schatten1": "nuclear", "linf": "max", "inf": "max"}  # fmt: skip
 """Names of norms elsewhere -> ours, for suggestions."""
 
 POWERS = "with 1 < p <= 100, p != 2 (frobenius), as in l1.75"

@@ -9,18 +9,6 @@ from attnsvm.data.sample import sample
 from attnsvm.data.sphere import Orthonormal, PathsFar, PathsNear, Prompt, Sphere, SphereInSpan
 
 __all__ = [
-    "Data",
-    "Digits",
-    "Drawn",
-    "File",
-    "Orthonormal",
-    "PathsFar",
-    "PathsNear",
-    "Planted",
-    "Pretrained",
-    "Prompt",
-    "Seeded",
-    "Sphere",
-    "SphereInSpan",
-    "sample",
-]
+    "Data", "Digits", "Drawn", "File", "Orthonormal", "PathsFar", "PathsNear", "Planted",
+    "Pretrained", "Prompt", "Seeded", "Sphere", "SphereInSpan", "sample",
+]  # fmt: skip

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from attnsvm.config.groups import DrawnConfig
 from attnsvm.head import Head, Parameters
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
@@ -40,7 +41,9 @@ class Seeded(Data):
     query, are drawn last, so that tokens, queries and head are those of the published instance.
     """
 
-    def __init__(self, n: int, T: int, d: int) -> None:
+    def __init__(
+        self, n: int = DrawnConfig.n, T: int = DrawnConfig.T, d: int = DrawnConfig.d
+    ) -> None:
         self.n, self.T, self.d = n, T, d
 
     @abstractmethod

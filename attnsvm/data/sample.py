@@ -80,8 +80,6 @@ def sample(
 
 def _made(group: str, given: Any, options: dict[str, Any]) -> Any:
     """Return the object, or the option of that name with its fields taken from `options`."""
-    if not isinstance(given, str):
-        return given
     fields = _fields(group, given)
     return named(group, given, **{name: options.pop(name) for name in fields & set(options)})
 

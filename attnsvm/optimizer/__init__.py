@@ -14,18 +14,6 @@ from attnsvm.optimizer.safe_gd import SafeGD
 from attnsvm.optimizer.steepest import Muon, SignGD, Steepest
 
 __all__ = [
-    "GD",
-    "Adam",
-    "FirstOrder",
-    "MirrorDescent",
-    "Momentum",
-    "Muon",
-    "NormalizedGD",
-    "Optimizer",
-    "Polyak",
-    "RegularizationPath",
-    "SafeGD",
-    "SignGD",
-    "Steepest",
-    "Step",
-]
+    "GD", "Adam", "FirstOrder", "MirrorDescent", "Momentum", "Muon", "NormalizedGD", "Optimizer",
+    "Polyak", "RegularizationPath", "SafeGD", "SignGD", "Steepest", "Step",
+]  # fmt: skip

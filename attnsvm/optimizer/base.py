@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 import torch
 from torch import Tensor
 
 from attnsvm.attention import Forward, Gradient, Risk
-from attnsvm.config import ConfigError
+from attnsvm.config import ConfigError, FirstOrderConfig, OptimizerConfig
 from attnsvm.head import Head, Linear
 from attnsvm.loss import Loss
 from attnsvm.parameterization import Variables
@@ -28,17 +29,28 @@ REPORT_EVERY = 50
 """Steps between two reports of progress."""
 
 
+@dataclass_transform(kw_only_default=True)
 @dataclass(kw_only=True, eq=False)
 class Optimizer(ABC):
     """A rule that computes a sequence of recorded variables from initial ones.
 
-    The fields of each optimizer are those of its schema in `attnsvm.config.optimizer`.
+    A subclass is a dataclass without a decorator. Its fields have the defaults of its schema
+    `options`, without one those of the class that it extends; it may add fields of its own.
     """
 
-    init: str
-    init_scale: float
+    init: str = OptimizerConfig.init
+    init_scale: float = OptimizerConfig.init_scale
     init_path: str | None = None
-    init_angle: float = 0.0
+    init_angle: float = OptimizerConfig.init_angle
+
+    def __init_subclass__(cls, options: type | None = None, **others: Any) -> None:
+        super().__init_subclass__(**others)
+        for f in dataclasses.fields(options) if options else ():
+            if f.name != "_target_" and f.name not in vars(cls):
+                cls.__annotations__[f.name] = str(f.type)
+                both: Any = {"default": f.default, "default_factory": f.default_factory}
+                setattr(cls, f.name, dataclasses.field(**both))
+        dataclass(kw_only=True, eq=False)(cls)
 
     @property
     def implicit_bias(self) -> str | None:
@@ -167,8 +179,7 @@ class Step:
         return self.variables
 
 
-@dataclass(kw_only=True, eq=False)
-class FirstOrder(Optimizer):
+class FirstOrder(Optimizer, options=FirstOrderConfig):
     """Steps along a direction made of gradients.
 
     Parameters

@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
+from attnsvm.config import optimizer as schema
 from attnsvm.linalg import EPS
 from attnsvm.norm import Entrywise
 from attnsvm.optimizer.base import TINY, FirstOrder, OfLinearHead, Step, Velocity, broadcast, norm
 from attnsvm.parameterization import Variables
 
 
-class GD(FirstOrder):
+class GD(FirstOrder, options=schema.GDConfig):
     """V <- V - eta grad, gradient descent with a fixed step (algorithm W-GD)."""
 
     implicit_bias = "frobenius"
@@ -26,7 +25,7 @@ class GD(FirstOrder):
         return step.moved([-step.eta * scale.exp() for scale in step.log_scales])
 
 
-class NormalizedGD(FirstOrder):
+class NormalizedGD(FirstOrder, options=schema.NormalizedGDConfig):
     """V <- V - eta grad / ||grad||_F, each variable by its own norm (arXiv 2308.16898, sec. 3.2).
 
     With gradient=direct eps is added to the norm, as published; the exact gradient needs none.
@@ -41,8 +40,7 @@ class NormalizedGD(FirstOrder):
         return step.moved([-step.eta / (norm(part) + eps) for part in step.parts])
 
 
-@dataclass(kw_only=True, eq=False)
-class Momentum(FirstOrder):
+class Momentum(FirstOrder, options=schema.MomentumConfig):
     """Heavy-ball gradient descent: M <- beta M + grad, V <- V - eta M."""
 
     beta: float
@@ -57,7 +55,7 @@ class Momentum(FirstOrder):
         return step.variables
 
 
-class Polyak(OfLinearHead, FirstOrder):
+class Polyak(OfLinearHead, FirstOrder, options=schema.PolyakConfig):
     """V <- V - eta (L - L*) / ||grad||^2 grad, L* = mean_i l(max_t gamma_it).
 
     With the linear head u_i = sum_t s_it gamma_it, so L - L* is a sum without cancellation
@@ -81,8 +79,7 @@ class Polyak(OfLinearHead, FirstOrder):
         return step.moved([size] * len(step.parts))
 
 
-@dataclass(kw_only=True, eq=False)
-class Adam(FirstOrder):
+class Adam(FirstOrder, options=schema.AdamConfig):
     """V <- V - eta m / (sqrt(v) + eps) with bias-corrected means m of grad and v of grad^2.
 
     beta1 and beta2 are the decay rates of the means. Both are sums with scales of their own, so
@@ -109,8 +106,7 @@ class Adam(FirstOrder):
         return step.variables
 
 
-@dataclass(kw_only=True, eq=False)
-class MirrorDescent(FirstOrder):
+class MirrorDescent(FirstOrder, options=schema.MirrorDescentConfig):
     """Mirror descent with the potential psi(V) = sum |V|^p / p, p > 1, whose limit is the l_p SVM.
 
     psi'(V) <- psi'(V) - eta grad, or grad / ||grad||_q of each variable if `normalized`,

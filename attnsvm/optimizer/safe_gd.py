@@ -9,6 +9,7 @@ from torch import Tensor
 
 from attnsvm.attention import Risk
 from attnsvm.config import ConfigError
+from attnsvm.config import optimizer as schema
 from attnsvm.optimizer.base import FirstOrder, OfLinearHead, Step, norm
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
@@ -20,7 +21,7 @@ LONGEST = 1e100
 """Largest multiple of the gradient's part in a step; reached where it moves no logit."""
 
 
-class SafeGD(OfLinearHead, FirstOrder):
+class SafeGD(OfLinearHead, FirstOrder, options=schema.SafeGDConfig):
     """V <- V - eta grad with eta = lr / M, M a bound of the curvature along the step.
 
     Gradient descent with a fixed step eta <= 1/M, M a bound of the curvature everywhere, lowers the

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import torch
 from torch import Tensor
 
 from attnsvm.config import ConfigError
+from attnsvm.config import optimizer as schema
 from attnsvm.head import Head
 from attnsvm.norm import norm_of
 from attnsvm.optimizer.base import TINY, FirstOrder, Step, broadcast, norm
@@ -18,8 +19,7 @@ COEFFICIENTS = 3.4445, -4.7750, 2.0315
 """a, b and c of Muon's Newton-Schulz steps."""
 
 
-@dataclass(kw_only=True, eq=False)
-class Steepest(FirstOrder):
+class Steepest(FirstOrder, options=schema.SteepestConfig):
     """V <- V - eta S, S = argmax <S, M> over norm(S) <= 1, M <- beta M + grad.
 
     Each variable makes its own steps, of the size eta in the norm: the gradient over its norm
@@ -51,8 +51,7 @@ class Steepest(FirstOrder):
         return step.variables
 
 
-@dataclass(kw_only=True, eq=False)
-class SignGD(Steepest):
+class SignGD(Steepest, options=schema.SignGDConfig):
     """V <- V - eta sign(grad): steepest descent in the entry-wise maximum norm."""
 
     norm: str = field(default="max", init=False)
@@ -60,8 +59,7 @@ class SignGD(Steepest):
     nesterov: bool = field(default=False, init=False)
 
 
-@dataclass(kw_only=True, eq=False)
-class Muon(Steepest):
+class Muon(Steepest, options=schema.MuonConfig):
     """Steps along U f(sigma) V^T of the Nesterov momentum, f(sigma) near one (K. Jordan 2024).
 
     M <- beta M + (1 - beta) grad,  D = (1 - beta) grad + beta M,  X = D / ||D||_F, then

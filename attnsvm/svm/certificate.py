@@ -22,18 +22,10 @@ from torch import Tensor
 
 from attnsvm.linalg import EPS
 from attnsvm.norm import Norm, Schatten, norm_of
+from attnsvm.svm import tolerances
 from attnsvm.svm.problem import SvmProblem, power_of_two
 from attnsvm.svm.reduction import coordinates, is_thin, spectrum
 from attnsvm.svm.solution import Candidate, Certificate, SvmStatus, Verdict
-from attnsvm.svm.tolerances import (
-    DEPENDENT,
-    FAINT,
-    MAX_GAP,
-    MAX_RESIDUAL,
-    RANKED_GAP,
-    RAY_RATIO,
-    ROUNDING,
-)
 
 MANY = 256  # with more equality rows, of d^2 entries each, a Gram matrix is used to save memory
 
@@ -53,12 +45,12 @@ def certify(
     upper = _upper(problem, W, (sigma, rest), distance, norm)
     a, lower, sigma_dual = lower_bound(problem, candidate.multipliers, norm)
     kappa = sigma.norm(dim=1) * problem.scale.amax(dim=1) * condition
-    beyond = problem.equality.any(dim=1) & (ROUNDING * kappa > MAX_GAP)
+    beyond = problem.equality.any(dim=1) & (tolerances.ROUNDING * kappa > tolerances.MAX_GAP)
     upper = torch.where(W.isnan().any(dim=(1, 2)) | beyond, torch.inf, upper)
     W[~upper.isfinite()] = torch.nan
     min_margin = torch.where(upper.isfinite(), min_margin, -torch.inf)
     kappa = torch.where(upper.isfinite(), kappa, torch.inf)
-    target = torch.clamp(ROUNDING * kappa, min=gap, max=MAX_GAP)
+    target = torch.clamp(tolerances.ROUNDING * kappa, min=gap, max=tolerances.MAX_GAP)
     trivial = (problem.h == 0).all(dim=1)
     reached = torch.where(trivial, 0.0, upper / lower - 1).nan_to_num(torch.inf, torch.inf)
     ray, ray_ratio = check_ray(problem, candidate.ray)
@@ -74,7 +66,7 @@ def certify(
         min_margin,
         kappa,
         torch.where(upper.isfinite()[:, None], sigma, torch.nan),
-        torch.where(reached <= RANKED_GAP, rank, -1),
+        torch.where(reached <= tolerances.RANKED_GAP, rank, -1),
         _rank_bound(problem, sigma_dual, slack, norm, trivial, upper.isfinite()),
     )
 
@@ -99,7 +91,7 @@ def _least_margin_one(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor, T
     residual = violation.nan_to_num(torch.inf, torch.inf).amax(dim=1)
     residual = torch.where((size == 0) & ~problem.equality.any(dim=1), 0.0, residual)
     stretch = torch.where(homogeneous & mu.isfinite(), mu, 1.0)
-    feasible = proved & (residual <= MAX_RESIDUAL) & (mu / stretch >= 1 - 1e-9)
+    feasible = proved & (residual <= tolerances.MAX_RESIDUAL) & (mu / stretch >= 1 - 1e-9)
     trivial = (problem.h == 0).all(dim=1)
     W /= stretch[:, None, None]
     W[~feasible] = torch.nan
@@ -130,7 +122,7 @@ def _repair(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor]:
         part = group[:, None]
         D, Q = problem.D[part, index] / unit[part, index, None], problem.queries[part, index]
         U, S = _left_spectrum(D, Q)
-        apart = S > DEPENDENT * S[:, :1]
+        apart = S > tolerances.DEPENDENT * S[:, :1]
         missed = (U.mT @ residual[part, index, None])[..., 0]
         rounding = (2 * problem.d + 10) * EPS * W[group].flatten(1).norm(dim=1, keepdim=True)
         consistent = (apart | (missed.abs() <= rounding)).all(dim=1)
@@ -194,7 +186,7 @@ def lower_bound(problem: SvmProblem, a: Tensor, norm: str | Norm) -> tuple[Tenso
         size = norm.dual.value(problem.combine(a))
     if not isinstance(norm, Schatten):
         sizes = size[:, None]
-    dual = torch.where(size > FAINT, size, torch.inf)
+    dual = torch.where(size > tolerances.FAINT, size, torch.inf)
     a = a / dual[:, None]
     return a, (problem.h * a).sum(dim=1).clamp(min=0.0), sizes / dual[:, None]
 
@@ -247,7 +239,7 @@ def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
     value, weight = (problem.h * a).sum(dim=1), (problem.h * a).abs().sum(dim=1)
     reach = a.abs() * problem.scale
     asked = torch.where(problem.h != 0, reach, 0.0).sum(dim=1)
-    size = _combined(problem, a).flatten(1).norm(dim=1).clamp(min=FAINT)
+    size = _combined(problem, a).flatten(1).norm(dim=1).clamp(min=tolerances.FAINT)
     size = torch.maximum(size, EPS * reach.sum(dim=1))
     ratio = torch.where(alone.any(dim=1), torch.inf, asked * value / weight / size)
     ratio = torch.where(value > 0, ratio, 0.0).nan_to_num(0.0, torch.inf)
@@ -261,7 +253,7 @@ def _statuses(certificate: Certificate[Tensor], trivial: Tensor) -> tuple[SvmSta
     is infinite: with a ray and a finite bracket that is not tight, the instance is undecided.
     """
     solved = certificate.gap.abs() <= certificate.gap_target
-    infeasible = (certificate.ray_ratio >= RAY_RATIO) & ~certificate.upper.isfinite()
+    infeasible = (certificate.ray_ratio >= tolerances.RAY_RATIO) & ~certificate.upper.isfinite()
     code = torch.where(trivial, 0, torch.where(solved, 1, torch.where(infeasible, 2, 3)))
     names = (SvmStatus.unconstrained, SvmStatus.solved, SvmStatus.infeasible, SvmStatus.undecided)
     return tuple(names[k] for k in code.tolist())

@@ -7,15 +7,6 @@ from attnsvm.training.start import check_start, in_cone
 from attnsvm.training.trajectory import STALLED, TrainingStatus, Trajectory
 
 __all__ = [
-    "LOSS_CODES",
-    "STALLED",
-    "TrainingStatus",
-    "Trajectory",
-    "check_start",
-    "chunk_size",
-    "in_cone",
-    "in_span",
-    "span_basis",
-    "train",
-    "train_chunks",
-]
+    "LOSS_CODES", "STALLED", "TrainingStatus", "Trajectory", "check_start", "chunk_size",
+    "in_cone", "in_span", "span_basis", "train", "train_chunks",
+]  # fmt: skip

@@ -96,7 +96,7 @@ def train(
     rule = parameterization_named(parameterization, m)
     stepper = optimizer_named(optimizer, fields)
     stepper.check_head(batch.head)
-    risk = Risk(batch, rule, loss if isinstance(loss, Loss) else named("loss", loss))
+    risk = Risk(batch, rule, named("loss", loss))
     stepper.check_loss(risk.loss)
     given = None
     if init is not None and not isinstance(init, str):
@@ -180,8 +180,6 @@ def optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Opti
 
 def parameterization_named(rule: str | Parameterization, m: int | None) -> Parameterization:
     """Return the parameterization: the object itself, or the one of that name."""
-    if isinstance(rule, Parameterization):
-        return rule
     made: Parameterization = named("parameterization", rule, **({} if m is None else {"m": m}))
     return made
 

@@ -5,10 +5,6 @@ from attnsvm.transformer.problems import LayerProblems, layer_problems
 from attnsvm.transformer.training import LayerTrajectory, networks_at_once, train_layers
 
 __all__ = [
-    "LayerProblems",
-    "LayerTrajectory",
-    "Weights",
-    "layer_problems",
-    "networks_at_once",
+    "LayerProblems", "LayerTrajectory", "Weights", "layer_problems", "networks_at_once",
     "train_layers",
-]
+]  # fmt: skip

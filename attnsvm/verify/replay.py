@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from attnsvm import svm
 from attnsvm.attention import Risk, attend
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.optimizer import CONES
@@ -26,15 +27,6 @@ from attnsvm.norm import norm_of
 from attnsvm.parameterization import W as Combined
 from attnsvm.problem import ProblemBatch
 from attnsvm.record import CorruptRecordError, RunRecord
-from attnsvm.svm import (
-    SvmProblem,
-    SvmSolution,
-    SvmStatus,
-    attained,
-    finite_part,
-    multi_token,
-    single_token,
-)
 from attnsvm.svm.certificate import lower_bound
 from attnsvm.svm.solution import Certificate
 from attnsvm.training import Trajectory
@@ -278,26 +270,28 @@ class Replay(Stages):
         selected = stored.filled("selected", keys, X.new_zeros(X.shape[:2], dtype=torch.int64))
         if "attended" not in stored.arrays or name == "one_token":
             norm = "frobenius" if name == "one_token" else name
-            return self._solution(name, norm, keys, single_token(X, Z, selected, mask))
+            return self._solution(name, norm, keys, svm.single_token(X, Z, selected, mask))
         given = X, Z, stored.filled("attended", keys, mask)
         logs = stored.filled("log_softmax", keys, X[..., 0])
         norm, _, part = name.rpartition("_")
         if part == "fin":
-            fin, mm = finite_part(*given, logs, mask), multi_token(*given, mask)
+            fin, mm = svm.finite_part(*given, logs, mask), svm.multi_token(*given, mask)
             parts = ((name, fin), (norm, mm))
             return tuple(self._solution(one, norm, keys, problem) for one, problem in parts)
-        problem, _ = attained(X, Z, selected, given[2], logs, mask)
+        problem, _ = svm.attained(X, Z, selected, given[2], logs, mask)
         a = stored.filled(f"{norm}_attained_multipliers", keys, torch.zeros_like(problem.h))
         known = ~a.isnan().any(1)
         return SimpleNamespace(
-            statuses=[SvmStatus.solved if one else SvmStatus.undecided for one in known.tolist()],
+            statuses=[
+                svm.SvmStatus.solved if one else svm.SvmStatus.undecided for one in known.tolist()
+            ],
             lower_bound=lower_bound(problem, a.nan_to_num(0.0), norm)[1],
             certificate=SimpleNamespace(multipliers=a),
         )
 
     def _solution(
-        self, name: str, norm: str, keys: list[Key], problem: SvmProblem
-    ) -> SvmSolution[Tensor]:
+        self, name: str, norm: str, keys: list[Key], problem: svm.SvmProblem
+    ) -> svm.SvmSolution[Tensor]:
         """Return the stored solutions of the SVM `name`; `attnsvm.verify.layer` proves them.
 
         It also proves kappa and the bound of the rank, which are not known here.
@@ -313,9 +307,9 @@ class Replay(Stages):
             self.stored.filled(f"{name}_{one}", keys, a) for one in ("multipliers", "ray")
         )
         rank = self.stored.filled(f"{name}_rank", keys, torch.zeros(len(at), dtype=torch.int64))
-        return SvmSolution(
+        return svm.SvmSolution(
             W=W,
-            status=tuple(map(SvmStatus, self.stored.arrays[f"{name}_status"][at].tolist())),
+            status=tuple(map(svm.SvmStatus, self.stored.arrays[f"{name}_status"][at].tolist())),
             **numbers,
             rank=rank,
             rank_bound=torch.full_like(rank, -1),

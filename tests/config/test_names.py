@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 import pytest
+import torch
 
 import attnsvm
 from attnsvm.config import GROUPS, ConfigError
@@ -29,6 +30,7 @@ DATA = (BATCH.X, BATCH.Z)
         (lambda: attnsvm.train(BATCH, optimizer="adam", beat1=0.5), ConfigError, "beta1"),
         (lambda: attnsvm.train(BATCH, optimizer="normalised_gd"), ConfigError, "normalized_gd"),
         (lambda: attnsvm.train(BATCH, compield=False), ConfigError, "compiled"),
+        (lambda: attnsvm.train(BATCH, optimizer=torch.optim.Adam), ConfigError, "adam"),
         (lambda: attnsvm.sample("sphere", trails=3), ConfigError, "trials"),
         (lambda: attnsvm.sample("spehre"), ConfigError, "sphere"),
         (lambda: attnsvm.sample(haed="relu"), ConfigError, "head"),

@@ -5,12 +5,6 @@ from attnsvm.data.pretrained.layer import CONTROLS, AttentionLayer, Restricted, 
 from attnsvm.data.pretrained.model import PretrainedModel, forward, load
 
 __all__ = [
-    "CONTROLS",
-    "AttentionLayer",
-    "PretrainedModel",
-    "Restricted",
-    "forward",
-    "heads_of",
-    "load",
+    "CONTROLS", "AttentionLayer", "PretrainedModel", "Restricted", "forward", "heads_of", "load",
     "restricted",
-]
+]  # fmt: skip
