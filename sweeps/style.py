@@ -17,18 +17,12 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
-from matplotlib.ticker import (
-    FixedLocator,
-    NullFormatter,
-    NullLocator,
-    PercentFormatter,
-    ScalarFormatter,
-)
 from PIL import Image
 
 from attnsvm.record import one_line
@@ -171,9 +165,9 @@ def ticks_at(ax: Axes, values: Iterable[float]) -> None:
     ticks = sorted({float(v) for v in values if np.isfinite(v)})
     if not 1 <= len(ticks) <= 12:
         return
-    ax.xaxis.set_major_locator(FixedLocator(ticks))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(ScalarFormatter())
+    ax.xaxis.set_major_locator(ticker.FixedLocator(ticks))
+    ax.xaxis.set_minor_locator(ticker.NullLocator())
+    ax.xaxis.set_major_formatter(ticker.ScalarFormatter())
     if len(ticks) == 1:
         ax.set_xlim(ticks[0] - 1, ticks[0] + 1)
 
@@ -182,7 +176,7 @@ def share_axis(ax: Axes, label: str) -> None:
     """Make the y axis run from 0 to 100 %."""
     ax.set_ylim(-0.04, 1.04)
     ax.set_yticks([0, 0.5, 1])
-    ax.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+    ax.yaxis.set_major_formatter(ticker.PercentFormatter(xmax=1, decimals=0))
     ax.set_ylabel(label)
 
 
@@ -204,7 +198,7 @@ def log_axis(axis: Axis) -> None:
     if not limits.size or limits.max() <= 0:
         return
     (ax.set_xscale if is_x else ax.set_yscale)("log")
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_formatter(ticker.NullFormatter())
     low, high = limits[:, 0].min(), limits[:, 1].max()
     if low > 0 and high / low < 30:
         ends = 10.0 ** np.floor(np.log10(low)), 10.0 ** np.ceil(np.log10(high) + 1e-9)
@@ -219,8 +213,8 @@ def log_axis_from_zero(ax: Axes, values: Iterable[float]) -> None:
     ax.set_xscale("symlog", linthresh=positive[0], linscale=linear)
     ax.set_xlim(-0.3 * positive[0], 2 * positive[-1])
     every = int(np.ceil(len(decades) / 6)) if len(decades) else 1
-    ax.xaxis.set_major_locator(FixedLocator([0.0, *10.0 ** decades[::every]]))
-    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_locator(ticker.FixedLocator([0.0, *10.0 ** decades[::every]]))
+    ax.xaxis.set_minor_locator(ticker.NullLocator())
 
 
 def note(fig: Figure, lines: Sequence[str]) -> None:
