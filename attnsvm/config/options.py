@@ -56,6 +56,7 @@ class SampleOptions(TypedDict, total=False):
     at_head: int
     control: str
     scores: str
+    sinks: bool
     score_gap: float
     signal: float
     held_out: int
