@@ -216,9 +216,10 @@ def curve(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> N
 
 
 def whiskers(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:
-    """Draw points, joined by a line, with their intervals as bars."""
+    """Draw points, joined by a line, with their intervals as bars: finite ones."""
     ends = np.abs(rows[["low", "high"]].to_numpy(float).T - rows[statistic].to_numpy(float))
-    ax.errorbar(rows[x], rows[statistic], np.nan_to_num(ends), **{"capsize": 2, **look})
+    ends = np.where(np.isfinite(ends).all(axis=0), ends, 0.0)
+    ax.errorbar(rows[x], rows[statistic], ends, **{"capsize": 2, **look})
 
 
 def points(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:

@@ -235,24 +235,27 @@ def legend(fig: Figure, panels: Iterable[Axes], title: str | None = None, **look
             shown.setdefault(name, handle)
     if not shown:
         return
-    widths, columns = [_text_width(name) + 0.4 for name in shown], len(shown)
+    names = [wrapped(name, fig.get_figwidth() - 0.5) for name in shown]
+    widths, columns = [_text_width(name) + 0.4 for name in names], len(names)
     while columns > 1:  # filled column by column
         parts = np.array_split(widths, columns)
         if sum(part.max() for part in parts) <= fig.get_figwidth() - 0.1:
             break
         columns -= 1
-    lines = -(-len(shown) // columns) + bool(title)
+    tallest = 1 + max(name.count("\n") for name in names)
+    lines = -(-len(names) // columns) * tallest + bool(title)
     fig.set_figheight(fig.get_figheight() + LEGEND_LINE * lines + 0.05)
     fig.legend(
-        shown.values(), shown.keys(), loc="outside upper left", ncols=columns, title=title,
+        shown.values(), names, loc="outside upper left", ncols=columns, title=title,
         alignment="left", **look,
     )  # fmt: skip
 
 
 def _text_width(text: str) -> float:
     """Return the width of a legend's text in inches."""
-    path = TextPath((0, 0), text, size=float(mpl.rcParams["legend.fontsize"]))
-    return float(path.get_extents().width) / 72 if len(path.vertices) else 0.0
+    size = float(mpl.rcParams["legend.fontsize"])
+    paths = [TextPath((0, 0), line, size=size) for line in text.split("\n")]
+    return max(float(one.get_extents().width) if len(one.vertices) else 0.0 for one in paths) / 72
 
 
 def empty(ax: Axes, text: str) -> None:

@@ -107,7 +107,7 @@ def figure(tables: Tables, axes: CellAxes) -> Figure:
     found = tables["pretrained_heads_attention"]
     shown = found[found["sentence"] < SENTENCES]
     n = shown["sentence"].nunique()
-    fig = style.figure(style.PAGE, 0.7 + 0.19 * max(n, 4))
+    fig = style.figure(style.PAGE, 0.7 + 0.19 * max(n, 6))
     ax = fig.subplots()
     if shown.empty:
         style.empty(ax, "no head with a lean on record")

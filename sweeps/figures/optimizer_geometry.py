@@ -92,7 +92,9 @@ def _with_own(trials: pd.DataFrame) -> pd.DataFrame:
 def _map(table: pd.DataFrame, axes: CellAxes) -> Figure:
     norms = sorted(set(table["margin_in"]), key=_place)
     optimizers = _optimizers(table, axes)
-    fig = style.figure(style.PAGE, 0.25 * max(len(optimizers), 2) + 0.5)
+    words = [style.wrapped(name, 2.4) for name, _ in optimizers]
+    lines = max([1, *(name.count("\n") for name in words)])
+    fig = style.figure(style.PAGE, max((0.12 + 0.13 * lines) * len(words) + 0.5, 1.8))
     ax = fig.subplots()
     if table["used"].sum() == 0:
         style.empty(ax, "no certified instance")
@@ -106,7 +108,7 @@ def _map(table: pd.DataFrame, axes: CellAxes) -> Figure:
     )
     matrix(
         ax, rows, "row", "margin_in", "shown", "text", norm=LogNorm(*RANGE), cbar=True,
-        xticklabels=[_word(norm) for norm in norms], yticklabels=[name for name, _ in optimizers],
+        xticklabels=[_word(norm) for norm in norms], yticklabels=words,
         annot_kws={"fontsize": 7}, cbar_kws={"label": "median margin gap", "pad": 0.02},
     )  # fmt: skip
     least = rows.groupby("row", observed=True)["median"].transform("min") == rows["median"]

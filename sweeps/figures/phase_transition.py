@@ -78,10 +78,11 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
     maps, words = f"{name}_maps", CAPTIONS[f"{name}_maps"]
     pages = [
         Pages(
-            f"{maps}_{i}" if i else maps, partial(_maps, fixed, value, axis), note=words["note"],
+            f"{maps}_{fixed}{number(value)}", partial(_maps, fixed, value, axis),
+            note=words["note"],
             caption=words["caption"].format(axis=axis, fixed=f"{fixed} = {number(value)}"), x=X,
         )
-        for i, (fixed, value, axis) in enumerate(planes[:MAPS])
+        for fixed, value, axis in planes[:MAPS]
     ]  # fmt: skip
     pages = [Pages(name, _halfway, x=X), *pages]
     return drawn(pages, tables, axes, remarks)

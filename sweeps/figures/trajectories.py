@@ -114,7 +114,7 @@ def _frames(tables: Tables) -> tuple[np.ndarray, ...]:
 
 def _figure(tables: Tables, axes: CellAxes) -> Figure:
     if tables["trajectories_tokens"].empty:
-        fig = style.figure(5, 2)
+        fig = style.figure(style.COLUMN, 2)
         style.empty(fig.subplots(), "no run in two dimensions with its path on record")
         return fig
     return _scenes(tables)

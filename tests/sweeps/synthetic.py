@@ -112,6 +112,7 @@ def drawn(
     with style.paper():
         tables = module.tables(frames)
         drawings = module.draw(tables, frames.axes, ["a remark"])
+        assert len({drawing.name for drawing in drawings}) == len(drawings)
         for drawing in drawings:
             drawing.figure.draw_without_rendering()
             assert round(2.54 * drawing.figure.get_figwidth(), 9) in (8.5, 17)
