@@ -16,16 +16,6 @@ from ._numbers import groups, outcomes
 
 HEAD = _head_attention.HEAD
 NORMS = {"frobenius": "one_minus_corr_frobenius", "nuclear": "one_minus_corr_nuclear"}
-SVMS = {
-    "one token": "the token that it attends to most",
-    "Gen-SVM": "all tokens that it attends to",
-}
-NULLS = {
-    "spectrum": "random weights with its singular values",
-    "queries": "queries of other sentences",
-    "tokens": "tokens at each place shuffled among sentences",
-    "other_heads": "the other heads of the layer, on its tokens",
-}
 SHOWN = {
     "spectrum": "random weights", "other_heads": "other heads of the layer",
     "queries": "queries of other sentences", "tokens": "shuffled tokens",
@@ -34,6 +24,7 @@ SHOWN = {
 """Control, or the lean -> its name in a figure."""
 
 CONTROLS = ("spectrum", "queries", "tokens")
+NULLS = (*CONTROLS, "other_heads")
 OPTIMALITY = {
     "optimality_best": "best token",
     "optimality_frobenius": "locally optimal, frobenius norm",

@@ -156,8 +156,6 @@ def _curves_of(title: str, series: str, cells: pd.DataFrame) -> pd.DataFrame:
     values = sorted(cells[series].unique())
     looks = looks_of(values)
     parts: list[pd.DataFrame] = []
-    spread = np.linspace(0, len(values) - 1, min(len(values), 8))
-    shown = {values[int(i)] for i in spread.round()}  # at most eight, evenly spread
     for (k, value), (norm, dash) in product(enumerate(values), DASHES.items()):
         solid, colour = norm == "frobenius", looks[value]["color"]
         width = NARROWEST + STEP * min(len(values) - 1 - k, 6)  # the first are the widest
@@ -165,7 +163,7 @@ def _curves_of(title: str, series: str, cells: pd.DataFrame) -> pd.DataFrame:
             **looks[value], "linestyle": dash, "linewidth": width if solid else 1.2,
             "markersize": 1.6 + width, "markerfacecolor": colour if solid else "white",
             "markeredgecolor": colour, "markeredgewidth": 0.8,
-            "label": f"${series}={number(value)}$" if solid and value in shown else "_",
+            "label": f"${series}={number(value)}$" if solid else "_",
         }  # fmt: skip
         rows = cells[(cells[series] == value) & (cells["norm"] == norm)]
         rows = rows.assign(

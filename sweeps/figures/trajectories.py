@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
 from scipy.special import softmax
 
 from .. import style
@@ -123,8 +122,7 @@ def _figure(tables: Tables, axes: CellAxes) -> Figure:
 def _notes(tables: Tables, axes: CellAxes) -> list[str]:
     tokens = tables["trajectories_tokens"]
     known = len(tokens) and tokens["data"].isin(PUBLISHED_SEEDS).all()
-    which = "One published instance per scene." if known else "One instance per scene, the first."
-    return [which]
+    return ["One published instance per scene." if known else "One instance per scene, the first."]
 
 
 draw = Pages(
@@ -157,18 +155,13 @@ def _scenes(tables: Tables, step: float | None = None) -> Figure:
             _panel(ax, here, looks, step)
     for ax in grid[:, 0]:
         ax.set_ylabel("second coordinate")
-    handles = [Line2D([], [], label=f"sample {i + 1}", **look) for i, look in looks.items()]
-    handles += [
-        Line2D([], [], color=style.INK, linestyle=DASHES[norm], label=words)
-        for norm, words in RAYS.items()
-    ]
-    handles += [
-        Line2D([], [], color=style.INK, marker="o", linestyle="", label="selected token"),
-        Line2D([], [], color=style.INK, marker="o", linestyle="", markerfacecolor="none",
-               markeredgewidth=0.8, markersize=8, label="optimal token"),
-    ]  # fmt: skip
-    for handle in handles:
-        grid[0, 0].add_line(handle)
+    token: Look = {"color": style.INK, "linestyle": "", "marker": "o"}
+    keys = {f"sample {i + 1}": look for i, look in looks.items()}
+    keys |= {RAYS[norm]: {"color": style.INK, "linestyle": DASHES[norm]} for norm in RAYS}
+    ring = {"markerfacecolor": "none", "markeredgewidth": 0.8, "markersize": 8}
+    keys |= {"selected token": token, "optimal token": {**token, **ring}}
+    for name, look in keys.items():
+        grid[0, 0].plot([], [], label=name, **look)
     style.legend(fig, [grid[0, 0]])
     if step is not None:
         fig.suptitle(f"step {step}", x=0.02, ha="left")
