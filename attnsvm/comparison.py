@@ -104,7 +104,7 @@ def margin_gap(W: Any, solution: SvmSolution[Any]) -> Any:
         raise ValueError(f"W: shape {tuple(W.shape)}; must be that of the solution, {expected}")
     if problem.equality.any():
         raise ValueError("solution: has equalities; must be of solve_svm, not of Gen-SVM")
-    matrices = W.reshape(-1, *W.shape[-2:])
+    matrices = W.double().reshape(-1, *W.shape[-2:])
     finite = matrices.isfinite().all(dim=(1, 2))
     matrices = torch.where(finite[:, None, None], matrices, 0.0)  # then 0 / 0 is NaN
     largest = matrices.abs().amax(dim=(1, 2), keepdim=True)

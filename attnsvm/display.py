@@ -39,6 +39,14 @@ class Summarized(ABC):
         return f"<table><caption>{escape(type(self).__name__)}</caption>{rows}</table>"
 
 
+class Shaped(Summarized):
+    """A dataclass of tensors that is shown by their shapes."""
+
+    def summary(self) -> dict[str, Any]:
+        """Return the shape of every tensor."""
+        return {name: tuple(tensor.shape) for name, tensor in vars(self).items()}
+
+
 class Batched(Summarized):
     """A dataclass of tensors with the axis B of the instances in front, which can be indexed."""
 

@@ -46,13 +46,8 @@ def help_text(own: Mapping[str, Sequence[Path]] | None = None) -> str:
 
 def default_options() -> dict[str, str]:
     """Return the option that each group has by default, from `conf/config.yaml`."""
-    defaults = OmegaConf.load(conf_folder() / "config.yaml").defaults
-    return {
-        str(group): str(name)
-        for one in defaults
-        if OmegaConf.is_dict(one)
-        for group, name in one.items()
-    }
+    defaults: Any = OmegaConf.load(conf_folder() / "config.yaml").defaults
+    return dict(OmegaConf.merge(*filter(OmegaConf.is_dict, defaults)))
 
 
 def experiments() -> list[str]:

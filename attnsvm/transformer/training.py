@@ -133,9 +133,7 @@ def train_layers(
     """
     chosen = _checked(optimizer_named(optimizer, {**options}), batch, model)
     rule = parameterization_named(parameterization, m)
-    net = TrainedNetwork(
-        model, batch, loss if isinstance(loss, Loss) else named("loss", loss), rule
-    )
+    net = TrainedNetwork(model, batch, named("loss", loss), rule)
     heads = range(model.layers * model.heads)
     drawn = [rule.init(chosen.init, chosen.init_scale, batch.seeds + at * NEXT, batch.d)
              for at in heads]  # fmt: skip

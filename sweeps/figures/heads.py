@@ -12,21 +12,12 @@ import pandas as pd
 
 from .. import notation, statistics, style
 from ..facets import Panel, facets, looks_of, named
-from . import CellAxes, Figure, Pages, SweepFrames, Tables, drawn
-from ._networks import (
-    CORRELATIONS,
-    NEAR,
-    NORMS,
-    keys_of,
-    layer_names,
-    of_its_norm,
-    with_layers,
-)
+from . import CellAxes, Figure, Pages, SweepFrames, Tables, _networks, drawn
 from ._numbers import arrays_of, outcomes
 
 X = ("parameterization", "layers", "layer", "heads")
 PANELS = {
-    "own": Panel(notation.DISTANCE(r"W_{\mathrm{svm}}"), "log", line=NEAR),
+    "own": Panel(notation.DISTANCE(r"W_{\mathrm{svm}}"), "log", line=_networks.NEAR),
     "equal": Panel("samples with equal tokens", "share"),
 }
 RISK = {"risk": Panel("risk")}
@@ -34,10 +25,10 @@ RISK = {"risk": Panel("risk")}
 
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return each measure by layer and number of heads, and the counts by status."""
-    trials = with_layers(frames.trials)
+    trials = _networks.with_layers(frames.trials)
     ok = trials[trials["status"] == "ok"]
-    ok = ok.assign(own=of_its_norm(ok, CORRELATIONS))
-    keys = keys_of(frames, *X)
+    ok = ok.assign(own=_networks.of_its_norm(ok, _networks.CORRELATIONS))
+    keys = _networks.keys_of(frames, *X)
     keys = [name for name in keys if name != "attention_head"]  # one SVM a head: all are measured
     first = trials[(trials["layer"] == 0) & (trials["attention_head"] == 0)]
     each = [*dict.fromkeys([*keys, "run", "seed"])]
@@ -67,7 +58,7 @@ def _pairs(
     several = ok.groupby("run", observed=True)["heads"].transform("max") > 1
     for run, trials in ok[several].groupby("run", observed=True):
         arrays = arrays_of(frames, run)
-        name = f"{NORMS.get(str(trials['parameterization'].iloc[0]))}_W"
+        name = f"{_networks.NORMS.get(str(trials['parameterization'].iloc[0]))}_W"
         if name not in arrays:
             continue
         key = [arrays[column].tolist() for column in ("seeds", "layer", "attention_head")]
@@ -90,7 +81,7 @@ def _pairs(
 
 def _figure(panels: Mapping[str, Panel], tables: Tables, axes: CellAxes) -> Figure:
     table = tables["heads"].sort_values(["layers", "layer"])
-    name = layer_names(table)
+    name = _networks.layer_names(table)
     other = table["measure"] == "other"
     table = table.assign(
         rule=named(table["parameterization"], notation.RULES),

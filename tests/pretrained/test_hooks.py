@@ -162,6 +162,8 @@ def test_layers_that_run_more_than_once_are_refused_and_no_hook_is_left():
 def test_modules_without_bilinear_attention_are_refused():
     with pytest.raises(ConfigError, match=r"must contain torch\.nn\.MultiheadAttention"):
         attnsvm.heads_of(nn.Linear(3, 3), torch.zeros(2, 3))
+    with pytest.raises(ConfigError, match=r"inputs: torch.float64; .* ROWS.to\(torch.float32\)"):
+        attnsvm.heads_of(nn.Linear(3, 3), rows(2, 3))
     with pytest.raises(ConfigError, match="add_bias_kv"):
         attnsvm.heads_of(nn.MultiheadAttention(4, 2, add_bias_kv=True), *[torch.zeros(2, 3, 4)] * 3)
     added = nn.MultiheadAttention(4, 2, batch_first=True).double()

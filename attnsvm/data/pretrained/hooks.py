@@ -63,6 +63,10 @@ def heads_of(
         relative positions, norms of queries and keys, a factor other than m^-1/2. A function that
         changes queries, keys or logits in `forward` is not.
     """
+    given = {one.dtype for one in inputs if isinstance(one, Tensor) and one.is_floating_point()}
+    kinds = [one.dtype for one in module.parameters()]
+    if given.difference(kinds) and kinds:
+        raise ConfigError(f"inputs: {given.pop()}; must be that of the module: ROWS.to({kinds[0]})")
     with caught(module, causal) as found, torch.no_grad():
         module(*inputs, **options)
     return found
@@ -87,7 +91,8 @@ def caught(module: nn.Module, causal: bool) -> Iterator[dict[str, AttentionLayer
     if not found:
         raise ConfigError(
             f"module={type(module).__name__}: must contain torch.nn.MultiheadAttention, or linear "
-            "children q_proj and k_proj, key and query, or c_attn, and run them"
+            "children q_proj and k_proj, key and query, or c_attn, and run them; "
+            "a joint map, as qkv, must be split as docs/pretrained.md shows"
         )
 
 

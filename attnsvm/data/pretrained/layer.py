@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import one_hot, pad
 
 from attnsvm.config import ConfigError
+from attnsvm.display import Shaped
 from attnsvm.linalg import one_thread
 
 CONTROLS = ("none", "spectrum", "queries", "tokens")
@@ -28,8 +29,8 @@ GRAM_RANK = 1e-12
 """Eigenvalues of a Gram matrix below this, relative to the largest, are rounding."""
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionLayer:
+@dataclass(frozen=True, eq=False, repr=False)
+class AttentionLayer(Shaped):
     """The heads of an attention layer, and the rows that it sees.
 
     With keys K_h [x; 1] and queries Q_h [z; 1], biases in the last column, head h gives the key
@@ -90,8 +91,8 @@ def with_one(rows: Tensor) -> Tensor:
 # --- one head ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Restricted:
+@dataclass(frozen=True, eq=False, repr=False)
+class Restricted(Shaped):
     """An instance in r = max(min(d, n (T - 1)), min(e + 1, n)) dimensions.
 
     Attributes
@@ -118,8 +119,8 @@ class Restricted:
     scores: Tensor
 
 
-@dataclass(frozen=True, eq=False)
-class RestrictedLayer:
+@dataclass(frozen=True, eq=False, repr=False)
+class RestrictedLayer(Shaped):
     """What the instances of all heads of a layer share.
 
     X, Z, mask are as in `Restricted`; logits (H, n, T) and W (H, r, r) are those of each head or of
