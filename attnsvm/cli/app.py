@@ -32,7 +32,21 @@ from attnsvm.config.version import __version__
 register()
 
 
+class _Refusal(BaseException):
+    """A ConfigError of a single run, past Hydra, which would print all overrides before it."""
+
+
 def job(composed: DictConfig) -> dict[str, Any] | float | None:
+    """Run one cell, as `_job` does."""
+    try:
+        return _job(composed)
+    except ConfigError as error:
+        if HydraConfig.get().mode is RunMode.MULTIRUN:
+            raise
+        raise _Refusal from error
+
+
+def _job(composed: DictConfig) -> dict[str, Any] | float | None:
     """Run one cell and write its record; return its objective, or its state if it has none.
 
     An objective that is undefined is None; in a sweep a failure becomes a record as well.
@@ -98,6 +112,8 @@ def _run_hydra() -> None:
     conf = str(conf_folder())
     try:
         hydra.main(version_base="1.3", config_path=conf, config_name="config")(job)()
+    except _Refusal as refused:
+        raise ConfigError(str(refused.__cause__)) from refused.__cause__
     except Exception as error:
         incomplete, reason = close_others(), search_message(error)
         if incomplete and reason:

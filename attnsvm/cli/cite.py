@@ -28,9 +28,7 @@ LATEX = {letter: rf"\{letter}" for letter in "#$%&_"} | {
 def citation(words: Sequence[str]) -> str:
     """Return BibTeX entries of the finished runs or sweeps in folders, and of the paper."""
     if not words:
-        raise ConfigError(
-            "cite: no folder given; must be folders of runs or sweeps, as multirun/NAME"
-        )
+        raise ConfigError("cite: must have folders of runs or sweeps, as cite multirun/NAME")
     return "\n\n".join([*map(_entry, words), PAPER])
 
 
@@ -74,9 +72,7 @@ def _finished(word: str, folder: Path) -> Mapping[str, Any]:
     found = run_state(folder)
     if found.state != "done":
         why = f"{found.state}{f', {found.reason}' if found.reason else ''}"
-        raise ConfigError(
-            f"cite {word}: must be the folder of a finished run or sweep; {folder.name} is {why}"
-        )
+        raise ConfigError(f"cite {word}: must be a finished run or sweep; {folder.name} is {why}")
     return found.run
 
 

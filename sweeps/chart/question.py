@@ -182,8 +182,8 @@ def _require(part: str, name: str, known: Sequence[str], what: str) -> None:
         return
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     last = [one for one in known if one.rpartition(".")[2] == name]
-    having = [one for one in known if name and name in one]
-    near = list(dict.fromkeys([*last, *near, *having]))[:5]
+    having = sorted((one for one in known if name and name in one), key=len)[:6]
+    near = list(dict.fromkeys([*last, *(having or near)]))
     hint = f"; did you mean {' | '.join(map(one_line, near))}?" if near else ""
     raise ChartError(f"{part}={one_line(name)}: must be {what}{hint}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,7 @@ WRONG = [
     ("sweep=rank_vs_d data.d=2,-1", "data.d=-1: must be a whole number >= 1"),
     ("-m head._target_=attnsvm.head.Linaer", "head._target_=attnsvm.head.Linaer: cannot be imp"),
     ("-m model=self_attention data=paths_far model.query=0,5", "must be >= 0 and < T=3"),
+    ("optimizer=polyak head=relu", "attnsvm: optimizer=polyak: head must be linear with train="),
     ("-m extensions=[os]", "extensions=[os]: must be your own package; Python has this one"),
     ("extensions=[nowhere]", "extensions=[nowhere]: must be a module, or a package with an"),
 ]
@@ -41,7 +43,7 @@ WRONG = [
 def test_wrong_input_stops_before_any_work(arguments, message, tmp_path):
     done = ran(*arguments.split(), cwd=tmp_path, code=2)
     assert message in done.stderr
-    assert "Traceback" not in done.stderr + done.stdout
+    assert not re.search("Traceback|Error executing", done.stderr + done.stdout)
     assert not list(tmp_path.rglob("trials.parquet"))
 
 

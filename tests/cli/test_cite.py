@@ -66,7 +66,7 @@ def test_what_is_not_finished_is_not_cited(tmp_path):
     refused = {
         sweep: f"{RUN.name} is missing",
         run: "run is corrupt",
-        tmp_path: "must be the folder",
+        tmp_path: "must be a finished run",
     }
     for folder, message in refused.items():
         with pytest.raises(ConfigError, match=re.escape(message)):
@@ -75,4 +75,4 @@ def test_what_is_not_finished_is_not_cited(tmp_path):
 
 def test_no_folder_is_an_error_of_the_command(tmp_path):
     done = ran("cite", cwd=tmp_path, code=2)
-    assert "no folder given" in done.stderr
+    assert "cite: must have folders" in done.stderr
