@@ -1,21 +1,19 @@
 """What a run or a sweep says in a few lines: its result, what it lost, and what would help.
 
 The terminal shows these lines at the end of a run, of a sweep and of its report, and
-`attnsvm-verify` after the proof. `conclusions.yaml` has what an experiment shows; any other sweep
-shows the columns of `VALUES`, a row for each of its cells; a single run has one.
+`attnsvm-verify` after the proof: a row for each cell, with the columns of `conclusions.yaml`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from omegaconf import OmegaConf
 
-from attnsvm.record import one_line
+from attnsvm.record import one_line, shortened
 
 from .aggregate import SweepFrames
 from .cells import number, rows_of
@@ -27,31 +25,9 @@ FEW = 4
 """Largest number of values that are listed; of more there is a mean or a median."""
 
 TYPES = ("global", "local", "not_local")
-LABELS = {
-    **{name: name for name in TYPES},
-    "one_minus_corr_frobenius": "1-corr W_mm",
-    "one_minus_corr_nuclear": "1-corr W_star_mm",
-    "one_minus_corr_svmeq": "1-corr W_svmeq",
-    "one_minus_corr_1token": "1-corr W_1token",
-    "nuclear_rank": "rank W_star_mm",
-    "frobenius_rank": "rank W_mm",
-    "published_frobenius_rank": "published W_mm",
-    "published_nuclear_rank": "published W_star_mm",
-}
-"""Heading of a column; that of another one is its name."""
+"""Types of convergence that are shown as shares."""
 
-VALUES = tuple(LABELS)
-"""What is shown of a run or a sweep that is no experiment, of the columns that have values."""
-
-HELP = {
-    "unsaturated": ("raise", ("optimizer.steps", "optimizer.lr")),
-    "infeasible": ("raise", ("data.d",)),
-    "diverged": ("lower", ("optimizer.lr",)),
-    "undecided": ("raise", ("svm.gap",)),
-    "stalled": ("set", ("optimizer.gradient=log_domain", "selection.keep_stalled=true")),
-    "rejected": ("set", ("selection.until_accepted=true",)),
-}
-"""Status -> what helps if most instances have it; of the fields, those that the runs have."""
+SHOWN: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("conclusions.yaml")))
 
 
 def conclusion(frames: SweepFrames) -> list[str]:
@@ -68,22 +44,15 @@ def result(frames: SweepFrames) -> list[str]:
     return [one_line(line) for line in lines]
 
 
-@cache
-def _shown() -> Mapping[str, Mapping[str, Any]]:
-    """Return what each experiment shows: `values`, and perhaps `rows` and `where`."""
-    found: Any = OmegaConf.load(Path(__file__).with_name("conclusions.yaml"))
-    return OmegaConf.to_container(found)  # type: ignore[return-value]
-
-
 def _table(frames: SweepFrames) -> list[str]:
     """Return a table with a row for each cell, and above it what it shows.
 
     Where there are more cells than `ROWS`, the axes of numbers with the most values are fixed at
     their largest.
     """
-    shown, trials = _shown().get(frames.name, {}), frames.trials
-    names = shown.get("rows", frames.axes.names)
-    by, fixed = [name for name in names if name in frames.axes.names], dict[str, Any]()
+    shown, trials = SHOWN["experiments"].get(frames.name, {}), frames.trials
+    names, fixed = shown.get("rows", frames.axes.names), dict[str, Any]()
+    by = [name for name in names if name in frames.axes.names]
     for name, value in shown.get("where", {}).items():
         if name in by and len(part := rows_of(trials, {name: value})):
             trials, fixed[name] = part, value
@@ -96,7 +65,7 @@ def _table(frames: SweepFrames) -> list[str]:
         fixed[name] = trials[name].max()
         trials = rows_of(trials, {name: fixed[name]})
         by.remove(name)
-    values = [name for name in shown.get("values", VALUES) if _has_values(trials, name)]
+    values = [name for name in shown.get("values", SHOWN["labels"]) if _has_values(trials, name)]
     groups = trials.groupby(by, dropna=False, sort=True) if by else [((), trials)]
     rows = [_row(frames, dict(zip(by, cell, strict=True)), part, values) for cell, part in groups]
     heads = [*by, "ok", *map(_label, values)]
@@ -108,9 +77,8 @@ def _table(frames: SweepFrames) -> list[str]:
 
 
 def _label(name: str) -> str:
-    return LABELS.get(name) or name.replace("one_minus_corr_", "1-corr ").replace(
-        "_margin_gap", " margin gap"
-    )
+    shown = name.replace("one_minus_corr_", "1-corr ").replace("_margin_gap", " margin gap")
+    return str(SHOWN["labels"].get(name, shown))
 
 
 def _has_values(trials: pd.DataFrame, name: str) -> bool:
@@ -145,16 +113,13 @@ def _value(rows: pd.DataFrame, name: str) -> str:
 
 def _aligned(rows: Sequence[Sequence[str]], axes: int) -> list[str]:
     """Return rows of words as lines, as many columns as fit; the first are those of the axes."""
-    shown = [[one_line(word) for word in row] for row in rows]
-    shown = [[f"{word[:19]}..." if len(word) > 22 else word for word in row] for row in shown]
+    shown = [[shortened(word, 22) for word in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     while len(widths) > axes + 1 and sum(widths) + 2 * (len(widths) - 1) > WIDTH:
         widths.pop()
     sides = "<" * axes + ">" * (len(widths) - axes)
     return [
-        "  ".join(
-            f"{word:{side}{width}}" for word, side, width in zip(row, sides, widths, strict=False)
-        )
+        "  ".join(f"{word:{side}{n}}" for word, side, n in zip(row, sides, widths, strict=False))
         for row in shown
     ]
 
@@ -164,22 +129,19 @@ def _aligned(rows: Sequence[Sequence[str]], axes: int) -> list[str]:
 
 def _help(frames: SweepFrames) -> list[str]:
     """Return one line on the status of most instances and the fields that change it, or none."""
-    statuses = frames.statuses
+    statuses, axes = frames.statuses, frames.axes.names
     status, total = next(iter(statuses), "ok"), sum(statuses.values())
-    if status not in HELP or 2 * statuses[status] <= total:
+    if status not in SHOWN["help"] or 2 * statuses[status] <= total:
         return []
-    verb, words = HELP[status]
     values = {field: set(frames.runs[name].dropna().astype(str).str.lower())
               for name, field in frames.typed.items()}  # fmt: skip
-    split = (word.partition("=") for word in words)
-    changes = [
-        f"{field}{is_}{new}" for field, is_, new in split if values.get(field, set()) - {new}
-    ]
+    verb, *words = SHOWN["help"][status]
+    changes = [word for word in words
+               if values.get(word.partition("=")[0], set()) - {word.partition("=")[2]}]  # fmt: skip
     ways = [f"{verb} {' or '.join(changes)}"] if changes else []
-    lost = frames.trials[frames.trials["status"] == status] if len(frames.trials) else frames.trials
-    drawn = [name for name in VALUES[len(TYPES) :] if _has_values(lost, name)]
-    if frames.axes.names and drawn:
-        x = frames.axes.names[-1]
-        chart = f"--x {frames.axes.typed.get(x, x)} --y {drawn[0]} --status {status}"
+    lost = frames.trials[frames.trials["status"] == status]
+    y = next((name for name in SHOWN["labels"] if name in lost and lost[name].notna().any()), None)
+    if axes and y:
+        chart = f"--x {frames.axes.typed.get(axes[-1], axes[-1])} --y {y} --status {status}"
         ways.append(f"draw them: attnsvm-report {frames.directory} {chart}")
     return [f"{statuses[status]} of {total} {status}: {', or '.join(ways)}"] if ways else []

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attnsvm.record import STATES, RunState, one_line, states
+from attnsvm.record.plan import or_latest
 
 
 def table(found: dict[str, RunState], everything: bool = False) -> str:
@@ -44,11 +45,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         description="The state of every run of a sweep, and the reason.",
         epilog="; ".join(f"{state}: {meaning}" for state, meaning in STATES.items()),
     )
-    parser.add_argument("directory", type=Path, help="folder of a sweep, e.g. multirun/rank_vs_d")
-    parser.add_argument("--all", action="store_true", help="list the runs that are done as well")
+    add = parser.add_argument
+    add("directory", type=Path, nargs="?", help="folder of a sweep, by default multirun/latest")
+    add("--all", action="store_true", help="list the runs that are done as well")
     options = parser.parse_args(argv)
     try:
-        found = states(options.directory)
+        found = states(or_latest(options.directory))
     except FileNotFoundError as error:
         sys.stderr.write(f"attnsvm-status: {error}\n")
         return 2

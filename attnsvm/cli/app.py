@@ -66,10 +66,12 @@ def _job(composed: DictConfig) -> dict[str, Any] | float | None:
         log_plan(folder.parent, {folder.name: command}, {folder.name: config})
         return {}
     from attnsvm.cli.job import perform
-    from attnsvm.record import run_state
+    from attnsvm.record import link_latest, run_state
 
     if not checked and run_state(folder, verify=False).state != "done":
         refuse_without_disk(config, folder)
+    if not in_sweep:
+        link_latest(folder, Path(hydra_config.runtime.cwd))
     state = perform(config, folder, command, in_sweep)
     return {"state": state} if objective is None else objective.of_run(folder)
 

@@ -91,8 +91,7 @@ class _Run:
         """Say how the run ended; if it is no part of a sweep, also its result and what is next."""
         run, here = record.read_run(self.folder), Path.cwd()
         counts = ", ".join(f"{n} {status}" for status, n in sorted(run["statuses"].items()))
-        stages = run["timings_s"].items()
-        times = ", ".join(f"{name} {record.duration(s)}" for name, s in stages)
+        times = ", ".join(f"{name} {record.duration(s)}" for name, s in run["timings_s"].items())
         if self.in_sweep:
             log.info("%s: %s%s", self.folder, before, counts)
             log.debug("%s: %s", self.folder, times)
@@ -101,9 +100,9 @@ class _Run:
         from attnsvm.sweeps.conclusion import conclusion
 
         lines = [f"{before}{counts}", *conclusion(load(self.folder))[1:], f"Time: {times}"]
-        near = here in self.folder.parents
-        folder = shlex.quote(str(self.folder.relative_to(here) if near else self.folder))
-        lines += [f"Next: attnsvm-report {folder}", f"      attnsvm-verify {folder}"]
+        near = os.path.relpath(self.folder) if here in self.folder.parents else self.folder
+        folder = shlex.quote(str(near))
+        lines.append(f"Next: attnsvm-report {folder}\n      attnsvm-verify {folder}")
         outcome.info("%s: %s", self.folder, "\n".join(lines))
 
     @cached_property

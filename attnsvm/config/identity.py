@@ -6,12 +6,24 @@ import copy
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from attnsvm.config.run import GROUPS, WITHOUT_EFFECT, RunConfig
+from attnsvm.config.run import GROUPS, WITHOUT_EFFECT, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.config.sources import code_digest, content_digest
 from attnsvm.config.version import __version__
+
+USUAL = {"model": "cross_attention", "loss": "logistic"}
+"""Options that the name of a run's folder leaves out."""
+
+UNTOLD = (
+    "_target_", "n", "T", "d", "path", "init_path", "text", "transformer", "extensions",
+    "hypotheses", "keep_path", "keep_stalled", "record", "record_every", "norms",
+)  # fmt: skip
+"""Fields that it leaves out: told already, the path of a file, and what is recorded."""
+
+NAME_LENGTH = 80
+"""Largest number of characters of the name, besides the 13 of the signature."""
 
 
 def option_names(config: RunConfig) -> dict[str, str]:
@@ -81,13 +93,33 @@ def plan_digest(configs: Iterable[RunConfig]) -> str:
 
 
 def run_name(config: RunConfig) -> str:
-    """Return the folder name of a run: readable keys, then the start of its signature."""
-    return folder_name(option_names(config), vars(config.data), signature(config))
+    """Return the folder name of a run: what to tell it by, then the start of its signature."""
+    return folder_name(option_names(config), result_fields(config), signature(config))
 
 
-def folder_name(names: Mapping[str, str], data: Mapping[str, Any], signature: str) -> str:
-    """Return the folder name of a run with these options, fields of `data` and signature."""
-    shape = "".join(f"_{key}{data[key]}" for key in "nTd" if key in data)
-    words = f"{names['data']}{shape}_{names['parameterization']}_{names['head']}"
-    safe = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "-" for c in words)
-    return f"{safe[:80]}-{signature[:12]}"
+def folder_name(names: Mapping[str, str], fields: Mapping[str, Any], signature: str) -> str:
+    """Return the folder name of a run with these options, fields and signature.
+
+    It has the options that are not `USUAL`, and the fields that are not the default.
+    """
+    sizes = "".join(f"_{key}{fields['data'][key]}" for key in "nTd" if key in fields["data"])
+    options = [names[group] for group in ("parameterization", "head", "optimizer")]
+    options += [names[group] for group, usual in USUAL.items() if names[group] != usual]
+    words = "_".join([f"{names['data']}{sizes}", *options, *_differing(names, fields)])
+    safe = "".join(c if c.isascii() and (c.isalnum() or c in "_.") else "-" for c in words)
+    return f"{safe[:NAME_LENGTH]}-{signature[:12]}"
+
+
+def _differing(names: Mapping[str, str], fields: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the fields of our options that are not the default, with their values."""
+    schemas = {group: options.own.get(names[group]) for group, options in GROUPS.items()}
+    sections = {"selection": SelectionConfig, "svm": SvmConfig, "": RunConfig}
+    for section, schema in {**schemas, **sections}.items():
+        given = fields[section] if section else fields
+        for one in dataclasses.fields(schema) if schema else ():
+            value = given.get(one.name)
+            plain = isinstance(value, bool | int | float | str)
+            if plain and one.name not in UNTOLD and value != one.default:
+                text = f"{value:.6g}" if isinstance(value, float) else value
+                begin = f"{one.name}-" if isinstance(value, str) else one.name
+                yield one.name if value is True else f"{begin}{text}"

@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 PLAN_FILE = "sweep.json"
 
 LATEST = Path("multirun/latest")
-"""A link to the folder of the last sweep that was started from the current folder."""
+"""A link to the folder of the last run or sweep that was started from the current folder."""
 
 MAX_RUNS = 100_000
 """Largest number of runs of a sweep."""
@@ -124,17 +124,27 @@ def unobstructed(folder: Path, cells: Mapping[str, list[str]]) -> dict[str, list
     return {name: cell for name, cell in cells.items() if not obstacles[name]}
 
 
-def link_latest(folder: Path) -> None:
-    """Make LATEST a relative link to `folder`; a reader sees the old or the new link."""
+def link_latest(folder: Path, here: Path = Path()) -> None:
+    """Make LATEST in the folder `here` a relative link; a reader sees the old or the new link."""
+    latest = here / LATEST
     try:
-        LATEST.parent.mkdir(exist_ok=True)
-        target = os.path.relpath(folder.resolve(), LATEST.parent.resolve())
-        with tempfile.TemporaryDirectory(dir=LATEST.parent, prefix=".latest.") as beside:
+        latest.parent.mkdir(exist_ok=True)
+        target = os.path.relpath(folder.resolve(), latest.parent.resolve())
+        with tempfile.TemporaryDirectory(dir=latest.parent, prefix=".latest.") as beside:
             link = Path(beside, "link")
             link.symlink_to(target)
-            os.replace(link, LATEST)
+            os.replace(link, latest)
     except OSError as error:  # a folder of that name, or a current folder that is read-only
-        log.warning("%s: cannot be made a link to %s (%s)", LATEST, folder, error.strerror)
+        log.warning("%s: cannot be made a link to %s (%s)", latest, folder, error.strerror)
+
+
+def or_latest(given: Path | None) -> Path:
+    """Return a folder that a command was given, else that of the last run or sweep, and say it."""
+    if given is not None or not LATEST.exists():
+        return given or LATEST
+    found = Path(os.path.relpath(LATEST.resolve()))
+    sys.stderr.write(f"{LATEST}: {shortened(found)}\n")
+    return found
 
 
 def read_plan(directory: Path) -> Plan:

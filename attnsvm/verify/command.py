@@ -19,6 +19,7 @@ from omegaconf.errors import ValidationError
 
 from attnsvm.config import GROUPS
 from attnsvm.record import RUN_FILE, CorruptRecordError, one_line, read_plan, states, unpacked
+from attnsvm.record.plan import or_latest
 from attnsvm.verify.run import RunProof, prove
 from attnsvm.verify.trusted import SETTLED_BY_TRAINING
 
@@ -29,10 +30,11 @@ RUNS_EACH = 8
 def main(argv: list[str] | None = None) -> int:
     """Run `attnsvm-verify`; 0 if everything stored is proved, 1 if not, 2 without a record."""
     arguments = _parser().parse_args(argv)
-    if not arguments.record.is_file():
-        return _verified(arguments.record, arguments.retrain)
+    given = or_latest(arguments.record)
+    if not given.is_file():
+        return _verified(given, arguments.retrain)
     try:
-        with unpacked(arguments.record) as folder:
+        with unpacked(given) as folder:
             return _verified(folder, arguments.retrain)
     except CorruptRecordError as error:
         print(f"attnsvm-verify: {one_line(error)}", file=sys.stderr)  # noqa: T201
@@ -126,15 +128,13 @@ def _proof(task: Task) -> RunProof | str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="attnsvm-verify", description=__doc__)
     parser.add_argument(
-        "record", type=Path, help="folder of a sweep or of a run, or a zip archive of it"
-    )
+        "record", type=Path, nargs="?",
+        help="folder of a sweep or of a run, or a zip archive of it; by default multirun/latest",
+    )  # fmt: skip
     parser.add_argument(
-        "--retrain",
-        type=int,
-        default=0,
-        metavar="K",
+        "--retrain", type=int, default=0, metavar="K",
         help="also train K random instances of every run again, and compare",
-    )
+    )  # fmt: skip
     return parser
 
 

@@ -36,7 +36,7 @@ def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
         files = " and the files that it names, which are here" if contents else ""
         yield f"signature: is not that of the config{files}"
     if re.search("-[0-9a-f]{12}$", folder.name):
-        name = folder_name(run["options"], run["config"]["data"], run["signature"])
+        name = folder_name(run["options"], run["config"], run["signature"])
         if folder.name != name:
             yield f"folder: its name must be {name}"
 

@@ -62,10 +62,4 @@ def _ranks(tables: Tables, axes: CellAxes) -> Figure:
     )[0]  # fmt: skip
 
 
-draw = partial(
-    drawn,
-    (
-        Pages("composition", _seen, x=X),
-        Pages("composition_ranks", _ranks, x=X),
-    ),
-)
+draw = partial(drawn, (Pages("composition", _seen, x=X), Pages("composition_ranks", _ranks, x=X)))

@@ -18,6 +18,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import check_extensions
 from attnsvm.config.plugins import use_extensions
 from attnsvm.record import one_line
+from attnsvm.record.plan import or_latest
 
 from .write import ReportFiles, write_report
 
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     written from the others) or a figure could not be drawn, 2 if no report could be written.
     """
     options = _parser().parse_args(argv)
-    directory = options.directory
+    directory = or_latest(options.directory)
     beside, paper = ("directory", "config_dir", "extension", "style"), options.style == "paper"
     parts = {name: value for name, value in vars(options).items() if name not in beside and value}
     try:
@@ -70,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Columns: attnsvm --columns. Fields of the config: attnsvm --help.",
     )
     add = parser.add_argument
-    add("directory", type=Path, help="folder of a sweep, e.g. multirun/rank_vs_d")
+    add("directory", type=Path, nargs="?", help="folder of a sweep, by default multirun/latest")
     more: dict[str, Any] = {"action": "append", "default": []}
     add("--config-dir", metavar="DIR", type=Path, **more,
         help="folder of your own sweeps: DIR/sweep/NAME.py draws the sweep NAME")  # fmt: skip
@@ -122,8 +123,7 @@ def _refuse(message: str) -> int:
 def _print_summary(frames: SweepFrames, files: ReportFiles) -> None:
     from ..conclusion import conclusion
 
-    lines = conclusion(frames)
-    lines += [frames.left_out] if frames.repeated else []
+    lines = [*conclusion(frames), *filter(None, [frames.left_out])]
     lines += [f"{row.state}: {row.run}: {row.reason}" for row in frames.incomplete.itertuples()]
     lines += [f"not drawn: {failure}" for failure in files.failed]
     if files.html:

@@ -22,6 +22,9 @@ def test_a_quiet_run_says_how_it_ended_and_no_more(tmp_path):
     assert re.match(r"Time: .*\nNext: attnsvm-report multirun/single/.*", "\n".join(lines[4:]))
     (log,) = tmp_path.rglob("attnsvm.log")
     assert log.read_text() == done.stdout
+    told = attnsvm(command="attnsvm-status", cwd=tmp_path)  # of multirun/latest
+    name = "sphere_n3_T3_d4_w_linear_normalized_gd_steps50_trials3-"
+    assert (told.stdout, name in told.stderr) == ("1 runs: 1 done\n", True)
 
 
 @pytest.mark.full

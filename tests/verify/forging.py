@@ -110,7 +110,7 @@ class Forgery:
             config = {**run["config"], "extensions": run["extension_code"]}
             text = json.dumps([run["version"], config], sort_keys=True)
             run["signature"] = hashlib.sha256(text.encode()).hexdigest()
-        inside = folder / folder_name(run["options"], run["config"]["data"], run["signature"])
+        inside = folder / folder_name(run["options"], run["config"], run["signature"])
         inside.mkdir(parents=True)
         made = RunRecord(self.trials, self.history, self.arrays, run["timings_s"])
         known = {key: value for key, value in run.items() if key not in ("files", "checksum")}
