@@ -16,7 +16,7 @@ from typing import TextIO
 
 from attnsvm.record import LOCK_FILE, RUN_FILE, CorruptRecordError, duration, kind_of, read_run
 
-TERMINAL_S, LOG_S = 1.0, 30.0
+TERMINAL_S, LOG_S = 1.0, 10.0
 """Seconds between two updates, on a terminal and in a log."""
 
 
@@ -51,13 +51,10 @@ class Progress:
 
     def _watch(self) -> None:
         terminal = self.stream.isatty()
-        pause_s, printed = (TERMINAL_S if terminal else LOG_S), ""
+        pause_s = TERMINAL_S if terminal else LOG_S
         while not self.stop.wait(pause_s):
             begin = time.monotonic()
-            line = self.line()
-            if line != printed:
-                self._print(line, end="\r" if terminal else "\n")
-            printed = line
+            self._print(self.line(), end="\r" if terminal else "\n")
             # reading many runs from a slow disk takes long: use at most 5 % of the time for it
             pause_s = max(pause_s, 20 * (time.monotonic() - begin))
 
@@ -78,6 +75,7 @@ class Progress:
         parts += [f"{n} {state}" for state, n in sorted(self.states.items()) if state != "done"]
         parts += [f"{running} running"] if running else []
         parts += [f"{self.instances / elapsed:.3g} instances/s"] if self.instances else []
+        parts += [f"{duration(elapsed)} so far"]
         parts += [f"{duration(left * elapsed / finished)} left"] if finished and left else []
         return ", ".join(parts)
 

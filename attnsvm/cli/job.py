@@ -118,7 +118,7 @@ class _Run:
 
     def record_interruption(self, stop: KeyboardInterrupt) -> None:
         """Record that the run was interrupted, unless its record was already complete."""
-        log.warning("%s: interrupted (%s)", self.folder, stop)
+        log.warning("%s: interrupted (%s)", self.folder, str(stop) or "SIGINT")
         if self.held and not record.is_done(self.folder):
             self._record_failure(stop, "interrupted")
 
