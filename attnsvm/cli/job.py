@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy  # noqa: F401  # now: its import, interrupted by a signal, cannot be repeated
+
 from attnsvm import record
 from attnsvm.cli.errors import outcome
 from attnsvm.cli.signals import hand_on, interruptible

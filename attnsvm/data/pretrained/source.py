@@ -60,12 +60,9 @@ class Pretrained(Data):
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return `trials` instances, the sentences of instance i drawn from seed + i."""
-        if not isinstance(model, CrossAttention):
-            raise ConfigError("model: must be cross_attention with data=pretrained, which draws "
-                              "the query of a sentence among its tokens")  # fmt: skip
-        if not isinstance(head, Linear) or head.train:
-            raise ConfigError("head: must be linear with train=false with data=pretrained: scores "
-                              "are those of the pretrained head")  # fmt: skip
+        if not (isinstance(model, CrossAttention) and isinstance(head, Linear)) or head.train:
+            raise ConfigError("head, model: must be linear without training, cross_attention, with "
+                              "data=pretrained: its tokens have scores of their own")  # fmt: skip
         source, sentences = self._read()
         moved = self.control in ("queries", "tokens")
         if self.scores == "loss" and moved and source.causal:
