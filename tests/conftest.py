@@ -1,8 +1,11 @@
-"""Tidies up after the tests of a process: workers of pytest-xdist end without atexit."""
+"""Hangups end programs as usual; workers of pytest-xdist, which end without atexit, tidy up."""
 
 from __future__ import annotations
 
+import signal
 import sys
+
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # else programs that tests start under nohup ignore it
 
 
 def pytest_sessionfinish() -> None:

@@ -146,8 +146,6 @@ ONCE_BROKEN = [
     "sweep=trajectories optimizer=polyak data=paths_far trials=2 optimizer.steps=30",
 ]
 SAMPLE = (0, 50)
-MOST_REFUSED = 20
-"""Most sweeps in a row that may be refused: about half of them are."""
 
 
 @pytest.mark.faults
@@ -160,7 +158,7 @@ def test_what_ended_in_a_traceback_or_a_warning_is_drawn(command: str, tmp_path:
 @pytest.mark.parametrize("first", SAMPLE)
 def test_a_sweep_beside_the_named_ones_is_drawn_and_proved(first: int, tmp_path: Path):
     found = None
-    for number in range(first, first + MOST_REFUSED):
+    for number in range(first, first + 20):  # about half of them are refused
         found = faults(combination(number), tmp_path / str(number))
         if found is not None:
             break
