@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy  # noqa: F401  # now: its import, interrupted by a signal, cannot be repeated
-
 from attnsvm import record
 from attnsvm.cli.errors import outcome
 from attnsvm.cli.signals import hand_on, interruptible
@@ -31,6 +29,8 @@ def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
     """
     if message := record.obstacle(folder):
         raise record.CorruptRecordError(message)
+    if not record.is_done(folder):
+        import attnsvm.experiment  # noqa: F401  # now: if a signal breaks an import, it stays broken
     run = _Run(config, folder, command, in_sweep)
     with ExitStack() as lock:  # outlives the block below: an interruption is recorded under it
         try:
