@@ -29,8 +29,10 @@ def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
     """
     if message := record.obstacle(folder):
         raise record.CorruptRecordError(message)
-    if not record.is_done(folder):
-        import attnsvm.experiment  # noqa: F401  # now: if a signal breaks an import, it stays broken
+    if not record.is_done(
+        folder
+    ):  # imports torch, while no signal can: what it breaks stays broken
+        import attnsvm.experiment  # noqa: F401
     run = _Run(config, folder, command, in_sweep)
     with ExitStack() as lock:  # outlives the block below: an interruption is recorded under it
         try:
@@ -71,7 +73,7 @@ class _Run:
             return "done"
         origin = self.origin
         try:
-            from attnsvm import experiment  # imports torch, which is not needed before
+            from attnsvm import experiment
 
             if "SLURM_JOB_ID" in os.environ:  # as many threads as SLURM gave CPUs to the job
                 import torch

@@ -59,10 +59,8 @@ def _of_groups(run: RunConfig) -> Broken:
         yield "optimizer.init=pretrained", "data must be pretrained"
     fixed = isinstance(run.head, groups.LinearHeadConfig) and not run.head.train
     if is_pretrained and not (fixed and isinstance(run.model, groups.CrossAttentionConfig)):
-        must = (
-            "head=linear with train=false, model=cross_attention: tokens have scores of their own"
-        )
-        yield "data=pretrained", f"must be with {must}"
+        must = "must be with head=linear, head.train=false, model=cross_attention: it has scores"
+        yield "data=pretrained", must
     if run.selection.until_accepted and isinstance(run.data, groups.FileConfig):
         must = "must be false with data=file, which has no further instances to draw"
         yield "selection.until_accepted=True", must

@@ -223,11 +223,7 @@ class PretrainedConfig(DataConfig, name="pretrained", target="Pretrained"):
     at_head: int = option(0, COUNT, "the head of the layer, from 0")
     n: int = option(24, POSITIVE_COUNT, "sentences of an instance")
     T: int = option(8, Range(low=2), "tokens of a sentence; longer ones are truncated")
-    sinks: bool = option(
-        True,
-        None,
-        "false: neither the first token of a sentence, as [CLS], nor a last one, as [SEP]",
-    )
+    sinks: bool = option(True, None, "false: without the first token, as [CLS], and the last [SEP]")
     control: str = option(
         "none",
         OneOf(("none", "spectrum", "queries", "tokens")),
@@ -240,6 +236,11 @@ class PretrainedConfig(DataConfig, name="pretrained", target="Pretrained"):
         "attended: the token that the head attends to most is the best; loss: by how much more "
         "attention to a token lowers the model's loss, of next tokens or sentences",
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.T < 3 and not self.sinks:
+            raise ConfigError(f"data.T={self.T}: must be >= 3 with data.sinks=false, for a choice")
 
 
 class LossConfig(Option):

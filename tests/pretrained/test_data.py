@@ -83,9 +83,7 @@ def test_queries_have_a_choice_without_what_is_left_out(sinks):
     batch = drawn(20, kind="gpt2", sinks=sinks)
     assert (batch.mask.sum(-1) >= 2).all()
     assert not batch.mask[..., 1 - sinks :].all()
-    both = drawn(20, sinks=sinks).mask
-    assert both[..., 1:].all()
-    assert (both[..., 0] == sinks).all()
+    assert (drawn(20, sinks=sinks).mask == torch.tensor([sinks, True, True, True])).all()
 
 
 @pytest.mark.parametrize(
@@ -134,6 +132,7 @@ def test_other_heads_and_models_are_refused():
     for overrides, told in (
         (["optimizer.init=pretrained"], "optimizer.init=pretrained: data must be pretrained"),
         (["data=pretrained", "data.T=1"], "data.T=1: must be"),
+        (["data=pretrained", "data.T=2", "data.sinks=false"], "data.T=2: must be >= 3"),
         (["data=pretrained", "data.control=no"], "data.control=no: "),
         (["data=pretrained", "data.scores=model"], r"scores.*attended \| loss"),
     ):
