@@ -103,7 +103,8 @@ class _Run:
         from attnsvm.sweeps.aggregate import load
         from attnsvm.sweeps.conclusion import conclusion
 
-        lines = [f"{before}{counts}", *conclusion(load(self.folder))[1:], f"Time: {times}"]
+        _, *found = conclusion(load(self.folder))  # the first line is on the counts
+        lines = [f"{before}{counts}", *found, f"Time: {times}"]
         near = os.path.relpath(self.folder) if here in self.folder.parents else self.folder
         folder = shlex.quote(str(near))
         lines.append(f"Next: attnsvm-report {folder}\n      attnsvm-verify {folder}")

@@ -13,14 +13,14 @@ from attnsvm.config.run import GROUPS, WITHOUT_EFFECT, RunConfig, SelectionConfi
 from attnsvm.config.sources import code_digest, content_digest
 from attnsvm.config.version import __version__
 
-USUAL = {"model": "cross_attention", "loss": "logistic"}
+UNNAMED_OPTIONS = {"model": "cross_attention", "loss": "logistic"}
 """Options that the name of a run's folder leaves out."""
 
-UNTOLD = (
+UNNAMED_FIELDS = (
     "_target_", "n", "T", "d", "path", "init_path", "text", "transformer", "extensions",
     "hypotheses", "keep_path", "keep_stalled", "record", "record_every", "norms",
 )  # fmt: skip
-"""Fields that it leaves out: told already, the path of a file, and what is recorded."""
+"""Fields that it leaves out: sizes, which it has anyway, paths of files, and what is recorded."""
 
 NAME_LENGTH = 80
 """Largest number of characters of the name, besides the 13 of the signature."""
@@ -93,18 +93,18 @@ def plan_digest(configs: Iterable[RunConfig]) -> str:
 
 
 def run_name(config: RunConfig) -> str:
-    """Return the folder name of a run: what to tell it by, then the start of its signature."""
+    """Return the folder name of a run: what distinguishes it, then the start of its signature."""
     return folder_name(option_names(config), result_fields(config), signature(config))
 
 
 def folder_name(names: Mapping[str, str], fields: Mapping[str, Any], signature: str) -> str:
     """Return the folder name of a run with these options, fields and signature.
 
-    It has the options that are not `USUAL`, and the fields that are not the default.
+    It has the options besides `UNNAMED_OPTIONS`, and the fields that are not the default.
     """
     sizes = "".join(f"_{key}{fields['data'][key]}" for key in "nTd" if key in fields["data"])
     options = [names[group] for group in ("parameterization", "head", "optimizer")]
-    options += [names[group] for group, usual in USUAL.items() if names[group] != usual]
+    options += [names[group] for group, usual in UNNAMED_OPTIONS.items() if names[group] != usual]
     words = "_".join([f"{names['data']}{sizes}", *options, *_differing(names, fields)])
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "_.") else "-" for c in words)
     return f"{safe[:NAME_LENGTH]}-{signature[:12]}"
@@ -119,7 +119,7 @@ def _differing(names: Mapping[str, str], fields: Mapping[str, Any]) -> Iterator[
         for one in dataclasses.fields(schema) if schema else ():
             value = given.get(one.name)
             plain = isinstance(value, bool | int | float | str)
-            if plain and one.name not in UNTOLD and value != one.default:
+            if plain and one.name not in UNNAMED_FIELDS and value != one.default:
                 text = f"{value:.6g}" if isinstance(value, float) else value
                 begin = f"{one.name}-" if isinstance(value, str) else one.name
                 yield one.name if value is True else f"{begin}{text}"
