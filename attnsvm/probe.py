@@ -72,6 +72,9 @@ class Probe(ABC):
     WEIGHTS: ClassVar[bool] = False
     """Whether it needs the weights that come with data=pretrained."""
 
+    DRAWN: ClassVar[bool] = False
+    """Whether it needs more of the instances than a record has."""
+
     def check(self, d: int) -> None:  # noqa: B027
         """Raise ConfigError if it cannot measure weights of shape (d, d)."""
 
@@ -219,6 +222,7 @@ class OtherHeads(Probe):
     SOLUTIONS: ClassVar[bool] = True
     GEN_SVM: ClassVar[bool] = True
     WEIGHTS: ClassVar[bool] = True
+    DRAWN: ClassVar[bool] = True
 
     def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
         """Return the mean correlation in each norm."""
@@ -255,7 +259,7 @@ class ExcessRisk(Probe):
 
     def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
         """Return log(L - L*)."""
-        if not isinstance(snapshot.batch.head, Linear):
+        if type(snapshot.batch.head) is not Linear:
             return {"log": _undefined(snapshot)}
         risk = Risk(snapshot.batch, W(), snapshot.loss)
         value = risk.log_excess(risk.forward((snapshot.W,)), snapshot.selected)
@@ -264,6 +268,8 @@ class ExcessRisk(Probe):
 
 class HeldOut(Probe):
     """Attention on samples that W was not trained on, those of `ProblemBatch.held_out`."""
+
+    DRAWN: ClassVar[bool] = True
 
     def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
         """Return the share of samples that attend most to an optimal token, and the excess risk."""

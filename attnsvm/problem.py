@@ -90,7 +90,7 @@ class ProblemBatch(Batched):
         mask : (B, n, T) bool, optional
             Tokens that a sample may attend to.
         head : str or Head
-            linear, relu, quadratic or mlp, or an object.
+            An option of `head=`, see `attnsvm --help`; or an object.
         seed : int
             Instance i has seed `seed + i`: that of initial weights, and of the head if it is drawn.
         **parameters
@@ -119,13 +119,11 @@ class ProblemBatch(Batched):
         B, d = len(X), X.shape[-1]
         if not SEEDS.holds(seed):
             raise ConfigError(f"seed={seed}: must be {SEEDS}")
-        if isinstance(head, Head):
-            made = head
-        else:  # some of what is given by name may be options of the head
-            schema = GROUPS["head"].get(head)
-            options = {f.name for f in dataclasses.fields(schema)} if schema else set()
-            fields = {name: parameters.pop(name) for name in options & set(parameters)}
-            made = named("head", head, **fields)
+        # with a name, some of the parameters may be options of the head
+        schema = GROUPS["head"].get(head) if isinstance(head, str) else None
+        options = {f.name for f in dataclasses.fields(schema)} if schema else set()
+        fields = {name: parameters.pop(name) for name in options & set(parameters)}
+        made: Head = named("head", head, **fields)
         drawn = [made.draw(Generator().manual_seed(seed + b), d) for b in range(B)]
         parameters_drawn = {
             name: torch.stack([one[name] for one in drawn]).to(device) for name in drawn[0]

@@ -7,7 +7,7 @@ score without training, `multi` all attended tokens.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -61,14 +61,9 @@ class TokenSelection(Batched):
         """Return the sizes, and how many instances have selected one token in every sample."""
         B, n, T = self.attended.shape
         optimal = (self.selected == self.optimal).all(-1) & self.saturated
-        return {
-            "instances": B,
-            "n": n,
-            "T": T,
-            "saturated": int(self.saturated.sum()),
-            "optimal": int(optimal.sum()),
-            "tied": int(self.tie.sum()),
-        }
+        counted = {"saturated": self.saturated, "optimal": optimal, "tied": self.tie}
+        sizes = {"instances": B, "n": n, "T": T}
+        return sizes | {name: int(of.sum()) for name, of in counted.items()}
 
     def __len__(self) -> int:
         """Return the number of instances."""
@@ -96,7 +91,7 @@ def select_tokens(
     batch : ProblemBatch
         The instances that were trained.
     path : Trajectory
-        Their trajectory.
+        Their trajectory, which `train` returns.
     saturation : float
         Smallest top attention of a saturated instance, in [0, 1].
     attended : float
@@ -104,6 +99,9 @@ def select_tokens(
     negligible : float
         Largest attention of an unattended token; a token between the two is ambiguous.
     """
+    if not isinstance(cast(object, path), Trajectory):
+        got = type(path).__name__
+        raise TypeError(f"path: {got}; must be the Trajectory that train returns: path, not path.W")
     optimal, tied_scores = optimal_tokens(batch, path.head_parameters if batch.head.train else None)
     s = path.log_softmax.exp()
     top, selected = path.log_softmax.max(-1)

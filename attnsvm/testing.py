@@ -19,9 +19,9 @@ import torch
 from omegaconf import OmegaConf
 from torch import Generator, Tensor
 
-from attnsvm.config import GROUPS, PROBES
 from attnsvm.config.instantiate import instantiate
 from attnsvm.config.probe import ProbeConfig
+from attnsvm.config.run import ALL_GROUPS
 from attnsvm.config.sources import package_of
 from attnsvm.data import Data, sample
 from attnsvm.head import Head, Linear
@@ -60,8 +60,7 @@ def check_config(schema: type, **fields: Any) -> None:
         OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(text))
     )
     _require(read == config, f"{schema.__name__}: is {read} after YAML, was {config}")
-    groups = {base.base: name for name, base in {**GROUPS, "probe": PROBES}.items()}
-    group = next(name for base, name in groups.items() if issubclass(schema, base))
+    group = next(name for name, one in ALL_GROUPS.items() if issubclass(schema, one.base))
     made = instantiate(config, group, [package_of(config._target_)])
     for f in dataclasses.fields(schema):
         if f.name != "_target_":
@@ -105,10 +104,8 @@ def check_head(head: Head, d: int = 5) -> None:
         _close(total, head.value(X, parameters), SAME, "features: their sum is not the head")
     elsewhere = {name: p.to("meta") for name, p in parameters.items()}
     for what in (head.value, head.gradient):
-        device = what(o.to("meta"), elsewhere).device
-        _require(
-            device.type == "meta", f"{what.__name__}: on {device}, must be on that of its input"
-        )
+        on = what(o.to("meta"), elsewhere).device
+        _require(on.type == "meta", f"{what.__name__}: on {on}, must be on that of its input")
 
 
 def _drawn(head: Head, d: int) -> dict[str, Tensor]:
@@ -244,6 +241,7 @@ def check_probe(probe: Probe, quantities: Iterable[str] | type[ProbeConfig], d: 
         Dimension of the weights.
     """
     declared = quantities.QUANTITIES if isinstance(quantities, type) else dict.fromkeys(quantities)
+    _require(bool(declared), "QUANTITIES: must not be empty")
     probe.check(d)
     state = _snapshot(d)
     found = measured(probe, declared, state)
@@ -265,25 +263,15 @@ def check_probe(probe: Probe, quantities: Iterable[str] | type[ProbeConfig], d: 
 def _snapshot(d: int) -> Snapshot:
     batch = sample("planted", n=2, T=3, d=d, trials=4, held_out=4)
     K, Q = _random(4, d, 2), _random(4, d, 2, seed=1)
-    selected, _ = optimal_tokens(batch)
-    return Snapshot(
-        batch=batch,
-        step=100,
-        W=K @ Q.mT,
-        K=K,
-        Q=Q,
-        softmax=torch.softmax(_random(4, 2, 3), -1),
-        selected=selected,
-        loss=Logistic(),
-        solutions={"frobenius": solve_svm(batch.X, batch.Z, selected)},
-    )
+    softmax, (selected, _) = torch.softmax(_random(4, 2, 3), -1), optimal_tokens(batch)
+    solutions = {"frobenius": solve_svm(batch.X, batch.Z, selected)}
+    return Snapshot(batch, 100, K @ Q.mT, K, Q, softmax, selected, Logistic(), solutions)
 
 
 def _one(state: Snapshot, b: int) -> Snapshot:
     at = slice(b, b + 1)
-    parts = {
-        name: getattr(state, name)[at] for name in ("batch", "W", "K", "Q", "softmax", "selected")
-    }
+    names = "batch", "W", "K", "Q", "softmax", "selected"
+    parts = {name: getattr(state, name)[at] for name in names}
     solutions = {norm: solution[at] for norm, solution in state.solutions.items()}
     return dataclasses.replace(state, **parts, solutions=solutions)
 

@@ -64,9 +64,7 @@ The SVM of the maximum norm may have many solutions: there the margin is what co
 
 
 @pytest.mark.parametrize(("optimizer", "norm", "options", "gap", "apart"), CASES)
-def test_direction_is_that_of_the_svm_in_the_optimizers_norm(
-    batch, optimizer, norm, options, gap, apart
-):
+def test_direction_is_that_of_the_norm(batch, optimizer, norm, options, gap, apart):
     """arXiv 2410.14581 (mirror descent), 2402.05738 (normalised and Polyak steps), 2110.03891
     (momentum), 2406.10650 (Adam). Measured at the last step: two thirds of each bound or less.
     """
@@ -104,9 +102,7 @@ def test_steepest_descent_reaches_the_margin_of_its_own_norm_and_of_no_other(bat
     [("frobenius", 0.03, 3000, "nuclear", 0.0065), ("schatten4", 0.03, 1500, "frobenius", 0.007),
      ("spectral", 0.01, 3000, "spectral", 0.036)],
 )  # fmt: skip
-def test_steps_of_both_factors_in_schatten_p_reach_the_margin_in_schatten_p_half(
-    steps_in, lr, steps, own, bound
-):
+def test_steps_of_factors_in_schatten_p_reach_the_margin_in_p_half(steps_in, lr, steps, own, bound):
     """The least ||K||_Sp ||Q||_Sp with K Q^T = W is ||W||_Sp/2. Measured: two thirds of the bound.
 
     For p = 2 see arXiv 2403.08699; for the others no proof is known to us.

@@ -38,6 +38,8 @@ def test_attention_is_read_by_thresholds(batch, path):
     assert not selection.tie.item()
     clear = select_tokens(one, attention(path, [[[1 - 1e-7, 1e-7, 0.0], [1e-9, 1.0, 1e-300]]]))
     assert clear.selected.tolist() == [[0, 1]]
+    with pytest.raises(TypeError, match="path: Tensor; must be the Trajectory that train returns"):
+        select_tokens(one, path.W)
     assert not clear.ambiguous.item()
     assert clear.saturated.item()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,7 @@ def help_text(own: Mapping[str, Sequence[Path]] | None = None) -> str:
     chosen = default_options()
     for group, options in GROUPS.items():
         heading = f"{group}={' | '.join(options)}  (default: {chosen[group]})"
-        parts += [heading, *_shared_fields(group, options)]
-        parts += [*_broken(options), ""]
+        parts += [heading, *_shared_fields(group, options), *_broken(options), ""]
     for group, schema in (("selection", SelectionConfig), ("svm", SvmConfig)):
         parts += [f"{group}={' | '.join(_files(group))}  (default: {chosen[group]})"]
         parts += [*(_line(f"{group}.", f) for f in _fields(schema)), ""]
@@ -68,15 +68,15 @@ def _fields(schema: type) -> list[dataclasses.Field[Any]]:
 
 
 def _shared_fields(group: str, options: Options) -> Iterator[str]:
-    """Yield the line of each field of a group, with the options that have it if not all do.
+    """Yield a line for each meaning of each field of a group, with the options that have it.
 
     Defaults that differ from that of the first option are listed too.
     """
-    owners: dict[str, dict[str, dataclasses.Field[Any]]] = {}
+    owners: dict[str, dict[str, dict[str, dataclasses.Field[Any]]]] = {}
     for option, schema in options.items():
         for f in _fields(schema):
-            owners.setdefault(f.name, {})[option] = f
-    for having in owners.values():
+            owners.setdefault(f.name, {}).setdefault(_meaning(f), {})[option] = f
+    for having in chain.from_iterable(of_name.values() for of_name in owners.values()):
         first = next(iter(having.values()))
         missing = [option for option in options if option not in having]
         others = [
@@ -91,11 +91,15 @@ def _shared_fields(group: str, options: Options) -> Iterator[str]:
 
 
 def _line(prefix: str, f: dataclasses.Field[Any]) -> str:
+    return f"  {prefix}{f.name}={_default(f)}  {_meaning(f)}"
+
+
+def _meaning(f: dataclasses.Field[Any]) -> str:
     allowed = must_be(f) if f.metadata.get("allowed") else ""
     for words in ("a finite number ", "a whole number ", "a list without repetition of "):
         allowed = allowed.replace(words, "")
-    line = f"  {prefix}{f.name}={_default(f)}  {f.metadata.get('doc', '')}"
-    return f"{line} ({allowed})" if allowed else line
+    meaning = str(f.metadata.get("doc", ""))
+    return f"{meaning} ({allowed})" if allowed else meaning
 
 
 def _default(f: dataclasses.Field[Any]) -> str:

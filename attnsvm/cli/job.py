@@ -29,9 +29,7 @@ def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
     """
     if message := record.obstacle(folder):
         raise record.CorruptRecordError(message)
-    if not record.is_done(
-        folder
-    ):  # imports torch, while no signal can: what it breaks stays broken
+    if not record.is_done(folder):  # no signal can break this import: it would stay broken
         import attnsvm.experiment  # noqa: F401
     run = _Run(config, folder, command, in_sweep)
     with ExitStack() as lock:  # outlives the block below: an interruption is recorded under it

@@ -65,15 +65,22 @@ def _of_groups(run: RunConfig) -> Broken:
         must = "must be false with data=file, which has no further instances to draw"
         yield "selection.until_accepted=True", must
     if isinstance(run.data, groups.SphereInSpanConfig):
-        rule = _get(run, "optimizer._target_").rpartition(".")[2]
-        all_norms = [*norms, _get(run, "optimizer.norm", "frobenius")]
-        entrywise = [name for name in all_norms if name != "frobenius" and is_entrywise(name)]
-        if entrywise or rule in ("SignGD", "Adam", "MirrorDescent"):
-            what = f"norm {entrywise[0]}" if entrywise else f"optimizer {rule}"
-            yield (
-                "data=sphere_in_span",
-                f"must be sphere with the {what}, which changes with the basis",
-            )
+        for one in _depending_on_the_basis(run):
+            must = f"must be sphere with the {one}, which changes with the basis"
+            yield "data=sphere_in_span", must
+
+
+def _depending_on_the_basis(run: RunConfig) -> Iterator[str]:
+    """Yield norms and classes of which it is not known that they are the same in any basis."""
+    for norm in (*run.svm.norms, _get(run, "optimizer.norm", "frobenius")):
+        if norm != "frobenius" and is_entrywise(norm):
+            yield f"norm {norm}"
+    optimizer, rule = run.optimizer, run.parameterization._target_
+    replaced = optimizer._target_ != getattr(type(optimizer), "_target_", optimizer._target_)
+    if replaced or not getattr(optimizer, "ROTATION_EQUIVARIANT", True):  # absent in a record
+        yield f"optimizer {optimizer._target_}"
+    if rule not in (groups.WConfig._target_, groups.KQConfig._target_):
+        yield f"parameterization {rule}"
 
 
 def _of_probes(run: RunConfig) -> Broken:

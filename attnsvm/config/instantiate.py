@@ -82,7 +82,7 @@ def _places(field: str) -> list[str]:
     return found
 
 
-def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> type:
+def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> Any:
     """Return the class named `target`, a subclass of the group's base in an allowed package."""
     check_package(target, group, extensions)
     module, _, name = target.rpartition(".")

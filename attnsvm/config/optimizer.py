@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from attnsvm.config.fields import (
     COUNT,
@@ -27,6 +28,12 @@ class OptimizerConfig(Option):
     """How every instance is trained, and from which initial weights."""
 
     GROUP = "optimizer"
+    ROTATION_EQUIVARIANT: ClassVar[bool] = False
+    """Whether its steps are the same in every orthonormal basis: not if it acts on entries."""
+
+    STEADY: ClassVar[tuple[str, ...]] = ()
+    """Parameterizations of which its steps, if they do not grow, never amplify rounding errors."""
+
     init: str = option(
         "uniform",
         OneOf(("zero", "uniform", "small", "balanced", "aligned", *CONES, "file", "pretrained")),
@@ -93,18 +100,28 @@ class FirstOrderConfig(OptimizerConfig):
     )
 
 
-class NormalizedGDConfig(FirstOrderConfig, name="normalized_gd", target="NormalizedGD"):
+@dataclass
+class DescentConfig(FirstOrderConfig):
+    """Steps along the gradient, or a mean of gradients."""
+
+    ROTATION_EQUIVARIANT = True
+    STEADY: ClassVar[tuple[str, ...]] = ("w", "kq")
+
+
+class NormalizedGDConfig(DescentConfig, name="normalized_gd", target="NormalizedGD"):
     """Gradient divided by its norm; for (K, Q) each factor by its own norm."""
 
+    STEADY = ("w",)
 
-class GDConfig(FirstOrderConfig, name="gd", target="GD"):
+
+class GDConfig(DescentConfig, name="gd", target="GD"):
     """Gradient descent with a fixed step: W grows like log(steps)."""
 
     lr: float = option(30.0, POSITIVE, "step size")
     steps: int = option(50000, COUNT, "number of updates")
 
 
-class SafeGDConfig(FirstOrderConfig, name="safe_gd", target="SafeGD"):
+class SafeGDConfig(DescentConfig, name="safe_gd", target="SafeGD"):
     """Gradient descent whose step is the largest that provably lowers the risk."""
 
     lr: float = option(1.0, Range(0, 1, open=True), "share of that step")
@@ -118,13 +135,13 @@ class SafeGDConfig(FirstOrderConfig, name="safe_gd", target="SafeGD"):
             )
 
 
-class PolyakConfig(FirstOrderConfig, name="polyak", target="Polyak"):
+class PolyakConfig(DescentConfig, name="polyak", target="Polyak"):
     """Gradient descent with step lr (L - L*) / ||grad||^2, L* the risk at the optimal tokens."""
 
     lr: float = option(1.0, POSITIVE, "factor on the Polyak step")
 
 
-class MomentumConfig(FirstOrderConfig, name="momentum", target="Momentum"):
+class MomentumConfig(DescentConfig, name="momentum", target="Momentum"):
     """Heavy-ball gradient descent with a fixed step: W grows like log(steps)."""
 
     lr: float = option(3.0, POSITIVE, "step size")
@@ -135,6 +152,7 @@ class MomentumConfig(FirstOrderConfig, name="momentum", target="Momentum"):
 class AdamConfig(FirstOrderConfig, name="adam", target="Adam"):
     """Adam with bias correction."""
 
+    STEADY = ("w", "kq")
     lr: float = option(0.1, POSITIVE, "step size (of an entry)")
     beta1: float = option(0.9, Range(0, 0.999999), "decay rate of the mean gradient")
     beta2: float = option(0.999, Range(0, 0.999999), "decay rate of the mean squared gradient")
@@ -150,6 +168,7 @@ class SignGDConfig(FirstOrderConfig, name="sign_gd", target="SignGD"):
 class SteepestConfig(FirstOrderConfig, name="steepest", target="Steepest"):
     """Steps of one size in a norm, along the gradient or its momentum; (K, Q) each factor."""
 
+    ROTATION_EQUIVARIANT = True  # in a norm that is: one of entries is refused for itself
     norm: str = option("spectral", NormName(), "norm of the steps")
     beta: float = option(0.0, Range(0, 1, below=True), "decay rate of the momentum; 0: none")
     nesterov: bool = option(False, None, "steps along gradient + beta momentum")
@@ -158,6 +177,7 @@ class SteepestConfig(FirstOrderConfig, name="steepest", target="Steepest"):
 class MuonConfig(FirstOrderConfig, name="muon", target="Muon"):
     """Nesterov momentum made nearly orthogonal by Newton-Schulz steps."""
 
+    ROTATION_EQUIVARIANT = True
     lr: float = option(0.02, POSITIVE, "step size (spectral norm)")
     beta: float = option(0.95, Range(0, 1, below=True), "decay rate of the momentum; 0: none")
     nesterov: bool = option(True, None, "steps along gradient + beta momentum")
@@ -177,6 +197,7 @@ class RegularizationPathConfig(
 ):
     """Minimisers in balls ||W||_F <= R, or (||K||_F^2 + ||Q||_F^2)/2 <= R, of growing R."""
 
+    ROTATION_EQUIVARIANT = True
     radii: list[float] = option(
         [3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4],
         ListOf(Range(low=0, open=True)),

@@ -176,10 +176,10 @@ def _wrong(schema: type, base: type, package: str) -> str:
             return f"its field {f.name} must be declared with option(default, allowed, meaning)"
         if not _is_plain(kinds[f.name]):
             return f"its field {f.name} must be of int | float | bool | str, a list of one, or None"
-    quantities = getattr(schema, "QUANTITIES", {})
-    if not isinstance(quantities, Mapping):
-        return "its QUANTITIES must be a mapping of names to Quantity"
-    for name, one in quantities.items():
+    quantities = getattr(schema, "QUANTITIES", None)
+    if not isinstance(quantities, Mapping | None) or quantities == {}:
+        return "its QUANTITIES must be a mapping of names to Quantity, not empty"
+    for name, one in (quantities or {}).items():
         if not (isinstance(name, str) and name.isidentifier() and len(name) <= MAX_NAME):
             return f"its quantity {name!r} must be a word of letters, digits and _"
         if not isinstance(one, Quantity):

@@ -44,7 +44,7 @@ def _declared() -> Mapping[str, Mapping[str, Quantity]]:
         for row in csv.DictReader(stream):
             allowed = allowed_values(row["allowed"])
             found[row["probe"]][row["name"]] = Quantity(row["meaning"], row["unit"], allowed)
-    return found
+    return dict(found)
 
 
 DECLARED = _declared()

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from attnsvm.config import ConfigError
 from attnsvm.config.groups import DrawnConfig
-from attnsvm.head import Head, Parameters
+from attnsvm.head import Head, Linear, Parameters, Quadratic
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
 
@@ -75,6 +76,13 @@ class Seeded(Data):
         if shape == tuple(drawn.Y.shape):
             return drawn
         return dataclasses.replace(drawn, Y=self.labels(generator, shape))
+
+
+def check_v(head: Head, data: str) -> None:
+    """Raise ConfigError unless it is known that scores are v^T x plus a function of ||x||."""
+    if type(head) not in (Linear, Quadratic):
+        name = type(head).__name__.lower()
+        raise ConfigError(f"head={name}: must be linear or quadratic with data={data}")
 
 
 def normal(generator: Generator, *shape: int) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.data.base import Drawn, Seeded, normal, unit_rows
+from attnsvm.data.base import Drawn, Seeded, check_v, normal, unit_rows
 from attnsvm.head import Head
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
@@ -52,9 +52,8 @@ class Planted(Seeded):
 
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Draw sample by sample: query, tokens, relevant token, its label."""
-        if set(head.draw(generator, self.d)) != {"v"}:
-            name = type(head).__name__.lower()
-            raise ConfigError(f"head={name}: must be linear or quadratic with data=planted")
+        check_v(head, "planted")
+        head.draw(generator, self.d)  # first, as in every source
         X, Z, Y = (
             torch.stack(part)
             for part in zip(*(self._one(generator) for _ in range(self.n)), strict=True)

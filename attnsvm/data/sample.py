@@ -29,13 +29,8 @@ def sample(
 
     Parameters
     ----------
-    data : str or Data
-        sphere, sphere_in_span, planted, prompt, orthonormal, paths_far, paths_near, digits,
-        pretrained or file; or an object.
-    head : str or Head
-        linear, relu, quadratic or mlp; or an object.
-    model : str or Model
-        cross_attention, self_attention or sequence; or an object.
+    data, head, model : str or object
+        An option of the group of that name, see `attnsvm --help`; or an object.
     trials : int
         Number of instances B; with data=file, the largest number.
     seed : int

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.data.base import Drawn, Seeded, normal, unit_rows
+from attnsvm.data.base import Drawn, Seeded, check_v, normal, unit_rows
 from attnsvm.head import Head
 from attnsvm.linalg import one_thread, orthonormal
 
@@ -43,10 +43,8 @@ class SphereInSpan(Sphere):
     @one_thread()
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Draw as `Sphere` does, and change the basis."""
+        check_v(head, "sphere_in_span")
         drawn = super().draw(generator, head)
-        if set(drawn.head_parameters) != {"v"}:
-            name = type(head).__name__.lower()
-            raise ConfigError(f"head={name}: must be linear or quadratic with data=sphere_in_span")
         vectors = torch.cat([drawn.X.flatten(0, 1), drawn.Z])
         E, R = (V[0] for V in orthonormal(vectors.mT[None]))
         signs = torch.where(R.diagonal() < 0, -1.0, 1.0).double()

@@ -199,13 +199,9 @@ class Stages:
         `further` returns exclusions besides those of training.
         """
         chosen, path = self.config.selection, trained.path
-        selection = select_tokens(
-            trained.drawn,
-            path,
-            saturation=chosen.saturation,
-            attended=chosen.attended,
-            negligible=chosen.negligible,
-        )
+        thresholds = "saturation", "attended", "negligible"
+        given = {name: getattr(chosen, name) for name in thresholds}
+        selection = select_tokens(trained.drawn, path, **given)
         ends = path.status(chosen.saturation)
         found = exclusions(
             chosen,

@@ -95,7 +95,7 @@ class OfLinearHead(Optimizer):
 
     def check_head(self, head: Head) -> None:
         """Raise ConfigError unless the head is linear and not trained."""
-        if not isinstance(head, Linear) or head.train:
+        if type(head) is not Linear or head.train:
             raise ConfigError(
                 f"optimizer={self.NAME}: head must be linear with train=false: {self.KNOWN}"
             )

@@ -14,25 +14,26 @@ from attnsvm.optimizer.base import TINY, FirstOrder, OfLinearHead, Step, Velocit
 from attnsvm.parameterization import Variables
 
 
-class GD(FirstOrder, options=schema.GDConfig):
-    """V <- V - eta grad, gradient descent with a fixed step (algorithm W-GD)."""
+class Descent(FirstOrder, options=schema.DescentConfig):
+    """Steps along the gradient or a mean of gradients, which converge in direction as W-GD does."""
 
     implicit_bias = "frobenius"
-    """Local and global convergence of W-GD (arXiv 2308.16898)."""
+    """Local and global convergence of W-GD (arXiv 2308.16898, normalised steps: sec. 3.2)."""
+
+
+class GD(Descent, options=schema.GDConfig):
+    """V <- V - eta grad, gradient descent with a fixed step (algorithm W-GD)."""
 
     def update(self, step: Step) -> Variables:
         """Return V - eta grad."""
         return step.moved([-step.eta * scale.exp() for scale in step.log_scales])
 
 
-class NormalizedGD(FirstOrder, options=schema.NormalizedGDConfig):
+class NormalizedGD(Descent, options=schema.NormalizedGDConfig):
     """V <- V - eta grad / ||grad||_F, each variable by its own norm (arXiv 2308.16898, sec. 3.2).
 
     With gradient=direct eps is added to the norm, as published; the exact gradient needs none.
     """
-
-    implicit_bias = "frobenius"
-    """That of gradient descent (arXiv 2308.16898, sec. 3.2)."""
 
     def update(self, step: Step) -> Variables:
         """Return V - eta grad / ||grad||_F; V where the gradient is zero."""
@@ -40,13 +41,10 @@ class NormalizedGD(FirstOrder, options=schema.NormalizedGDConfig):
         return step.moved([-step.eta / (norm(part) + eps) for part in step.parts])
 
 
-class Momentum(FirstOrder, options=schema.MomentumConfig):
+class Momentum(Descent, options=schema.MomentumConfig):
     """Heavy-ball gradient descent: M <- beta M + grad, V <- V - eta M."""
 
     beta: float
-
-    implicit_bias = "frobenius"
-    """That of gradient descent."""
 
     def update(self, step: Step) -> Variables:
         """Return the variables after a heavy-ball step."""
@@ -55,7 +53,7 @@ class Momentum(FirstOrder, options=schema.MomentumConfig):
         return step.variables
 
 
-class Polyak(OfLinearHead, FirstOrder, options=schema.PolyakConfig):
+class Polyak(OfLinearHead, Descent, options=schema.PolyakConfig):
     """V <- V - eta (L - L*) / ||grad||^2 grad, L* = mean_i l(max_t gamma_it).
 
     With the linear head u_i = sum_t s_it gamma_it, so L - L* is a sum without cancellation
@@ -66,9 +64,6 @@ class Polyak(OfLinearHead, FirstOrder, options=schema.PolyakConfig):
     """
 
     NAME, KNOWN = "polyak", "its least risk is known"
-
-    implicit_bias = "frobenius"
-    """That of gradient descent."""
 
     def update(self, step: Step) -> Variables:
         """Return the variables after a Polyak step; unchanged where L <= L*."""

@@ -10,7 +10,8 @@ from torch import Tensor
 from attnsvm.attention import Risk
 from attnsvm.config import ConfigError
 from attnsvm.config import optimizer as schema
-from attnsvm.optimizer.base import FirstOrder, OfLinearHead, Step, norm
+from attnsvm.optimizer.base import OfLinearHead, Step, norm
+from attnsvm.optimizer.gradient_descent import Descent
 from attnsvm.parameterization import KQ, Variables, W
 from attnsvm.problem import ProblemBatch
 
@@ -21,7 +22,7 @@ LONGEST = 1e100
 """Largest multiple of the gradient's part in a step; reached where it moves no logit."""
 
 
-class SafeGD(OfLinearHead, FirstOrder, options=schema.SafeGDConfig):
+class SafeGD(OfLinearHead, Descent, options=schema.SafeGDConfig):
     """V <- V - eta grad with eta = lr / M, M a bound of the curvature along the step.
 
     Gradient descent with a fixed step eta <= 1/M, M a bound of the curvature everywhere, lowers the
@@ -49,9 +50,6 @@ class SafeGD(OfLinearHead, FirstOrder, options=schema.SafeGDConfig):
     u, P and l' on the right at the start of the step. Steps with c > REACH are not taken. For W the
     logits are linear, B2 = 0; for the factors they are quadratic. A ridge adds its own curvature.
     """
-
-    implicit_bias = "frobenius"
-    """That of gradient descent."""
 
     NAME, KNOWN = "safe_gd", "its curvature is bounded"
     ALLOWED, LOSSES = "SELF_BOUNDED", "logistic | exponential | linear"

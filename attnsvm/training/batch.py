@@ -58,18 +58,12 @@ def train(
     ----------
     batch : ProblemBatch
         B instances; everything happens on the device of its tensors.
-    parameterization : str or Parameterization
-        w or kq.
-    optimizer : str or Optimizer
-        normalized_gd, gd, safe_gd, polyak, momentum, adam, sign_gd, steepest, muon,
-        mirror_descent or regularization_path.
-    loss : str or Loss
-        logistic, exponential, linear or squared.
+    parameterization, optimizer, loss : str or object
+        An option of the group of that name, see `attnsvm --help`; or an object.
     m : int, optional
         Columns of K and Q, with parameterization kq.
     init : str, Tensor or tuple of Tensor, optional
-        zero, uniform, small, balanced, aligned, cone or file; or the initial W0, or (K0, Q0), with
-        or without the axis B.
+        A value of `optimizer.init`; or the initial W0, or (K0, Q0), with or without the axis B.
     progress : bool or callable
         True: a bar on stderr if that is a terminal. A function is called with the number of steps
         done, from time to time and at the end.
@@ -79,8 +73,7 @@ def train(
     keep_factors : bool
         Whether K and Q are kept at every snapshot; their weights W always are.
     **options
-        Fields of the optimizer's config: lr, steps, growth, schedule, decay, gradient, ridge,
-        init_scale, init_path, init_angle, record_every, record, and others of that optimizer.
+        Fields of the optimizer, such as lr and steps.
 
     Returns
     -------

@@ -15,6 +15,8 @@ import numpy as np
 
 from attnsvm import experiment
 from attnsvm.config import RunConfig
+from attnsvm.config.identity import option_names
+from attnsvm.config.instantiate import instantiate
 from attnsvm.record import RunRecord
 from attnsvm.record.columns import key_columns
 from attnsvm.record.run import recorded_config
@@ -154,16 +156,12 @@ def _allowed(config: RunConfig, name: str, size: float) -> float:
     if not hasattr(optimizer, "steps"):
         return PATH
     beside = name not in ("trained_W", "network_W", "W_norm")  # values, MLPs, head of a network
-    factors = not beside and not config.parameterization._target_.endswith(".W")
-    rule = optimizer._target_.rpartition(".")[2]
-    zigzags = rule in ("SignGD", "Steepest", "Muon") or (factors and rule == "NormalizedGD")
-    if not (beside or zigzags or optimizer.growth > 0 or optimizer.gradient == "direct"):
+    rule = option_names(config)["parameterization"]
+    steady = rule in optimizer.STEADY and optimizer.growth == 0 and optimizer.gradient != "direct"
+    if steady and not beside:
         return TO_ROUNDING
-    last = optimizer.lr * (1 + optimizer.growth * optimizer.steps)
-    if optimizer.schedule == "geometric":
-        last = optimizer.lr * (1 + optimizer.growth) ** optimizer.steps
-    if optimizer.schedule == "decay":
-        last = optimizer.lr
+    stepper = instantiate(optimizer, "optimizer")
+    last = max(stepper.step_size(0), stepper.step_size(optimizer.steps))
     if beside:
         last *= cast(Any, config.model).rate
-    return float(STEPS_APART * last / (math.sqrt(size) if factors else size))
+    return float(STEPS_APART * last / (size if beside or rule == "w" else math.sqrt(size)))

@@ -86,8 +86,9 @@ class _Prover:
         ]
         self.key = key_columns(record.trials)
         self.proof = RunProof(len(self.rows))
+        stated = recorded_config(run)
         self.unknown = Unknown.of(run)
-        self.replay = Replay(self.unknown.config(recorded_config(run)), self.unknown)
+        self.replay = Replay(self.unknown.config(stated), self.unknown)
         self.replay.steps = self.steps = self._steps()
         self.drawing = Drawing(self.replay, run["hardware"]["machine"])
         self.drawing.check_size()

@@ -13,6 +13,7 @@ from typing import Any
 from attnsvm.config import GROUPS, RunConfig
 from attnsvm.config.groups import is_transformer
 from attnsvm.config.identity import digest, file_content, folder_name, named_files
+from attnsvm.config.instantiate import target_class
 from attnsvm.verify.rows import is_recorded
 
 TRAINING = "trained weights and how training ended (see --retrain)"
@@ -20,9 +21,6 @@ DIRECTION, SINCE = "direction_change", "selected_since"
 BETWEEN = "history between its first and last step"
 SETTLED_BY_TRAINING = (TRAINING, DIRECTION, BETWEEN, SINCE)
 """What need not be trusted where every row was trained again and came out equal."""
-
-OF_DATA = ("attnsvm.probe.HeldOut", "attnsvm.probe.OtherHeads")
-"""Probes that need the instances as they were drawn."""
 
 STAND_INS = {"head": "linear", "model": "cross_attention", "loss": "logistic", "data": "sphere",
              "parameterization": "w", "optimizer": "normalized_gd"}  # fmt: skip
@@ -99,7 +97,7 @@ class Unknown:
                 probes[name] = str(node["_target_"])
             elif node.get("path") is not None and not here:
                 probes[name] = "its file is not here"
-            elif labels and node["_target_"] in OF_DATA:
+            elif labels and target_class(node["_target_"], "probe").DRAWN:
                 probes[name] = "the instances are not known"
         begins = tuple(f"{name}_" for name in probes)
         columns = frozenset(name for name in run["probes"] if name.startswith(begins))
@@ -134,9 +132,9 @@ def trusted(
     start = config["optimizer"].get("init")
     as_they_are = start == "pretrained" and config["optimizer"].get("steps") == 0
     between = not config["keep_path"] and len(steps) > 2
-    balance = (
-        name for name, node in config["probe"].items()
-        if node["_target_"] == "attnsvm.probe.Balance" and len(steps) > 1
+    of_factors = (
+        name for name, node in config["probe"].items() if name not in unknown.probes
+        and target_class(node["_target_"], "probe").FACTORS and len(steps) > 1
     )  # fmt: skip
     of_training = [
         (not as_they_are or unknown.labels, TRAINING),
@@ -145,7 +143,7 @@ def trusted(
         (is_transformer(config["model"]), SINCE),
         (config["head"].get("train"), "the trained head, and scores and risk by it"),
         *((True, f"probe {name} ({why})") for name, why in unknown.probes.items()),
-        *((True, f"history of probe {name} before its last step") for name in balance),
+        *((True, f"history of probe {name} before its last step") for name in of_factors),
     ]
     found = [
         (unknown.labels, _not_drawn(config, unknown)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -100,9 +101,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("config", BROKEN, ids=BROKEN.values())
-def test_a_plugin_that_cannot_be_used_is_named_in_a_line_and_breaks_nothing(
-    config, tmp_path, monkeypatch
-):
+def test_a_plugin_that_cannot_be_used_is_named_and_breaks_nothing(config, tmp_path, monkeypatch):
     write_package(tmp_path, declared="", config=config)
     monkeypatch.syspath_prepend(write_entry_points(tmp_path, f"head: cubic = {SCHEMA}"))
     assert composed("head=relu").extensions == []
@@ -146,6 +145,7 @@ class SizeConfig(ProbeConfig):
     [
         ("{'max': Quantity('largest', '1')}", None),
         ("['max']", "its QUANTITIES must be a mapping of names to Quantity"),
+        ("{}", "its QUANTITIES must be a mapping of names to Quantity, not empty"),
         ("{'a b': Quantity('largest', '1')}", "its quantity 'a b' must be a word"),
         ("{'max': 'largest'}", "its quantity max must be a Quantity"),
         ("{'max': Quantity('two\\nlines', '1')}", "a meaning and a unit of one line each"),
@@ -154,18 +154,34 @@ class SizeConfig(ProbeConfig):
 def test_quantities_that_cannot_be_columns_are_refused(quantities, told, tmp_path, monkeypatch):
     config = PROBE.replace("{quantities}", quantities)
     write_package(tmp_path, declared="", config=config)
-    write_entry_points(tmp_path, "probe: size = cubic_heads.config:SizeConfig")
-    monkeypatch.syspath_prepend(tmp_path)
+    point = "probe: size = cubic_heads.config:SizeConfig"
+    monkeypatch.syspath_prepend(write_entry_points(tmp_path, point))
     assert ("size" in PROBES) == (told is None)
     assert (told or "") in PROBES.broken().get("size", "")
     assert "rank_stable" in columns_text()
 
 
+OTHER = ["optimizer._target_=cubic_heads.head.Other", "extensions=[cubic_heads]"]
+
+
+@pytest.mark.parametrize(
+    ("base", "given", "refused"),
+    [("FirstOrderConfig", [], True), ("GDConfig", [], False), ("GDConfig", OTHER, True)],
+)
+def test_steps_must_not_depend_on_the_basis(base, given, refused, tmp_path, monkeypatch):
+    config = CONFIG.replace("config import", "config.optimizer import").replace("HeadConfig", base)
+    write_package(tmp_path, declared="", config=config)
+    monkeypatch.syspath_prepend(write_entry_points(tmp_path, f"optimizer: sign = {SCHEMA}"))
+    composed("optimizer=sign", *given)
+    with pytest.raises(ConfigError, match="changes with") if refused else nullcontext():
+        composed("optimizer=sign", "data=sphere_in_span", *given)
+
+
 def test_a_name_that_is_taken_is_refused(tmp_path, monkeypatch):
     write_package(tmp_path, declared="")
     write_entry_points(tmp_path, f"head: relu = {SCHEMA}", f"head: cubic = {SCHEMA}")
-    write_entry_points(tmp_path, "head: cubic = other.config:Config", dist="other")
-    monkeypatch.syspath_prepend(tmp_path)
+    other = "head: cubic = other.config:Config"
+    monkeypatch.syspath_prepend(write_entry_points(tmp_path, other, dist="other"))
     told = GROUPS["head"].broken()
     assert "the name is one of attnsvm's own" in told["relu"]
     assert "has this name too; must be one package" in told["cubic"]

@@ -167,6 +167,15 @@ def test_orthonormal_tokens(T, d):
     assert batch.head.lam == 0.2
 
 
+class Cubic(Head):
+    def draw(self, generator, d):
+        return {"v": torch.ones(d, dtype=torch.float64)}
+
+    def value(self, o, parameters):
+        v = parameters["v"]
+        return (o * v.reshape(len(v), *[1] * (o.ndim - 2), -1)).sum(-1) ** 3
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -179,6 +188,7 @@ def test_orthonormal_tokens(T, d):
         ({"trials": 0}, "trials=0: must be >= 1"),
         ({"head": "quadratic", "lam": -1.0}, "lam=-1.0: must be"),
         ({"data": "sphere_in_span", "head": "mlp"}, "head=mlp: must be linear or quadratic"),
+        ({"data": "planted", "head": Cubic()}, "head=cubic: must be linear or quadratic"),
         ({"data": "planted", "d": 2}, r"data\.d=2: must be >= 3"),
         ({"data": "orthonormal", "T": 5, "d": 4}, "T=5: must be <= d=4"),
         ({"data": "digits", "positive": 10}, r"data\.positive=10"),
@@ -294,15 +304,6 @@ def test_missing_and_broken_files_are_named(tmp_path):
 
 def test_objects_are_taken_as_they_are():
     """A head of one's own beside named data; and named ones beside a source of one's own."""
-
-    class Cubic(Head):
-        def draw(self, generator, d):
-            return {"v": torch.ones(d, dtype=torch.float64)}
-
-        def value(self, o, parameters):
-            v = parameters["v"]
-            return (o * v.reshape(len(v), *[1] * (o.ndim - 2), -1)).sum(-1) ** 3
-
     batch = sample("sphere", head=Cubic(), n=2, T=3, d=4, trials=5)
     named = sample("sphere", n=2, T=3, d=4, trials=5)
     expected = batch.Y[..., None] * batch.X.sum(-1) ** 3

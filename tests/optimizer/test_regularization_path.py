@@ -112,9 +112,7 @@ def about_others():
 
 @pytest.mark.full
 @pytest.mark.parametrize("cone", [1.0, 15.0, 60.0])
-def test_a_local_path_goes_to_the_axis_exactly_where_its_tokens_are_locally_optimal(
-    about_others, cone
-):
+def test_a_local_path_goes_to_the_axis_where_its_tokens_are_locally_optimal(about_others, cone):
     batch, chosen, W_mm, local = about_others
     assert 3 < local.sum() < len(local) - 3
     path = train(batch, "w", "regularization_path", init=W_mm, cone=cone)

@@ -128,9 +128,7 @@ def test_a_model_that_is_not_understood_is_refused_by_name(tmp_path, kind, field
         ({"embeddings.LayerNorm.bias": torch.full((D,), torch.nan)}, "has NaN or Inf"),
     ],
 )
-def test_numbers_that_are_not_finite_and_tensors_under_two_names_are_refused(
-    tmp_path, change, told
-):
+def test_numbers_that_are_not_finite_and_two_names_are_refused(tmp_path, change, told):
     where = write(tmp_path, "bert")
     safetensors(where / "model.safetensors", tensors("bert") | change)
     with pytest.raises(ConfigError, match=told):

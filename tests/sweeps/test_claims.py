@@ -75,9 +75,7 @@ def test_a_claim_that_is_true_holds_where_its_hypotheses_are_met(folder):
 
 
 @pytest.mark.full
-def test_without_its_hypothesis_it_fails_and_the_smallest_instance_makes_its_record(
-    folder, tmp_path
-):
+def test_without_its_hypothesis_it_fails_and_the_smallest_instance_is_kept(folder, tmp_path):
     claim = made(hypotheses={})
     found = verdict(claim, folder)
     trials = load(folder / "tiny").trials
@@ -119,9 +117,7 @@ HALF = {"unknown": ("d > 0", "d == 4")}
         ),
     ],
 )  # fmt: skip
-def test_what_is_not_decided_is_counted_with_its_reason_and_never_holds(
-    folder, changed, kind, sentence
-):
+def test_what_is_not_decided_is_counted_and_never_holds(folder, changed, kind, sentence):
     found = verdict(made(**changed), folder)
     assert (found.kind, found.sentence) == (kind, sentence)
 
@@ -190,9 +186,7 @@ def test_a_name_that_is_none_and_other_runs_of_the_same_name_are_refused(capsys)
     assert runs_of([made(), made(name="two")]) == [TINY]
 
 
-def test_a_later_verdict_replaces_the_committed_one_and_a_changed_claim_is_told(
-    tmp_path, monkeypatch
-):
+def test_a_later_verdict_counts_and_a_changed_claim_is_told(tmp_path, monkeypatch):
     committed = tmp_path / "committed.json"
     monkeypatch.setattr("attnsvm.sweeps.verdicts.derive.COMMITTED", committed)
     old = Entry(Verdict(drawn=1, holds=1), "2026-01-01T00:00:00Z", made().digest)

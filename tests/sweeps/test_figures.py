@@ -28,9 +28,7 @@ def rank() -> SweepFrames:
     return synthetic.rank_frames()
 
 
-def test_certified_means_use_certified_solutions_only_and_every_instance_is_counted(
-    rank: SweepFrames,
-):
+def test_means_use_certified_solutions_and_every_instance_is_counted(rank: SweepFrames):
     table = rank_vs_d.tables(rank)["rank_vs_d"]
     row = only(table, n=5, T=5, d=20, method="certified", norm="nuclear")
     trials = rank.trials.query("n == 5 and T == 5 and d == 20")

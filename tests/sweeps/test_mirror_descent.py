@@ -150,9 +150,7 @@ def test_with_p_2_it_is_half_the_squared_distance_and_one_minus_correlation():
 
 
 @given(st.sampled_from(EXPONENTS), st.integers(0, 10**6), st.floats(1e-3, 1e3))
-def test_of_directions_it_is_one_minus_an_inner_product_and_free_of_scale(
-    p: float, seed: int, scale: float
-):
+def test_of_directions_it_is_one_minus_an_inner_product(p: float, seed: int, scale: float):
     W, V = matrices(seed, 3, 3)
     w, v = (M / (np.abs(M) ** p).sum() ** (1 / p) for M in (W, V))
     value = directional_bregman_divergence(W, V, p)

@@ -71,9 +71,7 @@ def test_one_command_runs_and_draws_the_experiment(name: str, folder: Path):
 
 
 @pytest.mark.parametrize("name", quick("rank_vs_d", "optimizer_geometry"))
-def test_a_figure_drawn_from_stored_tables_is_that_of_the_report(
-    name: str, folder: Path, tmp_path: Path
-):
+def test_a_figure_of_stored_tables_is_that_of_the_report(name: str, folder: Path, tmp_path: Path):
     run(name, folder)
     (tmp_path / "of_an_older_version.parquet").touch()
     gallery.write_tables(load(folder / name), tmp_path)
@@ -105,9 +103,7 @@ def test_a_picture_too_rich_for_a_small_copy_is_refused():
         gallery.small_png(stream.getvalue())
 
 
-def test_the_command_writes_page_and_copies_and_names_what_lacks(
-    folder, tmp_path, monkeypatch, capsys
-):
+def test_the_command_writes_the_page_and_names_what_lacks(folder, tmp_path, monkeypatch, capsys):
     run("rank_vs_d", folder)
     monkeypatch.setattr(overview, "run_experiment", lambda name, *_: Outcome(name, 0, 1.0))
     asked = ["--directory", str(folder), "--docs", str(tmp_path), "--only", "rank_vs_d"]

@@ -60,7 +60,7 @@ class Pretrained(Data):
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return `trials` instances, the sentences of instance i drawn from seed + i."""
-        if not (isinstance(model, CrossAttention) and isinstance(head, Linear)) or head.train:
+        if type(head) is not Linear or head.train or not isinstance(model, CrossAttention):
             raise ConfigError("head, model: must be linear without training, cross_attention, with "
                               "data=pretrained: its tokens have scores of their own")  # fmt: skip
         source, sentences = self._read()
