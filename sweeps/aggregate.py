@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from attnsvm import record
+from attnsvm.record.folder import UNREADABLE, read_tables
 
 from .cells import (
     SCHEMA,
@@ -214,8 +215,8 @@ def _run(
     if found.state != "done":
         return row, fields, None
     try:
-        return row, fields, record.read_tables(folder, found.run, room)
-    except record.UNREADABLE as error:
+        return row, fields, read_tables(folder, found.run, room)
+    except UNREADABLE as error:
         return row | {"state": "corrupt", "reason": record.shortened(error)}, fields, None
 
 

@@ -12,7 +12,8 @@ import pandas as pd
 
 from attnsvm.config.names import did_you_mean
 from attnsvm.display import Summarized
-from attnsvm.record import one_line, read_solutions
+from attnsvm.record import one_line
+from attnsvm.record.folder import read_solutions
 
 from .aggregate import SweepFrames
 from .aggregate import load as frames_of

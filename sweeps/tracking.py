@@ -24,8 +24,9 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from attnsvm.config import ConfigError, OneOf
-from attnsvm.record import kind_of, read_tables, states
+from attnsvm.record import kind_of, states
 from attnsvm.record.columns import key_columns
+from attnsvm.record.folder import read_tables
 
 from .cells import recorded_fields
 

@@ -10,7 +10,7 @@ import torch
 import attnsvm
 from attnsvm.config import GROUPS, ConfigError
 from attnsvm.experiment import parts, run
-from attnsvm.record import RunRecord
+from attnsvm.record.schema import RunRecord
 from tests.config.test_config import composed
 
 SHORT = ("optimizer.steps=300", "trials=6")

@@ -16,7 +16,9 @@ from attnsvm.cli.errors import outcome
 from attnsvm.cli.signals import hand_on, interruptible
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.groups import one_layer_problems
+from attnsvm.record.folder import write, write_failure
 from attnsvm.record.provenance import provenance
+from attnsvm.record.schema import RunRecord
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +31,7 @@ def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
     """
     if message := record.obstacle(folder):
         raise record.CorruptRecordError(message)
-    if not record.is_done(folder):  # no signal can break this import: it would stay broken
+    if record.run_state(folder).state != "done":  # no signal can break this import: it would stay so
         import attnsvm.experiment  # noqa: F401
     run = _Run(config, folder, command, in_sweep)
     with ExitStack() as lock:  # outlives the block below: an interruption is recorded under it
@@ -66,7 +68,7 @@ class _Run:
     def state(self) -> str:
         """Run, record, and return the state of the run."""
         record.remove_orphans(self.folder)
-        if record.is_done(self.folder):
+        if record.run_state(self.folder).state == "done":
             self._say("already done, ")
             return "done"
         origin = self.origin
@@ -78,7 +80,7 @@ class _Run:
 
                 torch.set_num_threads(int(os.environ.get("SLURM_CPUS_PER_TASK", "1")))
             parts = _logged(experiment.parts(self.config), self.folder, self.config)
-            record.write(self.folder, parts, origin)
+            write(self.folder, parts, origin)
         except (Exception, SystemExit) as error:  # not submitit's exit, which occurs in `hand_on`
             if not isinstance(error, ConfigError):
                 log.exception("run %s failed", self.folder.name)
@@ -122,19 +124,17 @@ class _Run:
     def record_interruption(self, stop: KeyboardInterrupt) -> None:
         """Record that the run was interrupted, unless its record was already complete."""
         log.warning("%s: interrupted (%s)", self.folder, str(stop) or "SIGINT")
-        if self.held and not record.is_done(self.folder):
+        if self.held and record.run_state(self.folder).state != "done":
             self._record_failure(stop, "interrupted")
 
     def _record_failure(self, error: BaseException, state: str) -> None:
         try:
-            record.write_failure(self.folder, self.origin, error, state)
+            write_failure(self.folder, self.origin, error, state)
         except OSError as unwritable:  # for example a full disk, which may have caused the failure
             log.error("%s: %s, but this cannot be recorded: %s", self.folder, state, unwritable)
 
 
-def _logged(
-    parts: Iterable[record.RunRecord], folder: Path, config: RunConfig
-) -> Iterator[record.RunRecord]:
+def _logged(parts: Iterable[RunRecord], folder: Path, config: RunConfig) -> Iterator[RunRecord]:
     """Yield the parts of a record; log the progress after each but the last."""
     seen, wanted = 0, config.trials * one_layer_problems(vars(config.model))
     for part in parts:

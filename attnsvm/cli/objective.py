@@ -78,7 +78,7 @@ class Objective:
 
         A sweeper counts None as a failed trial, never as a good one.
         """
-        from attnsvm.record import read_tables
+        from attnsvm.record.folder import read_tables
 
         state = run_state(folder, verify=False).state
         if state != "done":

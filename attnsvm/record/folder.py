@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from attnsvm.config.groups import one_layer_problems
 from attnsvm.record.archive import read_arrays
@@ -33,7 +32,6 @@ from attnsvm.record.files import (
 )
 from attnsvm.record.run import RUN_FILE, TABLES, read_run
 from attnsvm.record.schema import RunRecord
-from attnsvm.record.state import run_state
 from attnsvm.record.tables import read_history, read_trials
 from attnsvm.record.writers import array_writer, table_writer
 
@@ -151,25 +149,3 @@ def read_tables(
     with refused(f"{folder}/"):
         trials = read_trials(contents[0], run, room)
         return trials, read_history(contents[1], trials, room)
-
-
-def compact(folder: Path) -> None:
-    """Write the tables of a small record again without what a reader does not need.
-
-    The meanings and units of columns, which `attnsvm --columns` prints, and other metadata are most
-    of a table of a few rows: 36 KB become 6 KB. After an error the old record remains.
-    """
-    run = _read_done(folder)
-    tables = read_tables(folder, run)
-    bare = {"store_schema": False, "use_dictionary": False, "write_statistics": False}
-    with replacing([folder / name for name in TABLES[:2]]) as streams:
-        for table, stream in zip(tables, streams, strict=True):
-            plain = pa.Table.from_arrays(table.columns, names=table.schema.names)
-            pq.write_table(plain, stream, write_page_checksum=True, **bare)
-        (folder / RUN_FILE).unlink()
-    write_json(folder / RUN_FILE, {**run, "files": _digests(folder)})
-
-
-def is_done(folder: Path) -> bool:
-    """Whether `folder` holds a complete, undamaged record of a run that did not fail."""
-    return run_state(folder).state == "done"

@@ -26,7 +26,8 @@ from attnsvm.model import Transformer
 from attnsvm.norm import norm_of
 from attnsvm.parameterization import W as Combined
 from attnsvm.problem import ProblemBatch
-from attnsvm.record import CorruptRecordError, RunRecord
+from attnsvm.record import CorruptRecordError
+from attnsvm.record.schema import RunRecord
 from attnsvm.svm.certificate import lower_bound
 from attnsvm.svm.solution import Certificate
 from attnsvm.training import Trajectory

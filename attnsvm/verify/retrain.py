@@ -17,9 +17,9 @@ from attnsvm import experiment
 from attnsvm.config import RunConfig
 from attnsvm.config.identity import option_names
 from attnsvm.config.instantiate import instantiate
-from attnsvm.record import RunRecord
 from attnsvm.record.columns import key_columns
 from attnsvm.record.run import recorded_config
+from attnsvm.record.schema import RunRecord
 from attnsvm.verify.comparison import Comparison, sheet
 from attnsvm.verify.exact import Array
 from attnsvm.verify.rows import Refusal

@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsvm.record import CorruptRecordError, read_run, read_tables, verified
+from attnsvm.record import CorruptRecordError, read_run, verified
 from attnsvm.record.archive import array_headers
+from attnsvm.record.folder import read_tables
 
 Key = tuple[int, ...]
 """What tells a row apart from the others: its seed, of a network layer and head too."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnsvm.record import read_solutions
+from attnsvm.record.folder import read_solutions
 
 from ..aggregate import SweepFrames
 from ..cells import row_key

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnsvm.record import read_solutions
+from attnsvm.record.folder import read_solutions
 
 from .. import statistics, style
 from ..aggregate import SweepFrames

@@ -20,9 +20,9 @@ import numpy as np
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
-from attnsvm import record
 from attnsvm.config.compose import composed, sweep_grid
 from attnsvm.config.groups import CrossAttentionConfig, SphereConfig
+from attnsvm.record.archive import pack
 
 from ..claims import FAILS, HOLDS, Claim, Runs
 from . import case as simpler
@@ -187,7 +187,5 @@ def _record(judge: Judge, case: Case, directory: Path, tell: Tell) -> None:
     found = verdict(replace(claim, runs=(runs,)), place)
     if error or found.fails != 1:
         raise RuntimeError(f"{claim.name}: the record in {folder} says: {error or found.sentence}")
-    (done,) = folder.glob(f"*/{record.RUN_FILE}")
-    record.compact(done.parent)
     tell(f"recorded by attnsvm {shlex.join(command(runs, place))}")
-    tell(f"proved by attnsvm-verify {record.pack(folder)}")
+    tell(f"proved by attnsvm-verify {pack(folder)}")

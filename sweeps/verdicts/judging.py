@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnsvm import experiment, record
+from attnsvm import experiment
 from attnsvm.config import RunConfig
 from attnsvm.config.compose import composed
+from attnsvm.record.folder import write
 from attnsvm.record.provenance import provenance
 
 from ..aggregate import load
@@ -86,7 +87,7 @@ class Judge:
     def _rule(self, config: RunConfig) -> pd.Series[str]:
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
-            record.write(folder, experiment.parts(config), provenance(config, []))
+            write(folder, experiment.parts(config), provenance(config, []))
             rows = rulings(self.claim, load(folder))
         return rows.set_index("seed")["ruling"].sort_index()
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from hydra.errors import HydraException
 
-from attnsvm import record
 from attnsvm.cli.errors import exit_code
 from attnsvm.cli.help import help_text
 from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.identity import option_names
+from attnsvm.record.folder import read
 from tests.cli.test_objective import two_files
 from tests.command import SMALL, ran
 from tests.config.test_config import composed
@@ -63,7 +63,7 @@ def test_help_is_given_without_the_heavy_packages(asked, told, tmp_path):
 def test_one_run_leaves_a_complete_record(tmp_path):
     ran(*SMALL, "seed=5", cwd=tmp_path)
     (folder,) = (tmp_path / "multirun/single").iterdir()
-    result, run = record.read(folder)
+    result, run = read(folder)
     assert result.trials["seed"].tolist() == [5, 6, 7]
     assert run["state"] == "done"
     assert run["config"]["data"] == {"_target_": "attnsvm.data.Sphere", "n": 3, "T": 3, "d": 4}

@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-from attnsvm import experiment, record
+from attnsvm import experiment
+from attnsvm.cli import job
 from attnsvm.cli.signals import SIGNALS
 from attnsvm.record.state import run_state
 from attnsvm.sweeps.status import main as status
@@ -173,7 +174,7 @@ def test_a_signal_after_the_last_write_does_not_undo_the_record(before, state, t
     cells = configs(1)
 
     def drive():
-        write = record.write
+        write = job.write
 
         def met_by_a_signal(*args):
             if before:
@@ -181,7 +182,7 @@ def test_a_signal_after_the_last_write_does_not_undo_the_record(before, state, t
             write(*args)
             os.kill(os.getpid(), signal.SIGTERM)
 
-        record.write = met_by_a_signal
+        job.write = met_by_a_signal
         signal.signal(signal.SIGTERM, lambda signum, frame: os._exit(3))
         sweep(tmp_path / "sweep", cells)
 

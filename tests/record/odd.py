@@ -24,6 +24,7 @@ from attnsvm import record
 from attnsvm.config.identity import run_name
 from attnsvm.record import RUN_FILE
 from attnsvm.record.files import checksum_of, rendered
+from attnsvm.record.folder import write
 from attnsvm.record.provenance import provenance
 from tests.faults import configs, prepared
 
@@ -34,7 +35,7 @@ def sound_sweep(folder: Path, count: int = 3) -> list[str]:
     names = [run_name(config) for config in cells]
     for name, config in zip(names, cells, strict=True):
         (folder / name).mkdir(parents=True)
-        record.write(folder / name, [prepared(config)], provenance(config, ["a=1"]))
+        write(folder / name, [prepared(config)], provenance(config, ["a=1"]))
     record.write_plan(folder, {name: ["a=1"] for name in names})
     return names
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from attnsvm.record import CorruptRecordError, pack, unpacked
+from attnsvm.record import CorruptRecordError
 from attnsvm.record import archive as archives
+from attnsvm.record.archive import pack, unpacked
 
 FILES = {
     "one/sweep.json": b"{}",

@@ -5,12 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
-from attnsvm import record
 from attnsvm.cli.columns import columns_page, columns_text, dictionary
 from attnsvm.record import STATES
 from attnsvm.record.columns import HISTORY_COLUMNS, RUN_COLUMNS, STAGES, TRIAL_COLUMNS
+from attnsvm.record.folder import read_tables, write
 from attnsvm.record.run import read_run
 from attnsvm.svm import SvmStatus
 from attnsvm.sweeps.aggregate import load
@@ -65,7 +64,7 @@ def test_the_runs_of_a_folder_have_the_columns_of_the_dictionary_and_the_config(
 
 
 def test_a_file_says_meaning_and_unit_of_each_of_its_columns(tmp_path):
-    record.write(tmp_path, [a_record()], ORIGIN)
+    write(tmp_path, [a_record()], ORIGIN)
     for name, columns in (("trials", TRIAL_COLUMNS), ("history", HISTORY_COLUMNS)):
         schema = pq.read_schema(tmp_path / f"{name}.parquet")
         assert schema.names == [one.name for one in columns]
@@ -76,33 +75,13 @@ def test_a_file_says_meaning_and_unit_of_each_of_its_columns(tmp_path):
 
 
 def test_what_a_file_says_of_itself_is_not_read(tmp_path):
-    record.write(tmp_path, [a_record()], ORIGIN)
+    write(tmp_path, [a_record()], ORIGIN)
     table, lie = (
         pq.read_table(tmp_path / "trials.parquet"),
         {"unit": "a lie", "\x1b[2J": "x" * 10**6},
     )
     schema = pa.schema([one.with_metadata(lie) for one in table.schema], {"pandas": "not json"})
     replace_file(tmp_path, "trials.parquet", parquet(table.cast(schema)))
-    trials, _ = record.read_tables(tmp_path, read_run(tmp_path))
+    trials, _ = read_tables(tmp_path, read_run(tmp_path))
     assert all(field.metadata is None for field in trials.schema)
     pd.testing.assert_frame_equal(trials.to_pandas(), a_record().trials)
-
-
-def test_a_compact_record_says_the_same_without_texts_and_survives_an_error(tmp_path, monkeypatch):
-    record.write(tmp_path, [a_record()], ORIGIN)
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-
-    def interrupted(table, *_, **__):
-        if "quantity" in table.schema.names:
-            raise OSError("no space")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(pq, "write_table", interrupted)
-        with pytest.raises(OSError, match="no space"):
-            record.compact(tmp_path)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-    record.compact(tmp_path)
-    found, _ = record.read(tmp_path)
-    pd.testing.assert_frame_equal(found.trials, a_record().trials)
-    pd.testing.assert_frame_equal(found.history, a_record().history)
-    assert (tmp_path / "trials.parquet").stat().st_size < len(before["trials.parquet"]) / 4

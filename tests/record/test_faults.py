@@ -12,9 +12,9 @@ import time
 
 import pytest
 
-from attnsvm import record
 from attnsvm.config.identity import run_name
 from attnsvm.record.files import CorruptRecordError
+from attnsvm.record.folder import read
 from attnsvm.record.run import RUN_FILE, TABLES
 from attnsvm.record.state import run_state
 from attnsvm.sweeps.aggregate import load
@@ -33,7 +33,7 @@ def check_after_a_kill(folder, cells, done_before):
     done = {name for name, state in found.items() if state == "done"}
     assert done_before <= done
     for name in done:
-        record.read(folder / name)
+        read(folder / name)
     return done
 
 
@@ -117,7 +117,7 @@ def test_no_flipped_bit_and_no_truncation_is_read(flips, cuts, tmp_path, uninter
             path.write_bytes(damaged)
             assert run_state(folder).state == "corrupt"
             with pytest.raises(CorruptRecordError):
-                record.read(folder)
+                read(folder)
         path.write_bytes(sound)
     assert run_state(folder).state == "done"
 

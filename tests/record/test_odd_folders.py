@@ -217,8 +217,8 @@ def test_a_sweep_goes_on_where_runs_are_odd(tmp_path):
     assert len(summary) == 4
     for words in (".lock: is a pipe", "run.json: is a folder", ".hydra/config.yaml: is a pipe"):
         assert f"{words}; must be a file" in resumed.stderr
-    assert record.is_done(runs[2])
-    assert record.is_done(runs[3])
+    assert record.run_state(runs[2]).state == "done"
+    assert record.run_state(runs[3]).state == "done"
     plan.unlink()
     place(plan, "folder")
     refused = attnsvm(*grid, cwd=tmp_path)

@@ -14,6 +14,7 @@ import pytest
 
 from attnsvm import record
 from attnsvm.record import LOCK_FILE, RUN_FILE, TABLES, CorruptRecordError, run_state
+from attnsvm.record.folder import read, read_tables, write_failure
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.report import command as report
 from tests.record.odd import (
@@ -54,7 +55,7 @@ def reason_of(folder: Path) -> str:
         reason = found.reason
         if found.state == "done":
             with pytest.raises(CorruptRecordError) as refused:
-                record.read_tables(folder, found.run, 2**30)
+                read_tables(folder, found.run, 2**30)
             reason = record.shortened(refused.value)
         else:
             assert found.state == "corrupt"
@@ -93,7 +94,7 @@ def test_fields_of_another_type_version_or_missing(odd):
 
 
 def test_a_failure_without_a_reason(odd):
-    record.write_failure(odd, record.read_json(odd / RUN_FILE), ValueError("why"))
+    write_failure(odd, record.read_json(odd / RUN_FILE), ValueError("why"))
     assert run_state(odd).state == "failed"
     run = record.read_json(odd / RUN_FILE)
     for name, value in itertools.product(("reason", "place", "traceback"), (3, REMOVED)):
@@ -150,7 +151,7 @@ BY_VERSION = ("column missing", "status missing", "column unknown", "no columns"
 
 @pytest.mark.parametrize(("table", "edits"), [("trials", ODD_TRIALS), ("history", ODD_HISTORY)])
 def test_tables_of_another_form(table, edits, odd):
-    found = record.read_tables(odd, record.read_run(odd))[table == "history"]
+    found = read_tables(odd, record.read_run(odd))[table == "history"]
     name = f"{table}.parquet"
     words = {"trials": ("training", "frobenius_status"), "history": ("quantity",)}[table]
     edits = edits | {
@@ -168,7 +169,7 @@ def test_tables_of_another_form(table, edits, odd):
 
 
 def test_a_reason_is_any_text_of_utf8(sweep, odd, capsys):
-    trials, _ = record.read_tables(odd, record.read_run(odd))
+    trials, _ = read_tables(odd, record.read_run(odd))
     replace_file(odd, "trials.parquet", parquet(of_words("reason", "\x1b[2J\nall " * 99)(trials)))
     assert load(sweep).incomplete.empty
     assert lines_of(report.main, sweep, capsys)[0] == 0
@@ -178,17 +179,17 @@ def test_a_reason_is_any_text_of_utf8(sweep, odd, capsys):
 
 def test_small_files_of_large_tables(odd):
     """Refused by their footer, and by the length of words: 1 MB, named by 10^6 rows, is 10^12 B."""
-    trials, _ = record.read_tables(odd, record.read_run(odd))
+    trials, _ = read_tables(odd, record.read_run(odd))
     replace_file(odd, "trials.parquet", many(trials, 100_000, 3))
     assert reason_of(odd).endswith("has 300000 rows; must have drawn=3")
     run = record.read_json(odd / RUN_FILE)
     counts = {"drawn": 300_000, "accepted": 300_000, "statuses": {"ok": 300_000}}
     with pytest.raises(CorruptRecordError, match="of memory; must be at most 1 MiB"):
-        record.read_tables(odd, run | counts, 2**20)
+        read_tables(odd, run | counts, 2**20)
 
 
 def test_a_long_word_in_many_rows_and_a_codec_that_no_record_has(odd):
-    _, history = record.read_tables(odd, record.read_run(odd))
+    _, history = read_tables(odd, record.read_run(odd))
     words = pa.DictionaryArray.from_arrays(pa.array([0] * 10**6, pa.int32()), ["x" * 10**6])
     rows = history[:1].take(pa.array([0] * 10**6)).set_column(2, "quantity", words)
     sink = io.BytesIO()
@@ -206,5 +207,5 @@ def test_arrays_that_the_file_does_not_hold(odd):
     for what, content in {**ODD_ARRAYS, "twice": npz(one, one)}.items():
         replace_file(odd, "solutions.npz", content)
         with deadline(), pytest.raises(CorruptRecordError, match=r"solutions\.npz: ") as refused:
-            record.read(odd)
+            read(odd)
         assert len(str(refused.value)) < 1000, what

@@ -8,11 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsvm import record
-from attnsvm.record import RunRecord, trial_table
 from attnsvm.record import writers as stream
 from attnsvm.record.files import CorruptRecordError
+from attnsvm.record.folder import read, write, write_failure
 from attnsvm.record.provenance import provenance
 from attnsvm.record.run import TABLES
+from attnsvm.record.schema import RunRecord, trial_table
 from tests.config.test_config import composed
 
 ORIGIN = provenance(composed("data.n=2", "data.T=2", "data.d=4", "trials=3"), [])
@@ -40,15 +41,15 @@ def a_record() -> RunRecord:
 
 def test_what_is_read_is_what_was_written(tmp_path):
     written = a_record()
-    record.write(tmp_path, [written], ORIGIN)
-    got, run = record.read(tmp_path)
+    write(tmp_path, [written], ORIGIN)
+    got, run = read(tmp_path)
     pd.testing.assert_frame_equal(got.trials, written.trials)
     pd.testing.assert_frame_equal(got.history, written.history)
     assert got.solutions.keys() == written.solutions.keys()
     for name, array in written.solutions.items():
         np.testing.assert_array_equal(got.solutions[name], array, strict=True)
     assert (run["state"], run["drawn"], run["accepted"]) == ("done", 3, 2)
-    assert record.is_done(tmp_path)
+    assert record.run_state(tmp_path).state == "done"
     assert {path.name for path in tmp_path.iterdir()} == {
         "trials.parquet", "history.parquet", "solutions.npz", "run.json",
     }  # fmt: skip
@@ -63,18 +64,18 @@ def test_a_failure_is_a_record_without_tables(tmp_path):
     try:
         raise ZeroDivisionError("<b>over</b> zero")
     except ZeroDivisionError as error:
-        record.write_failure(tmp_path, ORIGIN, error)
+        write_failure(tmp_path, ORIGIN, error)
     run = record.read_json(tmp_path / "run.json")
     assert run["state"] == "failed"
     assert run["reason"] == "ZeroDivisionError: <b>over</b> zero"
     assert run["place"].startswith("test_record.py:")
-    assert not record.is_done(tmp_path)
+    assert record.run_state(tmp_path).state != "done"
     with pytest.raises(CorruptRecordError, match="failed"):
-        record.read(tmp_path)
+        read(tmp_path)
 
 
 def test_an_error_between_two_parts_leaves_the_old_record_and_no_litter(tmp_path):
-    record.write(tmp_path, [a_record()], ORIGIN)
+    write(tmp_path, [a_record()], ORIGIN)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
     def broken():
@@ -82,7 +83,7 @@ def test_an_error_between_two_parts_leaves_the_old_record_and_no_litter(tmp_path
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        record.write(tmp_path, broken(), ORIGIN)
+        write(tmp_path, broken(), ORIGIN)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
@@ -103,10 +104,10 @@ def test_the_files_do_not_depend_on_how_the_record_is_cut(rows, tmp_path, monkey
     ]
     for name, record_parts in (("whole", [whole]), ("parts", parts)):
         (tmp_path / name).mkdir()
-        record.write(tmp_path / name, record_parts, ORIGIN)
+        write(tmp_path / name, record_parts, ORIGIN)
     for name in TABLES:
         assert (tmp_path / "parts" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    got, run = record.read(tmp_path / "parts")
+    got, run = read(tmp_path / "parts")
     pd.testing.assert_frame_equal(got.trials, whole.trials)
     assert run["drawn"] == 3
     assert pq.ParquetFile(tmp_path / "parts/trials.parquet").num_row_groups == -(-3 // rows)
@@ -115,11 +116,11 @@ def test_the_files_do_not_depend_on_how_the_record_is_cut(rows, tmp_path, monkey
 def test_neither_pickles_nor_parts_of_another_shape_are_written(tmp_path):
     other = replace(a_record(), solutions={"mask": np.ones((3, 2, 1), bool)})
     with pytest.raises(ValueError, match="mask"):
-        record.write(tmp_path, [a_record(), other], ORIGIN)
+        write(tmp_path, [a_record(), other], ORIGIN)
     objects = replace(a_record(), solutions={"o": np.array([{}], dtype=object)})
     with pytest.raises(ValueError, match="pickle"):
-        record.write(tmp_path, [objects], ORIGIN)
-    assert not record.is_done(tmp_path)
+        write(tmp_path, [objects], ORIGIN)
+    assert record.run_state(tmp_path).state != "done"
 
 
 def test_files_have_the_usual_permissions(tmp_path):

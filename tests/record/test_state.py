@@ -14,6 +14,7 @@ import pytest
 from attnsvm import record
 from attnsvm.config.identity import run_name
 from attnsvm.record.columns import STATES
+from attnsvm.record.folder import read, write, write_failure
 from attnsvm.record.lock import LOCK_FILE, HeldError, holder, locked
 from attnsvm.record.provenance import provenance
 from attnsvm.sweeps.aggregate import load
@@ -49,11 +50,11 @@ def run_in(folder, state):
     origin = provenance(configs(1)[0], [])
     folder.mkdir()
     if state in ("done", "corrupt"):
-        record.write(folder, [a_record()], origin)
+        write(folder, [a_record()], origin)
     if state == "corrupt":
         (folder / "trials.parquet").write_bytes(b"PAR1")
     if state in ("failed", "interrupted"):
-        record.write_failure(folder, origin, ValueError("told\x1b[2J why"), state)
+        write_failure(folder, origin, ValueError("told\x1b[2J why"), state)
     if state == "lost":
         assert killed(holding(folder))
 
@@ -110,8 +111,8 @@ def test_records_of_other_code_are_refused_unless_allowed_and_then_shown(tmp_pat
     child = in_child(lambda: sweep(sweep_folder, cells))
     assert finished(child) == 0
     folder = sweep_folder / run_name(cells[0])
-    found, origin = record.read(folder)
-    record.write(folder, [found], {**origin, "code": "another", "version": "0.0.1"})
+    found, origin = read(folder)
+    write(folder, [found], {**origin, "code": "another", "version": "0.0.1"})
     grid = ["-m", *SMALL, "seed=5", "hydra.sweep.dir=mine"]
     refused = attnsvm(*grid, cwd=tmp_path)
     assert refused.returncode == 2

@@ -9,6 +9,7 @@ import pytest
 
 from attnsvm import experiment, record
 from attnsvm.config.identity import run_name
+from attnsvm.record.folder import write
 from attnsvm.record.provenance import provenance
 from attnsvm.sweeps.figures import _numbers
 from tests.config.test_config import composed
@@ -23,7 +24,7 @@ def written(folder: Path, *cells: tuple[str, ...]) -> Path:
         config = composed(*SMALL, *cell)
         name = run_name(config)
         (folder / name).mkdir(parents=True)
-        record.write(folder / name, experiment.parts(config), provenance(config, list(cell)))
+        write(folder / name, experiment.parts(config), provenance(config, list(cell)))
         plan[name] = list(cell)
     record.write_plan(folder, plan)
     return folder

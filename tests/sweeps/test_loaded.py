@@ -14,6 +14,7 @@ import attnsvm
 from attnsvm import experiment, record
 from attnsvm.record.columns import TRIAL_COLUMNS
 from attnsvm.record.files import CorruptRecordError
+from attnsvm.record.folder import read, write, write_failure
 from attnsvm.record.provenance import provenance
 from attnsvm.sweeps.aggregate import load
 from tests.config.test_config import composed
@@ -52,7 +53,7 @@ def test_fields_that_differ_are_columns_named_as_on_the_command_line(sound):
 def test_the_numbers_are_those_of_the_records(sound):
     found = attnsvm.load(sound)
     for run in found.runs["run"]:
-        stored, _ = record.read(sound / run)
+        stored, _ = read(sound / run)
         for table in ("trials", "history"):
             part = getattr(found, table)
             part = part[part["run"] == run].reset_index(drop=True)
@@ -91,7 +92,7 @@ def test_each_kind_of_damage_is_named_counted_and_left_out(sweep):
     (corrupt / "trials.parquet").write_bytes(b"PAR1 not what was written PAR1")
     (folder / "trials.parquet").unlink()
     (folder / "trials.parquet").mkdir()
-    record.write_failure(failed, record.read_json(failed / "run.json"), ValueError("<b>\x1b[2J"))
+    write_failure(failed, record.read_json(failed / "run.json"), ValueError("<b>\x1b[2J"))
     plan = record.read_json(sweep / "sweep.json")["runs"]
     missing = "never_started-000000000000"
     record.write_plan(sweep, {**plan, missing: ["data.d=9"]})
@@ -129,7 +130,7 @@ def test_a_run_that_gave_up_says_how_many_it_lacks(tmp_path):
         "head=relu", "selection=multi", "selection.until_accepted=true", "trials=1",
         "optimizer.init=zero", "optimizer.steps=1", "data.n=2", "data.T=2", "data.d=3",
     )  # fmt: skip
-    record.write(tmp_path, experiment.parts(config), provenance(config, []))
+    write(tmp_path, experiment.parts(config), provenance(config, []))
     assert "1 runs stopped: 0 accepted of 1 wanted instances" in load(tmp_path).not_shown
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attnsvm import record
+from attnsvm.record.archive import unpacked
+from attnsvm.record.folder import read
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.claims import Runs, all_claims
 from attnsvm.sweeps.verdicts import verdict
@@ -131,7 +132,7 @@ def test_the_counterexample_is_small_and_proved_anywhere(tmp_path, capsys, monke
     assert re.search("It refutes b1_alone .*(\n.*)+ met .*; B.1\n.* convergence = local", out)
     assert FOUND.stat().st_size < 7500
     claim = next(one for one in all_claims() if one.name == "b1_alone")
-    with record.unpacked(FOUND) as folder:
+    with unpacked(FOUND) as folder:
         found = verdict(dataclasses.replace(claim, runs=(Runs("b1_alone", ()),)), folder.parent)
     assert (found.drawn, found.fails) == (1, 1)
     assert all(count["yes"] == 1 for count in found.hypotheses.values())
@@ -139,7 +140,7 @@ def test_the_counterexample_is_small_and_proved_anywhere(tmp_path, capsys, monke
 
 def test_the_counterexample_in_whole_numbers():
     """B.1 holds at the optimal tokens, and other ones are locally optimal: exact arithmetic."""
-    with record.unpacked(FOUND) as folder, np.load(folder / "instance.npz") as arrays:
+    with unpacked(FOUND) as folder, np.load(folder / "instance.npz") as arrays:
         one = {name: arrays[name][0] for name in arrays.files}
     for array in one.values():
         assert (array == np.round(array)).all()
@@ -153,8 +154,8 @@ def test_the_counterexample_in_whole_numbers():
     multipliers = np.array([G[1, 1] - G[0, 1], G[0, 0] - G[1, 0]]) / det
     assert det > 0
     assert (multipliers > 0).all()  # so all margins are 1 at the optimum: B.1
-    with record.unpacked(FOUND) as folder:
-        found = record.read(next(folder.glob("*/run.json")).parent)[0]
+    with unpacked(FOUND) as folder:
+        found = read(next(folder.glob("*/run.json")).parent)[0]
     selected = found.solutions["selected"][0]
     assert list(selected == optimal) == [True, False]
     E = np.array([x[at] - x[1 - at] for x, at in zip(X, selected, strict=True)])
@@ -172,7 +173,7 @@ def test_committed_records_hold_no_logs_and_no_paths_of_a_machine():
     files = [path for path in RECORDS.rglob("*") if path.is_file()]
     known = {"sweep.json", "run.json", "trials.parquet", "history.parquet", "solutions.npz"}
     assert {path.name for path in files} == {*known, FOUND.name}
-    with record.unpacked(FOUND) as folder:
+    with unpacked(FOUND) as folder:
         plain = [path for path in (*files, *folder.rglob("*")) if path.suffix == ".json"]
         assert len(plain) > len(ALL)
         for path in plain:

@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 from attnsvm import record
+from attnsvm.record.folder import write, write_failure
 from attnsvm.record.provenance import provenance
 from attnsvm.sweeps import aggregate, report
 from attnsvm.sweeps.aggregate import SweepFrames
@@ -250,12 +251,12 @@ def sweep_that_says(folder: Path, words: list[str]) -> Path:
         run = folder / f"run-{k}"
         run.mkdir(parents=True)
         told = {**origin, "overrides": [word], "version": word, "sweep": word}
-        record.write_failure(run, told, ValueError(word))
+        write_failure(run, told, ValueError(word))
         plan[run.name] = [word]
     (folder / "sound").mkdir()
     options = {**origin["options"], "head": words[0], "data": words[2]}
     told = {**origin, "options": options, "git_revision": words[1], "python": words[11]}
-    record.write(folder / "sound", [prepared(configs(1)[0])], told)
+    write(folder / "sound", [prepared(configs(1)[0])], told)
     record.write_plan(folder, {**plan, "sound": []})
     return folder
 

@@ -16,7 +16,9 @@ import torch
 from attnsvm import record
 from attnsvm.config.identity import folder_name
 from attnsvm.experiment import svms
-from attnsvm.record import RunRecord, write_json
+from attnsvm.record import write_json
+from attnsvm.record.folder import read, write
+from attnsvm.record.schema import RunRecord
 from attnsvm.svm import solve_svm
 from attnsvm.verify.run import prove
 
@@ -38,7 +40,7 @@ class Forgery:
     @classmethod
     def of(cls, folder: Path) -> Forgery:
         """Return the record in `folder`."""
-        found, run = record.read(folder)
+        found, run = read(folder)
         return cls(found.trials, found.history, dict(found.solutions), run)
 
     def copy(self) -> Forgery:
@@ -114,7 +116,7 @@ class Forgery:
         inside.mkdir(parents=True)
         made = RunRecord(self.trials, self.history, self.arrays, run["timings_s"])
         known = {key: value for key, value in run.items() if key not in ("files", "checksum")}
-        record.write(inside, [made], known)
+        write(inside, [made], known)
         if not self.recount:
             for name in ("state", "wanted", "drawn", "accepted", "statuses"):
                 stated = record.read_json(inside / "run.json")

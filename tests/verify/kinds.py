@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attnsvm import experiment, record
+from attnsvm import experiment
 from attnsvm.config.identity import run_name
 from attnsvm.config.run import HYPOTHESES
-from attnsvm.record import RunRecord
+from attnsvm.record.folder import write
 from attnsvm.record.provenance import provenance
+from attnsvm.record.schema import RunRecord
 from tests.config.test_config import composed
 
 SMALL = ("data.n=3", "data.T=4", "data.d=3", "trials=4", "optimizer.steps=200")
@@ -145,7 +146,7 @@ def written(folder: Path, config: object, found: RunRecord) -> Path:
     """Write a record below `folder`, and return its own folder."""
     inside = folder / run_name(config)
     inside.mkdir(parents=True)
-    record.write(inside, [found], provenance(config, []))
+    write(inside, [found], provenance(config, []))
     return inside
 
 
