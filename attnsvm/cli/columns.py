@@ -27,18 +27,14 @@ def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[dec
         "trials": declared.TRIAL_COLUMNS,
         "history": declared.HISTORY_COLUMNS,
         "trials, for each further norm of svm.norms": declared.norm_columns(["<norm>"]),
-        "trials, with selection=multi, for each norm of svm.norms": declared.multi_columns(
-            "multi", ["<norm>"]
-        ),
+        "trials, with selection=multi, for each norm of svm.norms": declared.DECLARED["multi"],
         "columns of hypotheses": declared.hypothesis_columns(HYPOTHESES),
         "trials, with model=transformer": declared.LAYER_COLUMNS,
         "history, with model=transformer": declared.LAYER_KEY,
         "quantities of the history": declared.QUANTITIES,
-        "quantities of the history, for each further norm of svm.norms": declared.norm_quantities(
-            "<norm>"
-        ),
+        "quantities of the history, for each further norm of svm.norms": declared.DECLARED["norm"],
         "quantities of the history, with selection=multi, for each norm but frobenius": (
-            declared.svmeq_quantities("<norm>")
+            declared.DECLARED["multi"][1:]
         ),
         "columns and quantities of probes": declared.probe_columns(probe_quantities(probes)),
         "runs": declared.RUN_COLUMNS,

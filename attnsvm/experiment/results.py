@@ -16,8 +16,8 @@ from torch import Tensor
 from attnsvm.config.run import SelectionConfig
 from attnsvm.linalg.directions import one_minus_correlation
 from attnsvm.problem import ProblemBatch
-from attnsvm.record.columns import Column, key_columns
-from attnsvm.record.schema import trial_columns, trial_table
+from attnsvm.record.columns import TRIAL_COLUMNS, Column, key_columns
+from attnsvm.record.schema import trial_table
 from attnsvm.selection import TIED_SCORES, TokenSelection
 from attnsvm.svm import SvmSolution
 from attnsvm.training import STALLED, TrainingStatus, Trajectory
@@ -84,9 +84,10 @@ class Findings:
 
     def spread(self, index: Tensor, B: int, further: Iterable[Column]) -> Findings:
         """Return findings of the instances at `index` of B; the other rows hold the default."""
-        defaults, columns = trial_columns(further), {}
+        defaults = {one.name: one.default for one in (*TRIAL_COLUMNS, *further)}
+        columns = {}
         for name, values in self.columns.items():
-            columns[name] = [defaults[name][1]] * B
+            columns[name] = [defaults[name]] * B
             for k, value in zip(index.tolist(), plain(values), strict=True):
                 columns[name][k] = value
         return Findings(columns, self.curves, self.arrays)

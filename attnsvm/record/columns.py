@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -155,27 +155,19 @@ def key_columns(names: Iterable[Any]) -> list[str]:
 # --- columns that not every record has ------------------------------------------------------------
 
 
-def norm_quantities(norm: str) -> tuple[Column, ...]:
-    """Return the quantities of the history of a norm other than Frobenius and nuclear."""
-    return tuple(one.of(norm) for one in DECLARED["norm"])
-
-
 def norm_columns(norms: Iterable[str]) -> tuple[Column, ...]:
     """Return the columns of trials of norms other than Frobenius and nuclear."""
     columns = (*DECLARED["svm"], DECLARED["norm"][0])
     return tuple(one.of(norm) for norm in norms if norm not in NORMS for one in columns)
 
 
-def multi_columns(tokens: str, norms: Iterable[str]) -> tuple[Column, ...]:
-    """Return the columns of trials that selection=multi adds for these norms."""
-    factor = DECLARED["multi"][0]
-    given = norms if tokens == "multi" else ()
-    return tuple(one for norm in given for one in (factor.of(norm), *svmeq_quantities(norm)))
-
-
-def svmeq_quantities(norm: str) -> tuple[Column, ...]:
-    """Return the quantities of the history that selection=multi adds for a norm."""
-    return () if norm == "frobenius" else (DECLARED["multi"][1].of(norm),)
+def multi_columns(norms: Iterable[str]) -> Iterator[Column]:
+    """Yield the columns of trials that selection=multi adds for these norms."""
+    factor, correlation = DECLARED["multi"]
+    for norm in norms:
+        yield factor.of(norm)
+        if norm != "frobenius":  # it has `one_minus_corr_svmeq`
+            yield correlation.of(norm)
 
 
 def svmeq_name(norm: str) -> str:
@@ -199,12 +191,6 @@ def probe_columns(quantities: Mapping[str, Quantity]) -> tuple[Column, ...]:
     )
 
 
-def recorded_probe_columns(probes: Mapping[str, Mapping[str, str]]) -> tuple[Column, ...]:
-    """Return the columns that a `run.json` says that its probes add."""
-    named = sorted(probes.items())
-    return probe_columns({name: Quantity(one["meaning"], one["unit"]) for name, one in named})
-
-
 def further_columns(
     config: Mapping[str, Any], probes: Mapping[str, Mapping[str, str]]
 ) -> tuple[Column, ...]:
@@ -215,8 +201,10 @@ def further_columns(
     norms, tokens = config["svm"]["norms"], config["selection"]["tokens"]
     return (
         *norm_columns(norms),
-        *multi_columns(tokens, norms),
+        *multi_columns(norms if tokens == "multi" else ()),
         *hypothesis_columns(config["hypotheses"]),
         *(LAYER_COLUMNS if is_transformer(config["model"]) else ()),
-        *recorded_probe_columns(probes),
+        *probe_columns(
+            {name: Quantity(one["meaning"], one["unit"]) for name, one in sorted(probes.items())}
+        ),
     )

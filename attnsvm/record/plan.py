@@ -24,7 +24,7 @@ from attnsvm.record.files import (
     write_json,
 )
 from attnsvm.record.lock import LOCK_FILE, HeldError, locked
-from attnsvm.record.run import RUN_FILE, holds, plain
+from attnsvm.record.run import PLAIN, RUN_FILE, holds
 from attnsvm.record.state import RunState, obstacle, run_state
 from attnsvm.record.text import shortened
 
@@ -189,7 +189,7 @@ def _fields(given: Any, path: Path) -> dict[str, dict[str, Any]]:
 
 def _allowed(field: tuple[str, Any]) -> bool:
     name, value = field
-    return holds(value, int) if name in ("trials", "seed") else plain(value)
+    return holds(value, int if name in ("trials", "seed") else PLAIN)
 
 
 def refuse_mixed_code(folder: Path, extensions: Iterable[list[str]]) -> None:

@@ -14,13 +14,14 @@ from attnsvm.config import (
     PROBES,
     WITHOUT_EFFECT,
     ConfigError,
+    Quantity,
     RunConfig,
     SelectionConfig,
     SvmConfig,
 )
 from attnsvm.config.probe import MAX_NAME, MAX_TEXT, ProbeConfig, described_quantities
 from attnsvm.config.sources import package_of
-from attnsvm.record.columns import recorded_probe_columns
+from attnsvm.record.columns import probe_columns
 from attnsvm.record.files import CorruptRecordError, read_json
 from attnsvm.record.text import shortened
 
@@ -40,6 +41,10 @@ MAX_WORD = 2 * MAX_NAME
 """Largest number of characters of the name of a field, or of a column of a probe."""
 
 OTHER_VERSION = "made by another version of attnsvm"
+
+PLAIN = str | float | bool | None
+SECTION = dict[str, PLAIN | list[PLAIN]]
+"""The types of a field of the config, and of an option of a group with its fields."""
 
 FIELDS: Mapping[str, Any] = {
     "state": Literal["done", "failed", "interrupted"],  # the others follow from what is missing
@@ -83,11 +88,6 @@ def holds(value: Any, kind: Any) -> bool:
     return kind is Any or value in parts
 
 
-def plain(value: Any) -> bool:
-    """Whether a value is a word, a finite number, true, false or null."""
-    return value is None or isinstance(value, bool | str) or holds(value, float)
-
-
 def read_run(folder: Path) -> dict[str, Any]:
     """Return the content of the `run.json` in `folder`, every field of its declared type.
 
@@ -110,12 +110,12 @@ def read_run(folder: Path) -> dict[str, Any]:
     return run
 
 
-def _check_fields(run: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
+def _check_fields(run: Mapping[str, Any], fields: Mapping[str, Any], place: str = "") -> None:
     for name, kind in fields.items():
         if name not in run or not holds(run[name], kind):
-            found = f"{name}={_start(run[name])}:" if name in run else f"{name}: missing;"
+            value = f"={_start(run[name])}:" if name in run else ": missing;"
             allowed = kind.__name__ if kind in (str, int, float) else kind
-            raise ConfigError(f"{found} must be {allowed}")
+            raise ConfigError(f"{place}{name}{value} must be {allowed}")
 
 
 def _start(value: Any) -> str:
@@ -138,6 +138,13 @@ def _check_result(run: Mapping[str, Any]) -> None:
 
 NAMES = {f.name for f in dataclasses.fields(RunConfig)} - set(WITHOUT_EFFECT)
 SECTIONS = {"selection": SelectionConfig, "svm": SvmConfig}
+CONFIG: Mapping[str, Any] = {
+    **dict.fromkeys((*GROUPS, *SECTIONS), SECTION),
+    "extensions": list[str],
+    "probe": dict[str, SECTION],
+}
+"""The types of the fields of the config that are not checked by `RunConfig` itself."""
+
 OF_PROBES = {vars(schema)["_target_"]: schema for schema in PROBES.own.values()}
 
 
@@ -149,9 +156,7 @@ def recorded_config(run: Mapping[str, Any]) -> RunConfig:
     config, options = run["config"], run["options"]
     _check_names(config, NAMES, "config")
     _check_names(options, set(GROUPS), "options")
-    for name, kind in (("extensions", list[str]), ("probe", dict[str, dict[str, Any]])):
-        if not holds(config[name], kind):
-            raise ConfigError(f"config.{name}={_start(config[name])}: must be {kind}")
+    _check_fields(config, CONFIG, "config.")
     packages = config["extensions"]
     parts = {name: _built(schema, config[name], name) for name, schema in SECTIONS.items()}
     for group, schemas in GROUPS.items():
@@ -166,23 +171,20 @@ def recorded_config(run: Mapping[str, Any]) -> RunConfig:
     return RunConfig(**{**config, **parts, **stated})
 
 
-def _check_names(given: Any, known: set[str], place: str) -> None:
-    if not isinstance(given, dict):
-        raise ConfigError(f"{place}={_start(given)}: must be fields by name")
+def _check_names(given: Mapping[str, Any], known: set[str], place: str) -> None:
     for name in sorted(known ^ set(given)):
         what = "missing" if name in known else "unknown field"
         raise ConfigError(f"{place}.{name}: {what}, {OTHER_VERSION}")
 
 
 def _option(
-    given: Any, schema: type | None, option: str, name: str, packages: Sequence[str]
+    given: dict[str, Any], schema: type | None, option: str, name: str, packages: Sequence[str]
 ) -> Any:
     """Return an option of ours, checked by its schema, or the fields of a plug-in.
 
     A plug-in is named by its class, or by an option that its package declares.
     """
-    target = given.get("_target_") if isinstance(given, dict) else None
-    target = target if isinstance(target, str) else ""
+    target = str(given.get("_target_", ""))
     if schema is not None:
         if target != (must := vars(schema)["_target_"]):
             raise ConfigError(f"config.{name}={_start(given)}: must have _target_={must}")
@@ -191,29 +193,18 @@ def _option(
     if not (target and named and package in packages and package != "attnsvm"):
         must = f"must have _target_={option}, or that of a package in config.extensions"
         raise ConfigError(f"config.{name}={_start(given)}: {must}")
-    if len(given) > MAX_NAMES:
-        raise ConfigError(f"config.{name}: {len(given)} fields; must be at most {MAX_NAMES}")
     for field in given:
         _check_word(field, f"config.{name}")
-    _check_plain(given, name)
     return SimpleNamespace(**given)
 
 
-def _built(schema: type, given: Any, name: str) -> Any:
+def _built(schema: type, given: Mapping[str, Any], name: str) -> Any:
     """Return a section of the config, which its schema checks."""
     _check_names(given, {f.name for f in dataclasses.fields(schema)}, f"config.{name}")
-    _check_plain(given, name)
     try:
         return schema(**given)
     except ConfigError as error:
         raise ConfigError(f"config.{error}") from error
-
-
-def _check_plain(section: Mapping[str, Any], name: str) -> None:
-    for field, value in section.items():
-        if not all(map(plain, value if isinstance(value, list) else [value])):
-            shown = _start(value)
-            raise ConfigError(f"config.{name}.{field}={shown}: must be words or finite numbers")
 
 
 def _check_word(name: str, place: str) -> None:
@@ -237,4 +228,4 @@ def _check_probes(columns: Mapping[str, Mapping[str, str]], probes: Mapping[str,
             raise ConfigError(f"probes.{name}: must be {declared[name]}")
     for name in declared.keys() - columns.keys():
         raise ConfigError(f"probes.{name}: missing, {OTHER_VERSION}")
-    recorded_probe_columns(columns)
+    probe_columns({name: Quantity(one["meaning"], one["unit"]) for name, one in columns.items()})

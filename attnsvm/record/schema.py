@@ -60,26 +60,19 @@ class RunRecord:
         )
 
 
-def trial_columns(further: Iterable[Column] = ()) -> dict[str, tuple[str, Any]]:
-    """Return name -> (dtype, default) of every column of `trials.parquet`.
-
-    `further` are those of a run's other norms and of its probes; they come last.
-    """
-    return {one.name: (one.dtype, one.default) for one in (*TRIAL_COLUMNS, *further)}
-
-
 def trial_table(
     seeds: Any, columns: Mapping[str, Any], further: Iterable[Column] = ()
 ) -> pd.DataFrame:
-    """Return the table of instances `seeds`; columns that are not given hold their default."""
-    schema = trial_columns(further)
-    unknown = set(columns) - set(schema)
-    if unknown:
+    """Return the table of instances `seeds`; columns that are not given hold their default.
+
+    `further` are the columns of a run's other norms and of its probes; they come last.
+    """
+    _, *schema = (*TRIAL_COLUMNS, *further)
+    if unknown := set(columns) - {one.name for one in schema}:
         raise ValueError(f"unknown trial columns {sorted(unknown)}: must be among its columns")
     data = {"seed": pd.Series(np.asarray(seeds), dtype="int64")}
-    for name, (dtype, default) in schema.items():
-        if name != "seed":
-            values = columns.get(name)
-            values = [default] * len(data["seed"]) if values is None else list(values)
-            data[name] = pd.Series(values, dtype=dtype)
+    for one in schema:
+        values = columns.get(one.name)
+        values = [one.default] * len(data["seed"]) if values is None else list(values)
+        data[one.name] = pd.Series(values, dtype=one.dtype)
     return pd.DataFrame(data)

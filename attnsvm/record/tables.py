@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from attnsvm.record.columns import LAYER_KEY, Column, further_columns, key_columns
+from attnsvm.record.columns import LAYER_KEY, TRIAL_COLUMNS, Column, further_columns, key_columns
 from attnsvm.record.files import CorruptRecordError, refused
 from attnsvm.record.run import OTHER_VERSION
-from attnsvm.record.schema import trial_columns, trial_table
+from attnsvm.record.schema import trial_table
 from attnsvm.record.text import byte_size, shortened
 
 UNREADABLE_TABLE = (pa.ArrowException, OSError)
@@ -35,7 +35,7 @@ WORD_LENGTH = 100
 CODECS = ("SNAPPY", "UNCOMPRESSED")
 """Codecs of a record: they shrink data by a factor of 22 at most."""
 
-FILLED = {name for name, (dtype, _) in trial_columns().items() if dtype not in OPTIONAL}
+FILLED = {one.name for one in TRIAL_COLUMNS if one.dtype not in OPTIONAL}
 FILLED |= {"seed", "step", "quantity", *(one.name for one in LAYER_KEY)}
 """Columns in which every row has a value."""
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 import tempfile
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,15 +28,6 @@ COPIED_BYTES = 2**20
 
 LEVEL = 1
 """Compression level; a higher one takes 4 times as long and saves 7 %."""
-
-SAMPLES, SAMPLED_BYTES = 16, 2**16
-"""Number and size of the samples of a large array that decide whether to compress it."""
-
-WORTHWHILE = 0.9
-"""An array is compressed if its samples shrink to less than this fraction.
-
-Random or computed doubles shrink only to 0.97, at 35 MB per second.
-"""
 
 
 @contextmanager
@@ -81,8 +70,8 @@ def array_writer(
 ) -> Iterator[Callable[[Mapping[str, np.ndarray]], None]]:
     """Yield a function that appends to arrays along their first axis; an .npz file after the block.
 
-    The arrays are collected in unnamed temporary files in `folder` and compressed where that saves
-    space. An array of Python objects, or of another type than its earlier parts, is a ValueError.
+    The arrays are collected in unnamed temporary files in `folder`. An array of Python objects, or
+    of another type than its earlier parts, is a ValueError.
     """
     spools: dict[str, Any] = {}
     kinds: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
@@ -107,26 +96,12 @@ def array_writer(
                 lengths[name] += len(array)
 
         yield add
-        with zipfile.ZipFile(stream, "w", compresslevel=LEVEL) as archive:
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
             for name, spool in spools.items():
                 dtype, shape = kinds[name]
                 descr = np.lib.format.dtype_to_descr(dtype)
                 header = {"descr": descr, "fortran_order": False, "shape": (lengths[name], *shape)}
-                shrinks = _shrinks(spool)
-                archive.compression = zipfile.ZIP_DEFLATED if shrinks else zipfile.ZIP_STORED
                 spool.seek(0)
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array_header_1_0(member, header)
                     shutil.copyfileobj(spool, member, COPIED_BYTES)
-
-
-def _shrinks(spool: BinaryIO) -> bool:
-    """Whether an array is small, or samples spread over it shrink by compression."""
-    size = spool.seek(0, io.SEEK_END)
-    if size <= IN_MEMORY_BYTES:
-        return True
-    samples = b""
-    for start in range(0, size, -(-size // SAMPLES)):
-        spool.seek(start)
-        samples += spool.read(SAMPLED_BYTES)
-    return len(zlib.compress(samples, LEVEL)) < WORTHWHILE * len(samples)

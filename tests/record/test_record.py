@@ -35,7 +35,7 @@ def a_record() -> RunRecord:
     W = rng.normal(size=(3, 4, 4))
     solutions = {"frobenius_W": W, "mask": np.ones((3, 2, 2), bool), "strided": W.swapaxes(1, 2)}
     solutions |= {"none": W[:, :0], "status": np.array(["solved", "infeasible", "solved"])}
-    solutions["large"] = rng.normal(size=(3, 300, 300))  # noise, which is stored as it is
+    solutions["large"] = rng.normal(size=(3, 300, 300))
     return RunRecord(trials, history, solutions, timings={"svm": 0.1})
 
 

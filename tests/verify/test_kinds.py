@@ -11,12 +11,11 @@ from attnsvm.config import GROUPS
 from attnsvm.config.identity import result_fields
 from attnsvm.config.probe import described_quantities
 from attnsvm.record.columns import (
+    DECLARED,
     QUANTITIES,
     RUN_COLUMNS,
     TRIAL_COLUMNS,
     further_columns,
-    norm_quantities,
-    svmeq_quantities,
 )
 from attnsvm.verify import command
 from attnsvm.verify.run import prove
@@ -33,7 +32,7 @@ def check_values(config, found):
     columns = {one.name: one for one in (*TRIAL_COLUMNS, *further)}
     assert list(found.trials) == list(columns)
     for norm in norms:
-        columns |= {one.name: one for one in (*svmeq_quantities(norm), *norm_quantities(norm))}
+        columns |= {one.of(norm).name: one for one in (*DECLARED["multi"], *DECLARED["norm"])}
     columns |= {one.name: one for one in QUANTITIES}
     values = dict(found.trials.items())
     values |= {name: part["value"] for name, part in found.history.groupby("quantity")}
