@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from attnsvm import record
 from attnsvm.cli.errors import outcome
@@ -33,7 +33,7 @@ def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
         raise record.CorruptRecordError(message)
     if record.run_state(folder).state != "done":  # no signal can break this import: it would stay so
         import attnsvm.experiment  # noqa: F401
-    run = _Run(config, folder, command, in_sweep)
+    run = _Run(config, folder, in_sweep, provenance(config, command))
     with ExitStack() as lock:  # outlives the block below: an interruption is recorded under it
         try:
             with interruptible(run.on_stuck):  # before the lock: from there on, no signal is missed
@@ -57,12 +57,12 @@ def perform(config: RunConfig, folder: Path, command: list[str], in_sweep: bool)
 
 @dataclass
 class _Run:
-    """A run whose record this process writes once it holds the lock of the folder."""
+    """A run whose record, begun with `origin`, this process writes under the lock of the folder."""
 
     config: RunConfig
     folder: Path
-    command: list[str]
     in_sweep: bool
+    origin: Mapping[str, Any]
     held: bool = False
 
     def state(self) -> str:
@@ -71,7 +71,6 @@ class _Run:
         if record.run_state(self.folder).state == "done":
             self._say("already done, ")
             return "done"
-        origin = self.origin
         try:
             from attnsvm import experiment
 
@@ -80,7 +79,7 @@ class _Run:
 
                 torch.set_num_threads(int(os.environ.get("SLURM_CPUS_PER_TASK", "1")))
             parts = _logged(experiment.parts(self.config), self.folder, self.config)
-            write(self.folder, parts, origin)
+            write(self.folder, parts, self.origin)
         except (Exception, SystemExit) as error:  # not submitit's exit, which occurs in `hand_on`
             if not isinstance(error, ConfigError):
                 log.exception("run %s failed", self.folder.name)
@@ -109,11 +108,6 @@ class _Run:
         folder = shlex.quote(str(near))
         lines.append(f"Next: attnsvm-report {folder}\n      attnsvm-verify {folder}")
         outcome.info("%s: %s", self.folder, "\n".join(lines))
-
-    @cached_property
-    def origin(self) -> dict[str, object]:
-        """The part of the record that is known at the start, with its time."""
-        return provenance(self.config, self.command)
 
     def on_stuck(self, stop: KeyboardInterrupt) -> None:
         """Record the interruption from another thread, just before the process ends."""

@@ -25,11 +25,9 @@ from attnsvm.cli.objective import Objective
 from attnsvm.cli.user_sweeps import config_folders
 from attnsvm.config import PROBES, ConfigError
 from attnsvm.record import (
-    CorruptRecordError,
     kind_of,
     link_latest,
     one_line,
-    read_run,
     refuse_mixed_code,
     run_state,
     write_plan,
@@ -182,12 +180,6 @@ def _closed(folder: Path) -> str:
     runs = sorted(path for path in folder.iterdir() if kind_of(path / ".hydra") == "a folder")
     if not runs:
         return ""
-    write_plan(folder, {path.name: _overrides(path) for path in runs})
-    return close_sweep(folder, [path.name for path in runs])
-
-
-def _overrides(folder: Path) -> list[str]:
-    try:
-        return list(read_run(folder)["overrides"])
-    except (OSError, CorruptRecordError):
-        return []
+    recorded = {path.name: run_state(path, verify=False).run for path in runs}
+    write_plan(folder, {name: list(run.get("overrides", [])) for name, run in recorded.items()})
+    return close_sweep(folder, recorded)

@@ -58,14 +58,11 @@ def validated(composed: DictConfig) -> RunConfig:
     for name in run:
         if name not in RunConfig.__dataclass_fields__:
             raise ConfigError(f"{name}: {unknown_field(name, RunConfig)}")
-    missing = {name for name in run if OmegaConf.is_missing(composed, name)}
-    parts = [composed[name] for name in run if name not in missing]
-    missing |= {
-        key for part in parts if OmegaConf.is_dict(part) for key in OmegaConf.missing_keys(part)
-    }
-    if missing:
+    fields = OmegaConf.masked_copy(composed, run)
+    if missing := OmegaConf.missing_keys(fields):
         raise ConfigError(f"{min(missing)}: a value is required, as in {min(missing)}=VALUE")
-    config = RunConfig(**{name: _plain(composed[name]) for name in run})
+    plain: Any = OmegaConf.to_object(fields)
+    config = RunConfig(**plain)
     check_extensions(config.extensions)
     use_extensions(config.extensions)
     for name, probe in config.probe.items():
@@ -79,10 +76,6 @@ def validated(composed: DictConfig) -> RunConfig:
         if hasattr(node, "_target_"):
             check_package(node._target_, place, config.extensions)
     return config
-
-
-def _plain(value: Any) -> Any:
-    return OmegaConf.to_object(value) if OmegaConf.is_config(value) else value
 
 
 def _nodes(config: RunConfig) -> Iterator[tuple[str, Any]]:

@@ -7,7 +7,7 @@ import math
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, dataclass_transform
+from typing import Any, ClassVar, dataclass_transform
 
 from omegaconf import MISSING
 
@@ -90,11 +90,8 @@ def allowed_values(text: str) -> Range | OneOf | None:
     return Range(float(low or "-inf"), float(high or "inf"))
 
 
-class Allowed(Protocol):
-    """The allowed values of a field, with their description as its text."""
-
-    def holds(self, value: Any) -> bool:
-        """Whether `value` is allowed."""
+Allowed = Range | OneOf | ListOf | NormName
+"""The allowed values of a field."""
 
 
 def option(default: Any, allowed: Allowed | None, doc: str) -> Any:
@@ -105,20 +102,20 @@ def option(default: Any, allowed: Allowed | None, doc: str) -> Any:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-KINDS = {
-    "int": "a whole number",
-    "float": "a finite number",
-    "bool": "true | false",
-    "str": "a word",
+KINDS: dict[str, tuple[type, str]] = {
+    "int": (numbers.Integral, "a whole number"),
+    "float": (numbers.Real, "a finite number"),
+    "bool": (bool, "true | false"),
+    "str": (str, "a word"),
 }
-TYPES = {"int": numbers.Integral, "float": numbers.Real, "bool": bool, "str": str}
 
 
 def must_be(f: dataclasses.Field[Any], value: Any = None) -> str:
     """Return what the value of a field must be; the bound MOST only if `value` is above it."""
     kind = _kind(f)
-    allowed = str(f.metadata.get("allowed") or KINDS.get(kind, "a list"))
-    allowed = allowed.replace("a finite number", KINDS["int"]) if kind == "int" else allowed
+    _, usual = KINDS.get(kind, (list, "a list"))
+    allowed = str(f.metadata.get("allowed") or usual)
+    allowed = allowed.replace("a finite number", usual) if kind == "int" else allowed
     above = isinstance(value, int) and value > MOST
     return allowed if above else allowed.replace(f" and <= {MOST}", "")
 
@@ -145,7 +142,7 @@ def check_fields(node: Any, prefix: str = "") -> None:
         if value is None and str(f.type).endswith(" | None"):
             continue
         number_is_bool = isinstance(value, bool) and kind != "bool"
-        wrong = kind in KINDS and (number_is_bool or not isinstance(value, TYPES[kind]))
+        wrong = kind in KINDS and (number_is_bool or not isinstance(value, KINDS[kind][0]))
         if wrong or (allowed is not None and not allowed.holds(value)):
             raise ConfigError(refusal(f, value, prefix + f.name))
         items = value if isinstance(value, list) else [value]

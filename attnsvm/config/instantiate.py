@@ -27,12 +27,6 @@ def instantiate(config: Any, group: str, extensions: Iterable[str] = ()) -> Any:
     return cls(**{name: getattr(config, name) for name in names})
 
 
-def instantiated_probes(config: RunConfig) -> dict[str, Any]:
-    """Return the probes of a config by name."""
-    return {name: instantiate(node, "probe", config.extensions)
-            for name, node in config.probe.items()}  # fmt: skip
-
-
 def named(group: str, name: Any, **fields: Any) -> Any:
     """Return the object of option `name` of `group`, its fields checked against the schema.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from attnsvm.config import GROUPS, ConfigError, RunConfig
 from attnsvm.config.groups import PretrainedConfig, is_transformer
-from attnsvm.config.instantiate import instantiate, instantiated_probes
+from attnsvm.config.instantiate import instantiate
 from attnsvm.config.probe import probe_quantities
 from attnsvm.data import Data, Seeded
 from attnsvm.head import Head
@@ -39,7 +39,9 @@ class RunObjects:
         made: dict[str, Any] = {
             group: instantiate(getattr(config, group), group, config.extensions) for group in GROUPS
         }
-        return cls(**made, probes=instantiated_probes(config))
+        given = config.probe.items()
+        probes = {name: instantiate(node, "probe", config.extensions) for name, node in given}
+        return cls(**made, probes=probes)
 
     @property
     def factors(self) -> bool:
