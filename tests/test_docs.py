@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from attnsvm.cli.cite import citation
 from attnsvm.config import GROUPS, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.sweeps.cite import citation
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

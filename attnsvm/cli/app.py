@@ -13,7 +13,6 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from attnsvm.cli.cite import citation
 from attnsvm.cli.columns import columns_text
 from attnsvm.cli.errors import SweepIncompleteError, exit_code, search_message
 from attnsvm.cli.help import help_text
@@ -96,6 +95,8 @@ def _entry() -> None:
         use_extensions(named)
         register()
     if words[:1] == ["cite"]:
+        from attnsvm.sweeps.cite import citation
+
         _print(citation(words[1:]))
     elif "--version" in words:
         _print(f"attnsvm {__version__}")

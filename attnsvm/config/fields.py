@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, dataclass_transform
 
@@ -131,8 +131,12 @@ def refusal(f: dataclasses.Field[Any], value: Any, name: str) -> str:
         allowed, items = allowed.item, value if isinstance(value, list) else [value]
         wrong = next((one for one in items if not allowed.holds(one)), "")
     meant = allowed.meant(wrong) if isinstance(allowed, OneOf | NormName) else ""
-    given = f"[{','.join(map(str, value))}]" if isinstance(value, list) else value
-    return f"{name}={given}: {meant}must be {must_be(f, value)}"
+    return f"{name}={shown(value)}: {meant}must be {must_be(f, value)}"
+
+
+def shown(value: Any) -> str:
+    """Return a value as a user types it."""
+    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
 
 
 def check_fields(node: Any, prefix: str = "") -> None:
@@ -150,6 +154,10 @@ def check_fields(node: Any, prefix: str = "") -> None:
             raise ConfigError(f"{prefix}{f.name}={value}: must be finite")  # no record can hold it
 
 
+Broken = Iterator[tuple[str, str]]
+"""Each field whose value does not go with the others, and what it must be."""
+
+
 class Group:
     """Base of the schemas of all groups: checks its fields when it is created."""
 
@@ -157,6 +165,12 @@ class Group:
 
     def __post_init__(self) -> None:
         check_fields(self, prefix=f"{self.GROUP}.")
+        for name, must in self._broken():
+            raise ConfigError(f"{self.GROUP}.{name}={shown(getattr(self, name))}: must be {must}")
+
+    def _broken(self) -> Broken:
+        """Yield the rules between fields that this option breaks."""
+        yield from ()
 
 
 @dataclass_transform()

@@ -13,7 +13,7 @@ from attnsvm.config.fields import (
     NON_NEGATIVE,
     POSITIVE,
     POSITIVE_COUNT,
-    ConfigError,
+    Broken,
     OneOf,
     Option,
     Range,
@@ -157,10 +157,9 @@ class OrthonormalConfig(DrawnConfig, name="orthonormal", target="Orthonormal"):
 
     T: int = option(8, POSITIVE_COUNT, "tokens of a sample, T <= d")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _broken(self) -> Broken:
         if self.T > self.d:
-            raise ConfigError(f"data.T={self.T}: must be <= d={self.d}: the tokens are orthonormal")
+            yield "T", f"<= d={self.d}: the tokens are orthonormal"
 
 
 class PromptConfig(DrawnConfig, name="prompt", target="Prompt"):
@@ -237,10 +236,9 @@ class PretrainedConfig(DataConfig, name="pretrained", target="Pretrained"):
         "attention to a token lowers the model's loss, of next tokens or sentences",
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _broken(self) -> Broken:
         if self.T < 3 and not self.sinks:
-            raise ConfigError(f"data.T={self.T}: must be >= 3 with data.sinks=false, for a choice")
+            yield "T", ">= 3 with data.sinks=false, for a choice"
 
 
 class LossConfig(Option):

@@ -10,7 +10,7 @@ from attnsvm.config.fields import (
     NON_NEGATIVE,
     POSITIVE,
     POSITIVE_COUNT,
-    ConfigError,
+    Broken,
     ListOf,
     OneOf,
     Option,
@@ -60,14 +60,11 @@ class OptimizerConfig(Option):
         "angle of W to the SVM's direction, init=cone | cone_runner_up (degrees)",
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _broken(self) -> Broken:
         if self.init == "file" and self.init_path is None:
-            raise ConfigError("optimizer.init_path=None: must be an .npz file with init=file")
+            yield "init_path", "an .npz file with init=file"
         if self.init_path is not None and self.init not in ("file", "cone"):
-            raise ConfigError(
-                f"optimizer.init_path={self.init_path}: must be null with init={self.init}"
-            )
+            yield "init_path", f"null with init={self.init}"
 
 
 @dataclass
@@ -126,13 +123,10 @@ class SafeGDConfig(DescentConfig, name="safe_gd", target="SafeGD"):
 
     lr: float = option(1.0, Range(0, 1, open=True), "share of that step")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _broken(self) -> Broken:
+        yield from super()._broken()
         if self.growth and self.schedule != "decay":
-            raise ConfigError(
-                f"optimizer.growth={self.growth}: must be 0, or schedule=decay: larger steps may "
-                "raise the risk"
-            )
+            yield "growth", "0, or schedule=decay: larger steps may raise the risk"
 
 
 class PolyakConfig(DescentConfig, name="polyak", target="Polyak"):
@@ -210,9 +204,9 @@ class RegularizationPathConfig(
         "largest angle to the initial weights, in degrees: a local path; null: none",
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _broken(self) -> Broken:
+        yield from super()._broken()
         if self.cone is not None and self.init == "zero":
-            raise ConfigError("optimizer.init=zero: must be another start with optimizer.cone")
+            yield "init", "another start with optimizer.cone"
         if list(self.radii) != sorted(self.radii):
-            raise ConfigError(f"optimizer.radii={self.radii}: must be an increasing list")
+            yield "radii", "an increasing list"

@@ -18,7 +18,7 @@ from attnsvm.config.fields import (
     SEEDS,
     SHARE,
     THRESHOLD,
-    ConfigError,
+    Broken,
     Group,
     ListOf,
     OneOf,
@@ -75,17 +75,12 @@ class SelectionConfig(Group):
     )
     keep_stalled: bool = option(False, None, "keep stalled runs as data points, as published")
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _broken(self) -> Broken:
         if self.negligible > self.attended:
-            raise ConfigError(
-                f"selection.negligible={self.negligible}: must be <= attended={self.attended}"
-            )
+            yield "negligible", f"<= attended={self.attended}"
         if self.until_accepted and self.tokens != "multi":
-            raise ConfigError(
-                f"selection.until_accepted=True: must be false with "
-                f"selection.tokens={self.tokens}, which rejects no instance"
-            )
+            must = f"false with selection.tokens={self.tokens}, which rejects no instance"
+            yield "until_accepted", must
 
 
 @dataclass
@@ -100,14 +95,11 @@ class SvmConfig(Group):
         False, None, "also solve as the published scripts do: default tolerances, rank at 1e-7"
     )
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def _broken(self) -> Broken:
         others = [norm for norm in self.norms if norm not in PUBLISHED]
         if self.published and others:
-            raise ConfigError(
-                f"svm.norms=[{','.join(self.norms)}]: must be {' | '.join(PUBLISHED)} with "
-                f"svm.published=True: no published script has {others[0]}"
-            )
+            ours = f"{' | '.join(PUBLISHED)} with svm.published=True"
+            yield "norms", f"{ours}: no published script has {others[0]}"
 
 
 PUBLISHED = ("frobenius", "nuclear")

@@ -42,7 +42,7 @@ def provenance(config: RunConfig, command: list[str]) -> dict[str, Any]:
         "git_revision": git_revision(Path(__file__).parent),
         "code": code_digest("attnsvm", *config.extensions),
         "extension_code": extension_code(config),
-        "packages": {name: _package_version(name) for name in PACKAGES},
+        "packages": _versions(),
         "python": platform.python_version(),
         "hardware": {
             "machine": platform.machine(),
@@ -90,8 +90,5 @@ def _commit(git: Path) -> str | None:
 
 
 @cache
-def _package_version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+def _versions() -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in PACKAGES}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from attnsvm.cli.cite import PAPER, citation
 from attnsvm.config import ConfigError
+from attnsvm.sweeps.cite import PAPER, citation
 from tests.command import ran
 
 ROOT = Path(__file__).parents[2]
