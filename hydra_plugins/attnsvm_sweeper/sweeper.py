@@ -29,7 +29,6 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-from attnsvm.cli.composing import CellComposer
 from attnsvm.cli.errors import SweepIncompleteError
 from attnsvm.cli.memory import job_machine, refuse_without_disk, refuse_without_memory
 from attnsvm.cli.objective import objective_of
@@ -41,6 +40,7 @@ from attnsvm.config.compose import validated
 from attnsvm.config.identity import plan_digest, run_name
 from attnsvm.config.plugins import declared_modules
 from attnsvm.record import begin_sweep, run_state, unobstructed
+from hydra_plugins.attnsvm_sweeper._composing import CellComposer
 
 log = logging.getLogger(__name__)
 

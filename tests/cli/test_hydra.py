@@ -11,9 +11,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 
-from attnsvm.cli.composing import CellComposer
 from attnsvm.config.compose import register
 from attnsvm.config.version import __version__
+from hydra_plugins.attnsvm_sweeper._composing import CellComposer
 from tests.command import SMALL, attnsvm, ran
 
 OWN_GROUPS = {
