@@ -7,14 +7,14 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 from attnsvm.config.fields import ConfigError
 from attnsvm.config.identity import run_name
 from attnsvm.config.instantiate import check_extensions, check_package, unknown_field
 from attnsvm.config.plugins import use_extensions
 from attnsvm.config.probe import MAX_NAME, ProbeConfig
-from attnsvm.config.run import ALL_GROUPS, GROUPS, PROBES, RunConfig, SelectionConfig, SvmConfig
+from attnsvm.config.run import ALL_GROUPS, GROUPS, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.config.sources import conf_folder, package_of
 
 
@@ -91,10 +91,7 @@ def _allow_plugins(config: RunConfig) -> None:
 
     So the config, and with it identity and record, does not depend on how they were declared.
     """
-    for place, node in _nodes(config):
-        options = PROBES if place.startswith("probe.") else GROUPS.get(place)
-        schema = type(node)
-        if options and schema not in options.own.values() and schema in options.values():
-            package = package_of(vars(schema)["_target_"])
-            if package not in config.extensions:
-                config.extensions.append(package)
+    for _, node in _nodes(config):
+        package = package_of(getattr(type(node), "_target_", "attnsvm"))
+        if package not in ("attnsvm", MISSING, *config.extensions):
+            config.extensions.append(package)

@@ -100,32 +100,16 @@ def write_failure(
     write_json(folder / RUN_FILE, {**origin, **failure, "files": {}})
 
 
-def read(folder: Path) -> tuple[RunRecord, dict[str, Any]]:
-    """Return the record in `folder` and the content of its `run.json`, checksums verified.
+def read_solutions(folder: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of the record in `folder`, checksum verified.
 
     FileNotFoundError without `run.json`; CorruptRecordError if a file is missing or differs.
     """
-    run = _read_done(folder)
-    trials, history = read_tables(folder, run)
-    solutions, timings = _arrays(folder, run), run["timings_s"]
-    return RunRecord(trials.to_pandas(), history.to_pandas(), solutions, timings), run
-
-
-def read_solutions(folder: Path) -> dict[str, np.ndarray]:
-    """Return the arrays in `folder`, checksum verified; raises as `read`."""
-    return _arrays(folder, _read_done(folder))
-
-
-def _read_done(folder: Path) -> dict[str, Any]:
     run = read_run(folder)
     if run["state"] != "done":
         raise CorruptRecordError(
             f"{folder}: the run is {run['state']}, it has no arrays and no tables"
         )
-    return run
-
-
-def _arrays(folder: Path, run: Mapping[str, Any]) -> dict[str, np.ndarray]:
     path = folder / TABLES[2]
     with verified(path, run["files"][path.name]) as stream, refused(f"{path}: "):
         return read_arrays(stream)

@@ -182,14 +182,10 @@ def _fields(given: Any, path: Path) -> dict[str, dict[str, Any]]:
             return {}
         case {"shared": dict(shared), "own": dict(own)}:
             parts = [shared, *own.values()]
-            if all(isinstance(part, dict) and all(map(_allowed, part.items())) for part in parts):
+            sound, counts = holds(parts, list[dict[str, PLAIN]]), ("trials", "seed")
+            if sound and all(holds(part.get(key, 0), int) for part in parts for key in counts):
                 return {name: {**shared, **rest} for name, rest in own.items()}
     raise CorruptRecordError(f"{path}: fields: must be words and numbers by field")
-
-
-def _allowed(field: tuple[str, Any]) -> bool:
-    name, value = field
-    return holds(value, int if name in ("trials", "seed") else PLAIN)
 
 
 def refuse_mixed_code(folder: Path, extensions: Iterable[list[str]]) -> None:

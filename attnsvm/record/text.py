@@ -29,10 +29,7 @@ def one_line(text: object, mark: str = " ") -> str:
 
     Control characters in untrusted text could send commands to a terminal.
     """
-    shown = str(text)
-    if shown.isprintable():
-        return shown
-    return "".join(c if c.isprintable() else mark for c in shown)
+    return "".join(c if c.isprintable() else mark for c in str(text))
 
 
 def shortened(text: object, length: int = 500) -> str:

@@ -24,8 +24,6 @@ ROW_GROUP = 2**17
 IN_MEMORY_BYTES = 2**20
 """Largest array that is collected in memory; a larger one is collected in a temporary file."""
 
-COPIED_BYTES = 2**20
-
 LEVEL = 1
 """Compression level; a higher one takes 4 times as long and saves 7 %."""
 
@@ -104,4 +102,4 @@ def array_writer(
                 spool.seek(0)
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array_header_1_0(member, header)
-                    shutil.copyfileobj(spool, member, COPIED_BYTES)
+                    shutil.copyfileobj(spool, member)

@@ -17,10 +17,10 @@ from attnsvm.cli.errors import exit_code
 from attnsvm.cli.help import help_text
 from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.identity import option_names
-from attnsvm.record.folder import read
 from tests.cli.test_objective import two_files
 from tests.command import SMALL, ran
 from tests.config.test_config import composed
+from tests.faults import read
 from tests.quick import quick_rows
 
 WRONG = [

@@ -13,8 +13,8 @@ from attnsvm import experiment, record
 from attnsvm.config import ConfigError
 from attnsvm.config.identity import signature
 from attnsvm.record import CorruptRecordError, write_json
-from attnsvm.record.folder import read
 from tests.config.test_config import composed
+from tests.faults import read
 from tests.verify.forging import Forgery, refusal
 from tests.verify.kinds import SMALL, written
 

@@ -14,12 +14,11 @@ import pytest
 
 from attnsvm.config.identity import run_name
 from attnsvm.record.files import CorruptRecordError
-from attnsvm.record.folder import read
 from attnsvm.record.run import RUN_FILE, TABLES
 from attnsvm.record.state import run_state
 from attnsvm.sweeps.aggregate import load
 from tests.command import until
-from tests.faults import contents, die_at, finished, in_child, litter, states, sweep
+from tests.faults import contents, die_at, finished, in_child, litter, read, states, sweep
 
 SAMPLE = [5, pytest.param(25, marks=pytest.mark.full), pytest.param(500, marks=pytest.mark.faults)]
 

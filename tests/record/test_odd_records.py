@@ -14,9 +14,10 @@ import pytest
 
 from attnsvm import record
 from attnsvm.record import LOCK_FILE, RUN_FILE, TABLES, CorruptRecordError, run_state
-from attnsvm.record.folder import read, read_tables, write_failure
+from attnsvm.record.folder import read_tables, write_failure
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.report import command as report
+from tests.faults import read
 from tests.record.odd import (
     ODD_ARRAYS,
     ODD_FIELDS,

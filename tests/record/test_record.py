@@ -10,11 +10,12 @@ import pytest
 from attnsvm import record
 from attnsvm.record import writers as stream
 from attnsvm.record.files import CorruptRecordError
-from attnsvm.record.folder import read, write, write_failure
+from attnsvm.record.folder import write, write_failure
 from attnsvm.record.provenance import provenance
 from attnsvm.record.run import TABLES
 from attnsvm.record.schema import RunRecord, trial_table
 from tests.config.test_config import composed
+from tests.faults import read
 
 ORIGIN = provenance(composed("data.n=2", "data.T=2", "data.d=4", "trials=3"), [])
 

@@ -14,13 +14,13 @@ import pytest
 from attnsvm import record
 from attnsvm.config.identity import run_name
 from attnsvm.record.columns import STATES
-from attnsvm.record.folder import read, write, write_failure
+from attnsvm.record.folder import write, write_failure
 from attnsvm.record.lock import LOCK_FILE, HeldError, holder, locked
 from attnsvm.record.provenance import provenance
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.status import main, states
 from tests.command import SMALL, attnsvm
-from tests.faults import configs, finished, in_child, owners, sweep
+from tests.faults import configs, finished, in_child, owners, read, sweep
 from tests.record.test_record import a_record
 
 

@@ -7,12 +7,12 @@ import shlex
 import numpy as np
 import pytest
 
-from attnsvm.record.folder import read
 from attnsvm.sweeps.claims import FAILS, HOLDS, OTHERWISE, Runs
 from attnsvm.sweeps.verdicts import main
 from attnsvm.sweeps.verdicts.case import Case
 from attnsvm.sweeps.verdicts.hunt import cells_of, shrunk
 from attnsvm.verify import command as proof
+from tests.faults import read
 from tests.sweeps.test_claims import made
 
 DRAWN = Runs.of(

@@ -14,10 +14,11 @@ import attnsvm
 from attnsvm import experiment, record
 from attnsvm.record.columns import TRIAL_COLUMNS
 from attnsvm.record.files import CorruptRecordError
-from attnsvm.record.folder import read, write, write_failure
+from attnsvm.record.folder import write, write_failure
 from attnsvm.record.provenance import provenance
 from attnsvm.sweeps.aggregate import load
 from tests.config.test_config import composed
+from tests.faults import read
 from tests.sweeps.conftest import written
 
 

@@ -13,11 +13,11 @@ import pandas as pd
 import pytest
 
 from attnsvm.record.archive import unpacked
-from attnsvm.record.folder import read
 from attnsvm.sweeps.aggregate import load
 from attnsvm.sweeps.claims import Runs, all_claims
 from attnsvm.sweeps.verdicts import verdict
 from attnsvm.verify import command
+from tests.faults import read
 
 DOCS = Path(__file__).parents[2] / "docs"
 RECORDS = DOCS / "records"

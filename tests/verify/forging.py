@@ -17,10 +17,11 @@ from attnsvm import record
 from attnsvm.config.identity import folder_name
 from attnsvm.experiment import svms
 from attnsvm.record import write_json
-from attnsvm.record.folder import read, write
+from attnsvm.record.folder import write
 from attnsvm.record.schema import RunRecord
 from attnsvm.svm import solve_svm
 from attnsvm.verify.run import prove
+from tests.faults import read
 
 
 @dataclass
