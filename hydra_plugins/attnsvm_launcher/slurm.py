@@ -24,11 +24,11 @@ from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobStatus, filter_overrides
 from hydra.errors import HydraException
 
-from attnsvm.cli.task import overrides_of
 from attnsvm.config import ConfigError
 from attnsvm.config.compose import validated
 from attnsvm.config.identity import run_name
 from attnsvm.record import CorruptRecordError, locked, read_json, write_json
+from hydra_plugins.attnsvm_sweeper._task import overrides_of
 
 try:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher

@@ -33,7 +33,6 @@ from attnsvm.cli.errors import SweepIncompleteError
 from attnsvm.cli.memory import job_machine, refuse_without_disk, refuse_without_memory
 from attnsvm.cli.objective import objective_of
 from attnsvm.cli.sweep import check_folder, close_sweep, sweep_folder
-from attnsvm.cli.task import Task
 from attnsvm.cli.user_sweeps import check_sweep
 from attnsvm.config import ConfigError
 from attnsvm.config.compose import validated
@@ -41,6 +40,7 @@ from attnsvm.config.identity import plan_digest, run_name
 from attnsvm.config.plugins import declared_modules
 from attnsvm.record import begin_sweep, run_state, unobstructed
 from hydra_plugins.attnsvm_sweeper._composing import CellComposer
+from hydra_plugins.attnsvm_sweeper._task import Task
 
 log = logging.getLogger(__name__)
 
