@@ -37,19 +37,9 @@ def register() -> None:
 
 def composed(overrides: Sequence[str]) -> RunConfig:
     """Return the config of a run with these overrides."""
-    return validated(_compose(overrides))
-
-
-def sweep_grid(name: str) -> dict[str, str]:
-    """Return the values of each field that a named sweep varies."""
-    config = _compose([f"sweep={name}"], return_hydra_config=True)
-    return dict(config.hydra.sweeper.params)
-
-
-def _compose(overrides: Sequence[str], **options: bool) -> Any:
     register()
     with initialize_config_dir(str(conf_folder()), version_base="1.3"):
-        return compose("config", list(overrides), **options)
+        return validated(compose("config", list(overrides)))
 
 
 def validated(composed: DictConfig) -> RunConfig:

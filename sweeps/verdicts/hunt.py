@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from omegaconf import OmegaConf
 
-from attnsvm.config.compose import composed, sweep_grid
+from attnsvm.config.compose import composed
 from attnsvm.config.groups import CrossAttentionConfig, SphereConfig
+from attnsvm.config.sources import conf_folder
 from attnsvm.record.archive import pack
 
 from ..claims import FAILS, HOLDS, Claim, Runs
@@ -113,7 +115,8 @@ def cells_of(runs: Runs) -> Iterator[tuple[list[str], Size]]:
     fixed steps, so that a shrunk instance would not be one of theirs.
     """
     named = [word for word in runs.overrides if word.startswith("sweep=")]
-    grids = (sweep_grid(word.removeprefix("sweep=")) for word in named)
+    files = (conf_folder() / f"{word.replace('=', '/')}.yaml" for word in named)
+    grids = (OmegaConf.load(file).hydra.sweeper.params for file in files)
     grid = [f"{key}={values}" for one in grids for key, values in one.items()]
     given = OverridesParser.create().parse_overrides([*grid, *runs.overrides])
     options = {one.key_or_group: _values(one) for one in given}
