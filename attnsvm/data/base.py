@@ -59,15 +59,13 @@ class Seeded(Data):
         """Return `trials` instances, instance i drawn from seed + i."""
         drawn = [self._draw_labelled(seed + i, head, model) for i in range(trials)]
         X, Z, Y = (torch.stack([getattr(one, name) for one in drawn]) for name in "XZY")
-        samples = model.expand(X, Z, Y, None)
+        found = model.expand(X, Z, Y, None)
         parameters = {
             name: torch.stack([one.head_parameters[name] for one in drawn])
             for name in drawn[0].head_parameters
         }
         seeds = seed + torch.arange(trials)
-        return ProblemBatch(
-            samples.X, samples.Z, samples.Y, samples.mask, head, parameters, seeds
-        )  # fmt: skip
+        return ProblemBatch(found.X, found.Z, found.Y, found.mask, head, parameters, seeds)
 
     def _draw_labelled(self, seed: int, head: Head, model: Model) -> Drawn:
         generator = Generator().manual_seed(seed)

@@ -54,10 +54,8 @@ class Planted(Seeded):
         """Draw sample by sample: query, tokens, relevant token, its label."""
         check_v(head, "planted")
         head.draw(generator, self.d)  # first, as in every source
-        X, Z, Y = (
-            torch.stack(part)
-            for part in zip(*(self._one(generator) for _ in range(self.n)), strict=True)
-        )
+        samples = [self._one(generator) for _ in range(self.n)]
+        X, Z, Y = (torch.stack(part) for part in zip(*samples, strict=True))
         v = torch.zeros(self.d, dtype=torch.float64)
         v[0] = 1.0
         return Drawn(X, Z, Y, {"v": v})

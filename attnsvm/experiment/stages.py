@@ -178,14 +178,9 @@ class Stages:
     def divided(self, batch: ProblemBatch, networks: LayerTrajectory) -> Trained:
         """Return each layer and head of trained networks as a problem of one layer."""
         problems = layer_problems(batch, networks, self.config.selection.attended)
-        findings = Findings(
-            {
-                "positions_seen": problems.positions_seen,
-                "unseen_gradient": problems.unseen_gradient,
-                "selected_since": problems.selected_since,
-            },
-            arrays={f"network_{name}": part for name, part in problems.network.items()},
-        )
+        names = "positions_seen", "unseen_gradient", "selected_since"
+        arrays = {f"network_{name}": part for name, part in problems.network.items()}
+        findings = Findings({name: getattr(problems, name) for name in names}, arrays=arrays)
         key = {"layer": problems.layer, "attention_head": problems.head}
         return Trained(problems.batch, problems.path, key, findings)
 

@@ -198,8 +198,7 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
     record_every, record
         Steps between two snapshots; or, if `geometric`, snapshots at 1, 2, 5, 10, 20, 50, ...
     init, init_scale, init_path, init_angle
-        Initial weights: zero, uniform, small, balanced, aligned, cone or file; a factor on them, or
-        ||W0||_F; the file of the weights or tokens; the angle to the direction of the SVM, degrees.
+        Initial weights, as `attnsvm --help` describes them.
     """
 
     lr: float

@@ -9,6 +9,7 @@ dictionary.
 from __future__ import annotations
 
 import csv
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -189,6 +190,12 @@ def probe_columns(quantities: Mapping[str, Quantity]) -> tuple[Column, ...]:
         column(name, "number", "probe", one.meaning, one.unit, one.allowed)
         for name, one in quantities.items()
     )
+
+
+def columns_digest(config: Mapping[str, Any], probes: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the sha256 (12 digits) of the names of all columns and quantities of a run."""
+    columns = *TRIAL_COLUMNS, *HISTORY_COLUMNS, *QUANTITIES, *further_columns(config, probes)
+    return hashlib.sha256(" ".join(one.name for one in columns).encode()).hexdigest()[:12]
 
 
 def further_columns(

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from attnsvm.config.groups import one_layer_problems
+from attnsvm.record import columns as declared
 from attnsvm.record.archive import read_arrays
-from attnsvm.record.columns import HISTORY_COLUMNS, LAYER_KEY, TRIAL_COLUMNS, further_columns
 from attnsvm.record.files import (
     CorruptRecordError,
     refused,
@@ -49,8 +49,9 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
     first = next(parts)
     counts: Counter[str] = Counter()
     timings: Counter[str] = Counter()
-    columns = (*TRIAL_COLUMNS, *further_columns(origin["config"], origin["probes"]))
-    of_history = (*HISTORY_COLUMNS, *LAYER_KEY)
+    of_run = origin["config"], origin["probes"]
+    columns = (*declared.TRIAL_COLUMNS, *declared.further_columns(*of_run))
+    of_history = (*declared.HISTORY_COLUMNS, *declared.LAYER_KEY)
     with replacing([folder / name for name in TABLES]) as streams:
         with (
             table_writer(streams[0], first.trials, columns) as add_trials,
@@ -71,6 +72,7 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
         "accepted": counts["ok"],
         "statuses": dict(counts),
         "timings_s": dict(timings),
+        "columns": declared.columns_digest(*of_run),
         "files": _digests(folder),
     }
     write_json(folder / RUN_FILE, {**origin, **outcome})

@@ -24,7 +24,7 @@ from attnsvm.record.files import (
     write_json,
 )
 from attnsvm.record.lock import LOCK_FILE, HeldError, locked
-from attnsvm.record.run import PLAIN, RUN_FILE, holds
+from attnsvm.record.run import OTHER_VERSION, PLAIN, RUN_FILE, holds
 from attnsvm.record.state import RunState, obstacle, run_state
 from attnsvm.record.text import shortened
 
@@ -194,9 +194,10 @@ def refuse_mixed_code(folder: Path, extensions: Iterable[list[str]]) -> None:
     `extensions` are the extension packages of every run that is to be added.
     """
     here = {code_digest("attnsvm", *names) for names in extensions}
-    found = (run_state(path.parent, verify=False) for path in folder.glob(f"*/{RUN_FILE}"))
+    found = [run_state(path.parent, verify=False) for path in folder.glob(f"*/{RUN_FILE}")]
     runs = (one.run for one in found if one.state == "done" and one.run["code"] not in here)
     others = Counter(shortened(f"version {r['version']}, code {r['code']}", 60) for r in runs)
+    others.update("another version" for one in found if one.reason.endswith(OTHER_VERSION))
     if others:
         listed = "; ".join(f"{n} of {code}" for code, n in others.most_common(3))
         raise ConfigError(

@@ -21,7 +21,7 @@ from attnsvm.config import (
 )
 from attnsvm.config.probe import MAX_NAME, MAX_TEXT, ProbeConfig, described_quantities
 from attnsvm.config.sources import package_of
-from attnsvm.record.columns import probe_columns
+from attnsvm.record.columns import columns_digest, probe_columns
 from attnsvm.record.files import CorruptRecordError, read_json
 from attnsvm.record.text import shortened
 
@@ -132,6 +132,9 @@ def _check_result(run: Mapping[str, Any]) -> None:
             f"statuses={_start(statuses)}: must count drawn={run['drawn']} instances, "
             f"accepted={run['accepted']} of them ok"
         )
+    columns = columns_digest(run["config"], run["probes"])
+    if run.get("columns", columns) != columns:  # absent from the oldest records
+        raise ConfigError(f"columns={_start(run['columns'])}: must be {columns}, {OTHER_VERSION}")
 
 
 # --- the config -----------------------------------------------------------------------------------

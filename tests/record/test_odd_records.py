@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from attnsvm import record
+from attnsvm.config import ConfigError
 from attnsvm.record import LOCK_FILE, RUN_FILE, TABLES, CorruptRecordError, run_state
 from attnsvm.record.folder import read_tables, write_failure
 from attnsvm.sweeps.aggregate import load
@@ -84,7 +85,8 @@ def test_fields_of_another_type_version_or_missing(odd):
 
     damages = {f"{name}={value!r}"[:60]: (rewritten(name, value), "") for name, value in ODD_FIELDS}
     damages |= {f"{name} missing": (rewritten(name, REMOVED), f"{name}: missing") for name in run
-                if name != "checksum"}  # fmt: skip
+                if name not in ("checksum", "columns")}  # fmt: skip
+    damages["columns"] = rewritten("columns", "0" * 12), "made by another version of attnsvm"
     for name, value in OTHER_VERSIONS:
         words = f"{name.replace('/', '.')}: {'missing' if value is REMOVED else 'unknown field'}"
         damages[name] = rewritten(name, value), f"{words}, made by another version of attnsvm"
@@ -92,6 +94,9 @@ def test_fields_of_another_type_version_or_missing(odd):
                 for what, raw in RAW.items()}  # fmt: skip
     assert len(damages) > 80
     check_refused(odd, damages)
+    damages["columns"][0]()
+    with pytest.raises(ConfigError, match=r"made by other code \(1 of another version\)"):
+        record.refuse_mixed_code(odd.parent, [[]])
 
 
 def test_a_failure_without_a_reason(odd):
