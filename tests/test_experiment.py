@@ -217,6 +217,13 @@ def test_a_run_in_parts_is_the_same_run(options):
     }
 
 
+@pytest.mark.parametrize(("option", "said"), [("head=mlp", ["head Mlp"]), ("head=relu", [])])
+def test_a_run_says_once_what_has_no_compiled_code(option, said, caplog):
+    caplog.set_level("INFO")
+    assert len(list(parts(composed(option, "optimizer.steps=1", "trials=3"), 1))) == 3
+    assert [line.rpartition("code for ")[2] for line in caplog.messages] == said
+
+
 def test_a_batch_without_an_accepted_instance_has_rows_only():
     """One step from zero weights: attention spreads over all tokens, nothing is negligible."""
     record = run(

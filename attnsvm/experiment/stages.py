@@ -11,6 +11,7 @@ tokens the SVM separates), and `batches` (instances are drawn from seeds, or com
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import sys
 import time
@@ -23,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnsvm.attention import Risk
 from attnsvm.config import RunConfig
 from attnsvm.config.identity import result_fields
 from attnsvm.config.probe import described_quantities
@@ -55,8 +57,10 @@ from attnsvm.selection import (
     tied_optimal,
 )
 from attnsvm.theory import OF_INSTANCES, aligned_gradient
-from attnsvm.training import TrainingStatus, Trajectory, chunk_size, train
+from attnsvm.training import TrainingStatus, Trajectory, chunk_size, train, uncompiled
 from attnsvm.transformer import LayerTrajectory, layer_problems, networks_at_once, train_layers
+
+log = logging.getLogger(__name__)
 
 
 class Stages:
@@ -70,6 +74,7 @@ class Stages:
         self.config, self.objects, self.device = config, objects, device
         self.norms = list(config.svm.norms)
         self.timings: dict[str, float] = {}
+        self.said = False
         self.further = further_columns(result_fields(config), described_quantities(config.probe))
 
     def record(self, batch: ProblemBatch) -> RunRecord:
@@ -172,8 +177,16 @@ class Stages:
             if isinstance(made.model, Transformer):
                 networks = train_layers(batch, made.model, *given, progress=progress)
                 return self.divided(batch, networks)
+            self._say_what_is_slow(Risk(batch, made.parameterization, made.loss))
             path = train(batch, *given, progress=progress, keep_factors=made.factors)
         return Trained(batch, path)
+
+    def _say_what_is_slow(self, risk: Risk) -> None:
+        """Log, once a run, what the compiled loop has no code for."""
+        what = "" if self.said else uncompiled(risk, self.objects.optimizer)
+        if what:
+            log.info("training by torch, many times slower: no compiled code for %s", what)
+        self.said = True
 
     def divided(self, batch: ProblemBatch, networks: LayerTrajectory) -> Trained:
         """Return each layer and head of trained networks as a problem of one layer."""

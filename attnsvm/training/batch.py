@@ -24,8 +24,8 @@ from attnsvm.optimizer import FirstOrder, Optimizer
 from attnsvm.optimizer.regularization_path import RegularizationPath
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.problem import ProblemBatch
-from attnsvm.training.compiled import applies
 from attnsvm.training.compiled import run as run_compiled
+from attnsvm.training.compiled import uncompiled
 from attnsvm.training.start import initial
 from attnsvm.training.trajectory import SnapshotRecorder, Trajectory
 
@@ -104,8 +104,8 @@ def train(
             start += tuple(p.clone() for p in risk.batch.head_parameters.values())
         recorder = SnapshotRecorder(risk, stepper.grid(), keep_factors)
         with reporting(progress, recorder.units) as report:
-            if compiled and applies(risk, stepper):
-                assert isinstance(stepper, FirstOrder)  # as checked in `applies`
+            if compiled and not uncompiled(risk, stepper):
+                assert isinstance(stepper, FirstOrder)  # as checked in `uncompiled`
                 last = run_compiled(stepper, threads, risk, start, recorder, report)
             else:
                 last = stepper.run(risk, start, recorder.take, report)

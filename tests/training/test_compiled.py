@@ -13,9 +13,8 @@ from attnsvm.attention import Risk
 from attnsvm.config.instantiate import named
 from attnsvm.data import sample
 from attnsvm.linalg import jit
-from attnsvm.training import train
+from attnsvm.training import train, uncompiled
 from attnsvm.training.batch import parameterization_named
-from attnsvm.training.compiled import applies
 from tests.quick import quick
 from tests.training.test_training import ragged
 
@@ -257,4 +256,6 @@ def test_the_loop_knows_where_it_applies(name, fields, parameterization, head, t
     batch = sample(head=head, **SHAPE)
     batch.head.train = trained
     risk = Risk(batch, parameterization_named(parameterization, None), named("loss", "logistic"))
-    assert applies(risk, named("optimizer", name, **fields)) != trained
+    found = uncompiled(risk, named("optimizer", name, **fields))
+    assert found == ("the training of a head" if trained else "")
+    assert uncompiled(risk, named("optimizer", "adam")) == "optimizer Adam"

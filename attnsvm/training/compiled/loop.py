@@ -40,20 +40,22 @@ RULES = {GD: PLAIN, Momentum: PLAIN, NormalizedGD: FROBENIUS, Muon: MUON}
 """Codes of the rules of optimizers whose steps have no norm of their own."""
 
 
-def applies(risk: Risk, optimizer: Optimizer) -> bool:
-    """Return whether the compiled loop can take the steps of `optimizer` on `risk`."""
-    batch = risk.batch
+def uncompiled(risk: Risk, optimizer: Optimizer) -> str:
+    """Return what of a training the compiled loop has no code for; empty if it can be used."""
+    batch, rule, loss = risk.batch, risk.rule, risk.loss
     first = {name: p[:1] for name, p in batch.head_parameters.items()}
-    return (
-        isinstance(optimizer, FirstOrder)
-        and _rule(optimizer) is not None
-        and (optimizer.gradient == "log_domain" or _published_w(risk, optimizer))
-        and type(risk.rule) in (W, KQ)
-        and type(risk.loss) in LOSS_CODES
-        and batch.X.device.type == "cpu"
-        and not batch.head.train
-        and batch.head.features(batch.X[:1], first) is not None
-    )
+    if not isinstance(optimizer, FirstOrder) or _rule(optimizer) is None:
+        return f"optimizer {type(optimizer).__name__}"
+    if optimizer.gradient != "log_domain" and not _published_w(risk, optimizer):
+        return f"gradient={optimizer.gradient}"
+    without = {
+        f"parameterization {type(rule).__name__}": type(rule) not in (W, KQ),
+        f"loss {type(loss).__name__}": type(loss) not in LOSS_CODES,
+        f"device {batch.X.device.type}": batch.X.device.type != "cpu",
+        "the training of a head": batch.head.train,
+        f"head {type(batch.head).__name__}": batch.head.features(batch.X[:1], first) is None,
+    }
+    return next((what for what, absent in without.items() if absent), "")
 
 
 def _published_w(risk: Risk, optimizer: FirstOrder) -> bool:
@@ -75,7 +77,7 @@ def _update_of(risk: Risk, optimizer: FirstOrder) -> Update:
     span only the norm is known.
     """
     rule, beta, direction = _rule(optimizer), getattr(optimizer, "beta", 0.0), None
-    assert rule is not None  # as checked in `applies`
+    assert rule is not None  # as checked in `uncompiled`
     if isinstance(optimizer, Muon):
         factor = optimizer.stretch(*risk.rule.shapes(risk.batch.d)[0])
         direction = Direction(rule, optimizer.newton_schulz_steps, factor)
@@ -139,7 +141,7 @@ class _Loop(BlockSteps):
             queries, R = orthonormal(batch.Z.mT)
         # of the tokens as given: in another basis equal scores would differ by rounding
         features = batch.head.features(batch.X, batch.head_parameters)
-        assert features is not None  # as checked in `applies`
+        assert features is not None  # as checked in `uncompiled`
         F, kinds = features
         bias = torch.zeros_like(X[..., 0]).masked_fill(~batch.mask, -torch.inf)
         weights = batch.Y * batch.has_query / -self.n
