@@ -35,17 +35,17 @@ class _Refusal(BaseException):
     """A ConfigError of a single run, past Hydra, which would print all overrides before it."""
 
 
-def job(composed: DictConfig) -> dict[str, Any] | float | None:
-    """Run one cell, as `_job` does."""
+def run_cell(composed: DictConfig) -> dict[str, Any] | float | None:
+    """Run one cell, as `_run_cell` does; a ConfigError of a single run is a refusal."""
     try:
-        return _job(composed)
+        return _run_cell(composed)
     except ConfigError as error:
         if HydraConfig.get().mode is RunMode.MULTIRUN:
             raise
         raise _Refusal from error
 
 
-def _job(composed: DictConfig) -> dict[str, Any] | float | None:
+def _run_cell(composed: DictConfig) -> dict[str, Any] | float | None:
     """Run one cell and write its record; return its objective, or its state if it has none.
 
     An objective that is undefined is None; in a sweep a failure becomes a record as well.
@@ -114,7 +114,7 @@ def _run_hydra() -> None:
     """Run Hydra; the sweep of another sweeper ends with its report, even after an error."""
     conf = str(conf_folder())
     try:
-        hydra.main(version_base="1.3", config_path=conf, config_name="config")(job)()
+        hydra.main(version_base="1.3", config_path=conf, config_name="config")(run_cell)()
     except _Refusal as refused:
         raise ConfigError(str(refused.__cause__)) from refused.__cause__
     except Exception as error:

@@ -41,7 +41,7 @@ def parts(config: RunConfig, size: int | None = None) -> Iterator[RunRecord]:
         yield from _until_accepted(stages, size)
     else:
         for batch in stages.batches(size):
-            yield stages.record(batch)
+            yield stages.record_of(batch)
 
 
 def check(config: RunConfig) -> None:
@@ -65,7 +65,7 @@ def _until_accepted(stages: Stages, size: int | None) -> Iterator[RunRecord]:
         rate = accepted / drawn if drawn else 1.0
         missing = config.trials - accepted
         trials = min(math.ceil(1.1 * missing / max(rate, 0.1)), 4 * config.trials, size)
-        part = stages.record(stages.draw(trials, config.seed + drawn))
+        part = stages.record_of(stages.draw(trials, config.seed + drawn))
         yield part.first_accepted(missing)
         drawn += len(part.trials)
         accepted += int((part.trials["status"] == "ok").sum())

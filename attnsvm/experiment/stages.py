@@ -77,7 +77,7 @@ class Stages:
         self.said = False
         self.further = further_columns(result_fields(config), described_quantities(config.probe))
 
-    def record(self, batch: ProblemBatch) -> RunRecord:
+    def record_of(self, batch: ProblemBatch) -> RunRecord:
         """Return the record of the instances of `batch`, with the timings since the last record."""
         return SELECTIONS[self.config.selection.tokens](self, batch)
 

@@ -90,7 +90,7 @@ class Replay(Stages):
             if isinstance(self.objects.model, Transformer):
                 batch = dataclasses.replace(batch, X=self._noisy(batch.X, drawn_to))
         with torch.no_grad():
-            return self.record(batch)
+            return self.record_of(batch)
 
     def _noisy(self, V: Tensor, size: float = ROUNDING) -> Tensor:
         """Return V, perturbed relative to its largest entries if there is noise."""
