@@ -24,7 +24,7 @@ WIDTH, ROWS = 100, 16
 FEW = 4
 """Largest number of values that are listed; of more there is a mean or a median."""
 
-TYPES = ("global", "local", "not_local")
+TYPES = ("global", "local", "not_local", "unsettled", "unknown")
 """Types of convergence that are shown as shares."""
 
 SHOWN: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("conclusions.yaml")))
@@ -128,10 +128,11 @@ def _aligned(rows: Sequence[Sequence[str]], axes: int) -> list[str]:
 
 
 def _help(frames: SweepFrames) -> list[str]:
-    """Return one line on the status of most instances and the fields that change it, or none."""
-    statuses, axes = frames.statuses, frames.axes.names
-    status, total = next(iter(statuses), "ok"), sum(statuses.values())
-    if status not in SHOWN["help"] or 2 * statuses[status] <= total:
+    """Return a line on the most frequent status of a run and what changes it, or none."""
+    statuses, axes, trials = frames.statuses, frames.axes.names, frames.trials
+    usual = {*trials.groupby("run")["status"].agg(lambda one: one.mode()[0])} if len(trials) else ()
+    status = next((one for one in statuses if one in usual and one in SHOWN["help"]), None)
+    if status is None:
         return []
     values = {field: set(frames.runs[name].dropna().astype(str).str.lower())
               for name, field in frames.typed.items()}  # fmt: skip
@@ -139,9 +140,11 @@ def _help(frames: SweepFrames) -> list[str]:
     changes = [word for word in words
                if values.get(word.partition("=")[0], set()) - {word.partition("=")[2]}]  # fmt: skip
     ways = [f"{verb} {' or '.join(changes)}"] if changes else []
-    lost = frames.trials[frames.trials["status"] == status]
+    lost = trials[trials["status"] == status]
     y = next((name for name in SHOWN["labels"] if name in lost and lost[name].notna().any()), None)
     if axes and y:
         chart = f"--x {frames.axes.typed.get(axes[-1], axes[-1])} --y {y} --status {status}"
         ways.append(f"draw them: attnsvm-report {frames.directory} {chart}")
-    return [f"{statuses[status]} of {total} {status}: {', or '.join(ways)}"] if ways else []
+    return (
+        [f"{len(lost)} of {sum(statuses.values())} {status}: {', or '.join(ways)}"] if ways else []
+    )

@@ -34,9 +34,8 @@ def write_tables(frames: SweepFrames, folder: Path) -> None:
     tables = figure_module(frames.name).tables(frames)
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
-        stream = io.BytesIO()
-        table.to_parquet(stream, index=False, compression="zstd")
-        write_atomically(folder / f"{name}.parquet", stream.getvalue())
+        content = table.to_parquet(index=False, compression="zstd")
+        write_atomically(folder / f"{name}.parquet", content)
     for path in folder.glob("*.parquet"):
         if path.stem not in tables:
             path.unlink()

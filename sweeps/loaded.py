@@ -125,11 +125,10 @@ class LoadedSweep(Summarized):
 
     def summary(self) -> dict[str, Any]:
         """Return what was swept, and the runs and instances counted by how they ended."""
-        states = self.frames.runs["state"].value_counts()
         frames = self.frames
         told = {
             "sweep": one_line(frames.name or frames.directory.resolve().name),
-            "runs": _counted(dict(states.items())),
+            "runs": _counted(frames.runs["state"].value_counts().to_dict()),
             "instances": _counted(self.statuses),
             "differ": ", ".join(map(one_line, self.axes)) or "nothing",
         }

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnsvm.cli.errors import outcome
-from attnsvm.config import ConfigError, OneOf, RunConfig
+from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.probe import probe_quantities
 from attnsvm.record import one_line, read_run, run_state
-from attnsvm.record.columns import TRIAL_COLUMNS, norm_columns
+from attnsvm.record.columns import TRIAL_COLUMNS, WORDS, norm_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 
 FORMS = "mean(COLUMN) | median(COLUMN) | share(COLUMN=WORD)"
 FORM = re.compile(r"(mean|median|share)\(([\w.]*)(?:=(\w*))?\)")
-
-WORDS = {one.name: one.allowed.words for one in TRIAL_COLUMNS if isinstance(one.allowed, OneOf)}
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,9 @@ TRIAL_COLUMNS = (
     *(one.of(norm) for norm in NORMS for one in DECLARED["published"]),
     *(one.of(norm) for norm in NORMS for one in DECLARED["svm"]),
 )
+WORDS = {one.name: one.allowed.words for one in TRIAL_COLUMNS if isinstance(one.allowed, OneOf)}
+"""Column of words -> the words that it can hold."""
+
 HISTORY_COLUMNS = (SEED, *DECLARED["history"])
 """Of history.parquet: a row for each instance, recorded step and quantity."""
 

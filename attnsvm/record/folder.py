@@ -96,7 +96,7 @@ def write_failure(
     """
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    reason = f"{type(error).__name__}: {error}"
+    reason = f"{type(error).__name__}: {error}".removesuffix(": ")
     trace = "".join(traceback.format_exception(error))
     failure = {"state": state, "reason": reason, "place": place, "traceback": trace}
     write_json(folder / RUN_FILE, {**origin, **failure, "files": {}})

@@ -102,9 +102,7 @@ def shown(chart: Chart) -> np.ndarray:
     """Return the axes, (row, col), of a figure with small print; a notebook shows it by itself."""
     from matplotlib import pyplot  # takes a second to import
 
-    empty = pyplot.figure(
-        dpi=SHOWN_DPI, layout="constrained"
-    )  # the first one turns on that notebooks show them
+    empty = pyplot.figure(dpi=SHOWN_DPI, layout="constrained")  # turns on that notebooks show it
 
     def new(width: float, height: float) -> Figure:
         empty.set_size_inches(width, height)

@@ -12,7 +12,7 @@ import pandas as pd
 
 from attnsvm.config.names import did_you_mean
 from attnsvm.record import one_line
-from attnsvm.record.columns import STATUS
+from attnsvm.record.columns import STATUS, WORDS
 
 from ..cells import row_key, rows_of
 
@@ -52,8 +52,8 @@ class Question:
     Attributes
     ----------
     x, y
-        Columns of the instances or fields of the config; with x="step", y is a quantity of the
-        history.
+        Columns of the instances or fields of the config; y may be COLUMN=WORD, the share of a word;
+        with x="step", it is a quantity of the history.
     hue, col, row
         Columns with a colour, a column of panels and a row of panels for each of their values; in
         a heatmap hue is the vertical axis.
@@ -165,12 +165,16 @@ def rows_for(tables: Tables, question: Question) -> pd.DataFrame:
 
 
 def _of_run(tables: Tables, part: str, name: str, trials: pd.DataFrame) -> pd.Series[Any]:
-    """Return the field of every row's run."""
+    """Return the field of every row's run, or for y=COLUMN=WORD whether a row has the word."""
     if part == "y" and name in set(tables.history.get("quantity", ())):
         raise ChartError(f"y={name}: is a quantity of the history; x must be step")
     of_runs = [one for one in map(str, tables.runs) if one not in ("reason", "place")]
+    flags = [f"{one}={word}" for one in {*WORDS} & {*trials} for word in WORDS[one] if part == "y"]
     what = "a column of the instances or a field of the config"
-    _require(part, name, [*map(str, trials), *of_runs], what)
+    _require(part, name, [*map(str, trials), *of_runs, *flags], what)
+    if name in flags:
+        column, _, word = name.partition("=")
+        return trials[column].eq(word).astype("boolean").where(trials[column].notna())
     if part == "y":  # repeated for every instance, it would have too narrow an interval
         raise ChartError(f"y={name}: is of a run; must be of its instances, runs has the others")
     values = tables.runs.set_index("run")[name]
@@ -266,7 +270,7 @@ def _check_words(question: Question) -> None:
 def _check_types(question: Question, rows: pd.DataFrame) -> None:
     x, y, kind, words = question.x, question.y, question.kind, _holds_words(rows[question.x])
     if not pd.api.types.is_numeric_dtype(rows[y]):
-        raise ChartError(f"y={y}: holds words; must hold numbers or true | false")
+        raise ChartError(f"y={y}: holds words; must hold numbers or true | false, or be {y}=WORD")
     if kind == "scatter" and is_flag(rows[y]):
         raise ChartError(f"y={y}: holds true | false; must hold numbers for kind=scatter")
     if words and kind in ("line", "scatter"):

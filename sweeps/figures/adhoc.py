@@ -53,9 +53,8 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     outcomes = found["outcomes"]
     total = outcomes.groupby("cell")["count"].transform("sum")
     low, high = statistics.wilson_interval(outcomes["count"].to_numpy(), total.to_numpy())
-    return found | {
-        "outcomes": outcomes.assign(share=outcomes["count"] / total, low=low, high=high)
-    }
+    found["outcomes"] = outcomes.assign(share=outcomes["count"] / total, low=low, high=high)
+    return found
 
 
 def draw(

@@ -43,8 +43,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _refuse(str(error))
     if parts and not {"x", "y"} <= set(parts):
         return _refuse("a chart must have --x and --y")
-    if not directory.is_dir():
-        return _refuse(f"{directory}: no such folder; must be the folder of a sweep")
     from .. import aggregate  # import takes a second: not needed for --help
 
     try:
@@ -84,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         "a chart", "written to DIR/figures and DIR/tables"
     ).add_argument
     chart("--x", metavar="COLUMN", help="a column or a field, e.g. data.d; step: the history")
-    chart("--y", metavar="COLUMN", help="a column of numbers, e.g. nuclear_rank")
+    chart("--y", metavar="COLUMN", help="numbers, e.g. nuclear_rank, or convergence=global")
     chart("--hue", metavar="COLUMN", help="a colour for each value; the vertical axis of a heatmap")
     chart("--col", metavar="COLUMN", help="a column of panels for each value")
     chart("--row", metavar="COLUMN", help="a row of panels for each value")

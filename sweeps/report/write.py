@@ -130,12 +130,11 @@ def _picture(drawing: Drawing, paper: bool) -> Picture:
     from .. import style
     from .render import Picture
 
-    files = {"pdf": style.pdf(drawing.figure)}
+    files = {} if paper else {"png": style.png(drawing.figure)}
+    files["pdf"] = style.pdf(drawing.figure)
     if paper:
         files["txt"] = _words(drawing.caption, drawing.notes)
-    else:
-        files = {"png": style.png(drawing.figure), **files}
-    if drawing.frames and not paper:
+    elif drawing.frames:
         files["gif"] = style.gif(drawing.frames)
     return Picture(drawing.name, drawing.caption, files, drawing.notes)
 

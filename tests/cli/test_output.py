@@ -31,7 +31,8 @@ def test_a_quiet_run_says_how_it_ended_and_no_more(tmp_path):
 def test_a_quiet_sweep_says_its_result_and_where_its_report_is(tmp_path):
     done = ran("-m", *SMALL, "optimizer.steps=50,2000", *QUIET, cwd=tmp_path)
     assert re.match(r"\[.*\]\[HYDRA\] .*\n6 instances: 3 unsaturated, 3 ok\nMedians", done.stdout)
-    assert re.search(r"\nsteps +ok .*\n50 +0/3 .*\n2000 +3/3 .*\nreport: .*\.html", done.stdout)
+    assert re.search(r"\nsteps +ok .*\n50 +0/3 .*\n2000 +3/3 .*\n3 of 6 unsaturated: raise .*"
+                     r"\nreport: .*\.html", done.stdout)  # fmt: skip
     assert "2 of 2 runs done" in done.stderr
     logs = [path.read_text() for path in tmp_path.rglob("attnsvm.log")]
     assert sum("3 unsaturated" in log for log in logs) == 1 < len(logs)  # nothing is lost

@@ -233,10 +233,9 @@ def test_nothing_to_show_is_said_in_the_figure(kind):
 def test_statuses_may_be_chosen_or_told_apart():
     assert (chart(tables(), "data.d", "rank", status="ok,tie").table["used"] == 4).all()
     assert (chart(tables(), "data.d", "rank", status="all").table["used"] == 4).all()
-    apart = chart(tables(heads=("linear",)), "data.d", "rank", hue="status")
-    assert apart.table.groupby("status")["used"].unique().map(list).to_dict() == {
-        "ok": [3], "tie": [1],
-    }  # fmt: skip
+    assert set(chart(tables(), "data.d", "status=tie", status="all").table["share"]) == {0.25}
+    apart = chart(tables(heads=("linear",)), "data.d", "rank", hue="status").table
+    assert apart.groupby("status")["used"].unique().map(list).to_dict() == {"ok": [3], "tie": [1]}
     for value in (True, "true"):
         found = chart(tables(), "data.d", "rank", where={"flag": value}, status="all")
         assert found.table["used"].tolist() == [1] * 8
@@ -266,6 +265,7 @@ def test_what_a_logarithmic_axis_cannot_show_is_counted():
         ("head", "rank", {"kind": "line"}, "x=head: holds words; must hold numbers"),
         ("flag", "rank", {"kind": "scatter"}, "x=flag: holds words"),
         ("data.d", "word", {}, "y=word: holds words; must hold numbers"),
+        ("data.d", "tie", {}, r"y=tie: .*did you mean status=tie\?"),
         ("data.d", "flag", {"kind": "scatter"}, "y=flag: holds true"),
         ("head", "rank", {"log": "x"}, "log=x: x=head holds words"),
         ("data.d", "rank", {"kind": "pie"}, r"kind=pie: must be line \| scatter"),
