@@ -38,7 +38,7 @@ HYPOTHESES = {
     "optimal token that is its neighbour",
     "overparameterized": "d >= max(T - 1, n)",
     "optimum_feasible": "some W separates the optimal tokens",
-    "order_preserving": "no mixture of a sample's tokens scores above its best token",
+    "order_preserving": "every mixture of a sample's tokens scores below its best token",
     "runner_up_local": "the optimal tokens, but in the first sample the second best, are locally "
     "optimal, Frobenius norm",
     "aligned_gradient": "-grad L at the initial weights separates the optimal tokens",

@@ -213,16 +213,17 @@ def aligned_gradient(batch: ProblemBatch, W: Tensor, loss: Loss) -> Verdicts:
 
 
 def order_preserving(batch: ProblemBatch) -> Verdicts:
-    """Return whether no mixture of a sample's tokens scores above its best token.
+    """Return whether every mixture of a sample's tokens scores below its best token.
 
-    max_{s in simplex} Y_i h(X_i^T s) = max_t gamma_it. It holds for a linear head, and wherever
-    Y_i h is convex: a relu head with Y_i = +1, a quadratic one with Y_i = -1. Where Y_i h is
-    concave, the slopes from the best token to the others decide. None for any other head, and
-    where the best token lies on a kink of relu.
+    argmax_{s in simplex} Y_i h(X_i^T s) is one token. If that token is unique, this holds for a
+    linear head, and wherever Y_i h is convex: a relu head with Y_i = +1, a quadratic one with
+    Y_i = -1. Where Y_i h is concave, the slopes from the best token to the others must be < 0: at 0
+    a relu head scores some mixtures as high. None for any other head, and where the best token lies
+    on a kink of relu.
     """
-    head, gamma = batch.head, batch.scores()
+    head, unique = batch.head, unique_optimum(batch)
     if type(head) is Linear:
-        return [True] * batch.B
+        return unique
     if type(head) not in (Relu, Quadratic):
         return [None] * batch.B
     convex = batch.Y > 0 if type(head) is Relu else batch.Y < 0
@@ -230,16 +231,15 @@ def order_preserving(batch: ProblemBatch) -> Verdicts:
     at = optimal[..., None, None].expand(-1, -1, 1, batch.d)
     best = batch.X.gather(2, at)
     slope = head.gradient(best[:, :, 0], batch.head_parameters) * batch.Y[..., None]
-    rise = ((batch.X - best) @ slope[..., None])[..., 0]
-    largest = torch.where(batch.mask, rise, -torch.inf).amax(-1)
-    concave = torch.where(convex, -torch.inf, largest).amax(-1)
-    size = _size(gamma) + rise.abs().flatten(1).amax(1)
-    above = _positive(concave, size)
+    fall = ((best - batch.X) @ slope[..., None])[..., 0]
+    others = batch.mask.scatter(2, optimal[..., None], False) & ~convex[..., None]
+    least = torch.where(others, fall, torch.inf).flatten(1).amin(1)
+    below = _positive(least, _size(batch.scores()) + fall.abs().flatten(1).amax(1))
     if type(head) is Relu:
         near = (best[:, :, 0] @ batch.head_parameters["V"]).abs() <= ROUNDING * best.norm(dim=-1)
         kinked = (near.any(-1) & ~convex).any(-1).tolist()
-        above = [None if kink else one for one, kink in zip(above, kinked, strict=True)]
-    return [_not(one) for one in above]
+        below = [None if kink else one for one, kink in zip(below, kinked, strict=True)]
+    return [_and(one, two) for one, two in zip(below, unique, strict=True)]
 
 
 def runner_up_local(batch: ProblemBatch, norm: str = "frobenius") -> Verdicts:

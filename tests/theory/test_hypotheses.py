@@ -179,11 +179,9 @@ def test_order_preserving_against_many_mixtures(head):
     o = torch.einsum("pt,bntd->bnpd", mixtures, batch.X)
     flat = o.flatten(1, 2)
     value = batch.head.value(flat, batch.head_parameters).reshape(40, 2, -1)
-    above = (batch.Y[..., None] * value).amax(-1) > best + 1e-12
-    found = order_preserving(batch)
-    assert found == [not one for one in above.any(1).tolist()]
-    if head != "linear":
-        assert set(found) == {True, False}
+    ahead = best - (batch.Y[..., None] * value).amax(-1)
+    assert order_preserving(batch) == (ahead > 1e-12).all(1).tolist()
+    assert set(order_preserving(batch)) == ({True} if head == "linear" else {True, False})
 
 
 # --- local optima ---------------------------------------------------------------------------------
