@@ -12,7 +12,7 @@ from typing import Any
 from omegaconf import MISSING, OmegaConf
 
 from attnsvm.config import GROUPS, PROBES, RunConfig, SelectionConfig, SvmConfig
-from attnsvm.config.fields import must_be
+from attnsvm.config.fields import must_be, shown
 from attnsvm.config.plugins import Options
 from attnsvm.config.sources import conf_folder
 
@@ -106,6 +106,4 @@ def _default(f: dataclasses.Field[Any]) -> str:
     value = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
     if value is None or value == MISSING:
         return "null" if value is None else "?"
-    if isinstance(value, list):
-        return f"[{','.join(map(str, value))}]"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if isinstance(value, bool) else shown(value)

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from attnsvm.config import groups
-from attnsvm.config.fields import ConfigError
+from attnsvm.config.fields import ConfigError, shown
 from attnsvm.config.norm import is_entrywise
 from attnsvm.config.optimizer import NormalizedGDConfig
 from attnsvm.config.probe import ExcessRiskConfig, HeldOutConfig, MixtureConfig
@@ -50,7 +50,7 @@ def _of_groups(run: RunConfig) -> Broken:
         )
     if run.hypotheses and _get(run, "head.train"):
         must = "must be [] with head.train=True, which changes the scores"
-        yield f"hypotheses=[{','.join(run.hypotheses)}]", must
+        yield f"hypotheses={shown(run.hypotheses)}", must
     if "aligned_gradient" in run.hypotheses and tokens == "optimal":
         must = "must be without it with selection=optimal, which has no initial weights"
         yield "hypotheses=[aligned_gradient]", must
@@ -130,8 +130,7 @@ def _of_a_network(run: RunConfig) -> Broken:
     if run.objective is not None and groups.one_layer_problems(vars(model)) > 1:
         broken["objective"] = "null: it would pool layers and heads"
     for name, must in broken.items():
-        value = _get(run, name)
-        shown = f"[{','.join(value)}]" if isinstance(value, list) else str(value)
+        given = shown(_get(run, name))
         if name.endswith("._target_"):
-            name, shown = name.removesuffix("._target_"), shown.rpartition(".")[2]
-        yield f"{name}={shown}", f"must be {must}, with model=transformer"
+            name, given = name.removesuffix("._target_"), given.rpartition(".")[2]
+        yield f"{name}={given}", f"must be {must}, with model=transformer"

@@ -126,12 +126,10 @@ LAYER_KEY = DECLARED["key"][1:]
 MEASURED = DECLARED["measured"]
 """Columns of the trials that are quantities of the history too."""
 
-_status, *_trials = DECLARED["trials"]
-STATUS = cast(OneOf, _status.allowed)
+STATUS = cast(OneOf, DECLARED["trials"][0].allowed)
 TRIAL_COLUMNS = (
     SEED,
-    replace(_status, default="ok"),
-    *_trials,
+    *DECLARED["trials"],
     *MEASURED,
     *(one.of(norm) for norm in NORMS for one in DECLARED["published"]),
     *(one.of(norm) for norm in NORMS for one in DECLARED["svm"]),

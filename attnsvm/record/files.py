@@ -43,12 +43,8 @@ def refused(begin: str, *kinds: type[Exception]) -> Iterator[None]:
         raise CorruptRecordError(f"{begin}{type(error).__name__}: {error}") from error
 
 
-KINDS = (
-    (stat.S_ISLNK, "a link"),
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-)
+KINDS = {"-": "a file", "l": "a link", "d": "a folder", "p": "a pipe", "s": "a socket"}
+"""First letter of what `ls -l` prints -> what it is; the others are devices."""
 
 
 def kind_of(path: Path) -> str:
@@ -59,9 +55,7 @@ def kind_of(path: Path) -> str:
         return "nothing"
     except OSError:
         return "out of reach"
-    if stat.S_ISREG(mode):
-        return "a file"
-    return next((kind for holds, kind in KINDS if holds(mode)), "a device")
+    return KINDS.get(stat.filemode(mode)[0], "a device")
 
 
 def open_handle(path: Path, flags: int) -> int:
