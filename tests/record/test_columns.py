@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from attnsvm.cli.columns import columns_page, columns_text, dictionary
+from attnsvm.config import PROBES
 from attnsvm.record import STATES
 from attnsvm.record.columns import HISTORY_COLUMNS, RUN_COLUMNS, STAGES, TRIAL_COLUMNS
 from attnsvm.record.folder import read_tables, write
@@ -35,6 +36,8 @@ def test_every_column_says_all_and_is_there_once():
 
 def test_the_page_is_the_dictionary():
     assert (ROOT / "docs/columns.md").read_text() == columns_page()
+    plugins = (ROOT / "docs/plugins.md").read_text()
+    assert all(f"\n| `{name}` | `{name}_" in plugins for name in PROBES.own)
     for columns in dictionary().values():
         for one in columns:
             assert f"\n| `{one.name}` | " in columns_page()
