@@ -9,8 +9,6 @@ noise. The rows of q sum to zero, so q_top follows from the other entries. These
 underflow relative to the instance's largest product of slope and attention.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property

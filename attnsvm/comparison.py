@@ -1,7 +1,5 @@
 """Trained weights against solutions of the SVM: margin gap, directions of Gen-SVM."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

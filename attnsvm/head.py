@@ -1,7 +1,5 @@
 """From the attended token to a prediction: the head h of f_i = h(X_i^T s_i)."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """The risk of a prediction: a loss of the margin u = Y f, decreasing in all options but one."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import ClassVar
 

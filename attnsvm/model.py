@@ -1,7 +1,5 @@
 """Queries and admissible tokens: from drawn tokens, queries and labels to samples with a mask."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass

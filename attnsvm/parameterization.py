@@ -1,7 +1,5 @@
 """The trained variables: W itself, or factors K and Q."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 Their columns, with meaning, unit and range, are declared in `attnsvm.config.probe`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping

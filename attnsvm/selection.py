@@ -4,8 +4,6 @@
 score without training, `multi` all attended tokens.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, cast
 

@@ -9,8 +9,6 @@ Each function raises AssertionError, which says what does not hold. In a test of
         check_config(MyHeadConfig, power=3)
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -4,8 +4,6 @@ Peers: a loop over instances with torch autograd, and JAX (vmap, scan, jit). Bot
 steps V -= LR G / ||G||_F of every factor, W or K and Q, of every layer.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -7,8 +7,6 @@ layer has only the query that is read. The peers do less: they do not carry the 
 that become copies of each other, and they underflow beyond norms of about 700.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

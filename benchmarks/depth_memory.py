@@ -5,8 +5,6 @@ everything trained. Each size runs in a process of its own. A run of a sweep
 trains as many networks at once as `networks_at_once` says fit in 1 GiB, whatever `trials` is.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from benchmarks._measure import apart, print_head, print_row, with_peak

@@ -1,7 +1,5 @@
 """Wall times of the main job, from the commands as a user types them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -5,8 +5,6 @@ it, one instance after the other, and is not asked to prove anything. With `--de
 10000` it is ours alone, on that device, beside the CPU.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from typing import Any

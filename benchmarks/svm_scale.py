@@ -7,8 +7,6 @@ size's. LinearSVC (no intercept, large C) and Clarabel get the vectorised rows a
 they can do.
 """
 
-from __future__ import annotations
-
 import argparse
 import warnings
 from collections.abc import Iterable

@@ -8,8 +8,6 @@ Nuclear, every fourth instance: the truth is the norm of our solution where the 
 `attnsvm-verify` proves it; elsewhere a norm that is stated is `not judged`.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

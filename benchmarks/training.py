@@ -8,8 +8,6 @@ is one of the programs. After that: the cost of many dimensions. `--many 100000`
 of a batch in chunks.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

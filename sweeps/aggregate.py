@@ -1,7 +1,5 @@
 """From a folder of runs to tidy frames: the recorded instances, and the state of every run."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The Bregman divergence of the l_p potentials of mirror descent (arXiv 2410.14581)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ The terminal shows these lines at the end of a run, of a sweep and of its report
 `attnsvm-verify` after the proof: a row for each cell, with the columns of `conclusions.yaml`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@
 leave out, and a digest of the records. Every figure of the site is drawn from these.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

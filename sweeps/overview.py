@@ -4,8 +4,6 @@ Existing records are not computed again, so a second call only draws. With `--do
 and small figures of the documentation are written as well.
 """
 
-from __future__ import annotations
-
 import argparse
 import subprocess
 import sys

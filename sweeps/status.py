@@ -1,7 +1,5 @@
 """`attnsvm-status DIR`: the state of every run of a sweep, and the reason, as a table."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import Counter

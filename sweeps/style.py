@@ -4,8 +4,6 @@ The colours (Okabe and Ito) suit colour-blind readers; markers and hatching dist
 bars in grey print as well. Figures are made without pyplot, which would leave global state.
 """
 
-from __future__ import annotations
-
 import io
 import logging
 import re
@@ -23,6 +21,7 @@ from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.textpath import TextPath
+from omegaconf import OmegaConf
 from PIL import Image
 
 from attnsvm.record import one_line
@@ -42,34 +41,20 @@ FRAME_MS, FRAME_DPI = 120, 130
 """Duration and resolution of the frames of an animation."""
 
 
-def fill(colour: str, hatch: str = "") -> dict[str, Any]:
+FILLS: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("fills.yaml")))
+
+
+def fill(color: str, hatch: str = "", **more: str) -> dict[str, Any]:
     """Return the style of a part of a stacked bar; a white line separates it from the next part."""
-    return {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.6}
+    return {"color": color, "hatch": hatch, "edgecolor": "white", "linewidth": 0.6, **more}
 
 
 CONVERGENCE = ("global", "local", "not_local", "unsettled", "unknown", "unsaturated", "infeasible",
                "undecided")  # fmt: skip
 """Types of convergence from best to worst, in the order in which bars are stacked."""
 
-KINDS: dict[str, dict[str, Any]] = {
-    "global": fill("#0072B2") | {"ink": "white"},
-    "local": fill("#56B4E9"),
-    "not_local": fill("#E69F00", "////"),
-    "unsettled": fill("#F5C77E", "\\\\\\\\"),
-    "unknown": fill("#F0E442", "++++"),
-    "ok": fill("#0072B2") | {"ink": "white"},
-    "unsaturated": fill("#CC79A7", "...."),
-    "infeasible": fill("#8a8a8a") | {"ink": "white"},
-    "undecided": fill("#d9d9d9"),
-    "tie": fill("#F0E442", "----"),
-    "diverged": fill("#D55E00", "xxxx"),
-    "stalled": fill("#009E73", "||||"),
-    "unconstrained": fill("#56B4E9"),
-    "failed": fill("#1b1b1b") | {"ink": "white"},
-    "rejected": fill("#E69F00", "\\\\\\\\"),
-}
-"""Types of convergence and statuses as parts of stacked bars, in order; hatching tells apart the
-kinds of one shade of grey, `ink` is the colour of a number in the bar."""
+KINDS = {name: fill(**look) for name, look in FILLS["kinds"].items()}
+"""How types of convergence and statuses are drawn as parts of stacked bars, in order."""
 
 OTHER_KIND = fill(FAINT)
 

@@ -5,8 +5,6 @@ name, which ends in its signature, and is logged once, independent of the proces
 launcher that made it, and of how often the sweep was resumed.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import re

@@ -3,8 +3,6 @@
 python -m tests.apt chromium        print what cannot be had; the tests are then skipped
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import shutil

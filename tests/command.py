@@ -1,7 +1,5 @@
 """Run the installed commands as a user does: another process, another directory."""
 
-from __future__ import annotations
-
 import atexit
 import multiprocessing
 import os

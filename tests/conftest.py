@@ -1,7 +1,5 @@
 """Hangups end programs as usual; workers of pytest-xdist, which end without atexit, tidy up."""
 
-from __future__ import annotations
-
 import signal
 import sys
 

@@ -4,8 +4,6 @@ The runs are real but for their numbers, which are prepared: a kill is to meet t
 takes milliseconds, and not the computing.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

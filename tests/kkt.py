@@ -1,7 +1,5 @@
 """One KKT kit for every solver: feasibility, dual domain, complementarity, stationarity."""
 
-from __future__ import annotations
-
 import math
 
 import torch

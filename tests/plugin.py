@@ -1,7 +1,5 @@
 """A plug-in package with an option, written to a folder and found there as if it was installed."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Which cases of a table are run by `make test`; `make test-all` runs all."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

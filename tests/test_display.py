@@ -1,7 +1,5 @@
 """Batches and results at a prompt, in a notebook, by instance, and drawn with their numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The documentation is run, and everything that it names exists."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib.util
 import re

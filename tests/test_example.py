@@ -1,7 +1,5 @@
 """The examples: the page of torch and cvxpy has our numbers; the package does what it says."""
 
-from __future__ import annotations
-
 import os
 import runpy
 import shutil

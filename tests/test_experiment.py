@@ -1,7 +1,5 @@
 """A run from config to record: each reading of the attention, and every bad instance, has a row."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """The gradient against 60-digit arithmetic on saturated instances, where float64 has no digits."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """The page that follows one run names files and functions that exist, and not too many files."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ The margin is compared with that of the certified SVM of least norm under the sa
 gap is in [0, 1] once the tokens are separated.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Norms against their definition by duality, and steepest directions against random ones."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

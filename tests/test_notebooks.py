@@ -1,7 +1,5 @@
 """The notebooks of the documentation run from a fresh kernel, in an empty folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import nbformat

@@ -1,7 +1,5 @@
 """What another machine may change: last bits, emulated by other routines of torch and its BLAS."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

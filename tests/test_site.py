@@ -1,7 +1,5 @@
 """The built site in a real browser: `make docs` runs this after it has built the site."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The kit for plug-ins: attnsvm's own options pass it, deliberately broken twins fail it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

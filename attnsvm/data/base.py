@@ -1,7 +1,5 @@
 """The base classes of the sources of instances, and the draws that they share."""
 
-from __future__ import annotations
-
 import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

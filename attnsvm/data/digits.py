@@ -1,7 +1,5 @@
 """Tokens that are not random: patches of the handwritten digits that come with scikit-learn."""
 
-from __future__ import annotations
-
 import functools
 
 import torch

@@ -1,7 +1,5 @@
 """`data=file`: instances from an .npz file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

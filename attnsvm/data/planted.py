@@ -1,7 +1,5 @@
 """`data=planted`: one token of each sample carries the label, and resembles the query."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import torch

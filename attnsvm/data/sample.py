@@ -1,7 +1,5 @@
 """`attnsvm.sample`: a batch of instances by the names of its options."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any, Unpack
 

@@ -1,7 +1,5 @@
 """Instances of the papers: on the unit sphere, orthonormal, and two scenes in the plane."""
 
-from __future__ import annotations
-
 import torch
 from torch import Generator, Tensor
 

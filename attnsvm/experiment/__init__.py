@@ -1,7 +1,5 @@
 """A run from its config to its record: its objects, the stages in order, its tables."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -8,8 +8,6 @@ A run branches in three places: `train` (one layer, or a network of several), `S
 tokens the SVM separates), and `batches` (instances are drawn from seeds, or come from a file).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import math

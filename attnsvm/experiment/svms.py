@@ -1,7 +1,5 @@
 """The SVMs of a run, solved in every norm, and the comparison of trained weights with them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

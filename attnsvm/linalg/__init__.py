@@ -1,7 +1,5 @@
 """Linear algebra whose last bits depend neither on the batch nor on the number of threads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock, local

@@ -1,7 +1,5 @@
 """Directions of matrices: their correlation, and one minus it to full relative accuracy."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Numba: code is compiled at its first call, cached on disk, and a log line announces it."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

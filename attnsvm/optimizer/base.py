@@ -1,7 +1,5 @@
 """What all optimizers have in common, and full-batch first-order steps of every instance."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from abc import ABC, abstractmethod

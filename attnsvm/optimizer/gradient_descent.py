@@ -3,8 +3,6 @@
 `gd`, `normalized_gd`, `momentum`, `polyak`, `adam` and `mirror_descent`.
 """
 
-from __future__ import annotations
-
 import torch
 
 from attnsvm.config import optimizer as schema

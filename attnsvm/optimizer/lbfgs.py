@@ -1,7 +1,5 @@
 """Batched limited-memory BFGS: an unconstrained minimisation per instance, all at once."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """`optimizer=regularization_path`: minimisers of the risk in balls of growing radius."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`optimizer=safe_gd`: gradient descent with the largest step that provably lowers the risk."""
 
-from __future__ import annotations
-
 import math
 
 import torch

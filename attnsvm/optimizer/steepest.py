@@ -1,7 +1,5 @@
 """Normalised steepest descent in a norm: `optimizer=steepest | sign_gd | muon`."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import field
 

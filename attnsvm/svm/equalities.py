@@ -1,7 +1,5 @@
 """Equality constraints, eliminated exactly: W = W_0 + V with V orthogonal to every equality row."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple

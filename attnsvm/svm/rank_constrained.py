@@ -11,8 +11,6 @@ and alternating minimisation over W = K Q^T gives the best point found:
 For fixed Q the least ||K||_F is a Frobenius SVM with queries Q^T z_k, and likewise for fixed K.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -10,8 +10,6 @@ d x d matrix is formed only once, at the end. Few queries are reduced alone (P_d
 instances are not reduced: the factorisation would cost more than it saves.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

@@ -3,8 +3,6 @@
 Used only for checks and comparisons. CVXPY is imported on first use.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import operator

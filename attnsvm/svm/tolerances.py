@@ -3,8 +3,6 @@
 Relative unless stated otherwise; EPS is the relative precision of float64.
 """
 
-from __future__ import annotations
-
 from attnsvm.linalg import EPS
 
 # --- what is proved ------------------------------------------------------------------------------

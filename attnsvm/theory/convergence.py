@@ -1,7 +1,5 @@
 """What the trained weights of an instance converge to: optimal, locally optimal or other tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

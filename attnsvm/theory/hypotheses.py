@@ -4,8 +4,6 @@ A verdict is True, False or None, which means undecided: rounding may decide, an
 or there are too many selections of tokens to list.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The locally optimal selections of an instance, each with its certified SVM, before training."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import math

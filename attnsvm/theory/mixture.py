@@ -1,7 +1,5 @@
 """The mixture of a sample's tokens that scores best, and the part of W that it determines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training of a whole batch at once, and of a large one in chunks."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Steps of a batch in blocks of eight instances: stretches of steps, and the threads' shares."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator

@@ -6,8 +6,6 @@ products V V^T: one pass over the vectors, while Householder reflections take ma
 the condition number, so reflections are used for instances with (nearly) dependent vectors.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import torch

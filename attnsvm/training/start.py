@@ -4,8 +4,6 @@
 `aligned` and `pretrained` are made here.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NoReturn

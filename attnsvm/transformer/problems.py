@@ -9,8 +9,6 @@ as queries; the keys are the rows of the same sequence; and the score of a token
 how much the risk falls, to first order, if row k attends more to token t.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,7 +1,5 @@
 """A network during training: its risk, and the exact gradient in everything that is trained."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

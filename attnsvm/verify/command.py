@@ -1,7 +1,5 @@
 """`attnsvm-verify RECORD`: derive every number of a record again, from seed, config and weights."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -1,7 +1,5 @@
 """The numbers of a record against those computed again: one comparison for all columns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

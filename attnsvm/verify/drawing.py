@@ -1,7 +1,5 @@
 """The instances of a recorded config, drawn again by the library, beside the stored tokens."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import platform

@@ -4,8 +4,6 @@ Nothing here imports torch or the library: correlations, margin gaps and ranks o
 compared with these as well as with those that the library computes again.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

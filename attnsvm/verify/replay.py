@@ -5,8 +5,6 @@ the weights between the first and the last step, takes three values, one in each
 that is the same in all of them does not depend on it, and is compared; others are trusted.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

@@ -3,8 +3,6 @@
 It proves what no arithmetic on the record can: that the stored weights are what training gives.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping

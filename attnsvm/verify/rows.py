@@ -1,7 +1,5 @@
 """The rows of `trials.parquet`: which seeds, and the status that follows from the other columns."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """One run's record: every number in it is derived again and compared, or named as trusted."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """The stored tables and arrays of a record; some instances are in memory at a time."""
 
-from __future__ import annotations
-
 import math
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence

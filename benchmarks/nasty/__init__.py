@@ -3,8 +3,6 @@
 `nasty.npz` holds the arrays, `card.json` says what they are.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ least norm that the solver states, or None where it states no solution. Token 0 
 to be separated from the others; shapes are those of `benchmarks.nasty.Difficult`.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """CVXPY, with its default solver and with Clarabel at 1e-10."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """Solvers of quadratic programs through qpsolvers: at their default settings, and at 1e-10."""
 
-from __future__ import annotations
-
 import warnings
 from functools import partial
 from typing import Any

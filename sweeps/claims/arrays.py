@@ -3,8 +3,6 @@
 Each takes the arrays of a run, instance axis B first, and returns (B,).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from types import FunctionType
 

@@ -1,7 +1,5 @@
 """The records of some runs as columns: in these are the expressions that decide a claim."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Curves of quantities over the steps of training; `curves.yaml` says which a sweep has."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -37,15 +37,7 @@ PANELS = {
 }
 """Vertical axes of what is shown over the steps; W_svm is in the norm of what is trained."""
 
-CAUSES: dict[str, Look] = {
-    "aligned": {"label": "aligned to 1e-3", **style.fill("#0072B2")},
-    "unseen": {"label": "unseen positions pull", **style.fill("#E69F00", "////")},
-    "turning": {"label": "not aligned to 1e-3", **style.fill("#56B4E9", "....")},
-    "copies": {"label": "tied copies", **style.fill("#F0E442", "----")},
-    "mixing": {"label": "mixing rows", **style.fill("#CC79A7", "xxxx")},
-    "infeasible": {"label": "infeasible", **style.fill("#8a8a8a")},
-    "other": {"label": "other", **style.fill("#d9d9d9")},
-}
+CAUSES = {name: style.fill(**look) for name, look in style.FILLS["causes"].items()}
 """How a row ended -> how its part of a bar is drawn."""
 
 

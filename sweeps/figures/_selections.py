@@ -1,7 +1,5 @@
 """Which tokens training selects: pairs of runs that differ in their optimizer only."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from itertools import combinations_with_replacement
 from typing import Any

@@ -4,8 +4,6 @@ A numeric axis becomes x, the next axes colours, columns and rows of panels; few
 too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """What the readout sees of the input as a network gets deeper, and the rank of each layer."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Where training ends: at the optimal, at locally optimal or at other tokens (section 4)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

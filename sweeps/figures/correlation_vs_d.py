@@ -1,7 +1,5 @@
 """Trained W against the attention SVMs of the attended tokens (paper, section 5)."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import chain, repeat
 from typing import Any
@@ -27,14 +25,9 @@ LOOKS: dict[str, Look] = {
                    "markeredgewidth": 1.0, "linestyle": "--", "linewidth": 1.1},
 }  # fmt: skip
 ACCEPTED = {False: "accepted", True: "accepted, flat"}
-BLUES = style.fill("#0072B2"), style.fill("#56B4E9")
-OTHERS = tuple(
-    style.fill(colour, hatch)
-    for colour, hatch in (
-        ("#E69F00", "////"), ("#F0E442", "...."), ("#CC79A7", "----"), ("#D55E00", "xxxx"),
-        ("#009E73", "||||"), ("#8a8a8a", "\\\\\\\\"), ("#d9d9d9", ""),
-    )
-)  # fmt: skip
+ACCEPTED_FILLS, OTHERS = (
+    [style.fill(**look) for look in style.FILLS["drawn"][kind]] for kind in ("accepted", "others")
+)
 """How accepted and other kinds of instances are drawn, in order."""
 READ_OFF = {4: (0.034, 0.07, 0.155), 10: (0.0055, 0.0085, 0.12)}
 """Values read from the published figure: d -> values as in `CURVES`."""
@@ -172,7 +165,7 @@ def _drawn(tables: Tables, axes: CellAxes) -> Figure:
     kinds = counts["kind"].cat.categories
     accepted = [kind for kind in kinds if kind in ACCEPTED.values()]
     others = [kind for kind in kinds if kind not in accepted]
-    shades = dict(zip(accepted, BLUES, strict=False))
+    shades = dict(zip(accepted, ACCEPTED_FILLS, strict=False))
     shades |= dict(zip(others, chain(OTHERS, repeat(style.fill(style.INK))), strict=False))
     total = counts.groupby(["variant", "d"], observed=True)["count"].transform("sum")
     bar = counts["d"].map(number) + "\n(" + total.astype(str) + ")"

@@ -1,7 +1,5 @@
 """Several heads of a layer: their tokens, their SVMs, and the risk that they reach together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import permutations

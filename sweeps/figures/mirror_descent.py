@@ -1,7 +1,5 @@
 """Mirror descent with l_p potentials against the l_p SVMs (arXiv 2410.14581)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Every optimizer against every norm: in which one its weights have the largest margin."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

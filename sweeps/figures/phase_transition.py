@@ -1,7 +1,5 @@
 """Where separation is possible, and where training finds it (paper, Theorem 1)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

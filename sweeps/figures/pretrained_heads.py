@@ -1,7 +1,5 @@
 """Heads of a pretrained transformer against the SVMs of the tokens that they attend to."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Rank of the trained weights versus the token dimension d, beside that of the SVM solutions."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Rank of the attention SVM's solutions versus the token dimension d (paper, section 3)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial

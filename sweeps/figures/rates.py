@@ -1,7 +1,5 @@
 """Rates: exponents of direction error, margin gap and loss against steps and the norm of W."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Quadratic head: the number of attended tokens, and which SVM W agrees with (section 6)."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from .. import statistics

@@ -1,7 +1,5 @@
 """The report of a sweep besides its figures: counts, runs, provenance, commands."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any

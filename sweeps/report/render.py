@@ -4,8 +4,6 @@ Jinja escapes every value that a template prints. A content security policy allo
 own script and style, and nothing is loaded from other places.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """`attnsvm-claims`: list the claims of the papers with their verdicts, or run and judge them."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -1,7 +1,5 @@
 """From the records of a claim's runs to its verdict, and the verdicts that are kept on disk."""
 
-from __future__ import annotations
-
 import ast
 import shlex
 from collections.abc import Mapping, Sequence

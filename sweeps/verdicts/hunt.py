@@ -5,8 +5,6 @@ Then samples, tokens, dimensions and initial weights are left out, and the numbe
 as the claim still fails. What is left is recorded as any run, so that `attnsvm-verify` proves it.
 """
 
-from __future__ import annotations
-
 import itertools
 import shlex
 import tempfile

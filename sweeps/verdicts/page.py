@@ -1,7 +1,5 @@
 """Verdicts to read: as a table in the terminal, in Markdown for the documentation, and as HTML."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from itertools import groupby

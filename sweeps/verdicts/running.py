@@ -1,7 +1,5 @@
 """The runs of claims, each an ordinary sweep of `attnsvm` in a process of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence

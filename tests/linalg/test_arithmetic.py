@@ -1,7 +1,5 @@
 """Functions of lanes against the C library."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

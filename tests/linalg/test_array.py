@@ -1,7 +1,5 @@
 """Arrays of lanes in compiled code: entries, views and assignments are those of NumPy."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Singular value decompositions in lanes: defining identities, torch's values, exact cases."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Generator

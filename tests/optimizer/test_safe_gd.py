@@ -1,7 +1,5 @@
 """Steps that provably lower the risk: the bound of the curvature, the guarantee, the direction."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """`data=pretrained` from the config to the record, on tiny random models."""
 
-from __future__ import annotations
-
 import os
 import sys
 

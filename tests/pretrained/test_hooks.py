@@ -1,7 +1,5 @@
 """Attention caught by hooks in torch modules and in those of transformers."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """A head as an instance in few dimensions: same attention and SVM, least Frobenius norm."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """The real model, `make test-pretrained`: the embeddings of its own library, and its heads."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

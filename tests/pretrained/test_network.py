@@ -1,7 +1,5 @@
 """Folders of models: the network is the one that transformers loads from them, or refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil

@@ -1,7 +1,5 @@
 """The scores of tokens by the loss of a model: `data.scores=loss` and `probe=optimality`."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tiny random models of type bert and gpt2 as folders."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Each probe against closed forms, its invariances, and what it does where it is not defined."""
 
-from __future__ import annotations
-
 import math
 
 import mpmath

@@ -1,7 +1,5 @@
 """Probes in runs: columns, history, metadata, refusals, and records that say otherwise."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -6,8 +6,6 @@ process is started here and stopped by its id; all files lie in one folder.
     python -m tests.slurm.cluster       install what is missing (apt), print what cannot be had
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -26,39 +24,7 @@ PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scancel", "srun", "munge
 NODES = ("attn0", "attn1")
 CPUS, MEMORY_MB = 2, 4000
 
-CONF = """\
-ClusterName=attnsvm
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={port}
-AuthType=auth/munge
-AuthInfo=socket={folder}/munge.socket
-CryptoType=crypto/munge
-SlurmUser=root
-SlurmdUser=root
-ProctrackType=proctrack/pgid
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_CPU_Memory
-SwitchType=switch/none
-MpiDefault=none
-JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
-ReturnToService=2
-KillWait=5
-InactiveLimit=0
-MinJobAge=10
-SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=100000
-GresTypes=gpu
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool-%n
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd-%n.pid
-SlurmctldLogFile={folder}/slurmctld.log
-SlurmdLogFile={folder}/slurmd-%n.log
-{nodes}
-PartitionName=main Nodes={names} Default=YES MaxTime=60 State=UP
-"""
-
+CONF = Path(__file__).with_name("slurm.conf").read_text()
 NODE = (
     "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} "
     "RealMemory={memory} Gres=gpu:1 State=UNKNOWN"

@@ -1,7 +1,5 @@
 """Sweeps on a real SLURM: two nodes, no accounting, every way in which a job can end."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Seeded instances for the SVM tests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -7,8 +7,6 @@ Hanson's method in rational arithmetic (`truth`) and is kept in benchmarks/nasty
     python -m benchmarks.nasty        writes that data set again (needs python-flint)
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 from collections.abc import Callable, Iterator

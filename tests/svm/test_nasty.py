@@ -1,7 +1,5 @@
 """Difficult instances in every norm and by every method: the statuses are those of the truth."""
 
-from __future__ import annotations
-
 import json
 from itertools import groupby
 

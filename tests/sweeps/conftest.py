@@ -1,7 +1,5 @@
 """A sweep on disk, and stored arrays of made-up runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Made-up sweeps with every ugly case that a real folder may hold, and words of their figures."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """No figure, table or count pools cells: every axis of a folder separates, for every experiment."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The report in a real browser: it renders without an error and its tables sort."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

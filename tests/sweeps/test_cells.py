@@ -1,7 +1,5 @@
 """Which fields tell the cells of a sweep apart, what they are called, and what is in them."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

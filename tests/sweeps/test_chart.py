@@ -1,7 +1,5 @@
 """Any column against any other: closed forms, what is left out, and questions without an answer."""
 
-from __future__ import annotations
-
 import shutil
 from itertools import product
 from types import SimpleNamespace

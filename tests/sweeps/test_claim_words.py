@@ -1,7 +1,5 @@
 """Each outcome of a claim follows from columns and curves that are written by hand."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Verdicts follow from counts of recorded instances; what is committed is that of the claims."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import json

@@ -1,7 +1,5 @@
 """The figures beyond the main job: their numbers, and their empty and ugly cases."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 

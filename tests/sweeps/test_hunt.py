@@ -1,7 +1,5 @@
 """A hunt finds a planted counterexample, makes it as small as it goes, and ends without one."""
 
-from __future__ import annotations
-
 import shlex
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is on disk as tidy tables: `attnsvm.load`, and the frames from which reports are made."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Mirror descent against the l_p SVMs: divergences from stored weights, whose tokens, the page."""
 
-from __future__ import annotations
-
 import mpmath
 import numpy as np
 import pandas as pd

@@ -1,7 +1,5 @@
 """The map of optimizers against norms: its numbers, its labels, and its empty cases."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

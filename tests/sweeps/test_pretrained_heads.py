@@ -1,7 +1,5 @@
 """The table of leaning heads against the definition, on made-up correlations."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

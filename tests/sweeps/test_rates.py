@@ -1,7 +1,5 @@
 """Exponents by decade: known power laws are found with their range, and others are none."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The records behind `docs/experiments.md`: proved again, and saying what is claimed of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """The report says everything that is on record, as text, and the command says what is missing."""
 
-from __future__ import annotations
-
 import base64
 import dataclasses
 import hashlib

@@ -1,7 +1,5 @@
 """Every experiment in miniature: real runs of the real code, from one command to the report."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -3,8 +3,6 @@
 `make test-tracking` installs the packages; a test is skipped where its package is missing.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Types of convergence of known selections, and whether a direction has settled."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import torch

@@ -1,7 +1,5 @@
 """Hypotheses against closed forms, brute force and autograd, and local optima against training."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """The mixture that scores best, against closed forms, a search and Gen-SVM."""
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 from fractions import Fraction

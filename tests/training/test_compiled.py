@@ -1,7 +1,5 @@
 """The compiled loop against the torch loop, step by step, for every rule of steps."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 

@@ -1,7 +1,5 @@
 """A problem in the span of its vectors against the problem itself."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Initial weights: from a file, at an angle to an SVM, balanced, aligned with the gradient."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

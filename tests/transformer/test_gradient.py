@@ -1,7 +1,5 @@
 """Gradients in every matrix of a network against arithmetic of hundreds of digits."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

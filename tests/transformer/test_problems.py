@@ -1,7 +1,5 @@
 """Every layer and head as a one-layer problem: its samples, scores and SVM."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

@@ -1,7 +1,5 @@
 """Runs with model=transformer: a row for each layer and head, from the record to the chart."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

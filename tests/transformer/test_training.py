@@ -1,7 +1,5 @@
 """Training of all layers and heads."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

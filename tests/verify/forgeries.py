@@ -1,7 +1,5 @@
 """Forgeries made by hand: the kind of record, and what is changed in it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """`attnsvm-verify` as a user types it: what it prints, and its exit code."""
 
-from __future__ import annotations
-
 import shutil
 import tracemalloc
 import zipfile

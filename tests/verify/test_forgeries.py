@@ -1,7 +1,5 @@
 """No forgery passes, although its checksums fit: by hand, and by seeded random mutation."""
 
-from __future__ import annotations
-
 import itertools
 import shutil
 from functools import lru_cache

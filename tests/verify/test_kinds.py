@@ -1,7 +1,5 @@
 """A genuine record of every kind of run passes, every column of it derived or named as trusted."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

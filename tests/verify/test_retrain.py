@@ -1,7 +1,5 @@
 """`--retrain`: what no arithmetic on the record can tell is found by training again."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The attention of any torch module: queries and keys caught by hooks while it runs."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import re

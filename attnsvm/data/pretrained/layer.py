@@ -3,8 +3,6 @@
 Its rows and heads are bilinear forms; an instance has tokens, queries and W.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ The network is that of the library transformers, made from the few fields of con
 named here and the stored tensors. No pickle and no code of a folder is read.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

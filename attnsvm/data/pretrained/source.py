@@ -1,7 +1,5 @@
 """`data=pretrained`: a head of a pretrained model on sentences of a text."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace

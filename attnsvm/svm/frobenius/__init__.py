@@ -12,8 +12,6 @@ Well-conditioned instances are solved together from their Gram matrices (`active
 one by one from their rows; on the CPU, whatever the device of the problem.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray

@@ -7,8 +7,6 @@ Only the margins d_k^T (W z_i) use all N rows; they cost O(N d). Memory is O(N d
 Equalities are always in the support.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -14,8 +14,6 @@ Multipliers of a degenerate vertex are not unique, so every step is the least-no
 solution.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ Every norm starts on the support of the Frobenius solution. In rough rounds idle
 working set and nearly active ones enter. Then rows only enter: those that W violates.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

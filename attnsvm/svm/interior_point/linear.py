@@ -13,8 +13,6 @@ matrix  A diag(theta) A^T + c b b^T + diag(s / a),  b = A skew  (max),  or
 A diag(c) A^T + diag(s / a)  (l1).  S. Wright, Primal-Dual Interior-Point Methods, chapter 10.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

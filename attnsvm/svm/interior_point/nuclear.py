@@ -15,8 +15,6 @@ and since every A_k has rank two, H is a sum of Hadamard products (`Rows.schur`)
 q x q matrix G = I - M^T M:  V = 2 [[I, 0], [0, 0]] + 2 C C^T,  C = [M; I] T,  G^{-1} = T T^T.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 

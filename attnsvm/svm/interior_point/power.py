@@ -17,8 +17,6 @@ U diag(f(x)) V^T the derivative is plain in the bases U, V: it multiplies the pa
 Carlsson and K. Perfekt, Proc. AMS 144, 2016). The norm and its p-th power have the same minimisers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar

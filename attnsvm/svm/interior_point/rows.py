@@ -5,8 +5,6 @@ Every array is a batch of matrices (B, rows, columns); vectors are columns (B, N
 batches (`lanes`), only its start is made here, and the steps of large instances.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import copy
 from typing import Self

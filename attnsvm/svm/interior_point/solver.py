@@ -4,8 +4,6 @@ The Frobenius solution exists exactly where any solution does, and its ray prove
 whatever the norm.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

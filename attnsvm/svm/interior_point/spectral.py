@@ -21,8 +21,6 @@ L_1^{-1} V_12 L_2^{-T} = U_1 diag(c) U_2^T, H is X -> X + diag(c) X^T diag(c) fo
 X_1 = L_1^{-T} U_1, X_2 = L_2^{-T} U_2: pairs of entries, inverted at once.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

@@ -5,8 +5,6 @@ descent in five norms, and Muon; the exact gradient (for gradient descent of W w
 published one as well), heads that are sums of functions of projections, and the four losses.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
