@@ -3,8 +3,6 @@
 It is read from the sweep's folder, so it works with every launcher.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time
@@ -12,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Self, TextIO
 
 from attnsvm.record import LOCK_FILE, RUN_FILE, CorruptRecordError, duration, kind_of, read_run
 
@@ -39,7 +37,7 @@ class Progress:
         self.stop = threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         self.thread.start()
         return self
 

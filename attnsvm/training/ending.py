@@ -1,10 +1,9 @@
 """Tests at the end of a training: rounding noise of the last step, and minima at finite weights."""
 
-from __future__ import annotations
-
 import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -67,10 +66,10 @@ class Ending:
         self.risk, self.variables, self.W, self.ridge = risk, variables, W, ridge
         self.x = risk.attention(variables)
 
-    def take(self, at: Tensor | slice) -> Ending:
+    def take(self, at: Tensor | slice) -> Self:
         """Return the ending of the instances at `at`."""
         risk = Risk(self.risk.batch.take(at), self.risk.rule, self.risk.loss)
-        return Ending(risk, tuple(V[at] for V in self.variables), self.W[at], self.ridge)
+        return type(self)(risk, tuple(V[at] for V in self.variables), self.W[at], self.ridge)
 
     @cached_property
     def forward(self) -> Forward:

@@ -1,10 +1,9 @@
 """The forward pass of a network, whose layers are those of `attnsvm.Transformer`."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -36,8 +35,8 @@ class Weights:
     M2: Tensor | None = None
     head: Parameters = field(default_factory=dict)
 
-    @staticmethod
-    def drawn(model: Transformer, seeds: Tensor, W: Tensor, head: Parameters) -> Weights:
+    @classmethod
+    def drawn(cls, model: Transformer, seeds: Tensor, W: Tensor, head: Parameters) -> Self:
         """Return the weights at the start of a training, with attention weights W.
 
         V is the orthogonal factor of a normal matrix, or the identity: None unless it is trained.
@@ -52,7 +51,7 @@ class Weights:
         if width:
             M1 = normal(seeds, MLP_STREAM, L, d, width) / d**0.5
             M2 = normal(seeds, MLP_STREAM + NEXT, L, width, d) / width**0.5
-        return Weights(W, V, M1, M2, head)
+        return cls(W, V, M1, M2, head)
 
     def others(self, model: Transformer) -> dict[str, Tensor]:
         """Return what is trained besides W, by the names in a record."""
@@ -65,7 +64,7 @@ class Weights:
             found |= {of_head(name): p for name, p in self.head.items()}
         return found
 
-    def replaced(self, parts: dict[str, Tensor]) -> Weights:
+    def replaced(self, parts: dict[str, Tensor]) -> Self:
         """Return the weights with other values of W and of what else is trained, by these names."""
         head = {name: parts.get(of_head(name), p) for name, p in self.head.items()}
         matrices = {name: parts[name] for name in ("W", "V", "M1", "M2") if name in parts}

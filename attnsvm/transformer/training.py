@@ -1,7 +1,5 @@
 """Training of all layers and heads: each takes steps along its own normalised gradient."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Unpack
 
@@ -188,22 +186,6 @@ def _checked(optimizer: Optimizer, batch: ProblemBatch, model: Transformer) -> N
     return optimizer
 
 
-def _descend(
-    net: TrainedNetwork, attention: Variables, optimizer: NormalizedGD, recorder: _Recorder,
-    report: Report,
-) -> None:  # fmt: skip
-    """Take the steps of any head, loss, parameterization and kind of gradient, with torch."""
-    weights, recorded = net.drawn.replaced({"W": net.combined(attention)}), set(optimizer.grid())
-    for k in range(optimizer.steps + 1):
-        if k in recorded:
-            recorder.store(attention, weights)
-        if k % REPORT_EVERY == 0 or k == optimizer.steps:
-            report(k)
-        if k < optimizer.steps:
-            eta = optimizer.step_size(k)
-            attention, weights = net.stepped(attention, weights, eta, optimizer.gradient)
-
-
 class _Recorder:
     """Fills the arrays of a trajectory; `last` are the variables of attention and all weights."""
 
@@ -234,6 +216,22 @@ class _Recorder:
         return LayerTrajectory(
             net.model, net.loss, torch.tensor(self.grid), *seen, weights, K, Q, error
         )
+
+
+def _descend(
+    net: TrainedNetwork, attention: Variables, optimizer: NormalizedGD, recorder: _Recorder,
+    report: Report,
+) -> None:  # fmt: skip
+    """Take the steps of any head, loss, parameterization and kind of gradient, with torch."""
+    weights, recorded = net.drawn.replaced({"W": net.combined(attention)}), set(optimizer.grid())
+    for k in range(optimizer.steps + 1):
+        if k in recorded:
+            recorder.store(attention, weights)
+        if k % REPORT_EVERY == 0 or k == optimizer.steps:
+            report(k)
+        if k < optimizer.steps:
+            eta = optimizer.step_size(k)
+            attention, weights = net.stepped(attention, weights, eta, optimizer.gradient)
 
 
 class _NetworkSteps(BlockSteps):

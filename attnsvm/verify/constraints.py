@@ -3,13 +3,11 @@
 Token differences, margins d_k^T W z_k and M(a) = sum_k a_k d_k z_k^T are computed exactly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +50,7 @@ class StoredSvm:
     log_softmax: Array | None = None
 
     @classmethod
-    def all_of(cls, at: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, StoredSvm]:
+    def all_of(cls, at: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Self]:
         """Return the SVMs among the arrays `at` of one instance, by name.
 
         `options` is the section `svm` of the config.

@@ -9,12 +9,10 @@ R = A - U s V^T,
     u = ||U||_op <= sqrt(1 + ||U^T U - I||_F),  likewise v.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +42,7 @@ class Exact:
         self.integers, self.exponent = integers, exponent
 
     @classmethod
-    def of(cls, x: Array) -> Exact:
+    def of(cls, x: Array) -> Self:
         """Return the float64 array `x`, exactly."""
         require(bool(np.isfinite(x).all()), "a number is not finite")
         mantissa, exponent = np.frexp(x)

@@ -1,14 +1,12 @@
 """What of a run is not known here: whether its files are; and what its proof trusts, in words."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from attnsvm.config import GROUPS, RunConfig
 from attnsvm.config.groups import is_transformer
@@ -83,7 +81,7 @@ class Unknown:
     columns: frozenset[str] = frozenset()
 
     @classmethod
-    def of(cls, run: Mapping[str, Any]) -> Unknown:
+    def of(cls, run: Mapping[str, Any]) -> Self:
         """Return what is not known of the run of a `run.json`."""
         config, here = run["config"], files_are_here(run)
         groups = frozenset(

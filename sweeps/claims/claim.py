@@ -6,8 +6,6 @@ several of them share, from the section `hypotheses` of the file or of `shared.y
 columns and rules of several papers.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import inspect
@@ -17,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from omegaconf import OmegaConf
 
@@ -47,7 +45,7 @@ class Runs:
     overrides: tuple[str, ...]
 
     @classmethod
-    def of(cls, name: str, overrides: str) -> Runs:
+    def of(cls, name: str, overrides: str) -> Self:
         """Return the runs of overrides that spaces separate."""
         return cls(name, tuple(overrides.split()))
 

@@ -11,8 +11,6 @@ share their code are in the table `SWEEPS` of one of `FAMILIES`. Either has
 Sweeps without a module of their own are drawn by `adhoc`.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -118,13 +116,6 @@ def _user_module(sweep: str, folders: Iterable[Path]) -> ModuleType | None:
 # --- pages ----------------------------------------------------------------------------------------
 
 
-def drawn(
-    pages: Iterable[Pages], tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()
-) -> list[Drawing]:
-    """Return the figures of several kinds of pages, one kind after the other."""
-    return [one for kind in pages for one in kind.draw(tables, axes, remarks)]
-
-
 @dataclass(frozen=True)
 class Pages:
     """The figure `name`; NAME_1, NAME_2, ... where one figure has no room for all cells.
@@ -186,3 +177,10 @@ class Pages:
         note = self.note or CAPTIONS.get(self.name, {}).get("note", "")
         counted = [status_counts(tables[counts], axes)] if counts else []
         return [note, *self.lines(tables, axes), *counted, *remarks]
+
+
+def drawn(
+    pages: Iterable[Pages], tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()
+) -> list[Drawing]:
+    """Return the figures of several kinds of pages, one kind after the other."""
+    return [one for kind in pages for one in kind.draw(tables, axes, remarks)]

@@ -1,12 +1,11 @@
 """An instance with its initial weights as plain numbers, and simpler ones made of it."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,13 +40,14 @@ class Case:
         n, T, d = self.arrays["X"].shape
         return n, T, d
 
-    def replaced(self, **arrays: Array) -> Case:
+    def replaced(self, **arrays: Array) -> Self:
         """Return the case with other arrays of these names."""
-        return Case({**self.arrays, **arrays})
+        return replace(self, arrays={**self.arrays, **arrays})
 
-    def mapped(self, change: Callable[[str, Array], Array]) -> Case:
+    def mapped(self, change: Callable[[str, Array], Array]) -> Self:
         """Return the case with every array but the labels changed by `change(name, array)`."""
-        return Case({k: V if k == "Y" else change(k, V) for k, V in self.arrays.items()})
+        changed = {k: V if k == "Y" else change(k, V) for k, V in self.arrays.items()}
+        return replace(self, arrays=changed)
 
     @property
     def degenerate(self) -> bool:

@@ -4,9 +4,7 @@ What a GPU refuses is refused: operands on different devices, NumPy's view of a 
 step that silently needs the CPU is found on a machine without a GPU.
 """
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -29,7 +27,7 @@ class Pretended(torch.Tensor):
     inner: torch.Tensor
 
     @staticmethod
-    def __new__(cls, inner: torch.Tensor) -> Pretended:
+    def __new__(cls, inner: torch.Tensor) -> Self:
         tensor: Pretended = torch.Tensor._make_wrapper_subclass(
             cls, inner.shape, inner.stride(), inner.storage_offset(), dtype=inner.dtype, device=GPU
         )

@@ -4,50 +4,42 @@ import dataclasses
 
 import torch
 
-from attnsvm import (
-    TokenSelection,
-    Trajectory,
-    one_minus_correlation,
-    optimal_tokens,
-    sample,
-    select_tokens,
-    solve_rank_constrained,
-    solve_svm,
-    train,
-)
+import attnsvm
 from attnsvm.theory import convergence_types, direction_change
 from tests.kkt import normal
 
 
-def selection_of(batch, selected: torch.Tensor, saturated: bool) -> TokenSelection:
-    found = select_tokens(batch, train(batch, steps=0))
+def selection_of(batch, selected: torch.Tensor, saturated: bool) -> attnsvm.TokenSelection:
+    found = attnsvm.select_tokens(batch, attnsvm.train(batch, steps=0))
     whole = torch.full((batch.B,), saturated)
     return dataclasses.replace(found, selected=selected, saturated=whole)
 
 
-def path_of(snapshots: torch.Tensor, steps: list[int]) -> Trajectory:
+def path_of(snapshots: torch.Tensor, steps: list[int]) -> attnsvm.Trajectory:
     """Return a trajectory of which only weights and steps are read."""
     B, _, d, _ = snapshots.shape
-    path = train(sample("sphere", n=2, T=2, d=d, trials=B), steps=len(steps) - 1, record_every=1)
+    path = attnsvm.train(
+        attnsvm.sample("sphere", n=2, T=2, d=d, trials=B), steps=len(steps) - 1, record_every=1
+    )
     given = {"steps": torch.tensor(steps), "snapshots": snapshots, "W": snapshots[:, -1]}
     return dataclasses.replace(path, **given)
 
 
-def at_the_svm(W: torch.Tensor) -> Trajectory:
+def at_the_svm(W: torch.Tensor) -> attnsvm.Trajectory:
     """Return a training that has been at W since half-way."""
     return path_of(torch.stack([W, 2 * W], dim=1), [1, 2])
 
 
 def types(batch, selected, saturated=True, norms=("frobenius",), path=None) -> list[str]:
     """Return the types of W trained by gradient descent, at its SVM if no path is given."""
-    solutions = {norm: solve_svm(batch.X, batch.Z, selected, norm) for norm in norms}
+    solutions = {norm: attnsvm.solve_svm(batch.X, batch.Z, selected, norm) for norm in norms}
     path = path or at_the_svm(next(iter(solutions.values())).W)
     selection = selection_of(batch, selected, saturated)
     return convergence_types(batch, selection, path, solutions, "frobenius", 1e-4)
 
 
 def test_convergence_types_of_known_selections():
-    batch = sample("sphere", n=2, T=3, d=20, trials=30)
+    batch = attnsvm.sample("sphere", n=2, T=3, d=20, trials=30)
     gamma = batch.scores()
     assert set(types(batch, gamma.argmax(-1))) == {"global"}
     assert set(types(batch, gamma.argmax(-1), saturated=False)) == {"unsaturated"}
@@ -59,10 +51,10 @@ def test_convergence_types_of_known_selections():
 
 
 def test_an_svm_that_is_not_solved_has_no_neighbours():
-    batch = sample("sphere", n=10, T=5, d=6, trials=8)
+    batch = attnsvm.sample("sphere", n=10, T=5, d=6, trials=8)
     selected = batch.scores().argmin(-1)
     selection = selection_of(batch, selected, True)
-    solution = solve_rank_constrained(batch.X, batch.Z, selected, 2)
+    solution = attnsvm.solve_rank_constrained(batch.X, batch.Z, selected, 2)
     path = at_the_svm(solution.W)
     got = convergence_types(batch, selection, path, {"nuclear": solution}, "nuclear", 1e-4)
     assert "undecided" in solution.statuses
@@ -71,9 +63,9 @@ def test_an_svm_that_is_not_solved_has_no_neighbours():
 
 
 def test_what_is_not_local_has_stayed_at_its_svm():
-    batch = sample("sphere", n=2, T=3, d=20, trials=10)
-    best, worst = optimal_tokens(batch)[0], batch.scores().argmin(-1)
-    W = solve_svm(batch.X, batch.Z, worst).W
+    batch = attnsvm.sample("sphere", n=2, T=3, d=20, trials=10)
+    best, worst = attnsvm.optimal_tokens(batch)[0], batch.scores().argmin(-1)
+    W = attnsvm.solve_svm(batch.X, batch.Z, worst).W
     away = W + 0.1 * W.norm(dim=(1, 2), keepdim=True) * normal(10, 20, 20) / 20
     for path, kind in (
         (at_the_svm(W), "not_local"),
@@ -88,7 +80,7 @@ def test_what_is_not_local_has_stayed_at_its_svm():
 def test_the_change_of_a_direction_is_that_since_half_of_the_steps():
     snapshots = normal(2, 4, 3, 3)
     for steps, half in (([0, 10, 50, 100], 2), ([0, 10, 60, 100], 1), ([0, 60, 70, 100], 0)):
-        expected = one_minus_correlation(snapshots[:, -1], snapshots[:, half])
+        expected = attnsvm.one_minus_correlation(snapshots[:, -1], snapshots[:, half])
         assert torch.equal(direction_change(path_of(snapshots, steps)), expected)
     assert direction_change(path_of(snapshots[:, :1], [0])).isnan().all()
     snapshots[:, 2] = 0.0

@@ -6,25 +6,12 @@ import pytest
 import torch
 
 import attnsvm
-from attnsvm import ProblemBatch
+from attnsvm import ProblemBatch, theory
 from attnsvm.config import ConfigError
 from attnsvm.data import sample
 from attnsvm.loss import Exponential, Logistic
 from attnsvm.selection import optimal_tokens
 from attnsvm.svm import single_token, solve_svm
-from attnsvm.theory import (
-    OF_INSTANCES,
-    aligned_gradient,
-    assumption_b1,
-    assumption_b2,
-    assumption_d,
-    convergence_types,
-    local_optima,
-    optimum_feasible,
-    order_preserving,
-    overparameterized,
-    unique_optimum,
-)
 from tests.config.test_config import composed
 
 SHAPES = [(2, 2, 2), (2, 3, 3), (3, 2, 2)]
@@ -47,19 +34,19 @@ def of_scores(*gammas, d=4):
 
 def test_unique_optimum_and_b2_of_given_scores():
     batch = of_scores([3, 1, 1], [3, 3, 1], [3, 1, 2], [3, 3 - 1e-14, 1], [3, 1, 1 + 1e-14])
-    assert unique_optimum(batch) == [True, False, True, None, True]
-    assert assumption_b2(batch) == [True, False, False, False, None]
-    assert assumption_b2(sample("sphere", n=3, T=2, d=4, trials=20)) == [True] * 20
+    assert theory.unique_optimum(batch) == [True, False, True, None, True]
+    assert theory.assumption_b2(batch) == [True, False, False, False, None]
+    assert theory.assumption_b2(sample("sphere", n=3, T=2, d=4, trials=20)) == [True] * 20
 
 
 def test_masked_tokens_do_not_count():
     batch = of_scores([3, 1, 1], [3, 3, 1])
     mask = torch.tensor([[[True, True, True]], [[True, False, True]]])
     masked = ProblemBatch.of(batch.X, batch.Z, batch.Y, mask, v=batch.head_parameters["v"])
-    assert unique_optimum(masked) == [True, True]
-    assert assumption_b2(masked) == [True, True]
+    assert theory.unique_optimum(masked) == [True, True]
+    assert theory.assumption_b2(masked) == [True, True]
     alone = ProblemBatch.of(batch.X, batch.Z, batch.Y, mask & torch.tensor([True, False, False]))
-    assert all(test(alone) == [True, True] for test in OF_INSTANCES.values())
+    assert all(test(alone) == [True, True] for test in theory.OF_INSTANCES.values())
 
 
 @pytest.mark.parametrize(
@@ -67,15 +54,15 @@ def test_masked_tokens_do_not_count():
     [(3, 4, 3, True), (3, 5, 3, False), (4, 2, 3, False), (4, 5, 4, True)],
 )
 def test_overparameterized(n, T, d, meets):
-    assert overparameterized(sample("sphere", n=n, T=T, d=d, trials=2)) == [meets] * 2
+    assert theory.overparameterized(sample("sphere", n=n, T=T, d=d, trials=2)) == [meets] * 2
 
 
 def test_feasibility_is_that_of_the_svm_of_the_optimal_tokens():
     batch = sample("sphere", n=5, T=4, d=2, trials=30)
     optimal, _ = optimal_tokens(batch)
     nuclear = solve_svm(batch.X, batch.Z, optimal, norm="nuclear").statuses
-    assert optimum_feasible(batch) == [str(status) == "solved" for status in nuclear]
-    assert set(optimum_feasible(batch)) == {True, False}
+    assert theory.optimum_feasible(batch) == [str(status) == "solved" for status in nuclear]
+    assert set(theory.optimum_feasible(batch)) == {True, False}
 
 
 # --- Assumption D ---------------------------------------------------------------------------------
@@ -102,7 +89,7 @@ def by_hand(batch, b, apart=None):
 @pytest.mark.parametrize(("n", "T", "d"), SHAPES)
 def test_assumption_d_is_that_of_every_selection_by_hand(n, T, d):
     batch = sample("sphere", n=n, T=T, d=d, trials=12)
-    found = assumption_d(batch)
+    found = theory.assumption_d(batch)
     assert found == [by_hand(batch, b) for b in range(12)]
     assert {True, False} <= set(found) or (n, T, d) == (2, 2, 2)
 
@@ -111,7 +98,7 @@ def test_assumption_d_is_that_of_every_selection_by_hand(n, T, d):
 def test_one_selection_decides_also_where_there_are_too_many_to_list():
     batch = sample("sphere", n=6, T=8, d=10, trials=8)
     refuted = [not by_hand(batch, b, apart=1) for b in range(8)]
-    assert [verdict is False for verdict in assumption_d(batch)] == refuted
+    assert [verdict is False for verdict in theory.assumption_d(batch)] == refuted
     assert any(refuted)
 
 
@@ -120,13 +107,13 @@ def test_b1_and_d_hold_on_as_many_instances_as_an_independent_program_counted():
     """48 of 200 seeds at (3, 2, 2); four seeds of other shapes meet B.1 but not D."""
     batch = sample("sphere", n=3, T=2, d=2, trials=200)
     optimal, _ = optimal_tokens(batch)
-    b1 = assumption_b1(single_token(batch.X, batch.Z, optimal))
-    both = [one and two for one, two in zip(b1, assumption_d(batch), strict=True)]
+    b1 = theory.assumption_b1(single_token(batch.X, batch.Z, optimal))
+    both = [one and two for one, two in zip(b1, theory.assumption_d(batch), strict=True)]
     assert sum(map(bool, both)) == 48
     for n, T, d, seed in ((5, 2, 5, 27), (3, 2, 2, 24), (5, 2, 4, 9), (3, 3, 8, 973)):
         one = sample("sphere", n=n, T=T, d=d, trials=1, seed=seed)
         problem = single_token(one.X, one.Z, optimal_tokens(one)[0])
-        assert (assumption_b1(problem), assumption_d(one)) == ([True], [False])
+        assert (theory.assumption_b1(problem), theory.assumption_d(one)) == ([True], [False])
 
 
 def test_too_many_selections_of_which_none_is_found_to_refute_it_leave_it_undecided():
@@ -135,9 +122,9 @@ def test_too_many_selections_of_which_none_is_found_to_refute_it_leave_it_undeci
     X[:, 3:] *= 2
     Z = torch.eye(24, dtype=torch.float64)[None, :6]
     batch = ProblemBatch.of(X, Z, torch.ones(1, 6), v=torch.arange(24.0))
-    assert assumption_d(batch) == [None]
+    assert theory.assumption_d(batch) == [None]
     fewer = ProblemBatch.of(X[:, :3], Z[:, :3], torch.ones(1, 3), v=torch.arange(24.0))
-    assert assumption_d(fewer) == [True]
+    assert theory.assumption_d(fewer) == [True]
 
 
 # --- the first gradient ---------------------------------------------------------------------------
@@ -157,7 +144,7 @@ def test_aligned_gradient_is_that_of_autograd(head, loss):
     optimal, _ = optimal_tokens(batch)
     ahead = moved.gather(2, optimal[..., None]) - moved
     ahead = ahead.scatter(2, optimal[..., None], torch.inf).flatten(1).amin(1)
-    found = aligned_gradient(batch, W.detach(), loss)
+    found = theory.aligned_gradient(batch, W.detach(), loss)
     assert found == (ahead > 0).tolist()
     assert set(found) == {True, False}
 
@@ -178,8 +165,8 @@ def test_order_preserving_against_many_mixtures(head):
     flat = o.flatten(1, 2)
     value = batch.head.value(flat, batch.head_parameters).reshape(40, 2, -1)
     ahead = best - (batch.Y[..., None] * value).amax(-1)
-    assert order_preserving(batch) == (ahead > 1e-12).all(1).tolist()
-    assert set(order_preserving(batch)) == ({True} if head == "linear" else {True, False})
+    assert theory.order_preserving(batch) == (ahead > 1e-12).all(1).tolist()
+    assert set(theory.order_preserving(batch)) == ({True} if head == "linear" else {True, False})
 
 
 # --- local optima ---------------------------------------------------------------------------------
@@ -191,9 +178,11 @@ def test_training_ends_at_local_optima_that_were_listed_before():
     path = attnsvm.train(batch, steps=3000, growth=0.02)
     selection = attnsvm.select_tokens(batch, path)
     solution = solve_svm(batch.X, batch.Z, selection.selected)
-    types = convergence_types(batch, selection, path, {"frobenius": solution}, "frobenius", 1e-4)
+    types = theory.convergence_types(
+        batch, selection, path, {"frobenius": solution}, "frobenius", 1e-4
+    )
     ended = 0
-    for b, (kind, found) in enumerate(zip(types, local_optima(batch), strict=True)):
+    for b, (kind, found) in enumerate(zip(types, theory.local_optima(batch), strict=True)):
         assert found.complete
         assert found.optimal.sum() <= 1
         if kind in ("global", "local"):
@@ -208,24 +197,24 @@ def test_training_ends_at_local_optima_that_were_listed_before():
 
 def test_the_optimal_tokens_are_locally_optimal_wherever_they_are_feasible():
     batch = sample("sphere", n=4, T=3, d=2, trials=12)
-    expected = optimum_feasible(batch)
+    expected = theory.optimum_feasible(batch)
     assert {True, False} <= set(expected)
     for norm in ("frobenius", "nuclear"):
-        found = [bool(one.optimal.any()) for one in local_optima(batch, norm)]
+        found = [bool(one.optimal.any()) for one in theory.local_optima(batch, norm)]
         assert found == expected
 
 
 @pytest.mark.full
 def test_random_starts_reach_local_optima_also_of_many_selections():
     batch = sample("sphere", n=2, T=3, d=3, trials=6)
-    everything = local_optima(batch, starts=20, steps=2000)
+    everything = theory.local_optima(batch, starts=20, steps=2000)
     assert all(0.8 <= float(one.share.sum()) <= 1 for one in everything)
     assert any(len(one.share) > 1 and (one.share > 0).sum() > 1 for one in everything)
-    assert all(one.share.isnan().all() for one in local_optima(batch))
+    assert all(one.share.isnan().all() for one in theory.local_optima(batch))
     batch = sample("sphere", n=6, T=8, d=10, trials=2)
     with pytest.raises(ValueError, match=r"starts=0: must be >= 1, .* for 262144 selections"):
-        local_optima(batch)
-    for one in local_optima(batch, starts=6, steps=2000):
+        theory.local_optima(batch)
+    for one in theory.local_optima(batch, starts=6, steps=2000):
         assert not one.complete
         assert 0 < len(one.tokens) <= 6
         assert (one.share > 0).all()

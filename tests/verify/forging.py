@@ -1,13 +1,11 @@
 """A genuine record in memory, to be edited and written again with checksums that fit."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -39,12 +37,12 @@ class Forgery:
     rehash: bool = False
 
     @classmethod
-    def of(cls, folder: Path) -> Forgery:
+    def of(cls, folder: Path) -> Self:
         """Return the record in `folder`."""
         found, run = read(folder)
         return cls(found.trials, found.history, dict(found.solutions), run)
 
-    def copy(self) -> Forgery:
+    def copy(self) -> Self:
         """Return a copy to be edited."""
         return copy.deepcopy(self)
 

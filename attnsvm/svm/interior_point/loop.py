@@ -4,8 +4,6 @@ Each norm has a file with its cone: what a point is, where it starts and how it 
 of a point, norm(W) / min margin and h^T a / dual_norm(M(a)), decides when an instance stops.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from functools import reduce
@@ -157,7 +155,7 @@ class Best(NamedTuple):
     upper: Tensor
     lower: Tensor
 
-    def narrowed(self, W: Tensor, a: Tensor, upper: Tensor, lower: Tensor) -> Best:
+    def narrowed(self, W: Tensor, a: Tensor, upper: Tensor, lower: Tensor) -> Self:
         """Return the best of these and others, of one instance; itself if no bound improves."""
         best = self._replace(W=W, upper=upper) if upper < self.upper else self
         return best._replace(a=a, lower=lower) if lower > best.lower else best
