@@ -7,36 +7,20 @@ import numpy as np
 MATRIX = (-2, -1)
 
 
-def bregman_divergence(W: Any, V: Any, p: float) -> np.ndarray:
-    """Return D(W, V) = psi(W) - psi(V) - <psi'(V), W - V> of psi(W) = sum_ij |w_ij|^p / p.
+def directional_bregman_divergence(W: Any, V: Any, p: float) -> np.ndarray:
+    """Return D(w, v) of w = W / ||W||_p, v = V / ||V||_p, which is 0 exactly if these are equal.
 
-    It is >= 0, and 0 exactly if W = V; not symmetric except with p = 2, where it is
-    ||W - V||_F^2 / 2. W and V are (..., d, d), their leading axes broadcast; p > 1. The result
-    (...) has an absolute error of about 1e-16 (psi(W) + psi(V)).
-
-    Raises
-    ------
-    ValueError
-        If p is not a finite number > 1: the potential is not strictly convex.
+    D(w, v) = psi(w) - psi(v) - <psi'(v), w - v> of psi(w) = sum_ij |w_ij|^p / p, for 1 < p < inf.
+    It is 1 - <psi'(v), w>, so at most 2; with p = 2 it is 1 - correlation; NaN where a matrix is
+    zero or not finite. The published figures show it for the SVM's W and the trained V. W and V are
+    (..., d, d), their leading axes broadcast.
     """
-    if not 1 < p < np.inf:
-        raise ValueError(f"p={p}: must be a finite number > 1")
-    W, V = np.asarray(W, dtype=float), np.asarray(V, dtype=float)
-    slope = np.sign(V) * np.abs(V) ** (p - 1)
+    w, v = _unit(W, p), _unit(V, p)
+    slope = np.sign(v) * np.abs(v) ** (p - 1)
     # entry by entry, since each entry's terms are >= 0 together
-    terms = np.abs(W) ** p / p + (1 - 1 / p) * np.abs(V) ** p - slope * W
+    terms = np.abs(w) ** p / p + (1 - 1 / p) * np.abs(v) ** p - slope * w
     divergence: np.ndarray = np.maximum(terms.sum(MATRIX), 0.0)
     return divergence
-
-
-def directional_bregman_divergence(W: Any, V: Any, p: float) -> np.ndarray:
-    """Return D(W / ||W||_p, V / ||V||_p), which is 0 exactly if the directions are equal.
-
-    It is 1 - <psi'(v), w> for the matrices w, v of norm one, so at most 2; with p = 2 it is
-    1 - correlation; NaN where a matrix is zero or not finite. The published figures show it for the
-    SVM's W and the trained V. Shapes are those of `bregman_divergence`.
-    """
-    return bregman_divergence(_unit(W, p), _unit(V, p), p)
 
 
 def _unit(W: Any, p: float) -> np.ndarray:
