@@ -1,7 +1,5 @@
 """`python -m benchmarks [NAME ...]`: run the named benchmarks, all of them by default."""
 
-from __future__ import annotations
-
 import argparse
 import importlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Write the data set again: the generator of the tests, and its truths in rational arithmetic."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -7,8 +7,6 @@ a job is read from its record on disk: nothing is unpickled. A cell that is in t
 submitted by another driver, is not submitted again: its job is followed.
 """
 
-# No `from __future__ import annotations`: see attnsvm_sweeper.
-
 import getpass
 import logging
 import re

@@ -194,11 +194,14 @@ def _by_residual(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(column=pd.Categorical(column, order), curve=layer_names(table), bar=bar)
 
 
-def _looks_of_layers(curves: pd.DataFrame) -> dict[str, Look]:
+def _looks(
+    colour: Callable[[Any], int], line: Callable[[Any], int], curves: pd.DataFrame
+) -> dict[str, Look]:
+    """Return the look of each curve: `colour` and `line` return their numbers of a row."""
     return {
         str(one["curve"]): {
-            "color": style.PALETTE[one["layer"] % len(style.PALETTE)],
-            "linestyle": LINES[(one["layers"] - 1) % len(LINES)],
+            "color": style.PALETTE[colour(one) % len(style.PALETTE)],
+            "linestyle": LINES[line(one) % len(LINES)],
         }
         for _, one in curves.drop_duplicates("curve").iterrows()
     }
@@ -212,16 +215,6 @@ def _by_depth(table: pd.DataFrame) -> pd.DataFrame:
     layer = "layer " + table["layer"].astype(str) + ", " + table["gradient"].map(GRADIENTS)
     depth = table["layers"].map(lambda n: "1 layer" if n == 1 else f"{n} layers")
     return table.assign(curve=layer, column=depth)
-
-
-def _looks_of_gradients(curves: pd.DataFrame) -> dict[str, Look]:
-    return {
-        str(one["curve"]): {
-            "color": style.PALETTE[int(one["gradient"] == "direct")],
-            "linestyle": LINES[one["layer"] % len(LINES)],
-        }
-        for _, one in curves.drop_duplicates("curve").iterrows()
-    }
 
 
 TRAINED = {"attention": "nothing else", "mlp": "MLPs"}
@@ -248,11 +241,13 @@ def _by_trained(table: pd.DataFrame) -> pd.DataFrame:
 SWEEPS = {
     "depth": Layers(
         "depth",
-        ("parameterization", "residual", "layers", "layer"), _by_residual, _looks_of_layers,
+        ("parameterization", "residual", "layers", "layer"), _by_residual,
+        partial(_looks, lambda one: one["layer"], lambda one: one["layers"] - 1),
         shown="step > 0 and residual", bars="layers of the network, and layer",
     ),
     "depth_precision": Layers(
-        "depth_precision", ("gradient", "layers", "layer"), _by_depth, _looks_of_gradients,
+        "depth_precision", ("gradient", "layers", "layer"), _by_depth,
+        partial(_looks, lambda one: one["gradient"] == "direct", lambda one: one["layer"]),
         log_x=True,
     ),
     "joint": Layers(

@@ -4,12 +4,11 @@ from functools import partial
 
 import pandas as pd
 
-from .. import statistics
 from ..facets import Panel, facets, named, whiskers
 from ..notation import RULES
 from . import CellAxes, Figure, Pages, SweepFrames, Tables, drawn
 from ._networks import NORMS, keys_of, of_its_norm, with_layers
-from ._numbers import outcomes
+from ._numbers import means_of, outcomes
 
 X = ("parameterization", "layers", "layer")
 SEEN = Panel("positions seen by the readout", "from_zero")
@@ -26,12 +25,8 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     ranks = {rule: f"{norm}_rank" for rule, norm in NORMS.items()}
     trials = trials.assign(svm_rank=of_its_norm(trials, ranks))
     keys = keys_of(frames, *X)
-    parts = [
-        statistics.summaries(trials, keys, name).assign(measure=name)
-        for name in ("positions_seen", *RANKS)
-    ]
     return {
-        "composition": pd.concat(parts, ignore_index=True),
+        "composition": means_of(trials, keys, ("positions_seen", *RANKS), "measure"),
         "composition_counts": outcomes(frames.trials, frames.axes),
     }
 
