@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import json
 import re
 import sys
 import textwrap
@@ -14,6 +15,7 @@ import pytest
 
 from attnsvm.config import GROUPS, RunConfig, SelectionConfig, SvmConfig
 from attnsvm.sweeps.cite import citation
+from attnsvm.sweeps.verdicts.derive import Verdict
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -108,8 +110,7 @@ def test_links_exist(page):
 @each_page
 def test_paths_exist(page):
     text = page.read_text()
-    folders = f"{PACKAGES}|conf|tests|docs"
-    for path in re.findall(rf"`((?:{folders})/[\w/.]+)`", text):
+    for path in re.findall(rf"`((?:{PACKAGES}|conf|tests|docs)/[\w/.]+)`", text):
         assert "my_" in path or (ROOT / path).exists(), path
     for path in re.findall(r"(?:attnsvm-\w+|--docs) (docs/\w[\w/]*(?:\.zip)?)", text):
         assert (ROOT / path).is_dir() or (path.endswith(".zip") and (ROOT / path).is_file()), path
@@ -133,16 +134,14 @@ def test_modules_and_their_names_can_be_imported(page):
 @each_page
 def test_commands_name_what_exists(page):
     text = page.read_text()
-    makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"(?:^ *|`)make ([\w-]+)", text, re.MULTILINE):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"make {target}"
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"(?:^ *|`)make ([\w-]+)", text, re.MULTILINE)) <= set(targets)
     for module in re.findall(r"python -m ((?:sweeps|benchmarks)[\w.]*)", text):
         assert importlib.util.find_spec(module), module
     for name in re.findall(r"python -m benchmarks ([a-z]\w*)", text):
         assert (ROOT / f"benchmarks/{name}.py").exists(), name
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    for command in re.findall(r"(?:^ +|`|\$ )(attnsvm-\w+)", text, re.MULTILINE):
-        assert command in scripts, command
+    assert set(re.findall(r"(?:^ +|`|\$ )(attnsvm-\w+)", text, re.MULTILINE)) <= set(scripts)
 
 
 @each_page
@@ -162,30 +161,24 @@ def test_options_and_fields_exist(page):
         for schema in options
         for field in dataclasses.fields(schema)
     }
-    for field in re.findall(rf"(?<![\w./])((?:{'|'.join(schemas)})\.\w+)=", text):
-        assert field in known | OF_THE_EXAMPLE, field
-    run_fields = {field.name for field in dataclasses.fields(RunConfig)}
-    for field in re.findall(r"`(\w+)=true`", text):
-        assert field in run_fields, field
-
-
-def test_every_experiment_is_on_its_page():
-    page = (ROOT / "docs/experiments.md").read_text()
-    for name in EXPERIMENTS:
-        assert f"    attnsvm sweep={name}\n" in page
-        assert f"(figures/{name}.png)" in page
+    typed = re.findall(rf"(?<![\w./])((?:{'|'.join(schemas)})\.\w+)=", text)
+    assert set(typed) <= known | OF_THE_EXAMPLE
+    assert set(re.findall(r"`(\w+)=true`", text)) <= {
+        one.name for one in dataclasses.fields(RunConfig)
+    }
 
 
 # --- the site -------------------------------------------------------------------------------------
 
 
-def test_the_gallery_has_every_experiment():
-    text = (ROOT / "docs/gallery.md").read_text()
-    assert re.findall(r"^### (\w+)", text, re.MULTILINE) == re.findall(
-        r"{figure} figures/(\w+)\.png", text
-    )
-    assert sorted(re.findall(r"^### (\w+)", text, re.MULTILINE)) == EXPERIMENTS
+def test_the_gallery_and_the_page_of_experiments_have_every_experiment():
+    text, page = ((ROOT / f"docs/{name}.md").read_text() for name in ("gallery", "experiments"))
+    named = re.findall(r"^### (\w+)", text, re.MULTILINE)
+    assert named == re.findall(r"{figure} figures/(\w+)\.png", text)
+    assert sorted(named) == EXPERIMENTS
     for name in EXPERIMENTS:
+        assert f"    attnsvm sweep={name}\n" in page
+        assert f"(figures/{name}.png)" in page
         assert f"`attnsvm sweep={name}`" in text
         stored = (ROOT / "docs/records" / name).is_dir()
         assert (f"`attnsvm-verify docs/records/{name}`" in text) == stored
@@ -196,8 +189,19 @@ def test_the_api_page_has_every_public_name():
 
     text = (ROOT / "docs/api.md").read_text()
     named = re.findall(r"^\.\. auto\w+:: attnsvm\.(\w+)$", text, re.MULTILINE)
-    named.remove("testing")  # a module
-    assert sorted(named) == sorted(set(attnsvm.__all__) - {"__version__"})
+    assert sorted(named) == sorted({*attnsvm.__all__, "testing"} - {"__version__"})
+
+
+def test_the_counts_of_the_headlines_are_those_of_their_claims():
+    page = (ROOT / "docs/headlines.md").read_text()
+    claims = json.loads((ROOT / "sweeps/verdicts/verdicts.json").read_text())["claims"]
+    rows = re.findall(r"claims\.md#(\w+)\) \|.*?(holds|open|fails): (\d+) of (\d+) \|", page)
+    assert len(rows) == page.count("claims.md#")
+    for name, word, *counts in rows:
+        found = Verdict(**claims[name]["verdict"])
+        count = found.fails if word == "fails" else found.holds
+        assert found.kind == {"open": "undecided"}.get(word, word), name
+        assert [count, found.met] == [*map(int, counts)], name
 
 
 def test_every_page_is_in_the_menu():

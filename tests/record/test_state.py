@@ -81,9 +81,7 @@ def test_each_state_is_told_from_the_folder(every_state, capsys):
     assert "\x1b" not in told
     assert f"process {os.getpid()} on" in told
     frames = load(every_state)
-    assert dict(zip(frames.runs["run"], frames.runs["state"], strict=True)) == {
-        s: s for s in STATES
-    }
+    assert dict(frames.runs[["run", "state"]].to_numpy()) == {s: s for s in STATES}
 
 
 def test_status_of_a_complete_sweep_and_of_none(tmp_path, capsys, monkeypatch):
