@@ -27,6 +27,7 @@ from attnsvm.parameterization import W
 from attnsvm.problem import ProblemBatch
 from attnsvm.record import CorruptRecordError
 from attnsvm.record.archive import read_array
+from attnsvm.record.pace import each
 from attnsvm.svm import SvmSolution, SvmStatus
 from attnsvm.svm.equalities import restoring
 from attnsvm.theory import finite_part_distance, optimal_mixture
@@ -112,7 +113,8 @@ def over_steps(
     `given` are the fields `selected`, `loss` and `solutions` of every `Snapshot`.
     """
     found = []
-    for s, step in enumerate(path.steps.tolist()):
+    for s in each("snapshot", range(len(path.steps))):
+        step = float(path.steps[s])
         W, softmax = path.snapshots[:, s], path.softmax[:, s]
         K, Q = (None if V is None else V[:, s] for V in (path.K_snapshots, path.Q_snapshots))
         found.append(measured(probe, quantities, Snapshot(batch, step, W, K, Q, softmax, **given)))

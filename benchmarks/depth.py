@@ -1,4 +1,4 @@
-"""Training of several layers against its peers, as ratios of one run: `python -m benchmarks.depth`.
+"""Training of several layers against its peers, as ratios of one run: `python -m benchmarks depth`.
 
 Peers (`_measure`): a loop over instances with torch autograd, and JAX, both with the softmax whose
 backward pass does not cancel, in float64 on two threads. Normalised steps of W, or of K and Q, of
@@ -48,7 +48,3 @@ def main() -> None:
             lambda batch, steps, rule=rule: ours(batch, rule, steps).weights.W[:, :, 0],
             risk, batch, [V[:, :, 0].contiguous() for V in factors], steps, REPEATS, exact=True,
         )  # fmt: skip
-
-
-if __name__ == "__main__":
-    main()

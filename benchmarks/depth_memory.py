@@ -34,7 +34,3 @@ def main() -> None:
         for size in SIZES:
             found = apart(peak, size, options)
             print_row(name, size, f"{found:.0f} MiB", f"{1024 * found / size:.0f}")
-
-
-if __name__ == "__main__":
-    main()

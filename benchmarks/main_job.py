@@ -34,7 +34,3 @@ def seconds_of(*arguments: str, cwd: str | None = None) -> float:
             raise SystemExit(done.stderr)
 
     return seconds(call)[0]
-
-
-if __name__ == "__main__":
-    main()

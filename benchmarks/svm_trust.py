@@ -88,7 +88,3 @@ def verdict(stated: float | None, truth: float | None, kappa: float) -> str:
         return "not judged"
     tolerance = max(1e-6, 64 * EPS * kappa)
     return "right" if abs(stated - truth) <= tolerance * truth else "silent error"
-
-
-if __name__ == "__main__":
-    main()

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from attnsvm import record
 from attnsvm.record.folder import UNREADABLE, read_tables
+from attnsvm.record.pace import each
 
 from .cells import (
     SCHEMA,
@@ -132,7 +133,8 @@ def load(*directories: Path) -> SweepFrames:
     names, cells = names[len(rows) :], list[Mapping[str, Any]]({} for _ in rows)
     trials, history = dict[int, pa.Table](), dict[int, pa.Table]()
     room, measured = record.usable_memory() // 2, set[str]()
-    for name, (folder, plan) in zip(names, planned.items(), strict=True):
+    places = each("reading record", [*zip(names, planned.items(), strict=True)])
+    for name, (folder, plan) in places:
         row, given, tables = _run(folder, room)
         if tables is not None:
             room -= sum(table.nbytes for table in tables)

@@ -143,6 +143,5 @@ def _help(frames: SweepFrames) -> list[str]:
     if axes and y:
         chart = f"--x {frames.axes.typed.get(axes[-1], axes[-1])} --y {y} --status {status}"
         ways.append(f"draw them: attnsvm-report {frames.directory} {chart}")
-    return (
-        [f"{len(lost)} of {sum(statuses.values())} {status}: {', or '.join(ways)}"] if ways else []
-    )
+    ways = ways or lost["reason"].mode()[:1].tolist()
+    return [f"{len(lost)} of {sum(statuses.values())} {status}: {', or '.join(ways)}"]

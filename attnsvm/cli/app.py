@@ -20,13 +20,14 @@ from attnsvm.cli.memory import refuse_without_disk, refuse_without_memory, this_
 from attnsvm.cli.objective import objective_of, quoted
 from attnsvm.cli.signals import stopping_with_children
 from attnsvm.cli.sweep import OWN, close_others
-from attnsvm.cli.user_sweeps import check_chosen_file, check_sweep, named_extensions, user_sweeps
+from attnsvm.cli.user_sweeps import check_sweep, check_words, named_extensions, user_sweeps
 from attnsvm.config import ConfigError
 from attnsvm.config.compose import register, validated
 from attnsvm.config.instantiate import check_extensions
 from attnsvm.config.plugins import use_extensions
 from attnsvm.config.sources import conf_folder
 from attnsvm.config.version import __version__
+from attnsvm.record.pace import speaking
 
 register()
 
@@ -79,7 +80,7 @@ def main() -> None:
     """Run the command line `attnsvm`: one run, or a sweep with `-m` or `sweep=NAME`."""
     show_traces = os.environ.get("HYDRA_FULL_ERROR") == "1"
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises errors instead of printing them
-    with stopping_with_children():
+    with stopping_with_children(), speaking():
         code = exit_code(_entry, show_traces)
     sys.exit(code)
 
@@ -105,7 +106,7 @@ def _entry() -> None:
     elif "--columns" in words:
         _print(columns_text())
     else:
-        check_chosen_file(words)
+        check_words(words)
         sys.argv[1:] = quoted(words)
         _run_hydra()
 

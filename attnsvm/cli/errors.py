@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import re
 import signal
@@ -20,6 +21,7 @@ from attnsvm.config.instantiate import unknown_field
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.run import ALL_GROUPS
 from attnsvm.record import CorruptRecordError, HeldError
+from attnsvm.record.pace import cleared
 
 INTERRUPTED = "interrupted; finished runs are on disk, run the same command again to resume"
 
@@ -27,7 +29,13 @@ EXTRAS = {"submitit_slurm": "slurm", "submitit_local": "slurm"}
 EXTRAS |= {name: name for name in ("joblib", "optuna", "colorlog")}
 """Option of a group of Hydra's own section -> the extra of attnsvm that installs it."""
 
-FLAGS = ("--help", "--version", "--columns", "--multirun", "cite RUN")
+FLAGS = ("--help -h", "--version", "--columns", "--multirun -m", "--run -r", "--resolve",
+         "--shell-completion -sc", "--hydra-help")  # fmt: skip
+VALUED = ("--cfg -c", "--config-dir -cd", "--config-name -cn", "--config-path -cp",
+          "--package -p", "--experimental-rerun")  # fmt: skip
+"""Flags without and with a value, Hydra's and ours; besides, --info may have one."""
+
+WORDS = (*(names.split()[0] for names in (*FLAGS, *VALUED)), "--info", "cite RUN")
 """What a word without = may have meant."""
 
 SEARCH_ENDS = {
@@ -39,15 +47,18 @@ SEARCH_ENDS = {
 """Errors that Optuna's sweeper ends with if runs have no objective -> what they mean."""
 
 outcome = logging.getLogger("attnsvm.outcome")
+outcome.addFilter(cleared)
 """Says how a command ended: the instances of a single run by status, the report of a sweep."""
 
 
 class Quiet(logging.Filter):
-    """The console of `hydra/job_logging=quiet hydra/hydra_logging=quiet`."""
+    """The console of `hydra/job_logging=quiet` and `paced`, which is quiet on runs only."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a line is shown: warnings, errors and outcomes are."""
-        return record.levelno >= logging.WARNING or record.name == outcome.name
+        """Whether a line is shown: warnings, errors, outcomes, and all lines with hydra.verbose."""
+        shown = record.levelno >= logging.WARNING or record.name == outcome.name
+        verbose = logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
+        return shown or verbose or not super().filter(record)  # of other loggers than `self.name`
 
 
 class SweepIncompleteError(RuntimeError):
@@ -93,6 +104,8 @@ def user_message(error: BaseException) -> str | None:
 
 
 def _own_message(error: BaseException) -> str | None:
+    if isinstance(error, argparse.ArgumentError):
+        return f"{error}; see attnsvm --help"
     mine = isinstance(error, ConfigError | SweepIncompleteError | HeldError | CorruptRecordError)
     return str(error) if mine else None
 
@@ -114,7 +127,7 @@ def _schema_message(error: BaseException) -> str | None:
 def _unreadable(word: str) -> str:
     """Return what is wrong with a word of the command line that Hydra cannot read."""
     if "=" not in word:
-        meant = did_you_mean(word, FLAGS)
+        meant = did_you_mean(word, WORDS)
         return f"{word}: {meant}must be FIELD=VALUE without spaces around =, as in data.d=4"
     for opening, closing in ("[]", "{}", "()"):
         if word.count(opening) > word.count(closing):

@@ -17,6 +17,7 @@ from attnsvm.cli.signals import hand_on, interruptible
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.groups import one_layer_problems
 from attnsvm.record.folder import write, write_failure
+from attnsvm.record.pace import doing
 from attnsvm.record.provenance import provenance
 from attnsvm.record.schema import RunRecord
 
@@ -78,7 +79,7 @@ class _Run:
                 import torch
 
                 torch.set_num_threads(int(os.environ.get("SLURM_CPUS_PER_TASK", "1")))
-            parts = _logged(experiment.parts(self.config), self.folder, self.config)
+            parts = _told(experiment.parts(self.config), self.config)
             write(self.folder, parts, self.origin)
         except (Exception, SystemExit) as error:  # not submitit's exit, which occurs in `hand_on`
             if not isinstance(error, ConfigError):
@@ -128,12 +129,11 @@ class _Run:
             log.error("%s: %s, but this cannot be recorded: %s", self.folder, state, unwritable)
 
 
-def _logged(parts: Iterable[RunRecord], folder: Path, config: RunConfig) -> Iterator[RunRecord]:
-    """Yield the parts of a record; log the progress after each but the last."""
+def _told(parts: Iterable[RunRecord], config: RunConfig) -> Iterator[RunRecord]:
+    """Yield the parts of a record, and tell how many instances they have."""
     seen, wanted = 0, config.trials * one_layer_problems(vars(config.model))
-    for part in parts:
-        accepted = part.trials["status"] == "ok"
-        seen += int(accepted.sum()) if config.selection.until_accepted else len(accepted)
-        if seen < wanted:
-            log.info("%s: %d of %d instances", folder, seen, wanted)
-        yield part
+    with doing(lambda: f"{seen} of {wanted} instances done" if seen else ""):
+        for part in parts:
+            yield part
+            accepted = part.trials["status"] == "ok"
+            seen += int(accepted.sum()) if config.selection.until_accepted else len(accepted)

@@ -22,13 +22,18 @@ from hydra.core.override_parser.types import ChoiceSweep
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from attnsvm.cli.errors import FLAGS, VALUED, WORDS
 from attnsvm.config import ConfigError
+from attnsvm.config.names import did_you_mean
 from attnsvm.config.plugins import declared_modules
 from attnsvm.config.sources import conf_folder
 
-_flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-for _names in (("--config-dir", "-cd"), ("--config-name", "-cn"), ("--cfg", "-c")):
-    _flags.add_argument(*_names)
+_flags = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+_flags.add_argument("--info", "-i", nargs="?")
+for _names in FLAGS:
+    _flags.add_argument(*_names.split(), action="store_true")
+for _names in VALUED:
+    _flags.add_argument(*_names.split())
 
 
 def overridden(words: Sequence[str], field: str) -> list[str]:
@@ -86,8 +91,11 @@ def user_sweeps(words: Sequence[str]) -> dict[str, list[Path]]:
     return found
 
 
-def check_chosen_file(words: Sequence[str]) -> None:
-    """Raise ConfigError if Hydra would not read the chosen sweep's file as it is meant."""
+def check_words(words: Sequence[str]) -> None:
+    """Raise ConfigError for a flag that is unknown or a chosen file that Hydra would misread."""
+    if unknown := [word for word in _flags.parse_known_args(words)[1] if word.startswith("-")]:
+        must = f"must be FIELD=VALUE or {' | '.join(WORDS)}; see attnsvm --help"
+        raise ConfigError(f"{unknown[0]}: {did_you_mean(unknown[0], WORDS)}{must}")
     chosen = _chosen_sweeps(words)
     found = user_sweeps(words) if chosen else {}
     for name in chosen:

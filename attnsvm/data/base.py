@@ -12,6 +12,7 @@ from attnsvm.config.groups import DrawnConfig
 from attnsvm.head import Head, Linear, Parameters, Quadratic
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
+from attnsvm.record.pace import each
 
 
 @dataclass(frozen=True)
@@ -55,15 +56,16 @@ class Seeded(Data):
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return `trials` instances, instance i drawn from seed + i."""
-        drawn = [self._draw_labelled(seed + i, head, model) for i in range(trials)]
+        seeds = range(seed, seed + trials)
+        drawn = [self._draw_labelled(one, head, model) for one in each("instance", seeds)]
         X, Z, Y = (torch.stack([getattr(one, name) for one in drawn]) for name in "XZY")
         found = model.expand(X, Z, Y, None)
         parameters = {
             name: torch.stack([one.head_parameters[name] for one in drawn])
             for name in drawn[0].head_parameters
         }
-        seeds = seed + torch.arange(trials)
-        return ProblemBatch(found.X, found.Z, found.Y, found.mask, head, parameters, seeds)
+        numbers = seed + torch.arange(trials)
+        return ProblemBatch(found.X, found.Z, found.Y, found.mask, head, parameters, numbers)
 
     def _draw_labelled(self, seed: int, head: Head, model: Model) -> Drawn:
         generator = Generator().manual_seed(seed)

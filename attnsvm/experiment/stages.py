@@ -11,7 +11,6 @@ tokens the SVM separates), and `batches` (instances are drawn from seeds, or com
 import dataclasses
 import logging
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -46,6 +45,7 @@ from attnsvm.model import Transformer
 from attnsvm.probe import over_steps
 from attnsvm.problem import ProblemBatch
 from attnsvm.record.columns import further_columns
+from attnsvm.record.pace import doing
 from attnsvm.record.schema import RunRecord
 from attnsvm.selection import (
     TIED_SCORES,
@@ -80,9 +80,10 @@ class Stages:
         return SELECTIONS[self.config.selection.tokens](self, batch)
 
     @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
+    def _timed(self, stage: str, words: str) -> Iterator[None]:
         begin = time.perf_counter()
-        yield
+        with doing(words):
+            yield
         self.timings[stage] = self.timings.get(stage, 0.0) + time.perf_counter() - begin
 
     # --- draw -------------------------------------------------------------------------------------
@@ -110,7 +111,7 @@ class Stages:
 
     def draw(self, trials: int, seed: int) -> ProblemBatch:
         """Return the instances seed, ..., seed + trials - 1."""
-        with self._timed("draw"):
+        with self._timed("draw", "drawing"):
             made = self.objects
             return made.data.sample(made.head, made.model, trials, seed).to(self.device)
 
@@ -133,7 +134,7 @@ class Stages:
         findings = selected.findings | self.hypotheses(trained.batch, trained.path)
         separated = self.separate(trained.batch, tokens, trained.key)
         findings |= separated.findings
-        with self._timed("compare"):
+        with self._timed("compare", "comparing"):
             near = self.config.selection.settled
             findings |= svms.compare(selected, separated, self.implicit_bias(), near)
         findings |= self.measure(trained, tokens, separated)
@@ -152,10 +153,10 @@ class Stages:
         findings = findings.recorded(index)
         if len(index):
             trained, selection = whole.take(index), selected.selection[index]
-            with self._timed("svm"):
+            with self._timed("svm", "solving"):
                 solve = partial(self.solve, trained.batch, trained.key)
                 separated = svms.separate_attended(trained, selection, self.norms, solve)
-            with self._timed("compare"):
+            with self._timed("compare", "comparing"):
                 found = separated.findings | svms.compare_attended(trained.path, separated)
             found |= self.measure(trained, selection.selected, separated)
             findings |= found.spread(index, len(status), self.further)
@@ -169,14 +170,14 @@ class Stages:
 
     def train(self, batch: ProblemBatch) -> Trained:
         """Train the instances; a network is divided into its layers and heads."""
-        made, progress = self.objects, sys.stderr.isatty()
+        made = self.objects
         given = made.parameterization, made.optimizer, made.loss
-        with self._timed("train"):
+        with self._timed("train", "training"):
             if isinstance(made.model, Transformer):
-                networks = train_layers(batch, made.model, *given, progress=progress)
+                networks = train_layers(batch, made.model, *given)
                 return self.divided(batch, networks)
             self._say_what_is_slow(Risk(batch, made.parameterization, made.loss))
-            path = train(batch, *given, progress=progress, keep_factors=made.factors)
+            path = train(batch, *given, keep_factors=made.factors)
         return Trained(batch, path)
 
     def _say_what_is_slow(self, risk: Risk) -> None:
@@ -239,7 +240,7 @@ class Stages:
     def hypotheses(self, batch: ProblemBatch, path: Trajectory | None = None) -> Findings:
         """Return the columns of the hypotheses; without a path there are no initial weights."""
         columns: dict[str, Any] = {}
-        with self._timed("svm"):
+        with self._timed("svm", "solving"):
             for name in self.config.hypotheses:
                 if name in OF_INSTANCES:
                     columns[name] = OF_INSTANCES[name](batch)
@@ -255,11 +256,11 @@ class Stages:
     ) -> Separated:
         """Solve the SVMs of the selected tokens (B, n)."""
         m, solve = self.objects.parameterization.max_rank(batch.d), partial(self.solve, batch, key)
-        with self._timed("svm"):
+        with self._timed("svm", "solving"):
             separated = svms.separate(batch, selected, self.norms, m, solve)
         if not self.config.svm.published:
             return separated
-        with self._timed("published"):
+        with self._timed("published", "solving as published"):
             published = svms.solve_as_published(batch, selected, self.norms)
         return dataclasses.replace(separated, findings=separated.findings | published)
 
@@ -283,7 +284,7 @@ class Stages:
         given: dict[str, Any] = {"selected": selected, "loss": self.objects.loss}
         given["solutions"] = separated.solutions
         for name, probe in self.objects.probes.items():
-            with self._timed("probe"):
+            with self._timed("probe", f"probe {name}"):
                 quantities = self.config.probe[name].QUANTITIES
                 probe.check(batch.d)
                 for one, values in over_steps(probe, quantities, batch, path, **given).items():
@@ -299,7 +300,7 @@ class Stages:
         index: Tensor | None = None,
     ) -> RunRecord:
         """Return the record; curves and arrays are those of the instances at `index`, or of all."""
-        with self._timed("tabulate"):
+        with self._timed("tabulate", "tabulating"):
             index = torch.arange(batch.B, device=batch.X.device) if index is None else index
             made = tables(batch, key, status, findings, index, self.further)
         timings, self.timings = self.timings, {}

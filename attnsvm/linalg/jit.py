@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from hashlib import sha256
 from inspect import getsource
@@ -14,7 +14,10 @@ from typing import Any
 from numba import njit
 from numba.core.event import Listener, install_listener
 
+from attnsvm.record.pace import cleared, doing
+
 log = logging.getLogger(__name__)
+log.addFilter(cleared)
 
 BOUNDS = os.environ.get("ATTNSVM_BOUNDS", "0") == "1"
 """Whether compiled code checks the indices of arrays of lanes; read at import."""
@@ -72,16 +75,16 @@ def _has_compiled_code(module: str) -> bool:
 
 
 @contextmanager
-def announced(what: str) -> Iterator[None]:
-    """Log that `what` is being compiled, if something is compiled in the block.
+def announced(what: str, seconds: int) -> Iterator[None]:
+    """Log that `what` is being compiled, in so many seconds, if something is in the block.
 
     Code that is loaded from disk is not compiled. What another thread compiles counts if it runs in
     a copy of the block's context; of two nested blocks, the inner one.
     """
-    announcement = _Announcement(what)
+    announcement = _Announcement(what, seconds)
     token = _CURRENT.set(announcement)
     try:
-        with install_listener("numba:compile", announcement):
+        with announcement.going_on, install_listener("numba:compile", announcement):
             yield
     finally:
         _CURRENT.reset(token)
@@ -90,17 +93,23 @@ def announced(what: str) -> Iterator[None]:
 class _Announcement(Listener):  # type: ignore[misc]
     """Logs the start of the first compilation; what it includes is compiled within it."""
 
-    def __init__(self, what: str) -> None:
-        self.what, self.told = what, False
+    def __init__(self, what: str, seconds: int) -> None:
+        self.words, self.seconds = f"compiling the {what}", seconds
+        self.told, self.depth, self.going_on = False, 0, ExitStack()
 
     def on_start(self, event: Any) -> None:
-        if self.told or _CURRENT.get() is not self:
+        if _CURRENT.get() is not self:
             return
-        self.told = True
-        log.warning("compiling the %s for this processor: once, about a minute at most", self.what)
+        self.depth += 1
+        if not self.told:
+            self.told = True
+            self.going_on.enter_context(doing(self.words))
+            log.warning("%s for this processor: once, about %d s", self.words, self.seconds)
 
     def on_end(self, event: Any) -> None:
-        pass
+        self.depth -= _CURRENT.get() is self
+        if not self.depth:
+            self.going_on.close()
 
 
 _CURRENT: ContextVar[_Announcement | None] = ContextVar("announcement", default=None)

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnsvm.norm import Entrywise, Norm, norm_of
+from attnsvm.record.pace import each
 from attnsvm.svm.problem import SvmProblem
 from attnsvm.svm.solution import Candidate, SvmStatus
 
@@ -42,7 +43,8 @@ def solutions(problem: SvmProblem, norm: str | Norm, **options: Any) -> list[Ref
 
     Options are those of CVXPY: `solver`, by default its choice, and the tolerances of that solver.
     """
-    return [_solve_one(problem, b, norm_of(norm), options) for b in range(problem.B)]
+    instances = each("instance", range(problem.B))
+    return [_solve_one(problem, b, norm_of(norm), options) for b in instances]
 
 
 def candidates(problem: SvmProblem, norm: str | Norm, **options: Any) -> Candidate:

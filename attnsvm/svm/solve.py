@@ -18,6 +18,7 @@ from torch import Tensor
 from attnsvm.config.names import keywords_checked
 from attnsvm.linalg import one_thread
 from attnsvm.norm import Norm, Schatten, norm_of
+from attnsvm.record.pace import doing
 from attnsvm.svm import interior_point
 from attnsvm.svm.certificate import certify
 from attnsvm.svm.frobenius import least_norm
@@ -251,7 +252,7 @@ def solve(
         method = partial(of_rank, m=m, relaxation=method, judge=judge)
     if _is_rotated(norm):
         method = partial(in_span, method)
-    with one_thread(), np.errstate(all="ignore"):
+    with doing(f"{norm.name} SVM"), one_thread(), np.errstate(all="ignore"):
         verdict = _isolated(scaled, method, judge)
     verdict = to_given_size(verdict, exponent, exact)
     proof = verdict.certificate

@@ -2,14 +2,13 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from inspect import signature
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from attnsvm.attention import Risk
 from attnsvm.config import GROUPS, ConfigError
@@ -19,15 +18,15 @@ from attnsvm.config.options import OptimizerOptions
 from attnsvm.linalg import one_thread
 from attnsvm.loss import Loss
 from attnsvm.optimizer import FirstOrder, Optimizer
+from attnsvm.optimizer.base import Report
 from attnsvm.optimizer.regularization_path import RegularizationPath
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.problem import ProblemBatch
+from attnsvm.record.pace import doing, speaking
 from attnsvm.training.compiled import run as run_compiled
 from attnsvm.training.compiled import uncompiled
 from attnsvm.training.start import initial
 from attnsvm.training.trajectory import SnapshotRecorder, Trajectory
-
-Progress = Callable[[int], None]
 
 ROWS = 1000
 """Most rows of an SVM that is solved from its Gram matrix."""
@@ -41,7 +40,7 @@ def train(
     *,
     m: int | None = None,
     init: str | Tensor | Variables | None = None,
-    progress: bool | Progress = False,
+    progress: bool | Report = False,
     compiled: bool = True,
     keep_factors: bool = False,
     **options: Unpack[OptimizerOptions],
@@ -176,13 +175,13 @@ def parameterization_named(rule: str | Parameterization, m: int | None) -> Param
 
 
 @contextmanager
-def reporting(progress: bool | Progress, steps: int) -> Iterator[Progress]:
-    """Yield the progress callback of a training of so many steps; close its bar at the end."""
-    shown = progress is True and sys.stderr.isatty()
-    with tqdm(total=steps, desc="training", unit="step", disable=not shown) as bar:
+def reporting(progress: bool | Report, steps: int) -> Iterator[Report]:
+    """Yield what a training of so many steps reports to."""
+    shown = speaking() if progress is True and sys.stderr.isatty() else nullcontext()
+    with shown, doing("step", steps) as work:
 
         def report(done: int) -> None:
-            bar.update(done - bar.n)
+            work.done = done
             if callable(progress):
                 progress(done)
 

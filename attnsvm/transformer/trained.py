@@ -8,6 +8,7 @@ from torch import Tensor
 
 from attnsvm.head import Relu
 from attnsvm.linalg.directions import unit
+from attnsvm.linalg.jit import announced
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import blocks_of, of_blocks
@@ -157,7 +158,8 @@ class TrainedNetwork:
         kept: list[list[Any]] = [[] for _ in names]
         for b in range(len(data.X)):
             work.g[:], work.c[:] = given[1][b], given[2][b]
-            differentiate(b, data, work, given[0], sizes)
+            with announced("gradient of a transformer", 40):
+                differentiate(b, data, work, given[0], sizes)
             for parts, name in zip(kept, names, strict=True):
                 parts.append(torch.from_numpy(getattr(work, name).array.copy()))
         stacked = (LaneArray(torch.stack(parts).numpy()) for parts in kept)

@@ -27,7 +27,6 @@ from attnsvm.problem import ProblemBatch
 from attnsvm.training import LOSS_CODES
 from attnsvm.training.batch import (
     ROWS,
-    Progress,
     optimizer_named,
     parameterization_named,
     reporting,
@@ -91,7 +90,7 @@ def train_layers(
     loss: str | Loss = "logistic",
     *,
     m: int | None = None,
-    progress: bool | Progress = False,
+    progress: bool | Report = False,
     compiled: bool = True,
     **options: Unpack[OptimizerOptions],
 ) -> LayerTrajectory:
@@ -249,7 +248,7 @@ class _NetworkSteps(BlockSteps):
         self.sizes = net.sizes(net.drawn, F.shape[-1], start[0].shape[-1] * (len(start) - 1))
         self.names = list(net.drawn.others(net.model))
         self.arrays = [*self.attention, *(getattr(self.data, n, self.data.F) for n in self.names)]
-        with announced("training loop of a transformer"):
+        with announced("training loop of a transformer", 60):
             self.advance(0, 0, np.empty(0))
 
     def advance(self, first: int, last: int, etas: NDArray[np.float64]) -> None:

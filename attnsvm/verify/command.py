@@ -18,6 +18,7 @@ from omegaconf.errors import ValidationError
 from attnsvm.config import GROUPS
 from attnsvm.record import RUN_FILE, CorruptRecordError, one_line, read_plan, states
 from attnsvm.record.archive import unpacked
+from attnsvm.record.pace import doing, each, speaking
 from attnsvm.record.plan import or_latest
 from attnsvm.verify.run import RunProof, prove
 from attnsvm.verify.trusted import SETTLED_BY_TRAINING
@@ -26,6 +27,7 @@ RUNS_EACH = 8
 """Least number of runs for which another process is worth its start."""
 
 
+@speaking()
 def main(argv: list[str] | None = None) -> int:
     """Run `attnsvm-verify`; 0 if everything stored is proved, 1 if not, 2 without a record."""
     arguments = _parser().parse_args(argv)
@@ -54,7 +56,7 @@ def _verified(directory: Path, retrain: int) -> int:
         (directory if single else directory / name, run.run, plan.get(name, []), retrain)
         for name, run in found.items() if run.state == "done"
     ])  # fmt: skip
-    for name, run in found.items():
+    for name, run in each("run", [*found.items()]):
         proof = next(proofs) if run.state == "done" else f"{run.state}: {run.reason}"
         if isinstance(proof, str):
             _print(f"{name}: {proof}")
@@ -115,7 +117,8 @@ def _proof(task: Task) -> RunProof | str:
         if retrain:
             from attnsvm.verify.retrain import retrained
 
-            proof.retrained, proof.repeated, differences = retrained(folder, retrain)
+            with doing("training again"):
+                proof.retrained, proof.repeated, differences = retrained(folder, retrain)
             proof.refusals += differences
             if proof.repeated == proof.instances:
                 proof.trusted = [what for what in proof.trusted if what not in SETTLED_BY_TRAINING]

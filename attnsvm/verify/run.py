@@ -14,6 +14,7 @@ from attnsvm.config.fields import OneOf
 from attnsvm.config.groups import is_transformer, one_layer_problems
 from attnsvm.record import CorruptRecordError
 from attnsvm.record.columns import QUANTITIES, further_columns, key_columns
+from attnsvm.record.pace import each
 from attnsvm.record.run import recorded_config
 from attnsvm.verify.comparison import Comparison, Sheet, sheet
 from attnsvm.verify.drawing import Drawing
@@ -149,12 +150,13 @@ class _Prover:
         shapes = self.record.solutions.shapes
         sizes = [math.prod(shape[1:]) for shape in shapes.values()]
         sizes += [math.prod(shapes["X"][1:]) * len(self.steps)] if "X" in shapes else []
-        each = one_layer_problems(self.config["model"]) if self.layered else 1
-        count = each * max(1, min(500, AT_ONCE // max([1, *sizes]) // each))
+        layers = one_layer_problems(self.config["model"]) if self.layered else 1
+        count = layers * max(1, min(500, AT_ONCE // max([1, *sizes]) // layers))
         parts = [self.rows[k : k + count] for k in range(0, len(self.rows), count)]
         counts = [sum(is_recorded(row, self.tokens) for row in part) for part in parts]
         arrays = self.record.solutions.parts(counts, shapes)
-        for part, count, found in zip(parts, counts, arrays, strict=True):
+        both = each("part", [*zip(parts, counts, strict=True)])
+        for (part, count), found in zip(both, arrays, strict=True):
             yield part, found if count else {}
 
     # --- the proof --------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ from attnsvm.config.compose import validated
 from attnsvm.config.identity import plan_digest, run_name
 from attnsvm.config.plugins import declared_modules
 from attnsvm.record import begin_sweep, run_state, unobstructed
+from attnsvm.record.pace import each
 from hydra_plugins.attnsvm_sweeper._composing import CellComposer
 from hydra_plugins.attnsvm_sweeper._task import Task
 
@@ -113,7 +114,7 @@ class AttnsvmSweeper(Sweeper):
         """
         from attnsvm.cli.dry_run import log_plan
         from attnsvm.sweeps.cells import fields_of
-        from attnsvm.sweeps.progress import Progress
+        from attnsvm.sweeps.progress import progress
 
         given = OverridesParser.create(config_loader=self.composer).parse_overrides(
             [*(f"{key}={value}" for key, value in self.params.items()), *arguments]
@@ -133,7 +134,7 @@ class AttnsvmSweeper(Sweeper):
                 refuse_without_disk(config, self.folder)
         fields = {name: fields_of(config) for name, config in configs.items()}
         pending = begin_sweep(self.folder, cells, fields, OmegaConf.to_yaml(self.composed))
-        with Progress(self.folder, pending, done=len(cells) - len(pending)):
+        with progress(self.folder, pending, done=len(cells) - len(pending)):
             self._launch(unobstructed(self.folder, pending))
         if incomplete := close_sweep(self.folder, cells):
             # Hydra itself calls this only after a sweep without failures
@@ -146,7 +147,7 @@ class AttnsvmSweeper(Sweeper):
 
         cells, configs = dict[str, list[str]](), dict[str, Any]()
         there = job_machine(self.composed.hydra.launcher)
-        for cell in grid:
+        for cell in each("checking run", list(grid)):
             config = validated(self.composer.load_sweep_config(self.composed, cell))
             name = run_name(config)
             if name in cells:

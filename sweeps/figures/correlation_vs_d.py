@@ -10,14 +10,14 @@ import pandas as pd
 from .. import statistics, style
 from ..cells import number
 from ..facets import Look, Panel, bars, facets, labels, looks_of, named, points
-from ..notation import DISTANCE, SVMS, column
+from ..notation import DISTANCE, SVMS, VALUES, column
 from . import CellAxes, Figure, Pages, SweepFrames, Tables, drawn
 from ._numbers import history_of, stalled
 
 CURVES = {f"one_minus_corr_{svm}": SVMS[svm] for svm in ("svmeq", "frobenius", "1token")}
 ALSO_TABLED = ("one_minus_corr_svmeq_lsq",)
 AXIS = Panel(DISTANCE(r"\cdot\,"), "log")
-TITLE = "trained $W$ against"
+TITLE = "trained $W${} against".format
 WITHOUT_FLAT = CURVES["one_minus_corr_svmeq"] + ", not flat"
 LOOKS: dict[str, Look] = {
     **looks_of(list(CURVES.values())),
@@ -150,7 +150,7 @@ def _versus_d(tables: Tables, axes: CellAxes) -> Figure:
     read = {"published figure, read off": {"color": style.INK, **READ}} if len(published) else {}
     fig, (grid,) = facets(
         shown, "d", "mean", hue="curve", col="variant", panels=AXIS, looks=LOOKS, also=read,
-        x_label=column("d"), ticks=table["d"], nothing="no accepted instance", title=TITLE,
+        x_label=column("d"), ticks=table["d"], nothing="no accepted instance", title=TITLE(""),
     )  # fmt: skip
     published = published.assign(variant=labels(axes, published, axes.besides("d")))
     for ax, variant in zip(grid, counts["variant"].cat.categories, strict=True):
@@ -176,6 +176,12 @@ def _drawn(tables: Tables, axes: CellAxes) -> Figure:
     )[0]  # fmt: skip
 
 
+def _title(table: pd.DataFrame) -> str:
+    """Return the title of the legend of a figure that has one arithmetic of those of the sweep."""
+    words = [VALUES["gradient"][one].split()[0] for one in set(table.get("gradient", ()))]
+    return TITLE(f" ({words[0]} arithmetic)" if words else "")
+
+
 def _over_steps(tables: Tables, axes: CellAxes) -> Figure:
     """Return a panel for each d."""
     counts = tables["correlation_vs_d_counts"]
@@ -183,7 +189,7 @@ def _over_steps(tables: Tables, axes: CellAxes) -> Figure:
     return facets(
         table.assign(mean=table["mean"].clip(lower=SMALLEST)), "step", "mean", hue="curve",
         col="column", looks=LOOKS, panels=AXIS, x_label="step", share_x=True,
-        nothing="no accepted instance", title=TITLE,
+        nothing="no accepted instance", title=_title(table),
     )[0]  # fmt: skip
 
 
@@ -200,7 +206,7 @@ def _scatter(tables: Tables, axes: CellAxes) -> Figure:
     )
     fig, grid = facets(
         table, "softmax", "value", hue="curve", col="column", looks=LOOKS, panels=AXIS,
-        x_label="largest masked softmax", share_x=True, mark=points, title=TITLE,
+        x_label="largest masked softmax", share_x=True, mark=points, title=_title(table),
         nothing="no accepted instance",
     )  # fmt: skip
     for ax in grid.flat:

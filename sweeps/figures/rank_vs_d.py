@@ -118,12 +118,17 @@ def _ranks(series: str, tables: Tables, axes: CellAxes) -> Figure:
 
 
 def _shares(tables: Tables, axes: CellAxes) -> Figure:
-    """Return a panel for each T and n."""
+    """Return a panel for each T and n, with a legend of its own."""
     table = _curves(tables["rank_vs_d"]).query("kind == 'nothing' and method == 'certified'")
-    return facets(
+    fig, grid = facets(
         table, "at", "value", hue="curve", col="title", panels=Panel("infeasible", "share"),
         looks=_looks(table), x_label=column("d"), ticks=table["d"],
-    )[0]  # fmt: skip
+    )  # fmt: skip
+    fig.legends.clear()
+    for ax in grid.flat:
+        if ax.lines:
+            ax.legend(loc="upper right")
+    return fig
 
 
 def _looks(curves: pd.DataFrame) -> dict[str, Look]:

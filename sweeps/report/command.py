@@ -18,6 +18,7 @@ from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import check_extensions
 from attnsvm.config.plugins import use_extensions
 from attnsvm.record import one_line
+from attnsvm.record.pace import speaking
 from attnsvm.record.plan import or_latest
 
 from .write import ReportFiles, write_report
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from ..aggregate import SweepFrames
 
 
+@speaking()
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the report of the sweep in a folder.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from attnsvm.record import kind_of, one_line, write_atomically
+from attnsvm.record.pace import doing
 
 if TYPE_CHECKING:  # pandas and matplotlib take a second to import: not for `--help`
     import pandas as pd
@@ -56,7 +57,7 @@ def write_report(
     tables: dict[str, pd.DataFrame] = {}
     pictures: list[Picture] = []
     if len(frames.trials):
-        with _noting("tables", failed):
+        with doing("tables"), _noting("tables", failed):
             module = figure_module(frames.name, folders)
             tables = module.tables(frames)
     named = {name: table.rename(columns=frames.typed) for name, table in tables.items()}
@@ -115,10 +116,10 @@ def _pictures(
     from .. import style
 
     pictures: list[Picture] = []
-    with style.paper(), _noting("figures", failed):
+    with doing("figures"), style.paper(), _noting("figures", failed):
         for drawing in module.draw(tables, frames.axes, [frames.not_shown]):
             before = len(failed)
-            with _noting(drawing.name, failed):
+            with doing(drawing.name), _noting(drawing.name, failed):
                 pictures.append(_picture(drawing, paper))
             for path in frames.directory.glob(f"figures/{drawing.name}.*"):
                 if len(failed) > before:

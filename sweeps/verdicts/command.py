@@ -9,6 +9,7 @@ from pathlib import Path
 
 from attnsvm.config.names import did_you_mean
 from attnsvm.record import CorruptRecordError, one_line, write_atomically
+from attnsvm.record.pace import doing, each, speaking
 
 from ..claims import Claim, all_claims
 from .derive import COMMITTED, FILE, Entry, latest, read, verdict, write
@@ -21,6 +22,7 @@ HUNTED = 10_000
 PAGE = Path(__file__).parents[2] / "docs" / "claims.md"
 
 
+@speaking()
 def main(argv: Sequence[str] | None = None) -> int:
     """List the claims, run and judge some of them, or hunt for a counterexample of one.
 
@@ -94,13 +96,16 @@ def _hunt(words: Sequence[str], claims: Sequence[Claim], directory: Path) -> int
 
 def _judge(claims: Sequence[Claim], options: argparse.Namespace) -> int:
     """Run what is missing, derive the verdicts, and write them and their page."""
-    runs, failed = runs_of(claims), 0
+    runs, count, failed = runs_of(claims), 0, 0
     done = perform(runs, options.directory, options.override, max(1, options.at_once))
-    for count, (one, error) in enumerate(done, start=1):
-        _tell(f"{count} of {len(runs)} sweeps: {one.name}" + (f" failed\n{error}" if error else ""))
-        failed += bool(error)
+    with doing(lambda: f"{count} of {len(runs)} sweeps done"):
+        for one, error in done:
+            count, failed = count + 1, failed + bool(error)
+            ended = f"{one.name} failed\n{error}" if error else one.name
+            _tell(f"{count} of {len(runs)} sweeps: {ended}")
     at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    found = {one.name: Entry(verdict(one, options.directory), at, one.digest) for one in claims}
+    named = ((one, verdict(one, options.directory)) for one in each("claim", claims))
+    found = {one.name: Entry(judged, at, one.digest) for one, judged in named}
     write(options.directory / FILE, found)
     entries = read(options.directory / FILE)
     judged = [one for one in all_claims() if one.name in entries]

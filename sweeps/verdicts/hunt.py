@@ -23,6 +23,7 @@ from attnsvm.config.compose import composed
 from attnsvm.config.groups import CrossAttentionConfig, SphereConfig
 from attnsvm.config.sources import conf_folder
 from attnsvm.record.archive import pack
+from attnsvm.record.pace import doing, each
 
 from ..claims import FAILS, HOLDS, Claim, Runs
 from . import case as simpler
@@ -52,7 +53,8 @@ def hunt(claim: Claim, trials: int, directory: Path, tell: Tell) -> bool:
         if found is None:
             return False
         judge, first = found
-        least = shrunk(first, judge.lightest, rng, tell)
+        with doing("shrinking"):
+            least = shrunk(first, judge.lightest, rng, tell)
     tell(f"numbers are multiples of 1/{least.denominator()}:")
     for line in least.words():
         tell(f"  {line}")
@@ -67,7 +69,7 @@ def _search(
     cells = [cell for runs in claim.runs for cell in cells_of(runs)]
     judges = [(Judge(claim, overrides, place), largest) for overrides, largest in cells]
     seen: Counter[str] = Counter()
-    for seed in range(0, trials, AT_ONCE):
+    for seed in each("part", range(0, trials, AT_ONCE)):
         judge, largest = judges[rng.integers(len(judges))]
         bounds = zip((1, 2, 1), largest, strict=True)
         n, T, d = (int(rng.integers(low, high + 1)) for low, high in bounds)

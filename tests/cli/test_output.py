@@ -1,11 +1,11 @@
 """Quiet, verbose and coloured output; warnings, errors and the outcome are always shown."""
 
-from __future__ import annotations
-
+import io
 import re
 
 import pytest
 
+from attnsvm.record import pace
 from tests.cli.test_objective import two_files
 from tests.command import SMALL, attnsvm, ran
 
@@ -28,14 +28,15 @@ def test_a_quiet_run_says_how_it_ended_and_no_more(tmp_path):
 
 
 @pytest.mark.full
-def test_a_quiet_sweep_says_its_result_and_where_its_report_is(tmp_path):
-    done = ran("-m", *SMALL, "optimizer.steps=50,2000", *QUIET, cwd=tmp_path)
-    assert re.match(r"\[.*\]\[HYDRA\] .*\n6 instances: 3 unsaturated, 3 ok\nMedians", done.stdout)
-    assert re.search(r"\nsteps +ok .*\n50 +0/3 .*\n2000 +3/3 .*\n3 of 6 unsaturated: raise .*"
-                     r"\nreport: .*\.html", done.stdout)  # fmt: skip
-    assert "2 of 2 runs done" in done.stderr
+@pytest.mark.parametrize("logging", [(), QUIET])
+def test_a_sweep_says_its_result_and_nothing_of_each_run(logging, tmp_path):
+    done = ran("-m", *SMALL, "optimizer.steps=50,2000", "seed=1,5,9,13", *logging, cwd=tmp_path)
+    table = r"24 inst.*\nMedians.*\nsteps .*\n50 +0/12 .*\n2000 +12/12 .*\n12 of 24 .*\nreport"
+    assert re.search(table, done.stdout)
+    told = [line for line in (done.stdout + done.stderr).splitlines() if "so far" not in line]
+    assert len(told) == 9 + (not logging)
     logs = [path.read_text() for path in tmp_path.rglob("attnsvm.log")]
-    assert sum("3 unsaturated" in log for log in logs) == 1 < len(logs)  # nothing is lost
+    assert sum("3 unsaturated" in log for log in logs) == 4 < len(logs)  # nothing is lost
 
 
 @pytest.mark.full
@@ -62,3 +63,17 @@ def test_colorlog_colours_runs_and_sweeps(tmp_path):
     done = ran("-m", *SMALL, "seed=1,2", *COLORLOG, cwd=tmp_path)
     assert re.search(r"\x1b\[32mINFO\x1b\[0m.*: 3 unsaturated", done.stdout)
     assert re.search(r"\x1b\[35mHYDRA\x1b\[0m\] .*\n6 instances: 6 unsat", done.stdout)
+
+
+def test_every_ten_seconds_a_line_says_what_is_going_on(monkeypatch):
+    now, stream, going = [0.0], io.StringIO(), pace.each("instance", range(2))
+    monkeypatch.setattr(pace, "monotonic", lambda: now[0])
+
+    def over(seconds):
+        now[0] += seconds
+        return next(going, "over") == "over"
+
+    with pace.doing("training"):
+        pace.speak(stream, over)
+    told = [f"training, instance {k} of 2, {k}0.0 s so far\n" for k in (1, 2)]
+    assert stream.getvalue() == "".join(told)

@@ -7,8 +7,6 @@ import html
 import html.parser
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -202,19 +200,6 @@ def test_a_folder_that_cannot_be_read_or_written_is_refused(rank, monkeypatch, c
     monkeypatch.setattr(aggregate, "load", lambda directory: rank)
     assert report.main([str(place)]) == 2
     assert "cannot be written" in capsys.readouterr().err
-
-
-def test_help_imports_nothing_heavy():
-    code = (
-        "import sys; from attnsvm.sweeps.report import main\n"
-        "try: main(['--help'])\n"
-        "except SystemExit: pass\n"
-        "print([m for m in ('torch', 'pandas', 'matplotlib', 'numpy') if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
-    assert done.stdout.rstrip().endswith("[]")
 
 
 # --- what is on record is text --------------------------------------------------------------------

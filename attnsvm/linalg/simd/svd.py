@@ -187,7 +187,7 @@ def svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     exponent = torch.frexp(A.abs().flatten(1).amax(1)).exponent[:, None]
     columns = blocks_of(torch.ldexp(A.mT, -exponent[..., None]))
     right, sizes = LaneArray.several((*columns.shape[:2], q), columns.shape[:2])
-    with announced("singular value decomposition"):
+    with announced("singular value decomposition", 2):
         _svd_of_blocks(columns, right, sizes)
     U, sigma, V = (of_blocks(blocks, B) for blocks in (columns, sizes, right))
     return U.mT, torch.ldexp(sigma, exponent), V.mT

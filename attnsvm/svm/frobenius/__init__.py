@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnsvm.record.pace import each
 from attnsvm.svm.equalities import contradiction, eliminate
 from attnsvm.svm.frobenius import active_set
 from attnsvm.svm.problem import EQUALITY, SvmProblem, power_of_two
@@ -40,7 +41,7 @@ def least_norm(problem: SvmProblem) -> Candidate:
     ray = torch.full_like(a, torch.nan)
     left = (~optimal & (problem.h != 0).any(dim=1)).nonzero()[:, 0]
     rows = problem.take(left)
-    for k, b in enumerate(left.tolist()):
+    for k, b in enumerate(each("instance", left.tolist())):
         arrays = (rows.D[k], rows.queries[k], rows.h[k], rows.kind[k])
         found = _from_rows(*(t.numpy() for t in arrays))
         W[b], a[b], ray[b] = (torch.from_numpy(x) for x in found)

@@ -30,12 +30,12 @@ def solve_batch(K: Tensor, h: Tensor, kind: Tensor) -> tuple[Tensor, Tensor]:
     K (B, N, N) are Gram matrices of rows of unit norm, h (B, N) their right-hand sides, and kind
     (B, N) is that of `SvmProblem`.
     """
-    with announced("active-set method"):
+    with announced("solver of the Frobenius norm", 15):
         a, optimal = _solve_each(K.numpy(), h.numpy(), kind.numpy())
     return torch.from_numpy(a), torch.from_numpy(optimal)
 
 
-@compiled(fastmath=REORDERED)
+@compiled(fastmath=REORDERED, nogil=True)
 def _solve_each(K: Array, h: Array, kind: NDArray[np.int8]) -> tuple[Array, NDArray[np.bool_]]:
     B, N = h.shape
     a = np.zeros((B, N))

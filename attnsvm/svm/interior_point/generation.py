@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.norm import Norm, Schatten
+from attnsvm.record.pace import each
 from attnsvm.svm.certificate import bounds
 from attnsvm.svm.equalities import independent_equalities, restoring
 from attnsvm.svm.frobenius.pivoting import by_pivoting, grown
@@ -46,7 +47,8 @@ POLISHED = 2**20
 
 def constraint_generation(problem: SvmProblem, norm: Norm) -> Candidate:
     """Return W, multipliers and rays of large instances, one after the other; NaN where none."""
-    parts = [_alone(problem.take(slice(b, b + 1)), norm) for b in range(problem.B)]
+    instances = each("instance", range(problem.B))
+    parts = [_alone(problem.take(slice(b, b + 1)), norm) for b in instances]
     return Candidate(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
 

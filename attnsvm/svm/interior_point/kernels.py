@@ -88,7 +88,7 @@ def best_of_blocks(cone: Cone[Any], x: Any, gap: float) -> tuple[Best, Any]:
     count = len(best.upper)
     workers = max(1, min(cores, count, count * N**2 // SHARED))
     parts = list(pairwise(count * k // workers for k in range(workers + 1)))
-    with announced("solvers of norms other than Frobenius"):
+    with announced(f"solver of the {cone.norm.name} norm", cone.compiled_in_s):
         if workers == 1:
             solve(0, count)
         else:

@@ -62,6 +62,7 @@ class Linear(Cone[LinearPoint]):
         return LinearPoint(W, s, a * scale, t, t - W, t + W, YU, YV)
 
     compiled: ClassVar[Any] = linear_step
+    compiled_in_s: ClassVar[int] = 18
 
     def options(self) -> tuple[float, ...]:
         """Return whether t is a number."""

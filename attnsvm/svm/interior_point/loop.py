@@ -64,7 +64,8 @@ class Cone(ABC, Generic[PointT]):
     """Duality gaps at which rows are exchanged while a large instance is solved."""
 
     compiled: ClassVar[Any] = None
-    """The module with the compiled loop for eight instances at a time."""
+    compiled_in_s: ClassVar[int] = 0
+    """The module with the loop for eight instances at a time, and the seconds that compile it."""
 
     rows: Rows
 

@@ -58,6 +58,7 @@ class Nuclear(Cone[NuclearPoint]):
 
     ROUGH: ClassVar[tuple[float, ...]] = (1e-2, 1e-4)
     compiled: ClassVar[Any] = nuclear_step
+    compiled_in_s: ClassVar[int] = 26
 
     def sizes(self, x: NuclearPoint, M: Tensor) -> tuple[Tensor, Tensor]:
         """Return tr Y / 2 >= ||W||_*, and one, a bound of ||M||_op in the cone."""

@@ -61,6 +61,7 @@ class Power(Cone[Point]):
     """The l_p or the Schatten p norm."""
 
     compiled: ClassVar[Any] = power_step
+    compiled_in_s: ClassVar[int] = 30
 
     def __init__(self, norm: Norm) -> None:
         super().__init__(norm)

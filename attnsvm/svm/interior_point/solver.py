@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.norm import Entrywise, Norm, Schatten
+from attnsvm.record.pace import each
 from attnsvm.svm import reference
 from attnsvm.svm.certificate import bounds
 from attnsvm.svm.equalities import independent_equalities, restoring
@@ -75,8 +76,8 @@ def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Ten
     """
     small = problem.N <= SMALL_ROWS
     if not small and problem.B > 1:
-        each = [slice(b, b + 1) for b in range(problem.B)]
-        found = [followed(problem.take(one), W[one], a[one], norm) for one in each]
+        parts = each("instance", [slice(b, b + 1) for b in range(problem.B)])
+        found = [followed(problem.take(one), W[one], a[one], norm) for one in parts]
         return torch.cat([w for w, _ in found]), torch.cat([y for _, y in found])
     rows, index = _rows(problem, W, norm, padded=small)
     w, y = rows.scaled(W, a[:, index])
@@ -91,7 +92,8 @@ def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Ten
 def improved(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
     """Return the best W and multipliers; others are tried where the bracket is open."""
     upper, lower = bounds(problem, W, a, norm)
-    for b in (~(upper <= (1 + CONVERGED_GAP) * lower)).nonzero()[:, 0].tolist():
+    left = (~(upper <= (1 + CONVERGED_GAP) * lower)).nonzero()[:, 0].tolist()
+    for b in each("instance", left):
         one = slice(b, b + 1)
         part, best = problem.take(one), Best(W[one], a[one], upper[one], lower[one])
         for other in others(part, best.W, best.a, norm):

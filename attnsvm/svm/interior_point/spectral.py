@@ -60,6 +60,7 @@ class Spectral(Cone[SpectralPoint]):
     """The spectral norm."""
 
     compiled: ClassVar[Any] = spectral_step
+    compiled_in_s: ClassVar[int] = 50
 
     def sizes(self, x: SpectralPoint, M: Tensor) -> tuple[Tensor, Tensor]:
         """Return t and the nuclear norm of M."""

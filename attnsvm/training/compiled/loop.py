@@ -112,7 +112,8 @@ def run(
 ) -> Variables:
     """Take the steps of `optimizer` in `threads` threads; otherwise as `Optimizer.run`."""
     loop = _Loop(risk, optimizer, variables, recorder)
-    with announced(f"training loop of {'W' if len(variables) == 1 else '(K, Q)'}"):
+    of = "W" if len(variables) == 1 else "(K, Q)"
+    with announced(f"training loop of {of}", 27):
         loop.take(0, 0, np.empty(0), np.empty(0, np.int64))
     loop.run(optimizer, threads, report)
     return loop.last
