@@ -42,7 +42,9 @@ WITH_WORDS = "pretrained_heads_attention"
 """The figure that cannot be drawn without a model's files: its words are in no record."""
 
 OTHER_SWEEPS = {
-    WITH_WORDS: "pretrained_heads data.at_layer=1 data.at_head=2 data.n=4 selection=top trials=2"
+    WITH_WORDS: "pretrained_heads data.at_layer=1 data.at_head=2 data.n=4 selection=top trials=2",
+    "pretrained_heads_no_sinks": "pretrained_heads data.sinks=false selection=top "
+    "data.at_head=0,3,6,9 seed=0,8",
 }
 """The sweeps of figures that have another name."""
 
@@ -112,7 +114,8 @@ def draw_figures(app: Sphinx, page: str, text: list[str]) -> None:
     (docs / "drawn").mkdir(exist_ok=True)
     for name in set(re.findall(r"\bfigures/(\w+)\.png", text[0])) - {WITH_WORDS}:
         if name not in DRAWN:
-            (docs / "drawn" / f"{name}.png").write_bytes(draw(docs / "tables" / name, name))
+            figure = OTHER_SWEEPS.get(name, name).partition(" ")[0]
+            (docs / "drawn" / f"{name}.png").write_bytes(draw(docs / "tables" / name, figure))
             DRAWN.add(name)
         text[0] = text[0].replace(f"figures/{name}.png", f"drawn/{name}.png")
 
