@@ -19,6 +19,7 @@ from attnsvm.attention import Risk, attend
 from attnsvm.comparison import margin_gap
 from attnsvm.config import ConfigError
 from attnsvm.config.probe import MarginGapConfig, OtherHeadsConfig
+from attnsvm.display.pace import each
 from attnsvm.head import Linear
 from attnsvm.linalg import times
 from attnsvm.linalg.directions import one_minus_correlation, unit
@@ -27,7 +28,6 @@ from attnsvm.parameterization import W
 from attnsvm.problem import ProblemBatch
 from attnsvm.record import CorruptRecordError
 from attnsvm.record.archive import read_array
-from attnsvm.record.pace import each
 from attnsvm.svm import SvmSolution, SvmStatus
 from attnsvm.svm.equalities import restoring
 from attnsvm.theory import finite_part_distance, optimal_mixture

@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.fields import SEEDS
 from attnsvm.config.instantiate import named
-from attnsvm.display import Batched, one_instance, scene, token_scores
+from attnsvm.display.results import Batched, one_instance, scene, token_scores
 from attnsvm.head import Head, Parameters
 
 if TYPE_CHECKING:

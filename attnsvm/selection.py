@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attnsvm.config.names import keywords_checked
-from attnsvm.display import Batched
+from attnsvm.display.results import Batched
 from attnsvm.head import Parameters
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import Trajectory

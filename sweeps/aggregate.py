@@ -12,8 +12,8 @@ import pandas as pd
 import pyarrow as pa
 
 from attnsvm import record
+from attnsvm.display.pace import each
 from attnsvm.record.folder import UNREADABLE, read_tables
-from attnsvm.record.pace import each
 
 from .cells import (
     SCHEMA,

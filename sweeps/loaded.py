@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from attnsvm.config.names import did_you_mean
-from attnsvm.display import Summarized
+from attnsvm.display.results import Summarized
 from attnsvm.record import one_line
 from attnsvm.record.folder import read_solutions
 

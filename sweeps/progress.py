@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from attnsvm.display.pace import doing, say
 from attnsvm.record import LOCK_FILE, RUN_FILE, CorruptRecordError, duration, kind_of, read_run
-from attnsvm.record.pace import doing, say
 
 
 @contextmanager

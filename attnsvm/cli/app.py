@@ -27,7 +27,7 @@ from attnsvm.config.instantiate import check_extensions
 from attnsvm.config.plugins import use_extensions
 from attnsvm.config.sources import conf_folder
 from attnsvm.config.version import __version__
-from attnsvm.record.pace import speaking
+from attnsvm.display.pace import speaking
 
 register()
 

@@ -20,8 +20,8 @@ from attnsvm.config.fields import ListOf, refusal
 from attnsvm.config.instantiate import unknown_field
 from attnsvm.config.names import did_you_mean
 from attnsvm.config.run import ALL_GROUPS
+from attnsvm.display.pace import cleared
 from attnsvm.record import CorruptRecordError, HeldError
-from attnsvm.record.pace import cleared
 
 INTERRUPTED = "interrupted; finished runs are on disk, run the same command again to resume"
 

@@ -16,8 +16,8 @@ from attnsvm.cli.errors import outcome
 from attnsvm.cli.signals import hand_on, interruptible
 from attnsvm.config import ConfigError, RunConfig
 from attnsvm.config.groups import one_layer_problems
+from attnsvm.display.pace import doing
 from attnsvm.record.folder import write, write_failure
-from attnsvm.record.pace import doing
 from attnsvm.record.provenance import provenance
 from attnsvm.record.schema import RunRecord
 

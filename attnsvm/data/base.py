@@ -9,10 +9,10 @@ from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
 from attnsvm.config.groups import DrawnConfig
+from attnsvm.display.pace import each
 from attnsvm.head import Head, Linear, Parameters, Quadratic
 from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
-from attnsvm.record.pace import each
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from attnsvm.config import RunConfig
 from attnsvm.config.identity import result_fields
 from attnsvm.config.probe import described_quantities
 from attnsvm.data import Seeded
+from attnsvm.display.pace import doing
 from attnsvm.experiment import svms
 from attnsvm.experiment.objects import RunObjects
 from attnsvm.experiment.results import (
@@ -45,7 +46,6 @@ from attnsvm.model import Transformer
 from attnsvm.probe import over_steps
 from attnsvm.problem import ProblemBatch
 from attnsvm.record.columns import further_columns
-from attnsvm.record.pace import doing
 from attnsvm.record.schema import RunRecord
 from attnsvm.selection import (
     TIED_SCORES,

@@ -14,7 +14,7 @@ from typing import Any
 from numba import njit
 from numba.core.event import Listener, install_listener
 
-from attnsvm.record.pace import cleared, doing
+from attnsvm.display.pace import cleared, doing
 
 log = logging.getLogger(__name__)
 log.addFilter(cleared)

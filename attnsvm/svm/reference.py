@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnsvm.display.pace import each
 from attnsvm.norm import Entrywise, Norm, norm_of
-from attnsvm.record.pace import each
 from attnsvm.svm.problem import SvmProblem
 from attnsvm.svm.solution import Candidate, SvmStatus
 

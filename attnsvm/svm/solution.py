@@ -13,7 +13,7 @@ from numpy import ndarray
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsvm.display import Summarized, counted, margins, one_instance
+from attnsvm.display.results import Summarized, counted, margins, one_instance
 from attnsvm.norm import Norm
 from attnsvm.svm.problem import PADDING, SvmProblem
 

@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attnsvm.config.names import keywords_checked
+from attnsvm.display.pace import doing
 from attnsvm.linalg import one_thread
 from attnsvm.norm import Norm, Schatten, norm_of
-from attnsvm.record.pace import doing
 from attnsvm.svm import interior_point
 from attnsvm.svm.certificate import certify
 from attnsvm.svm.frobenius import least_norm

@@ -15,6 +15,7 @@ from attnsvm.config import GROUPS, ConfigError
 from attnsvm.config.instantiate import named
 from attnsvm.config.names import nearest
 from attnsvm.config.options import OptimizerOptions
+from attnsvm.display.pace import doing, speaking
 from attnsvm.linalg import one_thread
 from attnsvm.loss import Loss
 from attnsvm.optimizer import FirstOrder, Optimizer
@@ -22,7 +23,6 @@ from attnsvm.optimizer.base import Report
 from attnsvm.optimizer.regularization_path import RegularizationPath
 from attnsvm.parameterization import Parameterization, Variables
 from attnsvm.problem import ProblemBatch
-from attnsvm.record.pace import doing, speaking
 from attnsvm.training.compiled import run as run_compiled
 from attnsvm.training.compiled import uncompiled
 from attnsvm.training.start import initial

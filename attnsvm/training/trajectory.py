@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attnsvm.attention import Forward, Risk
 from attnsvm.config import ConfigError
-from attnsvm.display import Batched, counted, over_steps
+from attnsvm.display.results import Batched, counted, over_steps
 from attnsvm.head import Parameters
 from attnsvm.linalg.directions import as_tensor, one_minus_correlation
 from attnsvm.parameterization import Variables

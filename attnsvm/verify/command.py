@@ -16,9 +16,9 @@ from omegaconf import BooleanNode, FloatNode, OmegaConf
 from omegaconf.errors import ValidationError
 
 from attnsvm.config import GROUPS
+from attnsvm.display.pace import doing, each, speaking
 from attnsvm.record import RUN_FILE, CorruptRecordError, one_line, read_plan, states
 from attnsvm.record.archive import unpacked
-from attnsvm.record.pace import doing, each, speaking
 from attnsvm.record.plan import or_latest
 from attnsvm.verify.run import RunProof, prove
 from attnsvm.verify.trusted import SETTLED_BY_TRAINING

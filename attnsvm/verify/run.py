@@ -12,9 +12,9 @@ import numpy as np
 
 from attnsvm.config.fields import OneOf
 from attnsvm.config.groups import is_transformer, one_layer_problems
+from attnsvm.display.pace import each
 from attnsvm.record import CorruptRecordError
 from attnsvm.record.columns import QUANTITIES, further_columns, key_columns
-from attnsvm.record.pace import each
 from attnsvm.record.run import recorded_config
 from attnsvm.verify.comparison import Comparison, Sheet, sheet
 from attnsvm.verify.drawing import Drawing

@@ -38,8 +38,8 @@ from attnsvm.config import ConfigError
 from attnsvm.config.compose import validated
 from attnsvm.config.identity import plan_digest, run_name
 from attnsvm.config.plugins import declared_modules
+from attnsvm.display.pace import each
 from attnsvm.record import begin_sweep, run_state, unobstructed
-from attnsvm.record.pace import each
 from hydra_plugins.attnsvm_sweeper._composing import CellComposer
 from hydra_plugins.attnsvm_sweeper._task import Task
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from attnsvm.config import ConfigError
 from attnsvm.config.instantiate import check_extensions
 from attnsvm.config.plugins import use_extensions
+from attnsvm.display.pace import speaking
 from attnsvm.record import one_line
-from attnsvm.record.pace import speaking
 from attnsvm.record.plan import or_latest
 
 from .write import ReportFiles, write_report

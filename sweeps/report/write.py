@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnsvm.display.pace import doing
 from attnsvm.record import kind_of, one_line, write_atomically
-from attnsvm.record.pace import doing
 
 if TYPE_CHECKING:  # pandas and matplotlib take a second to import: not for `--help`
     import pandas as pd

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from attnsvm.config.names import did_you_mean
+from attnsvm.display.pace import doing, each, speaking
 from attnsvm.record import CorruptRecordError, one_line, write_atomically
-from attnsvm.record.pace import doing, each, speaking
 
 from ..claims import Claim, all_claims
 from .derive import COMMITTED, FILE, Entry, latest, read, verdict, write

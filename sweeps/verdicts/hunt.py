@@ -22,8 +22,8 @@ from omegaconf import OmegaConf
 from attnsvm.config.compose import composed
 from attnsvm.config.groups import CrossAttentionConfig, SphereConfig
 from attnsvm.config.sources import conf_folder
+from attnsvm.display.pace import doing, each
 from attnsvm.record.archive import pack
-from attnsvm.record.pace import doing, each
 
 from ..claims import FAILS, HOLDS, Claim, Runs
 from . import case as simpler

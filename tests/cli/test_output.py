@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from attnsvm.record import pace
+from attnsvm.display import pace
 from tests.cli.test_objective import two_files
 from tests.command import SMALL, attnsvm, ran
 

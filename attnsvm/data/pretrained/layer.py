@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from torch.nn.functional import one_hot, pad
 
 from attnsvm.config import ConfigError
-from attnsvm.display import Shaped
+from attnsvm.display.results import Shaped
 from attnsvm.linalg import one_thread
 
 CONTROLS = ("none", "spectrum", "queries", "tokens")

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from attnsvm.record.pace import each
+from attnsvm.display.pace import each
 from attnsvm.svm.equalities import contradiction, eliminate
 from attnsvm.svm.frobenius import active_set
 from attnsvm.svm.problem import EQUALITY, SvmProblem, power_of_two

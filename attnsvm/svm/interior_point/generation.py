@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnsvm.display.pace import each
 from attnsvm.norm import Norm, Schatten
-from attnsvm.record.pace import each
 from attnsvm.svm.certificate import bounds
 from attnsvm.svm.equalities import independent_equalities, restoring
 from attnsvm.svm.frobenius.pivoting import by_pivoting, grown

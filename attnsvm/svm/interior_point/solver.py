@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from attnsvm.display.pace import each
 from attnsvm.norm import Entrywise, Norm, Schatten
-from attnsvm.record.pace import each
 from attnsvm.svm import reference
 from attnsvm.svm.certificate import bounds
 from attnsvm.svm.equalities import independent_equalities, restoring
