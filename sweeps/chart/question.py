@@ -158,7 +158,8 @@ def rows_for(tables: Tables, question: Question) -> pd.DataFrame:
         values = trials[name].dropna().unique()
         same = [one for one in values if _same(one, value)]
         if not same:
-            found = ", ".join(one_line(str(one)) for one in sorted(values, key=str)[:10])
+            ordered = sorted(values, key=lambda one: (isinstance(one, str), one))[:10]
+            found = ", ".join(one_line(str(one)) for one in ordered)
             raise ChartError(f"where {name}={value}: must be one of {found or 'no value'}")
         trials = rows_of(trials, {name: same[0]})
     return trials

@@ -274,7 +274,7 @@ def test_what_a_logarithmic_axis_cannot_show_is_counted():
         ("data.d", "data.T", {}, "y=data.T: is of a run; must be of its instances"),
         ("data.d", "rank", {"hue": "data.d"}, "=data.d: must have one part only"),
         ("rank", "rank", {}, "y=rank: must not be x"),
-        ("data.d", "rank", {"where": {"data.n": 9}}, "where data.n=9: must be one of 2, 3"),
+        ("data.d", "size", {"where": {"rank": 99}}, r"where rank=99: must be one of 6\.0, 7\.0, 8"),
         ("data.d", "rank", {"where": {"data.q": 9}}, "where=data.q: must be a column"),
         ("data.d", "rank", {"kind": "heatmap", "where": ONE}, "kind=heatmap: must have hue"),
     ],
