@@ -39,7 +39,7 @@ def certify(
     count; a rank is reported (else -1) only where the gap is at most 1e-8.
     """
     norm = norm_of(norm)
-    W, min_margin, residual = _least_margin_one(problem, candidate.W)
+    W, min_margin, residual = _least_margin_one(problem, candidate.W, norm)
     distance, condition = _repair(problem, W)
     sigma, rest = spectrum(W, problem.Z)
     upper = _upper(problem, W, (sigma, rest), distance, norm)
@@ -57,7 +57,8 @@ def certify(
     certificate = Certificate(a, upper, lower, reached, target, residual, ray, ray_ratio)
     rank = (sigma > rank_tolerance * sigma[:, :1]).sum(dim=1)
     rounding = (2 * problem.d + 10) * EPS * kappa
-    spread = (upper - lower).clamp(min=0.0) + rounding * upper
+    least = (problem.required(upper) * a).sum(dim=1).clamp(min=0.0)
+    spread = (upper - least).clamp(min=0.0) + rounding * upper
     slack = spread / (rank_tolerance * sigma[:, 0])
     return Verdict(
         W,
@@ -71,11 +72,14 @@ def certify(
     )
 
 
-def _least_margin_one(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _least_margin_one(
+    problem: SvmProblem, W: Tensor, norm: Norm
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return W / mu (NaN where no margin is proved), its least margin and equality residual.
 
-    A margin counts as positive only above the rounding error of computing it. Where an equality
-    has h_k != 0 the problem is not homogeneous and W keeps its scale.
+    A margin counts as positive only above the rounding error of computing it, or where its row is
+    exactly zero. Where an equality has h_k != 0 the problem is not homogeneous and W keeps its
+    scale.
     """
     homogeneous = (torch.where(problem.equality, problem.h, 0.0) == 0).all(dim=1)
     unit = power_of_two(_largest(W))  # otherwise squares of W could underflow
@@ -84,9 +88,15 @@ def _least_margin_one(problem: SvmProblem, W: Tensor) -> tuple[Tensor, Tensor, T
     reach = problem.scale * size[:, None]
     margins = problem.margins(W)
     rounding = (2 * problem.d + 10) * EPS * reach
-    ratio = torch.where(problem.inequality, margins / problem.h, torch.inf)
-    mu = ratio.amin(dim=1)
-    proved = torch.where(problem.inequality, margins > rounding, True).all(dim=1)
+    relieved = margins
+    if problem.relief is not None:
+        relieved = margins + problem.relief * norm.value(W.nan_to_num(0.0))[:, None]
+    required = problem.inequality & (problem.h > 0)
+    mu = torch.where(required, relieved / problem.h, torch.inf).amin(dim=1)
+    proved = (margins > rounding) | ~problem.inequality
+    if not proved.all():
+        proved = proved | (problem.zero & margins.isfinite())
+    proved = proved.all(dim=1) & (mu > 0)
     violation = torch.where(problem.equality, (margins - problem.h).abs() / reach, 0.0)
     residual = violation.nan_to_num(torch.inf, torch.inf).amax(dim=1)
     residual = torch.where((size == 0) & ~problem.equality.any(dim=1), 0.0, residual)
@@ -165,13 +175,14 @@ def _upper(
         size = norm.of_spectrum(sigma)
     else:
         size, rest = norm.value(W.nan_to_num(0.0)), torch.zeros_like(rest)
-    lost = torch.where(problem.inequality, problem.scale / problem.h, 0.0).amax(dim=1) * distance
+    required = problem.inequality & (problem.h > 0)
+    lost = torch.where(required, problem.scale / problem.h, 0.0).amax(dim=1) * distance
     upper = (size + spread * (rest + distance)) / (1 - lost)
     return torch.where(lost < 1, upper, torch.inf)
 
 
 def lower_bound(problem: SvmProblem, a: Tensor, norm: str | Norm) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a scaled to dual_norm(M(a)) = 1, the bound h^T a, and the sizes of the scaled M(a).
+    """Return a scaled to dual_norm(M(a)) = 1, its bound, and the sizes of the scaled M(a).
 
     Sizes are the singular values (B, d) for the norms that need them, else the dual norm (B, 1).
     """
@@ -188,7 +199,27 @@ def lower_bound(problem: SvmProblem, a: Tensor, norm: str | Norm) -> tuple[Tenso
         sizes = size[:, None]
     dual = torch.where(size > tolerances.FAINT, size, torch.inf)
     a = a / dual[:, None]
-    return a, (problem.h * a).sum(dim=1).clamp(min=0.0), sizes / dual[:, None]
+    return a, _bound(problem, a), sizes / dual[:, None]
+
+
+def _bound(problem: SvmProblem, a: Tensor) -> Tensor:
+    """Return h^T a, at least zero; with relief the L with sum_k a_k max(0, h_k - L relief_k) = L.
+
+    For every set S of rows, L >= sum_S a_k h_k / (1 + sum_S a_k relief_k), with equality where S
+    are the rows with h_k > L relief_k. From all rows, the sets shrink until they are those.
+    """
+    bound = (problem.h * a).sum(dim=1).clamp(min=0.0)
+    if problem.relief is None:
+        return bound
+    weight, last = problem.relief * a, torch.zeros_like(bound)
+    for _ in range(problem.N):
+        counted = problem.h > last[:, None] * problem.relief
+        value, slope = (torch.where(counted, x, 0.0).sum(dim=1) for x in (problem.h * a, weight))
+        bound = torch.maximum(last, value / (1 + slope))
+        if not (bound > last).any():
+            break
+        last = bound
+    return bound
 
 
 def _combined(problem: SvmProblem, a: Tensor) -> Tensor:
@@ -209,9 +240,10 @@ def _dual_feasible(problem: SvmProblem, a: Tensor) -> Tensor:
 
 def upper_bound(problem: SvmProblem, W: Tensor, norm: str | Norm) -> Tensor:
     """Return norm(W) / mu, (B,); inf where no margin is proved."""
-    W = _least_margin_one(problem, W)[0]
+    norm = norm_of(norm)
+    W = _least_margin_one(problem, W, norm)[0]
     found = spectrum(W, problem.Z)
-    value = _upper(problem, W, found, torch.zeros_like(found[1]), norm_of(norm))
+    value = _upper(problem, W, found, torch.zeros_like(found[1]), norm)
     return torch.where(W.isnan().any(dim=(1, 2)), torch.inf, value)
 
 
@@ -231,14 +263,14 @@ def check_ray(problem: SvmProblem, ray: Tensor) -> tuple[Tensor, Tensor]:
     """
     if not ray.isfinite().any():  # the usual case, all instances are feasible
         return torch.full_like(ray, torch.nan), torch.zeros_like(ray[:, 0])
-    a = _dual_feasible(problem, ray)
-    alone = problem.zero & (problem.h * a > 0)  # d_k^T W z_k = 0 for every W: one row is the proof
+    a, h = _dual_feasible(problem, ray), problem.required(torch.inf)
+    alone = problem.zero & (h * a > 0)  # d_k^T W z_k = 0 for every W: one row is the proof
     a = torch.where(alone | ~alone.any(dim=1, keepdim=True), a, 0.0)
     total = a.abs().sum(dim=1)
     a = a / torch.where(total > 0, total, 1.0)[:, None]
-    value, weight = (problem.h * a).sum(dim=1), (problem.h * a).abs().sum(dim=1)
+    value, weight = (h * a).sum(dim=1), (h * a).abs().sum(dim=1)
     reach = a.abs() * problem.scale
-    asked = torch.where(problem.h != 0, reach, 0.0).sum(dim=1)
+    asked = torch.where(h != 0, reach, 0.0).sum(dim=1)
     size = _combined(problem, a).flatten(1).norm(dim=1).clamp(min=tolerances.FAINT)
     size = torch.maximum(size, EPS * reach.sum(dim=1))
     ratio = torch.where(alone.any(dim=1), torch.inf, asked * value / weight / size)

@@ -7,7 +7,8 @@ one row of padding per sample.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -20,6 +21,8 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 @dataclass(frozen=True)
 class SvmProblem:
     """A batch of problems  min norm(W)  s.t.  d_k^T W z_k >= h_k  or  d_k^T W z_k = h_k.
+
+    With `relief` inequalities are  d_k^T W z_k >= max(0, h_k - relief_k norm(W)).
 
     Attributes
     ----------
@@ -34,6 +37,8 @@ class SvmProblem:
         0 padding, 1 inequality, 2 equality.
     token : Tensor (B, N) int64
         The token that the row compares with the reference token of its sample.
+    relief : Tensor (B, N), optional
+        How much of h_k every unit of norm(W) takes off, >= 0.
     """
 
     D: Tensor
@@ -41,6 +46,7 @@ class SvmProblem:
     h: Tensor
     kind: Tensor
     token: Tensor
+    relief: Tensor | None = None
 
     @property
     def B(self) -> int:
@@ -100,19 +106,19 @@ class SvmProblem:
 
     def take(self, index: Tensor | slice) -> SvmProblem:
         """Return the problems at `index`."""
-        return SvmProblem(*(getattr(self, f.name)[index] for f in fields(self)))
+        return replace(self._mapped(lambda rows: rows[index]), Z=self.Z[index])
 
     def restrict(self, index: Tensor) -> SvmProblem:
         """Return the problem with the rows at `index` (N',), each of them as one sample."""
-        D, h, kind, token = (x[:, index] for x in (self.D, self.h, self.kind, self.token))
-        return SvmProblem(D, self.Z[:, index // (self.N // self.n)], h, kind, token)
+        Z = self.Z[:, index // (self.N // self.n)]
+        return replace(self._mapped(lambda rows: rows[:, index]), Z=Z)
 
     def equalities(self) -> SvmProblem:
         """Return the problem of the equalities alone."""
         equality = self.equality
         D = torch.where(equality[..., None], self.D, 0.0)
         h, kind = torch.where(equality, self.h, 0.0), torch.where(equality, self.kind, PADDING)
-        alone = SvmProblem(D, self.Z, h, kind.to(self.kind), self.token)
+        alone = replace(self, D=D, h=h, kind=kind.to(self.kind))
         return alone.first_rows(int(alone.most_rows().max()))[0]
 
     def most_rows(self) -> Tensor:
@@ -129,13 +135,29 @@ class SvmProblem:
         order = (self.kind == PADDING).reshape(self.B, self.n, R).sort(dim=2, stable=True).indices
         first = torch.arange(0, self.N, R, device=order.device)[:, None]
         rows = (first + order[..., :count]).flatten(1)
-        D = self.D.gather(1, rows[..., None].expand(-1, -1, self.d))
-        h, kind, token = (x.gather(1, rows) for x in (self.h, self.kind, self.token))
-        return SvmProblem(D, self.Z, h, kind, token), rows
+        instance = torch.arange(self.B, device=rows.device)[:, None]
+        return self._mapped(lambda x: x[instance, rows]), rows
 
     def to(self, device: torch.device | str) -> SvmProblem:
         """Return the same problems on `device`."""
-        return SvmProblem(*(getattr(self, f.name).to(device) for f in fields(self)))
+        return replace(self._mapped(lambda rows: rows.to(device)), Z=self.Z.to(device))
+
+    def required(self, size: Tensor | float) -> Tensor:
+        """Return the right-hand sides h_k at norm(W) = size, (B,) or one for all; (B, N)."""
+        if self.relief is None:
+            return self.h
+        taken = self.relief * (size[:, None] if isinstance(size, Tensor) else size)
+        return torch.where(self.relief > 0, (self.h - taken).clamp(min=0.0), self.h)
+
+    def at(self, size: Tensor | float) -> SvmProblem:
+        """Return the problem with the right-hand sides at norm(W) = size, fixed."""
+        return replace(self, h=self.required(size), relief=None)
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> SvmProblem:
+        """Return the problem with all arrays of rows changed."""
+        arrays = {"D": self.D, "h": self.h, "kind": self.kind, "token": self.token}
+        relief = None if self.relief is None else change(self.relief)
+        return replace(self, **{name: change(x) for name, x in arrays.items()}, relief=relief)
 
     def _by_sample(self, rows: Tensor) -> Tensor:
         return rows.reshape(self.B, self.n, self.N // self.n, *rows.shape[2:])

@@ -2,7 +2,7 @@
 
 Every instance is scaled by powers of two, which is exact: with D' = 2^s D and Z' = 2^t Z the
 solution is W = 2^(s + t) W'. Norms and bounds scale in the same way; margins, gaps and rays do not
-change. If float64 cannot represent the scaled instance or solution, the status is `undecided`.
+change. The relief becomes 2^(s + t) relief. If float64 cannot represent the scaled instance or solution, the status is `undecided`.
 
 With rows d_k = P_d d_k' and z_k = P_z z_k', P_d and P_z with orthonormal columns, the constraints
 contain only P_d^T W P_z, and the least-norm W is P_d W' P_z^T (Lemma 1 of arXiv 2308.16898). So the
@@ -45,6 +45,10 @@ def to_unit_size(problem: SvmProblem) -> tuple[SvmProblem, Tensor, Tensor]:
     faint = (problem.kind != PADDING) & ~scaled.zero & (scaled.scale < FAINT_ROW)
     exact = exact_D & exact_Z & ~faint.any(dim=1)
     arrays = {"D": D, "Z": Z, "h": problem.h, "kind": problem.kind}
+    if problem.relief is not None:
+        arrays["relief"] = times_power(problem.relief, s + t)
+        exact = exact & arrays["relief"].isfinite().all(dim=1)
+        exact = exact & (times_power(arrays["relief"], -s - t) == problem.relief).all(dim=1)
     kept = {name: torch.where(_like(exact, x), x, 0) for name, x in arrays.items()}
     return replace(scaled, **kept), s + t, exact
 

@@ -28,6 +28,7 @@ from attnsvm.svm.rank_constrained import of_rank
 from attnsvm.svm.reduction import WIDE, in_span, to_given_size, to_unit_size
 from attnsvm.svm.solution import ArrayT, Candidate, Judge, Method, SvmSolution, Verdict, over_fields
 from attnsvm.svm.tolerances import ACTIVE, GAP, RANK_TOLERANCE, ROUNDING
+from attnsvm.svm.weighted import weighted, with_margins, with_offsets
 
 Array: TypeAlias = Tensor | ArrayLike
 
@@ -41,10 +42,21 @@ def solve_svm(
     mask: Array | None = None,
     gap: float = GAP,
     rank_tolerance: float = RANK_TOLERANCE,
+    offsets: Array | None = None,
+    ratio: Array | None = None,
+    margins: Array | None = None,
 ) -> SvmSolution[ArrayT]:
     """Solve Att-SVM:  min norm(W)  s.t.  (x_{i,alpha_i} - x_it)^T W z_i >= 1  for all t != alpha_i.
 
-    Equations (Att-SVM) and (Att-SVM*) of arXiv 2308.16898.
+    Equations (Att-SVM) and (Att-SVM*) of arXiv 2308.16898. With `margins` b the right-hand sides
+    are b_it instead of 1. With `offsets` gamma and `ratio` r it is the weighted SVM,
+
+        Wbar = argmin norm(W)  s.t.  (x_{i,alpha_i} - x_it)^T W z_i >= max(0, c - r gamma_i),
+
+    c such that norm(Wbar) = 1: c is the maximum, over all W with norm(W) <= 1 and no negative
+    margin, of the least of margin + r gamma_i. W = objective * Wbar is returned, and
+    c = 1 / objective + r min gamma, the least gamma of samples that have a row. r = 0 is Att-SVM;
+    r = inf is the relaxed SVM of arXiv 2306.13596 (margin 1 for the least gamma, 0 for others).
 
     Parameters
     ----------
@@ -61,6 +73,12 @@ def solve_svm(
         Largest duality gap of a `solved` instance; an ill-conditioned one is allowed more.
     rank_tolerance : float in (0, 1)
         Relative threshold of the numerical rank.
+    offsets : (B, n), optional
+        gamma_i of each sample.
+    ratio : float or (B,)
+        r >= 0, or inf; with `offsets` only.
+    margins : (B, n (T - 1)), optional
+        b >= 0 of each row; row i (T - 1) + j is the j-th token of sample i other than alpha_i.
 
     Returns
     -------
@@ -70,10 +88,20 @@ def solve_svm(
     Raises
     ------
     ValueError
-        Wrong shapes or types, NaN or Inf, a selected token that the mask excludes.
+        Wrong shapes or types, NaN or Inf, a selected token that the mask excludes; both margins and
+        offsets, or one of offsets and ratio without the other.
     """
     given = _Given(X)
     problem, T = _single_token(given, X, Z, selected, mask)
+    if (offsets is None) != (ratio is None):
+        raise ValueError(f"{'offsets' if offsets is None else 'ratio'}: must be given, too")
+    if margins is not None and offsets is not None:
+        raise ValueError("margins: must not be given together with offsets")
+    if margins is not None:
+        problem = with_margins(problem, given.real("margins", margins))
+    if offsets is not None:
+        r = given.number("ratio", ratio)
+        problem = with_offsets(problem, given.real("offsets", offsets), r)
     solution: SvmSolution[ArrayT] = given.back(solve(problem, norm, T, gap, rank_tolerance))
     return solution
 
@@ -183,7 +211,12 @@ class _Given:
 
     def real(self, name: str, array: Any) -> Tensor:
         """Return the array of real numbers as a batched float64 tensor."""
-        tensor: Tensor = self.batch(name, array)
+        tensor: Tensor = self.number(name, array)
+        return tensor[None] if self.single else tensor
+
+    def number(self, name: str, array: Any) -> Tensor:
+        """Return the array of real numbers as a float64 tensor."""
+        tensor = self._tensor(name, array)
         if tensor.is_complex() or tensor.dtype == torch.bool:
             raise ValueError(f"{name}: {tensor.dtype}; must be real numbers")
         return tensor.to(torch.float64)
@@ -248,6 +281,7 @@ def solve(
     scaled, exponent, exact = to_unit_size(problem)
     method = method_of(norm, scaled.N, scaled.d)
     judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
+    method = partial(weighted, method, norm)
     if m is not None and m < problem.d:
         method = partial(of_rank, m=m, relaxation=method, judge=judge)
     if _is_rotated(norm):
@@ -261,17 +295,18 @@ def solve(
         objective=proof.upper,
         lower_bound=proof.lower,
         duality_gap=proof.gap,
-        support=_support(problem, verdict.W, verdict.kappa, T),
+        support=_support(problem, verdict, T),
         solve_time_s=time.perf_counter() - begin,
         minimised=norm,
         problem=problem,
     )
 
 
-def _support(problem: SvmProblem, W: Tensor, kappa: Tensor, T: int) -> Tensor:
+def _support(problem: SvmProblem, verdict: Verdict, T: int) -> Tensor:
     """Return the tokens whose constraint is active, (B, n, T)."""
-    tolerance = (ROUNDING * kappa).clamp(min=ACTIVE)[:, None]
-    active = problem.inequality & (problem.margins(W) <= problem.h * (1 + tolerance))
+    W, h = verdict.W, problem.required(verdict.certificate.upper)
+    tolerance = (ROUNDING * verdict.kappa).clamp(min=ACTIVE) * h.amax(dim=1)
+    active = problem.inequality & (problem.margins(W) <= h + tolerance[:, None])
     active = active | (problem.equality & ~W.isnan().any(dim=(1, 2))[:, None])
     shape = (problem.B, problem.n, problem.N // problem.n)
     support = torch.zeros((problem.B, problem.n, T), dtype=torch.bool, device=W.device)

@@ -181,8 +181,10 @@ def solve_on_support(
     value, squared = np.dot(h, a), np.dot(a, margins)
     least = 1.0
     for k in range(N):
-        if kind[k] == 1:
+        if kind[k] == 1 and h[k] > 0.0:
             least = min(least, margins[k] / h[k])
+        elif kind[k] == 1 and margins[k] < -TIGHT * np.sqrt(squared):
+            return False
         elif kind[k] == 2 and abs(margins[k] - h[k]) > TIGHT * np.sqrt(squared):
             return False
     tight = squared <= (1 + TIGHT) * least * value

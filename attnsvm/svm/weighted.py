@@ -1,0 +1,124 @@
+r"""SVMs whose rows require different margins: given ones, or ones that depend on norm(W).
+
+With offsets gamma_i of the samples, e_k = gamma_i - min_j gamma_j >= 0 of the row k of sample i
+(the least over samples that have a row), and a ratio r, the weighted SVM is
+
+    max  min_k <A_k, W> + r gamma_i   s.t.  norm(W) <= 1,  <A_k, W> >= 0,      A_k = d_k z_k^T.
+
+Its value c and solution are those of
+
+    Wbar = argmin norm(W)  s.t.  <A_k, W> >= max(0, c - r gamma_i),   c such that norm(Wbar) = 1:
+
+let F(c) be the least norm. F is convex, zero up to c = r min gamma, and hence increases beyond it;
+a W with norm(W) <= 1 and value c exists exactly if F(c) <= 1. Scaled to margin one for the least
+offset, W = Wbar / (c - r min gamma), the problem is
+
+    min norm(W)  s.t.  <A_k, W> >= max(0, 1 - r e_k norm(W)),        relief_k = r e_k,
+
+and 1 / norm(W) = c - r min gamma. So r = 0 is Att-SVM. As r -> inf, the right-hand sides become one
+where e_k = 0, else zero: the relaxed SVM of arXiv 2306.13596. It is the law of joint training.
+
+Let N(L) be the least norm with the fixed right-hand sides max(0, 1 - r e_k L). It is convex and
+decreasing, and the solution has N(L) = L. The multipliers of any N(L) prove a lower bound of it
+(`certificate.lower_bound`), which is at least Newton's next iterate; from L = 0 these bounds
+increase to the solution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from attnsvm.linalg import EPS
+from attnsvm.norm import Norm
+from attnsvm.svm.certificate import bounds
+from attnsvm.svm.problem import SvmProblem
+from attnsvm.svm.solution import Candidate, Method
+from attnsvm.svm.tolerances import CONVERGED_GAP, TIGHT
+
+ROUNDS = 60
+FAINT_MARGIN = 1e-3
+"""Right-hand sides below this, relative to the largest, are met by adding a part of Att-SVM."""
+
+
+def with_margins(problem: SvmProblem, margins: Tensor) -> SvmProblem:
+    """Return Att-SVM with these right-hand sides, (B, N), instead of ones."""
+    if margins.shape != problem.h.shape:
+        raise ValueError(f"margins: shape {tuple(margins.shape)}, must be one number for each row, "
+                         f"(B, n (T - 1)) = {tuple(problem.h.shape)}")  # fmt: skip
+    if not (margins.isfinite() & (margins >= 0)).all():
+        raise ValueError("margins: must be finite numbers >= 0")
+    return replace(problem, h=torch.where(problem.inequality, margins, 0.0))
+
+
+def with_offsets(problem: SvmProblem, offsets: Tensor, ratio: Tensor) -> SvmProblem:
+    """Return the weighted SVM of Att-SVM with offsets (B, n) and ratios (B,)."""
+    if offsets.shape != problem.Z.shape[:2]:
+        raise ValueError(f"offsets: shape {tuple(offsets.shape)}, must be one number for each "
+                         f"sample, (B, n) = {tuple(problem.Z.shape[:2])}")  # fmt: skip
+    if not offsets.isfinite().all():
+        raise ValueError("offsets: NaN or Inf, must be finite numbers")
+    if ratio.shape not in ((), (1,), (problem.B,)):
+        raise ValueError(f"ratio: shape {tuple(ratio.shape)}, must be one number, or (B,)")
+    if not (ratio >= 0).all():
+        raise ValueError(f"ratio={ratio.tolist()}: must be >= 0, inf allowed")
+    ratio = ratio.expand(problem.B)[:, None]
+    rows = problem.inequality.reshape(problem.B, problem.n, -1)
+    least = torch.where(rows.any(dim=2), offsets, torch.inf).amin(dim=1, keepdim=True)
+    above = (offsets - least).repeat_interleave(rows.shape[2], dim=1)
+    above = torch.where(problem.inequality, above, 0.0)
+    infinite = ratio.isinf()
+    h = torch.where(infinite & (above > 0), 0.0, problem.h)
+    relief = torch.where(infinite | (above == 0), 0.0, ratio * above)
+    return replace(problem, h=h, relief=relief if relief.any() else None)
+
+
+def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
+    """Return the candidate for right-hand sides other than one, or with relief, by `method`.
+
+    `method` solves problems with fixed right-hand sides. Where Att-SVM is infeasible, the rounds
+    start from the right-hand sides of norm(W) = inf, and only the ray of those is returned: it is
+    one for every norm(W).
+    """
+    ones = replace(problem, h=problem.inequality.to(problem.h), relief=None)
+    if problem.relief is None and ((problem.h == 1) | ~problem.inequality).all():
+        return method(problem)
+    plain = method(ones)
+    W, a = plain.W.clone(), plain.multipliers.clone()
+    ray = torch.full_like(a, torch.nan)
+    upper, lower = bounds(problem, W, a, norm)
+    level = torch.where(W.isfinite().all(dim=(1, 2)), lower, torch.inf)
+    enough = TIGHT if norm.name == "frobenius" else CONVERGED_GAP
+    open_ = ~(upper <= (1 + enough) * lower)
+    for _ in range(ROUNDS if problem.relief is not None else 1):
+        at = open_.nonzero()[:, 0]
+        if not at.numel():
+            break
+        part = problem.take(at)
+        found = method(part.at(level[at]))
+        found = found._replace(W=_lifted(part.at(level[at]), found.W, plain.W[at]))
+        above, below = bounds(part, found.W, found.multipliers, norm)
+        ray[at] = torch.where(level[at].isinf()[:, None], found.ray, ray[at])
+        nearer, higher = above < upper[at], below > lower[at]
+        W[at[nearer]], a[at[higher]] = found.W[nearer], found.multipliers[higher]
+        upper[at], lower[at] = torch.minimum(upper[at], above), torch.maximum(lower[at], below)
+        level[at] = lower[at]
+        open_[at] = higher & ~(upper[at] <= (1 + enough) * lower[at])
+    return Candidate(W, a, ray)
+
+
+def _lifted(problem: SvmProblem, W: Tensor, plain: Tensor) -> Tensor:
+    """Return W plus as little of Att-SVM as makes small margins certain in float64.
+
+    The margin of a row with h_k = 0 is rounding error if the row is active.
+    """
+    size = W.flatten(1).norm(dim=1, keepdim=True)
+    small = problem.inequality & (problem.h < FAINT_MARGIN * problem.h.amax(dim=1, keepdim=True))
+    rounding = (2 * problem.d + 20) * EPS * problem.scale * size
+    short = problem.h + rounding - problem.margins(W)
+    short = torch.where(small & ~problem.zero, short, 0.0).amax(dim=1).clamp(min=0.0)
+    least = torch.where(problem.inequality, problem.margins(plain), torch.inf).amin(dim=1)
+    share = torch.where((short > 0) & (least > 0), short / least, 0.0)
+    return W + share[:, None, None] * plain.nan_to_num(0.0)
