@@ -91,8 +91,7 @@ def _least_margin_one(
     relieved = margins
     if problem.relief is not None:
         relieved = margins + problem.relief * norm.value(W.nan_to_num(0.0))[:, None]
-    required = problem.inequality & (problem.h > 0)
-    mu = torch.where(required, relieved / problem.h, torch.inf).amin(dim=1)
+    mu = torch.where(problem.separating, relieved / problem.h, torch.inf).amin(dim=1)
     proved = (margins > rounding) | ~problem.inequality
     if not proved.all():
         proved = proved | (problem.zero & margins.isfinite())
@@ -175,8 +174,7 @@ def _upper(
         size = norm.of_spectrum(sigma)
     else:
         size, rest = norm.value(W.nan_to_num(0.0)), torch.zeros_like(rest)
-    required = problem.inequality & (problem.h > 0)
-    lost = torch.where(required, problem.scale / problem.h, 0.0).amax(dim=1) * distance
+    lost = torch.where(problem.separating, problem.scale / problem.h, 0.0).amax(dim=1) * distance
     upper = (size + spread * (rest + distance)) / (1 - lost)
     return torch.where(lost < 1, upper, torch.inf)
 

@@ -79,6 +79,11 @@ class SvmProblem:
         return self.kind == EQUALITY
 
     @property
+    def separating(self) -> Tensor:
+        """Which rows are inequalities with h_k > 0, (B, N) bool."""
+        return self.inequality & (self.h > 0)
+
+    @property
     def queries(self) -> Tensor:
         """The query z_k of every row, (B, N, d)."""
         return self.Z.repeat_interleave(self.N // self.n, dim=1)
@@ -150,8 +155,13 @@ class SvmProblem:
         return torch.where(self.relief > 0, (self.h - taken).clamp(min=0.0), self.h)
 
     def at(self, size: Tensor | float) -> SvmProblem:
-        """Return the problem with the right-hand sides at norm(W) = size, fixed."""
-        return replace(self, h=self.required(size), relief=None)
+        """Return the problem with the right-hand sides at norm(W) = size, fixed.
+
+        Rows that are exactly zero, and so is their right-hand side, are padding.
+        """
+        h = self.required(size)
+        kind = torch.where(self.zero & (h == 0), PADDING, self.kind)
+        return replace(self, h=h, kind=kind, relief=None)
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> SvmProblem:
         """Return the problem with all arrays of rows changed."""

@@ -76,11 +76,11 @@ def polish(rows: Rows, W: Array, a: Array, norm: Norm) -> Iterator[tuple[Array, 
     if not (0 < size < np.inf and 0 < dual < np.inf):
         return
     W, a, rows = W / size, a / dual, rows._replace(h=rows.h / size)
-    separating = ~rows.free & (rows.h > 0)
+    unit = np.where(rows.h > 0, rows.h, rows.h.max())
     for tau, cut in GUESSES:
         y = a
         X = W + tau * rows.combine(y)
-        active = rows.free | (separating & (tau * a > rows.margins(W) - rows.h))
+        active = rows.free | (tau * a > rows.margins(W) - rows.h)
         for _ in range(STEPS):
             if not active.any():
                 break
@@ -98,8 +98,8 @@ def polish(rows: Rows, W: Array, a: Array, norm: Norm) -> Iterator[tuple[Array, 
             if moved < CLOSE:
                 yield size * V, y
             missed = rows.margins(V) - rows.h
-            enter = separating & ~active & (missed < -SLACK * rows.h)
-            leave = separating & active & ((y < 0) | (settled & (missed > SLACK * rows.h)))
+            enter = ~active & (missed < -SLACK * unit)
+            leave = active & ~rows.free & ((y < 0) | (settled & (missed > SLACK * unit)))
             if settled and not enter.any() and not leave.any():
                 break
             active = (active | enter) & ~leave

@@ -132,7 +132,8 @@ class Cone(ABC, Generic[PointT]):
         W keeps its scale if an equality has h_k != 0.
         """
         rows, margin = self.rows, self.rows.margins(W)
-        least = -largest(-torch.where(rows.inequality, margin / rows.h, torch.inf))
+        separating = rows.inequality & (rows.h > 0)
+        least = -largest(-torch.where(separating, margin / rows.h, torch.inf))
         fixed = ((rows.h != 0) & ~rows.inequality).any(1, keepdim=True) | least.isinf()
         stretch = torch.where(fixed, 1.0, 1 / least)
         s = rows.on_inequalities((margin * stretch - rows.h).clamp(min=0.0))

@@ -55,7 +55,7 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
     """Return W and multipliers, NaN where no W is feasible, and the rays of those."""
     start = least_norm(problem)
     W, a = torch.full_like(start.W, torch.nan), torch.full_like(start.multipliers, torch.nan)
-    margins = torch.where(problem.inequality, problem.margins(start.W), torch.inf)
+    margins = torch.where(problem.separating, problem.margins(start.W), torch.inf)
     known = start.W.isfinite().all(dim=(1, 2)) & start.W.any(-1).any(-1)
     index = (known & (margins.amin(dim=1) > 0)).nonzero()[:, 0]
     if index.numel():
