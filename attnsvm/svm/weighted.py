@@ -89,7 +89,7 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
     W, a = plain.W.clone(), plain.multipliers.clone()
     ray = torch.full_like(a, torch.nan)
     upper, lower = bounds(problem, W, a, norm)
-    level = torch.where(W.isfinite().all(dim=(1, 2)), lower, torch.inf)
+    level = torch.where(upper.isfinite(), lower, torch.inf)
     enough = TIGHT if norm.name == "frobenius" else CONVERGED_GAP
     open_ = ~(upper <= (1 + enough) * lower)
     for _ in range(ROUNDS if problem.relief is not None else 1):

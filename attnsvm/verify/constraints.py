@@ -3,6 +3,7 @@
 Token differences, margins d_k^T W z_k and M(a) = sum_k a_k d_k z_k^T are computed exactly.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -27,7 +28,8 @@ class StoredSvm:
     X (n, T, d), Z (n, d), mask (n, T), selected (n,), W (d, d), multipliers and ray (N,) with rows
     as in `attnsvm.svm.SvmProblem`; scalars as in `SvmSolution`. With `attended` (n, T) it is
     Gen-SVM: its finite part where `log_softmax` (n, T) is given, its margin part where not;
-    `selected` is then the first attended token of each sample.
+    `selected` is then the first attended token of each sample. With `margins` (N,) these are the
+    right-hand sides of Att-SVM. With `offsets` (n,) and `ratio` it is the weighted SVM.
     """
 
     X: Array
@@ -48,6 +50,9 @@ class StoredSvm:
     rank_tolerance: float = RANK_TOLERANCE
     attended: NDArray[np.bool_] | None = None
     log_softmax: Array | None = None
+    margins: Array | None = None
+    offsets: Array | None = None
+    ratio: float = 0.0
 
     @classmethod
     def all_of(cls, at: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Self]:
@@ -73,12 +78,17 @@ class StoredSvm:
                 rank_tolerance=options["rank_tolerance"],
                 attended=at["attended"] if multi else None,
                 log_softmax=at["log_softmax"] if finite else None,
+                offsets=at.get(f"{name}_offsets"),
+                ratio=float(at.get(f"{name}_ratio", 0.0)),
             )
         return svms
 
 
 class ExactRows:
-    """The exact rows d_k, z_k, h_k of a stored SVM: inequalities, equalities, padding."""
+    """The exact rows d_k, z_k, h_k of a stored SVM: inequalities, equalities, padding.
+
+    Of the weighted SVM, an inequality is d_k^T W z_k >= max(0, h_k - relief_k norm(W)).
+    """
 
     def __init__(self, stored: StoredSvm) -> None:
         self.stored = stored
@@ -96,6 +106,12 @@ class ExactRows:
         self.h = self.inequality.astype(float)
         if stored.attended is not None:
             self._general(stored, stored.attended, token)
+        self.relief = np.full(self.h.shape, Fraction(0))
+        if stored.margins is not None:
+            self.h = np.where(self.inequality, non_negative("margins", stored.margins), 0.0)
+            require(self.h.shape == self.inequality.shape, "margins: wrong shape")
+        if stored.offsets is not None:
+            self._weighted(stored.offsets, float(non_negative("ratio", stored.ratio)))
         self.present = self.inequality | self.equality
         self.trivial = not self.h.any()
         difference = X.integers[self.sample, selected] - X.integers[self.sample, token]
@@ -120,6 +136,27 @@ class ExactRows:
             self.inequality = np.zeros_like(self.equality)
             self.h = np.where(self.equality, ratio, 0.0)
 
+    def _weighted(self, offsets: Array, ratio: float) -> None:
+        """Set the relief r (gamma_i - min gamma), the least over samples that have a row, exactly.
+
+        In the limit r = inf it is replaced by h_k = 0.
+        """
+        require(offsets.shape == self.samples.integers.shape[:1], "offsets: wrong shape")
+        require(bool(np.isfinite(offsets).all()), "an offset is not finite")
+        gamma = np.array([Fraction(float(x)) for x in offsets], dtype=object)[self.sample]
+        if not self.inequality.any():
+            return
+        above = np.where(self.inequality, gamma - gamma[self.inequality].min(), Fraction(0))
+        if math.isinf(ratio):
+            self.h = np.where(above > 0, 0.0, self.h)
+        else:
+            self.relief = above * Fraction(ratio)
+
+    def required(self, size: float) -> Array:
+        """Return the right-hand sides h_k at norm(W) = size."""
+        taken = [float(relief) * size if relief else 0.0 for relief in self.relief]
+        return np.where(self.relief > 0, np.maximum(self.h - taken, 0.0), self.h)
+
     @cached_property
     def W(self) -> Exact:
         """The stored W."""
@@ -137,13 +174,21 @@ class ExactRows:
         unit = Fraction(2) ** (self.exponent + W.exponent)
         return [int(margin) * unit for margin in margins]
 
-    def least_margin(self) -> Fraction | None:
-        """Check the equalities; return the least margin of the inequalities, None without any."""
+    def least_margin(self, size: Fraction) -> Fraction | None:
+        """Return the least (margin + relief_k size) / h_k of the inequalities, None without any.
+
+        No margin may be negative. `size` is at least norm(W), which only raises the upper bound
+        size / least. Equalities are checked.
+        """
         for k in np.flatnonzero(self.equality):
             residual = abs(float(self.margins[k] - Fraction(float(self.h[k]))))
             allowed = EQUALITY * self.scales[k] * self.length
             require(residual <= allowed, f"equality {k} is violated")
-        least = min((self.margins[k] for k in np.flatnonzero(self.inequality)), default=None)
+        index = np.flatnonzero(self.inequality)
+        require(all(self.margins[k] >= 0 for k in index), "a margin is negative")
+        index = index[self.h[index] > 0]
+        ratios = ((self.margins[k] + self.relief[k] * size) / Fraction(self.h[k]) for k in index)
+        least = min(ratios, default=None)
         if least is not None:
             require(least > 0, f"least margin {float(least):.3g}: must be > 0")
         return least
@@ -190,20 +235,23 @@ class ExactRows:
 
     def support(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return the tokens whose constraint is active, for certain and possibly, (n, T)."""
-        tolerance = max(ACTIVE, 64 * EPS * self.kappa)
+        h = self.required(self.stored.objective)
+        tolerance = max(ACTIVE, 64 * EPS * self.kappa) * h.max()
         certain, possible = np.zeros((2, *self.stored.mask.shape), dtype=bool)
         for k in np.flatnonzero(self.present):
-            excess = float(self.margins[k]) - 1 - tolerance
+            excess = float(self.margins[k]) - h[k] - tolerance
             apart = self.rounding(int(k), self.length) + 1e-9 * tolerance
             at = self.sample[k], self.token[k]
             certain[at] = self.equality[k] or excess + apart <= 0
             possible[at] = self.equality[k] or excess - apart <= 0
         return certain, possible
 
-    def value(self, a: Exact) -> Fraction:
-        """Return h^T a, exactly."""
-        h = Exact.of(self.h)
-        return Fraction(int(h.integers @ a.integers)) * Fraction(2) ** (h.exponent + a.exponent)
+    def value(self, a: Exact, size: float) -> tuple[Fraction, Fraction]:
+        """Return h^T a and relief^T a over the rows of which a W of this norm leaves h_k > 0."""
+        h = Exact.of(np.where(self.required(size) != 0, self.h, 0.0))
+        value = Fraction(int(h.integers @ a.integers)) * Fraction(2) ** (h.exponent + a.exponent)
+        taken = (r * int(x) for r, x, y in zip(self.relief, a.integers, h.integers, strict=True) if y)
+        return value, sum(taken, Fraction(0)) * Fraction(2) ** a.exponent
 
     def combine(self, a: Exact) -> Exact:
         """Return M(a) = sum_k a_k d_k z_k^T."""
@@ -224,3 +272,9 @@ class ExactRows:
     def largest_scale(self, rows: NDArray[np.bool_]) -> float:
         """Return the largest ||d_k|| ||z_k|| of `rows`, 0 without any."""
         return max((self.scales[k] for k in np.flatnonzero(rows)), default=0.0)
+
+
+def non_negative(name: str, x: Any) -> Array:
+    """Return the array; none of its numbers may be negative or NaN."""
+    require(bool(np.all(np.asarray(x) >= 0)), f"{name}: a number is not >= 0")
+    return np.asarray(x)

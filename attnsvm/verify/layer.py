@@ -165,7 +165,8 @@ def _rank_bound(stored: StoredSvm, rows: ExactRows) -> Expected:
         return Expected(min(n, d), min(n, d))
     if stored.norm != "nuclear":
         return MISSING
-    spread = max(stored.objective - stored.lower_bound, 0.0)
+    taken = rows.required(stored.lower_bound) - rows.required(stored.objective)
+    spread = max(stored.objective - stored.lower_bound + float(stored.multipliers @ taken), 0.0)
     spread += (2 * d + 10) * EPS * rows.kappa * stored.objective
     slack = spread / (stored.rank_tolerance * np.linalg.norm(stored.W, 2))
     M = rows.combine(Exact.of(stored.multipliers)).floats()

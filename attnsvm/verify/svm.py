@@ -65,7 +65,7 @@ def _check_solved(stored: StoredSvm, rows: ExactRows) -> None:
     """Prove the bracket and every stated number."""
     require(not rows.trivial, "solved, but there is no token to separate")
     size, error = upper_bound(rows.W, stored.norm)
-    least = rows.least_margin()
+    least = rows.least_margin(size)
     distance, _ = rows.repair
     lost = Fraction(rows.largest_scale(rows.inequality) * distance)
     size += Fraction(spread(*named(stored.norm), len(stored.W)) * distance)
@@ -97,18 +97,20 @@ def _proves_infeasible(stored: StoredSvm, rows: ExactRows) -> bool:
 
     The sum runs over h_k != 0, times h^T a / sum_k |h_k a_k|.
     """
-    ray = Exact.of(_clean(stored.ray, rows))
-    value, weight = rows.value(ray), rows.value(Exact(abs(ray.integers), ray.exponent))
+    ray, h = Exact.of(_clean(stored.ray, rows)), rows.required(math.inf)
+    value, weight = (
+        rows.value(a, math.inf)[0] for a in (ray, Exact(abs(ray.integers), ray.exponent))
+    )
     if stored.log_softmax is not None:
-        weight = Fraction(float(np.abs(rows.h * stored.ray).sum()))
+        weight = Fraction(float(np.abs(h * stored.ray).sum()))
     if value <= 0:
         return False
     cancelled = root(rows.combine(ray).squared_norm)[1]
     unit = Fraction(2) ** (rows.exponent + ray.exponent)
     reach = sum(
         abs(int(a)) * math.isqrt(s)
-        for a, s, h in zip(ray.integers, rows.squared_scale, rows.h, strict=True)
-        if h
+        for a, s, needed in zip(ray.integers, rows.squared_scale, h, strict=True)
+        if needed
     )
     return reach * unit * value >= RAY_RATIO * cancelled * weight
 
@@ -141,8 +143,8 @@ def _check_undecided(stored: StoredSvm, rows: ExactRows) -> None:
         proved = np.isfinite(stored.ray).all() and _proves_infeasible(stored, rows)
         require(not proved, "undecided, but the ray proves that no W is feasible")
         return
-    least = rows.least_margin()
     bound, error = upper_bound(rows.W, stored.norm)
+    least = rows.least_margin(bound)
     size, kappa = float(bound), rows.kappa
     rounding = STATED + 64 * EPS * kappa * stored.X.shape[2]
     if least is not None:  # norm(W) is an upper bound of the least norm only at margin one
@@ -166,12 +168,13 @@ def _check_lower_bound(
 ) -> Fraction:
     """Prove the lower bound h^T a, with multipliers of dual norm one, and return it exactly.
 
+    Of the weighted SVM it is sum_S h_k a_k / (1 + sum_S relief_k a_k), for any set S of rows.
     It is 0 if the multipliers prove no bound. Without a relative `rounding` it is up to the
     rounding error of M(a), which may cancel.
     """
     a = Exact.of(_clean(stored.multipliers, rows))
     dual, error = upper_bound(rows.combine(a), stored.norm, dual=True)
-    total = rows.value(a)
+    total, taken = rows.value(a, stored.lower_bound)
     if total <= 0 or dual == 0:
         require(stored.lower_bound == 0, "the multipliers prove no bound")
         return Fraction(0)
@@ -180,14 +183,15 @@ def _check_lower_bound(
         reach = float(sum(x * scale for x, scale, present in terms if present))
         rounding = STATED + 64 * EPS * stored.X.shape[2] * reach / float(dual)
     rounding += error
-    proved = float(total / dual)
+    proved = float(total / (dual + taken))
     least, most = max(0.0, proved * (1 - rounding)), proved * (1 + rounding)
     require(least <= stored.lower_bound <= most, f"lower_bound is {proved!r}")
     _agree("dual norm of the multipliers", 1.0, float(dual), rounding)
-    apart = abs(float(total) - stored.lower_bound)
+    apart = abs(float(total / (1 + taken)) - stored.lower_bound)
     allowed = (len(rows.h) + 2) * EPS / 2 * float(np.abs(rows.h * stored.multipliers).sum())
+    allowed *= 4 if taken else 1  # two sums, a product and a division
     require(apart <= allowed, "lower_bound is not the sum of the multipliers")
-    return total / dual
+    return total / (dual + taken)
 
 
 def _check_gap(stored: StoredSvm) -> None:
@@ -245,13 +249,17 @@ def stored_svms(
     selected: Any,
     mask: Any = None,
     rank_tolerance: float = RANK_TOLERANCE,
+    **right_hand_sides: Array,
 ) -> Iterator[StoredSvm]:
-    """Yield each instance of a batched NumPy `SvmSolution` of Att-SVM, with its input."""
+    """Yield each instance of a batched NumPy `SvmSolution` of Att-SVM, with its input.
+
+    The right-hand sides are `margins`, or `offsets` and `ratio`, with a batch axis.
+    """
     mask = np.ones(X.shape[:3], dtype=bool) if mask is None else mask
     proof, norm = solution.certificate, solution.norm
     names = ("objective", "lower_bound", "duality_gap", "min_margin", "rank")
     arrays = {"X": X, "Z": Z, "mask": mask, "selected": np.asarray(selected), "W": solution.W}
-    arrays |= {"multipliers": proof.multipliers, "ray": proof.ray}
+    arrays |= {"multipliers": proof.multipliers, "ray": proof.ray, **right_hand_sides}
     plain = {name: getattr(solution, name).tolist() for name in names}
     for b, status in enumerate(solution.status):
         one: dict[str, Any] = {name: values[b] for name, values in (arrays | plain).items()}
