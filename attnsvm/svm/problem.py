@@ -14,7 +14,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from attnsvm.linalg import EPS
+
 PADDING, INEQUALITY, EQUALITY = 0, 1, 2
+SLIGHT = 1e-3
+"""Right-hand sides below this, relative to the largest, are met only up to rounding."""
+
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
@@ -162,6 +167,33 @@ class SvmProblem:
         h = self.required(size)
         kind = torch.where(self.zero & (h == 0), PADDING, self.kind)
         return replace(self, h=h, kind=kind, relief=None)
+
+    @property
+    def plain(self) -> SvmProblem:
+        """The problem with one as the right-hand side of every inequality."""
+        h = torch.where(self.inequality, 1.0, self.h)
+        return replace(self, h=h, relief=None)
+
+    @property
+    def slight(self) -> Tensor:
+        """Which inequalities have an h_k that is small beside the largest one, (B, N) bool."""
+        h = torch.where(self.inequality, self.h, 0.0)
+        return self.inequality & ~self.zero & (h < SLIGHT * h.amax(dim=1, keepdim=True))
+
+    def lifted(self, W: Tensor, plain: Tensor) -> Tensor:
+        """Return W plus as little of a W of positive margins as makes slight margins certain.
+
+        The margin of a row with h_k = 0 is rounding error if the row is active.
+        """
+        slight = self.slight
+        if not slight.any():
+            return W
+        size = W.flatten(1).norm(dim=1, keepdim=True)
+        rounding = (2 * self.d + 20) * EPS * self.scale * size
+        short = torch.where(slight, self.h + rounding - self.margins(W), 0.0).amax(dim=1)
+        least = torch.where(self.inequality, self.margins(plain), torch.inf).amin(dim=1)
+        share = torch.where((short > 0) & (least > 0), short / least, 0.0)
+        return W + share[:, None, None] * plain.nan_to_num(0.0)
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> SvmProblem:
         """Return the problem with all arrays of rows changed."""

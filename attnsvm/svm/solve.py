@@ -281,11 +281,11 @@ def solve(
     scaled, exponent, exact = to_unit_size(problem)
     method = method_of(norm, scaled.N, scaled.d)
     judge = partial(certify, norm=norm, gap=gap, rank_tolerance=rank_tolerance)
-    method = partial(weighted, method, norm)
     if m is not None and m < problem.d:
         method = partial(of_rank, m=m, relaxation=method, judge=judge)
     if _is_rotated(norm):
         method = partial(in_span, method)
+    method = partial(weighted, method, norm)
     with doing(f"{norm.name} SVM"), one_thread(), np.errstate(all="ignore"):
         verdict = _isolated(scaled, method, judge)
     verdict = to_given_size(verdict, exponent, exact)

@@ -31,7 +31,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from attnsvm.linalg import EPS
 from attnsvm.norm import Norm
 from attnsvm.svm.certificate import bounds
 from attnsvm.svm.problem import SvmProblem
@@ -39,8 +38,6 @@ from attnsvm.svm.solution import Candidate, Method
 from attnsvm.svm.tolerances import CONVERGED_GAP, TIGHT
 
 ROUNDS = 60
-FAINT_MARGIN = 1e-3
-"""Right-hand sides below this, relative to the largest, are met by adding a part of Att-SVM."""
 
 
 def with_margins(problem: SvmProblem, margins: Tensor) -> SvmProblem:
@@ -82,10 +79,9 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
     start from the right-hand sides of norm(W) = inf, and only the ray of those is returned: it is
     one for every norm(W).
     """
-    ones = replace(problem, h=problem.inequality.to(problem.h), relief=None)
     if problem.relief is None and ((problem.h == 1) | ~problem.inequality).all():
         return method(problem)
-    plain = method(ones)
+    plain = method(problem.plain)
     W, a = plain.W.clone(), plain.multipliers.clone()
     ray = torch.full_like(a, torch.nan)
     upper, lower = bounds(problem, W, a, norm)
@@ -97,8 +93,9 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
         if not at.numel():
             break
         part = problem.take(at)
-        found = method(part.at(level[at]))
-        found = found._replace(W=_lifted(part.at(level[at]), found.W, plain.W[at]))
+        fixed = part.at(level[at])
+        found = method(fixed)
+        found = found._replace(W=fixed.lifted(found.W, plain.W[at]))
         above, below = bounds(part, found.W, found.multipliers, norm)
         ray[at] = torch.where(level[at].isinf()[:, None], found.ray, ray[at])
         nearer, higher = above < upper[at], below > lower[at]
@@ -107,18 +104,3 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
         level[at] = lower[at]
         open_[at] = higher & ~(upper[at] <= (1 + enough) * lower[at])
     return Candidate(W, a, ray)
-
-
-def _lifted(problem: SvmProblem, W: Tensor, plain: Tensor) -> Tensor:
-    """Return W plus as little of Att-SVM as makes small margins certain in float64.
-
-    The margin of a row with h_k = 0 is rounding error if the row is active.
-    """
-    size = W.flatten(1).norm(dim=1, keepdim=True)
-    small = problem.inequality & (problem.h < FAINT_MARGIN * problem.h.amax(dim=1, keepdim=True))
-    rounding = (2 * problem.d + 20) * EPS * problem.scale * size
-    short = problem.h + rounding - problem.margins(W)
-    short = torch.where(small & ~problem.zero, short, 0.0).amax(dim=1).clamp(min=0.0)
-    least = torch.where(problem.inequality, problem.margins(plain), torch.inf).amin(dim=1)
-    share = torch.where((short > 0) & (least > 0), short / least, 0.0)
-    return W + share[:, None, None] * plain.nan_to_num(0.0)

@@ -55,7 +55,8 @@ def by_pivoting(problem: SvmProblem) -> Candidate:
         difficult += [support] if contradictory else []
         if len(difficult) > MAX_CONTRADICTORY:
             break
-    separates = bool((slack > -h)[rows].all())  # or K_PP was singular up to rounding
+    least = torch.where(h > 0, -h, -VIOLATED * size)
+    separates = bool((slack > least)[rows].all())  # or K_PP was singular up to rounding
     if wrong or contradictory or not separates:
         return grown(least_norm, problem, difficult[0] if difficult else support | violated)
     return Candidate(W, (a / unit)[None], torch.full_like(a, torch.nan)[None])

@@ -55,7 +55,7 @@ def constraint_generation(problem: SvmProblem, norm: Norm) -> Candidate:
 def _alone(problem: SvmProblem, norm: Norm) -> Candidate:
     """Return the candidate of a single instance."""
     start = by_pivoting(problem)
-    separates = bool((problem.margins(start.W) > 0)[problem.inequality].all())
+    separates = bool((problem.margins(start.W) > 0)[problem.separating].all())
     if norm.name == "frobenius" or not (separates and start.W.isfinite().all() and start.W.any()):
         return start
     index = problem.equality[0].nonzero()[:, 0]
@@ -65,13 +65,15 @@ def _alone(problem: SvmProblem, norm: Norm) -> Candidate:
     working = equality | (problem.inequality[0] & (start.multipliers[0] != 0))
     if not solver.cones(norm):
         return grown(partial(solver.solve, norm=norm), problem, working)
-    best = _generated(problem, start, norm, equality, working)
+    plain = by_pivoting(problem.plain).W if problem.slight.any() else start.W
+    best = _generated(problem, start, norm, equality, working, plain)
     return start._replace(W=best.W, multipliers=best.a)
 
 
 def _generated(
-    problem: SvmProblem, start: Candidate, norm: Norm, equality: Tensor, working: Tensor
-) -> Best:
+    problem: SvmProblem, start: Candidate, norm: Norm, equality: Tensor, working: Tensor,
+    plain: Tensor,
+) -> Best:  # fmt: skip
     """Return the best W and multipliers of one instance, from its Frobenius solution.
 
     `equality` and `working`, (N,): independent equalities, and the first working set. A rough round
@@ -79,6 +81,7 @@ def _generated(
     """
     W, a = start.W, start.multipliers
     best = Best(W, a, *bounds(problem, W, a, norm))
+    unit = torch.where(problem.h > 0, problem.h, problem.h.amax())
     inequality, index = problem.inequality[0], working.nonzero()[:, 0]
     narrow = isinstance(norm, Schatten) and problem.n < problem.d
     P_z = basis(problem.Z) if narrow else None
@@ -100,9 +103,10 @@ def _generated(
             small = solver.solve(part, norm)
             if small.W.isfinite().all():
                 W, of_part = small.W, small.multipliers
-        W, a = restoring(part)(W), torch.zeros_like(problem.h).index_copy(1, index, of_part)
+        a = torch.zeros_like(problem.h).index_copy(1, index, of_part)
+        W = problem.lifted(restoring(part)(W), plain)
         best = best.narrowed(W, a, *bounds(problem, W, a, norm))
-        relative = ((problem.margins(W) - problem.h) / problem.h)[0]
+        relative = ((problem.margins(W) - problem.h) / unit)[0]
         if rough:  # W may be too long: the least margin of the working set counts as one
             least = torch.where(working & inequality, relative, torch.inf).amin()
             relative = relative - least.clamp(min=0.0)
@@ -129,12 +133,13 @@ def _with_rows(
     be too small: else steps are short. What the last rough round left has the gap `gap`.
     """
     mu, slack = cone.mean(x), rows.margins(x.W) - rows.h
-    s = torch.maximum(slack.abs(), max(gap, LEAST) * rows.h)
+    h = torch.where(rows.inequality & (rows.h == 0), largest(rows.h), rows.h)
+    s = torch.maximum(slack.abs(), max(gap, LEAST) * h)
     a = mu / s
     stays = torch.isin(index, before)
     place = torch.searchsorted(before, index[stays])
     s[:, stays], a[:, stays] = x.s[:, place], x.a[:, place]
-    violation = largest(rows.on_inequalities(-slack / rows.h)).clamp(min=0.0)
-    s = torch.where(rows.inequality, torch.maximum(s, SHARE * violation * rows.h), 1.0)
+    violation = largest(rows.on_inequalities(-slack / h)).clamp(min=0.0)
+    s = torch.where(rows.inequality, torch.maximum(s, SHARE * violation * h), 1.0)
     cone = cone.on(rows)
     return cone, cone.inside(replace(x, s=s, a=a))

@@ -60,10 +60,11 @@ def solve(problem: SvmProblem, norm: Norm) -> Candidate:
     index = (known & (margins.amin(dim=1) > 0)).nonzero()[:, 0]
     if index.numel():
         part = problem.take(index)
+        plain = least_norm(part.plain).W.cpu() if part.slight.any() else start.W[index].cpu()
         part, rows = part.first_rows(int(part.most_rows().max()))
         part, y = part.to("cpu"), start.multipliers[index].gather(1, rows)
         found = followed(part, start.W[index].cpu(), y.cpu(), norm)
-        W_part, a_part = improved(part, *found, norm)
+        W_part, a_part = improved(part, *found, norm, plain)
         W[index] = W_part.to(W)
         a[index] = torch.zeros_like(a[index]).scatter(1, rows, a_part.to(a))
     return Candidate(W, a, start.ray)
@@ -89,15 +90,22 @@ def followed(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Ten
     return restoring(problem)(W), torch.zeros_like(problem.h).index_copy(1, index, a)
 
 
-def improved(problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm) -> tuple[Tensor, Tensor]:
-    """Return the best W and multipliers; others are tried where the bracket is open."""
+def improved(
+    problem: SvmProblem, W: Tensor, a: Tensor, norm: Norm, plain: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the best W and multipliers; others are tried where the bracket is open.
+
+    `plain` (B, d, d) has positive margins.
+    """
+    W = problem.lifted(W, plain)
     upper, lower = bounds(problem, W, a, norm)
     left = (~(upper <= (1 + CONVERGED_GAP) * lower)).nonzero()[:, 0].tolist()
     for b in each("instance", left):
         one = slice(b, b + 1)
         part, best = problem.take(one), Best(W[one], a[one], upper[one], lower[one])
-        for other in others(part, best.W, best.a, norm):
-            best = best.narrowed(*other, *bounds(part, *other, norm))
+        for V, y in others(part, best.W, best.a, norm):
+            V = part.lifted(V, plain[one])
+            best = best.narrowed(V, y, *bounds(part, V, y, norm))
             if best.met(CONVERGED_GAP):
                 break
         W[one], a[one] = best.W, best.a
