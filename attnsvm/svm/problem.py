@@ -175,10 +175,14 @@ class SvmProblem:
         return replace(self, h=h, relief=None)
 
     @property
+    def most(self) -> Tensor:
+        """The largest h_k of the inequalities, (B, 1)."""
+        return torch.where(self.inequality, self.h, 0.0).amax(dim=1, keepdim=True)
+
+    @property
     def slight(self) -> Tensor:
         """Which inequalities have an h_k that is small beside the largest one, (B, N) bool."""
-        h = torch.where(self.inequality, self.h, 0.0)
-        return self.inequality & ~self.zero & (h < SLIGHT * h.amax(dim=1, keepdim=True))
+        return self.inequality & ~self.zero & (self.h < SLIGHT * self.most)
 
     def lifted(self, W: Tensor, plain: Tensor) -> Tensor:
         """Return W plus as little of a W of positive margins as makes slight margins certain.

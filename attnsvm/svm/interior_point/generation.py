@@ -63,17 +63,15 @@ def _alone(problem: SvmProblem, norm: Norm) -> Candidate:
     if len(index):
         equality[index] = independent_equalities(problem.restrict(index))[0]
     working = equality | (problem.inequality[0] & (start.multipliers[0] != 0))
-    if not solver.cones(norm):
+    if not solver.cones(norm) or problem.slight.any():
         return grown(partial(solver.solve, norm=norm), problem, working)
-    plain = by_pivoting(problem.plain).W if problem.slight.any() else start.W
-    best = _generated(problem, start, norm, equality, working, plain)
+    best = _generated(problem, start, norm, equality, working)
     return start._replace(W=best.W, multipliers=best.a)
 
 
 def _generated(
-    problem: SvmProblem, start: Candidate, norm: Norm, equality: Tensor, working: Tensor,
-    plain: Tensor,
-) -> Best:  # fmt: skip
+    problem: SvmProblem, start: Candidate, norm: Norm, equality: Tensor, working: Tensor
+) -> Best:
     """Return the best W and multipliers of one instance, from its Frobenius solution.
 
     `equality` and `working`, (N,): independent equalities, and the first working set. A rough round
@@ -81,7 +79,6 @@ def _generated(
     """
     W, a = start.W, start.multipliers
     best = Best(W, a, *bounds(problem, W, a, norm))
-    unit = torch.where(problem.h > 0, problem.h, problem.h.amax())
     inequality, index = problem.inequality[0], working.nonzero()[:, 0]
     narrow = isinstance(norm, Schatten) and problem.n < problem.d
     P_z = basis(problem.Z) if narrow else None
@@ -103,10 +100,9 @@ def _generated(
             small = solver.solve(part, norm)
             if small.W.isfinite().all():
                 W, of_part = small.W, small.multipliers
-        a = torch.zeros_like(problem.h).index_copy(1, index, of_part)
-        W = problem.lifted(restoring(part)(W), plain)
+        W, a = restoring(part)(W), torch.zeros_like(problem.h).index_copy(1, index, of_part)
         best = best.narrowed(W, a, *bounds(problem, W, a, norm))
-        relative = ((problem.margins(W) - problem.h) / unit)[0]
+        relative = ((problem.margins(W) - problem.h) / problem.most)[0]
         if rough:  # W may be too long: the least margin of the working set counts as one
             least = torch.where(working & inequality, relative, torch.inf).amin()
             relative = relative - least.clamp(min=0.0)
@@ -133,13 +129,12 @@ def _with_rows(
     be too small: else steps are short. What the last rough round left has the gap `gap`.
     """
     mu, slack = cone.mean(x), rows.margins(x.W) - rows.h
-    h = torch.where(rows.inequality & (rows.h == 0), largest(rows.h), rows.h)
-    s = torch.maximum(slack.abs(), max(gap, LEAST) * h)
+    s = torch.maximum(slack.abs(), max(gap, LEAST) * rows.most)
     a = mu / s
     stays = torch.isin(index, before)
     place = torch.searchsorted(before, index[stays])
     s[:, stays], a[:, stays] = x.s[:, place], x.a[:, place]
-    violation = largest(rows.on_inequalities(-slack / h)).clamp(min=0.0)
-    s = torch.where(rows.inequality, torch.maximum(s, SHARE * violation * h), 1.0)
+    violation = largest(rows.on_inequalities(-slack / rows.most)).clamp(min=0.0)
+    s = torch.where(rows.inequality, torch.maximum(s, SHARE * violation * rows.most), 1.0)
     cone = cone.on(rows)
     return cone, cone.inside(replace(x, s=s, a=a))

@@ -30,7 +30,8 @@ class Rows:
         Sorted by sample.
     Z : (B, n, q)
         The queries of the samples.
-    h : (B, N, 1)
+    h, most : (B, N, 1)
+        The right-hand sides, and the largest one of the problem.
     inequality, real : (B, N, 1) bool
         Which rows are inequalities, and which are no padding.
     sample : (N,)
@@ -48,6 +49,7 @@ class Rows:
         D, Z = problem.D[:, index] / self.unit, problem.Z[:, samples]
         self.D, self.Z = D if P_d is None else D @ P_d, Z if P_z is None else Z @ P_z
         self.h = problem.h[:, index, None] / self.unit / size
+        self.most = problem.most[..., None] / self.unit / size
         kind = problem.kind[:, index, None]
         self.inequality, self.real = kind == INEQUALITY, kind != PADDING
         ends = counts.cumsum(0).tolist()
