@@ -1,6 +1,7 @@
 """Extreme sizes, broken instances and odd arguments."""
 
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -195,6 +196,17 @@ def test_wrong_arguments_are_named():
         None,
     )
     of_X = (X + 0j, X > 0, X.astype(str), ragged, None, 1.0, X[0, 0], X[:0])
+    gamma, margins = np.zeros((2, 3)), np.ones((2, 9))
+    of_margins = [
+        ("offsets: shape", {"offsets": gamma[:, :2], "ratio": 1.0}),
+        ("offsets: NaN", {"offsets": gamma + np.nan, "ratio": 1.0}),
+        ("offsets: must be given", {"ratio": 1.0}),
+        ("ratio: must be given", {"offsets": gamma}),
+        ("ratio: shape", {"offsets": gamma, "ratio": [1.0, 2.0, 3.0]}),
+        *(("ratio=", {"offsets": gamma, "ratio": r}) for r in (-1.0, np.nan)),
+        *(("margins: ", {"margins": wrong}) for wrong in (-margins, np.inf * margins, margins[:, 1:])),
+        ("margins: must not", {"margins": margins, "offsets": gamma, "ratio": 1.0}),
+    ]
     cases = [
         *(("selected: ", solve_svm, (X, Z, wrong)) for wrong in of_selected),
         *(("X: ", solve_svm, (wrong, Z, selected)) for wrong in of_X),
@@ -208,6 +220,7 @@ def test_wrong_arguments_are_named():
           for gap in (0.0, -1e-9, 2e-2, np.inf, np.nan)),
         *(("rank_tolerance=", solve_svm, (X, Z, selected, "frobenius", None, 1e-9, tolerance))
           for tolerance in (0.0, -1e-6, 1.0, 2.0, np.nan)),
+        *((message, partial(solve_svm, **wrong), (X, Z, selected)) for message, wrong in of_margins),
         ("attended: ", solve_gen_svm, (X, Z, first.astype(int), logs)),
         ("attended: ", solve_gen_svm, (X, Z, none, logs)),
         ("log_softmax: ", solve_gen_svm, (X, Z, first, logs + 0j)),

@@ -25,6 +25,15 @@ def proved_records():
         for shape in shapes:
             X, Z, selected = (x.numpy() for x in spheres(*shape, range(2)))
             yield from stored_svms(solve_svm(X, Z, selected, norm=norm), X, Z, selected)
+    gamma = np.random.default_rng(1).normal(size=(2, 5))
+    X, Z, selected = (x.numpy() for x in spheres(5, 5, 5, range(2)))
+    for norm in ("frobenius", "nuclear", "l1.75"):
+        for of_rows in (
+            {"margins": np.abs(np.tile(gamma, 4)) * (np.tile(gamma, 4) > -0.5)},
+            *({"offsets": gamma, "ratio": np.full(2, r)} for r in (0.4, 2.0, np.inf)),
+        ):
+            solution = solve_svm(X, Z, selected, norm=norm, **of_rows)
+            yield from stored_svms(solution, X, Z, selected, **of_rows)
 
 
 def mutations(record, random):
@@ -43,6 +52,14 @@ def mutations(record, random):
         yield replace(record, status="solved")
         yield replace(record, status="unconstrained", W=np.zeros_like(W), objective=0.0)
         return
+    if record.margins is not None:
+        yield replace(record, margins=record.margins * (1 + 1e-9))
+        yield replace(record, margins=-record.margins)
+    if record.offsets is not None:
+        yield replace(record, ratio=-record.ratio)
+        yield replace(record, ratio=0.0)
+        yield replace(record, offsets=-record.offsets)
+        yield replace(record, offsets=record.offsets[:-1])
     yield replace(record, X=X)
     selected = record.selected.copy()
     selected[i] = other
