@@ -72,9 +72,7 @@ def certify(
     )
 
 
-def _least_margin_one(
-    problem: SvmProblem, W: Tensor, norm: Norm
-) -> tuple[Tensor, Tensor, Tensor]:
+def _least_margin_one(problem: SvmProblem, W: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
     """Return W / mu (NaN where no margin is proved), its least margin and equality residual.
 
     A margin counts as positive only above the rounding error of computing it, or where its row is
@@ -197,7 +195,11 @@ def lower_bound(problem: SvmProblem, a: Tensor, norm: str | Norm) -> tuple[Tenso
         sizes = size[:, None]
     dual = torch.where(size > tolerances.FAINT, size, torch.inf)
     a = a / dual[:, None]
-    return a, _bound(problem, a), sizes / dual[:, None]
+    bound = _bound(problem, a)
+    if problem.relief is not None:  # a ray bounds norm(W), too, but W need not be unique there
+        is_ray = (problem.h * a).sum(dim=1) > tolerances.RAY_RATIO * bound
+        a, bound = torch.where(is_ray[:, None], 0.0, a), torch.where(is_ray, 0.0, bound)
+    return a, bound, sizes / dual[:, None]
 
 
 def _bound(problem: SvmProblem, a: Tensor) -> Tensor:

@@ -85,7 +85,8 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
     W, a = plain.W.clone(), plain.multipliers.clone()
     ray = torch.full_like(a, torch.nan)
     upper, lower = bounds(problem, W, a, norm)
-    level = torch.where(upper.isfinite(), lower, torch.inf)
+    margins = torch.where(problem.inequality, problem.margins(W), torch.inf)
+    level = torch.where(margins.amin(dim=1) > 0, lower, torch.inf)
     enough = TIGHT if norm.name == "frobenius" else CONVERGED_GAP
     open_ = ~(upper <= (1 + enough) * lower)
     for _ in range(ROUNDS if problem.relief is not None else 1):

@@ -250,7 +250,9 @@ class ExactRows:
         """Return h^T a and relief^T a over the rows of which a W of this norm leaves h_k > 0."""
         h = Exact.of(np.where(self.required(size) != 0, self.h, 0.0))
         value = Fraction(int(h.integers @ a.integers)) * Fraction(2) ** (h.exponent + a.exponent)
-        taken = (r * int(x) for r, x, y in zip(self.relief, a.integers, h.integers, strict=True) if y)
+        taken = (
+            r * int(x) for r, x, y in zip(self.relief, a.integers, h.integers, strict=True) if y
+        )
         return value, sum(taken, Fraction(0)) * Fraction(2) ** a.exponent
 
     def combine(self, a: Exact) -> Exact:

@@ -204,7 +204,10 @@ def test_wrong_arguments_are_named():
         ("ratio: must be given", {"offsets": gamma}),
         ("ratio: shape", {"offsets": gamma, "ratio": [1.0, 2.0, 3.0]}),
         *(("ratio=", {"offsets": gamma, "ratio": r}) for r in (-1.0, np.nan)),
-        *(("margins: ", {"margins": wrong}) for wrong in (-margins, np.inf * margins, margins[:, 1:])),
+        *(
+            ("margins: ", {"margins": wrong})
+            for wrong in (-margins, np.inf * margins, margins[:, 1:])
+        ),
         ("margins: must not", {"margins": margins, "offsets": gamma, "ratio": 1.0}),
     ]
     cases = [

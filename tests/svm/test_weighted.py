@@ -1,15 +1,20 @@
 """Right-hand sides other than one: given margins, and the weighted SVM with offsets and a ratio."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+from attnsvm.norm import norm_of
 from attnsvm.svm import SvmStatus, single_token, solve_svm
+from attnsvm.svm.certificate import certify
+from attnsvm.svm.interior_point import constraint_generation
+from attnsvm.svm.weighted import weighted
 from tests.kkt import assert_infeasible, assert_optimal, norm, normal
 from tests.quick import quick, quick_rows
-from tests.svm.instances import gaussian, generated, spheres
+from tests.svm.instances import gaussian, spheres
 
 RATIOS = (0.0, 1e-3, 0.03, 0.3, 1.0, 3.0, 10.0, 1e2, 1e4, 1e6)
 SHAPES = [(shape, r) for shape in ((3, 3, 4), (5, 6, 8), (5, 5, 3)) for r in RATIOS]
@@ -140,7 +145,9 @@ def test_many_rows(name):
     for r in (0.5, math.inf):
         given = {"offsets": gamma, "ratio": r, "mask": mask, "norm": name}
         found = solve_svm(X, Z, selected, **given)
-        again = generated(found.problem.at(found.objective), name)
+        method = partial(constraint_generation, norm=norm_of(name))
+        candidate = weighted(method, norm_of(name), found.problem)
+        again = certify(found.problem, candidate, name, 1e-9, 1e-6)
         assert again.status == found.status == (SvmStatus.solved,) * 2
         torch.testing.assert_close(again.certificate.upper, found.objective, rtol=2e-9, atol=0)
     assert found.problem.inequality.equal(single_token(X, Z, selected, mask).inequality)
