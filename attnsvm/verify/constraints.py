@@ -13,7 +13,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from attnsvm.verify.exact import EPS, Array, Exact, require, root, sum_of_squares, unit_rows
+from attnsvm.verify.exact import (
+    EPS,
+    Array,
+    Exact,
+    Integers,
+    require,
+    root,
+    sum_of_squares,
+    unit_rows,
+)
 
 DEPENDENT = 32 * EPS  # largest relative singular value at which unit equality rows are dependent
 EQUALITY = 1.1e-11  # residual of an equality, relative to ||d_k|| ||z_k|| ||W||_F
@@ -106,7 +115,7 @@ class ExactRows:
         self.h = self.inequality.astype(float)
         if stored.attended is not None:
             self._general(stored, stored.attended, token)
-        self.relief = np.full(self.h.shape, Fraction(0))
+        self.relief: Integers = np.full(self.h.shape, Fraction(0))
         if stored.margins is not None:
             self.h = np.where(self.inequality, non_negative("margins", stored.margins), 0.0)
             require(self.h.shape == self.inequality.shape, "margins: wrong shape")
@@ -146,7 +155,7 @@ class ExactRows:
         gamma = np.array([Fraction(float(x)) for x in offsets], dtype=object)[self.sample]
         if not self.inequality.any():
             return
-        above = np.where(self.inequality, gamma - gamma[self.inequality].min(), Fraction(0))
+        above = (gamma - gamma[self.inequality].min()) * self.inequality
         if math.isinf(ratio):
             self.h = np.where(above > 0, 0.0, self.h)
         else:
@@ -155,7 +164,8 @@ class ExactRows:
     def required(self, size: float) -> Array:
         """Return the right-hand sides h_k at norm(W) = size."""
         taken = [float(relief) * size if relief else 0.0 for relief in self.relief]
-        return np.where(self.relief > 0, np.maximum(self.h - taken, 0.0), self.h)
+        left = np.maximum(self.h - np.array(taken), 0.0)
+        return np.asarray(np.where(self.relief > 0, left, self.h))
 
     @cached_property
     def W(self) -> Exact:

@@ -223,7 +223,7 @@ def test_wrong_arguments_are_named():
           for gap in (0.0, -1e-9, 2e-2, np.inf, np.nan)),
         *(("rank_tolerance=", solve_svm, (X, Z, selected, "frobenius", None, 1e-9, tolerance))
           for tolerance in (0.0, -1e-6, 1.0, 2.0, np.nan)),
-        *((message, partial(solve_svm, **wrong), (X, Z, selected)) for message, wrong in of_margins),
+        *((message, partial(solve_svm, **b), (X, Z, selected)) for message, b in of_margins),
         ("attended: ", solve_gen_svm, (X, Z, first.astype(int), logs)),
         ("attended: ", solve_gen_svm, (X, Z, none, logs)),
         ("log_softmax: ", solve_gen_svm, (X, Z, first, logs + 0j)),

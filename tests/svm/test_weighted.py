@@ -124,7 +124,7 @@ def test_invariances(name):
 
 @every_norm
 def test_given_margins(name):
-    """With one row in each sample, a margin b is a margin of one of tokens that are 1 / b as far."""
+    """With one row in each sample, a margin b is one of tokens that are 1 / b as far apart."""
     X, Z, selected = gaussian(4, 2, 6, 3, seed=3)
     b = torch.tensor([[0.5, 1.0, 2.0, 3.0]]).double().expand(3, 4)
     found = solve_svm(X, Z, selected, norm=name, margins=b)
