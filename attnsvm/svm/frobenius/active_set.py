@@ -183,7 +183,9 @@ def solve_on_support(
     for k in range(N):
         if kind[k] == 1 and h[k] > 0.0:
             least = min(least, margins[k] / h[k])
-        elif (kind[k] == 1 and margins[k] < -TIGHT * np.sqrt(squared)) or (kind[k] == 2 and abs(margins[k] - h[k]) > TIGHT * np.sqrt(squared)):
-            return False
+        elif kind[k] != 0:
+            missed = abs(margins[k] - h[k]) if kind[k] == 2 else -margins[k]
+            if missed > TIGHT * np.sqrt(squared):
+                return False
     tight = squared <= (1 + TIGHT) * least * value
     return bool(tight and 0.0 < squared < MAX_GRAM_NORM**2)
