@@ -6,6 +6,7 @@
   one predictor-corrector method for all other norms, a file for the cone of each;
   `rank_constrained`: rank(W) <= m; `equalities`: those of Gen-SVM; `reference`: the same problems
   through CVXPY, to compare with.
+- `weighted`: right-hand sides other than one, also those that depend on norm(W).
 - `certificate`: bracket, ray, rank bound, from the problem alone; `tolerances`: all of them;
   `solution`: the types of the results; `solve`: what users call.
 """

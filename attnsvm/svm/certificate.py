@@ -6,6 +6,14 @@ With rows d_k, z_k, h_k and M(a) = sum_k a_k d_k z_k^T:
 - any a, a_k >= 0 on inequalities, gives the lower bound  h^T a / dual_norm(M(a));
 - an a with M(a) = 0 and h^T a > 0 proves that no W is feasible, whatever the norm (Farkas).
 
+With relief, rows are  d_k^T W z_k >= max(0, h_k - relief_k norm(W)).  Then
+
+- any W without negative margins has  mu = min_k (d_k^T W z_k + relief_k norm(W)) / h_k;
+- any a >= 0 and any set S of rows give the lower bound
+  sum_S a_k h_k / (dual_norm(M(a)) + sum_S a_k relief_k): with A_k = d_k z_k^T and norm(W) = 1,
+  min_S (<A_k, W> + relief_k) sum_S a_k <= <M(a), W> + sum_S a_k relief_k;
+- a ray must have h^T a > 0 on rows without relief.
+
 W satisfies equalities only up to rounding. The upper bound is then that of the nearest point where
 they hold, whose distance follows from the singular values of their rows (`_repair`).
 
