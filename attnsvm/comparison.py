@@ -73,7 +73,9 @@ def margin_gap(W: Any, solution: SvmSolution[Any]) -> Any:
 
     rho(W) = ||W_mm|| min_k d_k^T W z_k / ||W|| <= 1, with the norm of the SVM and its rows k. It is
     scale-free. Where the SVM has several solutions, they have different correlations with W, but
-    one margin.
+    one margin. Of the weighted SVM, and with given margins, d_k^T W z_k becomes
+    (d_k^T W z_k + relief_k ||W||) / h_k, and rho(W) is at most
+    1 + ||W_mm|| min_k d_k^T W z_k / ||W||, since no margin may be negative.
 
     Parameters
     ----------
@@ -107,9 +109,12 @@ def margin_gap(W: Any, solution: SvmSolution[Any]) -> Any:
     matrices = torch.where(finite[:, None, None], matrices, 0.0)  # then 0 / 0 is NaN
     largest = matrices.abs().amax(dim=(1, 2), keepdim=True)
     matrices = matrices / torch.where(largest > 0, largest, 1.0)  # squares do not overflow
-    margins = torch.where(problem.inequality, problem.margins(matrices), torch.inf).amin(dim=1)
     size = solution.minimised.value(matrices)
+    margins, least = problem.margins(matrices), as_tensor(solution.objective, like=W).reshape(-1)
+    relieved = margins if problem.relief is None else margins + problem.relief * size[:, None]
+    relative = torch.where(problem.separating, relieved / problem.h, torch.inf).amin(dim=1)
+    lowest = torch.where(problem.inequality, margins, torch.inf).amin(dim=1)
+    rho = torch.minimum(least * relative / size, 1 + least * lowest / size)
     solved = torch.tensor([status is SvmStatus.solved for status in solution.statuses])
-    least = as_tensor(solution.objective, like=W).reshape(-1)
-    gap = torch.where(solved.to(W.device), 1 - least * margins / size, torch.nan)
+    gap = torch.where(solved.to(W.device), 1 - rho, torch.nan)
     return gap.reshape(W.shape[:-2])

@@ -72,7 +72,8 @@ class Certificate(Generic[ArrayT]):
     ----------
     multipliers : (B, N)
         a_k, one per row of the problem (row i (T - 1) + j is the j-th token of sample i other than
-        the reference), scaled so that dual_norm(M(a)) = 1; then h^T a = lower.
+        the reference), scaled so that dual_norm(M(a)) = 1; then h^T a = lower, with
+        h_k = max(0, 1 - lower relief_k) of the weighted SVM.
     upper, lower : (B,)
         The bracket: lower <= least norm <= upper, up to rounding, 64 eps kappa relatively.
     gap, gap_target : (B,)
@@ -130,7 +131,8 @@ class SvmSolution(Summarized, Generic[ArrayT]):
     duality_gap : (B,)
         objective / lower_bound - 1.
     min_margin : (B,)
-        min_k d_k^T W z_k over the inequalities; inf without any, -inf where there is no W.
+        min_k d_k^T W z_k over the inequalities; inf without any, -inf where there is no W. Of other
+        right-hand sides, min_k (d_k^T W z_k + relief_k norm(W)) / h_k over h_k > 0.
     rank : (B,) int64
         Singular values above rank_tolerance * sigma_1; -1 where the gap exceeds 1e-8.
     rank_bound : (B,) int64
@@ -142,9 +144,10 @@ class SvmSolution(Summarized, Generic[ArrayT]):
         Singular values of W, descending.
     support : (B, n, T) bool
         Tokens whose constraint is active: an equality, or a margin within 1e-6 (or 64 eps kappa,
-        the rounding error) of one. By complementarity all other tokens have multiplier zero, up
-        to the gap. An active token may have multiplier zero too: the neighbours of a locally
-        optimal token (Definition 2 of arXiv 2308.16898) are defined by the margin alone.
+        the rounding error) of one; of another h_k, relative to the largest h_k. By complementarity
+        all other tokens have multiplier zero, up to the gap. An active token may have multiplier
+        zero too: the neighbours of a locally optimal token (Definition 2 of arXiv 2308.16898) are
+        defined by the margin alone.
     kappa : (B,)
         ||W||_F max_k ||d_k|| ||z_k||, divided by the least singular value (at most one) of the
         equalities' unit rows; float64 cannot certify a gap below about 2e-16 kappa.

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnsvm.comparison import margin_gap
 from attnsvm.norm import norm_of
 from attnsvm.svm import SvmStatus, single_token, solve_svm
 from attnsvm.svm.certificate import certify
@@ -112,6 +113,10 @@ def test_invariances(name):
     found = solve_svm(X, Z, selected, norm=name, offsets=gamma, ratio=r)
     assert found.status == (SvmStatus.solved,) * 3
     torch.testing.assert_close(norm(found.W, name), found.objective, rtol=1e-12, atol=0)
+    assert margin_gap(7 * found.W, found).abs().max() <= 1e-9
+    plain = solve_svm(X, Z, selected, norm=name).W
+    for other in (plain, normal(3, 6, 6), found.W + 1e-3 * normal(3, 6, 6, seed=1)):
+        assert (margin_gap(other, found) > 1e-6).all()
     powers = solve_svm(8 * X, Z / 2, selected, norm=name, offsets=gamma, ratio=4 * r)
     assert torch.equal(powers.W, found.W / 4)
     assert torch.equal(powers.lower_bound, found.lower_bound / 4)
