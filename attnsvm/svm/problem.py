@@ -171,8 +171,7 @@ class SvmProblem:
     @property
     def plain(self) -> SvmProblem:
         """The problem with one as the right-hand side of every inequality."""
-        h = torch.where(self.inequality, 1.0, self.h)
-        return replace(self, h=h, relief=None)
+        return replace(self, h=torch.where(self.inequality, 1.0, self.h), relief=None)
 
     @property
     def most(self) -> Tensor:

@@ -24,8 +24,6 @@ decreasing, and the solution has N(L) = L. The multipliers of any N(L) prove a l
 increase to the solution.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch
