@@ -216,13 +216,12 @@ def _bound(problem: SvmProblem, a: Tensor) -> Tensor:
     For every set S of rows, L >= sum_S a_k h_k / (1 + sum_S a_k relief_k), with equality where S
     are the rows with h_k > L relief_k. From all rows, the sets shrink until they are those.
     """
-    bound = (problem.h * a).sum(dim=1).clamp(min=0.0)
     if problem.relief is None:
-        return bound
-    weight, last = problem.relief * a, torch.zeros_like(bound)
+        return (problem.h * a).sum(dim=1).clamp(min=0.0)
+    bound = last = torch.zeros_like(a[:, 0])
     for _ in range(problem.N):
-        counted = problem.h > last[:, None] * problem.relief
-        value, slope = (torch.where(counted, x, 0.0).sum(dim=1) for x in (problem.h * a, weight))
+        counted = torch.where(problem.h > last[:, None] * problem.relief, a, 0.0)
+        value, slope = ((x * counted).sum(dim=1) for x in (problem.h, problem.relief))
         bound = torch.maximum(last, value / (1 + slope))
         if not (bound > last).any():
             break

@@ -100,8 +100,8 @@ def solve_svm(
     if margins is not None:
         problem = with_margins(problem, given.real("margins", margins))
     if offsets is not None:
-        r = given.number("ratio", ratio)
-        problem = with_offsets(problem, given.real("offsets", offsets), r)
+        gamma = given.real("offsets", offsets)
+        problem = with_offsets(problem, gamma, given.number("ratio", ratio))
     solution: SvmSolution[ArrayT] = given.back(solve(problem, norm, T, gap, rank_tolerance))
     return solution
 

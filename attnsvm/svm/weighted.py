@@ -16,7 +16,8 @@ offset, W = Wbar / (c - r min gamma), the problem is
     min norm(W)  s.t.  <A_k, W> >= max(0, 1 - r e_k norm(W)),        relief_k = r e_k,
 
 and 1 / norm(W) = c - r min gamma. So r = 0 is Att-SVM. As r -> inf, the right-hand sides become one
-where e_k = 0, else zero: the relaxed SVM of arXiv 2306.13596. It is the law of joint training.
+where e_k = 0, else zero: the relaxed SVM of arXiv 2306.13596. It is the law of joint training. If F
+jumps from less than one to infinity, which needs rows that nothing separates, there is no such c.
 
 Let N(L) be the least norm with the fixed right-hand sides max(0, 1 - r e_k L). It is convex and
 decreasing, and the solution has N(L) = L. The multipliers of any N(L) prove a lower bound of it
@@ -86,20 +87,20 @@ def weighted(method: Method, norm: Norm, problem: SvmProblem) -> Candidate:
     margins = torch.where(problem.inequality, problem.margins(W), torch.inf)
     level = torch.where(margins.amin(dim=1) > 0, lower, torch.inf)
     enough = TIGHT if norm.name == "frobenius" else CONVERGED_GAP
-    open_ = ~(upper <= (1 + enough) * lower)
+    at = torch.arange(problem.B, device=W.device)
     for _ in range(ROUNDS if problem.relief is not None else 1):
-        at = open_.nonzero()[:, 0]
+        at = at[~(upper[at] <= (1 + enough) * lower[at])]
         if not at.numel():
             break
         part = problem.take(at)
         fixed = part.at(level[at])
         found = method(fixed)
-        found = found._replace(W=fixed.lifted(found.W, plain.W[at]))
-        above, below = bounds(part, found.W, found.multipliers, norm)
+        V = fixed.lifted(found.W, plain.W[at])
+        above, below = bounds(part, V, found.multipliers, norm)
         ray[at] = torch.where(level[at].isinf()[:, None], found.ray, ray[at])
         nearer, higher = above < upper[at], below > lower[at]
-        W[at[nearer]], a[at[higher]] = found.W[nearer], found.multipliers[higher]
-        upper[at], lower[at] = torch.minimum(upper[at], above), torch.maximum(lower[at], below)
+        W[at[nearer]], upper[at[nearer]] = V[nearer], above[nearer]
+        a[at[higher]], lower[at[higher]] = found.multipliers[higher], below[higher]
+        at = at[higher]
         level[at] = lower[at]
-        open_[at] = higher & ~(upper[at] <= (1 + enough) * lower[at])
     return Candidate(W, a, ray)
