@@ -191,8 +191,7 @@ class SvmProblem:
         slight = self.slight
         if not slight.any():
             return W
-        size = W.flatten(1).norm(dim=1, keepdim=True)
-        rounding = (2 * self.d + 20) * EPS * self.scale * size
+        rounding = (2 * self.d + 20) * EPS * self.scale * W.flatten(1).norm(dim=1, keepdim=True)
         short = torch.where(slight, self.h + rounding - self.margins(W), 0.0).amax(dim=1)
         least = torch.where(self.inequality, self.margins(plain), torch.inf).amin(dim=1)
         share = torch.where((short > 0) & (least > 0), short / least, 0.0)

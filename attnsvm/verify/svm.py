@@ -175,10 +175,9 @@ def _check_lower_bound(
     a = Exact.of(_clean(stored.multipliers, rows))
     dual, error = upper_bound(rows.combine(a), stored.norm, dual=True)
     total, taken = rows.value(a, stored.lower_bound)
-    if total > 0 and dual == 0 and rounding is None:
-        return Fraction(0)  # an exact ray, which proves any bound
     if total <= 0 or dual == 0:
-        require(stored.lower_bound == 0, "the multipliers prove no bound")
+        any_bound = total > 0 and rounding is None  # M(a) is zero, exactly
+        require(stored.lower_bound == 0 or any_bound, "the multipliers prove no bound")
         return Fraction(0)
     if rounding is None:
         terms = zip(np.abs(stored.multipliers), rows.scales, rows.present, strict=True)
