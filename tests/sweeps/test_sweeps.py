@@ -119,15 +119,17 @@ def test_the_command_writes_the_page_and_names_what_lacks(folder, tmp_path, monk
 def test_the_documentation_has_the_whole_tables_and_a_figure_of_every_experiment():
     docs = Path(__file__).parents[2] / "docs"
     pictures = list((docs / "figures").iterdir())
-    with_words = "pretrained_heads_attention"  # of a model that the site is built without
-    assert {path.stem for path in pictures} == {*EXPERIMENTS, with_words}
+    tables = {folder.name: folder / "about.json" for folder in (docs / "tables").iterdir()}
+    again, with_words = "pretrained_heads_no_sinks", "pretrained_heads_attention"
+    assert {*tables} == {*EXPERIMENTS, again}
+    assert {path.stem for path in pictures} == {*tables, with_words}
     assert all(path.stat().st_size <= gallery.SIZE_LIMIT_BYTES for path in pictures)
-    assert {folder.name for folder in (docs / "tables").iterdir()} == set(EXPERIMENTS)
-    for name in EXPERIMENTS:
-        about = json.loads((docs / "tables" / name / "about.json").read_text())
-        assert about["sweep"] == name
+    pages = "".join((docs / f"{name}.md").read_text() for name in ("experiments", "pretrained"))
+    for name, path in tables.items():
+        about = json.loads(path.read_text())
+        assert about["sweep"] == (name if name in EXPERIMENTS else "pretrained_heads")
         assert about["remarks"] == [""], "a run is missing"
-        assert f"figures/{name}.png" in (docs / "experiments.md").read_text()
+        assert f"figures/{name}.png" in pages
 
 
 # --- beside the named sweeps: a sample here, two hundred with `make test-faults` ------------------
