@@ -8,8 +8,6 @@
 >>> attnsvm.correlation(path.W, solution.W)  # (100,)
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`attnsvm cite RUN`: what a published number should name, as BibTeX."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

@@ -4,8 +4,6 @@ Another processor runs other routines of torch, MKL, OpenBLAS and numba. These s
 routines on the processor at hand; the tests are those marked `processors`.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The Hydra entry point: compose, check, run, record."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

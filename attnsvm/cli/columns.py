@@ -3,8 +3,6 @@
 `python -m attnsvm.cli.columns > docs/columns.md` writes the page; columns.md is its start.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

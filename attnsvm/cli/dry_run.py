@@ -1,7 +1,5 @@
 """`dry_run=true`: list the runs and estimate their time from small pilot runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import logging
 import math

@@ -1,7 +1,5 @@
 """What a command says: error messages, exit codes, and its outcome on a quiet console."""
 
-from __future__ import annotations
-
 import argparse
 import logging
 import re

@@ -1,7 +1,5 @@
 """The text of `attnsvm --help`, from the schema; Hydra's own help takes a second."""
 
-from __future__ import annotations
-
 import dataclasses
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence

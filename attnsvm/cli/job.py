@@ -1,7 +1,5 @@
 """A run in its folder: locked, resumed, and recorded even if it fails or is interrupted."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shlex

@@ -4,8 +4,6 @@ All estimates are lower bounds: what a run holds at the same time at least, for 
 of many instances are computed in parts, so `trials` costs disk space and little memory.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from operator import attrgetter

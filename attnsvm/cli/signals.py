@@ -1,7 +1,5 @@
 """Signals as exceptions: SIGTERM, SIGHUP and others end a run as Ctrl-C does, recorded by name."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

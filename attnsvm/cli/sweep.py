@@ -5,8 +5,6 @@ records. The callback `OtherSweeper` around them gives each search a folder, and
 a report and the exit code that our own sweeper gives.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

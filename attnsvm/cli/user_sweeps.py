@@ -6,8 +6,6 @@ declare must be known to Hydra before it composes the config, so both are read f
 line first, by Hydra's own parser of overrides.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 import os

@@ -4,8 +4,6 @@ Work tells what it does by `doing` and `each`, also in a library, where nobody s
 says it in `speaking`, from a thread of its own, so that no work of any length is silent.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import threading

@@ -4,8 +4,6 @@ Tables and archives are read and written by `folder`, `schema` and `archive`, wh
 here: pandas takes a second.
 """
 
-from __future__ import annotations
-
 from attnsvm.record.columns import STATES
 from attnsvm.record.files import (
     CorruptRecordError,

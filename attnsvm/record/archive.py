@@ -3,8 +3,6 @@
 All are untrusted: names and sizes are checked before anything is written or allocated.
 """
 
-from __future__ import annotations
-
 import errno
 import math
 import os

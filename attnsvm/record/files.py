@@ -4,8 +4,6 @@ A file is read if it is regular, of bounded size and unchanged, else it is refus
 the complete old or the complete new file, also after a crash.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

@@ -6,8 +6,6 @@ be proved again) and `run.json` (identity, provenance, sha256 of the other files
 `run.json` is written last: its presence means complete.
 """
 
-from __future__ import annotations
-
 import hashlib
 import traceback
 from collections import Counter

@@ -5,8 +5,6 @@ the end. A lock file without a holder means that its owner was killed: neither a
 time-out is needed.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import socket

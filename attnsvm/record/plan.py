@@ -1,7 +1,5 @@
 """The plan of a sweep: its runs by folder, with their overrides; and their states."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

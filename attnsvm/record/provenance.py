@@ -1,7 +1,5 @@
 """The part of a record that is known at the start: config, code, versions, hardware."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

@@ -1,7 +1,5 @@
 """The content of `run.json`, read and checked in one place."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The state of a run, derived from its folder alone."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

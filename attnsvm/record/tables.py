@@ -1,7 +1,5 @@
 """The tables of a record as Arrow tables, each column of the type that its schema declares."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any

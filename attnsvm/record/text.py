@@ -1,7 +1,5 @@
 """Times and sizes in words, and text of a record made safe to print."""
 
-from __future__ import annotations
-
 import math
 
 

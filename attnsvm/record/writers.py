@@ -1,7 +1,5 @@
 """Writers of tables and arrays in parts; the bytes of the file do not depend on the parts."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import zipfile

@@ -3,8 +3,6 @@
 A stored SVM is rejected unless everything that it states follows.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

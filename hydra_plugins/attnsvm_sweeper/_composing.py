@@ -4,8 +4,6 @@ Hydra composes a cell in about 0.1 s, twice for every cell: a sweep of 500 cells
 before its first run. Most cells choose the same options and differ in values.
 """
 
-from __future__ import annotations
-
 import copy
 
 from hydra._internal.config_loader_impl import ConfigLoaderImpl, get_overrides_dirname

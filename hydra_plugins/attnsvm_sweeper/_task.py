@@ -5,8 +5,6 @@ cell is then run by Hydra as a job of its own, with its folder, log and callback
 launcher's job around them.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field

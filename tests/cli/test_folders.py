@@ -1,7 +1,5 @@
 """The folder of a sweep, the link to the last one, and the exit code of a command."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

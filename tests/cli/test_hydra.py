@@ -1,7 +1,5 @@
 """Hydra's own section is Hydra's: its users' callbacks, sweepers, logging and help work."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -1,7 +1,5 @@
 """Sizes that cannot be run are refused before any work, and without allocating."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

@@ -1,7 +1,5 @@
 """`objective=...`: the number that a job returns is the statistic of its record on disk."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

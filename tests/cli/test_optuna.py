@@ -1,7 +1,5 @@
 """Hydra's Optuna sweeper, the real package: `make test-tracking` installs it."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 from omegaconf import OmegaConf

@@ -1,7 +1,5 @@
 """A plug-in on the command line: help, completion, runs, sweeps, workers, tables, verification."""
 
-from __future__ import annotations
-
 import json
 import os
 

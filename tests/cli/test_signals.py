@@ -1,7 +1,5 @@
 """A signal to stop ends a run within five seconds, on record; the same command goes on."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -1,7 +1,5 @@
 """Several cells in one job: each with its own record, log, failure and lock."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Sweep files and figures of the user's own, from a folder or from a plug-in."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.command import SMALL, attnsvm, ran

@@ -1,7 +1,5 @@
 """A misspelt name is told with the right one: on the command line, in Python, by mypy."""
 
-from __future__ import annotations
-
 import dataclasses
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Options that plug-ins declare: found, checked, and named where they cannot be used."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import nullcontext
 

@@ -1,7 +1,5 @@
 """Sweeps to be damaged: a sound one, and what one is that nothing happens to."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Odd records: a sound sweep, and what someone may put in the place of one of its runs."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

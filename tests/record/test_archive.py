@@ -1,7 +1,5 @@
 """A record as one file: what is packed is unpacked, and nothing else than a record is."""
 
-from __future__ import annotations
-
 import stat
 import zipfile
 from pathlib import Path

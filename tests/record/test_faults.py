@@ -1,7 +1,5 @@
 """Kills, full disks and damaged files: nothing torn is read, nothing finished is lost."""
 
-from __future__ import annotations
-
 import logging
 import os
 import random

@@ -1,7 +1,5 @@
 """An odd plan, name or thing in a sweep's folder: named, not followed, and the runs are told."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

@@ -1,7 +1,5 @@
 """One odd record is named in one line, hides no other, hangs no command and ends none."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import os

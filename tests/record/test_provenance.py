@@ -1,7 +1,5 @@
 """The revision is read from git's files; no program is run for it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 

@@ -1,7 +1,5 @@
 """What a folder tells about its runs, the command that prints it, and the lock of a run."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -3,9 +3,6 @@
 Lanes do not interact: the result in a lane is independent of the other lanes.
 """
 
-# mypy: disallow-untyped-decorators=False
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -148,10 +145,7 @@ def fill(typingctx: Any, value: Any) -> Any:
     """Return eight lanes that hold the number `value`."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = ir.Constant(VECTOR, ir.Undefined)
-        for lane in range(LANES):
-            vector = builder.insert_element(vector, args[0], ir.Constant(ir.IntType(32), lane))
-        return vector
+        return _splat(context, builder, types.float64, LANES_TYPE, args[0])
 
     return LANES_TYPE(types.float64), codegen
 
@@ -197,9 +191,6 @@ def _power_of_two(builder: Any, args: list[Any]) -> Any:
 multiply_add = _call("fma")
 fma = _operation(multiply_add, 3, "fma")
 sqrt = _operation(_call("sqrt"), 1, "sqrt")
-power = _operation(_call("pow"), 2, "power")
-"""x^y, lane by lane by the C library."""
-
 power_of_two = _operation(_power_of_two, 1, "power_of_two")
 """2^k, for the integer k in the low bits of MAGIC + k."""
 

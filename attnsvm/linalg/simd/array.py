@@ -5,7 +5,6 @@ memory alive. Indices do not count from the end, and are not checked, unless ATT
 the environment when code is compiled: then one that is out of bounds is an IndexError.
 """
 
-# mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
 import operator
@@ -157,7 +156,7 @@ class _View:
 
     def offset(self, indices: Any) -> Any:
         """Return the number of entries before the one at these indices."""
-        total = _integer(0)
+        total = integer(0)
         for index, stride in zip(indices, self.strides, strict=False):
             total = self.builder.add(total, self.builder.mul(index, stride))
         return total
@@ -188,14 +187,14 @@ class _View:
                 first.append(value)
                 continue
             cut = self.context.make_helper(builder, one, value)
-            whole = builder.icmp_signed("==", cut.stop, _integer(2**63 - 1))
+            whole = builder.icmp_signed("==", cut.stop, integer(2**63 - 1))
             stop = builder.select(whole, size, cut.stop)
             self.check(builder.icmp_unsigned("<=", stop, size), axis)
             self.check(builder.icmp_unsigned("<=", cut.start, stop), axis)
             count = builder.sub(stop, cut.start)
             if one.has_step:
                 count = builder.sdiv(
-                    builder.add(count, builder.sub(cut.step, _integer(1))), cut.step
+                    builder.add(count, builder.sub(cut.step, integer(1))), cut.step
                 )
                 stride = builder.mul(stride, cut.step)
             first.append(cut.start)
@@ -205,18 +204,19 @@ class _View:
 
     def view(self, kind: LaneArrayType, first: Any, shape: Any, strides: Any) -> Any:
         """Return the view, of this type, that begins at an entry."""
-        bytes_before = self.builder.mul(self.offset(first), _integer(8 * LANES))
+        bytes_before = self.builder.mul(self.offset(first), integer(8 * LANES))
         data = self.builder.add(self.data, bytes_before)
         return _made(self.context, self.builder, kind, data, shape, strides)
 
 
-def _integer(value: int) -> Any:
+def integer(value: int) -> Any:
+    """Return the LLVM constant of an index."""
     return ir.Constant(INTEGER, value)
 
 
 def _strides(builder: Any, shape: Any) -> list[Any]:
     """Return the strides of a contiguous array."""
-    strides = [_integer(1)] * len(shape)
+    strides = [integer(1)] * len(shape)
     for axis in range(len(shape) - 1, 0, -1):
         strides[axis - 1] = builder.mul(shape[axis], strides[axis])
     return strides
@@ -345,7 +345,7 @@ def _flat(context: Any, builder: Any, kind: Any, value: Any) -> Any:
 
 
 def _product(builder: Any, sizes: Any) -> Any:
-    return reduce(builder.mul, sizes, _integer(1))
+    return reduce(builder.mul, sizes, integer(1))
 
 
 @intrinsic
@@ -374,7 +374,7 @@ def as_matrix(typingctx: Any, A: Any) -> Any:
         array = _View(context, builder, A, args[0])
         strides, shape = array.strides, array.shape
         if A.ndim == 1:
-            strides, shape = [*strides, _integer(0)], [*shape, _integer(1)]
+            strides, shape = [*strides, integer(0)], [*shape, integer(1)]
         return cgutils.pack_array(builder, [array.data, *strides, *shape], INTEGER)
 
     return types.UniTuple(types.intp, 5)(A), codegen

@@ -1,7 +1,5 @@
 """Batches of tensors as blocks of eight instances, the layout of compiled code, and back."""
 
-from __future__ import annotations
-
 from collections import namedtuple
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any

@@ -4,7 +4,6 @@ Also how far a positive definite matrix may move: by bisection, whose test is a 
 which is cheaper than an eigenvalue.
 """
 
-# mypy: disallow-untyped-decorators=False
 from __future__ import annotations
 
 from typing import Any, NamedTuple
@@ -15,7 +14,6 @@ from attnsvm.linalg.simd.arithmetic import any_lane, fill, sqrt, where
 from attnsvm.linalg.simd.array import LaneArray, arrays
 from attnsvm.linalg.simd.matmul import inner, matmul
 
-REFINEMENTS = 1
 RIDGE = 1e-13
 """Relative, on the diagonal: dependent rows leave a Gram matrix singular."""
 
@@ -95,13 +93,13 @@ def factor(system: Any) -> None:
 
 
 @njit(inline="always")
-def solve(system: Any, f: Any, x: Any) -> None:
-    """Write x = K^-1 f, both (N,), refined by its residual."""
+def solve(system: Any, f: Any, x: Any, refinements: int) -> None:
+    """Write x = K^-1 f, both (N,), refined so many times by its residual."""
     (K, L, pivot, scale, r, _), N = system, len(x)
     for i in range(N):
         x[i] = r[i] = f[i] * scale[i]
     _substitute(L, pivot, x)
-    for _ in range(REFINEMENTS):
+    for _ in range(refinements):
         for i in range(N):  # r = f - K x by the lower triangle of K, whose diagonal is 1
             for j in range(i):
                 r[j] -= K[i, j] * x[i]
@@ -114,13 +112,8 @@ def solve(system: Any, f: Any, x: Any) -> None:
 
 
 @njit(inline="always")
-def substitute(system: Any, x: Any) -> None:
-    """Overwrite x by L^-T L^-1 x, L that of the scaled matrix."""
-    _substitute(system.L, system.pivot, x)
-
-
-@njit(inline="always")
 def _substitute(L: LaneArray, pivot: LaneArray, x: LaneArray) -> None:
+    """Overwrite x by L^-T L^-1 x."""
     for i in range(len(x)):
         x[i] = (x[i] - inner(L[i, :i], x)) * pivot[i]
     for i in range(len(x) - 1, -1, -1):

@@ -1,8 +1,5 @@
 """Slopes of the losses and features of the heads for eight instances at a time, compiled."""
 
-# mypy: disallow-untyped-decorators=False
-from __future__ import annotations
-
 from typing import Any
 
 from numba import njit

@@ -1,8 +1,5 @@
 """Products of small matrices whose entries are lanes, in compiled code."""
 
-# mypy: disallow-untyped-decorators=False
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -20,7 +17,7 @@ from attnsvm.linalg.simd.arithmetic import (
     lanes_at,
     multiply_add,
 )
-from attnsvm.linalg.simd.array import LaneArray, as_matrix
+from attnsvm.linalg.simd.array import LaneArray, as_matrix, integer
 
 
 def _wide_registers() -> bool:
@@ -110,11 +107,11 @@ def _tile(  # type: ignore[no-untyped-def]  # numba compares signatures
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         *places, rows, columns, inner = args
         end = builder.append_basic_block("written")
-        choice = builder.switch(builder.add(builder.mul(columns, _integer(64)), rows), end)
+        choice = builder.switch(builder.add(builder.mul(columns, integer(64)), rows), end)
         for width in range(1, COLUMNS + 1):
             for height in range(1, (ROWS_OF_ONE if width == 1 else ROWS) + 1):
                 block = builder.append_basic_block(f"tile_{height}_{width}")
-                choice.add_case(_integer(64 * width + height), block)
+                choice.add_case(integer(64 * width + height), block)
                 builder.position_at_end(block)
                 _write_tile(builder, places, height, width, inner)
                 builder.branch(end)
@@ -140,18 +137,14 @@ def _write_tile(builder: Any, places: Any, rows: int, columns: int, inner: Any) 
     for entry in entries:
         builder.store(zero, sums[entry])
     with cgutils.for_range(builder, inner) as loop:
-        left = [read(a, _integer(i), a_row, loop.index, a_inner) for i in range(rows)]
-        above = [read(b, loop.index, b_inner, _integer(j), b_column) for j in range(columns)]
+        left = [read(a, integer(i), a_row, loop.index, a_inner) for i in range(rows)]
+        above = [read(b, loop.index, b_inner, integer(j), b_column) for j in range(columns)]
         for i, j in entries:
             total = multiply_add(builder, [left[i], above[j], builder.load(sums[i, j])])
             builder.store(total, sums[i, j])
     for i, j in entries:
-        where = place(c, _integer(i), down, _integer(j), right)
+        where = place(c, integer(i), down, integer(j), right)
         builder.store(builder.load(sums[i, j]), where, align=8)
-
-
-def _integer(value: int) -> Any:
-    return ir.Constant(ir.IntType(64), value)
 
 
 @njit(inline="always")

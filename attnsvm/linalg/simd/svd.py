@@ -6,9 +6,6 @@ them, which no method is that starts from A^T A or a bidiagonal matrix (J. Demme
 SIAM J. Matrix Anal. Appl. 13, 1992).
 """
 
-# mypy: disallow-untyped-decorators=False
-from __future__ import annotations
-
 from typing import Any
 
 import torch

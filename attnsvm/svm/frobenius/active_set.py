@@ -7,9 +7,6 @@ conditioning is ordinary. An instance whose bracket is not tight is solved again
 which is slower.
 """
 
-# mypy: disallow-untyped-decorators=False, warn-return-any=False
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray

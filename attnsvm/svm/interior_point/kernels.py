@@ -1,8 +1,5 @@
 """Eight instances at a time, one in each lane: what the compiled methods of all cones share."""
 
-# mypy: disallow-untyped-decorators=False
-from __future__ import annotations
-
 import os
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
@@ -110,14 +107,13 @@ def block_of(rows: Any, best: Any, g: int) -> Any:
 
 @njit
 def judged(
-    rows: Any, W: LaneArray, s: LaneArray, a: LaneArray, margin: LaneArray, sizes: Any, best: Any,
-    left: Any, gap: float,
-) -> Any:  # fmt: skip
-    """Keep W and a where they narrow the bracket; return how many steps each lane has left.
+    rows: Any, W: LaneArray, x: Any, margin: LaneArray, sizes: Any, best: Any, left: Any, gap: float
+) -> Any:
+    """Keep W and a of x where they narrow the bracket; return how many steps each lane has left.
 
     `sizes` are norm(W) and dual_norm(M(a)). The rules are those of `loop.follow`.
     """
-    (size, dual), least = sizes, fill(np.inf)
+    (size, dual), least, s, a = sizes, fill(np.inf), x.s, x.a
     missed = top = value = sound = fill(0.0)
     for k in range(len(s)):
         inequality, h = rows.inequality[k] > 0.5, rows.h[k]
@@ -159,7 +155,7 @@ def find_slacks(rows: Any, x: Any, dx: Any, z: Any, system: Any) -> None:
     for k in range(len(x.s)):
         missing = rows.h[k] - z.margin[k] + x.s[k] * rows.inequality[k]
         z.f[k] = missing + z.cs[k] * z.inverse_a[k] - z.f[k]
-    cholesky.solve(system, z.f, dx.a)
+    cholesky.solve(system, z.f, dx.a, 1)
     for k in range(len(x.s)):
         dx.s[k] = (z.cs[k] - x.s[k] * dx.a[k]) * z.inverse_a[k]
 

@@ -1,8 +1,5 @@
 """The method of `linear` in compiled code, for blocks of eight instances, one in each lane."""
 
-# mypy: disallow-untyped-decorators=False
-from __future__ import annotations
-
 from collections import namedtuple
 from typing import Any
 
@@ -48,9 +45,7 @@ def solve(
             kernels.combine_block(block.D, block.Z, point.a, z.M, z.moved)
             kernels.margins_block(block.D, block.Z, point.W, z.margin, z.moved)
             sizes = _sizes(point.W.flat, z.M.flat, is_max)
-            left = kernels.judged(
-                block, point.W, point.s, point.a, z.margin, sizes, kept, left, gap
-            )
+            left = kernels.judged(block, point.W, point, z.margin, sizes, kept, left, gap)
             if not any_lane(left > 0):
                 break
             _step(block, point, dx, z, system, is_max)

@@ -4,9 +4,6 @@ The notation is that of `nuclear`; V = 2 [[I, 0], [0, 0]] + 2 C C^T is used as a
 saves operations, with C = [B; T].
 """
 
-# mypy: disallow-untyped-decorators=False
-from __future__ import annotations
-
 from collections import namedtuple
 from typing import Any
 
@@ -72,7 +69,7 @@ def solve(
             for i in range(len(point.Y)):
                 trace += point.Y[i, i]
             sizes = 0.5 * trace, fill(1.0)
-            left = kernels.judged(block, W, point.s, point.a, z.margin, sizes, kept, left, gap)
+            left = kernels.judged(block, W, point, z.margin, sizes, kept, left, gap)
             if not any_lane(left > 0):
                 break
             _step(block, point, dx, z, system, trace)
@@ -221,7 +218,7 @@ def _find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any, refine: Any
     kernels.margins_block(rows.D, rows.Z, z.W, z.f, z.moved)
     for k in range(N):
         z.f0[k] = (rows.h[k] - z.f[k] + z.complement[k]) * rows.real[k]
-    _solve(system, z.f0, dx.a)
+    cholesky.solve(system, z.f0, dx.a, 0)
     kernels.combine_block(rows.D, rows.Z, dx.a, z.dM, z.moved)
     if any_lane(refine):
         for _ in range(REFINEMENTS):
@@ -230,7 +227,7 @@ def _find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any, refine: Any
             for k in range(N):
                 left = z.f[k] + x.s[k] * z.inverse_a[k] * dx.a[k]
                 z.f[k] = where(refine & (rows.real[k] > 0.5), z.f0[k] - left, 0)
-            _solve(system, z.f, z.correction)
+            cholesky.solve(system, z.f, z.correction, 0)
             for k in range(N):
                 dx.a[k] += z.correction[k]
             kernels.combine_block(rows.D, rows.Z, dx.a, z.dM, z.moved)
@@ -242,16 +239,6 @@ def _find_direction(rows: Any, x: Any, dx: Any, z: Any, system: Any, refine: Any
     for k in range(N):
         ds = z.complement[k] - x.s[k] - x.s[k] * z.inverse_a[k] * dx.a[k]
         dx.s[k] = ds * rows.inequality[k]
-
-
-@njit
-def _solve(system: Any, f: Any, x: Any) -> None:
-    """Write H^{-1} f without refinement."""
-    for k in range(len(f)):
-        x[k] = f[k] * system.scale[k]
-    cholesky.substitute(system, x)
-    for k in range(len(f)):
-        x[k] *= system.scale[k]
 
 
 @njit

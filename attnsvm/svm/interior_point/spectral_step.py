@@ -1,8 +1,5 @@
 """The method of `spectral` in compiled code, for blocks of eight instances, one in each lane."""
 
-# mypy: disallow-untyped-decorators=False
-from __future__ import annotations
-
 from collections import namedtuple
 from typing import Any
 
@@ -70,9 +67,7 @@ def solve(
             for i in range(r):
                 dual += z.cosine[i]
             sizes = point.t[0], dual
-            left = kernels.judged(
-                block, point.W, point.s, point.a, z.margin, sizes, kept, left, gap
-            )
+            left = kernels.judged(block, point.W, point, z.margin, sizes, kept, left, gap)
             if not any_lane(left > 0):
                 break
             _step(block, point, dx, z, system)

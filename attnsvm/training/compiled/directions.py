@@ -1,8 +1,5 @@
 """The direction of a step, from the gradient or its momentum, in compiled code."""
 
-# mypy: disallow-untyped-decorators=False
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 from numba import njit

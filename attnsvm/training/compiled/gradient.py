@@ -5,9 +5,6 @@ sum_i P_i z_i^T with P_i = X_i^T q_i (THEORY, sections 2 and 7). This file compu
 U_i; `steps` the next U_i from the P_i.
 """
 
-# mypy: disallow-untyped-decorators=False
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

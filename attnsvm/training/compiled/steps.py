@@ -6,9 +6,6 @@ the gradient in V_k is sum_i R_ki P_i: the loop does not need W itself. R is upp
 n <= d. Likewise Q^T z_i = sum_k R_ki Q_k.
 """
 
-# mypy: disallow-untyped-decorators=False
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

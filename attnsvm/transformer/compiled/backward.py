@@ -1,8 +1,5 @@
 """The backward pass of one layer, compiled: eight instances a vector."""
 
-# mypy: disallow-untyped-decorators=False
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -13,9 +13,6 @@ less their log-mean-exp. Softmax s_kt is kept as e^logit / sum too, logits less 
 factor and exponent of a weight are known. Differences of two rows are kept once, for p < q.
 """
 
-# mypy: disallow-untyped-decorators=False
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

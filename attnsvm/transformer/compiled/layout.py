@@ -1,8 +1,5 @@
 """What the compiled loop works on: sizes, arrays whose entries are eight lanes, vectors v e^c."""
 
-# mypy: disallow-untyped-decorators=False
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -15,9 +15,6 @@ would stop while attention still moves. So only the direction of a gradient coun
 taken relative to the largest exponent of the rows that add to it.
 """
 
-# mypy: disallow-untyped-decorators=False
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
