@@ -6,15 +6,13 @@ meaning and unit of each of their columns; `attnsvm --columns` and docs/columns.
 dictionary.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from attnsvm.config import ConfigError, Quantity
 from attnsvm.config.fields import OneOf, Range, allowed_values
@@ -64,7 +62,7 @@ class Column:
     stage: str
     default: Any
 
-    def of(self, norm: str) -> Column:
+    def of(self, norm: str) -> Self:
         """Return the column of a norm, whose name takes the place of `<norm>`."""
         name, meaning = (text.replace("<norm>", norm) for text in (self.name, self.meaning))
         return replace(self, name=name, meaning=meaning)

@@ -1,11 +1,9 @@
 """The results of a run as tables: types, and defaults for an instance without a result."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -28,7 +26,7 @@ class RunRecord:
     timings: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def joined(cls, parts: Sequence[RunRecord]) -> RunRecord:
+    def joined(cls, parts: Sequence[Self]) -> Self:
         """Return the record made of these parts."""
         arrays: dict[str, list[np.ndarray]] = defaultdict(list)
         timings: Counter[str] = Counter()
@@ -43,7 +41,7 @@ class RunRecord:
             timings=timings,
         )
 
-    def first_accepted(self, wanted: int) -> RunRecord:
+    def first_accepted(self, wanted: int) -> Self:
         """Return the record up to the `wanted`-th accepted instance; all, if there are fewer.
 
         For records with a row for every instance.
@@ -52,11 +50,11 @@ class RunRecord:
         size = min(int(np.searchsorted(accepted, wanted)) + 1, len(self.trials))
         seeds = self.trials["seed"].iloc[:size]
         kept = np.isin(self.solutions.get("seeds", []), seeds)
-        return RunRecord(
+        return replace(
+            self,
             trials=self.trials.iloc[:size].reset_index(drop=True),
             history=self.history[self.history["seed"].isin(seeds)].reset_index(drop=True),
             solutions={name: array[kept] for name, array in self.solutions.items()},
-            timings=self.timings,
         )
 
 

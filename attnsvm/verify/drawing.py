@@ -15,6 +15,7 @@ from attnsvm.config.groups import (
     OrthonormalConfig,
     PlantedConfig,
     PretrainedConfig,
+    ReluHeadConfig,
     SphereInSpanConfig,
 )
 from attnsvm.data import Pretrained, Seeded
@@ -81,7 +82,7 @@ class Drawing:
         n, T, d = (int(getattr(data, name, 1)) for name in "nTd")
         copies = model.get("layers", 1) * max(model.get("heads", 1) * d, model.get("mlp", 0), 1)
         sizes = n * T * d * (T if "layers" in model or "causal" in model else 1)
-        width = head.get("width", d if "Relu" in str(head["_target_"]) else 1)
+        width = head.get("width", d if isinstance(self.config.head, ReluHeadConfig) else 1)
         largest = max(sizes * (copies if "layers" in model else 1), d * width,
                       getattr(data, "held_out", 0) * T * d)  # fmt: skip
         if largest > LARGEST:
