@@ -101,18 +101,20 @@ def share_of_finite_part(trials: pd.DataFrame) -> np.ndarray:
     return np.asarray(np.clip(share, 0.0, 1.0))
 
 
+def _beside_controls(values: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return each instance of a head beside that of every control, NAME_of_control; NaN without."""
+    own = values[values["control"] == "none"].drop(columns="control")
+    own = own.merge(pd.DataFrame({"control": CONTROLS}), how="cross")
+    return own.merge(values, on=[*keys, "control"], how="left", suffixes=("", "_of_control"))
+
+
 def _differences(values: pd.DataFrame, own: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return a row for each instance, norm and control: by how much the head correlates more."""
     kept = [*keys, "seed"]
-    parts = [
-        own[kept].assign(null="other_heads", difference=own["correlation"] - own["other_heads"])
-    ]
-    for null in CONTROLS:
-        other = values.loc[values["control"] == null, [*kept, "correlation"]]
-        both = own[[*kept, "correlation"]].merge(other, on=kept, how="left", suffixes=("", "_null"))
-        difference = both["correlation"] - both["correlation_null"]
-        parts.append(both[kept].assign(null=null, difference=difference))
-    return pd.concat(parts, ignore_index=True)
+    pairs = _beside_controls(values[[*kept, "control", "correlation"]], kept)
+    pairs = pairs.rename(columns={"control": "null", "correlation_of_control": "other_heads"})
+    both = pd.concat([own.assign(null="other_heads"), pairs], ignore_index=True)
+    return both.assign(difference=both["correlation"] - both["other_heads"])
 
 
 def _heads(
@@ -164,11 +166,7 @@ def _optimality(trials: pd.DataFrame, by: list[str]) -> pd.DataFrame:
             share=trials[column].astype("float64").where(known),
             chance=trials[f"{column}_chance"].astype("float64"),
         )
-        own = shares[shares["control"] == "none"].drop(columns="control")
-        for control in CONTROLS:
-            other = shares[shares["control"] == control].drop(columns="control")
-            both = own.merge(other, on=keys, suffixes=("", "_of_control"), how="left")
-            rows.append(both.assign(quantity=quantity, control=control))
+        rows.append(_beside_controls(shares, keys).assign(quantity=quantity))
     if not rows:
         return pd.DataFrame(columns=[*by, "quantity", "control"])
     pairs = pd.concat(rows, ignore_index=True)

@@ -1,12 +1,10 @@
 """Rank of the attention SVM's solutions versus the token dimension d (paper, section 3)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
@@ -91,24 +89,20 @@ def _row_per_cell(trials: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the ranks where n varies, where T does, and the shares without a solution."""
-    varies = dict.fromkeys(series for _, series, _ in _panels(tables["rank_vs_d"]))
-    names = ["rank_vs_d", "rank_vs_d_by_T"]
-    pages = [
-        *(Pages(name, partial(_ranks, series), _small_print)
-          for name, series in zip(names, varies or ["n"], strict=False)),
-        Pages("rank_vs_d_infeasible", _shares, _small_print),
-    ]  # fmt: skip
-    pages = [replace(one, x=X, cells="rank_vs_d", counts="") for one in pages]
-    return drawn(pages, tables, axes, remarks)
+    varies = _points(tables["rank_vs_d"], "rank_")["varies"].unique()
+    page = partial(Pages, lines=_small_print, x=X, cells="rank_vs_d", counts="")
+    ranks = zip(("rank_vs_d", "rank_vs_d_by_T"), varies, strict=False)
+    pages = [page(name, partial(_ranks, series)) for name, series in ranks]
+    return drawn([*pages, page("rank_vs_d_infeasible", _shares)], tables, axes, remarks)
 
 
 def _ranks(series: str, tables: Tables, axes: CellAxes) -> Figure:
     """Return a panel for each method, and a row for each T, or n, if n, or T, varies."""
-    table = _curves(tables["rank_vs_d"]).query("varies == @series and kind == 'rank'")
+    table = _points(tables["rank_vs_d"], "rank_").query("varies == @series")
     table = table.assign(method=named(table["method"], METHODS))
     keys = {SVMS[norm]: {"color": style.INK, "linestyle": dash} for norm, dash in DASHES.items()}
     fig, grid = facets(
-        table, "at", "value", hue="curve", row="title", col="method", mark=_mark, also=keys,
+        table, "at", "mean", hue="curve", row="title", col="method", mark=_mark, also=keys,
         panels=Panel("mean rank", "from_zero"), looks=_looks(table), x_label=column("d"),
         ticks=table["d"], nothing="no instance with a solved SVM",
     )  # fmt: skip
@@ -118,10 +112,11 @@ def _ranks(series: str, tables: Tables, axes: CellAxes) -> Figure:
 
 
 def _shares(tables: Tables, axes: CellAxes) -> Figure:
-    """Return a panel for each T and n, with a legend of its own."""
-    table = _curves(tables["rank_vs_d"]).query("kind == 'nothing' and method == 'certified'")
+    """Return a panel for each T and n, with a legend of its own; all norms have these shares."""
+    table = _points(tables["rank_vs_d"], "nothing_").query("method == 'certified'")
+    table = table[table["norm"] == table["norm"].min()].assign(used=table["trials"])
     fig, grid = facets(
-        table, "at", "value", hue="curve", col="title", panels=Panel("infeasible", "share"),
+        table, "at", "share", hue="curve", col="title", panels=Panel("infeasible", "share"),
         looks=_looks(table), x_label=column("d"), ticks=table["d"],
     )  # fmt: skip
     fig.legends.clear()
@@ -131,61 +126,52 @@ def _shares(tables: Tables, axes: CellAxes) -> Figure:
     return fig
 
 
-def _looks(curves: pd.DataFrame) -> dict[str, Look]:
-    return dict(curves.drop_duplicates("curve").set_index("curve")["look"])
+def _points(table: pd.DataFrame, prefix: str) -> pd.DataFrame:
+    """Return the cells in their panels: each T where n varies, each n where T does, and the rest.
 
-
-def _panels(table: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
-    """Return (title, key that varies, cells) such that every cell is in at least one panel."""
-    panels, shown = [], pd.Series(False, index=table.index)
+    The columns that begin with `prefix` are named without it. `of` is the n or T of a curve; the
+    curves of a panel are `at` places beside d.
+    """
+    parts, alone = [], pd.Series(True, index=table.index)
     for fixed, series in (("T", "n"), ("n", "T")):
-        for value, cells in table.groupby(fixed, dropna=False, sort=True):
-            if cells[series].nunique(dropna=False) > 1:
-                panels.append((f"${fixed}={number(value)}$", series, cells))
-                shown |= table.index.isin(cells.index)
-    for (n, T), cells in table[~shown].groupby(["n", "T"], dropna=False, sort=True):
-        panels.append((f"$T={number(T)}, n={number(n)}$", "n", cells))
-    return panels
+        several = table.groupby(fixed, dropna=False)[series].transform("nunique") > 1
+        title = f"${fixed}=" + table[fixed].map(number) + "$"
+        panels = table.assign(varies=series, of=table[series], title=title)
+        parts.append(panels[several].sort_values([fixed, series, "norm"], kind="stable"))
+        alone &= ~several
+    title = "$T=" + table["T"].map(number) + ", n=" + table["n"].map(number) + "$"
+    parts.append(table[alone].assign(varies="n", of=table["n"], title=title))
+    points = pd.concat(parts, ignore_index=True).rename(columns=lambda n: n.removeprefix(prefix))
+    place = points.groupby("varies")["of"].rank("dense")
+    middle = (1 + place.groupby(points["varies"]).transform("max")) / 2
+    return points.assign(
+        at=points["d"] + APART * (place - middle),
+        curve=points["varies"] + "=" + points["of"].map(number) + "|" + points["norm"],
+    )
 
 
-def _curves(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the points of all panels: mean ranks, and the shares without a solution."""
-    parts = [_curves_of(*panel) for panel in _panels(table)]
-    columns = [*table, "at", "value", "curve", "look", "title", "varies", "kind"]
-    return joined(parts, columns)
-
-
-def _curves_of(title: str, series: str, cells: pd.DataFrame) -> pd.DataFrame:
-    values = sorted(cells[series].unique())
-    looks = looks_of(values)
-    parts: list[pd.DataFrame] = []
-    for (k, value), (norm, dash) in product(enumerate(values), DASHES.items()):
-        solid, colour = norm == "frobenius", looks[value]["color"]
-        width = NARROWEST + STEP * min(len(values) - 1 - k, 6)  # the first are the widest
-        look = {
-            **looks[value], "linestyle": dash, "linewidth": width if solid else 1.2,
-            "markersize": 1.6 + width, "markerfacecolor": colour if solid else "white",
-            "markeredgecolor": colour, "markeredgewidth": 0.8,
-            "label": f"${series}={number(value)}$" if solid else "_",
-        }  # fmt: skip
-        rows = cells[(cells[series] == value) & (cells["norm"] == norm)]
-        rows = rows.assign(
-            at=rows["d"] + APART * (k - (len(values) - 1) / 2), title=title, varies=series,
-            curve=f"{title}|{value}|{norm}", look=[look] * len(rows),
-        )  # fmt: skip
-        ranks = {"value": "rank_mean", "low": "rank_low", "high": "rank_high"}
-        shares = {"value": "nothing_share", "low": "nothing_low", "high": "nothing_high"}
-        parts.append(rows.assign(kind="rank", **{k: rows[v] for k, v in ranks.items()}))
-        if norm == cells["norm"].iloc[0]:
-            rows = rows.assign(kind="nothing", rank_std=np.nan, used=rows["trials"])
-            parts.append(rows.assign(**{k: rows[v] for k, v in shares.items()}))
-    return pd.concat(parts, ignore_index=True)
+def _looks(points: pd.DataFrame) -> dict[str, Look]:
+    """Return the look of each curve: the first ones are the widest."""
+    found: dict[str, Look] = {}
+    for series, part in points.groupby("varies"):
+        values = sorted(part["of"].unique())
+        looks = looks_of(values)
+        for (k, value), (norm, dash) in product(enumerate(values), DASHES.items()):
+            solid, colour = norm == "frobenius", looks[value]["color"]
+            width = NARROWEST + STEP * min(len(values) - 1 - k, 6)
+            found[f"{series}={number(value)}|{norm}"] = {
+                **looks[value], "linestyle": dash, "linewidth": width if solid else 1.2,
+                "markersize": 1.6 + width, "markerfacecolor": colour if solid else "white",
+                "markeredgecolor": colour, "markeredgewidth": 0.8,
+                "label": f"${series}={number(value)}$" if solid else "_",
+            }  # fmt: skip
+    return found
 
 
 def _mark(ax: Axes, rows: pd.DataFrame, x: str, statistic: str, look: Look) -> None:
     """Draw a curve, and bars of one standard deviation of the instances."""
     curve(ax, rows, x, statistic, look)
-    ends = rows[statistic] - rows["rank_std"], rows[statistic] + rows["rank_std"]
+    ends = rows[statistic] - rows["std"], rows[statistic] + rows["std"]
     ax.vlines(rows[x], *ends, color=look["color"], linewidth=0.7, alpha=0.7)
 
 
