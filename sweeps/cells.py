@@ -143,6 +143,17 @@ def rows_of(table: pd.DataFrame, cell: Mapping[str, Any]) -> pd.DataFrame:
     return table[held]
 
 
+def groups(
+    table: pd.DataFrame, keys: Sequence[str]
+) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+    """Yield each combination of `keys` with its rows; without keys, all rows; no empty group."""
+    if keys and len(table):
+        for values, part in table.groupby(list(keys), dropna=False, sort=True):
+            yield dict(zip(keys, values, strict=True)), part
+    elif len(table):
+        yield {}, table
+
+
 def row_key(table: pd.DataFrame) -> list[str]:
     """Return the columns that tell the rows of a sweep's trials apart, of those of `table`."""
     return ["run", *key_columns(table)]
@@ -196,19 +207,9 @@ class CellAxes:
             for key, value in cell.items()
         )
 
-    def cells(
-        self, frame: pd.DataFrame, keys: Sequence[str]
-    ) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-        """Yield each combination of `keys` with its part of `frame`."""
-        if not keys or frame.empty:
-            yield {}, frame
-            return
-        for values, part in frame.groupby(list(keys), dropna=False, sort=True):
-            yield dict(zip(keys, values, strict=True)), part
-
     def split(self, frame: pd.DataFrame, keys: Sequence[str]) -> Iterator[tuple[str, pd.DataFrame]]:
         """Yield the part of `frame` of each combination of `keys` with its label."""
-        return ((self.label(cell), part) for cell, part in self.cells(frame, keys))
+        return ((self.label(cell), part) for cell, part in groups(frame, keys))
 
 
 def _digits(column: pd.Series[Any]) -> int:

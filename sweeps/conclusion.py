@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from attnsvm.record import one_line, shortened
 
 from .aggregate import SweepFrames
-from .cells import number, rows_of
+from .cells import groups, number, rows_of
 
 WIDTH, ROWS = 100, 16
 """Largest width and number of rows of a table."""
@@ -64,8 +64,7 @@ def _table(frames: SweepFrames) -> list[str]:
         trials = rows_of(trials, {name: fixed[name]})
         by.remove(name)
     values = [name for name in shown.get("values", SHOWN["labels"]) if _has_values(trials, name)]
-    groups = trials.groupby(by, dropna=False, sort=True) if by else [((), trials)]
-    rows = [_row(frames, dict(zip(by, cell, strict=True)), part, values) for cell, part in groups]
+    rows = [_row(frames, cell, part, values) for cell, part in groups(trials, by)]
     heads = [*by, "ok", *map(_label, values)]
     at = f" at {frames.axes.label(fixed)}" if fixed else ""
     over = ", ".join(name for name in frames.axes.names if name not in (*by, *fixed))

@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from . import notation, style
-from .cells import CellAxes, rows_of
+from .cells import CellAxes, groups, rows_of
 
 Look = Mapping[str, Any]
 """How a curve or a part of a bar is drawn, as arguments of matplotlib."""
@@ -57,8 +57,9 @@ def labels(
     rest = [key for key in keys if key != "steps"]
     if rest and len(table[rest].drop_duplicates()) == len(table[[*keys]].drop_duplicates()):
         keys = rest
-    words, order = pd.Series("", index=table.index, dtype=object), dict[str, None]()
-    for cell, part in axes.cells(table, keys):
+    words = pd.Series("", index=table.index, dtype=object)
+    order = {"": None} if table.empty else dict[str, None]()
+    for cell, part in groups(table, keys):
         word = (notation.values if short else notation.label)(axes, cell)
         words[part.index] = word
         order[word] = None

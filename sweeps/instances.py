@@ -56,8 +56,7 @@ def disagreements(trials: pd.DataFrame, first: pd.Series[Any]) -> int:
     results = [name for name in trials if name != "run"]
     here = trials.loc[again, results].reset_index(drop=True)
     there = trials.loc[first[again], results].reset_index(drop=True)
-    same = (here == there).fillna(False) | (here.isna() & there.isna())
-    return int((~same.all(axis=1)).sum())
+    return len(here.compare(there))
 
 
 def unrecorded(runs: pd.DataFrame, trials: pd.DataFrame, cell: Sequence[str]) -> Counter[str]:

@@ -76,21 +76,15 @@ def summaries(
         q25, q75, and low, high of the bootstrap interval of `statistic`; NaN where used = 0, std
         and the interval also where used = 1.
     """
-    data = _column(frame, value)
-    rows: list[dict[str, Any]] = []
-    samples: list[np.ndarray] = []
-    for key, part in data.groupby(_grouping(frame, by), dropna=False, sort=True):
-        used = part.to_numpy(dtype=float)
-        used = used[np.isfinite(used)]
-        samples.append(used)
-        rows.append(
-            dict(zip(by, key, strict=bool(by)))
-            | {"used": used.size, "excluded": len(part) - used.size}
-            | _moments(used)
-            | {"low": np.nan, "high": np.nan}
-        )
-    columns = [*by, "used", "excluded", "mean", "std", "median", "q25", "q75", "low", "high"]
-    table = pd.DataFrame(rows, columns=columns)
+    grouped = _column(frame, value).groupby(_grouping(frame, by), dropna=False, sort=True)
+    parts = {key: part.to_numpy() for key, part in grouped}
+    samples = [part[np.isfinite(part)] for part in parts.values()]
+    rows = [
+        [*key[: len(by)], used.size, len(part) - used.size, *_moments(used)]
+        for (key, part), used in zip(parts.items(), samples, strict=True)
+    ]
+    columns = [*by, "used", "excluded", "mean", "std", "median", "q25", "q75"]
+    table = pd.DataFrame(rows, columns=columns).assign(low=np.nan, high=np.nan)
     sizes = np.array([used.size for used in samples])
     for n in np.unique(sizes[sizes >= 2]):
         at = np.flatnonzero(sizes == n)
@@ -194,14 +188,15 @@ def _draws(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
         yield rng.integers(0, n, size=(min(size, resamples - first), n))
 
 
-def _moments(used: np.ndarray) -> dict[str, float]:
+def _moments(used: np.ndarray) -> tuple[float, ...]:
+    """Return mean, std, median and quartiles."""
     if used.size == 0:
-        return dict.fromkeys(("mean", "std", "median", "q25", "q75"), np.nan)
+        return (np.nan,) * 5
     q25, median, q75 = np.quantile(used, [0.25, 0.5, 0.75])
     # relative to the first value, so that equal values have exactly that mean and spread 0
     mean = used[0] + np.mean(used - used[0])
     std = np.std(used - used[0], ddof=1) if used.size > 1 else np.nan
-    return {"mean": mean, "std": std, "median": median, "q25": q25, "q75": q75}
+    return mean, std, median, q25, q75
 
 
 def _column(frame: pd.DataFrame, name: str) -> pd.Series[float]:

@@ -26,7 +26,7 @@ from attnsvm.record import kind_of, states
 from attnsvm.record.columns import key_columns
 from attnsvm.record.folder import read_tables
 
-from .cells import recorded_fields
+from .cells import groups, recorded_fields
 
 log = logging.getLogger(__name__)
 
@@ -121,8 +121,8 @@ def _medians(accepted: pd.DataFrame) -> dict[str, float]:
     """Return the median of every column; of a network, that of every layer and head."""
     key = key_columns(accepted)
     found: dict[str, float] = {}
-    for values, part in accepted.groupby(key[1:]) if key[1:] else [((), accepted)]:
-        where = "".join(f"{name}{value}_" for name, value in zip(key[1:], values, strict=True))
+    for cell, part in groups(accepted, key[1:]):
+        where = "".join(f"{name}{value}_" for name, value in cell.items())
         medians = part.drop(columns=key).median(numeric_only=True).dropna()
         found |= {f"{where}median_{name}": value for name, value in medians.items()}
     return found

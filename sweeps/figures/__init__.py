@@ -29,7 +29,7 @@ from omegaconf import OmegaConf
 from attnsvm.config.plugins import declared_modules
 
 from ..aggregate import SweepFrames
-from ..cells import CellAxes, rows_of
+from ..cells import CellAxes, groups, rows_of
 from ._numbers import status_counts
 
 __all__ = [
@@ -47,6 +47,9 @@ CAPTIONS: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("
 
 FIGURES = 24
 """Largest number of figures of a kind that are drawn; the tables hold the rest."""
+
+MOST_PANELS, MOST_CURVES = 4, 12
+"""Largest number of panels, or of curves, of a figure: `Pages.room`."""
 
 
 @dataclass(frozen=True)
@@ -150,11 +153,9 @@ class Pages:
         inner += axes.besides(*self.x, *self.panels)
         while inner and len(table[inner].drop_duplicates()) > self.room:
             inner.pop()
-        apart, cells = axes.besides(*self.x, *inner), [dict[str, object]()]
-        if apart and len(table):
-            groups = table.groupby(apart, dropna=False, sort=True)
-            cells = [dict(zip(apart, values, strict=True)) for values, _ in groups]
-            axes = replace(axes, names=tuple(name for name in axes.names if name not in apart))
+        apart = axes.besides(*self.x, *inner)
+        cells = [cell for cell, _ in groups(table, apart)] or [{}]
+        axes = replace(axes, names=tuple(axes.besides(*apart)))
         if (hidden := len(cells) - FIGURES) > 0:
             what = f"{hidden} further combinations of {', '.join(apart)} are in the tables only."
             remarks = [*remarks, what]

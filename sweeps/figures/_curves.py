@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from .. import notation, statistics
 from ..facets import Panel, facets, labels, looks_of_pairs
-from . import CAPTIONS, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, drawn
+from . import CAPTIONS, MOST_CURVES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, drawn
 from ._numbers import SELECTED, UNTYPED, certified, history_of, joined, outcomes
 
 DECLARED: Any = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("curves.yaml")))
@@ -30,9 +30,6 @@ def panel_of(quantity: str) -> Panel:
 
 OF_SVM = ("one_minus", "margin_gap")
 """Beginnings of the quantities that compare with an SVM."""
-
-CURVES = 12
-"""Largest number of curves that a figure has room for."""
 
 TRAINED = ("ok", "unsaturated", "infeasible", "undecided")
 """Statuses of the instances whose training ended with finite weights."""
@@ -60,7 +57,7 @@ class OverSteps:
     statistic: statistics.Statistic = "mean"
     facet: str = ""
     log_x: bool = False
-    room: int = CURVES
+    room: int = MOST_CURVES
     apart: str = ""
     first: Sequence[str] = ()
     x: str = "step"
@@ -176,9 +173,8 @@ class Plateau(OverSteps):
         pairs["ratio"] = pairs["end"] / pairs["before"].where(pairs["before"] > 0)
         falls = statistics.summaries(pairs, [*by, "quantity"], "ratio", "median")
         ends = statistics.summaries(pairs, [*by, "quantity"], "end", "median")
-        named = {name: f"end_{name}" for name in ("median", "low", "high")}
-        ends = ends.rename(columns=named)[[*by, "quantity", *named.values()]]
-        falls = falls.merge(ends, on=[*by, "quantity"])
+        for name in ("median", "low", "high"):  # of the same groups
+            falls[f"end_{name}"] = ends[name]
         return {**super().tables(frames), f"{self.name}_fall": falls}
 
 

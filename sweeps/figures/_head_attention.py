@@ -14,10 +14,10 @@ from scipy.special import softmax
 from attnsvm.config import ConfigError
 
 from .. import style
-from ..cells import rows_of
+from ..cells import groups, rows_of
 from ..facets import matrix
 from . import CellAxes, Figure, SweepFrames, Tables
-from ._numbers import arrays_of, groups
+from ._numbers import arrays_of
 
 HEAD = ["at_layer", "at_head"]
 COLUMNS = ["seed", "sentence", "token", "attention", "selected", "support", "word", "of_query"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -120,8 +120,8 @@ class Layers:
     """The figures NAME, correlation of each layer over the steps, NAME_gap and NAME_ends.
 
     `x` are the columns that every figure shows. `words` adds the names of a row's `column` of
-    panels, `curve` and `bar`; `looks` says how the curves of such a table are drawn; rows that
-    `shown` names are drawn over the steps. `bars` names the axis of bars of how rows ended, if
+    panels, `curve` and `bar`, and the `look` of a curve: the numbers of its colour and line. Rows
+    that `shown` names are drawn over the steps. `bars` names the axis of bars of how rows ended, if
     there is a figure NAME_ends of these.
     `since`: whether there is a table of the step since which the selected tokens are the last ones.
     """
@@ -129,7 +129,6 @@ class Layers:
     name: str
     x: tuple[str, ...]
     words: Callable[[pd.DataFrame], pd.DataFrame]
-    looks: Callable[[pd.DataFrame], Mapping[Any, Look]]
     shown: str = "step > 0"
     log_x: bool = False
     bars: str = ""
@@ -162,9 +161,15 @@ class Layers:
     def _curves(self, quantity: str, tables: Tables, axes: CellAxes) -> Figure:
         table = tables[self.name]
         table = self.words(table[table["quantity"] == quantity].query(self.shown))
+        numbers = dict(zip(table["curve"], table["look"], strict=True))
+        looks: dict[Any, Look] = {
+            name: {"color": style.PALETTE[colour % len(style.PALETTE)],
+                   "linestyle": LINES[line % len(LINES)]}
+            for name, (colour, line) in numbers.items()
+        }  # fmt: skip
         return facets(
             table, "step", "median", hue="curve", row="quantity", col="column", title=self.title,
-            panels={quantity: PANELS[quantity]}, looks=self.looks(table), x_label="step",
+            panels={quantity: PANELS[quantity]}, looks=looks, x_label="step",
             log_x=self.log_x, nothing="no certified row",
         )[0]  # fmt: skip
 
@@ -191,20 +196,10 @@ def _by_residual(table: pd.DataFrame) -> pd.DataFrame:
     column = rule + table["residual"].map({True: ", residual", False: ", no residual"})
     bar = table["layers"].astype(str) + "\n" + table["layer"].astype(str)
     order = sorted(set(column), key=lambda name: ("no" in name, "Q" in name))
-    return table.assign(column=pd.Categorical(column, order), curve=layer_names(table), bar=bar)
-
-
-def _looks(
-    colour: Callable[[Any], int], line: Callable[[Any], int], curves: pd.DataFrame
-) -> dict[str, Look]:
-    """Return the look of each curve: `colour` and `line` return their numbers of a row."""
-    return {
-        str(one["curve"]): {
-            "color": style.PALETTE[colour(one) % len(style.PALETTE)],
-            "linestyle": LINES[line(one) % len(LINES)],
-        }
-        for _, one in curves.drop_duplicates("curve").iterrows()
-    }
+    look: Any = [*zip(table["layer"], table["layers"] - 1, strict=True)]
+    return table.assign(
+        column=pd.Categorical(column, order), curve=layer_names(table), bar=bar, look=look
+    )
 
 
 GRADIENTS = {"direct": "ordinary gradient", "log_domain": "exact gradient"}
@@ -214,19 +209,21 @@ def _by_depth(table: pd.DataFrame) -> pd.DataFrame:
     table = table.sort_values(["layers", "layer", "gradient"])
     layer = "layer " + table["layer"].astype(str) + ", " + table["gradient"].map(GRADIENTS)
     depth = table["layers"].map(lambda n: "1 layer" if n == 1 else f"{n} layers")
-    return table.assign(curve=layer, column=depth)
+    look: Any = [*zip(table["gradient"] == "direct", table["layer"], strict=True)]
+    return table.assign(curve=layer, column=depth, look=look)
 
 
 TRAINED = {"attention": "nothing else", "mlp": "MLPs"}
 """What is trained, if it is not called as on the command line."""
 
-OF_TRAINED: dict[str, Look] = {
-    "nothing else": {"color": "#4d4d4d", "linestyle": "-"},
-    "values": {"color": "#0072B2", "linestyle": LINES[1]},
-    "MLPs": {"color": "#009E73", "linestyle": LINES[2]},
-    "head": {"color": "#CC79A7", "linestyle": LINES[3]},
-    "all": {"color": "#D55E00", "linestyle": "-"},
+OF_TRAINED = {
+    "nothing else": (6, 0),
+    "values": (0, 1),
+    "MLPs": (2, 2),
+    "head": (3, 3),
+    "all": (1, 0),
 }
+"""The look of its curve."""
 
 
 def _by_trained(table: pd.DataFrame) -> pd.DataFrame:
@@ -235,23 +232,21 @@ def _by_trained(table: pd.DataFrame) -> pd.DataFrame:
     column = table["rule"].astype(str) + ", layer " + table["layer"].astype(str)
     trained = named(table["trained"].replace(TRAINED), {name: name for name in OF_TRAINED})
     column = named(column, {name: name for name in column})
-    return table.assign(column=column, curve=trained, bar=trained)
+    look = trained.astype(object).map(OF_TRAINED)
+    return table.assign(column=column, curve=trained, bar=trained, look=look)
 
 
 SWEEPS = {
     "depth": Layers(
         "depth",
         ("parameterization", "residual", "layers", "layer"), _by_residual,
-        partial(_looks, lambda one: one["layer"], lambda one: one["layers"] - 1),
         shown="step > 0 and residual", bars="layers of the network, and layer",
     ),
     "depth_precision": Layers(
-        "depth_precision", ("gradient", "layers", "layer"), _by_depth,
-        partial(_looks, lambda one: one["gradient"] == "direct", lambda one: one["layer"]),
-        log_x=True,
+        "depth_precision", ("gradient", "layers", "layer"), _by_depth, log_x=True
     ),
     "joint": Layers(
-        "joint", ("parameterization", "layer", "trained"), _by_trained, lambda _: OF_TRAINED,
+        "joint", ("parameterization", "layer", "trained"), _by_trained,
         bars="trained with attention", title="trained with attention", since=True,
     ),
 }  # fmt: skip

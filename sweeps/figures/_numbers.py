@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,13 +29,6 @@ def arrays_of(frames: SweepFrames, run: object) -> dict[str, np.ndarray]:
     """Return the stored arrays of a run; none if its folder is not known."""
     folder = frames.folders.get(str(run))
     return {} if folder is None else dict(read_solutions(folder))
-
-
-def groups(table: pd.DataFrame, keys: Sequence[str]) -> list[tuple[Any, pd.DataFrame]]:
-    """Return the rows of each combination of `keys`; without keys, all rows; no empty group."""
-    if table.empty or not keys:
-        return [((), table)] if len(table) else []
-    return list(table.groupby(list(keys), dropna=False, sort=True))
 
 
 def joined(parts: Iterable[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from .. import statistics
+from ..cells import groups
 from . import CellAxes, SweepFrames
-from ._numbers import arrays_of, groups
+from ._numbers import arrays_of
 
 NEEDED = ("X", "Z", "mask", "seeds", "selected", "scores", "snapshots")
 """Arrays of a run, with keep_path, that a comparison needs."""

@@ -8,11 +8,9 @@ import pandas as pd
 
 from .. import statistics, style
 from ..facets import bars, labels, values_of
-from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
+from . import MOST_PANELS, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
 from ._numbers import ended, outcomes
 
-PANELS = 4
-"""Largest number of panels of a figure."""
 TYPES = style.CONVERGENCE
 
 
@@ -42,9 +40,10 @@ class Bars:
 
     def draw(self, tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
         """Return one figure, or several if there are too many panels."""
-        first = ("parameterization",)
-        pages = Pages(self.name, self._figure, self._notes, x=[self.x], panels=first, room=PANELS)
-        return pages.draw(tables, axes, remarks)
+        return Pages(
+            self.name, self._figure, self._notes, x=[self.x], panels=("parameterization",),
+            room=MOST_PANELS,
+        ).draw(tables, axes, remarks)  # fmt: skip
 
     def _figure(self, tables: Tables, axes: CellAxes) -> Figure:
         table = tables["convergence_types"]

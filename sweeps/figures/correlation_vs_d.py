@@ -11,7 +11,7 @@ from .. import statistics, style
 from ..cells import number
 from ..facets import Look, Panel, bars, facets, labels, looks_of, named, points
 from ..notation import DISTANCE, SVMS, VALUES, column
-from . import CellAxes, Figure, Pages, SweepFrames, Tables, drawn
+from . import MOST_PANELS, CellAxes, Figure, Pages, SweepFrames, Tables, drawn
 from ._numbers import history_of, stalled
 
 CURVES = {f"one_minus_corr_{svm}": SVMS[svm] for svm in ("svmeq", "frobenius", "1token")}
@@ -41,8 +41,6 @@ PUBLISHED = {
 """The setting of the published figure."""
 DIMENSIONS = 4
 """Largest number of values of d with a panel of their own: evenly spread ones."""
-VARIANTS = 4
-"""Largest number of combinations of the other axes in one figure."""
 SMALLEST = 1e-17
 """Smallest 1-correlation on the log axis: smaller values and 0 are drawn at this value."""
 SMALLEST_SOFTMAX = 1e-60
@@ -222,8 +220,8 @@ draw = partial(
             room=room, cells="correlation_vs_d_counts",
         )
         for kind, figure, room in (
-            ("", _versus_d, VARIANTS), ("_drawn", _drawn, VARIANTS), ("_steps", _over_steps, 1),
-            ("_scatter", _scatter, 1),
+            ("", _versus_d, MOST_PANELS), ("_drawn", _drawn, MOST_PANELS),
+            ("_steps", _over_steps, 1), ("_scatter", _scatter, 1),
         )
     ],
 )  # fmt: skip

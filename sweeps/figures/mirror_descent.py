@@ -13,8 +13,9 @@ from .. import notation, statistics, style
 from ..bregman import directional_bregman_divergence
 from ..cells import rows_of
 from ..facets import Look, Panel, facets, labels
-from . import CAPTIONS, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _selections
+from . import CAPTIONS, MOST_PANELS, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables
 from ._numbers import arrays_of, certified, history_of, joined, outcomes
+from ._selections import of_pairs
 
 STATISTIC: statistics.Statistic = "mean"
 """That of the published figures."""
@@ -29,9 +30,6 @@ PANELS = {
 }
 OTHER = "bregman_other_tokens"
 OF_OTHER_TOKENS = ", tokens of the other run"
-
-ROWS = 4
-"""Largest number of panels of a figure."""
 
 FIGURES = {
     "": ("bregman", "log_domain"), "_published": ("bregman", "direct"),
@@ -54,7 +52,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     return {
         "mirror_descent": table,
         "mirror_descent_end": table[table["step"] == last].reset_index(drop=True),
-        "mirror_descent_tokens": _selections.of_pairs(frames),
+        "mirror_descent_tokens": of_pairs(frames),
         "mirror_descent_counts": outcomes(frames.trials, frames.axes),
     }
 
@@ -62,12 +60,8 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 def _recorded(frames: SweepFrames, keys: Sequence[str]) -> pd.DataFrame:
     """Return 1-correlation and margin gap over the steps of the certified instances."""
     history = history_of(frames, certified(frames), keys)
-    words, parts = history["quantity"].astype(str), []
-    for quantity in ("one_minus_corr", "margin_gap"):
-        part = history[words.str.startswith(f"{quantity}_")]
-        svm = words[part.index].str.removeprefix(f"{quantity}_")
-        parts.append(part.assign(quantity=quantity, svm=svm))
-    return pd.concat(parts, ignore_index=True)
+    words = history["quantity"].astype(str).str.extract("^(one_minus_corr|margin_gap)_(.+)$")
+    return history.assign(quantity=words[0], svm=words[1])[words[0].notna()]
 
 
 def _divergences(frames: SweepFrames, keys: Sequence[str]) -> pd.DataFrame:
@@ -141,8 +135,8 @@ def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Dr
         here = {name: rows_of(table, cell) for name, table in tables.items()}
         name = f"mirror_descent{'' if kind in ('w', '') else f'_{kind}'}{end}"
         drawings += Pages(
-            name, partial(_figure, *shown), x=("gradient",), panels=("p", "steps"), room=ROWS,
-            **CAPTIONS[f"mirror_descent{end}"],
+            name, partial(_figure, *shown), x=("gradient",), panels=("p", "steps"),
+            room=MOST_PANELS, **CAPTIONS[f"mirror_descent{end}"],
         ).draw(here, axes, remarks)  # fmt: skip
     return drawings
 

@@ -8,9 +8,10 @@ from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
 from .. import statistics, style
+from ..cells import groups
 from ..facets import Panel, facets, matrix
 from ..notation import VALUES, label
-from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _selections, drawn
+from . import MOST_CURVES, CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _selections, drawn
 from ._numbers import certified, history_of, outcomes
 
 GAP, GAP_OVER_STEPS = "_margin_gap", "margin_gap_"
@@ -37,9 +38,6 @@ NORMS = ("frobenius", "spectral", "max", "l1", "nuclear")
 
 RANGE = 1e-4, 1.0
 """Margin gaps of the ends of the colour scale."""
-
-CURVES = 12
-"""Largest number of optimizers in a figure."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,8 @@ class Geometry:
         """Return the map and the curves, or several of each."""
         steps = f"{self.name}_steps"
         pages = (
-            Pages(self.name, lambda t, a: _map(t[self.name], a), room=CURVES),
-            Pages(steps, lambda t, a: _steps(t[steps], a), room=CURVES),
+            Pages(self.name, lambda t, a: _map(t[self.name], a), room=MOST_CURVES),
+            Pages(steps, lambda t, a: _steps(t[steps], a), room=MOST_CURVES),
         )
         return drawn(pages, tables, axes, remarks)
 
@@ -123,9 +121,7 @@ def _map(table: pd.DataFrame, axes: CellAxes) -> Figure:
 def _optimizers(table: pd.DataFrame, axes: CellAxes) -> list[tuple[str, pd.DataFrame]]:
     """Return the rows of each optimizer with its label, in the order of the norms of steps."""
     names = [name for name in axes.besides() if name in table]
-    if not names or table.empty:
-        return [("all", table)] if len(table) else []
-    parts = [(label(axes, cell), part) for cell, part in axes.cells(table, names)]
+    parts = [(label(axes, cell) or "all", part) for cell, part in groups(table, names)]
     return sorted(parts, key=lambda named: (_place(named[1]["own"].iloc[0]), named[0]))
 
 

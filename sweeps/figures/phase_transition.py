@@ -66,24 +66,18 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
 def draw(tables: Tables, axes: CellAxes, remarks: Sequence[str] = ()) -> list[Drawing]:
     """Return the d of one half, and maps of the shares, a figure for each plane of the grid."""
-    table, name = tables["phase_transition"], "phase_transition"
-    planes = [
-        (fixed, value, axis)
-        for fixed, axis in (("n", "T"), ("T", "n"))
-        for value, cells in table.groupby(fixed)
-        if cells[axis].nunique() > 1
-    ]
-    maps, words = f"{name}_maps", CAPTIONS[f"{name}_maps"]
-    pages = [
+    name, words = "phase_transition_maps", CAPTIONS["phase_transition_maps"]
+    maps = [
         Pages(
-            f"{maps}_{fixed}{number(value)}", partial(_maps, fixed, value, axis),
+            f"{name}_{fixed}{number(value)}", partial(_maps, fixed, value, axis),
             note=words["note"],
             caption=words["caption"].format(axis=axis, fixed=f"{fixed} = {number(value)}"), x=X,
         )
-        for fixed, value, axis in planes[:MAPS]
+        for fixed, axis in (("n", "T"), ("T", "n"))
+        for value, cells in tables["phase_transition"].groupby(fixed)
+        if cells[axis].nunique() > 1
     ]  # fmt: skip
-    pages = [Pages(name, _halfway, x=X), *pages]
-    return drawn(pages, tables, axes, remarks)
+    return drawn([Pages("phase_transition", _halfway, x=X), *maps[:MAPS]], tables, axes, remarks)
 
 
 def _halfway(tables: Tables, axes: CellAxes) -> Figure:

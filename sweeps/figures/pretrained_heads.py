@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 
 from .. import statistics
+from ..cells import groups
 from ..facets import Panel, facets, looks_of, named, whiskers
 from . import CellAxes, Drawing, Figure, Pages, SweepFrames, Tables, _head_attention, drawn
-from ._numbers import groups, outcomes
+from ._numbers import outcomes
 
 HEAD = _head_attention.HEAD
 NORMS = {"frobenius": "one_minus_corr_frobenius", "nuclear": "one_minus_corr_nuclear"}
@@ -63,27 +64,19 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
 
 def _correlations(trials: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """Return a row for each instance and norm: correlation, and what else is known of it."""
-    found = {
-        norm: {"other_heads": f"other_heads_{norm}", "svm_rank": f"{norm}_rank",
-               "margin_gap": f"{norm}_margin_gap"}
-        for norm in NORMS
-    }  # fmt: skip
-    numbers = [*NORMS.values(), *(name for of in found.values() for name in of.values()), *OF_HEAD]
-    words = dict.fromkeys([*keys, "control", "seed"])
-    columns = dict.fromkeys([*trials, *words, "status", "tokens", *numbers])
-    trials = trials.reindex(columns=list(columns)).astype(dict.fromkeys(numbers, float))
-    of_gen_svm = trials["tokens"] == "multi"
+    of_gen_svm = trials.reindex(columns=["tokens"])["tokens"].eq("multi")
     left = np.sqrt(1 - np.where(of_gen_svm, share_of_finite_part(trials), 0.0))
+    part = trials.reindex(columns=list(dict.fromkeys([*keys, "control", "seed", *OF_HEAD])))
+    part = part.assign(svm=np.where(of_gen_svm, "Gen-SVM", "one token"))
     parts = []
     for norm, column in NORMS.items():
+        names = {column: "correlation", f"other_heads_{norm}": "other_heads",
+                 f"{norm}_rank": "svm_rank", f"{norm}_margin_gap": "margin_gap"}  # fmt: skip
+        measured = trials.reindex(columns=list(names)).astype(float).rename(columns=names)
+        measured["correlation"] = (1 - measured["correlation"]) / left
         solved = trials.get(f"{norm}_status", trials["status"]) == "solved"
-        measured = {new: trials[old] for new, old in found[norm].items()}
-        measured["correlation"] = (1 - trials[column]) / left
-        part = trials[[*words, *OF_HEAD]].assign(
-            svm=np.where(of_gen_svm, "Gen-SVM", "one token"), svm_norm=norm
-        )
         usable = solved & trials["status"].isin(USED)
-        parts.append(part.join(pd.DataFrame(measured).where(usable)))
+        parts.append(part.assign(svm_norm=norm).join(measured.where(usable)))
     return pd.concat(parts, ignore_index=True)
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from .. import statistics, style
 from ..facets import Panel, facets, labels, looks_of
-from . import CellAxes, Figure, Pages, SweepFrames, Tables, _curves, drawn
+from . import MOST_CURVES, CellAxes, Figure, Pages, SweepFrames, Tables, _curves, drawn
 from ._numbers import history_of, outcomes
 
 QUANTITIES = {
@@ -195,12 +195,9 @@ def _figure(
     )  # fmt: skip
 
 
-def _notes(tables: Tables, axes: CellAxes) -> list[str]:
-    return [*left_out_sentence(tables["rates_left_out"])]
-
-
-def left_out_sentence(counts: pd.DataFrame) -> list[str]:
+def notes(tables: Tables, axes: CellAxes) -> list[str]:
     """Return a sentence with the counts of numbers without a logarithm, if there are any."""
+    counts = tables["rates_left_out"]
     sums = counts[counts["against"] == "step"].groupby("quantity", sort=False)
     found = [
         f"{NAMES[str(name)]} {int(one['left_out'])} of {int(one['of'])}"
@@ -210,11 +207,10 @@ def left_out_sentence(counts: pd.DataFrame) -> list[str]:
     return [f"Left out, not positive or not known: {', '.join(found)}."] if found else []
 
 
-ROOM = _curves.CURVES
 draw = partial(
     drawn,
     (
-        Pages("rates", _over_norm, _notes, room=ROOM),
-        Pages("rates_steps", _over_steps, _notes, room=ROOM),
+        Pages("rates", _over_norm, notes, room=MOST_CURVES),
+        Pages("rates_steps", _over_steps, notes, room=MOST_CURVES),
     ),
 )

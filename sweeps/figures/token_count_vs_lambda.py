@@ -5,7 +5,7 @@ import pandas as pd
 from .. import statistics
 from ..facets import Panel, facets, labels, named
 from ..notation import DISTANCE, SVMS
-from . import CellAxes, Figure, Pages, SweepFrames, Tables
+from . import MOST_PANELS, CellAxes, Figure, Pages, SweepFrames, Tables
 from ._curves import at_the_end, panel_of
 from ._numbers import outcomes
 
@@ -15,8 +15,6 @@ SHOWN = {
     "agreement": Panel(DISTANCE(r"\cdot\,"), "log"),
     "kept": Panel("kept by the published rule", "share"),
 }
-ROWS = 4
-"""Largest number of rows of panels of a figure."""
 PUBLISHED_NEGLIGIBLE = 1e-6
 
 
@@ -47,4 +45,4 @@ def _figure(tables: Tables, axes: CellAxes) -> Figure:
     )[0]  # fmt: skip
 
 
-draw = Pages("token_count_vs_lambda", _figure, x=("lam",), room=ROWS).draw
+draw = Pages("token_count_vs_lambda", _figure, x=("lam",), room=MOST_PANELS).draw

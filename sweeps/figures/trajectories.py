@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from scipy.special import softmax
 
 from .. import style
-from ..cells import rows_of
+from ..cells import groups, rows_of
 from ..facets import Look, looks_of, named
 from ..notation import RULES, SVMS
 from . import CellAxes, Figure, Pages, SweepFrames, Tables
@@ -33,9 +33,8 @@ SHORTEST = 0.1
 def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     """Return tokens, paths and rays of one instance of each cell that recorded a path."""
     parts: dict[str, list[pd.DataFrame]] = {"tokens": [], "paths": [], "rays": []}
-    done, cells = frames.runs[frames.runs["state"] == "done"], frames.axes.besides()
-    groups = done.groupby(cells, dropna=False, sort=False) if cells else [((), done)]
-    for _, runs in groups:
+    done = frames.runs[frames.runs["state"] == "done"]
+    for _, runs in groups(done, frames.axes.besides()):
         if (arrays := _instance(frames, runs)) is not None:
             first = runs.iloc[0]
             cell = {name: first[name] for name in (*X, *frames.axes.besides(*X))}
@@ -50,18 +49,17 @@ def _instance(frames: SweepFrames, runs: pd.DataFrame) -> dict[str, np.ndarray] 
 
     None if no path in two dimensions is on record.
     """
-    found = None
+    first = None
     for name, data in zip(runs["run"], runs["data"], strict=True):
         stored = arrays_of(frames, name)
-        if "snapshots" not in stored or stored["X"].shape[-1] != 2:
-            continue
-        published = np.flatnonzero(stored["seeds"] == PUBLISHED_SEEDS.get(data))
-        if found is None or len(published):
+        if "snapshots" in stored and stored["X"].shape[-1] == 2:
+            published = np.flatnonzero(stored["seeds"] == PUBLISHED_SEEDS.get(data))
             k = published[0] if len(published) else 0
             found = {name: value[k] for name, value in stored.items()}
-        if len(published):
-            break
-    return found
+            if len(published):
+                return found
+            first = first or found
+    return first
 
 
 def _scene(arrays: Mapping[str, np.ndarray]) -> dict[str, pd.DataFrame]:

@@ -83,10 +83,10 @@ def test_each_number_without_a_logarithm_is_counted_once_with_its_decade():
         (by_decade["quantity"] == "one_minus_corr_frobenius") & (by_decade["used"] > 0)
     ]
     assert known["decade"].max() == 1
-    assert "1-correlation 99 of 176" in rates.left_out_sentence(tables["rates_left_out"])[0]
-    whole = rates.tables(frames(lambda t: 1 / t, lambda t: t))["rates_left_out"]
-    assert (whole["left_out"] == 0).all()
-    assert rates.left_out_sentence(whole) == []
+    assert "1-correlation 99 of 176" in rates.notes(tables, made.axes)[0]
+    whole = rates.tables(frames(lambda t: 1 / t, lambda t: t))
+    assert (whole["rates_left_out"]["left_out"] == 0).all()
+    assert rates.notes(whole, made.axes) == []
 
 
 def test_a_loss_that_falls_like_a_power_is_found():
