@@ -11,7 +11,7 @@ from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 
 from attnsvm import __version__
-from attnsvm.sweeps.gallery import draw
+from docs.gallery import draw
 
 project = "attnsvm"
 author = "The attnsvm developers"

@@ -1,7 +1,6 @@
 """`python -m attnsvm.sweeps.overview`: every experiment at full size, and a page of all figures.
 
-Existing records are not computed again, so a second call only draws. With `--docs docs` the tables
-and small figures of the documentation are written as well.
+Existing records are not computed again, so a second call only draws.
 """
 
 import argparse
@@ -16,7 +15,6 @@ from attnsvm.cli.help import experiments
 from attnsvm.record import duration, write_atomically
 
 from . import aggregate
-from .gallery import draw, write_tables
 from .report import write_report
 from .report.render import render
 
@@ -66,19 +64,6 @@ def _section(directory: Path, outcome: Outcome) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def write_documents(directory: Path, names: Sequence[str], docs: Path) -> list[str]:
-    """Write `docs`/tables/NAME and `docs`/figures/NAME.png for each experiment.
-
-    Returns the experiments without a figure below `directory`.
-    """
-    (docs / "figures").mkdir(parents=True, exist_ok=True)
-    there = [name for name in names if (directory / name / "figures" / f"{name}.png").exists()]
-    for name in there:
-        write_tables(aggregate.load(directory / name), docs / "tables" / name)
-        write_atomically(docs / "figures" / f"{name}.png", draw(docs / "tables" / name, name))
-    return [name for name in names if name not in there]
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the experiments, write the page; return 1 if one is not complete: the page shows it."""
     parser = argparse.ArgumentParser(
@@ -88,9 +73,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--directory", type=Path, default=Path("multirun"), help="folder of runs")
     parser.add_argument(
         "--only", nargs="+", choices=experiments(), metavar="NAME", help="these experiments only"
-    )
-    parser.add_argument(
-        "--docs", type=Path, metavar="FOLDER", help="also write FOLDER/tables and FOLDER/figures"
     )
     parser.add_argument("overrides", nargs="*", help="for all of them, e.g. trials=20")
     chosen = parser.parse_args(argv)
@@ -102,10 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         state = "complete" if outcome.exit_code == 0 else f"exit code {outcome.exit_code}"
         sys.stdout.write(f"{outcome.name:24} {outcome.wall_s:7.1f} s  {state}\n")
     sys.stdout.write(f"overview {page}\n")
-    missing = write_documents(chosen.directory, names, chosen.docs) if chosen.docs else []
-    for name in missing:
-        sys.stderr.write(f"{name}: no figure to copy; attnsvm sweep={name} draws it\n")
-    return int(bool(missing) or any(outcome.exit_code for outcome in outcomes))
+    return int(any(outcome.exit_code for outcome in outcomes))
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ def _points(table: pd.DataFrame, prefix: str) -> pd.DataFrame:
         parts.append(panels[several].sort_values([fixed, series, "norm"], kind="stable"))
         alone &= ~several
     title = "$T=" + table["T"].map(number) + ", n=" + table["n"].map(number) + "$"
-    parts.append(table[alone].assign(varies="n", of=table["n"], title=title))
+    parts.append(table.assign(varies="n", of=table["n"], title=title)[alone])
     points = pd.concat(parts, ignore_index=True).rename(columns=lambda n: n.removeprefix(prefix))
     place = points.groupby("varies")["of"].rank("dense")
     middle = (1 + place.groupby(points["varies"]).transform("max")) / 2

@@ -2,11 +2,14 @@
 
 `docs/tables/NAME` holds a Parquet file for each table and `about.json`: the axes, what the figures
 leave out, and a digest of the records. Every figure of the site is drawn from these.
+
+    python -m docs.gallery NAME ...     of these experiments, from their records in multirun/NAME
 """
 
 import dataclasses
 import io
 import json
+import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,12 +17,11 @@ import pandas as pd
 from PIL import Image
 
 from attnsvm.record import RUN_FILE, write_atomically
+from attnsvm.sweeps import aggregate, style
+from attnsvm.sweeps.cells import CellAxes
+from attnsvm.sweeps.figures import Drawing, figure_module
 
-from . import style
-from .aggregate import SweepFrames
-from .cells import CellAxes
-from .figures import Drawing, figure_module
-
+DOCS = Path(__file__).parent
 ABOUT = "about.json"
 WIDTH_PX = 1500
 COLOURS = (128, 64, 32)
@@ -27,7 +29,7 @@ SIZE_LIMIT_BYTES = 150_000
 """Largest width and size of a small copy, and the numbers of colours that are tried for it."""
 
 
-def write_tables(frames: SweepFrames, folder: Path) -> None:
+def write_tables(frames: aggregate.SweepFrames, folder: Path) -> None:
     """Write the tables of a sweep's figures into `folder`, instead of those that are there."""
     tables = figure_module(frames.name).tables(frames)
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,3 +95,9 @@ def small_png(picture: bytes) -> bytes:
         if len(content := stream.getvalue()) <= SIZE_LIMIT_BYTES:
             return content
     raise ValueError(f"a small copy has {len(content)} bytes; must be <= {SIZE_LIMIT_BYTES}")
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        write_tables(aggregate.load(Path("multirun") / name), DOCS / "tables" / name)
+        write_atomically(DOCS / "figures" / f"{name}.png", draw(DOCS / "tables" / name, name))
