@@ -148,8 +148,7 @@ def softmax_exact(logits: Tensor) -> Tensor:
     logits : Tensor
         Shape (..., T); -inf where a token is not admissible.
     """
-    found: Tensor = _SoftmaxExact.apply(logits)  # type: ignore[no-untyped-call]
-    return found
+    return _SoftmaxExact.apply(logits)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, eq=False)

@@ -197,8 +197,7 @@ class Module(Head):
             output: Tensor = functional_call(module, parameters, (o,))
             return output.squeeze(-1)
 
-        values: Tensor = vmap(one)(parameters, o)
-        return values
+        return vmap(one)(parameters, o)
 
 
 class Mlp(Module):

@@ -105,8 +105,7 @@ class Schatten(Norm):
         U, sigma, V = thin_svd(M)
         floor = sigma[..., :1] * max(M.shape[-2:]) * torch.finfo(M.dtype).eps
         v = _steepest(torch.where(sigma > floor, sigma, 0.0), self.p)
-        direction: Tensor = (U * v.unsqueeze(-2)) @ V.mT
-        return direction
+        return (U * v.unsqueeze(-2)) @ V.mT
 
     def spread(self, d: int) -> float:
         """Return d^(1/p - 1/2), at least one."""
@@ -159,8 +158,7 @@ def _steepest(x: Tensor, p: float) -> Tensor:
     unit = x / torch.where(largest > 0, largest, 1.0)
     v: Tensor = unit.sign() * unit.abs() ** (conjugate(p) - 1)
     size = _power_norm(v, p).unsqueeze(-1)
-    direction: Tensor = v / torch.where(size > 0, size, 1.0)
-    return direction
+    return v / torch.where(size > 0, size, 1.0)
 
 
 def thin_svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:

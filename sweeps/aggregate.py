@@ -293,5 +293,4 @@ def _stacked(
         measured[name] = words.reorder_categories(sorted(words.categories))
     of_runs = keys.astype(dict.fromkeys(categories, "category"))
     of_rows = of_runs.take(np.repeat(np.arange(len(keys)), counts))
-    frame: pd.DataFrame = pd.concat([measured, of_rows.set_axis(measured.index)], axis=1)
-    return frame
+    return pd.concat([measured, of_rows.set_axis(measured.index)], axis=1)

@@ -19,8 +19,7 @@ def directional_bregman_divergence(W: Any, V: Any, p: float) -> np.ndarray:
     slope = np.sign(v) * np.abs(v) ** (p - 1)
     # entry by entry, since each entry's terms are >= 0 together
     terms = np.abs(w) ** p / p + (1 - 1 / p) * np.abs(v) ** p - slope * w
-    divergence: np.ndarray = np.maximum(terms.sum(MATRIX), 0.0)
-    return divergence
+    return np.maximum(terms.sum(MATRIX), 0.0)
 
 
 def _unit(W: Any, p: float) -> np.ndarray:
@@ -29,5 +28,4 @@ def _unit(W: Any, p: float) -> np.ndarray:
     largest = np.abs(W).max(MATRIX, keepdims=True)
     usable = np.isfinite(largest) & (largest > 0)
     W = np.where(usable, W, np.nan) / np.where(usable, largest, 1.0)
-    unit: np.ndarray = W / (np.abs(W) ** p).sum(MATRIX, keepdims=True) ** (1 / p)
-    return unit
+    return W / (np.abs(W) ** p).sum(MATRIX, keepdims=True) ** (1 / p)

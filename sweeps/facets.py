@@ -4,8 +4,6 @@ The table has a row for each point: x, a statistic, the ends `low` and `high` of
 `used`, the number of instances. Nothing is computed here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -39,7 +37,7 @@ class Panel:
     line: float | None = None
 
 
-def named(column: pd.Series[Any], names: Mapping[Any, str]) -> pd.Series[Any]:
+def named(column: "pd.Series[Any]", names: Mapping[Any, str]) -> "pd.Series[Any]":
     """Return the names of a column's values, in the order of `names`; others follow unchanged."""
     words = column.astype(object).map(lambda value: names.get(value, style.plain(value)))
     found = set(words)
@@ -49,7 +47,7 @@ def named(column: pd.Series[Any], names: Mapping[Any, str]) -> pd.Series[Any]:
 
 def labels(
     axes: CellAxes, table: pd.DataFrame, keys: Sequence[str], short: bool = False
-) -> pd.Series[Any]:
+) -> "pd.Series[Any]":
     """Return the label of each row's combination of `keys`, as categories in their order, W first.
 
     `short`: the values only. The number of steps is named only where it tells cells apart.
@@ -192,7 +190,7 @@ def _scale(ax: Axes, panel: Panel, labelled: bool) -> None:
         ax.axhline(panel.line, color=style.FAINT, linestyle=":", linewidth=0.9)
 
 
-def _x_scale(ax: Axes, x: pd.Series[float], log: bool, ticks: Iterable[float]) -> None:
+def _x_scale(ax: Axes, x: "pd.Series[float]", log: bool, ticks: Iterable[float]) -> None:
     if log and (x > 0).any():
         if (x == 0).any():
             style.log_axis_from_zero(ax, x)

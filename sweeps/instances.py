@@ -1,7 +1,5 @@
 """Every instance once: what several runs of a cell have drawn, and what has no record."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -27,7 +25,7 @@ LARGEST = 2**53
 """Seeds and counts above this are no numbers of instances: the record is damaged."""
 
 
-def first_rows(trials: pd.DataFrame, runs: pd.DataFrame, cell: Sequence[str]) -> pd.Series[Any]:
+def first_rows(trials: pd.DataFrame, runs: pd.DataFrame, cell: Sequence[str]) -> "pd.Series[Any]":
     """Return for every row the index of the first row that holds the same instance.
 
     A seed is an instance of its cell, if the source is SEEDED. With data=file, and perhaps with
@@ -40,7 +38,7 @@ def first_rows(trials: pd.DataFrame, runs: pd.DataFrame, cell: Sequence[str]) ->
     return pd.Series(trials.index, index=trials.index).groupby(instance).transform("first")
 
 
-def _begin(rows: pd.DataFrame, runs: pd.DataFrame) -> pd.Series[float]:
+def _begin(rows: pd.DataFrame, runs: pd.DataFrame) -> "pd.Series[float]":
     """Return the first seed of a row's run where it belongs to the instance, else NaN."""
     begin = pd.Series(np.nan, index=rows.index)
     own = ~rows["data"].isin(SEEDED)
@@ -50,7 +48,7 @@ def _begin(rows: pd.DataFrame, runs: pd.DataFrame) -> pd.Series[float]:
     return begin
 
 
-def disagreements(trials: pd.DataFrame, first: pd.Series[Any]) -> int:
+def disagreements(trials: pd.DataFrame, first: "pd.Series[Any]") -> int:
     """Return how many rows hold other results than the first row of the same instance."""
     again = trials.index != first
     results = [name for name in trials if name != "run"]

@@ -1,7 +1,5 @@
 """`attnsvm.load`: the runs of folders as tidy tables, columns named as on the command line."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -143,7 +141,7 @@ class LoadedSweep(Summarized):
         return ordered.rename(columns=self.frames.typed)
 
 
-def _plain(column: pd.Series[Any]) -> pd.Series[Any]:
+def _plain(column: "pd.Series[Any]") -> "pd.Series[Any]":
     """Return a column of categories that are numbers as numbers."""
     kind = column.cat.categories.dtype
     if not pd.api.types.is_numeric_dtype(kind):

@@ -3,8 +3,6 @@
 Each summary has the number of values it used (`used`) and of rows without a value (`excluded`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from statistics import NormalDist
 from typing import Any, Literal
@@ -57,8 +55,7 @@ def _interval(values: np.ndarray, statistic: Statistic, blocks: Iterator[np.ndar
             parts.append((values - centre) @ (counts.T / n) + centre)
     else:
         parts = [np.stack([np.median(row[draws], axis=1) for row in values]) for draws in blocks]
-    ends: np.ndarray = np.quantile(np.hstack(parts), tails, axis=1)
-    return ends
+    return np.quantile(np.hstack(parts), tails, axis=1)
 
 
 def summaries(
@@ -199,7 +196,7 @@ def _moments(used: np.ndarray) -> tuple[float, ...]:
     return mean, std, median, q25, q75
 
 
-def _column(frame: pd.DataFrame, name: str) -> pd.Series[float]:
+def _column(frame: pd.DataFrame, name: str) -> "pd.Series[float]":
     """Return a column as floats; all NaN if the frame has no such column."""
     if name not in frame:
         return pd.Series(np.nan, index=frame.index, dtype=float)
@@ -207,7 +204,7 @@ def _column(frame: pd.DataFrame, name: str) -> pd.Series[float]:
     return pd.Series(values, index=frame.index)
 
 
-def _grouping(frame: pd.DataFrame, by: Sequence[str]) -> list[pd.Series[Any]]:
+def _grouping(frame: pd.DataFrame, by: Sequence[str]) -> "list[pd.Series[Any]]":
     """Return the columns `by`; without any, all rows are one group."""
     return [frame[key] for key in by] or [pd.Series(0, index=frame.index)]
 

@@ -92,8 +92,7 @@ def target_class(target: str, group: str, extensions: Iterable[str] = ()) -> Any
 
 def base_class(group: str) -> type:
     """Return the class that the objects of a group extend."""
-    base: type = getattr(importlib.import_module(f"attnsvm.{group}"), group.capitalize())
-    return base
+    return getattr(importlib.import_module(f"attnsvm.{group}"), group.capitalize())
 
 
 def check_package(target: str, group: str, extensions: Iterable[str] = ()) -> None:

@@ -67,8 +67,7 @@ def sample(
         raise ConfigError(f"trials={trials}: must be >= 1")
     if not SEEDS.holds(seed):
         raise ConfigError(f"seed={seed}: must be {SEEDS}")
-    batch: ProblemBatch = made["data"].sample(made["head"], made["model"], trials, seed)
-    return batch
+    return made["data"].sample(made["head"], made["model"], trials, seed)
 
 
 def _made(group: str, given: Any, options: dict[str, Any]) -> Any:

@@ -77,8 +77,7 @@ class Batched(Summarized):
 
         this: Any = self
         names = [f.name for f in dataclasses.fields(this) if f.name not in self.SHARED]
-        new: Self = dataclasses.replace(this, **{n: changed(getattr(this, n)) for n in names})
-        return new
+        return dataclasses.replace(this, **{n: changed(getattr(this, n)) for n in names})
 
 
 def counted(values: Iterable[Any]) -> str:

@@ -106,8 +106,7 @@ class OfLinearHead(Optimizer):
 
 def norm(part: Tensor) -> Tensor:
     """Return the Euclidean norm of each instance's entries, shape (B,), of `part` (B, ...)."""
-    size: Tensor = torch.linalg.vector_norm(part, dim=tuple(range(1, part.ndim)))
-    return size
+    return torch.linalg.vector_norm(part, dim=tuple(range(1, part.ndim)))
 
 
 def broadcast(size: Tensor, V: Tensor) -> Tensor:

@@ -84,8 +84,7 @@ class Cone:
     def __call__(self, v: Tensor) -> Tensor:
         """Return y, (B, N), at v, (B, N)."""
         w = v - (v * self.D).sum(1, keepdim=True) * self.D
-        y: Tensor = self.D + self.slope * w / (1 + w.square().sum(1, keepdim=True)).sqrt()
-        return y
+        return self.D + self.slope * w / (1 + w.square().sum(1, keepdim=True)).sqrt()
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,8 +123,7 @@ def _first_step(risk: Risk, variables: Variables, forward: Forward) -> Tensor:
     """Return the unit gradient, to be subtracted, where the variables are zero, else zero."""
     g = flat(risk.gradient(variables, forward).parts)
     at_zero = (flat(variables).norm(dim=1) == 0).to(g.dtype)
-    step: Tensor = at_zero[:, None] * g / g.norm(dim=1, keepdim=True).clamp(min=1e-300)
-    return step
+    return at_zero[:, None] * g / g.norm(dim=1, keepdim=True).clamp(min=1e-300)
 
 
 def _attended(forward: Forward, tokens: Tensor) -> Tensor:

@@ -21,8 +21,6 @@ This bracket needs no solver and is independent of the scale of W and a. Only a 
 an instance `solved`, only a ray makes it `infeasible`. No solver is imported here.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch
@@ -330,5 +328,4 @@ def _rank_bound(
 
 def _largest(W: Tensor) -> Tensor:
     """Return max |w_ij|, (B,), without a copy of W; NaN where W has a NaN."""
-    largest: Tensor = torch.linalg.vector_norm(W, ord=torch.inf, dim=(1, 2))
-    return largest
+    return torch.linalg.vector_norm(W, ord=torch.inf, dim=(1, 2))

@@ -86,8 +86,7 @@ def _gram(problem: SvmProblem, keep: Tensor) -> Tensor:
     """Return (D D^T) o (Z Z^T) of the unit rows to keep, the identity elsewhere, (B, N, N)."""
     D, Q = (x / x.norm(dim=2, keepdim=True).clamp(min=1e-300) for x in (problem.D, problem.queries))
     D = torch.where(keep[..., None], D, 0.0)
-    gram: Tensor = (D @ D.mT) * (Q @ Q.mT) + torch.diag_embed((~keep).to(D))
-    return gram
+    return (D @ D.mT) * (Q @ Q.mT) + torch.diag_embed((~keep).to(D))
 
 
 def restoring(problem: SvmProblem) -> Callable[[Tensor], Tensor]:

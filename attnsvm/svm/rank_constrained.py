@@ -66,8 +66,7 @@ def _right_factor(W: Tensor, noise: Tensor, m: int) -> Tensor:
     """Return Q (B, d, m) of the leading m singular directions of the perturbed W."""
     scale = W.flatten(1).norm(dim=1)[:, None, None] / W.shape[1]
     _, sigma, Vh = torch.linalg.svd(W + scale * noise)
-    Q: Tensor = Vh[:, :m].mT * sigma[:, None, :m].sqrt()
-    return Q
+    return Vh[:, :m].mT * sigma[:, None, :m].sqrt()
 
 
 def _alternate(problem: SvmProblem, Q: Tensor) -> Tensor:

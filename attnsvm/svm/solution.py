@@ -256,5 +256,4 @@ def over_fields(function: Callable[..., Any], *results: ResultT) -> ResultT:
             made[name] = function(*values)
         elif isinstance(values[0], Certificate):
             made[name] = over_fields(function, *values)
-    changed: ResultT = replace(results[0], **made)
-    return changed
+    return replace(results[0], **made)

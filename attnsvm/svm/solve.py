@@ -102,8 +102,7 @@ def solve_svm(
     if offsets is not None:
         gamma = given.real("offsets", offsets)
         problem = with_offsets(problem, gamma, given.number("ratio", ratio))
-    solution: SvmSolution[ArrayT] = given.back(solve(problem, norm, T, gap, rank_tolerance))
-    return solution
+    return given.back(solve(problem, norm, T, gap, rank_tolerance))
 
 
 @keywords_checked
@@ -182,8 +181,7 @@ def solve_rank_constrained(
     problem, T = _single_token(given, X, Z, selected, mask)
     if type(m) is not int or not 1 <= m <= problem.d:
         raise ValueError(f"m={m!r}: must be an integer >= 1 and <= d={problem.d}")
-    found: SvmSolution[ArrayT] = given.back(solve(problem, "nuclear", T, gap, rank_tolerance, m))
-    return found
+    return given.back(solve(problem, "nuclear", T, gap, rank_tolerance, m))
 
 
 def _single_token(

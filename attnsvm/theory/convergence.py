@@ -21,8 +21,7 @@ def direction_change(path: Trajectory) -> Tensor:
     half = int((path.steps <= path.steps[-1] / 2).sum()) - 1
     if half in (-1, len(path.steps) - 1):
         return torch.full_like(path.loss[:, -1], torch.nan)
-    change: Tensor = one_minus_correlation(path.W, path.snapshots[:, half])
-    return change
+    return one_minus_correlation(path.W, path.snapshots[:, half])
 
 
 def convergence_types(

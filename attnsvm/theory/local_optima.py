@@ -155,8 +155,7 @@ def every_selection(mask: Tensor) -> Tensor:
 
 def _distinct(reached: Tensor) -> Tensor:
     """Return the selections (P, n) among ends (starts, n), of which -1 is no token."""
-    found: Tensor = torch.unique(reached[(reached >= 0).all(-1)], dim=0)
-    return found
+    return torch.unique(reached[(reached >= 0).all(-1)], dim=0)
 
 
 def _reached(batch: ProblemBatch, starts: int, parameterization: str, steps: int) -> list[Tensor]:

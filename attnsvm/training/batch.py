@@ -164,14 +164,12 @@ def optimizer_named(optimizer: str | Optimizer, options: dict[str, Any]) -> Opti
     for name in options.keys() - set(known):
         if (meant := nearest(name, (*known, *sorted(arguments)))) in arguments:
             raise ConfigError(f"{name}: unknown argument of train; did you mean {meant}?")
-    made: Optimizer = named("optimizer", optimizer, **options)
-    return made
+    return named("optimizer", optimizer, **options)
 
 
 def parameterization_named(rule: str | Parameterization, m: int | None) -> Parameterization:
     """Return the parameterization: the object itself, or the one of that name."""
-    made: Parameterization = named("parameterization", rule, **({} if m is None else {"m": m}))
-    return made
+    return named("parameterization", rule, **({} if m is None else {"m": m}))
 
 
 @contextmanager

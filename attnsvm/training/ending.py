@@ -86,8 +86,7 @@ class Ending:
     def sizes(self) -> Tensor:
         """||x_it|| ||z_i||, (B, n, T)."""
         batch = self.risk.batch
-        sizes: Tensor = batch.X.norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)
-        return sizes
+        return batch.X.norm(dim=-1) * batch.Z.norm(dim=-1, keepdim=True)
 
     @cached_property
     def reach(self) -> Tensor:
@@ -220,8 +219,7 @@ class Ending:
         floor = STATIONARY * least * _largest_contribution(risk, at, forward)
         if len(shapes) > 1:  # the gradient of a factor is proportional to the other one
             floor = floor * _length(self.x)
-        found: Tensor = (y.norm(dim=1) <= 1) & (steepness <= floor * self.reach)
-        return found
+        return (y.norm(dim=1) <= 1) & (steepness <= floor * self.reach)
 
 
 def _largest_contribution(risk: Risk, variables: Variables, forward: Forward) -> Tensor:

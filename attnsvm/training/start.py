@@ -182,8 +182,7 @@ STARTS: dict[str, Callable[[Risk, Optimizer], Variables]] = {
 
 
 def _unit(V: Tensor) -> Tensor:
-    unit: Tensor = V / V.norm(dim=(1, 2), keepdim=True)
-    return unit
+    return V / V.norm(dim=(1, 2), keepdim=True)
 
 
 def _of_instances(

@@ -182,8 +182,7 @@ def _unseen(P: Tensor, exponent: Tensor, X: Tensor, seen: Tensor) -> Tensor:
 
     def log_norm(chosen: Tensor) -> Tensor:
         G, c = in_weights(P, exponent.masked_fill(~chosen[:, None], -torch.inf), X)
-        log_size: Tensor = c + G.flatten(2).norm(dim=-1).log()
-        return log_size
+        return c + G.flatten(2).norm(dim=-1).log()
 
     log_seen, log_unseen = log_norm(seen), log_norm(~seen)
     return torch.where(log_unseen > -torch.inf, (log_unseen - log_seen).sigmoid(), 0.0)

@@ -102,8 +102,7 @@ class TrainedNetwork:
     def direction_error(self, weights: Weights) -> Tensor:
         """Return the relative error of the direction of the direct gradient, (B, L, H)."""
         exact = unit(self.adjoints(weights).gradients["W"])
-        apart: Tensor = (unit(self.direct(weights)) - exact).norm(dim=(-2, -1))
-        return apart
+        return (unit(self.direct(weights)) - exact).norm(dim=(-2, -1))
 
     # --- exact adjoints, compiled -----------------------------------------------------------------
 
@@ -231,5 +230,4 @@ def _descended(V: Tensor, G: Tensor, eta: float, stack: int) -> Tensor:
     noise only.
     """
     axes = tuple(range(stack, G.ndim))
-    moved: Tensor = V - eta * G / (torch.linalg.vector_norm(G, dim=axes, keepdim=True) + TINY)
-    return moved
+    return V - eta * G / (torch.linalg.vector_norm(G, dim=axes, keepdim=True) + TINY)

@@ -138,8 +138,7 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
 
     def _packs(self) -> dict[int, tuple[int, list[list[str]]]]:
         """Return the cells of jobs of several cells; only our own sweeper has such jobs."""
-        packs: dict[int, tuple[int, list[list[str]]]] = getattr(self.task_function, "packs", {})
-        return packs
+        return getattr(self.task_function, "packs", {})
 
     def _check(self) -> None:
         for name in ("nodes", "tasks_per_node"):

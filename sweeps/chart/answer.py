@@ -1,7 +1,5 @@
 """The answer to a question: numbers of a chart, its figure, and the count of what is left out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -285,6 +283,6 @@ def _heatmaps(
     return fig, grid
 
 
-def floats(column: pd.Series[Any]) -> np.ndarray:
+def floats(column: "pd.Series[Any]") -> np.ndarray:
     """Return a column of numbers or truth values as floats; NaN for missing ones."""
     return column.to_numpy(dtype=float, na_value=np.nan)

@@ -1,7 +1,5 @@
 """What a chart is asked to show: which column against which, checked against what is there."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -165,7 +163,7 @@ def rows_for(tables: Tables, question: Question) -> pd.DataFrame:
     return trials
 
 
-def _of_run(tables: Tables, part: str, name: str, trials: pd.DataFrame) -> pd.Series[Any]:
+def _of_run(tables: Tables, part: str, name: str, trials: pd.DataFrame) -> "pd.Series[Any]":
     """Return the field of every row's run, or for y=COLUMN=WORD whether a row has the word."""
     if part == "y" and name in set(tables.history.get("quantity", ())):
         raise ChartError(f"y={name}: is a quantity of the history; x must be step")
@@ -280,10 +278,10 @@ def _check_types(question: Question, rows: pd.DataFrame) -> None:
         raise ChartError(f"log=x: x={x} holds words; must hold numbers")
 
 
-def _holds_words(column: pd.Series[Any]) -> bool:
+def _holds_words(column: "pd.Series[Any]") -> bool:
     return is_flag(column) or not pd.api.types.is_numeric_dtype(column)
 
 
-def is_flag(column: pd.Series[Any]) -> bool:
+def is_flag(column: "pd.Series[Any]") -> bool:
     """Whether a column holds true or false."""
     return bool(pd.api.types.is_bool_dtype(column))

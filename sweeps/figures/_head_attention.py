@@ -1,7 +1,5 @@
 """The attention of one head over the words of its sentences, with the tokens of its SVM."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -77,7 +75,7 @@ def of_instance(
 
 
 def _words(
-    trial: pd.Series[Any], at: Mapping[str, np.ndarray]
+    trial: "pd.Series[Any]", at: Mapping[str, np.ndarray]
 ) -> tuple[list[list[str]], list[int]]:
     """Return the words of a stored instance and each query; none if its rows are others here."""
     from attnsvm.data import Pretrained  # torch, which no other figure needs

@@ -1,7 +1,5 @@
 """Networks: each layer against the SVM of its own input, and why a row is no data point."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -57,7 +55,7 @@ def keys_of(frames: SweepFrames, *shown: str) -> list[str]:
     return [*frames.axes.besides(*shown), *shown]
 
 
-def of_its_norm(table: pd.DataFrame, names: dict[str, str]) -> pd.Series[float]:
+def of_its_norm(table: pd.DataFrame, names: dict[str, str]) -> "pd.Series[float]":
     """Return for each row the column that `names` gives for its parameterization, NaN without."""
     values = pd.Series(np.nan, index=table.index)
     for rule, name in names.items():
@@ -67,7 +65,7 @@ def of_its_norm(table: pd.DataFrame, names: dict[str, str]) -> pd.Series[float]:
     return values
 
 
-def causes(trials: pd.DataFrame) -> pd.Series[str]:
+def causes(trials: pd.DataFrame) -> "pd.Series[str]":
     """Return how each row ended: aligned with its own SVM, or the first cause why it is not.
 
     - `copies`: two tokens with the largest attention are equal to the last bit;
@@ -181,7 +179,7 @@ class Layers:
         )[0]  # fmt: skip
 
 
-def layer_names(table: pd.DataFrame) -> pd.Series[str]:
+def layer_names(table: pd.DataFrame) -> "pd.Series[str]":
     """Return the name of each row's layer: layer 0 of 2."""
     return "layer " + table["layer"].astype(str) + " of " + table["layers"].astype(str)
 

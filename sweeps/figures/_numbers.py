@@ -1,7 +1,5 @@
 """What the tables of several figures need: outcomes, histories, stored arrays, and counts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -46,7 +44,7 @@ def means_of(
     return joined(parts, [*by, key])
 
 
-def ended(trials: pd.DataFrame) -> pd.Series[str]:
+def ended(trials: pd.DataFrame) -> "pd.Series[str]":
     """Return how an instance ended: its type of convergence, the status where it has none."""
     typed = trials["convergence"].isin(style.CONVERGENCE) & ~trials["status"].isin(UNTYPED)
     return trials["convergence"].where(typed, trials["status"])

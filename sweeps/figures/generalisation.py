@@ -1,7 +1,5 @@
 """What trained attention selects in samples that it was not trained on, and the margin."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
@@ -41,7 +39,7 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     }
 
 
-def _signals(column: pd.Series[float]) -> pd.Series[Any]:
+def _signals(column: "pd.Series[float]") -> "pd.Series[Any]":
     """Return the names of the strengths of the signal."""
     values = sorted(column.unique())
     return named(column, {v: f"signal {number(v)}" if v else "no signal" for v in values})

@@ -1,7 +1,5 @@
 """Paths of W z_i in two dimensions, and the directions that the SVM predicts (section 4)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -197,7 +195,7 @@ def _panel(ax: Axes, parts: Tables, looks: Mapping[Any, Look], step: float | Non
     ax.grid(False)
 
 
-def _ray(ax: Axes, ray: pd.Series[Any], colour: str, reach: float) -> None:
+def _ray(ax: Axes, ray: "pd.Series[Any]", colour: str, reach: float) -> None:
     """Draw the ray along (x, y) and, for the Frobenius norm, the hyperplane at its offset."""
     w = np.array([ray["x"], ray["y"]], dtype=float)
     length = np.linalg.norm(w)

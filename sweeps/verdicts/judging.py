@@ -3,8 +3,6 @@
 The only module of `sweeps` that trains: the runs of a verdict are sweeps in processes of their own.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
@@ -47,7 +45,7 @@ class Judge:
         self.place = place
         self.seeded = _composed(*overrides)
 
-    def drawn(self, size: Size, seed: int, trials: int) -> pd.Series[str]:
+    def drawn(self, size: Size, seed: int, trials: int) -> "pd.Series[str]":
         """Return the ruling of the instances `seed`, `seed` + 1, ... of a size, by seed."""
         return self._rule(self._config(size, seed, trials))
 
@@ -84,7 +82,7 @@ class Judge:
         failing = [case for case, word in zip(cases, words, strict=True) if word == FAILS]
         return min(failing, key=lambda case: case.weight, default=None)
 
-    def _rule(self, config: RunConfig) -> pd.Series[str]:
+    def _rule(self, config: RunConfig) -> "pd.Series[str]":
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             write(folder, experiment.parts(config), provenance(config, []))

@@ -149,8 +149,7 @@ def cholesky(A: Tensor) -> Tensor:
 def inverse_factor(A: Tensor) -> Tensor:
     """Return the upper triangular T with A^{-1} = T T^T."""
     L = cholesky(A)
-    T: Tensor = torch.linalg.solve_triangular(L.mT, torch.eye(L.shape[1]).to(L), upper=True)
-    return T
+    return torch.linalg.solve_triangular(L.mT, torch.eye(L.shape[1]).to(L), upper=True)
 
 
 def svd(A: Tensor) -> tuple[Tensor, Tensor, Tensor]:
