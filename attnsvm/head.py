@@ -28,6 +28,9 @@ class Head(ABC):
     def __init__(self, train: bool = False) -> None:
         self.train = train
 
+    rate: float = 1.0
+    """Length of the steps of trained parameters, as a share of those of the optimizer."""
+
     @abstractmethod
     def draw(self, generator: Generator, d: int) -> Parameters:
         """Return the float64 parameters of one instance, drawn in float32."""
@@ -96,6 +99,18 @@ class Linear(Head):
         """Return v^T x and the identity."""
         F = _times_vector(X, parameters["v"]).unsqueeze(-1)
         return F, X.new_tensor([[1.0], [0.0], [0.0]])
+
+    def parameter_gradient(self, o: Tensor, parameters: Parameters, weights: Tensor) -> Parameters:
+        """Return sum_i weights_i o_i."""
+        return {"v": torch.bmm(o.mT, weights.unsqueeze(-1)).squeeze(-1)}
+
+
+class Joint(Linear):
+    """The linear head, trained: its steps are `v_rate` times as long as those of the optimizer."""
+
+    def __init__(self, v_rate: float = 1.0, train: bool = True) -> None:
+        super().__init__(train)
+        self.rate = v_rate
 
 
 class RowScores(Head):

@@ -26,6 +26,7 @@ def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[dec
         "history": declared.HISTORY_COLUMNS,
         "trials, for each further norm of svm.norms": declared.norm_columns(["<norm>"]),
         "trials, with selection=multi, for each norm of svm.norms": declared.DECLARED["multi"],
+        "trials, with a trained linear head and selection=top": declared.JOINT_COLUMNS,
         "columns of hypotheses": declared.hypothesis_columns(HYPOTHESES),
         "trials, with model=transformer": declared.LAYER_COLUMNS,
         "history, with model=transformer": declared.LAYER_KEY,
@@ -34,6 +35,7 @@ def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[dec
         "quantities of the history, with selection=multi, for each norm but frobenius": (
             declared.DECLARED["multi"][1:]
         ),
+        "quantities of the history, with a trained linear head": declared.LAW_QUANTITIES,
         "columns and quantities of probes": declared.probe_columns(probe_quantities(probes)),
         "runs": declared.RUN_COLUMNS,
     }

@@ -133,6 +133,17 @@ class MlpHeadConfig(HeadConfig, name="mlp", target="Mlp"):
     train: bool = option(False, None, "train the network together with the attention weights")
 
 
+class JointHeadConfig(HeadConfig, name="joint", target="Joint"):
+    """h(o) = v^T o, with v trained in steps of a size of its own."""
+
+    train: bool = option(True, None, "true: v is trained together with the attention weights")
+    v_rate: float = option(1.0, POSITIVE, "step of v, as a share of the optimizer's")
+
+    def _broken(self) -> Broken:
+        if not self.train:
+            yield "train", "true; head=linear has false"
+
+
 class DataConfig(Option):
     """A seeded source of problem instances."""
 

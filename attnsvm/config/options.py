@@ -63,6 +63,7 @@ class SampleOptions(TypedDict, total=False):
     train: bool
     width: int
     lam: float
+    v_rate: float
     query: int
     causal: bool
     layers: int

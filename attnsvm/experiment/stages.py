@@ -28,6 +28,7 @@ from attnsvm.config.probe import described_quantities
 from attnsvm.data import Seeded
 from attnsvm.display.pace import doing
 from attnsvm.experiment import svms
+from attnsvm.experiment.joint import LAWFUL, compare_with_law
 from attnsvm.experiment.objects import RunObjects
 from attnsvm.experiment.results import (
     OK,
@@ -54,7 +55,7 @@ from attnsvm.selection import (
     select_tokens,
     tied_optimal,
 )
-from attnsvm.theory import OF_INSTANCES, aligned_gradient
+from attnsvm.theory import OF_INSTANCES, aligned_gradient, ratio_of_steps
 from attnsvm.training import TrainingStatus, Trajectory, chunk_size, train, uncompiled
 from attnsvm.transformer import LayerTrajectory, layer_problems, networks_at_once, train_layers
 
@@ -137,6 +138,8 @@ class Stages:
         with self._timed("compare", "comparing"):
             near = self.config.selection.settled
             findings |= svms.compare(selected, separated, self.implicit_bias(), near)
+        if (norm := self.law_norm()) is not None:
+            findings |= self.law(selected, norm)
         findings |= self.measure(trained, tokens, separated)
         status = marked(selected.status, separated.exclusions)
         return self.tabulate(trained.batch, trained.key, status, findings)
@@ -275,6 +278,26 @@ class Stages:
         """Return the norm of the SVM that training converges to."""
         made = self.objects
         return made.parameterization.implicit_bias(made.optimizer.implicit_bias)
+
+    # --- joint training -----------------------------------------------------------------------
+
+    def law_norm(self) -> str | None:
+        """Return the norm of the law of joint training; None for a run without one."""
+        made = self.objects
+        ours = all(
+            type(one).__module__.startswith("attnsvm.")
+            for one in (made.optimizer, made.parameterization)
+        )
+        lawful = made.head.train and (type(made.head), type(made.loss)) in LAWFUL
+        return self.implicit_bias() if ours and lawful else None
+
+    def law(self, selected: Selected, norm: str) -> Findings:
+        """Compare the trained weights with the law of joint training."""
+        made, trained = self.objects, selected.trained
+        ratio = ratio_of_steps(made.optimizer, made.parameterization, made.head.rate)
+        solve = partial(self.solve, trained.batch, trained.key)
+        with self._timed("svm", "solving"):
+            return compare_with_law(selected, norm, ratio, solve)
 
     # --- measure, tabulate ------------------------------------------------------------------------
 

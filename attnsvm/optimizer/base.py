@@ -235,8 +235,16 @@ class FirstOrder(Optimizer, options=FirstOrderConfig):
             if k < self.steps:
                 gradient = risk.gradient(variables, forward, self.gradient, self.ridge)
                 eta = self.step_size(k)
-                variables = self.update(Step(risk, variables, forward, gradient, eta, memory))
+                variables = self._moved(Step(risk, variables, forward, gradient, eta, memory))
         return variables
+
+    def _moved(self, step: Step) -> Variables:
+        """Return the variables after `step`, those of the head moved `Head.rate` times as far."""
+        rate, count = step.risk.batch.head.rate, step.risk.attention_count
+        before = [V.clone() for V in step.variables[count:]] if rate != 1.0 else []
+        after = self.update(step)
+        moved = (old + rate * (V - old) for old, V in zip(before, after[count:], strict=False))
+        return (*after[:count], *moved) if before else after
 
     @abstractmethod
     def update(self, step: Step) -> Variables:

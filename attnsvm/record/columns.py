@@ -16,7 +16,7 @@ from typing import Any, Self, cast
 
 from attnsvm.config import ConfigError, Quantity
 from attnsvm.config.fields import OneOf, Range, allowed_values
-from attnsvm.config.groups import is_transformer
+from attnsvm.config.groups import JointHeadConfig, LinearHeadConfig, is_transformer
 from attnsvm.config.run import HYPOTHESES
 
 STAGES = {
@@ -121,6 +121,9 @@ SEED, *_ = DECLARED["key"]
 LAYER_KEY = DECLARED["key"][1:]
 """Columns of trials and history that say of which layer and head a row is."""
 
+TRAINED_LINEAR = (LinearHeadConfig._target_, JointHeadConfig._target_)
+"""Classes of heads that may be trained and have a law of joint training."""
+
 MEASURED = DECLARED["measured"]
 """Columns of the trials that are quantities of the history too."""
 
@@ -175,6 +178,17 @@ def svmeq_name(norm: str) -> str:
     return "one_minus_corr_svmeq" if norm == "frobenius" else f"one_minus_corr_svmeq_{norm}"
 
 
+LAW_QUANTITIES = DECLARED["law"]
+JOINT_COLUMNS = (*DECLARED["joint"], *LAW_QUANTITIES)
+"""Quantities of the history, and columns, of a run with a law of joint training."""
+
+
+def joint_columns(head: Mapping[str, Any], tokens: str) -> tuple[Column, ...]:
+    """Return the columns of trials that a trained linear head adds, with selection=top."""
+    trained = head["_target_"] in TRAINED_LINEAR and head["train"] and tokens == "top"
+    return JOINT_COLUMNS if trained else ()
+
+
 def hypothesis_columns(names: Iterable[str]) -> tuple[Column, ...]:
     """Return the columns of the hypotheses that a run decides."""
     return tuple(column(name, "flag", "svm", HYPOTHESES[name]) for name in names)
@@ -208,6 +222,7 @@ def further_columns(
     return (
         *norm_columns(norms),
         *multi_columns(norms if tokens == "multi" else ()),
+        *joint_columns(config["head"], tokens),
         *hypothesis_columns(config["hypotheses"]),
         *(LAYER_COLUMNS if is_transformer(config["model"]) else ()),
         *probe_columns(

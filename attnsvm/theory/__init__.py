@@ -13,6 +13,7 @@ from attnsvm.theory.hypotheses import (
     runner_up_local,
     unique_optimum,
 )
+from attnsvm.theory.joint import ratio_of_steps
 from attnsvm.theory.local_optima import LocalOptima, local_optima
 from attnsvm.theory.mixture import finite_part_distance, optimal_mixture
 
@@ -20,5 +21,5 @@ __all__ = [
     "OF_INSTANCES", "LocalOptima", "aligned_gradient", "assumption_b1", "assumption_b2",
     "assumption_d", "convergence_types", "direction_change", "finite_part_distance",
     "local_optima", "optimal_mixture", "optimum_feasible", "order_preserving",
-    "overparameterized", "runner_up_local", "unique_optimum",
+    "overparameterized", "ratio_of_steps", "runner_up_local", "unique_optimum",
 ]  # fmt: skip

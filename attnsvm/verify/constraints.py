@@ -71,16 +71,20 @@ class StoredSvm:
         """
         svms = {}
         for name in (array.removesuffix("_ray") for array in at if array.endswith("_ray")):
-            norm, finite = name.removesuffix("_fin"), name.endswith("_fin")
+            norm, finite = name.partition("_")[0], name.endswith("_fin")
             multi = "attended" in at and name != "one_token"
             names = ("objective", "lower_bound", "duality_gap", "min_margin")
             numbers: dict[str, Any] = {one: float(at[f"{name}_{one}"]) for one in names}
+            tokens = {one: at[one] for one in ("X", "Z", "mask", "selected")}
+            if name == "classifier":
+                tokens = of_head(at)
+            if multi:
+                tokens["selected"] = at["attended"].argmax(-1)
             svms[name] = cls(
-                **{one: at[one] for one in ("X", "Z", "mask")},
+                **tokens,
                 **{one: at[f"{name}_{one}"] for one in ("W", "multipliers", "ray")},
                 **numbers,
-                selected=at["attended"].argmax(-1) if multi else at["selected"],
-                norm="frobenius" if name == "one_token" else norm,
+                norm="frobenius" if name in ("one_token", "classifier") else norm,
                 status=str(at[f"{name}_status"]),
                 rank=int(at[f"{name}_rank"]),
                 gap=options["gap"],
@@ -91,6 +95,14 @@ class StoredSvm:
                 ratio=float(at.get(f"{name}_ratio", 0.0)),
             )
         return svms
+
+
+def of_head(at: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tokens Y_i x_{i,alpha_i} and 0, and the query e_1, of a classifier v = W e_1."""
+    n, _, d = at["X"].shape
+    chosen = at["Y"][:, None] * at["X"][np.arange(n), at["selected"]]
+    X, Z = np.stack([chosen, 0 * chosen], 1), np.eye(1, d).repeat(n, axis=0)
+    return {"X": X, "Z": Z, "mask": np.ones((n, 2), bool), "selected": 0 * at["selected"]}
 
 
 class ExactRows:

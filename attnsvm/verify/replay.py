@@ -28,6 +28,8 @@ from attnsvm.record import CorruptRecordError
 from attnsvm.record.schema import RunRecord
 from attnsvm.svm.certificate import lower_bound
 from attnsvm.svm.solution import Certificate
+from attnsvm.svm.weighted import with_offsets
+from attnsvm.theory import joint
 from attnsvm.training import Trajectory
 from attnsvm.training.start import initial
 from attnsvm.transformer import LayerTrajectory, train_layers
@@ -103,6 +105,11 @@ class Replay(Stages):
         if self.unknown.groups & {"optimizer", "parameterization"}:
             return BIASES[self.variant]
         return super().implicit_bias()
+
+    def law_norm(self) -> str | None:
+        """Return the norm of the law of joint training; none for the rules of a plug-in."""
+        ours = not self.unknown.groups & {"optimizer", "parameterization", "head", "loss"}
+        return super().law_norm() if ours else None
 
     # --- training ---------------------------------------------------------------------------------
 
@@ -267,6 +274,16 @@ class Replay(Stages):
                 raise CorruptRecordError(f"solutions.npz: no arrays of {one}, which has an SVM")
         X, Z, mask = (stored.filled(one, keys, getattr(batch, one)) for one in ("X", "Z", "mask"))
         selected = stored.filled("selected", keys, X.new_zeros(X.shape[:2], dtype=torch.int64))
+        if name.endswith("_ratio"):
+            return stored.filled(name, keys, X.new_zeros(len(keys)))
+        if name == "classifier":
+            problem = svm.single_token(*joint.of_head(batch, selected))
+            return self._solution(name, "frobenius", keys, problem)
+        if f"{name}_ratio" in stored.arrays:
+            offsets = stored.filled(f"{name}_offsets", keys, X.new_zeros(selected.shape))
+            ratio = stored.filled(f"{name}_ratio", keys, X.new_zeros(len(keys)))
+            problem = with_offsets(svm.single_token(X, Z, selected, mask), offsets, ratio)
+            return self._solution(name, name.partition("_")[0], keys, problem)
         if "attended" not in stored.arrays or name == "one_token":
             norm = "frobenius" if name == "one_token" else name
             return self._solution(name, norm, keys, svm.single_token(X, Z, selected, mask))

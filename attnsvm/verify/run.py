@@ -14,7 +14,7 @@ from attnsvm.config.fields import OneOf
 from attnsvm.config.groups import is_transformer, one_layer_problems
 from attnsvm.display.pace import each
 from attnsvm.record import CorruptRecordError
-from attnsvm.record.columns import QUANTITIES, further_columns, key_columns
+from attnsvm.record.columns import QUANTITIES, TRAINED_LINEAR, further_columns, key_columns
 from attnsvm.record.run import recorded_config
 from attnsvm.verify.comparison import Comparison, Sheet, sheet
 from attnsvm.verify.drawing import Drawing
@@ -296,7 +296,7 @@ class _Prover:
                 str(name) for name in self.record.trials if str(name).startswith("published_")
             }
         head = self.config["head"]
-        stored = head["_target_"] == "attnsvm.head.Linear" and not self.layered
+        stored = head["_target_"] in TRAINED_LINEAR and not self.layered
         if self.unknown.labels or (head.get("train") and not stored):
             names |= {*OF_HEAD, *self.config["hypotheses"]}
         if {"loss", "optimizer", "parameterization"} & self.unknown.groups:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from attnsvm.linalg.directions import one_minus_correlation
 from attnsvm.sweeps.aggregate import SweepFrames
-from attnsvm.sweeps.bregman import directional_bregman_divergence
 from attnsvm.sweeps.figures import mirror_descent
+from attnsvm.sweeps.figures.mirror_descent import directional_bregman_divergence
 from tests.sweeps import synthetic
 from tests.sweeps.synthetic import drawn, only
 

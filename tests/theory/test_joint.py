@@ -1,0 +1,167 @@
+"""The law of joint training against independent computations, closed forms, and its limits."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import brentq, nnls
+
+import attnsvm
+from attnsvm import experiment
+from attnsvm.head import Joint, Linear
+from attnsvm.optimizer import GD, Adam, NormalizedGD
+from attnsvm.parameterization import KQ, W
+from attnsvm.theory import joint, ratio_of_steps
+from tests.config.test_config import composed
+from tests.verify.forging import Forgery, refusal
+from tests.verify.kinds import written
+
+RUN = ("head=joint", "head.v_rate=3", "data.n=3", "data.T=3", "data.d=4", "trials=6",
+       "optimizer.steps=400", "optimizer.growth=0.05", "svm.norms=[frobenius]")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def record():
+    return experiment.run(composed(*RUN))
+
+
+def least_norm(A: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return min ||w|| with A w >= b, and the multipliers (Lawson and Hanson 1974, chapter 23)."""
+    E, f = np.vstack([A.T, b]), np.append(np.zeros(A.shape[1]), 1.0)
+    u, _ = nnls(E, f)
+    r = E @ u - f
+    return -r[:-1] / r[-1], -u / r[-1]
+
+
+def law_of(A: np.ndarray, gamma: np.ndarray, r: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return W, multipliers and c of the law, with gamma of each row, by its definition."""
+    low = r * gamma.min() + 1e-9
+    high = r * gamma.max() + 1 / np.linalg.norm(least_norm(A, np.ones(len(A)))[0]) + 1e-9
+
+    def excess(c: float) -> float:
+        return float(np.linalg.norm(least_norm(A, np.maximum(0, c - r * gamma))[0]) - 1)
+
+    c = brentq(excess, low, high, xtol=1e-14)
+    return *least_norm(A, np.maximum(0, c - r * gamma)), c
+
+
+def distance(W: np.ndarray, w: np.ndarray) -> float:
+    w = w.reshape(W.shape)
+    return 0.5 * np.square(W / np.linalg.norm(W) - w / np.linalg.norm(w)).sum()
+
+
+def test_the_columns_are_those_of_an_independent_computation(record):
+    arrays = record.solutions
+    for k, row in record.trials.iterrows():
+        X, Z, Y, selected = (arrays[name][k] for name in ("X", "Z", "Y", "selected"))
+        chosen = X[range(3), selected]
+        v, push = least_norm(Y[:, None] * chosen, np.ones(3))
+        gamma = Y * (chosen @ v) / np.linalg.norm(v)
+        np.testing.assert_allclose(arrays["gamma"][k], gamma, rtol=1e-9)
+        np.testing.assert_allclose(row[["gamma_least", "gamma_most"]].tolist(),
+                                   [gamma.min(), gamma.max()], rtol=1e-9)  # fmt: skip
+        pairs = [(i, t) for i in range(3) for t in range(3) if t != selected[i]]
+        A = np.array([np.outer(chosen[i] - X[i, t], Z[i]).ravel() for i, t in pairs])
+        of_rows, W = gamma[[i for i, _ in pairs]], arrays["trained_W"][k]
+        r = np.linalg.norm(arrays["trained_v"][k]) / np.linalg.norm(W)
+        w, _, c = law_of(A, of_rows, r)
+        found = row[["law_ratio", "one_minus_corr_law", "law_boundary"]].tolist()
+        expected = [r, distance(W, w), np.abs(c - r * gamma).min() / c]
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-9)
+        steps = (
+            3
+            * np.linalg.norm(push @ (Y[:, None] * chosen))
+            / (push @ np.linalg.norm(chosen, axis=1))
+        )
+        w, a, _ = law_of(A, of_rows, row["law_ratio_predicted"])
+        image = steps * (a @ np.linalg.norm(A, axis=1)) / np.linalg.norm(a @ A)
+        assert row["law_ratio_predicted"] == pytest.approx(image, rel=1e-5)
+        assert row["one_minus_corr_law_predicted"] == pytest.approx(distance(W, w), abs=1e-8)
+        relaxed = least_norm(A, (of_rows <= gamma.min() * (1 + 1e-9)).astype(float))[0]
+        assert row["one_minus_corr_relaxed"] == pytest.approx(distance(W, relaxed), abs=1e-8)
+        assert row["law_status"] == "solved"
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rule", "ratio"),
+    [
+        (NormalizedGD(), W(), 3.0),
+        (NormalizedGD(growth=0.1, schedule="decay"), W(), 3.0),
+        (NormalizedGD(growth=0.1), W(), None),
+        (NormalizedGD(growth=0.1, schedule="geometric"), W(), math.nan),
+        (NormalizedGD(ridge=1e-9), W(), math.nan),
+        (NormalizedGD(growth=0.1), KQ(), 0.0),
+        (GD(growth=0.1), W(), math.inf),
+        (GD(), KQ(), math.nan),
+        (Adam(), W(), math.nan),
+    ],
+)
+def test_the_ratio_follows_from_the_rule_of_the_steps(optimizer, rule, ratio):
+    found = ratio_of_steps(optimizer, rule, 3.0)
+    assert found == ratio or (ratio is not None and math.isnan(ratio) and math.isnan(found))
+
+
+@pytest.mark.parametrize("degrees", [60.0, 90.0])
+def test_growing_steps_have_the_ratio_of_a_closed_form(degrees):
+    """Two samples of equal margins and orthogonal queries: r = rate cos(angle / 2) sqrt(2)."""
+    half = math.radians(degrees / 2)
+    chosen = torch.tensor([[math.cos(half), s * math.sin(half)] for s in (1, -1)]).double()
+    batch = attnsvm.sample("sphere", n=2, T=2, d=2, trials=1, head=Linear())
+    X = torch.stack([chosen, torch.zeros_like(chosen)], 1)[None]
+    batch = dataclasses.replace(
+        batch, X=X, Z=torch.eye(2).double()[None], Y=torch.ones(1, 2).double()
+    )
+    selected = torch.zeros(1, 2, dtype=torch.int64)
+    head = joint.max_margin_head(batch, selected)
+    gamma = joint.head_margins(head)
+    assert torch.allclose(gamma, torch.full((1, 2), math.cos(half)).double())
+    ratio = joint.growing_ratio(
+        head, 3.0, lambda r: joint.law(batch, selected, gamma, r, "frobenius")
+    )
+    assert ratio.item() == pytest.approx(3 * math.cos(half) * math.sqrt(2), rel=1e-6)
+
+
+def test_tokens_that_no_head_separates_have_no_law(tmp_path):
+    """One token with both labels; with one label it has the law."""
+    rng = np.random.default_rng(0)
+    X, Z = rng.normal(size=(2, 2, 2, 3)), rng.normal(size=(2, 2, 3))
+    X[:, 1], Z[:, 1] = X[:, 0], Z[:, 0]
+    arrays = {
+        "X": X,
+        "Z": Z,
+        "Y": np.array([[1.0, -1.0], [1.0, 1.0]]),
+        "v": rng.normal(size=(2, 3)),
+    }
+    np.savez(tmp_path / "twins.npz", **arrays)
+    given = ("data=file", f"data.path={tmp_path}/twins.npz", "head=joint", "optimizer.steps=50")
+    trials = experiment.run(composed(*given, "trials=2")).trials
+    assert list(trials["law_status"]) == ["infeasible", "solved"]
+    assert list(trials["one_minus_corr_law"].isna()) == [True, False]
+    assert list(trials["gamma_least"].isna()) == [True, False]
+
+
+def test_the_head_moves_v_rate_times_as_far():
+    """In one step, with the direction of one; in units of the optimizer's step."""
+    batch = attnsvm.sample("sphere", n=3, T=3, d=4, trials=2, head=Linear(train=True))
+    after = []
+    for head in (Linear(train=True), Joint(v_rate=10.0)):
+        path = attnsvm.train(dataclasses.replace(batch, head=head), steps=1, init="zero")
+        after.append((path.W, path.head_parameters["v"] - batch.head_parameters["v"]))
+    assert torch.equal(after[0][0], after[1][0])
+    assert torch.allclose(10 * after[0][1], after[1][1], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "column", ["law_ratio", "law_ratio_predicted", "one_minus_corr_law", "law_boundary", "gamma"]
+)
+def test_a_forged_law_is_refused(record, column, tmp_path):
+    """The twin passes: that nothing but the forged number is wrong."""
+    forged = Forgery.of(written(tmp_path / "genuine", composed(*RUN), record))
+    assert refusal(forged.copy().written(tmp_path / "same")) == ""
+    if column in forged.arrays:
+        forged.array(column, lambda gamma: gamma * (1 + 1e-6))
+    else:
+        forged.cell(column, lambda value: value * (1 + 1e-6))
+    assert column in refusal(forged.written(tmp_path / "forged"))
