@@ -102,7 +102,7 @@ class Linear(Head):
 
     def parameter_gradient(self, o: Tensor, parameters: Parameters, weights: Tensor) -> Parameters:
         """Return sum_i weights_i o_i."""
-        return {"v": torch.bmm(o.mT, weights.unsqueeze(-1)).squeeze(-1)}
+        return {"v": torch.bmm(o.flatten(1, -2).mT, weights.flatten(1)[..., None]).squeeze(-1)}
 
 
 class Joint(Linear):
@@ -110,7 +110,7 @@ class Joint(Linear):
 
     def __init__(self, v_rate: float = 1.0, train: bool = True) -> None:
         super().__init__(train)
-        self.rate = v_rate
+        self.rate = self.v_rate = v_rate
 
 
 class RowScores(Head):
