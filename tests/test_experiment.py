@@ -169,8 +169,8 @@ def test_a_diverged_instance_is_a_row_and_harms_no_other(tmp_path):
     X[0] *= 1e4
     np.savez(tmp_path / "big.npz", X=X, Z=Z, Y=Y)
     np.savez(tmp_path / "alone.npz", X=X[1:], Z=Z[1:], Y=Y[1:])
-    for selection in ("top", "multi"):
-        options = ("data=file", f"selection={selection}", "svm.norms=[frobenius]", *SHORT,
+    for chosen in ("selection=top", "selection=multi", "head.train=true"):
+        options = ("data=file", chosen, "svm.norms=[frobenius]", *SHORT,
                    "optimizer=gd", "loss=exponential", "optimizer.init=zero")  # fmt: skip
         both = run(composed(*options, f"data.path={tmp_path / 'big.npz'}")).trials
         assert both["status"].iloc[0] == "diverged"

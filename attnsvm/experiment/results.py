@@ -15,6 +15,7 @@ from torch import Tensor
 
 from attnsvm.config.run import SelectionConfig
 from attnsvm.linalg.directions import one_minus_correlation
+from attnsvm.optimizer.base import broadcast
 from attnsvm.problem import ProblemBatch
 from attnsvm.record.columns import TRIAL_COLUMNS, Column, key_columns
 from attnsvm.record.schema import trial_table
@@ -125,10 +126,13 @@ class Trained:
 
     @cached_property
     def batch(self) -> ProblemBatch:
-        """The instances with the parameters of the head at the last step."""
+        """The instances with the parameters of the head at the last step; as drawn if diverged."""
         if not self.drawn.head.train:
             return self.drawn
-        return dataclasses.replace(self.drawn, head_parameters=self.path.head_parameters)
+        drawn, lost = self.drawn.head_parameters, self.path.diverged
+        last = self.path.head_parameters.items()
+        kept = {name: torch.where(broadcast(lost, p), drawn[name], p) for name, p in last}
+        return dataclasses.replace(self.drawn, head_parameters=kept)
 
     def take(self, index: Tensor) -> Trained:
         """Return the instances at `index`."""
