@@ -25,6 +25,7 @@ from attnsvm.attention import Risk
 from attnsvm.config import RunConfig
 from attnsvm.config.identity import result_fields
 from attnsvm.config.probe import described_quantities
+from attnsvm.config.sources import package_of
 from attnsvm.data import Seeded
 from attnsvm.display.pace import doing
 from attnsvm.experiment import svms
@@ -185,8 +186,7 @@ class Stages:
 
     def _say_what_is_slow(self, risk: Risk) -> None:
         """Log, once a run, what the compiled loop has no code for."""
-        what = "" if self.said else uncompiled(risk, self.objects.optimizer)
-        if what:
+        if not self.said and (what := uncompiled(risk, self.objects.optimizer)):
             log.info("training by torch, many times slower: no compiled code for %s", what)
         self.said = True
 
@@ -279,15 +279,13 @@ class Stages:
         made = self.objects
         return made.parameterization.implicit_bias(made.optimizer.implicit_bias)
 
-    # --- joint training -----------------------------------------------------------------------
+    # --- joint training ---------------------------------------------------------------------------
 
     def law_norm(self) -> str | None:
         """Return the norm of the law of joint training; None for a run without one."""
         made = self.objects
-        ours = all(
-            type(one).__module__.startswith("attnsvm.")
-            for one in (made.optimizer, made.parameterization)
-        )
+        rules = made.optimizer, made.parameterization
+        ours = all(package_of(type(one).__module__) == "attnsvm" for one in rules)
         lawful = made.head.train and (type(made.head), type(made.loss)) in LAWFUL
         return self.implicit_bias() if ours and lawful else None
 

@@ -155,12 +155,12 @@ class TrainedNetwork:
         trained = [name for name in weights.others(self.model) if _stack(name) > 1]
         names = ["r", "P", "P_exponent", "dW", *(f"d{name}" for name in trained)]
         kept: list[list[Any]] = [[] for _ in names]
-        for b in range(len(data.X)):
-            work.g[:], work.c[:] = given[1][b], given[2][b]
-            with announced("gradient of a transformer", 40):
+        with announced("gradient of a transformer", 40):
+            for b in range(len(data.X)):
+                work.g[:], work.c[:] = given[1][b], given[2][b]
                 differentiate(b, data, work, given[0], sizes)
-            for parts, name in zip(kept, names, strict=True):
-                parts.append(torch.from_numpy(getattr(work, name).array.copy()))
+                for parts, name in zip(kept, names, strict=True):
+                    parts.append(torch.from_numpy(getattr(work, name).array.copy()))
         stacked = (LaneArray(torch.stack(parts).numpy()) for parts in kept)
         r, P, P_exponent, *found = (of_blocks(lanes, B).to(rows.device) for lanes in stacked)
         return Adjoints(r, P, P_exponent, dict(zip(["W", *trained], found, strict=True)) | in_head)

@@ -51,9 +51,9 @@ def _figure(tables: Tables, axes: CellAxes) -> Figure:
     table = table.assign(
         curve=named(table["quantity"], CURVES), column=named(table["v_rate"], RATES)
     )
-    panel = Panel(notation.DISTANCE(r"\cdot"), "log", line=NEAR)
     return facets(
-        table, "step", "median", hue="curve", col="column", panels=panel, log_x=True,
+        table, "step", "median", hue="curve", col="column", log_x=True,
+        panels=Panel(notation.DISTANCE(r"\cdot"), "log", line=NEAR),
         x_label=notation.column("step"),
     )[0]  # fmt: skip
 
