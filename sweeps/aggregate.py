@@ -15,17 +15,7 @@ from attnsvm import record
 from attnsvm.display.pace import each
 from attnsvm.record.folder import UNREADABLE, read_tables
 
-from .cells import (
-    SCHEMA,
-    SEED,
-    CellAxes,
-    columns,
-    differing,
-    in_order,
-    recorded_fields,
-    row_key,
-    table_of,
-)
+from . import cells
 from .instances import disagreements, first_rows, unrecorded
 
 
@@ -67,7 +57,7 @@ class SweepFrames:
     runs: pd.DataFrame
     trials: pd.DataFrame
     history: pd.DataFrame
-    axes: CellAxes = field(default_factory=CellAxes)
+    axes: cells.CellAxes = field(default_factory=cells.CellAxes)
     typed: Mapping[str, str] = field(default_factory=dict)
     folders: Mapping[str, Path] = field(default_factory=dict)
     question: str = ""
@@ -130,7 +120,7 @@ def load(*directories: Path) -> SweepFrames:
         {"run": name, "state": "corrupt", "reason": damage}
         for name, damage in zip(names, damaged.values(), strict=False)
     ]
-    names, cells = names[len(rows) :], list[Mapping[str, Any]]({} for _ in rows)
+    names, given_of = names[len(rows) :], list[Mapping[str, Any]]({} for _ in rows)
     trials, history = dict[int, pa.Table](), dict[int, pa.Table]()
     room, measured = record.usable_memory() // 2, set[str]()
     places = each("reading record", [*zip(names, planned.items(), strict=True)])
@@ -144,15 +134,17 @@ def load(*directories: Path) -> SweepFrames:
             history[len(rows)] = curves.set_column(at, "quantity", encoded)
             measured.update(trials[len(rows)].column_names, curves.column_names)
         rows.append({"run": name, **row})
-        cells.append(given or plan.fields.get(folder.name, {}))
+        given_of.append(given or plan.fields.get(folder.name, {}))
     runs = pd.DataFrame(rows)
-    runs[SEED] = pd.Series([cell.get(SEED) for cell in cells])
-    known = in_order({*SCHEMA, *(name for cell in cells for name in cell if name != SEED)})
-    short = columns(known, {*runs, *measured})
-    fields = table_of(cells, short)
+    runs[cells.SEED] = pd.Series([cell.get(cells.SEED) for cell in given_of])
+    known = cells.in_order(
+        {*cells.SCHEMA, *(name for cell in given_of for name in cell if name != cells.SEED)}
+    )
+    short = cells.columns(known, {*runs, *measured})
+    fields = cells.table_of(given_of, short)
     typed = {column: name for name, column in short.items()}
-    differ = differing([cell for cell in cells if cell])
-    axes = CellAxes.of(fields[[short[name] for name in differ]], typed)
+    differ = cells.differing([cell for cell in given_of if cell])
+    axes = cells.CellAxes.of(fields[[short[name] for name in differ]], typed)
     runs = pd.concat([runs, fields], axis=1)
     # A copy holds columns of one type together: pandas warns where hundreds lie apart.
     rows_of_trials = _stacked(trials, runs[["run", *fields]], ["run"]).copy()
@@ -211,7 +203,7 @@ def _run(
     found = record.run_state(folder, verify=False)  # reading the tables verifies them
     row: dict[str, Any] = {"place": ""} | (_described(found.run) if found.run else {})
     row |= {"state": found.state, "reason": found.reason}
-    fields = recorded_fields(found.run["config"], found.run["options"]) if found.run else {}
+    fields = cells.recorded_fields(found.run["config"], found.run["options"]) if found.run else {}
     if found.state != "done":
         return row, fields, None
     try:
@@ -265,7 +257,7 @@ def _each_instance_once(frames: SweepFrames) -> SweepFrames:
     return dataclasses.replace(
         frames,
         trials=kept,
-        history=history.merge(kept[row_key(kept)], on=row_key(kept)),
+        history=history.merge(kept[cells.row_key(kept)], on=cells.row_key(kept)),
         repeated=int(again.sum()),
         disagreeing=disagreements(trials, first),
     )

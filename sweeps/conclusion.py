@@ -4,7 +4,7 @@ The terminal shows these lines at the end of a run, of a sweep and of its report
 `attnsvm-verify` after the proof: a row for each cell, with the columns of `conclusions.yaml`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,11 @@ def _table(frames: SweepFrames) -> list[str]:
         trials = rows_of(trials, {name: fixed[name]})
         by.remove(name)
     values = [name for name in shown.get("values", SHOWN["labels"]) if _has_values(trials, name)]
-    rows = [_row(frames, cell, part, values) for cell, part in groups(trials, by)]
+    rows = []
+    for cell, part in groups(trials, by):
+        known = [number(value, frames.axes.digits.get(name, 4)) for name, value in cell.items()]
+        accepted = f"{(part['status'] == 'ok').sum()}/{len(part)}"
+        rows.append([*known, accepted, *(_value(part, name) for name in values)])
     heads = [*by, "ok", *map(_label, values)]
     at = f" at {frames.axes.label(fixed)}" if fixed else ""
     over = ", ".join(name for name in frames.axes.names if name not in (*by, *fixed))
@@ -82,14 +86,6 @@ def _has_values(trials: pd.DataFrame, name: str) -> bool:
     if name in TYPES:
         return "convergence" in trials and bool(trials["convergence"].eq(name).any())
     return name in trials and bool(trials[name].notna().any())
-
-
-def _row(
-    frames: SweepFrames, cell: Mapping[str, Any], part: pd.DataFrame, values: Sequence[str]
-) -> list[str]:
-    axes = [number(value, frames.axes.digits.get(name, 4)) for name, value in cell.items()]
-    accepted = f"{(part['status'] == 'ok').sum()}/{len(part)}"
-    return [*axes, accepted, *(_value(part, name) for name in values)]
 
 
 def _value(rows: pd.DataFrame, name: str) -> str:

@@ -74,10 +74,13 @@ def values_of(table: pd.DataFrame, name: str) -> list[Any]:
     return list(dict.fromkeys(table[name])) or [None]
 
 
-def looks_of(names: Sequence[Any]) -> dict[Any, Look]:
-    """Return the colour and marker of each of the names in order; markers repeat after seven."""
+def looks_of(names: Sequence[Any], **more: Any) -> dict[Any, Look]:
+    """Return the colour and marker of each of the names in order, and `more` of all of them.
+
+    Markers repeat after seven.
+    """
     markers = dict(zip(names, cycle(style.MARKERS), strict=False))
-    return {name: {"color": colour, "marker": markers[name]}
+    return {name: {"color": colour, "marker": markers[name], **more}
             for name, colour in style.colours(names).items()}  # fmt: skip
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
@@ -108,24 +107,17 @@ def _tracked(folder: Path, run: Mapping[str, Any]) -> TrackedRun:
     metrics = {name: run[name] for name in ("drawn", "accepted", "wanted")}
     metrics["wall_s"] = sum(run["timings_s"].values())
     metrics |= {f"count_{status}": count for status, count in run["statuses"].items()}
-    metrics |= _medians(trials[trials["status"] == "ok"])
+    key = key_columns(trials)
+    for cell, part in groups(trials[trials["status"] == "ok"], key[1:]):  # layers and heads
+        where = "".join(f"{name}{value}_" for name, value in cell.items())
+        medians = part.drop(columns=key).median(numeric_only=True).dropna()
+        metrics |= {f"{where}median_{name}": value for name, value in medians.items()}
     fields = recorded_fields(run["config"], run["options"]) | {key: run[key] for key in PROVENANCE}
     return TrackedRun(
         name=folder.name,
         config={name: value for name, value in fields.items() if value is not None},
         metrics={name: float(value) for name, value in metrics.items()},
     )
-
-
-def _medians(accepted: pd.DataFrame) -> dict[str, float]:
-    """Return the median of every column; of a network, that of every layer and head."""
-    key = key_columns(accepted)
-    found: dict[str, float] = {}
-    for cell, part in groups(accepted, key[1:]):
-        where = "".join(f"{name}{value}_" for name, value in cell.items())
-        medians = part.drop(columns=key).median(numeric_only=True).dropna()
-        found |= {f"{where}median_{name}": value for name, value in medians.items()}
-    return found
 
 
 def _files(folder: Path) -> dict[str, Path]:

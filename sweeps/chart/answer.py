@@ -11,11 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
+from pandas.api.types import is_bool_dtype
 
 from .. import notation, statistics, style
 from ..cells import CellAxes, row_key
 from ..facets import Look, Panel, curve, facets, labels, looks_of, matrix, points
-from .question import ALL, STEP, Question, Tables, checked, is_flag, rows_for
+from .question import ALL, STEP, Question, Tables, checked, rows_for
 
 LOGARITHMIC = {
     "x": "those below are not drawn on the logarithmic axis, 0 is at its left end",
@@ -115,11 +116,11 @@ def shown(chart: Chart) -> np.ndarray:
 def _statistics(rows: pd.DataFrame, kept: np.ndarray, question: Question) -> pd.DataFrame:
     """Return the statistics of the rows that are kept; a cell of which none is has a row too."""
     keys, y = question.keys, question.y
-    values = rows[y].astype("boolean" if is_flag(rows[y]) else float)
+    values = rows[y].astype("boolean" if is_bool_dtype(rows[y]) else float)
     rows = rows.assign(**{y: values.where(kept)})
     if question.over_steps:
         rows = rows[rows[STEP].notna()]  # the others have no history
-    if is_flag(rows[y]):
+    if is_bool_dtype(rows[y]):
         table = statistics.shares(rows, keys, y)
     else:
         table = statistics.summaries(rows, keys, y, question.estimator)

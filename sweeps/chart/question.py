@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from attnsvm.config.names import did_you_mean
 from attnsvm.record import one_line
@@ -16,8 +17,6 @@ from ..cells import row_key, rows_of
 
 Kind = Literal["line", "scatter", "box", "heatmap"]
 Estimator = Literal["mean", "median"]
-KINDS: tuple[str, ...] = get_args(Kind)
-ESTIMATORS: tuple[str, ...] = get_args(Estimator)
 
 STEP = "step"
 ALL = "all"
@@ -248,7 +247,7 @@ def pooled(cells: pd.DataFrame, named: Sequence[str]) -> list[str]:
 
 
 def _check_words(question: Question) -> None:
-    for name, allowed in (("kind", KINDS), ("estimator", ESTIMATORS)):
+    for name, allowed in (("kind", get_args(Kind)), ("estimator", get_args(Estimator))):
         if (value := getattr(question, name)) not in (*allowed, None):
             raise ChartError(f"{name}={value}: must be {' | '.join(allowed)}")
     if not set(question.log) <= {"x", "y"}:
@@ -268,9 +267,9 @@ def _check_words(question: Question) -> None:
 
 def _check_types(question: Question, rows: pd.DataFrame) -> None:
     x, y, kind, words = question.x, question.y, question.kind, _holds_words(rows[question.x])
-    if not pd.api.types.is_numeric_dtype(rows[y]):
+    if not is_numeric_dtype(rows[y]):
         raise ChartError(f"y={y}: holds words; must hold numbers or true | false, or be {y}=WORD")
-    if kind == "scatter" and is_flag(rows[y]):
+    if kind == "scatter" and is_bool_dtype(rows[y]):
         raise ChartError(f"y={y}: holds true | false; must hold numbers for kind=scatter")
     if words and kind in ("line", "scatter"):
         raise ChartError(f"x={x}: holds words; must hold numbers for kind={kind}, or kind=box")
@@ -279,9 +278,4 @@ def _check_types(question: Question, rows: pd.DataFrame) -> None:
 
 
 def _holds_words(column: "pd.Series[Any]") -> bool:
-    return is_flag(column) or not pd.api.types.is_numeric_dtype(column)
-
-
-def is_flag(column: "pd.Series[Any]") -> bool:
-    """Whether a column holds true or false."""
-    return bool(pd.api.types.is_bool_dtype(column))
+    return is_bool_dtype(column) or not is_numeric_dtype(column)

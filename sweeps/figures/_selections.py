@@ -41,7 +41,10 @@ def of_pairs(frames: SweepFrames) -> pd.DataFrame:
     Wilson's interval; unit `sample`: share of the samples, mean over instances, with its bootstrap
     interval. A run is paired with itself too: `both_optimal` is then its own share.
     """
-    axes, of_optimizer = frames.axes, _of_optimizer(frames.axes)
+    axes = frames.axes
+    typed = {name: axes.typed.get(name, name) for name in axes.names}
+    of_optimizer = [name for name, field in typed.items()
+                    if field.partition(".")[0] == "optimizer" and field not in START]  # fmt: skip
     rows: list[dict[str, Any]] = []
     for _, trials in groups(frames.trials, axes.besides(*of_optimizer)):
         cells = [
@@ -63,16 +66,6 @@ def label(axes: CellAxes, cell: Mapping[str, Any]) -> str:
     """Return the label of an optimizer, without the fields that it does not have."""
     known = {key: value for key, value in cell.items() if not pd.isna(value)}
     return axes.label(known).removeprefix("optimizer=")
-
-
-def _of_optimizer(axes: CellAxes) -> list[str]:
-    """Return the axes that tell optimizers apart."""
-    typed = {name: axes.typed.get(name, name) for name in axes.names}
-    return [
-        name
-        for name, field in typed.items()
-        if field.partition(".")[0] == "optimizer" and field not in START
-    ]
 
 
 def _tokens(frames: SweepFrames, trials: pd.DataFrame) -> Tokens:

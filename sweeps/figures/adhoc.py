@@ -60,8 +60,9 @@ def draw(
 ) -> list[Drawing]:
     """Return a chart of each quantity over a numeric axis, and bars where there are few cells."""
     cells = list(tables["outcomes"]["cell"].unique())
-    x = _numeric(tables["usable"], axes)
-    charts = [] if x is None else _charts(tables, axes, x, remarks)
+    numbers = tables["usable"][axes.besides()].select_dtypes("number")
+    values = numbers.dropna(axis="columns").nunique()
+    charts = _charts(tables, axes, str(values.idxmax()), remarks) if values.max() > 1 else []
     if charts and len(cells) > BARS:
         return charts
     pages = [cells[first : first + BARS] for first in range(0, len(cells), BARS)]
@@ -74,12 +75,6 @@ def draw(
         for i, page in enumerate(pages[:FIGURES])
     ]  # fmt: skip
     return [*bars, *charts]
-
-
-def _numeric(table: pd.DataFrame, axes: CellAxes) -> str | None:
-    """Return the axis of numbers with the most values, None if there is no such axis."""
-    numbers = table[axes.besides()].select_dtypes("number").dropna(axis="columns").nunique()
-    return str(numbers.idxmax()) if numbers.max() > 1 else None
 
 
 def _charts(

@@ -79,10 +79,8 @@ def _over_margin(tables: Tables, axes: CellAxes) -> Figure:
     return fig
 
 
-draw = partial(
-    drawn,
-    (
-        Pages("generalisation", _over_samples, x=X),
-        Pages("generalisation_margin", _over_margin, x=X),
-    ),
+PAGES = (
+    Pages("generalisation", _over_samples, x=X),
+    Pages("generalisation_margin", _over_margin, x=X),
 )
+draw = partial(drawn, PAGES)

@@ -103,10 +103,8 @@ def _figure(panels: Mapping[str, Panel], tables: Tables, axes: CellAxes) -> Figu
 
 
 OF_ROWS = [*X, "attention_head"]
-draw = partial(
-    drawn,
-    (
-        Pages("heads", partial(_figure, PANELS), x=OF_ROWS),
-        Pages("heads_risk", partial(_figure, RISK), x=OF_ROWS),
-    ),
+PAGES = (
+    Pages("heads", partial(_figure, PANELS), x=OF_ROWS),
+    Pages("heads_risk", partial(_figure, RISK), x=OF_ROWS),
 )
+draw = partial(drawn, PAGES)

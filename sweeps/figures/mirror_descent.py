@@ -44,7 +44,10 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
     `bregman_other_tokens` is the same for the SVM of the tokens that the run of that p selects.
     """
     keys = list(dict.fromkeys([*frames.axes.names, "p", "gradient"]))
-    found = pd.concat([_recorded(frames, keys), _divergences(frames, keys)], ignore_index=True)
+    history = history_of(frames, certified(frames), keys)
+    words = history["quantity"].astype(str).str.extract("^(one_minus_corr|margin_gap)_(.+)$")
+    recorded = history.assign(quantity=words[0], svm=words[1])[words[0].notna()]
+    found = pd.concat([recorded, _divergences(frames, keys)], ignore_index=True)
     table = statistics.summaries(found, [*keys, "svm", "quantity", "step"], "value", STATISTIC)
     table = table.sort_values("svm", key=lambda norms: norms.map(_place), kind="stable")
     last = table.groupby(keys, dropna=False)["step"].transform("max")
@@ -54,13 +57,6 @@ def tables(frames: SweepFrames) -> dict[str, pd.DataFrame]:
         "mirror_descent_tokens": of_pairs(frames),
         "mirror_descent_counts": outcomes(frames.trials, frames.axes),
     }
-
-
-def _recorded(frames: SweepFrames, keys: Sequence[str]) -> pd.DataFrame:
-    """Return 1-correlation and margin gap over the steps of the certified instances."""
-    history = history_of(frames, certified(frames), keys)
-    words = history["quantity"].astype(str).str.extract("^(one_minus_corr|margin_gap)_(.+)$")
-    return history.assign(quantity=words[0], svm=words[1])[words[0].notna()]
 
 
 def _divergences(frames: SweepFrames, keys: Sequence[str]) -> pd.DataFrame:

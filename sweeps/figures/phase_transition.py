@@ -85,11 +85,10 @@ def _halfway(tables: Tables, axes: CellAxes) -> Figure:
     table = tables["phase_transition_halfway"]
     shares = named(table["share_of"], SHARES)
     table = table.assign(curve=pd.Categorical(shares, list(SHARES.values())), at=_promised(table))
-    look = {"linestyle": "", "capsize": 2}
     line = {"color": "0.4", "linestyle": "--"}
     fig, ((ax,),) = facets(
         table, "at", "halfway", hue="curve", panels=Panel("$d$ at one half of the instances"),
-        looks={name: {**one, **look} for name, one in looks_of([*SHARES.values()]).items()},
+        looks=looks_of([*SHARES.values()], linestyle="", capsize=2),
         x_label=PROMISED, height=2.4, mark=whiskers, share_x=False,
         nothing="one half is nowhere crossed", also={f"$d=${PROMISED}": line},
     )  # fmt: skip

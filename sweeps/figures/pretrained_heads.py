@@ -215,10 +215,9 @@ def _against(svm: str, tables: Tables, axes: CellAxes) -> Figure:
         curve=named(table["null"], SHOWN),
         norm=named(table["svm_norm"], {"frobenius": "Frobenius norm", "nuclear": "nuclear norm"}),
     )
-    look = {"linestyle": "", "elinewidth": 0.4, "capsize": 0, "markersize": 1.6}
-    looks = {name: {**one, **look} for name, one in looks_of([*SHOWN.values()]).items()}
     fig, (grid,) = facets(
-        table, "x", "mean", hue="curve", col="norm", looks=looks, mark=whiskers, height=2.0,
+        table, "x", "mean", hue="curve", col="norm", mark=whiskers, height=2.0,
+        looks=looks_of([*SHOWN.values()], linestyle="", elinewidth=0.4, capsize=0, markersize=1.6),
         panels=Panel("correlation, less that of a control", line=0.0),
         nothing="no head with all four controls and two samples",
     )  # fmt: skip

@@ -58,10 +58,8 @@ def _figure(rank: str, tables: Tables, axes: CellAxes) -> Figure:
     )[0]  # fmt: skip
 
 
-draw = partial(
-    drawn,
-    (
-        Pages("rank_of_weights", partial(_figure, "rank_effective"), x=X),
-        Pages("rank_of_weights_stable", partial(_figure, "rank_stable"), x=X),
-    ),
+PAGES = (
+    Pages("rank_of_weights", partial(_figure, "rank_effective"), x=X),
+    Pages("rank_of_weights_stable", partial(_figure, "rank_stable"), x=X),
 )
+draw = partial(drawn, PAGES)

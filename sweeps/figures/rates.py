@@ -207,10 +207,8 @@ def notes(tables: Tables, axes: CellAxes) -> list[str]:
     return [f"Left out, not positive or not known: {', '.join(found)}."] if found else []
 
 
-draw = partial(
-    drawn,
-    (
-        Pages("rates", _over_norm, notes, room=MOST_CURVES),
-        Pages("rates_steps", _over_steps, notes, room=MOST_CURVES),
-    ),
+PAGES = (
+    Pages("rates", _over_norm, notes, room=MOST_CURVES),
+    Pages("rates_steps", _over_steps, notes, room=MOST_CURVES),
 )
+draw = partial(drawn, PAGES)

@@ -47,10 +47,13 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     style, script = (loader.get_source(made, name)[0] for name in ("page.css", "page.js"))
-    made.globals |= {"style": Markup(style), "script": Markup(script), "policy": _policy(script)}
+    digest = "sha256-" + _base64(hashlib.sha256(script.encode()).digest())
+    allowed = f"img-src data:; style-src 'unsafe-inline'; script-src '{digest}'"
+    made.globals |= {"style": Markup(style), "script": Markup(script)}
+    made.globals["policy"] = f"default-src 'none'; {allowed}"
     made.filters |= {"base64": _base64, "are_numbers": _are_numbers, "four_digits": _four_digits,
                      "typeset": typeset}  # fmt: skip
-    made.tests["missing"] = _is_missing
+    made.tests["missing"] = pd.isna
     return made
 
 
@@ -72,12 +75,6 @@ SYMBOLS = (
 )
 
 
-def _policy(script: str) -> str:
-    """Return the content security policy that allows this script, inline style and data images."""
-    digest = "sha256-" + _base64(hashlib.sha256(script.encode()).digest())
-    return f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src '{digest}'"
-
-
 def _base64(content: bytes) -> str:
     return base64.b64encode(content).decode()
 
@@ -89,10 +86,6 @@ def _printable(value: object) -> object:
     return "\n".join(one_line(line, mark="\ufffd") for line in str(value).split("\n"))
 
 
-def _is_missing(value: Any) -> bool:
-    return value is None or value is pd.NA or value is pd.NaT or value != value
-
-
 def _are_numbers(table: pd.DataFrame) -> list[bool]:
     """Return for each column whether it holds numbers."""
     types = pd.api.types
@@ -102,7 +95,7 @@ def _are_numbers(table: pd.DataFrame) -> list[bool]:
 
 def _four_digits(value: Any, is_number: bool) -> str:
     """Return a field of a table as text: a number to four digits, a dash if it is missing."""
-    if _is_missing(value):
+    if pd.isna(value):
         return "–"
     if not is_number:
         return str(value)

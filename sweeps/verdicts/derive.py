@@ -194,10 +194,6 @@ class Entry:
     at: str
     digest: str
 
-    def is_of(self, claim: Claim) -> bool:
-        """Return whether the claim is still the one that was tested."""
-        return self.digest == claim.digest
-
 
 def read(path: Path) -> dict[str, Entry]:
     """Return the verdicts of a file by the name of the claim; none if there is no file.

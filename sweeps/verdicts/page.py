@@ -36,7 +36,8 @@ def said(claim: Claim, entries: Mapping[str, Entry]) -> str:
     if claim.name not in entries:
         return "not tested yet"
     entry = entries[claim.name]
-    return entry.verdict.sentence + ("" if entry.is_of(claim) else " (the claim has changed since)")
+    changed = "" if entry.digest == claim.digest else " (the claim has changed since)"
+    return entry.verdict.sentence + changed
 
 
 def markdown(claims: Sequence[Claim], entries: Mapping[str, Entry]) -> str:
