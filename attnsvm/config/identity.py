@@ -57,24 +57,24 @@ def signature(config: RunConfig) -> str:
 def digest(fields: dict[str, Any], version: str) -> str:
     """Return the sha256 of a version and fields, with the content of each file for its path."""
     fields = copy.deepcopy(fields)
-    for node, key in named_files(fields):
-        if (content := file_content(node, key)) is not None:
+    for node, key, content in named_files(fields):
+        if content is not None:
             node[key] = content
     text = json.dumps([version, fields], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def named_files(fields: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    """Return the parts of a config that name files, with the field: data, probes, optimizer."""
+def named_files(fields: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, str | None]]:
+    """Yield the parts of a config that name files, the field, and the digest of what it names.
+
+    Parts are data, probes and the optimizer; the digest is None for what is not here.
+    """
     parts = [(part, "path") for part in (fields["data"], *fields["probe"].values())]
     parts += [(fields["optimizer"], "init_path")]
     parts += [(fields["data"], key) for key in ("text", "transformer")]
-    return [(p, key) for p, key in parts if isinstance(p, dict) and isinstance(p.get(key), str)]
-
-
-def file_content(node: dict[str, Any], key: str) -> str | None:
-    """Return the digest of what a field of `named_files` names; None if it is not here."""
-    return content_digest(node[key], is_model=key == "transformer")
+    for part, key in parts:
+        if isinstance(part, dict) and isinstance(part.get(key), str):
+            yield part, key, content_digest(part[key], is_model=key == "transformer")
 
 
 def extension_code(config: RunConfig) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from omegaconf.errors import ValidationError
 
 from attnsvm.config import GROUPS
 from attnsvm.display.pace import doing, each, speaking
-from attnsvm.record import RUN_FILE, CorruptRecordError, one_line, read_plan, states
+from attnsvm.record import RUN_FILE, CorruptRecordError, Plan, one_line, read_plan, states
 from attnsvm.record.archive import unpacked
 from attnsvm.record.plan import or_latest
 from attnsvm.verify.run import RunProof, prove
@@ -32,28 +33,23 @@ def main(argv: list[str] | None = None) -> int:
     """Run `attnsvm-verify`; 0 if everything stored is proved, 1 if not, 2 without a record."""
     arguments = _parser().parse_args(argv)
     given = or_latest(arguments.record)
-    if not given.is_file():
-        return _verified(given, arguments.retrain)
     try:
-        with unpacked(given) as folder:
+        with unpacked(given) if given.is_file() else nullcontext(given) as folder:
             return _verified(folder, arguments.retrain)
-    except CorruptRecordError as error:
+    except (CorruptRecordError, FileNotFoundError) as error:
         print(f"attnsvm-verify: {one_line(error)}", file=sys.stderr)  # noqa: T201
         return 2
 
 
 def _verified(directory: Path, retrain: int) -> int:
     """Prove the runs in a folder, and print what is found; return the exit code."""
-    try:
-        found = states(directory)
-    except FileNotFoundError as error:
-        print(f"attnsvm-verify: {one_line(error)}", file=sys.stderr)  # noqa: T201
-        return 2
+    found, plan = states(directory), Plan()
     refused, trusted = 0, Counter[str]()
-    single = (directory / RUN_FILE).exists()
-    plan = {} if single else _overrides(directory)
+    if not (single := (directory / RUN_FILE).exists()):
+        with suppress(CorruptRecordError):  # it is printed as the state of the plan
+            plan = read_plan(directory)
     proofs = _proofs([
-        (directory if single else directory / name, run.run, plan.get(name, []), retrain)
+        (directory if single else directory / name, run.run, plan.runs.get(name, []), retrain)
         for name, run in found.items() if run.state == "done"
     ])  # fmt: skip
     for name, run in each("run", [*found.items()]):
@@ -66,21 +62,16 @@ def _verified(directory: Path, retrain: int) -> int:
         refused += len(proof.refusals)
         trusted.update(proof.trusted)
     if not refused:
-        for line in _conclusion(directory):
+        from attnsvm.sweeps.aggregate import load
+        from attnsvm.sweeps.conclusion import result
+        from attnsvm.sweeps.verdicts import refutation
+
+        frames = load(directory)
+        for line in (*result(frames), *refutation(frames)):
             _print(line)
     if trusted:
         _print("trusted: " + "; ".join(f"{what} ({runs} runs)" for what, runs in trusted.items()))
     return int(refused > 0)
-
-
-def _conclusion(directory: Path) -> list[str]:
-    """Return what the proved record says, and which claim it refutes if a hunt has found it."""
-    from attnsvm.sweeps.aggregate import load
-    from attnsvm.sweeps.conclusion import result
-    from attnsvm.sweeps.verdicts import refutation
-
-    frames = load(directory)
-    return [*result(frames), *refutation(frames)]
 
 
 Task = tuple[Path, Mapping[str, Any], Sequence[str], int]
@@ -138,14 +129,6 @@ def _parser() -> argparse.ArgumentParser:
         help="also train K random instances of every run again, and compare",
     )  # fmt: skip
     return parser
-
-
-def _overrides(directory: Path) -> Mapping[str, list[str]]:
-    """Return the overrides of every run in the plan."""
-    try:
-        return read_plan(directory).runs
-    except CorruptRecordError:
-        return {}  # it is printed as the state of the plan
 
 
 def _print(line: str) -> None:

@@ -112,8 +112,8 @@ class Comparison:
             for k in np.flatnonzero(wrong.any(axis=tuple(range(1, wrong.ndim)))):
                 reason = ""
                 if part == "table":
-                    words = dict.fromkeys(str(_plain(one[k])) for one in found)
-                    reason = f"{name} is {' or '.join(words)}, stated is {_plain(values[k])}"
+                    words = dict.fromkeys(str(one[k]) for one in found)
+                    reason = f"{name} is {' or '.join(words)}, stated is {values[k]}"
                 elif part == "history":
                     s = int(wrong[k].argmax())
                     step = stated["history", "step"][k, s]
@@ -177,8 +177,3 @@ class Comparison:
 def _equal(a: Any, b: Any) -> Any:
     """Return where words, counts and flags are equal."""
     return np.asarray(a == b, dtype=bool) if a.shape == b.shape else np.zeros(a.shape, dtype=bool)
-
-
-def _plain(value: Any) -> Any:
-    """Return a NumPy number as one of Python."""
-    return value.item() if isinstance(value, np.generic) else value

@@ -11,13 +11,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from attnsvm.config.groups import (
-    OrthonormalConfig,
-    PlantedConfig,
-    PretrainedConfig,
-    ReluHeadConfig,
-    SphereInSpanConfig,
-)
+from attnsvm.config import groups
 from attnsvm.data import Pretrained, Seeded
 from attnsvm.problem import ProblemBatch
 from attnsvm.verify.exact import Array
@@ -64,12 +58,6 @@ class Drawing:
         """The relative error of what was drawn last."""
         return ELSEWHERE if self.elsewhere or self.inexact else 0.0
 
-    @property
-    def may_differ(self) -> bool:
-        """Whether other machines draw other last bits: by a decomposition, or from a model."""
-        kinds = OrthonormalConfig, SphereInSpanConfig, PlantedConfig, PretrainedConfig
-        return self.elsewhere or isinstance(self.config.data, kinds)
-
     def available(self) -> float:
         """Return how many instances there are; NaN if that is not known."""
         if not hasattr(self.config.data, "path"):
@@ -82,7 +70,7 @@ class Drawing:
         n, T, d = (int(getattr(data, name, 1)) for name in "nTd")
         copies = model.get("layers", 1) * max(model.get("heads", 1) * d, model.get("mlp", 0), 1)
         sizes = n * T * d * (T if "layers" in model or "causal" in model else 1)
-        width = head.get("width", d if isinstance(self.config.head, ReluHeadConfig) else 1)
+        width = head.get("width", d if isinstance(self.config.head, groups.ReluHeadConfig) else 1)
         largest = max(sizes * (copies if "layers" in model else 1), d * width,
                       getattr(data, "held_out", 0) * T * d)  # fmt: skip
         if largest > LARGEST:
@@ -127,8 +115,11 @@ class Drawing:
         given: dict[str, Any] = {
             name: stored.filled(name, keys, getattr(batch, name)) for name in TOKENS
         }
-        pretrained = isinstance(self.config.data, PretrainedConfig)
-        allowed = ("exact", "turned", "close")[: 3 if self.may_differ else 2]
+        pretrained = isinstance(self.config.data, groups.PretrainedConfig)
+        decomposed = groups.OrthonormalConfig, groups.SphereInSpanConfig, groups.PlantedConfig
+        # other machines may draw other last bits
+        differ = self.elsewhere or pretrained or isinstance(self.config.data, decomposed)
+        allowed = ("exact", "turned", "close")[: 3 if differ else 2]
         turned, self.inexact = False, False
         for k, seed in enumerate(stored.seeds):
             how = {

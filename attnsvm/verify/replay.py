@@ -67,28 +67,23 @@ class Replay(Stages):
         """Columns that hang on trained weights."""
 
     def again(
-        self,
-        batch: ProblemBatch,
-        stored: StoredRows,
-        variant: int = 0,
-        noise: int | None = None,
-        drawn_to: float = 0.0,
+        self, batch: ProblemBatch, stored: StoredRows, variant: int, noise: int | None, error: float
     ) -> RunRecord:
         """Return the record of instances with stored tokens, and drawn labels and head.
 
         Of rows without arrays the columns `entered` say nothing. The variant takes the place of
         what is not known. `noise` is the seed of a perturbation of weights in their last bits, and
-        of what is drawn by its relative error `drawn_to`.
+        of what is drawn by its relative `error`.
         """
         self.stored, self.variant = stored, variant % len(VARIANTS)
         if "loss" in self.unknown.groups:
             self.objects = dataclasses.replace(self.objects, loss=LOSSES[self.variant])
         self.noise = None if noise is None else Generator().manual_seed(noise)
-        if self.noise is not None and drawn_to:
-            head = {n: self._noisy(p, drawn_to) for n, p in batch.head_parameters.items()}
+        if self.noise is not None and error:
+            head = {n: self._noisy(p, error) for n, p in batch.head_parameters.items()}
             batch = dataclasses.replace(batch, head_parameters=head)
             if isinstance(self.objects.model, Transformer):
-                batch = dataclasses.replace(batch, X=self._noisy(batch.X, drawn_to))
+                batch = dataclasses.replace(batch, X=self._noisy(batch.X, error))
         with torch.no_grad():
             return self.record_of(batch)
 
@@ -237,7 +232,6 @@ class Replay(Stages):
         first = train_layers(batch, model, rule, optimizer, loss).snapshots[:, 0]
         net = TrainedNetwork(model, batch, loss, rule)
         drawn = net.drawn
-
         parts = {
             name: self._noisy(self.stored.filled(f"network_{name}", keys, part))
             for name, part in drawn.others(model).items()

@@ -57,8 +57,13 @@ def retrained(folder: Path, count: int) -> tuple[int, int, list[Refusal]]:
         arrays, compared, repeated = _stored(record.solutions, seeds), 0, 0
         refusals: list[Refusal] = []
         stored = RunRecord(record.trials, record.history, arrays)
+    once = dataclasses.replace(config.selection, until_accepted=False)
     for seed in sorted(seeds.tolist()):
-        stated, found = _of_seed(stored, seed), _computed(config, seed)
+        asked: dict[str, Any] = {"seed": seed, "trials": 1}
+        if hasattr(config.data, "path"):  # the instances of a file are numbered from the first
+            asked = {"trials": seed - config.seed + 1}
+        again = experiment.run(dataclasses.replace(config, selection=once, **asked))
+        stated, found = (_of_seed(record, seed) for record in (stored, again))
         if not _is_same_draw(stated, found):
             continue
         weights = _weights(stated, found)
@@ -83,16 +88,6 @@ def _stored(solutions: StoredArrays, seeds: Array) -> dict[str, Array]:
     rows = solutions.parts([1] * solutions.shapes["seeds"][0], kept)
     parts = [row for row in rows if row["seeds"][0] in seeds]
     return {name: np.concatenate([row[name] for row in parts]) for name in kept if parts}
-
-
-def _computed(config: RunConfig, seed: int) -> RunRecord:
-    """Return what is recorded of one instance, computed again."""
-    selection = dataclasses.replace(config.selection, until_accepted=False)
-    asked: dict[str, Any] = {"seed": seed, "trials": 1}
-    if hasattr(config.data, "path"):  # the instances of a file are numbered from the first
-        asked = {"trials": seed - config.seed + 1}
-    found = experiment.run(dataclasses.replace(config, selection=selection, **asked))
-    return _of_seed(found, seed)
 
 
 def _of_seed(record: RunRecord, seed: int) -> RunRecord:

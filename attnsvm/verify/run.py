@@ -186,19 +186,15 @@ class _Prover:
             positive = dict(zip(stored.seeds, (Y > 0).all(-1).tolist(), strict=True))
         if stored.rows and not (self.unknown.labels and self.layered):
             self._compare(stored, wrong)
-        for row in without:
-            found = positive.get(row["seed"])
-            for reason in rejection_refusals(row, self.replay.config, self._ranges, found):
-                self._refuse("table", row, reason)
-
-    @property
-    def _ranges(self) -> dict[str, Any]:
-        """Whether a value of a further column that hangs on trained weights is possible."""
-        return {
+        of_weights = {  # further columns that hang on trained weights
             one.name: one.allowed.holds
             for one in self.further
             if one.name in self.replay.entered and one.allowed is not None and one.dtype != "str"
         }
+        for row in without:
+            found = positive.get(row["seed"])
+            for reason in rejection_refusals(row, self.replay.config, of_weights, found):
+                self._refuse("table", row, reason)
 
     def _prove_layer(self, row: Mapping[str, Any], one: LayerProof) -> list[str]:
         """Prove the SVMs of a row, and what follows from them and W; return the wrong columns."""
@@ -232,7 +228,9 @@ class _Prover:
 
         `wrong` are cells that are refused already: key of their row, and column.
         """
-        count = 1 if self.tokens == "optimal" or self._everything_is_stored else len(VARIANTS)
+        unknown = self.unknown.labels or self.unknown.groups or self.config["head"].get("train")
+        all_stored = self.config["keep_path"] and not (unknown or self.replay.objects.factors)
+        count = 1 if self.tokens == "optimal" or all_stored else len(VARIANTS)
         count = HEADS if self.unknown.labels and count > 1 else count
         comparison = Comparison(
             [self._again(stored, k) for k in range(count)],
@@ -274,12 +272,6 @@ class _Prover:
             what = name if part == "arrays" else part
             self._refuse(what, row, reason or self._array_reason(name))
         self.undecided |= comparison.undecided
-
-    @property
-    def _everything_is_stored(self) -> bool:
-        whole = bool(self.config["keep_path"]) and not self.unknown.labels
-        whole &= not self.unknown.groups and not self.config["head"].get("train")
-        return whole and not self.replay.objects.factors
 
     def _array_reason(self, name: str) -> str:
         if name.startswith("network_"):

@@ -61,12 +61,6 @@ class StoredArrays:
     def _bytes(self, name: str, count: int) -> int:
         return count * math.prod(self.shapes[name][1:]) * self._types[name].itemsize
 
-    def keys(self, names: Sequence[str]) -> list[Key]:
-        """Return what the arrays say of their rows in these columns, of which `seed` is first."""
-        columns = ["seeds", *names[1:]]
-        (found,) = self.parts([self.shapes["seeds"][0]], columns)
-        return keys_of(found, names)
-
 
 @dataclass(frozen=True)
 class StoredRecord:
@@ -174,6 +168,7 @@ def places_refusal(arrays: StoredArrays, names: Sequence[str], recorded: Sequenc
     for name, shape in arrays.shapes.items():
         if shape[:1] != (len(recorded),):
             return f"{name}: {shape}, must have {len(recorded)} rows"
-    if arrays.keys(names) != list(recorded):
+    (found,) = arrays.parts([len(recorded)], ["seeds", *names[1:]])
+    if keys_of(found, names) != list(recorded):
         return f"its {', '.join(names)} are not those of the recorded rows"
     return ""

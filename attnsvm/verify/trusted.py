@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from attnsvm.config import GROUPS, RunConfig
 from attnsvm.config.groups import is_transformer
-from attnsvm.config.identity import digest, file_content, folder_name, named_files
+from attnsvm.config.identity import digest, folder_name, named_files
 from attnsvm.config.instantiate import target_class
 from attnsvm.verify.rows import is_recorded
 
@@ -37,11 +37,6 @@ def config_refusals(run: Mapping[str, Any], folder: Path) -> Iterator[str]:
             yield f"folder: its name must be {name}"
 
 
-def files_are_here(run: Mapping[str, Any]) -> bool:
-    """Return whether the files of a config have the content that the run was started with."""
-    return None not in _contents(run) and run["signature"] == _signature(run)
-
-
 def with_files_beside(run: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     """Return a `run.json`; a file that is not at its path is looked for beside the record.
 
@@ -49,8 +44,8 @@ def with_files_beside(run: Mapping[str, Any], folder: Path) -> Mapping[str, Any]
     is the same file.
     """
     moved = copy.deepcopy(dict(run))
-    for part, key in named_files(moved["config"]):
-        if file_content(part, key) is None:
+    for part, key, content in named_files(moved["config"]):
+        if content is None:
             near = (place / Path(part[key]).name for place in (folder, folder.parent))
             part[key] = next((str(path) for path in near if path.exists()), part[key])
     return moved
@@ -58,7 +53,7 @@ def with_files_beside(run: Mapping[str, Any], folder: Path) -> Mapping[str, Any]
 
 def _contents(run: Mapping[str, Any]) -> list[str | None]:
     """Return the sha256 of the files that a config names; None of one that is not here."""
-    return [file_content(node, key) for node, key in named_files(run["config"])]
+    return [content for *_, content in named_files(run["config"])]
 
 
 def _signature(run: Mapping[str, Any]) -> str:
@@ -83,7 +78,9 @@ class Unknown:
     @classmethod
     def of(cls, run: Mapping[str, Any]) -> Self:
         """Return what is not known of the run of a `run.json`."""
-        config, here = run["config"], files_are_here(run)
+        config = run["config"]
+        # whether its files have the content that it was started with
+        here = None not in _contents(run) and run["signature"] == _signature(run)
         groups = frozenset(
             group for group in GROUPS if not str(config[group]["_target_"]).startswith("attnsvm.")
         )
