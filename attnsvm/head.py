@@ -93,12 +93,12 @@ class Linear(Head):
 
     def gradient(self, o: Tensor, parameters: Parameters) -> Tensor:
         """Return v."""
-        return _broadcast(parameters["v"], o).expand_as(o)
+        v = parameters["v"]
+        return v.reshape(len(v), *[1] * (o.ndim - 2), v.shape[-1]).expand_as(o)
 
     def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
         """Return v^T x and the identity."""
-        F = _times_vector(X, parameters["v"]).unsqueeze(-1)
-        return F, X.new_tensor([[1.0], [0.0], [0.0]])
+        return self.value(X, parameters).unsqueeze(-1), X.new_tensor([[1.0], [0.0], [0.0]])
 
     def parameter_gradient(self, o: Tensor, parameters: Parameters, weights: Tensor) -> Parameters:
         """Return sum_i weights_i o_i."""
@@ -155,7 +155,7 @@ class Relu(Head):
         return F, X.new_tensor([[0.0], [0.0], [1.0]]).repeat(1, F.shape[-1])
 
 
-class Quadratic(Head):
+class Quadratic(Linear):
     """h(o) = v^T o - lambda ||o||^2 with parameters v, shape (B, d), ||v|| = 1.
 
     With `lam`, lambda >= 0, above 0 a mixture of tokens may score more than each of them.
@@ -165,17 +165,13 @@ class Quadratic(Head):
         super().__init__()
         self.lam = lam
 
-    def draw(self, generator: Generator, d: int) -> Parameters:
-        """Return v, uniform on the unit sphere."""
-        return {"v": unit_vector(generator, d)}
-
     def value(self, o: Tensor, parameters: Parameters) -> Tensor:
         """Return v^T o - lambda ||o||^2."""
-        return _times_vector(o, parameters["v"]) - self.lam * o.square().sum(-1)
+        return super().value(o, parameters) - self.lam * o.square().sum(-1)
 
     def gradient(self, o: Tensor, parameters: Parameters) -> Tensor:
         """Return v - 2 lambda o."""
-        return _broadcast(parameters["v"], o) - 2 * self.lam * o
+        return super().gradient(o, parameters) - 2 * self.lam * o
 
     def features(self, X: Tensor, parameters: Parameters) -> tuple[Tensor, Tensor]:
         """Return v^T x with the identity, and x with -lambda p^2."""
@@ -232,11 +228,6 @@ def unit_vector(generator: Generator, d: int) -> Tensor:
     v = torch.randn(d, generator=generator, dtype=torch.float32)
     unit: Tensor = v / v.norm()
     return unit.double()
-
-
-def _broadcast(v: Tensor, o: Tensor) -> Tensor:
-    """Return v (B, d) with axes of length 1 inserted, to broadcast against o (B, ..., d)."""
-    return v.reshape(len(v), *[1] * (o.ndim - 2), v.shape[-1])
 
 
 def _times_vector(o: Tensor, v: Tensor) -> Tensor:

@@ -147,14 +147,7 @@ class Transformer(Model):
     rate: float = 0.1
 
     def __post_init__(self) -> None:
-        TransformerConfig(**vars(self))  # raises ConfigError for a field of wrong type or range
-        if self.causal and self.readout == "first":
-            raise ConfigError(
-                "model.readout=first: must be mean | every with model.causal=true: position 0 "
-                "attends to itself alone, which trains no attention"
-            )
-        if self.trained == "mlp" and not self.mlp:
-            raise ConfigError("model.mlp=0: must be >= 1 with model.trained=mlp")
+        TransformerConfig(**vars(self))  # raises ConfigError for a value that is not allowed
 
     def trains(self, part: str) -> bool:
         """Return whether `part`, values, mlp or head, is trained beside attention."""

@@ -119,11 +119,6 @@ def _of_a_network(run: RunConfig) -> Broken:
     broken = {
         name: must for name, (values, must) in ONE_LAYER.items() if _get(run, name) not in values
     }
-    if model.causal and model.readout == "first":
-        mean = "mean | every with model.causal=true: position 0 attends to itself alone"
-        broken["model.readout"] = mean
-    if model.trained == "mlp" and not model.mlp:
-        broken["model.mlp"] = ">= 1 to be trained"
     if model.trained != "attention" and _get(run, "optimizer.gradient") == "direct":
         exact = "log_domain: only attention is trained with the ordinary gradient"
         broken["optimizer.gradient"] = exact

@@ -58,7 +58,10 @@ def validated(composed: DictConfig) -> RunConfig:
     for name, probe in config.probe.items():
         if not (name.isidentifier() and len(name) < MAX_NAME and isinstance(probe, ProbeConfig)):
             raise ConfigError(f"probe.{name}: must be a probe, its name letters, digits and _")
-    _allow_plugins(config)
+    for _, node in _nodes(config):  # the config does not depend on how plug-ins were declared
+        package = package_of(getattr(type(node), "_target_", "attnsvm"))
+        if package not in ("attnsvm", MISSING, *config.extensions):
+            config.extensions.append(package)
     for place, node in _nodes(config):
         for name in vars(node):
             if name not in node.__dataclass_fields__:
@@ -74,14 +77,3 @@ def _nodes(config: RunConfig) -> Iterator[tuple[str, Any]]:
         yield group, getattr(config, group)
     for name, probe in config.probe.items():
         yield f"probe.{name}", probe
-
-
-def _allow_plugins(config: RunConfig) -> None:
-    """Add the packages of the chosen options that plug-ins declare to `extensions`.
-
-    So the config, and with it identity and record, does not depend on how they were declared.
-    """
-    for _, node in _nodes(config):
-        package = package_of(getattr(type(node), "_target_", "attnsvm"))
-        if package not in ("attnsvm", MISSING, *config.extensions):
-            config.extensions.append(package)

@@ -71,6 +71,13 @@ class TransformerConfig(ModelConfig, name="transformer", target="Transformer"):
         "normalised gradient",
     )
 
+    def _broken(self) -> Broken:
+        if self.causal and self.readout == "first":
+            mean = "mean | every with model.causal=true: position 0 attends to itself alone"
+            yield "readout", mean
+        if self.trained == "mlp" and not self.mlp:
+            yield "mlp", ">= 1 to be trained"
+
 
 INITIAL = ("zero", "uniform", "small")
 """Initial weights that do not depend on the instance."""

@@ -11,21 +11,9 @@ from dataclasses import dataclass
 
 from omegaconf import MISSING
 
-from attnsvm.config import groups
+from attnsvm.config import fields, groups
 from attnsvm.config.combinations import check_combinations
-from attnsvm.config.fields import (
-    POSITIVE_COUNT,
-    SEEDS,
-    SHARE,
-    THRESHOLD,
-    Broken,
-    Group,
-    ListOf,
-    OneOf,
-    Range,
-    check_fields,
-    option,
-)
+from attnsvm.config.fields import Broken, Group, ListOf, OneOf, Range, check_fields, option
 from attnsvm.config.norm import NormName
 from attnsvm.config.optimizer import OptimizerConfig
 from attnsvm.config.plugins import Options
@@ -58,10 +46,12 @@ class SelectionConfig(Group):
         "multi: all tokens with softmax >= attended",
     )
     saturation: float = option(
-        0.999, SHARE, "an instance whose smallest top softmax is below this is unsaturated"
+        0.999, fields.SHARE, "an instance whose smallest top softmax is below this is unsaturated"
     )
     settled: float = option(
-        1e-4, SHARE, "1 - correlation of W with W half-way up to which its direction is settled"
+        1e-4,
+        fields.SHARE,
+        "1 - correlation of W with W half-way up to which its direction is settled",
     )
     attended: float = option(1e-3, Range(0, 1, open=True), "smallest softmax of an attended token")
     negligible: float = option(
@@ -90,7 +80,7 @@ class SvmConfig(Group):
     GROUP = "svm"
     norms: list[str] = option(["frobenius", "nuclear"], ListOf(NormName()), "norms to minimise")
     gap: float = option(1e-9, Range(1e-12, 1e-2), "largest relative duality gap of `solved`")
-    rank_tolerance: float = option(1e-6, THRESHOLD, "rank: sigma > this * sigma_1")
+    rank_tolerance: float = option(1e-6, fields.THRESHOLD, "rank: sigma > this * sigma_1")
     published: bool = option(
         False, None, "also solve as the published scripts do: default tolerances, rank at 1e-7"
     )
@@ -121,8 +111,8 @@ class RunConfig:
     probe: dict[str, ProbeConfig] = dataclasses.field(default_factory=dict)
     sweep: str | None = option(None, None, "name of the experiment that this run belongs to")
     question: str | None = option(None, None, "question of the experiment, shown in its report")
-    trials: int = option(100, POSITIVE_COUNT, "number of instances")
-    seed: int = option(0, SEEDS, "seed of the first instance; instance i has seed + i")
+    trials: int = option(100, fields.POSITIVE_COUNT, "number of instances")
+    seed: int = option(0, fields.SEEDS, "seed of the first instance; instance i has seed + i")
     hypotheses: list[str] = option(
         [],
         ListOf(OneOf(tuple(HYPOTHESES)), empty=True),

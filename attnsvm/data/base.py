@@ -57,7 +57,12 @@ class Seeded(Data):
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return `trials` instances, instance i drawn from seed + i."""
         seeds = range(seed, seed + trials)
-        drawn = [self._draw_labelled(one, head, model) for one in each("instance", seeds)]
+        shape, drawn = model.label_shape(self.n, self.T), list[Drawn]()
+        for one in each("instance", seeds):
+            generator = Generator().manual_seed(one)
+            drawn.append(self.draw(generator, head))
+            if shape != tuple(drawn[-1].Y.shape):
+                drawn[-1] = dataclasses.replace(drawn[-1], Y=self.labels(generator, shape))
         X, Z, Y = (torch.stack([getattr(one, name) for one in drawn]) for name in "XZY")
         found = model.expand(X, Z, Y, None)
         parameters = {
@@ -66,14 +71,6 @@ class Seeded(Data):
         }
         numbers = seed + torch.arange(trials)
         return ProblemBatch(found.X, found.Z, found.Y, found.mask, head, parameters, numbers)
-
-    def _draw_labelled(self, seed: int, head: Head, model: Model) -> Drawn:
-        generator = Generator().manual_seed(seed)
-        drawn = self.draw(generator, head)
-        shape = model.label_shape(self.n, self.T)
-        if shape == tuple(drawn.Y.shape):
-            return drawn
-        return dataclasses.replace(drawn, Y=self.labels(generator, shape))
 
 
 def check_v(head: Head, data: str) -> None:

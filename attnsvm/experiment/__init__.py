@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import torch
 
 from attnsvm.config import ConfigError, RunConfig
-from attnsvm.experiment.objects import RunObjects, checked
+from attnsvm.experiment.objects import RunObjects, check
 from attnsvm.experiment.results import WITHOUT_START, Selected, Trained
 from attnsvm.experiment.stages import Stages
 from attnsvm.record.schema import RunRecord
@@ -34,17 +34,12 @@ def parts(config: RunConfig, size: int | None = None) -> Iterator[RunRecord]:
     A part has at most `size` instances, by default those of `Stages.chunk_size`; the results do not
     depend on it.
     """
-    stages = Stages(config, checked(config), _device(config.device))
+    stages = Stages(config, check(config), _device(config.device))
     if config.selection.until_accepted:
         yield from _until_accepted(stages, size)
     else:
         for batch in stages.batches(size):
             yield stages.record_of(batch)
-
-
-def check(config: RunConfig) -> None:
-    """Raise ConfigError for errors that the schema cannot find, without running."""
-    checked(config)
 
 
 def _device(name: str) -> torch.device:

@@ -49,7 +49,7 @@ class RunObjects:
         return any(probe.FACTORS for probe in self.probes.values())
 
 
-def checked(config: RunConfig) -> RunObjects:
+def check(config: RunConfig) -> RunObjects:
     """Return the objects of a config; raise ConfigError for errors that the schema cannot find.
 
     The optimizer checks the head. For seeded data one instance is drawn to check its shape with

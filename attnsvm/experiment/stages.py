@@ -32,6 +32,7 @@ from attnsvm.experiment import svms
 from attnsvm.experiment.joint import LAWFUL, compare_with_law
 from attnsvm.experiment.objects import RunObjects
 from attnsvm.experiment.results import (
+    EXCLUSIONS,
     OK,
     Findings,
     Selected,
@@ -49,13 +50,7 @@ from attnsvm.probe import over_steps
 from attnsvm.problem import ProblemBatch
 from attnsvm.record.columns import further_columns
 from attnsvm.record.schema import RunRecord
-from attnsvm.selection import (
-    TIED_SCORES,
-    TokenSelection,
-    optimal_tokens,
-    select_tokens,
-    tied_optimal,
-)
+from attnsvm.selection import TokenSelection, optimal_tokens, select_tokens, tied_optimal
 from attnsvm.theory import OF_INSTANCES, aligned_gradient, ratio_of_steps
 from attnsvm.training import TrainingStatus, Trajectory, chunk_size, train, uncompiled
 from attnsvm.transformer import LayerTrajectory, layer_problems, networks_at_once, train_layers
@@ -124,8 +119,9 @@ class Stages:
         selected, tie = optimal_tokens(batch)
         findings = Findings({"tie": tie}) | self.hypotheses(batch)
         separated = self.separate(batch, selected, {})
-        first, last = (tied_optimal(batch), "tie", TIED_SCORES), (tie, "tie", TIED_SCORES)
-        status = marked([OK] * batch.B, [first, *separated.exclusions, last])
+        tied = EXCLUSIONS["tied_scores"]
+        found = [(tied_optimal(batch), *tied), *separated.exclusions, (tie, *tied)]
+        status = marked([OK] * batch.B, found)
         return self.tabulate(batch, {}, status, findings | separated.findings)
 
     def top(self, batch: ProblemBatch) -> RunRecord:
@@ -180,15 +176,12 @@ class Stages:
             if isinstance(made.model, Transformer):
                 networks = train_layers(batch, made.model, *given)
                 return self.divided(batch, networks)
-            self._say_what_is_slow(Risk(batch, made.parameterization, made.loss))
+            risk = Risk(batch, made.parameterization, made.loss)
+            if not self.said and (what := uncompiled(risk, made.optimizer)):  # once a run
+                log.info("training by torch, many times slower: no compiled code for %s", what)
+            self.said = True
             path = train(batch, *given, keep_factors=made.factors)
         return Trained(batch, path)
-
-    def _say_what_is_slow(self, risk: Risk) -> None:
-        """Log, once a run, what the compiled loop has no code for."""
-        if not self.said and (what := uncompiled(risk, self.objects.optimizer)):
-            log.info("training by torch, many times slower: no compiled code for %s", what)
-        self.said = True
 
     def divided(self, batch: ProblemBatch, networks: LayerTrajectory) -> Trained:
         """Return each layer and head of trained networks as a problem of one layer."""

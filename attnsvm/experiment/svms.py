@@ -8,24 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnsvm import svm
 from attnsvm.comparison import margin_gap, svmeq, svmeq_factor, svmeq_least_squares
 from attnsvm.experiment.results import Exclusion, Findings, Selected, Separated, Trained, distance
 from attnsvm.norm import norm_of
 from attnsvm.problem import ProblemBatch
 from attnsvm.record.columns import NORMS, svmeq_name
 from attnsvm.selection import TokenSelection, optimal_tokens
-from attnsvm.svm import (
-    SvmSolution,
-    SvmStatus,
-    attained,
-    reference,
-    single_token,
-    solve,
-    solve_gen_svm,
-    solve_rank_constrained,
-    solve_svm,
-)
-from attnsvm.svm.reference import published_rank
+from attnsvm.svm import SvmSolution, SvmStatus, reference
 from attnsvm.theory import assumption_b1, convergence_types, direction_change
 from attnsvm.training import Trajectory
 
@@ -46,11 +36,11 @@ def separate(
     given = batch.X, batch.Z, selected
     solutions = {}
     for norm in norms:
-        compute = partial(solve_svm, *given, norm, batch.mask)
+        compute = partial(svm.solve_svm, *given, norm, batch.mask)
         if norm == "nuclear" and m < batch.d:
-            compute = partial(solve_rank_constrained, *given, m, mask=batch.mask)
+            compute = partial(svm.solve_rank_constrained, *given, m, mask=batch.mask)
         solutions[norm] = solve_named(norm, compute)
-    optimal = single_token(batch.X, batch.Z, optimal_tokens(batch)[0], batch.mask)
+    optimal = svm.single_token(batch.X, batch.Z, optimal_tokens(batch)[0], batch.mask)
     findings = Findings({"assumption_b1": assumption_b1(optimal)}, arrays={"selected": selected})
     exclusions: list[Exclusion] = []
     for norm, solution in solutions.items():
@@ -73,12 +63,12 @@ def separate_attended(
     """
     batch, log_softmax, W = trained.batch, trained.path.log_softmax, trained.path.W
     selected, given = selection.selected, (batch.X, batch.Z, selection.attended)
-    one = solve_named("one_token", partial(solve_svm, *given[:2], selected, mask=batch.mask))
+    one = solve_named("one_token", partial(svm.solve_svm, *given[:2], selected, mask=batch.mask))
     findings = Findings(arrays={"attended": selection.attended, "log_softmax": log_softmax})
     exclusions: list[Exclusion] = []
     finite, solutions = {}, {}
     for norm in norms:
-        compute = partial(solve_gen_svm, *given, log_softmax, norm, batch.mask)
+        compute = partial(svm.solve_gen_svm, *given, log_softmax, norm, batch.mask)
         fin, mm = solve_named(f"{norm}_fin", compute)
         finite[norm], solutions[norm] = fin, mm
         exclusions += [*unsolved(f"{norm} W_fin", fin), *unsolved(f"{norm} W_mm", mm)]
@@ -86,9 +76,9 @@ def separate_attended(
         findings |= Findings(columns(norm, mm), arrays=stored)
     exclusions += unsolved("one-token SVM", one)
     findings |= Findings(arrays=arrays("one_token", one))
-    problem, C = attained(*given[:2], selected, selection.attended, log_softmax, batch.mask)
+    problem, C = svm.attained(*given[:2], selected, selection.attended, log_softmax, batch.mask)
     for norm in norms:
-        bound = solve_named(f"{norm}_attained", partial(solve, problem, norm, batch.T))
+        bound = solve_named(f"{norm}_attained", partial(svm.solve, problem, norm, batch.T))
         known = _having(bound, SvmStatus.solved).to(W.device)
         gap = 1 - C * bound.lower_bound / norm_of(norm).value(W)
         multipliers = bound.certificate.multipliers.masked_fill(~known[:, None], torch.nan)
@@ -101,12 +91,12 @@ def separate_attended(
 
 def solve_as_published(batch: ProblemBatch, selected: Tensor, norms: list[str]) -> Findings:
     """Return status and rank of the published scripts: default tolerances, rank at 1e-7."""
-    problem = single_token(batch.X, batch.Z, selected, batch.mask)
+    problem = svm.single_token(batch.X, batch.Z, selected, batch.mask)
     found: dict[str, Any] = {}
     for norm in norms:
         solutions = reference.solutions(problem, norm)
         found[f"published_{norm}_status"] = [one.cvxpy_status for one in solutions]
-        found[f"published_{norm}_rank"] = [published_rank(one.W) for one in solutions]
+        found[f"published_{norm}_rank"] = [reference.published_rank(one.W) for one in solutions]
     return Findings(found)
 
 

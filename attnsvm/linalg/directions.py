@@ -1,5 +1,6 @@
 """Directions of matrices: their correlation, and one minus it to full relative accuracy."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,11 +22,7 @@ def correlation(A: Any, B: Any) -> Any:
     (...)
         Array type as `A`; NaN where a matrix is zero or not finite.
     """
-    if not isinstance(A, Tensor):
-        return correlation(as_tensor(A), as_tensor(B)).numpy()
-    B = as_tensor(B, like=A)
-    _same_matrices(A, B)
-    return summed(lambda A, a, r, U: A / a / r * U, A, *_size(A), unit(B))
+    return _over_units(lambda A, a, r, U: A / a / r * U, A, B)
 
 
 def one_minus_correlation(A: Any, B: Any) -> Any:
@@ -34,20 +31,21 @@ def one_minus_correlation(A: Any, B: Any) -> Any:
     1 - <a, b> = ||a - b||^2 / 2 for ||a|| = ||b|| = 1. The right-hand side is accurate where the
     left one cancels: the left one loses half of its digits at 1e-8 and all of them at 1e-16.
     """
+    return 0.5 * _over_units(lambda A, a, r, U: (A / a / r - U).square(), A, B)
+
+
+def _over_units(term: Callable[..., Tensor], A: Any, B: Any) -> Any:
+    """Return the sum of `term(A, a, r, U)` per matrix, A / a / r and U the units of A and B."""
     if not isinstance(A, Tensor):
-        return one_minus_correlation(as_tensor(A), as_tensor(B)).numpy()
+        return _over_units(term, as_tensor(A), B).numpy()
     B = as_tensor(B, like=A)
-    _same_matrices(A, B)
-    return 0.5 * summed(lambda A, a, r, U: (A / a / r - U).square(), A, *_size(A), unit(B))
-
-
-def _same_matrices(A: Tensor, B: Tensor) -> None:
     if A.shape[-2:] != B.shape[-2:]:
         raise ValueError(f"B: matrices of shape {tuple(B.shape[-2:])}; must be those of A, "
                          f"{tuple(A.shape[-2:])}")  # fmt: skip
     if any(a != b and 1 not in (a, b) for a, b in zip(A.shape[::-1], B.shape[::-1], strict=False)):
         raise ValueError(f"B: shape {tuple(B.shape)}; must be that of A, {tuple(A.shape)}, or "
                          "have 1 where it differs")  # fmt: skip
+    return summed(term, A, *_size(A), unit(B))
 
 
 def unit(A: Tensor) -> Tensor:

@@ -58,7 +58,10 @@ class SafeGD(OfLinearHead, Descent, options=schema.SafeGDConfig):
         if type(risk.rule) not in (W, KQ):
             raise ConfigError("optimizer=safe_gd: parameterization must be w | kq")
         if "log_gaps" not in step.memory:
-            step.memory["log_gaps"] = _log_gaps(risk.batch)
+            gamma, mask = risk.batch.scores(), risk.batch.mask
+            gaps = (gamma.unsqueeze(-1) - gamma.unsqueeze(-2)).abs()
+            pairs = mask.unsqueeze(-1) & mask.unsqueeze(-2)
+            step.memory["log_gaps"] = gaps.masked_fill(~pairs, 0.0).log()
         terms = step.forward.log_softmax.unsqueeze(-1) + step.forward.log_softmax.unsqueeze(-2)
         P = (terms + step.memory["log_gaps"]).flatten(2).logsumexp(-1)  # its logarithm
         B, B2 = _rates(risk, step.variables, parts)
@@ -95,11 +98,3 @@ def _range(batch: ProblemBatch, U: Tensor) -> Tensor:
     logits = (batch.X @ U.unsqueeze(-1)).squeeze(-1)
     highest = logits.masked_fill(~batch.mask, -torch.inf).amax(-1)
     return highest - logits.masked_fill(~batch.mask, torch.inf).amin(-1)
-
-
-def _log_gaps(batch: ProblemBatch) -> Tensor:
-    """Return log |gamma_it - gamma_ir|, shape (B, n, T, T), -inf at inadmissible tokens."""
-    gamma = batch.scores()
-    gaps = (gamma.unsqueeze(-1) - gamma.unsqueeze(-2)).abs()
-    pairs = batch.mask.unsqueeze(-1) & batch.mask.unsqueeze(-2)
-    return gaps.masked_fill(~pairs, 0.0).log()

@@ -183,12 +183,6 @@ JOINT_COLUMNS = (*DECLARED["joint"], *LAW_QUANTITIES)
 """Quantities of the history, and columns, of a run with a law of joint training."""
 
 
-def joint_columns(head: Mapping[str, Any], tokens: str) -> tuple[Column, ...]:
-    """Return the columns of trials that a trained linear head adds, with selection=top."""
-    trained = head["_target_"] in TRAINED_LINEAR and head["train"] and tokens == "top"
-    return JOINT_COLUMNS if trained else ()
-
-
 def hypothesis_columns(names: Iterable[str]) -> tuple[Column, ...]:
     """Return the columns of the hypotheses that a run decides."""
     return tuple(column(name, "flag", "svm", HYPOTHESES[name]) for name in names)
@@ -218,11 +212,12 @@ def further_columns(
 
     `probes` are meaning and unit of the quantities of its probes, by the name of their column.
     """
-    norms, tokens = config["svm"]["norms"], config["selection"]["tokens"]
+    norms, tokens, head = config["svm"]["norms"], config["selection"]["tokens"], config["head"]
+    has_law = head["_target_"] in TRAINED_LINEAR and head["train"] and tokens == "top"
     return (
         *norm_columns(norms),
         *multi_columns(norms if tokens == "multi" else ()),
-        *joint_columns(config["head"], tokens),
+        *(JOINT_COLUMNS if has_law else ()),
         *hypothesis_columns(config["hypotheses"]),
         *(LAYER_COLUMNS if is_transformer(config["model"]) else ()),
         *probe_columns(

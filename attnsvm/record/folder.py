@@ -19,21 +19,14 @@ import pyarrow as pa
 
 from attnsvm.config.groups import one_layer_problems
 from attnsvm.record import columns as declared
+from attnsvm.record import files
 from attnsvm.record.archive import read_arrays
-from attnsvm.record.files import (
-    CorruptRecordError,
-    refused,
-    replacing,
-    usable_memory,
-    verified,
-    write_json,
-)
 from attnsvm.record.run import RUN_FILE, TABLES, read_run
 from attnsvm.record.schema import RunRecord
 from attnsvm.record.tables import read_history, read_trials
 from attnsvm.record.writers import array_writer, table_writer
 
-UNREADABLE = (CorruptRecordError, OSError, KeyError, TypeError, ValueError)
+UNREADABLE = (files.CorruptRecordError, OSError, KeyError, TypeError, ValueError)
 """Exceptions raised when a record that is damaged or unreadable is read."""
 
 
@@ -50,7 +43,7 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
     of_run = origin["config"], origin["probes"]
     columns = (*declared.TRIAL_COLUMNS, *declared.further_columns(*of_run))
     of_history = (*declared.HISTORY_COLUMNS, *declared.LAYER_KEY)
-    with replacing([folder / name for name in TABLES]) as streams:
+    with files.replacing([folder / name for name in TABLES]) as streams:
         with (
             table_writer(streams[0], first.trials, columns) as add_trials,
             table_writer(streams[1], first.history, of_history) as add_history,
@@ -73,7 +66,7 @@ def write(folder: Path, parts: Iterable[RunRecord], origin: Mapping[str, Any]) -
         "columns": declared.columns_digest(*of_run),
         "files": _digests(folder),
     }
-    write_json(folder / RUN_FILE, {**origin, **outcome})
+    files.write_json(folder / RUN_FILE, {**origin, **outcome})
 
 
 def _digests(folder: Path) -> dict[str, str]:
@@ -97,7 +90,7 @@ def write_failure(
     reason = f"{type(error).__name__}: {error}".removesuffix(": ")
     trace = "".join(traceback.format_exception(error))
     failure = {"state": state, "reason": reason, "place": place, "traceback": trace}
-    write_json(folder / RUN_FILE, {**origin, **failure, "files": {}})
+    files.write_json(folder / RUN_FILE, {**origin, **failure, "files": {}})
 
 
 def read_solutions(folder: Path) -> dict[str, np.ndarray]:
@@ -107,11 +100,11 @@ def read_solutions(folder: Path) -> dict[str, np.ndarray]:
     """
     run = read_run(folder)
     if run["state"] != "done":
-        raise CorruptRecordError(
+        raise files.CorruptRecordError(
             f"{folder}: the run is {run['state']}, it has no arrays and no tables"
         )
     path = folder / TABLES[2]
-    with verified(path, run["files"][path.name]) as stream, refused(f"{path}: "):
+    with files.verified(path, run["files"][path.name]) as stream, files.refused(f"{path}: "):
         return read_arrays(stream)
 
 
@@ -123,13 +116,13 @@ def read_tables(
     All checksums are verified, also those of the arrays, which are not returned. Each of the tables
     needs at most `room` bytes of memory, by default half of it, else CorruptRecordError.
     """
-    room = usable_memory() // 2 if room is None else room
-    with verified(folder / TABLES[2], run["files"][TABLES[2]]):
+    room = files.usable_memory() // 2 if room is None else room
+    with files.verified(folder / TABLES[2], run["files"][TABLES[2]]):
         pass
     contents = []
     for name in TABLES[:2]:
-        with verified(folder / name, run["files"][name], room) as stream:
+        with files.verified(folder / name, run["files"][name], room) as stream:
             contents.append(stream.read())
-    with refused(f"{folder}/"):
+    with files.refused(f"{folder}/"):
         trials = read_trials(contents[0], run, room)
         return trials, read_history(contents[1], trials, room)

@@ -316,13 +316,11 @@ def _rank_bound(
     so that sigma_r(M(a)) >= 1 - slack. Frobenius: the row space of W lies in the span of the
     queries, rank <= min(n, d) (Lemma 1 of arXiv 2308.16898). Other norms: unknown.
     """
+    of_queries = min(problem.n, problem.d) if norm.name == "frobenius" else -1
+    bound = torch.full_like(trivial, of_queries, dtype=torch.int64)
     if norm.name == "nuclear":
         bound = (sigma_dual >= 1 - slack[:, None]).sum(dim=1)
         known = known & (slack < 1)
-    elif norm.name != "frobenius":
-        bound = torch.full_like(trivial, -1, dtype=torch.int64)
-    else:
-        bound = torch.full_like(trivial, min(problem.n, problem.d), dtype=torch.int64)
     return torch.where(trivial, 0, torch.where(known, bound, -1))
 
 

@@ -53,20 +53,15 @@ def _best_of_rank(problem: SvmProblem, m: int, relaxed: Tensor) -> Tensor:
     W = torch.full_like(relaxed, torch.nan)
     value = torch.full_like(relaxed[:, 0, 0], torch.inf)
     generator = torch.Generator().manual_seed(SEED)
+    scale = relaxed.flatten(1).norm(dim=1)[:, None, None] / problem.d
     for start in range(STARTS):
         noise = torch.randn(W.shape[1:], generator=generator, dtype=torch.float64).to(W)
-        found = _alternate(problem, _right_factor(relaxed, noise * (start / STARTS), m))
+        _, sigma, Vh = torch.linalg.svd(relaxed + scale * (noise * (start / STARTS)))
+        found = _alternate(problem, Vh[:, :m].mT * sigma[:, None, :m].sqrt())
         upper = upper_bound(problem, found, "nuclear")
         better = upper < value
         W[better], value[better] = found[better], upper[better]
     return W
-
-
-def _right_factor(W: Tensor, noise: Tensor, m: int) -> Tensor:
-    """Return Q (B, d, m) of the leading m singular directions of the perturbed W."""
-    scale = W.flatten(1).norm(dim=1)[:, None, None] / W.shape[1]
-    _, sigma, Vh = torch.linalg.svd(W + scale * noise)
-    return Vh[:, :m].mT * sigma[:, None, :m].sqrt()
 
 
 def _alternate(problem: SvmProblem, Q: Tensor) -> Tensor:

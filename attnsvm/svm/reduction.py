@@ -170,15 +170,10 @@ def spectrum(W: Tensor, Z: Tensor) -> tuple[Tensor, Tensor]:
         return torch.linalg.svdvals(W.nan_to_num(0.0)), W.new_zeros(len(W))
     sigma, distance = W.new_zeros(W.shape[:2]), W.new_zeros(len(W))
     for b, P in enumerate(basis(Z)):
-        found, distance[b] = _thin_spectrum(W[b], P)
-        sigma[b, : len(found)] = found
+        inside = W[b] @ P
+        size, rest = inside.norm(), torch.addmm(W[b], inside, P.mT, alpha=-1).norm()
+        if size >= TINY_W and rest <= W.shape[1] ** 0.5 * EPS * size:
+            sigma[b, : P.shape[1]], distance[b] = torch.linalg.svdvals(inside), rest
+        elif (whole := W[b].nan_to_num(0.0)).any():
+            sigma[b] = torch.linalg.svdvals(whole)
     return sigma, distance
-
-
-def _thin_spectrum(W: Tensor, P: Tensor) -> tuple[Tensor, Tensor]:
-    inside = W @ P
-    size, rest = inside.norm(), torch.addmm(W, inside, P.mT, alpha=-1).norm()
-    if size >= TINY_W and rest <= len(W) ** 0.5 * EPS * size:
-        return torch.linalg.svdvals(inside), rest
-    W = W.nan_to_num(0.0)
-    return (torch.linalg.svdvals(W) if W.any() else W[0]), torch.zeros_like(size)

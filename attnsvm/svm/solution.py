@@ -35,18 +35,16 @@ class SvmStatus(StrEnum):
     @property
     def message(self) -> str:
         """What the status means and what to do next."""
-        return _MESSAGES[self]
-
-
-_MESSAGES = {
-    SvmStatus.solved: "the bracket is tight: W is optimal to the reported duality gap",
-    SvmStatus.infeasible: "no W separates the selected tokens, as certificate.ray proves; "
-    "select other tokens or raise d (d >= max(T - 1, n) is feasible for almost every dataset)",
-    SvmStatus.undecided: "neither optimality nor infeasibility is proved: the least norm lies "
-    "between lower_bound and objective; check kappa, rescale the tokens or "
-    "allow a larger gap, and count the instance separately",
-    SvmStatus.unconstrained: "there is no token to separate, so W = 0; select from T > 1 tokens",
-}
+        return {
+            "solved": "the bracket is tight: W is optimal to the reported duality gap",
+            "infeasible": "no W separates the selected tokens, as certificate.ray proves; "
+            "select other tokens or raise d (d >= max(T - 1, n) is feasible for almost every "
+            "dataset)",
+            "undecided": "neither optimality nor infeasibility is proved: the least norm lies "
+            "between lower_bound and objective; check kappa, rescale the tokens or "
+            "allow a larger gap, and count the instance separately",
+            "unconstrained": "there is no token to separate, so W = 0; select from T > 1 tokens",
+        }[self]
 
 
 class Candidate(NamedTuple):

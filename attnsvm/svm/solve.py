@@ -269,12 +269,10 @@ def solve(
     With `m` < d and the nuclear norm, rank(W) <= m is required.
     """
     norm = norm_of(norm)
-    for name, value, allowed, holds in (
-        ("gap", gap, "> 0 and <= 1e-2", 0 < gap <= 1e-2),
-        ("rank_tolerance", rank_tolerance, "> 0 and < 1", 0 < rank_tolerance < 1),
-    ):
-        if not holds:
-            raise ValueError(f"{name}={value!r}: must be {allowed}")
+    if not 0 < gap <= 1e-2:
+        raise ValueError(f"gap={gap!r}: must be > 0 and <= 1e-2")
+    if not 0 < rank_tolerance < 1:
+        raise ValueError(f"rank_tolerance={rank_tolerance!r}: must be > 0 and < 1")
     begin = time.perf_counter()
     scaled, exponent, exact = to_unit_size(problem)
     method = method_of(norm, scaled.N, scaled.d)

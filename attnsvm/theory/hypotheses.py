@@ -54,7 +54,8 @@ def assumption_b2(batch: ProblemBatch) -> Verdicts:
     spread = torch.where(others, gamma, -torch.inf).amax(-1)
     spread = (spread - torch.where(others, gamma, torch.inf).amin(-1)).clamp(min=0).amax(-1)
     differ = _positive(spread, _size(gamma))
-    return [_and(_not(one), two) for one, two in zip(differ, unique_optimum(batch), strict=True)]
+    pairs = zip(differ, unique_optimum(batch), strict=True)
+    return [_and(None if one is None else not one, two) for one, two in pairs]
 
 
 def overparameterized(batch: ProblemBatch) -> Verdicts:
@@ -268,10 +269,6 @@ def _positive(values: Tensor, size: Tensor) -> Verdicts:
 
 def _size(gamma: Tensor) -> Tensor:
     return torch.where(gamma.isfinite(), gamma.abs(), 0.0).flatten(1).amax(1)
-
-
-def _not(verdict: bool | None) -> bool | None:
-    return None if verdict is None else not verdict
 
 
 def _and(one: bool | None, two: bool | None) -> bool | None:

@@ -96,7 +96,7 @@ def local_optima(
     none = torch.empty(0, batch.n, dtype=torch.int64, device=batch.X.device)
     reached = _reached(batch, starts, parameterization, steps) if starts else [none] * batch.B
     lists = [
-        every_selection(mask) if every else _distinct(ends)
+        every_selection(mask) if every else torch.unique(ends[(ends >= 0).all(-1)], dim=0)
         for mask, every, ends in zip(batch.mask, complete, reached, strict=True)
     ]
     result = []
@@ -151,11 +151,6 @@ def every_selection(mask: Tensor) -> Tensor:
     """Return every choice of one admissible token a sample, (P, n)."""
     products: Tensor = torch.cartesian_prod(*(row.nonzero()[:, 0] for row in mask))
     return products.reshape(-1, len(mask))
-
-
-def _distinct(reached: Tensor) -> Tensor:
-    """Return the selections (P, n) among ends (starts, n), of which -1 is no token."""
-    return torch.unique(reached[(reached >= 0).all(-1)], dim=0)
 
 
 def _reached(batch: ProblemBatch, starts: int, parameterization: str, steps: int) -> list[Tensor]:

@@ -92,13 +92,9 @@ def _best_mixture(X: Array, v: Array, lam: float, admissible: NDArray[np.bool_])
     attended, left = s >= CLEAR, slack(s)
     sure = (attended | ((s == 0) & (left >= CLEAR))).all()
     sure &= bool((np.abs(left[attended]) <= 1e-12).all())
-    return s if sure and _independent(X[attended] - X[attended][0]) else np.full(len(X), np.nan)
-
-
-def _independent(D: Array) -> bool:
-    """Return whether the rows after the first, which is zero, are independent."""
-    sigma = np.linalg.svd(D[1:], compute_uv=False)
-    return len(D) == 1 or (len(sigma) == len(D) - 1 and sigma[-1] > INDEPENDENT * sigma[0])
+    D = X[attended] - X[attended][:1]
+    sure = sure and np.linalg.matrix_rank(D, INDEPENDENT * np.linalg.norm(D, 2)) == len(D) - 1
+    return s if sure else np.full(len(X), np.nan)
 
 
 def finite_part_distance(batch: ProblemBatch, mixture: Tensor) -> Callable[[Tensor], Tensor]:

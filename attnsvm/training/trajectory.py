@@ -195,7 +195,8 @@ class SnapshotRecorder:
         """
         attention = self.risk.attention(last)
         K, Q = attention if len(attention) == 2 else (None, None)
-        finite = torch.stack([_finite(V) for V in (*last, self.snapshots)]).all(0)
+        ends = [torch.aminmax(V.flatten(1), dim=1) for V in (*last, self.snapshots)]
+        finite = torch.stack([end for pair in ends for end in pair]).isfinite().all(0)
         W = self.snapshots[:, -1].clone()
         error, optimum = ended(self.risk, last, W, how, ridge, threads)
         dtype = torch.int64 if isinstance(self.grid[-1], int) else torch.float64
@@ -205,8 +206,3 @@ class SnapshotRecorder:
             steps, self.snapshots, *views, W, K, Q, ~finite, parameters, error, optimum,
             *self.factors,
         )  # fmt: skip
-
-
-def _finite(V: Tensor) -> Tensor:
-    """Return which instances of V (B, ...) have finite entries only, (B,) bool."""
-    return torch.stack(torch.aminmax(V.flatten(1), dim=1)).isfinite().all(0)

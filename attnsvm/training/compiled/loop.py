@@ -44,7 +44,9 @@ def uncompiled(risk: Risk, optimizer: Optimizer) -> str:
     first = {name: p[:1] for name, p in batch.head_parameters.items()}
     if not isinstance(optimizer, FirstOrder) or _rule(optimizer) is None:
         return f"optimizer {type(optimizer).__name__}"
-    if optimizer.gradient != "log_domain" and not _published_w(risk, optimizer):
+    # the published update of W has code; that of (K, Q) amplifies rounding
+    published = type(optimizer) in (NormalizedGD, GD) and type(rule) is W and not optimizer.ridge
+    if optimizer.gradient != "log_domain" and not published:
         return f"gradient={optimizer.gradient}"
     without = {
         f"parameterization {type(rule).__name__}": type(rule) not in (W, KQ),
@@ -54,12 +56,6 @@ def uncompiled(risk: Risk, optimizer: Optimizer) -> str:
         f"head {type(batch.head).__name__}": batch.head.features(batch.X[:1], first) is None,
     }
     return next((what for what, absent in without.items() if absent), "")
-
-
-def _published_w(risk: Risk, optimizer: FirstOrder) -> bool:
-    """Return whether this is the published update of W; that of (K, Q) amplifies rounding."""
-    gradient_descent = type(optimizer) in (NormalizedGD, GD)
-    return gradient_descent and type(risk.rule) is W and not optimizer.ridge
 
 
 def _rule(optimizer: FirstOrder) -> int | None:
@@ -156,7 +152,8 @@ class _Loop(BlockSteps):
         K0, Q0 = variables
         rows = None
         if self.update.triangular:
-            rows = _row_basis(torch.cat([_times(basis, K0), _times(queries, Q0)], 1))
+            both = torch.cat([_times(basis, K0), _times(queries, Q0)], 1)
+            rows = orthonormal(both.mT)[0].mT if both.shape[2] > both.shape[1] else None
         self.K, self.Q = self.variable(K0, basis, rows), self.variable(Q0, queries, rows)
         self.m = self.K.V.shape[-1]
 
@@ -220,13 +217,9 @@ class _Loop(BlockSteps):
         kept = Kept(*LaneArray.several(*(here + shape for shape in shapes_kept)))
         take_steps(first, last, self.data, work, self.K, self.Q, kept, etas, stops, self.update)
         count = min(LANES * last, self.B) - LANES * first
-        K, Q, W, logits, margins = (_instances(lanes, count) for lanes in kept)
+        arrays = (torch.from_numpy(lanes.array).movedim(-1, 2).flatten(1, 2) for lanes in kept)
+        K, Q, W, logits, margins = (array[:, :count] for array in arrays)
         return [K, Q, W, logits, margins] if self.m else [W.mT, logits, margins]
-
-
-def _instances(kept: LaneArray, count: int) -> Tensor:
-    """Return (stops, blocks, ...) as a tensor (stops, count, ...)."""
-    return torch.from_numpy(kept.array).movedim(-1, 2).flatten(1, 2)[:, :count]
 
 
 def _times(basis: Tensor | None, V: Tensor) -> Tensor:
@@ -241,8 +234,3 @@ def _in_token_span(batch: ProblemBatch) -> tuple[Tensor | None, Tensor]:
         return None, batch.X
     basis, coordinates = orthonormal(batch.X.reshape(B, n * T, d).mT)
     return basis, coordinates.mT.reshape(B, n, T, n * T)
-
-
-def _row_basis(rows: Tensor) -> Tensor | None:
-    """Return a basis (B, c, m) of the span of the rows (B, c, m), none where m <= c."""
-    return None if rows.shape[2] <= rows.shape[1] else orthonormal(rows.mT)[0].mT
