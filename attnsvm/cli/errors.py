@@ -142,10 +142,8 @@ def _hydra_message(error: BaseException) -> str | None:
         return _unreadable(error.override)
     text = str(error).partition("\nConfig search path:")[0].strip()
     if several := re.match(r"Ambiguous value for argument '(.*)'", text):
-        must = (
-            "must be one value, or in brackets for a list; attnsvm -m FIELD=A,B runs each of them"
-        )
-        return f"{several[1]}: {must}"
+        must = "must be one value, or in brackets for a list"
+        return f"{several[1]}: {must}; attnsvm -m FIELD=A,B runs each of them"
     for group, options in ALL_GROUPS.items():
         for name, broken in options.broken().items():
             if f"'{group}/{name}'" in text:

@@ -27,7 +27,8 @@ def help_text(own: Mapping[str, Sequence[Path]] | None = None) -> str:
         parts += ["Your own and those of plug-ins"]
         parts += [f"  {name}  {', '.join(map(str, files))}" for name, files in own.items()]
     parts += [""]
-    chosen = default_options()
+    defaults: Any = OmegaConf.load(conf_folder() / "config.yaml").defaults
+    chosen: Any = OmegaConf.merge(*filter(OmegaConf.is_dict, defaults))
     for group, options in GROUPS.items():
         heading = f"{group}={' | '.join(options)}  (default: {chosen[group]})"
         parts += [heading, *_shared_fields(group, options), *_broken(options), ""]
@@ -40,12 +41,6 @@ def help_text(own: Mapping[str, Sequence[Path]] | None = None) -> str:
         parts += [_line(f"  probe.{name}.", f) for f in _fields(probe)]
     parts += [*_broken(PROBES), "", "The run"]
     return "\n".join([*parts, *(_line("", f) for f in _fields(RunConfig) if f.metadata), ""])
-
-
-def default_options() -> dict[str, str]:
-    """Return the option that each group has by default, from `conf/config.yaml`."""
-    defaults: Any = OmegaConf.load(conf_folder() / "config.yaml").defaults
-    return dict(OmegaConf.merge(*filter(OmegaConf.is_dict, defaults)))
 
 
 def experiments() -> list[str]:

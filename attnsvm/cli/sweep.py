@@ -18,18 +18,11 @@ from typing import Any
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
 
+from attnsvm import record
 from attnsvm.cli.errors import exit_code, outcome
 from attnsvm.cli.objective import Objective
 from attnsvm.cli.user_sweeps import config_folders
 from attnsvm.config import PROBES, ConfigError
-from attnsvm.record import (
-    kind_of,
-    link_latest,
-    one_line,
-    refuse_mixed_code,
-    run_state,
-    write_plan,
-)
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +59,7 @@ def check_folder(config: DictConfig, folder: Path, runs: Collection[Any]) -> Non
             f"sweep's folder with hydra.sweep.dir"
         )
     if not any(run.mixed_code for run in runs):
-        refuse_mixed_code(folder, [list(run.extensions) for run in runs])
+        record.refuse_mixed_code(folder, [list(run.extensions) for run in runs])
 
 
 def close_sweep(folder: Path, cells: Collection[str]) -> str:
@@ -93,13 +86,13 @@ def close_sweep(folder: Path, cells: Collection[str]) -> str:
     same_plan = found.keys() == set(cells)
     if not same_plan:
         log.warning("%s: the plan, and so the report, is not that of this command", folder)
-    rows = {name: found.get(name) or vars(run_state(folder / name)) for name in cells}
+    rows = {name: found.get(name) or vars(record.run_state(folder / name)) for name in cells}
     missing = {name: row for name, row in rows.items() if row["state"] != "done"}
     lines = [
-        one_line(f"  {row['state']} {name}: {row['reason']} ({row.get('place') or '-'})")
+        record.one_line(f"  {row['state']} {name}: {row['reason']} ({row.get('place') or '-'})")
         for name, row in itertools.islice(missing.items(), FAILURES_LISTED)
     ]
-    lines += [one_line(f"  not drawn {failure}") for failure in failed]
+    lines += [record.one_line(f"  not drawn {failure}") for failure in failed]
     if not missing:
         return "\n".join([f"{folder}: all runs are done", *lines]) if lines else ""
     states = Counter(str(row["state"]) for row in missing.values())
@@ -128,7 +121,7 @@ class OtherSweeper(Callback):
         config.hydra.sweep.dir = str(folder)
         config.hydra.overrides.hydra.append(f"hydra.sweep.dir={folder}")  # jobs are composed anew
         folder.mkdir(parents=True, exist_ok=True)
-        link_latest(folder)
+        record.link_latest(folder)
         _open[folder] = None
 
     def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
@@ -175,9 +168,13 @@ def _refuse(config: DictConfig, folder: Path) -> None:
 
 def _closed(folder: Path) -> str:
     """Write plan and report of the runs in `folder`; return what is not complete."""
-    runs = sorted(path for path in folder.iterdir() if kind_of(path / ".hydra") == "a folder")
+    runs = sorted(
+        path for path in folder.iterdir() if record.kind_of(path / ".hydra") == "a folder"
+    )
     if not runs:
         return ""
-    recorded = {path.name: run_state(path, verify=False).run for path in runs}
-    write_plan(folder, {name: list(run.get("overrides", [])) for name, run in recorded.items()})
+    recorded = {path.name: record.run_state(path, verify=False).run for path in runs}
+    record.write_plan(
+        folder, {name: list(run.get("overrides", [])) for name, run in recorded.items()}
+    )
     return close_sweep(folder, recorded)

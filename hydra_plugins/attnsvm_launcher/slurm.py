@@ -74,7 +74,9 @@ class Slurm(SlurmLauncher):  # type: ignore[misc]
             jobs.append((number, dict(zip(names, cells, strict=True))))
         waiting: dict[str, Any] = {}
         try:
-            size = _array_size()
+            limit = _answer("scontrol", "show", "config").stdout
+            found = re.search(r"MaxArraySize\s*=\s*(\d+)", limit)
+            size = max(1, int(found[1]) - 1) if found else 1000
             for begin in range(0, len(jobs), size):
                 while not self._submitted(executor, jobs[begin : begin + size], waiting):
                     wait(waiting)
@@ -199,12 +201,6 @@ def _answer(*command: str, timeout: int | None = None) -> subprocess.CompletedPr
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout)
 
 
-def _array_size() -> int:
-    """Return the largest number of jobs in one array of the cluster."""
-    found = re.search(r"MaxArraySize\s*=\s*(\d+)", _answer("scontrol", "show", "config").stdout)
-    return max(1, int(found.group(1)) - 1) if found else 1000
-
-
 def _paths(executor: Any, job: str) -> Any:
     """Return submitit's paths of a job."""
     from submitit.core.utils import JobPaths
@@ -274,14 +270,8 @@ def wait(waiting: dict[str, Any]) -> None:
             if not paths.result_pickle.exists():
                 message = "SLURM job %s left the queue without a result; see %s"
                 log.warning(message, name, paths.stderr)
-        if (why := _pending(waiting, found)) not in ("", logged):
+        reasons = Counter(found[name][1] for name in waiting if found[name][0] == "PENDING")
+        words = (f"{n} SLURM jobs pending ({reason})" for reason, n in reasons.most_common())
+        if (why := ", ".join(words)) not in ("", logged):
             log.info(why)
             logged = why
-
-
-def _pending(waiting: Mapping[str, Any], found: Queue) -> str:
-    """Return why jobs are pending."""
-    reasons = Counter(
-        found[name][1] for name in waiting if name in found and found[name][0] == "PENDING"
-    )
-    return ", ".join(f"{n} SLURM jobs pending ({reason})" for reason, n in reasons.most_common())

@@ -197,9 +197,7 @@ class AttnsvmSweeper(Sweeper):
                 results = self.jobs.launch(jobs[first : first + size], initial_job_idx=first)
             except Exception as error:
                 return error
-            for one in results:
-                if (
-                    one.status is not JobStatus.COMPLETED
-                ):  # outside of the run, whose record says it
+            for one in results:  # an error in a run is in its record
+                if one.status is not JobStatus.COMPLETED:
                     log.error("job %s: %s", one.overrides, one._return_value)
         return None
