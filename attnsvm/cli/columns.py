@@ -26,7 +26,8 @@ def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[dec
         "history": declared.HISTORY_COLUMNS,
         "trials, for each further norm of svm.norms": declared.norm_columns(["<norm>"]),
         "trials, with selection=multi, for each norm of svm.norms": declared.DECLARED["multi"],
-        "trials, with a trained linear head and selection=top": declared.JOINT_COLUMNS,
+        "trials, with a trained linear head and selection=top": declared.DECLARED["joint"],
+        "trials, with that or model=transformer, and selection=top": declared.DECLARED["law"],
         "columns of hypotheses": declared.hypothesis_columns(HYPOTHESES),
         "trials, with model=transformer": declared.LAYER_COLUMNS,
         "history, with model=transformer": declared.LAYER_KEY,
@@ -35,7 +36,9 @@ def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[dec
         "quantities of the history, with selection=multi, for each norm but frobenius": (
             declared.DECLARED["multi"][1:]
         ),
-        "quantities of the history, with a trained linear head": declared.LAW_QUANTITIES,
+        "quantities of the history, with a trained linear head; with model=transformer the first": (
+            declared.LAW_QUANTITIES
+        ),
         "columns and quantities of probes": declared.probe_columns(probe_quantities(probes)),
         "runs": declared.RUN_COLUMNS,
     }

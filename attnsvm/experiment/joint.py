@@ -1,15 +1,18 @@
-"""W trained together with a linear head, compared with the law of joint training."""
+"""Trained W against the law of joint training: with a linear head, or of a network's layers."""
 
+import dataclasses
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from attnsvm.experiment.results import Findings, Selected, distance
 from attnsvm.experiment.svms import Solve, arrays
 from attnsvm.head import Joint, Linear
 from attnsvm.loss import Exponential, Logistic
 from attnsvm.norm import norm_of
-from attnsvm.svm import SvmStatus
+from attnsvm.problem import ProblemBatch
+from attnsvm.svm import SvmSolution, SvmStatus
 from attnsvm.theory import joint
 
 LAWFUL = {(head, loss) for head in (Linear, Joint) for loss in (Logistic, Exponential)}
@@ -43,13 +46,10 @@ def compare_with_law(
     lost = gamma.isnan().any(1) | path.diverged | (size == 0)
     found, solutions = Findings(arrays={"gamma": gamma, **arrays("classifier", head)}), {}
     for name, r in ratios.items():
-        ratios[name], svm = r.masked_fill(lost, torch.nan), f"{norm}_{name}"
-        offsets, r = joint.weights(gamma, ratios[name])
-        solutions[name] = one = solve_named(svm, partial(law, offsets, r))
-        W = one.W.masked_fill(ratios[name].isnan()[:, None, None], torch.nan)
-        found |= distance(f"one_minus_corr_{name}", path, W)
-        weights = {f"{svm}_offsets": offsets, f"{svm}_ratio": r}
-        found |= Findings(arrays=weights | arrays(svm, one))
+        ratios[name] = r.masked_fill(lost, torch.nan)
+        given = name, gamma, ratios[name]
+        solutions[name], one = _compare(selected, batch, norm, *given, solve_named)
+        found |= one
     ratio = ratios["law_predicted"]
     if predicted is None:
         image = joint.growing_image(head, rate, solutions["law_predicted"])
@@ -69,3 +69,49 @@ def compare_with_law(
             "law_boundary": joint.boundary(batch, gamma, ratios["law"], solutions["law"]),
         }
     )
+
+
+def compare_with_law_of_layers(selected: Selected, norm: str, solve_named: Solve) -> Findings:
+    """Compare W of every layer with the weighted SVM of all rows that the prediction depends on.
+
+    The adjoint of a row k, the derivative of the risk in what attention gives it, takes the place
+    of the slope of the loss: offsets -log ||r_k||, with ratio 1 / norm(W).
+    """
+    trained = selected.trained
+    log_adjoint, reached = (trained.network.arrays[name] for name in ("log_adjoint", "reached"))
+    batch = dataclasses.replace(trained.batch, mask=reached)
+    some = (reached.sum(-1) > 1) & log_adjoint.isfinite()
+    offsets = torch.where(some, -log_adjoint, 0.0)
+    size = norm_of(norm).value(trained.path.W.nan_to_num(0.0))
+    ratio = torch.where(trained.path.diverged | (size == 0), torch.nan, 1 / size)
+    law, found = _compare(selected, batch, norm, "law", offsets, ratio, solve_named)
+    seen = some & (trained.batch.mask.sum(-1) > 1)
+    least = torch.where(seen, offsets, torch.inf).amin(1)
+    most = torch.where(seen, offsets, -torch.inf).amax(1)
+    statuses = zip(law.statuses, ratio.isnan().tolist(), strict=True)
+    return found | Findings(
+        {
+            "adjoint_spread": (most - least).clamp(min=0) / size,
+            "law_status": ["" if lost else one.value for one, lost in statuses],
+            "law_boundary": joint.boundary(batch, offsets, ratio, law),
+        }
+    )
+
+
+def _compare(
+    selected: Selected,
+    batch: ProblemBatch,
+    norm: str,
+    name: str,
+    gamma: Tensor,
+    ratio: Tensor,
+    solve_named: Solve,
+) -> tuple[SvmSolution[Tensor], Findings]:
+    """Return the law of these offsets and ratios, NaN where it is not known, and the distance."""
+    svm, (offsets, r) = f"{norm}_{name}", joint.weights(gamma, ratio)
+    tokens = selected.selection.selected
+    law = solve_named(svm, partial(joint.law, batch, tokens, offsets, r, norm))
+    W = law.W.masked_fill(ratio.isnan()[:, None, None], torch.nan)
+    weights = {f"{svm}_offsets": offsets, f"{svm}_ratio": r}
+    found = Findings(arrays=weights | arrays(svm, law))
+    return law, found | distance(f"one_minus_corr_{name}", selected.trained.path, W)

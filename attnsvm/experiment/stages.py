@@ -29,7 +29,7 @@ from attnsvm.config.sources import package_of
 from attnsvm.data import Seeded
 from attnsvm.display.pace import doing
 from attnsvm.experiment import svms
-from attnsvm.experiment.joint import LAWFUL, compare_with_law
+from attnsvm.experiment.joint import LAWFUL, compare_with_law, compare_with_law_of_layers
 from attnsvm.experiment.objects import RunObjects
 from attnsvm.experiment.results import (
     EXCLUSIONS,
@@ -186,8 +186,9 @@ class Stages:
     def divided(self, batch: ProblemBatch, networks: LayerTrajectory) -> Trained:
         """Return each layer and head of trained networks as a problem of one layer."""
         problems = layer_problems(batch, networks, self.config.selection.attended)
-        names = "positions_seen", "unseen_gradient", "selected_since"
+        names = "positions_seen", "unseen_gradient", "unseen_softmax", "selected_since"
         arrays = {f"network_{name}": part for name, part in problems.network.items()}
+        arrays |= {name: getattr(problems, name) for name in ("log_adjoint", "reached")}
         findings = Findings({name: getattr(problems, name) for name in names}, arrays=arrays)
         key = {"layer": problems.layer, "attention_head": problems.head}
         return Trained(problems.batch, problems.path, key, findings)
@@ -280,14 +281,17 @@ class Stages:
         rules = made.optimizer, made.parameterization
         ours = all(package_of(type(one).__module__) == "attnsvm" for one in rules)
         lawful = made.head.train and (type(made.head), type(made.loss)) in LAWFUL
+        lawful |= isinstance(made.model, Transformer)
         return self.implicit_bias() if ours and lawful else None
 
     def law(self, selected: Selected, norm: str) -> Findings:
         """Compare the trained weights with the law of joint training."""
         made, trained = self.objects, selected.trained
-        ratio = ratio_of_steps(made.optimizer, made.parameterization, made.head.rate)
         solve = partial(self.solve, trained.batch, trained.key)
         with self._timed("svm", "solving"):
+            if trained.key:
+                return compare_with_law_of_layers(selected, norm, solve)
+            ratio = ratio_of_steps(made.optimizer, made.parameterization, made.head.rate)
             return compare_with_law(selected, norm, ratio, solve)
 
     # --- measure, tabulate ------------------------------------------------------------------------

@@ -178,9 +178,21 @@ def svmeq_name(norm: str) -> str:
     return "one_minus_corr_svmeq" if norm == "frobenius" else f"one_minus_corr_svmeq_{norm}"
 
 
-LAW_QUANTITIES = DECLARED["law"]
-JOINT_COLUMNS = (*DECLARED["joint"], *LAW_QUANTITIES)
-"""Quantities of the history, and columns, of a run with a law of joint training."""
+LAW_QUANTITIES = tuple(
+    one for table in ("law", "joint") for one in DECLARED[table] if one.name.startswith("one_")
+)
+"""Quantities of the history of a run with a law of joint training, or of those of one layer."""
+
+
+def law_columns(config: Mapping[str, Any]) -> tuple[Column, ...]:
+    """Return the columns of trials that a law of joint training adds, with selection=top."""
+    head = config["head"]
+    if config["selection"]["tokens"] != "top":
+        return ()
+    if is_transformer(config["model"]):
+        return DECLARED["law"]
+    trained = head["_target_"] in TRAINED_LINEAR and head["train"]
+    return (*DECLARED["joint"], *DECLARED["law"]) if trained else ()
 
 
 def hypothesis_columns(names: Iterable[str]) -> tuple[Column, ...]:
@@ -212,12 +224,11 @@ def further_columns(
 
     `probes` are meaning and unit of the quantities of its probes, by the name of their column.
     """
-    norms, tokens, head = config["svm"]["norms"], config["selection"]["tokens"], config["head"]
-    has_law = head["_target_"] in TRAINED_LINEAR and head["train"] and tokens == "top"
+    norms, tokens = config["svm"]["norms"], config["selection"]["tokens"]
     return (
         *norm_columns(norms),
         *multi_columns(norms if tokens == "multi" else ()),
-        *(JOINT_COLUMNS if has_law else ()),
+        *law_columns(config),
         *hypothesis_columns(config["hypotheses"]),
         *(LAYER_COLUMNS if is_transformer(config["model"]) else ()),
         *probe_columns(

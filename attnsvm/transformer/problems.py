@@ -43,6 +43,15 @@ class LayerProblems:
         Which samples the readout sees, shape (B L H, n T), bool.
     positions_seen : Tensor
         Positions at this layer's input that the readout sees, mean over the sequences, (B L H,).
+    log_adjoint : Tensor
+        Log of the norm of r_k of every sample, -inf where the risk does not depend on the row,
+        shape (B L H, n T).
+    reached : Tensor
+        Admissible tokens of the samples that the risk depends on, seen or not; of the others the
+        one that they attend to, shape (B L H, n T, T), bool.
+    unseen_softmax : Tensor
+        Least top softmax of the samples that the risk depends on and the readout does not see,
+        shape (B L H,).
     unseen_gradient : Tensor
         Share of the gradient in W, at the last step, of positions that the readout does not see,
         shape (B L H,): ||G'|| / (||G|| + ||G'||) with G of those that it sees and G' of the others.
@@ -60,6 +69,9 @@ class LayerProblems:
     head: Tensor
     visible: Tensor
     positions_seen: Tensor
+    log_adjoint: Tensor
+    reached: Tensor
+    unseen_softmax: Tensor
     unseen_gradient: Tensor
     network: dict[str, Tensor]
     selected_since: Tensor
@@ -126,20 +138,26 @@ def layer_problems(
     log_s = path.log_softmax.movedim(1, 3).reshape(stack, S, n * T, T)
     last = per_head([one.log_s for one in layers]).reshape(stack, n * T, T)
     chosen = torch.arange(T, device=X.device) == last.argmax(-1, keepdim=True)
-    admitted = torch.where(visible[..., None], last > -torch.inf, chosen)
+    size = found.r.abs().amax(-1, keepdim=True)
+    scores = -found.r / torch.where(size > 0, size, 1.0)
+    log_adjoint = (scores.norm(dim=-1) * size[..., 0]).log() + found.r_exponent[:, :, None]
+    log_adjoint = log_adjoint.reshape(stack, n * T)
+    depends = log_adjoint > -torch.inf
+    reached, admitted = (
+        torch.where(some[..., None], last > -torch.inf, chosen) for some in (depends, visible)
+    )
+    unseen_top = torch.where(depends & ~visible, last.amax(-1), 0.0)
     log_s = log_attention(log_s.masked_fill(~admitted[:, None], -torch.inf))
     snapshots = path.snapshots.movedim(1, 3).reshape(stack, S, d, d)
     index = torch.cartesian_prod(torch.arange(B), torch.arange(L), torch.arange(H))
     index = index.view(stack, 3).to(X.device)
-    size = found.r.abs().amax(-1, keepdim=True)
-    scores = (-found.r / torch.where(size > 0, size, 1.0)).reshape(stack, n * T, d)
     problems = ProblemBatch(
         X=keys.reshape(stack, n * T, T, d).contiguous(),
         Z=queries.reshape(stack, n * T, d).contiguous(),
         Y=torch.ones(stack, n * T, dtype=X.dtype, device=X.device),
         mask=admitted,
         head=RowScores(),
-        head_parameters={"v": scores * visible[..., None]},
+        head_parameters={"v": scores.reshape(stack, n * T, d) * visible[..., None]},
         seeds=batch.seeds[index[:, 0]],
     )
     factors = [None if V is None else V.reshape(stack, d, -1) for V in (path.K, path.Q)]
@@ -164,6 +182,9 @@ def layer_problems(
         head=index[:, 2],
         visible=visible,
         positions_seen=inputs.sum(-1).to(X.dtype).mean(-1),
+        log_adjoint=log_adjoint,
+        reached=reached,
+        unseen_softmax=unseen_top.amin(-1).exp(),
         unseen_gradient=per_head(shares),
         network={name: array[index[:, 0]] for name, array in path.trained.items()},
         selected_since=_since(path.steps, log_s.argmax(-1)),

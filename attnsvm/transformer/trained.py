@@ -26,13 +26,15 @@ from attnsvm.transformer.network import Weights, admissible, forward, of_head, r
 class Adjoints:
     """Derivatives of the risk in rows and weights.
 
-    r (B, L, H, n, T, d) is V dL/do_k / sqrt(H) of the rows o_k that attention gives, each up to a
-    factor; 0 for rows that nothing reads. dL/dU_k of U_k = W x_k is P e^P_exponent, shapes
-    (B, L, H, n, T, d) and (B, L, H, n, T); dL/dW is the sum of P_k x_k^T. The gradients in W and in
-    what else is trained, by the names of `Weights.others`, are each up to a factor for each matrix.
+    V dL/do_k / sqrt(H) of the rows o_k that attention gives is r e^r_exponent, shapes
+    (B, L, H, n, T, d) and (B, L, n, T); 0 for rows that nothing reads. dL/dU_k of U_k = W x_k is
+    P e^P_exponent, P_exponent of shape (B, L, H, n, T); dL/dW is the sum of P_k x_k^T. The
+    gradients in W and in what else is trained, by the names of `Weights.others`, are each up to a
+    factor for each matrix.
     """
 
     r: Tensor
+    r_exponent: Tensor
     P: Tensor
     P_exponent: Tensor
     gradients: dict[str, Tensor]
@@ -153,7 +155,7 @@ class TrainedNetwork:
         work.r[:], work.P[:], work.P_exponent[:] = 0.0, 0.0, -torch.inf  # of rows that none reads
         given = [blocks_of(part.cpu()) for part in (weights.W, g, exponent)]
         trained = [name for name in weights.others(self.model) if _stack(name) > 1]
-        names = ["r", "P", "P_exponent", "dW", *(f"d{name}" for name in trained)]
+        names = ["r", "r_exponent", "P", "P_exponent", "dW", *(f"d{name}" for name in trained)]
         kept: list[list[Any]] = [[] for _ in names]
         with announced("gradient of a transformer", 40):
             for b in range(len(data.X)):
@@ -162,8 +164,12 @@ class TrainedNetwork:
                 for parts, name in zip(kept, names, strict=True):
                     parts.append(torch.from_numpy(getattr(work, name).array.copy()))
         stacked = (LaneArray(torch.stack(parts).numpy()) for parts in kept)
-        r, P, P_exponent, *found = (of_blocks(lanes, B).to(rows.device) for lanes in stacked)
-        return Adjoints(r, P, P_exponent, dict(zip(["W", *trained], found, strict=True)) | in_head)
+        r, r_exponent, P, P_exponent, *found = (
+            of_blocks(lanes, B).to(rows.device) for lanes in stacked
+        )
+        return Adjoints(
+            r, r_exponent, P, P_exponent, dict(zip(["W", *trained], found, strict=True)) | in_head
+        )
 
     def _readout(self, rows: Tensor, weights: Weights) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return g (B, n, T, d) and c (B, n, T) of dL/dx_k = g e^c of the last rows x_k.

@@ -78,6 +78,8 @@ class StoredSvm:
             tokens = {one: at[one] for one in ("X", "Z", "mask", "selected")}
             if name == "classifier":
                 tokens = of_head(at)
+            elif f"{name}_ratio" in at:
+                tokens["mask"] = at.get("reached", at["mask"])
             if multi:
                 tokens["selected"] = at["attended"].argmax(-1)
             svms[name] = cls(

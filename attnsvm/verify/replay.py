@@ -276,6 +276,8 @@ class Replay(Stages):
         if f"{name}_ratio" in stored.arrays:
             offsets = stored.filled(f"{name}_offsets", keys, X.new_zeros(selected.shape))
             ratio = stored.filled(f"{name}_ratio", keys, X.new_zeros(len(keys)))
+            if "reached" in stored.arrays:  # of a network
+                mask = stored.filled("reached", keys, mask)
             problem = with_offsets(svm.single_token(X, Z, selected, mask), offsets, ratio)
             return self._solution(name, name.partition("_")[0], keys, problem)
         if "attended" not in stored.arrays or name == "one_token":

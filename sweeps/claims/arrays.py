@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 
 import numpy as np
-from scipy.optimize import nnls
 from scipy.special import logsumexp
 
 Arrays = Mapping[str, np.ndarray]
@@ -82,10 +81,24 @@ def head_margin_ratio(arrays: Arrays) -> np.ndarray:
 
 def head_margin_gap(arrays: Arrays) -> np.ndarray:
     """Return 1 - ||v_svm|| min_i Y_i v^T x_i,alpha_i / ||v||; NaN where none separates them."""
-    least = np.array([_least_norm(one) for one in _selected_rows(arrays)])
+    solved = arrays["classifier_status"] == "solved"
+    least = np.where(solved, arrays["classifier_objective"], np.nan)
     sizes = np.linalg.norm(arrays["trained_v"], axis=1)
     gaps: np.ndarray = 1 - least * _head_margins(arrays).min(axis=1) / sizes
     return gaps
+
+
+def increment_apart(arrays: Arrays, name: str, begin: float, end: float) -> np.ndarray:
+    """Return 1 - correlation of the matrices `name` with a change of W.
+
+    It is the change between two steps, each given as a part of all steps.
+    """
+    steps, target = arrays["steps"][0], arrays[name]
+    first, last = (np.searchsorted(steps, part * steps[-1]) for part in (begin, end))
+    change = arrays["snapshots"][:, last] - arrays["snapshots"][:, first]
+    inner, sizes = (change * target).sum(axis=(1, 2)), _frobenius(change) * _frobenius(target)
+    apart: np.ndarray = 1 - inner / np.where(sizes > 0, sizes, np.nan)
+    return apart
 
 
 def _selected_rows(arrays: Arrays) -> np.ndarray:
@@ -99,21 +112,6 @@ def _head_margins(arrays: Arrays) -> np.ndarray:
     """Return Y_i v^T x_i,alpha_i of the trained v, (B, n)."""
     margins: np.ndarray = np.einsum("bnd,bd->bn", _selected_rows(arrays), arrays["trained_v"])
     return margins
-
-
-def _least_norm(rows: np.ndarray) -> float:
-    """Return min ||v|| with rows v >= 1, by non-negative least squares; NaN if there is none.
-
-    Lawson and Hanson (1974), chapter 23: the residual r of min ||E u - f||, u >= 0, with E the
-    rows' transpose over a row of ones and f = (0, ..., 0, 1), has v = -r_1..d / r_d+1.
-    """
-    E = np.vstack([rows.T, np.ones(len(rows))])
-    f = np.append(np.zeros(rows.shape[1]), 1.0)
-    u, residual = nnls(E, f)
-    if residual <= 1e-9:
-        return np.nan
-    r = E @ u - f
-    return float(np.linalg.norm(r[:-1] / r[-1]))
 
 
 MEASURES: Mapping[str, Callable[..., np.ndarray]] = {

@@ -10,7 +10,12 @@ from omegaconf import OmegaConf
 
 from attnsvm.sweeps.aggregate import SweepFrames
 from attnsvm.sweeps.claims import FAILS, HOLDS, Evidence, all_claims
-from attnsvm.sweeps.claims.arrays import head_margin_gap, head_margin_ratio, outside_queries
+from attnsvm.sweeps.claims.arrays import (
+    head_margin_gap,
+    head_margin_ratio,
+    increment_apart,
+    outside_queries,
+)
 
 CLAIMS = {claim.name: claim for claim in all_claims()}
 GIVEN = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("claim_words.yaml")))
@@ -89,7 +94,10 @@ def test_what_is_not_recorded_neither_holds_nor_fails():
 # --- predictions and hypotheses -------------------------------------------------------------------
 
 PREDICTIONS = GIVEN["predictions"]
-SAME = {"layers_linear": "layers_values", "adam_eps": "adam_max", "mixture_kq": "mixture"}
+SAME = {
+    "layers_linear": "layers_values", "layers_linear_law": "layers_values_law",
+    "layers_all_law": "layers_values_law", "adam_eps": "adam_max", "mixture_kq": "mixture",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [*PREDICTIONS, *SAME])
@@ -130,9 +138,18 @@ def test_margins_of_the_head():
         "selected": np.array([[0, 1]] * 4),
         "Y": np.array([[1.0, -1.0]] * 4),
         "trained_v": np.ones((4, 1)),
+        "classifier_objective": np.ones(4),
+        "classifier_status": np.array(["solved"] * 3 + ["infeasible"]),
     }
     np.testing.assert_allclose(head_margin_ratio(arrays), [1.0, 1.05, 1.2, np.inf])
     np.testing.assert_allclose(head_margin_gap(arrays), [0.0, 0.0, 0.0, NAN], atol=1e-12)
+
+
+def test_the_direction_of_a_change_of_W():
+    W = np.array([[[[1.0, 3.0]], [[1.0, 8.0]], [[2.0, 6.0]]]])  # three steps of one instance
+    arrays = {"snapshots": W, "steps": [np.array([0, 5, 10])], "target": np.array([[[0.0, 1.0]]])}
+    np.testing.assert_allclose(increment_apart(arrays, "target", 0, 0.5), [0.0], atol=1e-15)
+    np.testing.assert_allclose(increment_apart(arrays, "target", 0.5, 1), [1 + 2 / np.sqrt(5)])
 
 
 def test_the_part_of_a_matrix_outside_of_the_span_of_the_queries():

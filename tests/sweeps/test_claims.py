@@ -252,7 +252,7 @@ def test_a_digest_covers_the_rule_of_a_claim_and_not_its_name(changed, changes):
     [
         ("cosines.max(", "cosines.min(", True),
         ('"""Return the largest |cosine|', '"""A comment', False),
-        ("def _least_norm(rows", "def _least_norm(r, rows", False),  # of another function
+        ("def _head_margins(arrays", "def _head_margins(a, arrays", False),  # of another function
     ],
 )
 def test_a_digest_covers_the_functions_that_a_rule_names(monkeypatch, old, new, changes):

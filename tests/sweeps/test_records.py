@@ -39,14 +39,18 @@ def trials_of(name: str) -> pd.DataFrame:
 
 
 def test_there_is_a_small_record_for_every_experiment():
-    assert {path.name for path in RECORDS.iterdir()} == {*ALL, "hunt"}
+    assert {path.name for path in RECORDS.iterdir()} == {*ALL, "hunt", "joint_exceptions"}
     for name in ALL:
         files = [path for path in (RECORDS / name).rglob("*") if path.is_file()]
         assert sum(path.stat().st_size for path in files) <= SIZE_LIMIT_BYTES
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.full) for name in ALL]
+    "name",
+    [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.full)
+        for name in (*ALL, "joint_exceptions")
+    ],
 )
 def test_every_record_is_proved_again(name, capsys):
     assert command.main([str(RECORDS / name)]) == 0

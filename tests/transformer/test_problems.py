@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import attnsvm
-from attnsvm import Transformer, layer_problems, train_layers
+from attnsvm import Transformer, experiment, layer_problems, train_layers
+from attnsvm.config.compose import composed
 from attnsvm.theory import convergence_types
 from attnsvm.transformer.network import Weights, forward
 from attnsvm.transformer.problems import visible_rows
@@ -77,9 +78,24 @@ def test_scores_are_the_fall_of_the_risk(residual):
     log_s = layers[0].log_s
     (G,) = torch.autograd.grad(path.loss.value(u).mean(), log_s)
     falls = (-G / log_s.exp())[0].flatten(1, 2)  # -dL/ds, (H, n T, T)
-    scores = layer_problems(batch, path).batch.scores()[:2]  # of the heads of the first layer
+    problems = layer_problems(batch, path)
+    scores = problems.batch.scores()[:2]  # of the heads of the first layer
     ours, theirs = (s - s.mean(-1, keepdim=True) for s in (scores, falls))
     assert (attnsvm.correlation(ours[:, :, None], theirs[:, :, None]) > 1 - 1e-10).all()
+    factor = problems.log_adjoint.exp() / problems.batch.head_parameters["v"].norm(dim=-1)
+    assert torch.allclose(factor[:2, :, None] * ours, theirs, rtol=1e-10)
+    assert (problems.log_adjoint[2:].isfinite() == problems.visible[2:]).all()  # first row only
+
+
+@pytest.mark.full
+def test_a_row_that_is_not_seen_is_at_its_law():
+    """Two instances whose first layer an unseen row pulls away from the SVM, and a third one."""
+    given = "model=transformer", "data.n=4", "data.T=5", "data.d=16", "optimizer.init=small"
+    for seed, pulled in ((46, True), (51, True), (50, False)):
+        config = composed([*given, "optimizer.steps=30000", "trials=1", f"seed={seed}"])
+        first = experiment.run(config).trials.iloc[0]
+        assert first["one_minus_corr_law"] <= 1e-4
+        assert (first["one_minus_corr_frobenius"] > 5e-3) == pulled
 
 
 @pytest.mark.full

@@ -60,6 +60,7 @@ def backward(data: Data, work: Workspace, sizes: Sizes, W: LaneArray, layer: int
     """Write P and, above the first layer, the adjoints of the layer's input."""
     R = queries(sizes, layer)
     share = (np.sqrt(0.5) if sizes.residual else 1.0) / np.sqrt(sizes.H)
+    work.r_exponent[layer] = work.c
     for h in range(sizes.H):
         r = attending(work.r[layer, h], R)
         if sizes.values:

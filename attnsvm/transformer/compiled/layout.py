@@ -83,6 +83,7 @@ def shapes_of_work(sizes: Sizes) -> Shapes:
         # backwards, of every layer: r, P e^P_exponent, gradients; W of K and Q, and the gradients
         # of one K and Q
         **dict.fromkeys(("P", "r"), (L, H, n, T, d)), "P_exponent": (L, H, n, T),
+        "r_exponent": (L, n, T),
         **dict.fromkeys(("W", "dW", "dV"), (L, H, d, d)), **dict.fromkeys(("dK", "dQ"), (d, m)),
         "dM1": (mlps, d, width), "dM2": (mlps, width, d), "dF": (d, k),
         # of the layer at hand: adjoints g e^c, twice, W^T P, adjoints of the hidden units; of a
