@@ -269,7 +269,8 @@ class Replay(Stages):
         X, Z, mask = (stored.filled(one, keys, getattr(batch, one)) for one in ("X", "Z", "mask"))
         selected = stored.filled("selected", keys, X.new_zeros(X.shape[:2], dtype=torch.int64))
         if name.endswith("_ratio"):
-            return stored.filled(name, keys, X.new_zeros(len(keys)))
+            ratio = stored.filled(name, keys, X.new_zeros(len(keys)))
+            return torch.where(ratio > 0, ratio, torch.nan)  # 0: none was found
         if name == "classifier":
             problem = svm.single_token(*joint.of_head(batch, selected))
             return self._solution(name, "frobenius", keys, problem)
