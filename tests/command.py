@@ -119,7 +119,7 @@ def with_callback(place: Path, *lines: str) -> tuple[dict[str, str], str]:
     return env, "+hydra.callbacks.mine._target_=mine.Mine"
 
 
-def until(holds: Callable[[], object], seconds: float = 60, what: str = "it") -> None:
+def until(holds: Callable[[], object], seconds: float = 120, what: str = "it") -> None:
     """Wait until `holds()`."""
     deadline = time.monotonic() + seconds
     while not holds():
