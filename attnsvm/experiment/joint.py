@@ -55,7 +55,9 @@ def compare_with_law(
         image = joint.growing_image(head, rate, solutions["law_predicted"])
         ratio = joint.solved_ratio(ratio, image)
     unknown = (ratios["law"].isnan() & ~gamma.isnan().any(1)).tolist()
-    statuses = zip(head.statuses, solutions["law"].statuses, unknown, strict=True)
+    statuses = zip(head.statuses, *(one.statuses for one in solutions.values()), strict=True)
+    solved = SvmStatus.solved
+    worst = (next((one for one in found if one is not solved), solved) for found in statuses)
     return found | Findings(
         {
             "gamma_least": gamma.amin(1),
@@ -63,8 +65,7 @@ def compare_with_law(
             "law_ratio": ratios["law"],
             "law_ratio_predicted": ratio,
             "law_status": [
-                "" if lacks else (law if first is SvmStatus.solved else first).value
-                for first, law, lacks in statuses
+                "" if lacks else one.value for one, lacks in zip(worst, unknown, strict=True)
             ],
             "law_boundary": joint.boundary(batch, gamma, ratios["law"], solutions["law"]),
         }
@@ -91,7 +92,7 @@ def compare_with_law_of_layers(selected: Selected, norm: str, solve_named: Solve
     statuses = zip(law.statuses, ratio.isnan().tolist(), strict=True)
     return found | Findings(
         {
-            "adjoint_spread": (most - least).clamp(min=0) / size,
+            "adjoint_spread": (most - least).clamp(min=0) * ratio,
             "law_status": ["" if lost else one.value for one, lost in statuses],
             "law_boundary": joint.boundary(batch, offsets, ratio, law),
         }

@@ -278,7 +278,7 @@ class Stages:
     def law_norm(self) -> str | None:
         """Return the norm of the law of joint training; None for a run without one."""
         made = self.objects
-        rules = made.optimizer, made.parameterization
+        rules = made.optimizer, made.parameterization, made.head, made.loss
         ours = all(package_of(type(one).__module__) == "attnsvm" for one in rules)
         lawful = made.head.train and (type(made.head), type(made.loss)) in LAWFUL
         lawful |= isinstance(made.model, Transformer)

@@ -71,16 +71,16 @@ def weights(gamma: Tensor, ratio: Tensor) -> tuple[Tensor, Tensor]:
 def boundary(
     batch: ProblemBatch, gamma: Tensor, ratio: Tensor, solution: SvmSolution[Tensor]
 ) -> Tensor:
-    """Return min_i |c - r gamma_i| / c of the law at these ratios, (B,).
+    """Return min_i |c - r gamma_i| / (c - r min gamma) of the law at these ratios, (B,).
 
     A sample with r gamma_i > c needs no margin: its selected token may change for ever. Near zero
-    it is not certain which samples these are.
+    it is not certain which samples these are. NaN where the law is not solved.
     """
     separated = batch.mask.sum(-1) > 1
     least = torch.where(separated, gamma, torch.inf).amin(1)
-    c = (1 / solution.objective + ratio * least)[:, None]
-    apart = ((c - ratio[:, None] * gamma).abs() / c).masked_fill(~separated, torch.inf)
-    return apart.amin(1)
+    taken = (ratio * solution.objective)[:, None] * (gamma - least[:, None])
+    found = (1 - taken).abs().masked_fill(~separated, torch.inf).amin(1)
+    return found.masked_fill(~found.isfinite(), torch.nan)
 
 
 # --- the ratio r ----------------------------------------------------------------------------------
