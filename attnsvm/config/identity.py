@@ -106,6 +106,7 @@ def folder_name(names: Mapping[str, str], fields: Mapping[str, Any], signature: 
     options = [names[group] for group in ("parameterization", "head", "optimizer")]
     options += [names[group] for group, usual in UNNAMED_OPTIONS.items() if names[group] != usual]
     words = "_".join([f"{names['data']}{sizes}", *options, *_differing(names, fields)])
+    words = words.replace("e+", "e")  # 1e+06, which is not 1e-06
     safe = "".join(c if c.isascii() and (c.isalnum() or c in "_.") else "-" for c in words)
     return f"{safe[:NAME_LENGTH]}-{signature[:12]}"
 
