@@ -43,8 +43,8 @@ test: .venv/installed
 	$(BIN)/lint-imports --no-cache
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
 
-test-all: test  # three processes for two cores: these tests wait for others half of the time
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 -m full
+test-all: test
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 -m full
 
 test-processors: .venv/installed
 	$(BIN)/python -m tests.processors
