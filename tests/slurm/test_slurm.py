@@ -132,11 +132,10 @@ def start_again(slurm, job: str) -> None:
 def test_a_driver_follows_a_job_that_is_requeued(cause, slurm, tmp_path):
     """By hand, or by SLURM as its node goes down, which returns by itself.
 
-    The first start leaves a record and, unless it is ended in a compiled call, a result file;
-    neither is the end of the job.
+    The first start leaves a record and, as it is not in a compiled call, a result file; neither is
+    the end of the job.
     """
-    by_torch = "head=mlp"
-    driver, folder, pid, job = started(slurm, tmp_path, "-m", "seed=0", *LONG, by_torch)
+    driver, folder, pid, job = started(slurm, tmp_path, "-m", "head=mlp", "seed=0", *LONG)
     if cause == "scontrol":
         told(slurm, "scontrol", "requeue", job)
     else:
