@@ -33,14 +33,9 @@ from attnsvm.record.state import run_state
 from tests.config.test_config import composed
 
 STEPS = (
-    (os, "fsync"),
-    (os, "replace"),
-    (os, "chmod"),
-    (os, "write"),
-    (fcntl, "flock"),
-    (files.tempfile, "mkstemp"),
-    (Path, "unlink"),
-)
+    *((os, name) for name in ("fsync", "replace", "chmod", "write")), (fcntl, "flock"),
+    (files.tempfile, "mkstemp"), (Path, "unlink"),
+)  # fmt: skip
 """What changes the disk while a record is written."""
 
 

@@ -15,10 +15,3 @@ from attnsvm.config.groups import (
 from attnsvm.config.optimizer import FirstOrderConfig, OptimizerConfig
 from attnsvm.config.probe import ProbeConfig, Quantity
 from attnsvm.config.run import GROUPS, PROBES, WITHOUT_EFFECT, RunConfig, SelectionConfig, SvmConfig
-
-__all__ = [
-    "GROUPS", "PROBES", "WITHOUT_EFFECT", "ConfigError", "DataConfig", "FirstOrderConfig",
-    "HeadConfig", "ListOf", "LossConfig", "ModelConfig", "OneOf", "OptimizerConfig",
-    "ParameterizationConfig", "ProbeConfig", "Quantity", "Range", "RunConfig", "SelectionConfig",
-    "SvmConfig", "option",
-]  # fmt: skip

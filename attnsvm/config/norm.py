@@ -9,12 +9,9 @@ from typing import Any
 from attnsvm.config.names import did_you_mean
 
 NAMED = {
-    "frobenius": ("l", 2.0),
-    "nuclear": ("schatten", 1.0),
-    "spectral": ("schatten", math.inf),
-    "l1": ("l", 1.0),
-    "max": ("l", math.inf),
-}
+    "frobenius": ("l", 2.0), "nuclear": ("schatten", 1.0), "spectral": ("schatten", math.inf),
+    "l1": ("l", 1.0), "max": ("l", math.inf),
+}  # fmt: skip
 """Family and exponent p of the norms that have a name of their own."""
 
 OTHER_NAMES = {"fro": "frobenius", "l2": "frobenius", "euclidean": "frobenius",

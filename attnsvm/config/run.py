@@ -41,9 +41,10 @@ class SelectionConfig(Group):
     GROUP = "selection"
     tokens: str = option(
         "top",
-        OneOf(("top", "optimal", "multi")),
+        OneOf(("top", "optimal", "multi", "scc")),
         "top: the token of largest softmax; optimal: argmax score, no training; "
-        "multi: all tokens with softmax >= attended",
+        "multi: all tokens with softmax >= attended; scc: the component of the label, the token of "
+        "best score, in the token-priority graph",
     )
     saturation: float = option(
         0.999, fields.SHARE, "an instance whose smallest top softmax is below this is unsaturated"
@@ -133,17 +134,9 @@ class RunConfig:
         check_combinations(self)
 
 
-GROUPS = {
-    base.GROUP: Options(base)
-    for base in (
-        groups.ModelConfig,
-        groups.ParameterizationConfig,
-        groups.HeadConfig,
-        groups.DataConfig,
-        OptimizerConfig,
-        groups.LossConfig,
-    )
-}
+BASES = (groups.ModelConfig, groups.ParameterizationConfig, groups.HeadConfig, groups.DataConfig,
+         OptimizerConfig, groups.LossConfig)  # fmt: skip
+GROUPS = {base.GROUP: Options(base) for base in BASES}
 """Every option of these groups, those of plug-ins included, by the name a user types."""
 
 PROBES = Options(ProbeConfig)

@@ -7,8 +7,4 @@ from attnsvm.data.planted import Planted
 from attnsvm.data.pretrained.source import Pretrained
 from attnsvm.data.sample import sample
 from attnsvm.data.sphere import Orthonormal, PathsFar, PathsNear, Prompt, Sphere, SphereInSpan
-
-__all__ = [
-    "Data", "Digits", "Drawn", "File", "Orthonormal", "PathsFar", "PathsNear", "Planted",
-    "Pretrained", "Prompt", "Seeded", "Sphere", "SphereInSpan", "sample",
-]  # fmt: skip
+from attnsvm.data.token_graph import TokenGraph

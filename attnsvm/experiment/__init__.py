@@ -11,8 +11,6 @@ from attnsvm.experiment.results import WITHOUT_START, Selected, Trained
 from attnsvm.experiment.stages import Stages
 from attnsvm.record.schema import RunRecord
 
-__all__ = ["WITHOUT_START", "RunObjects", "Selected", "Stages", "Trained", "check", "parts", "run"]
-
 MAX_DRAWS_PER_TRIAL = 200
 """With selection.until_accepted: stop after this many drawn instances per requested one."""
 

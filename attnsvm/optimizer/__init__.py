@@ -12,8 +12,3 @@ from attnsvm.optimizer.gradient_descent import (
 from attnsvm.optimizer.regularization_path import RegularizationPath
 from attnsvm.optimizer.safe_gd import SafeGD
 from attnsvm.optimizer.steepest import Muon, SignGD, Steepest
-
-__all__ = [
-    "GD", "Adam", "FirstOrder", "MirrorDescent", "Momentum", "Muon", "NormalizedGD", "Optimizer",
-    "Polyak", "RegularizationPath", "SafeGD", "SignGD", "Steepest", "Step",
-]  # fmt: skip

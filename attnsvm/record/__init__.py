@@ -33,12 +33,3 @@ from attnsvm.record.plan import (
 from attnsvm.record.run import RUN_FILE, TABLES, read_run
 from attnsvm.record.state import RunState, obstacle, run_state
 from attnsvm.record.text import byte_size, duration, one_line, shortened
-
-__all__ = [
-    "LOCK_FILE", "PLAN_FILE", "RUN_FILE", "STATES", "TABLES", "CorruptRecordError", "HeldError",
-    "Plan", "RunState", "SweepFolder", "begin_sweep", "byte_size", "duration", "kind_of",
-    "link_latest", "locked", "obstacle", "one_line", "read_json", "read_plan", "read_run",
-    "recorded", "refuse_mixed_code", "remove_orphans", "run_state", "shortened", "states",
-    "sweep_folder", "unobstructed", "usable_memory", "verified", "write_atomically", "write_json",
-    "write_plan",
-]  # fmt: skip

@@ -14,9 +14,3 @@
 from attnsvm.svm.problem import SvmProblem, attained, finite_part, multi_token, single_token
 from attnsvm.svm.solution import Certificate, SvmSolution, SvmStatus
 from attnsvm.svm.solve import solve, solve_gen_svm, solve_rank_constrained, solve_svm
-
-__all__ = [
-    "Certificate", "SvmProblem", "SvmSolution", "SvmStatus", "attained", "finite_part",
-    "multi_token", "single_token", "solve", "solve_gen_svm", "solve_rank_constrained",
-    "solve_svm",
-]  # fmt: skip

@@ -16,10 +16,3 @@ from attnsvm.theory.hypotheses import (
 from attnsvm.theory.joint import ratio_of_steps
 from attnsvm.theory.local_optima import LocalOptima, local_optima
 from attnsvm.theory.mixture import finite_part_distance, optimal_mixture
-
-__all__ = [
-    "OF_INSTANCES", "LocalOptima", "aligned_gradient", "assumption_b1", "assumption_b2",
-    "assumption_d", "convergence_types", "direction_change", "finite_part_distance",
-    "local_optima", "optimal_mixture", "optimum_feasible", "order_preserving",
-    "overparameterized", "ratio_of_steps", "runner_up_local", "unique_optimum",
-]  # fmt: skip

@@ -5,8 +5,3 @@ from attnsvm.training.compiled import LOSS_CODES, uncompiled
 from attnsvm.training.span import in_span, span_basis
 from attnsvm.training.start import check_start, in_cone
 from attnsvm.training.trajectory import STALLED, TrainingStatus, Trajectory
-
-__all__ = [
-    "LOSS_CODES", "STALLED", "TrainingStatus", "Trajectory", "check_start", "chunk_size",
-    "in_cone", "in_span", "span_basis", "train", "train_chunks", "uncompiled",
-]  # fmt: skip

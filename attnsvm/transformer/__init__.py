@@ -3,8 +3,3 @@
 from attnsvm.transformer.network import Weights
 from attnsvm.transformer.problems import LayerProblems, layer_problems
 from attnsvm.transformer.training import LayerTrajectory, networks_at_once, train_layers
-
-__all__ = [
-    "LayerProblems", "LayerTrajectory", "Weights", "layer_problems", "networks_at_once",
-    "train_layers",
-]  # fmt: skip

@@ -25,12 +25,7 @@ from attnsvm.optimizer.base import REPORT_EVERY, Report
 from attnsvm.parameterization import KQ, Parameterization, Variables, W
 from attnsvm.problem import ProblemBatch
 from attnsvm.training import LOSS_CODES
-from attnsvm.training.batch import (
-    ROWS,
-    optimizer_named,
-    parameterization_named,
-    reporting,
-)
+from attnsvm.training.batch import ROWS, optimizer_named, parameterization_named, reporting
 from attnsvm.training.schedule import BlockSteps, Stretch
 from attnsvm.transformer.compiled import descend_layers, work_arrays
 from attnsvm.transformer.network import NEXT, Weights

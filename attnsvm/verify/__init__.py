@@ -2,5 +2,3 @@
 
 from attnsvm.verify.constraints import StoredSvm
 from attnsvm.verify.svm import Proof, stored_svms, verify
-
-__all__ = ["Proof", "StoredSvm", "stored_svms", "verify"]

@@ -2,5 +2,3 @@
 
 from .answer import Chart, answer, shown
 from .question import ChartError, Question, Tables, asked
-
-__all__ = ["Chart", "ChartError", "Question", "Tables", "answer", "asked", "shown"]

@@ -6,8 +6,3 @@ in the columns on record, so a verdict can be derived again from the records alo
 
 from .claim import FAILS, HOLDS, READINGS, STATED, WITHOUT_TRAINING, Claim, Runs, all_claims
 from .evidence import OTHERWISE, Evidence
-
-__all__ = [
-    "FAILS", "HOLDS", "OTHERWISE", "READINGS", "STATED", "WITHOUT_TRAINING", "Claim", "Evidence",
-    "Runs", "all_claims",
-]  # fmt: skip

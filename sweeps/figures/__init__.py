@@ -32,11 +32,6 @@ from ..aggregate import SweepFrames
 from ..cells import CellAxes, groups, rows_of
 from ._numbers import status_counts
 
-__all__ = [
-    "CAPTIONS", "CellAxes", "Drawing", "Figure", "Pages", "SweepFrames", "Tables", "drawn",
-    "figure_module",
-]  # fmt: skip
-
 Tables = Mapping[str, pd.DataFrame]
 
 FAMILIES = ("_curves", "_networks", "convergence_types", "optimizer_geometry")

@@ -215,12 +215,8 @@ TRAINED = {"attention": "nothing else", "mlp": "MLPs"}
 """What is trained, if it is not called as on the command line."""
 
 OF_TRAINED = {
-    "nothing else": (6, 0),
-    "values": (0, 1),
-    "MLPs": (2, 2),
-    "head": (3, 3),
-    "all": (1, 0),
-}
+    "nothing else": (6, 0), "values": (0, 1), "MLPs": (2, 2), "head": (3, 3), "all": (1, 0),
+}  # fmt: skip
 """The look of its curve."""
 
 

@@ -2,5 +2,3 @@
 
 from .command import main
 from .write import ReportFiles, write_report
-
-__all__ = ["ReportFiles", "main", "write_report"]

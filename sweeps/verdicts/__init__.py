@@ -2,5 +2,3 @@
 
 from .command import main
 from .derive import Verdict, refutation, rulings, verdict
-
-__all__ = ["Verdict", "main", "refutation", "rulings", "verdict"]

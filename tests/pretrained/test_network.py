@@ -46,8 +46,7 @@ def as_published(kind: str, prefix: str) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "prefix"),
-    [("gpt2", ""), ("gpt2", "transformer."), ("bert", ""), ("bert", "bert.")],
+    ("kind", "prefix"), [("gpt2", ""), ("gpt2", "transformer."), ("bert", ""), ("bert", "bert.")]
 )
 def test_layers_rows_and_attention_are_those_of_the_library(tmp_path, kind, prefix):
     """Of a checkpoint as published: loaded, run and hooked by us, and loaded by transformers."""

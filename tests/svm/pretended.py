@@ -12,13 +12,8 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 GPU = torch.device("meta")
 # What torch allows between devices: copies, and a CPU index into a device tensor.
-CROSSING = {
-    "aten::copy_",
-    "aten::_to_copy",
-    "aten::index",
-    "aten::index_put_",
-    "aten::_index_put_impl_",
-}
+CROSSING = {"aten::copy_", "aten::_to_copy", "aten::index", "aten::index_put_",
+            "aten::_index_put_impl_"}  # fmt: skip
 
 
 class Pretended(torch.Tensor):

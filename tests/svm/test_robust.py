@@ -186,15 +186,8 @@ def test_wrong_arguments_are_named():
     logs, bad = np.zeros((2, 3, 4)), X.copy()
     bad[0, 1, 2, 3] = np.nan
     ragged = [[1.0], [1.0, 2.0]]
-    of_selected = (
-        selected > 0,
-        selected * 1.0,
-        selected + 0j,
-        selected - 1,
-        selected + 4,
-        "x",
-        None,
-    )
+    numbers = (selected > 0, selected * 1.0, selected + 0j, selected - 1, selected + 4)
+    of_selected = (*numbers, "x", None)
     of_X = (X + 0j, X > 0, X.astype(str), ragged, None, 1.0, X[0, 0], X[:0])
     gamma, margins = np.zeros((2, 3)), np.ones((2, 9))
     of_margins = [

@@ -50,8 +50,7 @@ def test_masked_tokens_do_not_count():
 
 
 @pytest.mark.parametrize(
-    ("n", "T", "d", "meets"),
-    [(3, 4, 3, True), (3, 5, 3, False), (4, 2, 3, False), (4, 5, 4, True)],
+    ("n", "T", "d", "meets"), [(3, 4, 3, True), (3, 5, 3, False), (4, 2, 3, False), (4, 5, 4, True)]
 )
 def test_overparameterized(n, T, d, meets):
     assert theory.overparameterized(sample("sphere", n=n, T=T, d=d, trials=2)) == [meets] * 2

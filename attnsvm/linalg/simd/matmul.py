@@ -10,13 +10,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from attnsvm.linalg.jit import BOUNDS
-from attnsvm.linalg.simd.arithmetic import (
-    LANES,
-    VECTOR,
-    fill,
-    lanes_at,
-    multiply_add,
-)
+from attnsvm.linalg.simd.arithmetic import LANES, VECTOR, fill, lanes_at, multiply_add
 from attnsvm.linalg.simd.array import LaneArray, as_matrix, integer
 
 

@@ -8,5 +8,3 @@ open; `generation` is for many rows.
 
 from attnsvm.svm.interior_point.generation import LARGE, constraint_generation
 from attnsvm.svm.interior_point.solver import cones, solve
-
-__all__ = ["LARGE", "cones", "constraint_generation", "solve"]

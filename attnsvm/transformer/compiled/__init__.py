@@ -2,5 +2,3 @@
 
 from attnsvm.transformer.compiled.layout import Data, Sizes, work_arrays
 from attnsvm.transformer.compiled.loop import descend_layers, differentiate
-
-__all__ = ["Data", "Sizes", "descend_layers", "differentiate", "work_arrays"]
