@@ -27,6 +27,9 @@ class Loss(ABC):
     SELF_BOUNDED: ClassVar[bool] = False
     """Whether abs(l'') <= abs(l') and abs(l'(u + t)) <= abs(l'(u)) e^abs(t), for `safe_gd`."""
 
+    POSITIVE: ClassVar[bool] = False
+    """Whether l is defined for u > 0 only."""
+
     @abstractmethod
     def value(self, u: Tensor) -> Tensor:
         """Return l(u), with the shape of `u`."""
@@ -105,6 +108,25 @@ class Exponential(Loss):
         factor, exponent = _exponential_slope(u, delta)
         large = (u.abs() > LARGE) | (delta.abs() > LARGE)
         return torch.where(large, factor, near), torch.where(large, exponent, 0.0)
+
+
+class Log(Loss):
+    """l(u) = -log(u) of a probability u > 0, NaN elsewhere; arXiv 2403.08081."""
+
+    POSITIVE: ClassVar[bool] = True
+
+    def value(self, u: Tensor) -> Tensor:
+        """Return -log(u)."""
+        return -torch.log(u)
+
+    def slope(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Return 1 and -log(u)."""
+        return torch.ones_like(u), -torch.log(u)
+
+    def excess_slope(self, u: Tensor, delta: Tensor) -> tuple[Tensor, Tensor]:
+        """Return -log(1 - delta / u) / (delta / u) and -log(u)."""
+        share = delta / u
+        return _quotient(-torch.log1p(-share), share, torch.ones_like(u)), -torch.log(u)
 
 
 class LinearLoss(Loss):

@@ -182,7 +182,7 @@ def check_parameterization(rule: Parameterization, d: int = 5) -> None:
 
 def check_loss(loss: Loss) -> None:
     """Check that the loss decreases if it says so, its slopes by differences, and large margins."""
-    u = torch.linspace(-4, 4, 33, dtype=torch.float64)
+    u = torch.linspace(-4, 4, 33, dtype=torch.float64) + (5 if loss.POSITIVE else 0)
     value = loss.value(u)
     _require(not loss.DECREASING or bool((value.diff() < 0).all()), "value: must decrease")
     numeric = (loss.value(u + STEP) - loss.value(u - STEP)) / (2 * STEP)

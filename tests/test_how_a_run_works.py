@@ -23,7 +23,7 @@ def test_every_named_function_exists_in_its_file():
                 found = getattr(found, part)
     stages = importlib.import_module("attnsvm.experiment.stages")
     assert all(callable(getattr(stages.Stages, name)) for name in BRANCHES)
-    assert set(stages.SELECTIONS) == {"top", "multi", "optimal"} < {*BRANCHES}
+    assert set(stages.SELECTIONS) == {"top", "multi", "scc", "optimal"} < {*BRANCHES}
 
 
 def test_one_run_is_followed_in_at_most_forty_files():

@@ -43,10 +43,8 @@ def test_own_options(group, name):
         given = {"radii": [1.0, 3.0]}
     if name != "polyak":
         CHECKS[group](named(group, name, **given))
-
-
-def test_a_low_rank_parameterization():
-    testing.check_parameterization(KQ(m=2))
+    if name == "kq":
+        testing.check_parameterization(KQ(m=2))
 
 
 @pytest.mark.parametrize("name", PROBES.own)

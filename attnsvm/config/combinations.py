@@ -42,11 +42,11 @@ def _of_groups(run: RunConfig) -> Broken:
     m, d = _get(run, "parameterization.m"), _get(run, "data.d", math.inf)
     if m is not None and m > d:
         yield f"parameterization.m={m}", f"must be >= 1 and <= data.d={d}"
-    if m not in (None, d) and tokens == "multi" and "nuclear" in norms:
+    if m not in (None, d) and tokens in ("multi", "scc") and "nuclear" in norms:
         yield (
             f"parameterization.m={m}",
-            "must be null with selection=multi and the nuclear norm: the SVM of several tokens is "
-            "solved without a rank constraint; or svm.norms=[frobenius]",
+            f"must be null with selection={tokens} and the nuclear norm: the SVM of several tokens "
+            "is solved without a rank constraint; or svm.norms=[frobenius]",
         )
     if run.hypotheses and _get(run, "head.train"):
         must = "must be [] with head.train=True, which changes the scores"

@@ -227,6 +227,29 @@ class DigitsConfig(DataConfig, name="digits", target="Digits"):
     stride: int = option(2, Range(1, 8), "pixels between patches; T = ((8-patch)//stride+1)^2")
 
 
+class TokenGraphConfig(DrawnConfig, name="token_graph", target="TokenGraph"):
+    """Sequences of a vocabulary with their next tokens; the query is the last token."""
+
+    T: int = option(4, POSITIVE_COUNT, "tokens of a sequence")
+    d: int = option(8, POSITIVE_COUNT, "dimension of an embedding")
+    K: int = option(6, POSITIVE_COUNT, "tokens of the vocabulary, K <= d")
+    graph: str = option(
+        "acyclic",
+        OneOf(("acyclic", "cyclic")),
+        "acyclic: each last token orders the vocabulary, and the next token is the first of the "
+        "sequence by it; cyclic: any of the sequence",
+    )
+    embeddings: str = option(
+        "sphere",
+        OneOf(("sphere", "orthonormal")),
+        "of the vocabulary: uniform on the unit sphere, or orthonormal",
+    )
+
+    def _broken(self) -> Broken:
+        if self.K > self.d:
+            yield "K", f"<= d={self.d}: the embeddings are linearly independent"
+
+
 class PretrainedConfig(DataConfig, name="pretrained", target="Pretrained"):
     """A head of a pretrained model on sentences of a text."""
 
@@ -271,6 +294,10 @@ class LogisticLossConfig(LossConfig, name="logistic", target="Logistic"):
 
 class ExponentialLossConfig(LossConfig, name="exponential", target="Exponential"):
     """exp(-u)."""
+
+
+class LogLossConfig(LossConfig, name="log", target="Log"):
+    """-log(u), of a probability u > 0: with data=token_graph."""
 
 
 class LinearLossConfig(LossConfig, name="linear", target="LinearLoss"):

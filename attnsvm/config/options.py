@@ -60,6 +60,9 @@ class SampleOptions(TypedDict, total=False):
     score_gap: float
     signal: float
     held_out: int
+    K: int
+    graph: str
+    embeddings: str
     train: bool
     width: int
     lam: float

@@ -10,8 +10,8 @@ from torch import Generator, Tensor
 from attnsvm.config import ConfigError
 from attnsvm.config.groups import DrawnConfig
 from attnsvm.display.pace import each
-from attnsvm.head import Head, Joint, Linear, Parameters, Quadratic
-from attnsvm.model import Model
+from attnsvm.head import Head, Linear, Parameters, Quadratic
+from attnsvm.model import CrossAttention, Model
 from attnsvm.problem import ProblemBatch
 
 
@@ -75,9 +75,19 @@ class Seeded(Data):
 
 def check_v(head: Head, data: str) -> None:
     """Raise ConfigError unless it is known that scores are v^T x plus a function of ||x||."""
-    if type(head) not in (Linear, Joint, Quadratic):
+    if type(head) not in (Linear, Quadratic):
         name = type(head).__name__.lower()
-        raise ConfigError(f"head={name}: must be linear, joint or quadratic with data={data}")
+        raise ConfigError(f"head={name}: must be linear or quadratic with data={data}")
+
+
+def check_own_scores(head: Head, model: Model, data: str) -> None:
+    """Raise ConfigError unless a source of tokens with scores, and with queries, can replace these.
+
+    The head is to be linear without training, the model cross-attention.
+    """
+    if type(head) is not Linear or head.train or not isinstance(model, CrossAttention):
+        raise ConfigError("head, model: must be linear without training, cross_attention, with "
+                          f"data={data}: its tokens have scores of their own")  # fmt: skip
 
 
 def normal(generator: Generator, *shape: int) -> Tensor:

@@ -82,7 +82,7 @@ def check_probes(config: RunConfig, probes: Mapping[str, Probe], rule: Parameter
             "must be of one only"
         )
     for name, probe in probes.items():
-        allowed = ("top", "multi") if probe.GEN_SVM else ("top",)
+        allowed = ("top", "multi", "scc") if probe.GEN_SVM else ("top",)
         transformer, pretrained = is_transformer(vars(config.model)), PretrainedConfig
         needs = {
             "K and Q; parameterization must be kq": probe.FACTORS and len(rule.NAMES) != 2,

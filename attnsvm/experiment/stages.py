@@ -28,23 +28,10 @@ from attnsvm.config.probe import described_quantities
 from attnsvm.config.sources import package_of
 from attnsvm.data import Seeded
 from attnsvm.display.pace import doing
-from attnsvm.experiment import svms
+from attnsvm.experiment import results, svms
 from attnsvm.experiment.joint import LAWFUL, compare_with_law, compare_with_law_of_layers
 from attnsvm.experiment.objects import RunObjects
-from attnsvm.experiment.results import (
-    EXCLUSIONS,
-    OK,
-    Findings,
-    Selected,
-    Separated,
-    Status,
-    Trained,
-    exclusions,
-    marked,
-    quantity,
-    tables,
-    training_findings,
-)
+from attnsvm.experiment.results import OK, Findings, Selected, Separated, Status, Trained, marked
 from attnsvm.model import Transformer
 from attnsvm.probe import over_steps
 from attnsvm.problem import ProblemBatch
@@ -119,7 +106,7 @@ class Stages:
         selected, tie = optimal_tokens(batch)
         findings = Findings({"tie": tie}) | self.hypotheses(batch)
         separated = self.separate(batch, selected, {})
-        tied = EXCLUSIONS["tied_scores"]
+        tied = results.EXCLUSIONS["tied_scores"]
         found = [(tied_optimal(batch), *tied), *separated.exclusions, (tie, *tied)]
         status = marked([OK] * batch.B, found)
         return self.tabulate(batch, {}, status, findings | separated.findings)
@@ -166,6 +153,21 @@ class Stages:
                 status = marked(status, [(where, word, reason)])
         return self.tabulate(whole.batch, whole.key, status, findings, index)
 
+    def scc(self, batch: ProblemBatch) -> RunRecord:
+        """Train, and separate the components of the labels in their token-priority graphs."""
+        trained, made = self.train(batch), self.objects
+        tied = tied_optimal(batch)
+        selected = self.select(trained, lambda *_: {"tied_scores": tied})
+        findings = selected.findings | self.hypotheses(batch, trained.path)
+        with self._timed("svm", "solving"):
+            solve = partial(self.solve, batch, trained.key)
+            separated = svms.separate_components(trained.batch, made.loss, self.norms, solve)
+        with self._timed("compare", "comparing"):
+            findings |= separated.findings | svms.compare_components(trained.path, separated)
+        findings |= self.measure(trained, selected.selection.selected, separated)
+        status = marked(selected.status, separated.exclusions)
+        return self.tabulate(trained.batch, trained.key, status, findings)
+
     # --- train ------------------------------------------------------------------------------------
 
     def train(self, batch: ProblemBatch) -> Trained:
@@ -207,27 +209,28 @@ class Stages:
         given = {name: getattr(chosen, name) for name in thresholds}
         selection = select_tokens(trained.drawn, path, **given)
         ends = path.status(chosen.saturation)
-        found = exclusions(
+        found = results.exclusions(
             chosen,
             startless=path.snapshots[:, 0].isnan().any(-1).any(-1),
             diverged=path.diverged,
-            tied_softmax=selection.tied_softmax,
             stalled=torch.tensor([end is TrainingStatus.STALLED for end in ends]),
             **further(trained, selection),
         )
-        findings = trained.network | training_findings(
+        findings = trained.network | results.training_findings(
             trained, selection, ends, self.config.keep_path, self.objects.factors
         )
         return Selected(trained, selection, marked([OK] * len(ends), found), findings)
 
     def _top_exclusions(self, trained: Trained, selection: TokenSelection) -> dict[str, Tensor]:
-        return {"tied_scores": selection.tied_scores, "unsaturated": ~selection.saturated}
+        ties = {name: getattr(selection, name) for name in ("tied_softmax", "tied_scores")}
+        return ties | {"unsaturated": ~selection.saturated}
 
     def _multi_exclusions(self, trained: Trained, selection: TokenSelection) -> dict[str, Tensor]:
         """Return the instances to which the multi-token theory does not apply."""
         most, mask = self.config.selection.negligible, trained.batch.mask
         negligible = (trained.path.log_softmax <= math.log(most)) & mask
         return {
+            "tied_softmax": selection.tied_softmax,
             "positive": (trained.batch.Y > 0).all(-1),  # as published
             "ambiguous": selection.ambiguous,
             "nothing_negligible": ~negligible.flatten(1).any(-1),
@@ -306,7 +309,7 @@ class Stages:
                 quantities = self.config.probe[name].QUANTITIES
                 probe.check(batch.d)
                 for one, values in over_steps(probe, quantities, batch, path, **given).items():
-                    found |= quantity(f"{name}_{one}", path.steps, values)
+                    found |= results.quantity(f"{name}_{one}", path.steps, values)
         return found
 
     def tabulate(
@@ -320,7 +323,7 @@ class Stages:
         """Return the record; curves and arrays are those of the instances at `index`, or of all."""
         with self._timed("tabulate", "tabulating"):
             index = torch.arange(batch.B, device=batch.X.device) if index is None else index
-            made = tables(batch, key, status, findings, index, self.further)
+            made = results.tables(batch, key, status, findings, index, self.further)
         timings, self.timings = self.timings, {}
         return RunRecord(*made, timings)
 
@@ -329,5 +332,6 @@ SELECTIONS: dict[str, Callable[[Stages, ProblemBatch], RunRecord]] = {
     "optimal": Stages.optimal,
     "top": Stages.top,
     "multi": Stages.multi,
+    "scc": Stages.scc,
 }
 """What a run does, by `selection.tokens`."""

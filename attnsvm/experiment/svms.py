@@ -1,5 +1,6 @@
 """The SVMs of a run, solved in every norm, and the comparison of trained weights with them."""
 
+import dataclasses
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,17 +11,26 @@ from torch import Tensor
 
 from attnsvm import svm
 from attnsvm.comparison import margin_gap, svmeq, svmeq_factor, svmeq_least_squares
+from attnsvm.experiment import results
 from attnsvm.experiment.results import Exclusion, Findings, Selected, Separated, Trained, distance
+from attnsvm.linalg.directions import one_minus_correlation
+from attnsvm.loss import Loss
 from attnsvm.norm import norm_of
 from attnsvm.problem import ProblemBatch
 from attnsvm.record.columns import NORMS, svmeq_name
 from attnsvm.selection import TokenSelection, optimal_tokens
 from attnsvm.svm import SvmSolution, SvmStatus, reference
+from attnsvm.svm.equalities import restoring
+from attnsvm.svm.problem import PADDING
 from attnsvm.theory import assumption_b1, convergence_types, direction_change
+from attnsvm.theory.token_graph import label_components, least_risk, risk_inside
 from attnsvm.training import Trajectory
 
 Solve = Callable[[str, Callable[..., Any]], Any]
 """Returns the solutions of the SVM of a name: computes them, or gives back known ones."""
+
+FLAT = 1e-7
+"""Largest norm of the gradient of a risk at its minimiser."""
 
 STATUS_TEXT = f"<U{max(len(status) for status in SvmStatus)}"
 """NumPy text type that is long enough for every status."""
@@ -62,21 +72,12 @@ def separate_attended(
     solved. Its multipliers are kept to prove the bound again.
     """
     batch, log_softmax, W = trained.batch, trained.path.log_softmax, trained.path.W
-    selected, given = selection.selected, (batch.X, batch.Z, selection.attended)
-    one = solve_named("one_token", partial(svm.solve_svm, *given[:2], selected, mask=batch.mask))
-    findings = Findings(arrays={"attended": selection.attended, "log_softmax": log_softmax})
-    exclusions: list[Exclusion] = []
-    finite, solutions = {}, {}
-    for norm in norms:
-        compute = partial(svm.solve_gen_svm, *given, log_softmax, norm, batch.mask)
-        fin, mm = solve_named(f"{norm}_fin", compute)
-        finite[norm], solutions[norm] = fin, mm
-        exclusions += [*unsolved(f"{norm} W_fin", fin), *unsolved(f"{norm} W_mm", mm)]
-        stored = arrays(norm, mm) | arrays(f"{norm}_fin", fin)
-        findings |= Findings(columns(norm, mm), arrays=stored)
-    exclusions += unsolved("one-token SVM", one)
-    findings |= Findings(arrays=arrays("one_token", one))
-    problem, C = svm.attained(*given[:2], selected, selection.attended, log_softmax, batch.mask)
+    given = batch.X, batch.Z, selection.selected
+    one = solve_named("one_token", partial(svm.solve_svm, *given, mask=batch.mask))
+    found = _separate_sets(batch, selection.attended, log_softmax, norms, solve_named)
+    exclusions = [*found.exclusions, *unsolved("one-token SVM", one)]
+    findings = found.findings | Findings(arrays=arrays("one_token", one))
+    problem, C = svm.attained(*given, selection.attended, log_softmax, batch.mask)
     for norm in norms:
         bound = solve_named(f"{norm}_attained", partial(svm.solve, problem, norm, batch.T))
         known = _having(bound, SvmStatus.solved).to(W.device)
@@ -86,7 +87,48 @@ def separate_attended(
             {f"{norm}_margin_gap": torch.where(known, gap, torch.nan)},
             arrays={f"{norm}_attained_multipliers": multipliers},
         )
-    return Separated(solutions, findings, exclusions, finite, one)
+    return Separated(found.solutions, findings, exclusions, found.finite, one)
+
+
+def separate_components(
+    batch: ProblemBatch, loss: Loss, norms: list[str], solve_named: Solve
+) -> Separated:
+    """Solve the Graph-SVM of arXiv 2403.08081: Gen-SVM at the components of the labels.
+
+    Equal tokens of a sample are one there. W_fin has the log-ratios of least risk.
+    """
+    inside, first = label_components(batch)
+    log_softmax = solve_named("log_softmax", lambda **_: least_risk(batch, inside, loss))
+    distinct = dataclasses.replace(batch, mask=first)
+    found = _separate_sets(distinct, inside & first, log_softmax, norms, solve_named)
+    findings = found.findings | Findings(arrays={"distinct": first})
+    exclusions, nothing = list(found.exclusions), SvmStatus.unconstrained
+    for norm, mm in found.solutions.items():
+        exclusions.append((_having(mm, nothing), nothing.value, nothing.message))
+        if norm == "frobenius":
+            W_fin = found.finite[norm].W.flatten(1)
+            size = risk_inside(batch, inside, loss)(W_fin)[1].norm(dim=1)
+            reason = "W_fin: no minimiser of the risk inside of the components was found"
+            exclusions.append((~(size <= FLAT), SvmStatus.undecided.value, reason))
+            findings |= Findings({"fin_gradient": size})
+    return dataclasses.replace(found, findings=findings, exclusions=exclusions)
+
+
+def _separate_sets(
+    batch: ProblemBatch, sets: Tensor, log_softmax: Tensor, norms: list[str], solve_named: Solve
+) -> Separated:
+    """Solve Gen-SVM at the tokens `sets` (B, n, T) in every norm."""
+    findings = Findings(arrays={"attended": sets, "log_softmax": log_softmax})
+    exclusions: list[Exclusion] = []
+    finite, solutions = {}, {}
+    for norm in norms:
+        given = batch.X, batch.Z, sets, log_softmax, norm, batch.mask
+        fin, mm = solve_named(f"{norm}_fin", partial(svm.solve_gen_svm, *given))
+        finite[norm], solutions[norm] = fin, mm
+        exclusions += [*unsolved(f"{norm} W_fin", fin), *unsolved(f"{norm} W_mm", mm)]
+        stored = arrays(norm, mm) | arrays(f"{norm}_fin", fin)
+        findings |= Findings(columns(norm, mm), arrays=stored)
+    return Separated(solutions, findings, exclusions, finite)
 
 
 def solve_as_published(batch: ProblemBatch, selected: Tensor, norms: list[str]) -> Findings:
@@ -186,4 +228,26 @@ def compare_attended(path: Trajectory, separated: Separated) -> Findings:
         found |= Findings({f"svmeq_C_{norm}": svmeq_factor(W, *pair)[:, -1]})
         if norm == "frobenius":
             found |= distance("one_minus_corr_svmeq_lsq", path, svmeq_least_squares(W, *pair))
+    return found
+
+
+def compare_components(path: Trajectory, separated: Separated) -> Findings:
+    """Compare the trained weights with both parts of the Graph-SVM.
+
+    Their part in the cyclic subspace is compared with W_fin, the rest with W_mm. The rest has equal
+    logits within components, so that it has a margin.
+    """
+    found = compare_attended(path, separated)
+    for norm, mm in separated.solutions.items():
+        apart, problem = restoring(mm.problem), mm.problem
+        unequal = problem.kind.masked_fill(problem.equality, PADDING)
+        margins = dataclasses.replace(mm, problem=dataclasses.replace(problem, kind=unequal))
+        found |= Findings({f"{norm}_margin_gap": margin_gap(apart(path.W), margins)})
+        if norm == "frobenius":
+            rest = torch.stack([apart(W) for W in path.snapshots.unbind(1)], dim=1)
+            fin, inside = separated.finite[norm].W[:, None], path.snapshots - rest
+            found |= results.quantity("fin_distance", path.steps, (inside - fin).norm(dim=(2, 3)))
+            for name, pair in {"fin": (inside, fin), "rest": (rest, mm.W[:, None])}.items():
+                one = one_minus_correlation(*pair)
+                found |= results.quantity(f"one_minus_corr_{name}", path.steps, one)
     return found

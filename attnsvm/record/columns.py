@@ -165,7 +165,7 @@ def norm_columns(norms: Iterable[str]) -> tuple[Column, ...]:
 
 
 def multi_columns(norms: Iterable[str]) -> Iterator[Column]:
-    """Yield the columns of trials that selection=multi adds for these norms."""
+    """Yield the columns of trials that selection=multi and scc add for these norms."""
     factor, correlation = DECLARED["multi"]
     for norm in norms:
         yield factor.of(norm)
@@ -227,7 +227,8 @@ def further_columns(
     norms, tokens = config["svm"]["norms"], config["selection"]["tokens"]
     return (
         *norm_columns(norms),
-        *multi_columns(norms if tokens == "multi" else ()),
+        *multi_columns(norms if tokens in ("multi", "scc") else ()),
+        *(DECLARED["scc"] if tokens == "scc" else ()),
         *law_columns(config),
         *hypothesis_columns(config["hypotheses"]),
         *(LAYER_COLUMNS if is_transformer(config["model"]) else ()),

@@ -350,7 +350,7 @@ def _against_reference(
     if not attended.any(dim=2).all():
         raise ValueError("attended: every sample must attend to a token")
     token, D, admissible = _differences(X, _first(attended), mask)
-    return token, D, attended.gather(2, token), admissible
+    return token, D, attended.gather(2, token) & admissible, admissible
 
 
 def _differences(X: Tensor, reference: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:

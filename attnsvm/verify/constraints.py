@@ -76,6 +76,7 @@ class StoredSvm:
             names = ("objective", "lower_bound", "duality_gap", "min_margin")
             numbers: dict[str, Any] = {one: float(at[f"{name}_{one}"]) for one in names}
             tokens = {one: at[one] for one in ("X", "Z", "mask", "selected")}
+            tokens["mask"] = at.get("distinct", at["mask"])
             if name == "classifier":
                 tokens = of_head(at)
             elif f"{name}_ratio" in at:

@@ -72,7 +72,7 @@ class Drawing:
         sizes = n * T * d * (T if "layers" in model or "causal" in model else 1)
         width = head.get("width", d if isinstance(self.config.head, groups.ReluHeadConfig) else 1)
         largest = max(sizes * (copies if "layers" in model else 1), d * width,
-                      getattr(data, "held_out", 0) * T * d)  # fmt: skip
+                      (getattr(data, "held_out", 0) * T + getattr(data, "K", 0)) * d)  # fmt: skip
         if largest > LARGEST:
             raise ValueError(f"n={n}, T={T}, d={d}: too large to be drawn again")
 
@@ -116,7 +116,8 @@ class Drawing:
             name: stored.filled(name, keys, getattr(batch, name)) for name in TOKENS
         }
         pretrained = isinstance(self.config.data, groups.PretrainedConfig)
-        decomposed = groups.OrthonormalConfig, groups.SphereInSpanConfig, groups.PlantedConfig
+        decomposed = (groups.OrthonormalConfig, groups.SphereInSpanConfig, groups.PlantedConfig,
+                      groups.TokenGraphConfig)  # fmt: skip
         # other machines may draw other last bits
         differ = self.elsewhere or pretrained or isinstance(self.config.data, decomposed)
         allowed = ("exact", "turned", "close")[: 3 if differ else 2]

@@ -68,6 +68,7 @@ class LayerProof:
 
     def __post_init__(self) -> None:
         self.tokens = self.config["selection"]["tokens"]
+        self.sets = self.tokens in ("multi", "scc")
         self.svms = StoredSvm.all_of(self.at, self.config["svm"])
         self.proofs = {name: verify(svm) for name, svm in self.svms.items()}
 
@@ -78,7 +79,7 @@ class LayerProof:
                 yield name, f"{self.svms[name].status}: {proof.reason}"
         m = self.config["parameterization"].get("m")
         nuclear = self.svms.get("nuclear")
-        if self.tokens != "multi" and m is not None and nuclear is not None and _beyond(nuclear, m):
+        if not self.sets and m is not None and nuclear is not None and _beyond(nuclear, m):
             yield "nuclear", f"its rank is more than m = {m}"
         if "trained_K" in self.at:
             K, Q, W = (self.at[f"trained_{name}"] for name in "KQW")
@@ -111,11 +112,13 @@ class LayerProof:
         for norm in self.config["svm"]["norms"]:
             mm = self.svms[norm].W
             pairs[f"one_minus_corr_{norm}"] = one_minus_correlation(W, mm)
-            if self.tokens != "multi":
+            if not self.sets:
                 pairs[f"{norm}_margin_gap"] = self._margin_gap(norm, W)
                 continue
-            fin, one = self.svms[f"{norm}_fin"].W, self.proofs["one_token"].rows
-            pairs[f"{norm}_margin_gap"] = attained_gap(self.at, norm, one)
+            fin = self.svms[f"{norm}_fin"].W
+            if self.tokens == "multi":
+                one = self.proofs["one_token"].rows
+                pairs[f"{norm}_margin_gap"] = attained_gap(self.at, norm, one)
             columns[f"svmeq_C_{norm}"] = Expected(*svmeq_factors(W, fin, mm, SPAN))
             name = "" if norm == "frobenius" else f"_{norm}"
             best = svmeq(W, fin, mm)
@@ -244,7 +247,7 @@ def svmeq_factors(W: Array, W_fin: Array, W_mm: Array, error: float) -> tuple[fl
     low, high = max(angle - error, 0.0), angle + error
     sizes = [float(np.linalg.norm(V)) for V in (W_fin, W_mm)]
     if not all(sizes):
-        return (math.inf, math.inf) if sizes[1] else (0.0, 0.0)
+        return (0.0, 0.0) if sizes[0] else (math.inf, math.inf)
     factor = sizes[0] / sizes[1]
     reached = high >= math.pi / 2
     return factor * math.tan(low), math.inf if reached else factor * math.tan(high)

@@ -139,7 +139,7 @@ class Replay(Stages):
         return Trained(batch, Trajectory(
             steps=self._grid(),
             snapshots=snapshots,
-            loss=torch.stack([loss.value(view.margins).mean(-1) for view in views], 1),
+            loss=torch.stack([loss.value(self._noisy(view.margins)).mean(-1) for view in views], 1),
             softmax=torch.stack([view.softmax for view in views], 1),
             log_softmax=views[-1].log_softmax,
             W=snapshots[:, -1].clone(),
@@ -266,7 +266,11 @@ class Replay(Stages):
         for one in keys:
             if one not in stored.place:
                 raise CorruptRecordError(f"solutions.npz: no arrays of {one}, which has an SVM")
-        X, Z, mask = (stored.filled(one, keys, getattr(batch, one)) for one in ("X", "Z", "mask"))
+        X, Z = (stored.filled(one, keys, getattr(batch, one)) for one in ("X", "Z"))
+        admissible = "distinct" if "distinct" in stored.arrays else "mask"
+        mask = stored.filled(admissible, keys, batch.mask)
+        if name == "log_softmax":
+            return stored.filled(name, keys, X[..., 0])
         selected = stored.filled("selected", keys, X.new_zeros(X.shape[:2], dtype=torch.int64))
         if name.endswith("_ratio"):
             ratio = stored.filled(name, keys, X.new_zeros(len(keys)))

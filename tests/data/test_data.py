@@ -95,22 +95,18 @@ def test_optimal_tokens_of_published_instances(record):
     assert record["d"] == 1 or not tie.item()  # on a line, unit tokens coincide
 
 
-def test_draws_depend_on_the_seed_alone():
-    torch.manual_seed(0)
-    one = sample("sphere", trials=3, seed=4)
-    torch.manual_seed(99)
-    default = torch.get_default_dtype()
+def test_draws_do_not_depend_on_the_default_type():
+    one, default = sample("sphere", trials=3, seed=4), torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
         two = sample("sphere", trials=1, seed=6)
     finally:
         torch.set_default_dtype(default)
     assert one.X[2].equal(two.X[0])
-    assert one.Z[2].equal(two.Z[0])
 
 
 @pytest.mark.parametrize("d", [4, 30])
-def test_instances_in_their_span_have_the_same_inner_products_and_are_seeded_alone(d):
+def test_instances_in_their_span_have_the_same_inner_products(d):
     size = {"n": 2, "T": 3, "d": d, "trials": 3}
     wide, inside = (sample(name, **size) for name in ("sphere", "sphere_in_span"))
     assert inside.X.shape == (3, 2, 3, min(d, 8))
@@ -123,9 +119,6 @@ def test_instances_in_their_span_have_the_same_inner_products_and_are_seeded_alo
     assert inside.Y.equal(wide.Y)
     diagonal = inside.X.flatten(1, 2).diagonal(dim1=1, dim2=2)
     assert (diagonal > 0).all()
-    alone = sample("sphere_in_span", **size | {"trials": 1}, seed=2)
-    assert alone.X[0].equal(inside.X[2])
-    assert alone.head_parameters["v"][0].equal(inside.head_parameters["v"][2])
 
 
 def test_a_planted_token_has_the_score_and_resembles_the_query():
@@ -185,10 +178,12 @@ class Cubic(Head):
         ({"seed": 2**31 + 1}, "seed=2147483649: must be"),
         ({"trials": 0}, "trials=0: must be >= 1"),
         ({"head": "quadratic", "lam": -1.0}, "lam=-1.0: must be"),
-        ({"data": "sphere_in_span", "head": "mlp"}, "head=mlp: must be linear, joint or quadratic"),
-        ({"data": "planted", "head": Cubic()}, "head=cubic: must be linear, joint or quadratic"),
+        ({"data": "sphere_in_span", "head": "mlp"}, "head=mlp: must be linear or quadratic"),
+        ({"data": "planted", "head": Cubic()}, "head=cubic: must be linear or quadratic"),
         ({"data": "planted", "d": 2}, r"data\.d=2: must be >= 3"),
         ({"data": "orthonormal", "T": 5, "d": 4}, "T=5: must be <= d=4"),
+        ({"data": "token_graph", "K": 9}, r"data\.K=9: must be <= d=8"),
+        ({"data": "token_graph", "model": "sequence"}, "cross_attention, with data=token_graph"),
         ({"data": "digits", "positive": 10}, r"data\.positive=10"),
         ({"data": "digits", "negative": 3}, r"data\.negative=3: must be different"),
         ({"data": "digits", "n": 10**4}, r"data\.n=10000: must be <= 357"),

@@ -8,18 +8,12 @@ import pytest
 from attnsvm.config import GROUPS
 from attnsvm.config.identity import result_fields
 from attnsvm.config.probe import described_quantities
-from attnsvm.record.columns import (
-    DECLARED,
-    QUANTITIES,
-    RUN_COLUMNS,
-    TRIAL_COLUMNS,
-    further_columns,
-)
+from attnsvm.record.columns import DECLARED, QUANTITIES, RUN_COLUMNS, TRIAL_COLUMNS, further_columns
 from attnsvm.verify import command
 from attnsvm.verify.run import prove
 from tests.verify.kinds import KINDS, from_file, made, some_quick, verified_elsewhere, written
 
-QUICK = ("top", "multi", "kq", "path", "causal", "trained_head", "diverged", "stalled",
+QUICK = ("top", "multi", "scc", "kq", "path", "causal", "trained_head", "diverged", "stalled",
          "other_norms", "mixture", "published")  # fmt: skip
 
 

@@ -11,11 +11,11 @@ import torch
 from torch import Generator, Tensor
 
 from attnsvm.config import ConfigError
-from attnsvm.data.base import Data
+from attnsvm.data.base import Data, check_own_scores
 from attnsvm.data.pretrained.layer import Restricted, restricted_layer
 from attnsvm.data.pretrained.model import PretrainedModel, contents, forward, load, token_scores
-from attnsvm.head import Head, Linear, RowScores
-from attnsvm.model import CrossAttention, Model
+from attnsvm.head import Head, RowScores
+from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
 from attnsvm.record.files import CorruptRecordError
 
@@ -58,9 +58,7 @@ class Pretrained(Data):
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return `trials` instances, the sentences of instance i drawn from seed + i."""
-        if type(head) is not Linear or head.train or not isinstance(model, CrossAttention):
-            raise ConfigError("head, model: must be linear without training, cross_attention, with "
-                              "data=pretrained: its tokens have scores of their own")  # fmt: skip
+        check_own_scores(head, model, "pretrained")
         source, sentences = self._read()
         moved = self.control in ("queries", "tokens")
         if self.scores == "loss" and moved and source.causal:

@@ -4,10 +4,10 @@ from typing import Any
 
 from numba import njit
 
-from attnsvm.linalg.simd.arithmetic import exp, fill, where
+from attnsvm.linalg.simd.arithmetic import exp, fill, logarithm, where
 from attnsvm.linalg.simd.array import LaneArray
 
-LOGISTIC, EXPONENTIAL, LINEAR, SQUARED = range(4)
+LOGISTIC, EXPONENTIAL, LINEAR, SQUARED, LOG = range(5)
 """Codes of the losses."""
 
 
@@ -22,6 +22,8 @@ def slope(u: Any, loss: int, target: float) -> Any:
         return 1 / (1 + exp(where(u > 0, negative, u))), negative
     if loss == EXPONENTIAL:
         return one, -u
+    if loss == LOG:
+        return one, -logarithm(u)
     return one, zero
 
 

@@ -2,7 +2,7 @@
 
 It applies to W and (K, Q) on the CPU with gradient descent, with or without momentum, steepest
 descent in five norms, and Muon; the exact gradient (for gradient descent of W without ridge the
-published one as well), heads that are sums of functions of projections, and the four losses.
+published one as well), heads that are sums of functions of projections, and the five losses.
 """
 
 import math
@@ -18,8 +18,8 @@ from attnsvm.linalg.jit import announced
 from attnsvm.linalg.simd.arithmetic import LANES
 from attnsvm.linalg.simd.array import LaneArray
 from attnsvm.linalg.simd.blocks import blocks_of
-from attnsvm.linalg.simd.loss import EXPONENTIAL, LINEAR, LOGISTIC, SQUARED
-from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
+from attnsvm.linalg.simd.loss import EXPONENTIAL, LINEAR, LOG, LOGISTIC, SQUARED
+from attnsvm.loss import Exponential, LinearLoss, Log, Logistic, Squared
 from attnsvm.optimizer import GD, FirstOrder, Momentum, Muon, NormalizedGD, SignGD, Steepest
 from attnsvm.optimizer.base import Optimizer, Report
 from attnsvm.parameterization import KQ, Variables, W
@@ -30,7 +30,9 @@ from attnsvm.training.compiled.steps import Kept, Variable, take_steps
 from attnsvm.training.schedule import BlockSteps, Stretch
 from attnsvm.training.trajectory import SnapshotRecorder
 
-LOSS_CODES = {Logistic: LOGISTIC, Exponential: EXPONENTIAL, LinearLoss: LINEAR, Squared: SQUARED}
+LOSS_CODES = {
+    Logistic: LOGISTIC, Exponential: EXPONENTIAL, LinearLoss: LINEAR, Squared: SQUARED, Log: LOG
+}  # fmt: skip
 """Codes of the losses in compiled code, of one layer and of networks."""
 
 

@@ -1,0 +1,50 @@
+"""`data=token_graph`: next tokens drawn from the priorities of a vocabulary."""
+
+import torch
+from torch import Generator, Tensor
+
+from attnsvm.data.base import Drawn, Seeded, check_own_scores, normal, unit_rows
+from attnsvm.head import Head, RowScores
+from attnsvm.linalg import one_thread
+from attnsvm.model import Model
+from attnsvm.problem import ProblemBatch
+
+
+class TokenGraph(Seeded):
+    """Sequences of T token ids with the next one, the label, among them (arXiv 2403.08081).
+
+    E (K, d) are the embeddings of the vocabulary, uniform on the unit sphere or orthonormal. The
+    ids of a sequence are uniform, and the query is the embedding of its last token. With an acyclic
+    graph each last token has its own random order of the vocabulary, and the label is the first of
+    the sequence's ids by it; with a cyclic one it is the id at a random place. The head of a
+    sequence with label y is c_y, the row of pinv(E)^T: it reads off the attention that y has.
+    """
+
+    def __init__(self, n: int, T: int, d: int, K: int, graph: str, embeddings: str) -> None:
+        super().__init__(n, T, d)
+        self.K, self.graph, self.embeddings = K, graph, embeddings
+
+    def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
+        """Return the instances, each sequence with the head of its label."""
+        check_own_scores(head, model, "token_graph")
+        return super().sample(RowScores(), model, trials, seed)
+
+    @one_thread()
+    def draw(self, generator: Generator, head: Head) -> Drawn:
+        """Draw embeddings, ids, labels."""
+        E = unit_rows(generator, self.K, self.d)
+        if self.embeddings == "orthonormal":
+            E = torch.linalg.svd(normal(generator, self.K, self.d), full_matrices=False)[2].double()
+        ids = torch.randint(self.K, (self.n, self.T), generator=generator)
+        X = E[ids]
+        v = torch.linalg.pinv(E).mT[self.next(generator, ids)]
+        return Drawn(X, X[:, -1].clone(), self.labels(generator, (self.n,)), {"v": v})
+
+    def next(self, generator: Generator, ids: Tensor) -> Tensor:
+        """Return the next token of each sequence of `ids` (n, T), (n,)."""
+        if self.graph == "cyclic":
+            place = torch.randint(self.T, (self.n, 1), generator=generator)
+        else:
+            orders = [torch.randperm(self.K, generator=generator) for _ in range(self.K)]
+            place = torch.stack(orders)[ids[:, -1:], ids].argmin(1, keepdim=True)
+        return ids.gather(1, place).squeeze(1)

@@ -1,0 +1,63 @@
+"""The Graph-SVM of next-token prediction, by the definitions of arXiv 2403.08081."""
+
+import numpy as np
+import pytest
+import torch
+
+from attnsvm import sample
+from attnsvm.experiment.svms import separate_components
+from attnsvm.head import RowScores
+from attnsvm.loss import Log
+from attnsvm.problem import ProblemBatch
+from attnsvm.theory.token_graph import label_components, least_risk
+from benchmarks.solvers.cvxpy import least
+
+SIZE = {"graph": "cyclic", "n": 8, "T": 4, "K": 5, "d": 6, "trials": 40, "seed": 100}
+
+
+def reached(batch, b):
+    """Return tokens E, ids (n, T), and which tokens each one reaches, by last token: (K, K)."""
+    E, ids = torch.unique(batch.X[b].flatten(0, 1), dim=0, return_inverse=True)
+    ids, found = ids.view(batch.n, batch.T).numpy(), {}
+    for row, best in zip(ids, batch.scores()[b].argmax(-1).tolist(), strict=True):
+        found.setdefault(row[-1], np.eye(len(E), dtype=int))[row[best], row] = 1
+    return E.numpy(), ids, {k: np.linalg.matrix_power(R, len(E)) > 0 for k, R in found.items()}
+
+
+def test_components_are_those_of_reachability():
+    batch = sample("token_graph", **SIZE)
+    inside, first = (part.numpy() for part in label_components(batch))
+    for b in range(batch.B):
+        _, ids, reach = reached(batch, b)
+        for i, row in enumerate(ids):
+            y = row[batch.scores()[b, i].argmax()]
+            assert inside[b, i].tolist() == [reach[row[-1]][x, y] for x in row]
+            assert first[b, i].tolist() == [x not in row[:t] for t, x in enumerate(row)]
+    assert 0 < inside[first].mean() < 1
+
+
+def test_the_finite_part_has_the_odds_of_the_labels():
+    """After the sequence (1, 0, 0), three times, 1 is the next token twice."""
+    E = torch.eye(2, dtype=torch.float64)
+    X, v = E[[1, 0, 0] * 3].view(1, 3, 3, 2), E[None, [1, 1, 0]]
+    Y, mask = torch.ones(1, 3).double(), torch.ones(1, 3, 3, dtype=torch.bool)
+    batch = ProblemBatch(X, X[:, :, -1], Y, mask, RowScores(), {"v": v}, torch.arange(1))
+    s = least_risk(batch, label_components(batch)[0], Log())[0, 0].exp()
+    torch.testing.assert_close(s, torch.tensor([4, 1, 1]).double() / 6, rtol=1e-7, atol=0)
+
+
+@pytest.mark.full
+def test_the_graph_svm_is_that_of_its_definition():
+    """Equal margins within components and >= 1 to what is below, for all pairs, by CVXPY."""
+    batch = sample("token_graph", **SIZE)
+    found = separate_components(batch, Log(), ["frobenius"], lambda _, compute: compute())
+    for b, objective in enumerate(found.solutions["frobenius"].objective.tolist()):
+        E, _, reach = reached(batch, b)
+
+        def constraints(W, E=E, reach=reach):
+            pairs = ((k, *pair) for k, R in reach.items() for pair in np.argwhere(R))
+            margins = [((E[i] - E[j]) @ W @ E[k], reach[k][j, i]) for k, i, j in pairs if i != j]
+            return [margin == 0 if equal else margin >= 1 for margin, equal in margins]
+
+        W = least("frobenius", 6, constraints)
+        assert objective == pytest.approx(np.linalg.norm(W), rel=1e-6)
