@@ -53,7 +53,7 @@ test-slurm: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
 		--editable '.[dev,joblib,slurm]'
 	$(BIN)/python -m tests.slurm.cluster
-	$(BIN)/python -m pytest -m slurm tests/slurm
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m slurm tests/slurm
 
 test-faults: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m faults --numprocesses 2

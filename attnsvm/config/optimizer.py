@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log, log1p
+from sys import float_info
 from typing import ClassVar
 
 from attnsvm.config.fields import (
@@ -95,6 +97,12 @@ class FirstOrderConfig(OptimizerConfig):
         OneOf(("linear", "geometric")),
         "linear: a snapshot every record_every steps; geometric: at 1, 2, 5, 10, 20, 50, ...",
     )
+
+    def _broken(self) -> Broken:
+        yield from super()._broken()
+        log_last = log(self.lr) + self.steps * log1p(self.growth)
+        if self.schedule == "geometric" and log_last > log(float_info.max):
+            yield "growth", "smaller with schedule=geometric: the last step size is not finite"
 
 
 @dataclass

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from attnsvm.config import ConfigError
 from attnsvm.config.groups import DrawnConfig
 from attnsvm.display.pace import each
-from attnsvm.head import Head, Linear, Parameters, Quadratic
+from attnsvm.head import Head, Joint, Linear, Parameters, Quadratic
 from attnsvm.model import CrossAttention, Model
 from attnsvm.problem import ProblemBatch
 
@@ -75,9 +75,9 @@ class Seeded(Data):
 
 def check_v(head: Head, data: str) -> None:
     """Raise ConfigError unless it is known that scores are v^T x plus a function of ||x||."""
-    if type(head) not in (Linear, Quadratic):
+    if type(head) not in (Linear, Joint, Quadratic):
         name = type(head).__name__.lower()
-        raise ConfigError(f"head={name}: must be linear or quadratic with data={data}")
+        raise ConfigError(f"head={name}: must be linear, joint or quadratic with data={data}")
 
 
 def check_own_scores(head: Head, model: Model, data: str) -> None:

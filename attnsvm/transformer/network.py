@@ -16,8 +16,11 @@ from attnsvm.parameterization import normal
 VALUES_STREAM, MLP_STREAM = 0x51ED270B, 0x2545F491
 """Seeds of values and MLPs are seed ^ these; those of weights come from `Parameterization.init`."""
 
-NEXT = 2**40
-"""Added to the seed of an instance for each further layer and head."""
+NEXT = 0x85EBCA6B
+"""Added to the seed of an instance for each further layer and head, and to a stream for M2.
+
+torch uses the lowest 32 bits of a seed only. Multiples of this odd number are spread over these.
+"""
 
 
 @dataclass(frozen=True, eq=False)

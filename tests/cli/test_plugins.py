@@ -9,18 +9,12 @@ import pytest
 from tests.command import SMALL, attnsvm
 from tests.plugin import installed, with_plugins, write_package
 
-WAYS = {"entry point": [], "extensions": ["extensions=[cubic_heads]"]}
 
-
-@pytest.fixture(params=["entry point", pytest.param("extensions", marks=pytest.mark.full)])
-def way(request, tmp_path):
-    place = tmp_path / "place"
-    given = WAYS[request.param]
-    return (write_package if given else installed)(place), given
-
-
-def test_help_and_completion_know_it(way, tmp_path):
-    place, given = way
+@pytest.mark.parametrize(
+    "given", [[], pytest.param(["extensions=[cubic_heads]"], marks=pytest.mark.full)]
+)
+def test_help_and_completion_know_it(given, tmp_path):
+    place = (write_package if given else installed)(tmp_path / "place")
     shown = with_plugins("--help", *given, place=place, cwd=tmp_path)
     assert "head=linear | relu | quadratic | mlp | joint | cubic" in shown.stdout
     assert "head.power=3  exponent, odd (>= 1 and <= 9) [cubic]" in shown.stdout
@@ -31,10 +25,10 @@ def test_help_and_completion_know_it(way, tmp_path):
 
 
 @pytest.mark.full
-def test_a_sweep_of_it_is_run_by_workers_tabled_and_verified(way, tmp_path):
+def test_a_sweep_of_it_is_run_by_workers_tabled_and_verified(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
-    place, given = way
-    grid = ["-m", *SMALL, "head=linear,cubic", "hydra/launcher=joblib", *given]
+    place = installed(tmp_path / "place")
+    grid = ["-m", *SMALL, "head=linear,cubic", "hydra/launcher=joblib"]
     with_plugins(*grid, place=place, cwd=tmp_path)
     folder = tmp_path / "multirun/latest"
     runs = [json.loads(path.read_text()) for path in folder.glob("*/run.json")]
@@ -48,12 +42,13 @@ def test_a_sweep_of_it_is_run_by_workers_tabled_and_verified(way, tmp_path):
 
 
 @pytest.mark.full
-def test_a_sweep_file_may_name_its_extension(tmp_path):
+def test_a_sweep_file_may_name_its_extension_which_workers_import(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     (tmp_path / "own/sweep").mkdir(parents=True)
     (tmp_path / "own/sweep/mine.yaml").write_text(
         "# @package _global_\ndefaults: [override /head: cubic]\nextensions: [cubic_heads]\n"
         "sweep: mine\nhydra: {mode: MULTIRUN, sweeper: {params: {head.power: '3,5'}}}\n"
     )
     words, place = ["--config-dir", "own", "sweep=mine"], write_package(tmp_path / "place")
-    with_plugins(*words, *SMALL, place=place, cwd=tmp_path)
+    with_plugins(*words, *SMALL, "hydra/launcher=joblib", place=place, cwd=tmp_path)
     assert len(list((tmp_path / "multirun/mine").glob("*cubic*/run.json"))) == 2

@@ -34,6 +34,7 @@ WRONG = [
     ("optimizer.decay=1.5", "optimizer.decay=1.5: must be a finite number > 0 and <= 1"),
     ("optimizer.gradient=exact", "optimizer.gradient=exact: must be log_domain | direct"),
     ("optimizer.init=ones", "optimizer.init=ones: did you mean cone? must be zero | uniform | "),
+    ("optimizer={schedule:geometric,growth:1}", "optimizer.growth=1.0: must be smaller with"),
     ("optimizer.init=file", "optimizer.init_path=None: must be an .npz file with init=file"),
     ("optimizer.init_path=W.npz", "optimizer.init_path=W.npz: must be null with init=uniform"),
     ("optimizer.init_angle=181", "optimizer.init_angle=181.0: must be a finite number >= 0 and <="),

@@ -61,7 +61,7 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
         _wait(idle, 60, "the nodes", folder)
         yield environment
     finally:
-        _empty_queue(environment)
+        empty_queue(environment)
         for process in reversed(started):
             _stop(process)
         _kill_strays(folder)
@@ -130,7 +130,7 @@ def _wait(
         time.sleep(0.2)
 
 
-def _empty_queue(environment: dict[str, str]) -> None:
+def empty_queue(environment: dict[str, str]) -> None:
     """Cancel what is left and give it time to end."""
     subprocess.run(["scancel", "--user=root"], env=environment, timeout=20, check=False)
     with suppress(TimeoutError):

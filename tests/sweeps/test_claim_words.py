@@ -1,6 +1,5 @@
 """Each outcome of a claim follows from columns and curves that are written by hand."""
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -50,9 +49,8 @@ def evidence(name, curves=(), steps=(0, 5000, 10000), **columns):
     names = ["run", "seed", "step", "quantity", "value"]
     frames = (pd.DataFrame({"run": ["one"]}), trials, pd.DataFrame(history, columns=names))
     found = Evidence(SweepFrames("", Path("claims"), *frames), CLAIMS[name].columns)
-    for measure in ("at_runner_up", "head_margin_ratio"):
-        if measure in columns:
-            found.names[measure] = partial(trials.get, measure)
+    for measure in {"at_runner_up", "head_margin_ratio", "increment_apart"} & set(columns):
+        found.names[measure] = lambda *_, of=measure: trials[of]
     return found
 
 

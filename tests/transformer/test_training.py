@@ -115,6 +115,10 @@ def test_a_step_of_what_else_is_trained_is_along_its_own_gradient(trained, names
         expected = before.trained[name] - step
         assert torch.allclose(after.trained[name], expected, rtol=0, atol=1e-12)
     drawn = net.drawn.others(dataclasses.replace(model, trained="all"))
+    starts = before.snapshots[:, 0].flatten(1, 2)  # no two layers, heads or MLPs have the same draw
+    assert all(len(of_one.unique(dim=0)) == 4 for of_one in starts)
+    M1, M2 = (drawn[name].flatten(1) * width**0.5 for name, width in (("M1", 6), ("M2", 3)))
+    assert ((M1 - M2).abs().amax(1) > 0.1).all()
     for name in {"M1", "M2", "head_v"} - {*found}:
         last = after.weights.others(dataclasses.replace(model, trained="all"))[name]
         assert last.equal(drawn[name])

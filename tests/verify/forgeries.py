@@ -257,5 +257,7 @@ FORGERIES = {
     "softmax": ("path", array("softmax", lambda s: s[:, :, ::-1])),
     "scores": ("path", array("scores", lambda s: s + 1e-6)),
     "steps": ("path", array("steps", lambda steps: steps + 1)),
+    "adjoints": ("network", array("log_adjoint", lambda logs: logs + 0.01)),
+    "what is seen": ("network", array("reached", lambda seen: ~seen)),
 }  # fmt: skip
 """Name -> kind of record, and a function that forges it."""
