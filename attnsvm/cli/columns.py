@@ -25,9 +25,7 @@ def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[dec
         "trials": declared.TRIAL_COLUMNS,
         "history": declared.HISTORY_COLUMNS,
         "trials, for each further norm of svm.norms": declared.norm_columns(["<norm>"]),
-        "trials, with selection=multi or scc, for each norm of svm.norms": (
-            declared.DECLARED["multi"]
-        ),
+        "trials, with selection=multi | scc, for each norm": declared.DECLARED["multi"],
         "trials, with selection=scc": declared.DECLARED["scc"],
         "trials, with a trained linear head and selection=top": declared.DECLARED["joint"],
         "trials, with that or model=transformer, and selection=top": declared.DECLARED["law"],
@@ -36,7 +34,7 @@ def dictionary(probes: Mapping[str, Any] = PROBES.own) -> dict[str, Sequence[dec
         "history, with model=transformer": declared.LAYER_KEY,
         "quantities of the history": declared.QUANTITIES,
         "quantities of the history, for each further norm of svm.norms": declared.DECLARED["norm"],
-        "quantities of the history, with selection=multi or scc, for each norm but frobenius": (
+        "quantities of the history, with selection=multi | scc, for each norm but frobenius": (
             declared.DECLARED["multi"][1:]
         ),
         "quantities of the history, with selection=scc": declared.DECLARED["scc"][:-1],

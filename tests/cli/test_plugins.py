@@ -8,11 +8,10 @@ import pytest
 
 from tests.command import SMALL, attnsvm
 from tests.plugin import installed, with_plugins, write_package
+from tests.quick import quick
 
 
-@pytest.mark.parametrize(
-    "given", [[], pytest.param(["extensions=[cubic_heads]"], marks=pytest.mark.full)]
-)
+@pytest.mark.parametrize("given", quick([], ["extensions=[cubic_heads]"]))
 def test_help_and_completion_know_it(given, tmp_path):
     place = (write_package if given else installed)(tmp_path / "place")
     shown = with_plugins("--help", *given, place=place, cwd=tmp_path)

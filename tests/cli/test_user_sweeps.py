@@ -125,8 +125,7 @@ def test_a_plug_in_brings_sweep_and_figures(way, tmp_path):
         given, read = ["extensions=[my_sweeps]"], ["--extension=my_sweeps"]
     shown = with_plugins("--help", *given, place=place, cwd=tmp_path)
     assert f"mine  {conf}/sweep/mine.yaml" in shown.stdout, shown.stderr
-    command = ["sweep=mine", *SMALL[:3], "optimizer.steps=50", *given]
-    with_plugins(*command, place=place, cwd=tmp_path)
+    with_plugins("sweep=mine", *SMALL[:3], SMALL[4], *given, place=place, cwd=tmp_path)
     figure = tmp_path / "multirun/mine/figures/mine.png"
     figure.unlink()
     asked = ["multirun/mine", *read]
