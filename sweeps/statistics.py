@@ -162,8 +162,7 @@ def false_discovery(p: np.ndarray, any_dependence: bool = False) -> np.ndarray:
     p = np.asarray(p, dtype=float)
     adjusted, known = np.full(p.shape, np.nan), np.isfinite(p)
     if known.any():
-        method: Literal["by", "bh"] = "by" if any_dependence else "bh"
-        adjusted[known] = false_discovery_control(p[known], method=method)
+        adjusted[known] = false_discovery_control(p[known], method="by" if any_dependence else "bh")
     return adjusted
 
 
