@@ -13,6 +13,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# Tests start hundreds of processes: the byte code of our own files is kept.
+export PYTHONDONTWRITEBYTECODE :=
 # A process for every core is faster than one process with as many threads. Others: docs/slurm.md.
 LAUNCHER ?= hydra/launcher=joblib
 
