@@ -312,7 +312,7 @@ def _support(problem: SvmProblem, verdict: Verdict, T: int) -> Tensor:
 # Exceptions of numerical code; RuntimeWarning is one where warnings are errors.
 NUMERICAL = (
     np.linalg.LinAlgError,
-    torch.linalg.LinAlgError,  # type: ignore[attr-defined]
+    torch.linalg.LinAlgError,
     ArithmeticError,
     ValueError,
     RuntimeWarning,
