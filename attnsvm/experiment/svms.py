@@ -246,7 +246,9 @@ def compare_components(path: Trajectory, separated: Separated) -> Findings:
         if norm == "frobenius":
             rest = torch.stack([apart(W) for W in path.snapshots.unbind(1)], dim=1)
             fin, inside = separated.finite[norm].W[:, None], path.snapshots - rest
-            found |= results.quantity("fin_distance", path.steps, (inside - fin).norm(dim=(2, 3)))
+            cyclic = problem.equality.any(1)[:, None]
+            missed = (inside - fin).norm(dim=(2, 3)).where(cyclic, torch.nan)
+            found |= results.quantity("fin_distance", path.steps, missed)
             for name, pair in {"fin": (inside, fin), "rest": (rest, mm.W[:, None])}.items():
                 one = one_minus_correlation(*pair)
                 found |= results.quantity(f"one_minus_corr_{name}", path.steps, one)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnsvm.attention import Forward, Gradient, Risk
 from attnsvm.config import ConfigError, FirstOrderConfig, OptimizerConfig
-from attnsvm.head import Head, Linear
+from attnsvm.head import Head, Linear, RowScores
 from attnsvm.loss import Loss
 from attnsvm.parameterization import Variables
 
@@ -93,7 +93,7 @@ class OfLinearHead(Optimizer):
 
     def check_head(self, head: Head) -> None:
         """Raise ConfigError unless the head is linear and not trained."""
-        if type(head) is not Linear or head.train:
+        if type(head) not in (Linear, RowScores) or head.train:
             raise ConfigError(
                 f"optimizer={self.NAME}: head must be linear with train=false: {self.KNOWN}"
             )

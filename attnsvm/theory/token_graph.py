@@ -49,23 +49,20 @@ def least_risk(batch: ProblemBatch, inside: Tensor, loss: Loss) -> Tensor:
     B, d = batch.X.shape[::3]
     start = batch.X.new_zeros(B, d * d)
     w, _ = minimise(risk_inside(batch, inside, loss), start, 1000, tolerance=1e-8)
-    return _risk(batch, inside, loss).forward((w.view(B, d, d),)).log_softmax
+    risk = Risk(dataclasses.replace(batch, mask=inside), W(), loss)
+    return risk.forward((w.view(B, d, d),)).log_softmax
 
 
 def risk_inside(batch: ProblemBatch, inside: Tensor, loss: Loss) -> Objective:
     """Return the map of W, (B, d d), to that risk and its gradient."""
-    risk, B, d = _risk(batch, inside, loss), batch.B, batch.d
+    risk = Risk(dataclasses.replace(batch, mask=inside), W(), loss)
+    B, d = batch.X.shape[::3]
 
     def objective(w: Tensor) -> tuple[Tensor, Tensor]:
         variables = (w.view(B, d, d),)
         forward = risk.forward(variables)
         gradient = risk.gradient(variables, forward)
-        return risk.value(forward), gradient.parts[0].flatten(1) * gradient.log_scales[0].exp()[
-            :, None
-        ]
+        size = gradient.log_scales[0].exp()[:, None]
+        return risk.value(forward), size * gradient.parts[0].flatten(1)
 
     return objective
-
-
-def _risk(batch: ProblemBatch, inside: Tensor, loss: Loss) -> Risk:
-    return Risk(dataclasses.replace(batch, mask=inside), W(), loss)
