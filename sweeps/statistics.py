@@ -10,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from scipy.special import stdtr, stdtrit
-from scipy.stats import false_discovery_control
 
 LEVEL = 0.95
 """Coverage of every interval."""
@@ -159,6 +158,8 @@ def false_discovery(p: np.ndarray, any_dependence: bool = False) -> np.ndarray:
     `any_dependence` the values are 1 + 1/2 + ... + 1/N times larger, N the number of tests, and
     this holds always.
     """
+    from scipy.stats import false_discovery_control  # scipy.stats alone takes a second to import
+
     p = np.asarray(p, dtype=float)
     adjusted, known = np.full(p.shape, np.nan), np.isfinite(p)
     if known.any():

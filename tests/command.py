@@ -29,8 +29,10 @@ def environment(of: dict[str, str] | None = None) -> dict[str, str]:
 SERVER = multiprocessing.get_context("forkserver")
 """Forks processes that have imported the packages: a command then starts in a tenth of a second."""
 SERVER.set_forkserver_preload(
-    ["attnsvm.cli.app", "attnsvm.experiment", "attnsvm.sweeps.report", "attnsvm.verify.command"]
-)
+    ["attnsvm.cli.job", "attnsvm.experiment", "attnsvm.verify.command", "pyarrow.parquet",
+     "attnsvm.sweeps.report.page", "attnsvm.sweeps.figures.adhoc",
+     "hydra_plugins.attnsvm_sweeper.sweeper", "matplotlib.backends.backend_pdf"]
+)  # fmt: skip
 
 
 def attnsvm(
