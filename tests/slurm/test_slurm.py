@@ -110,9 +110,8 @@ def test_a_job_that_raises_is_a_row_and_the_other_completes(slurm, tmp_path):
 def test_scancel_of_a_running_and_of_a_pending_job(slurm, tmp_path):
     grid = ["-m", "seed=0,1", *LONG, "hydra.launcher.array_parallelism=1"]
     driver, folder, _, job = started(slurm, tmp_path, *grid)
-    array = job.split("_")[0]
-    told(slurm, "scancel", f"{array}_1")
-    told(slurm, "scancel", f"{array}_0")
+    for run in (1, 0):
+        told(slurm, "scancel", f"{job.split('_')[0]}_{run}")
     assert driver.wait(60) == 1
     assert state_counts(folder) == {"interrupted": 1, "missing": 1}
 
@@ -160,9 +159,8 @@ def test_a_second_driver_follows_what_is_in_the_queue(pack, slurm, tmp_path):
     drivers.append(begun(*grid, *held, cwd=tmp_path, env=slurm))
     log = tmp_path / "driver.log"
     until(lambda: log.read_text().count("following it") == jobs)
-    queue = told(slurm, "squeue", "--noheader", "--format=%F").split()
-    assert len(set(queue)) == 1  # one array
-    told(slurm, "scontrol", "release", queue[0])
+    (array,) = set(told(slurm, "squeue", "--noheader", "--format=%F").split())
+    told(slurm, "scontrol", "release", array)
     assert [driver.wait(120) for driver in drivers] == [0, 0]
     assert state_counts(folder) == {"done": 3}
 
