@@ -20,7 +20,7 @@ LINEAR = ("max_softmax", "attended_tokens")
 """Quantities whose axis is not logarithmic."""
 
 MORE = {"max_softmax": "softmax", "margin_gap_nuclear": "gap", "balance_gap": "balance"}
-"""Quantity -> end of the name of the figure that it has for itself."""
+"""Quantity -> end of the name of the figure that it has for itself, if not its own name."""
 
 
 def panel_of(quantity: str) -> Panel:
@@ -77,7 +77,7 @@ class OverSteps:
         """Return the figure, or several if there are too many curves, and those of `more`."""
         first = [self.facet, *self.first]
         first += axes.besides(*first, self.apart) if self.apart else []
-        others = {f"{self.name}_{MORE[quantity]}": [quantity] for quantity in self.more}
+        others = {f"{self.name}_{MORE.get(one, one)}": [one] for one in self.more}
         pages = [
             Pages(
                 name, partial(self._figure, shown), self.notes, panels=first,

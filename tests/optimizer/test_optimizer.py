@@ -42,7 +42,7 @@ def optimizer(name, **fields):
     ],
 )
 def test_step_sizes(fields, sizes):
-    rule = optimizer("gd", lr=0.2, **fields)
+    rule = optimizer("gd", lr=0.2, steps=3, **fields)
     assert [rule.step_size(k) for k in range(3)] == pytest.approx(sizes)
 
 
