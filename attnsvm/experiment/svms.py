@@ -95,22 +95,21 @@ def separate_components(
 ) -> Separated:
     """Solve the Graph-SVM of arXiv 2403.08081: Gen-SVM at the components of the labels.
 
-    Equal tokens of a sample are one there. W_fin has the log-ratios of least risk.
+    Equal tokens of a sample are one there. W_fin has the log-ratios of least risk, recorded
+    relative to the first token of each set.
     """
     inside, first = label_components(batch)
-    log_softmax = solve_named("log_softmax", lambda **_: least_risk(batch, inside, loss))
-    distinct = dataclasses.replace(batch, mask=first)
-    found = _separate_sets(distinct, inside & first, log_softmax, norms, solve_named)
-    findings = found.findings | Findings(arrays={"distinct": first})
-    exclusions, nothing = list(found.exclusions), SvmStatus.unconstrained
-    for norm, mm in found.solutions.items():
+    sets, distinct = inside & first, dataclasses.replace(batch, mask=first)
+    logs = solve_named("log_softmax", lambda **_: least_risk(batch, inside, loss))
+    logs = (logs - logs.gather(2, sets.int().argmax(2, keepdim=True))).where(sets, 0.0)
+    found = _separate_sets(distinct, sets, logs, norms, solve_named)
+    W_fin = found.finite[norms[0]].W.flatten(1)
+    size = risk_inside(batch, inside, loss)(W_fin)[1].norm(dim=1)
+    findings = found.findings | Findings({"fin_gradient": size}, arrays={"distinct": first})
+    reason, nothing = "W_fin: no minimiser of the risk was found", SvmStatus.unconstrained
+    exclusions = [*found.exclusions, (~(size <= FLAT), SvmStatus.undecided.value, reason)]
+    for mm in found.solutions.values():
         exclusions.append((_having(mm, nothing), nothing.value, nothing.message))
-        if norm == "frobenius":
-            W_fin = found.finite[norm].W.flatten(1)
-            size = risk_inside(batch, inside, loss)(W_fin)[1].norm(dim=1)
-            reason = "W_fin: no minimiser of the risk inside of the components was found"
-            exclusions.append((~(size <= FLAT), SvmStatus.undecided.value, reason))
-            findings |= Findings({"fin_gradient": size})
     return dataclasses.replace(found, findings=findings, exclusions=exclusions)
 
 

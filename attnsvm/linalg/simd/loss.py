@@ -23,7 +23,8 @@ def slope(u: Any, loss: int, target: float) -> Any:
     if loss == EXPONENTIAL:
         return one, -u
     if loss == LOG:
-        return one, -logarithm(u)
+        log = logarithm(u)
+        return one + zero * log, -log  # NaN unless u > 0
     return one, zero
 
 
