@@ -81,10 +81,7 @@ def check_v(head: Head, data: str) -> None:
 
 
 def check_own_scores(head: Head, model: Model, data: str) -> None:
-    """Raise ConfigError unless a source of tokens with scores, and with queries, can replace these.
-
-    The head is to be linear without training, the model cross-attention.
-    """
+    """Raise ConfigError unless tokens with scores and queries of their own can replace these."""
     if type(head) is not Linear or head.train or not isinstance(model, CrossAttention):
         raise ConfigError("head, model: must be linear without training, cross_attention, with "
                           f"data={data}: its tokens have scores of their own")  # fmt: skip

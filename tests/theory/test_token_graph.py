@@ -12,27 +12,28 @@ from attnsvm.problem import ProblemBatch
 from attnsvm.theory.token_graph import label_components, least_risk
 from benchmarks.solvers.cvxpy import least
 
-SIZE = {"graph": "cyclic", "n": 8, "T": 4, "K": 5, "d": 6, "trials": 40, "seed": 100}
+BATCH = sample("token_graph", graph="cyclic", n=8, T=4, K=5, d=6, trials=40, seed=100)
 
 
-def reached(batch, b):
+def reached(b):
     """Return tokens E, ids (n, T), and which tokens each one reaches, by last token: (K, K)."""
-    E, ids = torch.unique(batch.X[b].flatten(0, 1), dim=0, return_inverse=True)
-    ids, found = ids.view(batch.n, batch.T).numpy(), {}
-    for row, best in zip(ids, batch.scores()[b].argmax(-1).tolist(), strict=True):
+    E, ids = torch.unique(BATCH.X[b].flatten(0, 1), dim=0, return_inverse=True)
+    ids, found = ids.view(BATCH.n, BATCH.T).numpy(), {}
+    for row, best in zip(ids, BATCH.scores()[b].argmax(-1).tolist(), strict=True):
         found.setdefault(row[-1], np.eye(len(E), dtype=int))[row[best], row] = 1
     return E.numpy(), ids, {k: np.linalg.matrix_power(R, len(E)) > 0 for k, R in found.items()}
 
 
-def test_components_are_those_of_reachability():
-    batch = sample("token_graph", **SIZE)
-    inside, first = (part.numpy() for part in label_components(batch))
-    for b in range(batch.B):
-        _, ids, reach = reached(batch, b)
+def test_components_are_those_of_reachability_and_nothing_is_kept_twice():
+    inside, first = (part.numpy() for part in label_components(BATCH))
+    for b in range(BATCH.B):
+        (_, ids, reach), met = reached(b), []
         for i, row in enumerate(ids):
-            y = row[batch.scores()[b, i].argmax()]
-            assert inside[b, i].tolist() == [reach[row[-1]][x, y] for x in row]
-            assert first[b, i].tolist() == [x not in row[:t] for t, x in enumerate(row)]
+            above = reach[row[-1]][:, row[BATCH.scores()[b, i].argmax()]]  # reaches the label
+            assert inside[b, i].tolist() == above[row].tolist()
+            for x, kept in zip(row, first[b, i], strict=True):
+                met.append((i if above[x] else -1, row[-1], above.tolist(), x))
+                assert kept == (met[-1] not in met[:-1])
     assert 0 < inside[first].mean() < 1
 
 
@@ -49,10 +50,9 @@ def test_the_finite_part_has_the_odds_of_the_labels():
 @pytest.mark.full
 def test_the_graph_svm_is_that_of_its_definition():
     """Equal margins within components and >= 1 to what is below, for all pairs, by CVXPY."""
-    batch = sample("token_graph", **SIZE)
-    found = separate_components(batch, Log(), ["frobenius"], lambda _, compute: compute())
+    found = separate_components(BATCH, Log(), ["frobenius"], lambda _, compute: compute())
     for b, objective in enumerate(found.solutions["frobenius"].objective.tolist()):
-        E, _, reach = reached(batch, b)
+        E, _, reach = reached(b)
 
         def constraints(W, E=E, reach=reach):
             pairs = ((k, *pair) for k, R in reach.items() for pair in np.argwhere(R))
