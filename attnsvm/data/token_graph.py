@@ -34,7 +34,7 @@ class TokenGraph(Seeded):
         """Draw embeddings, ids, labels."""
         E = unit_rows(generator, self.K, self.d)
         if self.embeddings == "orthonormal":
-            E = torch.linalg.svd(normal(generator, self.K, self.d), full_matrices=False)[2].double()
+            E = torch.linalg.svd(normal(generator, self.K, self.d).double(), full_matrices=False)[2]
         ids = torch.randint(self.K, (self.n, self.T), generator=generator)
         X = E[ids]
         v = torch.linalg.pinv(E).mT[self.next(generator, ids)]
