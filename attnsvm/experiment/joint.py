@@ -46,9 +46,8 @@ def compare_with_law(
     lost = gamma.isnan().any(1) | path.diverged | (size == 0)
     found, solutions = Findings(arrays={"gamma": gamma, **arrays("classifier", head)}), {}
     for name, r in ratios.items():
-        ratios[name] = r.masked_fill(lost, torch.nan)
-        given = name, gamma, ratios[name]
-        solutions[name], one = _compare(selected, batch, norm, *given, solve_named)
+        r = ratios[name] = r.masked_fill(lost, torch.nan)
+        solutions[name], one = _compare(selected, batch, norm, name, gamma, r, solve_named)
         found |= one
     ratio = ratios["law_predicted"]
     if predicted is None:
@@ -57,16 +56,15 @@ def compare_with_law(
     unknown = (ratios["law"].isnan() & ~gamma.isnan().any(1)).tolist()
     statuses = zip(head.statuses, *(one.statuses for one in solutions.values()), strict=True)
     solved = SvmStatus.solved
-    worst = (next((one for one in found if one is not solved), solved) for found in statuses)
+    unsolved = (next((one for one in found if one is not solved), solved) for found in statuses)
+    status = ["" if lacks else one.value for one, lacks in zip(unsolved, unknown, strict=True)]
     return found | Findings(
         {
             "gamma_least": gamma.amin(1),
             "gamma_most": gamma.amax(1),
             "law_ratio": ratios["law"],
             "law_ratio_predicted": ratio,
-            "law_status": [
-                "" if lacks else one.value for one, lacks in zip(worst, unknown, strict=True)
-            ],
+            "law_status": status,
             "law_boundary": joint.boundary(batch, gamma, ratios["law"], solutions["law"]),
         }
     )

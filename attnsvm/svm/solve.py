@@ -57,6 +57,7 @@ def solve_svm(
     margin, of the least of margin + r gamma_i. W = objective * Wbar is returned, and
     c = 1 / objective + r min gamma, the least gamma of samples that have a row. r = 0 is Att-SVM;
     r = inf is the relaxed SVM of arXiv 2306.13596 (margin 1 for the least gamma, 0 for others).
+    Opposite rows that r clips have margins of exactly 0: `undecided`, although such a W exists.
 
     Parameters
     ----------
@@ -78,7 +79,7 @@ def solve_svm(
     ratio : float or (B,)
         r >= 0, or inf; with `offsets` only.
     margins : (B, n (T - 1)), optional
-        b >= 0 of each row; row i (T - 1) + j is the j-th token of sample i other than alpha_i.
+        b of each row, 0 or 1e-100 to 1e100; row i (T - 1) + j is the j-th token of i but alpha_i.
 
     Returns
     -------

@@ -44,8 +44,8 @@ def with_margins(problem: SvmProblem, margins: Tensor) -> SvmProblem:
     if margins.shape != problem.h.shape:
         raise ValueError(f"margins: shape {tuple(margins.shape)}, must be one number for each row, "
                          f"(B, n (T - 1)) = {tuple(problem.h.shape)}")  # fmt: skip
-    if len(wrong := margins[~(margins.isfinite() & (margins >= 0))]):
-        raise ValueError(f"margins: {float(wrong[0])}, must be finite numbers >= 0")
+    if len(wrong := margins[(margins != 0) & ~((margins >= 1e-100) & (margins <= 1e100))]):
+        raise ValueError(f"margins: {float(wrong[0])}, must be 0, or >= 1e-100 and <= 1e100")
     return replace(problem, h=torch.where(problem.inequality, margins, 0.0))
 
 

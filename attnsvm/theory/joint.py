@@ -97,11 +97,12 @@ def ratio_of_steps(optimizer: Optimizer, rule: Parameterization, rate: float) ->
         return math.nan
     if type(optimizer) is GD:
         return math.inf if isinstance(rule, W) else math.nan
-    if type(optimizer) is not NormalizedGD or optimizer.schedule == "geometric":
+    growing = optimizer.schedule if optimizer.growth else ""
+    if type(optimizer) is not NormalizedGD or growing == "geometric":
         return math.nan
     if not isinstance(rule, W):
         return 0.0
-    return None if optimizer.growth and optimizer.schedule == "linear" else rate
+    return None if growing == "linear" else rate
 
 
 def alignment(solution: SvmSolution[Tensor]) -> Tensor:
@@ -139,9 +140,8 @@ def growing_ratio(
         Returns the law at ratios (B,), with `options`.
     """
     ratio = torch.full_like(head.objective, rate)
-    image = growing_image(head, rate, law(ratio, **options))
+    after = image = growing_image(head, rate, law(ratio, **options))
     low, high = torch.zeros_like(ratio), torch.full_like(ratio, torch.inf)
-    after = image
     for _ in range(ROUNDS):
         open_ = solved_ratio(ratio, image).isnan() & image.isfinite()
         if not open_.any():

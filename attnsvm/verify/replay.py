@@ -2,7 +2,8 @@
 
 The only file of the proof that uses the stages of `attnsvm.experiment`. What is not stored, such as
 the weights between the first and the last step, takes three values, one in each variant: a number
-that is the same in all of them does not depend on it, and is compared; others are trusted.
+that is the same in all of them does not depend on it, and is compared; others are trusted. What
+follows from those weights alone could be the same by chance: it becomes the number of the variant.
 """
 
 import copy
@@ -85,7 +86,17 @@ class Replay(Stages):
             if isinstance(self.objects.model, Transformer):
                 batch = dataclasses.replace(batch, X=self._noisy(batch.X, error))
         with torch.no_grad():
-            return self.record_of(batch)
+            return self._with_unknown(self.record_of(batch))
+
+    def _with_unknown(self, found: RunRecord) -> RunRecord:
+        """Return the record with other numbers in each variant where weights are not stored."""
+        if self.config.keep_path or len(self.steps) <= 2:
+            return found
+        between = ~found.history["step"].isin([self.steps[0], self.steps[-1]])
+        value = found.history["value"].mask(between, float(self.variant))
+        since = {"selected_since": self.steps[self.variant]} if "layer" in found.trials else {}
+        trials, history = found.trials.assign(**since), found.history.assign(value=value)
+        return dataclasses.replace(found, trials=trials, history=history)
 
     def _noisy(self, V: Tensor, size: float = ROUNDING) -> Tensor:
         """Return V, perturbed relative to its largest entries if there is noise."""
@@ -180,10 +191,9 @@ class Replay(Stages):
         Where nothing is trained they are the initial ones, if these are known.
         """
         between = VARIANTS[self.variant] * last
-        if first is None:
-            return torch.stack(self._each_step(between, between, last), 1)
-        ends = self._each_step(first, between, last if len(self.steps) > 1 else first)
-        return torch.stack(ends, 1)
+        begin = between if first is None else first
+        end = last if first is None or len(self.steps) > 1 else first
+        return torch.stack(self._each_step(begin, between, end), 1)
 
     def _start(self, risk: Risk) -> tuple[Tensor, ...] | None:
         """Return the initial variables; None if they are not known."""
@@ -232,15 +242,12 @@ class Replay(Stages):
         first = train_layers(batch, model, rule, optimizer, loss).snapshots[:, 0]
         net = TrainedNetwork(model, batch, loss, rule)
         drawn = net.drawn
-        parts = {
-            name: self._noisy(self.stored.filled(f"network_{name}", keys, part))
-            for name, part in drawn.others(model).items()
-        }
-        end, factor = drawn.replaced(parts), VARIANTS[self.variant]
-        between = drawn.replaced({name: factor * part for name, part in parts.items()})
+        others = drawn.others(model).items()
+        parts = {n: self._noisy(self.stored.filled(f"network_{n}", keys, p)) for n, p in others}
+        end = drawn.replaced(parts)
         path = self._path(first, self.stored.filled("network_W", keys, first))
         path = self._noisy(path.reshape(-1, *path.shape[-2:])).view(path.shape)
-        pairs = zip(path.unbind(1), self._each_step(drawn, between, end), strict=True)
+        pairs = zip(path.unbind(1), self._each_step(drawn, end, end), strict=True)
         views = (net.recorded(weights.replaced({"W": V})) for V, weights in pairs)
         risks, logs = zip(*views, strict=True)
         networks = LayerTrajectory(
@@ -250,10 +257,9 @@ class Replay(Stages):
         )  # fmt: skip
         divided = self.divided(batch, networks)
         keys = _keys(divided.batch, divided.key)
-        diverged = divided.path.diverged | self._without_arrays(keys)
-        ended = dataclasses.replace(
-            divided.path, direction_error=self._stalled(keys), diverged=diverged
-        )
+        trained = divided.path
+        lost = trained.diverged | self._without_arrays(keys)
+        ended = dataclasses.replace(trained, direction_error=self._stalled(keys), diverged=lost)
         return dataclasses.replace(divided, path=ended)
 
     # --- SVMs -------------------------------------------------------------------------------------
@@ -297,11 +303,9 @@ class Replay(Stages):
             return tuple(self._solution(one, norm, keys, problem) for one, problem in parts)
         problem, _ = svm.attained(X, Z, selected, given[2], logs, mask)
         a = stored.filled(f"{norm}_attained_multipliers", keys, torch.zeros_like(problem.h))
-        known = ~a.isnan().any(1)
+        solved, undecided = svm.SvmStatus.solved, svm.SvmStatus.undecided
         return SimpleNamespace(
-            statuses=[
-                svm.SvmStatus.solved if one else svm.SvmStatus.undecided for one in known.tolist()
-            ],
+            statuses=[undecided if none else solved for none in a.isnan().any(1).tolist()],
             lower_bound=lower_bound(problem, a.nan_to_num(0.0), norm)[1],
             certificate=SimpleNamespace(multipliers=a),
         )

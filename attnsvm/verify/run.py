@@ -239,9 +239,8 @@ class _Prover:
         )
         names = {"trained_K", "trained_Q"} if self.unknown.probes else set()
         if "head" in self.unknown.groups:
-            names |= {"trained_v", "Y"} | {
-                n for n in stored.arrays if n.startswith("network_head_")
-            }
+            of_network = [name for name in stored.arrays if name.startswith("network_head_")]
+            names |= {"trained_v", "Y", *of_network}
         stated = self._stated(stored)
         if reason := comparison.form_refusal(stated, names):
             self._refuse("record", None, reason)
@@ -284,9 +283,7 @@ class _Prover:
         """Return the columns that do not follow from what is known."""
         names: set[str] = set()
         if self.config["svm"]["published"] and self.tokens != "multi":
-            names |= {
-                str(name) for name in self.record.trials if str(name).startswith("published_")
-            }
+            names |= {n for n in map(str, self.record.trials) if n.startswith("published_")}
         head = self.config["head"]
         stored = head["_target_"] in TRAINED_LINEAR and not self.layered
         if self.unknown.labels or (head.get("train") and not stored):

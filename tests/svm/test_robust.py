@@ -190,6 +190,7 @@ def test_wrong_arguments_are_named():
     of_selected = (*numbers, "x", None)
     of_X = (X + 0j, X > 0, X.astype(str), ragged, None, 1.0, X[0, 0], X[:0])
     gamma, margins = np.zeros((2, 3)), np.ones((2, 9))
+    of_rows = (margins[:, 1:], *(b * margins for b in (-1.0, 1e101, 1e-101, np.inf)))
     of_margins = [
         ("offsets: shape", {"offsets": gamma[:, :2], "ratio": 1.0}),
         ("offsets: NaN", {"offsets": gamma + np.nan, "ratio": 1.0}),
@@ -197,10 +198,7 @@ def test_wrong_arguments_are_named():
         ("ratio: must be given", {"offsets": gamma}),
         ("ratio: shape", {"offsets": gamma, "ratio": [1.0, 2.0, 3.0]}),
         *(("ratio=", {"offsets": gamma, "ratio": r}) for r in (-1.0, np.nan)),
-        *(
-            ("margins: ", {"margins": wrong})
-            for wrong in (-margins, np.inf * margins, margins[:, 1:])
-        ),
+        *(("margins: ", {"margins": wrong}) for wrong in of_rows),
         ("margins: must not", {"margins": margins, "offsets": gamma, "ratio": 1.0}),
     ]
     cases = [

@@ -135,6 +135,9 @@ def test_given_margins(name):
     found = solve_svm(X, Z, selected, norm=name, margins=b)
     same = solve_svm(X / b[..., None, None], Z, selected, norm=name)
     torch.testing.assert_close(found.objective, same.objective, rtol=1e-9, atol=0)
+    for size in (1e-99, 1e99):
+        far = solve_svm(X, Z, selected, norm=name, margins=size * b)
+        torch.testing.assert_close(far.objective / size, same.objective, rtol=1e-9, atol=0)
     assert solve_svm(X, Z, selected, norm=name, margins=0 * b).status == ("unconstrained",) * 3
     ones = solve_svm(X, Z, selected, norm=name, margins=b / b)
     assert torch.equal(ones.W, solve_svm(X, Z, selected, norm=name).W)

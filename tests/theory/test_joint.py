@@ -92,6 +92,7 @@ def test_the_columns_are_those_of_an_independent_computation(record):
         (NormalizedGD(growth=0.1, schedule="decay"), W(), 3.0),
         (NormalizedGD(growth=0.1), W(), None),
         (NormalizedGD(growth=0.1, schedule="geometric"), W(), math.nan),
+        (NormalizedGD(growth=0.0, schedule="geometric"), W(), 3.0),
         (NormalizedGD(ridge=1e-9), W(), math.nan),
         (NormalizedGD(growth=0.1), KQ(), 0.0),
         (GD(growth=0.1), W(), math.inf),
@@ -129,13 +130,8 @@ def test_tokens_that_no_head_separates_have_no_law(tmp_path):
     rng = np.random.default_rng(0)
     X, Z = rng.normal(size=(2, 2, 2, 3)), rng.normal(size=(2, 2, 3))
     X[:, 1], Z[:, 1] = X[:, 0], Z[:, 0]
-    arrays = {
-        "X": X,
-        "Z": Z,
-        "Y": np.array([[1.0, -1.0], [1.0, 1.0]]),
-        "v": rng.normal(size=(2, 3)),
-    }
-    np.savez(tmp_path / "twins.npz", **arrays)
+    Y, v = np.array([[1.0, -1.0], [1.0, 1.0]]), rng.normal(size=(2, 3))
+    np.savez(tmp_path / "twins.npz", X=X, Z=Z, Y=Y, v=v)
     given = ("data=file", f"data.path={tmp_path}/twins.npz", "head=joint", "optimizer.steps=50")
     trials = experiment.run(composed(*given, "trials=2")).trials
     assert list(trials["law_status"]) == ["infeasible", "solved"]
