@@ -1,12 +1,18 @@
-"""Declaration of a schema field: its default, its allowed values, its meaning."""
+"""Declaration of a schema field: its default, its allowed values, its meaning.
+
+attnsvm's own have range and meaning in `options.csv`, those of plug-ins in a call of `option`.
+"""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import math
 import numbers
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, dataclass_transform
 
 from omegaconf import MISSING
@@ -17,6 +23,10 @@ from attnsvm.config.norm import NormName
 
 class ConfigError(ValueError):
     """A value that is not allowed; the message names field, value and what it must be."""
+
+
+MOST = 10**12
+"""Largest whole number of a size or a count: products with 8 bytes and more stay exact."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +93,21 @@ class ListOf:
 
 
 def allowed_values(text: str) -> Range | OneOf | None:
-    """Return the range `low..high`, either of which may be absent, or one of `word|word`."""
-    if ".." not in text:
+    """Return the range `low..high`, either of which may be absent, or one of `word|word`.
+
+    `low<..` excludes low and `..<high` high, which may be `MOST`.
+    """
+    limits = re.fullmatch(r"([^<]*)(<?)\.\.(<?)(.*)", text)
+    if limits is None:
         return OneOf(tuple(text.split("|"))) if text else None
-    low, high = text.split("..")
-    return Range(float(low or "-inf"), float(high or "inf"))
+    low, low_open, high_open, high = limits.groups()
+    return Range(_limit(low or "-inf"), _limit(high or "inf"), bool(low_open), bool(high_open))
+
+
+def _limit(text: str) -> float:
+    if text == "MOST":
+        return MOST
+    return int(text) if text.isdigit() else float(text)
 
 
 Allowed = Range | OneOf | ListOf | NormName
@@ -154,11 +174,38 @@ def check_fields(node: Any, prefix: str = "") -> None:
             raise ConfigError(f"{prefix}{f.name}={value}: must be finite")  # no record can hold it
 
 
+def _table() -> dict[tuple[str, str], tuple[Allowed | None, str]]:
+    """Return range and meaning of the fields of `options.csv`, by schema and name."""
+    found: dict[tuple[str, str], tuple[Allowed | None, str]] = {}
+    with Path(__file__).with_name("options.csv").open(newline="") as stream:
+        for schema, name, text, meaning in csv.reader(stream):
+            item = text.removeprefix("list of ")
+            one = NormName() if item == "norm" else allowed_values(item)
+            allowed = ListOf(one) if one is not None and item != text else one
+            found[schema, name] = allowed, meaning
+    return found
+
+
+OPTIONS = _table()
+SEEDS = Range(0, 2**31)
+
 Broken = Iterator[tuple[str, str]]
 """Each field whose value does not go with the others, and what it must be."""
 
 
-class Group:
+class Schema:
+    """Base of the schemas: gives attnsvm's own fields their range and meaning."""
+
+    def __init_subclass__(cls, **others: Any) -> None:
+        super().__init_subclass__(**others)
+        own = vars(cls).get("__annotations__", {}) if cls.__module__.startswith("attnsvm.") else {}
+        for name in own:
+            stated = (OPTIONS.get((base.__name__, name)) for base in cls.__mro__)
+            if found := next(filter(None, stated), None):
+                setattr(cls, name, option(vars(cls)[name], *found))
+
+
+class Group(Schema):
     """Base of the schemas of all groups: checks its fields when it is created."""
 
     GROUP: ClassVar[str] = ""
@@ -194,15 +241,3 @@ class Option(Group):
             cls.__annotations__["_target_"] = "str"
             dataclass(cls)
             cls.DECLARED.setdefault(cls.GROUP, {})[name] = cls
-
-
-MOST = 10**12
-"""Largest whole number of a size or a count: products with 8 bytes and more stay exact."""
-
-POSITIVE_COUNT = Range(1, MOST)
-COUNT = Range(0, MOST)
-POSITIVE = Range(low=0, open=True)
-NON_NEGATIVE = Range(low=0)
-SEEDS = Range(0, 2**31)
-SHARE = Range(0, 1)
-THRESHOLD = Range(0, 1, open=True, below=True)

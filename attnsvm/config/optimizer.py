@@ -6,19 +6,7 @@ from dataclasses import dataclass
 from math import log1p
 from typing import ClassVar
 
-from attnsvm.config.fields import (
-    COUNT,
-    NON_NEGATIVE,
-    POSITIVE,
-    POSITIVE_COUNT,
-    Broken,
-    ListOf,
-    OneOf,
-    Option,
-    Range,
-    option,
-)
-from attnsvm.config.norm import NormName
+from attnsvm.config.fields import Broken, Option
 
 CONES = ("cone", "cone_runner_up")
 """Initial weights at an angle to the direction of an SVM."""
@@ -35,31 +23,10 @@ class OptimizerConfig(Option):
     STEADY: ClassVar[tuple[str, ...]] = ()
     """Parameterizations of which its steps, if they do not grow, never amplify rounding errors."""
 
-    init: str = option(
-        "uniform",
-        OneOf(("zero", "uniform", "small", "balanced", "aligned", *CONES, "file", "pretrained")),
-        "initial weights; balanced: those of small with K^T K = Q^T Q; aligned: against the "
-        "gradient at W = 0; cone: at init_angle to an SVM's direction; cone_runner_up: that of the "
-        "optimal tokens, but of the second best in the first sample; file: those in init_path; "
-        "pretrained: those of the head of data=pretrained",
-    )
-    init_scale: float = option(
-        1e-2,
-        POSITIVE,
-        "factor on the uniform draw when init=small | balanced; norm of W when init=aligned | cone "
-        "| cone_runner_up",
-    )
-    init_path: str | None = option(
-        None,
-        None,
-        ".npz; init=file: W0, or K0 and Q0; init=cone: tokens (null: the optimal ones); for all "
-        "instances, or, with an array seeds, for each",
-    )
-    init_angle: float = option(
-        0.0,
-        Range(0, 180),
-        "angle of W to the SVM's direction, init=cone | cone_runner_up (degrees)",
-    )
+    init: str = "uniform"
+    init_scale: float = 1e-2
+    init_path: str | None = None
+    init_angle: float = 0.0
 
     def _broken(self) -> Broken:
         if self.init == "file" and self.init_path is None:
@@ -72,30 +39,15 @@ class OptimizerConfig(Option):
 class FirstOrderConfig(OptimizerConfig):
     """Full-batch first-order steps, step k = 0, 1, ... of size eta_k."""
 
-    lr: float = option(0.1, POSITIVE, "step size (Frobenius norm of a normalised step)")
-    steps: int = option(2000, COUNT, "number of updates")
-    growth: float = option(
-        0.0, NON_NEGATIVE, "change of the step size per step, see schedule; 0: constant"
-    )
-    schedule: str = option(
-        "linear",
-        OneOf(("linear", "geometric", "decay")),
-        "linear: eta_k = lr (1 + growth k); geometric: lr (1 + growth)^k; "
-        "decay: lr / (1 + growth k)^decay",
-    )
-    decay: float = option(0.5, Range(0, 1, open=True), "exponent of schedule=decay")
-    gradient: str = option(
-        "log_domain",
-        OneOf(("log_domain", "direct")),
-        "log_domain: exact at any norm; direct: as published, rounding noise after saturation",
-    )
-    ridge: float = option(0.0, NON_NEGATIVE, "weight of the squared Frobenius norms in the loss")
-    record_every: int = option(100, POSITIVE_COUNT, "steps between two snapshots")
-    record: str = option(
-        "linear",
-        OneOf(("linear", "geometric")),
-        "linear: a snapshot every record_every steps; geometric: at 1, 2, 5, 10, 20, 50, ...",
-    )
+    lr: float = 0.1
+    steps: int = 2000
+    growth: float = 0.0
+    schedule: str = "linear"
+    decay: float = 0.5
+    gradient: str = "log_domain"
+    ridge: float = 0.0
+    record_every: int = 100
+    record: str = "linear"
 
     def _broken(self) -> Broken:
         yield from super()._broken()
@@ -120,14 +72,14 @@ class NormalizedGDConfig(DescentConfig, name="normalized_gd", target="Normalized
 class GDConfig(DescentConfig, name="gd", target="GD"):
     """Gradient descent with a fixed step: W grows like log(steps)."""
 
-    lr: float = option(30.0, POSITIVE, "step size")
-    steps: int = option(50000, COUNT, "number of updates")
+    lr: float = 30.0
+    steps: int = 50000
 
 
 class SafeGDConfig(DescentConfig, name="safe_gd", target="SafeGD"):
     """Gradient descent whose step is the largest that provably lowers the risk."""
 
-    lr: float = option(1.0, Range(0, 1, open=True), "share of that step")
+    lr: float = 1.0
 
     def _broken(self) -> Broken:
         yield from super()._broken()
@@ -138,58 +90,58 @@ class SafeGDConfig(DescentConfig, name="safe_gd", target="SafeGD"):
 class PolyakConfig(DescentConfig, name="polyak", target="Polyak"):
     """Gradient descent with step lr (L - L*) / ||grad||^2, L* the risk at the optimal tokens."""
 
-    lr: float = option(1.0, POSITIVE, "factor on the Polyak step")
+    lr: float = 1.0
 
 
 class MomentumConfig(DescentConfig, name="momentum", target="Momentum"):
     """Heavy-ball gradient descent with a fixed step: W grows like log(steps)."""
 
-    lr: float = option(3.0, POSITIVE, "step size")
-    steps: int = option(50000, COUNT, "number of updates")
-    beta: float = option(0.9, Range(0, 1), "decay rate of the velocity")
+    lr: float = 3.0
+    steps: int = 50000
+    beta: float = 0.9
 
 
 class AdamConfig(FirstOrderConfig, name="adam", target="Adam"):
     """Adam with bias correction."""
 
     STEADY = ("w", "kq")
-    lr: float = option(0.1, POSITIVE, "step size (of an entry)")
-    beta1: float = option(0.9, Range(0, 0.999999), "decay rate of the mean gradient")
-    beta2: float = option(0.999, Range(0, 0.999999), "decay rate of the mean squared gradient")
-    eps: float = option(1e-8, NON_NEGATIVE, "added to the root of the mean squared gradient")
+    lr: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
 
 
 class SignGDConfig(FirstOrderConfig, name="sign_gd", target="SignGD"):
     """Every entry changes by the step size, against the sign of its gradient."""
 
-    lr: float = option(0.01, POSITIVE, "step size (of an entry)")
+    lr: float = 0.01
 
 
 class SteepestConfig(FirstOrderConfig, name="steepest", target="Steepest"):
     """Steps of one size in a norm, along the gradient or its momentum; (K, Q) each factor."""
 
     ROTATION_EQUIVARIANT = True  # in a norm that is: one of entries is refused for itself
-    norm: str = option("spectral", NormName(), "norm of the steps")
-    beta: float = option(0.0, Range(0, 1, below=True), "decay rate of the momentum; 0: none")
-    nesterov: bool = option(False, None, "steps along gradient + beta momentum")
+    norm: str = "spectral"
+    beta: float = 0.0
+    nesterov: bool = False
 
 
 class MuonConfig(FirstOrderConfig, name="muon", target="Muon"):
     """Nesterov momentum made nearly orthogonal by Newton-Schulz steps."""
 
     ROTATION_EQUIVARIANT = True
-    lr: float = option(0.02, POSITIVE, "step size (spectral norm)")
-    beta: float = option(0.95, Range(0, 1, below=True), "decay rate of the momentum; 0: none")
-    nesterov: bool = option(True, None, "steps along gradient + beta momentum")
-    newton_schulz_steps: int = option(5, POSITIVE_COUNT, "number of Newton-Schulz steps")
+    lr: float = 0.02
+    beta: float = 0.95
+    nesterov: bool = True
+    newton_schulz_steps: int = 5
 
 
 class MirrorDescentConfig(FirstOrderConfig, name="mirror_descent", target="MirrorDescent"):
     """Mirror descent with the potential sum |w|^p / p."""
 
-    growth: float = option(0.05, NON_NEGATIVE, "change of the step size per step, see schedule")
-    p: float = option(3.0, Range(1, 100, open=True), "exponent of the potential, p > 1")
-    normalized: bool = option(True, None, "divide the gradient by its norm, l_q with 1/p + 1/q = 1")
+    growth: float = 0.05
+    p: float = 3.0
+    normalized: bool = True
 
 
 class RegularizationPathConfig(
@@ -198,17 +150,9 @@ class RegularizationPathConfig(
     """Minimisers in balls ||W||_F <= R, or (||K||_F^2 + ||Q||_F^2)/2 <= R, of growing R."""
 
     ROTATION_EQUIVARIANT = True
-    radii: list[float] = option(
-        [3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4],
-        ListOf(Range(low=0, open=True)),
-        "radii R, increasing",
-    )
-    iterations: int = option(1000, POSITIVE_COUNT, "largest number of iterations at a radius")
-    cone: float | None = option(
-        None,
-        Range(low=0, high=90, open=True, below=True),
-        "largest angle to the initial weights, in degrees: a local path; null: none",
-    )
+    radii: list[float] = [3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4]
+    iterations: int = 1000
+    cone: float | None = None
 
     def _broken(self) -> Broken:
         yield from super()._broken()

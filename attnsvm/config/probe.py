@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from omegaconf import MISSING
 
-from attnsvm.config.fields import THRESHOLD, OneOf, Option, Range, allowed_values, option
+from attnsvm.config.fields import OneOf, Option, Range, allowed_values
 
 MAX_NAME, MAX_TEXT = 50, 500
 """Largest number of characters of the name of a probe or quantity, and of a meaning or unit."""
@@ -66,7 +66,7 @@ class ProbeConfig(Option):
 class RankConfig(ProbeConfig, name="rank", target="Rank"):
     """The rank of W, which is K Q^T where these are trained."""
 
-    threshold: float = option(1e-3, THRESHOLD, "rank: sigma > this * sigma_1")
+    threshold: float = 1e-3
 
 
 class EntropyConfig(ProbeConfig, name="entropy", target="Entropy"):
@@ -76,7 +76,7 @@ class EntropyConfig(ProbeConfig, name="entropy", target="Entropy"):
 class DistanceConfig(ProbeConfig, name="distance", target="Distance"):
     """The distance of the direction of W to that of a matrix M from an .npy file."""
 
-    path: str = option(MISSING, None, "the file, (d, d) numbers; a value is required")
+    path: str = MISSING
 
 
 class BalanceConfig(ProbeConfig, name="balance", target="Balance"):

@@ -167,7 +167,8 @@ OTHER = ["optimizer._target_=cubic_heads.head.Other", "extensions=[cubic_heads]"
     [("FirstOrderConfig", [], True), ("GDConfig", [], False), ("GDConfig", OTHER, True)],
 )
 def test_steps_must_not_depend_on_the_basis(base, given, refused, tmp_path, monkeypatch):
-    config = CONFIG.replace("config import", "config.optimizer import").replace("HeadConfig", base)
+    config = CONFIG.replace("import HeadConfig,", "import").replace("HeadConfig", base)
+    config = f"from attnsvm.config.optimizer import {base}\n{config}"
     write_package(tmp_path, declared="", config=config)
     monkeypatch.syspath_prepend(write_entry_points(tmp_path, f"optimizer: sign = {SCHEMA}"))
     composed("optimizer=sign", *given)

@@ -22,17 +22,8 @@ import torch
 from torch import Tensor
 
 from attnsvm.norm import thin_svd
-from attnsvm.svm.interior_point import nuclear_step
-from attnsvm.svm.interior_point.loop import (
-    BOUNDARY,
-    CENTRING,
-    REFINE_BELOW,
-    REFINEMENTS,
-    Cone,
-    Point,
-    size_of,
-    step_length,
-)
+from attnsvm.svm.interior_point import loop, nuclear_step
+from attnsvm.svm.interior_point.loop import Cone, Point, size_of, step_length
 from attnsvm.svm.interior_point.rows import (
     definite_step,
     diagonal,
@@ -104,7 +95,7 @@ class Nuclear(Cone[NuclearPoint]):
         solve = rows.solver(H, x.s, x.a)
         ratio = rows.on_inequalities(x.s / x.a)
         mean = self.mean(x)
-        refine = mean * (p + q) < REFINE_BELOW * total(diagonal(x.Y))
+        refine = mean * (p + q) < loop.REFINE_BELOW * total(diagonal(x.Y))
 
         def change(Y: Tensor, da: Tensor) -> Tensor:
             """Return sym(Y sum_k da_k A_k V)."""
@@ -116,7 +107,7 @@ class Nuclear(Cone[NuclearPoint]):
             f = rows.h - rows.margins(target[:, :p, p:]) + complement
             da = solve(f)
             dY = change(x.Y, da)
-            for _ in range(REFINEMENTS if refine.any() else 0):
+            for _ in range(loop.REFINEMENTS if refine.any() else 0):
                 missing = f - rows.margins(dY[:, :p, p:]) - ratio * da
                 da = da + solve(torch.where(refine, missing, 0.0))
                 dY = change(x.Y, da)
@@ -124,16 +115,16 @@ class Nuclear(Cone[NuclearPoint]):
             ds = rows.on_inequalities(complement - x.s) - ratio * da
             return NuclearPoint(dY[:, :p, p:], ds, da, dY)
 
-        nu = CENTRING * mean
+        nu = loop.CENTRING * mean
         first = direction(torch.zeros_like(V), torch.zeros_like(x.s))
         complement = rows.on_inequalities((nu - first.a * first.s) / x.a)
         dx = direction(nu * V + change(first.Y, first.a), complement)
         a = torch.where(rows.inequality, x.a, 1.0)
-        primal = step_length((x.s, dx.s), back=BOUNDARY) / BOUNDARY
-        dual = step_length((a, rows.on_inequalities(dx.a)), back=BOUNDARY) / BOUNDARY
-        primal = BOUNDARY * definite_step(x.Y, dx.Y, None, primal)
+        primal = step_length((x.s, dx.s), back=loop.BOUNDARY) / loop.BOUNDARY
+        dual = step_length((a, rows.on_inequalities(dx.a)), back=loop.BOUNDARY) / loop.BOUNDARY
+        primal = loop.BOUNDARY * definite_step(x.Y, dx.Y, None, primal)
         dM = rows.combine(dx.a)
         linear = M.mT @ dM
         linear, square = -(linear + linear.mT), -(dM.mT @ dM)
-        dual = BOUNDARY * definite_step(G, linear, square, dual)
+        dual = loop.BOUNDARY * definite_step(G, linear, square, dual)
         return x.moved(dx, primal, dual, ("a",))
