@@ -31,6 +31,7 @@ from attnsvm.record.archive import read_array
 from attnsvm.svm import SvmSolution, SvmStatus
 from attnsvm.svm.equalities import restoring
 from attnsvm.theory import finite_part_distance, optimal_mixture
+from attnsvm.theory.token_graph import PriorityGraph, priority_graphs
 from attnsvm.training import Trajectory
 
 
@@ -334,3 +335,25 @@ class Mixture(Probe):
         _, mixture, finite = self._known
         apart = 0.5 * (snapshot.softmax - mixture).abs().sum(-1)
         return {"apart": apart.amax(-1), "fin": finite(snapshot.W)}
+
+
+class TokenGraph(Probe):
+    """The token-priority graphs of arXiv 2403.08081, and the attention that goes by them.
+
+    Mean number of components and of edges of a query's graph, tokens of the largest component of
+    all, and the attention to the component of the label, mean over the samples.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[ProblemBatch, list[PriorityGraph]] | None = None
+
+    def measure(self, snapshot: Snapshot) -> dict[str, Tensor]:
+        """Return the sizes of the graphs, and the attention."""
+        batch = snapshot.batch
+        if self._known is None or self._known[0] is not batch:  # made once for all snapshots
+            self._known = batch, priority_graphs(batch)
+        graphs, found = self._known[1], dict[str, Tensor]()
+        for name in graphs[0].sizes():
+            found[name] = snapshot.softmax.new_tensor([one.sizes()[name] for one in graphs])
+        inside = torch.stack([one.inside for one in graphs]).to(snapshot.softmax.device)
+        return found | {"attention": (snapshot.softmax * inside).sum(2).mean(1)}

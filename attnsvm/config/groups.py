@@ -200,18 +200,35 @@ class DigitsConfig(DataConfig, name="digits", target="Digits"):
     stride: int = 2
 
 
-class TokenGraphConfig(DrawnConfig, name="token_graph", target="TokenGraph"):
+@dataclass
+class VocabularyConfig(DrawnConfig):
     """Sequences of a vocabulary with their next tokens; the query is the last token."""
 
     T: int = 4
     d: int = 8
     K: int = 6
-    graph: str = "acyclic"
-    embeddings: str = "sphere"
 
     def _broken(self) -> Broken:
         if self.K > self.d:
             yield "K", f"<= d={self.d}: the embeddings are linearly independent"
+
+
+class TokenGraphConfig(VocabularyConfig, name="token_graph", target="TokenGraph"):
+    """Sequences of a vocabulary with their next tokens; the query is the last token."""
+
+    graph: str = "acyclic"
+    embeddings: str = "sphere"
+
+
+class TextConfig(VocabularyConfig, name="text", target="Text"):
+    """Words of a text with the next word; the query is the last word."""
+
+    n: int = 100
+    T: int = 8
+    d: int = 16
+    K: int = 16
+    embeddings: str = "orthonormal"
+    text: str | None = None
 
 
 class PretrainedConfig(DataConfig, name="pretrained", target="Pretrained"):

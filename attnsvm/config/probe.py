@@ -110,6 +110,10 @@ class OptimalityConfig(ProbeConfig, name="optimality", target="Optimality"):
     """In how many samples the selected token is optimal, or locally optimal."""
 
 
+class TokenGraphProbeConfig(ProbeConfig, name="token_graph", target="TokenGraph"):
+    """The token-priority graphs of the queries, and the attention that goes by them."""
+
+
 def described_quantities(probes: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """Return meaning and unit of the quantities of probes, as a record holds them."""
     found = probe_quantities(probes)

@@ -7,4 +7,5 @@ from attnsvm.data.planted import Planted
 from attnsvm.data.pretrained.source import Pretrained
 from attnsvm.data.sample import sample
 from attnsvm.data.sphere import Orthonormal, PathsFar, PathsNear, Prompt, Sphere, SphereInSpan
+from attnsvm.data.text import Text
 from attnsvm.data.token_graph import TokenGraph

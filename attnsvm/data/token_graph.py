@@ -1,5 +1,8 @@
 """`data=token_graph`: next tokens drawn from the priorities of a vocabulary."""
 
+from abc import abstractmethod
+from typing import ClassVar
+
 import torch
 from torch import Generator, Tensor
 
@@ -10,35 +13,62 @@ from attnsvm.model import Model
 from attnsvm.problem import ProblemBatch
 
 
-class TokenGraph(Seeded):
+class Vocabulary(Seeded):
     """Sequences of T token ids with the next one, the label, among them (arXiv 2403.08081).
 
     E (K, d) are the embeddings of the vocabulary, uniform on the unit sphere or orthonormal. The
-    ids of a sequence are uniform, and the query is the embedding of its last token. With an acyclic
-    graph each last token has its own random order of the vocabulary, and the label is the first of
-    the sequence's ids by it; with a cyclic one it is the id at a random place. The head of a
-    sequence with label y is c_y, the row of pinv(E)^T: it reads off the attention that y has.
+    query is the embedding of the last token. The head of a sequence with label y is c_y, the row of
+    pinv(E)^T: it reads off the attention that y has.
     """
 
-    def __init__(self, n: int, T: int, d: int, K: int, graph: str, embeddings: str) -> None:
+    NAME: ClassVar[str]
+
+    def __init__(self, n: int, T: int, d: int, K: int, embeddings: str) -> None:
         super().__init__(n, T, d)
-        self.K, self.graph, self.embeddings = K, graph, embeddings
+        self.K, self.embeddings = K, embeddings
+
+    @abstractmethod
+    def sequences(self, generator: Generator) -> tuple[Tensor, Tensor]:
+        """Draw the ids of the sequences (n, T) and of their next tokens (n,)."""
 
     def sample(self, head: Head, model: Model, trials: int, seed: int) -> ProblemBatch:
         """Return the instances, each sequence with the head of its label."""
-        check_own_scores(head, model, "token_graph")
+        check_own_scores(head, model, self.NAME)
         return super().sample(RowScores(), model, trials, seed)
 
     @one_thread()
     def draw(self, generator: Generator, head: Head) -> Drawn:
         """Draw embeddings, ids, labels."""
+        E = self.vocabulary(generator)
+        ids, following = self.sequences(generator)
+        X, v = E[ids], torch.linalg.pinv(E).mT[following]
+        return Drawn(X, X[:, -1].clone(), self.labels(generator, (self.n,)), {"v": v})
+
+    def vocabulary(self, generator: Generator) -> Tensor:
+        """Draw the embeddings (K, d)."""
         E = unit_rows(generator, self.K, self.d)
         if self.embeddings == "orthonormal":
             E = torch.linalg.svd(normal(generator, self.K, self.d).double(), full_matrices=False)[2]
+        return E
+
+
+class TokenGraph(Vocabulary):
+    """Ids are uniform, and a graph decides which of them is next.
+
+    With an acyclic graph each last token has its own random order of the vocabulary, and the label
+    is the first of the sequence's ids by it; with a cyclic one it is the id at a random place.
+    """
+
+    NAME = "token_graph"
+
+    def __init__(self, n: int, T: int, d: int, K: int, graph: str, embeddings: str) -> None:
+        super().__init__(n, T, d, K, embeddings)
+        self.graph = graph
+
+    def sequences(self, generator: Generator) -> tuple[Tensor, Tensor]:
+        """Draw ids and next tokens."""
         ids = torch.randint(self.K, (self.n, self.T), generator=generator)
-        X = E[ids]
-        v = torch.linalg.pinv(E).mT[self.next(generator, ids)]
-        return Drawn(X, X[:, -1].clone(), self.labels(generator, (self.n,)), {"v": v})
+        return ids, self.next(generator, ids)
 
     def next(self, generator: Generator, ids: Tensor) -> Tensor:
         """Return the next token of each sequence of `ids` (n, T), (n,)."""

@@ -1,6 +1,7 @@
 """The token-priority graphs of a batch, and the risk inside their components (arXiv 2403.08081)."""
 
 import dataclasses
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,34 +15,86 @@ from attnsvm.problem import ProblemBatch
 from attnsvm.selection import optimal_tokens
 
 
+@dataclass(frozen=True, eq=False)
+class PriorityGraph:
+    """The token-priority graphs of an instance, one for each query, as one graph.
+
+    A node is a token in the graph of a query: `nodes` (n, T) are those of the samples' tokens,
+    `labels` (n,) those of the labels, and `component` (nodes,) has the strongly connected component
+    of each node. `edges` (2, E) go from labels to the other tokens of their samples, each once.
+    `queries` (n,) numbers the different queries.
+    """
+
+    queries: Tensor
+    nodes: Tensor
+    labels: Tensor
+    mask: Tensor
+    edges: np.ndarray
+    component: Tensor
+
+    @classmethod
+    def of(cls, X: Tensor, Z: Tensor, best: Tensor, mask: Tensor) -> "PriorityGraph":
+        """Return the graphs of tokens X (n, T, d), equal ones being one, and queries Z (n, d)."""
+        from scipy.sparse import coo_array  # imports are slow
+        from scipy.sparse.csgraph import connected_components
+
+        ids = torch.unique(X.flatten(0, 1), dim=0, return_inverse=True)[1].view(mask.shape)
+        queries = torch.unique(Z, dim=0, return_inverse=True)[1]
+        nodes = ids + queries[:, None] * (ids.amax() + 1)
+        labels = nodes.gather(1, best[:, None])[:, 0]
+        pairs = torch.stack([labels[:, None].expand_as(nodes), nodes])[:, mask].numpy()
+        edges = np.unique(pairs[:, pairs[0] != pairs[1]], axis=1)
+        graph = coo_array((np.ones(edges.shape[1]), edges), 2 * (int(nodes.max()) + 1,))
+        component = torch.from_numpy(connected_components(graph, connection="strong")[1])
+        return cls(queries, nodes, labels, mask, edges, component)
+
+    @property
+    def inside(self) -> Tensor:
+        """Which tokens are in the component of the label, (n, T) bool."""
+        return (self.component[self.nodes] == self.component[self.labels][:, None]) & self.mask
+
+    def first(self) -> Tensor:
+        """Return the first of equal tokens, (n, T) bool.
+
+        Of those inside of the component in each sample, of those below it in the instance.
+        """
+        sample = -1 - torch.arange(len(self.mask))[:, None]
+        owner = torch.where(self.inside, sample, self.component[self.labels][:, None])
+        pairs = torch.stack([owner, self.nodes])[:, self.mask].numpy()
+        kept = torch.zeros(pairs.shape[1], dtype=torch.bool)
+        kept[np.unique(pairs, axis=1, return_index=True)[1]] = True
+        return torch.zeros_like(self.mask).masked_scatter(self.mask, kept)
+
+    def sizes(self) -> dict[str, float]:
+        """Return the components and edges of a query, mean, and the tokens of the largest one."""
+        met = self.component[np.unique(self.nodes[self.mask])].numpy()
+        tokens, queries = np.unique(met, return_counts=True)[1], len(np.unique(self.queries))
+        return {
+            "components": len(tokens) / queries,
+            "largest": float(tokens.max()),
+            "edges": self.edges.shape[1] / queries,
+        }
+
+
+def priority_graphs(batch: ProblemBatch) -> list[PriorityGraph]:
+    """Return the token-priority graphs of each instance.
+
+    Samples of equal queries share a graph. Its nodes are the tokens of the instance, equal ones
+    being one; edges go from the label of a sample, its token of best score, to all of its tokens.
+    """
+    arrays = (V.cpu() for V in (batch.X, batch.Z, optimal_tokens(batch)[0], batch.mask))
+    return [PriorityGraph.of(*one) for one in zip(*arrays, strict=True)]
+
+
 def label_components(batch: ProblemBatch) -> tuple[Tensor, Tensor]:
     """Return which tokens are in the component of the label, and which are kept, (B, n, T) bool.
 
-    Samples of equal queries share a token-priority graph. Its nodes are the tokens of the instance,
-    equal ones being one; edges go from the label of a sample, its token of best score, to all of
-    its tokens. Components are the strongly connected ones. Kept is the first of equal tokens: of
-    those inside of the component in each sample, of those below it in the instance.
+    Kept is the first of equal tokens: of those inside of the component in each sample, of those
+    below it in the instance.
     """
-    from scipy.sparse import coo_array  # imports are slow
-    from scipy.sparse.csgraph import connected_components
-
-    found, labels = [], optimal_tokens(batch)[0]
-    arrays = (V.cpu() for V in (batch.X, batch.Z, labels, batch.mask))
-    for X, Z, best, mask in zip(*arrays, strict=True):
-        ids = torch.unique(X.flatten(0, 1), dim=0, return_inverse=True)[1].view(mask.shape)
-        nodes = ids + torch.unique(Z, dim=0, return_inverse=True)[1][:, None] * (ids.amax() + 1)
-        label = nodes.gather(1, best[:, None]).expand_as(nodes)
-        edges = label[mask].numpy(), nodes[mask].numpy()
-        graph = coo_array((np.ones(len(edges[0])), edges), 2 * (int(nodes.max()) + 1,))
-        component = torch.from_numpy(connected_components(graph, connection="strong")[1])
-        inside = (component[nodes] == component[label]) & mask
-        owner = torch.where(inside, -1 - torch.arange(len(mask))[:, None], component[label])
-        pairs = torch.stack([owner, nodes])[:, mask].numpy()
-        kept = torch.zeros(pairs.shape[1], dtype=torch.bool)
-        kept[np.unique(pairs, axis=1, return_index=True)[1]] = True
-        found.append((inside, torch.zeros_like(mask).masked_scatter(mask, kept)))
-    inside, first = (torch.stack(part).to(batch.X.device) for part in zip(*found, strict=True))
-    return inside, first
+    graphs, device = priority_graphs(batch), batch.X.device
+    inside = torch.stack([one.inside for one in graphs])
+    return inside.to(device), torch.stack([one.first() for one in graphs]).to(device)
 
 
 def least_risk(batch: ProblemBatch, inside: Tensor, loss: Loss) -> Tensor:

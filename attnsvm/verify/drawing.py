@@ -117,7 +117,7 @@ class Drawing:
         }
         pretrained = isinstance(self.config.data, groups.PretrainedConfig)
         decomposed = (groups.OrthonormalConfig, groups.SphereInSpanConfig, groups.PlantedConfig,
-                      groups.TokenGraphConfig)  # fmt: skip
+                      groups.VocabularyConfig)  # fmt: skip
         # other machines may draw other last bits
         differ = self.elsewhere or pretrained or isinstance(self.config.data, decomposed)
         allowed = ("exact", "turned", "close")[: 3 if differ else 2]

@@ -8,11 +8,12 @@ import torch
 from torch import Generator
 
 from attnsvm.config import ConfigError
-from attnsvm.data import Sphere, sample
+from attnsvm.data import Sphere, Text, sample
 from attnsvm.data.digits import labelled_patches
 from attnsvm.head import Head
 from attnsvm.model import CrossAttention
 from attnsvm.selection import optimal_tokens
+from attnsvm.theory.token_graph import priority_graphs
 
 pytestmark = pytest.mark.processors
 
@@ -158,6 +159,30 @@ def test_orthonormal_tokens(T, d):
     assert batch.head.lam == 0.2
 
 
+def test_windows_of_a_text_have_their_next_word(tmp_path):
+    """After rain comes the sun, or the moon; hail is a rare word."""
+    (tmp_path / "text").write_text("Sun, moon; rain! Sun -- moon. 'Sun': hail, rain, moon; moon's.")
+    size = {"n": 4, "T": 3, "K": 3, "d": 3, "text": str(tmp_path / "text")}
+    source = Text(**size, embeddings="orthonormal")
+    assert (source.known, source.windows) == (["moon", "sun", "rain"], 5)
+    assert {" ".join(source.known[k] for k in ids) for ids in source.usable.tolist()} == {
+        "sun moon rain sun", "moon rain sun moon", "rain sun moon sun", "moon sun rain moon"
+    }  # fmt: skip
+    batch = sample("text", **size, trials=3)
+    for graph in priority_graphs(batch):
+        assert graph.sizes() == {"components": (2 + 3 + 3) / 3, "largest": 2, "edges": 8 / 3}
+        assert sorted(graph.inside.sum(1).tolist()) == [1, 1, 2, 2]
+    for seed, X in enumerate(batch.X):
+        words = np.array(source.words(seed)).ravel()
+        same = (words[:, None] == words).tolist()
+        assert (X.flatten(0, 1) @ X.flatten(0, 1).mT > 0.5).tolist() == same
+    (tmp_path / "text").write_bytes(b"\xff")
+    with pytest.raises(
+        ConfigError, match=r"text: .*codec can't decode.*must be a text file, UTF-8"
+    ):
+        sample("text", **size)
+
+
 class Cubic(Head):
     def draw(self, generator, d):
         return {"v": torch.ones(d, dtype=torch.float64)}
@@ -184,6 +209,10 @@ class Cubic(Head):
         ({"data": "orthonormal", "T": 5, "d": 4}, "T=5: must be <= d=4"),
         ({"data": "token_graph", "K": 9}, r"data\.K=9: must be <= d=8"),
         ({"data": "token_graph", "model": "sequence"}, "cross_attention, with data=token_graph"),
+        ({"data": "text", "n": 1336}, "n=1336: must be <= 1335, the windows of 8 words"),
+        ({"data": "text", "n": 1, "K": 1400, "d": 1400}, "K=1400: must be <= 1379, the different"),
+        ({"data": "text", "text": "/dev/zero"}, "text=/dev/zero: .*must be a text file, UTF-8"),
+        ({"data": "text", "text": __file__ + "x"}, "No such file .*must be a text file, UTF-8"),
         ({"data": "digits", "positive": 10}, r"data\.positive=10"),
         ({"data": "digits", "negative": 3}, r"data\.negative=3: must be different"),
         ({"data": "digits", "n": 10**4}, r"data\.n=10000: must be <= 357"),

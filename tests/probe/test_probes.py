@@ -11,7 +11,17 @@ import attnsvm
 from attnsvm.config import ConfigError
 from attnsvm.head import Quadratic
 from attnsvm.loss import Exponential, LinearLoss, Logistic, Squared
-from attnsvm.probe import Balance, Distance, Entropy, ExcessRisk, Probe, Rank, Snapshot, measured
+from attnsvm.probe import (
+    Balance,
+    Distance,
+    Entropy,
+    ExcessRisk,
+    Probe,
+    Rank,
+    Snapshot,
+    TokenGraph,
+    measured,
+)
 from tests.kkt import normal
 from tests.test_loss import exact
 
@@ -47,6 +57,20 @@ def test_entropy_in_closed_form():
     torch.testing.assert_close(
         found["max"], torch.tensor([1.5 * math.log(2), math.log(3)]).double()
     )
+
+
+def test_attention_to_components_in_closed_form():
+    """All tokens are in the component of the label, or the label alone."""
+    batch = attnsvm.sample("token_graph", n=1, T=2, K=3, d=3, trials=30)
+    s = torch.tensor([0.25, 0.75]).double().expand(30, 1, 2)
+    found = TokenGraph().measure(snapshot(normal(30, 3, 3), batch, softmax=s))
+    equal = (batch.X[:, 0, 0] == batch.X[:, 0, 1]).all(1)
+    label = s[:, 0].gather(1, batch.scores()[:, 0].argmax(1, keepdim=True))[:, 0]
+    assert found["attention"].equal(torch.where(equal, 1.0, label))
+    assert found["components"].equal(2.0 - equal.double())
+    assert found["edges"].equal(1.0 - equal.double())
+    assert 0 < equal.double().mean() < 1
+    assert found["largest"].eq(1).all()
 
 
 def test_distance_in_closed_form(tmp_path):

@@ -1,0 +1,73 @@
+"""`data=text`: the next words of a real text."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import torch
+from torch import Generator, Tensor
+
+from attnsvm.config import ConfigError
+from attnsvm.data.pretrained.model import contents
+from attnsvm.data.pretrained.source import TEXT
+from attnsvm.data.token_graph import Vocabulary
+from attnsvm.record.files import CorruptRecordError
+
+WORD = re.compile(r"\w+(?:['\u2019-]\w+)*")
+"""A word: letters and digits, with single apostrophes and hyphens between them."""
+
+
+class Text(Vocabulary):
+    """Windows of T consecutive words of a text whose next word, the label, is one of them.
+
+    The vocabulary are the K most frequent words of the text in lower case, the first ones by the
+    alphabet among equally frequent ones. Other words and punctuation are left out before windows
+    are taken. The n windows of an instance are drawn without replacement from the `usable` ones.
+
+    Attributes
+    ----------
+    known : list of str
+        The vocabulary, the most frequent word first.
+    windows : int
+        Number of windows, also of those whose next word is not one of theirs.
+    usable : Tensor
+        Ids of the windows of which it is, and of the next word: (N, T + 1).
+    """
+
+    NAME = "text"
+
+    def __init__(self, n: int, T: int, d: int, K: int, embeddings: str, text: str | None) -> None:
+        super().__init__(n, T, d, K, embeddings)
+        words = _words(text)
+        counts = Counter(words)
+        of = "the text of attnsvm" if text is None else f"data.text={text}"
+        if K > len(counts):
+            raise ConfigError(f"data.K={K}: must be <= {len(counts)}, the different words of {of}")
+        self.known = sorted(counts, key=lambda word: (-counts[word], word))[:K]
+        place = {word: k for k, word in enumerate(self.known)}
+        ids = torch.tensor([place[word] for word in words if word in place])
+        self.windows = max(len(ids) - T, 0)
+        found = ids.unfold(0, T + 1, 1) if self.windows else ids.new_zeros(0, T + 1)
+        self.usable = found[(found[:, :-1] == found[:, -1:]).any(1)]
+        if n > len(self.usable):
+            must = f"must be <= {len(self.usable)}, the windows of {T} words of {of} that have"
+            raise ConfigError(f"data.n={n}: {must} their next word, of {self.windows}")
+
+    def sequences(self, generator: Generator) -> tuple[Tensor, Tensor]:
+        """Draw windows, and return their next words."""
+        drawn = self.usable[torch.randperm(len(self.usable), generator=generator)[: self.n]]
+        return drawn[:, :-1], drawn[:, -1]
+
+    def words(self, seed: int) -> list[list[str]]:
+        """Return the words of the windows of the instance `seed`."""
+        generator = Generator().manual_seed(seed)
+        self.vocabulary(generator)  # drawn before
+        return [[self.known[k] for k in ids] for ids in self.sequences(generator)[0].tolist()]
+
+
+def _words(text: str | None) -> list[str]:
+    """Return the words of a text in order; raise ConfigError if it cannot be read."""
+    try:
+        return WORD.findall(contents(TEXT if text is None else Path(text)).decode().lower())
+    except (OSError, ValueError, CorruptRecordError) as error:
+        raise ConfigError(f"data.text={text}: {error}; must be a text file, UTF-8") from error
