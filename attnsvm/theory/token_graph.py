@@ -20,7 +20,7 @@ class PriorityGraph:
     """The token-priority graphs of an instance, one for each query, as one graph.
 
     A node is a token in the graph of a query: `nodes` (n, T) are those of the samples' tokens,
-    `labels` (n,) those of the labels, and `component` (nodes,) has the strongly connected component
+    `labels` (n,) those of the labels, which are the tokens at `best` (n,), and `component` (nodes,) has the strongly connected component
     of each node. `edges` (2, E) go from labels to the other tokens of their samples, each once.
     `queries` (n,) numbers the different queries.
     """
@@ -28,6 +28,7 @@ class PriorityGraph:
     queries: Tensor
     nodes: Tensor
     labels: Tensor
+    best: Tensor
     mask: Tensor
     edges: np.ndarray
     component: Tensor
@@ -46,24 +47,29 @@ class PriorityGraph:
         edges = np.unique(pairs[:, pairs[0] != pairs[1]], axis=1)
         graph = coo_array((np.ones(edges.shape[1]), edges), 2 * (int(nodes.max()) + 1,))
         component = torch.from_numpy(connected_components(graph, connection="strong")[1])
-        return cls(queries, nodes, labels, mask, edges, component)
+        return cls(queries, nodes, labels, best, mask, edges, component)
 
     @property
     def inside(self) -> Tensor:
         """Which tokens are in the component of the label, (n, T) bool."""
         return (self.component[self.nodes] == self.component[self.labels][:, None]) & self.mask
 
-    def first(self) -> Tensor:
-        """Return the first of equal tokens, (n, T) bool.
+    def kept(self) -> Tensor:
+        """Return which tokens have a row in the Graph-SVM, or are the label, (n, T) bool."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import minimum_spanning_tree
 
-        Of those inside of the component in each sample, of those below it in the instance.
-        """
-        sample = -1 - torch.arange(len(self.mask))[:, None]
-        owner = torch.where(self.inside, sample, self.component[self.labels][:, None])
-        pairs = torch.stack([owner, self.nodes])[:, self.mask].numpy()
-        kept = torch.zeros(pairs.shape[1], dtype=torch.bool)
-        kept[np.unique(pairs, axis=1, return_index=True)[1]] = True
-        return torch.zeros_like(self.mask).masked_scatter(self.mask, kept)
+        labels = self.labels[:, None].expand_as(self.nodes)
+        below, joining = self.mask & ~self.inside, self.inside & (self.nodes != labels)
+        pairs = torch.stack([self.component[labels], self.nodes])[:, below].numpy()
+        first = np.unique(pairs, axis=1, return_index=True)[1]
+        pairs = torch.stack([labels, self.nodes])[:, joining].sort(dim=0).values.numpy()
+        ends, order = np.unique(pairs, axis=1, return_index=True)
+        forest = minimum_spanning_tree(coo_array((order + 1.0, ends), 2 * (len(self.component),)))
+        kept = torch.zeros_like(self.mask).scatter(1, self.best[:, None], True)
+        for tokens, index in ((below, first), (joining, forest.data.astype(int) - 1)):
+            kept.view(-1)[tokens.view(-1).nonzero()[index, 0]] = True
+        return kept
 
     def sizes(self) -> dict[str, float]:
         """Return the components and edges of a query, mean, and the tokens of the largest one."""
@@ -89,12 +95,12 @@ def priority_graphs(batch: ProblemBatch) -> list[PriorityGraph]:
 def label_components(batch: ProblemBatch) -> tuple[Tensor, Tensor]:
     """Return which tokens are in the component of the label, and which are kept, (B, n, T) bool.
 
-    Kept is the first of equal tokens: of those inside of the component in each sample, of those
-    below it in the instance.
+    Kept are the label, the tokens inside of its component that connect it first (a spanning forest:
+    all equalities follow from theirs), and the first of equal tokens below a component.
     """
     graphs, device = priority_graphs(batch), batch.X.device
     inside = torch.stack([one.inside for one in graphs])
-    return inside.to(device), torch.stack([one.first() for one in graphs]).to(device)
+    return inside.to(device), torch.stack([one.kept() for one in graphs]).to(device)
 
 
 def least_risk(batch: ProblemBatch, inside: Tensor, loss: Loss) -> Tensor:

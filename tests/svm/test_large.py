@@ -1,11 +1,16 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
+from attnsvm import sample
 from attnsvm.norm import norm_of
+from attnsvm.selection import optimal_tokens
 from attnsvm.svm import finite_part, multi_token, single_token, solve, solve_svm
 from attnsvm.svm.certificate import MANY
 from attnsvm.svm.interior_point import LARGE
 from attnsvm.svm.reduction import WIDE
+from attnsvm.theory.token_graph import label_components
 from tests.kkt import assert_infeasible, assert_optimal
 from tests.quick import quick
 from tests.svm.instances import generated, sphere, spheres
@@ -70,6 +75,28 @@ def test_equalities_that_contradict_each_other(norm):
     problem = finite_part(X, Z, attended, logs)
     assert problem.N >= LARGE
     assert_infeasible(problem, solve(problem, norm, 16))
+
+
+@pytest.mark.parametrize("K", quick(24, 32))
+@pytest.mark.parametrize("embeddings", ["orthonormal", "sphere"])
+def test_chains_of_margins_that_cannot_all_be_active(embeddings, K):
+    """With a > b, b > c, a > c for each query: solved, also query by query where they decouple."""
+    batch = sample("token_graph", n=500, T=6, K=K, d=K, embeddings=embeddings, trials=1)
+    _, kept = label_components(batch)
+    problem = single_token(batch.X, batch.Z, optimal_tokens(batch)[0], kept)
+    assert problem.inequality.sum() >= LARGE
+    solution = solve(problem, "frobenius", 6)
+    assert_optimal(problem, solution)
+    if embeddings == "orthonormal":
+        _, of_query = torch.unique(batch.Z[0], dim=0, return_inverse=True)
+        rows = of_query.repeat_interleave(5)
+        parts = [problem.restrict((rows == k).nonzero()[:, 0]) for k in range(K)]
+        alone = torch.cat([solve(part, "frobenius", 6).objective for part in parts])
+        torch.testing.assert_close(alone.norm()[None], solution.objective, rtol=1e-10, atol=0)
+    pair = problem.inequality.view(-1, 5)[:, :2].all(dim=1).nonzero()[0] * 5  # two of one sample
+    opposite = problem.D.index_copy(1, pair + 1, -problem.D[:, pair])
+    problem = replace(problem, D=opposite)
+    assert_infeasible(problem, solve(problem, "frobenius", 6))
 
 
 @pytest.mark.parametrize("shape", [(4, 600, 8), (10, 301, 16)])

@@ -24,16 +24,25 @@ def reached(b):
     return E.numpy(), ids, {k: np.linalg.matrix_power(R, len(E)) > 0 for k, R in found.items()}
 
 
-def test_components_are_those_of_reachability_and_nothing_is_kept_twice():
+def test_components_are_those_of_reachability_and_a_spanning_forest_of_each_is_kept():
     inside, first = (part.numpy() for part in label_components(BATCH))
     for b in range(BATCH.B):
-        (_, ids, reach), met = reached(b), []
-        for i, row in enumerate(ids):
-            above = reach[row[-1]][:, row[BATCH.scores()[b, i].argmax()]]  # reaches the label
+        (_, ids, reach), below, trees = reached(b), set(), {}
+        for i, (row, label) in enumerate(zip(ids, BATCH.scores()[b].argmax(-1), strict=True)):
+            above = reach[row[-1]][:, row[label]]  # reaches the label
+            component = row[-1], *above
+            tree = trees.setdefault(component, {x: {x} for x in np.flatnonzero(above)})
+            assert first[b, i, label]
             assert inside[b, i].tolist() == above[row].tolist()
-            for x, kept in zip(row, first[b, i], strict=True):
-                met.append((i if above[x] else -1, row[-1], above.tolist(), x))
-                assert kept == (met[-1] not in met[:-1])
+            for t in {*range(BATCH.T)} - {int(label)}:
+                x, kept = row[t], first[b, i, t]
+                if above[x]:
+                    assert kept == (tree[x] is not tree[row[label]])
+                    both = tree[x] | tree[row[label]]
+                    tree.update(dict.fromkeys(both, both) if kept else {})
+                else:
+                    assert kept == ((*component, x) not in below)
+                    below.add((*component, x))
     assert 0 < inside[first].mean() < 1
 
 

@@ -19,7 +19,7 @@ from attnsvm.display.pace import each
 from attnsvm.norm import Norm, Schatten
 from attnsvm.svm.certificate import bounds
 from attnsvm.svm.equalities import independent_equalities, restoring
-from attnsvm.svm.frobenius.pivoting import by_pivoting, grown
+from attnsvm.svm.frobenius.pivoting import by_blocks, grown
 from attnsvm.svm.interior_point import solver
 from attnsvm.svm.interior_point.loop import Best, Cone, follow
 from attnsvm.svm.interior_point.rows import Rows, largest
@@ -54,7 +54,7 @@ def constraint_generation(problem: SvmProblem, norm: Norm) -> Candidate:
 
 def _alone(problem: SvmProblem, norm: Norm) -> Candidate:
     """Return the candidate of a single instance."""
-    start = by_pivoting(problem)
+    start = by_blocks(problem)
     separates = bool((problem.margins(start.W) > 0)[problem.separating].all())
     if norm.name == "frobenius" or not (separates and start.W.isfinite().all() and start.W.any()):
         return start
