@@ -20,8 +20,8 @@ class PriorityGraph:
     """The token-priority graphs of an instance, one for each query, as one graph.
 
     A node is a token in the graph of a query: `nodes` (n, T) are those of the samples' tokens,
-    `labels` (n,) those of the labels, which are the tokens at `best` (n,), and `component` (nodes,) has the strongly connected component
-    of each node. `edges` (2, E) go from labels to the other tokens of their samples, each once.
+    `labels` (n,) those of the labels, which are the tokens at `best` (n,), and `component` (nodes,)
+    has the strongly connected component of each node. `edges` (2, E) go from labels to the other tokens of their samples, each once.
     `queries` (n,) numbers the different queries.
     """
 

@@ -36,9 +36,9 @@ def by_blocks(problem: SvmProblem) -> Candidate:
     if not group.any():
         return by_pivoting(problem)
     W, a = torch.zeros_like(problem.combine(problem.h)), torch.zeros_like(problem.h)
-    rows = (problem.kind[0] != PADDING).nonzero()[:, 0]
-    counts = group[rows].unique(return_counts=True)[1].tolist()
-    for index in rows[group[rows].argsort(stable=True)].split(counts):
+    rows = problem.kind[0] != PADDING
+    for g in set(group[rows].tolist()):
+        index = (rows & (group == g)).nonzero()[:, 0]
         part = problem.restrict(index)
         found = by_pivoting(part)
         if found.ray.isfinite().all():
