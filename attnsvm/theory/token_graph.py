@@ -21,8 +21,8 @@ class PriorityGraph:
 
     A node is a token in the graph of a query: `nodes` (n, T) are those of the samples' tokens,
     `labels` (n,) those of the labels, which are the tokens at `best` (n,), and `component` (nodes,)
-    has the strongly connected component of each node. `edges` (2, E) go from labels to the other tokens of their samples, each once.
-    `queries` (n,) numbers the different queries.
+    has the strongly connected component of each node. `edges` (2, E) go from labels to the other
+    tokens of their samples, each once. `queries` (n,) numbers the different queries.
     """
 
     queries: Tensor
